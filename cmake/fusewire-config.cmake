@@ -1,0 +1,6 @@
+include("${CMAKE_CURRENT_LIST_DIR}/fusewire-target.cmake")
+if(NOT TARGET fusewire::fusewire)
+  get_filename_component(_fusewire_include "${CMAKE_CURRENT_LIST_DIR}/../../../include" ABSOLUTE)
+  fusewire_define_target(fusewire::fusewire "${_fusewire_include}" IMPORTED)
+  unset(_fusewire_include)
+endif()
