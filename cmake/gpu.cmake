@@ -4,8 +4,6 @@
 # Afterwards: fusewire_gpu_language, fusewire_gpu_executable(), fusewire_run_test().
 
 enable_language(CXX)
-set(CMAKE_CXX_STANDARD 20)
-set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -65,9 +63,6 @@ endif()
 set(CMAKE_${fusewire_gpu_language}_EXTENSIONS OFF)
 enable_language(${fusewire_gpu_language})
 
-if(FUSEWIRE_GPU STREQUAL "nvidia")
-  find_package(CUDAToolkit REQUIRED)
-endif()
 find_package(Threads REQUIRED)
 
 if(FUSEWIRE_SIM AND NOT FUSEWIRE_GPU STREQUAL "amd")
@@ -99,8 +94,6 @@ function(fusewire_gpu_executable name)
   target_link_libraries(${name} PRIVATE fusewire::fusewire fusewire_warnings Threads::Threads)
   if(FUSEWIRE_GPU STREQUAL "amd")
     target_link_options(${name} PRIVATE "-Wl,-rpath,${FUSEWIRE_ROCM_PREFIX}/lib")  # CMake's HIP language adds none
-  else()
-    target_link_libraries(${name} PRIVATE CUDA::cuda_driver)
   endif()
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin"

@@ -1,0 +1,15 @@
+# cmake -DCOMPILE="<command>" -DSOURCE=<file> -P check.cmake
+file(STRINGS "${SOURCE}" line LIMIT_COUNT 1)
+if(NOT line MATCHES "^// expect: (.+)$")
+  message(FATAL_ERROR "the first line of ${SOURCE} is not '// expect: REGEX'")
+endif()
+set(expected "${CMAKE_MATCH_1}")
+
+separate_arguments(command UNIX_COMMAND "${COMPILE}")
+execute_process(COMMAND ${command} "${SOURCE}" RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(result EQUAL 0)
+  message(FATAL_ERROR "${SOURCE} compiles, and must not: '${expected}' was expected")
+endif()
+if(NOT output MATCHES "${expected}")
+  message(FATAL_ERROR "${SOURCE} is refused, but not for the reason expected.\nExpected: ${expected}\nThe compiler says:\n${output}")
+endif()
