@@ -1,0 +1,31 @@
+// Views of matrices in memory. A view of memory that a peer writes is never `const __restrict__`: the compiler would read it
+// through a cache that an acquire does not cover.
+#pragma once
+#include <type_traits>
+
+#include <fusewire/core/types.hpp>
+
+namespace fusewire {
+
+/// Row-major: element (r, c) is data[r * ld + c].
+template <class T>
+struct matrix {
+  T* data = nullptr;
+  int rows = 0, cols = 0;
+  std::int64_t ld = 0;  // elements from one row to the next, >= cols
+
+  __host__ __device__ T* at(int r, int c) const { return data + r * ld + c; }
+  __host__ __device__ T& operator()(int r, int c) const { return *at(r, c); }
+  __host__ __device__ operator matrix<T const>() const
+    requires(!std::is_const_v<T>)
+  {
+    return {data, rows, cols, ld};
+  }
+  /// Rows [r, r + rows) and columns [c, c + cols).
+  __host__ __device__ matrix part(int r, int c, int n_rows, int n_cols) const { return {at(r, c), n_rows, n_cols, ld}; }
+};
+
+/// How a [K, N] operand lies in memory.
+enum class layout { row_major, column_major };
+
+}  // namespace fusewire

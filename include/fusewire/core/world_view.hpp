@@ -1,0 +1,54 @@
+// What a kernel knows of its world: its rank and where every rank's memory is mapped.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include <fusewire/platform/platform.hpp>
+
+namespace fusewire {
+
+inline constexpr int max_ranks = 64;
+
+struct flag;
+struct barrier_state;
+
+/// Memory that is polled inside a kernel lives in the signal segment, everything else in the bulk segment. The type decides, so a
+/// flag cannot be put where polling does not work.
+template <class T>
+inline constexpr bool lives_in_signal_segment = false;
+template <>
+inline constexpr bool lives_in_signal_segment<flag> = true;
+template <>
+inline constexpr bool lives_in_signal_segment<barrier_state> = true;
+
+/// An array of T at the same place of every rank's symmetric heap. world_view::on() turns it into a pointer.
+template <class T>
+struct sym {
+  std::uint64_t offset = 0;  // bytes from the segment's start
+  std::uint64_t count = 0;   // elements
+
+  __host__ __device__ sym operator+(std::uint64_t n) const { return {offset + n * sizeof(T), count - n}; }
+};
+
+/// Passed to kernels by value. One-sided operations are loads and stores through the pointers that on() returns.
+struct world_view {
+  int rank = 0, size = 1;
+  std::byte* bulk[max_ranks] = {};
+  std::byte* signal[max_ranks] = {};
+
+  template <class T>
+  __host__ __device__ T* on(int peer, sym<T> x) const {
+    return reinterpret_cast<T*>((lives_in_signal_segment<T> ? signal[peer] : bulk[peer]) + x.offset);
+  }
+  template <class T>
+  __host__ __device__ T* here(sym<T> x) const {
+    return on(rank, x);
+  }
+  /// The rank `i` places after this one: next(0) is this rank.
+  __host__ __device__ int next(int i) const {
+    int const r = rank + i % size;
+    return r < size ? r : r - size;
+  }
+};
+
+}  // namespace fusewire

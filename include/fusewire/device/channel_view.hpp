@@ -1,0 +1,189 @@
+// A channel inside a kernel: two slots of inbox memory, flags for each, and the epoch that says which slot is in use.
+//
+//   launch e on rank r        slot e&1 of every rank            launch e on rank p
+//   begin --- header --------------------------------------------> end waits for every rank's header of e
+//   to(p, i) --- data, flag -----> inbox, flags ------------------> from(r, i)
+//   end: the last block out makes the epoch e
+//
+// Why two slots need no barrier. Rank r may write into p's slot of parity e&1 in launch e+2 only after p has read it in launch e.
+//   1. r's launch e+2 starts after its launch e+1 has ended (stream order).
+//   2. r's launch e+1 has seen p's header of e+1, whatever the shape: end() waits for the header of every rank (the credit rule).
+//   3. p sent that header from its launch e+1, hence after its launch e, and everything that it read, had ended (stream order).
+// Why a flag needs no reset. Each slot has its own flags; a flag of slot e&1 is raised to exactly e in launch e and to nothing else
+// before launch e+2, and a wait asks for exactly e. A flag that a shape does not use keeps an old epoch, which no later wait asks
+// for. Slot addresses depend only on the capacity; flag indices and the layout within a slot may depend on the launch, because all
+// ranks agree on it: the header carries what was launched, and ranks that disagree abandon the launch and say in what.
+// Why it does not deadlock. Block 0 sends the headers before anything waits, and the host launches only grids whose blocks are all
+// resident; what lies between is the kernel's own argument.
+#pragma once
+#include <fusewire/device/flag.hpp>
+#include <fusewire/device/memory.hpp>
+
+namespace fusewire {
+
+/// What a launch is, for ranks to compare. Equal on all ranks, or the launch is abandoned.
+struct launch_header {
+  static constexpr int words = 6;
+  std::uint64_t what[words] = {};  // an operator's name in 8 letters, its variant, and up to four extents
+  std::uint64_t mine[2] = {};      // this rank's own words, readable by peers: see peer_word()
+};
+
+/// Lives in the bulk segment; only its own rank touches it.
+struct channel_state {
+  epoch_t epoch;               // launches that have ended
+  unsigned ticket;             // blocks of the current launch that are done
+  unsigned arrived[max_ranks];
+};
+
+class channel_epoch;
+
+/// Passed to kernels by value; made by channel::view().
+struct channel_view {
+  world_view world;
+  sym<std::byte> slots;        // 2 x slot_bytes
+  std::uint64_t slot_bytes = 0;
+  sym<flag> flags;             // 2 x (headers [W], acknowledgements [W], data [W][flags_per_source])
+  int flags_per_source = 0;
+  sym<channel_state> state;
+  launch_header header;
+
+  /// Called by: every thread of every block, first of all.
+  __device__ channel_epoch begin(block b) const;
+};
+
+/// One launch's use of a channel.
+class channel_epoch {
+ public:
+  __device__ channel_epoch(channel_view const& c, epoch_t number) : c_(c), number_(number) {}
+
+  __device__ epoch_t number() const { return number_; }
+
+  /// `peer`'s inbox of this launch: slot_bytes bytes, laid out as the kernel likes.
+  template <class T>
+  __device__ T* inbox(int peer) const {
+    return reinterpret_cast<T*>(c_.world.on(peer, c_.slots) + (number_ & 1) * c_.slot_bytes);
+  }
+  template <class T>
+  __device__ T* inbox() const {
+    return inbox<T>(c_.world.rank);
+  }
+
+  /// Flag i from this rank, on `peer`. Signal it with signal(g, e.to(peer, i), e.number()) or signal(g, peer, i).
+  __device__ flag* to(int peer, int i) const { return data_flag(peer, c_.world.rank, i); }
+  /// Flag i from `source`, here.
+  __device__ flag* from(int source, int i) const { return data_flag(c_.world.rank, source, i); }
+
+  /// Publishes what the group stored and raises flag i on `peer`. As fusewire::signal.
+  template <group Group>
+  __device__ void signal(Group g, int peer, int i) const {
+    fusewire::signal(g, to(peer, i), number_);
+  }
+  /// Raises flag i of `source` on this rank, for this rank's own blocks: what the group stored is in this rank's memory.
+  template <group Group>
+  __device__ void signal_here(Group g, int source, int i) const {
+    fusewire::signal<scope::device>(g, from(source, i), number_);
+  }
+  /// Waits for flag i of `source`. As fusewire::wait.
+  template <group Group>
+  __device__ void wait(Group g, int source, int i) const {
+    fusewire::wait(g, c_.world, from(source, i), number_, source);
+  }
+  /// Waits for flag i of each of the sources [first, last].
+  template <group Group>
+  __device__ void wait(Group g, int first, int last, int i) const {
+    wait_all(g, c_.world, last - first + 1, [&](int s) { return from(first + s, i); }, number_, [&](int s) { return first + s; });
+  }
+
+  /// Waits until `source` has begun this launch: what its stream wrote before is then readable.
+  template <group Group>
+  __device__ void wait_begun(Group g, int source) const {
+    fusewire::wait(g, c_.world, header_flag(c_.world.rank, source), number_, source);
+  }
+  /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source).
+  __device__ std::uint64_t peer_word(int source, int i) const {
+    return load(&header_flag(c_.world.rank, source)->note[launch_header::words + i]);
+  }
+
+  /// One of `total` pieces of work on `source`'s memory is done; the last one tells `source`, whose wait_acknowledged() waits for it.
+  /// Called by: every thread of the block that did the piece.
+  __device__ void acknowledge(block b, int source, unsigned total) const {
+    platform::drain_stores();
+    b.sync();
+    if (!b.leader()) return;
+    unsigned* const arrived = &c_.world.here(c_.state)->arrived[source];
+    if (platform::atomic_fetch_add<order::acq_rel, scope::device>(arrived, 1u) + 1 != total) return;
+    platform::atomic_store<order::relaxed, scope::device>(arrived, 0u);
+    fusewire::signal(thread{}, acknowledgement_flag(source, c_.world.rank), number_);
+  }
+  /// Tells `source` at once that this rank has no work on its memory.
+  __device__ void acknowledge_nothing(block b, int source) const {
+    if (b.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_.world.rank), number_);
+  }
+  /// Returns when every rank is done with this rank's memory. Called by: every thread of one block.
+  __device__ void wait_acknowledged(block b) const {
+    wait_all(b, c_.world, c_.world.size, [&](int r) { return acknowledgement_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
+  }
+
+  /// Called by: every thread of every block, last of all.
+  __device__ void end(block b) const {
+    if (b.index() == 0) collect_credit(b);
+    b.sync();
+    if (!b.leader()) return;
+    channel_state* const s = c_.world.here(c_.state);
+    if (platform::atomic_fetch_add<order::relaxed, scope::device>(&s->ticket, 1u) + 1 != unsigned(b.count())) return;
+    platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
+    platform::atomic_store<order::relaxed, scope::device>(&s->epoch, number_);
+  }
+
+ private:
+  friend struct channel_view;
+
+  __device__ int flags_per_slot() const { return c_.world.size * (2 + c_.flags_per_source); }
+  __device__ flag* flag_at(int peer, int i) const { return c_.world.on(peer, c_.flags) + int(number_ & 1) * flags_per_slot() + i; }
+  __device__ flag* header_flag(int peer, int source) const { return flag_at(peer, source); }
+  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, c_.world.size + source); }
+  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, 2 * c_.world.size + source * c_.flags_per_source + i); }
+
+  /// Each lane tells one peer what was launched. One wave of block 0 does it, so that its other waves can start on their work.
+  __device__ void send_header() const {
+    for (int p = wave{}.rank(); p < c_.world.size; p += wave::width) {
+      flag* const f = header_flag(p, c_.world.rank);
+      for (int i = 0; i < launch_header::words; ++i) store(&f->note[i], c_.header.what[i]);
+      for (int i = 0; i < 2; ++i) store(&f->note[launch_header::words + i], c_.header.mine[i]);
+      platform::atomic_store<order::release, scope::system>(&f->value, number_);
+    }
+  }
+
+  __device__ void collect_credit(block b) const {
+    wait_all(b, c_.world, c_.world.size, [&](int r) { return header_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
+    for (int r = b.rank(); r < c_.world.size; r += b.size()) {
+      flag* const f = header_flag(c_.world.rank, r);
+      if (load(&f->value) != number_) continue;  // abandoned
+      bool equal = true;
+      for (int i = 0; i < launch_header::words; ++i) equal &= load(&f->note[i]) == c_.header.what[i];
+      if (!equal) report_disagreement(r, f);
+    }
+  }
+
+  __device__ void report_disagreement(int r, flag const* f) const {
+    watch* const mine = detail::watch_of(c_.world, c_.world.rank);
+    unsigned expected = 0;
+    if (platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->disagreed, expected, unsigned(r + 1)))
+      for (int i = 0; i < launch_header::words; ++i) {
+        mine->theirs[i] = load(&f->note[i]);
+        mine->ours[i] = c_.header.what[i];
+      }
+    detail::abandon(c_.world);
+  }
+
+  channel_view const& c_;
+  epoch_t number_;
+};
+
+__device__ inline channel_epoch channel_view::begin(block b) const {
+  channel_epoch const e(*this, platform::atomic_load<order::relaxed, scope::device>(&world.here(state)->epoch) + 1);
+  if (b.index() == 0 && wave{}.index() == (b.size() - 1) / wave::width) e.send_header();
+  return e;
+}
+
+}  // namespace fusewire

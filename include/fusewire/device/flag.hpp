@@ -1,0 +1,114 @@
+// Signal and wait: how one rank tells another that memory is ready.
+//
+//   producer  store ... store | every wave drains | group meets | leader: release, system --> flag
+//   consumer                             leader: poll relaxed, acquire once, system <-- flag | group meets | load ... load
+//
+// The drain matters: a barrier alone does not wait for the stores of the other waves on gfx942, and a leader that released before
+// they had reached the L2 would publish a flag ahead of its data.
+#pragma once
+#include <cstdint>
+
+#include <fusewire/core/group.hpp>
+#include <fusewire/core/world_view.hpp>
+#include <fusewire/device/atomic.hpp>
+
+namespace fusewire {
+
+using epoch_t = unsigned long long;  // never wraps: 2^64 launches
+
+/// One flag per 128 bytes, so that no two share a cache line. `note` travels with the flag when its owner has something to add.
+struct alignas(128) flag {
+  epoch_t value;
+  std::uint64_t note[15];
+};
+
+/// Who waited for what when a wait expired. Written by the waiting rank into its own signal segment, read by the host.
+struct wait_report {
+  std::int32_t block, from;       // the waiting block; the rank that should have signalled, -1 if not known
+  std::uint64_t flag_offset;      // bytes from the start of the signal segment
+  epoch_t found, wanted;
+};
+
+/// At the start of every rank's signal segment. Only spin loops read it.
+struct alignas(128) watch {
+  unsigned abandoned;             // 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
+  unsigned reported;              // `report` is valid
+  std::uint64_t limit_ns;         // a single wait may last this long
+  wait_report report;
+  unsigned disagreed;             // 0, or 1 + the rank whose launch differs from this rank's
+  std::uint64_t theirs[6], ours[6];
+};
+
+namespace detail {
+
+__device__ inline watch* watch_of(world_view const& w, int rank) { return reinterpret_cast<watch*>(w.signal[rank]); }
+
+/// Ends every wait on every rank, so that all kernels run to their end with invalid results instead of spinning.
+__device__ inline void abandon(world_view const& w) {
+  for (int r = 0; r < w.size; ++r) platform::atomic_store<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, unsigned(w.rank + 1));
+}
+
+/// One thread polls until *f is `value` or the wait is given up.
+__device__ inline void spin(world_view const& w, flag const* f, epoch_t value, int from) {
+  epoch_t found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
+  if (found == value) return;
+  watch* const mine = watch_of(w, w.rank);
+  std::uint64_t const start = platform::clock_ns(), limit = mine->limit_ns;
+  do {
+    platform::backoff();
+    if (platform::atomic_load<order::relaxed, scope::system>(&mine->abandoned)) return;
+    if (platform::clock_ns() - start > limit) {
+      unsigned expected = 0;
+      if (platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u))
+        mine->report = {platform::block_index(), from, std::uint64_t(reinterpret_cast<std::byte const*>(f) - w.signal[w.rank]), found, value};
+      abandon(w);
+      return;
+    }
+    found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
+  } while (found != value);
+}
+
+}  // namespace detail
+
+/// Publishes everything the group has stored so far, then raises the flag to `value`.
+/// Called by: every thread of the group. Order: release at scope S (system: any rank may wait; device: this rank's blocks only).
+template <scope S = scope::system, group Group>
+__device__ void signal(Group g, flag* f, epoch_t value) {
+  platform::drain_stores();
+  g.sync();
+  if (g.leader()) platform::atomic_store<order::release, S>(&f->value, value);
+}
+
+/// As signal(), for `count` flags with one release: flag_at(i) is the i-th.
+template <scope S = scope::system, group Group, class FlagAt>
+__device__ void signal_all(Group g, int count, FlagAt flag_at, epoch_t value) {
+  platform::drain_stores();
+  g.sync();
+  if (g.leader()) {
+    platform::fence<order::release, S>();
+    for (int i = 0; i < count; ++i) platform::atomic_store<order::relaxed, S>(&flag_at(i)->value, value);
+  }
+}
+
+/// Returns when *f, a flag of this rank, is `value`; what its signaller published before is then visible to the whole group.
+/// Called by: every thread of the group. Order: acquire at system scope.
+/// Fails: after the time limit (heap_options::wait_limit) it returns all the same, every other wait of all ranks does too, and the
+/// host's check() throws wait_timeout. `from` is only for that report.
+template <group Group>
+__device__ void wait(Group g, world_view const& w, flag const* f, epoch_t value, int from = -1) {
+  if (g.leader()) {
+    detail::spin(w, f, value, from);
+    platform::fence<order::acquire, scope::system>();
+  }
+  g.sync();
+}
+
+/// As wait(), for `count` flags, polled side by side: flag_at(i) is the i-th, from_rank(i) its signaller.
+template <group Group, class FlagAt, class FromRank>
+__device__ void wait_all(Group g, world_view const& w, int count, FlagAt flag_at, epoch_t value, FromRank from_rank) {
+  for (int i = g.rank(); i < count; i += g.size()) detail::spin(w, flag_at(i), value, from_rank(i));
+  if (g.rank() < count) platform::fence<order::acquire, scope::system>();
+  g.sync();
+}
+
+}  // namespace fusewire

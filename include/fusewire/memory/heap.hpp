@@ -1,0 +1,197 @@
+// The symmetric heap: the same offset means the same array on every rank.
+//
+//   bulk segment    hipMalloc                               data
+//   signal segment  uncached on gfx942 (facts: CC / UC)     watch | flags and barriers: whatever a kernel polls
+#pragma once
+#include <array>
+#include <chrono>
+#include <exception>
+
+#include <fusewire/device/barrier.hpp>
+#include <fusewire/memory/offset_allocator.hpp>
+#include <fusewire/runtime/world.hpp>
+
+namespace fusewire {
+
+inline namespace literals {
+constexpr std::size_t operator""_KiB(unsigned long long n) { return n << 10; }
+constexpr std::size_t operator""_MiB(unsigned long long n) { return n << 20; }
+constexpr std::size_t operator""_GiB(unsigned long long n) { return n << 30; }
+}  // namespace literals
+
+struct heap_options {
+  std::size_t bulk = 256_MiB;                       // bytes per rank
+  std::size_t signal = 8_MiB;                       // bytes per rank
+  std::chrono::nanoseconds wait_limit = std::chrono::seconds(10);  // of one wait inside a kernel
+};
+
+/// Every call that names all ranks as callers is collective: same order, same arguments on every rank; a difference is an error that
+/// says who asked for what. Not movable: channels and operators keep a reference.
+class heap {
+ public:
+  /// Collective. Requires: peer access between all devices of the world.
+  heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
+      : world_(w), options_(options), bulk_(0, options.bulk), signal_(round_up(sizeof(watch), 256), options.signal) {
+    require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB, " are accepted");
+    require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; at least ", 64_KiB, " are accepted");
+    agree("heap", {options.bulk, options.signal, 0}, "bulk bytes, signal bytes, -", where);
+    enable_peer_access(where);
+    std::byte *bulk = nullptr, *signal = nullptr;
+    check_hip(hipMalloc(&bulk, options.bulk), "hipMalloc(bulk segment)", where);
+    own_bulk_.reset(bulk, hip_free{});
+    check_hip(platform::malloc_signal(reinterpret_cast<void**>(&signal), options.signal), "malloc(signal segment)", where);
+    own_signal_.reset(signal, hip_free{});
+    check_hip(hipMemset(signal, 0, options.signal), "hipMemset(signal segment)", where);
+    arm_watch();
+    struct segments {
+      std::byte *bulk, *signal;
+    };
+    auto const all = w.exchange().all_gather(segments{bulk, signal});
+    view_.rank = w.rank();
+    view_.size = w.size();
+    for (int r = 0; r < w.size(); ++r) {
+      view_.bulk[r] = all[static_cast<std::size_t>(r)].bulk;
+      view_.signal[r] = all[static_cast<std::size_t>(r)].signal;
+    }
+    check_key_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); });
+  }
+  heap(heap const&) = delete;
+  /// Collective: memory goes when no rank's kernels can touch it any more. A rank that leaves by an exception does not wait for the
+  /// others; its memory then stays until they are gone too.
+  ~heap() {
+    world_.remove_check(check_key_);
+    (void)hipDeviceSynchronize();
+    if (std::uncaught_exceptions() > exceptions_) {
+      world_.exchange().keep(own_bulk_);
+      world_.exchange().keep(own_signal_);
+      return;
+    }
+    try {
+      world_.barrier();
+    } catch (rank_mismatch const&) {  // somebody else failed, and run_local reports it
+    }
+  }
+
+  fusewire::world& world() const { return world_; }
+  world_view const& view() const { return view_; }
+
+  /// `count` elements of T on every rank, at the same offset, in the segment where T belongs. Collective. Signal memory starts zero.
+  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes.
+  template <class T>
+  sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T), std::source_location where = std::source_location::current()) {
+    require(count > 0, where, "heap::allocate: 0 elements; at least 1 is accepted");
+    require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T), where, "heap::allocate: alignment ", alignment, "; a power of two of at least ",
+            alignof(T), " is accepted");
+    constexpr bool in_signal = lives_in_signal_segment<T>;
+    agree("heap::allocate", {count * sizeof(T), alignment, in_signal}, "bytes, alignment, signal segment", where);
+    auto& segment = in_signal ? signal_ : bulk_;
+    auto const offset = segment.allocate(count * sizeof(T), alignment);
+    require<out_of_space>(offset.has_value(), where, "heap::allocate: ", count * sizeof(T), " bytes wanted in the ", in_signal ? "signal" : "bulk",
+                          " segment, ", segment.largest_free(), " bytes free in one piece; enlarge heap_options::", in_signal ? "signal" : "bulk");
+    sym<T> const x{*offset, count};
+    if (in_signal) {
+      check_hip(hipMemset(view_.here(x), 0, count * sizeof(T)), "hipMemset", where);
+      check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+      world_.barrier();  // no peer may signal before it is zero
+    }
+    return x;
+  }
+
+  /// Collective. Fails: bad_argument when x is not allocated, or freed already.
+  template <class T>
+  void free(sym<T> x, std::source_location where = std::source_location::current()) {
+    constexpr bool in_signal = lives_in_signal_segment<T>;
+    agree("heap::free", {x.offset, in_signal, 0}, "offset, signal segment, -", where);
+    require((in_signal ? signal_ : bulk_).release(x.offset), where, "heap::free: nothing is allocated at offset ", x.offset, " of the ",
+            in_signal ? "signal" : "bulk", " segment; a sym that allocate() returned and that was not freed yet is accepted");
+  }
+
+  /// The offset of p in this rank's bulk segment. Fails: bad_argument when [p, p + bytes) is not inside it.
+  std::uint64_t offset_of(void const* p, std::size_t bytes, char const* name, std::source_location where) const {
+    auto const* const b = static_cast<std::byte const*>(p);
+    std::byte const* const base = view_.bulk[view_.rank];
+    bool const inside = b >= base && b < base + options_.bulk && bytes <= options_.bulk - static_cast<std::size_t>(b - base);
+    require(inside, where, name, " = ", p, " (", bytes, " bytes) is not on the symmetric heap; memory from heap::allocate, in [",
+            static_cast<void const*>(base), ", ", static_cast<void const*>(base + options_.bulk), "), is accepted");
+    return static_cast<std::uint64_t>(b - base);
+  }
+
+  std::size_t allocations() const { return bulk_.allocations() + signal_.allocations(); }
+
+  /// Clears what an abandoned launch left behind. Collective; channels have a reset() of their own that calls it.
+  void reset() {
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
+    world_.barrier();
+    arm_watch();
+    world_.barrier();
+  }
+
+  /// All ranks must pass the same three values. Collective.
+  void agree(char const* call, std::array<std::uint64_t, 3> values, char const* names, std::source_location where) const {
+    auto const all = world_.exchange().all_gather(values);
+    for (int r = 0; r < world_.size(); ++r) {
+      auto const& theirs = all[static_cast<std::size_t>(r)];
+      require<rank_mismatch>(theirs == all[0], where, call, ": ranks disagree in (", names, "): rank 0 has (", all[0][0], ", ", all[0][1], ", ", all[0][2], "), rank ",
+                             r, " has (", theirs[0], ", ", theirs[1], ", ", theirs[2], ")");
+    }
+  }
+
+ private:
+  struct hip_free {
+    void operator()(std::byte* p) const { (void)hipFree(p); }
+  };
+
+  void enable_peer_access(std::source_location where) const {
+    for (int r = 0; r < world_.size(); ++r) {
+      int const peer = world_.device_of(r);
+      if (peer == world_.device()) continue;
+      int can = 0;
+      check_hip(hipDeviceCanAccessPeer(&can, world_.device(), peer), "hipDeviceCanAccessPeer", where);
+      require<runtime_failure>(can, where, "heap: device ", world_.device(), " (rank ", world_.rank(), ") cannot access the memory of device ", peer, " (rank ", r,
+                               "); devices linked by xGMI or NVLink are accepted");
+      hipError_t const e = hipDeviceEnablePeerAccess(peer, 0);
+      if (e == hipErrorPeerAccessAlreadyEnabled) (void)hipGetLastError();
+      else check_hip(e, "hipDeviceEnablePeerAccess", where);
+    }
+  }
+
+  void arm_watch() {
+    watch fresh{};
+    fresh.limit_ns = static_cast<std::uint64_t>(options_.wait_limit.count());
+    check_hip(hipMemcpy(own_signal_.get(), &fresh, sizeof fresh, hipMemcpyHostToDevice), "hipMemcpy(watch)");
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
+  }
+
+  static std::string describe(std::uint64_t const (&w)[6]) {
+    char name[9] = {};
+    std::memcpy(name, &w[0], 8);
+    return text(name, " (variant ", w[1], ", extents ", w[2], ", ", w[3], ", ", w[4], ", ", w[5], ")");
+  }
+
+  void throw_if_abandoned(hipStream_t stream) const {
+    watch seen;
+    check_hip(hipMemcpyAsync(&seen, own_signal_.get(), sizeof seen, hipMemcpyDeviceToHost, stream), "hipMemcpyAsync(watch)");
+    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
+    if (seen.disagreed)
+      throw rank_mismatch(text("ranks launched different things: rank ", world_.rank(), " launched ", describe(seen.ours), ", rank ", seen.disagreed - 1, " launched ",
+                               describe(seen.theirs), "; results are invalid until reset()"));
+    if (seen.reported) {
+      std::string const culprit = seen.report.from < 0 ? "" : text(" from rank ", seen.report.from);
+      throw wait_timeout(text("rank ", world_.rank(), ", block ", seen.report.block, " waited longer than ", seen.limit_ns / 1000000, " ms for a flag", culprit,
+                              " (signal segment + ", seen.report.flag_offset, "): epoch ", seen.report.found, " found, ", seen.report.wanted,
+                              " wanted; results are invalid until reset()"));
+    }
+    if (seen.abandoned)
+      throw wait_timeout(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1, " gave up; its error says why; results are invalid until reset()"));
+  }
+
+  fusewire::world& world_;
+  heap_options options_;
+  offset_allocator bulk_, signal_;
+  std::shared_ptr<std::byte> own_bulk_, own_signal_;
+  world_view view_;
+  int check_key_ = 0;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace fusewire

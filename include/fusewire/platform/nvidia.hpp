@@ -1,0 +1,145 @@
+// sm_90 (H100, H200) through nvcc. Mirrors amd.hpp call by call.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <cuda/atomic>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include <fusewire/platform/hip_on_cuda.hpp>
+#include <fusewire/platform/order.hpp>
+
+namespace fusewire {
+namespace platform {
+
+inline constexpr char const* name = "nvidia";
+inline constexpr int wave_size = 32;
+inline constexpr int max_shared_bytes = 232448;  // 227 KB of one SM
+
+// ------------------------------------------------------------------------------------------------------------- indices
+__device__ inline int block_index() { return int(blockIdx.x); }
+__device__ inline int thread_index() { return int(threadIdx.x); }
+__device__ inline int block_threads() { return int(blockDim.x); }
+__device__ inline int grid_blocks() { return int(gridDim.x); }
+
+// ------------------------------------------------------------------------------------------------ execution and clocks
+__device__ inline void block_sync() { __syncthreads(); }
+__device__ inline void wave_sync() { __syncwarp(); }
+/// Between two looks at a flag.
+__device__ inline void backoff() { __nanosleep(20); }
+/// The same wall clock on every device of a host, in nanoseconds.
+__device__ inline std::uint64_t clock_ns() {
+  std::uint64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+}
+
+template <class T>
+__device__ T shuffle_xor(T value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+// ------------------------------------------------------------------------------------------------------- memory order
+template <order O>
+inline constexpr auto order_of = O == order::relaxed   ? cuda::std::memory_order_relaxed
+                                 : O == order::acquire ? cuda::std::memory_order_acquire
+                                 : O == order::release ? cuda::std::memory_order_release
+                                                       : cuda::std::memory_order_acq_rel;
+template <scope S>
+inline constexpr auto scope_of = S == scope::block    ? cuda::thread_scope_block
+                                 : S == scope::device ? cuda::thread_scope_device
+                                                      : cuda::thread_scope_system;
+template <scope S, class T>
+__device__ auto ref(T* p) {
+  return cuda::atomic_ref<T, scope_of<S>>(*p);
+}
+
+/// PTX has no fence weaker than acq_rel.
+template <order O, scope S>
+__device__ inline void fence() {
+  if constexpr (S == scope::block) asm volatile("fence.acq_rel.cta;" ::: "memory");
+  else if constexpr (S == scope::device) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  else asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+/// Nothing to wait for: fences are cumulative, so a release after a barrier covers the stores of every thread that met there.
+__device__ inline void drain_stores() {}
+
+template <order O, scope S, class T>
+__device__ T atomic_load(T const* p) {
+  if constexpr (sizeof(T) == 1) {  // libcu++ reads two bytes here
+    static_assert(O == order::relaxed && S == scope::system);
+    unsigned v;
+    asm volatile("ld.relaxed.sys.u8 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return T(v);
+  } else {
+    return ref<S>(const_cast<T*>(p)).load(order_of<O>);
+  }
+}
+template <order O, scope S, class T>
+__device__ void atomic_store(T* p, T value) {
+  if constexpr (sizeof(T) == 1) {
+    static_assert(O == order::relaxed && S == scope::system);
+    asm volatile("st.relaxed.sys.u8 [%0], %1;" ::"l"(p), "r"(unsigned(value)) : "memory");
+  } else {
+    ref<S>(p).store(value, order_of<O>);
+  }
+}
+template <order O, scope S, class T>
+__device__ T atomic_exchange(T* p, T value) {
+  return ref<S>(p).exchange(value, order_of<O>);
+}
+template <order O, scope S, class T>
+__device__ bool atomic_compare_exchange(T* p, T& expected, T desired) {
+  return ref<S>(p).compare_exchange_strong(expected, desired, order_of<O>);
+}
+template <order O, scope S, class T>
+__device__ T atomic_fetch_add(T* p, T value) {
+  return ref<S>(p).fetch_add(value, order_of<O>);
+}
+template <order O, scope S, class T>
+__device__ T atomic_fetch_and(T* p, T value) {
+  return ref<S>(p).fetch_and(value, order_of<O>);
+}
+template <order O, scope S, class T>
+__device__ T atomic_fetch_or(T* p, T value) {
+  return ref<S>(p).fetch_or(value, order_of<O>);
+}
+template <order O, scope S, class T>
+__device__ T atomic_fetch_xor(T* p, T value) {
+  return ref<S>(p).fetch_xor(value, order_of<O>);
+}
+template <order O, scope S, class T>
+__device__ T atomic_fetch_min(T* p, T value) {
+  return ref<S>(p).fetch_min(value, order_of<O>);
+}
+template <order O, scope S, class T>
+__device__ T atomic_fetch_max(T* p, T value) {
+  return ref<S>(p).fetch_max(value, order_of<O>);
+}
+
+// ------------------------------------------------------------------------------------------------------ element types
+__host__ __device__ inline std::uint16_t bf16_from(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
+__host__ __device__ inline float float_from_bf16(std::uint16_t bits) { return __bfloat162float(__ushort_as_bfloat16(bits)); }
+__host__ __device__ inline std::uint16_t f16_from(float x) { return __half_as_ushort(__float2half_rn(x)); }
+__host__ __device__ inline float float_from_f16(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+__device__ inline float exp2(float x) { return exp2f(x); }
+__device__ inline float log2(float x) { return __log2f(x); }
+
+// --------------------------------------------------------------------------------------------------------------- host
+/// Memory that peers write and kernels poll: device memory is coherent in its owner's L2 for everybody.
+inline cudaError_t malloc_signal(void** p, std::size_t bytes) { return cudaMalloc(p, bytes); }
+
+/// Makes the runtime load code before the first launch instead of during it: a load can wait for a device that is busy waiting for us.
+inline void load_code_eagerly() { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
+
+template <class F>
+cudaError_t allow_shared_bytes(F kernel, int bytes) {
+  return cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
+}  // namespace platform
+}  // namespace fusewire

@@ -1,0 +1,123 @@
+// How ranks find each other before there is symmetric memory: barriers and small all-gathers on the host.
+#pragma once
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <fusewire/runtime/error.hpp>
+
+namespace fusewire {
+
+/// One rank's end of a group of ranks. All calls are collective.
+class bootstrap {
+ public:
+  virtual ~bootstrap() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Every rank's `bytes` bytes, in rank order. Throws rank_mismatch when a rank has failed and will not come.
+  virtual std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) = 0;
+  /// The ranks that passed the same color, ordered by rank.
+  virtual std::unique_ptr<bootstrap> split(int color) = 0;
+
+  /// Keeps `what` until every rank of the process is gone.
+  virtual void keep(std::shared_ptr<void> what) = 0;
+
+  void barrier() { all_gather(nullptr, 0); }
+
+  template <class T>
+  std::vector<T> all_gather(T const& mine) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    auto const raw = all_gather(&mine, sizeof(T));
+    std::vector<T> all(static_cast<std::size_t>(size()));
+    std::memcpy(all.data(), raw.data(), raw.size());
+    return all;
+  }
+};
+
+/// Ranks that are threads of one process.
+class thread_bootstrap final : public bootstrap {
+ public:
+  /// What the threads share. A rank that fails calls fail(), and everybody who waits for it is told instead of waiting for ever.
+  class hub {
+   public:
+    explicit hub(int size) : size_(size), contribution_(static_cast<std::size_t>(size)) {}
+
+    void fail(std::string why) {
+      std::lock_guard const lock(m_);
+      if (failure_.empty()) failure_ = std::move(why);
+      for (auto& [key, child] : children_) child->fail(failure_);
+      wake_.notify_all();
+    }
+
+   private:
+    friend class thread_bootstrap;
+    int const size_;
+    std::mutex m_;
+    std::condition_variable wake_;
+    std::string failure_;
+    int arrived_ = 0;
+    unsigned long round_ = 0;
+    std::vector<std::vector<std::byte>> contribution_;
+    std::vector<std::byte> gathered_;
+    std::map<std::pair<unsigned long, int>, std::shared_ptr<hub>> children_;  // by round of the split, and color
+    std::vector<std::shared_ptr<void>> kept_;
+  };
+
+  thread_bootstrap(std::shared_ptr<hub> h, int rank) : hub_(std::move(h)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return hub_->size_; }
+
+  using bootstrap::all_gather;
+  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override {
+    hub& h = *hub_;
+    std::unique_lock lock(h.m_);
+    auto const* p = static_cast<std::byte const*>(mine);
+    h.contribution_[static_cast<std::size_t>(rank_)].assign(p, p + bytes);
+    auto const round = h.round_;
+    if (++h.arrived_ == h.size_) {
+      h.gathered_.clear();
+      for (auto const& c : h.contribution_) h.gathered_.insert(h.gathered_.end(), c.begin(), c.end());
+      h.arrived_ = 0;
+      ++h.round_;
+      h.wake_.notify_all();
+    } else {
+      h.wake_.wait(lock, [&] { return h.round_ != round || !h.failure_.empty(); });
+    }
+    if (h.round_ == round) throw rank_mismatch("a rank failed, so this collective cannot complete: " + h.failure_);
+    return h.gathered_;
+  }
+
+  std::unique_ptr<bootstrap> split(int color) override {
+    auto const colors = all_gather(color);
+    int members = 0, my_rank = 0;
+    for (int r = 0; r < size(); ++r)
+      if (colors[static_cast<std::size_t>(r)] == color) {
+        if (r < rank_) ++my_rank;
+        ++members;
+      }
+    std::shared_ptr<hub> child;
+    {
+      std::lock_guard const lock(hub_->m_);
+      auto& slot = hub_->children_[{splits_++, color}];
+      if (!slot) slot = std::make_shared<hub>(members);
+      child = slot;
+    }
+    return std::make_unique<thread_bootstrap>(child, my_rank);
+  }
+
+  void keep(std::shared_ptr<void> what) override {
+    std::lock_guard const lock(hub_->m_);
+    hub_->kept_.push_back(std::move(what));
+  }
+
+ private:
+  std::shared_ptr<hub> hub_;
+  int const rank_;
+  unsigned long splits_ = 0;
+};
+
+}  // namespace fusewire

@@ -1,0 +1,86 @@
+// The host side of a channel; device/channel_view.hpp has the protocol and its argument.
+#pragma once
+#include <fusewire/device/channel_view.hpp>
+#include <fusewire/memory/heap.hpp>
+#include <fusewire/runtime/launch.hpp>
+
+namespace fusewire {
+
+struct channel_options {
+  std::size_t max_bytes = 64_MiB;  // of one launch's inbox; a channel takes twice that of the bulk segment
+  int flags_per_source = 1024;     // data flags that one rank may raise on another in one launch; 128 bytes each, twice, per rank
+};
+
+/// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per stream.
+class channel {
+ public:
+  /// Collective.
+  channel(heap& h, channel_options const& options, std::source_location where = std::source_location::current()) : heap_(h), options_(options) {
+    require(options.max_bytes >= 1, where, "channel: max_bytes = 0; at least 1 is accepted");
+    require(options.flags_per_source >= 1, where, "channel: flags_per_source = ", options.flags_per_source, "; at least 1 is accepted");
+    int const size = h.world().size();
+    view_.world = h.view();
+    view_.slot_bytes = round_up(options.max_bytes, 256);
+    view_.flags_per_source = options.flags_per_source;
+    view_.state = h.allocate<channel_state>(1, 256, where);
+    try {
+      view_.slots = h.allocate<std::byte>(2 * view_.slot_bytes, 256, where);
+      view_.flags = h.allocate<flag>(std::size_t(2 * size) * std::size_t(2 + options.flags_per_source), 128, where);
+      clear(where);
+    } catch (error const&) {  // allocation is collective and fails on all ranks alike
+      if (view_.slots.count) h.free(view_.slots);
+      h.free(view_.state);
+      throw;
+    }
+  }
+  channel(channel const&) = delete;
+  ~channel() {
+    if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too
+    try {
+      heap_.free(view_.flags);
+      heap_.free(view_.slots);
+      heap_.free(view_.state);
+    } catch (error const&) {  // another rank failed
+    }
+  }
+
+  fusewire::heap& heap() const { return heap_; }
+  fusewire::world& world() const { return heap_.world(); }
+  channel_options const& options() const { return options_; }
+
+  /// What a kernel gets. The header says what is launched; see launch_header.
+  channel_view view(launch_header const& header) const {
+    channel_view v = view_;
+    v.header = header;
+    return v;
+  }
+
+  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch: epochs, tickets and flags as
+  /// new. Collective; waits for the device.
+  void reset(std::source_location where = std::source_location::current()) {
+    heap_.reset();
+    clear(where);
+  }
+
+ private:
+  void clear(std::source_location where) {
+    check_hip(hipMemset(view_.world.here(view_.state), 0, sizeof(channel_state)), "hipMemset(channel state)", where);
+    check_hip(hipMemset(view_.world.here(view_.flags), 0, view_.flags.count * sizeof(flag)), "hipMemset(flags)", where);
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+    world().barrier();
+  }
+
+  fusewire::heap& heap_;
+  channel_options options_;
+  channel_view view_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+/// A header from an operator's name (up to 8 letters), its variant and up to four extents.
+inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0, std::uint64_t e2 = 0, std::uint64_t e3 = 0) {
+  launch_header h{{0, variant, e0, e1, e2, e3}, {}};
+  std::memcpy(&h.what[0], name, std::min<std::size_t>(8, std::strlen(name)));
+  return h;
+}
+
+}  // namespace fusewire

@@ -1,0 +1,59 @@
+// Errors of the host API: thrown before anything is launched, saying which value was wrong and what would be accepted.
+#pragma once
+#include <source_location>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include <fusewire/platform/platform.hpp>
+
+namespace fusewire {
+
+/// Base of everything that fusewire throws.
+struct error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// An argument that cannot be accepted.
+struct bad_argument : error {
+  using error::error;
+};
+/// The symmetric heap or a channel is too small.
+struct out_of_space : error {
+  using error::error;
+};
+/// A call of the HIP (CUDA) runtime failed.
+struct runtime_failure : error {
+  using error::error;
+};
+/// Ranks called a collective with different arguments, or one of them failed.
+struct rank_mismatch : error {
+  using error::error;
+};
+/// A wait inside a kernel lasted longer than its limit; results since the last check are invalid.
+struct wait_timeout : error {
+  using error::error;
+};
+
+/// Values, one after the other, as text.
+template <class... Parts>
+std::string text(Parts const&... parts) {
+  std::ostringstream s;
+  (s << ... << parts);
+  return s.str();
+}
+
+/// Throws E unless `ok`; the message ends with where the caller stands.
+template <class E = bad_argument, class... Parts>
+void require(bool ok, std::source_location where, Parts const&... parts) {
+  if (!ok) throw E(text(parts..., "  [", where.file_name(), ":", where.line(), "]"));
+}
+
+/// Throws runtime_failure unless the call succeeded. `what` is the call, as text.
+inline void check_hip(hipError_t e, char const* what, std::source_location where = std::source_location::current()) {
+  if (e == hipSuccess) return;
+  (void)hipGetLastError();  // a failure that has been reported is not reported again by the next call
+  throw runtime_failure(text(what, ": ", hipGetErrorName(e), " (", hipGetErrorString(e), ")  [", where.file_name(), ":", where.line(), "]"));
+}
+
+}  // namespace fusewire

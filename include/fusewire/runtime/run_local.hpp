@@ -1,0 +1,58 @@
+// One process, one thread per rank.
+#pragma once
+#include <exception>
+#include <thread>
+
+#include <fusewire/runtime/world.hpp>
+
+namespace fusewire {
+
+struct run_options {
+  std::vector<int> devices = {};  // device of each rank; empty: rank modulo the number of devices
+};
+
+/// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned.
+/// Fails: rethrows the first exception of any rank; ranks that wait for it in a collective are released with rank_mismatch.
+template <class F>
+void run_local(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
+  platform::load_code_eagerly();
+  require(ranks >= 1 && ranks <= max_ranks, where, "run_local: ", ranks, " ranks; 1 to ", max_ranks, " are accepted");
+  require(options.devices.empty() || int(options.devices.size()) == ranks, where, "run_local: ", options.devices.size(), " devices for ", ranks,
+          " ranks; one per rank is accepted, or none to choose them");
+  int devices = 0;
+  check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
+  require<runtime_failure>(devices > 0, where, "run_local: no GPU; without one, run the program under fusewire-sim");
+
+  auto const hub = std::make_shared<thread_bootstrap::hub>(ranks);
+  std::mutex m;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        world w(std::make_unique<thread_bootstrap>(hub, r), options.devices.empty() ? r % devices : options.devices[static_cast<std::size_t>(r)], where);
+        f(w);
+      } catch (...) {
+        {
+          std::lock_guard const lock(m);
+          if (!first) first = std::current_exception();
+        }
+        try {
+          throw;
+        } catch (std::exception const& e) {
+          hub->fail(text("rank ", r, ": ", e.what()));
+        } catch (...) {
+          hub->fail(text("rank ", r, " threw"));
+        }
+      }
+    });
+  for (auto& t : threads) t.join();
+  if (first) std::rethrow_exception(first);
+}
+
+template <class F>
+void run_local(int ranks, F f, std::source_location where = std::source_location::current()) {
+  run_local(ranks, run_options{}, std::move(f), where);
+}
+
+}  // namespace fusewire

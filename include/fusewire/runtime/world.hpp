@@ -1,0 +1,66 @@
+// A rank's place among its peers, on the host.
+#pragma once
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <fusewire/core/world_view.hpp>
+#include <fusewire/runtime/bootstrap.hpp>
+
+namespace fusewire {
+
+/// One rank. Owned by one host thread. Ranks are numbered 0 to size - 1 and need not equal device numbers; several ranks may share
+/// a device (loopback), and then each of them gets its part of the compute units.
+class world {
+ public:
+  /// Collective. `device` becomes the calling thread's current device.
+  world(std::unique_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current())
+      : bootstrap_(std::move(b)), device_(device) {
+    require(size() >= 1 && size() <= max_ranks, where, "world: ", size(), " ranks; 1 to ", max_ranks, " are accepted");
+    int devices = 0;
+    check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
+    require(device >= 0 && device < devices, where, "world: device ", device, " of rank ", rank(), "; 0 to ", devices - 1, " exist");
+    check_hip(hipSetDevice(device), "hipSetDevice", where);
+    devices_ = bootstrap_->all_gather(device);
+  }
+  world(world&&) = default;
+
+  int rank() const { return bootstrap_->rank(); }
+  int size() const { return bootstrap_->size(); }
+  int device() const { return device_; }
+  int device_of(int r) const { return devices_[static_cast<std::size_t>(r)]; }
+  /// How many ranks of this world run on this rank's device.
+  int ranks_on_device() const { return int(std::count(devices_.begin(), devices_.end(), device_)); }
+
+  /// Collective, host only.
+  void barrier() { bootstrap_->barrier(); }
+  fusewire::bootstrap& exchange() { return *bootstrap_; }
+
+  /// A world of the ranks that pass the same color, in the same order. Collective.
+  world split(int color) { return world(bootstrap_->split(color), device_); }
+
+  /// Synchronises the stream, then throws wait_timeout or rank_mismatch if a kernel of this rank gave up since the last check.
+  void check(hipStream_t stream) {
+    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
+    for (auto const& c : checks_) c.second(stream);
+  }
+
+  /// For memory that a check should look at; returns a key for remove_check.
+  int add_check(std::function<void(hipStream_t)> f) {
+    checks_.emplace_back(++last_key_, std::move(f));
+    return last_key_;
+  }
+  void remove_check(int key) {
+    std::erase_if(checks_, [&](auto const& c) { return c.first == key; });
+  }
+
+ private:
+  std::unique_ptr<bootstrap> bootstrap_;
+  int device_;
+  std::vector<int> devices_;
+  std::vector<std::pair<int, std::function<void(hipStream_t)>>> checks_;
+  int last_key_ = 0;
+};
+
+}  // namespace fusewire
