@@ -39,12 +39,14 @@ struct wave;
 class memory_port {
  public:
   virtual ~memory_port() = default;
-  /// Reads `bytes` (1, 2, 4, 8, 12, 16) per lane into out[dword][lane]; bytes above the size are zero.
+  /// Reads `bytes` (1, 2, 4, 8, 12, 16) per lane into out[dword][lane]; bytes above the size are zero, lanes outside `mask` keep
+  /// what out holds.
   virtual bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 (*out)[lanes]) = 0;
   /// Writes the low `bytes` of in[dword][lane].
   virtual bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) = 0;
   /// Atomic read-modify-write of 4 or 8 bytes, lane after lane. data[dword][lane]; for cmpswap data holds the new value and
-  /// `compare` the expected one. old may be null.
+  /// `compare` the expected one. old may be null. The cache bits are the scope as for loads (agent or system), not the encoding's
+  /// sc0, which asks for the old value.
   virtual bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) = 0;
   /// s_load: `bytes` contiguous bytes through the scalar cache (never used for memory that changes during a kernel).
   virtual bool scalar_load(wave&, u64 address, int bytes, u32* out) = 0;

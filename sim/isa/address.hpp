@@ -1,0 +1,25 @@
+// Where memory instructions go: global memory through the port; LDS and scratch here, with their bounds checked.
+#pragma once
+#include "operands.hpp"
+
+namespace fusewire::sim {
+
+enum class segment { global, flat, scratch, buffer };
+
+// Lanes outside `mask` keep what out holds.
+bool load_segment(wave&, op const&, segment, u64 mask, int bytes, u32 (*out)[lanes]);
+bool store_segment(wave&, op const&, segment, u64 mask, int bytes, u32 const (*in)[lanes]);
+bool atomic_segment(wave&, op const&, segment, rmw, u64 mask, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes],
+                    u32 (*old)[lanes]);
+
+/// LDS bytes [address, address + size), or null after a fault.
+u8* lds_at(wave&, u64 address, u32 size);
+
+/// One dword per enabled lane to LDS at M0 + 4 * lane, as loads to LDS do.
+void store_lane_dwords(wave&, u64 mask, u32 const* data);
+
+/// What an atomic leaves in memory.
+template <class T>
+T combined(rmw, T old, T data, T compare);
+
+}  // namespace fusewire::sim

@@ -1,0 +1,260 @@
+// Code objects: AMDGPU ELF with code object metadata V5/V6. LLVM, "User guide for AMDGPU backend": ELF code object, kernel descriptor.
+#include <elf.h>
+#include <llvm/BinaryFormat/MsgPackDocument.h>
+#include <llvm/Demangle/Demangle.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "program.hpp"
+
+namespace fusewire::sim {
+namespace {
+
+constexpr u32 machine_gfx942 = 0x4c;
+
+enum relocation : u32 { abs32_lo = 1, abs32_hi = 2, abs64 = 3, rel32 = 4, rel64 = 5, abs32 = 6, relative64 = 13 };
+
+[[noreturn]] void reject(std::string const& why) { throw std::runtime_error("code object: " + why); }
+
+/// A bounds-checked view of the file or of the image.
+class bytes_view {
+ public:
+  bytes_view(u8 const* data, u64 size) : data_(data), size_(size) {}
+  template <class T>
+  T read(u64 at) const {
+    if (at > size_ || sizeof(T) > size_ - at) reject("truncated or malformed");
+    T value;
+    std::memcpy(&value, data_ + at, sizeof value);
+    return value;
+  }
+  std::string string(u64 at) const {
+    if (at >= size_) reject("truncated or malformed");
+    return {reinterpret_cast<char const*>(data_ + at), strnlen(reinterpret_cast<char const*>(data_ + at), size_ - at)};
+  }
+  u8 const* range(u64 at, u64 size) const {
+    if (at > size_ || size > size_ - at) reject("truncated or malformed");
+    return data_ + at;
+  }
+
+ private:
+  u8 const* data_;
+  u64 size_;
+};
+
+struct elf_file {
+  bytes_view bytes;
+  Elf64_Ehdr header;
+  std::vector<Elf64_Phdr> segments;
+  std::vector<Elf64_Shdr> sections;
+
+  explicit elf_file(std::span<u8 const> elf) : bytes(elf.data(), elf.size()), header(bytes.read<Elf64_Ehdr>(0)) {
+    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) reject("not a 64-bit ELF file");
+    u32 const machine = header.e_flags & 0xff;
+    if (header.e_machine != EM_AMDGPU || machine != machine_gfx942)
+      reject("not for gfx942 (ELF machine " + std::to_string(header.e_machine) + ", processor flag " + hex(machine) + ")");
+    for (int i = 0; i < header.e_phnum; ++i) segments.push_back(bytes.read<Elf64_Phdr>(header.e_phoff + u64(i) * header.e_phentsize));
+    for (int i = 0; i < header.e_shnum; ++i) sections.push_back(bytes.read<Elf64_Shdr>(header.e_shoff + u64(i) * header.e_shentsize));
+  }
+
+  u64 image_size() const {
+    u64 size = 0;
+    for (auto const& s : segments)
+      if (s.p_type == PT_LOAD) size = std::max(size, s.p_vaddr + s.p_memsz);
+    return size;
+  }
+};
+
+struct symbol {
+  std::string name;
+  Elf64_Sym raw;
+};
+
+std::vector<symbol> symbols_of(elf_file const& elf) {
+  std::vector<symbol> all;
+  for (auto const& section : elf.sections) {
+    if (section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM) continue;
+    if (section.sh_link >= elf.sections.size()) reject("truncated or malformed");
+    auto const& names = elf.sections[section.sh_link];
+    for (u64 at = 0; at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym)) {
+      auto const raw = elf.bytes.read<Elf64_Sym>(section.sh_offset + at);
+      if (raw.st_shndx != SHN_UNDEF) all.push_back({elf.bytes.string(names.sh_offset + raw.st_name), raw});
+    }
+  }
+  return all;
+}
+
+void copy_segments(elf_file const& elf, u8* image) {
+  for (auto const& s : elf.segments) {
+    if (s.p_type != PT_LOAD) continue;
+    std::memcpy(image + s.p_vaddr, elf.bytes.range(s.p_offset, s.p_filesz), s.p_filesz);
+    std::memset(image + s.p_vaddr + s.p_filesz, 0, s.p_memsz - s.p_filesz);
+  }
+}
+
+void relocate(elf_file const& elf, u8* image) {
+  bytes_view const view(image, elf.image_size());
+  u64 table = 0, size = 0, symbols = 0, strings = 0;
+  for (auto const& s : elf.segments) {
+    if (s.p_type != PT_DYNAMIC) continue;
+    for (u64 at = 0; at + sizeof(Elf64_Dyn) <= s.p_filesz; at += sizeof(Elf64_Dyn)) {
+      auto const entry = elf.bytes.read<Elf64_Dyn>(s.p_offset + at);
+      switch (entry.d_tag) {
+        case DT_RELA: table = entry.d_un.d_ptr; break;
+        case DT_RELASZ: size = entry.d_un.d_val; break;
+        case DT_SYMTAB: symbols = entry.d_un.d_ptr; break;
+        case DT_STRTAB: strings = entry.d_un.d_ptr; break;
+      }
+    }
+  }
+  u64 const base = reinterpret_cast<u64>(image);
+  for (u64 at = 0; at + sizeof(Elf64_Rela) <= size; at += sizeof(Elf64_Rela)) {
+    auto const r = view.read<Elf64_Rela>(table + at);
+    u32 const type = ELF64_R_TYPE(r.r_info);
+    u64 value = u64(r.r_addend) + base;
+    if (type != relative64) {
+      auto const target = view.read<Elf64_Sym>(symbols + ELF64_R_SYM(r.r_info) * sizeof(Elf64_Sym));
+      if (target.st_shndx == SHN_UNDEF && ELF64_ST_BIND(target.st_info) != STB_WEAK)
+        reject("undefined symbol " + view.string(strings + target.st_name));
+      value = target.st_shndx == SHN_UNDEF ? 0 : value + target.st_value;
+    }
+    int bytes = 4;
+    switch (type) {
+      case abs32_lo:
+      case abs32: break;
+      case abs32_hi: value >>= 32; break;
+      case rel32: value -= base + r.r_offset; break;
+      case rel64: value -= base + r.r_offset; [[fallthrough]];
+      case abs64:
+      case relative64: bytes = 8; break;
+      default: reject("relocation type " + std::to_string(type) + " is not known");
+    }
+    view.range(r.r_offset, bytes);
+    std::memcpy(image + r.r_offset, &value, bytes);
+  }
+}
+
+void decode_text(elf_file const& elf, u8 const* image, program& code) {
+  struct range {
+    u32 begin, end;
+  };
+  std::vector<range> executable;
+  for (auto const& s : elf.sections)
+    if (s.sh_flags & SHF_EXECINSTR && s.sh_size) executable.push_back({u32(s.sh_addr), u32(s.sh_addr + s.sh_size)});
+  if (executable.empty())
+    for (auto const& s : elf.segments)
+      if (s.p_type == PT_LOAD && s.p_flags & PF_X) executable.push_back({u32(s.p_vaddr), u32(s.p_vaddr + s.p_filesz)});
+  if (executable.empty()) return;
+  std::sort(executable.begin(), executable.end(), [](range a, range b) { return a.begin < b.begin; });
+  code.text = executable.front().begin;
+  code.bytes.assign(image + code.text, image + executable.back().end);
+  std::string missing;
+  for (auto const& r : executable)
+    for (auto const& instruction : decode(code, r.begin, r.end)) missing += "\n  " + instruction;
+  if (!missing.empty()) reject("instructions that fusewire-sim does not implement:" + missing);
+}
+
+// ---------------------------------------------------------------------------------------------------------------- kernels
+
+llvm::msgpack::DocNode find(llvm::msgpack::DocNode& map, char const* key) {
+  if (!map.isMap()) return {};
+  auto& entries = map.getMap();
+  auto const at = entries.find(key);
+  return at == entries.end() ? llvm::msgpack::DocNode() : at->second;
+}
+int number(llvm::msgpack::DocNode& map, char const* key, int otherwise = 0) {
+  auto const node = find(map, key);
+  return node.getKind() == llvm::msgpack::Type::UInt ? int(node.getUInt()) : node.getKind() == llvm::msgpack::Type::Int ? int(node.getInt()) : otherwise;
+}
+std::string text(llvm::msgpack::DocNode& map, char const* key) {
+  auto const node = find(map, key);
+  return node.getKind() == llvm::msgpack::Type::String ? node.getString().str() : std::string();
+}
+
+kernel read_kernel(llvm::msgpack::DocNode& meta, std::vector<symbol> const& symbols, bytes_view image, program const& code) {
+  kernel k;
+  k.name = text(meta, ".name");
+  k.demangled = llvm::demangle(k.name);
+  k.code = &code;
+  auto const name = text(meta, ".symbol");
+  auto const descriptor = std::find_if(symbols.begin(), symbols.end(), [&](symbol const& s) { return s.name == name; });
+  if (descriptor == symbols.end()) reject("no kernel descriptor " + name);
+  u64 const at = descriptor->raw.st_value;
+  std::memcpy(k.descriptor.data(), image.range(at, k.descriptor.size()), k.descriptor.size());
+  auto const fields = kernel_descriptor::of(k);
+  u64 entry = at + u64(fields.entry);
+  // The first 256 bytes load the arguments that this packet processor preloads.
+  if (fields.preload_length()) entry += 256;
+  k.entry = code.index_of(u32(entry));
+  if (k.entry == no_op) reject("kernel " + k.name + " has no code");
+  k.sgprs = number(meta, ".sgpr_count");
+  k.vgprs = fields.first_agpr();
+  k.agprs = std::max(0, fields.registers() - fields.first_agpr());
+  if (k.agprs == 0) k.vgprs = fields.registers();
+  k.lds = number(meta, ".group_segment_fixed_size");
+  k.scratch = number(meta, ".private_segment_fixed_size");
+  k.max_threads = number(meta, ".max_flat_workgroup_size", 1024);
+  k.kernarg_bytes = number(meta, ".kernarg_segment_size");
+  auto const dynamic = find(meta, ".uses_dynamic_stack");
+  k.dynamic_stack = dynamic.getKind() == llvm::msgpack::Type::Boolean && dynamic.getBool();
+  if (auto arguments = find(meta, ".args"); arguments.isArray())
+    for (auto& argument : arguments.getArray())
+      k.arguments.push_back({number(argument, ".offset"), number(argument, ".size"), text(argument, ".value_kind")});
+  return k;
+}
+
+std::vector<kernel> read_kernels(elf_file const& elf, std::vector<symbol> const& symbols, u8 const* image, program const& code) {
+  constexpr u32 metadata_note = 32;
+  std::vector<kernel> kernels;
+  for (auto const& s : elf.segments) {
+    if (s.p_type != PT_NOTE) continue;
+    for (u64 at = s.p_offset; at + sizeof(Elf64_Nhdr) <= s.p_offset + s.p_filesz;) {
+      auto const note = elf.bytes.read<Elf64_Nhdr>(at);
+      u64 const content = at + sizeof note + ((note.n_namesz + 3) & ~3u);
+      if (note.n_type == metadata_note) {
+        llvm::msgpack::Document document;
+        auto const* const bytes = reinterpret_cast<char const*>(elf.bytes.range(content, note.n_descsz));
+        if (!document.readFromBlob({bytes, note.n_descsz}, false)) reject("malformed metadata");
+        auto list = find(document.getRoot(), "amdhsa.kernels");
+        if (list.isArray())
+          for (auto& meta : list.getArray()) kernels.push_back(read_kernel(meta, symbols, {image, elf.image_size()}, code));
+      }
+      at = content + ((note.n_descsz + 3) & ~3u);
+    }
+  }
+  return kernels;
+}
+
+}  // namespace
+
+u64 image_size(std::span<u8 const> elf) { return elf_file(elf).image_size(); }
+
+loaded_module load_module(std::span<u8 const> bytes, u8* image) {
+  elf_file const elf(bytes);
+  auto code = std::make_shared<program>();
+  code->base = reinterpret_cast<u64>(image);
+  code->elf.assign(bytes.begin(), bytes.end());
+  copy_segments(elf, image);
+  relocate(elf, image);
+
+  loaded_module module;
+  auto const symbols = symbols_of(elf);
+  for (auto const& s : symbols) {
+    int const type = ELF64_ST_TYPE(s.raw.st_info);
+    if (type == STT_FUNC) code->functions.push_back({s.name, u32(s.raw.st_value), u32(s.raw.st_value + s.raw.st_size)});
+    if (type == STT_OBJECT && !s.name.ends_with(".kd")) module.variables.push_back({s.name, code->base + s.raw.st_value, s.raw.st_size});
+  }
+  std::sort(code->functions.begin(), code->functions.end(), [](auto const& a, auto const& b) { return a.begin < b.begin; });
+  auto const same = [](auto const& a, auto const& b) { return a.name == b.name; };
+  code->functions.erase(std::unique(code->functions.begin(), code->functions.end(), same), code->functions.end());
+  std::sort(module.variables.begin(), module.variables.end(), [](auto const& a, auto const& b) { return a.name < b.name; });
+  module.variables.erase(std::unique(module.variables.begin(), module.variables.end(), same), module.variables.end());
+
+  decode_text(elf, image, *code);
+  module.kernels = read_kernels(elf, symbols, image, *code);
+  module.code = std::move(code);
+  return module;
+}
+
+}  // namespace fusewire::sim

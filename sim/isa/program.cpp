@@ -1,0 +1,74 @@
+#include "program.hpp"
+
+#include <llvm/DebugInfo/DWARF/DWARFContext.h>
+#include <llvm/Object/ObjectFile.h>
+#include <llvm/Support/MemoryBuffer.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "disassembler.hpp"
+
+namespace fusewire::sim {
+
+struct line_table {
+  std::unique_ptr<llvm::object::ObjectFile> object;
+  std::unique_ptr<llvm::DWARFContext> dwarf;
+};
+
+namespace {
+
+std::string source_of(program const& code, u32 offset) {
+  std::call_once(code.lines_read, [&] {
+    llvm::StringRef const bytes(reinterpret_cast<char const*>(code.elf.data()), code.elf.size());
+    auto object = llvm::object::ObjectFile::createELFObjectFile(llvm::MemoryBufferRef(bytes, ""));
+    if (!object) return llvm::consumeError(object.takeError());
+    code.lines = std::make_shared<line_table>();
+    code.lines->object = std::move(*object);
+    code.lines->dwarf = llvm::DWARFContext::create(*code.lines->object);
+  });
+  if (!code.lines) return {};
+  auto const line = code.lines->dwarf->getLineInfoForAddress({offset, llvm::object::SectionedAddress::UndefSection});
+  if (!line || line->FileName == llvm::DILineInfo::BadString || line->Line == 0) return {};
+  auto const name = line->FileName.substr(line->FileName.find_last_of('/') + 1);
+  return name + ":" + std::to_string(line->Line);
+}
+
+}  // namespace
+
+std::string hex(u64 value) {
+  std::string digits;
+  do digits.insert(digits.begin(), "0123456789abcdef"[value & 15]);
+  while (value >>= 4);
+  return "0x" + digits;
+}
+
+std::string_view program::function_at(u32 offset) const {
+  auto const after = std::upper_bound(functions.begin(), functions.end(), offset, [](u32 at, function_range const& f) { return at < f.begin; });
+  if (after == functions.begin() || offset >= std::prev(after)->end) return {};
+  return std::prev(after)->name;
+}
+
+kernel_descriptor kernel_descriptor::of(kernel const& k) {
+  kernel_descriptor d;
+  auto const read = [&](auto& field, int at) { std::memcpy(&field, k.descriptor.data() + at, sizeof field); };
+  read(d.entry, 16);
+  read(d.rsrc3, 44);
+  read(d.rsrc1, 48);
+  read(d.rsrc2, 52);
+  read(d.properties, 56);
+  read(d.preload, 58);
+  return d;
+}
+
+location where(wave const& w) {
+  program const& code = *w.code;
+  if (w.pc >= code.ops.size()) return {0, "(outside the code)", {}};
+  op const& o = code.ops[w.pc];
+  location at{o.offset, {}, source_of(code, o.offset)};
+  if (w.group && w.group->launch && w.group->launch->kernel) at.offset -= code.ops[w.group->launch->kernel->entry].offset;
+  if (o.size) at.instruction = disassemble(std::span(code.bytes).subspan(o.offset - code.text, o.size)).value_or("(no instruction)");
+  return at;
+}
+
+}  // namespace fusewire::sim
