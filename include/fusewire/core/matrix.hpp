@@ -16,9 +16,9 @@ struct matrix {
 
   __host__ __device__ T* at(int r, int c) const { return data + r * ld + c; }
   __host__ __device__ T& operator()(int r, int c) const { return *at(r, c); }
-  __host__ __device__ operator matrix<T const>() const
-    requires(!std::is_const_v<T>)
-  {
+  template <class U>
+    requires(std::is_same_v<U, T const> && !std::is_const_v<T>)
+  __host__ __device__ operator matrix<U>() const {
     return {data, rows, cols, ld};
   }
   /// Rows [r, r + rows) and columns [c, c + cols).

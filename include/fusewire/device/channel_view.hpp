@@ -32,6 +32,7 @@ struct launch_header {
 struct channel_state {
   epoch_t epoch;               // launches that have ended
   unsigned ticket;             // blocks of the current launch that are done
+  unsigned next;               // work handed out so far
   unsigned arrived[max_ranks];
 };
 
@@ -124,6 +125,16 @@ class channel_epoch {
     wait_all(b, c_.world, c_.world.size, [&](int r) { return acknowledgement_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
   }
 
+  /// 0, 1, 2, ... over all blocks of this launch: work for whoever is free. Called by: every thread of the block; `shared` is one
+  /// word of its shared memory.
+  __device__ int next(block b, int* shared) const {
+    if (b.leader()) *shared = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&c_.world.here(c_.state)->next, 1u));
+    b.sync();
+    int const i = *shared;
+    b.sync();
+    return i;
+  }
+
   /// Called by: every thread of every block, last of all.
   __device__ void end(block b) const {
     if (b.index() == 0) collect_credit(b);
@@ -132,6 +143,7 @@ class channel_epoch {
     channel_state* const s = c_.world.here(c_.state);
     if (platform::atomic_fetch_add<order::relaxed, scope::device>(&s->ticket, 1u) + 1 != unsigned(b.count())) return;
     platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
+    platform::atomic_store<order::relaxed, scope::device>(&s->next, 0u);
     platform::atomic_store<order::relaxed, scope::device>(&s->epoch, number_);
   }
 

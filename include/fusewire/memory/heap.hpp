@@ -34,7 +34,7 @@ class heap {
       : world_(w), options_(options), bulk_(0, options.bulk), signal_(round_up(sizeof(watch), 256), options.signal) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB, " are accepted");
     require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; at least ", 64_KiB, " are accepted");
-    agree("heap", {options.bulk, options.signal, 0}, "bulk bytes, signal bytes, -", where);
+    agree("heap", std::array<std::uint64_t, 3>{options.bulk, options.signal, 0}, "bulk bytes, signal bytes, -", where);
     enable_peer_access(where);
     std::byte *bulk = nullptr, *signal = nullptr;
     check_hip(hipMalloc(&bulk, options.bulk), "hipMalloc(bulk segment)", where);
@@ -83,7 +83,7 @@ class heap {
     require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T), where, "heap::allocate: alignment ", alignment, "; a power of two of at least ",
             alignof(T), " is accepted");
     constexpr bool in_signal = lives_in_signal_segment<T>;
-    agree("heap::allocate", {count * sizeof(T), alignment, in_signal}, "bytes, alignment, signal segment", where);
+    agree("heap::allocate", std::array<std::uint64_t, 3>{count * sizeof(T), alignment, in_signal}, "bytes, alignment, signal segment", where);
     auto& segment = in_signal ? signal_ : bulk_;
     auto const offset = segment.allocate(count * sizeof(T), alignment);
     require<out_of_space>(offset.has_value(), where, "heap::allocate: ", count * sizeof(T), " bytes wanted in the ", in_signal ? "signal" : "bulk",
@@ -101,7 +101,7 @@ class heap {
   template <class T>
   void free(sym<T> x, std::source_location where = std::source_location::current()) {
     constexpr bool in_signal = lives_in_signal_segment<T>;
-    agree("heap::free", {x.offset, in_signal, 0}, "offset, signal segment, -", where);
+    agree("heap::free", std::array<std::uint64_t, 3>{x.offset, in_signal, 0}, "offset, signal segment, -", where);
     require((in_signal ? signal_ : bulk_).release(x.offset), where, "heap::free: nothing is allocated at offset ", x.offset, " of the ",
             in_signal ? "signal" : "bulk", " segment; a sym that allocate() returned and that was not freed yet is accepted");
   }

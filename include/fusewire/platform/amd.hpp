@@ -138,8 +138,9 @@ __device__ inline float log2(float x) { return __builtin_amdgcn_logf(x); }
 /// Memory that peers write and kernels poll: never cached by a peer, coherent in the owner's cache.
 inline hipError_t malloc_signal(void** p, std::size_t bytes) { return hipExtMallocWithFlags(p, bytes, hipDeviceMallocUncached); }
 
-/// Makes the runtime load code before the first launch instead of during it: a load can wait for a device that is busy waiting for us.
-inline void load_code_eagerly() {}
+/// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
+/// for a device that is busy waiting for us.
+inline void prepare_runtime() {}
 
 template <class F>
 hipError_t allow_shared_bytes(F, int) { return hipSuccess; }  // LDS needs no opt-in

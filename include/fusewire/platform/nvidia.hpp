@@ -133,8 +133,12 @@ __device__ inline float log2(float x) { return __log2f(x); }
 /// Memory that peers write and kernels poll: device memory is coherent in its owner's L2 for everybody.
 inline cudaError_t malloc_signal(void** p, std::size_t bytes) { return cudaMalloc(p, bytes); }
 
-/// Makes the runtime load code before the first launch instead of during it: a load can wait for a device that is busy waiting for us.
-inline void load_code_eagerly() { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
+/// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
+/// for a device that is busy waiting for us.
+inline void prepare_runtime() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // a queue for each of many ranks on one device
+}
 
 template <class F>
 cudaError_t allow_shared_bytes(F kernel, int bytes) {

@@ -19,23 +19,28 @@ void const* address_of(void (*kernel)(P...)) {
 }
 }  // namespace detail
 
-/// Loads the kernel's code on this rank's device. Loading can wait for a device that is busy waiting for us, so it happens before
-/// the first launch that can wait: operators call it when they are made, launch() does for a kernel it has not seen.
+/// Loads the kernel's code on this rank's device. Loading can wait for a device that is busy waiting for us, so it happens before the
+/// first launch that can wait: operators call it when they are made.
+/// Where ranks share a device, every block asks for more than half of a unit's shared memory and so has the unit to itself: then the
+/// blocks of any mix of kernels, of ranks in different launches, fit whenever their number does.
 template <class... P>
-void load_kernel(void (*kernel)(P...), int shared_bytes = 0, std::source_location where = std::source_location::current()) {
-  hipFuncAttributes a;
-  check_hip(hipFuncGetAttributes(&a, detail::address_of(kernel)), "hipFuncGetAttributes", where);
-  if (shared_bytes > 48 * 1024) check_hip(platform::allow_shared_bytes(kernel, shared_bytes), "allow_shared_bytes", where);
+residency load_kernel(world const& w, void (*kernel)(P...), int threads, int shared_bytes = 0, std::source_location where = std::source_location::current()) {
+  return w.remember({detail::address_of(kernel), threads, shared_bytes}, [&] {
+    hipFuncAttributes a;
+    check_hip(hipFuncGetAttributes(&a, detail::address_of(kernel)), "hipFuncGetAttributes", where);
+    residency r{0, shared_bytes};
+    if (w.ranks_on_device() > 1) r.shared_bytes = std::max(shared_bytes, platform::max_shared_bytes / 2 + 1024 - int(a.sharedSizeBytes));
+    if (r.shared_bytes > 48 * 1024) check_hip(platform::allow_shared_bytes(kernel, r.shared_bytes), "allow_shared_bytes", where);
+    check_hip(hipOccupancyMaxActiveBlocksPerMultiprocessor(&r.per_unit, detail::address_of(kernel), threads, static_cast<std::size_t>(r.shared_bytes)),
+              "hipOccupancyMaxActiveBlocksPerMultiprocessor", where);
+    return r;
+  });
 }
 
 /// How many blocks of the kernel this rank's part of its device holds at once. `reserved` compute units are left to other work.
 template <class... P>
 int resident_blocks(world const& w, void (*kernel)(P...), int threads, int shared_bytes, int reserved = 0, std::source_location where = std::source_location::current()) {
-  int units = 0, per_unit = 0;
-  check_hip(hipDeviceGetAttribute(&units, hipDeviceAttributeMultiprocessorCount, w.device()), "hipDeviceGetAttribute", where);
-  check_hip(hipOccupancyMaxActiveBlocksPerMultiprocessor(&per_unit, detail::address_of(kernel), threads, static_cast<std::size_t>(shared_bytes)),
-            "hipOccupancyMaxActiveBlocksPerMultiprocessor", where);
-  return std::max(0, (units - reserved) / w.ranks_on_device()) * per_unit;
+  return std::max(0, (w.compute_units() - reserved) / w.ranks_on_device()) * load_kernel(w, kernel, threads, shared_bytes, where).per_unit;
 }
 
 /// Launches the kernel once. Blocks of one launch, and launches of different ranks, may wait for each other.
@@ -45,11 +50,11 @@ template <class... P, class... A>
 void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...), A const&... arguments) {
   auto const where = std::source_location::current();
   require(s.blocks >= 1 && s.threads >= 1, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads; at least 1 of each is accepted");
-  load_kernel(kernel, s.shared_bytes, where);
   int const fit = resident_blocks(w, kernel, s.threads, s.shared_bytes, 0, where);
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes, " bytes of shared memory; ", fit,
           " fit at once on this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");
-  kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(s.shared_bytes), stream>>>(static_cast<P>(arguments)...);
+  int const shared = load_kernel(w, kernel, s.threads, s.shared_bytes, where).shared_bytes;
+  kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(static_cast<P>(arguments)...);
   check_hip(hipGetLastError(), "kernel launch", where);
 }
 

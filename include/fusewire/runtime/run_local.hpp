@@ -15,7 +15,7 @@ struct run_options {
 /// Fails: rethrows the first exception of any rank; ranks that wait for it in a collective are released with rank_mismatch.
 template <class F>
 void run_local(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
-  platform::load_code_eagerly();
+  platform::prepare_runtime();
   require(ranks >= 1 && ranks <= max_ranks, where, "run_local: ", ranks, " ranks; 1 to ", max_ranks, " are accepted");
   require(options.devices.empty() || int(options.devices.size()) == ranks, where, "run_local: ", options.devices.size(), " devices for ", ranks,
           " ranks; one per rank is accepted, or none to choose them");

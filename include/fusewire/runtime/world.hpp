@@ -2,13 +2,22 @@
 #pragma once
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include <fusewire/core/world_view.hpp>
 #include <fusewire/runtime/bootstrap.hpp>
 
 namespace fusewire {
+
+/// What one compute unit holds of a kernel, and the dynamic shared memory to launch it with; see load_kernel().
+struct residency {
+  int per_unit;      // blocks
+  int shared_bytes;  // per block
+};
+using kernel_key = std::tuple<void const*, int, int>;  // kernel, threads, shared bytes asked for
 
 /// One rank. Owned by one host thread. Ranks are numbered 0 to size - 1 and need not equal device numbers; several ranks may share
 /// a device (loopback), and then each of them gets its part of the compute units.
@@ -22,6 +31,7 @@ class world {
     check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
     require(device >= 0 && device < devices, where, "world: device ", device, " of rank ", rank(), "; 0 to ", devices - 1, " exist");
     check_hip(hipSetDevice(device), "hipSetDevice", where);
+    check_hip(hipDeviceGetAttribute(&compute_units_, hipDeviceAttributeMultiprocessorCount, device), "hipDeviceGetAttribute", where);
     devices_ = bootstrap_->all_gather(device);
   }
   world(world&&) = default;
@@ -30,6 +40,7 @@ class world {
   int size() const { return bootstrap_->size(); }
   int device() const { return device_; }
   int device_of(int r) const { return devices_[static_cast<std::size_t>(r)]; }
+  int compute_units() const { return compute_units_; }
   /// How many ranks of this world run on this rank's device.
   int ranks_on_device() const { return int(std::count(devices_.begin(), devices_.end(), device_)); }
 
@@ -46,6 +57,14 @@ class world {
     for (auto const& c : checks_) c.second(stream);
   }
 
+  /// Occupancy queries cost microseconds: their answers are kept.
+  template <class Query>
+  residency remember(kernel_key const& key, Query query) const {
+    auto it = residency_.find(key);
+    if (it == residency_.end()) it = residency_.emplace(key, query()).first;
+    return it->second;
+  }
+
   /// For memory that a check should look at; returns a key for remove_check.
   int add_check(std::function<void(hipStream_t)> f) {
     checks_.emplace_back(++last_key_, std::move(f));
@@ -58,9 +77,11 @@ class world {
  private:
   std::unique_ptr<bootstrap> bootstrap_;
   int device_;
+  int compute_units_ = 0;
   std::vector<int> devices_;
   std::vector<std::pair<int, std::function<void(hipStream_t)>>> checks_;
   int last_key_ = 0;
+  mutable std::map<kernel_key, residency> residency_;
 };
 
 }  // namespace fusewire

@@ -1,0 +1,139 @@
+// ag_gemm: C [M, N] = gather(A) [M, K] * B [K, N] on every rank, one kernel launch per call. The kernels are in ag_gemm_kernels.hpp.
+#pragma once
+#include <fusewire/kernels/ag_gemm_kernels.hpp>
+#include <fusewire/runtime/channel.hpp>
+
+namespace fusewire {
+
+/// How A travels: every rank stores its shard into all inboxes, or every rank loads the others' shards.
+enum class method { push, pull };
+
+/// Tiles that are instantiated. small: few rows, many blocks.
+enum class gemm_tile { automatic, small, large };
+
+struct ag_gemm_options {
+  int max_m = 0;                       // capacity: rows of the gathered A
+  int k = 0;                           // columns of the gathered A, a multiple of 8 W
+  fusewire::gather gather = gather::k;
+  fusewire::method method = method::push;
+  gemm_tile tile = gemm_tile::automatic;
+  int comm_blocks = 0;                 // blocks that communicate before they multiply; 0 chooses
+  int chunk_k = 0;                     // columns of A per flag, a multiple of 8; 0 chooses
+  int reserved_units = 0;              // compute units left to other work
+  bool own_shard_first = false;        // gather::k: sum from the own shard on, which starts sooner; C then differs between ranks by rounding
+};
+
+/// One call. All ranks pass the same m, n and layout.
+template <class T>
+struct ag_gemm_call {
+  matrix<T const> a;                   // gather::k: [M, K/W]; gather::m: [rows of this rank, K]; pull: on the symmetric heap
+  matrix<T const> b;                   // [K, N]; column-major: b.ld is the distance between columns
+  matrix<T> c;                         // [M, N]
+  int m = 0;                           // rows of the gathered A, 1 to max_m
+  layout b_layout = layout::row_major;
+};
+
+template <class T>
+  requires is_16_bit_float<T>
+class ag_gemm {
+ public:
+  /// Collective. Fails: bad_argument; out_of_space when the channel cannot hold max_m x k elements or their flags.
+  ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
+    int const ranks = ch.world().size();
+    require(o.max_m >= 1, where, "ag_gemm: max_m = ", o.max_m, "; at least 1 is accepted");
+    require(o.k >= 1 && o.k % (8 * ranks) == 0, where, "ag_gemm: k = ", o.k, "; a multiple of 8 x ", ranks, " ranks = ", 8 * ranks, " is accepted");
+    require(o.comm_blocks >= 0, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; 0 (choose) or more is accepted");
+    require(o.chunk_k >= 0 && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k, "; 0 (choose) or a multiple of 8 is accepted");
+    require(o.reserved_units >= 0 && o.reserved_units < ch.world().compute_units(), where, "ag_gemm: reserved_units = ", o.reserved_units, "; 0 to ",
+            ch.world().compute_units() - 1, " is accepted");
+    std::size_t const inbox = std::size_t(o.max_m) * std::size_t(o.k) * sizeof(T);
+    require<out_of_space>(inbox <= ch.options().max_bytes, where, "ag_gemm: the gathered A, ", o.max_m, " x ", o.k, ", takes ", inbox, " bytes; the channel's max_bytes is ",
+                          ch.options().max_bytes);
+    int flags = 0;
+    for (int m = 1; m <= o.max_m; m = m < o.max_m && 2 * m > o.max_m ? o.max_m : 2 * m) flags = std::max(flags, map(m).flags_per_source());
+    require<out_of_space>(flags <= ch.options().flags_per_source, where, "ag_gemm: needs ", flags, " flags per source; the channel has ", ch.options().flags_per_source);
+    load<identity>(where);
+    ch.world().barrier();
+  }
+
+  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
+  /// After it, a may be overwritten by work on the stream.
+  /// Fails: bad_argument, before anything is launched.
+  template <class Epilogue = identity>
+  void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
+    check(call, where);
+    bool const few = use_small(call.m);
+    ag_gemm_arguments<T> g{call.a, {call.b.data, call.b.ld, call.b_layout, call.c.cols}, call.c, map(call.m), 0, 8, o_.own_shard_first};
+    launch_header header = make_header("ag_gemm", std::uint64_t(o_.method) | std::uint64_t(o_.gather) << 8 | std::uint64_t(few) << 16 | std::uint64_t(std::is_same_v<T, f16>) << 24,
+                                       std::uint64_t(call.m), std::uint64_t(call.c.cols), std::uint64_t(o_.k), std::uint64_t(g.map.chunk_k));
+    if (o_.method == method::pull) {
+      std::size_t const bytes = g.map.rows(ch_.world().rank()) == 0 ? 0 : sizeof(T) * (std::size_t(call.a.rows - 1) * std::size_t(call.a.ld) + std::size_t(call.a.cols));
+      header.mine[0] = bytes == 0 ? 0 : ch_.heap().offset_of(call.a.data, bytes, "ag_gemm: a (pull)", where);
+      header.mine[1] = std::uint64_t(call.a.ld);
+    }
+    if (few) start<small_tile>(stream, g, header, epilogue, where);
+    else start<large_tile>(stream, g, header, epilogue, where);
+  }
+
+  /// Rows of A that this rank holds, for a call with `m` rows in all.
+  int rows(int m) const { return map(m).rows(ch_.world().rank()); }
+
+ private:
+  bool use_small(int m) const { return o_.tile == gemm_tile::small || (o_.tile == gemm_tile::automatic && m <= 64); }
+
+  gather_map map(int m) const {
+    gemm_config const tile = use_small(m) ? small_tile::config : large_tile::config;
+    return {o_.gather, m, o_.k, ch_.world().size(), tile.block_m, o_.chunk_k ? o_.chunk_k : m <= 512 ? 512 : 2048};
+  }
+
+  template <class Tile, class Epilogue>
+  auto kernel() const {
+    return o_.method == method::push ? &ag_gemm_push<T, Tile, Epilogue> : &ag_gemm_pull<T, Tile, Epilogue>;
+  }
+
+  template <class Epilogue>
+  void load(std::source_location where) const {
+    load_kernel(ch_.world(), kernel<small_tile, Epilogue>(), small_tile::config.threads(), small_tile::config.shared_bytes(), where);
+    load_kernel(ch_.world(), kernel<large_tile, Epilogue>(), large_tile::config.threads(), large_tile::config.shared_bytes(), where);
+  }
+
+  template <class Tile, class Epilogue>
+  void start(hipStream_t stream, ag_gemm_arguments<T>& g, launch_header const& header, Epilogue const& epilogue, std::source_location where) const {
+    constexpr gemm_config C = Tile::config;
+    auto const f = kernel<Tile, Epilogue>();
+    int const fit = resident_blocks(ch_.world(), f, C.threads(), C.shared_bytes(), o_.reserved_units, where);
+    require(fit >= 1, where, "ag_gemm: no block of ", C.threads(), " threads and ", C.shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
+            ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
+    require(o_.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o_.comm_blocks, "; at most ", fit, " blocks are resident at once");
+    int const pieces = g.map.most_pieces() * ch_.world().size(), tiles = ceil_div(g.map.m, C.block_m) * ceil_div(g.c.cols, C.block_n);
+    g.comm_blocks = o_.comm_blocks ? o_.comm_blocks : std::max(1, std::min({pieces, fit / 4, 8 * ch_.world().size()}));
+    fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, g.comm_blocks + tiles), .threads = C.threads(), .shared_bytes = C.shared_bytes()}, f, ch_.view(header), g, epilogue);
+  }
+
+  void check(ag_gemm_call<T> const& call, std::source_location where) const {
+    int const rank = ch_.world().rank();
+    require(call.m >= 1 && call.m <= o_.max_m, where, "ag_gemm: m = ", call.m, "; 1 to max_m = ", o_.max_m, " is accepted");
+    gather_map const g = map(call.m);
+    int const rows = g.rows(rank), cols = g.cols();
+    require(call.a.rows == rows && call.a.cols == cols, where, "ag_gemm: a is [", call.a.rows, ", ", call.a.cols, "]; [", rows, ", ", cols, "] is accepted on rank ", rank,
+            " (", o_.gather == gather::k ? "gather::k: M, K/W" : "gather::m: rows of this rank, K", ")");
+    int const n = call.c.cols;
+    require(n >= 1 && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n, "]; [", call.m, ", N >= 1] is accepted");
+    require(call.b.rows == o_.k && call.b.cols == n, where, "ag_gemm: b is [", call.b.rows, ", ", call.b.cols, "]; [", o_.k, ", ", n, "] is accepted");
+    if (rows > 0) operand("a", call.a.data, call.a.ld, cols, 8, where);
+    if (call.b_layout == layout::column_major) operand("b (column-major)", call.b.data, call.b.ld, o_.k, 8, where);
+    else operand("b (row-major)", call.b.data, call.b.ld, n, 1, where);
+    operand("c", call.c.data, call.c.ld, n, 1, where);
+  }
+  static void operand(char const* name, T const* data, std::int64_t ld, int extent, int multiple, std::source_location where) {
+    require(data != nullptr, where, "ag_gemm: ", name, ".data is null");
+    require(reinterpret_cast<std::uintptr_t>(data) % (multiple == 8 ? 16 : sizeof(T)) == 0, where, "ag_gemm: ", name, ".data = ", static_cast<void const*>(data),
+            "; an address that is a multiple of ", multiple == 8 ? 16 : sizeof(T), " is accepted");
+    require(ld >= extent && ld % multiple == 0, where, "ag_gemm: ", name, ".ld = ", ld, "; at least ", extent, multiple == 8 ? " and a multiple of 8" : "", " is accepted");
+  }
+
+  channel& ch_;
+  ag_gemm_options o_;
+};
+
+}  // namespace fusewire

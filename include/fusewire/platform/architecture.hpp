@@ -1,0 +1,8 @@
+// What is genuinely different per architecture, behind one name each: mma_atom<T>.
+#pragma once
+#include <fusewire/platform/platform.hpp>
+#if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)
+#include <fusewire/tile/mma_sm90.hpp>
+#else
+#include <fusewire/tile/mma_gfx942.hpp>
+#endif

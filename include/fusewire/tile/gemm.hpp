@@ -1,0 +1,240 @@
+// Block-level GEMM: acc [block_m, block_n] += A [block_m, k] * B [k, block_n], 16-bit floats in, fp32 accumulate.
+//
+//   memory --16 B--> registers --swizzled--> LDS --16 B--> fragments --> matrix instruction
+//     tile t+2 ........ tile t+1 ............. tile t
+//
+// Communication is not here: where a tile's memory is, and whether it is there yet, is settled before run() is called on its k range.
+#pragma once
+#include <fusewire/core/group.hpp>
+#include <fusewire/core/matrix.hpp>
+#include <fusewire/tile/mma.hpp>
+
+namespace fusewire {
+
+/// Everything tunable about one block's GEMM: one value, one template argument.
+struct gemm_config {
+  int block_m = 128, block_n = 128, block_k = 64;  // elements
+  int waves_m = 2, waves_n = 4;                    // the block's waves, as a grid over its tile
+  int stages = 2;                                  // LDS buffers
+
+  __host__ __device__ constexpr int threads() const { return waves_m * waves_n * platform::wave_size; }
+  __host__ __device__ constexpr int shared_bytes() const { return stages * (block_m + block_n) * block_k * 2; }
+  constexpr bool operator==(gemm_config const&) const = default;
+};
+
+/// Configurations that kernels are instantiated for. Types, because nvcc takes no value of class type as a kernel's template argument.
+struct small_tile {  // few rows
+  static constexpr gemm_config config{.block_m = 32, .block_n = 64, .block_k = 64, .waves_m = 1, .waves_n = 4, .stages = 2};
+};
+struct large_tile {
+  static constexpr gemm_config config{.block_m = 128, .block_n = 128, .block_k = 64, .waves_m = 2, .waves_n = 4, .stages = 2};
+};
+
+/// The [K, N] operand: row-major or column-major, any leading dimension if row-major, a multiple of 8 if column-major.
+template <class T>
+struct b_operand {
+  T const* data;
+  std::int64_t ld;  // elements
+  layout order;
+  int n;            // columns
+};
+
+/// LDS address of 16 bytes (8 k) of a row of a tile, in units of 16 bytes. The exclusive-or keeps both the reads of fragments (16
+/// rows, one unit) and the transposing writes (every fourth row, one unit) off each other's banks.
+template <int UnitsPerRow>
+__device__ int swizzled(int row, int unit) {
+  static_assert(UnitsPerRow == 4 || UnitsPerRow == 8);
+  int const turn = UnitsPerRow == 8 ? ((row & 1) << 2 | (row >> 1 & 3)) ^ (row >> 3 & 7) : (row >> 1 & 3) ^ (row >> 3 & 3);
+  return row * UnitsPerRow + (unit ^ turn);
+}
+
+template <class T, gemm_config C>
+class block_gemm {
+ public:
+  using atom = mma_atom<T>;
+  static constexpr int threads = C.threads();
+  static constexpr int wave_m = C.block_m / C.waves_m, wave_n = C.block_n / C.waves_n;
+  static constexpr int atoms_m = wave_m / atom::m, atoms_n = wave_n / atom::n;
+  static_assert(C.block_m % (C.waves_m * atom::m) == 0 && C.block_n % (C.waves_n * atom::n) == 0, "waves must tile the block");
+  static_assert(wave_n % 8 == 0 && C.block_k % 32 == 0);
+  static_assert(C.shared_bytes() <= platform::max_shared_bytes);
+
+  struct accumulator {
+    typename atom::c_fragment c[atoms_m][atoms_n];
+  };
+
+  /// Called by: every thread of the block. Requires: `shared` is C.shared_bytes() bytes, aligned to 16.
+  __device__ block_gemm(void* shared, accumulator& acc) : shared_(static_cast<bytes16*>(shared)), acc_(acc) {
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+#pragma unroll
+        for (int v = 0; v < atom::c_values; ++v) acc_.c[i][j][v] = 0;
+  }
+
+  /// acc += A[:, k_begin, k_end) * B[k_begin, k_end). The last tile stays in LDS until the next run() has its first loads in flight,
+  /// or finish().
+  /// Requires: a.ld, k_begin and k_end multiples of 8, a.data aligned to 16; a.rows >= 1 valid rows (the tile's other rows repeat
+  /// the last); column 0 of `b` here is column n0 of the operand.
+  __device__ void run(matrix<T const> a, b_operand<T> const& b, int n0, int k_begin, int k_end) {
+    for (int k = k_begin; k < k_end; k += C.block_k) {
+      load_a(a, k, k_end);
+      load_b(b, n0, k, k_end);
+      if (pending_) multiply(buffer_);
+      if (C.stages == 1) block{}.sync();
+      else buffer_ ^= 1;
+      write(buffer_, b.order);
+      block{}.sync();
+      pending_ = true;
+    }
+  }
+  __device__ void finish() {
+    if (pending_) multiply(buffer_);
+    pending_ = false;
+  }
+
+  /// c[r, j] = T(epilogue(acc, m0 + r, n0 + j)) for the part of the tile inside c. Called by: every thread of the block, after finish().
+  template <class Epilogue>
+  __device__ void store(matrix<T> c, int m0, int n0, Epilogue const& epilogue) {
+    constexpr int pitch = wave_n + 8;  // elements; 16 rows at a time go through LDS, so that memory sees whole 16 bytes
+    static_assert(C.waves_m * C.waves_n * 16 * pitch * 2 <= C.shared_bytes());
+    wave const w;
+    T* const slab = reinterpret_cast<T*>(shared_) + w.index() * 16 * pitch;
+    bool const whole = (c.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0;
+    block{}.sync();
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i) {
+      int const row0 = m0 + wave_row() + i * atom::m, col0 = n0 + wave_col();
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+#pragma unroll
+        for (int v = 0; v < atom::c_values; ++v) {
+          int const r = atom::c_row(w.rank(), v), col = j * atom::n + atom::c_col(w.rank(), v);
+          bool const inside = row0 + r < c.rows && col0 + col < c.cols;
+          slab[r * pitch + col] = inside ? T(epilogue(acc_.c[i][j][v], row0 + r, col0 + col)) : T(0.0f);
+        }
+      w.sync();
+      for (int u = w.rank(); u < 16 * (wave_n / 8); u += w.size()) {
+        int const r = u / (wave_n / 8), col = u % (wave_n / 8) * 8;
+        if (row0 + r >= c.rows) continue;
+        if (whole && col0 + col + 8 <= c.cols) *reinterpret_cast<bytes16*>(c.at(row0 + r, col0 + col)) = *reinterpret_cast<bytes16*>(slab + r * pitch + col);
+        else
+          for (int e = 0; e < 8 && col0 + col + e < c.cols; ++e) c(row0 + r, col0 + col + e) = slab[r * pitch + col + e];
+      }
+      w.sync();
+    }
+    block{}.sync();
+  }
+
+ private:
+  static constexpr int units_per_row = C.block_k / 8;
+  static constexpr int a_units = C.block_m * units_per_row, b_units = C.block_n * units_per_row;
+  static constexpr int a_per_thread = ceil_div(a_units, threads), b_per_thread = ceil_div(b_units, threads);
+  // A row-major B is read in pieces of 8 k x 4 n, which a thread turns into four units.
+  static constexpr int pieces = b_units / 4, pieces_per_thread = ceil_div(pieces, threads);
+  static constexpr int b_registers = b_per_thread > 4 * pieces_per_thread ? b_per_thread : 4 * pieces_per_thread;
+
+  __device__ static int wave_row() { return wave{}.index() / C.waves_n * wave_m; }
+  __device__ static int wave_col() { return wave{}.index() % C.waves_n * wave_n; }
+  __device__ bytes16* a_buffer(int stage) const { return shared_ + stage * (a_units + b_units); }
+  __device__ bytes16* b_buffer(int stage) const { return a_buffer(stage) + a_units; }
+
+  __device__ void load_a(matrix<T const> a, int k, int k_end) {
+#pragma unroll
+    for (int i = 0; i < a_per_thread; ++i) a_[i] = load_unit(a.data, a.ld, a.rows, i * threads + platform::thread_index(), k, k_end);
+  }
+  __device__ void load_b(b_operand<T> const& b, int n0, int k, int k_end) {
+    if (b.order == layout::column_major) {
+#pragma unroll
+      for (int i = 0; i < b_per_thread; ++i) b_[i] = load_unit(b.data + n0 * b.ld, b.ld, b.n - n0, i * threads + platform::thread_index(), k, k_end);
+    } else {
+      bool const whole = (b.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 7)) == 0;
+#pragma unroll
+      for (int i = 0; i < pieces_per_thread; ++i) {
+        int const p = i * threads + platform::thread_index(), n = n0 + p % (C.block_n / 4) * 4, k0 = k + p / (C.block_n / 4) * 8;
+#pragma unroll
+        for (int r = 0; r < 8; ++r) *words_of_row(i, r) = load_four(b, n, k0 + r, p < pieces && k0 < k_end, whole);
+      }
+    }
+  }
+
+  struct two_words { std::uint32_t w[2]; };
+  __device__ two_words* words_of_row(int piece, int r) { return reinterpret_cast<two_words*>(&b_[4 * piece]) + r; }
+
+  /// 8 k of one row of a k-contiguous operand; zero beyond k_end, the last valid row beyond `rows`.
+  __device__ static bytes16 load_unit(T const* data, std::int64_t ld, int rows, int unit, int k, int k_end) {
+    int const row = unit / units_per_row, at = k + unit % units_per_row * 8;
+    bytes16 const zero{};
+    if (at >= k_end) return zero;
+    return *reinterpret_cast<bytes16 const*>(data + (row < rows ? row : rows - 1) * ld + at);
+  }
+  /// 4 n of one row of a row-major B; zero outside.
+  __device__ static two_words load_four(b_operand<T> const& b, int n, int k, bool valid, bool whole) {
+    two_words w{};
+    if (!valid || n >= b.n) return w;
+    T const* const p = b.data + k * b.ld + n;
+    if (whole && n + 4 <= b.n) return *reinterpret_cast<two_words const*>(p);
+    for (int e = 0; e < 4; ++e)
+      if (n + e < b.n) w.w[e / 2] |= std::uint32_t(p[e].bits) << 16 * (e % 2);
+    return w;
+  }
+
+  __device__ void write(int stage, layout b_order) {
+#pragma unroll
+    for (int i = 0; i < a_per_thread; ++i)
+      if (int const u = i * threads + platform::thread_index(); u < a_units) a_buffer(stage)[swizzled<units_per_row>(u / units_per_row, u % units_per_row)] = a_[i];
+    if (b_order == layout::column_major) {
+#pragma unroll
+      for (int i = 0; i < b_per_thread; ++i)
+        if (int const u = i * threads + platform::thread_index(); u < b_units) b_buffer(stage)[swizzled<units_per_row>(u / units_per_row, u % units_per_row)] = b_[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < pieces_per_thread; ++i) {
+        int const p = i * threads + platform::thread_index(), n = p % (C.block_n / 4) * 4, unit = p / (C.block_n / 4);
+        if (p >= pieces) continue;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {  // column n + e: its 8 k, side by side
+          bytes16 column;
+#pragma unroll
+          for (int r = 0; r < 8; r += 2) {
+            std::uint32_t const even = words_of_row(i, r)->w[e / 2], odd = words_of_row(i, r + 1)->w[e / 2];
+            column.word[r / 2] = e % 2 ? (even >> 16 | (odd & 0xffff0000u)) : ((even & 0xffffu) | odd << 16);
+          }
+          b_buffer(stage)[swizzled<units_per_row>(n + e, unit)] = column;
+        }
+      }
+    }
+  }
+
+  __device__ void multiply(int stage) {
+    int const lane = wave{}.rank();
+    bytes16 const *const a = a_buffer(stage), *const b = b_buffer(stage);
+#pragma unroll
+    for (int slice = 0; slice < C.block_k / atom::k; ++slice) {
+      int const unit = slice * 4 + atom::k_eighth(lane);
+      typename atom::a_fragment fa[atoms_m];
+      typename atom::b_fragment fb[atoms_n];
+#pragma unroll
+      for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+        for (int r = 0; r < atom::a_rows; ++r) fa[i].row[r] = a[swizzled<units_per_row>(wave_row() + i * atom::m + atom::a_row(lane, r), unit)];
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+#pragma unroll
+        for (int r = 0; r < atom::b_rows; ++r) fb[j].row[r] = b[swizzled<units_per_row>(wave_col() + j * atom::n + atom::b_row(lane, r), unit)];
+#pragma unroll
+      for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+        for (int j = 0; j < atoms_n; ++j) atom::multiply(acc_.c[i][j], fa[i], fb[j]);
+    }
+  }
+
+  bytes16* shared_;
+  accumulator& acc_;
+  bytes16 a_[a_per_thread], b_[b_registers];
+  int buffer_ = 0;
+  bool pending_ = false;
+};
+
+}  // namespace fusewire

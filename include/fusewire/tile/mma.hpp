@@ -1,0 +1,24 @@
+// Matrix instructions as types: one struct with its shape, its lane map and one builtin.
+#pragma once
+#include <concepts>
+
+#include <fusewire/platform/architecture.hpp>
+
+namespace fusewire {
+
+/// C [m, n] += A [m, k] * B [k, n] by one wave, k = 32, fp32 accumulate. A lane holds, of each of its rows of A and of B transposed, 8
+/// neighbouring k: one 16-byte read. Row j of a fragment is a_row(lane, j) (b_row for B), its k are k_eighth(lane) * 8 and the 7
+/// after. Value i of a C fragment is at (c_row(lane, i), c_col(lane, i)).
+template <class A>
+concept matrix_atom = requires(int lane, int i, typename A::a_fragment a, typename A::b_fragment b, typename A::c_fragment c) {
+  requires A::k == 32 && A::m > 0 && A::n > 0;
+  { A::a_row(lane, i) } -> std::same_as<int>;
+  { A::b_row(lane, i) } -> std::same_as<int>;
+  { A::k_eighth(lane) } -> std::same_as<int>;
+  { A::c_row(lane, i) } -> std::same_as<int>;
+  { A::c_col(lane, i) } -> std::same_as<int>;
+  A::multiply(c, a, b);
+};
+static_assert(matrix_atom<mma_atom<bf16>> && matrix_atom<mma_atom<f16>>);
+
+}  // namespace fusewire
