@@ -1,0 +1,204 @@
+#include <algorithm>
+
+#include "hip/launch.hpp"
+
+using namespace fusewire::sim;
+
+namespace {
+
+allocation* allocation_at(runtime& r, void const* p) {
+  allocation* a = r.machine().memory.find(reinterpret_cast<u64>(p));
+  return a && a->live && a->kind != memory_kind::image ? a : nullptr;
+}
+
+hipError_t allocate(void** out, size_t bytes, int device, memory_kind kind, unsigned flags) {
+  return api([&](runtime& r, lock&) {
+    if (!out) return hipErrorInvalidValue;
+    if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+    *out = nullptr;
+    if (!bytes) return hipSuccess;
+    allocation* a = r.machine().memory.allocate(device, bytes, kind, flags);
+    if (!a) return hipErrorOutOfMemory;
+    *out = reinterpret_cast<void*>(a->base);
+    return hipSuccess;
+  });
+}
+
+/// Frees once everything in flight on every GPU that could use the memory has ended, as hipFree does.
+hipError_t free_memory(void* p, bool host) {
+  return api([&](runtime& r, lock& l) {
+    if (!p) return hipSuccess;
+    if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+    allocation* a = allocation_at(r, p);
+    if (!a || a->base != reinterpret_cast<u64>(p) || (a->gpu < 0) != host || a->kind == memory_kind::registered) return hipErrorInvalidValue;
+    int const device = a->gpu < 0 ? this_thread().device : a->gpu;
+    u64 const upto = r.last_sequence();
+    r.wait(l, [&] { return r.reached(device, upto, true); });
+    if (a->live) r.machine().memory.release(*a);
+    return hipSuccess;
+  });
+}
+
+constexpr unsigned managed = 1u << 31;
+
+}  // namespace
+
+extern "C" {
+
+hipError_t hipMalloc(void** p, size_t n) { return allocate(p, n, this_thread().device, memory_kind::coarse, 0); }
+
+hipError_t hipExtMallocWithFlags(void** p, size_t n, unsigned flags) {
+  switch (flags) {
+    case hipDeviceMallocDefault: return allocate(p, n, this_thread().device, memory_kind::coarse, flags);
+    case hipDeviceMallocFinegrained: return allocate(p, n, this_thread().device, memory_kind::fine, flags);
+    case hipDeviceMallocUncached: return allocate(p, n, this_thread().device, memory_kind::uncached, flags);
+    default: return remember(hipErrorInvalidValue);
+  }
+}
+
+hipError_t hipFree(void* p) { return free_memory(p, false); }
+
+hipError_t hipMallocPitch(void** p, size_t* pitch, size_t width, size_t height) {
+  if (!pitch) return remember(hipErrorInvalidValue);
+  *pitch = (width + 127) & ~size_t{127};
+  return hipMalloc(p, *pitch * height);
+}
+
+hipError_t hipHostMalloc(void** p, size_t n, unsigned flags) { return allocate(p, n, -1, memory_kind::host, flags); }
+hipError_t hipHostAlloc(void** p, size_t n, unsigned flags) { return hipHostMalloc(p, n, flags); }
+hipError_t hipMallocHost(void** p, size_t n) { return hipHostMalloc(p, n, 0); }
+hipError_t hipHostFree(void* p) { return free_memory(p, true); }
+hipError_t hipFreeHost(void* p) { return hipHostFree(p); }
+hipError_t hipMallocManaged(void** p, size_t n, unsigned) { return allocate(p, n, -1, memory_kind::host, managed); }
+
+hipError_t hipHostRegister(void* p, size_t n, unsigned flags) {
+  return api([&](runtime& r, lock&) {
+    if (!p || !n) return hipErrorInvalidValue;
+    return r.machine().memory.adopt(reinterpret_cast<u64>(p), n, flags) ? hipSuccess : hipErrorHostMemoryAlreadyRegistered;
+  });
+}
+
+hipError_t hipHostUnregister(void* p) {
+  return api([&](runtime& r, lock&) {
+    allocation* a = allocation_at(r, p);
+    if (!a || a->kind != memory_kind::registered || a->base != reinterpret_cast<u64>(p)) return hipErrorHostMemoryNotRegistered;
+    r.machine().memory.abandon(*a);
+    return hipSuccess;
+  });
+}
+
+hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned) {
+  return api([&](runtime& r, lock&) {
+    allocation* a = allocation_at(r, host);
+    if (!device || !a || a->gpu >= 0) return hipErrorInvalidValue;
+    *device = host;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipHostGetFlags(unsigned* flags, void* host) {
+  return api([&](runtime& r, lock&) {
+    allocation* a = allocation_at(r, host);
+    if (!flags || !a || a->gpu >= 0) return hipErrorInvalidValue;
+    *flags = a->flags;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipMallocAsync(void** p, size_t n, hipStream_t stream) {
+  ihipStream_t* s = nullptr;
+  {
+    runtime& r = runtime::get();
+    lock l = r.enter();
+    s = r.stream_of(stream, this_thread().device);
+  }
+  return s ? allocate(p, n, s->device, memory_kind::coarse, 0) : remember(hipErrorInvalidHandle);
+}
+
+hipError_t hipFreeAsync(void* p, hipStream_t stream) {
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = r.stream_of(stream, this_thread().device);
+    allocation* a = p ? allocation_at(r, p) : nullptr;
+    if (!s || (p && (!a || a->base != reinterpret_cast<u64>(p)))) return hipErrorInvalidValue;
+    if (s->capturing) return hipErrorStreamCaptureUnsupported;
+    if (a) r.enqueue(*s, host_work{[a] {
+      runtime& later = runtime::get();
+      lock l = later.enter();
+      later.machine().memory.release(*a);
+    }});
+    return hipSuccess;
+  });
+}
+
+hipError_t hipMemGetInfo(size_t* free, size_t* total) {
+  return api([&](runtime& r, lock&) {
+    if (!free && !total) return hipErrorInvalidValue;
+    if (total) *total = address_space::capacity;
+    if (free) *free = address_space::capacity - r.machine().memory.used(this_thread().device);
+    return hipSuccess;
+  });
+}
+
+hipError_t hipPointerGetAttributes(hipPointerAttribute_t* out, void const* p) {
+  return api([&](runtime& r, lock&) {
+    if (!out || !p) return hipErrorInvalidValue;
+    *out = {};
+    allocation const* a = allocation_at(r, p);
+    out->device = a && a->gpu >= 0 ? a->gpu : a ? 0 : -2;
+    out->type = !a ? hipMemoryTypeUnregistered : a->flags == managed ? hipMemoryTypeManaged : a->gpu >= 0 ? hipMemoryTypeDevice : hipMemoryTypeHost;
+    if (!a) return hipSuccess;
+    out->devicePointer = const_cast<void*>(p);
+    if (a->gpu < 0) out->hostPointer = const_cast<void*>(p);
+    out->isManaged = a->flags == managed;
+    out->allocationFlags = a->flags == managed ? 0 : a->flags;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipPointerGetAttribute(void* data, hipPointer_attribute attribute, hipDeviceptr_t p) {
+  return api([&](runtime& r, lock&) {
+    allocation const* a = allocation_at(r, p);
+    if (!data || !a) return hipErrorInvalidValue;
+    switch (attribute) {
+      case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE: *static_cast<unsigned*>(data) = a->gpu >= 0 ? hipMemoryTypeDevice : hipMemoryTypeHost; break;
+      case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<void**>(data) = p; break;
+      case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(data) = std::max(a->gpu, 0); break;
+      case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<u64*>(data) = a->base; break;
+      case HIP_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(data) = a->size; break;
+      case HIP_POINTER_ATTRIBUTE_BUFFER_ID: *static_cast<u64*>(data) = a->number; break;
+      case HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS: *static_cast<unsigned*>(data) = 0; break;
+      default: return hipErrorInvalidValue;
+    }
+    return hipSuccess;
+  });
+}
+
+hipError_t hipPointerSetAttribute(void const*, hipPointer_attribute, hipDeviceptr_t) { return hipSuccess; }
+
+hipError_t hipMemGetAddressRange(hipDeviceptr_t* base, size_t* size, hipDeviceptr_t p) {
+  return api([&](runtime& r, lock&) {
+    allocation const* a = allocation_at(r, p);
+    if (!a) return hipErrorNotFound;
+    if (base) *base = reinterpret_cast<hipDeviceptr_t>(a->base);
+    if (size) *size = a->size;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipMemPtrGetInfo(void* p, size_t* size) {
+  return api([&](runtime& r, lock&) {
+    allocation const* a = allocation_at(r, p);
+    if (!a || !size) return hipErrorInvalidValue;
+    *size = a->size;
+    return hipSuccess;
+  });
+}
+
+// All GPUs are in one process, so there is nobody to share memory with.
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t*, void*) { return remember(hipErrorNotSupported); }
+hipError_t hipIpcOpenMemHandle(void**, hipIpcMemHandle_t, unsigned) { return remember(hipErrorNotSupported); }
+hipError_t hipIpcCloseMemHandle(void*) { return remember(hipErrorNotSupported); }
+hipError_t hipIpcGetEventHandle(hipIpcEventHandle_t*, hipEvent_t) { return remember(hipErrorNotSupported); }
+hipError_t hipIpcOpenEventHandle(hipEvent_t*, hipIpcEventHandle_t) { return remember(hipErrorNotSupported); }
+
+}  // extern "C"

@@ -1,0 +1,246 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "hip/runtime.hpp"
+
+using namespace fusewire::sim;
+
+namespace {
+
+bool valid(int device) { return device >= 0 && device < runtime::get().gpus(); }
+
+void describe_device(hipDeviceProp_t& p, int device) {
+  std::memset(&p, 0, sizeof p);
+  std::snprintf(p.name, sizeof p.name, "fusewire-sim MI300X");
+  std::snprintf(p.gcnArchName, sizeof p.gcnArchName, "gfx942:sramecc+:xnack-");
+  std::snprintf(p.uuid.bytes, sizeof p.uuid.bytes, "sim-%08d", device);
+  p.totalGlobalMem = address_space::capacity;
+  p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = p.maxSharedMemoryPerMultiProcessor = p.sharedMemPerBlockOptin = lds_per_cu;
+  p.regsPerBlock = p.regsPerMultiprocessor = 4 * 512 * lanes;
+  p.warpSize = lanes;
+  p.memPitch = p.totalConstMem = 2147483647;
+  p.maxThreadsPerBlock = 1024;
+  std::fill_n(p.maxThreadsDim, 3, 1024);
+  p.maxGridSize[0] = 2147483647, p.maxGridSize[1] = p.maxGridSize[2] = 65536;
+  p.clockRate = core_mhz * 1000;
+  p.clockInstructionRate = wall_clock_mhz * 1000;
+  p.major = 9, p.minor = 4;
+  p.multiProcessorCount = runtime::get().machine().settings.cus;
+  p.canMapHostMemory = p.concurrentKernels = p.ECCEnabled = p.unifiedAddressing = p.cooperativeLaunch = p.isLargeBar = 1;
+  p.hostRegisterSupported = p.streamPrioritiesSupported = p.managedMemory = p.hostNativeAtomicSupported = p.memoryPoolsSupported = 1;
+  p.canUseHostPointerForRegisteredMem = p.directManagedMemAccessFromHost = p.concurrentManagedAccess = 1;
+  p.pciBusID = 0x10 + device;
+  p.asyncEngineCount = 8;
+  p.memoryClockRate = 1300000, p.memoryBusWidth = 8192;
+  p.l2CacheSize = 4 << 20;
+  p.maxThreadsPerMultiProcessor = 2048, p.maxBlocksPerMultiProcessor = 32;
+  p.textureAlignment = p.texturePitchAlignment = p.surfaceAlignment = 256;
+  p.arch.hasGlobalInt32Atomics = p.arch.hasGlobalFloatAtomicExch = p.arch.hasSharedInt32Atomics = p.arch.hasSharedFloatAtomicExch = 1;
+  p.arch.hasFloatAtomicAdd = p.arch.hasGlobalInt64Atomics = p.arch.hasSharedInt64Atomics = p.arch.hasDoubles = 1;
+  p.arch.hasWarpVote = p.arch.hasWarpBallot = p.arch.hasWarpShuffle = p.arch.hasThreadFenceSystem = p.arch.has3dGrid = 1;
+}
+
+std::optional<int> attribute(hipDeviceAttribute_t a, int device) {
+  hipDeviceProp_t p;
+  describe_device(p, device);
+  switch (a) {
+    case hipDeviceAttributeEccEnabled: return p.ECCEnabled;
+    case hipDeviceAttributeAsyncEngineCount: return p.asyncEngineCount;
+    case hipDeviceAttributeCanMapHostMemory:
+    case hipDeviceAttributeCanUseHostPointerForRegisteredMem:
+    case hipDeviceAttributeConcurrentKernels:
+    case hipDeviceAttributeConcurrentManagedAccess:
+    case hipDeviceAttributeCooperativeLaunch:
+    case hipDeviceAttributeDirectManagedMemAccessFromHost:
+    case hipDeviceAttributeHostNativeAtomicSupported:
+    case hipDeviceAttributeHostRegisterSupported:
+    case hipDeviceAttributeManagedMemory:
+    case hipDeviceAttributeMemoryPoolsSupported:
+    case hipDeviceAttributeStreamPrioritiesSupported:
+    case hipDeviceAttributeUnifiedAddressing:
+    case hipDeviceAttributeFineGrainSupport:
+    case hipDeviceAttributeIsLargeBar: return 1;
+    case hipDeviceAttributeClockRate: return p.clockRate;
+    case hipDeviceAttributeComputeCapabilityMajor: return p.major;
+    case hipDeviceAttributeComputeCapabilityMinor: return p.minor;
+    case hipDeviceAttributeL2CacheSize: return p.l2CacheSize;
+    case hipDeviceAttributeMaxBlockDimX:
+    case hipDeviceAttributeMaxBlockDimY:
+    case hipDeviceAttributeMaxBlockDimZ:
+    case hipDeviceAttributeMaxThreadsPerBlock: return 1024;
+    case hipDeviceAttributeMaxBlocksPerMultiProcessor: return p.maxBlocksPerMultiProcessor;
+    case hipDeviceAttributeMaxGridDimX: return p.maxGridSize[0];
+    case hipDeviceAttributeMaxGridDimY:
+    case hipDeviceAttributeMaxGridDimZ: return p.maxGridSize[1];
+    case hipDeviceAttributeMaxPitch:
+    case hipDeviceAttributeTotalConstantMemory: return 2147483647;
+    case hipDeviceAttributeMaxRegistersPerBlock:
+    case hipDeviceAttributeMaxRegistersPerMultiprocessor: return p.regsPerBlock;
+    case hipDeviceAttributeMaxSharedMemoryPerBlock:
+    case hipDeviceAttributeMaxSharedMemoryPerMultiprocessor:
+    case hipDeviceAttributeSharedMemPerMultiprocessor:
+    case hipDeviceAttributeSharedMemPerBlockOptin: return static_cast<int>(lds_per_cu);
+    case hipDeviceAttributeMaxThreadsPerMultiProcessor: return p.maxThreadsPerMultiProcessor;
+    case hipDeviceAttributeMemoryBusWidth: return p.memoryBusWidth;
+    case hipDeviceAttributeMemoryClockRate: return p.memoryClockRate;
+    case hipDeviceAttributeMultiprocessorCount:
+    case hipDeviceAttributePhysicalMultiProcessorCount: return p.multiProcessorCount;
+    case hipDeviceAttributeNumberOfXccs: return runtime::get().machine().xcds();
+    case hipDeviceAttributePciBusId: return p.pciBusID;
+    case hipDeviceAttributePciDeviceId:
+    case hipDeviceAttributePciDomainId: return 0;
+    case hipDeviceAttributeWallClockRate:
+    case hipDeviceAttributeClockInstructionRate: return p.clockInstructionRate;
+    case hipDeviceAttributeWarpSize: return lanes;
+    case hipDeviceAttributeTextureAlignment: return static_cast<int>(p.textureAlignment);
+    case hipDeviceAttributeMaxAvailableVgprsPerThread: return 512;
+    case hipDeviceAttributeCanUseStreamWaitValue:
+    case hipDeviceAttributeComputeMode:
+    case hipDeviceAttributeIntegrated:
+    case hipDeviceAttributeIsMultiGpuBoard:
+    case hipDeviceAttributeKernelExecTimeout:
+    case hipDeviceAttributePageableMemoryAccess:
+    case hipDeviceAttributePageableMemoryAccessUsesHostPageTables:
+    case hipDeviceAttributeVirtualMemoryManagementSupported:
+    case hipDeviceAttributeCooperativeMultiDeviceLaunch:
+    case hipDeviceAttributeImageSupport: return 0;
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+hipError_t hipInit(unsigned flags) { return remember(flags ? hipErrorInvalidValue : hipSuccess); }
+hipError_t hipDriverGetVersion(int* v) { return remember(v ? (*v = HIP_VERSION, hipSuccess) : hipErrorInvalidValue); }
+hipError_t hipRuntimeGetVersion(int* v) { return hipDriverGetVersion(v); }
+
+hipError_t hipGetDeviceCount(int* n) { return remember(n ? (*n = runtime::get().gpus(), hipSuccess) : hipErrorInvalidValue); }
+hipError_t hipGetDevice(int* d) { return remember(d ? (*d = this_thread().device, hipSuccess) : hipErrorInvalidValue); }
+hipError_t hipSetDevice(int d) { return remember(valid(d) ? (this_thread().device = d, hipSuccess) : hipErrorInvalidDevice); }
+hipError_t hipDeviceGet(hipDevice_t* out, int d) { return remember(out && valid(d) ? (*out = d, hipSuccess) : hipErrorInvalidDevice); }
+hipError_t hipSetDeviceFlags(unsigned) { return hipSuccess; }
+hipError_t hipGetDeviceFlags(unsigned* f) { return remember(f ? (*f = 0, hipSuccess) : hipErrorInvalidValue); }
+
+hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* p, int d) {
+  if (!p) return remember(hipErrorInvalidValue);
+  if (!valid(d)) return remember(hipErrorInvalidDevice);
+  describe_device(*p, d);
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t a, int d) {
+  if (!value) return remember(hipErrorInvalidValue);
+  if (!valid(d)) return remember(hipErrorInvalidDevice);
+  auto const v = attribute(a, d);
+  if (!v) return remember(hipErrorInvalidValue);
+  *value = *v;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetName(char* name, int length, hipDevice_t d) {
+  if (!name || length <= 0) return remember(hipErrorInvalidValue);
+  if (!valid(d)) return remember(hipErrorInvalidDevice);
+  std::snprintf(name, static_cast<size_t>(length), "fusewire-sim MI300X");
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetUuid(hipUUID* uuid, hipDevice_t d) {
+  if (!uuid) return remember(hipErrorInvalidValue);
+  if (!valid(d)) return remember(hipErrorInvalidDevice);
+  std::snprintf(uuid->bytes, sizeof uuid->bytes, "sim-%08d", d);
+  return hipSuccess;
+}
+
+hipError_t hipDeviceComputeCapability(int* major, int* minor, hipDevice_t d) {
+  if (!major || !minor || !valid(d)) return remember(hipErrorInvalidValue);
+  *major = 9, *minor = 4;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceTotalMem(size_t* bytes, hipDevice_t d) {
+  if (!bytes || !valid(d)) return remember(hipErrorInvalidValue);
+  *bytes = address_space::capacity;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetPCIBusId(char* text, int length, int d) {
+  if (!text || length < 13) return remember(hipErrorInvalidValue);
+  if (!valid(d)) return remember(hipErrorInvalidDevice);
+  std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + d);
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetByPCIBusId(int* d, char const* text) {
+  unsigned domain = 0, bus = 0, device = 0;
+  if (!d || !text || std::sscanf(text, "%x:%x:%x", &domain, &bus, &device) != 3 || !valid(static_cast<int>(bus) - 0x10)) return remember(hipErrorInvalidValue);
+  *d = static_cast<int>(bus) - 0x10;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least) *least = 1;
+  if (greatest) *greatest = -1;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetLimit(size_t* value, hipLimit_t limit) {
+  if (!value) return remember(hipErrorInvalidValue);
+  if (limit != hipLimitStackSize && limit != hipLimitMallocHeapSize) return remember(hipErrorUnsupportedLimit);
+  *value = limit == hipLimitStackSize ? 16384 : size_t{8} << 20;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceSetLimit(hipLimit_t, size_t) { return hipSuccess; }
+hipError_t hipDeviceSetCacheConfig(hipFuncCache_t) { return hipSuccess; }
+hipError_t hipDeviceGetCacheConfig(hipFuncCache_t* c) { return remember(c ? (*c = hipFuncCachePreferNone, hipSuccess) : hipErrorInvalidValue); }
+hipError_t hipDeviceSetSharedMemConfig(hipSharedMemConfig) { return hipSuccess; }
+
+hipError_t hipDeviceCanAccessPeer(int* can, int d, int peer) {
+  if (!can) return remember(hipErrorInvalidValue);
+  if (!valid(d) || !valid(peer)) return remember(hipErrorInvalidDevice);
+  *can = d != peer;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr a, int d, int peer) {
+  if (!value || !valid(d) || !valid(peer) || d == peer) return remember(hipErrorInvalidValue);
+  *value = a == hipDevP2PAttrHipArrayAccessSupported ? 0 : 1;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
+  return api([&](runtime& r, lock&) {
+    int const d = this_thread().device;
+    if (flags) return hipErrorInvalidValue;
+    if (!valid(peer) || peer == d) return hipErrorInvalidDevice;
+    u32& peers = r.machine().peers[static_cast<size_t>(d)];
+    if (peers >> peer & 1) return hipErrorPeerAccessAlreadyEnabled;
+    peers |= 1u << peer;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipDeviceDisablePeerAccess(int peer) {
+  return api([&](runtime& r, lock&) {
+    if (!valid(peer)) return hipErrorInvalidDevice;
+    u32& peers = r.machine().peers[static_cast<size_t>(this_thread().device)];
+    if (!(peers >> peer & 1)) return hipErrorPeerAccessNotEnabled;
+    peers &= ~(1u << peer);
+    return hipSuccess;
+  });
+}
+
+hipError_t hipExtGetLinkTypeAndHopCount(int d, int peer, uint32_t* type, uint32_t* hops) {
+  if (!type || !hops || !valid(d) || !valid(peer) || d == peer) return remember(hipErrorInvalidValue);
+  *type = 4, *hops = 1;  // HSA_AMD_LINK_INFO_TYPE_XGMI
+  return hipSuccess;
+}
+
+hipError_t hipDeviceReset() {
+  hipError_t const e = hipDeviceSynchronize();
+  return e;
+}
+
+}  // extern "C"

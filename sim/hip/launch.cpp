@@ -1,0 +1,219 @@
+#include "hip/launch.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace fusewire::sim {
+namespace {
+
+bool hidden(kernel_argument const& a) { return a.kind.starts_with("hidden_"); }
+
+/// hipExtModuleLaunchKernel and hipModuleLaunchKernel may pass one packed buffer instead of pointers.
+bool packed(void** extra, std::vector<u8>& out) {
+  void const* data = nullptr;
+  size_t size = 0;
+  for (; extra && *extra != HIP_LAUNCH_PARAM_END; extra += 2) {
+    if (*extra == HIP_LAUNCH_PARAM_BUFFER_POINTER) data = extra[1];
+    else if (*extra == HIP_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<size_t*>(extra[1]);
+    else return false;
+  }
+  if (!data) return false;
+  std::memcpy(out.data(), data, std::min(size, out.size()));
+  return true;
+}
+
+void fill_hidden(std::vector<u8>& segment, kernel const& k, kernel_work const& w) {
+  auto const put = [&](kernel_argument const& a, u64 value) { std::memcpy(&segment[static_cast<std::size_t>(a.offset)], &value, static_cast<std::size_t>(a.size)); };
+  for (kernel_argument const& a : k.arguments) {
+    if (!hidden(a)) continue;
+    auto const axis = static_cast<std::size_t>(a.kind.back() - 'x');
+    if (a.kind.starts_with("hidden_block_count_")) put(a, w.grid[axis]);
+    else if (a.kind.starts_with("hidden_group_size_")) put(a, w.block[axis]);
+    else if (a.kind == "hidden_grid_dims") put(a, w.grid[2] > 1 || w.block[2] > 1 ? 3 : w.grid[1] > 1 || w.block[1] > 1 ? 2 : 1);
+    else if (a.kind == "hidden_dynamic_lds_size") put(a, w.lds);
+  }
+}
+
+/// The hsa_kernel_dispatch_packet_t that kernels may read.
+void fill_packet(u8* p, kernel_launch const& l) {
+  auto const put = [p](int at, auto x) { std::memcpy(p + at, &x, sizeof x); };
+  put(2, static_cast<u16>(3));  // dimensions
+  for (int d = 0; d < 3; ++d) put(4 + 2 * d, static_cast<u16>(l.block[d])), put(12 + 4 * d, l.grid[d] * l.block[d]);
+  put(24, static_cast<u32>(l.kernel->scratch));
+  put(28, static_cast<u32>(l.lds));
+  put(40, reinterpret_cast<u64>(l.kernarg.data()));
+}
+
+}  // namespace
+
+std::shared_ptr<kernel_launch> runtime::launch(int device, kernel_work const& w) {
+  auto l = std::make_shared<kernel_launch>();
+  l->kernel = modules_.kernel_of(*w.what, device);
+  l->gpu = device;
+  std::copy_n(w.grid, 3, l->grid);
+  std::copy_n(w.block, 3, l->block);
+  l->lds = l->kernel->lds + static_cast<int>(w.lds);
+  std::size_t const segment = (static_cast<std::size_t>(l->kernel->kernarg_bytes) + 63) & ~std::size_t{63};
+  l->kernarg.resize(segment + 64);
+  std::ranges::copy(w.arguments, l->kernarg.begin());
+  fill_hidden(l->kernarg, *l->kernel, w);
+  fill_packet(&l->kernarg[segment], *l);
+  l->dispatch_packet = reinterpret_cast<u64>(&l->kernarg[segment]);
+  return l;
+}
+
+hipError_t prepare(runtime& r, function const& f, int device, dim3 grid, dim3 block, void** arguments, void** extra, u64 lds, kernel_work& out) {
+  kernel const* k = r.modules().kernel_of(f, device);
+  if (!k) return f.source->problem.empty() ? hipErrorInvalidDeviceFunction : hipErrorNoBinaryForGpu;
+  u64 const threads = u64{block.x} * block.y * block.z;
+  if (!grid.x || !grid.y || !grid.z || !threads || threads > 1024) return hipErrorInvalidConfiguration;
+  if (threads > static_cast<u64>(k->max_threads)) {
+    std::fprintf(stderr, "fusewire-sim: %s: a block of %llu threads; its launch bounds allow %d\n", k->demangled.c_str(), static_cast<unsigned long long>(threads), k->max_threads);
+    return hipErrorLaunchFailure;
+  }
+  if (static_cast<u64>(k->lds) + lds > lds_per_cu) return hipErrorInvalidValue;
+  if (groups_per_cu(*k, static_cast<u32>(threads), static_cast<u32>(static_cast<u64>(k->lds) + lds)) == 0) return hipErrorLaunchOutOfResources;
+  out.what = &f;
+  out.grid[0] = grid.x, out.grid[1] = grid.y, out.grid[2] = grid.z;
+  out.block[0] = block.x, out.block[1] = block.y, out.block[2] = block.z;
+  out.lds = static_cast<u32>(lds);
+  std::size_t bytes = 0;
+  for (kernel_argument const& a : k->arguments)
+    if (!hidden(a)) bytes = std::max(bytes, static_cast<std::size_t>(a.offset + a.size));
+  out.arguments.assign(bytes, 0);
+  if (arguments) {
+    int i = 0;
+    for (kernel_argument const& a : k->arguments)
+      if (!hidden(a)) std::memcpy(&out.arguments[static_cast<std::size_t>(a.offset)], arguments[i++], static_cast<std::size_t>(a.size));
+  } else if (bytes && !packed(extra, out.arguments)) {
+    return hipErrorInvalidValue;
+  }
+  return hipSuccess;
+}
+
+hipError_t submit(runtime& r, ihipStream_t& s, hipGraphNodeType type, work w) {
+  if (hipError_t const e = implicit_capture(r, s); e != hipSuccess) return e;
+  if (!capture_work(s, type, w)) r.enqueue(s, std::move(w));
+  return hipSuccess;
+}
+
+hipError_t submit(runtime& r, ihipStream_t& s, kernel_work w) { return submit(r, s, hipGraphNodeTypeKernel, std::move(w)); }
+
+namespace {
+
+hipError_t launch_on(hipStream_t stream, function const* f, dim3 grid, dim3 block, void** arguments, void** extra, u64 lds, bool cooperative) {
+  return api([&](runtime& r, lock&) {
+    if (!f) return hipErrorInvalidDeviceFunction;
+    ihipStream_t* s = r.stream_of(stream, this_thread().device);
+    if (!s) return hipErrorInvalidHandle;
+    kernel_work w;
+    if (hipError_t const e = prepare(r, *f, s->device, grid, block, arguments, extra, lds, w); e != hipSuccess) return e;
+    if (cooperative) {
+      kernel const* k = r.modules().kernel_of(*f, s->device);
+      u64 const fit = u64{groups_per_cu(*k, block.x * block.y * block.z, static_cast<u32>(k->lds) + static_cast<u32>(lds))} * static_cast<u64>(r.machine().settings.cus);
+      if (u64{grid.x} * grid.y * grid.z > fit) return hipErrorCooperativeLaunchTooLarge;
+      w.cooperative = true;
+    }
+    return submit(r, *s, std::move(w));
+  });
+}
+
+function const* function_at(void const* stub) {
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  return r.modules().find_function(stub);
+}
+
+}  // namespace
+}  // namespace fusewire::sim
+
+using namespace fusewire::sim;
+
+extern "C" {
+
+hipError_t hipLaunchKernel(void const* stub, dim3 grid, dim3 block, void** arguments, size_t lds, hipStream_t stream) {
+  return launch_on(stream, function_at(stub), grid, block, arguments, nullptr, lds, false);
+}
+
+hipError_t hipLaunchCooperativeKernel(void const* stub, dim3 grid, dim3 block, void** arguments, unsigned lds, hipStream_t stream) {
+  return launch_on(stream, function_at(stub), grid, block, arguments, nullptr, lds, true);
+}
+
+hipError_t hipExtLaunchKernel(void const* stub, dim3 grid, dim3 block, void** arguments, size_t lds, hipStream_t stream, hipEvent_t start, hipEvent_t stop, int) {
+  if (start)
+    if (hipError_t const e = hipEventRecord(start, stream); e != hipSuccess) return e;
+  if (hipError_t const e = hipLaunchKernel(stub, grid, block, arguments, lds, stream); e != hipSuccess) return e;
+  return stop ? hipEventRecord(stop, stream) : hipSuccess;
+}
+
+hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned lds, hipStream_t stream, void** arguments, void** extra) {
+  return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, extra, lds, false);
+}
+
+hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned lds, hipStream_t stream, void** arguments) {
+  return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, nullptr, lds, true);
+}
+
+hipError_t hipModuleLoadData(hipModule_t* module, void const* image) {
+  return api([&](runtime& r, lock&) {
+    if (!module || !image) return hipErrorInvalidValue;
+    module_source* m = r.modules().add_bundle(image);
+    if (!r.modules().load(*m, this_thread().device)) {
+      r.modules().remove(m);
+      return hipErrorNoBinaryForGpu;
+    }
+    *module = reinterpret_cast<hipModule_t>(m);
+    return hipSuccess;
+  });
+}
+
+hipError_t hipModuleLoadDataEx(hipModule_t* module, void const* image, unsigned, hipJitOption*, void**) { return hipModuleLoadData(module, image); }
+
+hipError_t hipModuleLoad(hipModule_t* module, char const* path) {
+  std::FILE* f = path ? std::fopen(path, "rb") : nullptr;
+  if (!f) return remember(hipErrorFileNotFound);
+  std::vector<char> bytes;
+  for (int c; (c = std::fgetc(f)) != EOF;) bytes.push_back(static_cast<char>(c));
+  std::fclose(f);
+  if (bytes.size() < 64) return remember(hipErrorInvalidImage);
+  return hipModuleLoadData(module, bytes.data());
+}
+
+hipError_t hipModuleUnload(hipModule_t module) {
+  return api([&](runtime& r, lock& l) {
+    if (!module) return hipErrorInvalidResourceHandle;
+    r.wait(l, [&] { return !r.pending(); });
+    r.modules().remove(reinterpret_cast<module_source*>(module));
+    return hipSuccess;
+  });
+}
+
+hipError_t hipModuleGetFunction(hipFunction_t* f, hipModule_t module, char const* name) {
+  return api([&](runtime& r, lock&) {
+    if (!f || !module || !name) return hipErrorInvalidValue;
+    function const* found = r.modules().function_of(*reinterpret_cast<module_source*>(module), name, this_thread().device);
+    *f = reinterpret_cast<hipFunction_t>(const_cast<function*>(found));
+    return found ? hipSuccess : hipErrorNotFound;
+  });
+}
+
+hipError_t hipModuleGetGlobal(hipDeviceptr_t* pointer, size_t* bytes, hipModule_t module, char const* name) {
+  return api([&](runtime& r, lock&) {
+    if (!module || !name) return hipErrorInvalidValue;
+    auto const v = r.modules().variable(*reinterpret_cast<module_source*>(module), name, this_thread().device);
+    if (!v) return hipErrorNotFound;
+    if (pointer) *pointer = reinterpret_cast<hipDeviceptr_t>(v->at);
+    if (bytes) *bytes = v->size;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipGetFuncBySymbol(hipFunction_t* f, void const* stub) {
+  return api([&](runtime& r, lock&) {
+    function const* found = r.modules().find_function(stub);
+    if (f) *f = reinterpret_cast<hipFunction_t>(const_cast<function*>(found));
+    return found ? hipSuccess : hipErrorInvalidDeviceFunction;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,309 @@
+#include "hip/runtime.hpp"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+namespace fusewire::sim {
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+constexpr auto idle_before_background = std::chrono::milliseconds(50);
+constexpr auto patience = std::chrono::seconds(3);
+
+std::atomic<pid_t> background_thread{0};
+
+/// Threads of this process that compute at the moment, besides this one and ours. They may be about to call HIP.
+bool others_compute() {
+  DIR* tasks = opendir("/proc/self/task");
+  if (!tasks) return false;
+  bool found = false;
+  while (dirent const* entry = readdir(tasks)) {
+    pid_t const id = std::atoi(entry->d_name);
+    if (id == 0 || id == gettid() || id == background_thread) continue;
+    std::ifstream stat("/proc/self/task/" + std::string(entry->d_name) + "/stat");
+    std::string line;
+    std::getline(stat, line);
+    auto const name_end = line.rfind(')');
+    if (name_end != std::string::npos && name_end + 2 < line.size() && (line[name_end + 2] == 'R' || line[name_end + 2] == 'D')) found = true;
+  }
+  closedir(tasks);
+  return found;
+}
+
+int thread_count() {
+  DIR* tasks = opendir("/proc/self/task");
+  int n = 0;
+  if (!tasks) return 1;
+  while (dirent const* entry = readdir(tasks))
+    if (pid_t const id = std::atoi(entry->d_name); id && id != background_thread) ++n;
+  closedir(tasks);
+  return n;
+}
+
+}  // namespace
+
+thread_state& this_thread() {
+  thread_local thread_state state;
+  return state;
+}
+
+hipError_t remember(hipError_t e) {
+  if (e != hipSuccess && e != hipErrorNotReady) this_thread().error = e;
+  return e;
+}
+
+runtime& runtime::get() {
+  static runtime* const one = new runtime;  // never destroyed: programs call HIP from destructors
+  return *one;
+}
+
+runtime::runtime() : node_(config::from_environment()), scheduler_(node_), modules_(node_), last_activity_(clock_type::now()) {
+  for (int d = 0; d < gpus(); ++d) {
+    null_streams_.push_back(create_stream(d, 0, 0));
+    null_streams_.back()->null = true;
+  }
+}
+
+lock runtime::enter() {
+  ++entering_;
+  ++entries_;
+  lock l(mutex_);
+  --entering_;
+  last_activity_ = clock_type::now();
+  return l;
+}
+
+ihipStream_t* runtime::create_stream(int device, unsigned flags, int priority) {
+  auto s = std::make_unique<ihipStream_t>();
+  s->device = device, s->flags = flags, s->priority = priority;
+  streams_.push_back(std::move(s));
+  return streams_.back().get();
+}
+
+ihipStream_t* runtime::stream_of(hipStream_t handle, int device) {
+  if (handle == nullptr || handle == hipStreamLegacy) return null_streams_[static_cast<std::size_t>(device)];
+  if (handle == hipStreamPerThread) {
+    auto& own = this_thread().own_streams;
+    own.resize(static_cast<std::size_t>(gpus()));
+    ihipStream_t*& s = own[static_cast<std::size_t>(device)];
+    if (!s) s = create_stream(device, 0, 0);
+    return s;
+  }
+  for (auto const& s : streams_)
+    if (s.get() == handle && !s->destroyed) return s.get();
+  return nullptr;
+}
+
+void runtime::destroy_stream(ihipStream_t& s) {
+  s.destroyed = true;
+  if (s.queue.empty()) std::erase_if(streams_, [&](auto const& p) { return p.get() == &s; });
+}
+
+void runtime::enqueue(ihipStream_t& s, work w) {
+  auto list = std::make_shared<work_list>();
+  list->push_back({std::move(w), {}});
+  enqueue(s, std::move(list));
+}
+
+void runtime::enqueue(ihipStream_t& s, std::shared_ptr<work_list const> nodes) {
+  task t;
+  t.sequence = ++sequence_;
+  t.left = static_cast<u32>(nodes->size());
+  t.done.resize(nodes->size());
+  t.launches.resize(nodes->size());
+  t.nodes = std::move(nodes);
+  s.queue.push_back(std::move(t));
+  attention_ = true;
+  scheduler_.host_did_something();
+  start_background();
+}
+
+/// Legacy default stream: it waits for what was enqueued before it in the device's blocking streams, and they wait for it.
+bool runtime::may_start(ihipStream_t const& s, task const& t) const {
+  auto const before = [&](ihipStream_t const& other) { return !other.queue.empty() && other.queue.front().sequence < t.sequence; };
+  if (s.null) return std::ranges::none_of(streams_, [&](auto const& o) { return o->device == s.device && o->blocking() && before(*o); });
+  return !s.blocking() || !before(*null_streams_[static_cast<std::size_t>(s.device)]);
+}
+
+/// Starts and completes whatever can be. True when something did.
+bool runtime::advance(lock& l) {
+  attention_ = false;
+  bool any = false;
+  for (bool again = true; again;) {
+    again = false;
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      ihipStream_t& s = *streams_[i];
+      if (s.queue.empty()) continue;
+      task& t = s.queue.front();
+      if (!t.started && !may_start(s, t)) continue;
+      t.started = true;
+      if (progress(l, s, t)) again = true;
+      if (t.left == 0) {
+        s.queue.pop_front();
+        again = true;
+        if (s.destroyed && s.queue.empty()) {
+          destroy_stream(s);
+          break;
+        }
+      }
+    }
+    any |= again;
+  }
+  if (any) {
+    ++node_.changes;
+    changed_.notify_all();
+  }
+  return any;
+}
+
+bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
+  bool any = false;
+  work_list const& nodes = *t.nodes;
+  auto const complete = [&](std::size_t i) { t.done[i] = true, --t.left, any = true; };
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (t.done[i] || !std::ranges::all_of(nodes[i].after, [&](u32 d) { return t.done[d]; })) continue;
+    work const& w = nodes[i].what;
+    if (auto const* k = std::get_if<kernel_work>(&w)) {
+      if (!t.launches[i]) t.launches[i] = launch(s.device, *k), scheduler_.start(t.launches[i]), any = true;
+      if (t.launches[i]->done()) t.launches[i].reset(), complete(i);
+    } else if (auto const* c = std::get_if<copy_work>(&w)) {
+      for (u64 row = 0; row < c->height; ++row)
+        std::memmove(static_cast<u8*>(c->to) + row * c->to_pitch, static_cast<u8 const*>(c->from) + row * c->from_pitch, c->width);
+      node_.cycles += c->width * c->height * core_mhz / 50'000;  // 50 GB/s
+      complete(i);
+    } else if (auto const* f = std::get_if<fill_work>(&w)) {
+      for (u64 row = 0; row < f->height; ++row) {
+        u8* p = static_cast<u8*>(f->to) + row * f->pitch;
+        if (f->element == 1) std::memset(p, static_cast<int>(f->value), f->width);
+        else for (u64 e = 0; e < f->width; ++e) std::memcpy(p + e * f->element, &f->value, f->element);
+      }
+      complete(i);
+    } else if (auto const* h = std::get_if<host_work>(&w)) {
+      t.done[i] = true;  // before the lock is released
+      auto const keep = t.nodes;
+      l.unlock();
+      h->call();
+      l.lock();
+      --t.left, any = true;
+    } else if (auto const* r = std::get_if<record_work>(&w)) {
+      r->state->done = true, r->state->cycles = node_.cycles;
+      complete(i);
+    } else if (auto const* e = std::get_if<wait_work>(&w)) {
+      if (e->state->done) complete(i);
+    } else {
+      complete(i);
+    }
+  }
+  return any;
+}
+
+bool runtime::reached(int device, u64 sequence, bool all_streams) const {
+  return std::ranges::all_of(streams_, [&](auto const& s) {
+    return s->device != device || s->queue.empty() || s->queue.front().sequence > sequence || !(all_streams || s->null || s->blocking());
+  });
+}
+
+bool runtime::pending() const {
+  return std::ranges::any_of(streams_, [](auto const& s) { return !s->queue.empty(); });
+}
+
+/// Lets threads in that want to call HIP.
+void runtime::give_way(lock& l) {
+  if (entering_.load(std::memory_order_relaxed) == 0) return;
+  l.unlock();
+  for (int i = 0; i < 1000 && entering_.load() != 0; ++i) std::this_thread::yield();
+  l.lock();
+}
+
+bool runtime::turn(lock& l, bool patient) {
+  bool any = attention_ && advance(l);
+  launches_seen_ = scheduler_.launches().size();
+  switch (scheduler_.step()) {
+    case scheduler::outcome::worked:
+      any = true;
+      stalling_ = false;
+      break;
+    case scheduler::outcome::stalled:
+      stalled(l, patient);
+      any = true;
+      break;
+    case scheduler::outcome::idle: break;
+  }
+  if (scheduler_.launches().size() != launches_seen_) attention_ = true;
+  return any || attention_;
+}
+
+/// All waves wait. Before that is called a deadlock, other host threads get the time to do something about it.
+void runtime::stalled(lock& l, bool patient) {
+  auto const now = clock_type::now();
+  if (!stalling_ || stall_entries_ != entries_) stalling_ = true, stall_since_ = now, stall_entries_ = entries_;
+  bool const alone = thread_count() <= waiting_;
+  if (!patient && (alone || (now - stall_since_ > patience && !others_compute()))) {
+    scheduler_.resolve_stall();
+    return;
+  }
+  l.unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(200));
+  l.lock();
+  scheduler_.keep_waiting(core_mhz * 200);
+}
+
+void runtime::wait(lock& l, std::function<bool()> const& until) {
+  ++waiting_;
+  while (!until()) {
+    if (running_) {
+      changed_.wait_for(l, std::chrono::milliseconds(20));
+      continue;
+    }
+    running_ = true;
+    while (!until()) {
+      if (!turn(l, false)) {
+        changed_.notify_all();
+        changed_.wait_for(l, std::chrono::milliseconds(1));
+      }
+      give_way(l);
+    }
+    running_ = false;
+    changed_.notify_all();
+  }
+  --waiting_;
+  last_activity_ = clock_type::now();
+}
+
+void runtime::poll(lock& l) {
+  if (running_) return;
+  running_ = true;
+  for (int i = 0; i < 16; ++i)
+    if (!turn(l, true)) break;
+  running_ = false;
+  changed_.notify_all();
+}
+
+void runtime::start_background() {
+  if (background_started_) return;
+  background_started_ = true;
+  std::thread([this] { background(); }).detach();
+}
+
+/// For hosts that poll memory: runs the machine when work is pending and no thread has called HIP for a while.
+void runtime::background() {
+  background_thread = gettid();
+  for (;;) {
+    std::this_thread::sleep_for(idle_before_background / 2);
+    lock l(mutex_);
+    u64 const entries = entries_;
+    if (running_ || !pending() || clock_type::now() - last_activity_ < idle_before_background) continue;
+    running_ = true;
+    while (entries_ == entries && waiting_ == 0 && turn(l, true)) give_way(l);
+    running_ = false;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace fusewire::sim

@@ -1,0 +1,122 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "hip/graph.hpp"
+#include "hip/modules.hpp"
+#include "hip/work.hpp"
+
+struct ihipStream_t {
+  int device = 0;
+  unsigned flags = 0;
+  int priority = 0;
+  bool null = false;       // a device's legacy default stream
+  bool destroyed = false;  // by the user; kept until it has drained
+  std::deque<fusewire::sim::task> queue;
+  fusewire::sim::capture* capturing = nullptr;
+  std::vector<hipGraphNode_t> tail;  // of the capture
+  bool blocking() const { return !null && !(flags & hipStreamNonBlocking); }
+};
+
+struct ihipEvent_t {
+  unsigned flags = 0;
+  int device = 0;
+  std::shared_ptr<fusewire::sim::event_state> state;  // of the latest record; null before the first
+  fusewire::sim::capture* captured_in = nullptr;
+  std::vector<hipGraphNode_t> captured_after;
+};
+
+namespace fusewire::sim {
+
+using lock = std::unique_lock<std::mutex>;
+
+/// Streams, and the thread that makes them move. There is no thread per GPU: whichever host thread waits first runs all GPUs, the
+/// others sleep until what they wait for has happened or the running thread leaves. With a single host thread that waits in the
+/// ordinary ways, execution is a function of the seed. A host that only polls memory gets help from a background thread.
+class runtime {
+ public:
+  static runtime& get();
+
+  lock enter();  // every API call but the trivial ones
+  node& machine() { return node_; }
+  scheduler& waves() { return scheduler_; }
+  module_registry& modules() { return modules_; }
+  int gpus() const { return node_.settings.gpus; }
+
+  /// The stream behind a handle, for work on `device` when it is the default stream; null when the handle is unknown.
+  ihipStream_t* stream_of(hipStream_t, int device);
+  ihipStream_t* create_stream(int device, unsigned flags, int priority);
+  void destroy_stream(ihipStream_t&);
+  bool known(hipEvent_t e) const { return events_.contains(e); }
+  std::unordered_set<ihipEvent_t*>& events() { return events_; }
+  std::set<capture*>& captures() { return captures_; }
+
+  void enqueue(ihipStream_t&, std::shared_ptr<work_list const>);
+  void enqueue(ihipStream_t&, work);
+  void wait(lock&, std::function<bool()> const& until);
+  void poll(lock&);  // a query: lets the machine run for a moment
+  u64 last_sequence() const { return sequence_; }
+  /// Everything up to `sequence` is done in the device's streams (or only in those that the default stream waits for).
+  bool reached(int device, u64 sequence, bool all_streams) const;
+  bool pending() const;
+
+ private:
+  runtime();
+  bool advance(lock&);
+  bool may_start(ihipStream_t const&, task const&) const;
+  bool progress(lock&, ihipStream_t&, task&);
+  std::shared_ptr<kernel_launch> launch(int device, kernel_work const&);
+  bool turn(lock&, bool patient);  // false: nothing to do
+  void stalled(lock&, bool patient);
+  void give_way(lock&);
+  void start_background();
+  void background();
+
+
+  node node_;
+  scheduler scheduler_;
+  module_registry modules_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> entering_{0};
+  std::atomic<u64> entries_{0};
+  std::vector<std::unique_ptr<ihipStream_t>> streams_;
+  std::vector<ihipStream_t*> null_streams_;
+  std::unordered_set<ihipEvent_t*> events_;
+  std::set<capture*> captures_;
+  u64 sequence_ = 0;
+  bool running_ = false, attention_ = false, background_started_ = false;
+  int waiting_ = 0;
+  std::size_t launches_seen_ = 0;
+  std::chrono::steady_clock::time_point last_activity_, stall_since_;
+  u64 stall_entries_ = 0;
+  bool stalling_ = false;
+};
+
+/// This thread's device and error.
+struct thread_state {
+  int device = 0;
+  hipError_t error = hipSuccess;
+  hipStreamCaptureMode capture_mode = hipStreamCaptureModeGlobal;
+  std::vector<ihipStream_t*> own_streams;  // hipStreamPerThread, per device
+};
+thread_state& this_thread();
+
+hipError_t remember(hipError_t);
+
+/// Body of an API function: takes the lock, remembers the error.
+template <class F>
+hipError_t api(F&& body) {
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  return remember(body(r, l));
+}
+
+}  // namespace fusewire::sim

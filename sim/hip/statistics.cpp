@@ -1,0 +1,48 @@
+#include <cinttypes>
+#include <cstdio>
+
+#include "hip/runtime.hpp"
+
+using namespace fusewire::sim;
+
+extern "C" {
+
+int fusewireSimStats(fusewire_sim_stats* out) {
+  if (!out || out->size < sizeof *out) return -1;
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  u64 const size = out->size;
+  *out = r.machine().stats;
+  out->size = size;
+  out->cycles = r.machine().cycles;
+  out->gpus = static_cast<u64>(r.gpus());
+  return 0;
+}
+
+int fusewireSimReset() {
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  r.machine().stats = {};
+  return 0;
+}
+
+}  // extern "C"
+
+namespace {
+
+struct at_exit {
+  ~at_exit() {
+    if (!config::from_environment().print_stats) return;
+    fusewire_sim_stats s;
+    s.size = sizeof s;
+    fusewireSimStats(&s);
+    std::fprintf(stderr, "fusewire-sim: %" PRIu64 " launches, %" PRIu64 " workgroups, %" PRIu64 " instructions\n", s.launches, s.workgroups, s.instructions);
+    for (u64 a = 0; a < s.gpus; ++a)
+      for (u64 b = 0; b < s.gpus; ++b)
+        if (fusewire_sim_link const& x = s.links[a][b]; x.load_bytes | x.store_bytes | x.atomic_bytes)
+          std::fprintf(stderr, "  GPU %" PRIu64 " on memory of GPU %" PRIu64 ": %" PRIu64 " bytes loaded, %" PRIu64 " stored, %" PRIu64 " by atomics\n", a, b, x.load_bytes,
+                       x.store_bytes, x.atomic_bytes);
+  }
+} const print_totals;
+
+}  // namespace

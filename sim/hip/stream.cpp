@@ -1,0 +1,219 @@
+#include "hip/launch.hpp"
+
+#include <algorithm>
+
+using namespace fusewire::sim;
+
+namespace {
+
+ihipStream_t* find(runtime& r, hipStream_t s) { return r.stream_of(s, this_thread().device); }
+
+/// Waiting for a stream that captures is an error that also spoils the capture.
+hipError_t not_while_capturing(ihipStream_t& s) {
+  if (!s.capturing) return hipSuccess;
+  s.capturing->invalid = true;
+  return hipErrorStreamCaptureUnsupported;
+}
+
+hipError_t create(hipStream_t* out, unsigned flags, int priority) {
+  return api([&](runtime& r, lock&) {
+    if (!out || (flags & ~static_cast<unsigned>(hipStreamNonBlocking))) return hipErrorInvalidValue;
+    *out = r.create_stream(this_thread().device, flags, std::clamp(priority, -1, 1));
+    return hipSuccess;
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+hipError_t hipStreamCreate(hipStream_t* s) { return create(s, 0, 0); }
+hipError_t hipStreamCreateWithFlags(hipStream_t* s, unsigned flags) { return create(s, flags, 0); }
+hipError_t hipStreamCreateWithPriority(hipStream_t* s, unsigned flags, int priority) { return create(s, flags, priority); }
+
+hipError_t hipStreamDestroy(hipStream_t handle) {
+  return api([&](runtime& r, lock& l) {
+    if (!handle || handle == hipStreamPerThread || handle == hipStreamLegacy) return hipErrorInvalidResourceHandle;
+    ihipStream_t* s = find(r, handle);
+    if (!s) return hipErrorContextIsDestroyed;
+    if (s->capturing) return hipErrorStreamCaptureUnsupported;
+    r.wait(l, [&] { return s->queue.empty(); });
+    r.destroy_stream(*s);
+    return hipSuccess;
+  });
+}
+
+hipError_t hipStreamSynchronize(hipStream_t handle) {
+  return api([&](runtime& r, lock& l) {
+    ihipStream_t* s = find(r, handle);
+    if (!s) return hipErrorContextIsDestroyed;
+    if (hipError_t const e = not_while_capturing(*s); e != hipSuccess) return e;
+    if (s->null) {
+      if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+      u64 const upto = r.last_sequence();
+      r.wait(l, [&] { return r.reached(s->device, upto, false); });
+    } else {
+      u64 const upto = r.last_sequence();
+      r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
+    }
+    return hipSuccess;
+  });
+}
+
+hipError_t hipStreamQuery(hipStream_t handle) {
+  return api([&](runtime& r, lock& l) {
+    ihipStream_t* s = find(r, handle);
+    if (!s) return hipErrorContextIsDestroyed;
+    if (hipError_t const e = not_while_capturing(*s); e != hipSuccess) return e;
+    if (!s->queue.empty()) r.poll(l);
+    return s->queue.empty() ? hipSuccess : hipErrorNotReady;
+  });
+}
+
+hipError_t hipDeviceSynchronize() {
+  return api([&](runtime& r, lock& l) {
+    if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+    int const device = this_thread().device;
+    u64 const upto = r.last_sequence();
+    r.wait(l, [&] { return r.reached(device, upto, true); });
+    return hipSuccess;
+  });
+}
+
+hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned flags) {
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = find(r, handle);
+    if (!s) return hipErrorContextIsDestroyed;
+    if (!r.known(event)) return hipErrorInvalidHandle;
+    if (flags & ~1u) return hipErrorInvalidValue;
+    if (event->captured_in) return join_capture(r, *s, *event);
+    if (s->capturing) {
+      s->capturing->invalid = true;  // an event from outside the capture
+      return hipErrorStreamCaptureIsolation;
+    }
+    if (!event->state || event->state->done) return hipSuccess;
+    return submit(r, *s, hipGraphNodeTypeWaitEvent, wait_work{event->state});
+  });
+}
+
+hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) {
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = find(r, handle);
+    if (!s || !flags) return hipErrorInvalidValue;
+    *flags = s->flags;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipStreamGetPriority(hipStream_t handle, int* priority) {
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = find(r, handle);
+    if (!s || !priority) return hipErrorInvalidValue;
+    *priority = s->priority;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipStreamGetDevice(hipStream_t handle, hipDevice_t* device) {
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = find(r, handle);
+    if (!s || !device) return hipErrorInvalidValue;
+    *device = s->device;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipStreamGetId(hipStream_t handle, unsigned long long* id) {
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = find(r, handle);
+    if (!s || !id) return hipErrorInvalidValue;
+    *id = reinterpret_cast<u64>(s);
+    return hipSuccess;
+  });
+}
+
+hipError_t hipLaunchHostFunc(hipStream_t handle, hipHostFn_t function, void* data) {
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = find(r, handle);
+    if (!s || !function) return hipErrorInvalidValue;
+    return submit(r, *s, hipGraphNodeTypeHost, host_work{[=] { function(data); }});
+  });
+}
+
+hipError_t hipStreamAddCallback(hipStream_t handle, hipStreamCallback_t callback, void* data, unsigned flags) {
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = find(r, handle);
+    if (!s || !callback || flags) return hipErrorInvalidValue;
+    if (s->capturing) return not_while_capturing(*s);
+    r.enqueue(*s, host_work{[=] { callback(handle, hipSuccess, data); }});
+    return hipSuccess;
+  });
+}
+
+static hipError_t create_event(hipEvent_t* out, unsigned flags) {
+  return api([&](runtime& r, lock&) {
+    if (!out) return hipErrorInvalidValue;
+    *out = new ihipEvent_t{flags, this_thread().device, nullptr, nullptr, {}};
+    r.events().insert(*out);
+    return hipSuccess;
+  });
+}
+hipError_t hipEventCreate(hipEvent_t* e) { return create_event(e, 0); }
+hipError_t hipEventCreateWithFlags(hipEvent_t* e, unsigned flags) { return create_event(e, flags); }
+
+hipError_t hipEventDestroy(hipEvent_t e) {
+  return api([&](runtime& r, lock&) {
+    if (!r.known(e)) return hipErrorInvalidHandle;
+    r.events().erase(e);
+    delete e;
+    return hipSuccess;
+  });
+}
+
+hipError_t hipEventRecord(hipEvent_t e, hipStream_t handle) {
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = find(r, handle);
+    if (!s) return hipErrorContextIsDestroyed;
+    if (!r.known(e)) return hipErrorInvalidHandle;
+    if (s->capturing) {
+      e->captured_in = s->capturing, e->captured_after = s->tail;
+      return hipSuccess;
+    }
+    e->captured_in = nullptr;
+    e->state = std::make_shared<event_state>();
+    return submit(r, *s, hipGraphNodeTypeEventRecord, record_work{e->state});
+  });
+}
+
+hipError_t hipEventRecordWithFlags(hipEvent_t e, hipStream_t s, unsigned) { return hipEventRecord(e, s); }
+
+hipError_t hipEventQuery(hipEvent_t e) {
+  return api([&](runtime& r, lock& l) {
+    if (!r.known(e)) return hipErrorInvalidHandle;
+    if (e->captured_in) return hipErrorCapturedEvent;
+    if (e->state && !e->state->done) r.poll(l);
+    return !e->state || e->state->done ? hipSuccess : hipErrorNotReady;
+  });
+}
+
+hipError_t hipEventSynchronize(hipEvent_t e) {
+  return api([&](runtime& r, lock& l) {
+    if (!r.known(e)) return hipErrorInvalidHandle;
+    if (e->captured_in) return hipErrorCapturedEvent;
+    if (auto const state = e->state) r.wait(l, [&] { return state->done; });
+    return hipSuccess;
+  });
+}
+
+hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
+  return api([&](runtime& r, lock&) {
+    if (!ms) return hipErrorInvalidValue;
+    if (!r.known(start) || !r.known(stop)) return hipErrorInvalidHandle;
+    if ((start->flags | stop->flags) & hipEventDisableTiming || !start->state || !stop->state) return hipErrorInvalidHandle;
+    if (!start->state->done || !stop->state->done) return hipErrorNotReady;
+    *ms = static_cast<float>(static_cast<double>(stop->state->cycles) - static_cast<double>(start->state->cycles)) / (core_mhz * 1e3f);
+    return hipSuccess;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,127 @@
+#include "machine/address_space.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace fusewire::sim {
+namespace {
+
+void* reserve(u64 hint, u64 bytes) {
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* p = hint ? mmap(reinterpret_cast<void*>(hint), bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) : MAP_FAILED;
+  if (p == MAP_FAILED) p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (p == MAP_FAILED) {
+    std::perror("fusewire-sim: cannot reserve address space for device memory");
+    std::_Exit(exit_code_of_a_report);
+  }
+  return p;
+}
+
+u64 distance(allocation const& a, u64 address) {
+  return address < a.base ? a.base - address : address >= a.end() ? address - a.end() : 0;
+}
+
+}  // namespace
+
+char const* name_of(memory_kind kind) {
+  switch (kind) {
+    case memory_kind::coarse: return "hipMalloc";
+    case memory_kind::fine: return "fine-grained";
+    case memory_kind::uncached: return "uncached";
+    case memory_kind::host: return "pinned host";
+    case memory_kind::registered: return "registered host";
+    case memory_kind::image: return "module image";
+    case memory_kind::kernarg: return "kernel arguments";
+  }
+  return "";
+}
+
+address_space::address_space(int gpus) : regions_(static_cast<std::size_t>(gpus) + 1) {
+  bytes_ = regions_.size() * region_bytes;
+  base_ = reinterpret_cast<u64>(reserve(0x2000'0000'0000, bytes_));  // a fixed place: addresses repeat from run to run
+  pages_ = static_cast<u32*>(reserve(0, (bytes_ >> page_bits) * sizeof(u32)));
+  for (std::size_t i = 0; i < regions_.size(); ++i) regions_[i].base = regions_[i].next = base_ + i * region_bytes + (page << 4);
+}
+
+u64 address_space::take(region& r, u64 span) {
+  u64 const align = span >= (u64{2} << 20) ? u64{2} << 20 : page;
+  u64 const at = (r.next + align - 1) & ~(align - 1);
+  if (at + span + page <= r.base + region_bytes - (page << 4)) {
+    r.next = at + span + page;  // an unnamed page behind every allocation catches small overruns
+    return at;
+  }
+  auto const f = r.free.lower_bound(span);
+  if (f == r.free.end()) return 0;
+  auto const [size, base] = *f;
+  r.free.erase(f);
+  if (size > span) r.free.emplace(size - span, base + span);
+  return base;
+}
+
+void address_space::name(u64 base, u64 span, u32 number) {
+  u64 const first = (base - base_) >> page_bits;
+  for (u64 p = first; p < first + (span >> page_bits); ++p) pages_[p] = number;
+}
+
+allocation* address_space::allocate(int gpu, u64 size, memory_kind kind, unsigned flags) {
+  region& r = gpu < 0 ? regions_.back() : regions_[gpu];
+  u64 const span = (std::max<u64>(size, 1) + page - 1) & ~(page - 1);
+  if (size > capacity || (gpu >= 0 && r.used + span > capacity)) return nullptr;
+  u64 const at = take(r, span);
+  if (!at) return nullptr;
+  auto const number = static_cast<u32>(allocations_.size() + 1);
+  allocations_.push_back({at, size, span, gpu, kind, number, true, flags});
+  name(at, span, number);
+  r.used += span;
+  // Small allocations, flags among them, start with a pattern, so that code which forgot to clear them fails here too. Large
+  // ones start as zero, because filling them would cost memory.
+  if (size <= (u64{1} << 20) && kind != memory_kind::image) std::memset(reinterpret_cast<void*>(at), 0xcd, size);
+  return &allocations_.back();
+}
+
+void address_space::release(allocation& a) {
+  region& r = a.gpu < 0 ? regions_.back() : regions_[a.gpu];
+  a.live = false;
+  r.used -= a.span;
+  r.free.emplace(a.span, a.base);
+  madvise(reinterpret_cast<void*>(a.base), a.span, MADV_DONTNEED);
+}
+
+allocation* address_space::adopt(u64 address, u64 size, unsigned flags) {
+  if (address - base_ < bytes_) return nullptr;
+  auto const next = adopted_.lower_bound(address + size);
+  if (next != adopted_.begin()) {
+    allocation const& before = allocations_[std::prev(next)->second - 1];
+    if (before.end() > address) return nullptr;
+  }
+  auto const number = static_cast<u32>(allocations_.size() + 1);
+  allocations_.push_back({address, size, size, -1, memory_kind::registered, number, true, flags});
+  adopted_[address] = number;
+  return &allocations_.back();
+}
+
+void address_space::abandon(allocation& a) {
+  a.live = false;
+  adopted_.erase(a.base);
+}
+
+allocation* address_space::find_adopted(u64 address) {
+  auto const after = adopted_.upper_bound(address);
+  if (after == adopted_.begin()) return nullptr;
+  allocation& a = allocations_[std::prev(after)->second - 1];
+  return address < a.end() ? &a : nullptr;
+}
+
+allocation const* address_space::nearest(u64 address) const {
+  allocation const* best = nullptr;
+  for (allocation const& a : allocations_) {
+    if (a.kind == memory_kind::image) continue;
+    if (!best || distance(a, address) < distance(*best, address) || (distance(a, address) == distance(*best, address) && a.live && !best->live)) best = &a;
+  }
+  return best;
+}
+
+}  // namespace fusewire::sim

@@ -1,0 +1,43 @@
+#include "machine/config.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace fusewire::sim {
+namespace {
+
+u64 number(char const* name, u64 otherwise, u64 low, u64 high) {
+  char const* text = std::getenv(name);
+  if (!text || !*text) return otherwise;
+  char* end = nullptr;
+  errno = 0;
+  u64 const value = std::strtoull(text, &end, 0);
+  if (errno || *end || *text == '-' || value < low || value > high) {
+    std::fprintf(stderr, "fusewire-sim: %s=%s: expected a number from %llu to %llu\n", name, text,
+                 static_cast<unsigned long long>(low), static_cast<unsigned long long>(high));
+    std::_Exit(exit_code_of_a_report);
+  }
+  return value;
+}
+
+}  // namespace
+
+config config::from_environment() {
+  config c;
+  c.gpus = static_cast<int>(number("FUSEWIRE_SIM_GPUS", 8, 1, max_gpus));
+  c.cus = static_cast<int>(number("FUSEWIRE_SIM_CUS", 304, 1, 304));
+  c.seed = number("FUSEWIRE_SIM_SEED", 1, 0, ~u64{0});
+  c.print_stats = number("FUSEWIRE_SIM_STATS", 0, 0, 1) != 0;
+  if (char const* memory = std::getenv("FUSEWIRE_SIM_MEMORY"); memory && *memory) {
+    if (std::strcmp(memory, "weak") != 0 && std::strcmp(memory, "strong") != 0) {
+      std::fprintf(stderr, "fusewire-sim: FUSEWIRE_SIM_MEMORY=%s: expected weak or strong\n", memory);
+      std::_Exit(exit_code_of_a_report);
+    }
+    c.weak = std::strcmp(memory, "weak") == 0;
+  }
+  return c;
+}
+
+}  // namespace fusewire::sim

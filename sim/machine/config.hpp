@@ -1,0 +1,20 @@
+#pragma once
+#include "machine.hpp"
+
+namespace fusewire::sim {
+
+/// What the simulated node looks like. Set by the command fusewire-sim through environment variables.
+struct config {
+  int gpus = 8;               // FUSEWIRE_SIM_GPUS, 1..16
+  int cus = 304;              // FUSEWIRE_SIM_CUS, compute units per GPU
+  u64 seed = 1;               // FUSEWIRE_SIM_SEED
+  bool weak = true;           // FUSEWIRE_SIM_MEMORY=weak|strong
+  bool print_stats = false;   // FUSEWIRE_SIM_STATS=1
+  static config from_environment();  // ends the process with a message when a variable is malformed
+};
+
+inline constexpr int max_gpus = 16;
+inline constexpr int max_xcds = 8;
+inline constexpr int exit_code_of_a_report = 86;
+
+}  // namespace fusewire::sim

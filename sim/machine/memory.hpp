@@ -1,0 +1,139 @@
+#pragma once
+#include <string>
+
+#include "machine/cache.hpp"
+#include "machine/node.hpp"
+
+namespace fusewire::sim {
+
+/// Recognises a wave that polls: it loads from addresses that it loaded from before and finds the same values.
+struct poll_tracker {
+  struct entry {
+    u64 address = 0, value = 0;
+    u32 pc = 0;
+  };
+  std::array<entry, 8> recent{};
+  u32 next = 0, repeats = 0;
+  entry last{};
+
+  void note(u64 address, u64 value, u32 pc) {
+    for (entry& e : recent)
+      if (e.address == address) {
+        repeats = e.value == value ? repeats + 1 : 0;
+        e.value = value;
+        last = {address, value, pc};
+        return;
+      }
+    recent[next++ % recent.size()] = {address, value, pc};
+    repeats = 0;
+    last = {address, value, pc};
+  }
+};
+
+struct group_memory;
+
+/// What the memory keeps about one wave.
+struct wave_memory {
+  group_memory* group = nullptr;
+  allocation const* last = nullptr;  // of the latest access
+  u64 issued = 0;                    // vector memory operations, for vmcnt
+  poll_tracker polls;
+};
+
+/// A store that the workgroup has issued and its L2 has not seen yet.
+struct store_in_flight {
+  cache_line line;
+  wave const* by = nullptr;
+  u64 number = 0;  // the wave's count of operations when it was issued
+  cache_bits bits;
+  allocation const* where = nullptr;
+};
+
+/// What the memory keeps about one workgroup: its place in the machine and its stores in flight. Waves of one workgroup share
+/// a CU and its L1, which keeps order, so they see each other's stores in flight.
+struct group_memory {
+  int gpu = 0, xcd = 0;
+  l1_cache* l1 = nullptr;
+  l2_cache* l2 = nullptr;
+  allocation kernarg;
+  std::vector<store_in_flight> stores;
+};
+
+/// Checks and accounting common to both memory models.
+class node_memory : public memory_port {
+ public:
+  explicit node_memory(node& n) : node_(n) {}
+  u64 clock(wave&) override;
+  u64 real_time(wave&) override;
+  bool scalar_load(wave&, u64 address, int bytes, u32* out) override;
+
+  virtual void kernel_begins(int /*gpu*/) {}
+  virtual void kernel_ends(int /*gpu*/) {}
+  virtual void group_ends(group_memory&) {}
+  virtual void tick(group_memory&) {}  // lets time pass for the workgroup's stores and caches
+  /// Why a poller may not see what memory holds, for the report of a deadlock; empty when there is nothing to say.
+  virtual std::string hidden(u64 /*address*/, group_memory const&) const { return {}; }
+
+ protected:
+  enum class access { read, write, atomic };
+  /// True when the wave may access the bytes; sets wave_memory::last. Otherwise raises the fault.
+  bool allowed(wave& w, access a, u64 address, int bytes) {
+    allocation const* last = w.pending->last;
+    return (last && last->live && last->covers(address, bytes)) || look_up(w, a, address, bytes);
+  }
+  bool look_up(wave&, access, u64 address, int bytes);
+  void count(wave& w, access a, u64 bytes) {
+    int const from = w.pending->group->gpu, to = w.pending->last->gpu;
+    if (to >= 0 && to != from) count_link(from, to, a, bytes);
+  }
+  void count_link(int from, int to, access, u64 bytes);
+  void note_poll(wave& w, u64 mask, u64 const* address, u32 const (*value)[lanes]) {
+    if (!mask) return;
+    int const l = std::countr_zero(mask);
+    w.pending->polls.note(address[l], value[0][l] + 0x9e3779b9u * u64{value[0][63 - std::countl_zero(mask)]}, w.pc);
+  }
+
+  node& node_;
+};
+
+/// Every access reaches memory at once, in the order of execution.
+class strong_memory final : public node_memory {
+ public:
+  using node_memory::node_memory;
+  bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 (*out)[lanes]) override;
+  bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) override;
+  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) override;
+  void writeback(wave&, cache_bits) override {}
+  void invalidate(wave&, cache_bits) override {}
+  void wait_vmcnt(wave&, int) override {}
+};
+
+/// Reads `bytes` of one lane from p / writes them to p.
+inline void gather(u8 const* p, int bytes, u32 (*out)[lanes], int lane) {
+  u32 d[4] = {};
+  switch (bytes) {
+    case 1: d[0] = *p; break;
+    case 2: d[0] = *reinterpret_cast<u16 const*>(p); break;
+    case 4: __builtin_memcpy(d, p, 4); break;
+    case 8: __builtin_memcpy(d, p, 8); out[1][lane] = d[1]; break;
+    case 12: __builtin_memcpy(d, p, 12); out[1][lane] = d[1]; out[2][lane] = d[2]; break;
+    default: __builtin_memcpy(d, p, 16); out[1][lane] = d[1]; out[2][lane] = d[2]; out[3][lane] = d[3]; break;
+  }
+  out[0][lane] = d[0];
+}
+inline void scatter(u8* p, int bytes, u32 const (*in)[lanes], int lane) {
+  u32 d[4] = {in[0][lane]};
+  switch (bytes) {
+    case 1: *p = static_cast<u8>(d[0]); break;
+    case 2: __builtin_memcpy(p, d, 2); break;
+    case 4: __builtin_memcpy(p, d, 4); break;
+    case 8: d[1] = in[1][lane]; __builtin_memcpy(p, d, 8); break;
+    case 12: d[1] = in[1][lane]; d[2] = in[2][lane]; __builtin_memcpy(p, d, 12); break;
+    default: d[1] = in[1][lane]; d[2] = in[2][lane]; d[3] = in[3][lane]; __builtin_memcpy(p, d, 16); break;
+  }
+}
+
+/// "out-of-bounds ..." with the allocation that is nearest.
+std::string describe(address_space const&, u64 address, allocation const*);
+
+}  // namespace fusewire::sim

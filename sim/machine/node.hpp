@@ -1,0 +1,29 @@
+#pragma once
+#include <array>
+
+#include "fusewire_sim.h"
+#include "machine/address_space.hpp"
+#include "machine/random.hpp"
+
+namespace fusewire::sim {
+
+/// The state that everything shares. Guarded by the runtime's lock.
+struct node {
+  explicit node(config c) : settings(c), memory(c.gpus), chance(c.seed) {}
+
+  config settings;
+  address_space memory;
+  random_source chance;
+  std::array<u32, max_gpus> peers{};  // bit q of peers[g]: GPU g may access the memory of GPU q
+  fusewire_sim_stats stats{};
+  u64 changes = 0;                    // counts whatever makes progress: memory that changed, waves that ended, ...
+  u64 cycles = 0;                     // simulated time, core clock
+  u64 clock_reads = 0;
+
+  int xcds() const { return std::min(settings.cus, max_xcds); }
+};
+
+inline constexpr u64 core_mhz = 2100;
+inline constexpr u64 wall_clock_mhz = 100;
+
+}  // namespace fusewire::sim

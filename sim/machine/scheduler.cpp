@@ -1,0 +1,257 @@
+#include "machine/scheduler.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "machine/report.hpp"
+
+namespace fusewire::sim {
+namespace {
+
+constexpr u32 polls_that_count = 64;         // repeats after which a wave is taken to wait for somebody
+constexpr u32 rounds_that_count = 256;       // in which nothing changed
+constexpr u64 longest_jump = core_mhz * 100'000;            // cycles: 0.1 s
+constexpr u64 longest_wait = core_mhz * u64{1'000'000'000};  // cycles: 1000 s
+
+bool waits(wave const& w) { return w.state == wave_state::at_barrier || w.state == wave_state::ended || w.pending->polls.repeats >= polls_that_count; }
+
+}  // namespace
+
+scheduler::scheduler(node& n) : node_(n), gpus_(static_cast<std::size_t>(n.settings.gpus)) {
+  if (n.settings.weak) {
+    auto weak = std::make_unique<weak_memory>(n);
+    weak_ = weak.get();
+    memory_ = std::move(weak);
+  } else {
+    memory_ = std::make_unique<strong_memory>(n);
+  }
+  for (auto& gpu : gpus_)
+    for (int cu = 0; cu < n.settings.cus; ++cu) gpu[static_cast<std::size_t>(cu % n.xcds())].cus.emplace_back();
+}
+
+void scheduler::start(std::shared_ptr<kernel_launch> l) {
+  l->total = u64{l->grid[0]} * l->grid[1] * l->grid[2];
+  for (int x = 0; x < node_.xcds(); ++x) l->next[static_cast<std::size_t>(x)] = static_cast<u64>(x);
+  l->takes = footprint_of(*l->kernel, l->block[0] * l->block[1] * l->block[2], static_cast<u32>(l->lds));
+  ++node_.stats.launches;
+  ++node_.changes;
+  memory_->kernel_begins(l->gpu);
+  for (xcd_state& x : gpus_[static_cast<std::size_t>(l->gpu)]) x.room = true;
+  room_ = true;
+  launches_.push_back(std::move(l));
+}
+
+wave* scheduler::take_wave() {
+  if (spare_waves_.empty()) {
+    constexpr std::size_t batch = 16, size = (sizeof(wave) + 4095) & ~std::size_t{4095};
+    void* p = mmap(nullptr, batch * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+      std::perror("fusewire-sim: no memory for the registers of a wave");
+      std::_Exit(exit_code_of_a_report);
+    }
+    for (std::size_t i = batch; i-- > 0;) spare_waves_.push_back(reinterpret_cast<wave*>(static_cast<u8*>(p) + i * size));
+  }
+  wave* w = spare_waves_.back();
+  spare_waves_.pop_back();
+  return w;
+}
+
+/// The next workgroup of the launch for this XCD; false when no CU has room.
+bool scheduler::place(kernel_launch& l, int xcd) {
+  xcd_state& x = gpus_[static_cast<std::size_t>(l.gpu)][static_cast<std::size_t>(xcd)];
+  compute_unit::simds simds;
+  auto const cus = static_cast<u32>(x.cus.size());
+  u32 tried = 0;
+  while (tried < cus && !x.cus[x.next_cu].place(l.takes, simds)) x.next_cu = (x.next_cu + 1) % cus, ++tried;
+  if (tried == cus) return false;
+  auto* g = new resident_group;
+  u64& next = l.next[static_cast<std::size_t>(xcd)];
+  g->from = &l;
+  g->launch = &l;
+  g->id[0] = static_cast<u32>(next % l.grid[0]), g->id[1] = static_cast<u32>(next / l.grid[0] % l.grid[1]), g->id[2] = static_cast<u32>(next / l.grid[0] / l.grid[1]);
+  g->xcd = xcd;
+  g->cu = xcd + static_cast<int>(x.next_cu) * node_.xcds();
+  g->simds = simds;
+  g->lds.assign(static_cast<std::size_t>(l.lds), 0xcd);
+  x.next_cu = (x.next_cu + 1) % cus;
+  next += static_cast<u64>(node_.xcds());
+
+  g->memory.gpu = l.gpu, g->memory.xcd = xcd;
+  if (weak_) g->memory.l1 = &weak_->l1(l.gpu, g->cu), g->memory.l2 = &weak_->l2(l.gpu, xcd);
+  g->memory.kernarg = {reinterpret_cast<u64>(l.kernarg.data()), l.kernarg.size(), 0, -1, memory_kind::kernarg, 0, true, 0};
+  auto const scratch = static_cast<u32>(l.kernel->scratch + (l.kernel->dynamic_stack ? 16384 : 0));
+  for (u32 i = 0; i < l.takes.waves; ++i) {
+    wave* w = take_wave();
+    w->index = i;
+    w->state = wave_state::running;
+    w->code = l.kernel->code;
+    w->group = g;
+    w->memory = memory_.get();
+    w->pending = new wave_memory;
+    w->pending->group = &g->memory;
+    w->scratch_bytes = scratch;
+    w->scratch = scratch ? static_cast<u8*>(std::malloc(std::size_t{scratch} * lanes)) : nullptr;
+    if (scratch) std::memset(w->scratch, 0xcd, std::size_t{scratch} * lanes);
+    w->executed = 0;
+    w->faulted = false;
+    w->fault_text = new std::string;
+    g->waves.push_back(w);
+    sim::start(*w, l, *g, i);
+  }
+  g->running = static_cast<int>(l.takes.waves);
+  live_waves_ += l.takes.waves;
+  ++node_.stats.workgroups;
+  ++node_.changes;
+  live_.push_back(g);
+  return true;
+}
+
+void scheduler::place_waiting() {
+  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu)
+    for (int xcd = 0; xcd < node_.xcds(); ++xcd) {
+      xcd_state& x = gpus_[gpu][static_cast<std::size_t>(xcd)];
+      if (!x.room) continue;
+      x.room = false;
+      for (auto const& l : launches_)
+        if (l->gpu == static_cast<int>(gpu))
+          while (l->next[static_cast<std::size_t>(xcd)] < l->total && place(*l, xcd)) {}
+    }
+  room_ = false;
+}
+
+scheduler::outcome scheduler::step() {
+  if (room_) place_waiting();
+  if (at_ == round_.size()) {
+    if (live_.empty()) return outcome::idle;
+    end_round();
+    if (live_.empty()) return outcome::worked;
+    if (stuck_rounds_ >= rounds_that_count) return outcome::stalled;
+    round_ = live_;
+    for (std::size_t i = round_.size(); i > 1; --i) std::swap(round_[i - 1], round_[node_.chance.below(static_cast<u32>(i))]);
+    at_ = 0;
+  }
+  resident_group& g = *round_[at_++];
+  if (!g.ended) run(g);
+  return outcome::worked;
+}
+
+/// Runs the waves of one workgroup in small random turns. Most workgroups get a few hundred instructions, some are left out, some
+/// run far ahead of all others: races need that.
+void scheduler::run(resident_group& g) {
+  random_source& chance = node_.chance;
+  u32 const dice = chance.below(32);
+  if (dice == 0 && live_.size() > 1) return;
+  u64 budget = dice < 6 ? chance.between(16, 256) : dice < 30 ? chance.between(512, 4096) : chance.between(8192, 65536);
+  u32 const turn = weak_ ? std::array{16u, 128u, 1024u}[chance.below(3)] : std::array{64u, 1024u, 4096u}[chance.below(3)];
+  std::array<wave*, 16> ready;
+  for (wave* w : g.waves)
+    if (w->state == wave_state::sleeping) w->state = wave_state::running;
+  wave* const left_out = g.running > 1 && chance.one_in(4) ? g.waves[chance.below(static_cast<u32>(g.waves.size()))] : nullptr;
+  u32 resting = 0;  // waves that poll without success rest for the remainder
+  while (budget) {
+    u32 n = 0;
+    for (wave* w : g.waves)
+      if (w->state == wave_state::running && w != left_out && !(resting >> w->index & 1)) ready[n++] = w;
+    if (!n) break;
+    wave& w = *ready[chance.below(n)];
+    u64 const slice = w.pending->polls.repeats > 4 ? 64 : 1 + chance.below(turn);
+    u64 const before = w.executed;
+    if (!run_wave(g, w, std::min(slice, budget))) break;
+    u64 const done = w.executed - before;
+    budget -= std::min(budget, std::max<u64>(done, 1));
+    if (g.ended) return;
+    if (w.pending->polls.repeats > 4) resting |= 1u << w.index;
+    if (weak_ && !g.memory.stores.empty()) memory_->tick(g.memory);
+  }
+  if (weak_) memory_->tick(g.memory);
+}
+
+bool scheduler::run_wave(resident_group& g, wave& w, u64 budget) {
+  u64 const before = w.executed;
+  u64 const done = execute(w, budget);
+  w.executed = before + done;
+  node_.stats.instructions += done;
+  cycle_parts_ += 4 * (done + (w.state == wave_state::sleeping ? 16 : 0));  // a wave issues about every fourth cycle
+  node_.cycles += cycle_parts_ / live_waves_;
+  cycle_parts_ %= live_waves_;
+  if (w.faulted) report_fault(g, w);
+  if (w.state == wave_state::ended) {
+    --g.running;
+    --live_waves_;
+    if (!live_waves_) cycle_parts_ = 0, live_waves_ = 0;
+    ++node_.changes;
+    if (!g.running) {
+      end_group(g);
+      return true;
+    }
+    check_barrier(g);
+  } else if (w.state == wave_state::at_barrier) {
+    ++g.at_barrier;
+    check_barrier(g);
+  }
+  return true;
+}
+
+void scheduler::check_barrier(resident_group& g) {
+  if (!g.at_barrier || g.at_barrier < g.running) return;
+  if (g.running < static_cast<int>(g.waves.size())) report_broken_barrier(g);
+  for (wave* w : g.waves)
+    if (w->state == wave_state::at_barrier) w->state = wave_state::running;
+  g.at_barrier = 0;
+  ++node_.changes;
+}
+
+void scheduler::end_group(resident_group& g) {
+  g.ended = true;
+  memory_->group_ends(g.memory);
+  kernel_launch& l = *g.from;
+  xcd_state& x = gpus_[static_cast<std::size_t>(l.gpu)][static_cast<std::size_t>(g.xcd)];
+  x.cus[static_cast<std::size_t>(g.cu / node_.xcds())].release(l.takes, g.simds);
+  x.room = room_ = true;
+  for (wave* w : g.waves) {
+    std::free(w->scratch);
+    delete w->pending;
+    delete w->fault_text;
+    spare_waves_.push_back(w);
+  }
+  g.waves.clear();
+  if (++l.finished == l.total) {
+    memory_->kernel_ends(l.gpu);
+    std::erase_if(launches_, [&](auto const& p) { return p.get() == &l; });
+  }
+}
+
+void scheduler::end_round() {
+  std::erase_if(live_, [](resident_group* g) {
+    bool const ended = g->ended;
+    if (ended) delete g;
+    return ended;
+  });
+  round_.clear();
+  at_ = 0;
+  bool const stuck = node_.changes == changes_before_ && std::ranges::all_of(live_, [](resident_group* g) { return std::ranges::all_of(g->waves, [](wave* w) { return waits(*w); }); });
+  changes_before_ = node_.changes;
+  if (stuck)
+    ++stuck_rounds_;
+  else
+    host_did_something();
+  if (stuck_rounds_ == 1) clock_reads_before_ = node_.clock_reads;
+}
+
+void scheduler::keep_waiting(u64 cycles) {
+  node_.cycles += cycles;
+  stuck_rounds_ = rounds_that_count - 8;
+}
+
+void scheduler::resolve_stall() {
+  if (node_.clock_reads == clock_reads_before_ || jumped_ >= longest_wait) report_deadlock(node_, *this);
+  node_.cycles += jump_;
+  jumped_ += jump_;
+  jump_ = std::min(jump_ * 2, longest_jump);
+  stuck_rounds_ = rounds_that_count - 8;
+}
+
+}  // namespace fusewire::sim

@@ -1,0 +1,78 @@
+#pragma once
+#include <functional>
+
+#include "machine/residency.hpp"
+#include "machine/weak_memory.hpp"
+
+namespace fusewire::sim {
+
+/// A kernel launch on its way through the machine.
+struct kernel_launch : dispatch {
+  u64 total = 0, finished = 0;             // workgroups
+  std::array<u64, max_xcds> next{};        // index of the next workgroup to place, per XCD
+  footprint takes;
+  bool done() const { return finished == total; }
+};
+
+/// A workgroup that has a place on a CU.
+struct resident_group : workgroup {
+  kernel_launch* from = nullptr;
+  group_memory memory;
+  compute_unit::simds simds{};
+  bool ended = false;
+};
+
+/// Runs the waves of all launches on all GPUs, interleaved at random; the interleaving is a function of the seed and of the order
+/// of the calls. Not thread-safe.
+class scheduler {
+ public:
+  explicit scheduler(node&);
+
+  void start(std::shared_ptr<kernel_launch>);  // it joins the workgroups that run; the caller keeps its kernel alive
+  enum class outcome { worked, idle, stalled };
+  /// Lets one workgroup run for a while. `stalled`: for a long time every wave has been polling memory that does not change, or
+  /// waiting at a barrier; nothing but the host can help.
+  outcome step();
+  /// The host cannot help: waves that watch the clock see it jump ahead, so that their time-outs expire; when no wave watches the
+  /// clock, ends the process with a report.
+  void resolve_stall();
+  /// The host may help: go on for a while, and let this much time pass.
+  void keep_waiting(u64 cycles);
+  void host_did_something() { stuck_rounds_ = 0, jump_ = first_jump, jumped_ = 0; }
+  bool running() const { return !launches_.empty(); }
+  std::vector<std::shared_ptr<kernel_launch>> const& launches() const { return launches_; }
+  std::vector<resident_group*> const& groups() const { return live_; }
+  node_memory& memory() { return *memory_; }
+
+ private:
+  struct xcd_state {
+    std::vector<compute_unit> cus;
+    u32 next_cu = 0;
+    bool room = true;  // something was freed or launched since the last attempt to place
+  };
+  void place_waiting();
+  bool place(kernel_launch&, int xcd);
+  void run(resident_group&);
+  bool run_wave(resident_group&, wave&, u64 budget);
+  void check_barrier(resident_group&);
+  void end_group(resident_group&);
+  void end_round();
+  wave* take_wave();
+
+  static constexpr u64 first_jump = core_mhz * 10;  // cycles: 10 us
+  node& node_;
+  std::unique_ptr<node_memory> memory_;
+  weak_memory* weak_ = nullptr;  // memory_, when it is weak
+  std::vector<std::array<xcd_state, max_xcds>> gpus_;
+  std::vector<std::shared_ptr<kernel_launch>> launches_;
+  std::vector<resident_group*> live_, round_;
+  std::size_t at_ = 0;  // in round_
+  bool room_ = false;
+  std::vector<wave*> spare_waves_;
+  u64 live_waves_ = 0, cycle_parts_ = 0;
+  u64 changes_before_ = 0, clock_reads_before_ = 0;
+  u32 stuck_rounds_ = 0;
+  u64 jump_ = first_jump, jumped_ = 0;
+};
+
+}  // namespace fusewire::sim
