@@ -18,6 +18,9 @@ inline constexpr char const* name = "amd";
 inline constexpr int wave_size = 64;
 inline constexpr int max_shared_bytes = 65536;  // LDS of one CU
 
+/// 16 bytes that travel through registers as one value.
+using native16 = std::uint32_t __attribute__((ext_vector_type(4)));
+
 // ------------------------------------------------------------------------------------------------------------- indices
 __device__ inline int block_index() { return int(__builtin_amdgcn_workgroup_id_x()); }
 __device__ inline int thread_index() { return int(__builtin_amdgcn_workitem_id_x()); }
@@ -111,24 +114,24 @@ __device__ T atomic_fetch_max(T* p, T value) {
 // ------------------------------------------------------------------------------------------------------ element types
 __host__ __device__ inline std::uint16_t bf16_from(float x) {  // round to nearest even; NaN stays NaN
   std::uint32_t u;
-  std::memcpy(&u, &x, 4);
+  __builtin_memcpy(&u, &x, 4);
   return x != x ? std::uint16_t(u >> 16 | 0x40) : std::uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 __host__ __device__ inline float float_from_bf16(std::uint16_t bits) {
   std::uint32_t const u = std::uint32_t(bits) << 16;
   float x;
-  std::memcpy(&x, &u, 4);
+  __builtin_memcpy(&x, &u, 4);
   return x;
 }
 __host__ __device__ inline std::uint16_t f16_from(float x) {
   _Float16 const h = _Float16(x);
   std::uint16_t bits;
-  std::memcpy(&bits, &h, 2);
+  __builtin_memcpy(&bits, &h, 2);
   return bits;
 }
 __host__ __device__ inline float float_from_f16(std::uint16_t bits) {
   _Float16 h;
-  std::memcpy(&h, &bits, 2);
+  __builtin_memcpy(&h, &bits, 2);
   return float(h);
 }
 __device__ inline float exp2(float x) { return __builtin_amdgcn_exp2f(x); }

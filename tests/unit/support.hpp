@@ -1,0 +1,175 @@
+// What the tests share. Ranks are threads and Catch2's assertions are not thread-safe: a rank notes what is wrong, and on_ranks()
+// asserts when all of them have returned.
+#pragma once
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <fusewire/fusewire.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace support {
+
+using namespace fusewire;
+
+/// Does not wait for the default stream, so that ranks which share a device cannot stop each other.
+class stream {
+ public:
+  stream() { check_hip(hipStreamCreateWithFlags(&s_, hipStreamNonBlocking), "hipStreamCreateWithFlags"); }
+  stream(stream const&) = delete;
+  ~stream() { (void)hipStreamDestroy(s_); }
+  operator hipStream_t() const { return s_; }
+  void synchronize() const { check_hip(hipStreamSynchronize(s_), "hipStreamSynchronize"); }
+
+ private:
+  hipStream_t s_ = nullptr;
+};
+
+/// What a rank found wrong: the first few in words, all of them counted.
+class findings {
+ public:
+  template <class... Parts>
+  bool expect(bool ok, Parts const&... parts) {
+    if (!ok && ++count_ <= 5) text_ += text(parts...) + "\n";
+    return ok;
+  }
+  template <class T>
+  bool equal(std::vector<T> const& found, std::vector<T> const& wanted, std::string const& what) {
+    if (!expect(found.size() == wanted.size(), what, ": ", found.size(), " elements, wanted ", wanted.size())) return false;
+    bool same = true;
+    for (std::size_t i = 0; i < found.size(); ++i) same &= expect(found[i] == wanted[i], what, ": element ", i, " is ", +found[i], ", wanted ", +wanted[i]);
+    return same;
+  }
+  /// f() throws E, and its message contains every one of the pieces.
+  template <class E, class F>
+  void throws(std::string const& what, std::vector<std::string> const& pieces, F f) {
+    try {
+      f();
+      expect(false, what, ": nothing was thrown");
+    } catch (E const& e) {
+      for (auto const& p : pieces) expect(std::string(e.what()).find(p) != std::string::npos, what, ": '", p, "' is not in: ", e.what());
+    } catch (std::exception const& e) {
+      expect(false, what, ": another type of exception was thrown: ", e.what());
+    }
+  }
+  std::string summary() const { return count_ ? text("rank ", rank, ": ", count_, " findings\n", text_) : ""; }
+
+  int rank = 0;
+
+ private:
+  int count_ = 0;
+  std::string text_;
+};
+
+inline heap_options small_heap() { return {.bulk = 8_MiB, .signal = 2_MiB, .wait_limit = std::chrono::seconds(5)}; }
+
+/// One rank with everything that a test needs.
+struct rank_of_test {
+  fusewire::world& world;
+  fusewire::heap heap;
+  support::stream stream;
+  findings found;
+
+  rank_of_test(fusewire::world& w, heap_options const& o) : world(w), heap(w, o) { found.rank = w.rank(); }
+
+  int rank() const { return world.rank(); }
+  int size() const { return world.size(); }
+  int partner() const { return (rank() + size() / 2) % size(); }
+  world_view const& view() const { return heap.view(); }
+
+  template <class T>
+  T* here(sym<T> x) const {
+    return view().here(x);
+  }
+  template <class T>
+  void upload(std::vector<T> const& from, T* to) const {
+    check_hip(hipMemcpyAsync(to, from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice, stream), "hipMemcpyAsync");
+    stream.synchronize();
+  }
+  template <class T>
+  void upload(std::vector<T> const& from, sym<T> to) const {
+    upload(from, here(to));
+  }
+  template <class T>
+  std::vector<T> download(T const* from, std::size_t count) const {
+    std::vector<T> to(count);
+    check_hip(hipMemcpyAsync(to.data(), from, count * sizeof(T), hipMemcpyDeviceToHost, stream), "hipMemcpyAsync");
+    stream.synchronize();
+    return to;
+  }
+  template <class T>
+  std::vector<T> download(sym<T> from) const {
+    return download(static_cast<T const*>(here(from)), from.count);
+  }
+  template <class T>
+  void fill(sym<T> to, int byte) const {
+    check_hip(hipMemsetAsync(here(to), byte, to.count * sizeof(T), stream), "hipMemsetAsync");
+    stream.synchronize();
+  }
+  template <class... P, class... A>
+  void launch(launch_shape shape, void (*kernel)(P...), A const&... arguments) const {
+    fusewire::launch(world, stream, shape, kernel, arguments...);
+  }
+  /// All earlier work of all ranks is done.
+  void meet() {
+    stream.synchronize();
+    world.barrier();
+  }
+};
+
+/// Runs f(rank_of_test&) on every rank and asserts that none of them found anything wrong.
+template <class F>
+void on_ranks(int ranks, F f, heap_options const& options = small_heap()) {
+  std::vector<std::string> summaries(static_cast<std::size_t>(ranks));
+  run_local(ranks, [&](world& w) {
+    rank_of_test r(w, options);
+    f(r);
+    r.stream.synchronize();
+    summaries[static_cast<std::size_t>(w.rank())] = r.found.summary();
+  });
+  for (auto const& s : summaries)
+    if (!s.empty()) FAIL_CHECK(s);
+  SUCCEED();
+}
+
+/// A captured graph of what f() enqueues on the stream.
+class graph {
+ public:
+  template <class F>
+  graph(hipStream_t s, F f) {
+    check_hip(hipStreamBeginCapture(s, hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
+    f();
+    check_hip(hipStreamEndCapture(s, &graph_), "hipStreamEndCapture");
+    check_hip(hipGraphInstantiate(&exec_, graph_, nullptr, nullptr, 0), "hipGraphInstantiate");
+  }
+  graph(graph const&) = delete;
+  ~graph() {
+    (void)hipGraphExecDestroy(exec_);
+    (void)hipGraphDestroy(graph_);
+  }
+  void launch(hipStream_t s) const { check_hip(hipGraphLaunch(exec_, s), "hipGraphLaunch"); }
+  /// The types of its nodes.
+  std::vector<hipGraphNodeType> nodes() const {
+    std::size_t n = 0;
+    check_hip(hipGraphGetNodes(graph_, nullptr, &n), "hipGraphGetNodes");
+    std::vector<hipGraphNode_t> all(n);
+    check_hip(hipGraphGetNodes(graph_, all.data(), &n), "hipGraphGetNodes");
+    std::vector<hipGraphNodeType> types(n);
+    for (std::size_t i = 0; i < n; ++i) check_hip(hipGraphNodeGetType(all[i], &types[i]), "hipGraphNodeGetType");
+    return types;
+  }
+
+ private:
+  hipGraph_t graph_ = nullptr;
+  hipGraphExec_t exec_ = nullptr;
+};
+
+/// The same sequence on every rank and on the device.
+struct lcg {
+  unsigned state;
+  __host__ __device__ unsigned operator()() { return (state = state * 1664525u + 1013904223u) >> 8; }
+  __host__ __device__ int below(int n) { return int(operator()() % unsigned(n)); }
+};
+
+}  // namespace support
