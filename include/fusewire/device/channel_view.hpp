@@ -92,7 +92,7 @@ class channel_epoch {
   /// Waits for flag i of each of the sources [first, last].
   template <group Group>
   __device__ void wait(Group g, int first, int last, int i) const {
-    wait_all(g, c_.world, last - first + 1, [&](int s) { return from(first + s, i); }, number_, [&](int s) { return first + s; });
+    wait_all(g, c_.world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number_, [first](int s) { return first + s; });
   }
 
   /// Waits until `source` has begun this launch: what its stream wrote before is then readable.

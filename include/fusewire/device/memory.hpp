@@ -38,11 +38,11 @@ __device__ T load(T const* p) {
     auto const* half = reinterpret_cast<unsigned long long const*>(p);
     unsigned long long const two[2] = {platform::atomic_load<order::relaxed, scope::system>(half),
                                        platform::atomic_load<order::relaxed, scope::system>(half + 1)};
-    std::memcpy(&value, two, 16);
+    memcpy(&value, two, 16);
   } else {
     using word = typename detail::word_of<sizeof(T)>::type;
     word const w = platform::atomic_load<order::relaxed, scope::system>(reinterpret_cast<word const*>(p));
-    std::memcpy(&value, &w, sizeof(T));
+    memcpy(&value, &w, sizeof(T));
   }
   return value;
 }
@@ -54,14 +54,14 @@ template <word_sized T>
 __device__ void store(T* p, std::type_identity_t<T> value) {
   if constexpr (sizeof(T) == 16) {
     unsigned long long two[2];
-    std::memcpy(two, &value, 16);
+    memcpy(two, &value, 16);
     auto* half = reinterpret_cast<unsigned long long*>(p);
     platform::atomic_store<order::relaxed, scope::system>(half, two[0]);
     platform::atomic_store<order::relaxed, scope::system>(half + 1, two[1]);
   } else {
     using word = typename detail::word_of<sizeof(T)>::type;
     word w;
-    std::memcpy(&w, &value, sizeof(T));
+    memcpy(&w, &value, sizeof(T));
     platform::atomic_store<order::relaxed, scope::system>(reinterpret_cast<word*>(p), w);
   }
 }
@@ -103,7 +103,7 @@ __device__ void copy_bytes(Group g, void const* from, void* to, std::int64_t byt
     }
     detail::copy_words(g, reinterpret_cast<Word const*>(f + head), reinterpret_cast<Word*>(t + head), whole);
   };
-  if (apart == 0) words(static_cast<bytes16 const*>(nullptr));
+  if (apart == 0) words(static_cast<platform::native16 const*>(nullptr));
   else if ((apart & 7) == 0) words(static_cast<unsigned long long const*>(nullptr));
   else if ((apart & 3) == 0) words(static_cast<std::uint32_t const*>(nullptr));
   else if ((apart & 1) == 0) words(static_cast<std::uint16_t const*>(nullptr));
@@ -129,17 +129,26 @@ __device__ void copy(Group g, matrix<T> from, matrix<U> to) {
     for (int r = 0; r < from.rows; ++r) copy(g, const_cast<U const*>(from.at(r, 0)), to.at(r, 0), from.cols);
     return;
   }
-  constexpr int flight = 4;
+  auto const* const f = reinterpret_cast<platform::native16 const*>(from.data);
+  auto* const t = reinterpret_cast<platform::native16*>(to.data);
+  std::int64_t const from_ld = from.ld / v, to_ld = to.ld / v;
   int const per_row = from.cols / v, words = from.rows * per_row;
-  for (int i = g.rank(); i < words; i += flight * g.size()) {
-    bytes16 w[flight];
+  constexpr int flight = 4;
+  int i = g.rank();
+  for (; i + (flight - 1) * g.size() < words; i += flight * g.size()) {
+    platform::native16 w[flight];
 #pragma unroll
-    for (int j = 0; j < flight; ++j)
-      if (int const k = i + j * g.size(); k < words) w[j] = *reinterpret_cast<bytes16 const*>(from.at(k / per_row, k % per_row * v));
+    for (int j = 0; j < flight; ++j) {
+      int const k = i + j * g.size();
+      w[j] = f[k / per_row * from_ld + k % per_row];
+    }
 #pragma unroll
-    for (int j = 0; j < flight; ++j)
-      if (int const k = i + j * g.size(); k < words) *reinterpret_cast<bytes16*>(to.at(k / per_row, k % per_row * v)) = w[j];
+    for (int j = 0; j < flight; ++j) {
+      int const k = i + j * g.size();
+      t[k / per_row * to_ld + k % per_row] = w[j];
+    }
   }
+  for (; i < words; i += g.size()) t[i / per_row * to_ld + i % per_row] = f[i / per_row * from_ld + i % per_row];
 }
 
 }  // namespace fusewire

@@ -57,10 +57,10 @@ __device__ void multiply_gathered(block b, channel_epoch const& e, int rank, ag_
     gemm mainloop(shared, acc);
     for (int i = 0; i < shards; ++i) {
       int const s = g.own_shard_first ? (rank + Direction * i + map.ranks) % map.ranks : i;
-      int const col0 = shards > 1 ? map.first_col(s) : 0;
+      int const first_source = map.by == gather::k ? s : map.first_owner(tile_m), last_source = map.by == gather::k ? s : map.last_owner(tile_m);
+      int const col0 = map.first_col(s);
       for (int chunk = 0; chunk < map.chunks(); ++chunk) {
-        if (map.by == gather::k) e.wait(b, s, map.flag(tile_m, chunk));
-        else e.wait(b, map.first_owner(tile_m), map.last_owner(tile_m), map.flag(tile_m, chunk));
+        e.wait(b, first_source, last_source, map.flag(tile_m, chunk));
         int const k0 = chunk * map.chunk_k, k1 = k0 + map.chunk_k < map.cols() ? k0 + map.chunk_k : map.cols();
         mainloop.run(a, g.b, n0, col0 + k0, col0 + k1);
       }

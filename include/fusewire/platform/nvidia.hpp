@@ -19,6 +19,9 @@ inline constexpr char const* name = "nvidia";
 inline constexpr int wave_size = 32;
 inline constexpr int max_shared_bytes = 232448;  // 227 KB of one SM
 
+/// 16 bytes that travel through registers as one value.
+using native16 = uint4;
+
 // ------------------------------------------------------------------------------------------------------------- indices
 __device__ inline int block_index() { return int(blockIdx.x); }
 __device__ inline int thread_index() { return int(threadIdx.x); }

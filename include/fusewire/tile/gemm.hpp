@@ -78,16 +78,8 @@ class block_gemm {
   /// Requires: a.ld, k_begin and k_end multiples of 8, a.data aligned to 16; a.rows >= 1 valid rows (the tile's other rows repeat
   /// the last); column 0 of `b` here is column n0 of the operand.
   __device__ void run(matrix<T const> a, b_operand<T> const& b, int n0, int k_begin, int k_end) {
-    for (int k = k_begin; k < k_end; k += C.block_k) {
-      load_a(a, k, k_end);
-      load_b(b, n0, k, k_end);
-      if (pending_) multiply(buffer_);
-      if (C.stages == 1) block{}.sync();
-      else buffer_ ^= 1;
-      write(buffer_, b.order);
-      block{}.sync();
-      pending_ = true;
-    }
+    if (b.order == layout::row_major) run_as<layout::row_major>(a, b, n0, k_begin, k_end);
+    else run_as<layout::column_major>(a, b, n0, k_begin, k_end);
   }
   __device__ void finish() {
     if (pending_) multiply(buffer_);
@@ -133,77 +125,95 @@ class block_gemm {
   static constexpr int a_per_thread = ceil_div(a_units, threads), b_per_thread = ceil_div(b_units, threads);
   // A row-major B is read in pieces of 8 k x 4 n, which a thread turns into four units.
   static constexpr int pieces = b_units / 4, pieces_per_thread = ceil_div(pieces, threads);
-  static constexpr int b_registers = b_per_thread > 4 * pieces_per_thread ? b_per_thread : 4 * pieces_per_thread;
 
   __device__ static int wave_row() { return wave{}.index() / C.waves_n * wave_m; }
   __device__ static int wave_col() { return wave{}.index() % C.waves_n * wave_n; }
   __device__ bytes16* a_buffer(int stage) const { return shared_ + stage * (a_units + b_units); }
   __device__ bytes16* b_buffer(int stage) const { return a_buffer(stage) + a_units; }
 
-  __device__ void load_a(matrix<T const> a, int k, int k_end) {
+  template <layout Order>
+  __device__ void run_as(matrix<T const> a, b_operand<T> const& b, int n0, int k_begin, int k_end) {
+    constexpr bool transpose = Order == layout::row_major;
+    bool const whole = (b.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 7)) == 0 && n0 + C.block_n <= b.n;
+    for (int k = k_begin; k < k_end; k += C.block_k) {
+      bytes16 next_a[a_per_thread];
+      std::uint32_t next_b[pieces_per_thread][8][2];  // row-major: [piece][k][n / 2]
+      bytes16 next_bt[b_per_thread];                  // column-major
 #pragma unroll
-    for (int i = 0; i < a_per_thread; ++i) a_[i] = load_unit(a.data, a.ld, a.rows, i * threads + platform::thread_index(), k, k_end);
-  }
-  __device__ void load_b(b_operand<T> const& b, int n0, int k, int k_end) {
-    if (b.order == layout::column_major) {
+      for (int i = 0; i < a_per_thread; ++i) next_a[i] = load_unit(a.data, a.ld, a.rows, unit_of(i), k, k_end);
+      if constexpr (transpose) {
 #pragma unroll
-      for (int i = 0; i < b_per_thread; ++i) b_[i] = load_unit(b.data + n0 * b.ld, b.ld, b.n - n0, i * threads + platform::thread_index(), k, k_end);
-    } else {
-      bool const whole = (b.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 7)) == 0;
+        for (int i = 0; i < pieces_per_thread; ++i) load_piece(next_b[i], b, n0, k, k_end, unit_of(i), whole);
+      } else {
 #pragma unroll
-      for (int i = 0; i < pieces_per_thread; ++i) {
-        int const p = i * threads + platform::thread_index(), n = n0 + p % (C.block_n / 4) * 4, k0 = k + p / (C.block_n / 4) * 8;
-#pragma unroll
-        for (int r = 0; r < 8; ++r) *words_of_row(i, r) = load_four(b, n, k0 + r, p < pieces && k0 < k_end, whole);
+        for (int i = 0; i < b_per_thread; ++i) next_bt[i] = load_unit(b.data + n0 * b.ld, b.ld, b.n - n0, unit_of(i), k, k_end);
       }
+
+      if (pending_) multiply(buffer_);
+      if (C.stages == 1) block{}.sync();
+      else buffer_ ^= 1;
+
+#pragma unroll
+      for (int i = 0; i < a_per_thread; ++i)
+        if (unit_of(i) < a_units) a_buffer(buffer_)[swizzled<units_per_row>(unit_of(i) / units_per_row, unit_of(i) % units_per_row)] = next_a[i];
+      if constexpr (transpose) {
+#pragma unroll
+        for (int i = 0; i < pieces_per_thread; ++i)
+          if (unit_of(i) < pieces) write_piece(b_buffer(buffer_), next_b[i], unit_of(i));
+      } else {
+#pragma unroll
+        for (int i = 0; i < b_per_thread; ++i)
+          if (unit_of(i) < b_units) b_buffer(buffer_)[swizzled<units_per_row>(unit_of(i) / units_per_row, unit_of(i) % units_per_row)] = next_bt[i];
+      }
+      block{}.sync();
+      pending_ = true;
     }
   }
 
-  struct two_words { std::uint32_t w[2]; };
-  __device__ two_words* words_of_row(int piece, int r) { return reinterpret_cast<two_words*>(&b_[4 * piece]) + r; }
+  __device__ static int unit_of(int i) { return i * threads + platform::thread_index(); }
+  __device__ static int least(int a, int b) { return a < b ? a : b; }
 
-  /// 8 k of one row of a k-contiguous operand; zero beyond k_end, the last valid row beyond `rows`.
+
+  /// 8 k of one row of a k-contiguous operand; zero beyond k_end, the last valid row beyond `rows`. No branch: memory that is read in
+  /// vain is valid, and 0 x garbage must not become NaN.
   __device__ static bytes16 load_unit(T const* data, std::int64_t ld, int rows, int unit, int k, int k_end) {
-    int const row = unit / units_per_row, at = k + unit % units_per_row * 8;
-    bytes16 const zero{};
-    if (at >= k_end) return zero;
-    return *reinterpret_cast<bytes16 const*>(data + (row < rows ? row : rows - 1) * ld + at);
+    int const row = least(unit / units_per_row, rows - 1), at = k + unit % units_per_row * 8;
+    bytes16 x = *reinterpret_cast<bytes16 const*>(data + row * ld + least(at, k_end - 8));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x.word[i] = at < k_end ? x.word[i] : 0;
+    return x;
   }
-  /// 4 n of one row of a row-major B; zero outside.
-  __device__ static two_words load_four(b_operand<T> const& b, int n, int k, bool valid, bool whole) {
-    two_words w{};
-    if (!valid || n >= b.n) return w;
-    T const* const p = b.data + k * b.ld + n;
-    if (whole && n + 4 <= b.n) return *reinterpret_cast<two_words const*>(p);
-    for (int e = 0; e < 4; ++e)
-      if (n + e < b.n) w.w[e / 2] |= std::uint32_t(p[e].bits) << 16 * (e % 2);
-    return w;
+  /// 4 n of one row of a row-major B, one by one; the last column beyond n_end.
+  __device__ static unsigned long long four_of(T const* row, int n, int n_end) {
+    unsigned long long four = 0;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) four |= static_cast<unsigned long long>(row[least(n + e, n_end - 1)].bits) << 16 * e;
+    return four;
   }
 
-  __device__ void write(int stage, layout b_order) {
+  /// A piece of a row-major B: 8 k x 4 n, two words per k.
+  __device__ static void load_piece(std::uint32_t (&piece)[8][2], b_operand<T> const& b, int n0, int k, int k_end, int index, bool whole) {
+    int const p = least(index, pieces - 1), n = n0 + p % (C.block_n / 4) * 4, k0 = k + p / (C.block_n / 4) * 8;
+    T const* const row = b.data + least(k0, k_end - 8) * b.ld;
 #pragma unroll
-    for (int i = 0; i < a_per_thread; ++i)
-      if (int const u = i * threads + platform::thread_index(); u < a_units) a_buffer(stage)[swizzled<units_per_row>(u / units_per_row, u % units_per_row)] = a_[i];
-    if (b_order == layout::column_major) {
+    for (int r = 0; r < 8; ++r) {
+      unsigned long long const four = whole ? *reinterpret_cast<unsigned long long const*>(row + r * b.ld + n) : four_of(row + r * b.ld, n, b.n);
+      piece[r][0] = k0 < k_end ? std::uint32_t(four) : 0;
+      piece[r][1] = k0 < k_end ? std::uint32_t(four >> 32) : 0;
+    }
+  }
+  /// Its four columns, each 8 k side by side.
+  __device__ static void write_piece(bytes16* buffer, std::uint32_t const (&piece)[8][2], int index) {
+    int const n = index % (C.block_n / 4) * 4, unit = index / (C.block_n / 4);
 #pragma unroll
-      for (int i = 0; i < b_per_thread; ++i)
-        if (int const u = i * threads + platform::thread_index(); u < b_units) b_buffer(stage)[swizzled<units_per_row>(u / units_per_row, u % units_per_row)] = b_[i];
-    } else {
+    for (int e = 0; e < 4; ++e) {
+      bytes16 column;
 #pragma unroll
-      for (int i = 0; i < pieces_per_thread; ++i) {
-        int const p = i * threads + platform::thread_index(), n = p % (C.block_n / 4) * 4, unit = p / (C.block_n / 4);
-        if (p >= pieces) continue;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {  // column n + e: its 8 k, side by side
-          bytes16 column;
-#pragma unroll
-          for (int r = 0; r < 8; r += 2) {
-            std::uint32_t const even = words_of_row(i, r)->w[e / 2], odd = words_of_row(i, r + 1)->w[e / 2];
-            column.word[r / 2] = e % 2 ? (even >> 16 | (odd & 0xffff0000u)) : ((even & 0xffffu) | odd << 16);
-          }
-          b_buffer(stage)[swizzled<units_per_row>(n + e, unit)] = column;
-        }
+      for (int r = 0; r < 8; r += 2) {
+        std::uint32_t const even = piece[r][e / 2], odd = piece[r + 1][e / 2];
+        column.word[r / 2] = e % 2 ? (even >> 16 | (odd & 0xffff0000u)) : ((even & 0xffffu) | odd << 16);
       }
+      buffer[swizzled<units_per_row>(n + e, unit)] = column;
     }
   }
 
@@ -232,7 +242,6 @@ class block_gemm {
 
   bytes16* shared_;
   accumulator& acc_;
-  bytes16 a_[a_per_thread], b_[b_registers];
   int buffer_ = 0;
   bool pending_ = false;
 };
