@@ -70,12 +70,12 @@ struct division;
 template <>
 struct division<float> {
   using bits = u32;
-  static constexpr int far = 96, step = 64, lowest = -126, mantissa = 23;
+  static constexpr int far = 96, step = 64, lowest = -126, highest = 127, mantissa = 23;
 };
 template <>
 struct division<double> {
   using bits = u64;
-  static constexpr int far = 768, step = 128, lowest = -1022, mantissa = 53;
+  static constexpr int far = 768, step = 128, lowest = -1022, highest = 1023, mantissa = 52;
 };
 
 template <class T>
@@ -92,8 +92,9 @@ T scaled_operand(T x, T denominator, T numerator, bool& flag) {
   if (e < d::lowest) return std::ldexp(x, d::step);
   bool const tiny_reciprocal = -e < d::lowest, tiny_quotient = n - e < d::lowest;
   if (tiny_reciprocal && tiny_quotient) {
+    // The manual says + step; that would overflow, and only - step agrees with v_div_fmas.
     flag = true;
-    return is_denominator ? std::ldexp(x, d::step) : x;
+    return is_denominator ? std::ldexp(x, -d::step) : x;
   }
   if (tiny_reciprocal) return std::ldexp(x, -d::step);
   if (tiny_quotient) {
@@ -131,6 +132,10 @@ template <class T>
 T div_fixup(T quotient, T denominator, T numerator) {
   bool const negative = std::signbit(denominator) != std::signbit(numerator);
   if (numerator == 0 || denominator == 0 || !std::isfinite(numerator) || !std::isfinite(denominator)) return numerator / denominator;
+  int const size = std::ilogb(numerator) - std::ilogb(denominator);
+  using d = division<T>;
+  if (size < d::lowest - d::mantissa - 1) quotient = 0;
+  if (size > d::highest + 1) quotient = std::numeric_limits<T>::infinity();
   return std::copysign(quotient, negative ? T(-1) : T(1));
 }
 f16 div_fixup_half(f16 q, f16 d, f16 n) { return f16(div_fixup(float(q), float(d), float(n))); }
