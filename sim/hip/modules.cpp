@@ -2,6 +2,7 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <stdexcept>
 
@@ -104,6 +105,8 @@ device_module* module_registry::load(module_source& source, int device) {
     try {
       m->image = node_.memory.allocate(device, image_size(source.elf), memory_kind::image);
       m->code = load_module(source.elf, reinterpret_cast<u8*>(m->image->base));
+      // To hold occupancy down, the compiler may ask for more registers than a wave can name: 256 of each kind.
+      for (kernel& k : m->code.kernels) k.vgprs = std::min(k.vgprs, 256), k.agprs = std::min(k.agprs, 256);
       slot = std::move(m);
       return slot.get();
     } catch (std::exception const& e) {

@@ -20,7 +20,9 @@ std::string owner(allocation const& a) { return a.gpu < 0 ? "the host" : "GPU " 
 std::string describe(address_space const& space, u64 address, allocation const* hit) {
   allocation const* a = hit ? hit : space.nearest(address);
   if (!a) return hex(address) + "; nothing is allocated";
+  constexpr u64 near = u64{64} << 20;
   std::string place;
+  if (address >= a->end() + near || address + near < a->base) return hex(address) + ", far from every allocation; host memory must be pinned";
   if (address >= a->end())
     place = std::to_string(address - a->end()) + " bytes past the end of";
   else if (address < a->base)

@@ -19,6 +19,7 @@ struct node {
   u64 changes = 0;                    // counts whatever makes progress: memory that changed, waves that ended, ...
   u64 cycles = 0;                     // simulated time, core clock
   u64 clock_reads = 0;
+  bool published = false;             // an atomic or a store beyond group scope has just taken effect
 
   int xcds() const { return std::min(settings.cus, max_xcds); }
 };

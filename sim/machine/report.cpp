@@ -13,8 +13,11 @@ std::string id_of(resident_group const& g) {
   return "(" + std::to_string(g.id[0]) + "," + std::to_string(g.id[1]) + "," + std::to_string(g.id[2]) + ")";
 }
 
-std::string place_of(wave const& w) {
+/// Of a wave that stopped behind an instruction, or that faulted at one.
+std::string place_of(wave& w) {
+  if (!w.faulted) --w.pc;
   location const at = where(w);
+  if (!w.faulted) ++w.pc;
   char offset[24];
   std::snprintf(offset, sizeof offset, "+0x%x", at.offset);
   return at.instruction + "  [" + offset + (at.source.empty() ? "" : ", " + at.source) + "]";
@@ -32,7 +35,7 @@ std::string who(resident_group const& g) {
 
 }  // namespace
 
-void report_fault(resident_group const& g, wave const& w) {
+void report_fault(resident_group const& g, wave& w) {
   std::fprintf(stderr, "fusewire-sim: %s\n  %s, wave %u of %zu\n  %s\n", w.fault_text->c_str(), who(g).c_str(), w.index, g.waves.size(), place_of(w).c_str());
   finish();
 }
@@ -40,7 +43,7 @@ void report_fault(resident_group const& g, wave const& w) {
 void report_broken_barrier(resident_group const& g) {
   std::fprintf(stderr, "fusewire-sim: barrier: a wave waits at a barrier that %zu of %zu waves of its workgroup left by ending\n  %s\n",
                g.waves.size() - static_cast<std::size_t>(g.running), g.waves.size(), who(g).c_str());
-  for (wave const* w : g.waves)
+  for (wave* w : g.waves)
     if (w->state == wave_state::at_barrier) {
       std::fprintf(stderr, "  wave %u waits at %s\n", w->index, place_of(*w).c_str());
       break;

@@ -159,20 +159,20 @@ void scheduler::run(resident_group& g) {
     wave& w = *ready[chance.below(n)];
     u64 const slice = w.pending->polls.repeats > 4 ? 64 : 1 + chance.below(turn);
     u64 const before = w.executed;
-    if (!run_wave(g, w, std::min(slice, budget))) break;
+    node_.published = false;
+    run_wave(g, w, std::min(slice, budget));
     u64 const done = w.executed - before;
     budget -= std::min(budget, std::max<u64>(done, 1));
     if (g.ended) return;
     if (w.pending->polls.repeats > 4) resting |= 1u << w.index;
+    if (node_.published && chance.one_in(2)) break;  // others get to see it while this workgroup's stores are still on their way
     if (weak_ && !g.memory.stores.empty()) memory_->tick(g.memory);
   }
   if (weak_) memory_->tick(g.memory);
 }
 
-bool scheduler::run_wave(resident_group& g, wave& w, u64 budget) {
-  u64 const before = w.executed;
+void scheduler::run_wave(resident_group& g, wave& w, u64 budget) {
   u64 const done = execute(w, budget);
-  w.executed = before + done;
   node_.stats.instructions += done;
   cycle_parts_ += 4 * (done + (w.state == wave_state::sleeping ? 16 : 0));  // a wave issues about every fourth cycle
   node_.cycles += cycle_parts_ / live_waves_;
@@ -185,14 +185,13 @@ bool scheduler::run_wave(resident_group& g, wave& w, u64 budget) {
     ++node_.changes;
     if (!g.running) {
       end_group(g);
-      return true;
+      return;
     }
     check_barrier(g);
   } else if (w.state == wave_state::at_barrier) {
     ++g.at_barrier;
     check_barrier(g);
   }
-  return true;
 }
 
 void scheduler::check_barrier(resident_group& g) {

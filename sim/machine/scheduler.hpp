@@ -53,7 +53,7 @@ class scheduler {
   void place_waiting();
   bool place(kernel_launch&, int xcd);
   void run(resident_group&);
-  bool run_wave(resident_group&, wave&, u64 budget);
+  void run_wave(resident_group&, wave&, u64 budget);
   void check_barrier(resident_group&);
   void end_group(resident_group&);
   void end_round();

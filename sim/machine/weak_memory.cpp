@@ -163,7 +163,9 @@ void weak_memory::arrive(group_memory& g, store_in_flight const& s) {
       slot->mask.remove(s.line.mask);
       merge(slot->data, s.line.data, s.line.mask);
     }
-    node_.changes += merge(host(line), s.line.data, s.line.mask);
+    bool const changed = merge(host(line), s.line.data, s.line.mask);
+    node_.changes += changed;
+    node_.published |= changed && s.bits.sc1;
     return;
   }
   if (!slot) slot = &g.l2->insert(line, t == type::nc, node_.chance, [&](l2_cache::slot& victim) { to_memory(victim); });
@@ -206,7 +208,7 @@ bool weak_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* 
       fault(w, "misaligned atomic of " + std::to_string(bytes) + " bytes at " + describe(node_.memory, address[l], wm.last));
       return false;
     }
-    if (wm.last->gpu >= 0 && wm.last->gpu != g.gpu && !bits.sc1) {
+    if (wm.last->gpu >= 0 && wm.last->gpu != g.gpu && !(bits.sc0 && bits.sc1)) {
       fault(w, "atomic with agent scope on memory of another GPU: not atomic there; use system scope: " + describe(node_.memory, address[l], wm.last));
       return false;
     }
@@ -216,7 +218,9 @@ bool weak_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* 
     g.l1->drop(line);
     l2_cache::slot* slot = g.l2->find(line);
     if (slot && slot->mask.any()) to_memory(*slot);
-    node_.changes += update(host(address[l]), op, bytes, l, data, compare, found);
+    bool const changed = update(host(address[l]), op, bytes, l, data, compare, found);
+    node_.changes += changed;
+    node_.published |= changed;
     if (slot && g.l2->whole(*slot)) std::memcpy(slot->data + (address[l] - line), host(address[l]), static_cast<std::size_t>(bytes));
   }
   note_poll(w, mask, address, found);

@@ -1,0 +1,147 @@
+// Programs with one mistake each. Every case must end with a report.
+#include "check.hpp"
+
+__global__ void fill(int* p, int n) {
+  int const i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) p[i] = i;  // fill's store
+}
+__global__ void read_at(int const* p, long i, int* out) { *out = p[i]; }
+__global__ void add_at(char* p, long offset) { atomicAdd(reinterpret_cast<unsigned*>(p + offset), 1u); }
+__global__ void add_agent(unsigned* p) { __hip_atomic_fetch_add(p, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
+__global__ void early_exit(int* p) {
+  if (threadIdx.x >= 128) return;
+  p[threadIdx.x] = 1;
+  __syncthreads();
+  p[threadIdx.x] = p[127 - threadIdx.x];
+}
+__global__ void wait_for(unsigned* flag, unsigned value) {
+  while (__hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != value) __builtin_amdgcn_s_sleep(1);
+}
+__global__ __launch_bounds__(256) void meet_all(unsigned* count) {  // a barrier over a grid that may not be resident at once
+  __shared__ int room[12 * 1024];
+  room[threadIdx.x] = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __hip_atomic_fetch_add(count, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    while (__hip_atomic_load(count, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) != gridDim.x) __builtin_amdgcn_s_sleep(1);
+  }
+  __syncthreads();
+  if (room[threadIdx.x]) *count = 0;
+}
+__global__ void wait_then_meet(unsigned* flag) {
+  if (threadIdx.x == 0)
+    while (__hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0) {}
+  __syncthreads();
+}
+__global__ void raise_plain(unsigned* flag) {  // lost in the L2: no release, no system scope
+  *flag = 1;
+  for (int i = 0; i < 100000; ++i) __builtin_amdgcn_s_sleep(1);
+}
+__global__ void trap() { __builtin_trap(); }
+
+template <class T>
+T* device(int gpu, std::size_t n) {
+  T* p;
+  HIP(hipSetDevice(gpu));
+  HIP(hipMalloc(&p, n * sizeof(T)));
+  HIP(hipMemset(p, 0, n * sizeof(T)));
+  HIP(hipDeviceSynchronize());
+  return p;
+}
+void finish() { HIP(hipDeviceSynchronize()); }
+
+void out_of_bounds_write() {
+  int* p = device<int>(0, 1000);
+  fill<<<4, 256>>>(p, 1001);
+  finish();
+}
+void out_of_bounds_read() {
+  int *p = device<int>(0, 1000), *out = device<int>(0, 1);
+  read_at<<<1, 1>>>(p, -1, out);
+  finish();
+}
+void wild_read() {
+  int* out = device<int>(0, 1);
+  read_at<<<1, 1>>>(nullptr, 4, out);
+  finish();
+}
+void host_pointer() {
+  int local = 0, *out = device<int>(0, 1);
+  read_at<<<1, 1>>>(&local, 0, out);
+  finish();
+}
+void use_after_free() {
+  int *p = device<int>(0, 1000), *out = device<int>(0, 1);
+  HIP(hipFree(p));
+  read_at<<<1, 1>>>(p, 10, out);
+  finish();
+}
+void no_peer_access() {
+  int* p = device<int>(1, 1000);
+  HIP(hipSetDevice(0));
+  fill<<<1, 64>>>(p, 64);
+  finish();
+}
+void misaligned_atomic() {
+  char* p = device<char>(0, 64);
+  add_at<<<1, 1>>>(p, 2);
+  finish();
+}
+void agent_atomic_on_peer() {
+  unsigned* p = device<unsigned>(1, 1);
+  HIP(hipSetDevice(0));
+  HIP(hipDeviceEnablePeerAccess(1, 0));
+  add_agent<<<1, 1>>>(p);
+  finish();
+}
+void barrier_left() {
+  int* p = device<int>(0, 256);
+  early_exit<<<1, 256>>>(p);
+  finish();
+}
+void nobody_raises() {
+  unsigned* f = device<unsigned>(1, 64);
+  wait_for<<<2, 256>>>(f + 8, 7);
+  finish();
+}
+void waits_behind_a_barrier() {
+  unsigned* f = device<unsigned>(0, 1);
+  wait_then_meet<<<1, 256>>>(f);
+  finish();
+}
+void not_co_resident() {  // 48 KB of LDS: one workgroup per CU
+  unsigned* count = device<unsigned>(0, 1);
+  meet_all<<<6, 256>>>(count);
+  finish();
+}
+void co_resident() {
+  unsigned* count = device<unsigned>(0, 1);
+  meet_all<<<4, 256>>>(count);
+  finish();
+}
+void never_written_back() {
+  unsigned* f = device<unsigned>(1, 1);
+  HIP(hipSetDevice(0));
+  HIP(hipDeviceEnablePeerAccess(1, 0));
+  HIP(hipSetDevice(1));
+  wait_for<<<1, 64>>>(f, 1);
+  HIP(hipSetDevice(0));
+  unsigned* g = device<unsigned>(0, 1);
+  raise_plain<<<1, 1>>>(f);
+  wait_for<<<1, 64>>>(g, 1);
+  finish();
+}
+void trapped() {
+  trap<<<1, 64>>>();
+  finish();
+}
+void not_implemented() { (void)hipCtxCreate(nullptr, 0, 0); }
+
+int main(int argc, char** argv) {
+  test_case const cases[] = {{"out_of_bounds_write", out_of_bounds_write}, {"out_of_bounds_read", out_of_bounds_read}, {"wild_read", wild_read}, {"host_pointer", host_pointer},
+                             {"use_after_free", use_after_free}, {"no_peer_access", no_peer_access}, {"misaligned_atomic", misaligned_atomic},
+                             {"agent_atomic_on_peer", agent_atomic_on_peer}, {"barrier_left", barrier_left}, {"nobody_raises", nobody_raises},
+                             {"waits_behind_a_barrier", waits_behind_a_barrier}, {"not_co_resident", not_co_resident}, {"co_resident", co_resident},
+                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"not_implemented", not_implemented}};
+  return run_case(cases, argc, argv);
+}
