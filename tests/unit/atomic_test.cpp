@@ -19,7 +19,7 @@ __device__ void act(atomic_ref<T, S> word, op what, order o, int t, T* returned)
       case op::bit_and: *returned = word.fetch_and(T(~bit), o); return;
       case op::bit_or: *returned = word.fetch_or(bit, o); return;
       case op::bit_xor: *returned = word.fetch_xor(bit, o); return;
-      case op::min: *returned = word.fetch_min(T(100 - t), o); return;
+      case op::min: *returned = word.fetch_min(T(1000 - t), o); return;
       case op::max: *returned = word.fetch_max(T(100 + t), o); return;
       default: break;
     }
@@ -51,12 +51,11 @@ template <class T>
 T start_of(op what) {
   switch (what) {
     case op::bit_and: return T(0xfffff);
-    case op::min: return T(1000);
+    case op::min: return T(5000);
     default: return T(0);
   }
 }
 
-/// `first` is the number of the first of `threads` threads that took part.
 template <class T>
 bool final_is_right(op what, T last, int threads) {
   long long const sum = (long long)(threads) * (threads + 1) / 2;
@@ -68,7 +67,7 @@ bool final_is_right(op what, T last, int threads) {
     case op::bit_and: return last == T(0xfffffLL & ~mask);
     case op::bit_or: return last == T(mask);
     case op::bit_xor: return last == T(threads % 32 == 0 ? 0 : mask);  // threads is 16 or a multiple of 32
-    case op::min: return last == T(100 - (threads - 1));
+    case op::min: return last == T(1000 - (threads - 1));
     case op::max: return last == T(100 + (threads - 1));
     case op::exchange: return last >= T(1000) && last < T(1000 + threads);
     default: return last == T(77);

@@ -34,6 +34,7 @@ class heap {
       : world_(w), options_(options), bulk_(0, options.bulk), signal_(round_up(sizeof(watch), 256), options.signal) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB, " are accepted");
     require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; at least ", 64_KiB, " are accepted");
+    require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(), " ns; more than 0 is accepted");
     agree("heap", std::array<std::uint64_t, 3>{options.bulk, options.signal, 0}, "bulk bytes, signal bytes, -", where);
     enable_peer_access(where);
     std::byte *bulk = nullptr, *signal = nullptr;
@@ -82,6 +83,8 @@ class heap {
     require(count > 0, where, "heap::allocate: 0 elements; at least 1 is accepted");
     require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T), where, "heap::allocate: alignment ", alignment, "; a power of two of at least ",
             alignof(T), " is accepted");
+    require<out_of_space>(count <= SIZE_MAX / sizeof(T), where, "heap::allocate: ", count, " elements of ", sizeof(T), " bytes wanted; at most ", SIZE_MAX / sizeof(T),
+                          " have addresses");
     constexpr bool in_signal = lives_in_signal_segment<T>;
     agree("heap::allocate", std::array<std::uint64_t, 3>{count * sizeof(T), alignment, in_signal}, "bytes, alignment, signal segment", where);
     auto& segment = in_signal ? signal_ : bulk_;

@@ -32,6 +32,8 @@ class bootstrap {
     static_assert(std::is_trivially_copyable_v<T>);
     auto const raw = all_gather(&mine, sizeof(T));
     std::vector<T> all(static_cast<std::size_t>(size()));
+    if (raw.size() != all.size() * sizeof(T))
+      throw rank_mismatch(text("ranks are in different collectives: ", sizeof(T), " bytes wanted from each of ", size(), ", ", raw.size(), " came in all"));
     std::memcpy(all.data(), raw.data(), raw.size());
     return all;
   }

@@ -10,6 +10,7 @@ namespace fusewire {
 struct launch_shape {
   int blocks = 1, threads = 256;
   int shared_bytes = 0;  // dynamic
+  std::source_location where = std::source_location::current();  // who launches, for messages
 };
 
 namespace detail {
@@ -30,7 +31,7 @@ residency load_kernel(world const& w, void (*kernel)(P...), int threads, int sha
     check_hip(hipFuncGetAttributes(&a, detail::address_of(kernel)), "hipFuncGetAttributes", where);
     residency r{0, shared_bytes};
     if (w.ranks_on_device() > 1) r.shared_bytes = std::max(shared_bytes, platform::max_shared_bytes / 2 + 1024 - int(a.sharedSizeBytes));
-    if (r.shared_bytes > 48 * 1024) check_hip(platform::allow_shared_bytes(kernel, r.shared_bytes), "allow_shared_bytes", where);
+    check_hip(platform::allow_shared_bytes(kernel, platform::max_shared_bytes - int(a.sharedSizeBytes)), "allow_shared_bytes", where);
     check_hip(hipOccupancyMaxActiveBlocksPerMultiprocessor(&r.per_unit, detail::address_of(kernel), threads, static_cast<std::size_t>(r.shared_bytes)),
               "hipOccupancyMaxActiveBlocksPerMultiprocessor", where);
     return r;
@@ -48,8 +49,11 @@ int resident_blocks(world const& w, void (*kernel)(P...), int threads, int share
 /// Fails: bad_argument when they do not, naming how many do.
 template <class... P, class... A>
 void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...), A const&... arguments) {
-  auto const where = std::source_location::current();
-  require(s.blocks >= 1 && s.threads >= 1, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads; at least 1 of each is accepted");
+  auto const where = s.where;
+  require(s.blocks >= 1 && s.threads >= 1 && s.threads <= 1024, where, "launch: ", s.blocks, " blocks of ", s.threads,
+          " threads; at least 1 block of 1 to 1024 threads is accepted");
+  require(s.shared_bytes >= 0 && s.shared_bytes <= platform::max_shared_bytes, where, "launch: ", s.shared_bytes, " bytes of shared memory; 0 to ",
+          platform::max_shared_bytes, " are accepted");
   int const fit = resident_blocks(w, kernel, s.threads, s.shared_bytes, 0, where);
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes, " bytes of shared memory; ", fit,
           " fit at once on this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");

@@ -1,0 +1,339 @@
+// All-gather + GEMM against a reference on the host. Small integers: fp32 sums are exact, and results that 8 bits hold are exact in
+// bf16, so == needs no tolerance.
+#include <fusewire/kernels/ag_gemm.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "support.hpp"
+
+using namespace support;
+
+namespace {
+
+/// One multiplication: its shape and what is in A and B.
+struct problem {
+  int m, n, k;
+  layout b_layout;
+  unsigned seed;
+
+  float a(int i, int j) const { return float((unsigned(i) * 7 + unsigned(j) * 3 + seed) % 5) - 2; }
+  float b(int j, int c) const { return float((unsigned(j) * 5 + unsigned(c) * 3 + seed / 5) % 3) - 1; }
+  float c(int i, int col) const {
+    float sum = 0;
+    for (int j = 0; j < k; ++j) sum += a(i, j) * b(j, col);
+    return sum;
+  }
+};
+
+/// One rank's memory for problems up to a capacity, and one call on it.
+template <class T>
+struct gemm_rank {
+  rank_of_test& r;
+  sym<T> a, b, c;
+
+  gemm_rank(rank_of_test& rank, int max_m, int max_n, int max_k)
+      : r(rank),
+        a(r.heap.allocate<T>(std::size_t(max_m * max_k))),
+        b(r.heap.allocate<T>(std::size_t(max_n * max_k))),
+        c(r.heap.allocate<T>(std::size_t(max_m * max_n))) {}
+
+  gather_map shard(problem const& p, gather by) const { return {by, p.m, p.k, r.size(), 128, 512}; }
+
+  std::vector<T> a_values(problem const& p, gather by) const {
+    gather_map const map = shard(p, by);
+    int const rows = map.rows(r.rank()), cols = map.cols();
+    std::vector<T> v(std::size_t(rows * cols));
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < cols; ++j) v[std::size_t(i * cols + j)] = T(p.a(map.first_row(r.rank()) + i, map.first_col(r.rank()) + j));
+    return v;
+  }
+  std::vector<T> b_values(problem const& p) const {
+    std::vector<T> v(std::size_t(p.k * p.n));
+    for (int j = 0; j < p.k; ++j)
+      for (int col = 0; col < p.n; ++col) v[std::size_t(p.b_layout == layout::row_major ? j * p.n + col : col * p.k + j)] = T(p.b(j, col));
+    return v;
+  }
+  ag_gemm_call<T> call(problem const& p, gather by) const {
+    gather_map const map = shard(p, by);
+    int const rows = map.rows(r.rank()), cols = map.cols();
+    return {.a = {r.here(a), rows, cols, cols},
+            .b = {r.here(b), p.k, p.n, p.b_layout == layout::row_major ? p.n : p.k},
+            .c = {r.here(c), p.m, p.n, p.n},
+            .m = p.m,
+            .b_layout = p.b_layout};
+  }
+  /// Uploads, launches, overwrites A at once, and compares.
+  template <class Epilogue = identity, class Wanted = float (*)(float, int)>
+  void run(ag_gemm<T>& op, problem const& p, gather by, Epilogue const& epilogue = {}, Wanted wanted = [](float x, int) { return x; }) {
+    r.upload(a_values(p, by), a);
+    r.upload(b_values(p), b);
+    r.fill(c, 0xff);
+    op(r.stream, call(p, by), epilogue);
+    check_hip(hipMemsetAsync(r.here(a), 0xff, a.count * sizeof(T), r.stream), "hipMemsetAsync");
+    r.world.check(r.stream);
+    compare(p, wanted);
+  }
+  template <class Wanted>
+  void compare(problem const& p, Wanted wanted) {
+    auto const found = r.download(static_cast<T const*>(r.here(c)), std::size_t(p.m * p.n));
+    for (int i = 0; i < p.m; ++i)
+      for (int j = 0; j < p.n; ++j) {
+        float const f = float(found[std::size_t(i * p.n + j)]), w = float(T(wanted(p.c(i, j), j)));
+        if (!r.found.expect(f == w, "m ", p.m, " n ", p.n, " k ", p.k, p.b_layout == layout::row_major ? " row" : " column", ": c(", i, ", ", j, ") = ", f, ", wanted ", w)) return;
+      }
+  }
+};
+
+problem random_problem(lcg& random, int max_m, int max_n, int k) {
+  return {1 + random.below(random.below(2) ? max_m : 8), 1 + random.below(max_n), k, random.below(2) ? layout::row_major : layout::column_major, random()};
+}
+
+channel_options small_channel() { return {.max_bytes = 1_MiB, .flags_per_source = 64}; }
+
+template <class T>
+void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile = gemm_tile::automatic) {
+  auto const by = GENERATE(gather::k, gather::m);
+  auto const how = GENERATE(method::push, method::pull);
+  CAPTURE(ranks, int(by), int(how));
+  on_ranks(ranks, [&](rank_of_test& r) {
+    lcg random{unsigned(ranks * 4 + int(by) * 2 + int(how))};
+    int const k = 8 * r.size() * (1 + random.below(12));
+    gemm_rank<T> g(r, max_m, max_n, k);
+    channel ch(r.heap, small_channel());
+    ag_gemm<T> op(ch, {.max_m = max_m, .k = k, .gather = by, .method = how, .tile = tile, .chunk_k = 8 * (1 + random.below(8))});
+    for (int i = 0; i < launches; ++i) g.run(op, random_problem(random, max_m, max_n, k), by);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("ag_gemm: random shapes, 1 to 8 ranks, bf16", "[ag_gemm]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200); }
+TEST_CASE("ag_gemm: random shapes, f16", "[ag_gemm]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
+TEST_CASE("ag_gemm: the small tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::small); }
+TEST_CASE("ag_gemm: the large tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::large); }
+
+TEST_CASE("ag_gemm: the edges of tiles", "[ag_gemm]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    int const k = 80;
+    gemm_rank<bf16> g(r, 129, 129, k);
+    channel ch(r.heap, small_channel());
+    for (auto how : {method::push, method::pull}) {
+      ag_gemm<bf16> op(ch, {.max_m = 129, .k = k, .gather = gather::m, .method = how});
+      for (int m : {1, 31, 32, 33, 64, 65, 127, 128, 129})
+        for (int n : {1, 63, 64, 65, 128, 129}) g.run(op, {m, n, k, m % 2 ? layout::row_major : layout::column_major, unsigned(m * n)}, gather::m);
+    }
+  });
+}
+
+TEST_CASE("ag_gemm: leading dimensions, and memory around the operands stays as it is", "[ag_gemm]") {
+  auto const order = GENERATE(layout::row_major, layout::column_major);
+  on_ranks(2, [&](rank_of_test& r) {
+    problem const p{70, 50, 32, order, 3};
+    int const a_ld = 24, b_ld = order == layout::row_major ? 53 : 40, c_ld = 61;
+    gemm_rank<bf16> g(r, 80, 80, 64);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = 80, .k = p.k, .gather = gather::k, .method = method::pull});
+    auto const a = g.a_values(p, gather::k), b = g.b_values(p);
+    std::vector<bf16> wide_a(g.a.count, bf16(NAN)), wide_b(g.b.count, bf16(NAN));
+    for (int i = 0; i < 70; ++i) std::copy_n(&a[std::size_t(i * 16)], 16, &wide_a[std::size_t(i * a_ld)]);
+    int const lines = order == layout::row_major ? p.k : p.n, length = order == layout::row_major ? p.n : p.k;
+    for (int i = 0; i < lines; ++i) std::copy_n(&b[std::size_t(i * length)], length, &wide_b[std::size_t(i * b_ld)]);
+    r.upload(wide_a, g.a);
+    r.upload(wide_b, g.b);
+    r.fill(g.c, 0x7f);
+    op(r.stream, {.a = {r.here(g.a), 70, 16, a_ld}, .b = {r.here(g.b), p.k, p.n, b_ld}, .c = {r.here(g.c), 70, 50, c_ld}, .m = 70, .b_layout = order});
+    r.world.check(r.stream);
+    auto const c = r.download(g.c);
+    for (int i = 0; i < 80 * 80; ++i) {
+      int const row = i / c_ld, col = i % c_ld;
+      if (row < p.m && col < p.n) r.found.expect(float(c[std::size_t(i)]) == p.c(row, col), "c(", row, ", ", col, ") = ", float(c[std::size_t(i)]));
+      else r.found.expect(c[std::size_t(i)].bits == 0x7f7f, "element ", i, " outside c was written");
+    }
+  });
+}
+
+TEST_CASE("ag_gemm: epilogues", "[ag_gemm]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    int const k = 48, n = 40;
+    gemm_rank<bf16> g(r, 70, n, k);
+    sym<bf16> const bias_values = r.heap.allocate<bf16>(n);
+    std::vector<bf16> values;
+    for (int j = 0; j < n; ++j) values.push_back(bf16(float(j % 7 - 3)));
+    r.upload(values, bias_values);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = 70, .k = k, .gather = gather::k});
+    problem const p{70, n, k, layout::row_major, 11};
+    g.run(op, p, gather::k, bias<bf16>{r.here(bias_values)}, [&](float x, int j) { return x + float(values[std::size_t(j)]); });
+
+    r.upload(g.a_values(p, gather::k), g.a);
+    op(r.stream, g.call(p, gather::k), bias_silu<bf16>{r.here(bias_values)});
+    r.world.check(r.stream);
+    auto const c = r.download(static_cast<bf16 const*>(r.here(g.c)), std::size_t(p.m * p.n));
+    for (int i = 0; i < p.m * p.n; ++i) {
+      double const x = p.c(i / n, i % n) + float(values[std::size_t(i % n)]), silu = x / (1 + std::exp(-x));
+      r.found.expect(std::abs(float(c[std::size_t(i)]) - silu) <= std::abs(silu) / 200 + 1e-6, "silu(", x, ") = ", float(c[std::size_t(i)]), ", wanted ", silu);  // bf16: 1 / 256
+    }
+  });
+}
+
+TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn anew, a straggler among the ranks", "[ag_gemm][channel]") {
+  on_ranks(3, [&](rank_of_test& r) {
+    int const k = 48;
+    gemm_rank<bf16> g(r, 100, 60, k);
+    channel ch(r.heap, small_channel());
+    auto make = [&](gather by, method how) { return ag_gemm<bf16>(ch, {.max_m = 100, .k = k, .gather = by, .method = how, .chunk_k = 8}); };
+    ag_gemm<bf16> ops[4] = {make(gather::k, method::push), make(gather::m, method::push), make(gather::k, method::pull), make(gather::m, method::pull)};
+    lcg random{7};
+    for (int i = 0; i < 80; ++i) {
+      int const which = random.below(4);
+      problem const p = random_problem(random, 100, 60, k);
+      if (random.below(4) == 0 && random.below(3) == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      g.run(ops[which], p, which % 2 ? gather::m : gather::k);
+    }
+  });
+}
+
+TEST_CASE("ag_gemm: 10,000 launches without a host wait in between", "[ag_gemm][channel][soak]") {
+  auto const how = GENERATE(method::push, method::pull);
+  on_ranks(2, [&](rank_of_test& r) {
+    constexpr int batch = 50, batches = 100, max_m = 4, n = 8, k = 32;  // x 2 methods
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = max_m, .k = k, .gather = gather::m, .method = how});
+    gemm_rank<bf16> g(r, batch * max_m, batch * n, k);
+    problem const b{0, n, k, layout::column_major, 0};
+    r.upload(g.b_values(b), g.b);
+    sym<bf16> const a_now = r.heap.allocate<bf16>(max_m * k);
+    lcg random{99};
+    for (int i = 0; i < batches; ++i) {
+      std::vector<problem> p;
+      for (int j = 0; j < batch; ++j) p.push_back({1 + random.below(max_m), n, k, layout::column_major, 0});
+      std::vector<bf16> all(g.a.count);
+      for (int j = 0; j < batch; ++j) {
+        problem shifted = p[std::size_t(j)];
+        shifted.seed = unsigned(i * batch + j) % 5;  // below 5: B stays the same
+        p[std::size_t(j)] = shifted;
+        auto const mine = g.a_values(shifted, gather::m);
+        std::copy(mine.begin(), mine.end(), all.begin() + j * max_m * k);
+      }
+      r.upload(all, g.a);
+      r.fill(g.c, 0xff);
+      for (int j = 0; j < batch; ++j) {  // one A for all of them, overwritten right after each call
+        auto const& q = p[std::size_t(j)];
+        int const rows = op.rows(q.m);
+        if (rows) check_hip(hipMemcpyAsync(r.here(a_now), r.here(g.a) + j * max_m * k, std::size_t(rows * k) * 2, hipMemcpyDeviceToDevice, r.stream), "hipMemcpyAsync");
+        op(r.stream, {.a = {r.here(a_now), rows, k, k}, .b = {r.here(g.b), k, n, k}, .c = {r.here(g.c) + j * max_m * n, q.m, n, n}, .m = q.m, .b_layout = layout::column_major});
+      }
+      r.world.check(r.stream);
+      auto const c = r.download(g.c);
+      for (int j = 0; j < batch; ++j)
+        for (int e = 0; e < p[std::size_t(j)].m * n; ++e)
+          r.found.expect(float(c[std::size_t(j * max_m * n + e)]) == p[std::size_t(j)].c(e / n, e % n), "launch ", i * batch + j, ", element ", e);
+    }
+  });
+}
+
+TEST_CASE("ag_gemm: a captured call is one kernel node, and its replays see changed data", "[ag_gemm][graph]") {
+  auto const how = GENERATE(method::push, method::pull);
+  on_ranks(2, [&](rank_of_test& r) {
+    problem p{40, 24, 64, layout::row_major, 0};
+    gemm_rank<bf16> g(r, 64, 32, 64);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = 64, .k = p.k, .gather = gather::k, .method = how});
+    graph const captured(r.stream, [&] { op(r.stream, g.call(p, gather::k)); });
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    for (p.seed = 0; p.seed < 50; ++p.seed) {
+      r.upload(g.a_values(p, gather::k), g.a);
+      r.upload(g.b_values(p), g.b);
+      r.fill(g.c, 0xff);
+      captured.launch(r.stream);
+      r.world.check(r.stream);
+      g.compare(p, [](float x, int) { return x; });
+    }
+  });
+}
+
+TEST_CASE("ag_gemm: every rank gets the same bits", "[ag_gemm]") {
+  on_ranks(4, [&](rank_of_test& r) {
+    int const m = 40, n = 48, k = 256;
+    gemm_rank<bf16> g(r, m, n, k);
+    sym<bf16> const rank0 = r.heap.allocate<bf16>(m * n);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = gather::k});
+    lcg mine{unsigned(r.rank() + 1)}, common{77};
+    std::vector<bf16> a, b;
+    for (int i = 0; i < m * k / r.size(); ++i) a.push_back(bf16(float(mine.below(20001) - 10000) / 7777.0f));
+    for (int i = 0; i < n * k; ++i) b.push_back(bf16(float(common.below(20001) - 10000) / 3333.0f));
+    r.upload(a, g.a);
+    r.upload(b, g.b);
+    problem const p{m, n, k, layout::row_major, 0};
+    op(r.stream, g.call(p, gather::k));
+    r.world.check(r.stream);
+    auto const c = r.download(static_cast<bf16 const*>(r.here(g.c)), m * n);
+    if (r.rank() == 0)
+      for (int peer = 1; peer < r.size(); ++peer) check_hip(hipMemcpy(r.view().on(peer, rank0), c.data(), m * n * 2, hipMemcpyDefault), "hipMemcpy");
+    r.meet();
+    if (r.rank() == 0) return;
+    auto const other = r.download(rank0);
+    for (int i = 0; i < m * n; ++i) r.found.expect(c[std::size_t(i)].bits == other[std::size_t(i)].bits, "element ", i, " differs from rank 0's");
+  });
+}
+
+TEST_CASE("ag_gemm: ranks that call with different shapes get an error that says in what", "[ag_gemm][errors]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    gemm_rank<bf16> g(r, 64, 32, 64);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = 64, .k = 64, .gather = gather::k});
+    problem const p{r.rank() == 0 ? 20 : 21, 24, 64, layout::row_major, 1};
+    op(r.stream, g.call(p, gather::k));
+    r.found.throws<rank_mismatch>("different m", {"ag_gemm", "20", "21"}, [&] { r.world.check(r.stream); });
+    ch.reset();
+    g.run(op, {20, 24, 64, layout::row_major, 1}, gather::k);
+  });
+}
+
+TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][errors]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    gemm_rank<bf16> g(r, 64, 32, 64);
+    channel ch(r.heap, {.max_bytes = 64 * 64 * 2, .flags_per_source = 2});
+    std::size_t const allocations = r.heap.allocations();
+    auto refuses = [&](char const* what, std::vector<std::string> const& pieces, ag_gemm_options const& o) {
+      r.found.throws<error>(what, pieces, [&] { ag_gemm<bf16> op(ch, o); });
+    };
+    refuses("max_m", {"max_m = 0"}, {.max_m = 0, .k = 64});
+    refuses("k", {"k = 40", "16"}, {.max_m = 8, .k = 40});
+    refuses("channel bytes", {"65 x 64", "8320", "8192"}, {.max_m = 65, .k = 64});
+    refuses("channel flags", {"4 flags", "has 2"}, {.max_m = 8, .k = 64, .gather = gather::k, .chunk_k = 8});
+    refuses("chunk_k", {"chunk_k = 12"}, {.max_m = 8, .k = 64, .chunk_k = 12});
+    refuses("comm_blocks", {"comm_blocks = -1"}, {.max_m = 8, .k = 64, .comm_blocks = -1});
+    refuses("reserved_units", {"reserved_units = 100000"}, {.max_m = 8, .k = 64, .reserved_units = 100000});
+
+    ag_gemm<bf16> op(ch, {.max_m = 64, .k = 64, .gather = gather::k, .method = method::pull});
+    problem const p{20, 24, 64, layout::row_major, 1};
+    auto refuses_call = [&](char const* what, std::vector<std::string> const& pieces, auto change) {
+      auto c = g.call(p, gather::k);
+      change(c);
+      r.found.throws<bad_argument>(what, pieces, [&] { op(r.stream, c); });
+    };
+    using call = ag_gemm_call<bf16>;
+    refuses_call("m = 0", {"m = 0", "64"}, [](call& c) { c.m = 0; });
+    refuses_call("m too large", {"m = 65", "64"}, [](call& c) { c.m = 65; });
+    refuses_call("a's shape", {"a is [20, 16]", "[20, 32]"}, [](call& c) { c.a.cols = 16; });
+    refuses_call("b's shape", {"b is [32, 24]", "[64, 24]"}, [](call& c) { c.b.rows = 32; });
+    refuses_call("c's shape", {"c is [19, 24]", "[20, "}, [](call& c) { c.c.rows = 19; });
+    refuses_call("n = 0", {"c is [20, 0]"}, [](call& c) { c.c.cols = 0; });
+    refuses_call("a's ld", {"a.ld = 24", "32"}, [](call& c) { c.a.ld = 24; });
+    refuses_call("a's ld not a multiple of 8", {"a.ld = 36", "8"}, [](call& c) { c.a.ld = 36; });
+    refuses_call("a misaligned", {"a.data", "16"}, [](call& c) { c.a.data += 1; });
+    refuses_call("a null", {"a.data is null"}, [](call& c) { c.a.data = nullptr; });
+    refuses_call("b's ld", {"b (row-major).ld = 23", "24"}, [](call& c) { c.b.ld = 23; });
+    refuses_call("c's ld", {"c.ld = 23", "24"}, [](call& c) { c.c.ld = 23; });
+    bf16* outside = nullptr;
+    check_hip(hipMalloc(&outside, 20 * 32 * 2), "hipMalloc");
+    refuses_call("a not on the heap", {"not on the symmetric heap"}, [&](call& c) { c.a.data = outside; });
+    check_hip(hipFree(outside), "hipFree");
+    r.found.expect(r.heap.allocations() == allocations, "a refused call left memory allocated");
+    g.run(op, p, gather::k);
+  });
+}

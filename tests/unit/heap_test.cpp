@@ -1,0 +1,227 @@
+// The symmetric heap: same offsets on every rank, alignment, reuse, exhaustion, and refusals that name what was wrong.
+#include "support.hpp"
+
+using namespace support;
+
+namespace {
+std::source_location here(std::source_location where = std::source_location::current()) { return where; }
+
+struct alignas(512) wide {
+  int x[128];
+};
+
+__global__ void count_in(int* words, int count, int add) {
+  for (int i = block{}.rank(); i < count; i += block{}.size()) words[i] += add;
+}
+
+void expect_refusal(heap& h, channel_options const& o) {
+  try {
+    channel const c(h, o);
+  } catch (out_of_space const&) {
+    if (h.allocations() == 0) return;
+    throw error("a channel that was refused left allocations behind");
+  }
+  throw error("a channel larger than its heap was not refused");
+}
+}  // namespace
+
+TEST_CASE("heap: arrays lie at the same offset of every rank and do not overlap") {
+  on_ranks(GENERATE(1, 2, 3, 4, 8), [](rank_of_test& r) {
+    std::vector<sym<int>> arrays;
+    for (std::size_t i = 0; i < 10; ++i) arrays.push_back(r.heap.allocate<int>(100 + 77 * i));
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      auto const everywhere = r.world.exchange().all_gather(arrays[i].offset);
+      for (auto o : everywhere) r.found.expect(o == arrays[i].offset, "array ", i, " is at ", o, " and ", arrays[i].offset);
+      r.upload(std::vector<int>(arrays[i].count, r.rank() * 100 + int(i)), arrays[i]);
+    }
+    r.meet();
+    for (std::size_t i = 0; i < arrays.size(); ++i)
+      for (int p = 0; p < r.size(); ++p) {
+        auto const theirs = r.download(static_cast<int const*>(r.view().on(p, arrays[i])), arrays[i].count);
+        r.found.equal(theirs, std::vector<int>(arrays[i].count, p * 100 + int(i)), text("array ", i, " of rank ", p));
+      }
+    r.meet();
+    for (auto const& a : arrays) r.heap.free(a);
+    r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations left");
+  });
+}
+
+TEST_CASE("heap: alignment") {
+  on_ranks(2, [](rank_of_test& r) {
+    for (std::size_t alignment = 4; alignment <= 4096; alignment *= 2) {
+      auto const odd = r.heap.allocate<char>(3, 1);
+      auto const a = r.heap.allocate<int>(5, alignment);
+      r.found.expect(reinterpret_cast<std::uintptr_t>(r.here(a)) % alignment == 0, "alignment ", alignment, " is not kept: ", static_cast<void*>(r.here(a)));
+      auto const f = r.heap.allocate<flag>(1, std::max<std::size_t>(alignment, 128));
+      r.found.expect(reinterpret_cast<std::uintptr_t>(r.here(f)) % std::max<std::size_t>(alignment, 128) == 0, "a flag's alignment ", alignment, " is not kept");
+      r.heap.free(f);
+      r.heap.free(a);
+      r.heap.free(odd);
+    }
+    auto const w = r.heap.allocate<wide>(2);
+    r.found.expect(reinterpret_cast<std::uintptr_t>(r.here(w)) % 512 == 0, "alignof(T) is not kept");
+    r.heap.free(w);
+  });
+}
+
+TEST_CASE("heap: freed memory is used again, and neighbours grow together") {
+  on_ranks(2, [](rank_of_test& r) {
+    auto const a = r.heap.allocate<char>(2_MiB), b = r.heap.allocate<char>(2_MiB), c = r.heap.allocate<char>(2_MiB);
+    r.heap.free(b);
+    auto const again = r.heap.allocate<char>(1_MiB);
+    r.found.expect(again.offset == b.offset, "a free range was not used again");
+    r.heap.free(a);
+    r.heap.free(again);
+    auto const both = r.heap.allocate<char>(4_MiB);
+    r.found.expect(both.offset == a.offset, "neighbouring free ranges did not grow together");
+    r.heap.free(c);
+    r.heap.free(both);
+    auto const all = r.heap.allocate<char>(8_MiB);
+    r.heap.free(all);
+    r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations left");
+  });
+}
+
+TEST_CASE("heap: exhaustion names what is wanted, what is left and what to enlarge") {
+  on_ranks(2, [](rank_of_test& r) {
+    auto const most = r.heap.allocate<char>(7_MiB);
+    r.found.throws<out_of_space>("bulk", {"2097152", "1048576", "bulk"}, [&] { r.heap.allocate<char>(2_MiB); });
+    r.found.throws<out_of_space>("signal", {"12800000", "signal"}, [&] { r.heap.allocate<flag>(100'000); });
+    r.found.expect(r.heap.allocations() == 1, r.heap.allocations(), " allocations after refusals");
+    auto const rest = r.heap.allocate<char>(1_MiB);
+    r.heap.free(rest);
+    r.heap.free(most);
+  });
+}
+
+TEST_CASE("heap: an allocation larger than the address space is refused") {
+  on_ranks(1, [](rank_of_test& r) {
+    for (std::size_t count : {SIZE_MAX, SIZE_MAX / 8 + 2, SIZE_MAX / 2})
+      r.found.throws<error>(text(count, " doubles"), {text(count)}, [&] { r.heap.allocate<double>(count); });
+    r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations after refusals");
+  });
+}
+
+TEST_CASE("heap: bad arguments of allocate and free") {
+  on_ranks(2, [](rank_of_test& r) {
+    auto const a = r.heap.allocate<int>(8);
+    r.found.throws<bad_argument>("no elements", {"0 elements", "at least 1"}, [&] { r.heap.allocate<int>(0); });
+    r.found.throws<bad_argument>("alignment 24", {"24", "power of two"}, [&] { r.heap.allocate<int>(1, 24); });
+    r.found.throws<bad_argument>("alignment 0", {"alignment 0", "power of two"}, [&] { r.heap.allocate<int>(1, 0); });
+    r.found.throws<bad_argument>("alignment 2 of ints", {"alignment 2", "4"}, [&] { r.heap.allocate<int>(1, 2); });
+    r.found.throws<bad_argument>("free in the middle", {text(a.offset + 8)}, [&] { r.heap.free(a + 2); });
+    r.found.throws<bad_argument>("free of nothing", {"12345"}, [&] { r.heap.free(sym<int>{12345, 1}); });
+    r.found.expect(r.heap.allocations() == 1, r.heap.allocations(), " allocations after refusals");
+    r.heap.free(a);
+    r.found.throws<bad_argument>("double free", {text("offset ", a.offset), "bulk"}, [&] { r.heap.free(a); });
+    auto const f = r.heap.allocate<flag>(1);
+    r.heap.free(f);
+    r.found.throws<bad_argument>("double free of a flag", {text("offset ", f.offset), "signal"}, [&] { r.heap.free(f); });
+    r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations after refusals");
+  });
+}
+
+TEST_CASE("heap: ranks that ask for different things are told who asked for what") {
+  on_ranks(3, [](rank_of_test& r) {
+    r.found.throws<rank_mismatch>("sizes", {"heap::allocate", "rank 0 has (40", "rank 2 has (44"}, [&] { r.heap.allocate<int>(r.rank() == 2 ? 11 : 10); });
+    r.found.throws<rank_mismatch>("alignment", {"alignment", "256", "512"}, [&] { r.heap.allocate<int>(10, r.rank() == 1 ? 512 : 256); });
+    auto const a = r.heap.allocate<int>(10), b = r.heap.allocate<int>(10);
+    r.found.throws<rank_mismatch>("free", {"heap::free"}, [&] { r.heap.free(r.rank() == 0 ? a : b); });
+    r.found.expect(r.heap.allocations() == 2, r.heap.allocations(), " allocations after a mismatch");
+    r.heap.free(a);
+    r.heap.free(b);
+  });
+}
+
+TEST_CASE("heap: segments that are too small, or differ between ranks") {
+  std::vector<std::string> summaries(2);
+  run_local(2, [&](world& w) {
+    findings found;
+    found.rank = w.rank();
+    found.throws<bad_argument>("bulk", {"1000 bytes", "1048576"}, [&] { heap(w, {.bulk = 1000}); });
+    found.throws<bad_argument>("signal", {"100 bytes", "65536"}, [&] { heap(w, {.bulk = 1_MiB, .signal = 100}); });
+    found.throws<bad_argument>("wait limit", {"wait_limit", "0"}, [&] { heap(w, {.bulk = 1_MiB, .wait_limit = std::chrono::seconds(0)}); });
+    found.throws<bad_argument>("wait limit", {"wait_limit", "-5"}, [&] { heap(w, {.bulk = 1_MiB, .wait_limit = std::chrono::nanoseconds(-5)}); });
+    found.throws<rank_mismatch>("unequal", {"bulk", "1048576", "2097152"}, [&] { heap(w, {.bulk = w.rank() ? 2_MiB : 1_MiB, .signal = 64_KiB}); });
+    found.throws<runtime_failure>("more than there is", {"bulk"}, [&] { heap(w, {.bulk = std::size_t(1) << 50, .signal = 64_KiB}); });
+    heap fine(w, {.bulk = 1_MiB, .signal = 64_KiB});
+    found.expect(fine.allocations() == 0, "a new heap has allocations");
+    summaries[std::size_t(w.rank())] = found.summary();
+  });
+  for (auto const& s : summaries) CHECK(s == "");
+}
+
+TEST_CASE("heap: offset_of accepts what is on the heap and nothing else") {
+  on_ranks(2, [](rank_of_test& r) {
+    auto const a = r.heap.allocate<int>(100);
+    r.found.expect(r.heap.offset_of(r.here(a), 400, "a", here()) == a.offset, "offset of an array");
+    r.found.expect(r.heap.offset_of(r.here(a) + 3, 4, "a", here()) == a.offset + 12, "offset of an element");
+    int on_the_stack = 0;
+    r.found.throws<bad_argument>("stack", {"weights", "(4 bytes)", "not on the symmetric heap"}, [&] { r.heap.offset_of(&on_the_stack, 4, "weights", here()); });
+    r.found.throws<bad_argument>("null", {"a = ", "not on the symmetric heap"}, [&] { r.heap.offset_of(nullptr, 4, "a", here()); });
+    r.found.throws<bad_argument>("past the end", {"not on the symmetric heap"}, [&] { r.heap.offset_of(r.here(a), 8_MiB + 1, "a", here()); });
+    r.found.throws<bad_argument>("longer than memory", {"not on the symmetric heap"}, [&] { r.heap.offset_of(r.here(a) + 1, SIZE_MAX, "a", here()); });
+    if (r.size() > 1)
+      r.found.throws<bad_argument>("a peer's", {"not on the symmetric heap"}, [&] { r.heap.offset_of(r.view().on(r.partner(), a), 4, "a", here()); });
+    int* elsewhere = nullptr;
+    check_hip(hipMalloc(&elsewhere, 64), "hipMalloc");
+    r.found.throws<bad_argument>("other device memory", {"not on the symmetric heap"}, [&] { r.heap.offset_of(elsewhere, 4, "a", here()); });
+    r.meet();
+    check_hip(hipFree(elsewhere), "hipFree");
+  });
+}
+
+TEST_CASE("heap: several ranks share a device") {
+  std::vector<std::string> summaries(4);
+  run_local(4, {.devices = {0, 0, 0, 0}}, [&](world& w) {
+    rank_of_test r(w, small_heap());
+    r.found.expect(w.ranks_on_device() == 4, w.ranks_on_device(), " ranks on the device");
+    auto const a = r.heap.allocate<int>(64);
+    r.upload(std::vector<int>(64, r.rank()), a);
+    r.launch({1, 64}, count_in, r.here(a), 64, 10);
+    r.meet();
+    for (int p = 0; p < 4; ++p) r.found.equal(r.download(static_cast<int const*>(r.view().on(p, a)), 64), std::vector<int>(64, p + 10), text("array of rank ", p));
+    r.meet();
+    summaries[std::size_t(w.rank())] = r.found.summary();
+  });
+  for (auto const& s : summaries) CHECK(s == "");
+}
+
+TEST_CASE("heap: two heaps of one world are apart") {
+  on_ranks(2, [](rank_of_test& r) {
+    heap second(r.world, {.bulk = 1_MiB, .signal = 64_KiB});
+    auto const a = r.heap.allocate<int>(16), b = second.allocate<int>(16);
+    r.upload(std::vector<int>(16, 1), a);
+    r.upload(std::vector<int>(16, 2), second.view().here(b));
+    r.found.equal(r.download(a), std::vector<int>(16, 1), "first heap");
+    r.found.throws<bad_argument>("the other heap's memory", {"not on the symmetric heap"}, [&] { r.heap.offset_of(second.view().here(b), 4, "b", here()); });
+  });
+}
+
+TEST_CASE("heap: memory is given back, also by constructors that throw") {
+  auto const free_bytes = [] {
+    std::size_t free = 0, total = 0;
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
+    check_hip(hipMemGetInfo(&free, &total), "hipMemGetInfo");
+    return free;
+  };
+  auto const once = [] {
+    run_local(2, {.devices = {0, 0}}, [](world& w) {
+      heap h(w, {.bulk = 64_MiB, .signal = 64_KiB});
+      expect_refusal(h, {.max_bytes = 1_GiB});
+      expect_refusal(h, {.max_bytes = 1_MiB, .flags_per_source = 1 << 20});
+    });
+    CHECK_THROWS_AS(run_local(2, {.devices = {0, 0}}, [](world& w) {
+                      heap h(w, {.bulk = 64_MiB, .signal = 64_KiB});
+                      channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 8});
+                      if (w.rank() == 1) throw error("on purpose");
+                      h.allocate<int>(1);
+                    }),
+                    error);
+  };
+  once();  // the runtime's own, once for ever
+  auto const before = free_bytes();
+  for (int i = 0; i < 4; ++i) once();
+  auto const after = free_bytes();
+  CHECK(before <= after + 32_MiB);
+}

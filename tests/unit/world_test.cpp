@@ -1,0 +1,179 @@
+// run_local and world: placement, collectives on the host, sub-worlds, and what happens when a rank throws.
+#include "support.hpp"
+
+#include <atomic>
+
+using namespace support;
+
+namespace {
+
+template <class E, class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (E const& e) {
+    return e.what();
+  } catch (std::exception const& e) {
+    return text("another type of exception: ", e.what());
+  }
+  return "nothing was thrown";
+}
+
+bool contains(std::string const& s, std::string const& piece) { return s.find(piece) != s.npos; }
+
+__global__ void add_rank(world_view w, sym<int> sum) {
+  for (int p = 0; p < w.size; ++p) atomic_ref<int>(w.on(p, sum)).fetch_add(w.rank + 1);
+}
+
+}  // namespace
+
+TEST_CASE("run_local: every rank once, each with its number") {
+  int const ranks = GENERATE(1, 2, 3, 4, 8);
+  std::vector<std::atomic<int>> seen(static_cast<std::size_t>(ranks));
+  run_local(ranks, [&](world& w) {
+    if (w.size() == ranks) ++seen[std::size_t(w.rank())];
+  });
+  for (auto const& s : seen) CHECK(s == 1);
+}
+
+TEST_CASE("run_local: bad arguments") {
+  auto const nothing = [](world&) {};
+  CHECK(contains(message_of<bad_argument>([&] { run_local(0, nothing); }), "0 ranks; 1 to 64"));
+  CHECK(contains(message_of<bad_argument>([&] { run_local(-1, nothing); }), "-1 ranks"));
+  CHECK(contains(message_of<bad_argument>([&] { run_local(65, nothing); }), "65 ranks; 1 to 64"));
+  CHECK(contains(message_of<bad_argument>([&] { run_local(3, {.devices = {0, 0}}, nothing); }), "2 devices for 3 ranks"));
+  CHECK(contains(message_of<bad_argument>([&] { run_local(1, {.devices = {1000}}, nothing); }), "device 1000"));
+  CHECK(contains(message_of<bad_argument>([&] { run_local(2, {.devices = {0, -1}}, nothing); }), "device -1"));
+  CHECK(contains(message_of<bad_argument>([&] { run_local(0, nothing); }), "world_test.cpp"));
+}
+
+TEST_CASE("run_local: devices are chosen round robin, or as told") {
+  int devices = 0;
+  check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount");
+  std::vector<int> placed(8, -1);
+  run_local(8, [&](world& w) {
+    int current = -1;
+    check_hip(hipGetDevice(&current), "hipGetDevice");
+    if (current == w.device()) placed[std::size_t(w.rank())] = current;
+  });
+  for (int r = 0; r < 8; ++r) CHECK(placed[std::size_t(r)] == r % devices);
+
+  int const last = devices - 1;
+  std::vector<std::string> summaries(3);
+  run_local(3, {.devices = {last, 0, last}}, [&](world& w) {
+    findings found;
+    found.expect(w.device() == (w.rank() == 1 ? 0 : last), "device ", w.device());
+    found.expect(w.device_of(0) == last && w.device_of(1) == 0 && w.device_of(2) == last, "devices of the others");
+    found.expect(w.ranks_on_device() == (devices == 1 ? 3 : w.rank() == 1 ? 1 : 2), w.ranks_on_device(), " ranks on the device");
+    summaries[std::size_t(w.rank())] = found.summary();
+  });
+  for (auto const& s : summaries) CHECK(s == "");
+}
+
+TEST_CASE("run_local: the first exception comes out, and the others are released with its text") {
+  std::string seen;
+  std::string const out = message_of<bad_argument>([&] {
+    run_local(4, [&](world& w) {
+      if (w.rank() == 2) throw bad_argument("rank two's own reason");
+      try {
+        w.barrier();
+      } catch (rank_mismatch const& e) {
+        if (w.rank() == 0) seen = e.what();
+        throw;
+      }
+    });
+  });
+  CHECK(out == "rank two's own reason");
+  CHECK(contains(seen, "rank 2: rank two's own reason"));
+}
+
+TEST_CASE("run_local: exceptions of other types come out too") {
+  CHECK_THROWS_AS(run_local(2, [](world& w) {
+                    if (w.rank() == 1) throw 42;
+                    w.barrier();
+                  }),
+                  int);
+}
+
+TEST_CASE("run_local: a rank that throws releases those that allocate, and its memory outlives their kernels") {
+  std::string const out = message_of<error>([&] {
+    run_local(3, [&](world& w) {
+      heap h(w, {.bulk = 1_MiB, .signal = 64_KiB});
+      auto const x = h.allocate<int>(16);
+      if (w.rank() == 0) throw error("rank 0 gives up");
+      stream const s;
+      launch(w, s, {1, 1}, add_rank, h.view(), x);  // touches rank 0's memory
+      s.synchronize();
+      h.allocate<int>(16);
+    });
+  });
+  CHECK(out == "rank 0 gives up");
+}
+
+TEST_CASE("run_local: works again after a failure") {
+  for (int i = 0; i < 3; ++i) {
+    CHECK_THROWS_AS(run_local(2, [](world& w) { w.rank() ? throw error("again") : w.barrier(); }), error);
+    run_local(2, [](world& w) { w.barrier(); });
+  }
+}
+
+TEST_CASE("world: all_gather keeps rank order") {
+  std::vector<std::string> summaries(5);
+  run_local(5, [&](world& w) {
+    findings found;
+    for (int i = 0; i < 100; ++i) {
+      auto const all = w.exchange().all_gather(w.rank() * 1000 + i);
+      for (int r = 0; r < 5; ++r) found.expect(all[std::size_t(r)] == r * 1000 + i, "round ", i, " rank ", r);
+    }
+    summaries[std::size_t(w.rank())] = found.summary();
+  });
+  for (auto const& s : summaries) CHECK(s == "");
+}
+
+TEST_CASE("world: different collectives at the same time are an error, not a crash") {
+  std::string const out = message_of<rank_mismatch>([] {
+    run_local(2, [](world& w) {
+      if (w.rank() == 0) w.exchange().all_gather(std::array<char, 100>{});
+      else w.exchange().all_gather(1);
+    });
+  });
+  CHECK(contains(out, "different collectives"));
+}
+
+TEST_CASE("world: subgroups have ranks, heaps and kernels of their own") {
+  std::vector<std::string> summaries(6);
+  run_local(6, [&](world& w) {
+    findings found;
+    found.rank = w.rank();
+    world part = w.split(w.rank() % 2);
+    found.expect(part.size() == 3 && part.rank() == w.rank() / 2, "rank ", part.rank(), " of ", part.size(), " in the subgroup");
+    found.expect(part.device() == w.device(), "device ", part.device());
+    {
+      rank_of_test r(part, {.bulk = 1_MiB, .signal = 128_KiB});
+      auto const sum = r.heap.allocate<int>(1);
+      r.fill(sum, 0);
+      r.meet();
+      r.launch({1, 1}, add_rank, r.view(), sum);
+      r.meet();
+      found.expect(r.download(sum)[0] == 6, "sum over the subgroup is ", r.download(sum)[0]);
+      auto const extra = r.heap.allocate<int>(w.rank() % 2 ? 10 : 20);  // groups need not agree with each other
+      found.expect(extra.count > 0, "allocation in a subgroup");
+    }
+    world again = part.split(part.rank() == 0);
+    found.expect(again.size() == (part.rank() == 0 ? 1 : 2), "size of the second subgroup is ", again.size());
+    w.barrier();
+    summaries[std::size_t(w.rank())] = found.summary();
+  });
+  for (auto const& s : summaries) CHECK(s == "");
+}
+
+TEST_CASE("world: an exception releases ranks that wait in a subgroup") {
+  std::string const out = message_of<error>([] {
+    run_local(4, [](world& w) {
+      world part = w.split(w.rank() / 2);
+      if (w.rank() == 3) throw error("rank 3 gives up");
+      for (;;) part.barrier(), w.barrier();
+    });
+  });
+  CHECK(out == "rank 3 gives up");
+}
