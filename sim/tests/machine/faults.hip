@@ -33,9 +33,9 @@ __global__ void wait_then_meet(unsigned* flag) {
     while (__hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0) {}
   __syncthreads();
 }
-__global__ void raise_plain(unsigned* flag) {  // lost in the L2: no release, no system scope
+__global__ void raise_plain(unsigned* flag, unsigned* answer) {  // stays in the L2: no release, no system scope
   *flag = 1;
-  for (int i = 0; i < 100000; ++i) __builtin_amdgcn_s_sleep(1);
+  while (__hip_atomic_load(answer, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0) __builtin_amdgcn_s_sleep(1);
 }
 __global__ void trap() { __builtin_trap(); }
 
@@ -127,15 +127,14 @@ void never_written_back() {
   wait_for<<<1, 64>>>(f, 1);
   HIP(hipSetDevice(0));
   unsigned* g = device<unsigned>(0, 1);
-  raise_plain<<<1, 1>>>(f);
-  wait_for<<<1, 64>>>(g, 1);
+  raise_plain<<<1, 1>>>(f, g);
   finish();
 }
 void trapped() {
   trap<<<1, 64>>>();
   finish();
 }
-void not_implemented() { (void)hipCtxCreate(nullptr, 0, 0); }
+void not_implemented() { (void)hipMemAdvise(nullptr, 0, hipMemAdviseSetReadMostly, 0); }
 
 int main(int argc, char** argv) {
   test_case const cases[] = {{"out_of_bounds_write", out_of_bounds_write}, {"out_of_bounds_read", out_of_bounds_read}, {"wild_read", wild_read}, {"host_pointer", host_pointer},
