@@ -90,7 +90,7 @@ problem random_problem(lcg& random, int max_m, int max_n, int k) {
   return {1 + random.below(random.below(2) ? max_m : 8), 1 + random.below(max_n), k, random.below(2) ? layout::row_major : layout::column_major, random()};
 }
 
-channel_options small_channel() { return {.max_bytes = 1_MiB, .flags_per_source = 64}; }
+channel_options small_channel() { return {.max_bytes = 1_MiB, .flags_per_source = 256}; }
 
 template <class T>
 void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile = gemm_tile::automatic) {

@@ -1,0 +1,69 @@
+// Tile orders and the cutting of A are plain arithmetic: every tile exactly once, every element of A in exactly one piece.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <fusewire/kernels/gather_map.hpp>
+#include <fusewire/tile/grid.hpp>
+
+#include <set>
+#include <vector>
+
+using namespace fusewire;
+
+TEST_CASE("tile_order takes every tile once and begins with its first row", "[grid]") {
+  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), band = GENERATE(1, 3, 8);
+  for (int first = 0; first < m_tiles; ++first) {
+    tile_order const order{m_tiles, n_tiles, first, band};
+    std::set<std::pair<int, int>> seen;
+    for (int i = 0; i < order.count(); ++i) {
+      tile_at const t = order[i];
+      REQUIRE((t.m >= 0 && t.m < m_tiles && t.n >= 0 && t.n < n_tiles));
+      seen.insert({t.m, t.n});
+    }
+    REQUIRE(int(seen.size()) == m_tiles * n_tiles);
+    REQUIRE(order[0].m == first);
+  }
+}
+
+TEST_CASE("dealt gives every number to exactly one worker", "[grid]") {
+  int const count = GENERATE(0, 1, 5, 64), workers = GENERATE(1, 2, 7, 100);
+  std::vector<int> taken(static_cast<std::size_t>(count));
+  for (int w = 0; w < workers; ++w)
+    for (int const i : dealt(count, w, workers)) ++taken[static_cast<std::size_t>(i)];
+  REQUIRE(taken == std::vector<int>(static_cast<std::size_t>(count), 1));
+}
+
+TEST_CASE("the pieces of all ranks cover the gathered A once, each with a flag of its own", "[gather_map]") {
+  auto const by = GENERATE(gather::k, gather::m);
+  int const ranks = GENERATE(1, 2, 3, 5, 8), m = GENERATE(1, 2, 7, 31, 32, 33, 130), tile_m = GENERATE(16, 32, 128), chunk_k = GENERATE(8, 24, 512);
+  int const k = 16 * ranks;
+  gather_map const map{by, m, k, ranks, tile_m, chunk_k};
+  std::vector<int> covered(static_cast<std::size_t>(m * k));
+  for (int r = 0; r < ranks; ++r) {
+    REQUIRE(map.pieces(r) <= map.most_pieces());
+    std::set<int> flags;
+    for (int i = 0; i < map.pieces(r); ++i) {
+      gather_piece const p = map.piece(r, i);
+      REQUIRE((p.rows > 0 && p.cols > 0));
+      REQUIRE(p.row / tile_m == (p.row + p.rows - 1) / tile_m);  // one row of tiles waits for it
+      REQUIRE((p.row >= map.first_row(r) && p.row + p.rows <= map.first_row(r) + map.rows(r)));
+      REQUIRE((p.flag >= 0 && p.flag < map.flags_per_source()));
+      REQUIRE(p.flag == map.flag(p.row / tile_m, (p.col - map.first_col(r)) / chunk_k));
+      flags.insert(p.flag);
+      for (int y = p.row; y < p.row + p.rows; ++y)
+        for (int x = p.col; x < p.col + p.cols; ++x) ++covered[static_cast<std::size_t>(y * k + x)];
+    }
+    REQUIRE(int(flags.size()) == map.pieces(r));
+  }
+  REQUIRE(covered == std::vector<int>(covered.size(), 1));
+}
+
+TEST_CASE("the owners of a row of tiles are the ranks that hold its rows", "[gather_map]") {
+  int const ranks = GENERATE(1, 2, 3, 8), m = GENERATE(1, 5, 64, 129), tile_m = GENERATE(16, 32);
+  gather_map const map{gather::m, m, 8 * ranks, ranks, tile_m, 64};
+  for (int t = 0; t < map.m_tiles(); ++t)
+    for (int r = 0; r < ranks; ++r) {
+      int const begin = map.first_row(r), end = begin + map.rows(r);
+      bool const holds = begin < end && begin < (t + 1) * tile_m && end > t * tile_m;
+      REQUIRE(holds == (r >= map.first_owner(t) && r <= map.last_owner(t)));
+    }
+}
