@@ -235,8 +235,8 @@ TEST_CASE("fp8 and bf8") {
   CHECK(to_fp8(-INFINITY) == 0x80);
   code const c({"v_cvt_pk_fp8_f32 v10, v2, v4", "v_cvt_pk_bf8_f32 v10, v2, v4 op_sel:[0,0,1]", "v_cvt_pk_f32_fp8 v[10:11], v2",
                 "v_cvt_pk_f32_bf8_sdwa v[10:11], v2 src0_sel:WORD_1", "v_cvt_f32_fp8_sdwa v10, v2 src0_sel:BYTE_3",
-                "v_cvt_sr_fp8_f32 v10, v2, v4 op_sel:[0,0,1,0]", "v_cvt_f32_bf8 v10, v2", "v_cvt_pk_f32_fp8_e64 v[10:11], v2 op_sel:[1,0]"});
-  for (std::size_t i = 0; i < 8; ++i) {
+                "v_cvt_sr_fp8_f32 v10, v2, v4 op_sel:[0,0,1,0]", "v_cvt_f32_bf8 v10, v2"});
+  for (std::size_t i = 0; i < 7; ++i) {
     test_wave w(9);
     w.set_exec(~u64(0));
     std::mt19937 random(4);
@@ -262,7 +262,6 @@ TEST_CASE("fp8 and bf8") {
           break;
         }
         case 6: CHECK(equal(got, from_bf8(u8(a)))); break;
-        case 7: CHECK((equal(got, from_fp8(u8(a >> 16))) && equal(got2, from_fp8(u8(a >> 24))))); break;
       }
     }
   }
