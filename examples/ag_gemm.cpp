@@ -1,0 +1,79 @@
+// All-gather + GEMM in one kernel launch: every rank holds a part of A, and all ranks get C = A x B (+ bias, SiLU).
+//
+//   example_ag_gemm [ranks]     default: one rank per GPU, at least 2
+#include <fusewire/fusewire.hpp>
+#include <fusewire/kernels/ag_gemm.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+using namespace fusewire;
+
+namespace {
+
+constexpr int m = 96, n = 200, k_per_rank = 64;
+
+// The whole A and B, and the bias, in formulas that every rank knows.
+float a_at(int i, int j) { return float((i * 7 + j * 3) % 5 - 2) / 8; }
+float b_at(int i, int j) { return float((i * 5 + j) % 7 - 3) / 8; }
+float bias_at(int j) { return float(j % 3 - 1); }
+
+/// One rank: returns how many elements of C are wrong.
+int run_rank(world& w) {
+  int const k = k_per_rank * w.size(), k0 = w.rank() * k_per_rank;
+  heap h(w, {.bulk = 64_MiB, .signal = 2_MiB});
+  channel ch(h, {.max_bytes = 4_MiB});
+  ag_gemm<bf16> layer(ch, {.max_m = 256, .k = k, .gather = gather::k, .method = method::push});
+
+  // This rank's columns of A, all of B, the bias, and room for C; any device memory will do for a push.
+  std::vector<bf16> a(m * k_per_rank), b(std::size_t(k) * n), bias(n), c(m * n);
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < k_per_rank; ++j) a[std::size_t(i * k_per_rank + j)] = bf16(a_at(i, k0 + j));
+  for (int i = 0; i < k; ++i)
+    for (int j = 0; j < n; ++j) b[std::size_t(i * n + j)] = bf16(b_at(i, j));
+  for (int j = 0; j < n; ++j) bias[std::size_t(j)] = bf16(bias_at(j));
+  auto const upload = [&](std::vector<bf16> const& from) {
+    bf16* const to = h.view().here(h.allocate<bf16>(from.size()));
+    check_hip(hipMemcpy(to, from.data(), from.size() * sizeof(bf16), hipMemcpyHostToDevice), "hipMemcpy");
+    return to;
+  };
+  bf16 *const da = upload(a), *const db = upload(b), *const dbias = upload(bias), *const dc = upload(c);
+
+  hipStream_t stream;
+  check_hip(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags");
+  layer(stream, {.a = {da, m, k_per_rank, k_per_rank}, .b = {db, k, n, n}, .c = {dc, m, n, n}, .m = m}, bias_silu<bf16>{dbias});
+  w.check(stream);  // waits, and throws if a rank did not come
+
+  check_hip(hipMemcpy(c.data(), dc, c.size() * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
+  check_hip(hipStreamDestroy(stream), "hipStreamDestroy");
+  int wrong = 0;
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      float x = bias_at(j);
+      for (int l = 0; l < k; ++l) x += a_at(i, l) * b_at(l, j);
+      float const wanted = x / (1 + std::exp(-x));
+      wrong += !(std::abs(float(c[std::size_t(i * n + j)]) - wanted) <= std::abs(wanted) / 128 + 1e-5f);
+    }
+  return wrong;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  int gpus = 0;
+  check_hip(hipGetDeviceCount(&gpus), "hipGetDeviceCount");
+  int const ranks = argc > 1 ? std::atoi(argv[1]) : std::max(2, gpus);
+  std::vector<int> wrong(static_cast<std::size_t>(std::max(ranks, 0)));
+  run_local(ranks, [&](world& w) { wrong[static_cast<std::size_t>(w.rank())] = run_rank(w); });
+  int total = 0;
+  for (int r = 0; r < ranks; ++r) {
+    std::printf("rank %d: C [%d, %d] = silu(gather(A) [%d, %d] x B + bias), %d elements wrong\n", r, m, n, m, k_per_rank * ranks, wrong[std::size_t(r)]);
+    total += wrong[std::size_t(r)];
+  }
+  return total != 0;
+} catch (error const& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return 1;
+}
