@@ -75,6 +75,7 @@ bool node_memory::scalar_load(wave& w, u64 address, int bytes, u32* out) {
 }
 
 bool strong_memory::load(wave& w, cache_bits, u64 mask, u64 const* address, int bytes, u32 (*out)[lanes]) {
+  ++w.pending->issued;
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);
     if (!allowed(w, access::read, address[l], bytes)) return false;
@@ -86,6 +87,7 @@ bool strong_memory::load(wave& w, cache_bits, u64 mask, u64 const* address, int 
 }
 
 bool strong_memory::store(wave& w, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) {
+  ++w.pending->issued;
   bool changed = false;
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);
@@ -101,6 +103,7 @@ bool strong_memory::store(wave& w, cache_bits, u64 mask, u64 const* address, int
 }
 
 bool strong_memory::atomic(wave& w, cache_bits, rmw op, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) {
+  ++w.pending->issued;
   u32 found[2][lanes];
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);

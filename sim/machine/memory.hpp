@@ -37,6 +37,7 @@ struct wave_memory {
   group_memory* group = nullptr;
   allocation const* last = nullptr;  // of the latest access
   u64 issued = 0;                    // vector memory operations, for vmcnt
+  u64 issued_before = 0, active_at = 0;  // when, in instructions of the wave, the latest of them was
   poll_tracker polls;
 };
 

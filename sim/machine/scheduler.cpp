@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "machine/report.hpp"
 
@@ -13,10 +14,13 @@ namespace {
 
 constexpr u32 polls_that_count = 64;         // repeats after which a wave is taken to wait for somebody
 constexpr u32 rounds_that_count = 256;       // in which nothing changed
+constexpr u64 instructions_that_count = 1'000'000;      // of a wave that polls, before it is called a deadlock ...
+constexpr u64 most_instructions = 20'000'000;           // ... but no more than this of all waves together
+constexpr u64 silence_that_counts = 4'000'000;          // instructions of a wave that touches no global memory: it polls LDS
 constexpr u64 longest_jump = core_mhz * 100'000;            // cycles: 0.1 s
 constexpr u64 longest_wait = core_mhz * u64{1'000'000'000};  // cycles: 1000 s
 
-bool waits(wave const& w) { return w.state == wave_state::at_barrier || w.state == wave_state::ended || w.pending->polls.repeats >= polls_that_count; }
+bool waits(wave const& w) { return w.state == wave_state::at_barrier || w.state == wave_state::ended || w.pending->polls.repeats >= polls_that_count || w.executed - w.pending->active_at > silence_that_counts; }
 
 }  // namespace
 
@@ -173,6 +177,7 @@ void scheduler::run(resident_group& g) {
 
 void scheduler::run_wave(resident_group& g, wave& w, u64 budget) {
   u64 const done = execute(w, budget);
+  if (std::exchange(w.pending->issued_before, w.pending->issued) != w.pending->issued) w.pending->active_at = w.executed;
   node_.stats.instructions += done;
   cycle_parts_ += 4 * (done + (w.state == wave_state::sleeping ? 16 : 0));  // a wave issues about every fourth cycle
   node_.cycles += cycle_parts_ / live_waves_;
@@ -237,7 +242,7 @@ void scheduler::end_round() {
     ++stuck_rounds_;
   else
     host_did_something();
-  if (stuck_rounds_ == 1) clock_reads_before_ = node_.clock_reads;
+  if (stuck_rounds_ == 1) clock_reads_before_ = node_.clock_reads, instructions_before_ = node_.stats.instructions;
 }
 
 void scheduler::keep_waiting(u64 cycles) {
@@ -246,7 +251,11 @@ void scheduler::keep_waiting(u64 cycles) {
 }
 
 void scheduler::resolve_stall() {
-  if (node_.clock_reads == clock_reads_before_ || jumped_ >= longest_wait) report_deadlock(node_, *this);
+  if (node_.clock_reads == clock_reads_before_) {
+    if (node_.stats.instructions - instructions_before_ >= std::min(live_waves_ * instructions_that_count, most_instructions)) report_deadlock(node_, *this);
+    return keep_waiting(0);
+  }
+  if (jumped_ >= longest_wait) report_deadlock(node_, *this);
   node_.cycles += jump_;
   jumped_ += jump_;
   jump_ = std::min(jump_ * 2, longest_jump);

@@ -70,7 +70,7 @@ class scheduler {
   bool room_ = false;
   std::vector<wave*> spare_waves_;
   u64 live_waves_ = 0, cycle_parts_ = 0;
-  u64 changes_before_ = 0, clock_reads_before_ = 0;
+  u64 changes_before_ = 0, clock_reads_before_ = 0, instructions_before_ = 0;
   u32 stuck_rounds_ = 0;
   u64 jump_ = first_jump, jumped_ = 0;
 };

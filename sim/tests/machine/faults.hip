@@ -1,6 +1,9 @@
 // Programs with one mistake each. Every case must end with a report.
 #include "check.hpp"
 
+#include <chrono>
+#include <thread>
+
 __global__ void fill(int* p, int n) {
   int const i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) p[i] = i;  // fill's store
@@ -36,6 +39,18 @@ __global__ void wait_then_meet(unsigned* flag) {
 __global__ void raise_plain(unsigned* flag, unsigned* answer) {  // stays in the L2: no release, no system scope
   *flag = 1;
   while (__hip_atomic_load(answer, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0) __builtin_amdgcn_s_sleep(1);
+}
+__global__ void wait_in_lds() {
+  __shared__ unsigned flag;
+  if (threadIdx.x == 0) flag = 0;
+  __syncthreads();
+  if (threadIdx.x >= 64) while (__hip_atomic_load(&flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP) == 0) {}
+}
+__global__ void count_and_look(unsigned* flag, unsigned n) {  // no deadlock: it works, and looks at a flag that nobody raises
+  unsigned x = threadIdx.x;
+  for (unsigned i = 0; i < n && __hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0; ++i)
+    for (int j = 0; j < 16; ++j) x = x * 1664525 + 1013904223;
+  flag[1] = x;
 }
 __global__ void trap() { __builtin_trap(); }
 
@@ -130,6 +145,40 @@ void never_written_back() {
   raise_plain<<<1, 1>>>(f, g);
   finish();
 }
+void waits_in_lds() {
+  wait_in_lds<<<1, 128>>>();
+  finish();
+}
+void works_long() {
+  unsigned* f = device<unsigned>(0, 2);
+  count_and_look<<<1, 64>>>(f, 10000);
+  finish();
+}
+void threads_wait() {  // a host thread per GPU, each in a wait of its own
+  unsigned* f = device<unsigned>(0, 64);
+  std::thread other([=] {
+    HIP(hipSetDevice(1));
+    HIP(hipDeviceEnablePeerAccess(0, 0));
+    wait_for<<<1, 64>>>(f, 1);
+    finish();
+  });
+  wait_for<<<1, 64>>>(f + 1, 1);
+  finish();
+  other.join();
+}
+void late_help() {  // another host thread raises the flag after a while: no deadlock
+  unsigned* f;
+  HIP(hipHostMalloc(reinterpret_cast<void**>(&f), 128, hipHostMallocDefault));
+  *f = 0;
+  std::thread other([=] {
+    auto const start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::seconds(5)) {}
+    __atomic_store_n(f, 1u, __ATOMIC_RELEASE);
+  });
+  wait_for<<<1, 64>>>(f, 1);
+  finish();
+  other.join();
+}
 void trapped() {
   trap<<<1, 64>>>();
   finish();
@@ -141,6 +190,6 @@ int main(int argc, char** argv) {
                              {"use_after_free", use_after_free}, {"no_peer_access", no_peer_access}, {"misaligned_atomic", misaligned_atomic},
                              {"agent_atomic_on_peer", agent_atomic_on_peer}, {"barrier_left", barrier_left}, {"nobody_raises", nobody_raises},
                              {"waits_behind_a_barrier", waits_behind_a_barrier}, {"not_co_resident", not_co_resident}, {"co_resident", co_resident},
-                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"not_implemented", not_implemented}};
+                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"waits_in_lds", waits_in_lds}, {"works_long", works_long}, {"threads_wait", threads_wait}, {"late_help", late_help}, {"not_implemented", not_implemented}};
   return run_case(cases, argc, argv);
 }
