@@ -40,14 +40,10 @@ int run_rank(world& w) {
     return to;
   };
   bf16 *const da = upload(a), *const db = upload(b), *const dbias = upload(bias), *const dc = upload(c);
-
-  hipStream_t stream;
-  check_hip(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags");
-  layer(stream, {.a = {da, m, k_per_rank, k_per_rank}, .b = {db, k, n, n}, .c = {dc, m, n, n}, .m = m}, bias_silu<bf16>{dbias});
-  w.check(stream);  // waits, and throws if a rank did not come
+  layer(w.stream(), {.a = {da, m, k_per_rank, k_per_rank}, .b = {db, k, n, n}, .c = {dc, m, n, n}, .m = m}, bias_silu<bf16>{dbias});
+  w.check(w.stream());  // waits, and throws if a rank did not come
 
   check_hip(hipMemcpy(c.data(), dc, c.size() * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
-  check_hip(hipStreamDestroy(stream), "hipStreamDestroy");
   int wrong = 0;
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < n; ++j) {

@@ -156,9 +156,10 @@ class channel_epoch {
   __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, c_.world.size + source); }
   __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, 2 * c_.world.size + source * c_.flags_per_source + i); }
 
-  /// Each lane tells one peer what was launched. One wave of block 0 does it, so that its other waves can start on their work.
-  __device__ void send_header() const {
-    for (int p = wave{}.rank(); p < c_.world.size; p += wave::width) {
+  /// Each lane tells one peer what was launched. The last wave of block 0 does it, so that the others can start on their work.
+  __device__ void send_header(block b) const {
+    int const lanes = b.size() - wave{}.index() * wave::width;  // the last wave may be a part of one
+    for (int p = wave{}.rank(); p < c_.world.size; p += lanes) {
       flag* const f = header_flag(p, c_.world.rank);
       for (int i = 0; i < launch_header::words; ++i) store(&f->note[i], c_.header.what[i]);
       for (int i = 0; i < 2; ++i) store(&f->note[launch_header::words + i], c_.header.mine[i]);
@@ -194,7 +195,7 @@ class channel_epoch {
 
 __device__ inline channel_epoch channel_view::begin(block b) const {
   channel_epoch const e(*this, platform::atomic_load<order::relaxed, scope::device>(&world.here(state)->epoch) + 1);
-  if (b.index() == 0 && wave{}.index() == (b.size() - 1) / wave::width) e.send_header();
+  if (b.index() == 0 && wave{}.index() == (b.size() - 1) / wave::width) e.send_header(b);
   return e;
 }
 

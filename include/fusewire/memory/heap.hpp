@@ -185,7 +185,7 @@ class heap {
                               " wanted; results are invalid until reset()"));
     }
     if (seen.abandoned)
-      throw wait_timeout(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1, " gave up; its error says why; results are invalid until reset()"));
+      throw launch_abandoned(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1, " gave up; its error says why; results are invalid until reset()"));
   }
 
   fusewire::world& world_;

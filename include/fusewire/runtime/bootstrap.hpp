@@ -17,7 +17,7 @@ class bootstrap {
   virtual ~bootstrap() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Every rank's `bytes` bytes, in rank order. Throws rank_mismatch when a rank has failed and will not come.
+  /// Every rank's `bytes` bytes, in rank order. Throws peer_failed when a rank has failed and will not come.
   virtual std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) = 0;
   /// The ranks that passed the same color, ordered by rank.
   virtual std::unique_ptr<bootstrap> split(int color) = 0;
@@ -47,9 +47,17 @@ class thread_bootstrap final : public bootstrap {
    public:
     explicit hub(int size) : size_(size), contribution_(static_cast<std::size_t>(size)) {}
 
+    /// The rank will not come to any collective of this hub again; its subgroups may go on.
+    void leave(int rank) {
+      std::lock_guard const lock(m_);
+      if (failure_.empty()) failure_ = text("rank ", rank, " has returned");
+      wake_.notify_all();
+    }
+
     void fail(std::string why) {
       std::lock_guard const lock(m_);
-      if (failure_.empty()) failure_ = std::move(why);
+      if (!failed_) failure_ = std::move(why);
+      failed_ = true;
       for (auto& [key, child] : children_) child->fail(failure_);
       wake_.notify_all();
     }
@@ -59,7 +67,8 @@ class thread_bootstrap final : public bootstrap {
     int const size_;
     std::mutex m_;
     std::condition_variable wake_;
-    std::string failure_;
+    std::string failure_;  // why collectives cannot complete any more
+    bool failed_ = false;  // it is a failure
     int arrived_ = 0;
     unsigned long round_ = 0;
     std::vector<std::vector<std::byte>> contribution_;
@@ -89,7 +98,7 @@ class thread_bootstrap final : public bootstrap {
     } else {
       h.wake_.wait(lock, [&] { return h.round_ != round || !h.failure_.empty(); });
     }
-    if (h.round_ == round) throw rank_mismatch("a rank failed, so this collective cannot complete: " + h.failure_);
+    if (h.round_ == round) throw peer_failed("this collective cannot complete: " + h.failure_);
     return h.gathered_;
   }
 

@@ -16,7 +16,7 @@ class channel {
  public:
   /// Collective.
   channel(heap& h, channel_options const& options, std::source_location where = std::source_location::current()) : heap_(h), options_(options) {
-    require(options.max_bytes >= 1, where, "channel: max_bytes = 0; at least 1 is accepted");
+    require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where, "channel: max_bytes = ", options.max_bytes, "; 1 to ", SIZE_MAX / 4, " are accepted");
     require(options.flags_per_source >= 1, where, "channel: flags_per_source = ", options.flags_per_source, "; at least 1 is accepted");
     int const size = h.world().size();
     view_.world = h.view();
@@ -25,7 +25,7 @@ class channel {
     view_.state = h.allocate<channel_state>(1, 256, where);
     try {
       view_.slots = h.allocate<std::byte>(2 * view_.slot_bytes, 256, where);
-      view_.flags = h.allocate<flag>(std::size_t(2 * size) * std::size_t(2 + options.flags_per_source), 128, where);
+      view_.flags = h.allocate<flag>(std::size_t(2 * size) * (2 + std::size_t(options.flags_per_source)), 128, where);
       clear(where);
     } catch (error const&) {  // allocation is collective and fails on all ranks alike
       if (view_.slots.count) h.free(view_.slots);

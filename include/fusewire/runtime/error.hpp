@@ -30,9 +30,17 @@ struct runtime_failure : error {
 struct rank_mismatch : error {
   using error::error;
 };
+/// Another rank failed, and its error says why.
+struct peer_failed : rank_mismatch {
+  using rank_mismatch::rank_mismatch;
+};
 /// A wait inside a kernel lasted longer than its limit; results since the last check are invalid.
 struct wait_timeout : error {
   using error::error;
+};
+/// Another rank gave up first, and its error says why.
+struct launch_abandoned : wait_timeout {
+  using wait_timeout::wait_timeout;
 };
 
 /// Values, one after the other, as text.

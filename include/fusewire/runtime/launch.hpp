@@ -54,6 +54,8 @@ void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P
           " threads; at least 1 block of 1 to 1024 threads is accepted");
   require(s.shared_bytes >= 0 && s.shared_bytes <= platform::max_shared_bytes, where, "launch: ", s.shared_bytes, " bytes of shared memory; 0 to ",
           platform::max_shared_bytes, " are accepted");
+  require(stream != nullptr || w.ranks_on_device() == 1, where, "launch: the null stream, which the ", w.ranks_on_device(), " ranks on device ", w.device(),
+          " share, so that their kernels could not wait for each other; world::stream() or another stream of this rank is accepted");
   int const fit = resident_blocks(w, kernel, s.threads, s.shared_bytes, 0, where);
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes, " bytes of shared memory; ", fit,
           " fit at once on this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");

@@ -12,7 +12,8 @@ struct run_options {
 };
 
 /// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned.
-/// Fails: rethrows the first exception of any rank; ranks that wait for it in a collective are released with rank_mismatch.
+/// Fails: rethrows the first exception of any rank that has a reason of its own; ranks that wait for it in a collective are released
+/// with peer_failed.
 template <class F>
 void run_local(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
   platform::prepare_runtime();
@@ -25,29 +26,38 @@ void run_local(int ranks, run_options const& options, F f, std::source_location 
 
   auto const hub = std::make_shared<thread_bootstrap::hub>(ranks);
   std::mutex m;
-  std::exception_ptr first;
+  std::exception_ptr first, consequence;  // of the first: the same failure, as another rank saw it
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
       try {
         world w(std::make_unique<thread_bootstrap>(hub, r), options.devices.empty() ? r % devices : options.devices[static_cast<std::size_t>(r)], where);
         f(w);
+        hub->leave(r);
       } catch (...) {
-        {
+        auto const keep = [&](std::exception_ptr& e) {
           std::lock_guard const lock(m);
-          if (!first) first = std::current_exception();
-        }
+          if (!e) e = std::current_exception();
+        };
         try {
           throw;
+        } catch (peer_failed const&) {
+          keep(consequence);
+        } catch (launch_abandoned const& e) {
+          keep(consequence);
+          hub->fail(text("rank ", r, ": ", e.what()));
         } catch (std::exception const& e) {
+          keep(first);
           hub->fail(text("rank ", r, ": ", e.what()));
         } catch (...) {
+          keep(first);
           hub->fail(text("rank ", r, " threw"));
         }
       }
     });
   for (auto& t : threads) t.join();
   if (first) std::rethrow_exception(first);
+  if (consequence) std::rethrow_exception(consequence);
 }
 
 template <class F>

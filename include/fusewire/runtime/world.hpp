@@ -32,6 +32,9 @@ class world {
     require(device >= 0 && device < devices, where, "world: device ", device, " of rank ", rank(), "; 0 to ", devices - 1, " exist");
     check_hip(hipSetDevice(device), "hipSetDevice", where);
     check_hip(hipDeviceGetAttribute(&compute_units_, hipDeviceAttributeMultiprocessorCount, device), "hipDeviceGetAttribute", where);
+    hipStream_t stream = nullptr;
+    check_hip(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags", where);
+    stream_.reset(stream);
     devices_ = bootstrap_->all_gather(device);
   }
   world(world&&) = default;
@@ -40,6 +43,9 @@ class world {
   int size() const { return bootstrap_->size(); }
   int device() const { return device_; }
   int device_of(int r) const { return devices_[static_cast<std::size_t>(r)]; }
+  /// A stream of this rank's own that waits for no other. Ranks that share a device must not use the null stream: it is one for all
+  /// of them, and the first kernel on it would wait for a second that cannot start.
+  hipStream_t stream() const { return stream_.get(); }
   int compute_units() const { return compute_units_; }
   /// How many ranks of this world run on this rank's device.
   int ranks_on_device() const { return int(std::count(devices_.begin(), devices_.end(), device_)); }
@@ -76,8 +82,13 @@ class world {
 
  private:
   std::unique_ptr<bootstrap> bootstrap_;
+  struct destroy_stream {
+    void operator()(hipStream_t s) const { (void)hipStreamDestroy(s); }
+  };
+
   int device_;
   int compute_units_ = 0;
+  std::unique_ptr<std::remove_pointer_t<hipStream_t>, destroy_stream> stream_;
   std::vector<int> devices_;
   std::vector<std::pair<int, std::function<void(hipStream_t)>>> checks_;
   int last_key_ = 0;
