@@ -28,6 +28,11 @@ struct byte_mask {
 
 /// Copies the masked bytes; true when any of them differed.
 inline bool merge(u8* to, u8 const* from, byte_mask const& mask) {
+  if ((mask.half[0] & mask.half[1]) == ~u64{0}) {
+    bool const changes = std::memcmp(to, from, line_bytes) != 0;
+    if (changes) std::memcpy(to, from, line_bytes);
+    return changes;
+  }
   u64 different = 0;
   for (int c = 0; c < 16; ++c) {
     auto const bits = static_cast<u8>(mask.half[c >> 3] >> ((c & 7) * 8));

@@ -27,6 +27,8 @@ std::string who(resident_group const& g) {
   return "GPU " + std::to_string(g.from->gpu) + ", kernel " + g.from->kernel->demangled + ", workgroup " + id_of(g);
 }
 
+bool polls_memory(wave const& w) { return w.pending->polls.repeats != 0; }
+
 [[noreturn]] void finish() {
   std::fflush(stdout);
   std::fflush(stderr);
@@ -66,7 +68,7 @@ void report_deadlock(node& n, scheduler& s) {
       if (w->state == wave_state::ended) continue;
       bool const barrier = w->state == wave_state::at_barrier;
       auto const& poll = w->pending->polls.last;
-      std::string const key = std::to_string(g->from->gpu) + g->from->kernel->name + (barrier ? "b" : std::to_string(poll.address));
+      std::string const key = std::to_string(g->from->gpu) + g->from->kernel->name + (barrier ? "barrier" : polls_memory(*w) ? std::to_string(poll.address) : "silent");
       auto [it, fresh] = kinds.try_emplace(key, waiting{g, w});
       ++it->second.waves;
     }
@@ -80,6 +82,10 @@ void report_deadlock(node& n, scheduler& s) {
     if (k.waves > 1) std::fprintf(stderr, " (and %d waves like it)", k.waves - 1);
     if (k.first->state == wave_state::at_barrier) {
       std::fprintf(stderr, " waits at a barrier\n    %s\n", place_of(*k.first).c_str());
+      continue;
+    }
+    if (!polls_memory(*k.first)) {
+      std::fprintf(stderr, " runs on without touching global memory\n    %s\n", place_of(*k.first).c_str());
       continue;
     }
     auto const& poll = k.first->pending->polls.last;

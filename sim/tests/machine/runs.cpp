@@ -78,7 +78,7 @@ TEST_CASE("a fault is reported with what, where and who") {
       expected{"nobody_raises", {"deadlock", "wait_for(unsigned int*, unsigned int)", "and 7 waves like it", "32 bytes into allocation", "memory holds 0x0", "faults.hip:21"}},
       expected{"waits_behind_a_barrier", {"deadlock", "polls", "(and 2 waves like it) waits at a barrier"}},
       expected{"not_co_resident", {"deadlock", "2 of 6 workgroups have not started", "not co-resident"}},
-      expected{"waits_in_lds", {"deadlock", "wait_in_lds"}},
+      expected{"waits_in_lds", {"deadlock", "wait_in_lds", "runs on without touching global memory", "ds_read"}},
       expected{"threads_wait", {"deadlock", "GPU 0, kernel wait_for", "GPU 1, kernel wait_for"}},
       expected{"not_implemented", {"hipMemAdvise is not implemented"}});
   result const r = sim("--gpus 2 --cus 4", std::string("sim_faults ") + e.name);
