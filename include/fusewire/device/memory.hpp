@@ -117,23 +117,16 @@ __device__ void copy(Group g, T const* from, T* to, std::int64_t count) {
   copy_bytes(g, from, to, count * std::int64_t(sizeof(T)));
 }
 
-/// Copies a matrix. As copy_bytes; whole 16-byte words when both views allow it, else row after row.
-/// Requires: equal shapes.
+/// Copies a matrix of which every row begins and ends on 16 bytes. As copy_bytes.
+/// Requires: equal shapes; data, ld and cols of both multiples of 16 bytes.
 template <group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>
-__device__ void copy(Group g, matrix<T> from, matrix<U> to) {
-  constexpr int v = per_16_bytes<U>;
-  auto const bits = reinterpret_cast<std::uintptr_t>(from.data) | reinterpret_cast<std::uintptr_t>(to.data) |
-                    std::uintptr_t((from.ld | to.ld | from.cols) * std::int64_t(sizeof(U)));
-  if (bits & 15) {
-    for (int r = 0; r < from.rows; ++r) copy(g, const_cast<U const*>(from.at(r, 0)), to.at(r, 0), from.cols);
-    return;
-  }
+__device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
+  constexpr int v = per_16_bytes<U>, flight = 4;
   auto const* const f = reinterpret_cast<platform::native16 const*>(from.data);
   auto* const t = reinterpret_cast<platform::native16*>(to.data);
   std::int64_t const from_ld = from.ld / v, to_ld = to.ld / v;
   int const per_row = from.cols / v, words = from.rows * per_row;
-  constexpr int flight = 4;
   int i = g.rank();
   for (; i + (flight - 1) * g.size() < words; i += flight * g.size()) {
     platform::native16 w[flight];
@@ -149,6 +142,17 @@ __device__ void copy(Group g, matrix<T> from, matrix<U> to) {
     }
   }
   for (; i < words; i += g.size()) t[i / per_row * to_ld + i % per_row] = f[i / per_row * from_ld + i % per_row];
+}
+
+/// Copies a matrix. As copy_bytes; whole 16-byte words when both views allow it, else row after row.
+/// Requires: equal shapes.
+template <group Group, class T, class U>
+  requires std::is_same_v<std::remove_const_t<T>, U>
+__device__ void copy(Group g, matrix<T> from, matrix<U> to) {
+  auto const bits = reinterpret_cast<std::uintptr_t>(from.data) | reinterpret_cast<std::uintptr_t>(to.data) |
+                    std::uintptr_t((from.ld | to.ld | from.cols) * std::int64_t(sizeof(U)));
+  if ((bits & 15) == 0) return copy_aligned(g, from, to);
+  for (int r = 0; r < from.rows; ++r) copy(g, const_cast<U const*>(from.at(r, 0)), to.at(r, 0), from.cols);
 }
 
 }  // namespace fusewire

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(Tile::config.threads()) ag_gemm_push(channel_v
       gather_piece const p = g.map.piece(rank, i / ranks);
       int const peer = ch.world.next(i % ranks);
       matrix<T> const inbox{e.inbox<T>(peer), g.map.m, g.map.k, g.map.k};
-      copy(b, detail::part(g.a, p, g.map.first_row(rank), g.map.first_col(rank)), detail::part(inbox, p));
+      copy_aligned(b, detail::part(g.a, p, g.map.first_row(rank), g.map.first_col(rank)), detail::part(inbox, p));
       e.signal(b, peer, p.flag);
     }
   detail::multiply_gathered<T, Tile::config, -1>(b, e, rank, g, epilogue);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(Tile::config.threads()) ag_gemm_pull(channel_v
       e.wait_begun(b, source);
       auto const* const a = reinterpret_cast<T const*>(ch.world.bulk[source] + e.peer_word(source, 0));
       matrix<T const> const shard{a, g.map.rows(source), g.map.cols(), std::int64_t(e.peer_word(source, 1))};
-      copy(b, detail::part(shard, p, g.map.first_row(source), g.map.first_col(source)), detail::part(inbox, p));
+      copy_aligned(b, detail::part(shard, p, g.map.first_row(source), g.map.first_col(source)), detail::part(inbox, p));
       e.signal_here(b, source, p.flag);
       e.acknowledge(b, source, unsigned(pieces));
     }

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""usage: check.py kernels.s
+
+What no test can see: that the gfx942 code of the kernels is the code that was meant. For every kernel: no scratch, no VGPR spill, at
+most 64 KB of LDS; for every innermost loop with matrix instructions: no flat access, no cache writeback or invalidation, no scratch,
+no spilled SGPR, and exactly as many matrix instructions as the arithmetic of one step of k needs, where the tile is known.
+Prints a table; exits with 1 if a rule is broken."""
+import re
+import sys
+
+MATRIX_INSTRUCTIONS = {"small_tile": 32 * 64 * 64 // 4 // 4096, "large_tile": 128 * 128 * 64 // 8 // 4096}  # per wave: 16 x 16 x 16 each
+FORBIDDEN = r"flat_|buffer_wbl2|buffer_inv|scratch_|v_readlane|v_writelane|s_sleep"
+
+
+def kernels(text):
+    """name -> (metadata, list of lines)"""
+    metadata = {}
+    for entry in re.split(r"\n  - (?=\.agpr_count|\.args)", text.split("amdhsa.kernels:")[-1])[1:]:
+        name = re.findall(r"^    \.name:\s+(\S+)$", entry, re.M)[-1]
+        metadata[name] = {k: int(v) for k, v in re.findall(r"\.(\w+):\s+(\d+)$", entry, re.M)}
+    for name, values in metadata.items():
+        body = re.search(r"^" + re.escape(name) + r":.*?^\.Lfunc_end", text, re.S | re.M).group(0)
+        yield name, values, body.split("\n")
+
+
+def innermost_matrix_loops(lines):
+    """The instructions of each loop that has matrix instructions and no such loop inside."""
+    label = {m[1]: i for i, line in enumerate(lines) if (m := re.match(r"(\.LBB\w+):", line))}
+    loops = []
+    for i, line in enumerate(lines):
+        if (m := re.match(r"\s+s_c?branch\w*\s+(\.LBB\w+)", line)) and label.get(m[1], i) < i:
+            loops.append((label[m[1]], i))
+    has_matrix = [(a, b) for a, b in loops if any("v_mfma" in line for line in lines[a:b])]
+    for a, b in has_matrix:
+        if not any(a <= c and d <= b and (c, d) != (a, b) for c, d in has_matrix):
+            yield [m[1] for line in lines[a:b] if (m := re.match(r"\s+([a-z]\w+)", line))]
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return 2
+    broken, count = [], 0
+    print(f"{'kernel':44} {'VGPR':>5} {'LDS':>6} {'scratch':>8} {'spills':>7}  innermost loops: matrix / memory")
+    for name, m, lines in kernels(open(sys.argv[1]).read()):
+        count += 1
+        short = re.sub(r"^_ZN8fusewire\d+", "", name)[:44]
+        loops = list(innermost_matrix_loops(lines))
+        counts = [(sum(o.startswith("v_mfma") for o in loop), sum(bool(re.match("ds_|global_|buffer_l", o)) for o in loop)) for loop in loops]
+        print(f"{short:44} {m['vgpr_count']:5} {m['group_segment_fixed_size']:6} {m['private_segment_fixed_size']:8} {m['vgpr_spill_count']:7}  "
+              + ", ".join(f"{a} / {b}" for a, b in counts))
+        if m["private_segment_fixed_size"] or m["vgpr_spill_count"]:
+            broken.append(f"{short}: scratch or VGPR spills")
+        if m["group_segment_fixed_size"] > 65536:
+            broken.append(f"{short}: more than 64 KB of LDS")
+        if not loops:
+            broken.append(f"{short}: no loop with matrix instructions")
+        for loop, (matrix, memory) in zip(loops, counts):
+            bad = sorted({o for o in loop if re.match(FORBIDDEN, o)})
+            if bad:
+                broken.append(f"{short}: {', '.join(bad)} in the innermost loop")
+            for tile, wanted in MATRIX_INSTRUCTIONS.items():
+                if tile in name and matrix != wanted:
+                    broken.append(f"{short}: {matrix} matrix instructions in the innermost loop, {wanted} wanted")
+    if not count:
+        broken.append("no kernels found")
+    for b in broken:
+        print("broken:", b)
+    return 1 if broken else 0
+
+
+sys.exit(main())
