@@ -1,6 +1,7 @@
 // Programs with one mistake each. Every case must end with a report.
 #include "check.hpp"
 
+#include <cassert>
 #include <chrono>
 #include <thread>
 
@@ -52,6 +53,7 @@ __global__ void count_and_look(unsigned* flag, unsigned n) {  // no deadlock: it
     for (int j = 0; j < 16; ++j) x = x * 1664525 + 1013904223;
   flag[1] = x;
 }
+__global__ void check(int const* p) { assert(*p == 5); }
 __global__ void trap() { __builtin_trap(); }
 
 template <class T>
@@ -179,6 +181,10 @@ void late_help() {  // another host thread raises the flag after a while: no dea
   finish();
   other.join();
 }
+void failed_assert() {
+  check<<<1, 1>>>(device<int>(0, 1));
+  finish();
+}
 void trapped() {
   trap<<<1, 64>>>();
   finish();
@@ -190,6 +196,6 @@ int main(int argc, char** argv) {
                              {"use_after_free", use_after_free}, {"no_peer_access", no_peer_access}, {"misaligned_atomic", misaligned_atomic},
                              {"agent_atomic_on_peer", agent_atomic_on_peer}, {"barrier_left", barrier_left}, {"nobody_raises", nobody_raises},
                              {"waits_behind_a_barrier", waits_behind_a_barrier}, {"not_co_resident", not_co_resident}, {"co_resident", co_resident},
-                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"waits_in_lds", waits_in_lds}, {"works_long", works_long}, {"threads_wait", threads_wait}, {"late_help", late_help}, {"not_implemented", not_implemented}};
+                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"failed_assert", failed_assert}, {"waits_in_lds", waits_in_lds}, {"works_long", works_long}, {"threads_wait", threads_wait}, {"late_help", late_help}, {"not_implemented", not_implemented}};
   return run_case(cases, argc, argv);
 }

@@ -65,7 +65,7 @@ TEST_CASE("a fault is reported with what, where and who") {
     std::vector<char const*> texts;
   };
   auto const e = GENERATE(
-      expected{"out_of_bounds_write", {"out-of-bounds global write of 4 bytes", "0 bytes past the end of allocation 1 (4000 bytes", "hipMalloc, GPU 0", "kernel fill(int*, int)", "workgroup (3,0,0), wave 3 of 4", "global_store_dword", "faults.hip:9"}},
+      expected{"out_of_bounds_write", {"out-of-bounds global write of 4 bytes", "0 bytes past the end of allocation 1 (4000 bytes", "hipMalloc, GPU 0", "kernel fill(int*, int)", "workgroup (3,0,0), wave 3 of 4", "global_store_dword", "faults.hip:10"}},
       expected{"out_of_bounds_read", {"out-of-bounds global read of 4 bytes", "4 bytes before allocation", "read_at(int const*, long, int*)"}},
       expected{"wild_read", {"out-of-bounds global read", "0x10", "far from every allocation"}},
       expected{"host_pointer", {"out-of-bounds global read", "host memory must be pinned"}},
@@ -75,10 +75,11 @@ TEST_CASE("a fault is reported with what, where and who") {
       expected{"agent_atomic_on_peer", {"atomic with agent scope on memory of another GPU", "global_atomic_add"}},
       expected{"barrier_left", {"a wave waits at a barrier that 2 of 4 waves of its workgroup left by ending", "early_exit", "s_barrier"}},
       expected{"trapped", {"s_trap 2", "kernel trap()"}},
-      expected{"nobody_raises", {"deadlock", "wait_for(unsigned int*, unsigned int)", "and 7 waves like it", "32 bytes into allocation", "memory holds 0x0", "faults.hip:21"}},
+      expected{"failed_assert", {"a failed assert, or printf", "kernel check(int const*)"}},
+      expected{"nobody_raises", {"deadlock", "wait_for(unsigned int*, unsigned int)", "and 7 waves like it", "32 bytes into allocation", "memory holds 0x0", "faults.hip:22"}},
       expected{"waits_behind_a_barrier", {"deadlock", "polls", "(and 2 waves like it) waits at a barrier"}},
       expected{"not_co_resident", {"deadlock", "2 of 6 workgroups have not started", "not co-resident"}},
-      expected{"waits_in_lds", {"deadlock", "wait_in_lds", "runs on without touching global memory", "ds_read"}},
+      expected{"waits_in_lds", {"deadlock", "wait_in_lds", "runs on without touching global memory"}},
       expected{"threads_wait", {"deadlock", "GPU 0, kernel wait_for", "GPU 1, kernel wait_for"}},
       expected{"not_implemented", {"hipMemAdvise is not implemented"}});
   result const r = sim("--gpus 2 --cus 4", std::string("sim_faults ") + e.name);
