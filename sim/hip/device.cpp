@@ -238,9 +238,6 @@ hipError_t hipExtGetLinkTypeAndHopCount(int d, int peer, uint32_t* type, uint32_
   return hipSuccess;
 }
 
-hipError_t hipDeviceReset() {
-  hipError_t const e = hipDeviceSynchronize();
-  return e;
-}
+hipError_t hipDeviceReset() { return hipDeviceSynchronize(); }
 
 }  // extern "C"

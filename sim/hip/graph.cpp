@@ -282,9 +282,7 @@ hipError_t hipGraphAddKernelNode(hipGraphNode_t* out, hipGraph_t g, hipGraphNode
   kernel_work w;
   if (!p) return remember(hipErrorInvalidValue);
   if (hipError_t const e = kernel_from(*p, w); e != hipSuccess) return e;
-  hipError_t const e = add_node(out, g, after, n, hipGraphNodeTypeKernel, std::move(w));
-  if (e == hipSuccess) (*out)->kernel_parameters = *p;
-  return e;
+  return add_node(out, g, after, n, hipGraphNodeTypeKernel, std::move(w));
 }
 
 hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t exec, hipGraphNode_t node, hipKernelNodeParams const* p) {

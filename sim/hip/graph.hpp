@@ -6,7 +6,6 @@ struct hipGraphNode {
   fusewire::sim::work what;
   std::vector<hipGraphNode_t> after;
   ihipGraph* owner = nullptr;
-  hipKernelNodeParams kernel_parameters{};  // as given, for hipGraphKernelNodeGetParams
 };
 
 struct ihipGraph {
@@ -18,7 +17,7 @@ struct ihipGraph {
 
 struct hipGraphExec {
   std::shared_ptr<fusewire::sim::work_list> nodes;
-  std::vector<hipGraphNode*> order;                            // the nodes of the graph it was made from
+  std::vector<hipGraphNode*> order;  // the nodes of the graph it was made from
   std::vector<hipGraphNodeType> types;
 };
 
@@ -35,6 +34,7 @@ struct capture {
 };
 
 class runtime;
+
 /// Appends to the stream's capture instead of its queue. False when the stream does not capture.
 bool capture_work(ihipStream_t&, hipGraphNodeType, work const&);
 /// Work on the default stream while a blocking stream of the device captures invalidates that capture.

@@ -112,7 +112,6 @@ hipError_t launch_on(hipStream_t stream, function const* f, dim3 grid, dim3 bloc
       kernel const* k = r.modules().kernel_of(*f, s->device);
       u64 const fit = u64{groups_per_cu(*k, block.x * block.y * block.z, static_cast<u32>(k->lds) + static_cast<u32>(lds))} * static_cast<u64>(r.machine().settings.cus);
       if (u64{grid.x} * grid.y * grid.z > fit) return hipErrorCooperativeLaunchTooLarge;
-      w.cooperative = true;
     }
     return submit(r, *s, std::move(w));
   });

@@ -223,7 +223,7 @@ void runtime::give_way(lock& l) {
 
 bool runtime::turn(lock& l, bool patient) {
   bool any = attention_ && advance(l);
-  launches_seen_ = scheduler_.launches().size();
+  std::size_t const launches = scheduler_.launches().size();
   switch (scheduler_.step()) {
     case scheduler::outcome::worked:
       any = true;
@@ -235,7 +235,7 @@ bool runtime::turn(lock& l, bool patient) {
       break;
     case scheduler::outcome::idle: break;
   }
-  if (scheduler_.launches().size() != launches_seen_) attention_ = true;
+  if (scheduler_.launches().size() != launches) attention_ = true;
   return any || attention_;
 }
 

@@ -94,7 +94,6 @@ class runtime {
   u64 sequence_ = 0;
   bool running_ = false, attention_ = false, background_started_ = false;
   int waiting_ = 0;
-  std::size_t launches_seen_ = 0;
   std::chrono::steady_clock::time_point last_activity_, stall_since_;
   u64 stall_entries_ = 0;
   bool stalling_ = false;

@@ -24,7 +24,6 @@ struct kernel_work {
   u32 grid[3] = {}, block[3] = {};
   u32 lds = 0;                // dynamic, bytes
   std::vector<u8> arguments;  // the explicit part of the kernel's argument segment
-  bool cooperative = false;
 };
 struct copy_work {
   void* to = nullptr;

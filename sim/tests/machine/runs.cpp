@@ -45,9 +45,10 @@ int wrong_runs(std::string const& memory, int seed, std::string const& producer_
 
 TEST_CASE("every family of HIP calls does what HIP says") {
   auto const memory = GENERATE("weak", "strong");
-  auto const name = GENERATE("devices", "peers", "memory", "copies", "symbols", "launches", "attributes", "streams", "default_stream", "events", "host_functions", "async_memory",
-                             "graphs", "capture_errors", "two_gpus", "threads", "host_polls", "device_timeout");
-  result const r = sim(std::string("--gpus 4 --memory ") + memory, std::string("sim_hip_calls ") + name);
+  auto const name = GENERATE("calls devices", "calls peers", "calls memory", "calls copies", "calls symbols", "calls launches", "calls attributes", "order streams", "order default_stream",
+                             "order events", "order host_functions", "order async_memory", "order graphs", "order capture_errors", "order two_gpus", "order threads", "order host_polls",
+                             "order device_timeout");
+  result const r = sim(std::string("--gpus 4 --memory ") + memory, std::string("sim_hip_") + name);
   INFO(name << " " << memory << "\n" << r.output);
   CHECK(r.status == 0);
   CHECK_THAT(r.output, ContainsSubstring("done"));
