@@ -45,16 +45,21 @@ u8* scratch_at(wave& w, int lane, u64 offset, u32 size) {
 
 bool load_bytes(u8 const* from, int lane, int bytes, u32 (*out)[lanes]) {
   if (!from) return false;
-  u32 data[4] = {};
-  std::memcpy(data, from, bytes);
-  for (int d = 0; d < (bytes + 3) / 4; ++d) out[d][lane] = data[d];
+  if (bytes < 4) {
+    out[0][lane] = bytes == 1 ? from[0] : from[0] | u32(from[1]) << 8;
+    return true;
+  }
+  for (int d = 0; d < bytes / 4; ++d) std::memcpy(&out[d][lane], from + 4 * d, 4);
   return true;
 }
 bool store_bytes(u8* to, int lane, int bytes, u32 const (*in)[lanes]) {
   if (!to) return false;
-  u32 data[4];
-  for (int d = 0; d < (bytes + 3) / 4; ++d) data[d] = in[d][lane];
-  std::memcpy(to, data, bytes);
+  if (bytes < 4) {
+    to[0] = u8(in[0][lane]);
+    if (bytes == 2) to[1] = u8(in[0][lane] >> 8);
+    return true;
+  }
+  for (int d = 0; d < bytes / 4; ++d) std::memcpy(to + 4 * d, &in[d][lane], 4);
   return true;
 }
 

@@ -8,15 +8,21 @@ namespace {
 u32 first_offset(op const& o) { return u32(o.imm) & 0xff; }
 u32 second_offset(op const& o) { return u32(o.imm) >> 8; }
 
-/// Calls access(lane, bytes of LDS) for every enabled lane at its address + offset; stops at a fault.
+/// Calls access(lane, bytes of LDS) for every enabled lane at its address + offset; false, with nothing done, if one is outside.
 template <int Bytes, class Access>
 bool each_address(wave& w, u64 mask, u32 const* address, u32 offset, Access access) {
-  for (u64 left = mask; left; left &= left - 1) {
-    int const l = std::countr_zero(left);
-    u8* const at = lds_at(w, u64(address[l]) + offset, Bytes);
-    if (!at) return false;
-    access(l, at);
+  auto& lds = w.group->lds;
+  u32 highest = 0;
+  for (int l = 0; l < lanes; ++l) highest = std::max(highest, mask >> l & 1 ? address[l] : 0);
+  if (u64(highest) + offset + Bytes > lds.size()) [[unlikely]] {
+    if (mask) lds_at(w, u64(highest) + offset, Bytes);
+    return mask == 0;
   }
+  u8* const begin = lds.data() + offset;
+  if (mask == ~u64(0)) [[likely]]
+    for (int l = 0; l < lanes; ++l) access(l, begin + address[l]);
+  else
+    for (u64 left = mask; left; left &= left - 1) access(std::countr_zero(left), begin + address[std::countr_zero(left)]);
   return true;
 }
 
@@ -188,7 +194,7 @@ void add_updates(registry& r, std::string const& bits) {
   add_update<U, [](U m, U d, U) { return m | d; }>(r, "or", "b" + bits);
   add_update<U, [](U m, U d, U) { return m ^ d; }>(r, "xor", "b" + bits);
   add_update<U, [](U m, U d, U e) { return (m & ~d) | e; }>(r, "mskor", "b" + bits);
-  add_update<U, [](U, U d, U) { return d; }>(r, "wrxchg", "b" + bits);
+  r.add("ds_wrxchg_rtn_b" + bits, {.run = update<U, [](U, U d, U) { return d; }, true>});
   // compare, then the new value (global atomics have them the other way round)
   add_update<U, [](U m, U c, U d) { return m == c ? d : m; }>(r, "cmpst", "b" + bits);
   add_update<F, [](F m, F c, F d) { return m == c ? d : m; }>(r, "cmpst", "f" + bits);

@@ -57,7 +57,7 @@ inline constexpr semantics saveexec = {.run = [](wave& w, op const& o) {
   set_exec(w, result);
   w.scc = result != 0;
 }};
-/// EXEC = F(source, EXEC), D = EXEC.
+/// EXEC = F(source, EXEC), and D becomes that too.
 template <auto F>
 inline constexpr semantics wrexec = {.run = [](wave& w, op const& o) {
   u64 const result = F(read_scalar64(w, o.arg[1]), w.exec());
