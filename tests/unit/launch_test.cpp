@@ -56,10 +56,9 @@ TEST_CASE("launch: a refusal names the caller's file and line") {
 
 TEST_CASE("launch: more blocks than fit are refused with the number that do") {
   run_local(2, {.devices = {0, 0}}, [](world& w) {
-    stream const s;
     int const fit = resident_blocks(w, touch, 1024, 0);
     try {
-      launch(w, s, {fit + 1, 1024}, touch, static_cast<int*>(nullptr));
+      launch(w, w.stream(), {fit + 1, 1024}, touch, static_cast<int*>(nullptr));
     } catch (bad_argument const& e) {
       std::string const message = e.what();
       for (auto const& piece : {text(fit + 1, " blocks of 1024 threads"), text(fit, " fit at once"), std::string("2 ranks share it")})
@@ -67,6 +66,18 @@ TEST_CASE("launch: more blocks than fit are refused with the number that do") {
       return;
     }
     throw error("too many blocks were not refused");
+  });
+}
+
+TEST_CASE("launch: the null stream is refused where ranks share a device") {
+  run_local(2, {.devices = {0, 0}}, [](world& w) {
+    try {
+      launch(w, nullptr, {1, 64}, touch, static_cast<int*>(nullptr));
+    } catch (bad_argument const& e) {
+      if (std::string(e.what()).find("null stream") == std::string::npos) throw error(text("another refusal: ", e.what()));
+      return;
+    }
+    throw error("the null stream was not refused");
   });
 }
 

@@ -5,26 +5,12 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <fusewire/fusewire.hpp>
 
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace support {
 
 using namespace fusewire;
-
-/// Does not wait for the default stream, so that ranks which share a device cannot stop each other.
-class stream {
- public:
-  stream() { check_hip(hipStreamCreateWithFlags(&s_, hipStreamNonBlocking), "hipStreamCreateWithFlags"); }
-  stream(stream const&) = delete;
-  ~stream() { (void)hipStreamDestroy(s_); }
-  operator hipStream_t() const { return s_; }
-  void synchronize() const { check_hip(hipStreamSynchronize(s_), "hipStreamSynchronize"); }
-
- private:
-  hipStream_t s_ = nullptr;
-};
 
 /// What a rank found wrong: the first few in words, all of them counted.
 class findings {
@@ -68,10 +54,10 @@ inline heap_options small_heap() { return {.bulk = 8_MiB, .signal = 2_MiB, .wait
 struct rank_of_test {
   fusewire::world& world;
   fusewire::heap heap;
-  support::stream stream;
+  hipStream_t stream;
   findings found;
 
-  rank_of_test(fusewire::world& w, heap_options const& o) : world(w), heap(w, o) { found.rank = w.rank(); }
+  rank_of_test(fusewire::world& w, heap_options const& o) : world(w), heap(w, o), stream(w.stream()) { found.rank = w.rank(); }
 
   int rank() const { return world.rank(); }
   int size() const { return world.size(); }
@@ -82,10 +68,11 @@ struct rank_of_test {
   T* here(sym<T> x) const {
     return view().here(x);
   }
+  void synchronize() const { check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize"); }
   template <class T>
   void upload(std::vector<T> const& from, T* to) const {
     check_hip(hipMemcpyAsync(to, from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice, stream), "hipMemcpyAsync");
-    stream.synchronize();
+    synchronize();
   }
   template <class T>
   void upload(std::vector<T> const& from, sym<T> to) const {
@@ -95,7 +82,7 @@ struct rank_of_test {
   std::vector<T> download(T const* from, std::size_t count) const {
     std::vector<T> to(count);
     check_hip(hipMemcpyAsync(to.data(), from, count * sizeof(T), hipMemcpyDeviceToHost, stream), "hipMemcpyAsync");
-    stream.synchronize();
+    synchronize();
     return to;
   }
   template <class T>
@@ -105,7 +92,7 @@ struct rank_of_test {
   template <class T>
   void fill(sym<T> to, int byte) const {
     check_hip(hipMemsetAsync(here(to), byte, to.count * sizeof(T), stream), "hipMemsetAsync");
-    stream.synchronize();
+    synchronize();
   }
   template <class... P, class... A>
   void launch(launch_shape shape, void (*kernel)(P...), A const&... arguments) const {
@@ -113,7 +100,7 @@ struct rank_of_test {
   }
   /// All earlier work of all ranks is done.
   void meet() {
-    stream.synchronize();
+    synchronize();
     world.barrier();
   }
 };
@@ -125,7 +112,7 @@ void on_ranks(int ranks, F f, heap_options const& options = small_heap()) {
   run_local(ranks, [&](world& w) {
     rank_of_test r(w, options);
     f(r);
-    r.stream.synchronize();
+    r.synchronize();
     summaries[static_cast<std::size_t>(w.rank())] = r.found.summary();
   });
   for (auto const& s : summaries)

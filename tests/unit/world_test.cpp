@@ -101,9 +101,8 @@ TEST_CASE("run_local: a rank that throws releases those that allocate, and its m
       heap h(w, {.bulk = 1_MiB, .signal = 64_KiB});
       auto const x = h.allocate<int>(16);
       if (w.rank() == 0) throw error("rank 0 gives up");
-      stream const s;
-      launch(w, s, {1, 1}, add_rank, h.view(), x);  // touches rank 0's memory
-      s.synchronize();
+      launch(w, w.stream(), {1, 1}, add_rank, h.view(), x);  // touches rank 0's memory
+      w.check(w.stream());
       h.allocate<int>(16);
     });
   });
@@ -115,6 +114,15 @@ TEST_CASE("run_local: works again after a failure") {
     CHECK_THROWS_AS(run_local(2, [](world& w) { w.rank() ? throw error("again") : w.barrier(); }), error);
     run_local(2, [](world& w) { w.barrier(); });
   }
+}
+
+TEST_CASE("run_local: a rank that returns early releases those that wait for it") {
+  std::string const out = message_of<peer_failed>([&] {
+    run_local(3, [](world& w) {
+      if (w.rank() != 1) w.barrier();
+    });
+  });
+  CHECK(contains(out, "rank 1 has returned"));
 }
 
 TEST_CASE("world: all_gather keeps rank order") {

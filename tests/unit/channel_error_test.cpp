@@ -1,0 +1,228 @@
+// What a channel does when ranks disagree, when a signal never comes, and afterwards; and what its constructor refuses.
+#include "channel_kernels.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+using namespace support;
+
+namespace {
+
+heap_options short_waits() {
+  heap_options o = small_heap();
+  o.wait_limit = std::chrono::milliseconds(200);
+  return o;
+}
+
+/// The message of the error that check() throws: "timeout: ...", "abandoned: ...", "mismatch: ...", or "".
+std::string verdict(rank_of_test& r) {
+  try {
+    r.world.check(r.stream);
+  } catch (launch_abandoned const& e) {
+    return text("abandoned: ", e.what());
+  } catch (wait_timeout const& e) {
+    return text("timeout: ", e.what());
+  } catch (rank_mismatch const& e) {
+    return text("mismatch: ", e.what());
+  }
+  return "";
+}
+
+bool contains(std::string const& s, std::string const& piece) { return s.find(piece) != s.npos; }
+
+/// Some launches must give right results.
+void expect_right(rank_of_test& r, channel const& ch, unsigned seed) {
+  auto const wrong = r.heap.allocate<unsigned>(1);
+  r.fill(wrong, 0);
+  for (unsigned i = 0; i < 6; ++i) {
+    gather_words_args const a{.own = draw_ownership(seed + i, r.size(), 200), .wrong = r.here(wrong)};
+    r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
+  }
+  auto const v = verdict(r);
+  r.found.expect(v.empty(), "launches after reset(): ", v);
+  r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words after reset()");
+  r.meet();
+  r.heap.free(wrong);
+}
+
+/// Every rank owns `n` words.
+ownership equal_shares(int ranks, int n) {
+  ownership o;
+  for (int r = 0; r < 8; ++r) {
+    o.count[r] = r < ranks ? n : 0;
+    o.before[r + 1] = o.before[r] + o.count[r];
+  }
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("channel: a signal that never comes is reported with rank, flag and epochs; reset() makes all well") {
+  int const ranks = GENERATE(2, 3, 8);
+  std::vector<std::string> verdicts(static_cast<std::size_t>(ranks));
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        auto const wrong = r.heap.allocate<unsigned>(1);
+        expect_right(r, ch, 50);  // six launches
+        r.meet();
+        gather_words_args a{.own = equal_shares(r.size(), 150), .wrong = r.here(wrong)};
+        if (r.rank() == 1) a.skip_signal_to = 0;
+        r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
+        verdicts[std::size_t(r.rank())] = verdict(r);
+        r.found.expect(r.rank() != 0 || !verdict(r).empty(), "the error is forgotten before reset()");
+        ch.reset();
+        expect_right(r, ch, 70);
+      },
+      short_waits());
+  CHECK(contains(verdicts[0], "timeout: rank 0, block 0 waited longer than 200 ms for a flag from rank 1"));
+  CHECK(contains(verdicts[0], "signal segment + "));
+  CHECK(contains(verdicts[0], " found, 7 wanted"));
+  for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
+}
+
+TEST_CASE("channel: a rank that does not launch is named, and reset() brings it back") {
+  int const ranks = GENERATE(2, 4);
+  std::vector<std::string> verdicts(static_cast<std::size_t>(ranks));
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        auto const wrong = r.heap.allocate<unsigned>(1);
+        r.meet();
+        gather_words_args const a{.own = equal_shares(r.size(), 100), .wrong = r.here(wrong)};
+        if (r.rank() != 1) {
+          r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
+          verdicts[std::size_t(r.rank())] = verdict(r);
+        }
+        ch.reset();
+        expect_right(r, ch, 90);
+      },
+      short_waits());
+  bool named = false;
+  for (std::size_t r = 0; r < verdicts.size(); ++r)
+    if (r != 1) {
+      CHECK(!verdicts[r].empty());
+      named = named || contains(verdicts[r], "from rank 1");
+    }
+  CHECK(named);
+}
+
+TEST_CASE("channel: ranks that launch different things are told what") {
+  int const ranks = GENERATE(2, 3);
+  std::vector<std::string> verdicts(static_cast<std::size_t>(ranks));
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        auto const wrong = r.heap.allocate<unsigned>(1);
+        r.meet();
+        gather_words_args const a{.own = equal_shares(r.size(), 100), .wrong = r.here(wrong)};
+        launch_header const h = r.rank() == 1 ? make_header("scatter", 3, 8192, 24) : make_header("gather", 2, 4096, 24);
+        r.launch({2, 64}, gather_words<>, ch.view(h), a);
+        verdicts[std::size_t(r.rank())] = verdict(r);
+        ch.reset();
+        expect_right(r, ch, 110);
+      },
+      short_waits());
+  int mismatches = 0;
+  for (auto const& v : verdicts) {
+    CHECK(!v.empty());
+    if (!contains(v, "mismatch: ")) continue;
+    ++mismatches;
+    CHECK(contains(v, "gather (variant 2, extents 4096, 24"));
+    CHECK(contains(v, "scatter (variant 3, extents 8192, 24"));
+    CHECK(contains(v, "rank 1"));
+  }
+  CHECK(mismatches >= 1);
+}
+
+TEST_CASE("channel: the error that comes out of run_local is the one that says why") {
+  for (int i = 0; i < 5; ++i) {
+    std::string message;
+    try {
+      run_local(4, [&](world& w) {
+        rank_of_test r(w, short_waits());
+        channel ch(r.heap, gather_channel(200));
+        auto const wrong = r.heap.allocate<unsigned>(1);
+        r.meet();
+        gather_words_args const a{.own = equal_shares(4, 100), .wrong = r.here(wrong)};
+        if (r.rank() != 3) r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
+        w.check(r.stream);
+        w.barrier();
+      });
+    } catch (wait_timeout const& e) {
+      message = e.what();
+    }
+    CHECK(contains(message, "from rank 3"));
+  }
+}
+
+TEST_CASE("channel: bad arguments") {
+  on_ranks(2, [](rank_of_test& r) {
+    auto const refuse = [&]<class E>(E*, channel_options const& o, std::vector<std::string> const& pieces) {
+      r.found.throws<E>(text(o.max_bytes, " bytes, ", o.flags_per_source, " flags"), pieces, [&] { channel(r.heap, o); });
+    };
+    bad_argument* const bad = nullptr;
+    out_of_space* const too_large = nullptr;
+    refuse(bad, {.max_bytes = 0}, {"max_bytes = 0", "channel_error_test.cpp"});
+    refuse(bad, {.max_bytes = SIZE_MAX}, {text("max_bytes = ", SIZE_MAX)});
+    refuse(bad, {.max_bytes = (SIZE_MAX >> 1) + 257}, {text("max_bytes = ", (SIZE_MAX >> 1) + 257)});
+    refuse(bad, {.max_bytes = 1, .flags_per_source = 0}, {"flags_per_source = 0", "at least 1"});
+    refuse(bad, {.max_bytes = 1, .flags_per_source = -8}, {"flags_per_source = -8"});
+    refuse(too_large, {.max_bytes = 5_MiB}, {"10485760 bytes wanted", "bulk"});
+    refuse(too_large, {.max_bytes = 1, .flags_per_source = 1 << 20}, {"signal"});
+    refuse(too_large, {.max_bytes = 1, .flags_per_source = 0x7fffffff}, {"signal"});
+    r.found.throws<rank_mismatch>("unequal", {"bytes"}, [&] { channel(r.heap, {.max_bytes = r.rank() ? 512u : 256u}); });
+    r.found.throws<rank_mismatch>("unequal", {"bytes"}, [&] { channel(r.heap, {.max_bytes = 256, .flags_per_source = 1 + r.rank()}); });
+    r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations after refusals");
+    channel const fine(r.heap, gather_channel(200));
+    expect_right(r, fine, 130);
+  });
+}
+
+TEST_CASE("channel: an operator that refuses on one rank does not harm later launches") {
+  on_ranks(
+      2,
+      [](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        auto const wrong = r.heap.allocate<unsigned>(1);
+        gather_words_args const a{.own = equal_shares(2, 100), .wrong = r.here(wrong)};
+        r.found.throws<bad_argument>("too many blocks", {"fit at once"}, [&] { r.launch({1 << 20, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
+        r.meet();
+        expect_right(r, ch, 150);
+      },
+      short_waits());
+}
+
+TEST_CASE("channel: reset() of a channel that is well changes nothing") {
+  on_ranks(3, [](rank_of_test& r) {
+    channel ch(r.heap, gather_channel(200));
+    for (unsigned i = 0; i < 3; ++i) {
+      expect_right(r, ch, 170 + i);
+      ch.reset();
+    }
+  });
+}
+
+TEST_CASE("planted bug: a leader that signals before the block's stores have arrived is caught by the simulator") {
+  if (dlsym(RTLD_DEFAULT, "fusewireSimStats") == nullptr) SKIP("needs fusewire-sim");
+  if (char const* const memory = std::getenv("FUSEWIRE_SIM_MEMORY"); memory && std::string(memory) == "strong") SKIP("needs weak memory");
+  unsigned wrong_words = 0;
+  on_ranks(2, [&](rank_of_test& r) {
+    channel ch(r.heap, gather_channel(600));
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    r.meet();
+    for (int i = 0; i < 40; ++i) {
+      gather_words_args const a{.own = equal_shares(r.size(), 600), .wrong = r.here(wrong)};
+      r.launch({2, 256}, gather_words<true>, ch.view(header_of(a.own)), a);
+    }
+    r.world.check(r.stream);
+    if (r.rank() == 0) wrong_words = r.download(wrong)[0];
+    r.meet();
+  });
+  CHECK(wrong_words > 0);
+}

@@ -1,0 +1,276 @@
+// The channel's protocol: shapes drawn anew for every launch, stragglers, thousands of launches, graphs, and pulls that let the
+// source overwrite its memory at once.
+#include "channel_kernels.hpp"
+
+#include <cstdlib>
+#include <thread>
+
+using namespace support;
+
+namespace {
+
+/// `launches` launches without a word from the host, each with a shape of its own.
+void gather_many(int ranks, int launches, int blocks, int threads, int most, unsigned seed, int straggler_every = 0) {
+  on_ranks(ranks, [=](rank_of_test& r) {
+    channel ch(r.heap, gather_channel(most));
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    load_kernel(r.world, gather_words<>, threads);
+    r.meet();
+    for (int i = 0; i < launches; ++i) {
+      gather_words_args a{.own = draw_ownership(seed + unsigned(i), ranks, most), .wrong = r.here(wrong)};
+      if (straggler_every && (i + r.rank()) % straggler_every == 0) a.delay_ns = 30'000;
+      if (straggler_every && (i + 3 * r.rank()) % (straggler_every * 5) == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      r.launch({1 + int(seed + unsigned(i)) % blocks, threads}, gather_words<>, ch.view(header_of(a.own)), a);
+    }
+    r.world.check(r.stream);
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
+    r.meet();
+  });
+}
+
+struct pull_args {
+  int count = 0;           // words of every rank
+  unsigned* wrong = nullptr;
+  int salt = 0;            // of the words of this launch
+};
+
+/// Every rank reads every other rank's words where they lie; nobody's kernel ends before everybody has read its words.
+///   Deadlock: headers and acknowledgements are sent before block 0 waits for acknowledgements; all blocks read first.
+__global__ void pull_words(channel_view ch, pull_args a) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  world_view const& w = ch.world;
+  for (int k = 0; k < w.size; ++k) {
+    int const source = w.next(k);
+    if (a.count == 0) {
+      if (b.index() == 0) e.acknowledge_nothing(b, source);
+      continue;
+    }
+    e.wait_begun(b, source);
+    int const* const words = reinterpret_cast<int const*>(w.bulk[source] + e.peer_word(source, 0));
+    int const salt = int(e.peer_word(source, 1));
+    for (int i = b.index() * b.size() + b.rank(); i < a.count; i += b.count() * b.size())
+      if (words[i] != word_of(source, i, 0, a.salt) || salt != a.salt + source) atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
+    e.acknowledge(b, source, unsigned(b.count()));
+  }
+  if (b.index() == 0) e.wait_acknowledged(b);
+  e.end(b);
+}
+
+__global__ void write_words(int* words, int count, int rank, int salt) {
+  for (int i = block{}.index() * block{}.size() + block{}.rank(); i < count; i += block{}.count() * block{}.size()) words[i] = word_of(rank, i, 0, salt);
+}
+
+/// Takes work by e.next(): every piece exactly once, whatever the number of blocks.
+__global__ void take_work(channel_view ch, unsigned* taken, int pieces) {
+  __shared__ int shared;
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  for (int i = e.next(b, &shared); i < pieces; i = e.next(b, &shared))
+    if (b.leader()) atomic_ref<unsigned, scope::device>(taken + i).fetch_add(1u, order::relaxed);
+  e.end(b);
+}
+
+/// Another operator on the same channel: everybody sends one word to everybody, by waves.
+__global__ void exchange_ranks(channel_view ch, unsigned* wrong) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  world_view const& w = ch.world;
+  if (b.index() == 0 && wave{}.index() == 0)
+    for (int p = 0; p < w.size; ++p) {
+      if (wave{}.leader()) e.inbox<epoch_t>(p)[w.rank] = e.number() * 100 + epoch_t(w.rank);
+      e.signal(wave{}, p, 0);
+    }
+  if (b.index() == b.count() - 1) {
+    e.wait(b, 0, w.size - 1, 0);
+    for (int p = b.rank(); p < w.size; p += b.size())
+      if (e.inbox<epoch_t>()[p] != e.number() * 100 + epoch_t(p)) atomic_ref<unsigned, scope::device>(wrong).fetch_add(1u, order::relaxed);
+  }
+  e.end(b);
+}
+
+/// Part of the 10,000 launches of "channel: 10,000 launches", which FUSEWIRE_TEST_LAUNCHES replaces.
+int launches_of_10000(int part) {
+  char const* const all = std::getenv("FUSEWIRE_TEST_LAUNCHES");
+  return int((all ? std::atoll(all) : 10'000) * part / 10'000);
+}
+
+}  // namespace
+
+TEST_CASE("channel: a new shape at every launch") {
+  int const ranks = GENERATE(1, 2, 3, 4, 8);
+  gather_many(ranks, 60, 3, 128, 600, unsigned(ranks) * 1000);
+}
+
+TEST_CASE("channel: blocks whose last wave is not full") { gather_many(GENERATE(2, 8), 20, 2, wave::width + 1, 200, 77); }
+TEST_CASE("channel: blocks of less than a wave") { gather_many(GENERATE(2, 8), 10, 2, 3, 50, 78); }
+
+TEST_CASE("channel: stragglers, by device and by host") { gather_many(GENERATE(2, 4, 8), 60, 2, 64, 300, 4242, 4); }
+
+TEST_CASE("channel: 10,000 launches, 2 ranks") { gather_many(2, launches_of_10000(5000), 2, 64, 100, 1); }
+TEST_CASE("channel: 10,000 launches, 3 ranks") { gather_many(3, launches_of_10000(3000), 2, 64, 100, 100'000); }
+TEST_CASE("channel: 10,000 launches, 8 ranks") { gather_many(8, launches_of_10000(2000), 1, 64, 100, 200'000); }
+
+TEST_CASE("channel: what arrives is what was sent") {
+  on_ranks(GENERATE(1, 2, 4, 8), [](rank_of_test& r) {
+    constexpr int most = 500;
+    channel ch(r.heap, gather_channel(most));
+    auto const input = r.heap.allocate<int>(most), out = r.heap.allocate<int>(8 * most);
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    for (int i = 0; i < 12; ++i) {
+      auto const own = draw_ownership(unsigned(i) + 31, r.size(), most);
+      std::vector<int> mine, wanted;
+      for (int p = 0; p < r.size(); ++p)
+        for (int k = 0; k < own.count[p]; ++k) {
+          wanted.push_back(word_of(p, k, 0, i));
+          if (p == r.rank()) mine.push_back(wanted.back());
+        }
+      if (!mine.empty()) r.upload(mine, input);
+      r.fill(out, 0xee);
+      r.launch({3, 128}, gather_words<>, ch.view(header_of(own)), gather_words_args{.own = own, .input = r.here(input), .out = r.here(out), .wrong = r.here(wrong)});
+      r.found.equal(r.download(static_cast<int const*>(r.here(out)), wanted.size()), wanted, text("launch ", i));
+    }
+    r.world.check(r.stream);
+    r.meet();
+  });
+}
+
+TEST_CASE("channel: 50 replays of a graph, with changing data") {
+  on_ranks(GENERATE(1, 2, 3, 8), [](rank_of_test& r) {
+    constexpr int most = 200;
+    channel ch(r.heap, gather_channel(most));
+    auto const input = r.heap.allocate<int>(most), out = r.heap.allocate<int>(8 * most);
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    ownership own = draw_ownership(4, r.size(), most);
+    if (own.before[8] == 0) own = draw_ownership(6, r.size(), most);
+    load_kernel(r.world, gather_words<>, 64);
+    gather_words_args const a{.own = own, .input = r.here(input), .out = r.here(out), .wrong = r.here(wrong)};
+    graph const one(r.stream, [&] { r.launch({2, 64}, gather_words<>, ch.view(header_of(own)), a); });
+    r.found.expect(one.nodes() == std::vector{hipGraphNodeTypeKernel}, "a captured call has ", one.nodes().size(), " nodes");
+    graph const three(r.stream, [&] {
+      for (int i = 0; i < 3; ++i) r.launch({2, 64}, gather_words<>, ch.view(header_of(own)), a);
+    });
+    r.meet();
+    for (int replay = 0; replay < 50; ++replay) {
+      std::vector<int> mine(most, 0), wanted;
+      for (int p = 0; p < r.size(); ++p)
+        for (int k = 0; k < own.count[p]; ++k) {
+          wanted.push_back(word_of(p, k, 0, replay));
+          if (p == r.rank()) mine[std::size_t(k)] = wanted.back();
+        }
+      r.upload(mine, input);
+      (replay % 7 == 3 ? three : one).launch(r.stream);
+      r.found.equal(r.download(static_cast<int const*>(r.here(out)), wanted.size()), wanted, text("replay ", replay));
+    }
+    r.world.check(r.stream);
+    r.meet();
+  });
+}
+
+TEST_CASE("channel: several operators share it, launches and replays mixed") {
+  on_ranks(GENERATE(2, 3), [](rank_of_test& r) {
+    constexpr int most = 200;
+    channel ch(r.heap, gather_channel(most));
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    load_kernel(r.world, gather_words<>, 64);
+    load_kernel(r.world, exchange_ranks, 128);
+    auto const gather = [&](unsigned seed) {
+      gather_words_args const a{.own = draw_ownership(seed, r.size(), most), .wrong = r.here(wrong)};
+      r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
+    };
+    auto const exchange = [&] { r.launch({2, 128}, exchange_ranks, ch.view(make_header("ranks", 0)), r.here(wrong)); };
+    graph const both(r.stream, [&] { gather(11), exchange(), gather(12); });
+    r.meet();
+    for (unsigned i = 0; i < 60; ++i) {
+      gather(100 + i);
+      if (i % 3 == 0) both.launch(r.stream);
+      exchange();
+    }
+    r.world.check(r.stream);
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
+    r.meet();
+  });
+}
+
+TEST_CASE("channel: sources are overwritten right after each pull") {
+  on_ranks(GENERATE(1, 2, 3, 4, 8), [](rank_of_test& r) {
+    constexpr int most = 700;
+    channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
+    auto const words = r.heap.allocate<int>(std::size_t(most + 64 * r.size()));
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    load_kernel(r.world, pull_words, 128);
+    load_kernel(r.world, write_words, 64);
+    r.meet();
+    lcg random{99};
+    for (int i = 0; i < 60; ++i) {
+      int const count = i % 9 == 5 ? 0 : 1 + random.below(most);
+      int const salt = random.below(1000);
+      int* const mine = r.here(words) + 64 * ((r.rank() + i) % r.size());  // somewhere else on every rank and in every launch
+      r.launch({2, 64}, write_words, mine, count, r.rank(), salt);
+      launch_header h = make_header("pull", 0, std::uint64_t(count), std::uint64_t(salt));
+      h.mine[0] = r.heap.offset_of(mine, std::size_t(count) * 4, "words", std::source_location::current());
+      h.mine[1] = std::uint64_t(salt + r.rank());
+      r.launch({3, 128}, pull_words, ch.view(h), pull_args{count, r.here(wrong), salt});
+      r.launch({2, 64}, write_words, mine, count, r.rank(), -1);
+    }
+    r.world.check(r.stream);
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
+    r.meet();
+  });
+}
+
+TEST_CASE("channel: work is handed out once") {
+  on_ranks(2, [](rank_of_test& r) {
+    constexpr int pieces = 40;
+    channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
+    auto const taken = r.heap.allocate<unsigned>(pieces);
+    r.fill(taken, 0);
+    for (unsigned launches = 1; launches <= 5; ++launches) {
+      r.launch({int(launches), 64}, take_work, ch.view(make_header("work", 0, launches)), r.here(taken), pieces);
+      r.found.equal(r.download(taken), std::vector<unsigned>(pieces, launches), "pieces");
+    }
+    r.world.check(r.stream);
+    r.meet();
+  });
+}
+
+TEST_CASE("channel: a subgroup has channels of its own") {
+  std::vector<std::string> summaries(6);
+  run_local(6, [&](world& w) {
+    world part = w.split(w.rank() < 2);
+    rank_of_test r(part, small_heap());
+    channel ch(r.heap, gather_channel(200));
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    for (unsigned i = 0; i < (part.size() == 2 ? 30u : 20u); ++i) {
+      gather_words_args const a{.own = draw_ownership(i, part.size(), 200), .wrong = r.here(wrong)};
+      r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
+    }
+    part.check(r.stream);
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
+    r.meet();
+    summaries[std::size_t(w.rank())] = r.found.summary();
+  });
+  for (auto const& s : summaries) CHECK(s == "");
+}
+
+TEST_CASE("channel: one after the other in the same memory") {
+  on_ranks(2, [](rank_of_test& r) {
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    for (unsigned i = 0; i < 4; ++i) {
+      channel ch(r.heap, gather_channel(300));
+      for (unsigned k = 0; k < 5; ++k) {
+        gather_words_args const a{.own = draw_ownership(10 * i + k, r.size(), 300), .wrong = r.here(wrong)};
+        r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
+      }
+      r.world.check(r.stream);
+      r.meet();
+    }
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
+    r.found.expect(r.heap.allocations() == 1, r.heap.allocations(), " allocations left");
+  });
+}
