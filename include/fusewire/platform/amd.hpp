@@ -43,6 +43,11 @@ template <class T>
 __device__ T shuffle_xor(T value, int mask) {
   return __shfl_xor(value, mask);
 }
+/// The value of another lane of the wave.
+template <class T>
+__device__ T shuffle(T value, int lane) {
+  return __shfl(value, lane);
+}
 
 // ------------------------------------------------------------------------------------------------------- memory order
 template <order O>

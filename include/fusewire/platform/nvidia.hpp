@@ -44,6 +44,11 @@ template <class T>
 __device__ T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+/// The value of another lane of the wave.
+template <class T>
+__device__ T shuffle(T value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
 
 // ------------------------------------------------------------------------------------------------------- memory order
 template <order O>

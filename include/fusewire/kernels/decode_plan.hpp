@@ -1,0 +1,112 @@
+// How the KV of a batch is cut into splits, on the device and from the lengths alone, so that a captured graph replays with new lengths.
+//
+//   sequence 0, head 0 | sequence 0, head 1 | ...                 | sequence 1, head 0 | ...
+//   [128][128][128][..]|[128][128][128][..] |                     |[128][..]
+//   `------ block 0 ------'`------ block 1 ------'`--- ...
+//
+// An item is a sequence and a KV head. Its tokens are cut into units of 128, an empty one has one unit all the same. The units of all
+// items, one after the other, are dealt to the blocks in equal runs: every block reads the same number of bytes, whatever the
+// lengths. A split is what a run and an item have in common: all of an item's splits but the first begin a run, all but the last end
+// one, so a block has at most one split that continues an item and one that starts an item and does not end it.
+#pragma once
+#include <fusewire/core/group.hpp>
+#include <fusewire/core/types.hpp>
+
+namespace fusewire {
+
+struct decode_lengths {
+  std::int32_t const* tokens;  // [batch]; what is outside 0 to max_tokens is taken as the nearest of them
+  int batch, max_tokens, kv_heads;
+
+  static constexpr int unit = 128;  // tokens
+
+  __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
+  __device__ int of(int sequence) const {
+    int const n = tokens[sequence];
+    return n < 0 ? 0 : n > max_tokens ? max_tokens : n;
+  }
+};
+
+/// A part of the tokens of an item, one block's work.
+struct decode_split {
+  int sequence, head;
+  int begin, end;                // tokens
+  bool starts, ends;             // with the item's first token, with its last
+  int first_block, last_block;   // those that have splits of the item
+
+  __device__ bool whole() const { return starts && ends; }
+};
+
+/// The splits of one block, in order.
+class decode_run {
+ public:
+  /// Called by: every thread of the block. `shared` is three words of its shared memory.
+  __device__ decode_run(block b, decode_lengths const& l, int* shared) : l_(l) {
+    if (wave{}.index() == 0) find(b, shared);
+    b.sync();
+    length_ = shared[0];
+    at_ = length_ * b.index();
+    end_ = at_ + length_ < shared[1] * l.kv_heads ? at_ + length_ : shared[1] * l.kv_heads;
+    if (at_ >= end_) return;
+    sequence_ = shared[2];
+    enter(sequence_, shared[3] * l.kv_heads);
+    int const head = (at_ - item_) / units_;
+    head_ = head;
+    item_ += head * units_;
+  }
+
+  __device__ bool done() const { return at_ >= end_; }
+  __device__ decode_split split() const {
+    int const stop = end_ < item_ + units_ ? end_ : item_ + units_, last = (stop - item_) * decode_lengths::unit;
+    return {sequence_, head_, (at_ - item_) * decode_lengths::unit, last < tokens_ ? last : tokens_, at_ == item_, stop == item_ + units_,
+            item_ / length_, (item_ + units_ - 1) / length_};
+  }
+  __device__ void next() {
+    at_ = item_ + units_;
+    if (done()) return;
+    item_ = at_;
+    if (++head_ < l_.kv_heads) return;
+    head_ = 0;
+    enter(sequence_ + 1, at_);
+  }
+
+ private:
+  __device__ void enter(int sequence, int first_unit) {
+    sequence_ = sequence;
+    item_ = first_unit;
+    tokens_ = l_.of(sequence);
+    units_ = decode_lengths::units_of(tokens_);
+  }
+
+  /// One wave: every lane counts the units of its share of the sequences, a butterfly sums them up, and the lane in whose share this
+  /// block's run begins looks for the sequence. shared = {units per block, units of one head, sequence, units before it}.
+  __device__ void find(block b, int* shared) const {
+    wave const w;
+    int const share = ceil_div(l_.batch, w.size()), first = w.rank() * share, last = first + share < l_.batch ? first + share : l_.batch;
+    int mine = 0;
+    for (int s = first; s < last; ++s) mine += decode_lengths::units_of(l_.of(s));
+    int before = 0, total = mine;
+#pragma unroll
+    for (int mask = 1; mask < wave::width; mask *= 2) {
+      int const others = platform::shuffle_xor(total, mask);
+      before += w.rank() & mask ? others : 0;
+      total += others;
+    }
+    int const length = ceil_div(total * l_.kv_heads, b.count()), begin = length * b.index() / l_.kv_heads;
+    if (w.leader()) {
+      shared[0] = length;
+      shared[1] = total;
+    }
+    if (begin < before || begin >= before + mine) return;
+    int s = first;
+    for (int n; before + (n = decode_lengths::units_of(l_.of(s))) <= begin; ++s) before += n;
+    shared[2] = s;
+    shared[3] = before;
+  }
+
+  decode_lengths l_;
+  int length_, at_, end_;                                   // units
+  int sequence_ = 0, head_ = 0, tokens_ = 0, item_ = 0, units_ = 1;  // item_: its first unit
+};
+
+}  // namespace fusewire

@@ -1,0 +1,150 @@
+// flash_decode: attention of one query token per sequence over a KV cache that is sharded over the ranks by tokens, one kernel launch
+// per call. The kernel is in flash_decode_kernels.hpp.
+#pragma once
+#include <bit>
+#include <cmath>
+
+#include <fusewire/kernels/flash_decode_kernels.hpp>
+#include <fusewire/runtime/channel.hpp>
+
+namespace fusewire {
+
+struct flash_decode_options {
+  int max_batch = 0;       // capacity: sequences
+  int q_heads = 0;         // a multiple of kv_heads, up to 16 times as many
+  int kv_heads = 0;
+  int head_dim = 128;      // d: 64 or 128
+  int page_size = 16;      // tokens, a power of two
+  int max_pages = 0;       // of one sequence on one rank: columns of the block table
+  float scale = 0;         // of the scores; 0: 1 / sqrt(d)
+  int reserved_units = 0;  // compute units left to other work
+};
+
+/// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks will do.
+template <class T>
+struct flash_decode_call {
+  T const* q = nullptr;                       // [batch, q_heads, d]
+  T const* k_cache = nullptr;                 // [pages, page_size, kv_heads, d]
+  T const* v_cache = nullptr;                 // [pages, page_size, kv_heads, d]
+  std::int32_t const* block_table = nullptr;  // [batch, max_pages]; entries past a sequence's last page are not read
+  std::int32_t const* lengths = nullptr;      // [batch]: tokens of this rank's shard, 0 to max_pages x page_size
+  T* out = nullptr;                           // [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token
+  float* lse = nullptr;                       // [batch, q_heads], natural log of the sum of exp(score); may be null
+  int batch = 0;                              // 1 to max_batch
+};
+
+template <class T>
+  requires is_16_bit_float<T>
+class flash_decode {
+ public:
+  /// Collective. Takes a workspace from the symmetric heap. Fails: bad_argument; rank_mismatch; out_of_space when heap or channel
+  /// cannot hold max_batch x kv_heads results or their flags.
+  flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
+    check(where);
+    if (o_.scale == 0) o_.scale = 1 / std::sqrt(float(o_.head_dim));
+    load_kernel(ch.world(), kernel(), decode_threads, shared_bytes(), where);
+    auto& h = ch.heap();
+    auto const pair = [](int a, int b) { return std::uint64_t(unsigned(a)) << 32 | unsigned(b); };
+    h.agree("flash_decode", {pair(o.max_batch, o.head_dim), pair(o.q_heads, o.kv_heads), std::bit_cast<std::uint32_t>(o_.scale)},
+            "max_batch and head_dim, q_heads and kv_heads, scale", where);
+    int blocks = 1;
+    for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks = std::max(blocks, b);
+    workspace_ = h.template allocate<float>(2 * std::size_t(blocks) * std::size_t(record().floats()), 256, where);
+    try {
+      tickets_ = h.template allocate<unsigned>(std::size_t(max_items()), 256, where);
+    } catch (error const&) {  // allocation is collective and fails on all ranks alike
+      h.free(workspace_);
+      throw;
+    }
+    check_hip(hipMemset(h.view().here(tickets_), 0, tickets_.count * sizeof(unsigned)), "hipMemset(tickets)", where);
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+    ch.world().barrier();
+  }
+  flash_decode(flash_decode const&) = delete;
+  /// Collective. Requires: what was launched is over.
+  ~flash_decode() {
+    if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too
+    try {
+      ch_.heap().free(tickets_);
+      ch_.heap().free(workspace_);
+    } catch (error const&) {  // another rank failed
+    }
+  }
+
+  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph,
+  /// whose replays see the lengths and tables of their time.
+  /// Requires: the pages of a sequence's tokens are numbers of pages of the caches.
+  /// Fails: bad_argument, before anything is launched.
+  void operator()(hipStream_t stream, flash_decode_call<T> const& c, std::source_location where = std::source_location::current()) {
+    check(c, where);
+    decode_arguments<T> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, c.lse, {c.lengths, c.batch, max_tokens(), o_.kv_heads},
+                                o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), o_.scale * log2_of_e,
+                                ch_.heap().view().here(workspace_), ch_.heap().view().here(tickets_)};
+    launch_header const header = make_header("flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
+                                             std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
+    fusewire::launch(ch_.world(), stream, {.blocks = grid(c.batch, where), .threads = decode_threads, .shared_bytes = shared_bytes(), .where = where}, kernel(), ch_.view(header), g);
+  }
+
+ private:
+  int group() const { return o_.q_heads / o_.kv_heads; }
+  int max_items() const { return o_.max_batch * o_.kv_heads; }
+  int max_tokens() const { return o_.max_pages * o_.page_size; }
+  int shared_bytes() const { return decode_shared_bytes(group(), o_.head_dim); }
+  decode_record record() const { return {group(), o_.head_dim}; }
+  auto kernel() const { return o_.head_dim == 64 ? &flash_decode_kernel<T, 64> : &flash_decode_kernel<T, 128>; }
+
+  /// As many blocks as are resident, or as there can be work for.
+  int grid(int batch, std::source_location where) const {
+    int const fit = resident_blocks(ch_.world(), kernel(), decode_threads, shared_bytes(), o_.reserved_units, where);
+    require(fit >= 1, where, "flash_decode: no block of ", decode_threads, " threads and ", shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
+            ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
+    return std::min(fit, batch * o_.kv_heads * decode_lengths::units_of(max_tokens()));
+  }
+
+  void check(std::source_location where) const {
+    auto const& o = o_;
+    constexpr int most = 1 << 30;
+    require(o.max_batch >= 1, where, "flash_decode: max_batch = ", o.max_batch, "; at least 1 is accepted");
+    require(o.kv_heads >= 1, where, "flash_decode: kv_heads = ", o.kv_heads, "; at least 1 is accepted");
+    require(o.q_heads >= o.kv_heads && o.q_heads % o.kv_heads == 0 && o.q_heads / o.kv_heads <= 16, where, "flash_decode: q_heads = ", o.q_heads, "; 1 to 16 times kv_heads = ",
+            o.kv_heads, " is accepted");
+    require(o.head_dim == 64 || o.head_dim == 128, where, "flash_decode: head_dim = ", o.head_dim, "; 64 and 128 are accepted");
+    require(o.page_size >= 1 && std::has_single_bit(unsigned(o.page_size)), where, "flash_decode: page_size = ", o.page_size, "; a power of two is accepted");
+    require(o.max_pages >= 1 && o.max_pages <= most / o.page_size, where, "flash_decode: max_pages = ", o.max_pages, "; 1 to ", most / o.page_size, " pages of ", o.page_size,
+            " tokens are accepted");
+    require(std::isfinite(o.scale), where, "flash_decode: scale = ", o.scale, "; a finite number is accepted, 0 for 1 / sqrt(head_dim)");
+    require(o.reserved_units >= 0 && o.reserved_units < ch_.world().compute_units(), where, "flash_decode: reserved_units = ", o.reserved_units, "; 0 to ",
+            ch_.world().compute_units() - 1, " is accepted");
+    double const units = double(o.max_batch) * o.kv_heads * decode_lengths::units_of(max_tokens());
+    require(units <= most, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(), " tokens and ", o.kv_heads, " KV heads; up to ", most,
+            " units of 128 tokens of a head are accepted");
+    std::size_t const inbox = std::size_t(ch_.world().size()) * std::size_t(max_items()) * std::size_t(record().floats()) * sizeof(float);
+    require<out_of_space>(inbox <= ch_.options().max_bytes, where, "flash_decode: the results of ", ch_.world().size(), " ranks for ", o.max_batch, " sequences take ", inbox,
+                          " bytes; the channel's max_bytes is ", ch_.options().max_bytes);
+    require<out_of_space>(max_items() <= ch_.options().flags_per_source, where, "flash_decode: needs ", max_items(), " flags per source (max_batch x kv_heads); the channel has ",
+                          ch_.options().flags_per_source);
+  }
+
+  void check(flash_decode_call<T> const& c, std::source_location where) const {
+    require(c.batch >= 1 && c.batch <= o_.max_batch, where, "flash_decode: batch = ", c.batch, "; 1 to max_batch = ", o_.max_batch, " is accepted");
+    address("q", c.q, 16, where);
+    address("k_cache", c.k_cache, 16, where);
+    address("v_cache", c.v_cache, 16, where);
+    address("block_table", c.block_table, 4, where);
+    address("lengths", c.lengths, 4, where);
+    address("out", c.out, 8, where);
+    if (c.lse) address("lse", c.lse, 4, where);
+  }
+  static void address(char const* name, void const* p, unsigned multiple, std::source_location where) {
+    require(p != nullptr, where, "flash_decode: ", name, " is null");
+    require(reinterpret_cast<std::uintptr_t>(p) % multiple == 0, where, "flash_decode: ", name, " = ", p, "; an address that is a multiple of ", multiple, " is accepted");
+  }
+
+  channel& ch_;
+  flash_decode_options o_;
+  sym<float> workspace_;   // only this rank touches its own
+  sym<unsigned> tickets_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace fusewire

@@ -1,0 +1,189 @@
+// Flash Decode over a KV cache that is sharded over the ranks by tokens: attention of one query token per sequence, one kernel. The
+// operator is in flash_decode.hpp.
+//
+//   splits    this rank's KV --attention--> (o, m, l) per wave --LDS--> per split --workspace, ticket--> per item, by the last to arrive
+//   push      (o, m, l) of the item --> inbox of every rank; when the block's splits are done: flags of all its items, one release
+//   combine   wait for every source's flag of the item --> inbox --sources in order--> out, lse
+//
+// An item is a sequence and a KV head; decode_plan.hpp says how items become splits. The query heads of a KV head are worked on
+// together, so the KV is read once. Everything between scores and out is fp32.
+//
+// Deadlock: splits wait for nothing, and a block combines only after its splits. All blocks are resident (launch() checks), so every
+// item's flags are raised on every rank without waiting for anybody: by the block that had all of the item, or by the last to arrive.
+// Reuse: the inbox by the channel's argument: each source writes a place of its own, which only this launch's combine reads. A place
+// in the workspace belongs to one block, which writes it once in a launch; it is read by the last to arrive of the same launch, after
+// its ticket. A ticket is back at 0 when the last has arrived.
+// Same bits on every rank and in every run: the plan depends on lengths and grid; waves, splits and sources are each summed in order.
+#pragma once
+#include <fusewire/device/channel_view.hpp>
+#include <fusewire/kernels/decode_plan.hpp>
+#include <fusewire/tile/attention.hpp>
+
+namespace fusewire {
+
+inline constexpr int decode_waves = 4;
+inline constexpr int decode_threads = decode_waves * platform::wave_size;
+
+/// Where the partial results of one item lie in a record: o [heads][d], then (m, l) [heads].
+struct decode_record {
+  int heads, d;  // query heads that share a KV head
+
+  __host__ __device__ constexpr int floats() const { return (heads * (d + 2) + 3) / 4 * 4; }
+  __host__ __device__ constexpr int quads() const { return heads * d / 4; }
+  __device__ quad& o(float* record, int i) const { return reinterpret_cast<quad*>(record)[i]; }
+  __device__ softmax_scale& scale(float* record, int head) const { return reinterpret_cast<softmax_scale*>(record + heads * d)[head]; }
+};
+
+template <class T>
+struct decode_arguments {
+  T const *q, *k, *v;        // [batch, q heads, d], [pages, page size, kv heads, d] twice
+  std::int32_t const* pages; // [batch, max_pages]
+  T* out;                    // [batch, q heads, d]
+  float* lse;                // [batch, q heads], or null
+  decode_lengths lengths;
+  int max_pages, page_shift, group;  // group: query heads per KV head
+  int max_items;             // capacity: records per source in the inbox
+  float scale;               // of the scores, in units of log 2
+  float* workspace;          // [blocks][2] records
+  unsigned* tickets;         // [max_items], 0 between launches
+};
+
+/// LDS of a block: each wave's o and (m, l), and a few words.
+__host__ __device__ constexpr int decode_shared_bytes(int heads, int d) { return decode_waves * heads * ((d + 4) * 4 + 8) + 32; }
+
+namespace detail {
+
+template <class T, int D>
+class decode_block {
+ public:
+  __device__ decode_block(channel_epoch const& e, channel_view const& ch, decode_arguments<T> const& g, bytes16* shared)
+      : e_(e), ch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), scales_(reinterpret_cast<softmax_scale*>(shared + 2)),
+        o_(reinterpret_cast<float*>(scales_ + decode_waves * g.group + (g.group & 1))), record_{g.group, D} {}
+
+  /// All splits of this block; what they complete is in every inbox, and its flags are raised.
+  __device__ void run_splits() {
+    int first = 0, count = 0;  // items that are complete: neighbours
+    for (decode_run run(b_, g_.lengths, words_); !run.done(); run.next()) {
+      decode_split const s = run.split();
+      attend(s);
+      if (!(s.whole() ? push(s, waves()) : arrive(s))) continue;
+      if (count++ == 0) first = item(s);
+    }
+    if (count > 0)
+      signal_all(b_, count * ch_.world.size, [&](int i) { return e_.to(ch_.world.next(i % ch_.world.size), first + i / ch_.world.size); }, e_.number());
+  }
+
+  /// This block's share of the output: whole heads.
+  __device__ void combine_sources() {
+    std::int64_t const heads = std::int64_t(g_.lengths.batch) * g_.lengths.kv_heads * g_.group;
+    int const first = int(heads * b_.index() / b_.count()), last = int(heads * (b_.index() + 1) / b_.count());
+    if (first == last) return;
+    int const sources = ch_.world.size, item0 = first / g_.group, items = (last - 1) / g_.group - item0 + 1;
+    wait_all(b_, ch_.world, items * sources, [&](int i) { return e_.from(i % sources, item0 + i / sources); }, e_.number(), [&](int i) { return i % sources; });
+    for (int i = b_.rank(); i < (last - first) * (D / 4); i += b_.size()) {
+      int const head = first + i / (D / 4), item = head / g_.group, in_item = head % g_.group, four = i % (D / 4);
+      auto const record = [&](int source) { return inbox(ch_.world.rank, source, item); };
+      write(head, four, combine_parts(sources, [&](int r) { return record_.scale(record(r), in_item); }, [&](int r) { return record_.o(record(r), in_item * (D / 4) + four); }));
+    }
+  }
+
+ private:
+  using attention = wave_attention<T, D>;
+
+  __device__ int item(decode_split const& s) const { return s.sequence * g_.lengths.kv_heads + s.head; }
+  __device__ float* inbox(int peer, int source, int item) const {
+    return e_.template inbox<float>(peer) + (std::int64_t(source) * g_.max_items + item) * record_.floats();
+  }
+  __device__ float* place(int block, bool starts) const { return g_.workspace + (std::int64_t(block) * 2 + starts) * record_.floats(); }
+
+  /// This rank's attention over the split, each wave's part of it into LDS.
+  __device__ void attend(decode_split const& s) {
+    b_.sync();  // the last split has been read
+    wave const w;
+    std::int64_t const head0 = std::int64_t(s.head) * D;
+    paged_kv<T> const kv{g_.k + head0, g_.v + head0, g_.pages + std::int64_t(s.sequence) * g_.max_pages, g_.page_shift, unsigned(g_.lengths.kv_heads * D) * unsigned(sizeof(T))};
+    attention a(g_.q + std::int64_t(item(s)) * g_.group * D, g_.group);
+    a.run(kv, g_.scale, s.begin + w.index() * attention::step, s.end, decode_waves * attention::step);
+    a.finish(o_ + w.index() * g_.group * attention::pitch, scales_ + w.index() * g_.group, g_.group);
+    b_.sync();
+  }
+
+  /// The sum over the waves.
+  __device__ auto waves() const {
+    return [this](int i) {
+      int const head = i / (D / 4), four = i % (D / 4);
+      return combine_parts(decode_waves, [&](int w) { return scales_[w * g_.group + head]; },
+                           [&](int w) { return *reinterpret_cast<quad const*>(o_ + (w * g_.group + head) * attention::pitch + four * 4); });
+    };
+  }
+  /// The sum over the splits of an item.
+  __device__ auto splits(decode_split const& s) const {
+    return [this, s](int i) {
+      auto const record = [&](int n) { return place(s.first_block + n, n == 0); };
+      return combine_parts(s.last_block - s.first_block + 1, [&](int n) { return record_.scale(record(n), i / (D / 4)); }, [&](int n) { return record_.o(record(n), i); });
+    };
+  }
+
+  template <class Part>
+  __device__ void put(float* record, int i, Part const& part) const {
+    record_.o(record, i) = part.o;
+    if (i % (D / 4) == 0) record_.scale(record, i / (D / 4)) = part.s;
+  }
+
+  /// part(i), for all i, into every rank's inbox. Returns true.
+  template <class PartAt>
+  __device__ bool push(decode_split const& s, PartAt part_at) const {
+    for (int i = b_.rank(); i < record_.quads(); i += b_.size()) {
+      softmax_part const part = part_at(i);
+      for (int p = 0; p < ch_.world.size; ++p) put(inbox(ch_.world.next(p), ch_.world.rank, item(s)), i, part);
+    }
+    return true;
+  }
+
+  /// Leaves the split in the workspace; the last of the item to arrive pushes their sum and returns true.
+  __device__ bool arrive(decode_split const& s) const {
+    auto const part_at = waves();
+    for (int i = b_.rank(); i < record_.quads(); i += b_.size()) put(place(b_.index(), s.starts), i, part_at(i));
+    platform::drain_stores();
+    b_.sync();
+    if (b_.leader()) {
+      unsigned* const ticket = g_.tickets + item(s);
+      words_[4] = int(platform::atomic_fetch_add<order::acq_rel, scope::device>(ticket, 1u)) == s.last_block - s.first_block;
+      if (words_[4]) platform::atomic_store<order::relaxed, scope::device>(ticket, 0u);
+    }
+    b_.sync();
+    return words_[4] && push(s, splits(s));
+  }
+
+  __device__ void write(int head, int four, softmax_part const& x) const {
+    struct alignas(8) { T value[4]; } out;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) out.value[j] = T(x.s.l > 0 ? x.o.x[j] / x.s.l : x.s.l == 0 ? 0.0f : x.s.l);
+    *reinterpret_cast<decltype(out)*>(g_.out + std::int64_t(head) * D + four * 4) = out;
+    if (g_.lse && four == 0) g_.lse[head] = (x.s.m + platform::log2(x.s.l)) * ln_of_2;
+  }
+
+  block b_;
+  channel_epoch const& e_;
+  channel_view const& ch_;
+  decode_arguments<T> const& g_;
+  int* words_;
+  softmax_scale* scales_;  // [waves][group]
+  float* o_;               // [waves][group][pitch]
+  decode_record record_;
+};
+
+}  // namespace detail
+
+template <class T, int D>
+__global__ void __launch_bounds__(decode_threads, 2) flash_decode_kernel(channel_view ch, decode_arguments<T> g) {
+  extern __shared__ bytes16 shared[];
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  detail::decode_block<T, D> work(e, ch, g, shared);
+  work.run_splits();
+  work.combine_sources();
+  e.end(b);
+}
+
+}  // namespace fusewire

@@ -1,0 +1,419 @@
+// Flash Decode against a reference in fp64 on the host. Inputs are eighths that 16 bits hold exactly. Where keys are equal and values
+// are integers every sum is exact and == needs no tolerance.
+#include <fusewire/kernels/flash_decode.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <thread>
+
+#include "support.hpp"
+
+using namespace support;
+
+namespace {
+
+struct heads_of {
+  int q, kv, d;
+};
+
+/// What is in q, K and V, and how many tokens each rank has of each sequence.
+struct problem {
+  int batch;
+  std::function<int(int rank, int sequence)> length;
+  enum { random, equal_keys, one_dominant, large } keys = random;
+  unsigned seed = 1;
+
+  static int eighths(unsigned a, unsigned b, unsigned c, unsigned d, unsigned range) {  // -range to range
+    unsigned h = (a * 2654435761u) ^ (b * 2246822519u) ^ (c * 3266489917u) ^ (d * 668265263u);
+    h = (h ^ h >> 15) * 2246822519u;
+    h ^= h >> 13;
+    return int(h % (2 * range + 1)) - int(range);
+  }
+  float q(int s, int head, int j) const {
+    if (keys == one_dominant) return j == 0 ? 8.0f : 0.0f;
+    return float(eighths(seed, unsigned(s), unsigned(head), unsigned(j), 8)) / (keys == large ? 1 : 8);
+  }
+  float k(int r, int s, int t, int head, int j) const {
+    if (keys == equal_keys) return float(eighths(seed, 77, unsigned(head), unsigned(j), 8)) / 8;
+    if (keys == one_dominant && j == 0) return t == length(r, s) / 2 && r == 0 ? 16 : -16;
+    return float(eighths(seed + 1, unsigned(r * 64 + s), unsigned(t * 32 + head), unsigned(j), 8)) / (keys == large ? 1 : 8);
+  }
+  float v(int r, int s, int t, int head, int j) const {
+    float const x = float(eighths(seed + 2, unsigned(r * 64 + s), unsigned(t * 32 + head), unsigned(j), 8));
+    return keys == equal_keys ? x : x / 8;
+  }
+};
+
+template <class T>
+inline constexpr float half_ulp = std::is_same_v<T, bf16> ? 1.0f / 512 : 1.0f / 2048;  // relative
+
+/// One rank's memory, and calls on it.
+template <class T>
+struct decode_rank {
+  rank_of_test& r;
+  heads_of h;
+  int max_batch, page_size, max_pages, pages;
+  float scale;
+  sym<T> q, k, v, out;
+  sym<std::int32_t> table, lengths;
+  sym<float> lse;
+
+  decode_rank(rank_of_test& rank, heads_of heads, int batch, int page, int pages_per_sequence, float score_scale = 0)
+      : r(rank), h(heads), max_batch(batch), page_size(page), max_pages(pages_per_sequence), pages(batch * pages_per_sequence + 3), scale(score_scale),
+        q(r.heap.template allocate<T>(std::size_t(batch * h.q * h.d))),
+        k(r.heap.template allocate<T>(std::size_t(pages * page * h.kv * h.d))),
+        v(r.heap.template allocate<T>(k.count)),
+        out(r.heap.template allocate<T>(q.count)),
+        table(r.heap.template allocate<std::int32_t>(std::size_t(batch * max_pages))),
+        lengths(r.heap.template allocate<std::int32_t>(std::size_t(batch))),
+        lse(r.heap.template allocate<float>(std::size_t(batch * h.q))) {}
+
+  flash_decode_options options() const {
+    return {.max_batch = max_batch, .q_heads = h.q, .kv_heads = h.kv, .head_dim = h.d, .page_size = page_size, .max_pages = max_pages, .scale = scale};
+  }
+  flash_decode_call<T> call(int batch) const {
+    return {.q = r.here(q), .k_cache = r.here(k), .v_cache = r.here(v), .block_table = r.here(table), .lengths = r.here(lengths), .out = r.here(out), .lse = r.here(lse), .batch = batch};
+  }
+
+  /// Pages in a shuffled order. Whatever is not a token is NaN, and table entries past the last page are no pages.
+  void fill(problem const& p) {
+    std::vector<T> qs(q.count), ks(k.count), vs(k.count);
+    for (auto* x : {&qs, &ks, &vs})
+      for (T& e : *x) e.bits = 0xffff;
+    std::vector<std::int32_t> tables(table.count, 0x7ffffff0), ns(lengths.count, -1), order(static_cast<std::size_t>(pages));
+    std::iota(order.begin(), order.end(), 0);
+    lcg random{p.seed + unsigned(r.rank())};
+    for (int i = pages - 1; i > 0; --i) std::swap(order[std::size_t(i)], order[std::size_t(random.below(i + 1))]);
+    for (int s = 0, next = 0; s < p.batch; ++s) {
+      int const n = ns[std::size_t(s)] = p.length(r.rank(), s);
+      for (int head = 0; head < h.q; ++head)
+        for (int j = 0; j < h.d; ++j) qs[std::size_t((s * h.q + head) * h.d + j)] = T(p.q(s, head, j));
+      for (int t = 0; t < n; ++t) {
+        auto& page = tables[std::size_t(s * max_pages + t / page_size)];
+        if (t % page_size == 0) page = order[std::size_t(next++)];
+        for (int head = 0; head < h.kv; ++head)
+          for (int j = 0; j < h.d; ++j) {
+            auto const at = (std::size_t(page * page_size + t % page_size) * std::size_t(h.kv) + std::size_t(head)) * std::size_t(h.d) + std::size_t(j);
+            ks[at] = T(p.k(r.rank(), s, t, head, j));
+            vs[at] = T(p.v(r.rank(), s, t, head, j));
+          }
+      }
+    }
+    r.upload(qs, q);
+    r.upload(ks, k);
+    r.upload(vs, v);
+    r.upload(tables, table);
+    r.upload(ns, lengths);
+    poison();
+  }
+  void poison() {
+    r.fill(out, 0xff);
+    r.fill(lse, 0xff);
+  }
+
+  /// Each output is within what the arithmetic allows: the rounding of the output and of the weights to T (half an ulp each, the latter
+  /// of values up to vmax), subnormal f16 weights, and the rounding of a score's product with the scale.
+  void compare(problem const& p) {
+    auto const found = r.download(out);
+    auto const found_lse = r.download(lse);
+    double const c = scale != 0 ? scale : 1 / std::sqrt(double(h.d));
+    int const group = h.q / h.kv;
+    std::vector<double> o(static_cast<std::size_t>(h.d)), x;
+    for (int s = 0; s < p.batch; ++s)
+      for (int head = 0; head < h.q; ++head) {
+        x.clear();
+        double m = -INFINITY, l = 0, most = 0, vmax = 0;
+        for (int rank = 0; rank < r.size(); ++rank)
+          for (int t = 0; t < p.length(rank, s); ++t) {
+            double dot = 0;
+            for (int j = 0; j < h.d; ++j) dot += double(p.q(s, head, j)) * double(p.k(rank, s, t, head / group, j));
+            x.push_back(dot * c);
+            m = std::max(m, dot * c);
+            most = std::max(most, std::abs(dot * c));
+          }
+        std::fill(o.begin(), o.end(), 0.0);
+        std::size_t i = 0;
+        for (int rank = 0; rank < r.size(); ++rank)
+          for (int t = 0; t < p.length(rank, s); ++t) {
+            double const weight = std::exp(x[i++] - m);
+            l += weight;
+            if (weight < 1e-12) continue;
+            for (int j = 0; j < h.d; ++j) {
+              double const value = p.v(rank, s, t, head / group, j);
+              vmax = std::max(vmax, std::abs(value));
+              o[std::size_t(j)] += weight * value;
+            }
+          }
+        bool const exact = p.keys == problem::equal_keys;
+        double const fp32 = most * 0x1p-21 + 1e-6;
+        for (int j = 0; j < h.d; ++j) {
+          double const wanted = l > 0 ? o[std::size_t(j)] / l : 0, f = float(found[std::size_t((s * h.q + head) * h.d + j)]);
+          double const allowed = half_ulp<T> * (std::abs(wanted) + vmax) * 1.01 + double(x.size()) * 0x1p-25 * vmax + fp32 * vmax;
+          bool const good = exact ? f == float(T(float(o[std::size_t(j)]) / float(std::max(l, 1.0)))) : std::abs(f - wanted) <= allowed;
+          if (!r.found.expect(good, "sequence ", s, " head ", head, " d ", j, ": ", f, ", wanted ", wanted, " +- ", exact ? 0 : allowed)) return;
+        }
+        double const wanted = l > 0 ? m + std::log(l) : -INFINITY, f = found_lse[std::size_t(s * h.q + head)];
+        if (!r.found.expect(f == wanted || std::abs(f - wanted) <= fp32 + std::abs(wanted) * 0x1p-22, "sequence ", s, " head ", head, ": lse ", f, ", wanted ", wanted)) return;
+      }
+    for (std::size_t i = std::size_t(p.batch * h.q * h.d); i < out.count; ++i)
+      if (!r.found.expect(found[i].bits == 0xffff, "element ", i, " of out, beyond the batch, was written")) return;
+  }
+  void run(flash_decode<T>& op, problem const& p) {
+    fill(p);
+    op(r.stream, call(p.batch));
+    r.world.check(r.stream);
+    compare(p);
+  }
+};
+
+heap_options decode_heap() { return {.bulk = 24_MiB, .signal = 2_MiB, .wait_limit = std::chrono::seconds(20)}; }
+channel_options decode_channel() { return {.max_bytes = 1_MiB, .flags_per_source = 64}; }
+
+template <class F>
+void on_decode_ranks(int ranks, F f) {
+  on_ranks(ranks, f, decode_heap());
+}
+
+template <class T>
+void one(int ranks, heads_of h, int page_size, int max_pages, problem const& p, float scale = 0) {
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<T> d(r, h, p.batch, page_size, max_pages, scale);
+    channel ch(r.heap, decode_channel());
+    flash_decode<T> op(ch, d.options());
+    d.run(op, p);
+  });
+}
+
+int any_length(int most, unsigned seed, int rank, int s) {
+  lcg random{seed * 977 + unsigned(rank * 31 + s)};
+  return random.below(4) == 0 ? 0 : random.below(most + 1);
+}
+
+}  // namespace
+
+TEST_CASE("flash_decode: 1 to 8 ranks, bf16", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 3, 4, 8);
+  CAPTURE(ranks);
+  one<bf16>(ranks, {8, 2, 128}, 16, 20, {3, [](int r, int s) { return any_length(300, 1, r, s); }});
+}
+
+TEST_CASE("flash_decode: heads per KV head, d and type", "[flash_decode]") {
+  int const group = GENERATE(1, 2, 3, 8, 16);
+  CAPTURE(group);
+  problem const p{2, [](int r, int s) { return any_length(150, 2, r, s); }};
+  one<bf16>(2, {3 * group, 3, 64}, 4, 40, p);
+  one<f16>(2, {2 * group, 2, 128}, 4, 40, p);
+  one<f16>(2, {group, 1, 64}, 4, 40, p, 0.25f);
+}
+
+TEST_CASE("flash_decode: page sizes", "[flash_decode]") {
+  int const page_size = GENERATE(1, 4, 16, 256);
+  CAPTURE(page_size);
+  one<f16>(2, {6, 2, 64}, page_size, ceil_div(280, page_size), {2, [](int r, int s) { return 280 - 37 * (r + 2 * s); }});
+}
+
+TEST_CASE("flash_decode: lengths around the edges of pages, steps, units and waves", "[flash_decode]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<f16> d(r, {2, 1, 64}, 6, 4, 66);
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16> op(ch, d.options());
+    int const edges[] = {0, 1, 3, 4, 5, 31, 32, 33, 63, 65, 127, 128, 129, 160, 255, 256, 257, 264};
+    for (int i = 0; i < 18; i += 6)
+      d.run(op, {6, [&, i](int rank, int s) { return edges[rank == 0 ? i + s : 17 - i - s]; }, problem::random, unsigned(i)});
+  });
+}
+
+TEST_CASE("flash_decode: empty shards on some ranks and on all", "[flash_decode]") {
+  on_decode_ranks(3, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {4, 2, 64}, 4, 16, 10);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    d.run(op, {4, [](int, int) { return 0; }});
+    d.run(op, {4, [](int rank, int s) { return rank == s ? 140 : 0; }});
+    d.run(op, {4, [](int rank, int) { return rank == 1 ? 0 : 33; }});
+    d.run(op, {1, [](int, int) { return 0; }});
+  });
+}
+
+TEST_CASE("flash_decode: equal keys are a mean, exactly", "[flash_decode]") {
+  problem const p{3, [](int r, int s) { return any_length(260, 3, r, s); }, problem::equal_keys};
+  one<bf16>(4, {8, 2, 64}, 16, 20, p);
+  one<f16>(2, {8, 2, 128}, 1, 300, p);
+}
+
+TEST_CASE("flash_decode: large scores, and one key that outweighs all", "[flash_decode]") {
+  auto const length = [](int r, int s) { return 150 + 10 * r - 40 * s; };
+  auto const keys = GENERATE(problem::one_dominant, problem::large);
+  problem p{2, length};
+  p.keys = keys;
+  one<bf16>(2, {4, 2, 64}, 16, 10, p, 1.0f);
+  one<f16>(2, {4, 2, 128}, 16, 10, p, -2.0f);
+}
+
+TEST_CASE("flash_decode: an uneven batch, with more sequences than lanes", "[flash_decode]") {
+  problem const p{70, [](int r, int s) { return s == 11 ? 900 : s % 7 == r ? 0 : s % 13; }};
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {2, 1, 64}, 70, 32, 29);
+    channel ch(r.heap, {.max_bytes = 1_MiB, .flags_per_source = 70});
+    flash_decode<bf16> op(ch, d.options());
+    d.run(op, p);
+  });
+}
+
+TEST_CASE("flash_decode: the same bits on every rank and in every run", "[flash_decode]") {
+  constexpr int ranks = 4, runs = 3;
+  std::vector<std::vector<bf16>> out(ranks * runs);
+  std::vector<std::vector<float>> lse(ranks * runs);
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {6, 2, 64}, 2, 16, 40);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    d.fill({2, [](int rank, int s) { return 600 - 100 * rank - 250 * s; }});
+    for (int i = 0; i < runs; ++i) {
+      d.poison();
+      op(r.stream, d.call(2));
+      r.world.check(r.stream);
+      out[std::size_t(i * ranks + r.rank())] = r.download(d.out);
+      lse[std::size_t(i * ranks + r.rank())] = r.download(d.lse);
+    }
+  });
+  for (std::size_t i = 1; i < out.size(); ++i) {
+    CAPTURE(i / ranks, i % ranks);
+    CHECK(std::memcmp(out[i].data(), out[0].data(), out[0].size() * sizeof(bf16)) == 0);
+    CHECK(lse[i] == lse[0]);
+  }
+}
+
+TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn anew, operators of two shapes, a straggler", "[flash_decode][channel]") {
+  on_decode_ranks(3, [&](rank_of_test& r) {
+    decode_rank<bf16> a(r, {4, 2, 64}, 5, 4, 40);
+    decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op_a(ch, a.options());
+    flash_decode<f16> op_b(ch, b.options());
+    lcg random{5};
+    for (unsigned i = 0; i < 30; ++i) {
+      if (random.below(4) == 0 && random.below(3) == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      auto const length = [i](int rank, int s) { return any_length(i % 5 == 0 ? 150 : 40, i, rank, s); };
+      if (i % 3 == 2) b.run(op_b, {1 + random.below(3), length, problem::random, i});
+      else a.run(op_a, {1 + random.below(5), length, problem::random, i});
+    }
+  });
+}
+
+TEST_CASE("flash_decode: many launches without a host wait in between", "[flash_decode][channel][soak]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    constexpr int launches = 200, batch = 2;
+    decode_rank<bf16> d(r, {2, 1, 64}, batch, 16, 10);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    d.fill({batch, [](int rank, int s) { return 140 - 100 * rank - 30 * s; }});
+    auto const all = r.heap.allocate<bf16>(launches * d.out.count);
+    for (int i = 0; i < launches; ++i) {
+      auto c = d.call(1 + i % batch);
+      c.out = r.here(all) + std::size_t(i) * d.out.count;
+      c.lse = nullptr;
+      op(r.stream, c);
+    }
+    op(r.stream, d.call(batch));
+    r.world.check(r.stream);
+    d.compare({batch, [](int rank, int s) { return 140 - 100 * rank - 30 * s; }});
+    auto const wanted = r.download(d.out), found = r.download(all);
+    for (std::size_t i = 0; i < launches; ++i)
+      for (std::size_t e = 0; e < d.out.count / (i % batch ? 1 : 2); ++e)
+        if (!r.found.expect(std::abs(float(found[i * d.out.count + e]) - float(wanted[e])) <= 0.01f, "launch ", i, ", element ", e)) return;
+  });
+}
+
+TEST_CASE("flash_decode: a captured call is one kernel node, and its replays see changed lengths and tables", "[flash_decode][graph]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {4, 2, 64}, 3, 4, 60);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    graph const captured(r.stream, [&] { op(r.stream, d.call(3)); });
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    for (unsigned i = 0; i < 12; ++i) {
+      problem const p{3, [i](int rank, int s) { return any_length(i % 4 == 3 ? 240 : 60, i, rank, s); }, problem::random, i};
+      d.fill(p);
+      captured.launch(r.stream);
+      r.world.check(r.stream);
+      d.compare(p);
+    }
+  });
+}
+
+TEST_CASE("flash_decode: ranks that call with different batches get an error that says in what", "[flash_decode][errors]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {2, 1, 64}, 3, 4, 20);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    problem const p{3, [](int, int) { return 40; }};
+    d.fill(p);
+    op(r.stream, d.call(r.rank() == 0 ? 2 : 3));
+    r.found.throws<rank_mismatch>("different batch", {"flashdec", "2, 2, 1", "3, 2, 1"}, [&] { r.world.check(r.stream); });
+    ch.reset();
+    d.run(op, p);
+    r.found.throws<rank_mismatch>("different capacity", {"flash_decode", "max_batch"}, [&] {
+      auto o = d.options();
+      o.max_batch = 1 + r.rank();
+      flash_decode<bf16> other(ch, o);
+    });
+  });
+}
+
+TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flash_decode][errors]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {6, 2, 64}, 2, 4, 20);
+    channel ch(r.heap, {.max_bytes = 8192, .flags_per_source = 5});
+    std::size_t const allocations = r.heap.allocations();
+    auto refuses = [&](char const* what, std::vector<std::string> const& pieces, auto change) {
+      auto o = d.options();
+      change(o);
+      r.found.throws<error>(what, pieces, [&] { flash_decode<bf16> op(ch, o); });
+    };
+    using options = flash_decode_options;
+    refuses("max_batch", {"max_batch = 0", "at least 1"}, [](options& o) { o.max_batch = 0; });
+    refuses("kv_heads", {"kv_heads = 0", "at least 1"}, [](options& o) { o.kv_heads = 0; });
+    refuses("q_heads not a multiple", {"q_heads = 7", "kv_heads = 2"}, [](options& o) { o.q_heads = 7; });
+    refuses("q_heads too many", {"q_heads = 34", "1 to 16 times"}, [](options& o) { o.q_heads = 34; });
+    refuses("q_heads = 0", {"q_heads = 0"}, [](options& o) { o.q_heads = 0; });
+    refuses("head_dim", {"head_dim = 96", "64 and 128"}, [](options& o) { o.head_dim = 96; });
+    refuses("page_size", {"page_size = 12", "power of two"}, [](options& o) { o.page_size = 12; });
+    refuses("page_size = 0", {"page_size = 0", "power of two"}, [](options& o) { o.page_size = 0; });
+    refuses("max_pages", {"max_pages = 0", "268435456"}, [](options& o) { o.max_pages = 0; });
+    refuses("max_pages too many", {"max_pages = 268435457", "268435456"}, [](options& o) { o.max_pages = 268435457; });
+    refuses("scale", {"scale = nan", "finite"}, [](options& o) { o.scale = NAN; });
+    refuses("reserved_units", {"reserved_units = 100000"}, [](options& o) { o.reserved_units = 100000; });
+    refuses("channel bytes", {"3 sequences", "9600", "8192"}, [](options& o) { o.max_batch = 3; });
+    refuses("channel flags", {"needs 6 flags", "has 5"}, [](options& o) { o.q_heads = 6, o.kv_heads = 6, o.max_batch = 1; });
+    refuses("units", {"up to 1073741824 units"}, [](options& o) { o.max_batch = 1000, o.max_pages = 268435456; });
+
+    flash_decode<bf16> op(ch, d.options());
+    problem const p{2, [](int, int) { return 50; }};
+    d.fill(p);
+    auto refuses_call = [&](char const* what, std::vector<std::string> const& pieces, auto change) {
+      auto c = d.call(2);
+      change(c);
+      r.found.throws<bad_argument>(what, pieces, [&] { op(r.stream, c); });
+    };
+    using call = flash_decode_call<bf16>;
+    refuses_call("batch = 0", {"batch = 0", "max_batch = 2"}, [](call& c) { c.batch = 0; });
+    refuses_call("batch too large", {"batch = 3", "max_batch = 2"}, [](call& c) { c.batch = 3; });
+    refuses_call("q null", {"q is null"}, [](call& c) { c.q = nullptr; });
+    refuses_call("k null", {"k_cache is null"}, [](call& c) { c.k_cache = nullptr; });
+    refuses_call("v null", {"v_cache is null"}, [](call& c) { c.v_cache = nullptr; });
+    refuses_call("table null", {"block_table is null"}, [](call& c) { c.block_table = nullptr; });
+    refuses_call("lengths null", {"lengths is null"}, [](call& c) { c.lengths = nullptr; });
+    refuses_call("out null", {"out is null"}, [](call& c) { c.out = nullptr; });
+    refuses_call("q misaligned", {"q = ", "multiple of 16"}, [](call& c) { c.q += 4; });
+    refuses_call("k misaligned", {"k_cache = ", "multiple of 16"}, [](call& c) { c.k_cache += 1; });
+    refuses_call("v misaligned", {"v_cache = ", "multiple of 16"}, [](call& c) { c.v_cache += 1; });
+    refuses_call("out misaligned", {"out = ", "multiple of 8"}, [](call& c) { c.out += 1; });
+    op(r.stream, d.call(2));
+    r.world.check(r.stream);
+    d.compare(p);
+    r.found.expect(r.heap.allocations() == allocations + 2, "a refused call left memory allocated");
+  });
+}
