@@ -125,6 +125,15 @@ TEST_CASE("run_local: a rank that returns early releases those that wait for it"
   CHECK(contains(out, "rank 1 has returned"));
 }
 
+TEST_CASE("error: a failed call is named with its error") {
+  CHECK_NOTHROW(check_hip(hipSuccess, "hipNothing"));
+  CHECK_THROWS_AS(check_hip(hipErrorInvalidValue, "hipSomething(7)"), runtime_failure);
+  std::string const m = message_of<runtime_failure>([] { check_hip(hipErrorInvalidValue, "hipSomething(7)"); });
+  CHECK(m.starts_with("hipSomething(7): "));
+  CHECK(contains(m, "nvalid"));
+  CHECK(contains(m, "world_test.cpp:"));
+}
+
 TEST_CASE("world: all_gather keeps rank order") {
   std::vector<std::string> summaries(5);
   run_local(5, [&](world& w) {

@@ -51,6 +51,7 @@ __device__ T load(T const* p) {
 /// Order: none with other accesses (relaxed, system scope); 16 bytes are two writes of 8.
 /// Requires: p aligned to sizeof(T).
 template <word_sized T>
+  requires(!std::is_const_v<T>)
 __device__ void store(T* p, std::type_identity_t<T> value) {
   if constexpr (sizeof(T) == 16) {
     unsigned long long two[2];

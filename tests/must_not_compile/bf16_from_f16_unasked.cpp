@@ -1,0 +1,4 @@
+// expect: no viable conversion|no suitable user-defined conversion
+#include <fusewire/fusewire.hpp>
+using namespace fusewire;
+bf16 convert(f16 x) { return x; }

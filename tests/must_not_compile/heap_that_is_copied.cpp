@@ -1,0 +1,5 @@
+// expect: deleted|cannot be referenced
+#include <fusewire/fusewire.hpp>
+using namespace fusewire;
+void take(heap);
+void give(heap const& h) { take(h); }

@@ -1,0 +1,7 @@
+// expect: cannot initialize|cannot be used to initialize
+#include <fusewire/fusewire.hpp>
+using namespace fusewire;
+__global__ void kernel(world_view w, sym<int> x) {
+  float* const p = w.on(1, x);
+  *p = 1;
+}
