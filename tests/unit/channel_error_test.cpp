@@ -1,10 +1,6 @@
 // What a channel does when ranks disagree, when a signal never comes, and afterwards; and what its constructor refuses.
 #include "channel_kernels.hpp"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
-
 using namespace support;
 
 namespace {
@@ -205,24 +201,4 @@ TEST_CASE("channel: reset() of a channel that is well changes nothing") {
       ch.reset();
     }
   });
-}
-
-TEST_CASE("planted bug: a leader that signals before the block's stores have arrived is caught by the simulator") {
-  if (dlsym(RTLD_DEFAULT, "fusewireSimStats") == nullptr) SKIP("needs fusewire-sim");
-  if (char const* const memory = std::getenv("FUSEWIRE_SIM_MEMORY"); memory && std::string(memory) == "strong") SKIP("needs weak memory");
-  unsigned wrong_words = 0;
-  on_ranks(2, [&](rank_of_test& r) {
-    channel ch(r.heap, gather_channel(600));
-    auto const wrong = r.heap.allocate<unsigned>(1);
-    r.fill(wrong, 0);
-    r.meet();
-    for (int i = 0; i < 40; ++i) {
-      gather_words_args const a{.own = equal_shares(r.size(), 600), .wrong = r.here(wrong)};
-      r.launch({2, 256}, gather_words<true>, ch.view(header_of(a.own)), a);
-    }
-    r.world.check(r.stream);
-    if (r.rank() == 0) wrong_words = r.download(wrong)[0];
-    r.meet();
-  });
-  CHECK(wrong_words > 0);
 }

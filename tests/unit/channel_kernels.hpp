@@ -38,11 +38,18 @@ struct gather_words_args {
   int skip_signal_to = -1;        // planted: this rank's flag 0 never reaches that rank
 };
 
+/// Mistakes that the tests must notice.
+enum class planted {
+  nothing,
+  no_drain,    // the leader raises the flag while stores of other waves are on their way
+  no_acquire,  // what was cached before the flag came is taken for what it announced
+  no_credit,   // a launch ends although a peer has not begun it
+};
+
 /// All-gather through a channel. A block pushes its chunks to every peer, then takes its share of what arrives.
 ///   Deadlock: pushing waits for nothing, and every block pushes before it waits.
 ///   Reuse: the channel's argument; no launch touches memory of a peer but its inbox.
-/// A launch that is `broken` signals without draining the stores and without meeting: a bug that tests must catch.
-template <bool Broken = false>
+template <planted Bug = planted::nothing>
 __global__ void gather_words(channel_view ch, gather_words_args a) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -57,7 +64,7 @@ __global__ void gather_words(channel_view ch, gather_words_args a) {
       int* const inbox = e.inbox<int>(peer) + a.own.before[w.rank];
       for (int i = first + b.rank(); i < last; i += b.size()) inbox[i] = a.input ? a.input[i] : word_of(w.rank, i, e.number(), 0);
       if (c == 0 && peer == a.skip_signal_to) continue;
-      if constexpr (Broken) {
+      if constexpr (Bug == planted::no_drain) {
         if (b.leader()) platform::atomic_store<order::relaxed, scope::system>(&e.to(peer, c)->value, e.number());
       } else {
         e.signal(b, peer, c);
@@ -68,7 +75,12 @@ __global__ void gather_words(channel_view ch, gather_words_args a) {
     int const source = w.next(w.size - k);
     int const* const inbox = e.inbox<int>() + a.own.before[source];
     for (int c = b.index(); c * chunk < a.own.count[source]; c += b.count()) {
-      e.wait(b, source, c);
+      if constexpr (Bug == planted::no_acquire) {
+        if (b.leader()) detail::spin(w, e.from(source, c), e.number(), source);
+        b.sync();
+      } else {
+        e.wait(b, source, c);
+      }
       for (int i = c * chunk + b.rank(); i < c * chunk + chunk && i < a.own.count[source]; i += b.size()) {
         int const word = inbox[i];
         if (a.out) a.out[a.own.before[source] + i] = word;
@@ -76,7 +88,16 @@ __global__ void gather_words(channel_view ch, gather_words_args a) {
       }
     }
   }
-  e.end(b);
+  if constexpr (Bug == planted::no_credit) {
+    b.sync();
+    channel_state* const s = w.here(ch.state);
+    if (b.leader() && platform::atomic_fetch_add<order::relaxed, scope::device>(&s->ticket, 1u) + 1 == unsigned(b.count())) {
+      platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
+      platform::atomic_store<order::relaxed, scope::device>(&s->epoch, e.number());
+    }
+  } else {
+    e.end(b);
+  }
 }
 
 inline launch_header header_of(ownership const& o) {

@@ -86,6 +86,8 @@ class thread_bootstrap final : public bootstrap {
   std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override {
     hub& h = *hub_;
     std::unique_lock lock(h.m_);
+    auto const cannot_complete = [&] { return peer_failed("this collective cannot complete: " + h.failure_); };
+    if (!h.failure_.empty()) throw cannot_complete();
     auto const* p = static_cast<std::byte const*>(mine);
     h.contribution_[static_cast<std::size_t>(rank_)].assign(p, p + bytes);
     auto const round = h.round_;
@@ -98,7 +100,7 @@ class thread_bootstrap final : public bootstrap {
     } else {
       h.wake_.wait(lock, [&] { return h.round_ != round || !h.failure_.empty(); });
     }
-    if (h.round_ == round) throw peer_failed("this collective cannot complete: " + h.failure_);
+    if (h.round_ == round) throw cannot_complete();
     return h.gathered_;
   }
 

@@ -1,0 +1,81 @@
+// Bugs planted in a kernel: what this suite relies on to notice them must notice them. Those of memory order show on the simulator,
+// whose memory is as weak as gfx942's model allows; on a GPU they may or may not.
+#include "channel_kernels.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+using namespace support;
+
+namespace {
+
+bool memory_is_simulated_and_weak() {
+  char const* const memory = std::getenv("FUSEWIRE_SIM_MEMORY");
+  return dlsym(RTLD_DEFAULT, "fusewireSimStats") != nullptr && !(memory && std::string(memory) == "strong");
+}
+
+/// How many words were wrong on all ranks, over `launches` launches; -1 when a wait expired.
+template <planted Bug>
+long long wrong_words(int ranks, int launches, ownership const& own, int straggler) {
+  std::vector<long long> wrong_of(static_cast<std::size_t>(ranks));
+  heap_options o = small_heap();
+  o.wait_limit = std::chrono::milliseconds(300);
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(600));
+        auto const wrong = r.heap.allocate<unsigned>(1);
+        r.fill(wrong, 0);
+        load_kernel(r.world, gather_words<Bug>, 256);
+        r.meet();
+        for (int i = 0; i < launches; ++i) {
+          gather_words_args const a{.own = own, .wrong = r.here(wrong), .delay_ns = r.rank() == straggler ? 100'000u : 0u};
+          r.launch({2, 256}, gather_words<Bug>, ch.view(header_of(a.own)), a);
+        }
+        long long& mine = wrong_of[std::size_t(r.rank())];
+        try {
+          r.world.check(r.stream);
+          mine = r.download(wrong)[0];
+        } catch (wait_timeout const&) {
+          mine = -1;
+        }
+        r.meet();
+      },
+      o);
+  long long all = 0;
+  for (long long n : wrong_of) {
+    if (n < 0) return -1;
+    all += n;
+  }
+  return all;
+}
+
+ownership shares(std::initializer_list<int> counts) {
+  ownership o;
+  int r = 0;
+  for (int n : counts) o.count[r++] = n;
+  for (r = 0; r < 8; ++r) o.before[r + 1] = o.before[r] + o.count[r];
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("planted bug: none, and nothing is wrong") {
+  CHECK(wrong_words<planted::nothing>(2, 40, shares({600, 600}), -1) == 0);
+  CHECK(wrong_words<planted::nothing>(2, 20, shares({600, 0}), 1) == 0);
+}
+
+TEST_CASE("planted bug: a leader that signals before the block's stores have arrived") {
+  if (!memory_is_simulated_and_weak()) SKIP("needs fusewire-sim with weak memory");
+  CHECK(wrong_words<planted::no_drain>(2, 40, shares({600, 600}), -1) > 0);
+}
+
+TEST_CASE("planted bug: a wait without an acquire") {
+  if (!memory_is_simulated_and_weak()) SKIP("needs fusewire-sim with weak memory");
+  CHECK(wrong_words<planted::no_acquire>(2, 40, shares({600, 600}), -1) > 0);
+}
+
+TEST_CASE("planted bug: no credit, so a fast rank laps one that owns nothing") {
+  CHECK(wrong_words<planted::no_credit>(2, 20, shares({600, 0}), 1) != 0);
+}
