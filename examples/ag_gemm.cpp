@@ -24,7 +24,7 @@ float bias_at(int j) { return float(j % 3 - 1); }
 int run_rank(world& w) {
   int const k = k_per_rank * w.size(), k0 = w.rank() * k_per_rank;
   heap h(w, {.bulk = 64_MiB, .signal = 2_MiB});
-  channel ch(h, {.max_bytes = 4_MiB});
+  channel ch(h, {.max_bytes = 4_MiB, .flags_per_source = 64});
   ag_gemm<bf16> layer(ch, {.max_m = 256, .k = k, .gather = gather::k, .method = method::push});
 
   // This rank's columns of A, all of B, the bias, and room for C; any device memory will do for a push.
