@@ -27,16 +27,6 @@ struct decode_lengths {
   }
 };
 
-/// A part of the tokens of an item, one block's work.
-struct decode_split {
-  int sequence, head;
-  int begin, end;                // tokens
-  bool starts, ends;             // with the item's first token, with its last
-  int first_block, last_block;   // those that have splits of the item
-
-  __device__ bool whole() const { return starts && ends; }
-};
-
 /// The splits of one block, in order.
 class decode_run {
  public:
@@ -56,11 +46,22 @@ class decode_run {
   }
 
   __device__ bool done() const { return at_ >= end_; }
-  __device__ decode_split split() const {
-    int const stop = end_ < item_ + units_ ? end_ : item_ + units_, last = (stop - item_) * decode_lengths::unit;
-    return {sequence_, head_, (at_ - item_) * decode_lengths::unit, last < tokens_ ? last : tokens_, at_ == item_, stop == item_ + units_,
-            item_ / length_, (item_ + units_ - 1) / length_};
+
+  // The split.
+  __device__ int sequence() const { return sequence_; }
+  __device__ int head() const { return head_; }
+  __device__ int item() const { return sequence_ * l_.kv_heads + head_; }
+  __device__ int begin() const { return (at_ - item_) * decode_lengths::unit; }  // tokens
+  __device__ int end() const {
+    int const tokens = (stop() - item_) * decode_lengths::unit;
+    return tokens < tokens_ ? tokens : tokens_;
   }
+  __device__ bool starts() const { return at_ == item_; }
+  __device__ bool whole() const { return starts() && stop() == item_ + units_; }
+  // Those that have splits of the item.
+  __device__ int first_block() const { return item_ / length_; }
+  __device__ int last_block() const { return (item_ + units_ - 1) / length_; }
+
   __device__ void next() {
     at_ = item_ + units_;
     if (done()) return;
@@ -71,6 +72,7 @@ class decode_run {
   }
 
  private:
+  __device__ int stop() const { return end_ < item_ + units_ ? end_ : item_ + units_; }
   __device__ void enter(int sequence, int first_unit) {
     sequence_ = sequence;
     item_ = first_unit;

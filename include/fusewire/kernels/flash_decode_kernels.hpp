@@ -48,8 +48,8 @@ struct decode_arguments {
   unsigned* tickets;         // [max_items], 0 between launches
 };
 
-/// LDS of a block: each wave's o and (m, l), and a few words.
-__host__ __device__ constexpr int decode_shared_bytes(int heads, int d) { return decode_waves * heads * ((d + 4) * 4 + 8) + 32; }
+/// LDS of a block: a few words, Q, each wave's (m, l) and o.
+__host__ __device__ constexpr int decode_shared_bytes(int heads, int d) { return 32 + 16 * d * 2 + decode_waves * heads * (8 + (d + 4) * 4); }
 
 namespace detail {
 
@@ -57,17 +57,16 @@ template <class T, int D>
 class decode_block {
  public:
   __device__ decode_block(channel_epoch const& e, channel_view const& ch, decode_arguments<T> const& g, bytes16* shared)
-      : e_(e), ch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), scales_(reinterpret_cast<softmax_scale*>(shared + 2)),
-        o_(reinterpret_cast<float*>(scales_ + decode_waves * g.group + (g.group & 1))), record_{g.group, D} {}
+      : e_(e), ch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), q_(shared + 2), scales_(reinterpret_cast<softmax_scale*>(q_ + attention::q_bytes / 16)),
+        o_(reinterpret_cast<float*>(scales_ + decode_waves * g.group)), record_{g.group, D} {}
 
   /// All splits of this block; what they complete is in every inbox, and its flags are raised.
   __device__ void run_splits() {
     int first = 0, count = 0;  // items that are complete: neighbours
     for (decode_run run(b_, g_.lengths, words_); !run.done(); run.next()) {
-      decode_split const s = run.split();
-      attend(s);
-      if (!(s.whole() ? push(s, waves()) : arrive(s))) continue;
-      if (count++ == 0) first = item(s);
+      attend(run);
+      if (!complete(run)) continue;
+      if (count++ == 0) first = run.item();
     }
     if (count > 0)
       signal_all(b_, count * ch_.world.size, [&](int i) { return e_.to(ch_.world.next(i % ch_.world.size), first + i / ch_.world.size); }, e_.number());
@@ -90,69 +89,65 @@ class decode_block {
  private:
   using attention = wave_attention<T, D>;
 
-  __device__ int item(decode_split const& s) const { return s.sequence * g_.lengths.kv_heads + s.head; }
   __device__ float* inbox(int peer, int source, int item) const {
     return e_.template inbox<float>(peer) + (std::int64_t(source) * g_.max_items + item) * record_.floats();
   }
-  __device__ float* place(int block, bool starts) const { return g_.workspace + (std::int64_t(block) * 2 + starts) * record_.floats(); }
+  __device__ float* place_of(int block, bool starts) const { return g_.workspace + (std::int64_t(block) * 2 + starts) * record_.floats(); }
 
   /// This rank's attention over the split, each wave's part of it into LDS.
-  __device__ void attend(decode_split const& s) {
+  __device__ void attend(decode_run const& run) {
     b_.sync();  // the last split has been read
     wave const w;
-    std::int64_t const head0 = std::int64_t(s.head) * D;
-    paged_kv<T> const kv{g_.k + head0, g_.v + head0, g_.pages + std::int64_t(s.sequence) * g_.max_pages, g_.page_shift, unsigned(g_.lengths.kv_heads * D) * unsigned(sizeof(T))};
-    attention a(g_.q + std::int64_t(item(s)) * g_.group * D, g_.group);
-    a.run(kv, g_.scale, s.begin + w.index() * attention::step, s.end, decode_waves * attention::step);
+    paged_kv<T> const kv{g_.k, g_.v, g_.pages, unsigned(run.sequence()) * unsigned(g_.max_pages), g_.page_shift, g_.lengths.kv_heads, run.head()};
+    attention a(kv, run.begin() + w.index() * attention::step, run.end(), decode_waves * attention::step);
+    attention::stage(b_, g_.q + std::int64_t(run.item()) * g_.group * D, g_.group, q_);
+    b_.sync();
+    a.run(q_, g_.scale);
     a.finish(o_ + w.index() * g_.group * attention::pitch, scales_ + w.index() * g_.group, g_.group);
     b_.sync();
   }
 
-  /// The sum over the waves.
-  __device__ auto waves() const {
-    return [this](int i) {
-      int const head = i / (D / 4), four = i % (D / 4);
-      return combine_parts(decode_waves, [&](int w) { return scales_[w * g_.group + head]; },
-                           [&](int w) { return *reinterpret_cast<quad const*>(o_ + (w * g_.group + head) * attention::pitch + four * 4); });
-    };
-  }
-  /// The sum over the splits of an item.
-  __device__ auto splits(decode_split const& s) const {
-    return [this, s](int i) {
-      auto const record = [&](int n) { return place(s.first_block + n, n == 0); };
-      return combine_parts(s.last_block - s.first_block + 1, [&](int n) { return record_.scale(record(n), i / (D / 4)); }, [&](int n) { return record_.o(record(n), i); });
-    };
-  }
-
-  template <class Part>
-  __device__ void put(float* record, int i, Part const& part) const {
-    record_.o(record, i) = part.o;
-    if (i % (D / 4) == 0) record_.scale(record, i / (D / 4)) = part.s;
-  }
-
-  /// part(i), for all i, into every rank's inbox. Returns true.
-  template <class PartAt>
-  __device__ bool push(decode_split const& s, PartAt part_at) const {
+  /// Takes the sum over the waves to where it belongs: every rank's inbox if the split is all of its item, else the workspace, and
+  /// then the last of the item to arrive takes the sum over the splits to every inbox. Returns whether the item is complete.
+  __device__ bool complete(decode_run const& run) const {
+    bool const whole = run.whole();
+    float* const place = place_of(b_.index(), run.starts());
     for (int i = b_.rank(); i < record_.quads(); i += b_.size()) {
-      softmax_part const part = part_at(i);
-      for (int p = 0; p < ch_.world.size; ++p) put(inbox(ch_.world.next(p), ch_.world.rank, item(s)), i, part);
+      int const head = i / (D / 4), four = i % (D / 4);
+      softmax_part const part = combine_parts(decode_waves, [&](int w) { return scales_[w * g_.group + head]; },
+                                              [&](int w) { return *reinterpret_cast<quad const*>(o_ + (w * g_.group + head) * attention::pitch + four * 4); });
+      if (whole) push(run.item(), i, part);
+      else put(place, i, part);
+    }
+    if (whole) return true;
+    int const first = run.first_block(), splits = run.last_block() - first + 1;
+    if (!last_to_arrive(run.item(), splits)) return false;
+    for (int i = b_.rank(); i < record_.quads(); i += b_.size()) {
+      auto const record = [&](int n) { return place_of(first + n, n == 0); };
+      push(run.item(), i, combine_parts(splits, [&](int n) { return record_.scale(record(n), i / (D / 4)); }, [&](int n) { return record_.o(record(n), i); }));
     }
     return true;
   }
 
-  /// Leaves the split in the workspace; the last of the item to arrive pushes their sum and returns true.
-  __device__ bool arrive(decode_split const& s) const {
-    auto const part_at = waves();
-    for (int i = b_.rank(); i < record_.quads(); i += b_.size()) put(place(b_.index(), s.starts), i, part_at(i));
+  __device__ void put(float* record, int i, softmax_part const& part) const {
+    record_.o(record, i) = part.o;
+    if (i % (D / 4) == 0) record_.scale(record, i / (D / 4)) = part.s;
+  }
+  __device__ void push(int item, int i, softmax_part const& part) const {
+    for (int p = 0; p < ch_.world.size; ++p) put(inbox(ch_.world.next(p), ch_.world.rank, item), i, part);
+  }
+
+  /// Publishes what the block has put into the workspace, and tells whether it is the last of `splits` to do so.
+  __device__ bool last_to_arrive(int item, int splits) const {
     platform::drain_stores();
     b_.sync();
     if (b_.leader()) {
-      unsigned* const ticket = g_.tickets + item(s);
-      words_[4] = int(platform::atomic_fetch_add<order::acq_rel, scope::device>(ticket, 1u)) == s.last_block - s.first_block;
+      unsigned* const ticket = g_.tickets + item;
+      words_[4] = int(platform::atomic_fetch_add<order::acq_rel, scope::device>(ticket, 1u)) + 1 == splits;
       if (words_[4]) platform::atomic_store<order::relaxed, scope::device>(ticket, 0u);
     }
     b_.sync();
-    return words_[4] && push(s, splits(s));
+    return words_[4];
   }
 
   __device__ void write(int head, int four, softmax_part const& x) const {
@@ -168,6 +163,7 @@ class decode_block {
   channel_view const& ch_;
   decode_arguments<T> const& g_;
   int* words_;
+  bytes16* q_;
   softmax_scale* scales_;  // [waves][group]
   float* o_;               // [waves][group][pitch]
   decode_record record_;

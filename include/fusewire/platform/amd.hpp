@@ -48,6 +48,11 @@ template <class T>
 __device__ T shuffle(T value, int lane) {
   return __shfl(value, lane);
 }
+/// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in registers.
+__device__ inline int opaque(int x) {
+  asm volatile("" : "+v"(x));
+  return x;
+}
 
 // ------------------------------------------------------------------------------------------------------- memory order
 template <order O>
@@ -149,6 +154,10 @@ inline hipError_t malloc_signal(void** p, std::size_t bytes) { return hipExtMall
 /// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
 /// for a device that is busy waiting for us.
 inline void prepare_runtime() {}
+
+/// How many parts of a device (XCDs) take the blocks of a launch in turn: block i goes to part i modulo their number, and waits there
+/// even when another part has room.
+inline hipError_t dispatch_parts(int* n, int device) { return hipDeviceGetAttribute(n, hipDeviceAttributeNumberOfXccs, device); }
 
 template <class F>
 hipError_t allow_shared_bytes(F, int) { return hipSuccess; }  // LDS needs no opt-in

@@ -49,6 +49,11 @@ template <class T>
 __device__ T shuffle(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
+/// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in registers.
+__device__ inline int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 
 // ------------------------------------------------------------------------------------------------------- memory order
 template <order O>
@@ -146,6 +151,12 @@ inline cudaError_t malloc_signal(void** p, std::size_t bytes) { return cudaMallo
 inline void prepare_runtime() {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // a queue for each of many ranks on one device
+}
+
+/// How many parts of a device take the blocks of a launch in turn, whether they have room or not: here a block goes wherever it fits.
+inline cudaError_t dispatch_parts(int* n, int) {
+  *n = 1;
+  return cudaSuccess;
 }
 
 template <class F>

@@ -30,14 +30,15 @@ concept attention_instruction = requires(int lane, typename A::head_fragment h, 
 /// The KV cache of one sequence and KV head, in pages.
 template <class T>
 struct paged_kv {
-  T const *k, *v;            // this head's first element of page 0
-  std::int32_t const* pages; // of the sequence
+  T const *k, *v;            // [pages, page size, heads, D], the whole caches
+  std::int32_t const* table; // the whole block table
+  unsigned first;            // the sequence's first entry
   int page_shift;            // log2 of the page size
-  unsigned row_bytes;        // from a token to the next in a page
+  int heads, head;
 
-  /// Where a token's row is: its number in the cache. Reads the table.
+  /// Where a token's K and V are: how many rows of D lie before them. Reads the table.
   __device__ unsigned row(int token) const {
-    return (unsigned(pages[token >> page_shift]) << page_shift) + (unsigned(token) & ((1u << page_shift) - 1));
+    return ((unsigned(table[first + unsigned(token >> page_shift)]) << page_shift) + (unsigned(token) & ((1u << page_shift) - 1))) * unsigned(heads) + unsigned(head);
   }
 };
 
@@ -48,49 +49,53 @@ class wave_attention {
   static constexpr int step = 32;  // tokens
   static constexpr int pitch = D + 4;  // floats, of a head's o in LDS
 
-  /// Called by: every thread of the wave. `q`: [heads, D], 1 to 16 heads.
-  __device__ wave_attention(T const* q, int heads) : lane_(wave{}.rank()) {
-#pragma unroll
-    for (int i = 0; i < atom::lane_heads; ++i) {
-      int const head = atom::head(lane_, i);
-      T const* const row = q + (head < heads ? head : 0) * D + atom::eighth(lane_) * 8;
-#pragma unroll
-      for (int s = 0; s < slices; ++s) q_[s].row[i] = *reinterpret_cast<bytes16 const*>(row + s * 32);
+  /// Bytes of LDS for Q, which the waves of a block share.
+  static constexpr int q_bytes = 16 * D * 2;
+
+  /// Q into LDS, as fragments. Called by: every thread of the block, which meets before run(). `q`: [heads, D], 1 to 16 heads.
+  __device__ static void stage(block b, T const* q, int heads, bytes16* q_shared) {
+    for (int i = b.rank(); i < q_bytes / 16; i += b.size()) {
+      int const lane = i % wave::width, fragment = i / wave::width, head = atom::head(lane, fragment % atom::lane_heads);
+      q_shared[i] = *reinterpret_cast<bytes16 const*>(q + (head < heads ? head : 0) * D + fragment / atom::lane_heads * 32 + atom::eighth(lane) * 8);
     }
+  }
+
+  /// Starts to load the tokens [begin, begin + 32). run() takes them, and so on every `stride` tokens up to `end`.
+  /// Memory: K, V and table entries of tokens below `end` only; what lies past it repeats the last, with weight 0.
+  __device__ wave_attention(paged_kv<T> const& kv, int begin, int end, int stride) : kv_(kv), begin_(begin), end_(end), stride_(stride) {
 #pragma unroll
     for (int j = 0; j < outputs; ++j)
 #pragma unroll
       for (int v = 0; v < atom::values; ++v) o_[j][v] = 0;
+    if (begin >= end) return;
+    now_ = row_at(begin);
+    next_ = row_at(begin + stride);
+    load_keys(now_);
   }
 
-  /// Takes the tokens [begin, begin + 32), and so on every `stride` tokens up to `end`. `scale` is in units of log 2.
-  /// Memory: K, V and table entries of tokens below `end` only; what lies past it repeats the last, with weight 0.
-  __device__ void run(paged_kv<T> const& kv, float scale, int begin, int end, int stride) {
-    if (begin >= end) return;
-    auto const row_at = [&](int first) { return kv.row(first + lane_ % step < end ? first + lane_ % step : end - 1); };
-    unsigned next = row_at(begin), after = row_at(begin + stride);
-    load_keys(kv, next);
-    load_values(kv, next);
-    for (int t = begin; t < end; t += stride) {
-      bool const more = t + stride < end;
-      next = after;
-      if (more) after = row_at(t + 2 * stride);
-      score();
-      if (more) load_keys(kv, next);
-      weigh(scale, end - t);
+  /// `scale` of the scores is in units of log 2.
+  __device__ void run(bytes16 const* q_shared, float scale) {
+    for (int t = begin_; t < end_; t += stride_) {
+      unsigned const after = row_at(t + 2 * stride_);
+      score(q_shared);
+      load_values(now_);
+      load_keys(next_);  // of the last tokens again when there is no next step: a branch would cost registers
+      weigh(scale, end_ - t);
       accumulate();
-      if (more) load_values(kv, next);
+      now_ = next_;
+      next_ = after;
     }
   }
 
   /// Stores (o, m, l): o[head * pitch + d], scales[head].
   __device__ void finish(float* o, softmax_scale* scales, int heads) {
+    int const lane = fresh_lane();
 #pragma unroll
     for (int i = 0; i < atom::lane_heads; ++i) {
-      int const head = atom::head(lane_, i);
+      int const head = atom::head(lane, i);
       float const l = over_siblings(l_[i], [](float a, float b) { return a + b; });
       if (head >= heads) continue;
-      if (atom::eighth(lane_) == 0) scales[head] = {m_[i], l};
+      if (atom::eighth(lane) == 0) scales[head] = {m_[i], l};
 #pragma unroll
       for (int x = 0; x < per_head; ++x)
 #pragma unroll
@@ -98,7 +103,7 @@ class wave_attention {
           quad four;
 #pragma unroll
           for (int e = 0; e < 4; ++e) four.x[e] = o_[j + e][i * per_head + x];
-          *reinterpret_cast<quad*>(o + head * pitch + d_of(j, atom::row(lane_, x))) = four;
+          *reinterpret_cast<quad*>(o + head * pitch + d_of(j, atom::row(lane, x))) = four;
         }
     }
   }
@@ -112,10 +117,14 @@ class wave_attention {
   static constexpr int groups = outputs / together;
   static constexpr int per_head = atom::values / atom::lane_heads;
 
+  /// The lane, of which the compiler knows nothing: the many addresses that follow from it are computed where they are used, and do
+  /// not take the registers that hold K and V.
+  __device__ static int fresh_lane() { return platform::opaque(platform::thread_index()) % wave::width; }
+
   /// d of a row of output atom j.
   __device__ static int d_of(int j, int row) { return j / together * (atom::rows * together) + row * together + j % together; }
   /// The lane's i-th of its 8 tokens, within the step.
-  __device__ int token(int i) const { return i / per_head * atom::rows + atom::row(lane_, i % per_head); }
+  __device__ static int token(int lane, int i) { return i / per_head * atom::rows + atom::row(lane, i % per_head); }
 
   template <class F>
   __device__ static float over_siblings(float x, F f) {
@@ -123,47 +132,62 @@ class wave_attention {
     return f(x, platform::shuffle_xor(x, 2 * atom::sibling));
   }
 
-  __device__ void load_keys(paged_kv<T> const& kv, unsigned rows) {
+  /// Lane i: the row of token first + i % 32, and of the last token beyond it.
+  __device__ unsigned row_at(int first) const {
+    int const token = first + fresh_lane() % step;
+    return kv_.row(token < end_ ? token : end_ - 1);
+  }
+
+  __device__ void load_keys(unsigned rows) {
+    int const lane = fresh_lane();
 #pragma unroll
     for (int a = 0; a < key_atoms; ++a) {
-      auto const* const row = reinterpret_cast<std::byte const*>(kv.k) + std::uint64_t(platform::shuffle(rows, a * atom::rows + atom::kv_row(lane_))) * kv.row_bytes;
+      T const* const row = kv_.k + std::uint64_t(platform::shuffle(rows, a * atom::rows + atom::kv_row(lane))) * D;
 #pragma unroll
-      for (int s = 0; s < slices; ++s) keys_[a][s].row[0] = *reinterpret_cast<bytes16 const*>(row + s * 64 + atom::eighth(lane_) * 16);
+      for (int s = 0; s < slices; ++s) keys_[a][s].row[0] = *reinterpret_cast<bytes16 const*>(row + s * 32 + atom::eighth(lane) * 8);
     }
   }
-  __device__ void load_values(paged_kv<T> const& kv, unsigned rows) {
+  __device__ void load_values(unsigned rows) {
+    int const lane = fresh_lane();
     struct alignas(together * 2) piece { std::uint32_t word[together / 2]; };
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      auto const* const row = reinterpret_cast<std::byte const*>(kv.v) + std::uint64_t(platform::shuffle(rows, token(i))) * kv.row_bytes;
+      T const* const row = kv_.v + std::uint64_t(platform::shuffle(rows, token(lane, i))) * D;
 #pragma unroll
       for (int c = 0; c < groups; ++c) {
-        piece const p = *reinterpret_cast<piece const*>(row + d_of(c * together, atom::kv_row(lane_)) * 2);
+        piece const p = *reinterpret_cast<piece const*>(row + d_of(c * together, atom::kv_row(lane)));
 #pragma unroll
         for (int w = 0; w < together / 2; ++w) values_[i][c][w] = p.word[w];
       }
     }
   }
 
-  __device__ void score() {
+  __device__ void score(bytes16 const* q_shared) {
+    bytes16 const* const mine = q_shared + fresh_lane();
 #pragma unroll
-    for (int a = 0; a < key_atoms; ++a) {
+    for (int a = 0; a < key_atoms; ++a)
 #pragma unroll
       for (int v = 0; v < atom::values; ++v) scores_[a][v] = 0;
 #pragma unroll
-      for (int s = 0; s < slices; ++s) atom::multiply(scores_[a], keys_[a][s], q_[s]);
+    for (int s = 0; s < slices; ++s) {
+      typename atom::head_fragment q;
+#pragma unroll
+      for (int i = 0; i < atom::lane_heads; ++i) q.row[i] = mine[(s * atom::lane_heads + i) * wave::width];
+#pragma unroll
+      for (int a = 0; a < key_atoms; ++a) atom::multiply(scores_[a], keys_[a][s], q);
     }
   }
 
   /// Scores become weights; o and l move to the new maximum.
   __device__ void weigh(float scale, int valid) {
+    int const lane = fresh_lane();
 #pragma unroll
     for (int i = 0; i < atom::lane_heads; ++i) {
       float x[8], m = minus_infinity;
 #pragma unroll
       for (int t = 0; t < 8; ++t) {
         float const score = scores_[t / per_head][i * per_head + t % per_head] * scale;
-        x[t] = token(t) < valid ? score : minus_infinity;
+        x[t] = token(lane, t) < valid ? score : minus_infinity;
         m = fmaxf(m, x[t]);
       }
       m = fmaxf(m_[i], over_siblings(m, [](float a, float b) { return fmaxf(a, b); }));
@@ -196,8 +220,10 @@ class wave_attention {
     }
   }
 
-  int lane_;
-  typename atom::head_fragment q_[slices], weights_;
+  paged_kv<T> kv_;
+  int begin_, end_, stride_;
+  unsigned now_ = 0, next_ = 0;  // rows of this step and of the next
+  typename atom::head_fragment weights_;
   typename atom::kv_fragment keys_[key_atoms][slices];
   std::uint32_t values_[8][groups][together / 2];  // [token][group of d][two d]
   typename atom::c_fragment scores_[key_atoms], o_[outputs];
