@@ -69,8 +69,9 @@ int main(int argc, char** argv) try {
       launch(w, w.stream(), {.blocks = pushers + consumers, .threads = 256}, sum_columns, ch.view(make_header("sumcols", 0, rows, cols)),
              matrix<float const>{heap.view().here(a), rows, cols, cols}, heap.view().here(sums));
 
+      w.check(w.stream());  // before the copy: one into pageable memory must not wait behind a kernel that waits for other ranks
       check_hip(hipMemcpyAsync(got.data(), heap.view().here(sums), bytes_of(got), hipMemcpyDeviceToHost, w.stream()), "hipMemcpyAsync");
-      w.check(w.stream());
+      check_hip(hipStreamSynchronize(w.stream()), "hipStreamSynchronize");
       if (got != wanted) throw error(text("rank ", w.rank(), ", launch ", launch_number, ": wrong sums"));
     }
     std::printf("rank %d on device %d: %d launches, all sums right\n", w.rank(), w.device(), launches);

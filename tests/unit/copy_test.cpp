@@ -52,7 +52,7 @@ void check_cases(rank_of_test& r, std::vector<copy_case> const& cases) {
     r.fill(got, 0);
     r.fill(put, 0);
     r.meet();
-    r.launch({16, 4 * wave::width}, copy_cases, r.view(), r.partner(), static_cast<copy_case const*>(r.here(list)), int(cases.size()), from, got, put, group_size);
+    r.launch({8, 4 * wave::width}, copy_cases, r.view(), r.partner(), static_cast<copy_case const*>(r.here(list)), int(cases.size()), from, got, put, group_size);
     r.meet();
     auto const wanted = [&](int owner) {
       std::vector<unsigned char> all(bytes);

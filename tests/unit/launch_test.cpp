@@ -82,14 +82,16 @@ TEST_CASE("launch: the null stream is refused where ranks share a device") {
 }
 
 TEST_CASE("launch: as many blocks as fit are resident at once") {
-  std::vector<std::string> summaries(2);
-  run_local(2, {.devices = {0, 0}}, [&](world& w) {
+  int const ranks = GENERATE(2, 3, 5);
+  std::vector<std::string> summaries(static_cast<std::size_t>(ranks));
+  run_local(ranks, {.devices = std::vector<int>(std::size_t(ranks), 0)}, [&](world& w) {
     rank_of_test r(w, small_heap());
     auto const counter = r.heap.allocate<flag>(1);
     auto const arrived = r.heap.allocate<unsigned>(1);
     r.fill(arrived, 0);
     int const fit = resident_blocks(w, all_together, 64, 0);
-    r.found.expect(fit > 0 && fit <= w.compute_units() / 2 * 32, fit, " blocks fit");
+    if (fit == 0) return;  // a device with fewer units than parts
+    r.found.expect(fit <= w.compute_units() / ranks * 32, fit, " blocks fit");
     r.meet();
     r.launch({fit, 64}, all_together, r.view(), counter, arrived, fit);
     r.found.throws<error>("another one", {text(fit)}, [&] { r.launch({fit + 1, 64}, all_together, r.view(), counter, arrived, fit); });

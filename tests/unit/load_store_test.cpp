@@ -20,14 +20,14 @@ __host__ __device__ bool same(T const& a, T const& b) {
   else return a == b;
 }
 
-/// Each block moves `per_block` elements from the partner's `from` here, and from here to the partner's `to`.
+/// Blocks move `per_block` elements at a time from the partner's `from` here, and from here to the partner's `to`.
 template <class T>
 __global__ void exchange(world_view w, int partner, sym<T> from, sym<T> loaded, sym<T> stored, int per_block, int count) {
-  int const first = block{}.index() * per_block;
-  for (int i = first + block{}.rank(); i < first + per_block && i < count; i += block{}.size()) {
-    w.here(loaded)[i] = load(w.on(partner, from) + i);
-    store(w.on(partner, stored) + i, value_of<T>(w.rank, i + 1));
-  }
+  for (int first = block{}.index() * per_block; first < count; first += block{}.count() * per_block)
+    for (int i = first + block{}.rank(); i < first + per_block; i += block{}.size()) {
+      w.here(loaded)[i] = load(w.on(partner, from) + i);
+      store(w.on(partner, stored) + i, value_of<T>(w.rank, i + 1));
+    }
 }
 
 template <class T>
@@ -42,7 +42,7 @@ void check_exchange(int ranks) {
       r.fill(loaded, 0xee);
       r.fill(stored, 0xee);
       r.meet();
-      r.launch({count / per_block, 64}, exchange<T>, r.view(), r.partner(), from, loaded, stored, per_block, count);
+      r.launch({4, 64}, exchange<T>, r.view(), r.partner(), from, loaded, stored, per_block, count);
       r.meet();
       auto const l = r.download(loaded), s = r.download(stored);
       int const writer = (r.rank() + r.size() - r.size() / 2) % r.size();

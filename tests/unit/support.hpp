@@ -68,9 +68,12 @@ struct rank_of_test {
   T* here(sym<T> x) const {
     return view().here(x);
   }
+  /// Also before copies from and to pageable memory: one that waits behind a kernel can stop the other ranks of the process, for whom
+  /// that kernel waits.
   void synchronize() const { check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize"); }
   template <class T>
   void upload(std::vector<T> const& from, T* to) const {
+    synchronize();
     check_hip(hipMemcpyAsync(to, from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice, stream), "hipMemcpyAsync");
     synchronize();
   }
@@ -81,6 +84,7 @@ struct rank_of_test {
   template <class T>
   std::vector<T> download(T const* from, std::size_t count) const {
     std::vector<T> to(count);
+    synchronize();
     check_hip(hipMemcpyAsync(to.data(), from, count * sizeof(T), hipMemcpyDeviceToHost, stream), "hipMemcpyAsync");
     synchronize();
     return to;

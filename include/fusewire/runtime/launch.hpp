@@ -41,7 +41,7 @@ residency load_kernel(world const& w, void (*kernel)(P...), int threads, int sha
 /// How many blocks of the kernel this rank's part of its device holds at once. `reserved` compute units are left to other work.
 template <class... P>
 int resident_blocks(world const& w, void (*kernel)(P...), int threads, int shared_bytes, int reserved = 0, std::source_location where = std::source_location::current()) {
-  return std::max(0, (w.compute_units() - reserved) / w.ranks_on_device()) * load_kernel(w, kernel, threads, shared_bytes, where).per_unit;
+  return w.share_of_units(reserved) * load_kernel(w, kernel, threads, shared_bytes, where).per_unit;
 }
 
 /// Launches the kernel once. Blocks of one launch, and launches of different ranks, may wait for each other.

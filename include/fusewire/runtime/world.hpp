@@ -32,6 +32,7 @@ class world {
     require(device >= 0 && device < devices, where, "world: device ", device, " of rank ", rank(), "; 0 to ", devices - 1, " exist");
     check_hip(hipSetDevice(device), "hipSetDevice", where);
     check_hip(hipDeviceGetAttribute(&compute_units_, hipDeviceAttributeMultiprocessorCount, device), "hipDeviceGetAttribute", where);
+    check_hip(platform::dispatch_parts(&dispatch_parts_, device), "dispatch_parts", where);
     hipStream_t stream = nullptr;
     check_hip(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags", where);
     stream_.reset(stream);
@@ -47,6 +48,12 @@ class world {
   /// of them, and the first kernel on it would wait for a second that cannot start.
   hipStream_t stream() const { return stream_.get(); }
   int compute_units() const { return compute_units_; }
+  /// How many of this rank's device's compute units are its own when `reserved` of them are left to other work. Blocks go to the parts
+  /// of a device in turn, so ranks that share one get equal shares of every part.
+  int share_of_units(int reserved) const {
+    int const share = std::max(0, (compute_units_ - reserved) / ranks_on_device());
+    return ranks_on_device() == 1 ? share : share / dispatch_parts_ * dispatch_parts_;
+  }
   /// How many ranks of this world run on this rank's device.
   int ranks_on_device() const { return int(std::count(devices_.begin(), devices_.end(), device_)); }
 
@@ -87,7 +94,7 @@ class world {
   };
 
   int device_;
-  int compute_units_ = 0;
+  int compute_units_ = 0, dispatch_parts_ = 1;
   std::unique_ptr<std::remove_pointer_t<hipStream_t>, destroy_stream> stream_;
   std::vector<int> devices_;
   std::vector<std::pair<int, std::function<void(hipStream_t)>>> checks_;
