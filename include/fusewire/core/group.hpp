@@ -23,6 +23,7 @@ struct thread {
   __device__ void sync() const {}
 };
 
+/// Requires: a full wave, so a block of whole waves.
 struct wave {
   static constexpr int width = platform::wave_size;
 

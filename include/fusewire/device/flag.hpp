@@ -45,7 +45,10 @@ __device__ inline watch* watch_of(world_view const& w, int rank) { return reinte
 
 /// Ends every wait on every rank, so that all kernels run to their end with invalid results instead of spinning.
 __device__ inline void abandon(world_view const& w) {
-  for (int r = 0; r < w.size; ++r) platform::atomic_store<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, unsigned(w.rank + 1));
+  for (int r = 0; r < w.size; ++r) {
+    unsigned nobody = 0;
+    platform::atomic_compare_exchange<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, nobody, unsigned(w.rank + 1));
+  }
 }
 
 /// One thread polls until *f is `value` or the wait is given up.

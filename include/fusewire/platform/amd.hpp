@@ -3,6 +3,7 @@
 #include <hip/hip_runtime.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include <fusewire/platform/order.hpp>
@@ -153,7 +154,9 @@ inline hipError_t malloc_signal(void** p, std::size_t bytes) { return hipExtMall
 
 /// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
 /// for a device that is busy waiting for us.
-inline void prepare_runtime() {}
+inline void prepare_runtime() {
+  setenv("GPU_MAX_HW_QUEUES", "32", 0);  // a queue for each of many ranks on one device
+}
 
 /// How many parts of a device (XCDs) take the blocks of a launch in turn: block i goes to part i modulo their number, and waits there
 /// even when another part has room.

@@ -54,7 +54,8 @@ class world {
     int const share = std::max(0, (compute_units_ - reserved) / ranks_on_device());
     return ranks_on_device() == 1 ? share : share / dispatch_parts_ * dispatch_parts_;
   }
-  /// How many ranks of this world run on this rank's device.
+  /// How many ranks of this world run on this rank's device. Worlds that split() made and that share a device do not count each other:
+  /// launch on one of them at a time.
   int ranks_on_device() const { return int(std::count(devices_.begin(), devices_.end(), device_)); }
 
   /// Collective, host only.
@@ -64,7 +65,7 @@ class world {
   /// A world of the ranks that pass the same color, in the same order. Collective.
   world split(int color) { return world(bootstrap_->split(color), device_); }
 
-  /// Synchronises the stream, then throws wait_timeout or rank_mismatch if a kernel of this rank gave up since the last check.
+  /// Synchronises the stream, then throws wait_timeout or rank_mismatch if a kernel of this rank gave up since the last reset().
   void check(hipStream_t stream) {
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     for (auto const& c : checks_) c.second(stream);
