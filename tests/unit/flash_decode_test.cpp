@@ -252,6 +252,18 @@ TEST_CASE("flash_decode: large scores, and one key that outweighs all", "[flash_
   one<f16>(2, {4, 2, 128}, 16, 10, p, -2.0f);
 }
 
+TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[flash_decode]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {4, 2, 64}, 9, 16, 40);
+    channel ch(r.heap, decode_channel());
+    auto o = d.options();
+    o.reserved_units = r.world.compute_units() - r.world.ranks_on_device();
+    flash_decode<bf16> op(ch, o);
+    d.run(op, {9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }});
+    d.run(op, {9, [](int rank, int s) { return s == 0 ? 640 : rank * s * 3; }, problem::equal_keys});
+  });
+}
+
 TEST_CASE("flash_decode: an uneven batch, with more sequences than lanes", "[flash_decode]") {
   problem const p{70, [](int r, int s) { return s == 11 ? 900 : s % 7 == r ? 0 : s % 13; }};
   on_decode_ranks(2, [&](rank_of_test& r) {
