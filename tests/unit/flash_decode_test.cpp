@@ -264,6 +264,16 @@ TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[f
   });
 }
 
+TEST_CASE("flash_decode: one long sequence, cut into as many splits as there may be", "[flash_decode]") {
+  problem const p{1, [](int, int) { return 39990; }, problem::equal_keys};
+  on_decode_ranks(1, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {2, 1, 64}, 1, 64, 625);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    d.run(op, p);
+  });
+}
+
 TEST_CASE("flash_decode: an uneven batch, with more sequences than lanes", "[flash_decode]") {
   problem const p{70, [](int r, int s) { return s == 11 ? 900 : s % 7 == r ? 0 : s % 13; }};
   on_decode_ranks(2, [&](rank_of_test& r) {

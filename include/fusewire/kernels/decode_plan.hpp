@@ -18,7 +18,8 @@ struct decode_lengths {
   std::int32_t const* tokens;  // [batch]; what is outside 0 to max_tokens is taken as the nearest of them
   int batch, max_tokens, kv_heads;
 
-  static constexpr int unit = 128;  // tokens
+  static constexpr int unit = 128;         // tokens
+  static constexpr int most_splits = 264;  // of an item
 
   __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
   __device__ int of(int sequence) const {
@@ -30,16 +31,16 @@ struct decode_lengths {
 /// The splits of one block, in order.
 class decode_run {
  public:
-  /// Called by: every thread of the block. `shared` is three words of its shared memory.
+  /// Called by: every thread of the block. `shared` is four words of its shared memory.
   __device__ decode_run(block b, decode_lengths const& l, int* shared) : l_(l) {
     if (wave{}.index() == 0) find(b, shared);
     b.sync();
-    length_ = shared[0];
+    int const all = platform::uniform(shared[1]) * l.kv_heads;
+    length_ = platform::uniform(shared[0]);
     at_ = length_ * b.index();
-    end_ = at_ + length_ < shared[1] * l.kv_heads ? at_ + length_ : shared[1] * l.kv_heads;
+    end_ = at_ + length_ < all ? at_ + length_ : all;
     if (at_ >= end_) return;
-    sequence_ = shared[2];
-    enter(sequence_, shared[3] * l.kv_heads);
+    enter(platform::uniform(shared[2]), platform::uniform(shared[3]) * l.kv_heads);
     int const head = (at_ - item_) / units_;
     head_ = head;
     item_ += head * units_;
@@ -76,7 +77,7 @@ class decode_run {
   __device__ void enter(int sequence, int first_unit) {
     sequence_ = sequence;
     item_ = first_unit;
-    tokens_ = l_.of(sequence);
+    tokens_ = platform::uniform(l_.of(sequence));
     units_ = decode_lengths::units_of(tokens_);
   }
 
@@ -94,7 +95,8 @@ class decode_run {
       before += w.rank() & mask ? others : 0;
       total += others;
     }
-    int const length = ceil_div(total * l_.kv_heads, b.count()), begin = length * b.index() / l_.kv_heads;
+    int const most = (decode_lengths::most_splits - 1) * l_.kv_heads;  // runs: then total units are in at most so many, and one more
+    int const length = ceil_div(total * l_.kv_heads, b.count() < most ? b.count() : most), begin = length * b.index() / l_.kv_heads;
     if (w.leader()) {
       shared[0] = length;
       shared[1] = total;

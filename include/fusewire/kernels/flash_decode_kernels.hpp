@@ -49,7 +49,7 @@ struct decode_arguments {
 };
 
 /// LDS of a block: a few words, Q, each wave's (m, l) and o.
-__host__ __device__ constexpr int decode_shared_bytes(int heads, int d) { return 32 + 16 * d * 2 + decode_waves * heads * (8 + (d + 4) * 4); }
+__host__ __device__ constexpr int decode_shared_bytes(int heads, int d) { return 32 + 16 * d * 2 + decode_waves * heads * (8 + 132 * 4); }
 
 namespace detail {
 
@@ -82,7 +82,7 @@ class decode_block {
     for (int i = b_.rank(); i < (last - first) * (D / 4); i += b_.size()) {
       int const head = first + i / (D / 4), item = head / g_.group, in_item = head % g_.group, four = i % (D / 4);
       auto const record = [&](int source) { return inbox(ch_.world.rank, source, item); };
-      write(head, four, combine_parts(sources, [&](int r) { return record_.scale(record(r), in_item); }, [&](int r) { return record_.o(record(r), in_item * (D / 4) + four); }));
+      write(head, four, combine_parts<8>(sources, [&](int r) { return record_.scale(record(r), in_item); }, [&](int r) { return record_.o(record(r), in_item * (D / 4) + four); }));
     }
   }
 
@@ -99,7 +99,7 @@ class decode_block {
     b_.sync();  // the last split has been read
     wave const w;
     paged_kv<T> const kv{g_.k, g_.v, g_.pages, unsigned(run.sequence()) * unsigned(g_.max_pages), g_.page_shift, g_.lengths.kv_heads, run.head()};
-    attention a(kv, run.begin() + w.index() * attention::step, run.end(), decode_waves * attention::step);
+    attention a(kv, run.begin() + platform::uniform(w.index()) * attention::step, run.end(), decode_waves * attention::step);
     attention::stage(b_, g_.q + std::int64_t(run.item()) * g_.group * D, g_.group, q_);
     b_.sync();
     a.run(q_, g_.scale);
@@ -114,17 +114,22 @@ class decode_block {
     float* const place = place_of(b_.index(), run.starts());
     for (int i = b_.rank(); i < record_.quads(); i += b_.size()) {
       int const head = i / (D / 4), four = i % (D / 4);
-      softmax_part const part = combine_parts(decode_waves, [&](int w) { return scales_[w * g_.group + head]; },
-                                              [&](int w) { return *reinterpret_cast<quad const*>(o_ + (w * g_.group + head) * attention::pitch + four * 4); });
+      softmax_part const part = combine_parts<decode_waves>(decode_waves, [&](int w) { return scales_[w * g_.group + head]; },
+                                                            [&](int w) { return *reinterpret_cast<quad const*>(o_ + (w * g_.group + head) * attention::pitch + four * 4); });
       if (whole) push(run.item(), i, part);
       else put(place, i, part);
     }
     if (whole) return true;
     int const first = run.first_block(), splits = run.last_block() - first + 1;
     if (!last_to_arrive(run.item(), splits)) return false;
+    auto const record = [&](int n) { return place_of(first + n, n == 0); };
+    static_assert(decode_lengths::most_splits * sizeof(softmax_scale) <= decode_waves * attention::pitch * sizeof(float));
+    auto* const scales = reinterpret_cast<softmax_scale*>(o_);
+    for (int i = b_.rank(); i < splits * g_.group; i += b_.size()) scales[i] = record_.scale(record(i / g_.group), i % g_.group);
+    b_.sync();
     for (int i = b_.rank(); i < record_.quads(); i += b_.size()) {
-      auto const record = [&](int n) { return place_of(first + n, n == 0); };
-      push(run.item(), i, combine_parts(splits, [&](int n) { return record_.scale(record(n), i / (D / 4)); }, [&](int n) { return record_.o(record(n), i); }));
+      int const head = i / (D / 4);
+      push(run.item(), i, combine_parts<8>(splits, [&](int n) { return scales[n * g_.group + head]; }, [&](int n) { return record_.o(record(n), i); }));
     }
     return true;
   }
@@ -147,7 +152,7 @@ class decode_block {
       if (words_[4]) platform::atomic_store<order::relaxed, scope::device>(ticket, 0u);
     }
     b_.sync();
-    return words_[4];
+    return platform::uniform(words_[4]);
   }
 
   __device__ void write(int head, int four, softmax_part const& x) const {

@@ -49,6 +49,8 @@ template <class T>
 __device__ T shuffle(T value, int lane) {
   return __shfl(value, lane);
 }
+/// `x`, which is the same in every lane of the wave: the compiler may keep it, and what follows from it, once per wave.
+__device__ inline int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
 /// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in registers.
 __device__ inline int opaque(int x) {
   asm volatile("" : "+v"(x));

@@ -47,7 +47,7 @@ class wave_attention {
  public:
   using atom = attention_atom<T>;
   static constexpr int step = 32;  // tokens
-  static constexpr int pitch = D + 4;  // floats, of a head's o in LDS
+  static constexpr int pitch = 132;  // floats, of a head's o in LDS: at least D + 4, which spreads the heads over the banks
 
   /// Bytes of LDS for Q, which the waves of a block share.
   static constexpr int q_bytes = 16 * D * 2;

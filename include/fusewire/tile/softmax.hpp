@@ -30,20 +30,33 @@ struct softmax_part {
 /// 2^(x - m), and 0 for x = -infinity whatever m is.
 __device__ inline float softmax_weight(float x, float m) { return platform::exp2(x - (m == minus_infinity ? 0.0f : m)); }
 
-/// The parts 0, 1, ... count - 1, in this order: scale_at(i) is the i-th one's (m, l), o_at(i) its o.
-template <class ScaleAt, class OutputAt>
+/// The parts 0, 1, ... count - 1, in this order: scale_at(i) is the i-th one's (m, l), o_at(i) its o. `Flight` of them are read at once.
+template <int Flight, class ScaleAt, class OutputAt>
 __device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at) {
+  auto const valid = [&](int i) { return i < count ? i : count - 1; };
   softmax_part sum;
-#pragma unroll 4
-  for (int i = 0; i < count; ++i) sum.s.m = fmaxf(sum.s.m, scale_at(i).m);
-#pragma unroll 4
-  for (int i = 0; i < count; ++i) {
-    softmax_scale const s = scale_at(i);
-    quad const o = o_at(i);
-    float const weight = softmax_weight(s.m, sum.s.m);
-    sum.s.l += s.l * weight;
+  for (int first = 0; first < count; first += Flight) {
+    float m[Flight];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) sum.o.x[j] += o.x[j] * weight;
+    for (int i = 0; i < Flight; ++i) m[i] = scale_at(valid(first + i)).m;
+#pragma unroll
+    for (int i = 0; i < Flight; ++i) sum.s.m = fmaxf(sum.s.m, m[i]);
+  }
+  for (int first = 0; first < count; first += Flight) {
+    softmax_scale s[Flight];
+    quad o[Flight];
+#pragma unroll
+    for (int i = 0; i < Flight; ++i) {
+      s[i] = scale_at(valid(first + i));
+      o[i] = o_at(valid(first + i));
+    }
+#pragma unroll
+    for (int i = 0; i < Flight; ++i) {
+      float const weight = first + i < count ? softmax_weight(s[i].m, sum.s.m) : 0.0f;
+      sum.s.l += s[i].l * weight;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum.o.x[j] += o[i].x[j] * weight;
+    }
   }
   return sum;
 }
