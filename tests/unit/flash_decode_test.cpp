@@ -410,7 +410,8 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("reserved_units", {"reserved_units = 100000"}, [](options& o) { o.reserved_units = 100000; });
     refuses("channel bytes", {"3 sequences", "9600", "8192"}, [](options& o) { o.max_batch = 3; });
     refuses("channel flags", {"needs 6 flags", "has 5"}, [](options& o) { o.q_heads = 6, o.kv_heads = 6, o.max_batch = 1; });
-    refuses("units", {"up to 1073741824 units"}, [](options& o) { o.max_batch = 1000, o.max_pages = 268435456; });
+    refuses("table", {"max_batch = 5", "max_pages = 268435456", "up to 1073741824 entries"}, [](options& o) { o.max_batch = 5, o.max_pages = 268435456; });
+    refuses("units", {"up to 1073741824 units"}, [](options& o) { o.max_batch = 512, o.max_pages = 2097152, o.page_size = 512; });
 
     flash_decode<bf16> op(ch, d.options());
     problem const p{2, [](int, int) { return 50; }};

@@ -19,7 +19,7 @@ struct decode_lengths {
   int batch, max_tokens, kv_heads;
 
   static constexpr int unit = 128;         // tokens
-  static constexpr int most_splits = 264;  // of an item
+  static constexpr int most_splits = 264;  // of an item: what its last block has room for
 
   __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
   __device__ int of(int sequence) const {
@@ -95,7 +95,7 @@ class decode_run {
       before += w.rank() & mask ? others : 0;
       total += others;
     }
-    int const most = (decode_lengths::most_splits - 1) * l_.kv_heads;  // runs: then total units are in at most so many, and one more
+    int const most = (decode_lengths::most_splits - 1) * l_.kv_heads;  // runs: an item has at most `total` units, hence most_splits splits
     int const length = ceil_div(total * l_.kv_heads, b.count() < most ? b.count() : most), begin = length * b.index() / l_.kv_heads;
     if (w.leader()) {
       shared[0] = length;

@@ -73,7 +73,7 @@ class flash_decode {
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph,
   /// whose replays see the lengths and tables of their time.
-  /// Requires: the pages of a sequence's tokens are numbers of pages of the caches.
+  /// Requires: the pages of a sequence's tokens are numbers of pages of the caches; a cache has less than 2^32 rows of d.
   /// Fails: bad_argument, before anything is launched.
   void operator()(hipStream_t stream, flash_decode_call<T> const& c, std::source_location where = std::source_location::current()) {
     check(c, where);
@@ -112,6 +112,8 @@ class flash_decode {
     require(o.page_size >= 1 && std::has_single_bit(unsigned(o.page_size)), where, "flash_decode: page_size = ", o.page_size, "; a power of two is accepted");
     require(o.max_pages >= 1 && o.max_pages <= most / o.page_size, where, "flash_decode: max_pages = ", o.max_pages, "; 1 to ", most / o.page_size, " pages of ", o.page_size,
             " tokens are accepted");
+    require(o.max_batch <= most / o.max_pages, where, "flash_decode: max_batch = ", o.max_batch, " with max_pages = ", o.max_pages, "; a block table of up to ", most,
+            " entries is accepted");
     require(std::isfinite(o.scale), where, "flash_decode: scale = ", o.scale, "; a finite number is accepted, 0 for 1 / sqrt(head_dim)");
     require(o.reserved_units >= 0 && o.reserved_units < ch_.world().compute_units(), where, "flash_decode: reserved_units = ", o.reserved_units, "; 0 to ",
             ch_.world().compute_units() - 1, " is accepted");
