@@ -71,13 +71,10 @@ float run_rank(world& w) {
   std::vector<bf16> out(q.size());
   flash_decode_call<bf16> const call{.q = upload(q), .k_cache = upload(k), .v_cache = upload(v), .block_table = upload(table), .lengths = upload(lengths), .out = upload(out), .batch = batch};
 
-  hipStream_t stream;
-  check_hip(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags");
-  attention(stream, call);
-  w.check(stream);  // waits, and throws if a rank did not come
+  attention(w.stream(), call);
+  w.check(w.stream());  // waits, and throws if a rank did not come
 
   check_hip(hipMemcpy(out.data(), call.out, out.size() * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
-  check_hip(hipStreamDestroy(stream), "hipStreamDestroy");
   float worst = 0;
   for (int s = 0; s < batch; ++s)
     for (int head = 0; head < q_heads; ++head) {
