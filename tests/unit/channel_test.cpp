@@ -245,6 +245,7 @@ TEST_CASE("channel: a subgroup has channels of its own") {
     channel ch(r.heap, gather_channel(200));
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(wrong, 0);
+    w.barrier();  // allocating and freeing wait for the device, where another part's kernels may be waiting for this thread
     for (unsigned i = 0; i < (part.size() == 2 ? 30u : 20u); ++i) {
       gather_words_args const a{.own = draw_ownership(i, part.size(), 200), .wrong = r.here(wrong)};
       r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
@@ -252,6 +253,7 @@ TEST_CASE("channel: a subgroup has channels of its own") {
     part.check(r.stream);
     r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
     r.meet();
+    w.barrier();
     summaries[std::size_t(w.rank())] = r.found.summary();
   });
   for (auto const& s : summaries) CHECK(s == "");

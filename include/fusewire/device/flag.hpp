@@ -33,6 +33,7 @@ struct wait_report {
 struct alignas(128) watch {
   unsigned abandoned;             // 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
   unsigned reported;              // `report` is valid
+  unsigned timed_out;             // a wait of some rank expired
   std::uint64_t limit_ns;         // a single wait may last this long
   wait_report report;
   unsigned disagreed;             // 0, or 1 + the rank whose launch differs from this rank's
@@ -44,9 +45,10 @@ namespace detail {
 __device__ inline watch* watch_of(world_view const& w, int rank) { return reinterpret_cast<watch*>(w.signal[rank]); }
 
 /// Ends every wait on every rank, so that all kernels run to their end with invalid results instead of spinning.
-__device__ inline void abandon(world_view const& w) {
+__device__ inline void abandon(world_view const& w, bool timed_out) {
   for (int r = 0; r < w.size; ++r) {
     unsigned nobody = 0;
+    if (timed_out) platform::atomic_store<order::relaxed, scope::system>(&watch_of(w, r)->timed_out, 1u);
     platform::atomic_compare_exchange<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, nobody, unsigned(w.rank + 1));
   }
 }
@@ -64,7 +66,7 @@ __device__ inline void spin(world_view const& w, flag const* f, epoch_t value, i
       unsigned expected = 0;
       if (platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u))
         mine->report = {platform::block_index(), from, std::uint64_t(reinterpret_cast<std::byte const*>(f) - w.signal[w.rank]), found, value};
-      abandon(w);
+      abandon(w, true);
       return;
     }
     found = platform::atomic_load<order::relaxed, scope::system>(&f->value);

@@ -62,7 +62,8 @@ class world {
   void barrier() { bootstrap_->barrier(); }
   fusewire::bootstrap& exchange() { return *bootstrap_; }
 
-  /// A world of the ranks that pass the same color, in the same order. Collective.
+  /// A world of the ranks that pass the same color, in the same order. Collective. Where parts share a device, all ranks of the whole
+  /// must be between launches when one part allocates or frees: that waits for the device.
   world split(int color) { return world(bootstrap_->split(color), device_); }
 
   /// Synchronises the stream, then throws wait_timeout or rank_mismatch if a kernel of this rank gave up since the last reset().
