@@ -1,0 +1,79 @@
+// The tensor memory accelerator of sm_90: boxes of a matrix from memory into shared memory, announced by an mbarrier.
+//
+//   producer lane   expect(bytes) --> load_box ... load_box
+//   copy engine                         memory --> shared memory of one block, or of several of its cluster; counts bytes on their barriers
+//   consumers       wait(parity) <------- all bytes there
+#pragma once
+#include <cuda.h>
+
+#include <cstdint>
+
+#include <fusewire/platform/platform.hpp>
+
+namespace fusewire {
+
+__device__ inline std::uint32_t shared_address(void const* p) { return std::uint32_t(__cvta_generic_to_shared(p)); }
+
+/// Rank of this block in its cluster.
+__device__ inline int cluster_rank() {
+  int r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+/// Every thread of every block of the cluster meets; their accesses to shared memory become visible to each other.
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/// A barrier in shared memory. Its phases alternate in parity, starting with 0; waiting for parity 1 of a fresh one returns at once.
+struct alignas(8) mbarrier {
+  std::uint64_t word;
+
+  /// Called by: one thread, followed by fence_init() and a barrier of all who use it.
+  __device__ void init(int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(arrivals) : "memory"); }
+  __device__ static void fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+  /// Arrives, and has this phase wait for `bytes` from the copy engine too.
+  __device__ void expect(int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes) : "memory");
+  }
+  __device__ void arrive() { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory"); }
+  /// Arrives at the barrier that lies at the same place in another block of the cluster.
+  __device__ void arrive_at(int block) {
+    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(shared_address(this)),
+                 "r"(block)
+                 : "memory");
+  }
+  /// Returns when the phase of this parity is complete.
+  __device__ void wait(int parity) {
+    while (!try_wait(parity)) {}
+  }
+
+ private:
+  __device__ bool try_wait(int parity) {
+    int done;
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p;}" : "=r"(done) : "r"(shared_address(this)), "r"(parity) : "memory");
+    return done;
+  }
+};
+
+/// What the copy engine reads next may have been written by ordinary stores that this thread has acquired.
+__device__ inline void fence_copy_engine() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+__device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
+
+/// Starts the load of the box of `map` that begins at column x of row y; what lies outside the matrix becomes zero.
+/// Called by: one thread. Requires: `to` aligned to 1024 bytes, `done` expects the box's bytes.
+__device__ inline void load_box(void* to, CUtensorMap const& map, int x, int y, mbarrier& done) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+               ::"r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&done))
+               : "memory");
+}
+/// As above, into the same place of every block of the cluster whose bit is set in `blocks`, counted on the barrier of each.
+__device__ inline void load_box(void* to, CUtensorMap const& map, int x, int y, mbarrier& done, unsigned blocks) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
+               ::"r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&done)), "h"(static_cast<unsigned short>(blocks))
+               : "memory");
+}
+
+}  // namespace fusewire
