@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <fusewire/platform/platform.hpp>
 
@@ -50,5 +51,7 @@ struct world_view {
     return r < size ? r : r - size;
   }
 };
+
+static_assert(std::is_trivially_copyable_v<world_view>);
 
 }  // namespace fusewire

@@ -45,6 +45,8 @@ int resident_blocks(world const& w, void (*kernel)(P...), int threads, int share
 }
 
 /// Launches the kernel once. Blocks of one launch, and launches of different ranks, may wait for each other.
+/// Where ranks share a device it returns when the kernel has ended (unless it is captured): what is queued behind a kernel that waits
+/// keeps the front end of the device from starting the kernels that it waits for.
 /// Requires: all blocks fit on this rank's part of the device at once (one communicating kernel at a time per rank).
 /// Fails: bad_argument when they do not, naming how many do.
 template <class... P, class... A>
@@ -62,6 +64,10 @@ void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P
   int const shared = load_kernel(w, kernel, s.threads, s.shared_bytes, where).shared_bytes;
   kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(static_cast<P>(arguments)...);
   check_hip(hipGetLastError(), "kernel launch", where);
+  if (w.ranks_on_device() == 1) return;
+  hipStreamCaptureStatus capture;
+  check_hip(hipStreamIsCapturing(stream, &capture), "hipStreamIsCapturing", where);
+  if (capture == hipStreamCaptureStatusNone) check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
 }
 
 }  // namespace fusewire
