@@ -18,11 +18,12 @@
 
 namespace fusewire {
 
-/// Everything tunable about the mainloop. A step along k is 64 elements, which is what 128-byte swizzling holds.
+/// Everything tunable about the mainloop. A step along k is 64 elements, which is what 128-byte swizzling holds. A cluster of two blocks,
+/// side by side along m, shares its loads of B: that spares the L2, and on an H200 at its power limit gains no time.
 struct sm90_gemm_config {
   int block_m = 128, block_n = 256;  // a block's tile
   int stages = 4;
-  int cluster = 2;                   // blocks side by side along m that share their loads of B: 1 or 2
+  int cluster = 1;                   // blocks: 1 or 2
 
   __host__ __device__ constexpr int threads() const { return 384; }
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
@@ -30,23 +31,32 @@ struct sm90_gemm_config {
   __host__ __device__ constexpr int stage_bytes(layout b) const { return (block_m + b_columns(b)) * 128; }
   __host__ __device__ constexpr int slab_bytes() const { return 16 * 128 * 2; }
   __host__ __device__ constexpr int shared_bytes() const { return stages * stage_bytes(layout::row_major) + 8 * slab_bytes() + stages * 16 + 1008; }
+  /// How long an [m, n] result takes on `blocks` blocks, in columns of tiles one after the other: of two configurations with the same
+  /// block_m, the one with less is faster.
+  __host__ __device__ constexpr int rounds(int m, int n, int blocks) const {
+    return ceil_div(ceil_div(m, block_m * cluster) * cluster * ceil_div(n, block_n), blocks) * block_n;
+  }
 };
 
+/// Configurations that kernels are instantiated for: the one with fewer rounds(), the first if they are equal.
 struct sm90_tile {
   static constexpr sm90_gemm_config config{};
+};
+struct sm90_narrow_tile {
+  static constexpr sm90_gemm_config config{.block_n = 224};
 };
 
 /// A tile source that is there from the start.
 struct always_ready {
-  __device__ bool operator()(int, int) const { return false; }
+  __device__ bool operator()(int, int) { return false; }
 };
 
 template <class T, sm90_gemm_config C, layout BOrder>
 class gemm_sm90 {
  public:
   static constexpr int block_k = 64;
-  static constexpr int a_box_rows = C.block_m;                                                        // of a map of A: boxes of m x 64 k
-  static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n / C.cluster;  // row-major: 64 k x 64 n; column-major: n x 64 k
+  // Of the tensor maps: boxes of A are m x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
+  static constexpr int a_box_rows = C.block_m, b_box_rows = BOrder == layout::row_major ? block_k : C.block_n / C.cluster;
   static_assert(C.block_m % 128 == 0 && C.block_m <= 256 && (C.cluster == 1 || C.cluster == 2));
   static_assert(C.b_columns(BOrder) % (C.cluster * (BOrder == layout::row_major ? 64 : 8)) == 0);
   static_assert(C.shared_bytes() <= platform::max_shared_bytes);
@@ -60,10 +70,10 @@ class gemm_sm90 {
   /// Called by: every thread of every block of a cluster, with equal `k`, `tiles` and `share` in all its blocks.
   /// Order: before its loads of columns [k0, k0 + 64) of tile row m, the producer lane calls ready(m, k0); true says that it has just acquired
   /// memory that other threads wrote.
-  /// Requires: launch of C.threads() threads with cluster dimension C.cluster; `a`, `b`: kernel parameters, made by make_tensor_map() with
+  /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads and cluster dimension C.cluster; `a`, `b`: kernel parameters, made by make_tensor_map() with
   /// a_box_rows and b_box_rows, `b` of the matrix of B's contiguous dimension as columns; k >= 1; C.shared_bytes() bytes at `shared`.
   template <class Ready, class Epilogue>
-  __device__ static void run(void* shared, CUtensorMap const& a, CUtensorMap const& b, int k, tile_order const& tiles, strided share, matrix<T> c, Ready const& ready,
+  __device__ static void run(void* shared, CUtensorMap const& a, CUtensorMap const& b, int k, tile_order const& tiles, strided share, matrix<T> c, Ready ready,
                              Epilogue const& epilogue) {
     auto& s = *reinterpret_cast<storage*>((reinterpret_cast<std::uintptr_t>(shared) + 1023) / 1024 * 1024);
     int const cta = C.cluster == 1 ? 0 : cluster_rank(), steps = ceil_div(k, block_k);
@@ -79,14 +89,17 @@ class gemm_sm90 {
       give_registers<40>();
       if (block{}.leader()) load(s, a, b, cta, steps, tiles, share, ready);
       wave{}.sync();
+      take_registers<registers>();
     } else {
       take_registers<232>();
       multiply(s, cta, steps, tiles, share, c, epilogue);
+      give_registers<registers>();
     }
     meet();
   }
 
  private:
+  static constexpr int registers = 168;  // of a thread, when 384 threads have the same
   using atom = wgmma_atom<T, C.block_n, BOrder == layout::row_major>;
   static constexpr int atoms_m = C.block_m / 2 / atom::m;
   static constexpr int chunk = 64 * block_k * 2;  // bytes of 64 n of a row-major B's stage
@@ -114,7 +127,7 @@ class gemm_sm90 {
   }
 
   template <class Ready>
-  __device__ static void load(storage& s, CUtensorMap const& a, CUtensorMap const& b, int cta, int steps, tile_order const& tiles, strided share, Ready const& ready) {
+  __device__ static void load(storage& s, CUtensorMap const& a, CUtensorMap const& b, int cta, int steps, tile_order const& tiles, strided share, Ready& ready) {
     prefetch(a);
     prefetch(b);
     cursor at;
