@@ -98,8 +98,8 @@ void launch_ag_gemm_push_sm90(channel const& ch, hipStream_t stream, ag_gemm_cal
   int const fit = resident_blocks(ch.world(), kernel, C.threads(), C.shared_bytes(), 0, where), tiles = gemm::tiles(map.m, n, 0, 1).count();
   require(comm_blocks >= 1 && comm_blocks < fit, where, "ag_gemm_push_sm90: comm_blocks = ", comm_blocks, "; 1 to ", fit - 1, " are accepted");
   ag_gemm_arguments<T> const g{call.a, {call.b.data, call.b.ld, BOrder, n}, call.c, map, comm_blocks, 16, false};
-  fusewire::launch(ch.world(), stream, {.blocks = std::min(fit, comm_blocks + tiles), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, kernel, view, g, maps,
-                   epilogue);
+  fusewire::launch(ch.world(), stream, {.blocks = std::min(fit, comm_blocks + tiles), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, kernel,
+                   view, g, maps, epilogue);
 }
 
 }  // namespace fusewire

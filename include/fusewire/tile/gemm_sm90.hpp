@@ -70,8 +70,9 @@ class gemm_sm90 {
   /// Called by: every thread of every block of a cluster, with equal `k`, `tiles` and `share` in all its blocks.
   /// Order: before its loads of columns [k0, k0 + 64) of tile row m, the producer lane calls ready(m, k0); true says that it has just acquired
   /// memory that other threads wrote.
-  /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads and cluster dimension C.cluster; `a`, `b`: kernel parameters, made by make_tensor_map() with
-  /// a_box_rows and b_box_rows, `b` of the matrix of B's contiguous dimension as columns; k >= 1; C.shared_bytes() bytes at `shared`.
+  /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads and cluster dimension C.cluster; `a`, `b`:
+  /// kernel parameters, made by make_tensor_map() with a_box_rows and b_box_rows, `b` of the matrix whose rows are contiguous in B's memory;
+  /// k >= 1; C.shared_bytes() bytes at `shared`.
   template <class Ready, class Epilogue>
   __device__ static void run(void* shared, CUtensorMap const& a, CUtensorMap const& b, int k, tile_order const& tiles, strided share, matrix<T> c, Ready ready,
                              Epilogue const& epilogue) {
