@@ -103,7 +103,7 @@ template <group Group>
 __device__ void wait(Group g, world_view const& w, flag const* f, epoch_t value, int from = -1) {
   if (g.leader()) {
     detail::spin(w, f, value, from);
-    platform::fence<order::acquire, scope::system>();
+    platform::acquire_polled<scope::system>(&f->value);
   }
   g.sync();
 }
@@ -111,8 +111,11 @@ __device__ void wait(Group g, world_view const& w, flag const* f, epoch_t value,
 /// As wait(), for `count` flags, polled side by side: flag_at(i) is the i-th, from_rank(i) its signaller.
 template <group Group, class FlagAt, class FromRank>
 __device__ void wait_all(Group g, world_view const& w, int count, FlagAt flag_at, epoch_t value, FromRank from_rank) {
-  for (int i = g.rank(); i < count; i += g.size()) detail::spin(w, flag_at(i), value, from_rank(i));
-  if (g.rank() < count) platform::fence<order::acquire, scope::system>();
+  for (int i = g.rank(); i < count; i += g.size()) {
+    flag const* const f = flag_at(i);
+    detail::spin(w, f, value, from_rank(i));
+    platform::acquire_polled<scope::system>(&f->value);
+  }
   g.sync();
 }
 

@@ -75,6 +75,12 @@ __device__ inline void fence() {
   else __builtin_amdgcn_fence(order_of<O>, "");
 }
 
+/// What an acquire load of *p would order, after relaxed loads of it have found the value waited for.
+template <scope S, class T>
+__device__ inline void acquire_polled(T const*) {
+  fence<order::acquire, S>();
+}
+
 /// Returns once this wave's own stores have reached its L2, from where a later release of any wave of the block carries them on.
 /// __syncthreads() alone does not wait for them: it emits no vmcnt(0).
 __device__ inline void drain_stores() {

@@ -80,6 +80,13 @@ __device__ inline void fence() {
   else asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+/// What an acquire load of *p would order, after relaxed loads of it have found the value waited for: that load, which costs less than
+/// a fence. The value must be one that nobody overwrites while it is waited for.
+template <scope S, class T>
+__device__ inline void acquire_polled(T const* p) {
+  (void)ref<S>(const_cast<T*>(p)).load(cuda::std::memory_order_acquire);
+}
+
 /// Nothing to wait for: fences are cumulative, so a release after a barrier covers the stores of every thread that met there.
 __device__ inline void drain_stores() {}
 
