@@ -12,5 +12,5 @@
 #include <fusewire/memory/heap.hpp>
 #include <fusewire/runtime/channel.hpp>
 #include <fusewire/runtime/launch.hpp>
-#include <fusewire/runtime/run_local.hpp>
+#include <fusewire/runtime/run.hpp>
 #include <fusewire/version.hpp>

@@ -8,8 +8,8 @@
 #include <exception>
 
 #include <fusewire/device/barrier.hpp>
+#include <fusewire/memory/exchange.hpp>
 #include <fusewire/memory/offset_allocator.hpp>
-#include <fusewire/runtime/world.hpp>
 
 namespace fusewire {
 
@@ -23,6 +23,7 @@ struct heap_options {
   std::size_t bulk = 256_MiB;                       // bytes per rank
   std::size_t signal = 8_MiB;                       // bytes per rank
   std::chrono::nanoseconds wait_limit = std::chrono::seconds(10);  // of one wait inside a kernel
+  sharing share = sharing::handle;                  // how processes map each other's memory
 };
 
 /// Every call that names all ranks as callers is collective: same order, same arguments on every rank; a difference is an error that
@@ -37,23 +38,16 @@ class heap {
     require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(), " ns; more than 0 is accepted");
     agree("heap", std::array<std::uint64_t, 3>{options.bulk, options.signal, 0}, "bulk bytes, signal bytes, -", where);
     enable_peer_access(where);
-    std::byte *bulk = nullptr, *signal = nullptr;
-    check_hip(hipMalloc(&bulk, options.bulk), "hipMalloc(bulk segment)", where);
-    own_bulk_.reset(bulk, hip_free{});
-    check_hip(platform::malloc_signal(reinterpret_cast<void**>(&signal), options.signal), "malloc(signal segment)", where);
-    own_signal_.reset(signal, hip_free{});
-    check_hip(hipMemset(signal, 0, options.signal), "hipMemset(signal segment)", where);
-    arm_watch();
-    struct segments {
-      std::byte *bulk, *signal;
-    };
-    auto const all = w.exchange().all_gather(segments{bulk, signal});
+    segments_.emplace(w, std::vector<shared_segments::request>{{options.bulk, false, "bulk"}, {options.signal, true, "signal"}}, options.share, where);
     view_.rank = w.rank();
     view_.size = w.size();
     for (int r = 0; r < w.size(); ++r) {
-      view_.bulk[r] = all[static_cast<std::size_t>(r)].bulk;
-      view_.signal[r] = all[static_cast<std::size_t>(r)].signal;
+      view_.bulk[r] = segments_->of(0, r);
+      view_.signal[r] = segments_->of(1, r);
     }
+    check_hip(hipMemset(view_.signal[w.rank()], 0, options.signal), "hipMemset(signal segment)", where);
+    arm_watch();
+    w.barrier();  // no peer may touch the segment before it is zero
     check_key_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); });
   }
   heap(heap const&) = delete;
@@ -62,14 +56,13 @@ class heap {
   ~heap() {
     world_.remove_check(check_key_);
     (void)hipDeviceSynchronize();
-    if (std::uncaught_exceptions() > exceptions_) {
-      world_.exchange().keep(own_bulk_);
-      world_.exchange().keep(own_signal_);
-      return;
-    }
+    if (std::uncaught_exceptions() > exceptions_) return;
     try {
       world_.barrier();
-    } catch (rank_mismatch const&) {  // somebody else failed, and run_local reports it
+      segments_->unmap_peers();
+      world_.barrier();
+    } catch (rank_mismatch const&) {  // somebody else failed, and run() reports it
+      segments_->abandon();
     }
   }
 
@@ -140,14 +133,10 @@ class heap {
   }
 
  private:
-  struct hip_free {
-    void operator()(std::byte* p) const { (void)hipFree(p); }
-  };
-
   void enable_peer_access(std::source_location where) const {
     for (int r = 0; r < world_.size(); ++r) {
       int const peer = world_.device_of(r);
-      if (peer == world_.device()) continue;
+      if (peer == world_.device() || peer < 0) continue;  // a device that this process does not see is reached by its handle alone
       int can = 0;
       check_hip(hipDeviceCanAccessPeer(&can, world_.device(), peer), "hipDeviceCanAccessPeer", where);
       require<runtime_failure>(can, where, "heap: device ", world_.device(), " (rank ", world_.rank(), ") cannot access the memory of device ", peer, " (rank ", r,
@@ -161,7 +150,7 @@ class heap {
   void arm_watch() {
     watch fresh{};
     fresh.limit_ns = static_cast<std::uint64_t>(options_.wait_limit.count());
-    check_hip(hipMemcpy(own_signal_.get(), &fresh, sizeof fresh, hipMemcpyHostToDevice), "hipMemcpy(watch)");
+    check_hip(hipMemcpy(view_.signal[view_.rank], &fresh, sizeof fresh, hipMemcpyHostToDevice), "hipMemcpy(watch)");
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
   }
 
@@ -173,7 +162,7 @@ class heap {
 
   void throw_if_abandoned(hipStream_t stream) const {
     watch seen;
-    check_hip(hipMemcpyAsync(&seen, own_signal_.get(), sizeof seen, hipMemcpyDeviceToHost, stream), "hipMemcpyAsync(watch)");
+    check_hip(hipMemcpyAsync(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost, stream), "hipMemcpyAsync(watch)");
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     if (seen.disagreed)
       throw rank_mismatch(text("ranks launched different things: rank ", world_.rank(), " launched ", describe(seen.ours), ", rank ", seen.disagreed - 1, " launched ",
@@ -191,7 +180,7 @@ class heap {
   fusewire::world& world_;
   heap_options options_;
   offset_allocator bulk_, signal_;
-  std::shared_ptr<std::byte> own_bulk_, own_signal_;
+  std::optional<shared_segments> segments_;  // bulk, signal
   world_view view_;
   int check_key_ = 0;
   int exceptions_ = std::uncaught_exceptions();

@@ -160,6 +160,18 @@ __device__ inline float log2(float x) { return __builtin_amdgcn_logf(x); }
 /// Memory that peers write and kernels poll: never cached by a peer, coherent in the owner's cache.
 inline hipError_t malloc_signal(void** p, std::size_t bytes) { return hipExtMallocWithFlags(p, bytes, hipDeviceMallocUncached); }
 
+/// Whether kernels of several processes run on a device at once, so that they may wait for each other.
+inline hipError_t processes_share_device(int* yes, int) {
+  *yes = 1;  // every process has hardware queues of its own
+  return hipSuccess;
+}
+
+/// Memory that other processes of the host map through a file descriptor; nvidia only.
+inline hipError_t malloc_shared(void**, std::size_t*, int) { return hipErrorNotSupported; }
+inline hipError_t export_shared(int*, void*) { return hipErrorNotSupported; }
+inline hipError_t import_shared(void**, std::size_t, int, int) { return hipErrorNotSupported; }
+inline void free_shared(void*, std::size_t) {}
+
 /// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
 /// for a device that is busy waiting for us.
 inline void prepare_runtime() {

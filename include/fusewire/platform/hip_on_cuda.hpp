@@ -22,9 +22,11 @@ using hipMemcpyKind = cudaMemcpyKind;
 using hipStreamCaptureMode = cudaStreamCaptureMode;
 using hipStreamCaptureStatus = cudaStreamCaptureStatus;
 using hipDeviceAttribute_t = cudaDeviceAttr;
+using hipIpcMemHandle_t = cudaIpcMemHandle_t;
 
 inline constexpr auto hipSuccess = cudaSuccess;
 inline constexpr auto hipErrorInvalidValue = cudaErrorInvalidValue;
+inline constexpr auto hipErrorNotSupported = cudaErrorNotSupported;
 inline constexpr auto hipErrorNotReady = cudaErrorNotReady;
 inline constexpr auto hipErrorOutOfMemory = cudaErrorMemoryAllocation;
 inline constexpr auto hipErrorPeerAccessAlreadyEnabled = cudaErrorPeerAccessAlreadyEnabled;
@@ -32,6 +34,7 @@ inline constexpr auto hipMemcpyHostToDevice = cudaMemcpyHostToDevice;
 inline constexpr auto hipMemcpyDeviceToHost = cudaMemcpyDeviceToHost;
 inline constexpr auto hipMemcpyDeviceToDevice = cudaMemcpyDeviceToDevice;
 inline constexpr auto hipMemcpyDefault = cudaMemcpyDefault;
+inline constexpr unsigned hipIpcMemLazyEnablePeerAccess = cudaIpcMemLazyEnablePeerAccess;
 inline constexpr unsigned hipStreamNonBlocking = cudaStreamNonBlocking;
 inline constexpr unsigned hipEventDisableTiming = cudaEventDisableTiming;
 inline constexpr unsigned hipHostMallocDefault = cudaHostAllocDefault;
@@ -48,6 +51,8 @@ inline hipError_t hipSetDevice(int d) { return cudaSetDevice(d); }
 inline hipError_t hipGetDevice(int* d) { return cudaGetDevice(d); }
 inline hipError_t hipGetDeviceProperties(hipDeviceProp_t* p, int d) { return cudaGetDeviceProperties(p, d); }
 inline hipError_t hipDeviceGetAttribute(int* v, hipDeviceAttribute_t a, int d) { return cudaDeviceGetAttribute(v, a, d); }
+inline hipError_t hipDeviceGetPCIBusId(char* bus, int n, int d) { return cudaDeviceGetPCIBusId(bus, n, d); }
+inline hipError_t hipDeviceGetByPCIBusId(int* d, char const* bus) { return cudaDeviceGetByPCIBusId(d, bus); }
 inline hipError_t hipDeviceSynchronize() { return cudaDeviceSynchronize(); }
 inline hipError_t hipDeviceCanAccessPeer(int* can, int d, int peer) { return cudaDeviceCanAccessPeer(can, d, peer); }
 inline hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) { return cudaDeviceEnablePeerAccess(peer, flags); }
@@ -60,6 +65,9 @@ inline hipError_t hipDriverGetVersion(int* v) { return cudaDriverGetVersion(v); 
 template <class T>
 hipError_t hipMalloc(T** p, std::size_t bytes) { return cudaMalloc(reinterpret_cast<void**>(p), bytes); }
 inline hipError_t hipFree(void* p) { return cudaFree(p); }
+inline hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* h, void* p) { return cudaIpcGetMemHandle(h, p); }
+inline hipError_t hipIpcOpenMemHandle(void** p, hipIpcMemHandle_t h, unsigned flags) { return cudaIpcOpenMemHandle(p, h, flags); }
+inline hipError_t hipIpcCloseMemHandle(void* p) { return cudaIpcCloseMemHandle(p); }
 template <class T>
 hipError_t hipHostMalloc(T** p, std::size_t bytes, unsigned flags = 0) { return cudaHostAlloc(reinterpret_cast<void**>(p), bytes, flags); }
 inline hipError_t hipHostFree(void* p) { return cudaFreeHost(p); }

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include <fusewire/platform/hip_on_cuda.hpp>
+#include <fusewire/platform/nvidia_shared_memory.hpp>
 #include <fusewire/platform/order.hpp>
 
 namespace fusewire {
@@ -154,6 +155,14 @@ __device__ inline float log2(float x) { return __log2f(x); }
 // --------------------------------------------------------------------------------------------------------------- host
 /// Memory that peers write and kernels poll: device memory is coherent in its owner's L2 for everybody.
 inline cudaError_t malloc_signal(void** p, std::size_t bytes) { return cudaMalloc(p, bytes); }
+
+/// Whether kernels of several processes run on a device at once, so that they may wait for each other.
+inline cudaError_t processes_share_device(int* yes, int device) {
+  if (cudaDeviceGetAttribute(yes, cudaDevAttrMpsEnabled, device) == cudaSuccess) return cudaSuccess;
+  (void)cudaGetLastError();
+  *yes = 0;  // a driver that does not know the question
+  return cudaSuccess;
+}
 
 /// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
 /// for a device that is busy waiting for us.

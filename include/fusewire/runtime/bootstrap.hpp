@@ -22,7 +22,10 @@ class bootstrap {
   /// The ranks that passed the same color, ordered by rank.
   virtual std::unique_ptr<bootstrap> split(int color) = 0;
 
-  /// Keeps `what` until every rank of the process is gone.
+  /// Ends the group, and those split from it, for everybody: whoever waits, or comes later, gets peer_failed with this text.
+  virtual void fail(std::string const& why) = 0;
+
+  /// Keeps `what` until every rank is gone.
   virtual void keep(std::shared_ptr<void> what) = 0;
 
   void barrier() { all_gather(nullptr, 0); }
@@ -121,6 +124,8 @@ class thread_bootstrap final : public bootstrap {
     }
     return std::make_unique<thread_bootstrap>(child, my_rank);
   }
+
+  void fail(std::string const& why) override { hub_->fail(why); }
 
   void keep(std::shared_ptr<void> what) override {
     std::lock_guard const lock(hub_->m_);

@@ -34,6 +34,10 @@ struct rank_mismatch : error {
 struct peer_failed : rank_mismatch {
   using rank_mismatch::rank_mismatch;
 };
+/// Ranks that are processes did not find each other.
+struct bootstrap_failed : error {
+  using error::error;
+};
 /// A wait inside a kernel lasted longer than its limit; results since the last check are invalid.
 struct wait_timeout : error {
   using error::error;

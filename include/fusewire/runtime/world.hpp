@@ -9,6 +9,7 @@
 
 #include <fusewire/core/world_view.hpp>
 #include <fusewire/runtime/bootstrap.hpp>
+#include <fusewire/runtime/place.hpp>
 
 namespace fusewire {
 
@@ -24,6 +25,7 @@ using kernel_key = std::tuple<void const*, int, int>;  // kernel, threads, share
 class world {
  public:
   /// Collective. `device` becomes the calling thread's current device.
+  /// Fails: runtime_failure on every rank where ranks of different processes share a device whose driver would run them in turns.
   world(std::unique_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current())
       : bootstrap_(std::move(b)), device_(device) {
     require(size() >= 1 && size() <= max_ranks, where, "world: ", size(), " ranks; 1 to ", max_ranks, " are accepted");
@@ -36,14 +38,25 @@ class world {
     hipStream_t stream = nullptr;
     check_hip(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags", where);
     stream_.reset(stream);
-    devices_ = bootstrap_->all_gather(device);
+    place mine;
+    check_hip(find_place(mine, device), "find_place", where);
+    places_ = bootstrap_->all_gather(mine);
+    for (int a = 0; a < size(); ++a)
+      for (int b = 0; b < a; ++b)
+        require<runtime_failure>(!same_device(places_[std::size_t(a)], places_[std::size_t(b)]) || in_one_process(a, b) || places_[std::size_t(a)].shared_by_processes, where,
+                                 "world: ranks ", b, " and ", a, " are processes on one device (", places_[std::size_t(a)].bus, "), which runs processes in turns, so that their "
+                                 "kernels could not wait for each other; a device per rank, ranks that are threads of one process, or MPS are accepted");
   }
   world(world&&) = default;
 
   int rank() const { return bootstrap_->rank(); }
   int size() const { return bootstrap_->size(); }
   int device() const { return device_; }
-  int device_of(int r) const { return devices_[static_cast<std::size_t>(r)]; }
+  /// Rank r's device as this process numbers devices; -1 when it does not see that device.
+  int device_of(int r) const { return in_one_process(r, rank()) ? place_of(r).device : device_at(place_of(r)); }
+  fusewire::place const& place_of(int r) const { return places_[static_cast<std::size_t>(r)]; }
+  /// Ranks a and b share pointers.
+  bool in_one_process(int a, int b) const { return same_process(place_of(a), place_of(b)); }
   /// A stream of this rank's own that waits for no other. Ranks that share a device must not use the null stream: it is one for all
   /// of them, and the first kernel on it would wait for a second that cannot start.
   hipStream_t stream() const { return stream_.get(); }
@@ -56,7 +69,9 @@ class world {
   }
   /// How many ranks of this world run on this rank's device. Worlds that split() made and that share a device do not count each other:
   /// launch on one of them at a time.
-  int ranks_on_device() const { return int(std::count(devices_.begin(), devices_.end(), device_)); }
+  int ranks_on_device() const {
+    return int(std::ranges::count_if(places_, [&](fusewire::place const& p) { return same_device(p, place_of(rank())); }));
+  }
 
   /// Collective, host only.
   void barrier() { bootstrap_->barrier(); }
@@ -98,7 +113,7 @@ class world {
   int device_;
   int compute_units_ = 0, dispatch_parts_ = 1;
   std::unique_ptr<std::remove_pointer_t<hipStream_t>, destroy_stream> stream_;
-  std::vector<int> devices_;
+  std::vector<fusewire::place> places_;
   std::vector<std::pair<int, std::function<void(hipStream_t)>>> checks_;
   int last_key_ = 0;
   mutable std::map<kernel_key, residency> residency_;

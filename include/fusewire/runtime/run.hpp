@@ -1,0 +1,60 @@
+// Ranks as whoever started the program wants them: processes where a launcher set RANK and WORLD_SIZE, otherwise threads.
+//
+//   ./program                              threads of one process
+//   scripts/run-ranks -n 8 ./program       processes; so do torchrun --no-python and fusewire-sim --processes 8
+#pragma once
+#include <cstdlib>
+
+#include <fusewire/runtime/run_local.hpp>
+#include <fusewire/runtime/tcp_bootstrap.hpp>
+
+namespace fusewire {
+
+/// Whether a launcher started this program as one process per rank.
+inline bool started_as_processes() { return std::getenv("RANK") && std::getenv("WORLD_SIZE"); }
+
+/// Calls f(world&) once: this process is one rank of WORLD_SIZE. Returns when every rank has returned. Its device is
+/// options.devices[rank] or, if that is empty, LOCAL_RANK modulo the number of devices.
+/// Fails: bootstrap_failed when the ranks do not find each other; what f throws, after telling the other ranks: those that wait for
+/// this one in a collective get peer_failed.
+template <class F>
+void run_processes(run_options const& options, F f, std::source_location where = std::source_location::current()) {
+  platform::prepare_runtime();
+  auto const here = tcp_options::from_environment(where);
+  require(options.devices.empty() || int(options.devices.size()) == here.size, where, "run_processes: ", options.devices.size(), " devices for ", here.size,
+          " ranks; one per rank is accepted, or none to choose them");
+  auto const session = std::make_shared<tcp_session>(here);
+  try {
+    int devices = 0;
+    check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
+    require<runtime_failure>(devices > 0, where, "run_processes: no GPU; without one, start the program with fusewire-sim --processes");
+    world w(std::make_unique<tcp_bootstrap>(session), options.devices.empty() ? here.local_rank % devices : options.devices[static_cast<std::size_t>(here.rank)], where);
+    f(w);
+  } catch (std::exception const& e) {
+    session->fail(0, text("rank ", here.rank, ": ", e.what()));
+    throw;
+  } catch (...) {
+    session->fail(0, text("rank ", here.rank, " threw"));
+    throw;
+  }
+}
+
+template <class F>
+void run_processes(F f, std::source_location where = std::source_location::current()) {
+  run_processes(run_options{}, std::move(f), where);
+}
+
+/// run_processes() where a launcher started the program as processes: then WORLD_SIZE says how many ranks there are, and `ranks` says
+/// nothing. Otherwise run_local().
+template <class F>
+void run(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
+  if (started_as_processes()) run_processes(options, std::move(f), where);
+  else run_local(ranks, options, std::move(f), where);
+}
+
+template <class F>
+void run(int ranks, F f, std::source_location where = std::source_location::current()) {
+  run(ranks, run_options{}, std::move(f), where);
+}
+
+}  // namespace fusewire

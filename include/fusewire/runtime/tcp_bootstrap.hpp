@@ -1,0 +1,264 @@
+// Ranks that are processes: they find each other over TCP, as torchrun's environment variables say.
+//
+//   RANK  WORLD_SIZE  LOCAL_RANK        who this process is
+//   MASTER_ADDR  MASTER_PORT            where rank 0 listens; name or address, IPv4 or IPv6
+//   FUSEWIRE_MASTER_PORT                another port, where MASTER_PORT is somebody else's
+//   FUSEWIRE_CONNECT_SECONDS            how long ranks wait for each other to start (60)
+//   FUSEWIRE_COLLECTIVE_SECONDS         how long ranks wait for each other in a collective on the host (600)
+#pragma once
+#include <cstdlib>
+
+#include <fusewire/core/world_view.hpp>
+#include <fusewire/runtime/bootstrap.hpp>
+#include <fusewire/runtime/tcp_hub.hpp>
+
+namespace fusewire {
+
+struct tcp_options {
+  int rank = 0, size = 1;
+  int local_rank = 0;                 // among the ranks of this host
+  std::string address = "127.0.0.1";  // of rank 0
+  int port = 29500;
+  std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
+  std::chrono::milliseconds collective_timeout = std::chrono::seconds(600);
+
+  /// What a launcher set. Fails: bad_argument when a variable is missing or not a number that makes sense.
+  static tcp_options from_environment(std::source_location where = std::source_location::current()) {
+    auto const variable = [&](char const* name) {
+      char const* const value = std::getenv(name);
+      return value && *value ? std::optional<std::string>(value) : std::nullopt;
+    };
+    auto const number = [&](char const* name, long long low, long long high, std::optional<long long> otherwise) {
+      auto const value = variable(name);
+      require(value || otherwise, where, name, " is not set; torchrun, scripts/run-ranks and fusewire-sim --processes set RANK, WORLD_SIZE, LOCAL_RANK, "
+              "MASTER_ADDR and MASTER_PORT");
+      if (!value) return *otherwise;
+      char* end = nullptr;
+      errno = 0;
+      long long const n = std::strtoll(value->c_str(), &end, 10);
+      require(errno == 0 && *end == 0 && n >= low && n <= high, where, name, " = ", *value, "; ", low, " to ", high, " are accepted");
+      return n;
+    };
+    tcp_options o;
+    o.size = int(number("WORLD_SIZE", 1, max_ranks, {}));
+    o.rank = int(number("RANK", 0, o.size - 1, {}));
+    o.local_rank = int(number("LOCAL_RANK", 0, max_ranks - 1, o.rank));
+    o.address = variable("MASTER_ADDR").value_or(o.address);
+    // torchrun's agent may keep a listener of its own on MASTER_PORT
+    bool const taken = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    o.port = int(number("MASTER_PORT", 1, 65535, o.port)) + taken;
+    o.port = int(number("FUSEWIRE_MASTER_PORT", 1, 65535, o.port));
+    o.connect_timeout = std::chrono::seconds(number("FUSEWIRE_CONNECT_SECONDS", 1, 86400, 60));
+    o.collective_timeout = std::chrono::seconds(number("FUSEWIRE_COLLECTIVE_SECONDS", 1, 86400, 600));
+    return o;
+  }
+};
+
+/// One process's place among its peers, from the time when all of them have come until all of them have left or died. Every group of
+/// ranks that this process is in shares it. Used by one thread at a time.
+class tcp_session {
+ public:
+  /// Collective. Fails: bootstrap_failed on every rank that could be reached, saying which rank is missing, wrong or dead, at which
+  /// address, and what was expected; within connect_timeout (and a little: the hub is the one that knows why).
+  explicit tcp_session(tcp_options o) : options_(std::move(o)) {
+    require(options_.size >= 1 && options_.size <= max_ranks && options_.rank >= 0 && options_.rank < options_.size, std::source_location::current(),
+            "tcp_session: rank ", options_.rank, " of ", options_.size, "; rank 0 to size - 1 of 1 to ", max_ranks, " is accepted");
+    auto const deadline = detail::now() + options_.connect_timeout;
+    if (options_.rank == 0) listen();
+    else connect(deadline);
+    for (bool welcome = false; !welcome;) {
+      // Once the hub has accepted us it is the one that gives up, with the names of those who are missing.
+      auto f = receive(deadline + patience);
+      if (f && f->header.kind == detail::frame_kind::fail) throw bootstrap_failed(text(who(), f->text()));
+      if (!f)
+        throw bootstrap_failed(text(who(), failure_.empty() ? text("no answer from rank 0 at ", where_, " within ", seconds(options_.connect_timeout), " s") : failure_,
+                                    "; the ", options_.size, " ranks had not all come yet"));
+      welcome = f->header.kind == detail::frame_kind::welcome;
+    }
+  }
+  tcp_session(tcp_session const&) = delete;
+  /// Waits until every rank has left or died, at most collective_timeout; then what was kept goes.
+  ~tcp_session() {
+    if (failure_.empty()) {
+      link_.queue(detail::frame_kind::leave, 0, "");
+      auto const deadline = detail::now() + options_.collective_timeout;
+      for (auto f = receive(deadline); f && f->header.kind != detail::frame_kind::gone;) f = receive(deadline);
+    }
+    link_.close();
+    hub_.reset();
+  }
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  int local_rank() const { return options_.local_rank; }
+
+  /// This rank will not come to the group's collectives again, nor to those of groups split from it: whoever waits there is told why.
+  void fail(std::uint64_t group, std::string const& why) {
+    if (!failure_.empty()) return;
+    link_.queue(detail::frame_kind::fail, group, why);
+    flush(detail::now() + patience);
+  }
+  void leave(std::uint64_t group) {
+    if (!failure_.empty()) return;
+    link_.queue(detail::frame_kind::leave, group, "");
+    flush(detail::now() + patience);
+  }
+
+  void keep(std::shared_ptr<void> what) { kept_.push_back(std::move(what)); }
+
+  /// One collective. Throws peer_failed when it cannot complete.
+  std::vector<std::byte> request(detail::frame_kind kind, std::uint64_t group, void const* mine, std::size_t bytes) {
+    require(bytes <= detail::largest_payload / max_ranks, std::source_location::current(), "all_gather: ", bytes, " bytes; at most ",
+            detail::largest_payload / max_ranks, " are accepted");
+    auto const cannot_complete = [&](std::string const& why) { return peer_failed(text("this collective cannot complete: ", why)); };
+    if (!failure_.empty()) throw cannot_complete(failure_);
+    link_.queue(kind, group, mine, bytes);
+    auto f = receive(detail::now() + options_.collective_timeout + patience);
+    if (!f && failure_.empty()) failure_ = text(who(), "no answer from rank 0 at ", where_, " within ", seconds(options_.collective_timeout), " s");
+    if (!f) throw cannot_complete(failure_);
+    if (f->header.kind == detail::frame_kind::fail) throw cannot_complete(f->text());
+    return std::move(f->payload);
+  }
+
+ private:
+  static constexpr auto patience = std::chrono::seconds(5);  // with a hub that is about to say why
+
+  static double seconds(std::chrono::milliseconds t) { return double(t.count()) / 1000; }
+  std::string who() const { return text("rank ", options_.rank, " of ", options_.size, ": "); }
+  static std::string host_name() {
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "a host without a name";
+  }
+
+  void listen() {
+    where_ = text(options_.address, ":", options_.port);
+    detail::addresses const found(options_.address, options_.port, AI_PASSIVE);
+    if (!found.first()) throw bootstrap_failed(text(who(), "MASTER_ADDR ", options_.address, ": ", found.problem(), "; a name or an address of this host is accepted"));
+    int error = 0;
+    detail::descriptor listener;
+    for (auto const* a = found.first(); a && !listener; a = a->ai_next) {
+      detail::descriptor d(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol));
+      int const on = 1;
+      if (d) ::setsockopt(d.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      if (d && ::bind(d.get(), a->ai_addr, a->ai_addrlen) == 0 && ::listen(d.get(), 256) == 0) listener = std::move(d);
+      else error = errno;
+    }
+    if (!listener)
+      throw bootstrap_failed(text(who(), "cannot listen at ", where_, ": ", detail::system_error(error),
+                                  error == EADDRINUSE      ? "; another program has the port: choose another MASTER_PORT, or FUSEWIRE_MASTER_PORT for fusewire alone"
+                                  : error == EADDRNOTAVAIL ? "; MASTER_ADDR must be an address of the host on which rank 0 runs"
+                                                           : ""));
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) throw bootstrap_failed(text(who(), "socketpair: ", detail::system_error(errno)));
+    link_ = detail::connection(detail::descriptor(ends[0]));
+    hub_ = std::make_unique<detail::tcp_hub>(std::move(listener), detail::descriptor(ends[1]), options_.size, where_,
+                                             detail::tcp_hub::limits{options_.connect_timeout, options_.collective_timeout});
+  }
+
+  /// Until rank 0 has accepted us. Whatever else may listen there meanwhile gets another chance to be rank 0 until the deadline.
+  void connect(detail::time_point deadline) {
+    where_ = text(options_.address, ":", options_.port);
+    std::string problem = "there was no time to try";
+    for (auto pause = std::chrono::milliseconds(1); detail::now() < deadline; pause = std::min(2 * pause, std::chrono::milliseconds(200))) {
+      detail::addresses const found(options_.address, options_.port);
+      if (!found.first()) problem = text("MASTER_ADDR ", options_.address, ": ", found.problem());
+      for (auto const* a = found.first(); a; a = a->ai_next)
+        if (introduce(*a, deadline, problem)) return;
+      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, std::max<std::chrono::nanoseconds>(deadline - detail::now(), std::chrono::nanoseconds(0))));
+    }
+    throw bootstrap_failed(text(who(), "rank 0 did not answer at ", where_, " (MASTER_ADDR, MASTER_PORT) within ", seconds(options_.connect_timeout), " s: ", problem));
+  }
+
+  bool introduce(addrinfo const& a, detail::time_point deadline, std::string& problem) {
+    detail::descriptor d(::socket(a.ai_family, a.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a.ai_protocol));
+    if (!d) return problem = text("socket: ", detail::system_error(errno)), false;
+    int error = ::connect(d.get(), a.ai_addr, a.ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) {
+      pollfd p{d.get(), POLLOUT, 0};
+      socklen_t n = sizeof error;
+      if (::poll(&p, 1, detail::milliseconds_until(deadline)) <= 0) return problem = "no answer to the attempt to connect", false;
+      ::getsockopt(d.get(), SOL_SOCKET, SO_ERROR, &error, &n);
+    }
+    if (error) return problem = text(detail::name_of(a.ai_addr, a.ai_addrlen), ": ", detail::system_error(error), error == ECONNREFUSED ? " (nobody listens there)" : ""), false;
+    detail::watch_connection(d.get());
+    link_ = detail::connection(std::move(d));
+    failure_.clear();
+    detail::greeting g{};
+    g.rank = options_.rank;
+    g.size = options_.size;
+    g.process = int(::getpid());
+    std::string const host = host_name();
+    std::memcpy(g.host, host.data(), std::min(host.size(), sizeof g.host - 1));
+    link_.queue(detail::frame_kind::hello, 0, &g, sizeof g);
+    auto const f = receive(deadline);
+    if (!f) return problem = failure_.empty() ? "it accepts connections, but says nothing: is that another program's port?" : failure_, link_.close(), false;
+    if (f->header.kind == detail::frame_kind::fail) throw bootstrap_failed(text(who(), f->text()));
+    return true;
+  }
+
+  bool flush(detail::time_point deadline) {
+    while (link_.unsent()) {
+      if (!link_.send()) return false;
+      pollfd p{link_.fd(), POLLOUT, 0};
+      if (link_.unsent() && ::poll(&p, 1, detail::milliseconds_until(deadline)) == 0) return false;
+    }
+    return true;
+  }
+
+  /// Sends what is queued, then the next frame; nothing when the deadline has passed, or, with failure_ set, when the hub is gone.
+  std::optional<detail::frame> receive(detail::time_point deadline) {
+    bool alive = flush(deadline);
+    for (;;) {
+      alive = link_.receive() && alive;
+      if (link_.garbage()) return failure_ = text("what answers at ", where_, " is not rank 0 of this program: it speaks another protocol"), std::nullopt;
+      if (auto f = link_.take()) return f;
+      if (!alive) return failure_ = text("rank 0 (", where_, ") has ended or died: its connection is closed"), std::nullopt;
+      pollfd p{link_.fd(), POLLIN, 0};
+      if (::poll(&p, 1, detail::milliseconds_until(deadline)) == 0 && detail::now() >= deadline) return std::nullopt;
+    }
+  }
+
+  tcp_options const options_;
+  std::string where_;    // rank 0's address, for messages
+  std::string failure_;  // why the hub cannot be reached any more
+  std::unique_ptr<detail::tcp_hub> hub_;  // on rank 0; goes after the connection, whose end it waits for
+  detail::connection link_;
+  std::vector<std::shared_ptr<void>> kept_;
+};
+
+/// Ranks that are processes, each with a GPU of its own (or, where the platform can, with a part of one).
+class tcp_bootstrap final : public bootstrap {
+ public:
+  /// All ranks of the session.
+  explicit tcp_bootstrap(std::shared_ptr<tcp_session> s) : session_(std::move(s)), group_{0, session_->rank(), session_->size()} {}
+  ~tcp_bootstrap() override {
+    if (group_.group != 0 && std::uncaught_exceptions() == exceptions_) session_->leave(group_.group);
+  }
+
+  int rank() const override { return group_.rank; }
+  int size() const override { return group_.size; }
+
+  using bootstrap::all_gather;
+  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override { return session_->request(detail::frame_kind::gather, group_.group, mine, bytes); }
+
+  std::unique_ptr<bootstrap> split(int color) override {
+    auto const answer = session_->request(detail::frame_kind::split, group_.group, &color, sizeof color);
+    detail::split_result r;
+    if (answer.size() != sizeof r) throw rank_mismatch(text("split: an answer of ", answer.size(), " bytes; ", sizeof r, " are accepted"));
+    std::memcpy(&r, answer.data(), sizeof r);
+    return std::unique_ptr<bootstrap>(new tcp_bootstrap(session_, r));
+  }
+
+  void fail(std::string const& why) override { session_->fail(group_.group, why); }
+  /// Until every rank of the session has left it.
+  void keep(std::shared_ptr<void> what) override { session_->keep(std::move(what)); }
+
+ private:
+  tcp_bootstrap(std::shared_ptr<tcp_session> s, detail::split_result g) : session_(std::move(s)), group_(g) {}
+
+  std::shared_ptr<tcp_session> session_;
+  detail::split_result group_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace fusewire
