@@ -25,7 +25,7 @@ __global__ void pass_on(world_view w, sym<int> inbox, sym<flag> arrived) {
 
 int main(int argc, char** argv) try {
   int const ranks = argc > 1 ? std::atoi(argv[1]) : 4;
-  run_local(ranks, [&](world& w) {
+  run(ranks, [&](world& w) {
     heap heap(w, {.bulk = 1_MiB, .signal = 64_KiB});      // collective, as are allocations
     auto const inbox = heap.allocate<int>(words);
     auto const arrived = heap.allocate<flag>(1);          // starts at 0

@@ -30,7 +30,7 @@ hipError_t free_memory(void* p, bool host) {
     if (!p) return hipSuccess;
     if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
     allocation* a = allocation_at(r, p);
-    if (!a || a->base != reinterpret_cast<u64>(p) || (a->gpu < 0) != host || a->kind == memory_kind::registered) return hipErrorInvalidValue;
+    if (!a || a->base != reinterpret_cast<u64>(p) || (a->gpu < 0) != host || a->kind == memory_kind::registered || a->imported) return hipErrorInvalidValue;
     int const device = a->gpu < 0 ? this_thread().device : a->gpu;
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(device, upto, true); });
@@ -40,6 +40,17 @@ hipError_t free_memory(void* p, bool host) {
 }
 
 constexpr unsigned managed = 1u << 31;
+
+/// What a hipIpcMemHandle_t of a node that processes share holds.
+struct shared_handle {
+  static constexpr u64 right_mark = 0x6d69737265776966;
+  u64 mark, node;
+  u64 base, size, span;
+  int gpu, process;
+  unsigned flags;
+  memory_kind kind;
+};
+static_assert(sizeof(shared_handle) <= sizeof(hipIpcMemHandle_t));
 
 }  // namespace
 
@@ -194,10 +205,48 @@ hipError_t hipMemPtrGetInfo(void* p, size_t* size) {
   });
 }
 
-// All GPUs are in one process, so there is nobody to share memory with.
-hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t*, void*) { return remember(hipErrorNotSupported); }
-hipError_t hipIpcOpenMemHandle(void**, hipIpcMemHandle_t, unsigned) { return remember(hipErrorNotSupported); }
-hipError_t hipIpcCloseMemHandle(void*) { return remember(hipErrorNotSupported); }
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* out, void* p) {
+  return api([&](runtime& r, lock&) {
+    shared_node const* node = r.machine().shared.get();
+    if (!node) return hipErrorNotSupported;  // all GPUs are in one process, so there is nobody to share memory with
+    allocation const* a = allocation_at(r, p);
+    if (!out || !a || a->base != reinterpret_cast<u64>(p) || a->gpu < 0 || a->imported) return hipErrorInvalidValue;
+    shared_handle const h{shared_handle::right_mark, node->id(), a->base, a->size, a->span, a->gpu, node->process(), a->flags, a->kind};
+    *out = {};
+    std::memcpy(out, &h, sizeof h);
+    return hipSuccess;
+  });
+}
+
+hipError_t hipIpcOpenMemHandle(void** out, hipIpcMemHandle_t handle, unsigned flags) {
+  return api([&](runtime& r, lock&) {
+    shared_node const* node = r.machine().shared.get();
+    if (!node) return hipErrorNotSupported;
+    shared_handle h;
+    std::memcpy(&h, &handle, sizeof h);
+    if (!out || flags != hipIpcMemLazyEnablePeerAccess || h.mark != shared_handle::right_mark || h.node != node->id()) return hipErrorInvalidValue;
+    if (h.process == node->process()) return hipErrorInvalidContext;  // its own: as on hardware
+    allocation theirs;
+    theirs.base = h.base, theirs.size = h.size, theirs.span = h.span, theirs.gpu = h.gpu, theirs.flags = h.flags, theirs.kind = h.kind;
+    allocation const* a = r.machine().memory.import(theirs);
+    if (!a) return hipErrorAlreadyMapped;
+    if (int const d = this_thread().device; d != a->gpu) r.machine().peers[static_cast<std::size_t>(d)] |= 1u << a->gpu;
+    *out = reinterpret_cast<void*>(a->base);
+    return hipSuccess;
+  });
+}
+
+hipError_t hipIpcCloseMemHandle(void* p) {
+  return api([&](runtime& r, lock& l) {
+    allocation* a = p ? allocation_at(r, p) : nullptr;
+    if (!a || !a->imported || a->base != reinterpret_cast<u64>(p)) return hipErrorInvalidValue;
+    u64 const upto = r.last_sequence();
+    r.wait(l, [&] { return r.reached(this_thread().device, upto, true); });
+    r.machine().memory.abandon(*a);
+    return hipSuccess;
+  });
+}
+
 hipError_t hipIpcGetEventHandle(hipIpcEventHandle_t*, hipEvent_t) { return remember(hipErrorNotSupported); }
 hipError_t hipIpcOpenEventHandle(hipEvent_t*, hipIpcEventHandle_t) { return remember(hipErrorNotSupported); }
 

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <thread>
+
+#include "machine/report.hpp"
 
 namespace fusewire::sim {
 namespace {
@@ -15,26 +16,13 @@ namespace {
 using clock_type = std::chrono::steady_clock;
 constexpr auto idle_before_background = std::chrono::milliseconds(50);
 constexpr auto patience = std::chrono::seconds(3);
+constexpr auto between_looks = std::chrono::milliseconds(10);  // at what other processes do
+constexpr auto patience_together = std::chrono::seconds(10);
 
 std::atomic<pid_t> background_thread{0};
 
 /// Threads of this process that compute at the moment, besides this one and ours. They may be about to call HIP.
-bool others_compute() {
-  DIR* tasks = opendir("/proc/self/task");
-  if (!tasks) return false;
-  bool found = false;
-  while (dirent const* entry = readdir(tasks)) {
-    pid_t const id = std::atoi(entry->d_name);
-    if (id == 0 || id == gettid() || id == background_thread) continue;
-    std::ifstream stat("/proc/self/task/" + std::string(entry->d_name) + "/stat");
-    std::string line;
-    std::getline(stat, line);
-    auto const name_end = line.rfind(')');
-    if (name_end != std::string::npos && name_end + 2 < line.size() && (line[name_end + 2] == 'R' || line[name_end + 2] == 'D')) found = true;
-  }
-  closedir(tasks);
-  return found;
-}
+bool others_compute() { return computes(getpid(), gettid(), background_thread); }
 
 int thread_count() {
   DIR* tasks = opendir("/proc/self/task");
@@ -228,12 +216,13 @@ bool runtime::turn(lock& l, bool patient) {
     case scheduler::outcome::worked:
       any = true;
       stalling_ = false;
+      if (!scheduler_.stuck()) note(shared_node::doing::running);
       break;
     case scheduler::outcome::stalled:
       stalled(l, patient);
       any = true;
       break;
-    case scheduler::outcome::idle: break;
+    case scheduler::outcome::idle: note(shared_node::doing::host_code); break;
   }
   if (scheduler_.launches().size() != launches) attention_ = true;
   return any || attention_;
@@ -241,6 +230,7 @@ bool runtime::turn(lock& l, bool patient) {
 
 /// All waves wait. Before that is called a deadlock, other host threads get the time to do something about it.
 void runtime::stalled(lock& l, bool patient) {
+  if (node_.shared) return stalled_together(l);
   auto const now = clock_type::now();
   if (!stalling_ || stall_entries_ != entries_) stalling_ = true, stall_since_ = now, stall_entries_ = entries_;
   bool const alone = thread_count() <= waiting_;
@@ -252,6 +242,24 @@ void runtime::stalled(lock& l, bool patient) {
   std::this_thread::sleep_for(std::chrono::microseconds(200));
   l.lock();
   scheduler_.keep_waiting(core_mhz * 200);
+}
+
+/// All waves of this process wait, perhaps for another process. Time passes as it does on the wall, but stands still while others run waves
+/// or compute, however slowly: a time-out on the device then means what it says. It is a deadlock when every process is stalled,
+/// nobody watches the clock, and that stays so.
+void runtime::stalled_together(lock& l) {
+  note(shared_node::doing::stalled);
+  l.unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(200));
+  l.lock();
+  auto const now = clock_type::now();
+  auto const since_look = now - last_look_;
+  if (since_look < between_looks) return scheduler_.keep_waiting(0);
+  last_look_ = now;
+  if (!node_.shared->all_stalled() || node_.clock_reads != stall_clock_reads_) all_stalled_since_ = now, stall_clock_reads_ = node_.clock_reads;
+  if (now - all_stalled_since_ > patience_together) report_deadlock(node_, scheduler_);
+  if (since_look > 2 * between_looks || !node_.shared->others_rest()) return scheduler_.keep_waiting(0);
+  scheduler_.keep_waiting(static_cast<u64>(std::chrono::duration_cast<std::chrono::microseconds>(since_look).count()) * core_mhz);
 }
 
 void runtime::wait(lock& l, std::function<bool()> const& until) {
@@ -270,6 +278,7 @@ void runtime::wait(lock& l, std::function<bool()> const& until) {
       give_way(l);
     }
     running_ = false;
+    note(shared_node::doing::host_code);
     changed_.notify_all();
   }
   --waiting_;
@@ -282,6 +291,7 @@ void runtime::poll(lock& l) {
   for (int i = 0; i < 16; ++i)
     if (!turn(l, true)) break;
   running_ = false;
+  note(shared_node::doing::host_code);
   changed_.notify_all();
 }
 
@@ -302,6 +312,7 @@ void runtime::background() {
     running_ = true;
     while (entries_ == entries && waiting_ == 0 && turn(l, true)) give_way(l);
     running_ = false;
+    note(shared_node::doing::host_code);
     changed_.notify_all();
   }
 }

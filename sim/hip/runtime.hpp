@@ -75,10 +75,13 @@ class runtime {
   std::shared_ptr<kernel_launch> launch(int device, kernel_work const&);
   bool turn(lock&, bool patient);  // false: nothing to do
   void stalled(lock&, bool patient);
+  void stalled_together(lock&);
+  void note(shared_node::doing d) {
+    if (node_.shared) node_.shared->note(d);
+  }
   void give_way(lock&);
   void start_background();
   void background();
-
 
   node node_;
   scheduler scheduler_;
@@ -95,7 +98,8 @@ class runtime {
   bool running_ = false, attention_ = false, background_started_ = false;
   int waiting_ = 0;
   std::chrono::steady_clock::time_point last_activity_, stall_since_;
-  u64 stall_entries_ = 0;
+  u64 stall_entries_ = 0, stall_clock_reads_ = 0;
+  std::chrono::steady_clock::time_point last_look_, all_stalled_since_;
   bool stalling_ = false;
 };
 

@@ -1,6 +1,14 @@
-// fusewire-sim: runs a HIP program on simulated GPUs. It sets the environment and replaces itself by the program.
+// fusewire-sim: runs a HIP program on simulated GPUs. It sets the environment and replaces itself by the program, or starts it as several
+// processes.
+#include <arpa/inet.h>
 #include <elf.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,13 +26,15 @@ namespace {
 
 constexpr char usage[] = R"(usage: fusewire-sim [options] program [arguments]
 
-Runs a HIP program that was compiled for gfx942 on simulated MI300X, in one process on the CPU.
+Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
 
   --gpus N               GPUs of the node, 1 to 16 (default 8)
   --cus N                compute units per GPU, 1 to 304 (default 304); few make co-residency deadlocks show
   --seed N               of the interleaving and of the memory system's delays (default 1)
   --memory weak|strong   weak: as gfx942's memory model allows, caches and all (default)
                          strong: every access reaches memory at once, in order
+  --processes N          starts N processes of the program that share the GPUs' memory, with RANK, WORLD_SIZE, LOCAL_RANK,
+                         MASTER_ADDR and MASTER_PORT set as torchrun does; when one fails, the others have 20 s to say so
   --stats                at exit, print launches, instructions and bytes over links
   --help
 
@@ -90,10 +100,70 @@ void check_number(std::string const& option, std::string const& value, unsigned 
     fail(option + " " + value + ": expected a number from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
+int free_port() {
+  int const s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t n = sizeof a;
+  if (s < 0 || bind(s, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0 || getsockname(s, reinterpret_cast<sockaddr*>(&a), &n) != 0) fail("no free port", 1);
+  close(s);
+  return ntohs(a.sin_port);
+}
+
+/// One process per rank. The first that fails decides the result; the others may still report before they are killed.
+int run_processes(int count, fs::path const& program, char** arguments) {
+  int const memory = memfd_create("fusewire-sim", MFD_CLOEXEC);
+  if (memory < 0) fail(std::string("memfd_create: ") + std::strerror(errno), 1);
+  setenv("FUSEWIRE_SIM_SHARED", ("/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(memory)).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(count).c_str(), 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", std::to_string(free_port()).c_str(), 1);
+  pid_t const parent = getpid();
+  sigset_t child_ended, before;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &child_ended, &before);
+  std::vector<pid_t> ranks;
+  for (int r = 0; r < count; ++r) {
+    pid_t const p = fork();
+    if (p < 0) {
+      for (pid_t q : ranks) kill(q, SIGKILL);
+      fail(std::string("fork: ") + std::strerror(errno), 1);
+    }
+    if (p == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      sigprocmask(SIG_SETMASK, &before, nullptr);
+      setenv("RANK", std::to_string(r).c_str(), 1);
+      setenv("LOCAL_RANK", std::to_string(r).c_str(), 1);
+      execv(program.c_str(), arguments);
+      fail(program.string() + ": " + std::strerror(errno), 126);
+    }
+    ranks.push_back(p);
+  }
+  int result = 0, left = count;
+  time_t kill_at = 0;
+  while (left) {
+    int status = 0;
+    for (pid_t p; left && (p = waitpid(-1, &status, WNOHANG)) > 0; --left) {
+      int const code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      if (code && !result) result = code, kill_at = time(nullptr) + 20;
+      std::erase(ranks, p);
+    }
+    if (!left) break;
+    if (kill_at && time(nullptr) >= kill_at)
+      for (pid_t p : ranks) kill(p, SIGKILL);
+    timespec const moment{1, 0};
+    sigtimedwait(&child_ended, nullptr, &moment);
+  }
+  return result;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  int i = 1;
+  int i = 1, processes = 0;
   for (; i < argc && argv[i][0] == '-'; ++i) {
     std::string option = argv[i], value;
     if (option == "--") {
@@ -112,13 +182,14 @@ int main(int argc, char** argv) {
       value = option.substr(equals + 1);
       option.resize(equals);
     } else {
-      if (option != "--gpus" && option != "--cus" && option != "--seed" && option != "--memory") fail("unknown option " + option + "; see --help");
+      if (option != "--gpus" && option != "--cus" && option != "--seed" && option != "--memory" && option != "--processes") fail("unknown option " + option + "; see --help");
       if (++i == argc) fail(option + " needs a value");
       value = argv[i];
     }
     if (option == "--gpus") check_number(option, value, 1, 16), setenv("FUSEWIRE_SIM_GPUS", value.c_str(), 1);
     else if (option == "--cus") check_number(option, value, 1, 304), setenv("FUSEWIRE_SIM_CUS", value.c_str(), 1);
     else if (option == "--seed") check_number(option, value, 0, ~0ull), setenv("FUSEWIRE_SIM_SEED", value.c_str(), 1);
+    else if (option == "--processes") check_number(option, value, 1, 64), processes = std::stoi(value);
     else if (option == "--memory" && (value == "weak" || value == "strong")) setenv("FUSEWIRE_SIM_MEMORY", value.c_str(), 1);
     else if (option == "--memory") fail("--memory " + value + ": expected weak or strong");
     else fail("unknown option " + option + "; see --help");
@@ -135,6 +206,7 @@ int main(int argc, char** argv) {
   std::string libraries = library_directory().string();
   if (char const* before = std::getenv("LD_LIBRARY_PATH"); before && *before) libraries += std::string(":") + before;
   setenv("LD_LIBRARY_PATH", libraries.c_str(), 1);
+  if (processes) return run_processes(processes, program, argv + i);
   execv(program.c_str(), argv + i);
   fail(program.string() + ": " + std::strerror(errno), 126);
 }

@@ -9,7 +9,13 @@
 namespace fusewire::sim {
 namespace {
 
-void* reserve(u64 hint, u64 bytes) {
+void* reserve(u64 hint, u64 bytes, shared_node const* shared = nullptr) {
+  if (shared) {  // the same place in every process, or not at all
+    void* p = mmap(reinterpret_cast<void*>(hint), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, shared->file(), shared_node::memory_at);
+    if (p == reinterpret_cast<void*>(hint)) return p;
+    std::perror("fusewire-sim: cannot map the memory that processes share at its address");
+    std::_Exit(exit_code_of_a_report);
+  }
   constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* p = hint ? mmap(reinterpret_cast<void*>(hint), bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) : MAP_FAILED;
   if (p == MAP_FAILED) p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -39,17 +45,21 @@ char const* name_of(memory_kind kind) {
   return "";
 }
 
-address_space::address_space(int gpus) : regions_(static_cast<std::size_t>(gpus) + 1) {
+address_space::address_space(int gpus, shared_node const* shared) : shared_(shared), regions_(static_cast<std::size_t>(gpus) + 1) {
   bytes_ = regions_.size() * region_bytes;
-  base_ = reinterpret_cast<u64>(reserve(0x2000'0000'0000, bytes_));  // a fixed place: addresses repeat from run to run
+  base_ = reinterpret_cast<u64>(reserve(0x2000'0000'0000, bytes_, shared));  // a fixed place: addresses repeat from run to run
   pages_ = static_cast<u32*>(reserve(0, (bytes_ >> page_bits) * sizeof(u32)));
-  for (std::size_t i = 0; i < regions_.size(); ++i) regions_[i].base = regions_[i].next = base_ + i * region_bytes + (page << 4);
+  u64 const part = shared ? region_bytes / shared_node::most_processes : region_bytes, first = shared ? static_cast<u64>(shared->process()) * part : 0;
+  for (std::size_t i = 0; i < regions_.size(); ++i) {
+    regions_[i].next = base_ + i * region_bytes + first + (page << 4);
+    regions_[i].end = base_ + i * region_bytes + first + part - (page << 4);
+  }
 }
 
 u64 address_space::take(region& r, u64 span) {
   u64 const align = span >= (u64{2} << 20) ? u64{2} << 20 : page;
   u64 const at = (r.next + align - 1) & ~(align - 1);
-  if (at + span + page <= r.base + region_bytes - (page << 4)) {
+  if (at + span + page <= r.end) {
     r.next = at + span + page;  // an unnamed page behind every allocation catches small overruns
     return at;
   }
@@ -87,7 +97,18 @@ void address_space::release(allocation& a) {
   a.live = false;
   r.used -= a.span;
   r.free.emplace(a.span, a.base);
-  madvise(reinterpret_cast<void*>(a.base), a.span, MADV_DONTNEED);
+  madvise(reinterpret_cast<void*>(a.base), a.span, shared_ ? MADV_REMOVE : MADV_DONTNEED);
+}
+
+allocation* address_space::import(allocation const& theirs) {
+  if (theirs.base < base_ || theirs.base + theirs.span > base_ + bytes_ || theirs.base % page || theirs.span % page || !theirs.span) return nullptr;
+  if (allocation const* here = find(theirs.base); here && here->live) return nullptr;
+  auto const number = static_cast<u32>(allocations_.size() + 1);
+  allocations_.push_back(theirs);
+  allocation& a = allocations_.back();
+  a.number = number, a.live = a.imported = true;
+  name(a.base, a.span, number);
+  return &a;
 }
 
 allocation* address_space::adopt(u64 address, u64 size, unsigned flags) {
@@ -105,7 +126,7 @@ allocation* address_space::adopt(u64 address, u64 size, unsigned flags) {
 
 void address_space::abandon(allocation& a) {
   a.live = false;
-  adopted_.erase(a.base);
+  if (!a.imported) adopted_.erase(a.base);
 }
 
 allocation* address_space::find_adopted(u64 address) {

@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "machine/config.hpp"
+#include "machine/shared_node.hpp"
 
 namespace fusewire::sim {
 
@@ -18,6 +18,7 @@ struct allocation {
   u32 number = 0;          // in order of allocation, from 1
   bool live = false;
   unsigned flags = 0;      // as given to HIP
+  bool imported = false;   // another process's, opened with hipIpcOpenMemHandle
   u64 end() const { return base + size; }
   bool covers(u64 address, u64 bytes) const { return address >= base && address + bytes <= base + size; }
 };
@@ -25,15 +26,19 @@ struct allocation {
 /// Device and pinned host memory of the node. It is ordinary memory of this process, at addresses of its own: one reservation,
 /// cut into a region per GPU and one for the host, with a table that names the allocation of every 4 KiB page. Freed pages keep
 /// their name until the region has been used up once, so that a late access can be told from a wild one.
+/// Processes that share a node map one file there, each allocates in a part of every region, and each has a table of its own, of what it
+/// has allocated or imported.
 class address_space {
  public:
-  explicit address_space(int gpus);
+  explicit address_space(int gpus, shared_node const* = nullptr);
 
   /// gpu -1 is pinned host memory. Null when the GPU's memory is used up.
   allocation* allocate(int gpu, u64 size, memory_kind, unsigned flags = 0);
   void release(allocation&);
+  /// Another process's allocation. Null when its addresses are in use here.
+  allocation* import(allocation const&);
   allocation* adopt(u64 address, u64 size, unsigned flags);  // hipHostRegister; null when it overlaps another
-  void abandon(allocation&);
+  void abandon(allocation&);  // of adopt() and import()
 
   /// The live or freed allocation whose pages hold `address`; null when there is none.
   allocation* find(u64 address) {
@@ -49,19 +54,20 @@ class address_space {
 
   u64 used(int gpu) const { return regions_[gpu].used; }
   static constexpr u64 capacity = u64{192} << 30;  // bytes per GPU
+  static constexpr u64 region_bytes = u64{1} << 39;
 
  private:
   static constexpr int page_bits = 12;
   static constexpr u64 page = u64{1} << page_bits;
-  static constexpr u64 region_bytes = u64{1} << 39;
   struct region {
-    u64 base = 0, next = 0, used = 0;
+    u64 next = 0, end = 0, used = 0;
     std::multimap<u64, u64> free;  // span -> base, used once the region is full
   };
   allocation* find_adopted(u64 address);
   u64 take(region&, u64 span);
   void name(u64 base, u64 span, u32 number);
 
+  bool shared_ = false;
   u64 base_ = 0, bytes_ = 0;
   u32* pages_ = nullptr;
   std::vector<region> regions_;       // one per GPU, then the host's

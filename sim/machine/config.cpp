@@ -29,6 +29,7 @@ config config::from_environment() {
   c.gpus = static_cast<int>(number("FUSEWIRE_SIM_GPUS", 8, 1, max_gpus));
   c.cus = static_cast<int>(number("FUSEWIRE_SIM_CUS", 304, 1, 304));
   c.seed = number("FUSEWIRE_SIM_SEED", 1, 0, ~u64{0});
+  if (std::getenv("FUSEWIRE_SIM_SHARED")) c.seed += 1'000'003 * number("RANK", 0, 0, ~u64{0} >> 32);  // ranks differ
   c.print_stats = number("FUSEWIRE_SIM_STATS", 0, 0, 1) != 0;
   if (char const* memory = std::getenv("FUSEWIRE_SIM_MEMORY"); memory && *memory) {
     if (std::strcmp(memory, "weak") != 0 && std::strcmp(memory, "strong") != 0) {

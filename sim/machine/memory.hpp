@@ -109,14 +109,21 @@ class strong_memory final : public node_memory {
   void wait_vmcnt(wave&, int) override {}
 };
 
-/// Reads `bytes` of one lane from p / writes them to p.
+/// Reads `bytes` of one lane from p / writes them to p. Aligned 4 and 8 bytes are read and written in one piece.
 inline void gather(u8 const* p, int bytes, u32 (*out)[lanes], int lane) {
   u32 d[4] = {};
   switch (bytes) {
     case 1: d[0] = *p; break;
     case 2: d[0] = *reinterpret_cast<u16 const*>(p); break;
     case 4: __builtin_memcpy(d, p, 4); break;
-    case 8: __builtin_memcpy(d, p, 8); out[1][lane] = d[1]; break;
+    case 8: {
+      u64 x;
+      if (reinterpret_cast<u64>(p) % 8) __builtin_memcpy(&x, p, 8);
+      else x = __atomic_load_n(reinterpret_cast<u64 const*>(p), __ATOMIC_RELAXED);
+      d[0] = static_cast<u32>(x);
+      out[1][lane] = static_cast<u32>(x >> 32);
+      break;
+    }
     case 12: __builtin_memcpy(d, p, 12); out[1][lane] = d[1]; out[2][lane] = d[2]; break;
     default: __builtin_memcpy(d, p, 16); out[1][lane] = d[1]; out[2][lane] = d[2]; out[3][lane] = d[3]; break;
   }
@@ -128,7 +135,12 @@ inline void scatter(u8* p, int bytes, u32 const (*in)[lanes], int lane) {
     case 1: *p = static_cast<u8>(d[0]); break;
     case 2: __builtin_memcpy(p, d, 2); break;
     case 4: __builtin_memcpy(p, d, 4); break;
-    case 8: d[1] = in[1][lane]; __builtin_memcpy(p, d, 8); break;
+    case 8: {
+      u64 const x = d[0] | u64{in[1][lane]} << 32;
+      if (reinterpret_cast<u64>(p) % 8) __builtin_memcpy(p, &x, 8);
+      else __atomic_store_n(reinterpret_cast<u64*>(p), x, __ATOMIC_RELAXED);
+      break;
+    }
     case 12: d[1] = in[1][lane]; d[2] = in[2][lane]; __builtin_memcpy(p, d, 12); break;
     default: d[1] = in[1][lane]; d[2] = in[2][lane]; d[3] = in[3][lane]; __builtin_memcpy(p, d, 16); break;
   }

@@ -9,9 +9,10 @@ namespace fusewire::sim {
 
 /// The state that everything shares. Guarded by the runtime's lock.
 struct node {
-  explicit node(config c) : settings(c), memory(c.gpus), chance(c.seed) {}
+  explicit node(config c) : settings(c), shared(shared_node::from_environment(c.gpus)), memory(c.gpus, shared.get()), chance(c.seed) {}
 
   config settings;
+  std::unique_ptr<shared_node> shared;  // null: this process simulates the whole node
   address_space memory;
   random_source chance;
   std::array<u32, max_gpus> peers{};  // bit q of peers[g]: GPU g may access the memory of GPU q

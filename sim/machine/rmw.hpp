@@ -55,21 +55,24 @@ T apply(rmw op, T memory, T data, T compare) {
   return memory;
 }
 
-/// Updates the 4 or 8 bytes at p for one lane; true when they changed.
+/// Atomic for the host too: threads that poll, and other processes of the node.
+template <class T>
+T update(T* p, rmw op, T data, T compare, T& now) {
+  T was = __atomic_load_n(p, __ATOMIC_RELAXED);
+  do now = apply<T>(op, was, data, compare);
+  while (!__atomic_compare_exchange_n(p, &was, now, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+  return was;
+}
+
+/// Updates the 4 or 8 bytes at p for one lane; true when they changed. Requires: p is aligned.
 inline bool update(u8* p, rmw op, int bytes, int lane, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) {
   auto const wide = [lane](u32 const(*x)[lanes]) { return x ? x[0][lane] | u64{x[1][lane]} << 32 : 0; };
   if (bytes == 4) {
-    u32 was;
-    std::memcpy(&was, p, 4);
-    u32 const now = apply<u32>(op, was, data[0][lane], compare ? compare[0][lane] : 0);
-    std::memcpy(p, &now, 4);
+    u32 now, was = update(reinterpret_cast<u32*>(p), op, data[0][lane], compare ? compare[0][lane] : 0, now);
     old[0][lane] = was;
     return now != was;
   }
-  u64 was;
-  std::memcpy(&was, p, 8);
-  u64 const now = apply<u64>(op, was, wide(data), wide(compare));
-  std::memcpy(p, &now, 8);
+  u64 now, was = update(reinterpret_cast<u64*>(p), op, wide(data), wide(compare), now);
   old[0][lane] = static_cast<u32>(was), old[1][lane] = static_cast<u32>(was >> 32);
   return now != was;
 }

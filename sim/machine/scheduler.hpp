@@ -40,6 +40,7 @@ class scheduler {
   void keep_waiting(u64 cycles);
   void host_did_something() { stuck_rounds_ = 0, jump_ = first_jump, jumped_ = 0; }
   bool running() const { return !launches_.empty(); }
+  bool stuck() const { return stuck_rounds_ != 0; }  // the latest rounds changed nothing
   std::vector<std::shared_ptr<kernel_launch>> const& launches() const { return launches_; }
   std::vector<resident_group*> const& groups() const { return live_; }
   node_memory& memory() { return *memory_; }

@@ -1,0 +1,50 @@
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "machine/config.hpp"
+
+namespace fusewire::sim {
+
+/// A node that several processes simulate together. Each runs the kernels that it launches; the GPUs' memory is one file, which every
+/// process maps at the same addresses, and so are notes on what each process is doing, by which the others know whether to wait.
+class shared_node {
+ public:
+  /// The node in the file FUSEWIRE_SIM_SHARED; null when the variable is not set. Ends the process with a message when it cannot be.
+  static std::unique_ptr<shared_node> from_environment(int gpus);
+
+  static constexpr int most_processes = 64;  // over the life of the file
+  int process() const { return process_; }   // this one's number, in order of arrival
+  int file() const { return file_; }
+  u64 id() const { return id_; }             // of the file
+  static constexpr u64 memory_at = u64{1} << 16;  // bytes from the start of the file
+
+  enum class doing : u32 { host_code, running, stalled };  // stalled: every wave waits
+  void note(doing d) { mine().what.store(d, std::memory_order_relaxed); }
+  /// No other process runs waves or computes, so that whatever this one waits for takes time, not work.
+  bool others_rest() const;
+  /// Every process that lives waits in waves of its own.
+  bool all_stalled() const;
+
+ private:
+  struct slot {
+    std::atomic<u32> pid;
+    std::atomic<doing> what;
+  };
+  static_assert(std::atomic<u32>::is_always_lock_free && std::atomic<doing>::is_always_lock_free);
+  struct header {
+    slot slots[most_processes];
+  };
+  shared_node() = default;
+  slot& mine() { return header_->slots[process_]; }
+
+  int file_ = -1, process_ = 0;
+  u64 id_ = 0;
+  header* header_ = nullptr;
+};
+
+/// Threads of a process that compute at the moment, but for two of them; false when the process is dead.
+bool computes(int pid, int but = 0, int and_but = 0);
+
+}  // namespace fusewire::sim
