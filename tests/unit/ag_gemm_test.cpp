@@ -287,7 +287,7 @@ TEST_CASE("ag_gemm: ranks that call with different shapes get an error that says
     ag_gemm<bf16> op(ch, {.max_m = 64, .k = 64, .gather = gather::k});
     problem const p{r.rank() == 0 ? 20 : 21, 24, 64, layout::row_major, 1};
     op(r.stream, g.call(p, gather::k));
-    r.found.throws<rank_mismatch>("different m", {"ag_gemm", "20", "21"}, [&] { r.world.check(r.stream); });
+    r.found.throws<rank_mismatch>("different m", {"ag_gemm push gather::k bf16, small tile, m = 20, n = 24, k = 64", "m = 21"}, [&] { r.world.check(r.stream); });
     ch.reset();
     g.run(op, {20, 24, 64, layout::row_major, 1}, gather::k);
   });

@@ -1,31 +1,10 @@
 // What a channel does when ranks disagree, when a signal never comes, and afterwards; and what its constructor refuses.
 #include "channel_kernels.hpp"
+#include "faults.hpp"
 
 using namespace support;
 
 namespace {
-
-heap_options short_waits() {
-  heap_options o = small_heap();
-  o.wait_limit = std::chrono::milliseconds(200);
-  return o;
-}
-
-/// The message of the error that check() throws: "timeout: ...", "abandoned: ...", "mismatch: ...", or "".
-std::string verdict(rank_of_test& r) {
-  try {
-    r.world.check(r.stream);
-  } catch (launch_abandoned const& e) {
-    return text("abandoned: ", e.what());
-  } catch (wait_timeout const& e) {
-    return text("timeout: ", e.what());
-  } catch (rank_mismatch const& e) {
-    return text("mismatch: ", e.what());
-  }
-  return "";
-}
-
-bool contains(std::string const& s, std::string const& piece) { return s.find(piece) != s.npos; }
 
 /// Some launches must give right results.
 void expect_right(rank_of_test& r, channel const& ch, unsigned seed) {
@@ -73,7 +52,8 @@ TEST_CASE("channel: a signal that never comes is reported with rank, flag and ep
         expect_right(r, ch, 70);
       },
       short_waits());
-  CHECK(contains(verdicts[0], "timeout: rank 0, block 0 waited longer than 200 ms for a flag from rank 1"));
+  CHECK(contains(verdicts[0], "timeout: rank 0, block 0 of gather (variant 1, extents "));
+  CHECK(contains(verdicts[0], " waited longer than 500 ms for a flag from rank 1 (data flag 0 of rank 1, slot 1"));
   CHECK(contains(verdicts[0], "signal segment + "));
   CHECK(contains(verdicts[0], " found, 7 wanted"));
   for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));

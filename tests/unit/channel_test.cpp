@@ -47,7 +47,7 @@ __global__ void pull_words(channel_view ch, pull_args a) {
       if (b.index() == 0) e.acknowledge_nothing(b, source);
       continue;
     }
-    e.wait_begun(b, source);
+    if (!e.wait_begun(b, source)) continue;
     int const* const words = reinterpret_cast<int const*>(w.bulk[source] + e.peer_word(source, 0));
     int const salt = int(e.peer_word(source, 1));
     for (int i = b.index() * b.size() + b.rank(); i < a.count; i += b.count() * b.size())

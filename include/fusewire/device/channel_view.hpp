@@ -23,8 +23,7 @@ namespace fusewire {
 
 /// What a launch is, for ranks to compare. Equal on all ranks, or the launch is abandoned.
 struct launch_header {
-  static constexpr int words = 6;
-  std::uint64_t what[words] = {};  // an operator's name in 8 letters, its variant, and up to four extents
+  std::uint64_t what[launch_words] = {};
   std::uint64_t mine[2] = {};      // this rank's own words, readable by peers: see peer_word()
 };
 
@@ -95,14 +94,17 @@ class channel_epoch {
     wait_all(g, c_.world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number_, [first](int s) { return first + s; });
   }
 
-  /// Waits until `source` has begun this launch: what its stream wrote before is then readable.
+  /// Waits until `source` has begun this launch: what its stream wrote before is then readable. False if it has not, or has launched
+  /// something else: then neither its words nor memory that they lead to must be used.
   template <group Group>
-  __device__ void wait_begun(Group g, int source) const {
-    fusewire::wait(g, c_.world, header_flag(c_.world.rank, source), number_, source);
+  [[nodiscard]] __device__ bool wait_begun(Group g, int source) const {
+    flag const* const f = header_flag(c_.world.rank, source);
+    fusewire::wait(g, c_.world, f, number_, source);
+    return load(&f->value) == number_ && says_the_same(f);
   }
-  /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source).
+  /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source), whose answer says whether it is one.
   __device__ std::uint64_t peer_word(int source, int i) const {
-    return load(&header_flag(c_.world.rank, source)->note[launch_header::words + i]);
+    return load(&header_flag(c_.world.rank, source)->note[launch_words + i]);
   }
 
   /// One of `total` pieces of work on `source`'s memory is done; the last one tells `source`, whose wait_acknowledged() waits for it.
@@ -161,33 +163,27 @@ class channel_epoch {
     int const lanes = b.size() - wave{}.index() * wave::width;  // the last wave may be a part of one
     for (int p = wave{}.rank(); p < c_.world.size; p += lanes) {
       flag* const f = header_flag(p, c_.world.rank);
-      for (int i = 0; i < launch_header::words; ++i) store(&f->note[i], c_.header.what[i]);
-      for (int i = 0; i < 2; ++i) store(&f->note[launch_header::words + i], c_.header.mine[i]);
+      for (int i = 0; i < launch_words; ++i) store(&f->note[i], c_.header.what[i]);
+      for (int i = 0; i < 2; ++i) store(&f->note[launch_words + i], c_.header.mine[i]);
       platform::atomic_store<order::release, scope::system>(&f->value, number_);
     }
+  }
+
+  __device__ bool says_the_same(flag const* header) const {
+    bool equal = true;
+    for (int i = 0; i < launch_words; ++i) equal &= load(&header->note[i]) == c_.header.what[i];
+    return equal;
   }
 
   __device__ void collect_credit(block b) const {
     wait_all(b, c_.world, c_.world.size, [&](int r) { return header_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
     for (int r = b.rank(); r < c_.world.size; r += b.size()) {
       flag* const f = header_flag(c_.world.rank, r);
-      if (load(&f->value) != number_) continue;  // abandoned
-      bool equal = true;
-      for (int i = 0; i < launch_header::words; ++i) equal &= load(&f->note[i]) == c_.header.what[i];
-      bool const timed_out = load(&detail::watch_of(c_.world, c_.world.rank)->timed_out) != 0;
-      if (!equal && !timed_out) report_disagreement(r, f);  // after giving up, ranks run ahead and overwrite what is compared here
+      if (load(&f->value) != number_ || says_the_same(f)) continue;                    // not there: abandoned
+      if (load(&detail::watch_of(c_.world, c_.world.rank)->timed_out) != 0) continue;  // ranks run ahead and overwrite what is compared
+      detail::note_disagreement(c_.world, r, f, header_flag(c_.world.rank, c_.world.rank));
+      detail::abandon(c_.world, false);
     }
-  }
-
-  __device__ void report_disagreement(int r, flag const* f) const {
-    watch* const mine = detail::watch_of(c_.world, c_.world.rank);
-    unsigned expected = 0;
-    if (platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->disagreed, expected, unsigned(r + 1)))
-      for (int i = 0; i < launch_header::words; ++i) {
-        mine->theirs[i] = load(&f->note[i]);
-        mine->ours[i] = c_.header.what[i];
-      }
-    detail::abandon(c_.world, false);
   }
 
   channel_view const& c_;

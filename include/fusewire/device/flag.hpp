@@ -11,6 +11,7 @@
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/world_view.hpp>
 #include <fusewire/device/atomic.hpp>
+#include <fusewire/device/memory.hpp>
 
 namespace fusewire {
 
@@ -19,14 +20,19 @@ using epoch_t = unsigned long long;  // never wraps: 2^64 launches
 /// One flag per 128 bytes, so that no two share a cache line. `note` travels with the flag when its owner has something to add.
 struct alignas(128) flag {
   epoch_t value;
-  std::uint64_t note[15];
+  std::uint64_t note[14];
+  std::uint64_t headers;          // of a channel's flag: where in the signal segment its slot's headers are; else 0. Only failures look.
 };
+
+/// What a launch is: its operator's name in 8 letters, its variant, and up to four extents.
+inline constexpr int launch_words = 6;
 
 /// Who waited for what when a wait expired. Written by the waiting rank into its own signal segment, read by the host.
 struct wait_report {
   std::int32_t block, from;       // the waiting block; the rank that should have signalled, -1 if not known
   std::uint64_t flag_offset;      // bytes from the start of the signal segment
   epoch_t found, wanted;
+  std::uint64_t launch[launch_words];  // which waited; all 0 if the flag is no channel's
 };
 
 /// At the start of every rank's signal segment. Only spin loops read it.
@@ -37,7 +43,7 @@ struct alignas(128) watch {
   std::uint64_t limit_ns;         // a single wait may last this long
   wait_report report;
   unsigned disagreed;             // 0, or 1 + the rank whose launch differs from this rank's
-  std::uint64_t theirs[6], ours[6];
+  std::uint64_t theirs[launch_words], ours[launch_words];
 };
 
 namespace detail {
@@ -53,7 +59,47 @@ __device__ inline void abandon(world_view const& w, bool timed_out) {
   }
 }
 
-/// One thread polls until *f is `value` or the wait is given up.
+/// Rank r has launched something else than this rank, as their headers say. Only the first to find that is heard.
+__device__ inline void note_disagreement(world_view const& w, int r, flag const* theirs, flag const* ours) {
+  watch* const mine = watch_of(w, w.rank);
+  unsigned expected = 0;
+  if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->disagreed, expected, unsigned(r + 1))) return;
+#pragma unroll 1
+  for (int i = 0; i < launch_words; ++i) {
+    mine->theirs[i] = load(&theirs->note[i]);
+    mine->ours[i] = load(&ours->note[i]);
+  }
+}
+
+/// What there is to say of the launch whose wait expired, before later launches overwrite it: what it is, and if a rank has launched
+/// something else in the same epoch, that is why. A rank that has been released by somebody else's giving up cannot be two launches
+/// further yet: a moment ago nobody had given up.
+__device__ inline void note_launch(world_view const& w, std::uint64_t headers, epoch_t epoch) {
+  watch* const mine = watch_of(w, w.rank);
+  auto const* const of = reinterpret_cast<flag const*>(w.signal[w.rank] + headers);
+#pragma unroll 1
+  for (int i = 0; i < launch_words; ++i) mine->report.launch[i] = load(&of[w.rank].note[i]);
+#pragma unroll 1
+  for (int r = 0; r < w.size; ++r) {
+    if (platform::atomic_load<order::acquire, scope::system>(&of[r].value) != epoch) continue;
+    bool equal = true;
+#pragma unroll 1
+    for (int i = 0; i < launch_words; ++i) equal &= load(&of[r].note[i]) == mine->report.launch[i];
+    if (!equal) note_disagreement(w, r, of + r, of + w.rank);
+  }
+}
+
+/// The wait for *f has expired: the first block of a rank to find that says so and ends all waits.
+__device__ inline void give_up(world_view const& w, flag const* f, epoch_t found, epoch_t wanted, int from) {
+  watch* const mine = watch_of(w, w.rank);
+  unsigned expected = 0;
+  if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u)) return;
+  mine->report = {platform::block_index(), from, std::uint64_t(reinterpret_cast<std::byte const*>(f) - w.signal[w.rank]), found, wanted, {}};
+  if (f->headers != 0) note_launch(w, f->headers, wanted);
+  abandon(w, true);
+}
+
+/// One thread polls until *f is `value` or the wait is given up. The limit and the clock are read only after a first look in vain.
 __device__ inline void spin(world_view const& w, flag const* f, epoch_t value, int from) {
   epoch_t found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
   if (found == value) return;
@@ -62,13 +108,7 @@ __device__ inline void spin(world_view const& w, flag const* f, epoch_t value, i
   do {
     platform::backoff();
     if (platform::atomic_load<order::relaxed, scope::system>(&mine->abandoned)) return;
-    if (platform::clock_ns() - start > limit) {
-      unsigned expected = 0;
-      if (platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u))
-        mine->report = {platform::block_index(), from, std::uint64_t(reinterpret_cast<std::byte const*>(f) - w.signal[w.rank]), found, value};
-      abandon(w, true);
-      return;
-    }
+    if (platform::clock_ns() - start > limit) return give_up(w, f, found, value, from);
     found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
   } while (found != value);
 }
@@ -98,7 +138,8 @@ __device__ void signal_all(Group g, int count, FlagAt flag_at, epoch_t value) {
 /// Returns when *f, a flag of this rank, is `value`; what its signaller published before is then visible to the whole group.
 /// Called by: every thread of the group. Order: acquire at system scope.
 /// Fails: after the time limit (heap_options::wait_limit) it returns all the same, every other wait of all ranks does too, and the
-/// host's check() throws wait_timeout. `from` is only for that report.
+/// host's check() throws wait_timeout. What was waited for may then be anything: do not take addresses from it. `from` is only for
+/// that report.
 template <group Group>
 __device__ void wait(Group g, world_view const& w, flag const* f, epoch_t value, int from = -1) {
   if (g.leader()) {

@@ -33,6 +33,13 @@ struct ag_gemm_call {
   layout b_layout = layout::row_major;
 };
 
+/// A launch of ag_gemm in words, from what its header says.
+inline std::string describe_ag_gemm(std::uint64_t const (&what)[launch_words]) {
+  auto const variant = [&](int i) { return what[1] >> 8 * i & 255; };
+  return text("ag_gemm ", method(variant(0)) == method::push ? "push" : "pull", " gather::", gather(variant(1)) == gather::k ? "k" : "m", variant(3) ? " f16" : " bf16",
+              variant(2) ? ", small tile" : ", large tile", ", m = ", what[2], ", n = ", what[3], ", k = ", what[4], ", chunk_k = ", what[5]);
+}
+
 template <class T>
   requires is_16_bit_float<T>
 class ag_gemm {
@@ -52,6 +59,7 @@ class ag_gemm {
     int flags = 0;
     for (int m = 1; m <= o.max_m; m = m < o.max_m && 2 * m > o.max_m ? o.max_m : 2 * m) flags = std::max(flags, map(m).flags_per_source());
     require<out_of_space>(flags <= ch.options().flags_per_source, where, "ag_gemm: needs ", flags, " flags per source; the channel has ", ch.options().flags_per_source);
+    ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
     load<identity>(where);
     ch.world().barrier();
   }
@@ -65,7 +73,7 @@ class ag_gemm {
     bool const few = use_small(call.m);
     ag_gemm_arguments<T> g{call.a, {call.b.data, call.b.ld, call.b_layout, call.c.cols}, call.c, map(call.m), 0, 8, o_.own_shard_first};
     launch_header header = make_header("ag_gemm", std::uint64_t(o_.method) | std::uint64_t(o_.gather) << 8 | std::uint64_t(few) << 16 | std::uint64_t(std::is_same_v<T, f16>) << 24,
-                                       std::uint64_t(call.m), std::uint64_t(call.c.cols), std::uint64_t(o_.k), std::uint64_t(g.map.chunk_k));
+                                       std::uint64_t(call.m), std::uint64_t(call.c.cols), std::uint64_t(o_.k), std::uint64_t(g.map.chunk_k));  // see describe_ag_gemm
     if (o_.method == method::pull) {
       std::size_t const bytes = g.map.rows(ch_.world().rank()) == 0 ? 0 : sizeof(T) * (std::size_t(call.a.rows - 1) * std::size_t(call.a.ld) + std::size_t(call.a.cols));
       header.mine[0] = bytes == 0 ? 0 : ch_.heap().offset_of(call.a.data, bytes, "ag_gemm: a (pull)", where);

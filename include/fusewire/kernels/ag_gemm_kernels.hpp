@@ -105,10 +105,10 @@ __global__ void __launch_bounds__(Tile::config.threads()) ag_gemm_pull(channel_v
         continue;
       }
       gather_piece const p = g.map.piece(source, i / ranks);
-      e.wait_begun(b, source);
+      bool const begun = e.wait_begun(b, source);
       auto const* const a = reinterpret_cast<T const*>(ch.world.bulk[source] + e.peer_word(source, 0));
       matrix<T const> const shard{a, g.map.rows(source), g.map.cols(), std::int64_t(e.peer_word(source, 1))};
-      copy_aligned(b, detail::part(shard, p, g.map.first_row(source), g.map.first_col(source)), detail::part(inbox, p));
+      if (begun) copy_aligned(b, detail::part(shard, p, g.map.first_row(source), g.map.first_col(source)), detail::part(inbox, p));
       e.signal_here(b, source, p.flag);
       e.acknowledge(b, source, unsigned(pieces));
     }

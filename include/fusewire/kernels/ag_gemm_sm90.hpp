@@ -7,6 +7,8 @@
 // blocks wait only for comm blocks.
 // Order: a flag is acquired by the one thread that starts the loads, which passes it on to the copy engine with a proxy fence.
 // Reuse: the inbox by the channel's argument; A is read only by this launch.
+// Abandonment: a flag that is given up counts as raised. The producer lane goes on, and every load that it starts completes, from an inbox
+// that holds anything; so full and empty take all their turns, consumers end, and nothing is in flight when the block ends.
 #pragma once
 #include <fusewire/kernels/ag_gemm.hpp>
 #include <fusewire/runtime/tensor_map_sm90.hpp>
@@ -72,6 +74,12 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
   e.end(b);
 }
 
+/// A launch of it in words, from what its header says.
+inline std::string describe_ag_gemm_sm90(std::uint64_t const (&what)[launch_words]) {
+  return text("ag_gemm (Hopper) push gather::", gather(what[1] & 255) == gather::k ? "k" : "m", what[1] >> 8 ? " f16" : " bf16", ", m = ", what[2], ", n = ", what[3], ", k = ",
+              what[4], ", chunk_k = ", what[5]);
+}
+
 /// Launches one kernel; all ranks call it with the same shapes, `map.tile_m` being the tile's block_m.
 /// Requires: as ag_gemm's call, and fits_copy_engine(b.data, b.ld); the channel holds map.m x map.k elements and the map's flags.
 /// Fails: bad_argument, before anything is launched.
@@ -84,8 +92,9 @@ void launch_ag_gemm_push_sm90(channel const& ch, hipStream_t stream, ag_gemm_cal
   require(fits_copy_engine(call.b.data, call.b.ld), where, "ag_gemm_push_sm90: b at ", static_cast<void const*>(call.b.data), ", ld ", call.b.ld,
           "; an address and a pitch that are multiples of 16 bytes are accepted");
   int const n = call.c.cols;
-  channel_view const view =
-      ch.view(make_header("ag_gemm9", std::uint64_t(map.by), std::uint64_t(map.m), std::uint64_t(n), std::uint64_t(map.k), std::uint64_t(map.chunk_k)));
+  ch.heap().names().add_launch("ag_gemm9", describe_ag_gemm_sm90);
+  channel_view const view = ch.view(make_header("ag_gemm9", std::uint64_t(map.by) | std::uint64_t(std::is_same_v<T, f16>) << 8, std::uint64_t(map.m), std::uint64_t(n),
+                                                std::uint64_t(map.k), std::uint64_t(map.chunk_k)));
   ag_gemm_maps maps;
   for (int slot = 0; slot < 2; ++slot) {
     auto const* const inbox = reinterpret_cast<T const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes);

@@ -33,6 +33,12 @@ struct flash_decode_call {
   int batch = 0;                              // 1 to max_batch
 };
 
+/// A launch of flash_decode in words, from what its header says.
+inline std::string describe_flash_decode(std::uint64_t const (&what)[launch_words]) {
+  return text("flash_decode", what[1] & 1 ? " f16" : " bf16", ", head_dim = ", what[1] >> 8, ", batch = ", what[2], ", q_heads = ", what[3], ", kv_heads = ", what[4],
+              ", max_batch = ", what[5]);
+}
+
 template <class T>
   requires is_16_bit_float<T>
 class flash_decode {
@@ -44,6 +50,7 @@ class flash_decode {
     if (o_.scale == 0) o_.scale = 1 / std::sqrt(float(o_.head_dim));
     load_kernel(ch.world(), kernel(), decode_threads, shared_bytes(), where);
     auto& h = ch.heap();
+    h.names().add_launch("flashdec", describe_flash_decode);
     auto const pair = [](int a, int b) { return std::uint64_t(unsigned(a)) << 32 | unsigned(b); };
     h.agree("flash_decode", {pair(o.max_batch, o.head_dim), pair(o.q_heads, o.kv_heads), std::bit_cast<std::uint32_t>(o_.scale)},
             "max_batch and head_dim, q_heads and kv_heads, scale", where);

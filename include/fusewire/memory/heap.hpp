@@ -10,6 +10,7 @@
 #include <fusewire/device/barrier.hpp>
 #include <fusewire/memory/exchange.hpp>
 #include <fusewire/memory/offset_allocator.hpp>
+#include <fusewire/runtime/names.hpp>
 
 namespace fusewire {
 
@@ -86,6 +87,7 @@ class heap {
                           " segment, ", segment.largest_free(), " bytes free in one piece; enlarge heap_options::", in_signal ? "signal" : "bulk");
     sym<T> const x{*offset, count};
     if (in_signal) {
+      name_flags(x);
       check_hip(hipMemset(view_.here(x), 0, count * sizeof(T)), "hipMemset", where);
       check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
       world_.barrier();  // no peer may signal before it is zero
@@ -100,6 +102,7 @@ class heap {
     agree("heap::free", std::array<std::uint64_t, 3>{x.offset, in_signal, 0}, "offset, signal segment, -", where);
     require((in_signal ? signal_ : bulk_).release(x.offset), where, "heap::free: nothing is allocated at offset ", x.offset, " of the ",
             in_signal ? "signal" : "bulk", " segment; a sym that allocate() returned and that was not freed yet is accepted");
+    if (in_signal) names_.remove_flags(x.offset);
   }
 
   /// The offset of p in this rank's bulk segment. Fails: bad_argument when [p, p + bytes) is not inside it.
@@ -111,6 +114,9 @@ class heap {
             static_cast<void const*>(base), ", ", static_cast<void const*>(base + options_.bulk), "), is accepted");
     return static_cast<std::uint64_t>(b - base);
   }
+
+  /// What this heap's flags and launches are called when a check fails. Operators say it of theirs.
+  name_table& names() { return names_; }
 
   std::size_t allocations() const { return bulk_.allocations() + signal_.allocations(); }
 
@@ -154,24 +160,30 @@ class heap {
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
   }
 
-  static std::string describe(std::uint64_t const (&w)[6]) {
-    char name[9] = {};
-    std::memcpy(name, &w[0], 8);
-    return text(name, " (variant ", w[1], ", extents ", w[2], ", ", w[3], ", ", w[4], ", ", w[5], ")");
+  void name_flags(sym<flag> x) {
+    names_.add_flags(x.offset, x.count, [n = x.count](std::uint64_t i) { return text("flag ", i, " of ", n); });
   }
+  void name_flags(sym<barrier_state> x) {
+    names_.add_flags(x.offset, x.count * sizeof(barrier_state) / sizeof(flag), [](std::uint64_t i) {
+      std::uint64_t const in_state = i % (sizeof(barrier_state) / sizeof(flag));
+      return text("barrier ", i / (sizeof(barrier_state) / sizeof(flag)), ", flag of rank ", in_state % max_ranks);
+    });
+  }
+  template <class T>
+  void name_flags(sym<T>) {}
 
   void throw_if_abandoned(hipStream_t stream) const {
     watch seen;
     check_hip(hipMemcpyAsync(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost, stream), "hipMemcpyAsync(watch)");
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     if (seen.disagreed)
-      throw rank_mismatch(text("ranks launched different things: rank ", world_.rank(), " launched ", describe(seen.ours), ", rank ", seen.disagreed - 1, " launched ",
-                               describe(seen.theirs), "; results are invalid until reset()"));
+      throw rank_mismatch(text("ranks launched different things: rank ", world_.rank(), " launched ", names_.launch(seen.ours), ", rank ", seen.disagreed - 1, " launched ",
+                               names_.launch(seen.theirs), "; results are invalid until reset()"));
     if (seen.reported) {
-      std::string const culprit = seen.report.from < 0 ? "" : text(" from rank ", seen.report.from);
-      throw wait_timeout(text("rank ", world_.rank(), ", block ", seen.report.block, " waited longer than ", seen.limit_ns / 1000000, " ms for a flag", culprit,
-                              " (signal segment + ", seen.report.flag_offset, "): epoch ", seen.report.found, " found, ", seen.report.wanted,
-                              " wanted; results are invalid until reset()"));
+      wait_report const& w = seen.report;
+      throw wait_timeout(text("rank ", world_.rank(), ", block ", w.block, w.launch[0] ? " of " + names_.launch(w.launch) : "", " waited longer than ",
+                              seen.limit_ns / 1000000, " ms for a flag", w.from < 0 ? "" : text(" from rank ", w.from), " (", names_.flag_at(w.flag_offset),
+                              ", signal segment + ", w.flag_offset, "): epoch ", w.found, " found, ", w.wanted, " wanted; results are invalid until reset()"));
     }
     if (seen.abandoned)
       throw launch_abandoned(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1, " gave up; its error says why; results are invalid until reset()"));
@@ -182,6 +194,7 @@ class heap {
   offset_allocator bulk_, signal_;
   std::optional<shared_segments> segments_;  // bulk, signal
   world_view view_;
+  name_table names_;
   int check_key_ = 0;
   int exceptions_ = std::uncaught_exceptions();
 };

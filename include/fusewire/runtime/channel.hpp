@@ -26,6 +26,9 @@ class channel {
     try {
       view_.slots = h.allocate<std::byte>(2 * view_.slot_bytes, 256, where);
       view_.flags = h.allocate<flag>(std::size_t(2 * size) * (2 + std::size_t(options.flags_per_source)), 128, where);
+      h.names().add_flags(view_.flags.offset, view_.flags.count, [size, data = options.flags_per_source](std::uint64_t i) {
+        return flag_name(size, data, int(i));
+      });
       clear(where);
     } catch (error const&) {  // allocation is collective and fails on all ranks alike
       if (view_.slots.count) h.free(view_.slots);
@@ -63,9 +66,22 @@ class channel {
   }
 
  private:
+  int flags_per_slot() const { return int(view_.flags.count / 2); }
+
+  /// As channel_epoch lays them out.
+  static std::string flag_name(int size, int data_flags, int i) {
+    int const slot = i / (size * (2 + data_flags)), in_slot = i % (size * (2 + data_flags)), data = in_slot - 2 * size;
+    if (in_slot < size) return text("header of rank ", in_slot, ", slot ", slot);
+    if (data < 0) return text("acknowledgement of rank ", in_slot - size, ", slot ", slot);
+    return text("data flag ", data % data_flags, " of rank ", data / data_flags, ", slot ", slot);
+  }
+
   void clear(std::source_location where) {
+    std::vector<flag> fresh(view_.flags.count);
+    for (std::size_t i = 0; i < fresh.size(); ++i)
+      fresh[i].headers = view_.flags.offset + i / std::size_t(flags_per_slot()) * std::size_t(flags_per_slot()) * sizeof(flag);
     check_hip(hipMemset(view_.world.here(view_.state), 0, sizeof(channel_state)), "hipMemset(channel state)", where);
-    check_hip(hipMemset(view_.world.here(view_.flags), 0, view_.flags.count * sizeof(flag)), "hipMemset(flags)", where);
+    check_hip(hipMemcpy(view_.world.here(view_.flags), fresh.data(), fresh.size() * sizeof(flag), hipMemcpyHostToDevice), "hipMemcpy(flags)", where);
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
     world().barrier();
   }
@@ -76,11 +92,10 @@ class channel {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A header from an operator's name (up to 8 letters), its variant and up to four extents.
+/// A header from an operator's name (up to 8 letters), its variant and up to four extents. heap::names().add_launch() says what such a
+/// launch is called when it fails.
 inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0, std::uint64_t e2 = 0, std::uint64_t e3 = 0) {
-  launch_header h{{0, variant, e0, e1, e2, e3}, {}};
-  std::memcpy(&h.what[0], name, std::min<std::size_t>(8, std::strlen(name)));
-  return h;
+  return {{name_table::word_of_name(name), variant, e0, e1, e2, e3}, {}};
 }
 
 }  // namespace fusewire

@@ -8,6 +8,8 @@
 //
 // Deadlock: the producer waits for `ready` and for consumers, consumers wait only for the producers of their cluster, and all blocks of a
 // cluster take the same tiles and steps in the same order. `ready` must not wait for anything that a later tile of this block makes.
+// Drain: after a `ready` that was given up the producer goes on as after any other. Every load that it has started completes on `full`,
+// from memory that may hold anything, consumers take it and arrive at `empty`, and the last meet() comes after all of them.
 // Reuse: a stage is loaded again when every consumer warp of every block of the cluster has arrived at its `empty`, which a warp does
 // after its multiplications that read the stage are complete.
 #pragma once

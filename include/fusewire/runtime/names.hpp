@@ -1,0 +1,55 @@
+// What flags and launches are called in error messages. The device leaves offsets and words behind; the host makes sentences of them.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include <fusewire/device/flag.hpp>
+#include <fusewire/runtime/error.hpp>
+
+namespace fusewire {
+
+using launch_description = std::function<std::string(std::uint64_t const (&what)[launch_words])>;
+
+class name_table {
+ public:
+  /// The `count` flags from `offset` on of the signal segment: `name_of(i)` is what flag i is called.
+  void add_flags(std::uint64_t offset, std::uint64_t count, std::function<std::string(std::uint64_t)> name_of) { flags_[offset] = {count, std::move(name_of)}; }
+  void remove_flags(std::uint64_t offset) { flags_.erase(offset); }
+
+  std::string flag_at(std::uint64_t offset) const {
+    auto after = flags_.upper_bound(offset);
+    if (after == flags_.begin()) return "a flag that nobody has allocated";
+    auto const& [first, range] = *--after;
+    std::uint64_t const i = (offset - first) / sizeof(flag);
+    return i < range.count ? range.name_of(i) : "a flag that nobody has allocated";
+  }
+
+  /// Launches whose header begins with `name` are described by `f`.
+  void add_launch(char const* name, launch_description f) { launches_[word_of_name(name)] = std::move(f); }
+
+  std::string launch(std::uint64_t const (&what)[launch_words]) const {
+    if (auto const known = launches_.find(what[0]); known != launches_.end()) return known->second(what);
+    char name[9] = {};
+    std::memcpy(name, &what[0], 8);
+    return text(name, " (variant ", what[1], ", extents ", what[2], ", ", what[3], ", ", what[4], ", ", what[5], ")");
+  }
+
+  /// The first word of a header.
+  static std::uint64_t word_of_name(char const* name) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, name, std::min<std::size_t>(8, std::strlen(name)));
+    return word;
+  }
+
+ private:
+  struct range {
+    std::uint64_t count;
+    std::function<std::string(std::uint64_t)> name_of;
+  };
+  std::map<std::uint64_t, range> flags_;                // by offset of the first
+  std::map<std::uint64_t, launch_description> launches_;  // by the first word of the header
+};
+
+}  // namespace fusewire

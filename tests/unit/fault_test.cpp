@@ -1,0 +1,500 @@
+// What goes wrong between ranks, on purpose: a rank does not launch, comes late, throws, loses a push, launches something else. Every
+// rank must hear of it within the limit of a wait plus a second, with a message that says what happened, stay invalid until reset(),
+// and give right results after it. The only tests that look at a clock: the limit is a promise.
+#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/kernels/flash_decode.hpp>
+
+#include <memory>
+
+#include "channel_kernels.hpp"
+#include "faults.hpp"
+
+using namespace support;
+
+namespace {
+
+constexpr int ranks = 3, culprit = 1;
+
+/// Something that is launched on a channel, in one of two shapes.
+class subject {
+ public:
+  virtual ~subject() = default;
+  /// Inputs of shape 0, and outputs that are wrong.
+  virtual void prepare() = 0;
+  /// Launches at once: ranks that meet before start together.
+  virtual void launch(int shape) = 0;
+  /// One launch in which this rank's first push to rank `to` gets lost. Only where can_lose().
+  virtual void launch_losing(int) {}
+  virtual bool can_lose() const { return false; }
+  /// A call that throws bad_argument.
+  virtual void refuse() = 0;
+  /// What the last launch of shape 0 has computed.
+  virtual void expect_right() = 0;
+  /// How messages call a launch.
+  virtual std::string name(int shape) const = 0;
+};
+
+class words_subject final : public subject {
+ public:
+  words_subject(rank_of_test& r, channel& ch) : r_(r), ch_(ch), wrong_(r.heap.allocate<unsigned>(1)) {
+    r.fill(wrong_, 0);
+    load_kernel(r.world, gather_words<>, 64);
+  }
+  void prepare() override { r_.fill(wrong_, 0); }
+  void launch(int shape) override { start(shape, -1); }
+  void launch_losing(int to) override { start(0, r_.rank() == culprit ? to : -1); }
+  bool can_lose() const override { return true; }
+  void refuse() override { r_.launch({1 << 20, 64}, gather_words<>, ch_.view(header_of(own(0))), gather_words_args{}); }
+  void expect_right() override {
+    r_.found.expect(r_.download(wrong_)[0] == 0, r_.download(wrong_)[0], " wrong words");
+  }
+  std::string name(int shape) const override { return shape ? "gather (variant 1, extents 360, 120, 120, 120)" : "gather (variant 1, extents 450, 150, 150, 150)"; }
+
+ private:
+  ownership own(int shape) const {
+    ownership o;
+    for (int i = 0; i < 8; ++i) o.before[i + 1] = o.before[i] + (o.count[i] = i < r_.size() ? shape ? 120 : 150 : 0);
+    return o;
+  }
+  void start(int shape, int lost_to) {
+    gather_words_args const a{.own = own(shape), .wrong = r_.here(wrong_), .skip_signal_to = lost_to};
+    r_.launch({2, 64}, gather_words<>, ch_.view(header_of(a.own)), a);
+  }
+
+  rank_of_test& r_;
+  channel& ch_;
+  sym<unsigned> wrong_;
+};
+
+/// ag_gemm_push without its first push to rank `lost_to`.
+template <class T, class Tile>
+__global__ void __launch_bounds__(Tile::config.threads()) push_losing(channel_view ch, ag_gemm_arguments<T> g, int lost_to) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  int const rank = ch.world.rank, size = ch.world.size;
+  if (b.index() < g.comm_blocks)
+    for (int const i : dealt(g.map.pieces(rank) * size, b.index(), g.comm_blocks)) {
+      gather_piece const p = g.map.piece(rank, i / size);
+      int const peer = ch.world.next(i % size);
+      if (peer == lost_to && i / size == 0) continue;
+      matrix<T> const inbox{e.inbox<T>(peer), g.map.m, g.map.k, g.map.k};
+      copy_aligned(b, detail::part(g.a, p, g.map.first_row(rank), g.map.first_col(rank)), detail::part(inbox, p));
+      e.signal(b, peer, p.flag);
+    }
+  detail::multiply_gathered<T, Tile::config, -1>(b, e, rank, g, identity{});
+  e.end(b);
+}
+
+template <class T>
+class gemm_subject final : public subject {
+ public:
+  gemm_subject(rank_of_test& r, channel& ch, gather by, method how)
+      : r_(r), ch_(ch), by_(by), how_(how), k_(16 * r.size()), op_(ch, {.max_m = 56, .k = k_, .gather = by, .method = how}),
+        a_(r.heap.allocate<T>(std::size_t(56 * k_))), b_(r.heap.allocate<T>(std::size_t(k_ * n))), c_(r.heap.allocate<T>(56 * n)) {
+    std::vector<T> b;
+    for (int i = 0; i < k_ * n; ++i) b.push_back(T(b_value(i / n, i % n)));
+    r.upload(b, b_);
+    load_kernel(r.world, push_losing<T, small_tile>, C.threads(), C.shared_bytes());
+  }
+  void prepare() override {
+    gather_map const g = map(0);
+    std::vector<T> a;
+    for (int i = 0; i < g.rows(r_.rank()); ++i)
+      for (int j = 0; j < g.cols(); ++j) a.push_back(T(a_value(g.first_row(r_.rank()) + i, g.first_col(r_.rank()) + j)));
+    r_.upload(a, a_);
+    r_.fill(c_, 0xff);
+  }
+  void launch(int shape) override { op_(r_.stream, call(shape)); }
+  void launch_losing(int to) override {
+    auto const c = call(0);
+    ag_gemm_arguments<T> const g{c.a, {c.b.data, c.b.ld, c.b_layout, n}, c.c, map(0), 1, 8, false};
+    fusewire::launch(r_.world, r_.stream, {.blocks = 3, .threads = C.threads(), .shared_bytes = C.shared_bytes()}, push_losing<T, small_tile>,
+                     ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8 | 1 << 16, std::uint64_t(g.map.m), n, std::uint64_t(k_), 512)), g, r_.rank() == culprit ? to : -1);
+  }
+  bool can_lose() const override { return how_ == method::push; }
+  void refuse() override {
+    auto c = call(0);
+    c.c.ld = n - 1;
+    op_(r_.stream, c);
+  }
+  void expect_right() override {
+    auto const c = r_.download(static_cast<T const*>(r_.here(c_)), std::size_t(rows_of(0) * n));
+    for (int i = 0; i < rows_of(0); ++i)
+      for (int j = 0; j < n; ++j) {
+        float wanted = 0;
+        for (int x = 0; x < k_; ++x) wanted += a_value(i, x) * b_value(x, j);
+        r_.found.expect(float(c[std::size_t(i * n + j)]) == wanted, "c(", i, ", ", j, ") = ", float(c[std::size_t(i * n + j)]), ", wanted ", wanted);
+      }
+  }
+  std::string name(int shape) const override {
+    return text("ag_gemm ", how_ == method::push ? "push" : "pull", " gather::", by_ == gather::k ? "k" : "m", std::is_same_v<T, f16> ? " f16" : " bf16",
+                ", small tile, m = ", rows_of(shape), ", n = 24, k = ", k_, ", chunk_k = 512");
+  }
+
+ private:
+  static constexpr gemm_config C = small_tile::config;
+  static constexpr int n = 24;
+  static int rows_of(int shape) { return shape ? 56 : 40; }
+  static float a_value(int i, int j) { return float((i * 7 + j * 3) % 5) - 2; }
+  static float b_value(int j, int c) { return float((j * 5 + c * 3) % 3) - 1; }
+  gather_map map(int shape) const { return {by_, rows_of(shape), k_, r_.size(), C.block_m, 512}; }
+  ag_gemm_call<T> call(int shape) const {
+    gather_map const g = map(shape);
+    return {.a = {r_.here(a_), g.rows(r_.rank()), g.cols(), g.cols()}, .b = {r_.here(b_), k_, n, n}, .c = {r_.here(c_), rows_of(shape), n, n}, .m = rows_of(shape)};
+  }
+
+  rank_of_test& r_;
+  channel& ch_;
+  gather by_;
+  method how_;
+  int k_;
+  ag_gemm<T> op_;
+  sym<T> a_, b_, c_;
+};
+
+/// flash_decode_kernel whose flags for rank `lost_to` get lost: they go to this rank itself, which has them already.
+template <class T, int D>
+__global__ void __launch_bounds__(decode_threads) decode_losing(channel_view ch, decode_arguments<T> g, int lost_to) {
+  extern __shared__ bytes16 shared[];
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  channel_view broken = ch;
+  if (lost_to >= 0) broken.world.signal[lost_to] = ch.world.signal[ch.world.rank];
+  channel_epoch const through(broken, e.number());
+  detail::decode_block<T, D>(through, ch, g, shared).run_splits();
+  detail::decode_block<T, D>(e, ch, g, shared).combine_sources();
+  e.end(b);
+}
+
+/// Scores that are all 0: the output is the mean of V.
+class decode_subject final : public subject {
+ public:
+  decode_subject(rank_of_test& r, channel& ch)
+      : r_(r), ch_(ch), op_(ch, {.max_batch = 2, .q_heads = 2, .kv_heads = 1, .head_dim = d, .page_size = 16, .max_pages = 4}), q_(r.heap.allocate<bf16>(2 * 2 * d)),
+        k_(r.heap.allocate<bf16>(8 * 16 * d)), v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)), table_(r.heap.allocate<std::int32_t>(8)),
+        lengths_(r.heap.allocate<std::int32_t>(2)), workspace_(r.heap.allocate<float>(2 * 2 * 1024)), tickets_(r.heap.allocate<unsigned>(2)) {
+    std::vector<bf16> v;
+    for (int page = 0; page < 8; ++page)
+      for (int t = 0; t < 16; ++t)
+        for (int j = 0; j < d; ++j) v.push_back(bf16(v_value(r.rank(), page / 4, page % 4 * 16 + t, j)));
+    r.upload(v, v_);
+    r.fill(q_, 0);
+    r.fill(k_, 0);
+    r.fill(tickets_, 0);
+    r.upload(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, table_);
+    r.upload(std::vector<std::int32_t>{tokens(r.rank(), 0), tokens(r.rank(), 1)}, lengths_);
+    load_kernel(r.world, decode_losing<bf16, d>, decode_threads, decode_shared_bytes(2, d));
+  }
+  void prepare() override { r_.fill(out_, 0xff); }
+  void launch(int shape) override { op_(r_.stream, call(shape)); }
+  void launch_losing(int to) override {
+    auto const c = call(0);
+    decode_arguments<bf16> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, nullptr, {c.lengths, 2, 64, 1}, 4, 4, 2, 2, 0.125f * log2_of_e, r_.here(workspace_), r_.here(tickets_)};
+    fusewire::launch(r_.world, r_.stream, {.blocks = 2, .threads = decode_threads, .shared_bytes = decode_shared_bytes(2, d)}, decode_losing<bf16, d>,
+                     ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g, r_.rank() == culprit ? to : -1);
+  }
+  bool can_lose() const override { return true; }
+  void refuse() override {
+    auto c = call(0);
+    c.lengths = nullptr;
+    op_(r_.stream, c);
+  }
+  void expect_right() override {
+    auto const out = r_.download(out_);
+    for (int s = 0; s < 2; ++s)
+      for (int head = 0; head < 2; ++head)
+        for (int j = 0; j < d; ++j) {
+          float sum = 0, count = 0;
+          for (int rank = 0; rank < r_.size(); ++rank)
+            for (int t = 0; t < tokens(rank, s); ++t) sum += v_value(rank, s, t, j), ++count;
+          float const found = float(out[std::size_t((s * 2 + head) * d + j)]), wanted = float(bf16(sum / count));
+          r_.found.expect(found == wanted, "out(", s, ", ", head, ", ", j, ") = ", found, ", wanted ", wanted);
+        }
+  }
+  std::string name(int shape) const override { return text("flash_decode bf16, head_dim = 64, batch = ", shape ? 1 : 2, ", q_heads = 2, kv_heads = 1, max_batch = 2"); }
+
+ private:
+  static constexpr int d = 64;
+  static int tokens(int rank, int s) { return 20 + 7 * rank + 11 * s; }
+  static float v_value(int rank, int s, int t, int j) { return float((rank * 5 + s + t * 3 + j) % 7) - 3; }
+  flash_decode_call<bf16> call(int shape) const {
+    return {.q = r_.here(q_), .k_cache = r_.here(k_), .v_cache = r_.here(v_), .block_table = r_.here(table_), .lengths = r_.here(lengths_), .out = r_.here(out_), .batch = shape ? 1 : 2};
+  }
+
+  rank_of_test& r_;
+  channel& ch_;
+  flash_decode<bf16> op_;
+  sym<bf16> q_, k_, v_, out_;
+  sym<std::int32_t> table_, lengths_;
+  sym<float> workspace_;
+  sym<unsigned> tickets_;
+};
+
+enum class kind { words, push_k, push_m, pull_k, pull_m, decode, push_k_f16 };
+
+std::unique_ptr<subject> make(rank_of_test& r, channel& ch, kind k) {
+  switch (k) {
+    case kind::words: return std::make_unique<words_subject>(r, ch);
+    case kind::push_k: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::k, method::push);
+    case kind::push_m: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::m, method::push);
+    case kind::pull_k: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::k, method::pull);
+    case kind::pull_m: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::m, method::pull);
+    case kind::push_k_f16: return std::make_unique<gemm_subject<f16>>(r, ch, gather::k, method::push);
+    case kind::decode: break;
+  }
+  return std::make_unique<decode_subject>(r, ch);
+}
+
+channel_options fault_channel() { return {.max_bytes = 256_KiB, .flags_per_source = 16}; }
+
+void expect_right(rank_of_test& r, subject& s) {
+  for (int i = 0; i < 3; ++i) {
+    s.prepare();
+    s.launch(0);
+    std::string const v = verdict(r);
+    if (!r.found.expect(v.empty(), s.name(0), ": ", v)) return;
+    s.expect_right();
+  }
+}
+
+/// Runs `fault`, which launches and ends, on every rank, and says what every rank's check() said. Whoever is not to be late hears in time;
+/// the results stay invalid; more launches return at once; after reset() all is right.
+template <class Fault>
+std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bool culprit_is_late, Fault fault) {
+  std::vector<std::string> verdicts(ranks);
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, fault_channel());
+        std::vector<std::unique_ptr<subject>> s;
+        s.push_back(make(r, ch, k));
+        for (kind const other : others) s.push_back(make(r, ch, other));
+        load_kernel(r.world, spend<>, 64);
+        expect_right(r, *s[0]);
+        r.meet();
+        double const start = seconds_now();
+        fault(r, s);
+        std::string const said = verdicts[std::size_t(r.rank())] = verdict(r);
+        double const seconds = seconds_now() - start;
+        if (r.rank() != culprit || !culprit_is_late) r.found.expect(seconds <= seconds_to_report, "the report came after ", seconds, " s: ", said);
+        r.world.barrier();
+        if (!said.empty()) {
+          double const again = seconds_now();
+          for (int i = 0; i < 3; ++i) s[0]->launch(0);
+          r.found.expect(verdict(r) == said, "before reset(), a check says: ", verdict(r), "\n  and said before: ", said);
+          r.found.expect(seconds_now() - again < 1e-3 * double(limit.count()), "launches before reset() took ", seconds_now() - again, " s");
+        }
+        ch.reset();
+        for (auto const& each : s) expect_right(r, *each);
+      },
+      short_waits());
+  return verdicts;
+}
+
+/// Everybody but the culprit says that it is the culprit that did not come, or that another rank has said so.
+void check_culprit_named(std::vector<std::string> const& verdicts, std::string const& launch) {
+  bool named = false;
+  for (std::size_t r = 0; r < verdicts.size(); ++r) {
+    if (r == culprit) continue;
+    INFO("rank " << r << ": " << verdicts[r]);
+    bool const timeout = verdicts[r].starts_with("timeout: ");
+    CHECK((timeout || verdicts[r].starts_with("abandoned: ")));
+    if (!timeout) continue;
+    named = true;
+    CHECK(contains(verdicts[r], text("rank ", r, ", block ")));
+    CHECK(contains(verdicts[r], text(" of ", launch, " waited longer than 500 ms for a flag from rank 1 (")));
+    CHECK(contains(verdicts[r], " of rank 1, slot "));
+    CHECK(contains(verdicts[r], " found, 4 wanted"));
+  }
+  CHECK(named);
+}
+
+std::string name_of(kind k) {
+  std::string name;
+  on_ranks(ranks, [&](rank_of_test& r) {
+    channel ch(r.heap, fault_channel());
+    auto const s = make(r, ch, k);
+    if (r.rank() == 0) name = s->name(0);
+  });
+  return name;
+}
+
+}  // namespace
+
+TEST_CASE("fault: a rank does not launch", "[faults]") {
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode);
+  CAPTURE(int(k));
+  check_culprit_named(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) {
+                        if (r.rank() != culprit) s[0]->launch(0);
+                      }),
+                      name_of(k));
+}
+
+TEST_CASE("fault: a rank's call throws before its launch", "[faults]") {
+  auto const k = GENERATE(kind::words, kind::push_k, kind::pull_m, kind::decode);
+  CAPTURE(int(k));
+  check_culprit_named(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) {
+                        if (r.rank() == culprit) r.found.template throws<bad_argument>("a call that is refused", {}, [&] { s[0]->refuse(); });
+                        else s[0]->launch(0);
+                      }),
+                      name_of(k));
+}
+
+TEST_CASE("fault: a rank comes after the limit", "[faults]") {
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode);
+  CAPTURE(int(k));
+  auto const verdicts = verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
+    if (r.rank() == culprit) r.launch({1, 64}, spend<>, ns_of(2.5));
+    s[0]->launch(0);
+  });
+  check_culprit_named(verdicts, name_of(k));
+  CHECK(verdicts[culprit].starts_with("abandoned: "));
+}
+
+TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[faults]") {
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode);
+  CAPTURE(int(k));
+  for (auto const& said : verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
+         if (r.rank() == culprit) r.launch({1, 64}, spend<>, ns_of(0.5));
+         s[0]->launch(0);
+       }))
+    CHECK(said == "");
+}
+
+TEST_CASE("fault: one push gets lost", "[faults]") {
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::decode);
+  CAPTURE(int(k));
+  auto const verdicts = verdicts_of(k, {}, false, [](rank_of_test&, auto& s) { s[0]->launch_losing(0); });
+  INFO(verdicts[0]);
+  CHECK(contains(verdicts[0], text(" of ", name_of(k), " waited longer than 500 ms for a flag from rank 1 (data flag ")));
+  CHECK(contains(verdicts[0], " of rank 1, slot 0, signal segment + "));
+  CHECK(contains(verdicts[0], "): epoch 2 found, 4 wanted"));
+  for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
+}
+
+namespace {
+
+/// Everybody says that ranks launched different things, and which, or that another rank has said so; nobody speaks of a timeout.
+void check_disagreement(std::vector<std::string> const& verdicts, std::string const& most, std::string const& of_culprit) {
+  int mismatches = 0;
+  for (std::size_t r = 0; r < verdicts.size(); ++r) {
+    INFO("rank " << r << ": " << verdicts[r]);
+    CHECK((verdicts[r].starts_with("mismatch: ") || verdicts[r].starts_with("abandoned: ")));
+    if (!verdicts[r].starts_with("mismatch: ")) continue;
+    ++mismatches;
+    CHECK(contains(verdicts[r], text("rank ", culprit, " launched ", of_culprit)));
+    CHECK(contains(verdicts[r], text(" launched ", most)));
+  }
+  CHECK(mismatches >= 1);
+}
+
+}  // namespace
+
+TEST_CASE("fault: a rank launches another shape", "[faults]") {
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode);
+  CAPTURE(int(k));
+  std::string most, other;
+  auto const verdicts = verdicts_of(k, {}, false, [&](rank_of_test& r, auto& s) {
+    s[0]->launch(r.rank() == culprit);
+    if (r.rank() == culprit) most = s[0]->name(0), other = s[0]->name(1);
+  });
+  check_disagreement(verdicts, most, other);
+}
+
+TEST_CASE("fault: a rank launches another variant, or another operator", "[faults]") {
+  auto const [k, with] = GENERATE(table<kind, kind>({{kind::push_k, kind::pull_k}, {kind::pull_m, kind::pull_k}, {kind::push_k, kind::push_m}, {kind::push_k, kind::push_k_f16},
+                                                     {kind::push_m, kind::decode}, {kind::pull_k, kind::decode}, {kind::decode, kind::words}, {kind::pull_m, kind::words}}));
+  CAPTURE(int(k), int(with));
+  std::string most, other;
+  auto const verdicts = verdicts_of(k, {with}, false, [&](rank_of_test& r, auto& s) {
+    s[r.rank() == culprit]->launch(0);
+    if (r.rank() == culprit) most = s[0]->name(0), other = s[1]->name(0);
+  });
+  check_disagreement(verdicts, most, other);
+}
+
+TEST_CASE("fault: a rank launches two operators in another order", "[faults]") {
+  auto const [k, with] = GENERATE(table<kind, kind>({{kind::push_k, kind::decode}, {kind::pull_m, kind::decode}, {kind::push_m, kind::pull_m}, {kind::words, kind::push_k}}));
+  CAPTURE(int(k), int(with));
+  std::string most, other;
+  auto const verdicts = verdicts_of(k, {with}, false, [&](rank_of_test& r, auto& s) {
+    s[r.rank() == culprit]->launch(0);
+    s[r.rank() != culprit]->launch(0);
+    if (r.rank() == culprit) most = s[0]->name(0), other = s[1]->name(0);
+  });
+  check_disagreement(verdicts, most, other);
+}
+
+TEST_CASE("fault: launches without a check in between: the first one that failed is the one that is named", "[faults]") {
+  auto const verdicts = verdicts_of(kind::push_k, {kind::decode, kind::pull_m}, false, [](rank_of_test& r, auto& s) {
+    for (int i = 0; i < 12; ++i)
+      if (i != 0 || r.rank() != culprit) s[std::size_t(i % 3)]->launch(i & 1);
+  });
+  std::string const said = verdicts[0] + verdicts[2];
+  INFO(said);
+  CHECK((contains(said, "launched ag_gemm push gather::k bf16, small tile, m = 40") || contains(said, " of ag_gemm push gather::k bf16, small tile, m = 40")));
+}
+
+TEST_CASE("fault: a rank that throws or leaves before its launch is what run_local reports", "[faults]") {
+  bool const throws = GENERATE(true, false);
+  std::vector<std::string> verdicts(ranks);
+  std::string message;
+  try {
+    run_local(ranks, [&](world& w) {
+      rank_of_test r(w, short_waits());
+      channel ch(r.heap, fault_channel());
+      auto const s = make(r, ch, kind::pull_k);
+      r.meet();
+      if (r.rank() == culprit && throws) throw std::runtime_error("rank 1 has had enough");
+      if (r.rank() == culprit) return;
+      double const start = seconds_now();
+      s->launch(0);
+      verdicts[std::size_t(r.rank())] = verdict(r);
+      verdicts[std::size_t(r.rank())] += seconds_now() - start <= seconds_to_report ? "" : ", late";
+      r.world.check(r.stream);
+    });
+  } catch (std::exception const& e) {
+    message = e.what();
+  }
+  for (int const r : {0, 2}) {
+    INFO(verdicts[std::size_t(r)]);
+    CHECK((contains(verdicts[std::size_t(r)], "from rank 1 (") || contains(verdicts[std::size_t(r)], "gave up")));
+    CHECK(!contains(verdicts[std::size_t(r)], ", late"));
+  }
+  CHECK(contains(message, throws ? "rank 1 has had enough" : "from rank 1 ("));
+}
+
+namespace {
+
+__global__ void wait_for_a_flag(world_view w, sym<flag> flags) { wait(block{}, w, w.here(flags) + 3, 9, 2); }
+__global__ void meet(world_view w, sym<barrier_state> state, bool come) {
+  if (come) barrier(block{}, w, state);
+}
+
+}  // namespace
+
+TEST_CASE("fault: flags and barriers that are no channel's are named too", "[faults]") {
+  on_ranks(
+      ranks,
+      [](rank_of_test& r) {
+        auto const flags = r.heap.allocate<flag>(5);
+        auto const state = r.heap.allocate<barrier_state>(2);
+        r.meet();
+        if (r.rank() == 0) {
+          r.launch({1, 64}, wait_for_a_flag, r.view(), flags);
+          std::string const said = verdict(r);
+          r.found.expect(contains(said, "timeout: rank 0, block 0 waited longer than 500 ms for a flag from rank 2 (flag 3 of 5, signal segment + "), said);
+          r.found.expect(contains(said, "): epoch 0 found, 9 wanted"), said);
+        }
+        r.world.barrier();
+        r.heap.reset();
+        r.launch({1, 64}, meet, r.view(), state + 1, r.rank() != culprit);
+        std::string const said = verdict(r);
+        if (r.rank() != culprit)
+          r.found.expect(contains(said, "for a flag from rank 1 (barrier 1, flag of rank 1, signal segment + ") || contains(said, "gave up"), said);
+        r.world.barrier();
+        r.heap.reset();
+        r.found.expect(verdict(r).empty(), "reset() leaves ", verdict(r));
+      },
+      short_waits());
+}

@@ -1,0 +1,51 @@
+// What tests of failures share: a short limit, what check() says, and the clock that limits are measured on.
+#pragma once
+#include <dlfcn.h>
+#include <fusewire_sim.h>
+
+#include <chrono>
+
+#include "support.hpp"
+
+namespace support {
+
+inline constexpr std::chrono::milliseconds limit{500};
+inline constexpr double seconds_to_report = 1.5;  // the limit and a second
+
+inline heap_options short_waits() { return {.bulk = 8_MiB, .signal = 2_MiB, .wait_limit = limit}; }
+
+/// The simulated clock, where there is one.
+inline double seconds_now() {
+  static auto const simulator = reinterpret_cast<fusewire_sim_stats_function>(dlsym(RTLD_DEFAULT, "fusewireSimStats"));
+  if (!simulator) return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  fusewire_sim_stats s{};
+  s.size = sizeof s;
+  (void)simulator(&s);
+  return double(s.cycles) / 2.1e9;
+}
+
+inline bool contains(std::string const& s, std::string const& piece) { return s.find(piece) != s.npos; }
+
+/// The message of the error that check() throws, behind its type: "timeout: ", "abandoned: " or "mismatch: "; "" if it throws none.
+inline std::string verdict(rank_of_test& r) {
+  try {
+    r.world.check(r.stream);
+  } catch (launch_abandoned const& e) {
+    return text("abandoned: ", e.what());
+  } catch (wait_timeout const& e) {
+    return text("timeout: ", e.what());
+  } catch (rank_mismatch const& e) {
+    return text("mismatch: ", e.what());
+  }
+  return "";
+}
+
+/// Keeps the stream busy.
+template <class = void>
+__global__ void spend(std::uint64_t ns) {
+  for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < ns;) platform::backoff();
+}
+
+inline std::uint64_t ns_of(double of_the_limit) { return std::uint64_t(of_the_limit * 1e6 * double(limit.count())); }
+
+}  // namespace support
