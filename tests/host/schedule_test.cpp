@@ -5,6 +5,7 @@
 #include <fusewire/tile/grid.hpp>
 
 #include <set>
+#include <tuple>
 #include <vector>
 
 using namespace fusewire;
@@ -66,4 +67,23 @@ TEST_CASE("the owners of a row of tiles are the ranks that hold its rows", "[gat
       bool const holds = begin < end && begin < (t + 1) * tile_m && end > t * tile_m;
       REQUIRE(holds == (r >= map.first_owner(t) && r <= map.last_owner(t)));
     }
+}
+
+TEST_CASE("piece_order takes every piece once, and the first tile rows' before the last's", "[gather_map]") {
+  using nest = piece_order::nest;
+  auto const by = GENERATE(nest::by_peer, nest::by_band, nest::by_chunk);
+  int const peers = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8), chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8);
+  piece_order const order{by, peers, rows, chunks, band};
+  std::set<std::tuple<int, int, int>> seen;
+  for (int i = 0; i < order.count(); ++i) {
+    piece_at const p = order[i];
+    REQUIRE((p.peer >= 0 && p.peer < peers && p.row >= 0 && p.row < rows && p.chunk >= 0 && p.chunk < chunks));
+    seen.insert({p.peer, p.row, p.chunk});
+    if (i == 0) continue;
+    piece_at const q = order[i - 1];
+    if (by == nest::by_peer) REQUIRE(p.peer >= q.peer);
+    if (by == nest::by_band) REQUIRE(p.row / band >= q.row / band);
+    if (by == nest::by_chunk) REQUIRE(p.chunk >= q.chunk);
+  }
+  REQUIRE(int(seen.size()) == order.count());
 }

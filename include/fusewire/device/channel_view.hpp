@@ -94,6 +94,9 @@ class channel_epoch {
     wait_all(g, c_.world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number_, [first](int s) { return first + s; });
   }
 
+  /// Whether flag i of `source` is up now. Order: as wait() if it is.
+  __device__ bool arrived(int source, int i) const { return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number_; }
+
   /// Waits until `source` has begun this launch: what its stream wrote before is then readable. False if it has not, or has launched
   /// something else: then neither its words nor memory that they lead to must be used.
   template <group Group>
@@ -108,23 +111,26 @@ class channel_epoch {
   }
 
   /// One of `total` pieces of work on `source`'s memory is done; the last one tells `source`, whose wait_acknowledged() waits for it.
-  /// Called by: every thread of the block that did the piece.
-  __device__ void acknowledge(block b, int source, unsigned total) const {
+  /// Called by: every thread of the group that did the piece.
+  template <group Group>
+  __device__ void acknowledge(Group g, int source, unsigned total) const {
     platform::drain_stores();
-    b.sync();
-    if (!b.leader()) return;
+    g.sync();
+    if (!g.leader()) return;
     unsigned* const arrived = &c_.world.here(c_.state)->arrived[source];
     if (platform::atomic_fetch_add<order::acq_rel, scope::device>(arrived, 1u) + 1 != total) return;
     platform::atomic_store<order::relaxed, scope::device>(arrived, 0u);
     fusewire::signal(thread{}, acknowledgement_flag(source, c_.world.rank), number_);
   }
   /// Tells `source` at once that this rank has no work on its memory.
-  __device__ void acknowledge_nothing(block b, int source) const {
-    if (b.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_.world.rank), number_);
+  template <group Group>
+  __device__ void acknowledge_nothing(Group g, int source) const {
+    if (g.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_.world.rank), number_);
   }
-  /// Returns when every rank is done with this rank's memory. Called by: every thread of one block.
-  __device__ void wait_acknowledged(block b) const {
-    wait_all(b, c_.world, c_.world.size, [&](int r) { return acknowledgement_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
+  /// Returns when every rank is done with this rank's memory. Called by: every thread of one group.
+  template <group Group>
+  __device__ void wait_acknowledged(Group g) const {
+    wait_all(g, c_.world, c_.world.size, [&](int r) { return acknowledgement_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
   }
 
   /// 0, 1, 2, ... over all blocks of this launch: work for whoever is free. Called by: every thread of the block; `shared` is one
@@ -140,6 +146,23 @@ class channel_epoch {
   /// Called by: every thread of every block, last of all.
   __device__ void end(block b) const {
     if (b.index() == 0) collect_credit(b);
+    leave(b);
+  }
+  /// The two halves of end(), for kernels in which some threads have time before the others.
+  /// Waits for the header of every rank. Called by: every thread of one group of block 0, once.
+  template <group Group>
+  __device__ void collect_credit(Group g) const {
+    wait_all(g, c_.world, c_.world.size, [&](int r) { return header_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
+    for (int r = g.rank(); r < c_.world.size; r += g.size()) {
+      flag* const f = header_flag(c_.world.rank, r);
+      if (load(&f->value) != number_ || says_the_same(f)) continue;                    // not there: abandoned
+      if (load(&detail::watch_of(c_.world, c_.world.rank)->timed_out) != 0) continue;  // ranks run ahead and overwrite what is compared
+      detail::note_disagreement(c_.world, r, f, header_flag(c_.world.rank, c_.world.rank));
+      detail::abandon(c_.world, false);
+    }
+  }
+  /// Called by: every thread of every block, last of all.
+  __device__ void leave(block b) const {
     b.sync();
     if (!b.leader()) return;
     channel_state* const s = c_.world.here(c_.state);
@@ -173,17 +196,6 @@ class channel_epoch {
     bool equal = true;
     for (int i = 0; i < launch_words; ++i) equal &= load(&header->note[i]) == c_.header.what[i];
     return equal;
-  }
-
-  __device__ void collect_credit(block b) const {
-    wait_all(b, c_.world, c_.world.size, [&](int r) { return header_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
-    for (int r = b.rank(); r < c_.world.size; r += b.size()) {
-      flag* const f = header_flag(c_.world.rank, r);
-      if (load(&f->value) != number_ || says_the_same(f)) continue;                    // not there: abandoned
-      if (load(&detail::watch_of(c_.world, c_.world.rank)->timed_out) != 0) continue;  // ranks run ahead and overwrite what is compared
-      detail::note_disagreement(c_.world, r, f, header_flag(c_.world.rank, c_.world.rank));
-      detail::abandon(c_.world, false);
-    }
   }
 
   channel_view const& c_;

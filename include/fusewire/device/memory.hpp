@@ -118,31 +118,51 @@ __device__ void copy(Group g, T const* from, T* to, std::int64_t count) {
   copy_bytes(g, from, to, count * std::int64_t(sizeof(T)));
 }
 
-/// Copies a matrix of which every row begins and ends on 16 bytes. As copy_bytes.
+namespace detail {
+/// Every step-th word of a matrix from word `first` on, row after row, without a division for each.
+template <class Word>
+class words_of_rows {
+ public:
+  __device__ words_of_rows(Word* data, std::int64_t ld, int per_row, int first, int step)
+      : at_(data + first / per_row * ld + first % per_row), step_(step / per_row * ld + step % per_row), wrap_(ld - per_row), column_(first % per_row), columns_(step % per_row), per_row_(per_row) {}
+
+  __device__ Word* next() {
+    Word* const here = at_;
+    at_ += step_;
+    column_ += columns_;
+    if (column_ >= per_row_) {
+      column_ -= per_row_;
+      at_ += wrap_;
+    }
+    return here;
+  }
+
+ private:
+  Word* at_;
+  std::int64_t step_, wrap_;
+  int column_, columns_, per_row_;
+};
+}  // namespace detail
+
+/// Copies a matrix of which every row begins and ends on 16 bytes, with `flight` accesses in flight per thread. As copy_bytes.
 /// Requires: equal shapes; data, ld and cols of both multiples of 16 bytes.
-template <group Group, class T, class U>
+template <int flight = 4, group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>
 __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
-  constexpr int v = per_16_bytes<U>, flight = 4;
-  auto const* const f = reinterpret_cast<platform::native16 const*>(from.data);
-  auto* const t = reinterpret_cast<platform::native16*>(to.data);
-  std::int64_t const from_ld = from.ld / v, to_ld = to.ld / v;
+  constexpr int v = per_16_bytes<U>;
   int const per_row = from.cols / v, words = from.rows * per_row;
+  if (words == 0) return;
+  detail::words_of_rows f(reinterpret_cast<platform::native16 const*>(from.data), from.ld / v, per_row, g.rank(), g.size());
+  detail::words_of_rows t(reinterpret_cast<platform::native16*>(to.data), to.ld / v, per_row, g.rank(), g.size());
   int i = g.rank();
   for (; i + (flight - 1) * g.size() < words; i += flight * g.size()) {
     platform::native16 w[flight];
 #pragma unroll
-    for (int j = 0; j < flight; ++j) {
-      int const k = i + j * g.size();
-      w[j] = f[k / per_row * from_ld + k % per_row];
-    }
+    for (int j = 0; j < flight; ++j) w[j] = *f.next();
 #pragma unroll
-    for (int j = 0; j < flight; ++j) {
-      int const k = i + j * g.size();
-      t[k / per_row * to_ld + k % per_row] = w[j];
-    }
+    for (int j = 0; j < flight; ++j) *t.next() = w[j];
   }
-  for (; i < words; i += g.size()) t[i / per_row * to_ld + i % per_row] = f[i / per_row * from_ld + i % per_row];
+  for (; i < words; i += g.size()) *t.next() = *f.next();
 }
 
 /// Copies a matrix. As copy_bytes; whole 16-byte words when both views allow it, else row after row.

@@ -1,43 +1,17 @@
 // ag_gemm: C [M, N] = gather(A) [M, K] * B [K, N] on every rank, one kernel launch per call. The kernels are in ag_gemm_kernels.hpp.
 #pragma once
+#include <fusewire/kernels/ag_gemm_call.hpp>
 #include <fusewire/kernels/ag_gemm_kernels.hpp>
+#include <fusewire/platform/architecture_kernels.hpp>
 #include <fusewire/runtime/channel.hpp>
 
 namespace fusewire {
 
-/// How A travels: every rank stores its shard into all inboxes, or every rank loads the others' shards.
-enum class method { push, pull };
-
-/// Tiles that are instantiated. small: few rows, many blocks.
-enum class gemm_tile { automatic, small, large };
-
-struct ag_gemm_options {
-  int max_m = 0;                       // capacity: rows of the gathered A
-  int k = 0;                           // columns of the gathered A, a multiple of 8 W
-  fusewire::gather gather = gather::k;
-  fusewire::method method = method::push;
-  gemm_tile tile = gemm_tile::automatic;
-  int comm_blocks = 0;                 // blocks that communicate before they multiply; 0 chooses
-  int chunk_k = 0;                     // columns of A per flag, a multiple of 8; 0 chooses
-  int reserved_units = 0;              // compute units left to other work
-  bool own_shard_first = false;        // gather::k: sum from the own shard on, which starts sooner; C then differs between ranks by rounding
-};
-
-/// One call. All ranks pass the same m, n and layout.
-template <class T>
-struct ag_gemm_call {
-  matrix<T const> a;                   // gather::k: [M, K/W]; gather::m: [rows of this rank, K]; pull: on the symmetric heap
-  matrix<T const> b;                   // [K, N]; column-major: b.ld is the distance between columns
-  matrix<T> c;                         // [M, N]
-  int m = 0;                           // rows of the gathered A, 1 to max_m
-  layout b_layout = layout::row_major;
-};
-
 /// A launch of ag_gemm in words, from what its header says.
 inline std::string describe_ag_gemm(std::uint64_t const (&what)[launch_words]) {
   auto const variant = [&](int i) { return what[1] >> 8 * i & 255; };
-  return text("ag_gemm ", method(variant(0)) == method::push ? "push" : "pull", " gather::", gather(variant(1)) == gather::k ? "k" : "m", variant(3) ? " f16" : " bf16",
-              variant(2) ? ", small tile" : ", large tile", ", m = ", what[2], ", n = ", what[3], ", k = ", what[4], ", chunk_k = ", what[5]);
+  return text("ag_gemm ", variant(0) ? "pull" : "push", " gather::", gather(variant(1)) == gather::k ? "k" : "m", variant(3) ? " f16" : " bf16",
+              variant(2) == 0 ? text(", large tile") : variant(2) == 1 ? text(", small tile") : text(", tuned tile ", variant(2) - 2, " in ", variant(4), " parts"), ", m = ", what[2], ", n = ", what[3], ", k = ", what[4], ", chunk_k = ", what[5]);
 }
 
 template <class T>
@@ -45,7 +19,7 @@ template <class T>
 class ag_gemm {
  public:
   /// Collective. Fails: bad_argument; out_of_space when the channel cannot hold max_m x k elements or their flags.
-  ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
+  ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o), tuned_(ch, o, where) {
     int const ranks = ch.world().size();
     require(o.max_m >= 1, where, "ag_gemm: max_m = ", o.max_m, "; at least 1 is accepted");
     require(o.k >= 1 && o.k % (8 * ranks) == 0, where, "ag_gemm: k = ", o.k, "; a multiple of 8 x ", ranks, " ranks = ", 8 * ranks, " is accepted");
@@ -70,23 +44,25 @@ class ag_gemm {
   template <class Epilogue = identity>
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
     check(call, where);
-    bool const few = use_small(call.m);
+    bool const few = use_small(call.m), pull = use_pull(call.m);
     ag_gemm_arguments<T> g{call.a, {call.b.data, call.b.ld, call.b_layout, call.c.cols}, call.c, map(call.m), 0, 8, o_.own_shard_first};
-    launch_header header = make_header("ag_gemm", std::uint64_t(o_.method) | std::uint64_t(o_.gather) << 8 | std::uint64_t(few) << 16 | std::uint64_t(std::is_same_v<T, f16>) << 24,
+    launch_header header = make_header("ag_gemm", std::uint64_t(pull) | std::uint64_t(o_.gather) << 8 | std::uint64_t(few) << 16 | std::uint64_t(std::is_same_v<T, f16>) << 24,
                                        std::uint64_t(call.m), std::uint64_t(call.c.cols), std::uint64_t(o_.k), std::uint64_t(g.map.chunk_k));  // see describe_ag_gemm
-    if (o_.method == method::pull) {
+    if (pull) {
       std::size_t const bytes = g.map.rows(ch_.world().rank()) == 0 ? 0 : sizeof(T) * (std::size_t(call.a.rows - 1) * std::size_t(call.a.ld) + std::size_t(call.a.cols));
       header.mine[0] = bytes == 0 ? 0 : ch_.heap().offset_of(call.a.data, bytes, "ag_gemm: a (pull)", where);
       header.mine[1] = std::uint64_t(call.a.ld);
     }
-    if (few) start<small_tile>(stream, g, header, epilogue, where);
-    else start<large_tile>(stream, g, header, epilogue, where);
+    if (o_.tile == gemm_tile::automatic && tuned_.launch(stream, header, call, pull, epilogue, where)) return;
+    if (few) start<small_tile>(stream, g, header, pull, epilogue, where);
+    else start<large_tile>(stream, g, header, pull, epilogue, where);
   }
 
   /// Rows of A that this rank holds, for a call with `m` rows in all.
   int rows(int m) const { return map(m).rows(ch_.world().rank()); }
 
  private:
+  bool use_pull(int m) const { return o_.method == method::pull || (o_.method == method::automatic && tuned_ag_gemm<T>::pull_is_faster(m, o_.gather)); }
   bool use_small(int m) const { return o_.tile == gemm_tile::small || (o_.tile == gemm_tile::automatic && m <= 64); }
 
   gather_map map(int m) const {
@@ -95,20 +71,23 @@ class ag_gemm {
   }
 
   template <class Tile, class Epilogue>
-  auto kernel() const {
-    return o_.method == method::push ? &ag_gemm_push<T, Tile, Epilogue> : &ag_gemm_pull<T, Tile, Epilogue>;
+  auto kernel(bool pull) const {
+    return !pull ? &ag_gemm_push<T, Tile, Epilogue> : &ag_gemm_pull<T, Tile, Epilogue>;
   }
 
   template <class Epilogue>
   void load(std::source_location where) const {
-    load_kernel(ch_.world(), kernel<small_tile, Epilogue>(), small_tile::config.threads(), small_tile::config.shared_bytes(), where);
-    load_kernel(ch_.world(), kernel<large_tile, Epilogue>(), large_tile::config.threads(), large_tile::config.shared_bytes(), where);
+    for (bool const pull : {false, true}) {
+      if (o_.method != method::automatic && pull != (o_.method == method::pull)) continue;
+      load_kernel(ch_.world(), kernel<small_tile, Epilogue>(pull), small_tile::config.threads(), small_tile::config.shared_bytes(), where);
+      load_kernel(ch_.world(), kernel<large_tile, Epilogue>(pull), large_tile::config.threads(), large_tile::config.shared_bytes(), where);
+    }
   }
 
   template <class Tile, class Epilogue>
-  void start(hipStream_t stream, ag_gemm_arguments<T>& g, launch_header const& header, Epilogue const& epilogue, std::source_location where) const {
+  void start(hipStream_t stream, ag_gemm_arguments<T>& g, launch_header const& header, bool pull, Epilogue const& epilogue, std::source_location where) const {
     constexpr gemm_config C = Tile::config;
-    auto const f = kernel<Tile, Epilogue>();
+    auto const f = kernel<Tile, Epilogue>(pull);
     int const fit = resident_blocks(ch_.world(), f, C.threads(), C.shared_bytes(), o_.reserved_units, where);
     require(fit >= 1, where, "ag_gemm: no block of ", C.threads(), " threads and ", C.shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
             ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
@@ -142,6 +121,7 @@ class ag_gemm {
 
   channel& ch_;
   ag_gemm_options o_;
+  tuned_ag_gemm<T> tuned_;
 };
 
 }  // namespace fusewire

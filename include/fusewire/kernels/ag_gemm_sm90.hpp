@@ -1,114 +1,214 @@
-// All-gather + GEMM, push, on Hopper: C [M, N] = gather(A) [M, K] * B [K, N] on every rank, for many rows.
+// All-gather + GEMM on Hopper: C [M, N] = gather(A) [M, K] * B [K, N] on every rank, in one kernel whose every block does three things at once.
 //
-//   comm blocks     A --copy--> inbox of every rank --signal--> flag (source, tile row, chunk)
-//   other blocks    producer lane: wait flag --> copy engine: inbox --> shared memory --> consumers: wgmma --> C
+//   warps 2, 3   push: A --copy--> inbox of every other rank --signal--> flag (source, tile row, chunk)
+//                pull: wait a peer's header; its A --copy--> own inbox --signal--> flag; acknowledge to the peer
+//   warp 0       own columns or rows: from A, at once; others: wait flag --> from the inbox     copy engine --> stages --> wgmma --> C
+//   warp 1       B, as far ahead as there are stages
 //
-// Deadlock: all blocks are resident (launch() checks). Comm blocks, the first of the grid, wait for nothing before they end; the other
-// blocks wait only for comm blocks.
-// Order: a flag is acquired by the one thread that starts the loads, which passes it on to the copy engine with a proxy fence.
-// Reuse: the inbox by the channel's argument; A is read only by this launch.
-// Abandonment: a flag that is given up counts as raised. The producer lane goes on, and every load that it starts completes, from an inbox
-// that holds anything; so full and empty take all their turns, consumers end, and nothing is in flight when the block ends.
+// A crosses the link once, in the order in which the tiles in flight ask for it: every rank begins with its own shard and goes on with rank + 1,
+// rank + 2, ..., so at any time each rank sends to one peer and receives from one. Sums over k run in that order, the same in every run.
+//
+// Deadlock: all blocks are resident (launch checks). Warps 2 and 3 wait for nothing (push), or for headers (pull), which block 0 of every
+// rank sends before it waits. The other warps wait only for warps 2 and 3 of some rank, and for each other as gemm_sm90.hpp says.
+// Order: flags are acquired by lanes of warp 0; after they have met, one lane hands the order on to the copy engine with a proxy fence.
+// Reuse: the inbox by the channel's argument. A: in push it is read only by this launch; in pull every peer acknowledges its copy before block 0
+// lets the launch end. Warps 2 and 3 of block 0 see to that, and to the credit, while the others multiply.
+// Abandonment: a flag that is given up counts as raised. Warp 0 goes on, and what it loads is anything; nothing of C is valid then.
 #pragma once
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/runtime/tensor_map_sm90.hpp>
+#include <fusewire/device/channel_view.hpp>
+#include <fusewire/kernels/gather_map.hpp>
+#include <fusewire/tile/epilogue.hpp>
 #include <fusewire/tile/gemm_sm90.hpp>
 
 namespace fusewire {
 
-/// What the copy engine reads.
-struct ag_gemm_maps {
-  CUtensorMap gathered[2];  // A in the channel's slots, [M, K]
-  CUtensorMap b;
+template <class T>
+struct ag_gemm_sm90_arguments {
+  matrix<T const> a;   // this rank's shard: [M, K/W] or [rows of this rank, K]
+  matrix<T> c;         // [M, N]
+  gather_map map;
+  bool pull;
+  bool own_shard_first;
+  int box_rows;        // of A, that the copy engine loads at once: a tile's, or fewer if there are not so many
+  tile_order tiles;
+  piece_order::nest pieces;
+  int piece_band;      // tile rows
 };
 
-/// The tile source of a gathered A: columns of a tile row are there when the flags of their owners are up.
+/// What the copy engine reads. The inbox holds gather::k's shards one below the other, [W M, K/W], and gather::m's as [M, K].
+struct ag_gemm_sm90_maps {
+  CUtensorMap own, inbox[2], b;
+};
+
+/// The shard of `source` in an inbox.
+template <class T>
+__device__ matrix<T> shard_in(T* inbox, gather_map const& map, int source) {
+  std::int64_t const first_row = map.by == gather::k ? std::int64_t(source) * map.m : map.first_row(source);
+  return {inbox + first_row * map.cols(), map.rows(source), map.cols(), map.cols()};
+}
+
+/// Whether a tile row is this rank's alone: its tiles read A itself. Of the others all rows are read from the inbox.
+__device__ inline bool is_own(gather_map const& map, int tile_m, int rank) {
+  return map.by == gather::m && map.first_owner(tile_m) == rank && map.last_owner(tile_m) == rank;
+}
+
+/// A tile source: the steps along k that fall to one block of a cluster, shard after shard from the own one on.
 class gathered_tiles {
  public:
-  __device__ gathered_tiles(channel_epoch const& e, gather_map const& map) : e_(e), map_(map) {}
+  /// Where a step begins.
+  struct place {
+    int shard, column, step;  // column within the shard; steps since the shard's first
+  };
 
-  /// Waits for columns [k, k + 64) of a tile row; true if it had to ask. Called by: one thread, for the steps of a tile in order.
-  __device__ bool operator()(int tile_m, int k) {
-    if (k == 0) there_ = 0;
-    int const end = k + 64 < map_.k ? k + 64 : map_.k, before = there_;
-    while (there_ < end) {
-      int const shard = there_ / map_.cols(), chunk = (there_ - shard * map_.cols()) / map_.chunk_k;
-      bool const by_k = map_.by == gather::k;
-      e_.wait(thread{}, by_k ? shard : map_.first_owner(tile_m), by_k ? shard : map_.last_owner(tile_m), map_.flag(tile_m, chunk));
-      int const next = (chunk + 1) * map_.chunk_k;
-      there_ = shard * map_.cols() + (next < map_.cols() ? next : map_.cols());
+  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, int box_rows, ag_gemm_sm90_maps const& maps, int part, int parts)
+      : e_(e), map_(map), bytes_(box_rows * 128), maps_(maps), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0) {
+    int const in_shard = ceil_div(cols_, 64);
+    first_ = in_shard * part / parts;
+    count_ = in_shard * (part + 1) / parts - first_;
+  }
+
+  __device__ int bytes() const { return bytes_; }
+  __device__ int steps() const { return by_k_ ? count_ * map_.ranks : count_; }
+  __device__ place first() const { return {first_shard_, first_ * 64, 0}; }
+  __device__ void advance(place& p) const {
+    p.column += 64;
+    if (++p.step < count_) return;
+    p = {p.shard + 1 < map_.ranks ? p.shard + 1 : 0, first_ * 64, 0};
+  }
+  __device__ int k(place const& p) const { return by_k_ ? p.shard * cols_ + p.column : p.column; }
+
+  __device__ void begin(int tile_m) {
+    tile_m_ = tile_m;
+    first_owner_ = by_k_ ? 0 : map_.first_owner(tile_m);
+    last_owner_ = by_k_ ? 0 : map_.last_owner(tile_m);
+    is_own_ = is_own(map_, tile_m, rank_);
+  }
+  __device__ void wait(place const& p) {
+    if (by_k_ ? p.shard == rank_ : is_own_) return;
+    if (p.step == 0) {
+      chunk_ = p.column / map_.chunk_k;
+      there_ = chunk_ * map_.chunk_k;
     }
-    return there_ != before;
+    int const end = p.column + 64 < cols_ ? p.column + 64 : cols_;
+    if (there_ >= end) return;
+    while (there_ < end) {
+      int const more = by_k_ ? arrivals(p.shard, p.shard) : arrivals(first_owner_, last_owner_);
+      chunk_ += more;
+      there_ += more * map_.chunk_k;
+    }
+    fence_copy_engine();
+  }
+  __device__ void load(place const& p, void* to, mbarrier& full) const {
+    int const row = tile_m_ * map_.tile_m;
+    if (by_k_ ? p.shard == rank_ : is_own_) load_box(to, maps_.own, p.column, by_k_ ? row : row - map_.first_row(rank_), full);
+    else load_box(to, maps_.inbox[e_.number() & 1], p.column, by_k_ ? p.shard * map_.m + row : row, full);
   }
 
  private:
+  /// How many chunks of the tile row have arrived from all its owners, from chunk_ on; waits for the first. The lanes look at many at once,
+  /// a few times, before one of them waits with the patience, and the limit, of wait().
+  __device__ int arrivals(int first, int last) const {
+    int const owners = last - first + 1, lane = wave{}.rank();
+    int const ask = 32 / owners < map_.chunks() - chunk_ ? 32 / owners : map_.chunks() - chunk_;
+    for (int look = 0; look < 64 && ask > 0; ++look) {
+      bool const up = lane < ask * owners && e_.arrived(first + lane % owners, map_.flag(tile_m_, chunk_ + lane / owners));
+      int const missing = __ffs(int(~__ballot_sync(~0u, up)));  // 1 + the first lane that saw none, 0: all saw theirs
+      int const there = (missing == 0 ? 32 : missing - 1) / owners;
+      wave{}.sync();
+      if (there > 0) return there;
+    }
+    e_.wait(wave{}, first, last, map_.flag(tile_m_, chunk_));
+    return 1;
+  }
+
   channel_epoch const& e_;
   gather_map const& map_;
-  int there_ = 0;  // columns of the current tile row that have arrived
+  int const bytes_;
+  ag_gemm_sm90_maps const& maps_;
+  bool const by_k_;
+  int const rank_, cols_, first_shard_;
+  int first_, count_;  // this block's steps within a shard
+  // Of the current tile and shard:
+  int tile_m_ = 0, first_owner_ = 0, last_owner_ = 0;
+  bool is_own_ = false;
+  int chunk_ = 0, there_ = 0;  // chunks, columns that have arrived
 };
+
+namespace detail {
+
+/// The pieces between this rank and the shards' owners: itself first, of whose shard only the tile rows that it shares are moved.
+template <class T>
+__device__ piece_order pieces_of(ag_gemm_sm90_arguments<T> const& g, int rows) {
+  return {g.pieces, g.map.ranks, rows, g.map.chunks(), g.piece_band};
+}
+
+template <class T, group Group>
+__device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers) {
+  gather_map const& map = x.map;
+  piece_order const pieces = pieces_of(x, map.pieces(w.rank) / map.chunks());
+  for (int const i : dealt(pieces.count(), worker, workers)) {
+    piece_at const at = pieces[i];
+    int const peer = w.next(map.ranks - at.peer);  // who asks for this shard first comes first
+    gather_piece const p = map.piece(w.rank, at.row, at.chunk);
+    if (peer == w.rank && (map.by == gather::k || is_own(map, p.flag / map.chunks(), peer))) continue;
+    int const row = p.row - map.first_row(w.rank), col = p.col - map.first_col(w.rank);
+    copy_aligned<8>(g, x.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(peer), map, w.rank).part(row, col, p.rows, p.cols));
+    e.signal(g, peer, p.flag);
+  }
+}
+
+template <class T, group Group>
+__device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers) {
+  gather_map const& map = x.map;
+  piece_order const pieces = pieces_of(x, map.most_pieces() / map.chunks());
+  int begun = w.rank;
+  bool same = true;  // `begun` has launched the same
+  for (int const i : dealt(pieces.count(), worker, workers)) {
+    piece_at const at = pieces[i];
+    int const source = w.next(at.peer), rows = map.pieces(source) / map.chunks();
+    if (source == w.rank && map.by == gather::k || rows == 0) {
+      if (at.row == 0 && at.chunk == 0) e.acknowledge_nothing(g, source);
+      continue;
+    }
+    if (at.row >= rows) continue;
+    gather_piece const p = map.piece(source, at.row, at.chunk);
+    if (source != w.rank || !is_own(map, p.flag / map.chunks(), source)) {
+      if (source != begun) same = e.wait_begun(g, begun = source);
+      int const row = p.row - map.first_row(source), col = p.col - map.first_col(source);
+      auto const* const a = source == w.rank ? x.a.data : reinterpret_cast<T const*>(w.bulk[source] + e.peer_word(source, 0));
+      matrix<T const> const shard{a, map.rows(source), map.cols(), source == w.rank ? x.a.ld : std::int64_t(e.peer_word(source, 1))};
+      if (same) copy_aligned<8>(g, shard.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
+      e.signal_here(g, source, p.flag);
+    }
+    e.acknowledge(g, source, unsigned(rows * map.chunks()));
+  }
+}
+
+}  // namespace detail
 
 template <class T, class Tile, layout BOrder, class Epilogue>
 __global__ void __launch_bounds__(Tile::config.threads(), 1)
-    ag_gemm_push_sm90(channel_view ch, ag_gemm_arguments<T> g, __grid_constant__ ag_gemm_maps const maps, Epilogue epilogue) {
+    ag_gemm_sm90(channel_view ch, ag_gemm_sm90_arguments<T> g, __grid_constant__ ag_gemm_sm90_maps const maps, Epilogue epilogue) {
   using gemm = gemm_sm90<T, Tile::config, BOrder>;
-  static_assert(Tile::config.cluster == 1);
   extern __shared__ bytes16 shared[];
   block const b;
-  channel_epoch const e = ch.begin(b);
-  int const rank = ch.world.rank, ranks = ch.world.size;
-
-  if (b.index() < g.comm_blocks) {
-    for (int const i : dealt(g.map.pieces(rank) * ranks, b.index(), g.comm_blocks)) {
-      gather_piece const p = g.map.piece(rank, i / ranks);
-      int const peer = ch.world.next(i % ranks);
-      matrix<T> const inbox{e.inbox<T>(peer), g.map.m, g.map.k, g.map.k};
-      copy_aligned(b, detail::part(g.a, p, g.map.first_row(rank), g.map.first_col(rank)), detail::part(inbox, p));
-      e.signal(b, peer, p.flag);
-    }
-  } else {
-    int const first = g.map.by == gather::m ? g.map.first_row(rank) / Tile::config.block_m % g.map.m_tiles() : 0;
-    tile_order const tiles = gemm::tiles(g.map.m, g.c.cols, first, g.band);
-    gemm::run(shared, maps.gathered[e.number() & 1], maps.b, g.map.k, tiles, dealt(tiles.count(), b.index() - g.comm_blocks, b.count() - g.comm_blocks), g.c,
-              gathered_tiles(e, g.map), epilogue);
+  if (b.leader()) {
+    prefetch(maps.b);
+    prefetch(maps.own);
   }
-  e.end(b);
-}
+  // Warp 1 needs no epoch, and does not wait for one to be loaded.
+  channel_epoch const e = wave{}.index() == 1 ? channel_epoch(ch, 0) : ch.begin(b);
 
-/// A launch of it in words, from what its header says.
-inline std::string describe_ag_gemm_sm90(std::uint64_t const (&what)[launch_words]) {
-  return text("ag_gemm (Hopper) push gather::", gather(what[1] & 255) == gather::k ? "k" : "m", what[1] >> 8 ? " f16" : " bf16", ", m = ", what[2], ", n = ", what[3], ", k = ",
-              what[4], ", chunk_k = ", what[5]);
-}
-
-/// Launches one kernel; all ranks call it with the same shapes, `map.tile_m` being the tile's block_m.
-/// Requires: as ag_gemm's call, and fits_copy_engine(b.data, b.ld); the channel holds map.m x map.k elements and the map's flags.
-/// Fails: bad_argument, before anything is launched.
-template <class Tile, layout BOrder, class T, class Epilogue = identity>
-void launch_ag_gemm_push_sm90(channel const& ch, hipStream_t stream, ag_gemm_call<T> const& call, gather_map const& map, int comm_blocks, Epilogue const& epilogue = {},
-                              std::source_location where = std::source_location::current()) {
-  using gemm = gemm_sm90<T, Tile::config, BOrder>;
-  constexpr auto C = Tile::config;
-  require(map.tile_m == C.block_m, where, "ag_gemm_push_sm90: map.tile_m = ", map.tile_m, "; ", C.block_m, " is accepted");
-  require(fits_copy_engine(call.b.data, call.b.ld), where, "ag_gemm_push_sm90: b at ", static_cast<void const*>(call.b.data), ", ld ", call.b.ld,
-          "; an address and a pitch that are multiples of 16 bytes are accepted");
-  int const n = call.c.cols;
-  ch.heap().names().add_launch("ag_gemm9", describe_ag_gemm_sm90);
-  channel_view const view = ch.view(make_header("ag_gemm9", std::uint64_t(map.by) | std::uint64_t(std::is_same_v<T, f16>) << 8, std::uint64_t(map.m), std::uint64_t(n),
-                                                std::uint64_t(map.k), std::uint64_t(map.chunk_k)));
-  ag_gemm_maps maps;
-  for (int slot = 0; slot < 2; ++slot) {
-    auto const* const inbox = reinterpret_cast<T const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes);
-    maps.gathered[slot] = make_tensor_map(matrix<T const>{inbox, map.m, map.k, map.k}, gemm::a_box_rows, where);
-  }
-  matrix<T const> const b{call.b.data, BOrder == layout::row_major ? map.k : n, BOrder == layout::row_major ? n : map.k, call.b.ld};
-  maps.b = make_tensor_map(b, gemm::b_box_rows, where);
-
-  auto const kernel = &ag_gemm_push_sm90<T, Tile, BOrder, Epilogue>;
-  int const fit = resident_blocks(ch.world(), kernel, C.threads(), C.shared_bytes(), 0, where), tiles = gemm::tiles(map.m, n, 0, 1).count();
-  require(comm_blocks >= 1 && comm_blocks < fit, where, "ag_gemm_push_sm90: comm_blocks = ", comm_blocks, "; 1 to ", fit - 1, " are accepted");
-  ag_gemm_arguments<T> const g{call.a, {call.b.data, call.b.ld, BOrder, n}, call.c, map, comm_blocks, 16, false};
-  fusewire::launch(ch.world(), stream, {.blocks = std::min(fit, comm_blocks + tiles), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, kernel,
-                   view, g, maps, epilogue);
+  auto const gather_pieces = [&](auto idle_warps) {
+    if (g.pull) detail::pull_pieces(idle_warps, e, ch.world, g, b.index(), b.count());
+    else detail::push_pieces(idle_warps, e, ch.world, g, b.index(), b.count());
+    if (b.index() > 0) return;
+    if (g.pull) e.wait_acknowledged(idle_warps);
+    e.collect_credit(idle_warps);
+  };
+  gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, g.box_rows, maps, cluster_rank(), cluster_size());
+  gemm::run(shared, maps.b, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, gather_pieces, epilogue);
+  e.leave(b);
 }
 
 }  // namespace fusewire

@@ -42,17 +42,43 @@ struct gather_map {
   __host__ __device__ constexpr int most_pieces() const {
     return by == gather::k ? m_tiles() * chunks() : ((rows_per_rank() + tile_m - 1) / tile_m + 1) * chunks();
   }
-  __host__ __device__ constexpr gather_piece piece(int r, int i) const {
-    int const tile = first_row(r) / tile_m + i / chunks(), chunk = i % chunks();
-    int const row = max_of(first_row(r), tile * tile_m), end = min_of(first_row(r) + rows(r), (tile + 1) * tile_m);
+  __host__ __device__ constexpr gather_piece piece(int r, int i) const { return piece(r, i / chunks(), i % chunks()); }
+  /// Of rank r's shard, tile row `row` of those that it has a part of.
+  __host__ __device__ constexpr gather_piece piece(int r, int row, int chunk) const {
+    int const tile = first_row(r) / tile_m + row;
+    int const begin = max_of(first_row(r), tile * tile_m), end = min_of(first_row(r) + rows(r), (tile + 1) * tile_m);
     int const col = chunk * chunk_k;
-    return {row, end - row, first_col(r) + col, min_of(cols() - col, chunk_k), flag(tile, chunk)};
+    return {begin, end - begin, first_col(r) + col, min_of(cols() - col, chunk_k), flag(tile, chunk)};
   }
 
  private:
   __host__ __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
   __host__ __device__ static constexpr int max_of(int a, int b) { return a > b ? a : b; }
   __host__ __device__ constexpr int last_row(int m_tile) const { return min_of(m, (m_tile + 1) * tile_m) - 1; }
+};
+
+/// One of the pieces that travel between a rank and each of its peers.
+struct piece_at {
+  int peer, row, chunk;
+};
+
+/// The order in which they go, which is that in which the tiles in flight ask for them. `band` tile rows are in flight together.
+///   by_peer   each peer's pieces, band after band: the tiles of a peer's rows start one peer after the other
+///   by_band   each band, peer after peer: a tile goes through the columns of one peer after the other
+///   by_chunk  each chunk, of all peers' rows: the tiles of all rows start together
+struct piece_order {
+  enum class nest { by_peer, by_band, by_chunk };
+  nest by;
+  int peers, rows, chunks, band;  // rows: tile rows of a shard
+
+  __host__ __device__ constexpr int count() const { return peers * rows * chunks; }
+  __host__ __device__ constexpr piece_at operator[](int i) const {
+    if (by == nest::by_chunk) return {i / rows % peers, i % rows, i / rows / peers};
+    int const outer = by == nest::by_peer ? i / (rows * chunks) : 0, inner = by == nest::by_peer ? 1 : peers;
+    int const rest = i - outer * rows * chunks, b = rest / (band * inner * chunks), in_band = rest - b * band * inner * chunks;
+    int const height = rows - b * band < band ? rows - b * band : band;
+    return {outer + in_band / (height * chunks), b * band + in_band % height, in_band / height % chunks};
+  }
 };
 
 }  // namespace fusewire

@@ -185,5 +185,16 @@ inline hipError_t dispatch_parts(int* n, int device) { return hipDeviceGetAttrib
 template <class F>
 hipError_t allow_shared_bytes(F, int) { return hipSuccess; }  // LDS needs no opt-in
 
+/// There are no clusters of blocks.
+template <class F>
+hipError_t resident_clusters(int* n, F, int, int, int) {
+  *n = 0;
+  return hipSuccess;
+}
+template <class... P>
+hipError_t launch_clusters(void (*)(P...), int, int, int, int, hipStream_t, P...) {
+  return hipErrorNotSupported;
+}
+
 }  // namespace platform
 }  // namespace fusewire

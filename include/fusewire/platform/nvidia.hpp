@@ -182,5 +182,27 @@ cudaError_t allow_shared_bytes(F kernel, int bytes) {
   return cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
+/// Clusters: blocks that start together and reach each other's shared memory.
+struct cluster_launch {
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t config{};
+
+  cluster_launch(int cluster, int blocks, int threads, int shared_bytes, cudaStream_t stream) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {unsigned(cluster), 1, 1};
+    config = {dim3(unsigned(blocks)), dim3(unsigned(threads)), std::size_t(shared_bytes), stream, &attribute, 1};
+  }
+};
+template <class F>
+cudaError_t resident_clusters(int* n, F kernel, int cluster, int threads, int shared_bytes) {
+  cluster_launch const l(cluster, cluster, threads, shared_bytes, nullptr);
+  return cudaOccupancyMaxActiveClusters(n, kernel, &l.config);
+}
+template <class... P>
+cudaError_t launch_clusters(void (*kernel)(P...), int cluster, int blocks, int threads, int shared_bytes, cudaStream_t stream, P... arguments) {
+  cluster_launch const l(cluster, blocks, threads, shared_bytes, stream);
+  return cudaLaunchKernelEx(&l.config, kernel, arguments...);
+}
+
 }  // namespace platform
 }  // namespace fusewire

@@ -10,6 +10,7 @@ namespace fusewire {
 struct launch_shape {
   int blocks = 1, threads = 256;
   int shared_bytes = 0;  // dynamic
+  int cluster = 1;       // blocks that start together and reach each other's shared memory; 1 where the hardware has no clusters
   std::source_location where = std::source_location::current();  // who launches, for messages
 };
 
@@ -26,13 +27,13 @@ void const* address_of(void (*kernel)(P...)) {
 /// blocks of any mix of kernels, of ranks in different launches, fit whenever their number does.
 template <class... P>
 residency load_kernel(world const& w, void (*kernel)(P...), int threads, int shared_bytes = 0, std::source_location where = std::source_location::current()) {
-  return w.remember({detail::address_of(kernel), threads, shared_bytes}, [&] {
+  return w.remember({detail::address_of(kernel), threads, shared_bytes, 1}, [&] {
     hipFuncAttributes a;
     check_hip(hipFuncGetAttributes(&a, detail::address_of(kernel)), "hipFuncGetAttributes", where);
     residency r{0, shared_bytes};
     if (w.ranks_on_device() > 1) r.shared_bytes = std::max(shared_bytes, platform::max_shared_bytes / 2 + 1024 - int(a.sharedSizeBytes));
     check_hip(platform::allow_shared_bytes(kernel, platform::max_shared_bytes - int(a.sharedSizeBytes)), "allow_shared_bytes", where);
-    check_hip(hipOccupancyMaxActiveBlocksPerMultiprocessor(&r.per_unit, detail::address_of(kernel), threads, static_cast<std::size_t>(r.shared_bytes)),
+    check_hip(hipOccupancyMaxActiveBlocksPerMultiprocessor(&r.at_once, detail::address_of(kernel), threads, static_cast<std::size_t>(r.shared_bytes)),
               "hipOccupancyMaxActiveBlocksPerMultiprocessor", where);
     return r;
   });
@@ -41,7 +42,23 @@ residency load_kernel(world const& w, void (*kernel)(P...), int threads, int sha
 /// How many blocks of the kernel this rank's part of its device holds at once. `reserved` compute units are left to other work.
 template <class... P>
 int resident_blocks(world const& w, void (*kernel)(P...), int threads, int shared_bytes, int reserved = 0, std::source_location where = std::source_location::current()) {
-  return w.share_of_units(reserved) * load_kernel(w, kernel, threads, shared_bytes, where).per_unit;
+  return w.share_of_units(reserved) * load_kernel(w, kernel, threads, shared_bytes, where).at_once;
+}
+
+/// How many clusters of `cluster` blocks each of the kernel this rank's device holds at once, `reserved` compute units left out; none where ranks share it, because
+/// clusters of one rank need room side by side that blocks of another may have broken up.
+template <class... P>
+int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int threads, int shared_bytes, int reserved = 0,
+                      std::source_location where = std::source_location::current()) {
+  if (cluster == 1) return resident_blocks(w, kernel, threads, shared_bytes, reserved, where);
+  if (w.ranks_on_device() > 1) return 0;
+  (void)load_kernel(w, kernel, threads, shared_bytes, where);
+  int const fit = w.remember({detail::address_of(kernel), threads, shared_bytes, cluster}, [&] {
+    residency r{0, shared_bytes};
+    check_hip(platform::resident_clusters(&r.at_once, kernel, cluster, threads, shared_bytes), "resident_clusters", where);
+    return r;
+  }).at_once;
+  return std::max(0, fit - (reserved + cluster - 1) / cluster);
 }
 
 /// Launches the kernel once. Blocks of one launch, and launches of different ranks, may wait for each other.
@@ -58,11 +75,13 @@ void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P
           platform::max_shared_bytes, " are accepted");
   require(stream != nullptr || w.ranks_on_device() == 1, where, "launch: the null stream, which the ", w.ranks_on_device(), " ranks on device ", w.device(),
           " share, so that their kernels could not wait for each other; world::stream() or another stream of this rank is accepted");
-  int const fit = resident_blocks(w, kernel, s.threads, s.shared_bytes, 0, where);
+  require(s.cluster >= 1 && s.blocks % s.cluster == 0, where, "launch: clusters of ", s.cluster, " blocks; a divisor of the ", s.blocks, " blocks is accepted");
+  int const fit = s.cluster * resident_clusters(w, kernel, s.cluster, s.threads, s.shared_bytes, 0, where);
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes, " bytes of shared memory; ", fit,
           " fit at once on this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");
   int const shared = load_kernel(w, kernel, s.threads, s.shared_bytes, where).shared_bytes;
-  kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(static_cast<P>(arguments)...);
+  if (s.cluster == 1) kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(static_cast<P>(arguments)...);
+  else check_hip(platform::launch_clusters(kernel, s.cluster, s.blocks, s.threads, shared, stream, static_cast<P>(arguments)...), "launch of clusters", where);
   check_hip(hipGetLastError(), "kernel launch", where);
   if (w.ranks_on_device() == 1) return;
   hipStreamCaptureStatus capture;

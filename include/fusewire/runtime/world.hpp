@@ -13,12 +13,12 @@
 
 namespace fusewire {
 
-/// What one compute unit holds of a kernel, and the dynamic shared memory to launch it with; see load_kernel().
+/// What a compute unit, or with clusters of several blocks a device, holds of a kernel, and the dynamic shared memory to launch it with.
 struct residency {
-  int per_unit;      // blocks
+  int at_once;       // blocks of a unit, or clusters of a device
   int shared_bytes;  // per block
 };
-using kernel_key = std::tuple<void const*, int, int>;  // kernel, threads, shared bytes asked for
+using kernel_key = std::tuple<void const*, int, int, int>;  // kernel, threads, shared bytes asked for, blocks of a cluster
 
 /// One rank. Owned by one host thread. Ranks are numbered 0 to size - 1 and need not equal device numbers; several ranks may share
 /// a device (loopback), and then each of them gets its part of the compute units.

@@ -1,18 +1,24 @@
 // The Hopper mainloop: C = A [M, K] * B [K, N] by persistent blocks with one warpgroup that loads and two that multiply.
 //
-//   producer lane    ready(tile, k)? wait empty --> copy engine loads A and B --> full     (both of a cluster get each half of B)
-//   consumer 0, 1    wait full --> wgmma on its half of the tile's rows, one group in flight --> empty, to every block of the cluster
+//   warp 0           source: wait until a step of A is there --> copy engine: A --> full
+//   warp 1           copy engine: B --> full; as far ahead as there are stages, so before the first of A is there, too
+//   warps 2, 3       what the caller wants done beside it
+//   consumer 0, 1    wait full --> wgmma on its half of the tile's rows, one group in flight --> empty
 //   shared memory    | A, B: stages | one slab per consumer warp: C on its way out | full, empty |
 //
-// Stages go round through all tiles of the block: while the consumers store a tile, the producer fills the stages of the next.
+// Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the next.
+// Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, leaves its sums in its stages, and
+// then adds up its share of the elements from all parts, in their order.
 //
-// Deadlock: the producer waits for `ready` and for consumers, consumers wait only for the producers of their cluster, and all blocks of a
-// cluster take the same tiles and steps in the same order. `ready` must not wait for anything that a later tile of this block makes.
-// Drain: after a `ready` that was given up the producer goes on as after any other. Every load that it has started completes on `full`,
-// from memory that may hold anything, consumers take it and arrive at `empty`, and the last meet() comes after all of them.
-// Reuse: a stage is loaded again when every consumer warp of every block of the cluster has arrived at its `empty`, which a warp does
-// after its multiplications that read the stage are complete.
+// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers, consumers for both. The source must not wait for anything
+// that a later tile of this block makes, nor for what its cluster does after its tile.
+// Drain: after a source that gave up, warp 0 goes on as after any other. Every load that was started completes on `full`, from memory that may
+// hold anything, consumers take it and arrive at `empty`, and no role ends before its last step.
+// Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`, which a warp does after its multiplications that read
+// the stage are complete. Sums overwrite the stages when all steps of the block's only tile are complete in both consumers.
 #pragma once
+#include <climits>
+
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/tile/grid.hpp>
@@ -20,97 +26,121 @@
 
 namespace fusewire {
 
-/// Everything tunable about the mainloop. A step along k is 64 elements, which is what 128-byte swizzling holds. A cluster of two blocks,
-/// side by side along m, shares its loads of B: that spares the L2, and on an H200 at its power limit gains no time.
+/// Everything tunable about the mainloop. A step along k is 64 elements, which is what 128-byte swizzling holds.
 struct sm90_gemm_config {
-  int block_m = 128, block_n = 256;  // a block's tile
+  int block_m = 128, block_n = 256;  // a block's tile: 64 rows for each of one or two multiplying warpgroups
   int stages = 4;
-  int cluster = 1;                   // blocks: 1 or 2
 
-  __host__ __device__ constexpr int threads() const { return 384; }
+  __host__ __device__ constexpr int threads() const { return 128 + block_m * 2; }
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
   __host__ __device__ constexpr int b_columns(layout b) const { return b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n; }
-  __host__ __device__ constexpr int stage_bytes(layout b) const { return (block_m + b_columns(b)) * 128; }
+  __host__ __device__ constexpr int a_bytes() const { return block_m * 128; }  // of a stage
+  __host__ __device__ constexpr int b_bytes(layout b) const { return b_columns(b) * 128; }
   __host__ __device__ constexpr int slab_bytes() const { return 16 * 128 * 2; }
-  __host__ __device__ constexpr int shared_bytes() const { return stages * stage_bytes(layout::row_major) + 8 * slab_bytes() + stages * 16 + 1008; }
-  /// How long an [m, n] result takes on `blocks` blocks, in columns of tiles one after the other: of two configurations with the same
-  /// block_m, the one with less is faster.
-  __host__ __device__ constexpr int rounds(int m, int n, int blocks) const {
-    return ceil_div(ceil_div(m, block_m * cluster) * cluster * ceil_div(n, block_n), blocks) * block_n;
+  __host__ __device__ constexpr int shared_bytes() const {
+    return stages * (a_bytes() + b_bytes(layout::row_major)) + block_m / 16 * slab_bytes() + stages * 16 + 1008;
   }
 };
 
-/// Configurations that kernels are instantiated for: the one with fewer rounds(), the first if they are equal.
-struct sm90_tile {
-  static constexpr sm90_gemm_config config{};
+/// Configurations that kernels are instantiated for. Many columns make the most of what is loaded; few make tiles enough for all blocks.
+struct sm90_wide_tile {
+  static constexpr sm90_gemm_config config{128, 256, 4};
 };
 struct sm90_narrow_tile {
-  static constexpr sm90_gemm_config config{.block_n = 224};
+  static constexpr sm90_gemm_config config{128, 224, 4};
+};
+struct sm90_square_tile {
+  static constexpr sm90_gemm_config config{128, 128, 6};
+};
+struct sm90_small_tile {
+  static constexpr sm90_gemm_config config{64, 64, 12};
 };
 
-/// A tile source that is there from the start.
-struct always_ready {
-  __device__ bool operator()(int, int) { return false; }
+/// Warps [First, First + Count) of a block; a barrier of their own, number First.
+template <int First, int Count>
+struct warps {
+  static constexpr int count = Count;
+
+  __device__ int rank() const { return platform::thread_index() - First * 32; }
+  __device__ int size() const { return Count * 32; }
+  __device__ bool leader() const { return rank() == 0; }
+  __device__ void sync() const { asm volatile("bar.sync %0, %1;" ::"n"(First), "n"(Count * 32) : "memory"); }
 };
 
 template <class T, sm90_gemm_config C, layout BOrder>
 class gemm_sm90 {
  public:
   static constexpr int block_k = 64;
-  // Of the tensor maps: boxes of A are m x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
-  static constexpr int a_box_rows = C.block_m, b_box_rows = BOrder == layout::row_major ? block_k : C.block_n / C.cluster;
-  static_assert(C.block_m % 128 == 0 && C.block_m <= 256 && (C.cluster == 1 || C.cluster == 2));
-  static_assert(C.b_columns(BOrder) % (C.cluster * (BOrder == layout::row_major ? 64 : 8)) == 0);
-  static_assert(C.shared_bytes() <= platform::max_shared_bytes);
+  // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
+  static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;
+  static_assert((C.block_m == 64 || C.block_m == 128) && C.shared_bytes() <= platform::max_shared_bytes);
 
-  /// The tiles of an [M, N] result, counted in clusters.
+  using consumers = warps<4, C.block_m / 16>;
+  using beside = warps<2, 2>;
+
   __host__ __device__ static constexpr tile_order tiles(int m, int n, int first_m, int band) {
-    return {ceil_div(m, C.block_m * C.cluster), ceil_div(n, C.block_n), first_m, band};
+    return {ceil_div(m, C.block_m), ceil_div(n, C.block_n), first_m, band};
   }
 
-  /// For each tile i of `share`: c(r, j) = T(epilogue(sum over k of A(r, k) * B(k, j), r, j)) on the tile's part of c.
-  /// Called by: every thread of every block of a cluster, with equal `k`, `tiles` and `share` in all its blocks.
-  /// Order: before its loads of columns [k0, k0 + 64) of tile row m, the producer lane calls ready(m, k0); true says that it has just acquired
-  /// memory that other threads wrote.
-  /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads and cluster dimension C.cluster; `a`, `b`:
-  /// kernel parameters, made by make_tensor_map() with a_box_rows and b_box_rows, `b` of the matrix whose rows are contiguous in B's memory;
-  /// k >= 1; C.shared_bytes() bytes at `shared`.
-  template <class Ready, class Epilogue>
-  __device__ static void run(void* shared, CUtensorMap const& a, CUtensorMap const& b, int k, tile_order const& tiles, strided share, matrix<T> c, Ready ready,
+  /// For each tile i of `share`: c(r, j) = T(epilogue(sum over k of A(r, k) * B(k, j), r, j)) on the tile's part of c; `other(beside{})`
+  /// at the same time, by 64 threads.
+  /// Called by: every thread of every block of a cluster, with equal `tiles` and `share` in all its blocks.
+  /// Source: steps() is the number of steps of this block, at least 1; first() the place of the first step, which advance(place) moves on;
+  /// k(place) the row of B where a step begins. In warp 0, begin(tile_m) announces a tile; wait(place) returns when its rows of A are there
+  /// for a step; one thread calls load(place, to, full) to start the copy of bytes() bytes, which may leave out rows that C does not have.
+  /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads; at most one tile in `share` if the
+  /// cluster has several blocks; `b`: a kernel parameter, made by make_tensor_map() with b_box_rows of the matrix whose rows are contiguous
+  /// in B's memory; C.shared_bytes() bytes at `shared`.
+  template <class Source, class Other, class Epilogue>
+  __device__ static void run(void* shared, CUtensorMap const& b, tile_order const& tiles, strided share, matrix<T> c, Source source, Other const& other,
                              Epilogue const& epilogue) {
     auto& s = *reinterpret_cast<storage*>((reinterpret_cast<std::uintptr_t>(shared) + 1023) / 1024 * 1024);
-    int const cta = C.cluster == 1 ? 0 : cluster_rank(), steps = ceil_div(k, block_k);
-    if (block{}.leader()) {
+    int const parts = cluster_size();
+    int const warp = wave{}.index();
+    if (warp == 1 && elect_one()) {  // B is on its way before the others are ready
       for (int i = 0; i < C.stages; ++i) {
-        s.full[i].init(1);
-        s.empty[i].init(8 * C.cluster);
+        s.full[i].init(2);
+        s.empty[i].init(consumers::count);
       }
       mbarrier::fence_init();
+      load_b(s, b, tiles, share, source, 0, C.stages);
     }
-    meet();
-    if (wave{}.index() < 4) {
-      give_registers<40>();
-      if (block{}.leader()) load(s, a, b, cta, steps, tiles, share, ready);
+    block{}.sync();
+    if (warp < 4) {
+      if constexpr (moves_registers) give_registers<104>();
+      if (warp == 0) load_a(s, tiles, share, source);
+      else if (warp == 1 && elect_one()) load_b(s, b, tiles, share, source, C.stages, INT_MAX);
+      else if (warp > 1) other(beside{});
       wave{}.sync();
-      take_registers<registers>();
+      if (parts > 1) {  // sums are there; sums are read
+        cluster_sync();
+        cluster_sync();
+      }
+      if constexpr (moves_registers) take_registers<registers>();
     } else {
-      take_registers<232>();
-      multiply(s, cta, steps, tiles, share, c, epilogue);
-      give_registers<registers>();
+      if constexpr (moves_registers) take_registers<200>();
+      multiply(s, parts, source.steps(), tiles, share, c, epilogue);
+      if constexpr (moves_registers) give_registers<registers>();
     }
-    meet();
+    block{}.sync();
   }
 
  private:
-  static constexpr int registers = 168;  // of a thread, when 384 threads have the same
+  static constexpr bool moves_registers = C.block_m == 128;  // 384 threads have 168 each, too few for a tile's sums
+  static constexpr int registers = 168;
   using atom = wgmma_atom<T, C.block_n, BOrder == layout::row_major>;
-  static constexpr int atoms_m = C.block_m / 2 / atom::m;
-  static constexpr int chunk = 64 * block_k * 2;  // bytes of 64 n of a row-major B's stage
+  static constexpr int chunk = 64 * block_k * 2;   // bytes of 64 n of a row-major B's stage
+  static constexpr int sum_pitch = C.block_n + 8;  // floats: rows of sums begin in different banks
 
   struct alignas(1024) storage {
-    std::byte a[C.stages][C.block_m * block_k * 2];
-    std::byte b[C.stages][C.b_columns(BOrder) * block_k * 2];
-    bytes16 slab[8][C.slab_bytes() / 16];
+    union {
+      struct {
+        std::byte a[C.stages][C.a_bytes()];
+        std::byte b[C.stages][C.b_bytes(BOrder)];
+      };
+      float sum[C.block_m][sum_pitch];
+    };
+    bytes16 slab[consumers::count][C.slab_bytes() / 16];
     mbarrier full[C.stages], empty[C.stages];
   };
 
@@ -124,56 +154,62 @@ class gemm_sm90 {
     }
   };
 
-  __device__ static void meet() {
-    if constexpr (C.cluster == 1) block{}.sync();
-    else cluster_sync();
-  }
-
-  template <class Ready>
-  __device__ static void load(storage& s, CUtensorMap const& a, CUtensorMap const& b, int cta, int steps, tile_order const& tiles, strided share, Ready& ready) {
-    prefetch(a);
-    prefetch(b);
+  template <class Source>
+  __device__ static void load_a(storage& s, tile_order const& tiles, strided share, Source& source) {
     cursor at;
     for (int const i : share) {
-      int const tile_m = tiles[i].m * C.cluster + cta, n0 = tiles[i].n * C.block_n;
-      for (int step = 0; step < steps; ++step, at.advance()) {
-        mbarrier& full = s.full[at.stage];
-        if (ready(tile_m, step * block_k)) fence_copy_engine();
-        s.empty[at.stage].wait(at.parity ^ 1);
-        full.expect(C.stage_bytes(BOrder));
-        load_box(s.a[at.stage], a, step * block_k, tile_m * C.block_m, full);
-        if constexpr (BOrder == layout::column_major) {
-          int const first = cta * b_box_rows;
-          load_b(s.b[at.stage] + first * 128, b, step * block_k, n0 + first, full);
-        } else {
-          constexpr int chunks = C.b_columns(BOrder) / 64 / C.cluster;
-#pragma unroll
-          for (int j = cta * chunks; j < (cta + 1) * chunks; ++j) load_b(s.b[at.stage] + j * chunk, b, n0 + j * 64, step * block_k, full);
+      source.begin(tiles[i].m);
+      auto place = source.first();
+      for (int step = 0; step < source.steps(); ++step, at.advance(), source.advance(place)) {
+        source.wait(place);
+        if (elect_one()) {
+          s.empty[at.stage].wait(at.parity ^ 1);
+          s.full[at.stage].expect(source.bytes());
+          source.load(place, s.a[at.stage], s.full[at.stage]);
         }
       }
     }
   }
-  __device__ static void load_b(std::byte* to, CUtensorMap const& b, int x, int y, mbarrier& full) {
-    if constexpr (C.cluster == 1) load_box(to, b, x, y, full);
-    else load_box(to, b, x, y, full, 3);
+
+  /// Steps [from, to), counted through all tiles. Called by: one thread.
+  template <class Source>
+  __device__ static void load_b(storage& s, CUtensorMap const& b, tile_order const& tiles, strided share, Source const& source, int from, int to) {
+    cursor at;
+    int count = 0;
+    for (int const i : share) {
+      int const n = tiles[i].n * C.block_n;
+      auto place = source.first();
+      for (int step = 0; step < source.steps(); ++step, ++count, at.advance(), source.advance(place)) {
+        if (count < from) continue;
+        if (count == to) return;
+        int const k = source.k(place);
+        mbarrier& full = s.full[at.stage];
+        s.empty[at.stage].wait(at.parity ^ 1);
+        full.expect(C.b_bytes(BOrder));
+        if constexpr (BOrder == layout::column_major) {
+          load_box(s.b[at.stage], b, k, n, full);
+        } else {
+#pragma unroll
+          for (int j = 0; j < C.b_columns(BOrder) / 64; ++j) load_box(s.b[at.stage] + j * chunk, b, n + j * 64, k, full);
+        }
+      }
+    }
   }
 
   template <class Epilogue>
-  __device__ static void multiply(storage& s, int cta, int steps, tile_order const& tiles, strided share, matrix<T> c, Epilogue const& epilogue) {
-    int const consumer = wave{}.index() / 4 - 1;
+  __device__ static void multiply(storage& s, int parts, int steps, tile_order const& tiles, strided share, matrix<T> c, Epilogue const& epilogue) {
+    int const row0 = (wave{}.index() / 4 - 1) * atom::m;  // of this warpgroup's 64 rows
     cursor at;
     for (int const i : share) {
-      typename atom::c_fragment acc[atoms_m];
+      typename atom::c_fragment acc;
       int previous = 0;
       for (int step = 0; step < steps; ++step, at.advance()) {
         s.full[at.stage].wait(at.parity);
-        std::uint64_t const a = matrix_descriptor(s.a[at.stage] + consumer * (C.block_m / 2) * 128), b = matrix_descriptor(s.b[at.stage], chunk);
+        std::uint64_t const a = matrix_descriptor(s.a[at.stage] + row0 * 128), b = matrix_descriptor(s.b[at.stage], chunk);
         wgmma_begin();
 #pragma unroll
         for (int slice = 0; slice < block_k / atom::k; ++slice)
-#pragma unroll
-          for (int j = 0; j < atoms_m; ++j)
-            atom::multiply(acc[j], further(a, j * atom::m * 128 + slice * 32), further(b, slice * (BOrder == layout::row_major ? 2048 : 32)), step > 0 || slice > 0);
+          atom::multiply(acc, further(a, slice * 32), further(b, slice * (BOrder == layout::row_major ? 2048 : 32)), step > 0 || slice > 0);
         wgmma_commit();
         wgmma_wait<1>();
         if (step > 0) release(s.empty[previous]);
@@ -182,24 +218,76 @@ class gemm_sm90 {
       wgmma_wait<0>();
       release(s.empty[previous]);
 
-      int const m0 = (tiles[i].m * C.cluster + cta) * C.block_m + consumer * (C.block_m / 2), n0 = tiles[i].n * C.block_n;
-      bool const whole = m0 + C.block_m / 2 <= c.rows && n0 + C.block_n <= c.cols && (c.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0;
+      tile_at const tile = tiles[i];
+      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n;
+      if (parts == 1) {
+        bytes16* const slab = s.slab[wave{}.index() - 4];
+        if (m0 + row0 + atom::m <= c.rows && n0 + C.block_n <= c.cols && rows_aligned(c)) store<true>(slab, acc, m0 + row0, n0, c, epilogue);
+        else store<false>(slab, acc, m0 + row0, n0, c, epilogue);
+      } else {
+        consumers{}.sync();
+        keep(s, acc, row0, c.rows - m0);
+        cluster_sync();
+        add_parts(s, parts, m0, n0, c, epilogue);
+        cluster_sync();
+        return;
+      }
+    }
+    if (parts > 1) {  // a cluster without a tile
+      cluster_sync();
+      cluster_sync();
+    }
+  }
+
+  __device__ static bool rows_aligned(matrix<T> c) { return (c.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0; }
+
+  /// Leaves this block's sums of 64 rows, from row0 on, for its cluster; the tile has `rows` rows.
+  __device__ static void keep(storage& s, typename atom::c_fragment const& acc, int row0, int rows) {
+    int const thread = block{}.rank() % 128, row = row0 + atom::c_row(thread);
 #pragma unroll
-      for (int j = 0; j < atoms_m; ++j) {
-        if (whole) store<true>(s.slab[wave{}.index() - 4], acc[j], m0 + j * atom::m, n0, c, epilogue);
-        else store<false>(s.slab[wave{}.index() - 4], acc[j], m0 + j * atom::m, n0, c, epilogue);
+    for (int v = 0; v < atom::c_values; v += 2)
+      if (row + v / 2 % 2 * 8 < rows) *reinterpret_cast<float2*>(&s.sum[row + v / 2 % 2 * 8][v / 4 * 8 + atom::c_col(thread)]) = {acc[v], acc[v + 1]};
+  }
+
+  /// Adds up, of the elements of a tile in units of four, those that fall to this block, and stores them.
+  template <class Epilogue>
+  __device__ static void add_parts(storage& s, int parts, int m0, int n0, matrix<T> c, Epilogue const& epilogue) {
+    constexpr int per_row = C.block_n / 4, most = 8;
+    int const rows = c.rows - m0 < C.block_m ? c.rows - m0 : C.block_m;
+    bool const aligned = rows_aligned(c);
+    for (int const u : dealt(rows * per_row, cluster_rank() * consumers{}.size() + consumers{}.rank(), parts * consumers{}.size())) {
+      int const row = u / per_row, column = u % per_row * 4, left = c.cols - n0 - column;
+      float4 part[most];
+#pragma unroll
+      for (int p = 0; p < most; ++p)
+        if (p < parts) part[p] = load_shared_of(p, &s.sum[row][column]);
+      float sum[4] = {};
+#pragma unroll
+      for (int p = 0; p < most; ++p)
+        if (p < parts) {
+          sum[0] += part[p].x;
+          sum[1] += part[p].y;
+          sum[2] += part[p].z;
+          sum[3] += part[p].w;
+        }
+      if (left <= 0) continue;
+      T* const to = c.at(m0 + row, n0 + column);
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (e < left) sum[e] = epilogue(sum[e], m0 + row, n0 + column + e);
+      if (aligned && left >= 4) {
+        *reinterpret_cast<uint2*>(to) = {pack(sum[0], sum[1]), pack(sum[2], sum[3])};
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (e < left) to[e] = T(sum[e]);
       }
     }
   }
 
-  /// This warp is done with a stage, which every block of the cluster loads into.
+  /// This warp is done with a stage.
   __device__ static void release(mbarrier& empty) {
-    int const lane = wave{}.rank();
-    if constexpr (C.cluster == 1) {
-      if (lane == 0) empty.arrive();
-    } else if (lane < C.cluster) {
-      empty.arrive_at(lane);
-    }
+    if (wave{}.leader()) empty.arrive();
   }
 
   __device__ static std::uint32_t pack(float low, float high) {

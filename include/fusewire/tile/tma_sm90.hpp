@@ -1,7 +1,7 @@
 // The tensor memory accelerator of sm_90: boxes of a matrix from memory into shared memory, announced by an mbarrier.
 //
 //   producer lane   expect(bytes) --> load_box ... load_box
-//   copy engine                         memory --> shared memory of one block, or of several of its cluster; counts bytes on their barriers
+//   copy engine                         memory --> shared memory; counts bytes on the barrier
 //   consumers       wait(parity) <------- all bytes there
 #pragma once
 #include <cuda.h>
@@ -14,15 +14,40 @@ namespace fusewire {
 
 __device__ inline std::uint32_t shared_address(void const* p) { return std::uint32_t(__cvta_generic_to_shared(p)); }
 
+/// True in one lane of the wave, and the compiler knows that it is one: what follows runs in uniform registers.
+/// Called by: every lane of the wave.
+__device__ inline bool elect_one() {
+  int chosen;
+  asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p;}" : "=r"(chosen));
+  return chosen != 0;
+}
+
 /// Rank of this block in its cluster.
 __device__ inline int cluster_rank() {
   int r;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
   return r;
 }
+__device__ inline int cluster_size() {
+  int n;
+  asm volatile("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(n));
+  return n;
+}
+/// The index of this block's cluster in the grid, whose clusters are cluster_size() neighbouring blocks.
+__device__ inline int cluster_index() { return platform::block_index() / cluster_size(); }
+__device__ inline int cluster_count() { return platform::grid_blocks() / cluster_size(); }
 /// Every thread of every block of the cluster meets; their accesses to shared memory become visible to each other.
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/// What lies at the place `p` of this block's shared memory, in block `rank` of the cluster.
+__device__ inline float4 load_shared_of(int rank, float const* p) {
+  float4 v;
+  asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];}"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(shared_address(p)), "r"(rank));
+  return v;
 }
 
 /// A barrier in shared memory. Its phases alternate in parity, starting with 0; waiting for parity 1 of a fresh one returns at once.
@@ -38,12 +63,6 @@ struct alignas(8) mbarrier {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes) : "memory");
   }
   __device__ void arrive() { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory"); }
-  /// Arrives at the barrier that lies at the same place in another block of the cluster.
-  __device__ void arrive_at(int block) {
-    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(shared_address(this)),
-                 "r"(block)
-                 : "memory");
-  }
   /// Returns when the phase of this parity is complete.
   __device__ void wait(int parity) {
     while (!try_wait(parity)) {}
@@ -67,12 +86,6 @@ __device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch
 __device__ inline void load_box(void* to, CUtensorMap const& map, int x, int y, mbarrier& done) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                ::"r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&done))
-               : "memory");
-}
-/// As above, into the same place of every block of the cluster whose bit is set in `blocks`, counted on the barrier of each.
-__device__ inline void load_box(void* to, CUtensorMap const& map, int x, int y, mbarrier& done, unsigned blocks) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
-               ::"r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&done)), "h"(static_cast<unsigned short>(blocks))
                : "memory");
 }
 

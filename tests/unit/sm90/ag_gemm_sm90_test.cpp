@@ -1,5 +1,5 @@
 // The Hopper kernels: built for NVIDIA only. Small integers, so sums are exact and results that 8 bits hold are exact in bf16.
-#include <fusewire/kernels/ag_gemm_sm90.hpp>
+#include <fusewire/kernels/ag_gemm.hpp>
 
 #include "../faults.hpp"
 
@@ -8,7 +8,7 @@ using namespace support;
 namespace {
 
 struct problem {
-  int m, n, k, chunk_k, comm_blocks;
+  int m, n, k, chunk_k, parts;
   unsigned seed;
 
   float a(int i, int j) const { return float((unsigned(i) * 7 + unsigned(j) * 3 + seed) % 5) - 2; }
@@ -17,8 +17,10 @@ struct problem {
 
 /// Launches `epochs` times with changing A, each time overwritten right after the launch, and compares all of C.
 template <class Tile, layout BOrder>
-void check_push(rank_of_test& r, channel& ch, problem p, gather by, int epochs) {
+void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int epochs) {
   gather_map const map{by, p.m, p.k, r.size(), Tile::config.block_m, p.chunk_k};
+  ag_gemm_sm90_plan plan{.parts = r.world.ranks_on_device() == 1 ? p.parts : 1, .chunk_k = p.chunk_k, .band = 3};
+  plan.pieces = by == gather::k ? piece_order::nest::by_band : p.m % 2 ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
   int const rows = map.rows(r.rank()), cols = map.cols();
   bool const row_major = BOrder == layout::row_major;
   std::int64_t const ldb = row_major ? (p.n + 7) / 8 * 8 : p.k;
@@ -35,8 +37,11 @@ void check_push(rank_of_test& r, channel& ch, problem p, gather by, int epochs) 
       for (int j = 0; j < cols; ++j) a_values[std::size_t(i * cols + j)] = bf16(p.a(map.first_row(r.rank()) + i, map.first_col(r.rank()) + j));
     r.upload(a_values, a);
     r.fill(c, 0xff);
-    launch_ag_gemm_push_sm90<Tile, BOrder, bf16>(
-        ch, r.stream, {.a = {r.here(a), rows, cols, cols}, .b = {r.here(b), p.k, p.n, ldb}, .c = {r.here(c), p.m, p.n, p.n}, .m = p.m, .b_layout = BOrder}, map, p.comm_blocks);
+    launch_header header = make_header("ag_sm90", std::uint64_t(pull), std::uint64_t(p.m), std::uint64_t(p.n), std::uint64_t(p.k), std::uint64_t(p.chunk_k));
+    header.mine[0] = a.offset;
+    header.mine[1] = std::uint64_t(cols);
+    ag_gemm_call<bf16> const call{.a = {r.here(a), rows, cols, cols}, .b = {r.here(b), p.k, p.n, ldb}, .c = {r.here(c), p.m, p.n, p.n}, .m = p.m, .b_layout = BOrder};
+    launch_ag_gemm_sm90<Tile, BOrder>(ch, r.stream, header, call, map, pull, e != 1, plan, 0, identity{}, std::source_location::current());
     check_hip(hipMemsetAsync(r.here(a), 0x7f, a.count * sizeof(bf16), r.stream), "hipMemsetAsync");
     r.world.check(r.stream);
     auto const found = r.download(c);
@@ -58,16 +63,19 @@ void check_push(rank_of_test& r, channel& ch, problem p, gather by, int epochs) 
 
 }  // namespace
 
-TEST_CASE("ag_gemm_push_sm90: ragged shapes, both gathers, both layouts of B", "[ag_gemm][sm90]") {
+TEST_CASE("ag_gemm_sm90: all tiles, ragged shapes, shared tiles, both gathers, layouts and methods", "[ag_gemm][sm90]") {
   auto const by = GENERATE(gather::k, gather::m);
+  bool const pull = GENERATE(false, true);
   on_ranks(GENERATE(1, 2, 3, 4), [&](rank_of_test& r) {
-    channel ch(r.heap, {.max_bytes = 8_MiB, .flags_per_source = 256});
+    channel ch(r.heap, {.max_bytes = 8_MiB, .flags_per_source = 512});
     int const unit = 8 * r.size();
-    for (problem const& p : {problem{128, 224, 192, 64, 1, 0}, problem{512, 500, 768, 128, 2, 0}, problem{1000, 1111, 1152, 200, 4, 0}, problem{300, 700, 240, 512, 3, 0}, problem{5, 330, 64, 64, 1, 0}}) {
+    for (problem const& p : {problem{128, 224, 576, 64, 3, 0}, problem{512, 500, 768, 128, 2, 0}, problem{1000, 1111, 1152, 200, 1, 0}, problem{300, 700, 240, 512, 1, 0}, problem{5, 330, 512, 64, 2, 0}}) {
       problem q = p;
       q.k = p.k / unit * unit;
-      check_push<sm90_narrow_tile, layout::row_major>(r, ch, q, by, 3);
-      check_push<sm90_tile, layout::column_major>(r, ch, q, by, 3);
+      check<sm90_narrow_tile, layout::row_major>(r, ch, q, by, pull, 3);
+      check<sm90_wide_tile, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_square_tile, layout::row_major>(r, ch, q, by, pull, 3);
+      check<sm90_small_tile, layout::column_major>(r, ch, q, by, pull, 3);
     }
   }, {.bulk = 64_MiB, .signal = 8_MiB, .wait_limit = std::chrono::seconds(5)});
 }

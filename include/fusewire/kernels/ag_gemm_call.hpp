@@ -1,0 +1,38 @@
+// What a user says about an all-gather + GEMM; see ag_gemm.hpp.
+#pragma once
+#include <fusewire/core/matrix.hpp>
+#include <fusewire/kernels/gather_map.hpp>
+#include <fusewire/tile/epilogue.hpp>
+
+namespace fusewire {
+
+/// How A travels: every rank stores its shard into all inboxes, or every rank loads the others' shards. `automatic` takes the one that is
+/// expected to be faster; like pull it needs A on the symmetric heap.
+enum class method { push, pull, automatic };
+
+/// Tiles that are instantiated everywhere. small: few rows, many blocks. automatic: the tuned kernels of the architecture where there are any.
+enum class gemm_tile { automatic, small, large };
+
+struct ag_gemm_options {
+  int max_m = 0;                       // capacity: rows of the gathered A
+  int k = 0;                           // columns of the gathered A, a multiple of 8 W
+  fusewire::gather gather = gather::k;
+  fusewire::method method = method::push;
+  gemm_tile tile = gemm_tile::automatic;
+  int comm_blocks = 0;                 // blocks that communicate before they multiply; 0 chooses
+  int chunk_k = 0;                     // columns of A per flag, a multiple of 8; 0 chooses
+  int reserved_units = 0;              // compute units left to other work
+  bool own_shard_first = true;         // gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
+};
+
+/// One call. All ranks pass the same m, n and layout, and b's with the same alignment.
+template <class T>
+struct ag_gemm_call {
+  matrix<T const> a;                   // gather::k: [M, K/W]; gather::m: [rows of this rank, K]; pull: on the symmetric heap
+  matrix<T const> b;                   // [K, N]; column-major: b.ld is the distance between columns
+  matrix<T> c;                         // [M, N]
+  int m = 0;                           // rows of the gathered A, 1 to max_m
+  layout b_layout = layout::row_major;
+};
+
+}  // namespace fusewire

@@ -1,0 +1,114 @@
+// The host side of AG+GEMM on Hopper: which kernel for a shape, and its launch.
+#pragma once
+#include <algorithm>
+#include <map>
+
+#include <fusewire/kernels/ag_gemm_call.hpp>
+#include <fusewire/kernels/ag_gemm_plan_sm90.hpp>
+#include <fusewire/kernels/ag_gemm_sm90.hpp>
+#include <fusewire/runtime/channel.hpp>
+#include <fusewire/runtime/tensor_map_sm90.hpp>
+
+namespace fusewire {
+
+/// Launches one kernel with one configuration; all ranks call it with the same shapes and plan.
+/// Requires: as ag_gemm's call; fits_copy_engine() of b; the channel holds map.m x map.k elements and the map's flags; map.tile_m is the
+/// tile's block_m; for pull, header.mine as ag_gemm sets it.
+/// Fails: bad_argument, before anything is launched.
+template <class Tile, layout BOrder, class T, class Epilogue>
+void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header const& header, ag_gemm_call<T> const& call, gather_map const& map, bool pull, bool own_shard_first,
+                         ag_gemm_sm90_plan const& plan, int reserved_units, Epilogue const& epilogue, std::source_location where) {
+  using gemm = gemm_sm90<T, Tile::config, BOrder>;
+  constexpr auto C = Tile::config;
+  int const rank = ch.world().rank(), box_rows = std::min(C.block_m, int(round_up(std::size_t(map.m), 8)));
+  channel_view const view = ch.view(header);
+  ag_gemm_sm90_maps maps;
+  for (int slot = 0; slot < 2; ++slot) {
+    auto const* const inbox = reinterpret_cast<T const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes);
+    int const rows = map.by == gather::k ? map.ranks * map.m : map.m;
+    maps.inbox[slot] = make_tensor_map(matrix<T const>{inbox, rows, map.cols(), map.cols()}, box_rows, where);
+  }
+  maps.own = call.a.rows > 0 ? make_tensor_map(call.a, box_rows, where) : maps.inbox[0];
+  matrix<T const> const b = BOrder == layout::row_major ? call.b : matrix<T const>{call.b.data, call.b.cols, call.b.rows, call.b.ld};
+  maps.b = make_tensor_map(b, gemm::b_box_rows, where);
+
+  auto const kernel = &ag_gemm_sm90<T, Tile, BOrder, Epilogue>;
+  int const first = map.by == gather::m ? map.first_row(rank) / C.block_m % map.m_tiles() : 0;
+  ag_gemm_sm90_arguments<T> const g{call.a, call.c,        map,        pull, own_shard_first, box_rows, gemm::tiles(map.m, call.c.cols, first, plan.band),
+                                    plan.pieces, plan.band};
+  int const clusters = resident_clusters(ch.world(), kernel, plan.parts, C.threads(), C.shared_bytes(), reserved_units, where);
+  require(clusters >= 1 && (plan.parts == 1 || g.tiles.count() <= clusters), where, "ag_gemm: ", plan.parts, " blocks for each of ", g.tiles.count(), " tiles; ", clusters,
+          " clusters of them are resident at once");
+  int const wanted = std::max(g.tiles.count(), ceil_div(map.most_pieces() * map.ranks, plan.parts));
+  fusewire::launch(ch.world(), stream,
+                   {.blocks = std::min(clusters, wanted) * plan.parts, .threads = C.threads(), .shared_bytes = C.shared_bytes(), .cluster = plan.parts, .where = where}, kernel, view, g,
+                   maps, epilogue);
+}
+
+/// The kernels of one operator, and the plans of the shapes that it has met.
+template <class T>
+class tuned_ag_gemm {
+ public:
+  tuned_ag_gemm(channel const& ch, ag_gemm_options const& o, std::source_location where) : ch_(ch), o_(o) {
+    for (sm90_tile const t : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::small})
+      for (layout const b : {layout::row_major, layout::column_major})
+        with(t, b, [&]<class Tile, layout BOrder>() { (void)clusters<Tile, BOrder, identity>(1, where); });
+  }
+
+  static bool pull_is_faster(int m, gather by) { return m >= (by == gather::k ? 1024 : 4096); }
+
+  /// False if the copy engine cannot read B, or if the options ask for what these kernels do not have.
+  template <class Epilogue>
+  bool launch(hipStream_t stream, launch_header header, ag_gemm_call<T> const& call, bool pull, Epilogue const& epilogue, std::source_location where) {
+    if (!fits_copy_engine(call.b.data, call.b.ld) || o_.comm_blocks > 0) return false;
+    ag_gemm_sm90_plan const plan = plan_for<Epilogue>(call, where);
+    gather_map const map{o_.gather, call.m, o_.k, ch_.world().size(), config_of(plan.tile).block_m, plan.chunk_k};
+    if (map.flags_per_source() > ch_.options().flags_per_source) return false;
+    header.what[1] = (header.what[1] & ~(std::uint64_t(255) << 16)) | std::uint64_t(2 + int(plan.tile)) << 16 | std::uint64_t(plan.parts) << 32;
+    header.what[5] = std::uint64_t(plan.chunk_k);
+    with(plan.tile, call.b_layout, [&]<class Tile, layout BOrder>() {
+      launch_ag_gemm_sm90<Tile, BOrder>(ch_, stream, header, call, map, pull, o_.own_shard_first, plan, o_.reserved_units, epilogue, where);
+    });
+    return true;
+  }
+
+ private:
+  /// Calls f with the tile and the layout as template arguments.
+  template <class F>
+  static auto with(sm90_tile t, layout b, F f) {
+    auto const laid = [&]<class Tile>() {
+      return b == layout::row_major ? f.template operator()<Tile, layout::row_major>() : f.template operator()<Tile, layout::column_major>();
+    };
+    switch (t) {
+      case sm90_tile::narrow: return laid.template operator()<sm90_narrow_tile>();
+      case sm90_tile::square: return laid.template operator()<sm90_square_tile>();
+      case sm90_tile::small: return laid.template operator()<sm90_small_tile>();
+      default: return laid.template operator()<sm90_wide_tile>();
+    }
+  }
+
+  template <class Tile, layout BOrder, class Epilogue>
+  int clusters(int blocks, std::source_location where) const {
+    return resident_clusters(ch_.world(), &ag_gemm_sm90<T, Tile, BOrder, Epilogue>, blocks, Tile::config.threads(), Tile::config.shared_bytes(), o_.reserved_units, where);
+  }
+
+  template <class Epilogue>
+  ag_gemm_sm90_plan plan_for(ag_gemm_call<T> const& call, std::source_location where) {
+    auto const [it, fresh] = plans_.try_emplace({call.m, call.c.cols, call.b_layout});
+    ag_gemm_sm90_plan& plan = it->second;
+    if (!fresh) return plan;
+    plan = plan_ag_gemm_sm90(call.m, call.c.cols, o_.k, ch_.world().size(), o_.gather, call.b_layout, [&](sm90_tile t, int blocks) {
+      return with(t, call.b_layout, [&]<class Tile, layout BOrder>() { return clusters<Tile, BOrder, Epilogue>(blocks, where); });
+    });
+    if (o_.chunk_k > 0) plan.chunk_k = o_.chunk_k;
+    auto const flags = [&] { return gather_map{o_.gather, call.m, o_.k, ch_.world().size(), config_of(plan.tile).block_m, plan.chunk_k}.flags_per_source(); };
+    while (flags() > ch_.options().flags_per_source && plan.chunk_k < o_.k) plan.chunk_k *= 2;
+    return plan;
+  }
+
+  channel const& ch_;
+  ag_gemm_options const o_;
+  std::map<std::tuple<int, int, layout>, ag_gemm_sm90_plan> plans_;  // by m, n, layout of B
+};
+
+}  // namespace fusewire
