@@ -50,12 +50,13 @@ template <class T>
 class tuned_ag_gemm {
  public:
   tuned_ag_gemm(channel const& ch, ag_gemm_options const& o, std::source_location where) : ch_(ch), o_(o) {
+    if (o.tile != gemm_tile::automatic) return;
     for (sm90_tile const t : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::small})
       for (layout const b : {layout::row_major, layout::column_major})
         with(t, b, [&]<class Tile, layout BOrder>() { (void)clusters<Tile, BOrder, identity>(1, where); });
   }
 
-  static bool pull_is_faster(int m, gather by) { return m >= (by == gather::k ? 1024 : 4096); }
+  static bool pull_is_faster(int m, gather by) { return m >= (by == gather::k ? 512 : 1024); }
 
   /// False if the copy engine cannot read B, or if the options ask for what these kernels do not have.
   template <class Epilogue>

@@ -32,7 +32,7 @@ struct ag_gemm_sm90_plan {
 /// no faster than B comes out of memory; and sharing a tile costs the exchange of sums. Rates were measured on an H200 (docs/tried.md).
 template <class Clusters>
 ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, layout b_layout, Clusters clusters) {
-  constexpr double flops = 6.2e6, load = 75e3, memory = 4.0e6, exchange = 13e3, meeting = 1;  // per us: of a block, bytes, bytes, bytes; us
+  constexpr double flops = 6.2e6, load = 105e3, memory = 4.0e6, exchange = 13e3, meeting = 1;  // per us: of a block, bytes, bytes, bytes; us
   int const shards = by == gather::k ? ranks : 1, in_shard = ceil_div(by == gather::k ? k / ranks : k, 64);
   ag_gemm_sm90_plan best;
   double least = 0;
@@ -54,7 +54,8 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
     }
   // About as many pieces per peer as there are blocks, so that the first peer's go out before the second's.
   int const block_m = config_of(best.tile).block_m, rows = ceil_div(by == gather::k ? m : ceil_div(m, ranks), block_m);
-  best.chunk_k = std::clamp(in_shard * rows / 128, 1, in_shard) * 64;
+  // gather::m asks several owners for each: not too many for the lanes that look.
+  best.chunk_k = std::clamp(in_shard * rows / 128, by == gather::m && m <= 512 ? std::min(4, in_shard) : 1, in_shard) * 64;
   return best;
 }
 

@@ -84,35 +84,36 @@ namespace {
 
 enum planted_fault { lost, late, shape };
 
-/// ag_gemm_push_sm90 without its first push to rank `lost_to`.
+/// The pushing kernel without its first push to rank `lost_to`.
 template <class Tile>
 __global__ void __launch_bounds__(Tile::config.threads(), 1)
-    push_losing_sm90(channel_view ch, ag_gemm_arguments<bf16> g, __grid_constant__ ag_gemm_maps const maps, int lost_to) {
+    push_losing_sm90(channel_view ch, ag_gemm_sm90_arguments<bf16> g, __grid_constant__ ag_gemm_sm90_maps const maps, int lost_to) {
   using gemm = gemm_sm90<bf16, Tile::config, layout::row_major>;
   extern __shared__ bytes16 shared[];
   block const b;
   channel_epoch const e = ch.begin(b);
-  int const rank = ch.world.rank, ranks = ch.world.size;
-  if (b.index() < g.comm_blocks) {
-    for (int const i : dealt(g.map.pieces(rank) * ranks, b.index(), g.comm_blocks)) {
-      gather_piece const p = g.map.piece(rank, i / ranks);
-      int const peer = ch.world.next(i % ranks);
-      if (peer == lost_to && i / ranks == 0) continue;
-      matrix<bf16> const inbox{e.inbox<bf16>(peer), g.map.m, g.map.k, g.map.k};
-      copy_aligned(b, detail::part(g.a, p, g.map.first_row(rank), g.map.first_col(rank)), detail::part(inbox, p));
-      e.signal(b, peer, p.flag);
+  int const rank = ch.world.rank;
+  auto const push = [&](auto idle_warps) {
+    piece_order const pieces = detail::pieces_of(g, g.map.pieces(rank) / g.map.chunks());
+    for (int const i : dealt(pieces.count(), b.index(), b.count())) {
+      piece_at const at = pieces[i];
+      int const peer = ch.world.next(at.peer);
+      gather_piece const p = g.map.piece(rank, at.row, at.chunk);
+      if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
+      int const row = p.row - g.map.first_row(rank), col = p.col - g.map.first_col(rank);
+      copy_aligned(idle_warps, g.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<bf16>(peer), g.map, rank).part(row, col, p.rows, p.cols));
+      e.signal(idle_warps, peer, p.flag);
     }
-  } else {
-    tile_order const tiles = gemm::tiles(g.map.m, g.c.cols, 0, g.band);
-    gemm::run(shared, maps.gathered[e.number() & 1], maps.b, g.map.k, tiles, dealt(tiles.count(), b.index() - g.comm_blocks, b.count() - g.comm_blocks), g.c,
-              gathered_tiles(e, g.map), identity{});
-  }
-  e.end(b);
+    if (b.index() == 0) e.collect_credit(idle_warps);
+  };
+  gathered_tiles const source(e, rank, g.map, g.own_shard_first, g.box_rows, maps, 0, 1);
+  gemm::run(shared, maps.b, g.tiles, dealt(g.tiles.count(), b.index(), b.count()), g.c, source, push, identity{});
+  e.leave(b);
 }
 
 }  // namespace
 
-TEST_CASE("ag_gemm_push_sm90: a push that gets lost, a rank that is late, one that launches another shape: the pipeline drains", "[ag_gemm][sm90][faults]") {
+TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that launches another shape: the pipeline drains", "[ag_gemm][sm90][faults]") {
   auto const fault = GENERATE(lost, late, shape);
   auto const by = GENERATE(gather::k, gather::m);
   constexpr int ranks = 3, culprit = 1;
@@ -124,9 +125,10 @@ TEST_CASE("ag_gemm_push_sm90: a push that gets lost, a rank that is late, one th
       ranks,
       [&](rank_of_test& r) {
         using tile = sm90_narrow_tile;
-        problem const p{700, 500, 768, 128, 2, 0};
-        channel ch(r.heap, {.max_bytes = 8_MiB, .flags_per_source = 256});
-        check_push<tile, layout::row_major>(r, ch, p, by, 1);
+        problem const p{700, 500, 768, 128, 1, 0};
+        channel ch(r.heap, {.max_bytes = 8_MiB, .flags_per_source = 512});
+        ag_gemm<bf16> op(ch, {.max_m = p.m, .k = p.k, .gather = by});
+        check<tile, layout::row_major>(r, ch, p, by, false, 1);
         gather_map map{by, fault == shape && r.rank() == culprit ? 600 : p.m, p.k, ranks, tile::config.block_m, p.chunk_k};
         int const rows = map.rows(r.rank()), cols = map.cols();
         auto const a = r.heap.allocate<bf16>(std::size_t(700 * p.k)), b = r.heap.allocate<bf16>(std::size_t(504 * p.k)), c = r.heap.allocate<bf16>(std::size_t(700 * p.n));
@@ -137,16 +139,19 @@ TEST_CASE("ag_gemm_push_sm90: a push that gets lost, a rank that is late, one th
         double const start = seconds_now();
         if (fault == late && r.rank() == culprit) r.launch({1, 64}, spend<>, ns_of(2.5));
         if (fault == lost) {
-          channel_view const view = ch.view(make_header("ag_gemm9", std::uint64_t(by)));
-          ag_gemm_maps maps;
-          for (int slot = 0; slot < 2; ++slot)
-            maps.gathered[slot] = make_tensor_map(matrix<bf16 const>{reinterpret_cast<bf16 const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes), map.m, map.k, map.k},
-                                                  gemm_sm90<bf16, tile::config, layout::row_major>::a_box_rows, std::source_location::current());
-          maps.b = make_tensor_map(matrix<bf16 const>{r.here(b), p.k, p.n, 504}, gemm_sm90<bf16, tile::config, layout::row_major>::b_box_rows, std::source_location::current());
-          ag_gemm_arguments<bf16> const g{call.a, {r.here(b), 504, layout::row_major, p.n}, call.c, map, 2, 16, false};
+          channel_view const view = ch.view(make_header("ag_gemm", std::uint64_t(by) << 8));
+          ag_gemm_sm90_maps maps;
+          auto const here = std::source_location::current();
+          for (int slot = 0; slot < 2; ++slot) {
+            auto const* const inbox = reinterpret_cast<bf16 const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes);
+            maps.inbox[slot] = make_tensor_map(matrix<bf16 const>{inbox, by == gather::k ? ranks * map.m : map.m, cols, cols}, 128, here);
+          }
+          maps.own = make_tensor_map(call.a, 128, here);
+          maps.b = make_tensor_map(call.b, gemm_sm90<bf16, tile::config, layout::row_major>::b_box_rows, here);
+          ag_gemm_sm90_arguments<bf16> const g{call.a, call.c, map, false, true, 128, {map.m_tiles(), ceil_div(p.n, 224), 0, 8}, piece_order::nest::by_band, 8};
           r.launch({.blocks = 8, .threads = tile::config.threads(), .shared_bytes = tile::config.shared_bytes()}, push_losing_sm90<tile>, view, g, maps, r.rank() == culprit ? 0 : -1);
         } else {
-          launch_ag_gemm_push_sm90<tile, layout::row_major, bf16>(ch, r.stream, call, map, p.comm_blocks);
+          op(r.stream, call);
         }
         verdicts[std::size_t(r.rank())] = verdict(r);
         double const seconds = seconds_now() - start;
@@ -155,14 +160,14 @@ TEST_CASE("ag_gemm_push_sm90: a push that gets lost, a rank that is late, one th
         r.heap.free(c);
         r.heap.free(b);
         r.heap.free(a);
-        check_push<tile, layout::row_major>(r, ch, p, by, 3);
+        check<tile, layout::row_major>(r, ch, p, by, false, 3);
       },
       o);
   std::string const all = verdicts[0] + "\n" + verdicts[1] + "\n" + verdicts[2];
   INFO(all);
   if (fault == lost) CHECK(contains(verdicts[0], " for a flag from rank 1 (data flag "));
   if (fault == late) CHECK(contains(all, " for a flag from rank 1 ("));
-  if (fault == late) CHECK(contains(all, " of ag_gemm (Hopper) push gather::"));
-  if (fault == shape) CHECK(contains(all, "rank 1 launched ag_gemm (Hopper) push gather::"));
+  if (fault == late) CHECK(contains(all, " of ag_gemm push gather::"));
+  if (fault == shape) CHECK(contains(all, "rank 1 launched ag_gemm push gather::"));
   if (fault == shape) CHECK(!contains(all, "timeout: "));
 }
