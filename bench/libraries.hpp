@@ -1,0 +1,130 @@
+// The vendor's GEMM and collectives, the baselines of every comparison. The vendor's own names stand in vendor_*.hpp; RCCL has NCCL's.
+#pragma once
+#include <fusewire/fusewire.hpp>
+
+#ifdef FUSEWIRE_BENCH_NVIDIA
+#include "vendor_nvidia.hpp"
+#else
+#include "vendor_amd.hpp"
+#endif
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fusewire::bench {
+
+inline void check_blas(bool ok, char const* what, std::source_location where = std::source_location::current()) {
+  require<runtime_failure>(ok, where, vendor::blas_name, ": ", what, " failed");
+}
+inline void check_nccl(ncclResult_t r, char const* what, std::source_location where = std::source_location::current()) {
+  require<runtime_failure>(r == ncclSuccess, where, vendor::collectives_name, ": ", what, ": ", ncclGetErrorString(r));
+}
+
+/// One shape of C [m, n] = A [m, k] B [k, n] (+ C), all row-major, or B column-major.
+struct gemm_shape {
+  int m, n, k;
+  std::int64_t lda, ldb, ldc;
+  layout b_layout;
+  bool accumulate;
+};
+
+/// The vendor's GEMM of one shape: its heuristics, and which of them runs.
+template <class T>
+class blas_gemm {
+ public:
+  static constexpr std::size_t workspace_bytes = 64_MiB;
+  static constexpr int asked_for = 32;
+
+  blas_gemm(vendor::blas_handle handle, void* workspace, gemm_shape const& s) : handle_(handle), workspace_(workspace), beta_(s.accumulate ? 1.0f : 0.0f) {
+    using namespace vendor;
+    constexpr blas_type type = std::is_same_v<T, bf16> ? blas_bf16 : blas_f16;
+    // Column-major libraries: C^T [n, m] = B^T A^T, so B is their first operand.
+    bool const transposed = s.b_layout == layout::column_major;
+    check_blas(blas_operation_create(&operation_, blas_compute_f32, blas_f32) == blas_success, "operation");
+    auto const op = blas_transposed;
+    if (transposed) check_blas(blas_operation_set(operation_, blas_transpose_a, &op, sizeof op) == blas_success, "operation's transpose");
+    auto const rows = [](int n) { return std::uint64_t(n); };
+    check_blas(blas_layout_create(&b_, type, rows(transposed ? s.k : s.n), rows(transposed ? s.n : s.k), s.ldb) == blas_success, "layout of B");
+    check_blas(blas_layout_create(&a_, type, rows(s.k), rows(s.m), s.lda) == blas_success, "layout of A");
+    check_blas(blas_layout_create(&c_, type, rows(s.n), rows(s.m), s.ldc) == blas_success, "layout of C");
+    blas_preference preference;
+    check_blas(blas_preference_create(&preference) == blas_success, "preference");
+    std::size_t const most = workspace_bytes;
+    check_blas(blas_preference_set(preference, blas_max_workspace, &most, sizeof most) == blas_success, "preference's workspace");
+    choices_.resize(asked_for);
+    int found = 0;
+    bool const ok = blas_heuristics(handle_, operation_, b_, a_, c_, c_, preference, asked_for, choices_.data(), &found) == blas_success;
+    blas_preference_destroy(preference);
+    check_blas(ok && found > 0, "heuristics");
+    choices_.resize(std::size_t(found));
+  }
+  blas_gemm(blas_gemm const&) = delete;
+  ~blas_gemm() {
+    for (auto l : {a_, b_, c_}) vendor::blas_layout_destroy(l);
+    vendor::blas_operation_destroy(operation_);
+  }
+
+  int choices() const { return int(choices_.size()); }
+  void choose(int i) { chosen_ = i; }
+
+  /// Enqueues the product; returns whether the chosen heuristic took it.
+  bool operator()(hipStream_t stream, T const* a, T const* b, T* c) const {
+    float const alpha = 1;
+    auto const& choice = choices_[std::size_t(chosen_)];
+    return vendor::blas_matmul(handle_, operation_, &alpha, b, b_, a, a_, &beta_, c, c_, c, c_, &choice.algo, workspace_, workspace_bytes, stream) == vendor::blas_success;
+  }
+
+ private:
+  vendor::blas_handle handle_;
+  void* workspace_;
+  float beta_;
+  vendor::blas_operation operation_{};
+  vendor::blas_layout a_{}, b_{}, c_{};
+  std::vector<vendor::blas_choice> choices_;
+  int chosen_ = 0;
+};
+
+/// A communicator of the world's ranks and memory that it has registered, as symmetric windows where the version knows them.
+class collectives {
+ public:
+  /// Collective.
+  explicit collectives(world& w) {
+    ncclUniqueId id{};
+    if (w.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    id = w.exchange().all_gather(id)[0];
+    check_nccl(ncclCommInitRank(&comm_, w.size(), id, w.rank()), "ncclCommInitRank");
+  }
+  collectives(collectives const&) = delete;
+  ~collectives() {
+    for (void* p : memory_) ncclMemFree(p);
+    if (comm_) ncclCommDestroy(comm_);
+  }
+
+  /// Collective; the same number of bytes on every rank.
+  std::byte* allocate(std::size_t bytes) {
+    void* p = nullptr;
+    bytes = round_up(bytes, 2_MiB);
+    check_nccl(ncclMemAlloc(&p, bytes), "ncclMemAlloc");
+    memory_.push_back(p);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    ncclWindow_t window = nullptr;
+    symmetric_ = ncclCommWindowRegister(comm_, p, bytes, &window, NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess && window != nullptr && symmetric_;
+#else
+    symmetric_ = false;
+#endif
+    return static_cast<std::byte*>(p);
+  }
+  bool symmetric() const { return symmetric_; }
+
+  void all_gather(hipStream_t stream, void const* mine, void* all, std::size_t bytes) const {
+    check_nccl(ncclAllGather(mine, all, bytes, ncclInt8, comm_, stream), "ncclAllGather");
+  }
+
+ private:
+  ncclComm_t comm_ = nullptr;
+  std::vector<void*> memory_;
+  bool symmetric_ = true;
+};
+
+}  // namespace fusewire::bench
