@@ -52,12 +52,12 @@ class blas_gemm {
     check_blas(blas_preference_create(&preference) == blas_success, "preference");
     std::size_t const most = workspace_bytes;
     check_blas(blas_preference_set(preference, blas_max_workspace, &most, sizeof most) == blas_success, "preference's workspace");
-    choices_.resize(asked_for);
-    int found = 0;
-    bool const ok = blas_heuristics(handle_, operation_, b_, a_, c_, c_, preference, asked_for, choices_.data(), &found) == blas_success;
+    blas_choice found[asked_for];
+    int count = 0;
+    bool const ok = blas_heuristics(handle_, operation_, b_, a_, c_, c_, preference, asked_for, found, &count) == blas_success;
     blas_preference_destroy(preference);
-    check_blas(ok && found > 0, "heuristics");
-    choices_.resize(std::size_t(found));
+    check_blas(ok && count > 0, "heuristics");
+    for (int i = 0; i < count; ++i) choices_.push_back({found[i]});
   }
   blas_gemm(blas_gemm const&) = delete;
   ~blas_gemm() {
@@ -72,16 +72,20 @@ class blas_gemm {
   bool operator()(hipStream_t stream, T const* a, T const* b, T* c) const {
     float const alpha = 1;
     auto const& choice = choices_[std::size_t(chosen_)];
-    return vendor::blas_matmul(handle_, operation_, &alpha, b, b_, a, a_, &beta_, c, c_, c, c_, &choice.algo, workspace_, workspace_bytes, stream) == vendor::blas_success;
+    return vendor::blas_matmul(handle_, operation_, &alpha, b, b_, a, a_, &beta_, c, c_, c, c_, &choice.is.algo, workspace_, workspace_bytes, stream) == vendor::blas_success;
   }
 
  private:
+  struct choice {  // nvcc 13 stops at a vector of a struct without a name
+    vendor::blas_choice is;
+  };
+
   vendor::blas_handle handle_;
   void* workspace_;
   float beta_;
   vendor::blas_operation operation_{};
   vendor::blas_layout a_{}, b_{}, c_{};
-  std::vector<vendor::blas_choice> choices_;
+  std::vector<choice> choices_;
   int chosen_ = 0;
 };
 
@@ -90,10 +94,12 @@ class collectives {
  public:
   /// Collective.
   explicit collectives(world& w) {
-    ncclUniqueId id{};
-    if (w.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    id = w.exchange().all_gather(id)[0];
-    check_nccl(ncclCommInitRank(&comm_, w.size(), id, w.rank()), "ncclCommInitRank");
+    struct named {  // nvcc 13 stops at a vector of a struct without a name
+      ncclUniqueId id;
+    } first{};
+    if (w.rank() == 0) check_nccl(ncclGetUniqueId(&first.id), "ncclGetUniqueId");
+    first = w.exchange().all_gather(first)[0];
+    check_nccl(ncclCommInitRank(&comm_, w.size(), first.id, w.rank()), "ncclCommInitRank");
   }
   collectives(collectives const&) = delete;
   ~collectives() {
