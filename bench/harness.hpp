@@ -96,6 +96,7 @@ inline void add_context(int ranks) {
 /// Reports the names that were registered, without what Google Benchmark appends to them.
 template <class Reporter>
 struct plain_names : Reporter {
+  using Reporter::Reporter;
   void ReportRuns(std::vector<benchmark::BenchmarkReporter::Run> const& runs) override {
     auto plain = runs;
     for (auto& r : plain) r.run_name.iterations = r.run_name.time_type = "";
@@ -105,7 +106,7 @@ struct plain_names : Reporter {
 
 /// Runs what is registered; `to_file`: --benchmark_out was given.
 inline void run_benchmarks(bool to_file) {
-  plain_names<benchmark::ConsoleReporter> console;
+  plain_names<benchmark::ConsoleReporter> console(benchmark::ConsoleReporter::OO_None);
   plain_names<benchmark::JSONReporter> file;
   benchmark::RunSpecifiedBenchmarks(&console, to_file ? &file : nullptr);
 }
