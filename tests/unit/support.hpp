@@ -134,7 +134,7 @@ struct rank_of_test {
   fusewire::heap heap;
   hipStream_t stream;
   findings found;
-  std::string note;  // on_ranks() returns it
+  std::string note;  // on_ranks() returns it; any bytes
 
   rank_of_test(fusewire::world& w, heap_options const& o) : world(w), heap(w, o), stream(w.stream()) { found.rank = w.rank(); }
 
@@ -206,7 +206,7 @@ std::vector<std::string> on_ranks(int ranks, F f, heap_options const& options = 
   });
   std::vector<std::string> notes, summaries;
   for (auto const& s : said) {
-    auto const end = s.find('\0');
+    auto const end = s.rfind('\0');
     notes.push_back(s.substr(0, end));
     summaries.push_back(s.substr(end + 1));
   }
