@@ -35,21 +35,26 @@ void run_rank(world& w) {
     ::raise(SIGKILL);
   }
   auto const start = std::chrono::steady_clock::now();
+  auto const report = [&](char const* from, std::string const& what) {
+    auto const took = std::chrono::steady_clock::now() - start;
+    std::printf("rank %d, %s, after %.2f s: %s\n", w.rank(), from, std::chrono::duration<double>(took).count(), what.c_str());
+    std::fflush(stdout);
+    return took;
+  };
   std::string device, host;
   try {
     w.check(w.stream());
-  } catch (wait_timeout const& e) {
+  } catch (error const& e) {
     device = e.what();
   }
-  auto const took = std::chrono::steady_clock::now() - start;
+  auto const took = report("device", device);
   try {
     w.barrier();
-  } catch (peer_failed const& e) {
+  } catch (error const& e) {
     host = e.what();
   }
-  std::printf("rank %d, after %.2f s: %s\nrank %d: %s\n", w.rank(), std::chrono::duration<double>(took).count(), device.c_str(), w.rank(), host.c_str());
-  std::fflush(stdout);
-  expect(device.find(text("rank ", victim)) != std::string::npos || device.find("gave up") != std::string::npos, "the report from the device");
+  report("host", host);
+  expect(device.find(text("from rank ", victim)) != std::string::npos || device.find("gave up") != std::string::npos, "the report from the device");
   expect(host.find(text("rank ", victim, " (process ")) != std::string::npos && host.find("has died") != std::string::npos, "the report from the host");
   expect(took < limit + std::chrono::seconds(1), "it took too long");
 }
