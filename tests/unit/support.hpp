@@ -62,7 +62,7 @@ inline heap_options small_heap() { return {.bulk = 8_MiB, .signal = 2_MiB, .wait
 /// All processes of the test program; it lives as long as the program.
 inline tcp_bootstrap& all_processes() {
   static tcp_bootstrap all([] {
-    platform::prepare_runtime();
+    platform::prepare_runtime(false);
     return std::make_shared<tcp_session>(tcp_options::from_environment());
   }());
   return all;
