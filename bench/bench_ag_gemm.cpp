@@ -388,6 +388,7 @@ int main(int argc, char** argv) {
   auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick ? std::vector{3584} : std::vector{3584, 7168});
   auto const k = c.numbers("k", {8192})[0];
   auto const dtypes = c.words("dtypes", quick ? std::vector<std::string>{"bf16"} : std::vector<std::string>{"bf16", "f16"}), gathers = c.words("gathers", {"k", "m"});
+  bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   if (set.ranks < 1 || set.ranks > gpus()) {
@@ -413,7 +414,7 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext(vendor::blas_name, text(vendor::blas_version()));
   benchmark::AddCustomContext("b_layout", set.b_layout == layout::column_major ? "column-major" : "row-major");
   ranks = std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
-  benchmark::RunSpecifiedBenchmarks();
+  run_benchmarks(to_file);
   print_table();
   ranks.reset();
   benchmark::Shutdown();

@@ -1,26 +1,17 @@
-// What the primitives reach between two GPUs: copies by one kernel, one-way and round-trip signals, barriers.
+// What the primitives reach between two GPUs: loads, stores and atomics of one thread, copies, signals, barriers.
 //
 //   bench_primitives [--benchmark_filter=REGEX] [--benchmark_out=FILE --benchmark_out_format=json] ...
 //
-// Names: copy/DIRECTION/blocks:b/bytes:n (bytes_per_second: of one GPU to its peer), signal/one_way, signal/round_trip,
-// barrier/ranks:w. A time is one operation's, in the clock of rank 0's device; between GPUs only, so fewer than two skip.
-#include <benchmark/benchmark.h>
-#include <fusewire/fusewire.hpp>
-
-#include <algorithm>
-#include <string>
-#include <vector>
+// Names: load, store (each released), atomic/fetch_add, copy/DIRECTION/GROUP/blocks:b/bytes:n (bytes_per_second: of one GPU to its
+// peer), signal/one_way, signal/round_trip, barrier/ranks:w. The counter `target` is in GB/s for copies, in us for signals. A time is one operation's, in the clock of rank 0's device; between GPUs only, so fewer than two skip.
+#include "harness.hpp"
 
 using namespace fusewire;
+using namespace fusewire::bench;
 
 namespace {
 
 constexpr int threads = 512, repeats = 15, rounds = 200;
-
-int gpus() {
-  int n = 0;
-  return hipGetDeviceCount(&n) == hipSuccess ? n : 0;
-}
 
 struct copy_arguments {
   bytes16 const* from;
@@ -33,6 +24,7 @@ struct copy_arguments {
 
 /// Each block copies its part; both ranks at once, so that both directions of the link are busy.
 ///   Deadlock: all blocks are resident; block 0 meets the other rank before it lets its own blocks go.
+template <class Group>
 __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_arguments a, unsigned turn) {
   block const b;
   if (b.index() == 0) {
@@ -43,13 +35,30 @@ __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_argume
     while (atomic_ref<unsigned, scope::device>(a.go).load(order::relaxed) != turn) platform::backoff();
   b.sync();
   std::uint64_t const t0 = platform::clock_ns();
-  std::int64_t const first = a.words * b.index() / b.count(), last = a.words * (b.index() + 1) / b.count();
-  copy(b, a.from + first, a.to + first, last - first);
+  Group const g;
+  int const groups = b.size() / g.size(), group = b.index() * groups + b.rank() / g.size(), all = b.count() * groups;
+  std::int64_t const first = a.words * group / all, last = a.words * (group + 1) / all;
+  copy(g, a.from + first, a.to + first, last - first);
   platform::drain_stores();
   b.sync();
   if (!b.leader()) return;
   platform::fence<order::release, scope::system>();  // the stores have arrived
   atomic_ref<unsigned long long, scope::device>(a.ns).fetch_max(platform::clock_ns() - t0, order::relaxed);
+}
+
+enum class access { load, store, fetch_add };
+
+/// One thread's accesses to the next rank's memory, one after the other; only rank 0's count.
+__global__ void one_by_one(world_view w, sym<unsigned> x, access what, unsigned long long* ns) {
+  atomic_ref<unsigned> const theirs(w.on(w.next(1), x)[w.rank]);
+  std::uint64_t const t0 = platform::clock_ns();
+  unsigned last = 0;
+  for (int i = 0; i < rounds && w.rank == 0; ++i) {
+    if (what == access::load) last += theirs.load(order::acquire);
+    if (what == access::store) theirs.store(unsigned(i), order::release);
+    if (what == access::fetch_add) last = theirs.fetch_add(last % 2 + 1, order::relaxed);
+  }
+  *ns = platform::clock_ns() - t0 + (last == 0xffffffff);
 }
 
 __global__ void ping_pong(world_view w, sym<flag> f, epoch_t first, unsigned long long* ns) {
@@ -76,7 +85,7 @@ __global__ void barriers(world_view w, sym<barrier_state> s, unsigned long long*
 
 /// Runs launch(world, heap, i) `repeats` times on every rank and hands rank 0's nanoseconds to the benchmark, divided by `per`.
 template <class Prepare>
-void measure(benchmark::State& state, int ranks, double per, heap_options const& options, Prepare prepare) {
+void on_ranks(benchmark::State& state, int ranks, double per, heap_options const& options, Prepare prepare) {
   if (gpus() < ranks) {
     state.SkipWithError("needs more GPUs");
     return;
@@ -101,16 +110,26 @@ void measure(benchmark::State& state, int ranks, double per, heap_options const&
     state.SkipWithError(e.what());
     return;
   }
-  std::size_t i = 0;
-  for (auto _ : state) state.SetIterationTime(seconds[i++ % seconds.size()]);
-  std::sort(seconds.begin(), seconds.end());
-  state.counters["median_us"] = seconds[seconds.size() / 2] * 1e6;
+  for (auto _ : state) state.SetIterationTime(median(seconds));
+  state.counters["min_us"] = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
+  state.counters["max_us"] = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
 }
 
+void accesses(benchmark::State& state, access what) {
+  on_ranks(state, 2, rounds, {.bulk = 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
+    auto const x = h.allocate<unsigned>(std::size_t(w.size()));
+    check_hip(hipMemset(h.view().here(x), 0, 4 * std::size_t(w.size())), "hipMemset");
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
+    w.barrier();
+    return [&w, view = h.view(), x, what, ns](int) { launch(w, w.stream(), {.blocks = 1, .threads = 1}, one_by_one, view, x, what, ns); };
+  });
+}
+
+template <class Group>
 void copies(benchmark::State& state, bool push) {
   int const blocks = int(state.range(0));
   std::int64_t const bytes = state.range(1);
-  measure(state, 2, 1, {.bulk = std::size_t(2 * bytes) + 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
+  on_ranks(state, 2, 1, {.bulk = std::size_t(2 * bytes) + 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
     auto const from = h.allocate<bytes16>(std::size_t(bytes / 16)), to = h.allocate<bytes16>(std::size_t(bytes / 16));
     auto const start = h.allocate<barrier_state>(1);
     auto const go = h.allocate<unsigned>(1);
@@ -119,40 +138,53 @@ void copies(benchmark::State& state, bool push) {
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
     int const other = 1 - w.rank();
     copy_arguments const a{h.view().on(push ? w.rank() : other, from), h.view().on(push ? other : w.rank(), to), bytes / 16, start, h.view().here(go), ns};
-    return [&w, view = h.view(), a, blocks](int i) { launch(w, w.stream(), {.blocks = blocks, .threads = threads}, copy_kernel, view, a, unsigned(i + 1)); };
+    return [&w, view = h.view(), a, blocks](int i) { launch(w, w.stream(), {.blocks = blocks, .threads = threads}, copy_kernel<Group>, view, a, unsigned(i + 1)); };
   });
   state.SetBytesProcessed(state.iterations() * bytes);
+  if (bytes >= 64 << 20) state.counters["target"] = 0.97 * (push ? 367 : 371);  // of what a plain kernel reaches
 }
 
 void signals(benchmark::State& state, double per_round) {
-  measure(state, 2, rounds * per_round, {.bulk = 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
+  on_ranks(state, 2, rounds * per_round, {.bulk = 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
     auto const f = h.allocate<flag>(1);
     return [&w, view = h.view(), f, ns](int i) { launch(w, w.stream(), {.blocks = 1, .threads = 1}, ping_pong, view, f, epoch_t(1 + i * rounds), ns); };
   });
+  state.counters["target"] = 1.1 * 1.32 * 2 / per_round;  // of what a plain flag takes
 }
 
 void barrier_of_all(benchmark::State& state) {
-  measure(state, int(state.range(0)), rounds, {.bulk = 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
+  on_ranks(state, int(state.range(0)), rounds, {.bulk = 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
     auto const s = h.allocate<barrier_state>(1);
     return [&w, view = h.view(), s, ns](int) { launch(w, w.stream(), {.blocks = 1, .threads = 64}, barriers, view, s, ns); };
   });
 }
 
-void configure(benchmark::internal::Benchmark* b) { b->UseManualTime()->Iterations(repeats)->Unit(benchmark::kMicrosecond); }
+benchmark::internal::Benchmark* configure(benchmark::internal::Benchmark* b) { return b->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond); }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (bool const push : {true, false})
+  auto const add = [](std::string const& name, auto... f) { return configure(benchmark::RegisterBenchmark(name.c_str(), f...)); };
+  add("load", accesses, access::load);
+  add("store", accesses, access::store);
+  add("atomic/fetch_add", accesses, access::fetch_add);
+  for (bool const push : {true, false}) {
+    std::string const direction = push ? "copy/push/" : "copy/pull/";
     for (int const blocks : {4, 16, 32, 64})
-      for (std::int64_t const bytes : {std::int64_t(1) << 20, std::int64_t(1) << 26})
-        configure(benchmark::RegisterBenchmark(push ? "copy/push" : "copy/pull", copies, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"}));
-  configure(benchmark::RegisterBenchmark("signal/one_way", signals, 2.0));
-  configure(benchmark::RegisterBenchmark("signal/round_trip", signals, 1.0));
-  for (int const ranks : {2, 4, 8}) configure(benchmark::RegisterBenchmark("barrier", barrier_of_all)->Arg(ranks)->ArgName("ranks"));
+      for (std::int64_t const bytes : {std::int64_t(1) << 20, std::int64_t(1) << 26}) {
+        add(direction + "thread", copies<thread>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
+        add(direction + "wave", copies<wave>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
+        add(direction + "block", copies<block>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
+      }
+  }
+  add("signal/one_way", signals, 2.0);
+  add("signal/round_trip", signals, 1.0);
+  for (int const ranks : {2, 4, 8}) add("barrier", barrier_of_all)->Arg(ranks)->ArgName("ranks");
+  bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
+  add_context(gpus());
+  run_benchmarks(to_file);
   benchmark::Shutdown();
   return 0;
 }

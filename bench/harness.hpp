@@ -93,6 +93,26 @@ inline void add_context(int ranks) {
   benchmark::AddCustomContext("commit", FUSEWIRE_COMMIT);
 }
 
+/// Reports the names that were registered, without what Google Benchmark appends to them.
+template <class Reporter>
+struct plain_names : Reporter {
+  void ReportRuns(std::vector<benchmark::BenchmarkReporter::Run> const& runs) override {
+    auto plain = runs;
+    for (auto& r : plain) r.run_name.iterations = r.run_name.time_type = "";
+    Reporter::ReportRuns(plain);
+  }
+};
+
+/// Runs what is registered; `to_file`: --benchmark_out was given.
+inline void run_benchmarks(bool to_file) {
+  plain_names<benchmark::ConsoleReporter> console;
+  plain_names<benchmark::JSONReporter> file;
+  benchmark::RunSpecifiedBenchmarks(&console, to_file ? &file : nullptr);
+}
+inline bool writes_file(int argc, char** argv) {
+  return std::any_of(argv, argv + argc, [](char const* a) { return std::string(a).rfind("--benchmark_out=", 0) == 0; });
+}
+
 // ---- device side ------------------------------------------------------------------------------------------------------------------
 
 /// A standard normal number that depends on the index alone.

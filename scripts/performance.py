@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""usage: performance.py RESULTS OUT: makes docs/performance.md from the JSON files that the benchmarks wrote. No figure is typed by hand."""
+import json
+import math
+import pathlib
+import sys
+
+# Fused over the bare GEMM by M, at most; bulk-synchronous over fused, geometric mean, at least: (W, gather, N).
+X_GEMM = lambda m: 1.00 if m <= 128 else 1.10 if m <= 1024 else 1.05
+SPEEDUP = {(4, "k", 3584): 1.9, (4, "m", 3584): 1.7, (4, "k", 7168): 1.45, (4, "m", 7168): 1.35,
+           (2, "k", 3584): 1.75, (2, "m", 3584): 1.55, (2, "k", 7168): 1.35, (2, "m", 7168): 1.3}
+MEAN_OVER = {1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192}
+VARIANTS = ["gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"]
+
+
+def provenance(context):
+    runtime = int(context.get("runtime", 0))
+    parts = [context.get("machine", "?"), f"driver {context.get('driver', '?')}", f"CUDA {runtime // 1000}.{runtime % 1000 // 10}"]
+    parts += [f"{library} {context[library]}" for library in ("NCCL", "cuBLASLt", "RCCL", "hipBLASLt") if library in context]
+    return ", ".join(parts) + f"; commit {context.get('commit', '?')}"
+
+
+def number(x, digits=1):
+    return "-" if x is None else f"{x:.{digits}f}"
+
+
+def ag_gemm(data, out):
+    shapes, clocks, failures = {}, [], []
+    for b in data["benchmarks"]:
+        name = b["name"].split("/")
+        variant, keys = name[1], dict(part.split(":") for part in name[2:] if ":" in part)
+        shape = (keys["dtype"], int(keys["W"]), int(keys["N"]), keys["gather"], int(keys["K"]))
+        if b.get("error_occurred"):
+            failures.append(f"`{b['name']}`: {b['error_message']}")
+            continue
+        clocks.append(b["sm_mhz"])
+        shapes.setdefault(shape, {}).setdefault(int(keys["M"]), {})[variant] = b
+    out.append(f"Clocks of the compute units right after the timed replays: {min(clocks):.0f} to {max(clocks):.0f} MHz.\n")
+    for shape, by_m in sorted(shapes.items()):
+        dtype, w, n, gather, k = shape
+        out.append(f"### gather::{gather}, {dtype}, W = {w}, N = {n} per rank, K = {k}\n")
+        out.append("| M | " + " | ".join(VARIANTS) + " | chosen / gemm | target | twin / chosen | TFLOP/s |")
+        out.append("|" + "---|" * (len(VARIANTS) + 5))
+        speedups, missed = [], 0
+        for m, found in sorted(by_m.items()):
+            us = {v: found[v]["real_time"] for v in VARIANTS if v in found}
+            twins = [us[v] for v in ("bsp_eager", "bsp_graph") if v in us]
+            x = us["chosen"] / us["gemm"] if {"chosen", "gemm"} <= us.keys() else None
+            speedup = min(twins) / us["chosen"] if twins and "chosen" in us else None
+            missed += x is not None and x > X_GEMM(m)
+            if speedup and m in MEAN_OVER and (m > 1 or gather == "k"):
+                speedups.append(speedup)
+            out.append(f"| {m} | " + " | ".join(number(us.get(v)) for v in VARIANTS) +
+                       f" | {number(x, 2)} | {X_GEMM(m):.2f} | {number(speedup, 2)} | {number(found.get('chosen', {}).get('tflops'), 0)} |")
+        if speedups:
+            mean = math.exp(sum(map(math.log, speedups)) / len(speedups))
+            out.append(f"\nTwin over chosen, geometric mean: {mean:.2f} (target: at least {SPEEDUP.get((w, gather, n), '-')}). "
+                       f"Rows above the target of chosen over gemm: {missed} of {len(by_m)}.\n")
+    out += [f"- {f}" for f in failures]
+
+
+def primitives(data, out):
+    out += ["| | microseconds, median | GB/s | target |", "|---|---|---|---|"]
+    for b in data["benchmarks"]:
+        if b.get("error_occurred"):
+            continue
+        us, target = b["real_time"], b.get("target")
+        rate = b["bytes_per_second"] / 1e9 if "bytes_per_second" in b else None
+        out.append(f"| `{b['name']}` | {us:.2f} | {number(rate)} | {number(target, 2)} |")
+
+
+def main():
+    results, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. Nothing was measured on an MI300X.\n",
+           "A time is one iteration of the slowest rank in microseconds: the median of replays of one graph with many iterations, in which weights",
+           "rotate among more than 1 GB of copies and A is another one each time. Variants take turns in one run, and the outputs of the timed",
+           "replays are checked. NCCL works on registered symmetric windows, with NVLS off; the twin is the better of eager and graph.\n"]
+    for kind, title, tell in (("ag_gemm", "All-gather + GEMM", ag_gemm), ("primitives", "Primitives", primitives)):
+        for path in sorted(results.glob(kind + ".*.json"), reverse=True):
+            data = json.loads(path.read_text())
+            out.append(f"## {title}: {provenance(data['context'])}\n")
+            tell(data, out)
+            out.append("")
+    page.write_text("\n".join(out).rstrip() + "\n")
+
+
+main()
