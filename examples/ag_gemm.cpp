@@ -1,6 +1,7 @@
 // All-gather + GEMM in one kernel launch: every rank holds a part of A, and all ranks get C = A x B (+ bias, SiLU).
 //
-//   example_ag_gemm [ranks]     default: one rank per GPU, at least 2
+//   example_ag_gemm [ranks]                       ranks are threads; default: one per GPU, at least 2
+//   scripts/run-ranks -n 4 example_ag_gemm        ranks are processes; torchrun does as well
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/ag_gemm.hpp>
 
@@ -61,14 +62,11 @@ int main(int argc, char** argv) try {
   int gpus = 0;
   check_hip(hipGetDeviceCount(&gpus), "hipGetDeviceCount");
   int const ranks = argc > 1 ? std::atoi(argv[1]) : std::max(2, gpus);
-  std::vector<int> wrong(static_cast<std::size_t>(std::max(ranks, 0)));
-  run_local(ranks, [&](world& w) { wrong[static_cast<std::size_t>(w.rank())] = run_rank(w); });
-  int total = 0;
-  for (int r = 0; r < ranks; ++r) {
-    std::printf("rank %d: C [%d, %d] = silu(gather(A) [%d, %d] x B + bias), %d elements wrong\n", r, m, n, m, k_per_rank * ranks, wrong[std::size_t(r)]);
-    total += wrong[std::size_t(r)];
-  }
-  return total != 0;
+  run(ranks, [](world& w) {
+    int const wrong = run_rank(w);
+    std::printf("rank %d: C [%d, %d] = silu(gather(A) [%d, %d] x B + bias), %d elements wrong\n", w.rank(), m, n, m, k_per_rank * w.size(), wrong);
+    if (wrong) throw error(text("rank ", w.rank(), ": ", wrong, " elements are wrong"));
+  });
 } catch (error const& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;

@@ -2,7 +2,8 @@
 //
 //   rank 0 --- data, flag ---> rank 1 --- data, flag ---> ... ---> rank W-1 --- data, flag ---> rank 0
 //
-// usage: message_passing [ranks]        (default: 4; ranks may share a GPU)
+// usage: message_passing [ranks]        (default: 4 threads, which may share a GPU)
+//        scripts/run-ranks -n 4 message_passing        (a process per rank)
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>

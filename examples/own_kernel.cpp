@@ -50,7 +50,7 @@ __global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums)
 int main(int argc, char** argv) try {
   int const ranks = argc > 1 ? std::atoi(argv[1]) : 4;
   constexpr int rows = 64;
-  run_local(ranks, [&](world& w) {
+  run(ranks, [&](world& w) {
     heap heap(w, {.bulk = 16_MiB, .signal = 1_MiB});
     channel ch(heap, {.max_bytes = std::size_t(w.size()) * rows * cols * sizeof(float), .flags_per_source = rows / tile_rows});
     auto const a = heap.allocate<float>(rows * cols), sums = heap.allocate<float>(cols);

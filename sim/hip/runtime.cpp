@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include "machine/report.hpp"
 
@@ -256,7 +257,8 @@ void runtime::stalled_together(lock& l) {
   auto const since_look = now - last_look_;
   if (since_look < between_looks) return scheduler_.keep_waiting(0);
   last_look_ = now;
-  if (!node_.shared->all_stalled() || node_.clock_reads != stall_clock_reads_) all_stalled_since_ = now, stall_clock_reads_ = node_.clock_reads;
+  u64 const seen = node_.changes + node_.clock_reads;
+  if (std::exchange(seen_at_look_, seen) != seen || since_look > std::chrono::seconds(1) || !node_.shared->all_stalled()) all_stalled_since_ = now;
   if (now - all_stalled_since_ > patience_together) report_deadlock(node_, scheduler_);
   if (since_look > 2 * between_looks || !node_.shared->others_rest()) return scheduler_.keep_waiting(0);
   scheduler_.keep_waiting(static_cast<u64>(std::chrono::duration_cast<std::chrono::microseconds>(since_look).count()) * core_mhz);

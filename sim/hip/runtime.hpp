@@ -98,7 +98,7 @@ class runtime {
   bool running_ = false, attention_ = false, background_started_ = false;
   int waiting_ = 0;
   std::chrono::steady_clock::time_point last_activity_, stall_since_;
-  u64 stall_entries_ = 0, stall_clock_reads_ = 0;
+  u64 stall_entries_ = 0, seen_at_look_ = 0;
   std::chrono::steady_clock::time_point last_look_, all_stalled_since_;
   bool stalling_ = false;
 };

@@ -261,8 +261,7 @@ void expect_right(rank_of_test& r, subject& s) {
 /// the results stay invalid; more launches return at once; after reset() all is right.
 template <class Fault>
 std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bool culprit_is_late, Fault fault) {
-  std::vector<std::string> verdicts(ranks);
-  on_ranks(
+  return on_ranks(
       ranks,
       [&](rank_of_test& r) {
         channel ch(r.heap, fault_channel());
@@ -274,7 +273,7 @@ std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bo
         r.meet();
         double const start = seconds_now();
         fault(r, s);
-        std::string const said = verdicts[std::size_t(r.rank())] = verdict(r);
+        std::string const said = r.note = verdict(r);
         double const seconds = seconds_now() - start;
         if (r.rank() != culprit || !culprit_is_late) r.found.expect(seconds <= seconds_to_report, "the report came after ", seconds, " s: ", said);
         r.world.barrier();
@@ -288,7 +287,6 @@ std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bo
         for (auto const& each : s) expect_right(r, *each);
       },
       short_waits());
-  return verdicts;
 }
 
 /// Everybody but the culprit says that it is the culprit that did not come, or that another rank has said so.
@@ -309,14 +307,11 @@ void check_culprit_named(std::vector<std::string> const& verdicts, std::string c
   CHECK(named);
 }
 
-std::string name_of(kind k) {
-  std::string name;
-  on_ranks(ranks, [&](rank_of_test& r) {
+std::string name_of(kind k, int shape = 0) {
+  return on_ranks(ranks, [&](rank_of_test& r) {
     channel ch(r.heap, fault_channel());
-    auto const s = make(r, ch, k);
-    if (r.rank() == 0) name = s->name(0);
-  });
-  return name;
+    r.note = make(r, ch, k)->name(shape);
+  })[0];
 }
 
 }  // namespace
@@ -393,36 +388,24 @@ void check_disagreement(std::vector<std::string> const& verdicts, std::string co
 TEST_CASE("fault: a rank launches another shape", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode);
   CAPTURE(int(k));
-  std::string most, other;
-  auto const verdicts = verdicts_of(k, {}, false, [&](rank_of_test& r, auto& s) {
-    s[0]->launch(r.rank() == culprit);
-    if (r.rank() == culprit) most = s[0]->name(0), other = s[0]->name(1);
-  });
-  check_disagreement(verdicts, most, other);
+  check_disagreement(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) { s[0]->launch(r.rank() == culprit); }), name_of(k), name_of(k, 1));
 }
 
 TEST_CASE("fault: a rank launches another variant, or another operator", "[faults]") {
   auto const [k, with] = GENERATE(table<kind, kind>({{kind::push_k, kind::pull_k}, {kind::pull_m, kind::pull_k}, {kind::push_k, kind::push_m}, {kind::push_k, kind::push_k_f16},
                                                      {kind::push_m, kind::decode}, {kind::pull_k, kind::decode}, {kind::decode, kind::words}, {kind::pull_m, kind::words}}));
   CAPTURE(int(k), int(with));
-  std::string most, other;
-  auto const verdicts = verdicts_of(k, {with}, false, [&](rank_of_test& r, auto& s) {
-    s[r.rank() == culprit]->launch(0);
-    if (r.rank() == culprit) most = s[0]->name(0), other = s[1]->name(0);
-  });
-  check_disagreement(verdicts, most, other);
+  check_disagreement(verdicts_of(k, {with}, false, [](rank_of_test& r, auto& s) { s[r.rank() == culprit]->launch(0); }), name_of(k), name_of(with));
 }
 
 TEST_CASE("fault: a rank launches two operators in another order", "[faults]") {
   auto const [k, with] = GENERATE(table<kind, kind>({{kind::push_k, kind::decode}, {kind::pull_m, kind::decode}, {kind::push_m, kind::pull_m}, {kind::words, kind::push_k}}));
   CAPTURE(int(k), int(with));
-  std::string most, other;
-  auto const verdicts = verdicts_of(k, {with}, false, [&](rank_of_test& r, auto& s) {
+  auto const verdicts = verdicts_of(k, {with}, false, [](rank_of_test& r, auto& s) {
     s[r.rank() == culprit]->launch(0);
     s[r.rank() != culprit]->launch(0);
-    if (r.rank() == culprit) most = s[0]->name(0), other = s[1]->name(0);
   });
-  check_disagreement(verdicts, most, other);
+  check_disagreement(verdicts, name_of(k), name_of(with));
 }
 
 TEST_CASE("fault: launches without a check in between: the first one that failed is the one that is named", "[faults]") {
@@ -436,6 +419,7 @@ TEST_CASE("fault: launches without a check in between: the first one that failed
 }
 
 TEST_CASE("fault: a rank that throws or leaves before its launch is what run_local reports", "[faults]") {
+  needs_threads("run_local throws one error for all ranks; processes.killed_rank is about processes");
   bool const throws = GENERATE(true, false);
   std::vector<std::string> verdicts(ranks);
   std::string message;

@@ -12,7 +12,11 @@ namespace support {
 inline constexpr std::chrono::milliseconds limit{500};
 inline constexpr double seconds_to_report = 1.5;  // the limit and a second
 
-inline heap_options short_waits() { return {.bulk = 8_MiB, .signal = 2_MiB, .wait_limit = limit}; }
+inline heap_options short_waits() {
+  heap_options o = small_heap();
+  o.wait_limit = limit;
+  return o;
+}
 
 /// The simulated clock, where there is one.
 inline double seconds_now() {
@@ -23,8 +27,6 @@ inline double seconds_now() {
   (void)simulator(&s);
   return double(s.cycles) / 2.1e9;
 }
-
-inline bool contains(std::string const& s, std::string const& piece) { return s.find(piece) != s.npos; }
 
 /// The message of the error that check() throws, behind its type: "timeout: ", "abandoned: " or "mismatch: "; "" if it throws none.
 inline std::string verdict(rank_of_test& r) {

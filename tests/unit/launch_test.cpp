@@ -55,7 +55,7 @@ TEST_CASE("launch: a refusal names the caller's file and line") {
 }
 
 TEST_CASE("launch: more blocks than fit are refused with the number that do") {
-  run_local(2, {.devices = {0, 0}}, [](world& w) {
+  on_worlds(2, {.devices = {0, 0}}, [](world& w) {
     int const fit = resident_blocks(w, touch, 1024, 0);
     try {
       launch(w, w.stream(), {fit + 1, 1024}, touch, static_cast<int*>(nullptr));
@@ -63,19 +63,19 @@ TEST_CASE("launch: more blocks than fit are refused with the number that do") {
       std::string const message = e.what();
       for (auto const& piece : {text(fit + 1, " blocks of 1024 threads"), text(fit, " fit at once"), std::string("2 ranks share it")})
         if (message.find(piece) == message.npos) throw error(text("'", piece, "' is not in: ", message));
-      return;
+      return "";
     }
     throw error("too many blocks were not refused");
   });
 }
 
 TEST_CASE("launch: the null stream is refused where ranks share a device") {
-  run_local(2, {.devices = {0, 0}}, [](world& w) {
+  on_worlds(2, {.devices = {0, 0}}, [](world& w) {
     try {
       launch(w, nullptr, {1, 64}, touch, static_cast<int*>(nullptr));
     } catch (bad_argument const& e) {
       if (std::string(e.what()).find("null stream") == std::string::npos) throw error(text("another refusal: ", e.what()));
-      return;
+      return "";
     }
     throw error("the null stream was not refused");
   });
@@ -83,9 +83,8 @@ TEST_CASE("launch: the null stream is refused where ranks share a device") {
 
 TEST_CASE("launch: as many blocks as fit are resident at once") {
   int const ranks = GENERATE(2, 3, 5);
-  std::vector<std::string> summaries(static_cast<std::size_t>(ranks));
-  run_local(ranks, {.devices = std::vector<int>(std::size_t(ranks), 0)}, [&](world& w) {
-    rank_of_test r(w, small_heap());
+  auto const body = [&](rank_of_test& r) {
+    world& w = r.world;
     auto const counter = r.heap.allocate<flag>(1);
     auto const arrived = r.heap.allocate<unsigned>(1);
     r.fill(arrived, 0);
@@ -97,9 +96,8 @@ TEST_CASE("launch: as many blocks as fit are resident at once") {
     r.found.throws<error>("another one", {text(fit)}, [&] { r.launch({fit + 1, 64}, all_together, r.view(), counter, arrived, fit); });
     w.check(r.stream);
     r.meet();
-    summaries[std::size_t(w.rank())] = r.found.summary();
-  });
-  for (auto const& s : summaries) CHECK(s == "");
+  };
+  on_ranks(ranks, body, small_heap(), {.devices = std::vector<int>(std::size_t(ranks), 0)});
 }
 
 TEST_CASE("launch: one kernel with different amounts of shared memory") {

@@ -18,10 +18,9 @@ bool memory_is_simulated_and_weak() {
 /// How many words were wrong on all ranks, over `launches` launches; -1 when a wait expired.
 template <planted Bug>
 long long wrong_words(int ranks, int launches, ownership const& own, int straggler) {
-  std::vector<long long> wrong_of(static_cast<std::size_t>(ranks));
   heap_options o = small_heap();
   o.wait_limit = std::chrono::milliseconds(300);
-  on_ranks(
+  auto const wrong_of = on_ranks(
       ranks,
       [&](rank_of_test& r) {
         channel ch(r.heap, gather_channel(600));
@@ -33,20 +32,19 @@ long long wrong_words(int ranks, int launches, ownership const& own, int straggl
           gather_words_args const a{.own = own, .wrong = r.here(wrong), .delay_ns = r.rank() == straggler ? 100'000u : 0u};
           r.launch({2, 256}, gather_words<Bug>, ch.view(header_of(a.own)), a);
         }
-        long long& mine = wrong_of[std::size_t(r.rank())];
         try {
           r.world.check(r.stream);
-          mine = r.download(wrong)[0];
+          r.note = text(r.download(wrong)[0]);
         } catch (wait_timeout const&) {
-          mine = -1;
+          r.note = "-1";
         }
         r.meet();
       },
       o);
   long long all = 0;
-  for (long long n : wrong_of) {
-    if (n < 0) return -1;
-    all += n;
+  for (auto const& n : wrong_of) {
+    if (n == "-1") return -1;
+    all += std::stoll(n);
   }
   return all;
 }

@@ -1,5 +1,9 @@
 // What the tests share. Ranks are threads and Catch2's assertions are not thread-safe: a rank notes what is wrong, and on_ranks()
 // asserts when all of them have returned.
+//
+// Started as processes (fusewire-sim --processes 8, scripts/run-ranks -n 4), every process runs every test case, and the first of them
+// are the ranks that the case wants; the others wait. What the ranks found is gathered, so that all processes go the same way. A case that
+// wants more ranks than there are processes, or that is about threads, is skipped.
 #pragma once
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -48,7 +52,81 @@ class findings {
   std::string text_;
 };
 
-inline heap_options small_heap() { return {.bulk = 8_MiB, .signal = 2_MiB, .wait_limit = std::chrono::seconds(5)}; }
+/// FUSEWIRE_TEST_SHARING=descriptor: processes map each other's memory through file descriptors.
+inline sharing sharing_of_tests() {
+  char const* const how = std::getenv("FUSEWIRE_TEST_SHARING");
+  return how && std::string(how) == "descriptor" ? sharing::descriptor : sharing::handle;
+}
+inline heap_options small_heap() { return {.bulk = 8_MiB, .signal = 2_MiB, .wait_limit = std::chrono::seconds(5), .share = sharing_of_tests()}; }
+
+/// All processes of the test program; it lives as long as the program.
+inline tcp_bootstrap& all_processes() {
+  static tcp_bootstrap all([] {
+    platform::prepare_runtime(false);
+    return std::make_shared<tcp_session>(tcp_options::from_environment());
+  }());
+  return all;
+}
+
+/// Every rank's text, in rank order, in every process.
+inline std::vector<std::string> gather_texts(std::string const& mine, int ranks) {
+  auto& all = all_processes();
+  auto const lengths = all.all_gather(mine.size());
+  std::size_t const longest = *std::max_element(lengths.begin(), lengths.end());
+  std::string padded = mine;
+  padded.resize(longest + 1);
+  auto const raw = all.all_gather(padded.data(), padded.size());
+  std::vector<std::string> texts;
+  for (int r = 0; r < ranks; ++r) texts.emplace_back(reinterpret_cast<char const*>(raw.data()) + std::size_t(r) * padded.size(), lengths[std::size_t(r)]);
+  return texts;
+}
+
+inline bool contains(std::string const& s, std::string const& piece) { return s.find(piece) != s.npos; }
+
+/// Calls f(world&) on every rank and returns what each of them returned: texts, in rank order. Throws when a rank threw.
+template <class F>
+std::vector<std::string> on_worlds(int ranks, run_options const& options, F f) {
+  std::vector<std::string> said(static_cast<std::size_t>(ranks));
+  if (!started_as_processes()) {
+    run_local(ranks, options, [&](world& w) { said[std::size_t(w.rank())] = f(w); });
+    return said;
+  }
+  auto& all = all_processes();
+  if (ranks > all.size()) SKIP(ranks << " ranks wanted, " << all.size() << " processes started");
+  int devices = 0;
+  check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount");
+  auto const device_of = [&](int r) { return options.devices.empty() ? r % devices : options.devices[std::size_t(r)]; };
+  int share = 0;
+  check_hip(platform::processes_share_device(&share, 0), "processes_share_device");
+  for (int r = 0; r < ranks; ++r)
+    for (int q = 0; q < r; ++q)
+      if (!share && device_of(q) == device_of(r)) SKIP("ranks that share a GPU; processes cannot on this one");
+  auto part = all.split(all.rank() < ranks);
+  std::string mine, thrown;
+  if (all.rank() < ranks) {
+    std::optional<world> w;
+    try {
+      w.emplace(std::move(part), device_of(all.rank()));
+      mine = f(*w);
+    } catch (std::exception const& e) {
+      thrown = text("rank ", all.rank(), " threw: ", e.what());
+      if (w) w->exchange().fail(thrown);
+    }
+  }
+  said = gather_texts(mine, ranks);
+  for (auto const& t : gather_texts(thrown, ranks))
+    if (!t.empty()) throw error(t);
+  return said;
+}
+template <class F>
+std::vector<std::string> on_worlds(int ranks, F f) {
+  return on_worlds(ranks, run_options{}, std::move(f));
+}
+
+/// For a case that is about threads of one process.
+inline void needs_threads(char const* why) {
+  if (started_as_processes()) SKIP(why);
+}
 
 /// One rank with everything that a test needs.
 struct rank_of_test {
@@ -56,6 +134,7 @@ struct rank_of_test {
   fusewire::heap heap;
   hipStream_t stream;
   findings found;
+  std::string note;  // on_ranks() returns it; any bytes
 
   rank_of_test(fusewire::world& w, heap_options const& o) : world(w), heap(w, o), stream(w.stream()) { found.rank = w.rank(); }
 
@@ -109,19 +188,30 @@ struct rank_of_test {
   }
 };
 
-/// Runs f(rank_of_test&) on every rank and asserts that none of them found anything wrong.
-template <class F>
-void on_ranks(int ranks, F f, heap_options const& options = small_heap()) {
-  std::vector<std::string> summaries(static_cast<std::size_t>(ranks));
-  run_local(ranks, [&](world& w) {
-    rank_of_test r(w, options);
-    f(r);
-    r.synchronize();
-    summaries[static_cast<std::size_t>(w.rank())] = r.found.summary();
-  });
+inline void none_found_anything(std::vector<std::string> const& summaries) {
   for (auto const& s : summaries)
     if (!s.empty()) FAIL_CHECK(s);
   SUCCEED();
+}
+
+/// Runs f(rank_of_test&) on every rank and asserts that none of them found anything wrong. Returns what each rank noted in
+/// rank_of_test::note, in rank order.
+template <class F>
+std::vector<std::string> on_ranks(int ranks, F f, heap_options const& options = small_heap(), run_options const& where = {}) {
+  auto const said = on_worlds(ranks, where, [&](world& w) {
+    rank_of_test r(w, options);
+    f(r);
+    r.synchronize();
+    return r.note + '\0' + r.found.summary();
+  });
+  std::vector<std::string> notes, summaries;
+  for (auto const& s : said) {
+    auto const end = s.rfind('\0');
+    notes.push_back(s.substr(0, end));
+    summaries.push_back(s.substr(end + 1));
+  }
+  none_found_anything(summaries);
+  return notes;
 }
 
 /// A captured graph of what f() enqueues on the stream.

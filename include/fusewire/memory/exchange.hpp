@@ -21,7 +21,7 @@ namespace fusewire {
 /// How processes map each other's memory. Threads of one process always share pointers.
 enum class sharing {
   handle,      // hipIpcMemHandle_t, cudaIpcMemHandle_t
-  descriptor,  // POSIX file descriptor; nvidia. The memory outlives a process that dies while others use it
+  descriptor,  // POSIX file descriptor; nvidia. The memory is there until its last mapping is gone, whatever becomes of its owner
 };
 
 /// Segments of memory of every rank, mapped here. Collective to make. Requires: no kernel uses them when they go.

@@ -173,9 +173,9 @@ inline hipError_t import_shared(void**, std::size_t, int, int) { return hipError
 inline void free_shared(void*, std::size_t) {}
 
 /// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
-/// for a device that is busy waiting for us.
-inline void prepare_runtime() {
-  setenv("GPU_MAX_HW_QUEUES", "32", 0);  // a queue for each of many ranks on one device
+/// for a device that is busy waiting for us. Where ranks are threads, each of many on one device gets a queue.
+inline void prepare_runtime(bool threads) {
+  if (threads) setenv("GPU_MAX_HW_QUEUES", "32", 0);
 }
 
 /// How many parts of a device (XCDs) take the blocks of a launch in turn: block i goes to part i modulo their number, and waits there

@@ -165,10 +165,10 @@ inline cudaError_t processes_share_device(int* yes, int device) {
 }
 
 /// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
-/// for a device that is busy waiting for us.
-inline void prepare_runtime() {
+/// for a device that is busy waiting for us. Where ranks are threads, each of many on one device gets a queue.
+inline void prepare_runtime(bool threads) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // a queue for each of many ranks on one device
+  if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
 /// How many parts of a device take the blocks of a launch in turn, whether they have room or not: here a block goes wherever it fits.

@@ -19,7 +19,7 @@ inline bool started_as_processes() { return std::getenv("RANK") && std::getenv("
 /// this one in a collective get peer_failed.
 template <class F>
 void run_processes(run_options const& options, F f, std::source_location where = std::source_location::current()) {
-  platform::prepare_runtime();
+  platform::prepare_runtime(false);
   auto const here = tcp_options::from_environment(where);
   require(options.devices.empty() || int(options.devices.size()) == here.size, where, "run_processes: ", options.devices.size(), " devices for ", here.size,
           " ranks; one per rank is accepted, or none to choose them");

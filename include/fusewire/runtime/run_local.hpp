@@ -16,7 +16,7 @@ struct run_options {
 /// with peer_failed.
 template <class F>
 void run_local(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
-  platform::prepare_runtime();
+  platform::prepare_runtime(true);
   require(ranks >= 1 && ranks <= max_ranks, where, "run_local: ", ranks, " ranks; 1 to ", max_ranks, " are accepted");
   require(options.devices.empty() || int(options.devices.size()) == ranks, where, "run_local: ", options.devices.size(), " devices for ", ranks,
           " ranks; one per rank is accepted, or none to choose them");

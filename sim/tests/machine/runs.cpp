@@ -141,6 +141,36 @@ TEST_CASE("totals") {
   CHECK_THAT(r.output, ContainsSubstring("GPU 0 on memory of GPU 1: 1024 bytes loaded, 0 stored, 4 by atomics"));
 }
 
+TEST_CASE("processes share the node's memory") {
+  auto const memory = GENERATE("weak", "strong");
+  auto const name = GENERATE("atomics", "messages");
+  result const r = sim(std::string("--gpus 4 --processes 4 --memory ") + memory, std::string("sim_processes ") + name);
+  INFO(name << " " << memory << "\n" << r.output);
+  CHECK(r.status == 0);
+}
+
+TEST_CASE("handles of memory are refused where hardware would refuse them") {
+  result const r = sim("--gpus 2 --processes 2", "sim_processes refusals");
+  INFO(r.output);
+  CHECK(r.status == 0);
+}
+
+TEST_CASE("processes that make a mistake get a report") {
+  result r = sim("--gpus 2 --processes 2", "sim_processes closed");
+  INFO(r.output);
+  CHECK(r.status == 86);
+  CHECK_THAT(r.output, ContainsSubstring("use after free: global read of 4 bytes"));
+  r = sim("--gpus 2 --processes 2", "sim_processes deadlock");
+  CHECK(r.status == 86);
+  CHECK_THAT(r.output, ContainsSubstring("deadlock"));
+}
+
+TEST_CASE("the launcher of processes reports the first that fails, and ends the others") {
+  CHECK(sim("--processes 3", "sim_faults out_of_bounds_write").status == 86);
+  CHECK(shell(LAUNCHER " --processes 3 /bin/sh -c 'test $RANK = 1 && exit 7; exit 0'").status == 7);
+  CHECK(shell(LAUNCHER " --processes 0 true").status == 2);
+}
+
 TEST_CASE("the launcher says what is wrong") {
   CHECK_THAT(shell(LAUNCHER " --help").output, ContainsSubstring("--memory weak|strong"));
   CHECK(shell(LAUNCHER).status == 2);

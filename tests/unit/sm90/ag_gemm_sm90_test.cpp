@@ -118,10 +118,9 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
   auto const by = GENERATE(gather::k, gather::m);
   constexpr int ranks = 3, culprit = 1;
   CAPTURE(int(fault), int(by));
-  std::vector<std::string> verdicts(ranks);
   heap_options o = short_waits();
   o.bulk = 64_MiB, o.signal = 8_MiB;
-  on_ranks(
+  auto const verdicts = on_ranks(
       ranks,
       [&](rank_of_test& r) {
         using tile = sm90_narrow_tile;
@@ -153,9 +152,9 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
         } else {
           op(r.stream, call);
         }
-        verdicts[std::size_t(r.rank())] = verdict(r);
+        r.note = verdict(r);
         double const seconds = seconds_now() - start;
-        if (fault != late || r.rank() != culprit) r.found.expect(seconds <= seconds_to_report, "the report came after ", seconds, " s: ", verdicts[std::size_t(r.rank())]);
+        if (fault != late || r.rank() != culprit) r.found.expect(seconds <= seconds_to_report, "the report came after ", seconds, " s: ", r.note);
         ch.reset();
         r.heap.free(c);
         r.heap.free(b);
