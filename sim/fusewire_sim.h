@@ -1,4 +1,4 @@
-/* What a simulated run did so far, for programs that want to print it. Both functions are exported by fusewire-sim's
+/* What a simulated run did so far, for programs that want to print it. The functions are exported by fusewire-sim's
  * libamdhip64 and by nothing else, so look them up: dlsym(RTLD_DEFAULT, "fusewireSimStats") is null on a real GPU. */
 #ifndef FUSEWIRE_SIM_H
 #define FUSEWIRE_SIM_H
@@ -28,8 +28,21 @@ typedef struct {
 int fusewireSimStats(fusewire_sim_stats* stats); /* 0, or -1 when size is too small */
 int fusewireSimReset(void);                      /* zeroes the totals */
 
+/* For tests of error paths. The n-th HIP call from now fails, once, with an error that such a call may have; with a name, the n-th
+ * call of that name; 0: none does. Calls that only ask for the last error or the name of an error do not count. */
+void fusewireSimFailCall(uint64_t n, char const* call);
+char const* fusewireSimFailedCall(void);     /* the name of the call that failed since then; null when none did */
+uint64_t fusewireSimCalls(char const* call); /* how many there were since then: of this name, or all when it is null */
+/* How many allocations, streams, events, graphs and modules the program holds. `text` (may be null) gets a line for each, oldest
+ * first, as far as `size` bytes reach. */
+uint64_t fusewireSimHeld(char* text, size_t size);
+
 typedef int (*fusewire_sim_stats_function)(fusewire_sim_stats*);
 typedef int (*fusewire_sim_reset_function)(void);
+typedef void (*fusewire_sim_fail_call_function)(uint64_t, char const*);
+typedef char const* (*fusewire_sim_failed_call_function)(void);
+typedef uint64_t (*fusewire_sim_calls_function)(char const*);
+typedef uint64_t (*fusewire_sim_held_function)(char*, size_t);
 
 #ifdef __cplusplus
 }

@@ -11,7 +11,7 @@ allocation* allocation_at(runtime& r, void const* p) {
   return a && a->live && a->kind != memory_kind::image ? a : nullptr;
 }
 
-hipError_t allocate(void** out, size_t bytes, int device, memory_kind kind, unsigned flags) {
+hipError_t allocate(void** out, size_t bytes, int device, memory_kind kind, unsigned flags, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
     if (!out) return hipErrorInvalidValue;
     if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
@@ -20,12 +20,13 @@ hipError_t allocate(void** out, size_t bytes, int device, memory_kind kind, unsi
     allocation* a = r.machine().memory.allocate(device, bytes, kind, flags);
     if (!a) return hipErrorOutOfMemory;
     *out = reinterpret_cast<void*>(a->base);
+    hold(*out, std::string(call) + ": " + std::to_string(bytes) + " bytes" + (device < 0 ? "" : " on GPU " + std::to_string(device)));
     return hipSuccess;
-  });
+  }, call);
 }
 
 /// Frees once everything in flight on every GPU that could use the memory has ended, as hipFree does.
-hipError_t free_memory(void* p, bool host) {
+hipError_t free_memory(void* p, bool host, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock& l) {
     if (!p) return hipSuccess;
     if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
@@ -35,8 +36,9 @@ hipError_t free_memory(void* p, bool host) {
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(device, upto, true); });
     if (a->live) r.machine().memory.release(*a);
+    let_go(p);
     return hipSuccess;
-  });
+  }, call);
 }
 
 constexpr unsigned managed = 1u << 31;
@@ -72,20 +74,22 @@ hipError_t hipFree(void* p) { return free_memory(p, false); }
 hipError_t hipMallocPitch(void** p, size_t* pitch, size_t width, size_t height) {
   if (!pitch) return remember(hipErrorInvalidValue);
   *pitch = (width + 127) & ~size_t{127};
-  return hipMalloc(p, *pitch * height);
+  return allocate(p, *pitch * height, this_thread().device, memory_kind::coarse, 0);
 }
 
 hipError_t hipHostMalloc(void** p, size_t n, unsigned flags) { return allocate(p, n, -1, memory_kind::host, flags); }
-hipError_t hipHostAlloc(void** p, size_t n, unsigned flags) { return hipHostMalloc(p, n, flags); }
-hipError_t hipMallocHost(void** p, size_t n) { return hipHostMalloc(p, n, 0); }
+hipError_t hipHostAlloc(void** p, size_t n, unsigned flags) { return allocate(p, n, -1, memory_kind::host, flags); }
+hipError_t hipMallocHost(void** p, size_t n) { return allocate(p, n, -1, memory_kind::host, 0); }
 hipError_t hipHostFree(void* p) { return free_memory(p, true); }
-hipError_t hipFreeHost(void* p) { return hipHostFree(p); }
+hipError_t hipFreeHost(void* p) { return free_memory(p, true); }
 hipError_t hipMallocManaged(void** p, size_t n, unsigned) { return allocate(p, n, -1, memory_kind::host, managed); }
 
 hipError_t hipHostRegister(void* p, size_t n, unsigned flags) {
   return api([&](runtime& r, lock&) {
     if (!p || !n) return hipErrorInvalidValue;
-    return r.machine().memory.adopt(reinterpret_cast<u64>(p), n, flags) ? hipSuccess : hipErrorHostMemoryAlreadyRegistered;
+    if (!r.machine().memory.adopt(reinterpret_cast<u64>(p), n, flags)) return hipErrorHostMemoryAlreadyRegistered;
+    hold(p, "hipHostRegister: " + std::to_string(n) + " bytes");
+    return hipSuccess;
   });
 }
 
@@ -94,6 +98,7 @@ hipError_t hipHostUnregister(void* p) {
     allocation* a = allocation_at(r, p);
     if (!a || a->kind != memory_kind::registered || a->base != reinterpret_cast<u64>(p)) return hipErrorHostMemoryNotRegistered;
     r.machine().memory.abandon(*a);
+    let_go(p);
     return hipSuccess;
   });
 }
@@ -132,6 +137,7 @@ hipError_t hipFreeAsync(void* p, hipStream_t stream) {
     allocation* a = p ? allocation_at(r, p) : nullptr;
     if (!s || (p && (!a || a->base != reinterpret_cast<u64>(p)))) return hipErrorInvalidValue;
     if (s->capturing) return hipErrorStreamCaptureUnsupported;
+    let_go(p);
     if (a) r.enqueue(*s, host_work{[a] {
       runtime& later = runtime::get();
       lock l = later.enter();
@@ -232,6 +238,7 @@ hipError_t hipIpcOpenMemHandle(void** out, hipIpcMemHandle_t handle, unsigned fl
     if (!a) return hipErrorAlreadyMapped;
     if (int const d = this_thread().device; d != a->gpu) r.machine().peers[static_cast<std::size_t>(d)] |= 1u << a->gpu;
     *out = reinterpret_cast<void*>(a->base);
+    hold(*out, "hipIpcOpenMemHandle: " + std::to_string(a->size) + " bytes on GPU " + std::to_string(a->gpu));
     return hipSuccess;
   });
 }
@@ -243,6 +250,7 @@ hipError_t hipIpcCloseMemHandle(void* p) {
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(this_thread().device, upto, true); });
     r.machine().memory.abandon(*a);
+    let_go(p);
     return hipSuccess;
   });
 }

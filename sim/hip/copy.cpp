@@ -15,7 +15,7 @@ u64 extent(u64 pitch, u64 width, u64 height) { return height ? pitch * (height -
 
 enum class when { now, later };
 
-hipError_t copy(copy_work c, hipStream_t stream, when w) {
+hipError_t copy(copy_work c, hipStream_t stream, when w, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock& l) {
     ihipStream_t* s = r.stream_of(stream, this_thread().device);
     if (!s) return hipErrorInvalidHandle;
@@ -37,14 +37,14 @@ hipError_t copy(copy_work c, hipStream_t stream, when w) {
       r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
     }
     return hipSuccess;
-  });
+  }, call);
 }
 
-hipError_t copy(void* to, void const* from, size_t bytes, hipStream_t stream, when w) {
-  return copy(copy_work{to, from, bytes, bytes, bytes, 1, nullptr}, stream, w);
+hipError_t copy(void* to, void const* from, size_t bytes, hipStream_t stream, when w, char const* call = __builtin_FUNCTION()) {
+  return copy(copy_work{to, from, bytes, bytes, bytes, 1, nullptr}, stream, w, call);
 }
 
-hipError_t fill(void* to, u64 pitch, u32 value, u32 element, u64 width, u64 height, hipStream_t stream, when w) {
+hipError_t fill(void* to, u64 pitch, u32 value, u32 element, u64 width, u64 height, hipStream_t stream, when w, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock& l) {
     ihipStream_t* s = r.stream_of(stream, this_thread().device);
     if (!s) return hipErrorInvalidHandle;
@@ -60,7 +60,7 @@ hipError_t fill(void* to, u64 pitch, u32 value, u32 element, u64 width, u64 heig
       r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
     }
     return hipSuccess;
-  });
+  }, call);
 }
 
 std::optional<module_registry::address> symbol(void const* p, size_t bytes, size_t offset) {
@@ -72,13 +72,13 @@ std::optional<module_registry::address> symbol(void const* p, size_t bytes, size
   return v;
 }
 
-hipError_t to_symbol(void const* p, void const* from, size_t bytes, size_t offset, hipStream_t s, when w) {
+hipError_t to_symbol(void const* p, void const* from, size_t bytes, size_t offset, hipStream_t s, when w, char const* call = __builtin_FUNCTION()) {
   auto const v = symbol(p, bytes, offset);
-  return v ? copy(reinterpret_cast<void*>(v->at), from, bytes, s, w) : remember(hipErrorInvalidSymbol);
+  return v ? copy(reinterpret_cast<void*>(v->at), from, bytes, s, w, call) : remember(hipErrorInvalidSymbol);
 }
-hipError_t from_symbol(void* to, void const* p, size_t bytes, size_t offset, hipStream_t s, when w) {
+hipError_t from_symbol(void* to, void const* p, size_t bytes, size_t offset, hipStream_t s, when w, char const* call = __builtin_FUNCTION()) {
   auto const v = symbol(p, bytes, offset);
-  return v ? copy(to, reinterpret_cast<void const*>(v->at), bytes, s, w) : remember(hipErrorInvalidSymbol);
+  return v ? copy(to, reinterpret_cast<void const*>(v->at), bytes, s, w, call) : remember(hipErrorInvalidSymbol);
 }
 
 }  // namespace

@@ -116,27 +116,37 @@ hipError_t hipInit(unsigned flags) { return remember(flags ? hipErrorInvalidValu
 hipError_t hipDriverGetVersion(int* v) { return remember(v ? (*v = HIP_VERSION, hipSuccess) : hipErrorInvalidValue); }
 hipError_t hipRuntimeGetVersion(int* v) { return hipDriverGetVersion(v); }
 
-hipError_t hipGetDeviceCount(int* n) { return remember(n ? (*n = runtime::get().gpus(), hipSuccess) : hipErrorInvalidValue); }
-hipError_t hipGetDevice(int* d) { return remember(d ? (*d = this_thread().device, hipSuccess) : hipErrorInvalidValue); }
-hipError_t hipSetDevice(int d) { return remember(valid(d) ? (this_thread().device = d, hipSuccess) : hipErrorInvalidDevice); }
+hipError_t hipGetDeviceCount(int* n) {
+  return unlocked_api([&] { return n ? (*n = runtime::get().gpus(), hipSuccess) : hipErrorInvalidValue; });
+}
+hipError_t hipGetDevice(int* d) {
+  return unlocked_api([&] { return d ? (*d = this_thread().device, hipSuccess) : hipErrorInvalidValue; });
+}
+hipError_t hipSetDevice(int d) {
+  return unlocked_api([&] { return valid(d) ? (this_thread().device = d, hipSuccess) : hipErrorInvalidDevice; });
+}
 hipError_t hipDeviceGet(hipDevice_t* out, int d) { return remember(out && valid(d) ? (*out = d, hipSuccess) : hipErrorInvalidDevice); }
 hipError_t hipSetDeviceFlags(unsigned) { return hipSuccess; }
 hipError_t hipGetDeviceFlags(unsigned* f) { return remember(f ? (*f = 0, hipSuccess) : hipErrorInvalidValue); }
 
 hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* p, int d) {
-  if (!p) return remember(hipErrorInvalidValue);
-  if (!valid(d)) return remember(hipErrorInvalidDevice);
-  describe_device(*p, d);
-  return hipSuccess;
+  return unlocked_api([&] {
+    if (!p) return hipErrorInvalidValue;
+    if (!valid(d)) return hipErrorInvalidDevice;
+    describe_device(*p, d);
+    return hipSuccess;
+  });
 }
 
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t a, int d) {
-  if (!value) return remember(hipErrorInvalidValue);
-  if (!valid(d)) return remember(hipErrorInvalidDevice);
-  auto const v = attribute(a, d);
-  if (!v) return remember(hipErrorInvalidValue);
-  *value = *v;
-  return hipSuccess;
+  return unlocked_api([&] {
+    if (!value) return hipErrorInvalidValue;
+    if (!valid(d)) return hipErrorInvalidDevice;
+    auto const v = attribute(a, d);
+    if (!v) return hipErrorInvalidValue;
+    *value = *v;
+    return hipSuccess;
+  });
 }
 
 hipError_t hipDeviceGetName(char* name, int length, hipDevice_t d) {
@@ -166,10 +176,12 @@ hipError_t hipDeviceTotalMem(size_t* bytes, hipDevice_t d) {
 }
 
 hipError_t hipDeviceGetPCIBusId(char* text, int length, int d) {
-  if (!text || length < 13) return remember(hipErrorInvalidValue);
-  if (!valid(d)) return remember(hipErrorInvalidDevice);
-  std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + d);
-  return hipSuccess;
+  return unlocked_api([&] {
+    if (!text || length < 13) return hipErrorInvalidValue;
+    if (!valid(d)) return hipErrorInvalidDevice;
+    std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + d);
+    return hipSuccess;
+  });
 }
 
 hipError_t hipDeviceGetByPCIBusId(int* d, char const* text) {
@@ -198,10 +210,12 @@ hipError_t hipDeviceGetCacheConfig(hipFuncCache_t* c) { return remember(c ? (*c 
 hipError_t hipDeviceSetSharedMemConfig(hipSharedMemConfig) { return hipSuccess; }
 
 hipError_t hipDeviceCanAccessPeer(int* can, int d, int peer) {
-  if (!can) return remember(hipErrorInvalidValue);
-  if (!valid(d) || !valid(peer)) return remember(hipErrorInvalidDevice);
-  *can = d != peer;
-  return hipSuccess;
+  return unlocked_api([&] {
+    if (!can) return hipErrorInvalidValue;
+    if (!valid(d) || !valid(peer)) return hipErrorInvalidDevice;
+    *can = d != peer;
+    return hipSuccess;
+  });
 }
 
 hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr a, int d, int peer) {

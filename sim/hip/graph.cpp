@@ -46,14 +46,17 @@ hipError_t copy_out(std::vector<hipGraphNode_t> const& from, hipGraphNode_t* to,
   return hipSuccess;
 }
 
-hipError_t instantiate(hipGraphExec_t* out, hipGraph_t graph) {
-  if (!out || !graph) return remember(hipErrorInvalidValue);
-  auto exec = std::make_unique<hipGraphExec>();
-  exec->nodes = graph->flatten(&exec->order);
-  if (!exec->nodes) return remember(hipErrorInvalidValue);
-  for (hipGraphNode const* n : exec->order) exec->types.push_back(n->type);
-  *out = exec.release();
-  return hipSuccess;
+hipError_t instantiate(hipGraphExec_t* out, hipGraph_t graph, char const* call = __builtin_FUNCTION()) {
+  return unlocked_api([&] {
+    if (!out || !graph) return hipErrorInvalidValue;
+    auto exec = std::make_unique<hipGraphExec>();
+    exec->nodes = graph->flatten(&exec->order);
+    if (!exec->nodes) return hipErrorInvalidValue;
+    for (hipGraphNode const* n : exec->order) exec->types.push_back(n->type);
+    *out = exec.release();
+    hold(*out, std::string(call) + ": an executable graph");
+    return hipSuccess;
+  }, call);
 }
 
 hipError_t add_node(hipGraphNode_t* out, hipGraph_t graph, hipGraphNode_t const* after, size_t n, hipGraphNodeType type, work w) {
@@ -132,7 +135,9 @@ hipError_t hipStreamBeginCapture(hipStream_t handle, hipStreamCaptureMode mode) 
 }
 
 hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* out) {
-  return api([&](runtime& r, lock&) {
+  runtime& r = runtime::get();
+  lock const l = r.enter();
+  return remember([&] {
     ihipStream_t* s = r.stream_of(handle, this_thread().device);
     if (!s || !out) return hipErrorInvalidValue;
     *out = nullptr;
@@ -147,6 +152,7 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* out) {
         unjoined |= std::ranges::find(reach, n) == reach.end();
       }
     }
+    if (planted_failure("hipStreamEndCapture") != hipSuccess) c->invalid = true;  // the capture ends all the same
     for (ihipStream_t* m : c->members) m->capturing = nullptr, m->tail.clear();
     for (hipEvent_t e : r.events())
       if (e->captured_in == c) e->captured_in = nullptr, e->captured_after.clear();
@@ -155,17 +161,13 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* out) {
     if (c->invalid) return hipErrorStreamCaptureInvalidated;
     if (unjoined) return hipErrorStreamCaptureUnjoined;
     *out = c->graph.release();
+    hold(*out, "hipStreamEndCapture: a graph");
     return hipSuccess;
-  });
+  }());
 }
 
-hipError_t hipStreamIsCapturing(hipStream_t handle, hipStreamCaptureStatus* status) { return hipStreamGetCaptureInfo(handle, status, nullptr); }
-
-hipError_t hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id) {
-  return hipStreamGetCaptureInfo_v2(handle, status, id, nullptr, nullptr, nullptr);
-}
-
-hipError_t hipStreamGetCaptureInfo_v2(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id, hipGraph_t* graph, hipGraphNode_t const** after, size_t* count) {
+static hipError_t capture_info(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id, hipGraph_t* graph, hipGraphNode_t const** after, size_t* count,
+                               char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
     ihipStream_t* s = r.stream_of(handle, this_thread().device);
     if (!s || !status) return hipErrorInvalidValue;
@@ -177,7 +179,17 @@ hipError_t hipStreamGetCaptureInfo_v2(hipStream_t handle, hipStreamCaptureStatus
     if (after) *after = s->tail.data();
     if (count) *count = s->tail.size();
     return hipSuccess;
-  });
+  }, call);
+}
+
+hipError_t hipStreamIsCapturing(hipStream_t handle, hipStreamCaptureStatus* status) { return capture_info(handle, status, nullptr, nullptr, nullptr, nullptr); }
+
+hipError_t hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id) {
+  return capture_info(handle, status, id, nullptr, nullptr, nullptr);
+}
+
+hipError_t hipStreamGetCaptureInfo_v2(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id, hipGraph_t* graph, hipGraphNode_t const** after, size_t* count) {
+  return capture_info(handle, status, id, graph, after, count);
 }
 
 hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode* mode) {
@@ -187,27 +199,38 @@ hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode* mode) {
 }
 
 hipError_t hipGraphCreate(hipGraph_t* out, unsigned flags) {
-  if (!out || flags) return remember(hipErrorInvalidValue);
-  *out = new ihipGraph;
-  return hipSuccess;
+  return unlocked_api([&] {
+    if (!out || flags) return hipErrorInvalidValue;
+    *out = new ihipGraph;
+    hold(*out, "hipGraphCreate: a graph");
+    return hipSuccess;
+  });
 }
 
 hipError_t hipGraphDestroy(hipGraph_t graph) {
-  if (!graph) return remember(hipErrorInvalidValue);
-  delete graph;
-  return hipSuccess;
+  return unlocked_api([&] {
+    if (!graph) return hipErrorInvalidValue;
+    let_go(graph);
+    delete graph;
+    return hipSuccess;
+  });
 }
 
 hipError_t hipGraphInstantiate(hipGraphExec_t* out, hipGraph_t graph, hipGraphNode_t*, char*, size_t) { return instantiate(out, graph); }
 hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* out, hipGraph_t graph, unsigned long long) { return instantiate(out, graph); }
 
 hipError_t hipGraphExecDestroy(hipGraphExec_t exec) {
-  if (!exec) return remember(hipErrorInvalidValue);
-  delete exec;
-  return hipSuccess;
+  return unlocked_api([&] {
+    if (!exec) return hipErrorInvalidValue;
+    let_go(exec);
+    delete exec;
+    return hipSuccess;
+  });
 }
 
-hipError_t hipGraphUpload(hipGraphExec_t exec, hipStream_t) { return remember(exec ? hipSuccess : hipErrorInvalidValue); }
+hipError_t hipGraphUpload(hipGraphExec_t exec, hipStream_t) {
+  return unlocked_api([&] { return exec ? hipSuccess : hipErrorInvalidValue; });
+}
 
 hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t handle) {
   return api([&](runtime& r, lock&) {
@@ -234,10 +257,12 @@ hipError_t hipGraphExecUpdate(hipGraphExec_t exec, hipGraph_t graph, hipGraphNod
 }
 
 hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* n) {
-  if (!graph) return remember(hipErrorInvalidValue);
-  std::vector<hipGraphNode_t> all;
-  for (auto const& p : graph->nodes) all.push_back(p.get());
-  return copy_out(all, nodes, n);
+  return unlocked_api([&] {
+    if (!graph) return hipErrorInvalidValue;
+    std::vector<hipGraphNode_t> all;
+    for (auto const& p : graph->nodes) all.push_back(p.get());
+    return copy_out(all, nodes, n);
+  });
 }
 
 hipError_t hipGraphGetRootNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* n) {

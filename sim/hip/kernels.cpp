@@ -16,20 +16,20 @@ kernel const* kernel_at(runtime& r, hipFunction_t f) { return f ? r.modules().ke
 int registers(kernel const& k) { return k.vgprs + k.agprs; }
 
 template <class Handle>
-hipError_t active_blocks(int* blocks, Handle f, int threads, size_t lds) {
+hipError_t active_blocks(int* blocks, Handle f, int threads, size_t lds, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
     if (!blocks) return hipErrorInvalidValue;
     kernel const* k = kernel_at(r, f);
     if (!k) return hipErrorInvalidDeviceFunction;
     if (threads <= 0 || threads > k->max_threads) return *blocks = 0, hipErrorInvalidValue;
-    *blocks = static_cast<int>(groups_per_cu(*k, static_cast<u32>(threads), static_cast<u32>(static_cast<size_t>(k->lds) + lds)));
+    *blocks = lds > lds_per_cu ? 0 : static_cast<int>(groups_per_cu(*k, static_cast<u32>(threads), static_cast<u32>(static_cast<size_t>(k->lds) + lds)));
     return hipSuccess;
-  });
+  }, call);
 }
 
 /// The block size with the most threads per CU; among equals the largest.
 template <class Handle>
-hipError_t best_block(int* grid, int* block, Handle f, size_t lds, int limit) {
+hipError_t best_block(int* grid, int* block, Handle f, size_t lds, int limit, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
     if (!grid || !block) return hipErrorInvalidValue;
     kernel const* k = kernel_at(r, f);
@@ -42,7 +42,7 @@ hipError_t best_block(int* grid, int* block, Handle f, size_t lds, int limit) {
     }
     *block = best, *grid = groups * r.machine().settings.cus;
     return best ? hipSuccess : hipErrorLaunchOutOfResources;
-  });
+  }, call);
 }
 
 }  // namespace

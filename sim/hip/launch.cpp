@@ -71,7 +71,7 @@ hipError_t prepare(runtime& r, function const& f, int device, dim3 grid, dim3 bl
     std::fprintf(stderr, "fusewire-sim: %s: a block of %llu threads; its launch bounds allow %d\n", k->demangled.c_str(), static_cast<unsigned long long>(threads), k->max_threads);
     return hipErrorLaunchFailure;
   }
-  if (static_cast<u64>(k->lds) + lds > lds_per_cu) return hipErrorInvalidValue;
+  if (lds > lds_per_cu || static_cast<u64>(k->lds) + lds > lds_per_cu) return hipErrorInvalidValue;
   if (groups_per_cu(*k, static_cast<u32>(threads), static_cast<u32>(static_cast<u64>(k->lds) + lds)) == 0) return hipErrorLaunchOutOfResources;
   out.what = &f;
   out.grid[0] = grid.x, out.grid[1] = grid.y, out.grid[2] = grid.z;
@@ -101,7 +101,8 @@ hipError_t submit(runtime& r, ihipStream_t& s, kernel_work w) { return submit(r,
 
 namespace {
 
-hipError_t launch_on(hipStream_t stream, function const* f, dim3 grid, dim3 block, void** arguments, void** extra, u64 lds, bool cooperative) {
+hipError_t launch_on(hipStream_t stream, function const* f, dim3 grid, dim3 block, void** arguments, void** extra, u64 lds, bool cooperative,
+                     char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
     if (!f) return hipErrorInvalidDeviceFunction;
     ihipStream_t* s = r.stream_of(stream, this_thread().device);
@@ -114,7 +115,7 @@ hipError_t launch_on(hipStream_t stream, function const* f, dim3 grid, dim3 bloc
       if (u64{grid.x} * grid.y * grid.z > fit) return hipErrorCooperativeLaunchTooLarge;
     }
     return submit(r, *s, std::move(w));
-  });
+  }, call);
 }
 
 function const* function_at(void const* stub) {
@@ -153,7 +154,7 @@ hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t f, unsigned gx, unsign
   return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, nullptr, lds, true);
 }
 
-hipError_t hipModuleLoadData(hipModule_t* module, void const* image) {
+static hipError_t load_module_data(hipModule_t* module, void const* image, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
     if (!module || !image) return hipErrorInvalidValue;
     module_source* m = r.modules().add_bundle(image);
@@ -162,11 +163,14 @@ hipError_t hipModuleLoadData(hipModule_t* module, void const* image) {
       return hipErrorNoBinaryForGpu;
     }
     *module = reinterpret_cast<hipModule_t>(m);
+    hold(m, std::string(call) + ": a module");
     return hipSuccess;
-  });
+  }, call);
 }
 
-hipError_t hipModuleLoadDataEx(hipModule_t* module, void const* image, unsigned, hipJitOption*, void**) { return hipModuleLoadData(module, image); }
+hipError_t hipModuleLoadData(hipModule_t* module, void const* image) { return load_module_data(module, image); }
+
+hipError_t hipModuleLoadDataEx(hipModule_t* module, void const* image, unsigned, hipJitOption*, void**) { return load_module_data(module, image); }
 
 hipError_t hipModuleLoad(hipModule_t* module, char const* path) {
   std::FILE* f = path ? std::fopen(path, "rb") : nullptr;
@@ -175,7 +179,7 @@ hipError_t hipModuleLoad(hipModule_t* module, char const* path) {
   for (int c; (c = std::fgetc(f)) != EOF;) bytes.push_back(static_cast<char>(c));
   std::fclose(f);
   if (bytes.size() < 64) return remember(hipErrorInvalidImage);
-  return hipModuleLoadData(module, bytes.data());
+  return load_module_data(module, bytes.data());
 }
 
 hipError_t hipModuleUnload(hipModule_t module) {
@@ -183,6 +187,7 @@ hipError_t hipModuleUnload(hipModule_t module) {
     if (!module) return hipErrorInvalidResourceHandle;
     r.wait(l, [&] { return !r.pending(); });
     r.modules().remove(reinterpret_cast<module_source*>(module));
+    let_go(module);
     return hipSuccess;
   });
 }

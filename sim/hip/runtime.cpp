@@ -16,7 +16,6 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 constexpr auto idle_before_background = std::chrono::milliseconds(50);
-constexpr auto patience = std::chrono::seconds(3);
 constexpr auto between_looks = std::chrono::milliseconds(10);  // at what other processes do
 constexpr auto patience_together = std::chrono::seconds(10);
 
@@ -235,7 +234,7 @@ void runtime::stalled(lock& l, bool patient) {
   auto const now = clock_type::now();
   if (!stalling_ || stall_entries_ != entries_) stalling_ = true, stall_since_ = now, stall_entries_ = entries_;
   bool const alone = thread_count() <= waiting_;
-  if (!patient && (alone || (now - stall_since_ > patience && !others_compute()))) {
+  if (!patient && (alone || (now - stall_since_ > std::chrono::milliseconds(node_.settings.patience) && !others_compute()))) {
     scheduler_.resolve_stall();
     return;
   }

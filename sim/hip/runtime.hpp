@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "hip/failures.hpp"
 #include "hip/graph.hpp"
 #include "hip/modules.hpp"
 #include "hip/work.hpp"
@@ -114,12 +115,24 @@ thread_state& this_thread();
 
 hipError_t remember(hipError_t);
 
-/// Body of an API function: takes the lock, remembers the error.
+/// Body of an API function that needs no lock: fails when a test wants it to, else remembers the error. `call` is the function
+/// that has this default argument evaluated; helpers that several functions share pass theirs on.
 template <class F>
-hipError_t api(F&& body) {
-  runtime& r = runtime::get();
-  lock l = r.enter();
-  return remember(body(r, l));
+hipError_t unlocked_api(F&& body, char const* call = __builtin_FUNCTION()) {
+  hipError_t const planted = planted_failure(call);
+  if (planted != hipSuccess && !gives_back(call)) return remember(planted);
+  hipError_t const e = body();
+  return remember(planted != hipSuccess ? planted : e);
+}
+
+/// Body of an API function: the same under the lock.
+template <class F>
+hipError_t api(F&& body, char const* call = __builtin_FUNCTION()) {
+  return unlocked_api([&] {
+    runtime& r = runtime::get();
+    lock l = r.enter();
+    return body(r, l);
+  }, call);
 }
 
 }  // namespace fusewire::sim

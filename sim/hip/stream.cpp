@@ -15,12 +15,13 @@ hipError_t not_while_capturing(ihipStream_t& s) {
   return hipErrorStreamCaptureUnsupported;
 }
 
-hipError_t create(hipStream_t* out, unsigned flags, int priority) {
+hipError_t create(hipStream_t* out, unsigned flags, int priority, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
     if (!out || (flags & ~static_cast<unsigned>(hipStreamNonBlocking))) return hipErrorInvalidValue;
     *out = r.create_stream(this_thread().device, flags, std::clamp(priority, -1, 1));
+    hold(*out, std::string(call) + ": a stream of GPU " + std::to_string(this_thread().device));
     return hipSuccess;
-  });
+  }, call);
 }
 
 }  // namespace
@@ -38,6 +39,7 @@ hipError_t hipStreamDestroy(hipStream_t handle) {
     if (!s) return hipErrorContextIsDestroyed;
     if (s->capturing) return hipErrorStreamCaptureUnsupported;
     r.wait(l, [&] { return s->queue.empty(); });
+    let_go(s);
     r.destroy_stream(*s);
     return hipSuccess;
   });
@@ -150,13 +152,14 @@ hipError_t hipStreamAddCallback(hipStream_t handle, hipStreamCallback_t callback
   });
 }
 
-static hipError_t create_event(hipEvent_t* out, unsigned flags) {
+static hipError_t create_event(hipEvent_t* out, unsigned flags, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
     if (!out) return hipErrorInvalidValue;
     *out = new ihipEvent_t{flags, this_thread().device, nullptr, nullptr, {}};
     r.events().insert(*out);
+    hold(*out, std::string(call) + ": an event");
     return hipSuccess;
-  });
+  }, call);
 }
 hipError_t hipEventCreate(hipEvent_t* e) { return create_event(e, 0); }
 hipError_t hipEventCreateWithFlags(hipEvent_t* e, unsigned flags) { return create_event(e, flags); }
@@ -165,6 +168,7 @@ hipError_t hipEventDestroy(hipEvent_t e) {
   return api([&](runtime& r, lock&) {
     if (!r.known(e)) return hipErrorInvalidHandle;
     r.events().erase(e);
+    let_go(e);
     delete e;
     return hipSuccess;
   });

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,10 +37,14 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
   --processes N          starts N processes of the program that share the GPUs' memory, with RANK, WORLD_SIZE, LOCAL_RANK,
                          MASTER_ADDR and MASTER_PORT set as torchrun does; when one fails, the others have 20 s to say so
   --stats                at exit, print launches, instructions and bytes over links
+  --count-calls          at exit, print how often each HIP call was made that can fail
+  --fail-call N[:NAME]   the N-th of these calls fails (the N-th of that name), with an error that it may have
+  --leaks                at exit, print what the program did not give back; exit status 86 if there is anything
+  --patience MS          how long nothing may move before it is a time-out or a deadlock, while other host threads sleep (default 3000)
   --help
 
-The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _SEED, _MEMORY and _STATS for a program that is started directly with the
-simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
+The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _SEED, _MEMORY, _STATS, _COUNT_CALLS, _FAIL_CALL, _LEAKS and _PATIENCE
+for a program that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
 A fault, a broken barrier or a deadlock on a simulated GPU ends the program with a report and exit status 86.
 )";
 
@@ -174,15 +179,16 @@ int main(int argc, char** argv) {
       std::fputs(usage, stdout);
       return 0;
     }
-    if (option == "--stats") {
-      setenv("FUSEWIRE_SIM_STATS", "1", 1);
+    if (option == "--stats" || option == "--count-calls" || option == "--leaks") {
+      setenv(option == "--stats" ? "FUSEWIRE_SIM_STATS" : option == "--leaks" ? "FUSEWIRE_SIM_LEAKS" : "FUSEWIRE_SIM_COUNT_CALLS", "1", 1);
       continue;
     }
     if (size_t const equals = option.find('='); equals != option.npos) {
       value = option.substr(equals + 1);
       option.resize(equals);
     } else {
-      if (option != "--gpus" && option != "--cus" && option != "--seed" && option != "--memory" && option != "--processes") fail("unknown option " + option + "; see --help");
+      static std::set<std::string> const with_value = {"--gpus", "--cus", "--seed", "--memory", "--processes", "--fail-call", "--patience"};
+      if (!with_value.contains(option)) fail("unknown option " + option + "; see --help");
       if (++i == argc) fail(option + " needs a value");
       value = argv[i];
     }
@@ -191,6 +197,8 @@ int main(int argc, char** argv) {
     else if (option == "--seed") check_number(option, value, 0, ~0ull), setenv("FUSEWIRE_SIM_SEED", value.c_str(), 1);
     else if (option == "--processes") check_number(option, value, 1, 64), processes = std::stoi(value);
     else if (option == "--memory" && (value == "weak" || value == "strong")) setenv("FUSEWIRE_SIM_MEMORY", value.c_str(), 1);
+    else if (option == "--patience") check_number(option, value, 1, 3'600'000), setenv("FUSEWIRE_SIM_PATIENCE", value.c_str(), 1);
+    else if (option == "--fail-call") check_number(option, value.substr(0, value.find(':')), 1, ~0ull), setenv("FUSEWIRE_SIM_FAIL_CALL", value.c_str(), 1);
     else if (option == "--memory") fail("--memory " + value + ": expected weak or strong");
     else fail("unknown option " + option + "; see --help");
   }

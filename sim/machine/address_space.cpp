@@ -47,7 +47,7 @@ char const* name_of(memory_kind kind) {
 
 address_space::address_space(int gpus, shared_node const* shared) : shared_(shared), regions_(static_cast<std::size_t>(gpus) + 1) {
   bytes_ = regions_.size() * region_bytes;
-  base_ = reinterpret_cast<u64>(reserve(0x2000'0000'0000, bytes_, shared));  // a fixed place: addresses repeat from run to run
+  base_ = reinterpret_cast<u64>(reserve(wanted_place, bytes_, shared));
   pages_ = static_cast<u32*>(reserve(0, (bytes_ >> page_bits) * sizeof(u32)));
   u64 const part = shared ? region_bytes / shared_node::most_processes : region_bytes, first = shared ? static_cast<u64>(shared->process()) * part : 0;
   for (std::size_t i = 0; i < regions_.size(); ++i) {

@@ -20,7 +20,7 @@ struct allocation {
   unsigned flags = 0;      // as given to HIP
   bool imported = false;   // another process's, opened with hipIpcOpenMemHandle
   u64 end() const { return base + size; }
-  bool covers(u64 address, u64 bytes) const { return address >= base && address + bytes <= base + size; }
+  bool covers(u64 address, u64 bytes) const { return address >= base && address - base <= size && bytes <= size - (address - base); }
 };
 
 /// Device and pinned host memory of the node. It is ordinary memory of this process, at addresses of its own: one reservation,
@@ -54,7 +54,11 @@ class address_space {
 
   u64 used(int gpu) const { return regions_[gpu].used; }
   static constexpr u64 capacity = u64{192} << 30;  // bytes per GPU
-  static constexpr u64 region_bytes = u64{1} << 39;
+#ifdef FUSEWIRE_SIM_REGION_BITS  // ThreadSanitizer leaves little address space, and no choice of the place
+  static constexpr u64 region_bytes = u64{1} << FUSEWIRE_SIM_REGION_BITS, wanted_place = 0;
+#else
+  static constexpr u64 region_bytes = u64{1} << 39, wanted_place = 0x2000'0000'0000;  // a fixed place: addresses repeat from run to run
+#endif
 
  private:
   static constexpr int page_bits = 12;

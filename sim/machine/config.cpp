@@ -31,6 +31,18 @@ config config::from_environment() {
   c.seed = number("FUSEWIRE_SIM_SEED", 1, 0, ~u64{0});
   if (std::getenv("FUSEWIRE_SIM_SHARED")) c.seed += 1'000'003 * number("RANK", 0, 0, ~u64{0} >> 32);  // ranks differ
   c.print_stats = number("FUSEWIRE_SIM_STATS", 0, 0, 1) != 0;
+  c.count_calls = number("FUSEWIRE_SIM_COUNT_CALLS", 0, 0, 1) != 0;
+  c.report_leaks = number("FUSEWIRE_SIM_LEAKS", 0, 0, 1) != 0;
+  c.patience = number("FUSEWIRE_SIM_PATIENCE", c.patience, 1, 3'600'000);
+  if (char const* call = std::getenv("FUSEWIRE_SIM_FAIL_CALL"); call && *call) {
+    char* end = nullptr;
+    c.fail_call = std::strtoull(call, &end, 10);
+    if (*call < '1' || *call > '9' || (*end && *end != ':')) {
+      std::fprintf(stderr, "fusewire-sim: FUSEWIRE_SIM_FAIL_CALL=%s: expected a number from 1 on, or such a number, a colon and the name of a call\n", call);
+      std::_Exit(exit_code_of_a_report);
+    }
+    if (*end) c.fail_name = end + 1;
+  }
   if (char const* memory = std::getenv("FUSEWIRE_SIM_MEMORY"); memory && *memory) {
     if (std::strcmp(memory, "weak") != 0 && std::strcmp(memory, "strong") != 0) {
       std::fprintf(stderr, "fusewire-sim: FUSEWIRE_SIM_MEMORY=%s: expected weak or strong\n", memory);

@@ -32,6 +32,7 @@ bool polls_memory(wave const& w) { return w.pending->polls.repeats != 0; }
 [[noreturn]] void finish() {
   std::fflush(stdout);
   std::fflush(stderr);
+  if (std::getenv("FUSEWIRE_SIM_ABORT")) std::abort();
   _exit(exit_code_of_a_report);
 }
 
