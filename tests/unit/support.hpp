@@ -9,6 +9,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <fusewire/fusewire.hpp>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -220,30 +221,38 @@ class graph {
   template <class F>
   graph(hipStream_t s, F f) {
     check_hip(hipStreamBeginCapture(s, hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
-    f();
-    check_hip(hipStreamEndCapture(s, &graph_), "hipStreamEndCapture");
-    check_hip(hipGraphInstantiate(&exec_, graph_, nullptr, nullptr, 0), "hipGraphInstantiate");
+    hipGraph_t graph = nullptr;
+    try {
+      f();
+    } catch (...) {
+      if (hipStreamEndCapture(s, &graph) == hipSuccess) graph_.reset(graph);
+      throw;
+    }
+    check_hip(hipStreamEndCapture(s, &graph), "hipStreamEndCapture");
+    graph_.reset(graph);
+    hipGraphExec_t exec = nullptr;
+    check_hip(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0), "hipGraphInstantiate");
+    exec_.reset(exec);
   }
-  graph(graph const&) = delete;
-  ~graph() {
-    (void)hipGraphExecDestroy(exec_);
-    (void)hipGraphDestroy(graph_);
-  }
-  void launch(hipStream_t s) const { check_hip(hipGraphLaunch(exec_, s), "hipGraphLaunch"); }
+  void launch(hipStream_t s) const { check_hip(hipGraphLaunch(exec_.get(), s), "hipGraphLaunch"); }
   /// The types of its nodes.
   std::vector<hipGraphNodeType> nodes() const {
     std::size_t n = 0;
-    check_hip(hipGraphGetNodes(graph_, nullptr, &n), "hipGraphGetNodes");
+    check_hip(hipGraphGetNodes(graph_.get(), nullptr, &n), "hipGraphGetNodes");
     std::vector<hipGraphNode_t> all(n);
-    check_hip(hipGraphGetNodes(graph_, all.data(), &n), "hipGraphGetNodes");
+    check_hip(hipGraphGetNodes(graph_.get(), all.data(), &n), "hipGraphGetNodes");
     std::vector<hipGraphNodeType> types(n);
     for (std::size_t i = 0; i < n; ++i) check_hip(hipGraphNodeGetType(all[i], &types[i]), "hipGraphNodeGetType");
     return types;
   }
 
  private:
-  hipGraph_t graph_ = nullptr;
-  hipGraphExec_t exec_ = nullptr;
+  struct destroy {
+    void operator()(hipGraph_t g) const { (void)hipGraphDestroy(g); }
+    void operator()(hipGraphExec_t e) const { (void)hipGraphExecDestroy(e); }
+  };
+  std::unique_ptr<std::remove_pointer_t<hipGraph_t>, destroy> graph_;
+  std::unique_ptr<std::remove_pointer_t<hipGraphExec_t>, destroy> exec_;
 };
 
 /// The same sequence on every rank and on the device.

@@ -21,17 +21,23 @@ class ag_gemm {
   /// Collective. Fails: bad_argument; out_of_space when the channel cannot hold max_m x k elements or their flags.
   ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o), tuned_(ch, o, where) {
     int const ranks = ch.world().size();
-    require(o.max_m >= 1, where, "ag_gemm: max_m = ", o.max_m, "; at least 1 is accepted");
-    require(o.k >= 1 && o.k % (8 * ranks) == 0, where, "ag_gemm: k = ", o.k, "; a multiple of 8 x ", ranks, " ranks = ", 8 * ranks, " is accepted");
+    require(o.max_m >= 1 && o.max_m <= most, where, "ag_gemm: max_m = ", o.max_m, "; 1 to ", most, " is accepted");
+    require(o.k >= 1 && o.k <= most && o.k % (8 * ranks) == 0, where, "ag_gemm: k = ", o.k, "; a multiple of 8 x ", ranks, " ranks = ", 8 * ranks, " up to ", most, " is accepted");
     require(o.comm_blocks >= 0, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; 0 (choose) or more is accepted");
-    require(o.chunk_k >= 0 && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k, "; 0 (choose) or a multiple of 8 is accepted");
+    require(o.chunk_k >= 0 && o.chunk_k <= most && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k, "; 0 (choose) or a multiple of 8 up to ", most, " is accepted");
+    require(o.gather == gather::k || o.gather == gather::m, where, "ag_gemm: gather = ", int(o.gather), "; gather::k and gather::m are accepted");
+    require(o.method == method::push || o.method == method::pull || o.method == method::automatic, where, "ag_gemm: method = ", int(o.method), "; a method is accepted");
+    require(o.tile == gemm_tile::automatic || o.tile == gemm_tile::small || o.tile == gemm_tile::large, where, "ag_gemm: tile = ", int(o.tile), "; a gemm_tile is accepted");
     require(o.reserved_units >= 0 && o.reserved_units < ch.world().compute_units(), where, "ag_gemm: reserved_units = ", o.reserved_units, "; 0 to ",
             ch.world().compute_units() - 1, " is accepted");
     std::size_t const inbox = std::size_t(o.max_m) * std::size_t(o.k) * sizeof(T);
     require<out_of_space>(inbox <= ch.options().max_bytes, where, "ag_gemm: the gathered A, ", o.max_m, " x ", o.k, ", takes ", inbox, " bytes; the channel's max_bytes is ",
                           ch.options().max_bytes);
-    int flags = 0;
-    for (int m = 1; m <= o.max_m; m = m < o.max_m && 2 * m > o.max_m ? o.max_m : 2 * m) flags = std::max(flags, map(m).flags_per_source());
+    std::int64_t flags = 0;
+    for (int m = 1;; m = m > o.max_m / 2 ? o.max_m : 2 * m) {
+      flags = std::max(flags, std::int64_t(map(m).m_tiles()) * map(m).chunks());
+      if (m == o.max_m) break;
+    }
     require<out_of_space>(flags <= ch.options().flags_per_source, where, "ag_gemm: needs ", flags, " flags per source; the channel has ", ch.options().flags_per_source);
     ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
     load<identity>(where);
@@ -58,10 +64,19 @@ class ag_gemm {
     else start<large_tile>(stream, g, header, pull, epilogue, where);
   }
 
-  /// Rows of A that this rank holds, for a call with `m` rows in all.
-  int rows(int m) const { return map(m).rows(ch_.world().rank()); }
+  /// Rows of A that this rank holds, for a call with `m` rows in all. Fails: bad_argument.
+  int rows(int m) const {
+    accept(m, std::source_location::current());
+    return map(m).rows(ch_.world().rank());
+  }
 
  private:
+  static constexpr int most = 1 << 30;  // of any extent: sums of two fit an int
+  static constexpr std::int64_t most_ld = std::int64_t(1) << 31;  // bytes of a matrix fit 64 bits
+
+  void accept(int m, std::source_location where) const {
+    require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; 1 to max_m = ", o_.max_m, " is accepted");
+  }
   bool use_pull(int m) const { return o_.method == method::pull || (o_.method == method::automatic && tuned_ag_gemm<T>::pull_is_faster(m, o_.gather)); }
   bool use_small(int m) const { return o_.tile == gemm_tile::small || (o_.tile == gemm_tile::automatic && m <= 64); }
 
@@ -92,21 +107,24 @@ class ag_gemm {
     require(fit >= 1, where, "ag_gemm: no block of ", C.threads(), " threads and ", C.shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
             ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
     require(o_.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o_.comm_blocks, "; at most ", fit, " blocks are resident at once");
-    int const pieces = g.map.most_pieces() * ch_.world().size(), tiles = ceil_div(g.map.m, C.block_m) * ceil_div(g.c.cols, C.block_n);
+    std::int64_t const all_tiles = std::int64_t(ceil_div(g.map.m, C.block_m)) * ceil_div(g.c.cols, C.block_n);
+    require(all_tiles <= most, where, "ag_gemm: c is [", g.c.rows, ", ", g.c.cols, "], ", all_tiles, " tiles; up to ", most, " are accepted");
+    int const pieces = g.map.most_pieces() * ch_.world().size(), tiles = int(all_tiles);
     g.comm_blocks = o_.comm_blocks ? o_.comm_blocks : std::max(1, std::min({pieces, fit / 4, 8 * ch_.world().size()}));
-    fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, g.comm_blocks + tiles), .threads = C.threads(), .shared_bytes = C.shared_bytes()}, f, ch_.view(header), g, epilogue);
+    fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, g.comm_blocks + tiles), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, f, ch_.view(header), g, epilogue);
   }
 
   void check(ag_gemm_call<T> const& call, std::source_location where) const {
     int const rank = ch_.world().rank();
-    require(call.m >= 1 && call.m <= o_.max_m, where, "ag_gemm: m = ", call.m, "; 1 to max_m = ", o_.max_m, " is accepted");
+    accept(call.m, where);
     gather_map const g = map(call.m);
     int const rows = g.rows(rank), cols = g.cols();
     require(call.a.rows == rows && call.a.cols == cols, where, "ag_gemm: a is [", call.a.rows, ", ", call.a.cols, "]; [", rows, ", ", cols, "] is accepted on rank ", rank,
             " (", o_.gather == gather::k ? "gather::k: M, K/W" : "gather::m: rows of this rank, K", ")");
     int const n = call.c.cols;
-    require(n >= 1 && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n, "]; [", call.m, ", N >= 1] is accepted");
+    require(n >= 1 && n <= most && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n, "]; [", call.m, ", 1 to ", most, "] is accepted");
     require(call.b.rows == o_.k && call.b.cols == n, where, "ag_gemm: b is [", call.b.rows, ", ", call.b.cols, "]; [", o_.k, ", ", n, "] is accepted");
+    require(call.b_layout == layout::row_major || call.b_layout == layout::column_major, where, "ag_gemm: b_layout = ", int(call.b_layout), "; a layout is accepted");
     if (rows > 0) operand("a", call.a.data, call.a.ld, cols, 8, where);
     if (call.b_layout == layout::column_major) operand("b (column-major)", call.b.data, call.b.ld, o_.k, 8, where);
     else operand("b (row-major)", call.b.data, call.b.ld, n, 1, where);
@@ -116,7 +134,7 @@ class ag_gemm {
     require(data != nullptr, where, "ag_gemm: ", name, ".data is null");
     require(reinterpret_cast<std::uintptr_t>(data) % (multiple == 8 ? 16 : sizeof(T)) == 0, where, "ag_gemm: ", name, ".data = ", static_cast<void const*>(data),
             "; an address that is a multiple of ", multiple == 8 ? 16 : sizeof(T), " is accepted");
-    require(ld >= extent && ld % multiple == 0, where, "ag_gemm: ", name, ".ld = ", ld, "; at least ", extent, multiple == 8 ? " and a multiple of 8" : "", " is accepted");
+    require(ld >= extent && ld <= most_ld && ld % multiple == 0, where, "ag_gemm: ", name, ".ld = ", ld, "; ", extent, " to ", most_ld, multiple == 8 ? " and a multiple of 8" : "", " is accepted");
   }
 
   channel& ch_;

@@ -59,13 +59,14 @@ class flash_decode {
     workspace_ = h.template allocate<float>(2 * std::size_t(blocks) * std::size_t(record().floats()), 256, where);
     try {
       tickets_ = h.template allocate<unsigned>(std::size_t(max_items()), 256, where);
-    } catch (error const&) {  // allocation is collective and fails on all ranks alike
-      h.free(workspace_);
+      check_hip(hipMemset(h.view().here(tickets_), 0, tickets_.count * sizeof(unsigned)), "hipMemset(tickets)", where);
+      check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+      ch.world().barrier();
+    } catch (...) {
+      h.forget(tickets_);
+      h.forget(workspace_);
       throw;
     }
-    check_hip(hipMemset(h.view().here(tickets_), 0, tickets_.count * sizeof(unsigned)), "hipMemset(tickets)", where);
-    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
-    ch.world().barrier();
   }
   flash_decode(flash_decode const&) = delete;
   /// Collective. Requires: what was launched is over.

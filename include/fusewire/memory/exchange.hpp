@@ -82,7 +82,7 @@ class shared_segments {
     } else {
       if (q.signal) check_hip(platform::malloc_signal(&p, s.bytes), text("malloc(", q.name, " segment)").c_str(), where);
       else check_hip(hipMalloc(&p, s.bytes), text("hipMalloc(", q.name, " segment)").c_str(), where);
-      s.memory.reset(static_cast<std::byte*>(p), [](std::byte* m) { (void)hipFree(m); });
+      s.memory.reset(static_cast<std::byte*>(p), [](std::byte* m) { ignore_hip(hipFree(m)); });
     }
     return s;
   }
@@ -107,7 +107,7 @@ class shared_segments {
       }
       void* p = nullptr;
       check_hip(hipIpcOpenMemHandle(&p, c.handle, hipIpcMemLazyEnablePeerAccess), text("hipIpcOpenMemHandle(", s.name, " segment of rank ", r, ")").c_str(), where);
-      all.emplace_back(static_cast<std::byte*>(p), [](std::byte* m) { (void)hipIpcCloseMemHandle(m); });
+      all.emplace_back(static_cast<std::byte*>(p), [](std::byte* m) { ignore_hip(hipIpcCloseMemHandle(m)); });
     }
     return all;
   }

@@ -53,14 +53,17 @@ class heap {
   }
   heap(heap const&) = delete;
   /// Collective: memory goes when no rank's kernels can touch it any more. A rank that leaves by an exception does not wait for the
-  /// others; its memory then stays until they are gone too.
+  /// others; then, and when a device cannot tell that it is done, memory stays until all ranks are gone.
   ~heap() {
     world_.remove_check(check_key_);
-    (void)hipDeviceSynchronize();
+    hipError_t const e = hipDeviceSynchronize();
+    ignore_hip(e);
     if (std::uncaught_exceptions() > exceptions_) return;
     try {
-      world_.barrier();
-      segments_->unmap_peers();
+      bool over = true;
+      for (hipError_t of_rank : world_.exchange().all_gather(e)) over &= of_rank == hipSuccess;
+      if (over) segments_->unmap_peers();
+      else segments_->abandon();
       world_.barrier();
     } catch (rank_mismatch const&) {  // somebody else failed, and run() reports it
       segments_->abandon();
@@ -75,8 +78,8 @@ class heap {
   template <class T>
   sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T), std::source_location where = std::source_location::current()) {
     require(count > 0, where, "heap::allocate: 0 elements; at least 1 is accepted");
-    require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T), where, "heap::allocate: alignment ", alignment, "; a power of two of at least ",
-            alignof(T), " is accepted");
+    require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T) && alignment <= most_alignment, where, "heap::allocate: alignment ", alignment,
+            "; a power of two from ", alignof(T), " to ", most_alignment, " is accepted");
     require<out_of_space>(count <= SIZE_MAX / sizeof(T), where, "heap::allocate: ", count, " elements of ", sizeof(T), " bytes wanted; at most ", SIZE_MAX / sizeof(T),
                           " have addresses");
     constexpr bool in_signal = lives_in_signal_segment<T>;
@@ -88,9 +91,14 @@ class heap {
     sym<T> const x{*offset, count};
     if (in_signal) {
       name_flags(x);
-      check_hip(hipMemset(view_.here(x), 0, count * sizeof(T)), "hipMemset", where);
-      check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
-      world_.barrier();  // no peer may signal before it is zero
+      try {
+        check_hip(hipMemset(view_.here(x), 0, count * sizeof(T)), "hipMemset", where);
+        check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+        world_.barrier();  // no peer may signal before it is zero
+      } catch (...) {
+        forget(x);
+        throw;
+      }
     }
     return x;
   }
@@ -103,6 +111,14 @@ class heap {
     require((in_signal ? signal_ : bulk_).release(x.offset), where, "heap::free: nothing is allocated at offset ", x.offset, " of the ",
             in_signal ? "signal" : "bulk", " segment; a sym that allocate() returned and that was not freed yet is accepted");
     if (in_signal) names_.remove_flags(x.offset);
+  }
+
+  /// Frees on this rank alone, for a collective that fails on its way: the other ranks' part of it fails too, and nobody meets any more.
+  template <class T>
+  void forget(sym<T> x) {
+    if (x.count == 0) return;
+    (lives_in_signal_segment<T> ? signal_ : bulk_).release(x.offset);
+    if (lives_in_signal_segment<T>) names_.remove_flags(x.offset);
   }
 
   /// The offset of p in this rank's bulk segment. Fails: bad_argument when [p, p + bytes) is not inside it.
@@ -139,6 +155,8 @@ class heap {
   }
 
  private:
+  static constexpr std::size_t most_alignment = 4096;  // the segments themselves begin at a page
+
   void enable_peer_access(std::source_location where) const {
     for (int r = 0; r < world_.size(); ++r) {
       int const peer = world_.device_of(r);

@@ -28,7 +28,9 @@ class bootstrap {
   /// Keeps `what` until every rank is gone.
   virtual void keep(std::shared_ptr<void> what) = 0;
 
-  void barrier() { all_gather(nullptr, 0); }
+  void barrier() {
+    if (auto const raw = all_gather(nullptr, 0); !raw.empty()) throw rank_mismatch(text("ranks are in different collectives: a barrier wanted, ", raw.size(), " bytes came in all"));
+  }
 
   template <class T>
   std::vector<T> all_gather(T const& mine) {
@@ -48,7 +50,9 @@ class thread_bootstrap final : public bootstrap {
   /// What the threads share. A rank that fails calls fail(), and everybody who waits for it is told instead of waiting for ever.
   class hub {
    public:
-    explicit hub(int size) : size_(size), contribution_(static_cast<std::size_t>(size)) {}
+    explicit hub(int size) : size_(size), contribution_(static_cast<std::size_t>(size < 0 ? 0 : size)) {
+      require(size >= 1, std::source_location::current(), "thread_bootstrap: ", size, " ranks; at least 1 is accepted");
+    }
 
     /// The rank will not come to any collective of this hub again; its subgroups may go on.
     void leave(int rank) {
@@ -80,7 +84,9 @@ class thread_bootstrap final : public bootstrap {
     std::vector<std::shared_ptr<void>> kept_;
   };
 
-  thread_bootstrap(std::shared_ptr<hub> h, int rank) : hub_(std::move(h)), rank_(rank) {}
+  thread_bootstrap(std::shared_ptr<hub> h, int rank) : hub_(std::move(h)), rank_(rank) {
+    require(hub_ && rank >= 0 && rank < hub_->size_, std::source_location::current(), "thread_bootstrap: rank ", rank, "; a hub and a rank below its size are accepted");
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return hub_->size_; }
@@ -120,6 +126,7 @@ class thread_bootstrap final : public bootstrap {
       std::lock_guard const lock(hub_->m_);
       auto& slot = hub_->children_[{splits_++, color}];
       if (!slot) slot = std::make_shared<hub>(members);
+      if (hub_->failed_) slot->fail(hub_->failure_);
       child = slot;
     }
     return std::make_unique<thread_bootstrap>(child, my_rank);

@@ -30,9 +30,10 @@ class channel {
         return flag_name(size, data, int(i));
       });
       clear(where);
-    } catch (error const&) {  // allocation is collective and fails on all ranks alike
-      if (view_.slots.count) h.free(view_.slots);
-      h.free(view_.state);
+    } catch (...) {
+      h.forget(view_.flags);
+      h.forget(view_.slots);
+      h.forget(view_.state);
       throw;
     }
   }
@@ -95,6 +96,7 @@ class channel {
 /// A header from an operator's name (up to 8 letters), its variant and up to four extents. heap::names().add_launch() says what such a
 /// launch is called when it fails.
 inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0, std::uint64_t e2 = 0, std::uint64_t e3 = 0) {
+  require(name != nullptr, std::source_location::current(), "make_header: no name; an operator's name is accepted");
   return {{name_table::word_of_name(name), variant, e0, e1, e2, e3}, {}};
 }
 

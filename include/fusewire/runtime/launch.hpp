@@ -27,6 +27,10 @@ void const* address_of(void (*kernel)(P...)) {
 /// blocks of any mix of kernels, of ranks in different launches, fit whenever their number does.
 template <class... P>
 residency load_kernel(world const& w, void (*kernel)(P...), int threads, int shared_bytes = 0, std::source_location where = std::source_location::current()) {
+  require(kernel != nullptr, where, "load_kernel: no kernel; a __global__ function is accepted");
+  require(threads >= 1 && threads <= 1024, where, "load_kernel: blocks of ", threads, " threads; 1 to 1024 are accepted");
+  require(shared_bytes >= 0 && shared_bytes <= platform::max_shared_bytes, where, "load_kernel: ", shared_bytes, " bytes of shared memory; 0 to ",
+          platform::max_shared_bytes, " are accepted");
   return w.remember({detail::address_of(kernel), threads, shared_bytes, 1}, [&] {
     hipFuncAttributes a;
     check_hip(hipFuncGetAttributes(&a, detail::address_of(kernel)), "hipFuncGetAttributes", where);

@@ -12,8 +12,8 @@ struct run_options {
 };
 
 /// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned.
-/// Fails: rethrows the first exception of any rank that has a reason of its own; ranks that wait for it in a collective are released
-/// with peer_failed.
+/// Fails: rethrows the first exception of any rank that has a reason of its own, a timeout only when there is no other; ranks that wait
+/// for it in a collective are released with peer_failed.
 template <class F>
 void run_local(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
   platform::prepare_runtime(true);
@@ -26,37 +26,48 @@ void run_local(int ranks, run_options const& options, F f, std::source_location 
 
   auto const hub = std::make_shared<thread_bootstrap::hub>(ranks);
   std::mutex m;
-  std::exception_ptr first, consequence;  // of the first: the same failure, as another rank saw it
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] {
+  std::exception_ptr first, timeout, consequence;  // the last two may be how another rank saw the first
+  auto const run = [&](int r) {
+    try {
+      world w(std::make_unique<thread_bootstrap>(hub, r), options.devices.empty() ? r % devices : options.devices[static_cast<std::size_t>(r)], where);
+      f(w);
+      hub->leave(r);
+    } catch (...) {
+      auto const keep = [&](std::exception_ptr& e) {
+        std::lock_guard const lock(m);
+        if (!e) e = std::current_exception();
+      };
       try {
-        world w(std::make_unique<thread_bootstrap>(hub, r), options.devices.empty() ? r % devices : options.devices[static_cast<std::size_t>(r)], where);
-        f(w);
-        hub->leave(r);
+        throw;
+      } catch (peer_failed const&) {
+        keep(consequence);
+      } catch (launch_abandoned const& e) {
+        keep(consequence);
+        hub->fail(text("rank ", r, ": ", e.what()));
+      } catch (wait_timeout const& e) {
+        keep(timeout);
+        hub->fail(text("rank ", r, ": ", e.what()));
+      } catch (std::exception const& e) {
+        keep(first);
+        hub->fail(text("rank ", r, ": ", e.what()));
       } catch (...) {
-        auto const keep = [&](std::exception_ptr& e) {
-          std::lock_guard const lock(m);
-          if (!e) e = std::current_exception();
-        };
-        try {
-          throw;
-        } catch (peer_failed const&) {
-          keep(consequence);
-        } catch (launch_abandoned const& e) {
-          keep(consequence);
-          hub->fail(text("rank ", r, ": ", e.what()));
-        } catch (std::exception const& e) {
-          keep(first);
-          hub->fail(text("rank ", r, ": ", e.what()));
-        } catch (...) {
-          keep(first);
-          hub->fail(text("rank ", r, " threw"));
-        }
+        keep(first);
+        hub->fail(text("rank ", r, " threw"));
       }
-    });
+    }
+  };
+  std::vector<std::thread> threads;
+  try {
+    for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+  } catch (std::exception const& e) {  // the ranks that have started do not wait for one that never comes
+    std::string const why = text("run_local: thread ", threads.size(), " of ", ranks, " cannot be started: ", e.what());
+    hub->fail(why);
+    std::lock_guard const lock(m);
+    first = std::make_exception_ptr(runtime_failure(why));
+  }
   for (auto& t : threads) t.join();
   if (first) std::rethrow_exception(first);
+  if (timeout) std::rethrow_exception(timeout);
   if (consequence) std::rethrow_exception(consequence);
 }
 

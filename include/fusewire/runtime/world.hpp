@@ -28,18 +28,19 @@ class world {
   /// Fails: runtime_failure on every rank where ranks of different processes share a device whose driver would run them in turns.
   world(std::unique_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current())
       : bootstrap_(std::move(b)), device_(device) {
+    require(bootstrap_ != nullptr, where, "world: no bootstrap; one that says who the ranks are is accepted");
     require(size() >= 1 && size() <= max_ranks, where, "world: ", size(), " ranks; 1 to ", max_ranks, " are accepted");
     int devices = 0;
     check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
     require(device >= 0 && device < devices, where, "world: device ", device, " of rank ", rank(), "; 0 to ", devices - 1, " exist");
     check_hip(hipSetDevice(device), "hipSetDevice", where);
     check_hip(hipDeviceGetAttribute(&compute_units_, hipDeviceAttributeMultiprocessorCount, device), "hipDeviceGetAttribute", where);
-    check_hip(platform::dispatch_parts(&dispatch_parts_, device), "dispatch_parts", where);
+    check_hip(platform::dispatch_parts(&dispatch_parts_, device), "hipDeviceGetAttribute(parts that take blocks in turn)", where);
     hipStream_t stream = nullptr;
     check_hip(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags", where);
     stream_.reset(stream);
     place mine;
-    check_hip(find_place(mine, device), "find_place", where);
+    check_hip(find_place(mine, device), "hipDeviceGetPCIBusId", where);
     places_ = bootstrap_->all_gather(mine);
     for (int a = 0; a < size(); ++a)
       for (int b = 0; b < a; ++b)
@@ -54,7 +55,11 @@ class world {
   int device() const { return device_; }
   /// Rank r's device as this process numbers devices; -1 when it does not see that device.
   int device_of(int r) const { return in_one_process(r, rank()) ? place_of(r).device : device_at(place_of(r)); }
-  fusewire::place const& place_of(int r) const { return places_[static_cast<std::size_t>(r)]; }
+  /// Fails: bad_argument.
+  fusewire::place const& place_of(int r) const {
+    require(r >= 0 && r < size(), std::source_location::current(), "world: rank ", r, "; 0 to ", size() - 1, " exist");
+    return places_[static_cast<std::size_t>(r)];
+  }
   /// Ranks a and b share pointers.
   bool in_one_process(int a, int b) const { return same_process(place_of(a), place_of(b)); }
   /// A stream of this rank's own that waits for no other. Ranks that share a device must not use the null stream: it is one for all
@@ -62,8 +67,9 @@ class world {
   hipStream_t stream() const { return stream_.get(); }
   int compute_units() const { return compute_units_; }
   /// How many of this rank's device's compute units are its own when `reserved` of them are left to other work. Blocks go to the parts
-  /// of a device in turn, so ranks that share one get equal shares of every part.
+  /// of a device in turn, so ranks that share one get equal shares of every part. Fails: bad_argument.
   int share_of_units(int reserved) const {
+    require(reserved >= 0, std::source_location::current(), "world: ", reserved, " compute units reserved; 0 or more is accepted");
     int const share = std::max(0, (compute_units_ - reserved) / ranks_on_device());
     return ranks_on_device() == 1 ? share : share / dispatch_parts_ * dispatch_parts_;
   }
@@ -107,7 +113,7 @@ class world {
  private:
   std::unique_ptr<bootstrap> bootstrap_;
   struct destroy_stream {
-    void operator()(hipStream_t s) const { (void)hipStreamDestroy(s); }
+    void operator()(hipStream_t s) const { ignore_hip(hipStreamDestroy(s)); }
   };
 
   int device_;
