@@ -1,6 +1,7 @@
 # Which GPU compiler builds the programs of this project, and what starts them.
 #   FUSEWIRE_GPU        amd | nvidia
 #   FUSEWIRE_LAUNCHER   command before every test and example (fusewire-sim where there is no AMD GPU)
+#   FUSEWIRE_SANITIZE   sanitizers of the host code: address,undefined | thread
 # Afterwards: fusewire_gpu_language, fusewire_gpu_executable(), fusewire_run_test().
 
 enable_language(CXX)
@@ -64,6 +65,16 @@ set(CMAKE_${fusewire_gpu_language}_EXTENSIONS OFF)
 enable_language(${fusewire_gpu_language})
 
 find_package(Threads REQUIRED)
+
+# Kernels are not instrumented: -Xarch_host keeps the device's code as it is.
+set(FUSEWIRE_SANITIZE "" CACHE STRING "Sanitizers of the host code: address,undefined | thread")
+if(FUSEWIRE_SANITIZE)
+  set(fusewire_sanitize_host -fsanitize=${FUSEWIRE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -gline-tables-only)
+  list(TRANSFORM fusewire_sanitize_host PREPEND "-Xarch_host " OUTPUT_VARIABLE fusewire_sanitize_hip)
+  list(TRANSFORM fusewire_sanitize_hip PREPEND "SHELL:")
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${fusewire_sanitize_host}>" "$<$<COMPILE_LANGUAGE:HIP>:${fusewire_sanitize_hip}>")
+  add_link_options(-fsanitize=${FUSEWIRE_SANITIZE})
+endif()
 
 if(FUSEWIRE_SIM AND NOT FUSEWIRE_GPU STREQUAL "amd")
   message(FATAL_ERROR "FUSEWIRE_SIM runs gfx942 programs: it needs FUSEWIRE_GPU=amd")
