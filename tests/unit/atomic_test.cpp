@@ -165,7 +165,103 @@ __global__ void fail_to_exchange(int* word, int* seen) {
   seen[3] = a.load();
 }
 
+// What an operation orders. Two sides write words into memory of their own and of the other side, raise a flag of the other side by
+// the operation, and wait for their own flag; the operation on it, once more, makes all words visible.
+
+constexpr int order_rounds = 6, order_words = 64;
+enum class way { release_and_acquire, acq_rel, unsaid };
+constexpr op order_ops[] = {op::load_store, op::exchange, op::compare_exchange, op::add, op::sub, op::bit_and, op::bit_or, op::bit_xor, op::min, op::max};
+
+__host__ __device__ epoch_t lowered(op what) { return what == op::bit_and ? 3 : what == op::min ? 9 : what == op::sub ? 5 : 0; }
+
+/// `lowered` becomes another value.
+template <scope S, class... Order>
+__device__ void raise(op what, atomic_ref<epoch_t, S> f, Order... o) {
+  epoch_t expected = lowered(what);
+  switch (what) {
+    case op::exchange: f.exchange(1, o...); return;
+    case op::compare_exchange: f.compare_exchange(expected, 1, o...); return;
+    case op::add: f.fetch_add(1, o...); return;
+    case op::sub: f.fetch_sub(1, o...); return;
+    case op::bit_and: f.fetch_and(1, o...); return;
+    case op::bit_or: f.fetch_or(1, o...); return;
+    case op::bit_xor: f.fetch_xor(1, o...); return;
+    case op::min: f.fetch_min(1, o...); return;
+    case op::max: f.fetch_max(1, o...); return;
+    default: f.store(1, o...);
+  }
+}
+/// The value stays as it is. compare_exchange: one that fails acquires as well.
+template <scope S, class... Order>
+__device__ void take(op what, atomic_ref<epoch_t, S> f, bool fails, Order... o) {
+  epoch_t expected = fails ? lowered(what) : 1;
+  switch (what) {
+    case op::exchange: f.exchange(1, o...); return;
+    case op::compare_exchange: f.compare_exchange(expected, 1, o...); return;
+    case op::add: f.fetch_add(0, o...); return;
+    case op::sub: f.fetch_sub(0, o...); return;
+    case op::bit_and: f.fetch_and(~epoch_t(0), o...); return;
+    case op::bit_or: f.fetch_or(0, o...); return;
+    case op::bit_xor: f.fetch_xor(0, o...); return;
+    case op::min: f.fetch_min(9, o...); return;
+    case op::max: f.fetch_max(0, o...); return;
+    default: (void)f.load(o...);
+  }
+}
+
+/// The sides are two ranks, or two blocks of one rank. words: [side][round][own, given][order_words]; flags: [side][round].
+template <scope S>
+__global__ void write_both_ways(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, op what, way how) {
+  wave const g;
+  int const me = S == scope::system ? w.rank : block{}.index(), other = 1 - me;
+  auto const rank_of = [&](int side) { return S == scope::system ? side : w.rank; };
+  auto const words_of = [&](int side, int round, int given) { return w.on(rank_of(side), words) + ((side * order_rounds + round) * 2 + given) * order_words + g.rank(); };
+  auto const flag_of = [&](int side, int round) { return atomic_ref<epoch_t, S>(&(w.on(rank_of(side), flags) + side * order_rounds + round)->value); };
+  for (int i = 0; i < order_rounds; ++i) {
+    bool const wrong_before = *words_of(me, i, 1) < 0 || *words_of(other, i, 0) < 0;  // now they are cached
+    *words_of(me, i, 0) = 100 + i;
+    *words_of(other, i, 1) = 200 + i;
+    if (g.leader()) {
+      auto const theirs = flag_of(other, i), mine = flag_of(me, i);
+      if (how == way::release_and_acquire) raise(what, theirs, order::release);
+      else if (how == way::acq_rel) raise(what, theirs, order::acq_rel);
+      else raise(what, theirs);
+      while (mine.load(order::relaxed) == lowered(what)) platform::backoff();
+      if (how == way::release_and_acquire) take(what, mine, i % 2, order::acquire);
+      else if (how == way::acq_rel) take(what, mine, i % 2, order::acq_rel);
+      else take(what, mine, i % 2);
+    }
+    g.sync();
+    if (wrong_before || *words_of(other, i, 0) != 100 + i || *words_of(me, i, 1) != 200 + i) atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
+  }
+}
+
+template <scope S>
+void check_order(rank_of_test& r) {
+  auto const words = r.heap.allocate<int>(2 * order_rounds * 2 * order_words);
+  auto const flags = r.heap.allocate<flag>(2 * order_rounds);
+  auto const wrong = r.heap.allocate<unsigned>(1);
+  load_kernel(r.world, write_both_ways<S>, wave::width);
+  for (op what : order_ops)
+    for (way how : {way::release_and_acquire, way::acq_rel, way::unsaid}) {
+      r.fill(words, 0);
+      r.fill(wrong, 0);
+      r.upload(std::vector<flag>(flags.count, flag{lowered(what), {}, 0}), flags);
+      r.meet();
+      r.launch({S == scope::system ? 1 : 2, wave::width}, write_both_ways<S>, r.view(), words, flags, wrong, what, how);
+      r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words: operation ", int(what), ", order ", int(how), ", scope ", int(S));
+      r.meet();
+    }
+}
+
 }  // namespace
+
+TEST_CASE("atomics: what every operation orders, between ranks and between blocks") {
+  on_ranks(2, [](rank_of_test& r) {
+    check_order<scope::system>(r);
+    check_order<scope::device>(r);
+  });
+}
 
 TEST_CASE("atomics: 32-bit integers") {
   int const ranks = GENERATE(1, 2, 4);

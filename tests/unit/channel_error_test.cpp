@@ -31,7 +31,114 @@ ownership equal_shares(int ranks, int n) {
   return o;
 }
 
+__global__ void stamp(std::uint64_t* ns) { *ns = platform::clock_ns(); }
+
+__global__ void await_rank(channel_view ch, int source) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  (void)e.wait_begun(b, source);
+  e.end(b);
+}
+
+__global__ void await_flag(channel_view ch, int source) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  e.wait(b, source, 0);
+  e.end(b);
+}
+
+/// What a launch of this rank with the even epoch `e` and another header would tell `peer`.
+__global__ void forge_header(channel_view ch, int peer, epoch_t e) {
+  flag* const f = ch.world.on(peer, ch.flags) + ch.world.rank;
+  for (int i = 0; i < launch_words; ++i) store(&f->note[i], std::uint64_t(i));
+  platform::atomic_store<order::release, scope::system>(&f->value, e);
+}
+
 }  // namespace
+
+TEST_CASE("channel: a rank compares headers of its launch only, also when the others have given up") {
+  epoch_t const seen_by_rank2 = GENERATE(0, 4);
+  std::vector<std::string> verdicts(3);
+  on_ranks(
+      3,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        load_kernel(r.world, await_rank, 64);
+        load_kernel(r.world, forge_header, 1);
+        r.meet();
+        auto const view = ch.view(make_header("await", 0));
+        r.launch({1, 64}, await_rank, view, r.rank());
+        r.meet();
+        if (r.rank() == 1) {
+          r.launch({1, 1}, forge_header, view, 2, seen_by_rank2);
+          r.launch({1, 1}, forge_header, view, 0, epoch_t(2));
+        } else {
+          r.launch({1, 64}, await_rank, view, r.rank());
+        }
+        verdicts[std::size_t(r.rank())] = verdict(r);
+        ch.reset();
+        expect_right(r, ch, 250);
+      },
+      short_waits());
+  CHECK(contains(verdicts[0], "mismatch: "));
+  CHECK(contains(verdicts[2], "because rank 0 gave up"));
+}
+
+TEST_CASE("channel: after a wait of another rank has expired, headers that differ say nothing") {
+  std::vector<std::string> verdicts(3);
+  run_local(3, [&](world& w) {
+    heap_options o = short_waits();
+    if (w.rank() == 2) o.wait_limit = std::chrono::minutes(10);  // rank 0 gives up first
+    rank_of_test r(w, o);
+    channel ch(r.heap, gather_channel(200));
+    load_kernel(w, await_rank, 64);
+    load_kernel(w, await_flag, 64);
+    load_kernel(w, forge_header, 1);
+    r.meet();
+    auto const view = ch.view(make_header("await", 0));
+    r.launch({1, 64}, await_rank, view, r.rank());
+    r.meet();
+    if (r.rank() == 0) r.launch({1, 64}, await_rank, view, 1);
+    if (r.rank() == 1) r.launch({1, 1}, forge_header, view, 2, epoch_t(2));
+    if (r.rank() == 2) r.launch({1, 64}, await_flag, view, 1);
+    verdicts[std::size_t(r.rank())] = verdict(r);
+    ch.reset();
+  });
+  CHECK(contains(verdicts[0], "timeout: "));
+  CHECK(contains(verdicts[2], "because rank 0 gave up"));
+}
+
+TEST_CASE("channel: when one rank gives up, every wait of every rank ends, also of later launches") {
+  constexpr int ranks = 3, launches = 30;
+  std::vector<std::string> verdicts(ranks);
+  run_local(ranks, [&](world& w) {
+    heap_options o = short_waits();
+    if (w.rank() == 1) o.wait_limit = std::chrono::minutes(10);  // it would wait for rank 0's sake alone
+    rank_of_test r(w, o);
+    channel ch(r.heap, gather_channel(200));
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    auto const times = r.heap.allocate<std::uint64_t>(2);
+    load_kernel(w, gather_words<>, 64);
+    load_kernel(w, stamp, 1);
+    r.meet();
+    if (w.rank() != 2) {
+      gather_words_args const a{.own = equal_shares(ranks, 100), .wrong = r.here(wrong)};
+      r.launch({1, 1}, stamp, r.here(times));
+      for (int i = 0; i < launches; ++i) r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
+      r.launch({1, 1}, stamp, r.here(times) + 1);
+      verdicts[std::size_t(w.rank())] = verdict(r);
+      auto const ns = r.download(times);
+      r.found.expect(ns[1] - ns[0] < ns_of(3), launches, " launches took ", (ns[1] - ns[0]) / 1'000'000, " ms; the limit of one wait is ", limit.count(), " ms");
+    }
+    ch.reset();
+    expect_right(r, ch, 210);
+    if (auto const s = r.found.summary(); !s.empty()) verdicts[std::size_t(w.rank())] += s;
+  });
+  CHECK(contains(verdicts[0], "timeout: rank 0"));
+  CHECK(contains(verdicts[1], "because rank 0 gave up"));
+  CHECK(verdicts[2].empty());
+  for (auto const& v : verdicts) CHECK(!contains(v, "findings"));
+}
 
 TEST_CASE("channel: a signal that never comes is reported with rank, flag and epochs; reset() makes all well") {
   int const ranks = GENERATE(2, 3, 8);
@@ -82,6 +189,24 @@ TEST_CASE("channel: a rank that does not launch is named, and reset() brings it 
       named = named || contains(verdicts[r], "from rank 1");
     }
   CHECK(named);
+}
+
+TEST_CASE("channel: a source that never begins is named") {
+  std::string found;
+  on_ranks(
+      2,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        r.meet();
+        if (r.rank() == 0) {
+          r.launch({1, 64}, await_rank, ch.view(make_header("await", 0)), 1);
+          found = verdict(r);
+        }
+        ch.reset();
+      },
+      short_waits());
+  CHECK(contains(found, "for a flag from rank 1 "));
+  CHECK(contains(found, "epoch 0 found, 1 wanted"));
 }
 
 TEST_CASE("channel: ranks that launch different things are told what") {

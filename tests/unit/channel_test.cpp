@@ -58,17 +58,52 @@ __global__ void pull_words(channel_view ch, pull_args a) {
   e.end(b);
 }
 
+/// As pull_words, through the inbox: a block fetches chunks and announces them here, and another block of this rank takes them.
+__global__ void fetch_words(channel_view ch, pull_args a) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  world_view const& w = ch.world;
+  int const pieces = ceil_div(a.count, chunk);
+  for (int k = 0; k < w.size; ++k) {
+    int const source = w.next(k);
+    if (pieces == 0 && b.index() == 0) e.acknowledge_nothing(b, source);
+    for (int c = b.index(); c < pieces; c += b.count()) {
+      bool const begun = e.wait_begun(b, source);
+      int const* const words = reinterpret_cast<int const*>(w.bulk[source] + e.peer_word(source, 0)) + c * chunk;
+      if (begun) copy(b, words, e.inbox<int>() + source * a.count + c * chunk, a.count - c * chunk < chunk ? a.count - c * chunk : chunk);
+      e.signal_here(b, source, c);
+      e.acknowledge(b, source, unsigned(pieces));
+    }
+  }
+  for (int source = 0; source < w.size; ++source)
+    for (int c = (b.index() + 1) % b.count(); c < pieces; c += b.count()) {
+      e.wait(b, source, c);
+      for (int i = c * chunk + b.rank(); i < c * chunk + chunk && i < a.count; i += b.size())
+        if (e.inbox<int>()[source * a.count + i] != word_of(source, i, 0, a.salt)) atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
+    }
+  if (b.index() == 0) e.wait_acknowledged(b);
+  e.end(b);
+}
+
 __global__ void write_words(int* words, int count, int rank, int salt) {
   for (int i = block{}.index() * block{}.size() + block{}.rank(); i < count; i += block{}.count() * block{}.size()) words[i] = word_of(rank, i, 0, salt);
 }
 
-/// Takes work by e.next(): every piece exactly once, whatever the number of blocks.
+/// Takes work by e.next(): every piece exactly once and by all waves of a block, whatever the number of blocks.
 __global__ void take_work(channel_view ch, unsigned* taken, int pieces) {
   __shared__ int shared;
   block const b;
   channel_epoch const e = ch.begin(b);
   for (int i = e.next(b, &shared); i < pieces; i = e.next(b, &shared))
-    if (b.leader()) atomic_ref<unsigned, scope::device>(taken + i).fetch_add(1u, order::relaxed);
+    if (wave{}.leader()) atomic_ref<unsigned, scope::device>(taken + i).fetch_add(1u, order::relaxed);
+  e.end(b);
+}
+
+/// Waves that meet nobody before the end, some of them late.
+__global__ void compare_epochs(channel_view ch, epoch_t wanted, unsigned* wrong) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  if (wave{}.leader() && e.number() != wanted) atomic_ref<unsigned, scope::device>(wrong).fetch_add(1u, order::relaxed);
   e.end(b);
 }
 
@@ -194,14 +229,16 @@ TEST_CASE("channel: several operators share it, launches and replays mixed") {
   });
 }
 
-TEST_CASE("channel: sources are overwritten right after each pull") {
-  on_ranks(GENERATE(1, 2, 3, 4, 8), [](rank_of_test& r) {
+namespace {
+/// Every launch pulls words that the stream has just written, and overwrites right after it.
+void pull_many(int ranks, void (*kernel)(channel_view, pull_args)) {
+  on_ranks(ranks, [=](rank_of_test& r) {
     constexpr int most = 700;
-    channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
+    channel ch(r.heap, gather_channel(most));
     auto const words = r.heap.allocate<int>(std::size_t(most + 64 * r.size()));
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(wrong, 0);
-    load_kernel(r.world, pull_words, 128);
+    load_kernel(r.world, kernel, 128);
     load_kernel(r.world, write_words, 64);
     r.meet();
     lcg random{99};
@@ -213,7 +250,7 @@ TEST_CASE("channel: sources are overwritten right after each pull") {
       launch_header h = make_header("pull", 0, std::uint64_t(count), std::uint64_t(salt));
       h.mine[0] = r.heap.offset_of(mine, std::size_t(count) * 4, "words", std::source_location::current());
       h.mine[1] = std::uint64_t(salt + r.rank());
-      r.launch({3, 128}, pull_words, ch.view(h), pull_args{count, r.here(wrong), salt});
+      r.launch({3, 128}, kernel, ch.view(h), pull_args{count, r.here(wrong), salt});
       r.launch({2, 64}, write_words, mine, count, r.rank(), -1);
     }
     r.world.check(r.stream);
@@ -221,6 +258,10 @@ TEST_CASE("channel: sources are overwritten right after each pull") {
     r.meet();
   });
 }
+}  // namespace
+
+TEST_CASE("channel: sources are overwritten right after each pull") { pull_many(GENERATE(1, 2, 3, 4, 8), pull_words); }
+TEST_CASE("channel: sources are fetched into the inbox and overwritten right after each pull") { pull_many(GENERATE(1, 2, 3, 8), fetch_words); }
 
 TEST_CASE("channel: work is handed out once") {
   on_ranks(2, [](rank_of_test& r) {
@@ -229,10 +270,24 @@ TEST_CASE("channel: work is handed out once") {
     auto const taken = r.heap.allocate<unsigned>(pieces);
     r.fill(taken, 0);
     for (unsigned launches = 1; launches <= 5; ++launches) {
-      r.launch({int(launches), 64}, take_work, ch.view(make_header("work", 0, launches)), r.here(taken), pieces);
-      r.found.equal(r.download(taken), std::vector<unsigned>(pieces, launches), "pieces");
+      r.launch({int(launches), 4 * wave::width}, take_work, ch.view(make_header("work", 0, launches)), r.here(taken), pieces);
+      r.found.equal(r.download(taken), std::vector<unsigned>(pieces, 4 * launches), "pieces");
     }
     r.world.check(r.stream);
+    r.meet();
+  });
+}
+
+TEST_CASE("channel: all waves of a launch see the same epoch") {
+  on_ranks(GENERATE(1, 2), [](rank_of_test& r) {
+    channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    load_kernel(r.world, compare_epochs, 4 * wave::width);
+    r.meet();
+    for (epoch_t i = 1; i <= 100; ++i) r.launch({4, 4 * wave::width}, compare_epochs, ch.view(make_header("epochs", 0)), i, r.here(wrong));
+    r.world.check(r.stream);
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " waves with another epoch");
     r.meet();
   });
 }

@@ -38,7 +38,7 @@ void check_messages(int ranks, int threads) {
     auto const flags = r.heap.allocate<flag>(std::size_t(conversations * rounds));
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(wrong, 0);
-    for (epoch_t e = 1; e <= 3; ++e) {  // a barrier on the host between them: the inboxes are single
+    for (epoch_t e : {1, 2, 3, 2, 1}) {  // a barrier on the host between them: the inboxes are single. A wait asks for one value, not for more
       r.meet();
       r.launch({blocks, threads}, pass_messages<Group>, r.view(), inbox, flags, wrong, rounds, e);
       r.meet();
@@ -97,6 +97,25 @@ __global__ void send_to_all(world_view w, sym<int> inbox, sym<flag> flags, sym<i
 }
 __global__ void advance(epoch_t* epoch) { ++*epoch; }
 
+/// Words stay where their writer has them: everybody reads the next rank's, which are then overwritten and read again.
+/// flags: [written, read].
+__global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, int rounds) {
+  block const b;
+  int const next = w.next(1), before = w.next(w.size - 1);
+  auto const tell_and_wait = [&](int to, int from, int which, epoch_t round) {
+    signal(b, w.on(to, flags) + which, round);
+    if (round % 2) wait(b, w, w.here(flags) + which, round, from);
+    else wait_all(b, w, 1, [&](int) { return w.here(flags) + which; }, round, [&](int) { return from; });
+  };
+  for (int i = 1; i <= rounds; ++i) {
+    for (int k = b.rank(); k < message; k += b.size()) w.here(words)[k] = word_of(w.rank, i, k);
+    tell_and_wait(before, next, 0, epoch_t(i));
+    for (int k = b.rank(); k < message; k += b.size())
+      if (w.on(next, words)[k] != word_of(next, i, k)) atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
+    tell_and_wait(next, before, 1, epoch_t(i));
+  }
+}
+
 /// A message travels from wave to wave within one rank.
 __global__ void whisper(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, int rounds) {
   wave const g;
@@ -110,7 +129,8 @@ __global__ void whisper(world_view w, sym<int> words, sym<flag> flags, sym<unsig
     }
     int const now = i * waves + me;
     w.here(words)[now * wave::width + g.rank()] = now;
-    signal<scope::device>(g, w.here(flags) + now, 1);
+    if (now % 2) signal<scope::device>(g, w.here(flags) + now, 1);
+    else signal_all<scope::device>(g, 1, [&](int) { return w.here(flags) + now; }, 1);
   }
 }
 
@@ -130,6 +150,20 @@ TEST_CASE("messages: from block to block of one rank, at device scope") {
     r.launch({blocks, threads}, whisper, r.view(), words, flags, wrong, rounds);
     r.world.check(r.stream);
     r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
+  });
+}
+
+TEST_CASE("messages: that stay at their sender, whose memory is read again and again") {
+  on_ranks(GENERATE(1, 2, 3), [](rank_of_test& r) {
+    auto const words = r.heap.allocate<int>(message);
+    auto const flags = r.heap.allocate<flag>(2);
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    r.meet();
+    r.launch({1, 192}, read_again, r.view(), words, flags, wrong, 20);
+    r.world.check(r.stream);
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
+    r.meet();
   });
 }
 
