@@ -81,7 +81,7 @@ class gemm_subject : public subject {
     r_.local(std::min(m_, 132), 256, check_gemm<T>, matrix<T>{c_, m_, n_, n_}, k_, checker{r_.now, number, {m_, n_, int(order_)}});
     return static_cast<long long>(m_) * n_;
   }
-  void disagree(bool wrong) override { multiply(call(wrong == (m_ > 1) ? std::max(1, m_ - 1) : m_)); }
+  void disagree(bool wrong) override { multiply(call(!wrong ? m_ : m_ > 1 ? m_ - 1 : m_ + 1)); }
 
  protected:
   virtual void multiply(ag_gemm_call<T> const& call) = 0;

@@ -260,7 +260,7 @@ TEST_CASE("ag_gemm: every rank gets the same bits", "[ag_gemm]") {
     gemm_rank<bf16> g(r, m, n, k);
     sym<bf16> const rank0 = r.heap.allocate<bf16>(m * n);
     channel ch(r.heap, small_channel());
-    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = gather::k});
+    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = gather::k, .own_shard_first = false});
     lcg mine{unsigned(r.rank() + 1)}, common{77};
     std::vector<bf16> a, b;
     for (int i = 0; i < m * k / r.size(); ++i) a.push_back(bf16(float(mine.below(20001) - 10000) / 7777.0f));
@@ -287,7 +287,7 @@ TEST_CASE("ag_gemm: ranks that call with different shapes get an error that says
     ag_gemm<bf16> op(ch, {.max_m = 64, .k = 64, .gather = gather::k});
     problem const p{r.rank() == 0 ? 20 : 21, 24, 64, layout::row_major, 1};
     op(r.stream, g.call(p, gather::k));
-    r.found.throws<rank_mismatch>("different m", {"ag_gemm push gather::k bf16, small tile, m = 20, n = 24, k = 64", "m = 21"}, [&] { r.world.check(r.stream); });
+    r.found.throws<rank_mismatch>("different m", {"ag_gemm push gather::k bf16, m = 20, n = 24, k = 64", "m = 21"}, [&] { r.world.check(r.stream); });
     ch.reset();
     g.run(op, {20, 24, 64, layout::row_major, 1}, gather::k);
   });

@@ -10,8 +10,9 @@ namespace fusewire {
 /// A launch of ag_gemm in words, from what its header says.
 inline std::string describe_ag_gemm(std::uint64_t const (&what)[launch_words]) {
   auto const variant = [&](int i) { return what[1] >> 8 * i & 255; };
-  return text("ag_gemm ", variant(0) ? "pull" : "push", " gather::", gather(variant(1)) == gather::k ? "k" : "m", variant(3) ? " f16" : " bf16",
-              variant(2) == 0 ? text(", large tile") : variant(2) == 1 ? text(", small tile") : text(", tuned tile ", variant(2) - 2, " in ", variant(4), " parts"), ", m = ", what[2], ", n = ", what[3], ", k = ", what[4], ", chunk_k = ", what[5]);
+  return text("ag_gemm ", variant(0) ? "pull" : "push", " gather::", gather(variant(1)) == gather::k ? "k" : "m", variant(3) ? " f16" : " bf16", ", m = ", what[2], ", n = ", what[3],
+              ", k = ", what[4], variant(2) == 0 ? text(", large tile") : variant(2) == 1 ? text(", small tile") : text(", tuned tile ", variant(2) - 2, " in ", variant(4), " parts"),
+              ", chunk_k = ", what[5]);
 }
 
 template <class T>
