@@ -52,7 +52,7 @@ settings set;
 
 /// What ag_gemm is asked for by each variant.
 ag_gemm_options options_of(std::string const& variant, shape const& s, int max_m) {
-  ag_gemm_options o{.max_m = max_m, .k = s.k, .gather = s.by};
+  ag_gemm_options o{.max_m = max_m, .k = s.k, .gather = s.by, .method = method::automatic};
   if (variant == "pull") o.method = method::pull;
   if (variant == "push") o.method = method::push;
   return o;

@@ -1,5 +1,7 @@
 // ag_gemm: C [M, N] = gather(A) [M, K] * B [K, N] on every rank, one kernel launch per call. The kernels are in ag_gemm_kernels.hpp.
 #pragma once
+#include <optional>
+
 #include <fusewire/kernels/ag_gemm_call.hpp>
 #include <fusewire/kernels/ag_gemm_kernels.hpp>
 #include <fusewire/platform/architecture_kernels.hpp>
@@ -20,7 +22,7 @@ template <class T>
 class ag_gemm {
  public:
   /// Collective. Fails: bad_argument; out_of_space when the channel cannot hold max_m x k elements or their flags.
-  ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o), tuned_(ch, o, where) {
+  ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
     int const ranks = ch.world().size();
     require(o.max_m >= 1 && o.max_m <= most, where, "ag_gemm: max_m = ", o.max_m, "; 1 to ", most, " is accepted");
     require(o.k >= 1 && o.k <= most && o.k % (8 * ranks) == 0, where, "ag_gemm: k = ", o.k, "; a multiple of 8 x ", ranks, " ranks = ", 8 * ranks, " up to ", most, " is accepted");
@@ -42,6 +44,7 @@ class ag_gemm {
     require<out_of_space>(flags <= ch.options().flags_per_source, where, "ag_gemm: needs ", flags, " flags per source; the channel has ", ch.options().flags_per_source);
     ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
     load<identity>(where);
+    tuned_.emplace(ch, o, where);
     ch.world().barrier();
   }
 
@@ -60,7 +63,7 @@ class ag_gemm {
       header.mine[0] = bytes == 0 ? 0 : ch_.heap().offset_of(call.a.data, bytes, "ag_gemm: a (pull)", where);
       header.mine[1] = std::uint64_t(call.a.ld);
     }
-    if (o_.tile == gemm_tile::automatic && tuned_.launch(stream, header, call, pull, epilogue, where)) return;
+    if (o_.tile == gemm_tile::automatic && tuned_->launch(stream, header, call, pull, epilogue, where)) return;
     if (few) start<small_tile>(stream, g, header, pull, epilogue, where);
     else start<large_tile>(stream, g, header, pull, epilogue, where);
   }
@@ -140,7 +143,7 @@ class ag_gemm {
 
   channel& ch_;
   ag_gemm_options o_;
-  tuned_ag_gemm<T> tuned_;
+  std::optional<tuned_ag_gemm<T>> tuned_;  // made when the options are known to be good
 };
 
 }  // namespace fusewire
