@@ -201,6 +201,7 @@ class connection {
 
  private:
   static void append(std::vector<std::byte>& to, void const* from, std::size_t bytes) {
+    if (bytes == 0) return;
     auto const* p = static_cast<std::byte const*>(from);
     to.insert(to.end(), p, p + bytes);
   }
