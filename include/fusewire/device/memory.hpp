@@ -144,9 +144,9 @@ class words_of_rows {
 };
 }  // namespace detail
 
-/// Copies a matrix of which every row begins and ends on 16 bytes, with `flight` accesses in flight per thread. As copy_bytes.
+/// Copies a matrix of which every row begins and ends on 16 bytes, with `Flight` accesses in flight per thread. As copy_bytes.
 /// Requires: equal shapes; data, ld and cols of both multiples of 16 bytes.
-template <int flight = 4, group Group, class T, class U>
+template <int Flight = 4, group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>
 __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   constexpr int v = per_16_bytes<U>;
@@ -155,12 +155,12 @@ __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   detail::words_of_rows f(reinterpret_cast<platform::native16 const*>(from.data), from.ld / v, per_row, g.rank(), g.size());
   detail::words_of_rows t(reinterpret_cast<platform::native16*>(to.data), to.ld / v, per_row, g.rank(), g.size());
   int i = g.rank();
-  for (; i + (flight - 1) * g.size() < words; i += flight * g.size()) {
-    platform::native16 w[flight];
+  for (; i + (Flight - 1) * g.size() < words; i += Flight * g.size()) {
+    platform::native16 w[Flight];
 #pragma unroll
-    for (int j = 0; j < flight; ++j) w[j] = *f.next();
+    for (int j = 0; j < Flight; ++j) w[j] = *f.next();
 #pragma unroll
-    for (int j = 0; j < flight; ++j) *t.next() = w[j];
+    for (int j = 0; j < Flight; ++j) *t.next() = w[j];
   }
   for (; i < words; i += g.size()) *t.next() = *f.next();
 }

@@ -56,7 +56,8 @@ struct alignas(8) mbarrier {
 
   /// Called by: one thread, followed by fence_init() and a barrier of all who use it.
   __device__ void init(int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(arrivals) : "memory"); }
-  __device__ static void fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+  /// Also for the copy engine.
+  __device__ static void fence_init() { asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory"); }
 
   /// Arrives, and has this phase wait for `bytes` from the copy engine too.
   __device__ void expect(int bytes) {
