@@ -58,8 +58,7 @@ __global__ void forge_header(channel_view ch, int peer, epoch_t e) {
 
 TEST_CASE("channel: a rank compares headers of its launch only, also when the others have given up") {
   epoch_t const seen_by_rank2 = GENERATE(0, 4);
-  std::vector<std::string> verdicts(3);
-  on_ranks(
+  auto const verdicts = on_ranks(
       3,
       [&](rank_of_test& r) {
         channel ch(r.heap, gather_channel(200));
@@ -75,7 +74,7 @@ TEST_CASE("channel: a rank compares headers of its launch only, also when the ot
         } else {
           r.launch({1, 64}, await_rank, view, r.rank());
         }
-        verdicts[std::size_t(r.rank())] = verdict(r);
+        r.note = verdict(r);
         ch.reset();
         expect_right(r, ch, 250);
       },
@@ -85,8 +84,7 @@ TEST_CASE("channel: a rank compares headers of its launch only, also when the ot
 }
 
 TEST_CASE("channel: after a wait of another rank has expired, headers that differ say nothing") {
-  std::vector<std::string> verdicts(3);
-  run_local(3, [&](world& w) {
+  auto const verdicts = on_worlds(3, [&](world& w) {
     heap_options o = short_waits();
     if (w.rank() == 2) o.wait_limit = std::chrono::minutes(10);  // rank 0 gives up first
     rank_of_test r(w, o);
@@ -101,8 +99,9 @@ TEST_CASE("channel: after a wait of another rank has expired, headers that diffe
     if (r.rank() == 0) r.launch({1, 64}, await_rank, view, 1);
     if (r.rank() == 1) r.launch({1, 1}, forge_header, view, 2, epoch_t(2));
     if (r.rank() == 2) r.launch({1, 64}, await_flag, view, 1);
-    verdicts[std::size_t(r.rank())] = verdict(r);
+    std::string const said = verdict(r);
     ch.reset();
+    return said;
   });
   CHECK(contains(verdicts[0], "timeout: "));
   CHECK(contains(verdicts[2], "because rank 0 gave up"));
@@ -110,8 +109,7 @@ TEST_CASE("channel: after a wait of another rank has expired, headers that diffe
 
 TEST_CASE("channel: when one rank gives up, every wait of every rank ends, also of later launches") {
   constexpr int ranks = 3, launches = 30;
-  std::vector<std::string> verdicts(ranks);
-  run_local(ranks, [&](world& w) {
+  auto const verdicts = on_worlds(ranks, [&](world& w) {
     heap_options o = short_waits();
     if (w.rank() == 1) o.wait_limit = std::chrono::minutes(10);  // it would wait for rank 0's sake alone
     rank_of_test r(w, o);
@@ -121,18 +119,19 @@ TEST_CASE("channel: when one rank gives up, every wait of every rank ends, also 
     load_kernel(w, gather_words<>, 64);
     load_kernel(w, stamp, 1);
     r.meet();
+    std::string said;
     if (w.rank() != 2) {
       gather_words_args const a{.own = equal_shares(ranks, 100), .wrong = r.here(wrong)};
       r.launch({1, 1}, stamp, r.here(times));
       for (int i = 0; i < launches; ++i) r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
       r.launch({1, 1}, stamp, r.here(times) + 1);
-      verdicts[std::size_t(w.rank())] = verdict(r);
+      said = verdict(r);
       auto const ns = r.download(times);
       r.found.expect(ns[1] - ns[0] < ns_of(3), launches, " launches took ", (ns[1] - ns[0]) / 1'000'000, " ms; the limit of one wait is ", limit.count(), " ms");
     }
     ch.reset();
     expect_right(r, ch, 210);
-    if (auto const s = r.found.summary(); !s.empty()) verdicts[std::size_t(w.rank())] += s;
+    return said + r.found.summary();
   });
   CHECK(contains(verdicts[0], "timeout: rank 0"));
   CHECK(contains(verdicts[1], "because rank 0 gave up"));
@@ -192,21 +191,20 @@ TEST_CASE("channel: a rank that does not launch is named, and reset() brings it 
 }
 
 TEST_CASE("channel: a source that never begins is named") {
-  std::string found;
-  on_ranks(
+  auto const verdicts = on_ranks(
       2,
       [&](rank_of_test& r) {
         channel ch(r.heap, gather_channel(200));
         r.meet();
         if (r.rank() == 0) {
           r.launch({1, 64}, await_rank, ch.view(make_header("await", 0)), 1);
-          found = verdict(r);
+          r.note = verdict(r);
         }
         ch.reset();
       },
       short_waits());
-  CHECK(contains(found, "for a flag from rank 1 "));
-  CHECK(contains(found, "epoch 0 found, 1 wanted"));
+  CHECK(contains(verdicts[0], "for a flag from rank 1 "));
+  CHECK(contains(verdicts[0], "epoch 0 found, 1 wanted"));
 }
 
 TEST_CASE("channel: ranks that launch different things are told what") {
