@@ -47,7 +47,7 @@ struct channel_view {
   sym<channel_state> state;
   launch_header header;
 
-  /// Called by: every thread of every block, first of all.
+  /// Called by: every thread that uses the epoch, first of all; the last wave of block 0 in any case, which tells the peers.
   __device__ channel_epoch begin(block b) const;
 };
 

@@ -29,7 +29,8 @@ struct ag_gemm_sm90_plan {
 
 /// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are resident at once.
 /// The model of a block: it takes its tiles one after the other; a step takes the longer of multiplying and loading; all blocks together are
-/// no faster than B comes out of memory; and sharing a tile costs the exchange of sums. Rates were measured on an H200 (docs/tried.md).
+/// no faster than B comes out of memory; and sharing a tile costs the exchange of sums. Rates are fitted to one H200 without
+/// communication; it is not in the model yet.
 template <class Clusters>
 ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, layout b_layout, Clusters clusters) {
   constexpr double flops = 6.2e6, load = 105e3, memory = 4.0e6, exchange = 13e3, meeting = 1;  // per us: of a block, bytes, bytes, bytes; us
