@@ -50,7 +50,7 @@ float cosine(float turns) {
 
 /// 2^x through a degree-12 polynomial of the fraction in double precision; no branches, so that the lane loop vectorises.
 float power_of_two(float x) {
-  double const limited = x < -160.0f ? -160.0 : x > 160.0f ? 160.0 : double(x);
+  double const limited = !(x >= -160.0f) ? -160.0 : x > 160.0f ? 160.0 : double(x);  // -160 for NaN too: it is an integer
   double const whole = std::nearbyint(limited), t = (limited - whole) * std::numbers::ln2;
   double p = 1.0 / 479001600;
   constexpr double inverse[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
@@ -78,12 +78,18 @@ struct division<double> {
   static constexpr int far = 768, step = 128, lowest = -1022, highest = 1023, mantissa = 52;
 };
 
+/// As the exponent's field says: infinity and NaN are beyond the highest.
+template <class T>
+int unbiased_exponent(T x) {
+  return std::isfinite(x) ? std::ilogb(x) : division<T>::highest + 1;
+}
+
 template <class T>
 T scaled_operand(T x, T denominator, T numerator, bool& flag) {
   using d = division<T>;
   flag = false;
   if (denominator == 0 || numerator == 0) return std::numeric_limits<T>::quiet_NaN();
-  int const n = std::ilogb(numerator), e = std::ilogb(denominator);
+  int const n = unbiased_exponent(numerator), e = unbiased_exponent(denominator);
   bool const is_denominator = as<typename d::bits>(x) == as<typename d::bits>(denominator);
   if (n - e >= d::far) {
     flag = true;

@@ -44,7 +44,7 @@ class input {
       case 0:
       case 1: return T(byte());
       case 2: return T(8 * byte());
-      case 3: return T((wide(1) << below(limits::digits + 1)) + wide(below(5)) - 2);
+      case 3: return T((wide(1) << below(8 * int(sizeof(T)))) + wide(below(5)) - 2);
       case 4: return T(wide(coin() ? limits::max() : limits::min()) + wide(below(33)) - 16);
       default: return T(raw(sizeof(T)));
     }

@@ -165,6 +165,7 @@ TEST_CASE("tcp_options: what makes no sense is refused by name") {
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "-1"}}), "RANK = -1"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4x"}, {"RANK", "1"}}), "WORLD_SIZE = 4x"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT = 70000; 1 to 65535"));
+  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}), "MASTER_PORT = 65535; 1 to 65534"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_CONNECT_SECONDS", "soon"}}), "FUSEWIRE_CONNECT_SECONDS = soon"));
 }
 
@@ -260,6 +261,24 @@ TEST_CASE("tcp_bootstrap: a rank that returns early, or leaves a group, releases
   });
   print(o);
   CHECK(contains(o.said[0], "rank 2 has left the group"));
+}
+
+TEST_CASE("tcp_bootstrap: a rank that returns releases those that wait in groups it is in, and no others") {
+  std::string told;
+  auto const o = in_session(5, [&](tcp_bootstrap& b) {
+    try {
+      auto const pair = b.split(b.rank() / 2), again = pair->split(0);
+      if (b.rank() == 3) throw bad_argument("caught by the rank itself, so nobody is told that it leaves these groups");
+      for (int i = 0; i < 50; ++i) again->barrier();
+    } catch (bad_argument const&) {
+    } catch (peer_failed const& e) {
+      if (b.rank() != 2) throw;
+      told = e.what();
+    }
+  });
+  print(o);
+  CHECK(contains(told, "rank 3 has returned"));
+  CHECK(o.quiet());
 }
 
 TEST_CASE("tcp_bootstrap: different collectives at the same time are an error") {

@@ -37,6 +37,11 @@
 #ifndef BLOCKS
 #define BLOCKS 2
 #endif
+#ifdef ONE_RANK_WITH_BLOCKS /* fewer states: what several blocks do is between the blocks of a rank, and ranks are alike */
+#define blocks_of(r) ((r) == 0 -> BLOCKS : 1)
+#else
+#define blocks_of(r) BLOCKS
+#endif
 #ifndef COMM
 #define COMM 1 /* blocks that communicate; every other only multiplies */
 #endif
@@ -114,7 +119,7 @@
 #ifdef FIRST_OUT_ADVANCES
 #define advances (ticket[r] == 1)
 #else
-#define advances (ticket[r] == BLOCKS)
+#define advances (ticket[r] == blocks_of(r))
 #endif
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
@@ -154,19 +159,30 @@ inline choose(n, k) {
 #else
   if :: pulls[n % RING] = false :: pulls[n % RING] = true fi;
 #endif
+#ifdef UNEVEN /* fewer states: one rank owns nothing, the next a piece, the next two if there may be two */
+  byte turn;
+  select(turn : 0 .. RANKS - 1);
+#endif
   k = 0;
   do
   :: k < RANKS ->
      if
+#ifdef UNEVEN
+     :: owned_[(n % RING) * RANKS + k] = ((k + turn) % RANKS < PIECES -> (k + turn) % RANKS : PIECES)
+#else
      :: owned_[(n % RING) * RANKS + k] = 0
      :: owned_[(n % RING) * RANKS + k] = 1
 #if PIECES > 1
      :: owned_[(n % RING) * RANKS + k] = PIECES
 #endif
+#endif
      fi;
      k++
   :: else -> break
   od;
+#ifdef UNEVEN
+  turn = 0;
+#endif
   k = 0
 }
 
@@ -340,7 +356,7 @@ proctype block(byte r, b) {
        ticket[r]++;
        if :: advances -> epoch[r] = e :: else fi;
        if
-       :: ticket[r] == BLOCKS ->
+       :: ticket[r] == blocks_of(r) ->
           ticket[r] = 0;
           next[r] = 0;
 #ifdef LAUNCHES
@@ -368,7 +384,7 @@ init {
     do
     :: r < RANKS ->
        b = 0;
-       do :: b < BLOCKS -> run block(r, b); b++ :: else -> break od;
+       do :: b < blocks_of(r) -> run block(r, b); b++ :: else -> break od;
        r++
     :: else -> break
     od

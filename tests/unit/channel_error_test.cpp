@@ -47,10 +47,19 @@ __global__ void await_flag(channel_view ch, int source) {
   e.end(b);
 }
 
-/// What a launch of this rank with the even epoch `e` and another header would tell `peer`.
-__global__ void forge_header(channel_view ch, int peer, epoch_t e) {
+/// Whether the source has begun, in the eyes of the last wave.
+__global__ void ask_whether_begun(channel_view ch, int source, unsigned* answer) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  bool const begun = e.wait_begun(b, source);
+  if (b.rank() == b.size() - 1) *answer = begun;
+  e.end(b);
+}
+
+/// What a launch of this rank with the even epoch `e`, and the same or another header, would tell `peer`.
+__global__ void forge_header(channel_view ch, int peer, epoch_t e, bool same) {
   flag* const f = ch.world.on(peer, ch.flags) + ch.world.rank;
-  for (int i = 0; i < launch_words; ++i) store(&f->note[i], std::uint64_t(i));
+  for (int i = 0; i < launch_words; ++i) store(&f->note[i], same ? ch.header.what[i] : std::uint64_t(i));
   platform::atomic_store<order::release, scope::system>(&f->value, e);
 }
 
@@ -69,8 +78,8 @@ TEST_CASE("channel: a rank compares headers of its launch only, also when the ot
         r.launch({1, 64}, await_rank, view, r.rank());
         r.meet();
         if (r.rank() == 1) {
-          r.launch({1, 1}, forge_header, view, 2, seen_by_rank2);
-          r.launch({1, 1}, forge_header, view, 0, epoch_t(2));
+          r.launch({1, 1}, forge_header, view, 2, seen_by_rank2, false);
+          r.launch({1, 1}, forge_header, view, 0, epoch_t(2), false);
         } else {
           r.launch({1, 64}, await_rank, view, r.rank());
         }
@@ -81,6 +90,38 @@ TEST_CASE("channel: a rank compares headers of its launch only, also when the ot
       short_waits());
   CHECK(contains(verdicts[0], "mismatch: "));
   CHECK(contains(verdicts[2], "because rank 0 gave up"));
+}
+
+TEST_CASE("channel: a source has begun when its header is of this launch and says the same") {
+  struct forged {
+    epoch_t epoch;
+    bool same;
+    unsigned answer;
+  };
+  auto const header = GENERATE(forged{0, true, 0}, forged{2, true, 1}, forged{2, false, 0}, forged{4, true, 0});
+  auto const verdicts = on_ranks(
+      2,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        auto const answer = r.heap.allocate<unsigned>(1);
+        r.fill(answer, 0xff);
+        load_kernel(r.world, await_rank, 64);
+        load_kernel(r.world, ask_whether_begun, 128);
+        load_kernel(r.world, forge_header, 1);
+        r.meet();
+        auto const view = ch.view(make_header("await", 0, 1, 2, 3, 4));
+        r.launch({1, 64}, await_rank, view, r.rank());
+        r.meet();
+        if (r.rank() == 1) r.launch({1, 1}, forge_header, view, 0, header.epoch, header.same);
+        r.meet();
+        if (r.rank() == 0) r.launch({1, 128}, ask_whether_begun, view, 1, r.here(answer));
+        r.note = verdict(r);
+        if (r.rank() == 0) r.found.equal(r.download(answer), std::vector{header.answer}, "answer");
+        ch.reset();
+        expect_right(r, ch, 270);
+      },
+      short_waits());
+  CHECK(verdicts[0].empty() == (header.answer == 1));
 }
 
 TEST_CASE("channel: after a wait of another rank has expired, headers that differ say nothing") {
@@ -97,7 +138,7 @@ TEST_CASE("channel: after a wait of another rank has expired, headers that diffe
     r.launch({1, 64}, await_rank, view, r.rank());
     r.meet();
     if (r.rank() == 0) r.launch({1, 64}, await_rank, view, 1);
-    if (r.rank() == 1) r.launch({1, 1}, forge_header, view, 2, epoch_t(2));
+    if (r.rank() == 1) r.launch({1, 1}, forge_header, view, 2, epoch_t(2), false);
     if (r.rank() == 2) r.launch({1, 64}, await_flag, view, 1);
     std::string const said = verdict(r);
     ch.reset();

@@ -125,6 +125,33 @@ __global__ void exchange_ranks(channel_view ch, unsigned* wrong) {
   e.end(b);
 }
 
+/// Thread 0 sends `words` words to everybody and takes those of the others as they come, without waiting for a flag unless it must. It has
+/// read the inbox before, so its caches hold what was there.
+__global__ void take_what_has_arrived(channel_view ch, int words, unsigned* wrong) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  world_view const& w = ch.world;
+  thread const t;
+  if (b.leader()) {
+    unsigned failures = 0;
+    for (int p = 0; p < w.size; ++p)
+      for (int i = 0; i < words; ++i) failures += e.inbox<int>()[p * words + i] == word_of(p, i, e.number() + 1, 0);
+    for (int p = 0; p < w.size; ++p) {
+      for (int i = 0; i < words; ++i) e.inbox<int>(p)[w.rank * words + i] = word_of(w.rank, i, e.number(), 0);
+      e.signal(t, p, 0);
+    }
+    for (int k = 0; k < w.size; ++k) {
+      int const source = w.next(k);
+      for (int looks = 0; looks < 1000 && !e.arrived(source, 0); ++looks) platform::backoff();
+      if (!e.arrived(source, 0)) e.wait(t, source, 0);
+      failures += !e.arrived(source, 0);
+      for (int i = 0; i < words; ++i) failures += e.inbox<int>()[source * words + i] != word_of(source, i, e.number(), 0);
+    }
+    if (failures) atomic_ref<unsigned, scope::device>(wrong).fetch_add(failures, order::relaxed);
+  }
+  e.end(b);
+}
+
 /// Part of the 10,000 launches of "channel: 10,000 launches", which FUSEWIRE_TEST_LAUNCHES replaces.
 int launches_of_10000(int part) {
   char const* const all = std::getenv("FUSEWIRE_TEST_LAUNCHES");
@@ -199,6 +226,21 @@ TEST_CASE("channel: 50 replays of a graph, with changing data") {
       r.found.equal(r.download(static_cast<int const*>(r.here(out)), wanted.size()), wanted, text("replay ", replay));
     }
     r.world.check(r.stream);
+    r.meet();
+  });
+}
+
+TEST_CASE("channel: what has arrived can be read without a wait") {
+  on_ranks(GENERATE(1, 2, 4), [](rank_of_test& r) {
+    constexpr int words = 70;
+    channel ch(r.heap, gather_channel(words));
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    load_kernel(r.world, take_what_has_arrived, 64);
+    r.meet();
+    for (int i = 0; i < 20; ++i) r.launch({1, 64}, take_what_has_arrived, ch.view(make_header("arrived", 0)), words, r.here(wrong));
+    r.world.check(r.stream);
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
     r.meet();
   });
 }

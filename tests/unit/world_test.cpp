@@ -187,6 +187,28 @@ TEST_CASE("world: subgroups have ranks, heaps and kernels of their own") {
   }));
 }
 
+TEST_CASE("world: a rank that returns, or leaves a subgroup, releases those that wait for it there, and no others") {
+  needs_threads("tests/host has the same for processes");
+  auto const told = [](bool leaves) {
+    std::string to_rank_2;
+    run_local(5, [&](world& w) {
+      try {
+        world pair = w.split(w.rank() / 2), again = pair.split(0);
+        if (w.rank() == 3 && !leaves) throw bad_argument("caught by the rank itself, so nobody is told that it leaves these groups");
+        for (int i = 0; i < 50 && w.rank() != 3; ++i) again.barrier();
+      } catch (bad_argument const&) {
+      } catch (peer_failed const& e) {
+        if (w.rank() != 2) throw;
+        to_rank_2 = e.what();
+      }
+      if (leaves) w.barrier();  // rank 3 has not returned when rank 2 is told
+    });
+    return to_rank_2;
+  };
+  CHECK(contains(told(false), "rank 3 has returned"));
+  CHECK(contains(told(true), "rank 3 has left the group"));
+}
+
 TEST_CASE("world: an exception releases ranks that wait in a subgroup") {
   needs_threads("tests/host has the same for processes");
   std::string const out = message_of<error>([] {

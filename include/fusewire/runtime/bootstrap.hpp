@@ -1,10 +1,13 @@
 // How ranks find each other before there is symmetric memory: barriers and small all-gathers on the host.
 #pragma once
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <vector>
 
 #include <fusewire/runtime/error.hpp>
@@ -50,16 +53,10 @@ class thread_bootstrap final : public bootstrap {
   /// What the threads share. A rank that fails calls fail(), and everybody who waits for it is told instead of waiting for ever.
   class hub {
    public:
-    explicit hub(int size) : size_(size), contribution_(static_cast<std::size_t>(size < 0 ? 0 : size)) {
-      require(size >= 1, std::source_location::current(), "thread_bootstrap: ", size, " ranks; at least 1 is accepted");
-    }
+    explicit hub(int size) : hub(all_below(size)) {}
 
-    /// The rank will not come to any collective of this hub again; its subgroups may go on.
-    void leave(int rank) {
-      std::lock_guard const lock(m_);
-      if (failure_.empty()) failure_ = text("rank ", rank, " has returned");
-      wake_.notify_all();
-    }
+    /// The rank will not come to any collective of this group again, nor of those split from it that it is in; others may go on.
+    void leave(int rank) { leave(rank, text("rank ", rank, " has returned")); }
 
     void fail(std::string why) {
       std::lock_guard const lock(m_);
@@ -71,6 +68,22 @@ class thread_bootstrap final : public bootstrap {
 
    private:
     friend class thread_bootstrap;
+    explicit hub(std::vector<int> members) : members_(std::move(members)), size_(int(members_.size())), contribution_(members_.size()) {}
+    static std::vector<int> all_below(int size) {
+      require(size >= 1, std::source_location::current(), "thread_bootstrap: ", size, " ranks; at least 1 is accepted");
+      std::vector<int> all(static_cast<std::size_t>(size));
+      std::iota(all.begin(), all.end(), 0);
+      return all;
+    }
+    void leave(int rank, std::string const& why) {
+      std::lock_guard const lock(m_);
+      if (std::ranges::find(members_, rank) == members_.end()) return;
+      if (failure_.empty()) failure_ = why;
+      for (auto& [key, child] : children_) child->leave(rank, why);
+      wake_.notify_all();
+    }
+
+    std::vector<int> const members_;  // ranks of the first group
     int const size_;
     std::mutex m_;
     std::condition_variable wake_;
@@ -86,6 +99,11 @@ class thread_bootstrap final : public bootstrap {
 
   thread_bootstrap(std::shared_ptr<hub> h, int rank) : hub_(std::move(h)), rank_(rank) {
     require(hub_ && rank >= 0 && rank < hub_->size_, std::source_location::current(), "thread_bootstrap: rank ", rank, "; a hub and a rank below its size are accepted");
+  }
+  /// Leaves a group that was split from another, unless an exception does: then whoever catches that says why.
+  ~thread_bootstrap() override {
+    int const rank = hub_->members_[static_cast<std::size_t>(rank_)];
+    if (part_ && std::uncaught_exceptions() == exceptions_) hub_->leave(rank, text("rank ", rank, " has left the group"));
   }
 
   int rank() const override { return rank_; }
@@ -115,21 +133,24 @@ class thread_bootstrap final : public bootstrap {
 
   std::unique_ptr<bootstrap> split(int color) override {
     auto const colors = all_gather(color);
-    int members = 0, my_rank = 0;
+    std::vector<int> members;
+    int my_rank = 0;
     for (int r = 0; r < size(); ++r)
       if (colors[static_cast<std::size_t>(r)] == color) {
         if (r < rank_) ++my_rank;
-        ++members;
+        members.push_back(hub_->members_[static_cast<std::size_t>(r)]);
       }
     std::shared_ptr<hub> child;
     {
       std::lock_guard const lock(hub_->m_);
       auto& slot = hub_->children_[{splits_++, color}];
-      if (!slot) slot = std::make_shared<hub>(members);
+      if (!slot) slot.reset(new hub(std::move(members)));
       if (hub_->failed_) slot->fail(hub_->failure_);
       child = slot;
     }
-    return std::make_unique<thread_bootstrap>(child, my_rank);
+    auto part = std::make_unique<thread_bootstrap>(child, my_rank);
+    part->part_ = true;
+    return part;
   }
 
   void fail(std::string const& why) override { hub_->fail(why); }
@@ -142,6 +163,8 @@ class thread_bootstrap final : public bootstrap {
  private:
   std::shared_ptr<hub> hub_;
   int const rank_;
+  bool part_ = false;  // of a group that was split
+  int exceptions_ = std::uncaught_exceptions();
   unsigned long splits_ = 0;
 };
 

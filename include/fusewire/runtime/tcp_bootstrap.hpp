@@ -46,7 +46,7 @@ struct tcp_options {
     o.address = variable("MASTER_ADDR").value_or(o.address);
     // torchrun's agent may keep a listener of its own on MASTER_PORT
     bool const taken = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
-    o.port = int(number("MASTER_PORT", 1, 65535, o.port)) + taken;
+    o.port = int(number("MASTER_PORT", 1, 65535 - taken, o.port)) + taken;
     o.port = int(number("FUSEWIRE_MASTER_PORT", 1, 65535, o.port));
     o.connect_timeout = std::chrono::seconds(number("FUSEWIRE_CONNECT_SECONDS", 1, 86400, 60));
     o.collective_timeout = std::chrono::seconds(number("FUSEWIRE_COLLECTIVE_SECONDS", 1, 86400, 600));

@@ -214,7 +214,7 @@ class tcp_hub {
         return;
       case frame_kind::leave:
         if (f.header.group == 0) r.left = true;
-        give_up(f.header.group, text("rank ", rank, f.header.group == 0 ? " has returned" : " has left the group"), false);
+        leave(f.header.group, rank, text("rank ", rank, f.header.group == 0 ? " has returned" : " has left the group"));
         return;
       case frame_kind::gather:
       case frame_kind::split:
@@ -273,6 +273,12 @@ class tcp_hub {
     failed_at_ = now();
     for (auto& r : ranks_)
       if (r.link.open()) r.link.queue(frame_kind::fail, 0, why);  // they wait for a welcome
+  }
+  /// The rank comes no more: neither to this group nor to those split from it that it is in.
+  void leave(std::uint64_t id, int rank, std::string const& why) {
+    if (index_of(groups_[id], rank) < 0) return;
+    give_up(id, why, false);
+    for (auto child : groups_[id].children) leave(child, rank, why);
   }
   void give_up(std::uint64_t id, std::string const& why, bool failed) {
     group& g = groups_[id];

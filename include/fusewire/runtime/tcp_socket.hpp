@@ -182,7 +182,7 @@ class connection {
   bool garbage() const {
     frame_header h;
     std::size_t const n = std::min(in_.size(), sizeof h.magic);
-    if (std::memcmp(in_.data(), &h.magic, n) != 0) return true;
+    if (n != 0 && std::memcmp(in_.data(), &h.magic, n) != 0) return true;
     if (in_.size() < sizeof h) return false;
     std::memcpy(&h, in_.data(), sizeof h);
     return h.kind > frame_kind::gone || h.bytes > largest_payload;
