@@ -59,6 +59,34 @@ def ag_gemm(data, out):
     out += [f"- {f}" for f in failures]
 
 
+DECODE_VARIANTS = ["fused", "local", "bsp_eager", "bsp_graph"]
+
+
+def flash_decode(data, out):
+    shapes, failures, missed = {}, [], 0
+    for b in data["benchmarks"]:
+        name = b["name"].split("/")
+        if b.get("error_occurred"):
+            failures.append(f"`{b['name']}`, {b.get('label', '?')}: {b['error_message']}")
+            continue
+        shapes.setdefault((b["label"], *(part.split(":")[1] for part in name[2:])), {})[name[1]] = b
+    out.append("KV of its own per sequence, or all sequences on the same pages; pages lie in random order. The target is the KV of the longest rank at 4.4 TB/s")
+    out.append("and 8 us, 4 us for one rank. TB/s: KV, once where it is shared, over the time. `ragged`: lengths drawn from 1 to 131072; the row below has as")
+    out.append("many tokens in equal sequences.\n")
+    out.append("| type | W | batch | tokens of a sequence | heads | d | page | pages | " + " | ".join(DECODE_VARIANTS) + " | target | fused / target | twin / fused | TB/s |")
+    out.append("|" + "---|" * (len(DECODE_VARIANTS) + 12))
+    for shape, found in shapes.items():
+        us = {v: found[v]["real_time"] for v in DECODE_VARIANTS if v in found}
+        twins = [us[v] for v in ("bsp_eager", "bsp_graph") if v in us]
+        fused, target = us.get("fused"), found.get("fused", {}).get("target")
+        missed += bool(target and fused > target)
+        rate = found["fused"]["bytes"] / fused * 1e-6 if fused else None
+        out.append("| " + " | ".join(shape) + " | " + " | ".join(number(us.get(v)) for v in DECODE_VARIANTS) + f" | {number(target)} | {number(fused / target if target and fused else None, 2)} | "
+                   + f"{number(min(twins) / fused if twins and fused else None, 2)} | {number(rate, 2)} |")
+    out.append(f"\nRows above the target: {missed} of {sum('target' in found.get('fused', {}) for found in shapes.values())}.\n")
+    out += [f"- {f}" for f in failures]
+
+
 def primitives(data, out):
     out += ["| | microseconds, median | GB/s | target |", "|---|---|---|---|"]
     for b in data["benchmarks"]:
@@ -73,9 +101,9 @@ def main():
     results, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. Nothing was measured on an MI300X.\n",
            "A time is one iteration of the slowest rank in microseconds: the median of replays of one graph with many iterations, in which weights",
-           "rotate among more than 1 GB of copies and A is another one each time. Variants take turns in one run, and the outputs of the timed",
+           "rotate among more than 1 GB of copies, KV among more than 0.5 GB, and A and the query are others each time. Variants take turns in one run, and the outputs of the timed",
            "replays are checked. NCCL works on registered symmetric windows, with NVLS off; the twin is the better of eager and graph.\n"]
-    for kind, title, tell in (("ag_gemm", "All-gather + GEMM", ag_gemm), ("primitives", "Primitives", primitives)):
+    for kind, title, tell in (("ag_gemm", "All-gather + GEMM", ag_gemm), ("flash_decode", "Flash Decode", flash_decode), ("primitives", "Primitives", primitives)):
         for path in sorted(results.glob(kind + ".*.json"), reverse=True):
             data = json.loads(path.read_text())
             out.append(f"## {title}: {provenance(data['context'])}\n")
