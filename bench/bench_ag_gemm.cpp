@@ -239,7 +239,7 @@ class shape_runner {
       return;
     }
     add(all, name, true, [this, f = op.get()](int i) {
-      (*f)(st_.stream(), {.a = {shard(i), s_.rows(st_.w.rank()), s_.cols(), s_.cols()}, .b = {b(i), s_.k, s_.n, ldb_}, .c = {c(i), s_.m, s_.n, s_.n}, .m = s_.m, .b_layout = set.b_layout});
+      (*f)(st_.stream(), {.a = {shard(i), s_.rows(st_.w.rank()), s_.cols(), s_.cols()}, .b = {b(i), s_.k, s_.n, ldb_}, .c = {c(i), s_.m, s_.n, s_.n}, .m = s_.m, .b_layout = set.b_layout, .b_is_constant = true});
     });
   }
 

@@ -33,6 +33,17 @@ TEST_CASE("dealt gives every number to exactly one worker", "[grid]") {
   REQUIRE(taken == std::vector<int>(static_cast<std::size_t>(count), 1));
 }
 
+TEST_CASE("a divisor divides as the operator does", "[grid]") {
+  constexpr int most = 2147483647;
+  for (int d : {1, 2, 3, 5, 7, 8, 10, 28, 63, 64, 65, 127, 641, 1000, 4096, 65535, 65536, 65537, 1 << 30, (1 << 30) + 1, most - 1, most}) {
+    divisor const by(d);
+    for (int n : {0, 1, 2, d - 1, d, d == most ? d : d + 1, d <= most / 3 ? 3 * d - 1 : 5, d <= most / 3 ? 3 * d : 6, 12345, 99999999, (1 << 30) - 1, 1 << 30, most / d * d - 1, most / d * d, most - 1, most}) {
+      REQUIRE(n / by == n / d);
+      REQUIRE(n % by == n % d);
+    }
+  }
+}
+
 TEST_CASE("the pieces of all ranks cover the gathered A once, each with a flag of its own", "[gather_map]") {
   auto const by = GENERATE(gather::k, gather::m);
   int const ranks = GENERATE(1, 2, 3, 5, 8), m = GENERATE(1, 2, 7, 31, 32, 33, 130), tile_m = GENERATE(16, 32, 128), chunk_k = GENERATE(8, 24, 512);

@@ -72,6 +72,7 @@ class gemm_subject : public subject {
     m_ = random.up_to(r_.size.m);
     n_ = random.up_to(r_.size.n);
     order_ = random.below(2) ? layout::row_major : layout::column_major;
+    b_is_constant_ = random.below(2) != 0;
   }
   long long step(int number) override {
     gather_map const map = shard();
@@ -89,7 +90,7 @@ class gemm_subject : public subject {
   ag_gemm_call<T> call(int m) const {
     gather_map const map = shard(m);
     return {.a = {a_, map.rows(r_.world.rank()), map.cols(), map.cols()}, .b = {b_[int(order_)], k_, n_, order_ == layout::row_major ? ldb_ : k_},
-            .c = {c_, m, n_, n_}, .m = m, .b_layout = order_};
+            .c = {c_, m, n_, n_}, .m = m, .b_layout = order_, .b_is_constant = b_is_constant_};
   }
   static char const* type() { return std::is_same_v<T, f16> ? " f16" : " bf16"; }
   char const* gathered() const { return by_ == gather::k ? " gather::k" : " gather::m"; }
@@ -101,6 +102,7 @@ class gemm_subject : public subject {
   T *a_, *c_, *b_[2];
   int m_ = 1, n_ = 1;
   layout order_ = layout::row_major;
+  bool b_is_constant_ = false;
 };
 
 }  // namespace soak

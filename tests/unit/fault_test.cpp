@@ -107,7 +107,7 @@ class gemm_subject final : public subject {
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
-    ag_gemm_arguments<T> const g{c.a, {c.b.data, c.b.ld, c.b_layout, n}, c.c, map(0), 1, 8, false};
+    ag_gemm_arguments<T> const g{c.a, {c.b.data, c.b.ld, c.b_layout, n}, c.c, map(0), 1, {map(0).m_tiles(), ceil_div(n, C.block_n), 0, 8}, false};
     fusewire::launch(r_.world, r_.stream, {.blocks = 3, .threads = C.threads(), .shared_bytes = C.shared_bytes()}, push_losing<T, small_tile>,
                      ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8 | 1 << 16, std::uint64_t(g.map.m), n, std::uint64_t(k_), 512)), g, r_.rank() == culprit ? to : -1);
   }

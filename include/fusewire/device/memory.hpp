@@ -162,7 +162,14 @@ __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
 #pragma unroll
     for (int j = 0; j < Flight; ++j) *t.next() = w[j];
   }
-  for (; i < words; i += g.size()) *t.next() = *f.next();
+  for (; i < words; i += 2 * g.size()) {  // two in flight: a small piece is often no more
+    platform::native16 w[2];
+    bool const two = i + g.size() < words;
+    w[0] = *f.next();
+    if (two) w[1] = *f.next();
+    *t.next() = w[0];
+    if (two) *t.next() = w[1];
+  }
 }
 
 /// Copies a matrix. As copy_bytes; whole 16-byte words when both views allow it, else row after row.

@@ -55,7 +55,7 @@ class ag_gemm {
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
     check(call, where);
     bool const few = use_small(call.m), pull = use_pull(call.m);
-    ag_gemm_arguments<T> g{call.a, {call.b.data, call.b.ld, call.b_layout, call.c.cols}, call.c, map(call.m), 0, 8, o_.own_shard_first};
+    ag_gemm_arguments<T> g{call.a, {call.b.data, call.b.ld, call.b_layout, call.c.cols}, call.c, map(call.m), 0, {1, 1, 0, 1}, o_.own_shard_first};
     launch_header header = make_header("ag_gemm", std::uint64_t(pull) | std::uint64_t(o_.gather) << 8 | std::uint64_t(few) << 16 | std::uint64_t(std::is_same_v<T, f16>) << 24,
                                        std::uint64_t(call.m), std::uint64_t(call.c.cols), std::uint64_t(o_.k), std::uint64_t(g.map.chunk_k));  // see describe_ag_gemm
     if (pull) {
@@ -113,6 +113,8 @@ class ag_gemm {
     require(o_.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o_.comm_blocks, "; at most ", fit, " blocks are resident at once");
     std::int64_t const all_tiles = std::int64_t(ceil_div(g.map.m, C.block_m)) * ceil_div(g.c.cols, C.block_n);
     require(all_tiles <= most, where, "ag_gemm: c is [", g.c.rows, ", ", g.c.cols, "], ", all_tiles, " tiles; up to ", most, " are accepted");
+    int const first_row_of_tiles = o_.gather == gather::m ? g.map.first_row(ch_.world().rank()) / C.block_m % g.map.m_tiles() : 0;
+    g.tiles = {g.map.m_tiles(), ceil_div(g.c.cols, C.block_n), first_row_of_tiles, 8};
     int const pieces = g.map.most_pieces() * ch_.world().size(), tiles = int(all_tiles);
     g.comm_blocks = o_.comm_blocks ? o_.comm_blocks : std::max(1, std::min({pieces, fit / 4, 8 * ch_.world().size()}));
     fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, g.comm_blocks + tiles), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, f, ch_.view(header), g, epilogue);

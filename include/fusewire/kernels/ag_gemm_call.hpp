@@ -33,6 +33,7 @@ struct ag_gemm_call {
   matrix<T> c;                         // [M, N]
   int m = 0;                           // rows of the gathered A, 1 to max_m
   layout b_layout = layout::row_major;
+  bool b_is_constant = false;          // nothing that the stream has yet to do before this call writes b: its loads may begin early
 };
 
 }  // namespace fusewire

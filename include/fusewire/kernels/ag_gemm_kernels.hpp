@@ -28,7 +28,7 @@ struct ag_gemm_arguments {
   matrix<T> c;          // [M, N]
   gather_map map;
   int comm_blocks;      // the first blocks of the grid
-  int band;             // tile rows that are in flight together
+  tile_order tiles;     // of C
   bool own_shard_first; // else every rank sums the shards in the order of ranks, and C has the same bits everywhere
 };
 
@@ -46,8 +46,7 @@ __device__ void multiply_gathered(block b, channel_epoch const& e, int rank, ag_
   extern __shared__ bytes16 shared[];
   gather_map const& map = g.map;
   matrix<T const> const gathered{e.inbox<T>(), map.m, map.k, map.k};
-  int const first = map.by == gather::m ? map.first_row(rank) / C.block_m % map.m_tiles() : 0;
-  tile_order const tiles{map.m_tiles(), ceil_div(g.c.cols, C.block_n), first, g.band};
+  tile_order const& tiles = g.tiles;
   int const shards = map.by == gather::k ? map.ranks : 1;
 
   for (int t = e.next(b, reinterpret_cast<int*>(shared)); t < tiles.count(); t = e.next(b, reinterpret_cast<int*>(shared))) {

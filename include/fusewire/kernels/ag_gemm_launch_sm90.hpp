@@ -20,28 +20,29 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
                          ag_gemm_sm90_plan const& plan, int reserved_units, Epilogue const& epilogue, std::source_location where) {
   using gemm = gemm_sm90<T, Tile::config, BOrder>;
   constexpr auto C = Tile::config;
-  int const rank = ch.world().rank(), box_rows = std::min(C.block_m, int(round_up(std::size_t(map.m), 8)));
+  int const rank = ch.world().rank();
+  sm90_stages const stages = gemm::stages(map.m, plan.b_in_flight);
   channel_view const view = ch.view(header);
   ag_gemm_sm90_maps maps;
   for (int slot = 0; slot < 2; ++slot) {
     auto const* const inbox = reinterpret_cast<T const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes);
     int const rows = map.by == gather::k ? map.ranks * map.m : map.m;
-    maps.inbox[slot] = make_tensor_map(matrix<T const>{inbox, rows, map.cols(), map.cols()}, box_rows, where);
+    maps.inbox[slot] = make_tensor_map(matrix<T const>{inbox, rows, map.cols(), map.cols()}, stages.rows, where);
   }
-  maps.own = call.a.rows > 0 ? make_tensor_map(call.a, box_rows, where) : maps.inbox[0];
+  maps.own = call.a.rows > 0 ? make_tensor_map(call.a, stages.rows, where) : maps.inbox[0];
   matrix<T const> const b = BOrder == layout::row_major ? call.b : matrix<T const>{call.b.data, call.b.cols, call.b.rows, call.b.ld};
   maps.b = make_tensor_map(b, gemm::b_box_rows, where);
 
   auto const kernel = &ag_gemm_sm90<T, Tile, BOrder, Epilogue>;
   int const first = map.by == gather::m ? map.first_row(rank) / C.block_m % map.m_tiles() : 0;
-  ag_gemm_sm90_arguments<T> const g{call.a, call.c,        map,        pull, own_shard_first, box_rows, gemm::tiles(map.m, call.c.cols, first, plan.band),
-                                    plan.pieces, plan.band};
+  ag_gemm_sm90_arguments<T> const g{call.a, call.c, map, pull, own_shard_first, call.b_is_constant, stages, gemm::tiles(map.m, call.c.cols, first, plan.band),
+                                    {plan.pieces, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), plan.band}};
   int const clusters = resident_clusters(ch.world(), kernel, plan.parts, C.threads(), C.shared_bytes(), reserved_units, where);
   require(clusters >= 1 && (plan.parts == 1 || g.tiles.count() <= clusters), where, "ag_gemm: ", plan.parts, " blocks for each of ", g.tiles.count(), " tiles; ", clusters,
           " clusters of them are resident at once");
   int const wanted = std::max(g.tiles.count(), ceil_div(map.most_pieces() * map.ranks, plan.parts));
   fusewire::launch(ch.world(), stream,
-                   {.blocks = std::min(clusters, wanted) * plan.parts, .threads = C.threads(), .shared_bytes = C.shared_bytes(), .cluster = plan.parts, .where = where}, kernel, view, g,
+                   {.blocks = std::min(clusters, wanted) * plan.parts, .threads = C.threads(), .shared_bytes = C.shared_bytes(), .cluster = plan.parts, .early = true, .where = where}, kernel, view, g,
                    maps, epilogue);
 }
 
@@ -51,12 +52,12 @@ class tuned_ag_gemm {
  public:
   tuned_ag_gemm(channel const& ch, ag_gemm_options const& o, std::source_location where) : ch_(ch), o_(o) {
     if (o.tile != gemm_tile::automatic) return;
-    for (sm90_tile const t : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::small})
+    for (sm90_tile const t : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::flat})
       for (layout const b : {layout::row_major, layout::column_major})
         with(t, b, [&]<class Tile, layout BOrder>() { (void)clusters<Tile, BOrder, identity>(1, where); });
   }
 
-  static bool pull_is_faster(int m, gather by) { return m >= (by == gather::k ? 512 : 1024); }
+  static bool pull_is_faster(int m, gather by) { return by == gather::k && m >= 512; }
 
   /// False if the copy engine cannot read B, or if the options ask for what these kernels do not have.
   template <class Epilogue>
@@ -83,7 +84,7 @@ class tuned_ag_gemm {
     switch (t) {
       case sm90_tile::narrow: return laid.template operator()<sm90_narrow_tile>();
       case sm90_tile::square: return laid.template operator()<sm90_square_tile>();
-      case sm90_tile::small: return laid.template operator()<sm90_small_tile>();
+      case sm90_tile::flat: return laid.template operator()<sm90_flat_tile>();
       default: return laid.template operator()<sm90_wide_tile>();
     }
   }

@@ -7,14 +7,14 @@
 
 namespace fusewire {
 
-enum class sm90_tile { wide, narrow, square, small };
+enum class sm90_tile { wide, narrow, square, flat };
 
 constexpr sm90_gemm_config config_of(sm90_tile t) {
   switch (t) {
     case sm90_tile::wide: return sm90_wide_tile::config;
     case sm90_tile::narrow: return sm90_narrow_tile::config;
     case sm90_tile::square: return sm90_square_tile::config;
-    case sm90_tile::small: return sm90_small_tile::config;
+    case sm90_tile::flat: return sm90_flat_tile::config;
   }
   return {};
 }
@@ -22,6 +22,7 @@ constexpr sm90_gemm_config config_of(sm90_tile t) {
 struct ag_gemm_sm90_plan {
   sm90_tile tile = sm90_tile::wide;
   int parts = 1;        // blocks that share a tile, each with its part of k
+  int b_in_flight = 0;  // stages of B that are asked for at a time; 0: all
   int chunk_k = 64;     // columns of A per flag
   int band = 8;         // tile rows that are in flight together
   piece_order::nest pieces = piece_order::nest::by_band;
@@ -29,34 +30,39 @@ struct ag_gemm_sm90_plan {
 
 /// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are resident at once.
 /// The model of a block: it takes its tiles one after the other; a step takes the longer of multiplying and loading; all blocks together are
-/// no faster than B comes out of memory; and sharing a tile costs the exchange of sums. Rates are fitted to one H200 without
-/// communication; it is not in the model yet.
+/// no faster than B comes out of memory, which takes the stages of most of the device; and sharing a tile costs the exchange of sums. Rates
+/// are fitted to one H200 without communication; it is not in the model.
 template <class Clusters>
 ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, layout b_layout, Clusters clusters) {
-  constexpr double flops = 6.2e6, load = 105e3, memory = 4.0e6, exchange = 13e3, meeting = 1;  // per us: of a block, bytes, bytes, bytes; us
+  // Per us: of a block, bytes of a block where B comes from the L2 and from memory, bytes, bytes of a block; us.
+  constexpr double flops = 5.4e6, load = 105e3, load_once = 70e3, memory = 4.1e6, exchange = 25e3, meeting = 1;
   int const shards = by == gather::k ? ranks : 1, in_shard = ceil_div(by == gather::k ? k / ranks : k, 64);
   ag_gemm_sm90_plan best;
   double least = 0;
-  for (sm90_tile const tile : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::small})
+  for (sm90_tile const tile : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::flat})
     for (int parts = 1; parts <= 8 && parts <= in_shard; ++parts) {
       sm90_gemm_config const c = config_of(tile);
+      if ((tile == sm90_tile::flat) != (m <= config_of(sm90_tile::flat).block_m)) continue;  // several rows of flat tiles ask more of the L2 than it has
       int const tiles = ceil_div(m, c.block_m) * ceil_div(n, c.block_n), at_once = clusters(tile, parts);
       if (at_once == 0 || (parts > 1 && tiles > at_once)) continue;
       double const steps = double(ceil_div(tiles, at_once)) * shards * ceil_div(in_shard, parts);
+      double const rate = tile == sm90_tile::square ? 0.9 * flops : flops;  // its operands take all of the shared memory's bandwidth
       bool const straddling = tile == sm90_tile::narrow && b_layout == layout::row_major && parts > 1;  // rows of boxes lie across two lines
-      double const step = std::max(c.block_m * 64.0 * 2 * c.block_n / flops, (c.a_bytes() + c.b_bytes(b_layout)) / load) * (straddling ? 1.25 : 1);
+      double const step = std::max(c.block_m * 64.0 * 2 * c.block_n / rate, (c.block_m * 128 + c.b_bytes(b_layout)) / (m <= c.block_m ? load_once : load)) * (straddling ? 1.25 : 1);
       double const sums = parts == 1 ? 0 : meeting + 4.0 * std::min(m, c.block_m) * c.block_n * (parts - 1) / parts / exchange;
-      double const time = std::max(steps * step, 2.0 * k * n / memory) + sums;
+      double const time = std::max(steps * step, 2.0 * k * n / (memory * std::min(1.0, tiles * parts / 110.0))) + sums;
       if (least != 0 && time >= least) continue;
       least = time;
       best.tile = tile;
       best.parts = parts;
       best.pieces = by == gather::k ? piece_order::nest::by_band : tiles <= at_once ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
+      best.band = by == gather::k || tiles <= at_once ? 8 : std::clamp(ceil_div(m, ranks * c.block_m), 1, 8);  // one rank's rows after the other's
     }
-  // About as many pieces per peer as there are blocks, so that the first peer's go out before the second's.
-  int const block_m = config_of(best.tile).block_m, rows = ceil_div(by == gather::k ? m : ceil_div(m, ranks), block_m);
-  // gather::m asks several owners for each: not too many for the lanes that look.
-  best.chunk_k = std::clamp(in_shard * rows / 128, by == gather::m && m <= 512 ? std::min(4, in_shard) : 1, in_shard) * 64;
+  sm90_gemm_config const c = config_of(best.tile);
+  if (m <= 2 * c.block_m) best.b_in_flight = (56 * 1024 + c.b_bytes(b_layout) / 2) / c.b_bytes(b_layout);  // 56 KB of each block keep the memory busy
+  // Pieces as small as their flags and the start of each copy allow: what is asked for first arrives first.
+  int const rows = by == gather::m ? std::min(c.block_m, ceil_div(m, ranks)) : m <= c.block_m ? std::min(m, 64) : c.block_m;
+  best.chunk_k = std::clamp(16 * 1024 / (2 * rows * 64), 1, std::min(by == gather::k ? 4 : 8, in_shard)) * 64;
   return best;
 }
 

@@ -29,10 +29,10 @@ struct ag_gemm_sm90_arguments {
   gather_map map;
   bool pull;
   bool own_shard_first;
-  int box_rows;        // of A, that the copy engine loads at once: a tile's, or fewer if there are not so many
+  bool b_is_constant;
+  sm90_stages stages;
   tile_order tiles;
-  piece_order::nest pieces;
-  int piece_band;      // tile rows
+  piece_order pieces;
 };
 
 /// What the copy engine reads. The inbox holds gather::k's shards one below the other, [W M, K/W], and gather::m's as [M, K].
@@ -52,7 +52,8 @@ __device__ inline bool is_own(gather_map const& map, int tile_m, int rank) {
   return map.by == gather::m && map.first_owner(tile_m) == rank && map.last_owner(tile_m) == rank;
 }
 
-/// A tile source: the steps along k that fall to one block of a cluster, shard after shard from the own one on.
+/// A tile source: the steps along k that fall to one block of a cluster, shard after shard from the own one on. Steps are dealt to the
+/// blocks one by one, so that together they read on and on along B's rows or columns.
 class gathered_tiles {
  public:
   /// Where a step begins.
@@ -60,97 +61,103 @@ class gathered_tiles {
     int shard, column, step;  // column within the shard; steps since the shard's first
   };
 
-  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, int box_rows, ag_gemm_sm90_maps const& maps, int part, int parts)
-      : e_(e), map_(map), bytes_(box_rows * 128), maps_(maps), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0) {
-    int const in_shard = ceil_div(cols_, 64);
-    first_ = in_shard * part / parts;
-    count_ = in_shard * (part + 1) / parts - first_;
-  }
+  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, ag_gemm_sm90_maps const& maps, int part, int parts)
+      : e_(e), map_(map), maps_(maps), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0), first_(part * 64),
+        stride_(parts * 64), count_(ceil_div(ceil_div(cols_, 64) - part, parts)) {}
 
-  __device__ int bytes() const { return bytes_; }
   __device__ int steps() const { return by_k_ ? count_ * map_.ranks : count_; }
-  __device__ place first() const { return {first_shard_, first_ * 64, 0}; }
-  __device__ void advance(place& p) const {
-    p.column += 64;
-    if (++p.step < count_) return;
-    p = {p.shard + 1 < map_.ranks ? p.shard + 1 : 0, first_ * 64, 0};
+  __device__ place first() const { return {first_shard_, first_, 0}; }
+  /// By at most the steps that are left of the shard.
+  __device__ void advance(place& p, int steps) const {
+    p.column += steps * stride_;
+    if ((p.step += steps) < count_) return;
+    p = {next_shard(p.shard), first_, 0};
   }
   __device__ int k(place const& p) const { return by_k_ ? p.shard * cols_ + p.column : p.column; }
 
   __device__ void begin(int tile_m) {
     tile_m_ = tile_m;
     first_owner_ = by_k_ ? 0 : map_.first_owner(tile_m);
-    last_owner_ = by_k_ ? 0 : map_.last_owner(tile_m);
     is_own_ = is_own(map_, tile_m, rank_);
+    int const owners = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1, lane = wave{}.rank();
+    at_once_ = by_k_ ? 32 : 32 / owners;
+    lane_chunk_ = by_k_ ? lane : lane / owners;
+    lane_owner_ = lane - lane_chunk_ * owners;
+    known_ = 0;
   }
-  __device__ void wait(place const& p) {
-    if (by_k_ ? p.shard == rank_ : is_own_) return;
+  __device__ box_run wait(place const& p) {
+    int const row = tile_m_ * map_.tile_m, left = count_ - p.step;
+    if (by_k_ ? p.shard == rank_ : is_own_) return {&maps_.own, by_k_ ? row : row - map_.first_row(rank_), p.column, stride_, left};
     if (p.step == 0) {
-      chunk_ = p.column / map_.chunk_k;
-      there_ = chunk_ * map_.chunk_k;
+      int const nth = p.shard - first_shard_;
+      before_ = (nth < 0 ? nth + map_.ranks : nth) * map_.chunks();
+      there_ = (known_ - before_) * map_.chunk_k;
     }
-    int const end = p.column + 64 < cols_ ? p.column + 64 : cols_;
-    if (there_ >= end) return;
-    while (there_ < end) {
-      int const more = by_k_ ? arrivals(p.shard, p.shard) : arrivals(first_owner_, last_owner_);
-      chunk_ += more;
-      there_ += more * map_.chunk_k;
+    if (int const end = p.column + 64 < cols_ ? p.column + 64 : cols_; there_ < end) {
+      while (there_ < end) {
+        known_ += arrivals();
+        there_ = (known_ - before_) * map_.chunk_k;
+      }
+      fence_copy_engine();
     }
-    fence_copy_engine();
-  }
-  __device__ void load(place const& p, void* to, mbarrier& full) const {
-    int const row = tile_m_ * map_.tile_m;
-    if (by_k_ ? p.shard == rank_ : is_own_) load_box(to, maps_.own, p.column, by_k_ ? row : row - map_.first_row(rank_), full);
-    else load_box(to, maps_.inbox[e_.number() & 1], p.column, by_k_ ? p.shard * map_.m + row : row, full);
+    int steps = there_ >= cols_ ? left : 1;
+    while (steps < left && p.column + steps * stride_ + 64 <= there_) ++steps;
+    return {&maps_.inbox[e_.number() & 1], by_k_ ? p.shard * map_.m + row : row, p.column, stride_, steps};
   }
 
  private:
-  /// How many chunks of the tile row have arrived from all its owners, from chunk_ on; waits for the first. The lanes look at many at once,
-  /// a few times, before one of them waits with the patience, and the limit, of wait().
-  __device__ int arrivals(int first, int last) const {
-    int const owners = last - first + 1, lane = wave{}.rank();
-    int const ask = 32 / owners < map_.chunks() - chunk_ ? 32 / owners : map_.chunks() - chunk_;
-    for (int look = 0; look < 64 && ask > 0; ++look) {
-      bool const up = lane < ask * owners && e_.arrived(first + lane % owners, map_.flag(tile_m_, chunk_ + lane / owners));
+  __device__ int next_shard(int shard) const { return shard + 1 < map_.ranks ? shard + 1 : 0; }
+
+  /// How many chunks of the tile row have arrived from all its owners, in the order of use, beyond those that are known; waits for the first.
+  /// The lanes look at many at once, into the next shards too, a few times before one of them waits with the patience, and the limit, of wait().
+  __device__ int arrivals() const {
+    int const all = (by_k_ ? map_.ranks : 1) * map_.chunks(), i = known_ + lane_chunk_, source = source_of(i);
+    bool const asks = lane_chunk_ < at_once_ && i < all;
+    flag const* const f = e_.from(source + lane_owner_, map_.flag(tile_m_, i - map_.quotient_by_chunks(i) * map_.chunks()));
+    for (int look = 0; look < 64; ++look) {
+      bool const up = asks && ((by_k_ && source == rank_) || e_.arrived(f));
       int const missing = __ffs(int(~__ballot_sync(~0u, up)));  // 1 + the first lane that saw none, 0: all saw theirs
-      int const there = (missing == 0 ? 32 : missing - 1) / owners;
-      wave{}.sync();
+      int const there = missing == 0 ? at_once_ : __shfl_sync(~0u, lane_chunk_, missing - 1);
+      wave{}.sync();  // what one lane has acquired, all may read
       if (there > 0) return there;
     }
-    e_.wait(wave{}, first, last, map_.flag(tile_m_, chunk_));
+    int const first = source_of(known_), chunk = known_ - map_.quotient_by_chunks(known_) * map_.chunks();
+    e_.wait(wave{}, first, by_k_ ? first : map_.last_owner(tile_m_), map_.flag(tile_m_, chunk));
     return 1;
+  }
+  /// Who sends the i-th chunk in the order of use; the first of its owners if there are several.
+  __device__ int source_of(int i) const {
+    if (!by_k_) return first_owner_;
+    int const shard = first_shard_ + map_.quotient_by_chunks(i);
+    return shard < map_.ranks ? shard : shard - map_.ranks;
   }
 
   channel_epoch const& e_;
   gather_map const& map_;
-  int const bytes_;
   ag_gemm_sm90_maps const& maps_;
   bool const by_k_;
   int const rank_, cols_, first_shard_;
-  int first_, count_;  // this block's steps within a shard
-  // Of the current tile and shard:
-  int tile_m_ = 0, first_owner_ = 0, last_owner_ = 0;
+  int const first_, stride_, count_;  // this block's steps within a shard
+  // Of the current tile row:
+  int tile_m_ = 0, first_owner_ = 0;
   bool is_own_ = false;
-  int chunk_ = 0, there_ = 0;  // chunks, columns that have arrived
+  int at_once_ = 0, lane_chunk_ = 0, lane_owner_ = 0;  // chunks that the lanes look at together; whose flag this lane does
+  int known_ = 0;                                      // chunks that have arrived, over all shards in the order of use
+  int before_ = 0, there_ = 0;                         // chunks of the shards before the current one, columns of it that have arrived
 };
 
 namespace detail {
 
-/// The pieces between this rank and the shards' owners: itself first, of whose shard only the tile rows that it shares are moved.
-template <class T>
-__device__ piece_order pieces_of(ag_gemm_sm90_arguments<T> const& g, int rows) {
-  return {g.pieces, g.map.ranks, rows, g.map.chunks(), g.piece_band};
-}
+// The pieces between this rank and the shards' owners: itself first, of whose shard only the tile rows that it shares are moved.
 
 template <class T, group Group>
 __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers) {
   gather_map const& map = x.map;
-  piece_order const pieces = pieces_of(x, map.pieces(w.rank) / map.chunks());
-  for (int const i : dealt(pieces.count(), worker, workers)) {
-    piece_at const at = pieces[i];
+  for (int const i : dealt(x.pieces.count(), worker, workers)) {
+    piece_at const at = x.pieces[i];
     int const peer = w.next(map.ranks - at.peer);  // who asks for this shard first comes first
     gather_piece const p = map.piece(w.rank, at.row, at.chunk);
-    if (peer == w.rank && (map.by == gather::k || is_own(map, p.flag / map.chunks(), peer))) continue;
+    if (peer == w.rank && (map.by == gather::k || is_own(map, p.tile_row, peer))) continue;
     int const row = p.row - map.first_row(w.rank), col = p.col - map.first_col(w.rank);
     copy_aligned<8>(g, x.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(peer), map, w.rank).part(row, col, p.rows, p.cols));
     e.signal(g, peer, p.flag);
@@ -160,19 +167,18 @@ __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w
 template <class T, group Group>
 __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers) {
   gather_map const& map = x.map;
-  piece_order const pieces = pieces_of(x, map.most_pieces() / map.chunks());
   int begun = w.rank;
   bool same = true;  // `begun` has launched the same
-  for (int const i : dealt(pieces.count(), worker, workers)) {
-    piece_at const at = pieces[i];
-    int const source = w.next(at.peer), rows = map.pieces(source) / map.chunks();
+  for (int const i : dealt(x.pieces.count(), worker, workers)) {
+    piece_at const at = x.pieces[i];
+    int const source = w.next(at.peer), rows = map.tile_rows(source);
     if (source == w.rank && map.by == gather::k || rows == 0) {
       if (at.row == 0 && at.chunk == 0) e.acknowledge_nothing(g, source);
       continue;
     }
     if (at.row >= rows) continue;
     gather_piece const p = map.piece(source, at.row, at.chunk);
-    if (source != w.rank || !is_own(map, p.flag / map.chunks(), source)) {
+    if (source != w.rank || !is_own(map, p.tile_row, source)) {
       if (source != begun) same = e.wait_begun(g, begun = source);
       int const row = p.row - map.first_row(source), col = p.col - map.first_col(source);
       auto const* const a = source == w.rank ? x.a.data : reinterpret_cast<T const*>(w.bulk[source] + e.peer_word(source, 0));
@@ -197,7 +203,10 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
     prefetch(maps.own);
   }
   // Warp 1 needs no epoch, and does not wait for one to be loaded.
-  channel_epoch const e = wave{}.index() == 1 ? channel_epoch(ch, 0) : ch.begin(b);
+  bool const loads_b = wave{}.index() == 1;
+  if (!loads_b) wait_for_stream();
+  channel_epoch const e = loads_b ? channel_epoch(ch, 0) : ch.begin(b);
+  release_stream();
 
   auto const gather_pieces = [&](auto idle_warps) {
     if (g.pull) detail::pull_pieces(idle_warps, e, ch.world, g, b.index(), b.count());
@@ -206,8 +215,8 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
     if (g.pull) e.wait_acknowledged(idle_warps);
     e.collect_credit(idle_warps);
   };
-  gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, g.box_rows, maps, cluster_rank(), cluster_size());
-  gemm::run(shared, maps.b, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, gather_pieces, epilogue);
+  gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, maps, cluster_rank(), cluster_size());
+  gemm::run(shared, g.stages, maps.b, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, gather_pieces, epilogue);
   e.leave(b);
 }
 

@@ -1,5 +1,6 @@
 // How the rows and columns of a gathered A [M, K] are cut: into shards by rank, and shards into the pieces that travel.
 #pragma once
+#include <fusewire/core/divisor.hpp>
 #include <fusewire/core/types.hpp>
 
 namespace fusewire {
@@ -11,50 +12,57 @@ enum class gather { k, m };
 /// A rectangle of the gathered A, and the flag that says it has arrived.
 struct gather_piece {
   int row, rows, col, cols;
-  int flag;
+  int tile_row, flag;
 };
 
 /// A piece is one row of tiles (tile_m rows) by one chunk of columns (chunk_k), cut at the shard's edges.
-struct gather_map {
+class gather_map {
+ public:
   gather by;
   int m, k, ranks, tile_m, chunk_k;
 
-  __host__ __device__ constexpr int rows_per_rank() const { return (m + ranks - 1) / ranks; }
+  __host__ __device__ constexpr gather_map(gather by, int m, int k, int ranks, int tile_m, int chunk_k)
+      : by(by), m(m), k(k), ranks(ranks), tile_m(tile_m), chunk_k(chunk_k), rows_per_rank_((m + ranks - 1) / ranks), cols_(by == gather::k ? k / ranks : k),
+        m_tiles_((m + tile_m - 1) / tile_m), chunks_((cols_ + chunk_k - 1) / chunk_k), by_tile_m_(tile_m), by_chunks_(chunks_), by_rows_per_rank_(rows_per_rank_) {}
+
+  __host__ __device__ constexpr int rows_per_rank() const { return rows_per_rank_; }
   __host__ __device__ constexpr int first_row(int r) const { return by == gather::k ? 0 : (r * rows_per_rank() < m ? r * rows_per_rank() : m); }
   __host__ __device__ constexpr int rows(int r) const { return by == gather::k ? m : first_row(r + 1) - first_row(r); }
-  __host__ __device__ constexpr int first_col(int r) const { return by == gather::k ? r * (k / ranks) : 0; }
-  __host__ __device__ constexpr int cols() const { return by == gather::k ? k / ranks : k; }
+  __host__ __device__ constexpr int first_col(int r) const { return by == gather::k ? r * cols() : 0; }
+  __host__ __device__ constexpr int cols() const { return cols_; }
 
-  __host__ __device__ constexpr int m_tiles() const { return (m + tile_m - 1) / tile_m; }
-  __host__ __device__ constexpr int chunks() const { return (cols() + chunk_k - 1) / chunk_k; }
+  __host__ __device__ constexpr int m_tiles() const { return m_tiles_; }
+  __host__ __device__ constexpr int chunks() const { return chunks_; }
+  __host__ __device__ constexpr int quotient_by_chunks(int i) const { return i / by_chunks_; }
   __host__ __device__ constexpr int flags_per_source() const { return m_tiles() * chunks(); }
   __host__ __device__ constexpr int flag(int m_tile, int chunk) const { return m_tile * chunks() + chunk; }
 
   /// The ranks that hold rows of a tile row.
-  __host__ __device__ constexpr int first_owner(int m_tile) const { return by == gather::k ? 0 : m_tile * tile_m / rows_per_rank(); }
-  __host__ __device__ constexpr int last_owner(int m_tile) const { return by == gather::k ? ranks - 1 : last_row(m_tile) / rows_per_rank(); }
+  __host__ __device__ constexpr int first_owner(int m_tile) const { return by == gather::k ? 0 : m_tile * tile_m / by_rows_per_rank_; }
+  __host__ __device__ constexpr int last_owner(int m_tile) const { return by == gather::k ? ranks - 1 : last_row(m_tile) / by_rows_per_rank_; }
 
-  __host__ __device__ constexpr int pieces(int r) const {
-    if (rows(r) == 0) return 0;
-    return ((first_row(r) + rows(r) - 1) / tile_m - first_row(r) / tile_m + 1) * chunks();
-  }
-  /// At least pieces(r) for every r.
-  __host__ __device__ constexpr int most_pieces() const {
-    return by == gather::k ? m_tiles() * chunks() : ((rows_per_rank() + tile_m - 1) / tile_m + 1) * chunks();
-  }
-  __host__ __device__ constexpr gather_piece piece(int r, int i) const { return piece(r, i / chunks(), i % chunks()); }
+  /// Tile rows that rank r has a part of.
+  __host__ __device__ constexpr int tile_rows(int r) const { return rows(r) == 0 ? 0 : (first_row(r) + rows(r) - 1) / by_tile_m_ - first_row(r) / by_tile_m_ + 1; }
+  __host__ __device__ constexpr int pieces(int r) const { return tile_rows(r) * chunks(); }
+  /// At least as many as those of any rank.
+  __host__ __device__ constexpr int most_tile_rows() const { return by == gather::k ? m_tiles() : (rows_per_rank() + tile_m - 1) / by_tile_m_ + 1; }
+  __host__ __device__ constexpr int most_pieces() const { return most_tile_rows() * chunks(); }
+  __host__ __device__ constexpr gather_piece piece(int r, int i) const { return piece(r, i / by_chunks_, i % by_chunks_); }
   /// Of rank r's shard, tile row `row` of those that it has a part of.
   __host__ __device__ constexpr gather_piece piece(int r, int row, int chunk) const {
-    int const tile = first_row(r) / tile_m + row;
+    int const tile = first_row(r) / by_tile_m_ + row;
     int const begin = max_of(first_row(r), tile * tile_m), end = min_of(first_row(r) + rows(r), (tile + 1) * tile_m);
     int const col = chunk * chunk_k;
-    return {begin, end - begin, first_col(r) + col, min_of(cols() - col, chunk_k), flag(tile, chunk)};
+    return {begin, end - begin, first_col(r) + col, min_of(cols() - col, chunk_k), tile, flag(tile, chunk)};
   }
 
  private:
   __host__ __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
   __host__ __device__ static constexpr int max_of(int a, int b) { return a > b ? a : b; }
   __host__ __device__ constexpr int last_row(int m_tile) const { return min_of(m, (m_tile + 1) * tile_m) - 1; }
+
+  int rows_per_rank_, cols_, m_tiles_, chunks_;
+  divisor by_tile_m_, by_chunks_, by_rows_per_rank_;
 };
 
 /// One of the pieces that travel between a rank and each of its peers.
@@ -66,19 +74,33 @@ struct piece_at {
 ///   by_peer   each peer's pieces, band after band: the tiles of a peer's rows start one peer after the other
 ///   by_band   each band, peer after peer: a tile goes through the columns of one peer after the other
 ///   by_chunk  each chunk, of all peers' rows: the tiles of all rows start together
-struct piece_order {
+class piece_order {
+ public:
   enum class nest { by_peer, by_band, by_chunk };
-  nest by;
-  int peers, rows, chunks, band;  // rows: tile rows of a shard
 
-  __host__ __device__ constexpr int count() const { return peers * rows * chunks; }
+  /// rows: tile rows of a shard.
+  __host__ __device__ constexpr piece_order(nest by, int peers, int rows, int chunks, int band)
+      : by_(by), peers_(peers), rows_(rows), chunks_(chunks), band_(rows == 0 ? 1 : by == nest::by_chunk || band > rows ? rows : band), peer_(rows > 0 ? rows * chunks : 1),
+        whole_band_(band_ * chunks * (by == nest::by_peer ? 1 : peers)), by_peers_(peers), by_chunks_(chunks), by_peer_(peer_), by_whole_band_(whole_band_), by_band_(band_),
+        by_last_(rows % band_ == 0 ? band_ : rows % band_) {}
+
+  __host__ __device__ constexpr int count() const { return peers_ * rows_ * chunks_; }
   __host__ __device__ constexpr piece_at operator[](int i) const {
-    if (by == nest::by_chunk) return {i / rows % peers, i % rows, i / rows / peers};
-    int const outer = by == nest::by_peer ? i / (rows * chunks) : 0, inner = by == nest::by_peer ? 1 : peers;
-    int const rest = i - outer * rows * chunks, b = rest / (band * inner * chunks), in_band = rest - b * band * inner * chunks;
-    int const height = rows - b * band < band ? rows - b * band : band;
-    return {outer + in_band / (height * chunks), b * band + in_band % height, in_band / height % chunks};
+    if (by_ == nest::by_chunk) {  // one band of all rows
+      int const column = i / by_band_;
+      return {column % by_peers_, i - column * rows_, column / by_peers_};
+    }
+    int const outer = by_ == nest::by_peer ? i / by_peer_ : 0, rest = i - outer * peer_, b = rest / by_whole_band_, in_band = rest - b * whole_band_;
+    divisor const& height = (b + 1) * band_ > rows_ ? by_last_ : by_band_;
+    int const column = in_band / height;
+    return {outer + column / by_chunks_, b * band_ + in_band % height, column % by_chunks_};
   }
+
+ private:
+  nest by_;
+  int peers_, rows_, chunks_, band_;
+  int peer_, whole_band_;  // pieces
+  divisor by_peers_, by_chunks_, by_peer_, by_whole_band_, by_band_, by_last_;
 };
 
 }  // namespace fusewire

@@ -191,8 +191,9 @@ hipError_t resident_clusters(int* n, F, int, int, int) {
   *n = 0;
   return hipSuccess;
 }
+inline constexpr bool launches_early = false;
 template <class... P>
-hipError_t launch_clusters(void (*)(P...), int, int, int, int, hipStream_t, P...) {
+hipError_t launch_extended(void (*)(P...), int, bool, int, int, int, hipStream_t, P...) {
   return hipErrorNotSupported;
 }
 

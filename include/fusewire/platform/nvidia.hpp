@@ -183,24 +183,28 @@ cudaError_t allow_shared_bytes(F kernel, int bytes) {
 }
 
 /// Clusters: blocks that start together and reach each other's shared memory.
-struct cluster_launch {
-  cudaLaunchAttribute attribute{};
+struct extended_launch {
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};
 
-  cluster_launch(int cluster, int blocks, int threads, int shared_bytes, cudaStream_t stream) {
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {unsigned(cluster), 1, 1};
-    config = {dim3(unsigned(blocks)), dim3(unsigned(threads)), std::size_t(shared_bytes), stream, &attribute, 1};
+  extended_launch(int cluster, bool early, int blocks, int threads, int shared_bytes, cudaStream_t stream) {
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {unsigned(cluster), 1, 1};
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = early;
+    config = {dim3(unsigned(blocks)), dim3(unsigned(threads)), std::size_t(shared_bytes), stream, attributes, early ? 2u : 1u};
   }
 };
 template <class F>
 cudaError_t resident_clusters(int* n, F kernel, int cluster, int threads, int shared_bytes) {
-  cluster_launch const l(cluster, cluster, threads, shared_bytes, nullptr);
+  extended_launch const l(cluster, false, cluster, threads, shared_bytes, nullptr);
   return cudaOccupancyMaxActiveClusters(n, kernel, &l.config);
 }
+/// In clusters, and `early`: ahead of the end of what the stream did before, where that lets it.
+inline constexpr bool launches_early = true;
 template <class... P>
-cudaError_t launch_clusters(void (*kernel)(P...), int cluster, int blocks, int threads, int shared_bytes, cudaStream_t stream, P... arguments) {
-  cluster_launch const l(cluster, blocks, threads, shared_bytes, stream);
+cudaError_t launch_extended(void (*kernel)(P...), int cluster, bool early, int blocks, int threads, int shared_bytes, cudaStream_t stream, P... arguments) {
+  extended_launch const l(cluster, early, blocks, threads, shared_bytes, stream);
   return cudaLaunchKernelEx(&l.config, kernel, arguments...);
 }
 

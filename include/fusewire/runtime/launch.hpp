@@ -11,6 +11,7 @@ struct launch_shape {
   int blocks = 1, threads = 256;
   int shared_bytes = 0;  // dynamic
   int cluster = 1;       // blocks that start together and reach each other's shared memory; 1 where the hardware has no clusters
+  bool early = false;    // the kernel itself waits for the end of what the stream did before (wait_for_stream), and may be launched ahead of it
   std::source_location where = std::source_location::current();  // who launches, for messages
 };
 
@@ -49,13 +50,13 @@ int resident_blocks(world const& w, void (*kernel)(P...), int threads, int share
   return w.share_of_units(reserved) * load_kernel(w, kernel, threads, shared_bytes, where).at_once;
 }
 
-/// How many clusters of `cluster` blocks each of the kernel this rank's device holds at once, `reserved` compute units left out; none where ranks share it, because
+/// How many clusters of `cluster` blocks each of the kernel this rank's device holds at once, `reserved` compute units left out; none where ranks share one, because
 /// clusters of one rank need room side by side that blocks of another may have broken up.
 template <class... P>
 int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int threads, int shared_bytes, int reserved = 0,
                       std::source_location where = std::source_location::current()) {
   if (cluster == 1) return resident_blocks(w, kernel, threads, shared_bytes, reserved, where);
-  if (w.ranks_on_device() > 1) return 0;
+  if (w.most_ranks_on_a_device() > 1) return 0;
   (void)load_kernel(w, kernel, threads, shared_bytes, where);
   int const fit = w.remember({detail::address_of(kernel), threads, shared_bytes, cluster}, [&] {
     residency r{0, shared_bytes};
@@ -84,8 +85,9 @@ void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes, " bytes of shared memory; ", fit,
           " fit at once on this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");
   int const shared = load_kernel(w, kernel, s.threads, s.shared_bytes, where).shared_bytes;
-  if (s.cluster == 1) kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(static_cast<P>(arguments)...);
-  else check_hip(platform::launch_clusters(kernel, s.cluster, s.blocks, s.threads, shared, stream, static_cast<P>(arguments)...), "launch of clusters", where);
+  bool const early = s.early && platform::launches_early && w.ranks_on_device() == 1;
+  if (s.cluster == 1 && !early) kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(static_cast<P>(arguments)...);
+  else check_hip(platform::launch_extended(kernel, s.cluster, early, s.blocks, s.threads, shared, stream, static_cast<P>(arguments)...), "cudaLaunchKernelEx", where);
   check_hip(hipGetLastError(), "kernel launch", where);
   if (w.ranks_on_device() == 1) return;
   hipStreamCaptureStatus capture;

@@ -66,17 +66,23 @@ class world {
   /// of them, and the first kernel on it would wait for a second that cannot start.
   hipStream_t stream() const { return stream_.get(); }
   int compute_units() const { return compute_units_; }
-  /// How many of this rank's device's compute units are its own when `reserved` of them are left to other work. Blocks go to the parts
-  /// of a device in turn, so ranks that share one get equal shares of every part. Fails: bad_argument.
+  /// How many of this rank's device's compute units are its own when `reserved` of them are left to other work. All ranks get as much as
+  /// those of the device with the most ranks, so that they plan alike. Blocks go to the parts of a device in turn, so ranks that share one
+  /// get equal shares of every part. Fails: bad_argument.
   int share_of_units(int reserved) const {
     require(reserved >= 0, std::source_location::current(), "world: ", reserved, " compute units reserved; 0 or more is accepted");
-    int const share = std::max(0, (compute_units_ - reserved) / ranks_on_device());
-    return ranks_on_device() == 1 ? share : share / dispatch_parts_ * dispatch_parts_;
+    int const share = std::max(0, (compute_units_ - reserved) / most_ranks_on_a_device());
+    return most_ranks_on_a_device() == 1 ? share : share / dispatch_parts_ * dispatch_parts_;
   }
   /// How many ranks of this world run on this rank's device. Worlds that split() made and that share a device do not count each other:
   /// launch on one of them at a time.
   int ranks_on_device() const {
-    return int(std::ranges::count_if(places_, [&](fusewire::place const& p) { return same_device(p, place_of(rank())); }));
+    return ranks_beside(place_of(rank()));
+  }
+  int most_ranks_on_a_device() const {
+    int most = 0;
+    for (fusewire::place const& p : places_) most = std::max(most, ranks_beside(p));
+    return most;
   }
 
   /// Collective, host only.
@@ -111,6 +117,10 @@ class world {
   }
 
  private:
+  int ranks_beside(fusewire::place const& p) const {
+    return int(std::ranges::count_if(places_, [&](fusewire::place const& q) { return same_device(p, q); }));
+  }
+
   std::unique_ptr<bootstrap> bootstrap_;
   struct destroy_stream {
     void operator()(hipStream_t s) const { ignore_hip(hipStreamDestroy(s)); }

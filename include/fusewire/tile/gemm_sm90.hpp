@@ -1,10 +1,10 @@
 // The Hopper mainloop: C = A [M, K] * B [K, N] by persistent blocks with one warpgroup that loads and two that multiply.
 //
-//   warp 0           source: wait until a step of A is there --> copy engine: A --> full
-//   warp 1           copy engine: B --> full; as far ahead as there are stages, so before the first of A is there, too
+//   warp 0           source: wait until a step of A is there --> copy engine: A --> full_a
+//   warp 1           copy engine: B --> full_b; as far ahead as there are stages, so before the first of A is there, too
 //   warps 2, 3       what the caller wants done beside it
-//   consumer 0, 1    wait full --> wgmma on its half of the tile's rows, one group in flight --> empty
-//   shared memory    | A, B: stages | one slab per consumer warp: C on its way out | full, empty |
+//   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile's rows, one group in flight --> empty
+//   shared memory    | A: stages | B: stages | one slab per consumer warp: C on its way out | full_a, full_b, empty |
 //
 // Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the next.
 // Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, leaves its sums in its stages, and
@@ -12,13 +12,11 @@
 //
 // Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers, consumers for both. The source must not wait for anything
 // that a later tile of this block makes, nor for what its cluster does after its tile.
-// Drain: after a source that gave up, warp 0 goes on as after any other. Every load that was started completes on `full`, from memory that may
+// Drain: after a source that gave up, warp 0 goes on as after any other. Every load that was started completes on its barrier, from memory that may
 // hold anything, consumers take it and arrive at `empty`, and no role ends before its last step.
 // Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`, which a warp does after its multiplications that read
 // the stage are complete. Sums overwrite the stages when all steps of the block's only tile are complete in both consumers.
 #pragma once
-#include <climits>
-
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/tile/grid.hpp>
@@ -28,32 +26,43 @@ namespace fusewire {
 
 /// Everything tunable about the mainloop. A step along k is 64 elements, which is what 128-byte swizzling holds.
 struct sm90_gemm_config {
-  int block_m = 128, block_n = 256;  // a block's tile: 64 rows for each of one or two multiplying warpgroups
-  int stages = 4;
+  int block_m = 128, block_n = 256;  // a block's tile, at most: 64 rows for each of one or two multiplying warpgroups
 
-  __host__ __device__ constexpr int threads() const { return 128 + block_m * 2; }
+  static constexpr int most_stages = 16;
+  static constexpr int slab_bytes = 16 * 64 * 2;
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
-  __host__ __device__ constexpr int b_columns(layout b) const { return b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n; }
-  __host__ __device__ constexpr int a_bytes() const { return block_m * 128; }  // of a stage
-  __host__ __device__ constexpr int b_bytes(layout b) const { return b_columns(b) * 128; }
-  __host__ __device__ constexpr int slab_bytes() const { return 16 * 128 * 2; }
-  __host__ __device__ constexpr int shared_bytes() const {
-    return stages * (a_bytes() + b_bytes(layout::row_major)) + block_m / 16 * slab_bytes() + stages * 16 + 1008;
-  }
+  __host__ __device__ constexpr int b_bytes(layout b) const { return (b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n) * 128; }  // of a stage
+  __host__ __device__ constexpr int threads() const { return 128 + block_m * 2; }
+  __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - block_m / 16 * slab_bytes - most_stages * 24; }
+  __host__ __device__ constexpr int shared_bytes() const { return platform::max_shared_bytes; }
 };
 
 /// Configurations that kernels are instantiated for. Many columns make the most of what is loaded; few make tiles enough for all blocks.
 struct sm90_wide_tile {
-  static constexpr sm90_gemm_config config{128, 256, 4};
+  static constexpr sm90_gemm_config config{128, 256};
 };
 struct sm90_narrow_tile {
-  static constexpr sm90_gemm_config config{128, 224, 4};
+  static constexpr sm90_gemm_config config{128, 224};
 };
 struct sm90_square_tile {
-  static constexpr sm90_gemm_config config{128, 128, 6};
+  static constexpr sm90_gemm_config config{128, 128};
 };
-struct sm90_small_tile {
-  static constexpr sm90_gemm_config config{64, 64, 12};
+struct sm90_flat_tile {
+  static constexpr sm90_gemm_config config{64, 256};
+};
+
+/// The stages of a launch: where there are fewer rows than a tile has, they are smaller, and more. Multiplications read block_m rows of
+/// every stage all the same; what lies behind the last is B.
+struct sm90_stages {
+  int rows;  // of A, that the copy engine loads: a multiple of 8, at most block_m
+  int count;
+  int b_in_flight;  // of B at a time: what more is asked for while B comes from memory is not there sooner, and A must queue behind it
+};
+
+/// Boxes of a matrix: `count` of them in row `row`, `stride` columns apart.
+struct box_run {
+  CUtensorMap const* map;
+  int row, column, stride, count;
 };
 
 /// Warps [First, First + Count) of a block; a barrier of their own, number First.
@@ -73,11 +82,16 @@ class gemm_sm90 {
   static constexpr int block_k = 64;
   // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
   static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;
-  static_assert((C.block_m == 64 || C.block_m == 128) && C.shared_bytes() <= platform::max_shared_bytes);
+  static_assert(C.block_m == 64 || C.block_m == 128);
 
   using consumers = warps<4, C.block_m / 16>;
   using beside = warps<2, 2>;
 
+  /// For an A of m rows.
+  __host__ __device__ static constexpr sm90_stages stages(int m, int b_in_flight) {
+    int const rows = m < C.block_m ? ceil_div(m, 8) * 8 : C.block_m, fit = C.stage_bytes() / (rows * 128 + b_bytes), count = fit < C.most_stages ? fit : C.most_stages;
+    return {rows, count, b_in_flight > 0 && b_in_flight < count ? b_in_flight : count};
+  }
   __host__ __device__ static constexpr tile_order tiles(int m, int n, int first_m, int band) {
     return {ceil_div(m, C.block_m), ceil_div(n, C.block_n), first_m, band};
   }
@@ -85,150 +99,185 @@ class gemm_sm90 {
   /// For each tile i of `share`: c(r, j) = T(epilogue(sum over k of A(r, k) * B(k, j), r, j)) on the tile's part of c; `other(beside{})`
   /// at the same time, by 64 threads.
   /// Called by: every thread of every block of a cluster, with equal `tiles` and `share` in all its blocks.
-  /// Source: steps() is the number of steps of this block, at least 1; first() the place of the first step, which advance(place) moves on;
-  /// k(place) the row of B where a step begins. In warp 0, begin(tile_m) announces a tile; wait(place) returns when its rows of A are there
-  /// for a step; one thread calls load(place, to, full) to start the copy of bytes() bytes, which may leave out rows that C does not have.
+  /// Source: steps() is the number of steps of this block, at least 1; first() the place of the first step, which advance(place, steps) moves
+  /// on; k(place) the row of B where a step begins. In warp 0, begin(tile_m) announces a tile, and wait(place) returns when its rows of A are
+  /// there for a step: their box, of stages.rows rows, and those of the following steps that are there, too.
   /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads; at most one tile in `share` if the
-  /// cluster has several blocks; `b`: a kernel parameter, made by make_tensor_map() with b_box_rows of the matrix whose rows are contiguous
-  /// in B's memory; C.shared_bytes() bytes at `shared`.
+  /// cluster has several blocks; `b`: a kernel parameter, made by make_tensor_map() with b_box_rows of the matrix whose rows are
+  /// contiguous in B's memory; C.shared_bytes() bytes at `shared`. B is read at once if `b_is_there`, else after wait_for_stream().
   template <class Source, class Other, class Epilogue>
-  __device__ static void run(void* shared, CUtensorMap const& b, tile_order const& tiles, strided share, matrix<T> c, Source source, Other const& other,
-                             Epilogue const& epilogue) {
-    auto& s = *reinterpret_cast<storage*>((reinterpret_cast<std::uintptr_t>(shared) + 1023) / 1024 * 1024);
+  __device__ static void run(void* shared, sm90_stages const& stages, CUtensorMap const& b, bool b_is_there, tile_order const& tiles, strided share, matrix<T> c, Source source,
+                             Other const& other, Epilogue const& epilogue) {
+    storage const s(shared, stages);
     int const parts = cluster_size();
     int const warp = wave{}.index();
-    if (warp == 1 && elect_one()) {  // B is on its way before the others are ready
-      for (int i = 0; i < C.stages; ++i) {
-        s.full[i].init(2);
-        s.empty[i].init(consumers::count);
+    if (warp == 1 && elect_one()) {
+      for (int i = 0; i < stages.count; ++i) {
+        s.full_a(i).init(1);
+        s.full_b(i).init(1);
+        s.empty(i).init(consumers::count);
       }
       mbarrier::fence_init();
-      load_b(s, b, tiles, share, source, 0, C.stages);
     }
-    block{}.sync();
+    wave{}.sync();
+    if (warp < 2 || warp > 3) barriers_are_ready(warp);
     if (warp < 4) {
       if constexpr (moves_registers) give_registers<104>();
       if (warp == 0) load_a(s, tiles, share, source);
-      else if (warp == 1 && elect_one()) load_b(s, b, tiles, share, source, C.stages, INT_MAX);
+      else if (warp == 1 && elect_one()) {
+        if (!b_is_there) wait_for_stream();
+        load_b(s, b, tiles, share, source);
+      }
       else if (warp > 1) other(beside{});
       wave{}.sync();
       if (parts > 1) {  // sums are there; sums are read
         cluster_sync();
         cluster_sync();
       }
-      if constexpr (moves_registers) take_registers<registers>();
     } else {
       if constexpr (moves_registers) take_registers<200>();
       multiply(s, parts, source.steps(), tiles, share, c, epilogue);
       if constexpr (moves_registers) give_registers<registers>();
     }
     block{}.sync();
+    // Not before: a warp with nothing to do would take back what the consumers have yet to take.
+    if constexpr (moves_registers) {
+      if (warp < 4) take_registers<registers>();
+    }
   }
 
  private:
   static constexpr bool moves_registers = C.block_m == 128;  // 384 threads have 168 each, too few for a tile's sums
   static constexpr int registers = 168;
   using atom = wgmma_atom<T, C.block_n, BOrder == layout::row_major>;
+  static constexpr int b_bytes = C.b_bytes(BOrder);  // of a stage
   static constexpr int chunk = 64 * block_k * 2;   // bytes of 64 n of a row-major B's stage
   static constexpr int sum_pitch = C.block_n + 8;  // floats: rows of sums begin in different banks
 
-  struct alignas(1024) storage {
-    union {
-      struct {
-        std::byte a[C.stages][C.a_bytes()];
-        std::byte b[C.stages][C.b_bytes(BOrder)];
-      };
-      float sum[C.block_m][sum_pitch];
-    };
-    bytes16 slab[consumers::count][C.slab_bytes() / 16];
-    mbarrier full[C.stages], empty[C.stages];
+  /// Warps 2 and 3 have nothing to do with them, and warp 1, which made them, need not wait: B is on its way before the others are ready.
+  __device__ static void barriers_are_ready(int warp) {
+    if (warp == 1) asm volatile("bar.arrive 1, %0;" ::"n"(C.threads() - 64) : "memory");
+    else asm volatile("bar.sync 1, %0;" ::"n"(C.threads() - 64) : "memory");
+  }
+
+  /// Where things are in shared memory.
+  struct storage {
+    sm90_stages const& stages;
+    std::byte* base;
+    shared_address_t at;  // of base
+    int a_bytes;
+
+    __device__ storage(void* shared, sm90_stages const& stages) : stages(stages), a_bytes(stages.rows * 128) {
+      base = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(shared) + 1023) / 1024 * 1024);
+      at = shared_address(base);
+      asm volatile("" : "+r"(at));  // computed here, not again in every loop
+    }
+    __device__ shared_address_t a(int stage) const { return at + stage * a_bytes; }
+    __device__ shared_address_t b(int stage) const { return at + stages.count * a_bytes + stage * b_bytes; }
+    __device__ mbarrier full_a(int stage) const { return {at + barriers_at + stage * 8}; }
+    __device__ mbarrier full_b(int stage) const { return {at + barriers_at + (C.most_stages + stage) * 8}; }
+    __device__ mbarrier empty(int stage) const { return {at + barriers_at + (2 * C.most_stages + stage) * 8}; }
+    __device__ bytes16* slab(int consumer) const { return reinterpret_cast<bytes16*>(base + C.stage_bytes() + consumer * C.slab_bytes); }
+    __device__ float* sum(int row, int column) const { return reinterpret_cast<float*>(base) + row * sum_pitch + column; }  // in place of the stages
+
+    static constexpr int barriers_at = C.stage_bytes() + consumers::count * C.slab_bytes;
   };
+  static_assert(C.block_m * sum_pitch * 4 <= C.stage_bytes());
 
   /// Place in the ring of stages.
   struct cursor {
     int stage = 0, parity = 0;
-    __device__ void advance() {
-      if (++stage < C.stages) return;
-      stage = 0;
-      parity ^= 1;
+    __device__ void advance(sm90_stages const& stages, int steps = 1) {
+      for (stage += steps; stage >= stages.count; stage -= stages.count) parity ^= 1;
     }
   };
 
   template <class Source>
-  __device__ static void load_a(storage& s, tile_order const& tiles, strided share, Source& source) {
+  __device__ static void load_a(storage const& s, tile_order const& tiles, strided share, Source& source) {
     cursor at;
     for (int const i : share) {
       source.begin(tiles[i].m);
       auto place = source.first();
-      for (int step = 0; step < source.steps(); ++step, at.advance(), source.advance(place)) {
-        source.wait(place);
+      for (int left = source.steps(); left > 0;) {
+        box_run const there = source.wait(place);
         if (elect_one()) {
-          s.empty[at.stage].wait(at.parity ^ 1);
-          s.full[at.stage].expect(source.bytes());
-          source.load(place, s.a[at.stage], s.full[at.stage]);
+          cursor to = at;
+          for (int i = 0, column = there.column; i < there.count; ++i, column += there.stride, to.advance(s.stages)) {
+            s.empty(to.stage).wait(to.parity ^ 1);
+            s.full_a(to.stage).expect(s.a_bytes);
+            load_box(s.a(to.stage), *there.map, column, there.row, s.full_a(to.stage));
+          }
         }
+        at.advance(s.stages, there.count);
+        source.advance(place, there.count);
+        left -= there.count;
       }
     }
   }
 
-  /// Steps [from, to), counted through all tiles. Called by: one thread.
+  /// Called by: one thread.
   template <class Source>
-  __device__ static void load_b(storage& s, CUtensorMap const& b, tile_order const& tiles, strided share, Source const& source, int from, int to) {
-    cursor at;
-    int count = 0;
+  __device__ static void load_b(storage const& s, CUtensorMap const& b, tile_order const& tiles, strided share, Source const& source) {
+    cursor at, landed;
+    int in_flight = 0;
     for (int const i : share) {
       int const n = tiles[i].n * C.block_n;
       auto place = source.first();
-      for (int step = 0; step < source.steps(); ++step, ++count, at.advance(), source.advance(place)) {
-        if (count < from) continue;
-        if (count == to) return;
+      for (int step = 0; step < source.steps(); ++step, at.advance(s.stages), source.advance(place, 1)) {
         int const k = source.k(place);
-        mbarrier& full = s.full[at.stage];
-        s.empty[at.stage].wait(at.parity ^ 1);
-        full.expect(C.b_bytes(BOrder));
+        mbarrier const full = s.full_b(at.stage);
+        s.empty(at.stage).wait(at.parity ^ 1);
+        if (in_flight < s.stages.b_in_flight) {
+          ++in_flight;
+        } else {
+          s.full_b(landed.stage).wait(landed.parity);
+          landed.advance(s.stages);
+        }
+        full.expect(b_bytes);
         if constexpr (BOrder == layout::column_major) {
-          load_box(s.b[at.stage], b, k, n, full);
+          load_box(s.b(at.stage), b, k, n, full);
         } else {
 #pragma unroll
-          for (int j = 0; j < C.b_columns(BOrder) / 64; ++j) load_box(s.b[at.stage] + j * chunk, b, n + j * 64, k, full);
+          for (int j = 0; j < b_bytes / chunk; ++j) load_box(s.b(at.stage) + j * chunk, b, n + j * 64, k, full);
         }
       }
     }
   }
 
   template <class Epilogue>
-  __device__ static void multiply(storage& s, int parts, int steps, tile_order const& tiles, strided share, matrix<T> c, Epilogue const& epilogue) {
+  __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share, matrix<T> c, Epilogue const& epilogue) {
     int const row0 = (wave{}.index() / 4 - 1) * atom::m;  // of this warpgroup's 64 rows
     cursor at;
     for (int const i : share) {
       typename atom::c_fragment acc;
       int previous = 0;
-      for (int step = 0; step < steps; ++step, at.advance()) {
-        s.full[at.stage].wait(at.parity);
-        std::uint64_t const a = matrix_descriptor(s.a[at.stage] + row0 * 128), b = matrix_descriptor(s.b[at.stage], chunk);
+      for (int step = 0; step < steps; ++step, at.advance(s.stages)) {
+        s.full_b(at.stage).wait(at.parity);
+        s.full_a(at.stage).wait(at.parity);
+        std::uint64_t const a = matrix_descriptor(s.a(at.stage) + row0 * 128), b = matrix_descriptor(s.b(at.stage), chunk);
         wgmma_begin();
 #pragma unroll
         for (int slice = 0; slice < block_k / atom::k; ++slice)
           atom::multiply(acc, further(a, slice * 32), further(b, slice * (BOrder == layout::row_major ? 2048 : 32)), step > 0 || slice > 0);
         wgmma_commit();
         wgmma_wait<1>();
-        if (step > 0) release(s.empty[previous]);
+        if (step > 0) release(s.empty(previous));
         previous = at.stage;
       }
       wgmma_wait<0>();
-      release(s.empty[previous]);
+      release(s.empty(previous));
 
       tile_at const tile = tiles[i];
-      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n;
+      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
       if (parts == 1) {
-        bytes16* const slab = s.slab[wave{}.index() - 4];
-        if (m0 + row0 + atom::m <= c.rows && n0 + C.block_n <= c.cols && rows_aligned(c)) store<true>(slab, acc, m0 + row0, n0, c, epilogue);
-        else store<false>(slab, acc, m0 + row0, n0, c, epilogue);
+        bytes16* const slab = s.slab(wave{}.index() - 4);
+        if (m0 + row0 + atom::m <= c.rows && columns == C.block_n && rows_aligned(c)) store<true>(slab, acc, m0 + row0, n0, columns, c, epilogue);
+        else store<false>(slab, acc, m0 + row0, n0, columns, c, epilogue);
       } else {
         consumers{}.sync();
         keep(s, acc, row0, c.rows - m0);
         cluster_sync();
-        add_parts(s, parts, m0, n0, c, epilogue);
+        add_parts(s, parts, m0, n0, columns, c, epilogue);
         cluster_sync();
         return;
       }
@@ -242,25 +291,26 @@ class gemm_sm90 {
   __device__ static bool rows_aligned(matrix<T> c) { return (c.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0; }
 
   /// Leaves this block's sums of 64 rows, from row0 on, for its cluster; the tile has `rows` rows.
-  __device__ static void keep(storage& s, typename atom::c_fragment const& acc, int row0, int rows) {
+  __device__ static void keep(storage const& s, typename atom::c_fragment const& acc, int row0, int rows) {
     int const thread = block{}.rank() % 128, row = row0 + atom::c_row(thread);
 #pragma unroll
     for (int v = 0; v < atom::c_values; v += 2)
-      if (row + v / 2 % 2 * 8 < rows) *reinterpret_cast<float2*>(&s.sum[row + v / 2 % 2 * 8][v / 4 * 8 + atom::c_col(thread)]) = {acc[v], acc[v + 1]};
+      if (row + v / 2 % 2 * 8 < rows) *reinterpret_cast<float2*>(s.sum(row + v / 2 % 2 * 8, v / 4 * 8 + atom::c_col(thread))) = {acc[v], acc[v + 1]};
   }
 
   /// Adds up, of the elements of a tile in units of four, those that fall to this block, and stores them.
   template <class Epilogue>
-  __device__ static void add_parts(storage& s, int parts, int m0, int n0, matrix<T> c, Epilogue const& epilogue) {
-    constexpr int per_row = C.block_n / 4, most = 8;
+  __device__ static void add_parts(storage const& s, int parts, int m0, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
+    constexpr int most = 8;
+    int const per_row = ceil_div(columns, 4);
     int const rows = c.rows - m0 < C.block_m ? c.rows - m0 : C.block_m;
     bool const aligned = rows_aligned(c);
     for (int const u : dealt(rows * per_row, cluster_rank() * consumers{}.size() + consumers{}.rank(), parts * consumers{}.size())) {
-      int const row = u / per_row, column = u % per_row * 4, left = c.cols - n0 - column;
+      int const row = u / per_row, column = u % per_row * 4, left = columns - column;
       float4 part[most];
 #pragma unroll
       for (int p = 0; p < most; ++p)
-        if (p < parts) part[p] = load_shared_of(p, &s.sum[row][column]);
+        if (p < parts) part[p] = load_shared_of(p, s.sum(row, column));
       float sum[4] = {};
 #pragma unroll
       for (int p = 0; p < most; ++p)
@@ -270,7 +320,6 @@ class gemm_sm90 {
           sum[2] += part[p].z;
           sum[3] += part[p].w;
         }
-      if (left <= 0) continue;
       T* const to = c.at(m0 + row, n0 + column);
 #pragma unroll
       for (int e = 0; e < 4; ++e)
@@ -286,7 +335,7 @@ class gemm_sm90 {
   }
 
   /// This warp is done with a stage.
-  __device__ static void release(mbarrier& empty) {
+  __device__ static void release(mbarrier empty) {
     if (wave{}.leader()) empty.arrive();
   }
 
@@ -297,39 +346,41 @@ class gemm_sm90 {
     return two;
   }
 
-  /// A warp's 16 rows leave in pieces of 128 columns through its slab, whose 16-byte units are turned by row off each other's banks.
+  /// A warp's 16 rows leave in pieces of 64 columns through its slab, whose 16-byte units are turned by row off each other's banks.
   template <bool Whole, class Epilogue>
-  __device__ static void store(bytes16* slab, typename atom::c_fragment const& acc, int m0, int n0, matrix<T> c, Epilogue const& epilogue) {
+  __device__ static void store(bytes16* slab, typename atom::c_fragment const& acc, int m0, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
     int const thread = block{}.rank() % 128, lane = wave{}.rank(), row0 = m0 + thread / 32 * 16;
+    bool const aligned = Whole || rows_aligned(c);
     auto const value = [&](int v) {
-      int const row = m0 + atom::c_row(thread) + v / 2 % 2 * 8, col = n0 + v / 4 * 8 + atom::c_col(thread) + v % 2;
-      return Whole || (row < c.rows && col < c.cols) ? epilogue(acc[v], row, col) : 0.0f;
+      int const row = m0 + atom::c_row(thread) + v / 2 % 2 * 8, col = v / 4 * 8 + atom::c_col(thread) + v % 2;
+      return Whole || (row < c.rows && col < columns) ? epilogue(acc[v], row, n0 + col) : 0.0f;
     };
     int const slab_row = lane % 16;
-    std::uint32_t const slab_at = shared_address(slab + slab_row * 16);
+    std::uint32_t const slab_at = shared_address(slab + slab_row * 8);
 #pragma unroll
-    for (int piece = 0; piece < ceil_div(C.block_n, 128); ++piece) {
-      int const units = C.block_n / 8 - piece * 16;  // of 8 columns; a piece has at most 16
+    for (int piece = 0; piece < ceil_div(C.block_n, 64); ++piece) {
+      constexpr int per_piece = 8;  // units of 8 columns
+      int const units = C.block_n / 8 - piece * per_piece;
 #pragma unroll
-      for (int pair = 0; pair < 8; ++pair) {
+      for (int pair = 0; pair < per_piece / 2; ++pair) {
         if (pair * 2 >= units) continue;
-        int const v = piece * 64 + pair * 8, unit = (pair * 2 + lane / 16) ^ (slab_row & 7);
+        int const v = piece * 32 + pair * 8, unit = (pair * 2 + lane / 16) ^ (slab_row & 7);
         asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(slab_at + unit * 16), "r"(pack(value(v), value(v + 1))),
                      "r"(pack(value(v + 2), value(v + 3))), "r"(pack(value(v + 4), value(v + 5))), "r"(pack(value(v + 6), value(v + 7)))
                      : "memory");
       }
       wave{}.sync();
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        int const r = i * 2 + lane / 16, unit = lane % 16, row = row0 + r, col = n0 + piece * 128 + unit * 8;
-        bytes16 const eight = slab[r * 16 + (unit ^ (r & 7))];
+      for (int i = 0; i < 4; ++i) {
+        int const r = i * 4 + lane / 8, unit = lane % 8, row = row0 + r, col = piece * 64 + unit * 8;
+        bytes16 const eight = slab[r * 8 + (unit ^ (r & 7))];
         if (unit >= units) continue;
-        if constexpr (Whole) {
-          *reinterpret_cast<bytes16*>(c.at(row, col)) = eight;
+        if (Whole || (aligned && row < c.rows && col + 8 <= columns)) {
+          *reinterpret_cast<bytes16*>(c.at(row, n0 + col)) = eight;
         } else if (row < c.rows) {
 #pragma unroll
           for (int e = 0; e < 8; ++e)
-            if (col + e < c.cols) c.at(row, col + e)->bits = std::uint16_t(eight.word[e / 2] >> e % 2 * 16);
+            if (col + e < columns) c.at(row, n0 + col + e)->bits = std::uint16_t(eight.word[e / 2] >> e % 2 * 16);
         }
       }
       wave{}.sync();

@@ -1,5 +1,6 @@
 // Tile orders as ranges: every tile exactly once, tested on the host.
 #pragma once
+#include <fusewire/core/divisor.hpp>
 #include <fusewire/core/types.hpp>
 
 namespace fusewire {
@@ -30,16 +31,23 @@ struct tile_at {
 
 /// The order in which the tiles of an m_tiles x n_tiles grid are taken: bands of `band` tile rows, column after column within a
 /// band, so that the tiles in flight share rows of A and columns of B in the cache. Row `first_m` comes first, the rest follow cyclically.
-struct tile_order {
-  int m_tiles, n_tiles, first_m, band;
+class tile_order {
+ public:
+  __host__ __device__ constexpr tile_order(int m_tiles, int n_tiles, int first_m, int band)
+      : m_tiles_(m_tiles), n_tiles_(n_tiles), first_m_(first_m), band_(band < m_tiles ? band : m_tiles), by_band_tiles_(band_ * n_tiles), by_band_(band_),
+        by_last_(m_tiles % band_ == 0 ? band_ : m_tiles % band_) {}
 
-  __host__ __device__ constexpr int count() const { return m_tiles * n_tiles; }
+  __host__ __device__ constexpr int count() const { return m_tiles_ * n_tiles_; }
   __host__ __device__ constexpr tile_at operator[](int i) const {
-    int const in_band = band * n_tiles, b = i / in_band, rest = i - b * in_band;
-    int const rows = m_tiles - b * band < band ? m_tiles - b * band : band;
-    int const m = b * band + rest % rows + first_m;
-    return {m < m_tiles ? m : m - m_tiles, rest / rows};
+    int const b = i / by_band_tiles_, rest = i - b * band_ * n_tiles_;
+    divisor const& rows = (b + 1) * band_ > m_tiles_ ? by_last_ : by_band_;
+    int const n = rest / rows, m = b * band_ + rest % rows + first_m_;
+    return {m < m_tiles_ ? m : m - m_tiles_, n};
   }
+
+ private:
+  int m_tiles_, n_tiles_, first_m_, band_;
+  divisor by_band_tiles_, by_band_, by_last_;
 };
 
 }  // namespace fusewire

@@ -12,7 +12,10 @@
 
 namespace fusewire {
 
-__device__ inline std::uint32_t shared_address(void const* p) { return std::uint32_t(__cvta_generic_to_shared(p)); }
+/// A place in shared memory: 32 bits, which instructions for shared memory take as they are. The upper ones are the block's rank in its cluster.
+using shared_address_t = std::uint32_t;
+
+__device__ inline shared_address_t shared_address(void const* p) { return shared_address_t(__cvta_generic_to_shared(p)); }
 
 /// True in one lane of the wave, and the compiler knows that it is one: what follows runs in uniform registers.
 /// Called by: every lane of the wave.
@@ -21,6 +24,11 @@ __device__ inline bool elect_one() {
   asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p;}" : "=r"(chosen));
   return chosen != 0;
 }
+
+/// A kernel launched ahead of the end of what its stream did before must not read what that writes, or write what it reads, before this returns.
+__device__ inline void wait_for_stream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/// What the stream does next may be launched ahead, in the room that this kernel leaves, if it is a kernel that waits itself.
+__device__ inline void release_stream() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 /// Rank of this block in its cluster.
 __device__ inline int cluster_rank() {
@@ -50,29 +58,30 @@ __device__ inline float4 load_shared_of(int rank, float const* p) {
   return v;
 }
 
-/// A barrier in shared memory. Its phases alternate in parity, starting with 0; waiting for parity 1 of a fresh one returns at once.
-struct alignas(8) mbarrier {
-  std::uint64_t word;
+/// A barrier in shared memory, by its address: 8 bytes, aligned to 8. Its phases alternate in parity, starting with 0; waiting for parity 1 of a
+/// fresh one returns at once.
+struct mbarrier {
+  shared_address_t at;
 
   /// Called by: one thread, followed by fence_init() and a barrier of all who use it.
-  __device__ void init(int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(arrivals) : "memory"); }
+  __device__ void init(int arrivals) const { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory"); }
   /// Also for the copy engine.
   __device__ static void fence_init() { asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory"); }
 
   /// Arrives, and has this phase wait for `bytes` from the copy engine too.
-  __device__ void expect(int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes) : "memory");
+  __device__ void expect(int bytes) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
   }
-  __device__ void arrive() { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory"); }
+  __device__ void arrive() const { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory"); }
   /// Returns when the phase of this parity is complete.
-  __device__ void wait(int parity) {
+  __device__ void wait(int parity) const {
     while (!try_wait(parity)) {}
   }
 
  private:
-  __device__ bool try_wait(int parity) {
+  __device__ bool try_wait(int parity) const {
     int done;
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p;}" : "=r"(done) : "r"(shared_address(this)), "r"(parity) : "memory");
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p;}" : "=r"(done) : "r"(at), "r"(parity) : "memory");
     return done;
   }
 };
@@ -84,9 +93,9 @@ __device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch
 
 /// Starts the load of the box of `map` that begins at column x of row y; what lies outside the matrix becomes zero.
 /// Called by: one thread. Requires: `to` aligned to 1024 bytes, `done` expects the box's bytes.
-__device__ inline void load_box(void* to, CUtensorMap const& map, int x, int y, mbarrier& done) {
+__device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int x, int y, mbarrier done) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-               ::"r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&done))
+               ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
                : "memory");
 }
 

@@ -12,13 +12,15 @@
 namespace fusewire {
 
 /// Where an operand begins in shared memory and how it goes on; 128-byte swizzle.
-/// Requires: `p` aligned to 1024 bytes, but for steps along k inside a tile. `chunk_bytes` is the distance of 64 n, for N-major operands.
-__device__ inline std::uint64_t matrix_descriptor(void const* p, int chunk_bytes = 16) {
+/// Requires: `at` aligned to 1024 bytes, but for steps along k inside a tile. `chunk_bytes` is the distance of 64 n, for N-major operands.
+__device__ inline std::uint64_t matrix_descriptor(shared_address_t at, int chunk_bytes = 16) {
   constexpr std::uint64_t swizzle_128 = 1ull << 62, eight_rows = 1024;  // bytes
-  return (shared_address(p) & 0x3ffffu) >> 4 | std::uint64_t(chunk_bytes >> 4) << 16 | (eight_rows >> 4) << 32 | swizzle_128;
+  return ((at & 0x3ffffu) >> 4 | std::uint32_t(chunk_bytes >> 4) << 16) | (eight_rows >> 4) << 32 | swizzle_128;
 }
-/// The descriptor of what lies `bytes` further on.
-__device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) { return descriptor + (bytes >> 4); }
+/// The descriptor of what lies `bytes` further on: the lower half is all that changes.
+__device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
+  return (std::uint32_t(descriptor) + std::uint32_t(bytes >> 4)) | descriptor >> 32 << 32;
+}
 
 /// D [64, n] += A [64, 16] * B [16, n] by one warpgroup.
 template <class T, int N, bool BTransposed>

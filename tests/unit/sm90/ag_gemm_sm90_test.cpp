@@ -19,7 +19,7 @@ struct problem {
 template <class Tile, layout BOrder>
 void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int epochs) {
   gather_map const map{by, p.m, p.k, r.size(), Tile::config.block_m, p.chunk_k};
-  ag_gemm_sm90_plan plan{.parts = r.world.ranks_on_device() == 1 ? p.parts : 1, .chunk_k = p.chunk_k, .band = 3};
+  ag_gemm_sm90_plan plan{.parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1, .b_in_flight = p.m % 3, .chunk_k = p.chunk_k, .band = 3};
   plan.pieces = by == gather::k ? piece_order::nest::by_band : p.m % 2 ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
   int const rows = map.rows(r.rank()), cols = map.cols();
   bool const row_major = BOrder == layout::row_major;
@@ -40,7 +40,8 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
     launch_header header = make_header("ag_sm90", std::uint64_t(pull), std::uint64_t(p.m), std::uint64_t(p.n), std::uint64_t(p.k), std::uint64_t(p.chunk_k));
     header.mine[0] = a.offset;
     header.mine[1] = std::uint64_t(cols);
-    ag_gemm_call<bf16> const call{.a = {r.here(a), rows, cols, cols}, .b = {r.here(b), p.k, p.n, ldb}, .c = {r.here(c), p.m, p.n, p.n}, .m = p.m, .b_layout = BOrder};
+    ag_gemm_call<bf16> const call{.a = {r.here(a), rows, cols, cols}, .b = {r.here(b), p.k, p.n, ldb}, .c = {r.here(c), p.m, p.n, p.n}, .m = p.m, .b_layout = BOrder,
+                                  .b_is_constant = e % 2 == 0};
     launch_ag_gemm_sm90<Tile, BOrder>(ch, r.stream, header, call, map, pull, e != 1, plan, 0, identity{}, std::source_location::current());
     check_hip(hipMemsetAsync(r.here(a), 0x7f, a.count * sizeof(bf16), r.stream), "hipMemsetAsync");
     r.world.check(r.stream);
@@ -75,7 +76,9 @@ TEST_CASE("ag_gemm_sm90: all tiles, ragged shapes, shared tiles, both gathers, l
       check<sm90_narrow_tile, layout::row_major>(r, ch, q, by, pull, 3);
       check<sm90_wide_tile, layout::column_major>(r, ch, q, by, pull, 3);
       check<sm90_square_tile, layout::row_major>(r, ch, q, by, pull, 3);
-      check<sm90_small_tile, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_flat_tile, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_flat_tile, layout::row_major>(r, ch, q, by, pull, 3);
+      check<sm90_square_tile, layout::column_major>(r, ch, q, by, pull, 3);
     }
   }, {.bulk = 64_MiB, .signal = 8_MiB, .wait_limit = std::chrono::seconds(5)});
 }
@@ -94,9 +97,8 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
   channel_epoch const e = ch.begin(b);
   int const rank = ch.world.rank;
   auto const push = [&](auto idle_warps) {
-    piece_order const pieces = detail::pieces_of(g, g.map.pieces(rank) / g.map.chunks());
-    for (int const i : dealt(pieces.count(), b.index(), b.count())) {
-      piece_at const at = pieces[i];
+    for (int const i : dealt(g.pieces.count(), b.index(), b.count())) {
+      piece_at const at = g.pieces[i];
       int const peer = ch.world.next(at.peer);
       gather_piece const p = g.map.piece(rank, at.row, at.chunk);
       if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
@@ -106,8 +108,8 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
     }
     if (b.index() == 0) e.collect_credit(idle_warps);
   };
-  gathered_tiles const source(e, rank, g.map, g.own_shard_first, g.box_rows, maps, 0, 1);
-  gemm::run(shared, maps.b, g.tiles, dealt(g.tiles.count(), b.index(), b.count()), g.c, source, push, identity{});
+  gathered_tiles const source(e, rank, g.map, g.own_shard_first, maps, 0, 1);
+  gemm::run(shared, g.stages, maps.b, false, g.tiles, dealt(g.tiles.count(), b.index(), b.count()), g.c, source, push, identity{});
   e.leave(b);
 }
 
@@ -147,7 +149,9 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
           }
           maps.own = make_tensor_map(call.a, 128, here);
           maps.b = make_tensor_map(call.b, gemm_sm90<bf16, tile::config, layout::row_major>::b_box_rows, here);
-          ag_gemm_sm90_arguments<bf16> const g{call.a, call.c, map, false, true, 128, {map.m_tiles(), ceil_div(p.n, 224), 0, 8}, piece_order::nest::by_band, 8};
+          using gemm = gemm_sm90<bf16, tile::config, layout::row_major>;
+          ag_gemm_sm90_arguments<bf16> const g{call.a, call.c, map, false, true, false, gemm::stages(map.m, 2), gemm::tiles(map.m, p.n, 0, 8),
+                                               {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}};
           r.launch({.blocks = 8, .threads = tile::config.threads(), .shared_bytes = tile::config.shared_bytes()}, push_losing_sm90<tile>, view, g, maps, r.rank() == culprit ? 0 : -1);
         } else {
           op(r.stream, call);
