@@ -47,7 +47,8 @@ struct channel_view {
   sym<channel_state> state;
   launch_header header;
 
-  /// Called by: every thread that uses the epoch, first of all; the last wave of block 0 in any case, which tells the peers.
+  /// Called by: every thread that uses the epoch, first of all; the last wave of block 0 in any case, which tells the peers. In a kernel
+  /// with launch_shape::early: after wait_for_stream().
   __device__ channel_epoch begin(block b) const;
 };
 
