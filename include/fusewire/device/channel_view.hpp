@@ -95,8 +95,8 @@ class channel_epoch {
     wait_all(g, c_.world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number_, [first](int s) { return first + s; });
   }
 
-  /// Whether a flag, of from(), is up now. Order: as wait() if it is.
-  __device__ bool arrived(flag const* f) const { return platform::atomic_load<order::acquire, scope::system>(&f->value) == number_; }
+  /// Whether flag i of `source` is up now. Order: as wait() if it is.
+  __device__ bool arrived(int source, int i) const { return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number_; }
 
   /// Waits until `source` has begun this launch: what its stream wrote before is then readable. False if it has not, or has launched
   /// something else: then neither its words nor memory that they lead to must be used.

@@ -113,9 +113,9 @@ class gathered_tiles {
   __device__ int arrivals() const {
     int const all = (by_k_ ? map_.ranks : 1) * map_.chunks(), i = known_ + lane_chunk_, source = source_of(i);
     bool const asks = lane_chunk_ < at_once_ && i < all;
-    flag const* const f = e_.from(source + lane_owner_, map_.flag(tile_m_, i - map_.quotient_by_chunks(i) * map_.chunks()));
+    int const flag = map_.flag(tile_m_, i - map_.quotient_by_chunks(i) * map_.chunks());
     for (int look = 0; look < 64; ++look) {
-      bool const up = asks && ((by_k_ && source == rank_) || e_.arrived(f));
+      bool const up = asks && ((by_k_ && source == rank_) || e_.arrived(source + lane_owner_, flag));
       int const missing = __ffs(int(~__ballot_sync(~0u, up)));  // 1 + the first lane that saw none, 0: all saw theirs
       int const there = missing == 0 ? at_once_ : __shfl_sync(~0u, lane_chunk_, missing - 1);
       wave{}.sync();  // what one lane has acquired, all may read
