@@ -141,9 +141,8 @@ struct reference_kv {
 /// One wave per part of a row's tokens: o [D], m, l in fp32, of scores in natural units. Plain on purpose: it is what the others are checked by.
 template <class T, int D>
 __global__ void __launch_bounds__(256) reference_parts(reference_kv<T> kv, T const* q, int rows, int parts_of_row, float* out) {
-  wave const w;
-  constexpr int mine = D / wave::width;
-  int const waves = 256 / wave::width, first = int(blockIdx.x) * waves + int(threadIdx.x) / wave::width, lane = int(threadIdx.x) % wave::width;
+  constexpr int mine = D / wave::width, waves = 256 / wave::width;
+  int const first = int(blockIdx.x) * waves + int(threadIdx.x) / wave::width, lane = int(threadIdx.x) % wave::width;
   for (int i = first; i < rows * parts_of_row; i += int(gridDim.x) * waves) {
     int const row = i / parts_of_row, part = i % parts_of_row, sequence = row / kv.q_heads, head = row % kv.q_heads / (kv.q_heads / kv.kv_heads);
     int const n = kv.lengths[sequence], length = (n + parts_of_row - 1) / parts_of_row, end = min(n, (part + 1) * length);

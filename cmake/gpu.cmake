@@ -69,7 +69,9 @@ find_package(Threads REQUIRED)
 # Kernels are not instrumented: -Xarch_host keeps the device's code as it is.
 set(FUSEWIRE_SANITIZE "" CACHE STRING "Sanitizers of the host code: address,undefined | thread")
 if(FUSEWIRE_SANITIZE)
-  set(fusewire_sanitize_host -fsanitize=${FUSEWIRE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -gline-tables-only)
+  # A kernel's address in host code is that of a variable: what the sanitizer of function types reads before it is nothing, and clang 22
+  # drops the launch.
+  set(fusewire_sanitize_host -fsanitize=${FUSEWIRE_SANITIZE} -fno-sanitize=function -fno-sanitize-recover=all -fno-omit-frame-pointer -gline-tables-only)
   list(TRANSFORM fusewire_sanitize_host PREPEND "-Xarch_host " OUTPUT_VARIABLE fusewire_sanitize_hip)
   list(TRANSFORM fusewire_sanitize_hip PREPEND "SHELL:")
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${fusewire_sanitize_host}>" "$<$<COMPILE_LANGUAGE:HIP>:${fusewire_sanitize_hip}>")

@@ -3,12 +3,15 @@
 
 What no test can see: that the gfx942 code of the kernels is the code that was meant. For every kernel: no scratch, no VGPR spill, at
 most 64 KB of LDS; for every innermost loop with matrix instructions: no flat access, no cache writeback or invalidation, no scratch,
-no spilled SGPR, and exactly as many matrix instructions as the arithmetic of one step of k needs, where the tile is known.
+no spilled SGPR, and exactly as many matrix instructions as the arithmetic of one step of k needs, where the tile is known. Flash
+Decode's loop loads K and V of a step in as few pieces as a lane's fragments allow, and nothing else but table entries.
 Prints a table; exits with 1 if a rule is broken."""
 import re
 import sys
 
 MATRIX_INSTRUCTIONS = {"small_tile": 32 * 64 * 64 // 4 // 4096, "large_tile": 128 * 128 * 64 // 8 // 4096}  # per wave: 16 x 16 x 16 each
+# Of a wave's step, 32 tokens for 16 heads by d: scores and output, 16 x 16 x 16 each; loads by width. V of d = 64: a lane has 4 neighbouring d.
+DECODE = {"Li64E": (16, {"global_load_dwordx4": 4, "global_load_dwordx2": 8, "global_load_dword": 1}), "Li128E": (32, {"global_load_dwordx4": 16, "global_load_dword": 1})}
 FORBIDDEN = r"flat_|buffer_wbl2|buffer_inv|scratch_|v_readlane|v_writelane|s_sleep"
 
 
@@ -59,6 +62,11 @@ def main():
             bad = sorted({o for o in loop if re.match(FORBIDDEN, o)})
             if bad:
                 broken.append(f"{short}: {', '.join(bad)} in the innermost loop")
+            for d, (products, loads) in DECODE.items():
+                if "flash_decode" in name and d in name:
+                    found = {o: loop.count(o) for o in loop if re.match("global_load|buffer_load", o)}
+                    if matrix != products or found != loads:
+                        broken.append(f"{short}: {matrix} matrix instructions and {found} in the innermost loop, {products} and {loads} wanted")
             for tile, wanted in MATRIX_INSTRUCTIONS.items():
                 if tile in name and matrix != wanted:
                     broken.append(f"{short}: {matrix} matrix instructions in the innermost loop, {wanted} wanted")

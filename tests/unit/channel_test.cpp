@@ -125,8 +125,8 @@ __global__ void exchange_ranks(channel_view ch, unsigned* wrong) {
   e.end(b);
 }
 
-/// Thread 0 sends `words` words to everybody and takes those of the others as they come, without waiting for a flag unless it must. It has
-/// read the inbox before, so its caches hold what was there.
+/// Thread 0 sends `words` words to everybody and takes those of the others as they come, without waiting for a flag unless it must: from its
+/// inbox, and from the inbox of who sent them. It has read both before, so its caches hold what was there.
 __global__ void take_what_has_arrived(channel_view ch, int words, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -135,17 +135,18 @@ __global__ void take_what_has_arrived(channel_view ch, int words, unsigned* wron
   if (b.leader()) {
     unsigned failures = 0;
     for (int p = 0; p < w.size; ++p)
-      for (int i = 0; i < words; ++i) failures += e.inbox<int>()[p * words + i] == word_of(p, i, e.number() + 1, 0);
-    for (int p = 0; p < w.size; ++p) {
+      for (int i = 0; i < words; ++i)
+        failures += (e.inbox<int>()[p * words + i] == word_of(p, i, e.number() + 1, 0)) + (e.inbox<int>(p)[p * words + i] == word_of(p, i, e.number() + 1, 0));
+    for (int p = 0; p < w.size; ++p)
       for (int i = 0; i < words; ++i) e.inbox<int>(p)[w.rank * words + i] = word_of(w.rank, i, e.number(), 0);
-      e.signal(t, p, 0);
-    }
+    for (int p = 0; p < w.size; ++p) e.signal(t, p, 0);
     for (int k = 0; k < w.size; ++k) {
       int const source = w.next(k);
       for (int looks = 0; looks < 1000 && !e.arrived(source, 0); ++looks) platform::backoff();
       if (!e.arrived(source, 0)) e.wait(t, source, 0);
       failures += !e.arrived(source, 0);
-      for (int i = 0; i < words; ++i) failures += e.inbox<int>()[source * words + i] != word_of(source, i, e.number(), 0);
+      for (int i = 0; i < words; ++i)
+        failures += (e.inbox<int>()[source * words + i] != word_of(source, i, e.number(), 0)) + (e.inbox<int>(source)[source * words + i] != word_of(source, i, e.number(), 0));
     }
     if (failures) atomic_ref<unsigned, scope::device>(wrong).fetch_add(failures, order::relaxed);
   }

@@ -154,15 +154,16 @@ class gemm_subject final : public subject {
 
 /// flash_decode_kernel whose flags for rank `lost_to` get lost: they go to this rank itself, which has them already.
 template <class T, int D>
-__global__ void __launch_bounds__(decode_threads) decode_losing(channel_view ch, decode_arguments<T> g, int lost_to) {
+__global__ void __launch_bounds__(decode_threads(D)) decode_losing(channel_view ch, decode_arguments<T> g, int lost_to) {
   extern __shared__ bytes16 shared[];
   block const b;
   channel_epoch const e = ch.begin(b);
   channel_view broken = ch;
   if (lost_to >= 0) broken.world.signal[lost_to] = ch.world.signal[ch.world.rank];
   channel_epoch const through(broken, e.number());
-  detail::decode_block<T, D>(through, ch, g, shared).run_splits();
-  detail::decode_block<T, D>(e, ch, g, shared).combine_sources();
+  detail::decode_block<T, D> work(through, ch, g, shared);
+  work.run_splits();
+  work.combine_sources();
   e.end(b);
 }
 
@@ -183,14 +184,14 @@ class decode_subject final : public subject {
     r.fill(tickets_, 0);
     r.upload(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, table_);
     r.upload(std::vector<std::int32_t>{tokens(r.rank(), 0), tokens(r.rank(), 1)}, lengths_);
-    load_kernel(r.world, decode_losing<bf16, d>, decode_threads, decode_shared_bytes(2, d));
+    load_kernel(r.world, decode_losing<bf16, d>, decode_threads(d), decode_shared_bytes(2, d));
   }
   void prepare() override { r_.fill(out_, 0xff); }
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
     decode_arguments<bf16> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, nullptr, {c.lengths, 2, 64, 1}, 4, 4, 2, 2, 0.125f * log2_of_e, r_.here(workspace_), r_.here(tickets_)};
-    fusewire::launch(r_.world, r_.stream, {.blocks = 2, .threads = decode_threads, .shared_bytes = decode_shared_bytes(2, d)}, decode_losing<bf16, d>,
+    fusewire::launch(r_.world, r_.stream, {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared_bytes(2, d)}, decode_losing<bf16, d>,
                      ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g, r_.rank() == culprit ? to : -1);
   }
   bool can_lose() const override { return true; }

@@ -225,6 +225,28 @@ TEST_CASE("flash_decode: lengths around the edges of pages, steps, units and wav
   });
 }
 
+TEST_CASE("flash_decode: the same edges with pages of one token and of 64, d = 128", "[flash_decode]") {
+  int const page_size = GENERATE(1, 64);
+  CAPTURE(page_size);
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<f16> d(r, {3, 1, 128}, 5, page_size, ceil_div(257, page_size));
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16> op(ch, d.options());
+    int const edges[] = {1, 32, 63, 64, 65, 127, 128, 129, 255, 257};
+    for (int i = 0; i < 10; i += 5) d.run(op, {5, [&, i](int rank, int s) { return edges[rank == 0 ? i + s : 9 - i - s]; }, problem::random, unsigned(i)});
+  });
+}
+
+TEST_CASE("flash_decode: a single token in all, on each rank in turn", "[flash_decode]") {
+  on_decode_ranks(3, [&](rank_of_test& r) {
+    decode_rank<f16> d(r, {4, 2, 128}, 3, 1, 2);
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16> op(ch, d.options());
+    d.run(op, {3, [](int rank, int s) { return rank == s ? 1 : 0; }});
+    d.run(op, {3, [](int rank, int s) { return rank == s ? 1 : 0; }, problem::equal_keys});
+  });
+}
+
 TEST_CASE("flash_decode: empty shards on some ranks and on all", "[flash_decode]") {
   on_decode_ranks(3, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {4, 2, 64}, 4, 16, 10);
@@ -241,6 +263,12 @@ TEST_CASE("flash_decode: equal keys are a mean, exactly", "[flash_decode]") {
   problem const p{3, [](int r, int s) { return any_length(260, 3, r, s); }, problem::equal_keys};
   one<bf16>(4, {8, 2, 64}, 16, 20, p);
   one<f16>(2, {8, 2, 128}, 1, 300, p);
+  one<f16>(2, {4, 2, 64}, 16, 20, p, 64.0f);  // scores of hundreds
+}
+
+TEST_CASE("flash_decode: the key that outweighs all is first, last, or at an edge of a step or unit", "[flash_decode]") {
+  int const lengths[] = {1, 63, 64, 65, 255, 257};  // it is in the middle
+  one<f16>(2, {4, 2, 64}, 16, 17, {6, [&](int r, int s) { return r == 0 ? lengths[s] : lengths[5 - s]; }, problem::one_dominant}, 1.0f);
 }
 
 TEST_CASE("flash_decode: large scores, and one key that outweighs all", "[flash_decode]") {

@@ -104,7 +104,7 @@ __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<un
   int const next = w.next(1), before = w.next(w.size - 1);
   auto const tell_and_wait = [&](int to, int from, int which, epoch_t round) {
     signal(b, w.on(to, flags) + which, round);
-    if (round % 2) wait(b, w, w.here(flags) + which, round, from);
+    if (round / 2 % 2) wait(b, w, w.here(flags) + which, round, from);  // a reading has the same kind before and after it
     else wait_all(b, w, 1, [&](int) { return w.here(flags) + which; }, round, [&](int) { return from; });
   };
   for (int i = 1; i <= rounds; ++i) {
@@ -129,7 +129,7 @@ __global__ void whisper(world_view w, sym<int> words, sym<flag> flags, sym<unsig
     }
     int const now = i * waves + me;
     w.here(words)[now * wave::width + g.rank()] = now;
-    if (now % 2) signal<scope::device>(g, w.here(flags) + now, 1);
+    if (i % 2) signal<scope::device>(g, w.here(flags) + now, 1);
     else signal_all<scope::device>(g, 1, [&](int) { return w.here(flags) + now; }, 1);
   }
 }

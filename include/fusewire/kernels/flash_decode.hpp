@@ -48,7 +48,7 @@ class flash_decode {
   flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
     check(where);
     if (o_.scale == 0) o_.scale = 1 / std::sqrt(float(o_.head_dim));
-    load_kernel(ch.world(), kernel(), decode_threads, shared_bytes(), where);
+    load_kernel(ch.world(), kernel(), threads(), shared_bytes(), where);
     auto& h = ch.heap();
     h.names().add_launch("flashdec", describe_flash_decode);
     auto const pair = [](int a, int b) { return std::uint64_t(unsigned(a)) << 32 | unsigned(b); };
@@ -56,7 +56,7 @@ class flash_decode {
             "max_batch and head_dim, q_heads and kv_heads, scale", where);
     int blocks = 1;
     for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks = std::max(blocks, b);
-    workspace_ = h.template allocate<float>(2 * std::size_t(blocks) * std::size_t(record().floats()), 256, where);
+    workspace_ = h.template allocate<float>((std::size_t(blocks) + std::size_t(max_items())) * std::size_t(record().floats()), 256, where);
     try {
       tickets_ = h.template allocate<unsigned>(std::size_t(max_items()), 256, where);
       check_hip(hipMemset(h.view().here(tickets_), 0, tickets_.count * sizeof(unsigned)), "hipMemset(tickets)", where);
@@ -90,21 +90,22 @@ class flash_decode {
                                 ch_.heap().view().here(workspace_), ch_.heap().view().here(tickets_)};
     launch_header const header = make_header("flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
                                              std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
-    fusewire::launch(ch_.world(), stream, {.blocks = grid(c.batch, where), .threads = decode_threads, .shared_bytes = shared_bytes(), .where = where}, kernel(), ch_.view(header), g);
+    fusewire::launch(ch_.world(), stream, {.blocks = grid(c.batch, where), .threads = threads(), .shared_bytes = shared_bytes(), .where = where}, kernel(), ch_.view(header), g);
   }
 
  private:
   int group() const { return o_.q_heads / o_.kv_heads; }
   int max_items() const { return o_.max_batch * o_.kv_heads; }
   int max_tokens() const { return o_.max_pages * o_.page_size; }
+  int threads() const { return decode_threads(o_.head_dim); }
   int shared_bytes() const { return decode_shared_bytes(group(), o_.head_dim); }
   decode_record record() const { return {group(), o_.head_dim}; }
   auto kernel() const { return o_.head_dim == 64 ? &flash_decode_kernel<T, 64> : &flash_decode_kernel<T, 128>; }
 
   /// As many blocks as are resident, or as there can be work for.
   int grid(int batch, std::source_location where) const {
-    int const fit = resident_blocks(ch_.world(), kernel(), decode_threads, shared_bytes(), o_.reserved_units, where);
-    require(fit >= 1, where, "flash_decode: no block of ", decode_threads, " threads and ", shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
+    int const fit = resident_blocks(ch_.world(), kernel(), threads(), shared_bytes(), o_.reserved_units, where);
+    require(fit >= 1, where, "flash_decode: no block of ", threads(), " threads and ", shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
             ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
     return std::min(fit, batch * o_.kv_heads * decode_lengths::units_of(max_tokens()));
   }

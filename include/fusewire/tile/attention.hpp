@@ -51,13 +51,16 @@ class wave_attention {
 
   /// Bytes of LDS for Q, which the waves of a block share.
   static constexpr int q_bytes = 16 * D * 2;
+  static constexpr int q_fragments = q_bytes / 16;
 
-  /// Q into LDS, as fragments. Called by: every thread of the block, which meets before run(). `q`: [heads, D], 1 to 16 heads.
-  __device__ static void stage(block b, T const* q, int heads, bytes16* q_shared) {
-    for (int i = b.rank(); i < q_bytes / 16; i += b.size()) {
-      int const lane = i % wave::width, fragment = i / wave::width, head = atom::head(lane, fragment % atom::lane_heads);
-      q_shared[i] = *reinterpret_cast<bytes16 const*>(q + (head < heads ? head : 0) * D + fragment / atom::lane_heads * 32 + atom::eighth(lane) * 8);
-    }
+  /// Q as fragments, one per thread: load_query() before K and V are asked for, store_query() after it. `q`: [heads, D], 1 to 16 heads.
+  /// Called by: every thread of the block, of at least q_fragments threads, which meets before run().
+  __device__ static platform::native16 load_query(block b, T const* q, int heads) {
+    int const i = platform::opaque(b.rank()) % q_fragments, lane = i % wave::width, fragment = i / wave::width, head = atom::head(lane, fragment % atom::lane_heads);
+    return *reinterpret_cast<platform::native16 const*>(q + (head < heads ? head : 0) * D + fragment / atom::lane_heads * 32 + atom::eighth(lane) * 8);
+  }
+  __device__ static void store_query(block b, platform::native16 query, bytes16* q_shared) {
+    if (b.rank() < q_fragments) *reinterpret_cast<platform::native16*>(q_shared + b.rank()) = query;
   }
 
   /// Starts to load the tokens [begin, begin + 32). run() takes them, and so on every `stride` tokens up to `end`.
@@ -68,9 +71,11 @@ class wave_attention {
 #pragma unroll
       for (int v = 0; v < atom::values; ++v) o_[j][v] = 0;
     if (begin >= end) return;
-    now_ = row_at(begin);
+    unsigned const rows = row_at(begin);
     next_ = row_at(begin + stride);
-    load_keys(now_);
+    load_keys(rows);
+    if constexpr (values_ahead) load_values(rows);
+    else now_ = rows;
   }
 
   /// `scale` of the scores is in units of log 2.
@@ -78,10 +83,11 @@ class wave_attention {
     for (int t = begin_; t < end_; t += stride_) {
       unsigned const after = row_at(t + 2 * stride_);
       score(q_shared);
-      load_values(now_);
-      load_keys(next_);  // of the last tokens again when there is no next step: a branch would cost registers
+      if constexpr (!values_ahead) load_values(now_);
+      load_keys(next_);  // of the last token again when there is no next step: a branch would cost registers
       weigh(scale, end_ - t);
       accumulate();
+      if constexpr (values_ahead) load_values(next_);
       now_ = next_;
       next_ = after;
     }
@@ -116,6 +122,7 @@ class wave_attention {
   static constexpr int together = D / atom::rows < 8 ? D / atom::rows : 8;  // neighbouring d of a lane's V
   static constexpr int groups = outputs / together;
   static constexpr int per_head = atom::values / atom::lane_heads;
+  static constexpr bool values_ahead = D == 64;  // V is loaded a step ahead too: more bytes in flight, where that leaves registers
 
   /// The lane, of which the compiler knows nothing: the many addresses that follow from it are computed where they are used, and do
   /// not take the registers that hold K and V.

@@ -4,6 +4,10 @@
 
 namespace fusewire {
 
+/// Waves of a block, and the second argument of __launch_bounds__: waves of a SIMD.
+__host__ __device__ constexpr int attention_waves(int) { return 4; }
+__host__ __device__ constexpr int attention_bound(int) { return 2; }
+
 /// See attention.hpp.
 template <class T>
 struct attention_atom {

@@ -4,6 +4,11 @@
 
 namespace fusewire {
 
+/// Waves of a block, and the second argument of __launch_bounds__: blocks of an SM. One large block has fewer parts to combine than two
+/// small ones; with d = 64 two hide more of each other's waits.
+__host__ __device__ constexpr int attention_waves(int d) { return d == 128 ? 8 : 4; }
+__host__ __device__ constexpr int attention_bound(int d) { return d == 128 ? 1 : 2; }
+
 /// See attention.hpp.
 template <class T>
 struct attention_atom {

@@ -33,26 +33,27 @@ __device__ inline float softmax_weight(float x, float m) { return platform::exp2
 /// The parts 0, 1, ... count - 1, in this order: scale_at(i) is the i-th one's (m, l), o_at(i) its o. `Flight` of them are read at once.
 template <int Flight, class ScaleAt, class OutputAt>
 __device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at) {
-  auto const valid = [&](int i) { return i < count ? i : count - 1; };
   softmax_part sum;
-  for (int first = 0; first < count; first += Flight) {
-    float m[Flight];
-#pragma unroll
-    for (int i = 0; i < Flight; ++i) m[i] = scale_at(valid(first + i)).m;
-#pragma unroll
-    for (int i = 0; i < Flight; ++i) sum.s.m = fmaxf(sum.s.m, m[i]);
-  }
   for (int first = 0; first < count; first += Flight) {
     softmax_scale s[Flight];
     quad o[Flight];
 #pragma unroll
     for (int i = 0; i < Flight; ++i) {
-      s[i] = scale_at(valid(first + i));
-      o[i] = o_at(valid(first + i));
+      int const part = first + i < count ? first + i : count - 1;
+      s[i] = scale_at(part);
+      o[i] = o_at(part);
     }
+    float m = sum.s.m;
+#pragma unroll
+    for (int i = 0; i < Flight; ++i) m = fmaxf(m, s[i].m);
+    float const shrink = softmax_weight(sum.s.m, m);
+    sum.s.m = m;
+    sum.s.l *= shrink;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum.o.x[j] *= shrink;
 #pragma unroll
     for (int i = 0; i < Flight; ++i) {
-      float const weight = first + i < count ? softmax_weight(s[i].m, sum.s.m) : 0.0f;
+      float const weight = first + i < count ? softmax_weight(s[i].m, m) : 0.0f;
       sum.s.l += s[i].l * weight;
 #pragma unroll
       for (int j = 0; j < 4; ++j) sum.o.x[j] += o[i].x[j] * weight;
