@@ -102,7 +102,8 @@ def main():
     out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. Nothing was measured on an MI300X.\n",
            "A time is one iteration of the slowest rank in microseconds: the median of replays of one graph with many iterations, in which weights",
            "rotate among more than 1 GB of copies, KV among more than 0.5 GB, and A and the query are others each time. Variants take turns in one run, and the outputs of the timed",
-           "replays are checked. NCCL works on registered symmetric windows, with NVLS off; the twin is the better of eager and graph.\n"]
+           "replays are checked. NCCL works on registered symmetric windows, with NVLS off; the twin is the better of eager and graph. AG+GEMM is told that B is constant",
+           "(`b_is_constant`), so on Hopper its first stages load while the launch before it ends.\n"]
     for kind, title, tell in (("ag_gemm", "All-gather + GEMM", ag_gemm), ("flash_decode", "Flash Decode", flash_decode), ("primitives", "Primitives", primitives)):
         for path in sorted(results.glob(kind + ".*.json"), reverse=True):
             data = json.loads(path.read_text())
