@@ -41,8 +41,9 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
   require(clusters >= 1 && (plan.parts == 1 || g.tiles.count() <= clusters), where, "ag_gemm: ", plan.parts, " blocks for each of ", g.tiles.count(), " tiles; ", clusters,
           " clusters of them are resident at once");
   int const wanted = std::max(g.tiles.count(), ceil_div(map.most_pieces() * map.ranks, plan.parts));
+  bool const early = reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
   fusewire::launch(ch.world(), stream,
-                   {.blocks = std::min(clusters, wanted) * plan.parts, .threads = C.threads(), .shared_bytes = C.shared_bytes(), .cluster = plan.parts, .early = true, .where = where}, kernel, view, g,
+                   {.blocks = std::min(clusters, wanted) * plan.parts, .threads = C.threads(), .shared_bytes = C.shared_bytes(), .cluster = plan.parts, .early = early, .where = where}, kernel, view, g,
                    maps, epilogue);
 }
 

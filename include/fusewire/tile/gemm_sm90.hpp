@@ -123,12 +123,14 @@ class gemm_sm90 {
     if (warp < 2 || warp > 3) barriers_are_ready(warp);
     if (warp < 4) {
       if constexpr (moves_registers) give_registers<104>();
-      if (warp == 0) load_a(s, tiles, share, source);
-      else if (warp == 1 && elect_one()) {
+      if (warp == 0) {
+        load_a(s, tiles, share, source);
+      } else if (warp > 1) {
+        other(beside{});
+      } else if (elect_one()) {
         if (!b_is_there) wait_for_stream();
         load_b(s, b, tiles, share, source);
       }
-      else if (warp > 1) other(beside{});
       wave{}.sync();
       if (parts > 1) {  // sums are there; sums are read
         cluster_sync();
