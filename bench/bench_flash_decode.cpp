@@ -261,7 +261,7 @@ class shape_runner {
   float* reference(int i) const { return (i == 0 ? st_.first : st_.last).template as<float>(); }
   flash_decode_call<T> call(int i, T* to, float* lse) const {
     return {.q = q(i), .k_cache = st_.k.template as<T>(), .v_cache = st_.v.template as<T>(), .block_table = table(i), .lengths = st_.lengths.template as<std::int32_t>(), .out = to, .lse = lse,
-            .batch = s_.batch};
+            .batch = s_.batch, .past_is_constant = true};
   }
   void compare_with(T const* x, float const* reference) const {
     compare<<<dim3(256), dim3(256), 0, st_.stream()>>>(x, reference, std::int64_t(s_.result()), st_.scratch.as<sums>());

@@ -160,8 +160,7 @@ __global__ void __launch_bounds__(decode_threads(D)) decode_losing(channel_view 
   channel_epoch const e = ch.begin(b);
   channel_view broken = ch;
   if (lost_to >= 0) broken.world.signal[lost_to] = ch.world.signal[ch.world.rank];
-  channel_epoch const through(broken, e.number());
-  detail::decode_block<T, D> work(through, ch, g, shared);
+  detail::decode_block<T, D> work(broken, g, shared);
   work.run_splits();
   work.combine_sources();
   e.end(b);
@@ -190,7 +189,7 @@ class decode_subject final : public subject {
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
-    decode_arguments<bf16> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, nullptr, {c.lengths, 2, 64, 1}, 4, 4, 2, 2, 0.125f * log2_of_e, r_.here(workspace_), r_.here(tickets_)};
+    decode_arguments<bf16> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, nullptr, {c.lengths, 2, 64, 1, 2}, 4, 4, 2, 2, false, 0.125f * log2_of_e, r_.here(workspace_), r_.here(tickets_)};
     fusewire::launch(r_.world, r_.stream, {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared_bytes(2, d)}, decode_losing<bf16, d>,
                      ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g, r_.rank() == culprit ? to : -1);
   }

@@ -5,10 +5,12 @@
 //   `------ block 0 ------'`------ block 1 ------'`--- ...
 //
 // An item is a sequence and a KV head. Its tokens are cut into units of 128, an empty one has one unit all the same. The units of all
-// items, one after the other, are dealt to the blocks in equal runs: every block reads the same number of bytes, whatever the
+// items, one after the other, are dealt to the blocks in equal runs: every block reads about the same number of bytes, whatever the
 // lengths. A split is what a run and an item have in common: all of an item's splits but the first begin a run, all but the last end
-// one, so a block has at most one split that continues an item and one that starts an item and does not end it.
+// one, so a block has at most one split that continues an item and one that starts an item and does not end it. To go from one item to
+// the next takes a block as long as some units do: so many follow each item, and nobody has work there.
 #pragma once
+#include <fusewire/core/divisor.hpp>
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/types.hpp>
 
@@ -17,10 +19,17 @@ namespace fusewire {
 struct decode_lengths {
   std::int32_t const* tokens;  // [batch]; what is outside 0 to max_tokens is taken as the nearest of them
   int batch, max_tokens, kv_heads;
+  divisor heads, runs;  // kv_heads; as many runs as there can be
+
+  /// For a grid of `blocks`.
+  decode_lengths(std::int32_t const* n, int sequences, int most, int kv, int blocks)
+      : tokens(n), batch(sequences), max_tokens(most), kv_heads(kv), heads(kv), runs(blocks < most_runs(kv) ? blocks : most_runs(kv)) {}
 
   static constexpr int unit = 128;         // tokens
+  static constexpr int gap = 4;            // units between items
   static constexpr int most_splits = 264;  // of an item: what its last block has room for
 
+  static constexpr int most_runs(int kv) { return (most_splits - 1) * kv; }  // no item is longer than a head of all sequences
   __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
   __device__ int of(int sequence) const {
     int const n = tokens[sequence];
@@ -41,11 +50,13 @@ class decode_run {
     end_ = at_ + length_ < all ? at_ + length_ : all;
     if (at_ >= end_) return;
     enter(platform::uniform(shared[2]), platform::uniform(shared[3]) * l.kv_heads);
-    int const head = (at_ - item_) / units_;
-    head_ = head;
-    item_ += head * units_;
+    head_ = (at_ - item_) / (units_ + l.gap);
+    item_ += head_ * (units_ + l.gap);
+    if (at_ >= item_ + units_) next();
   }
 
+  /// Whether the split reads its shard's last token.
+  __device__ bool has_last_token() const { return !done() && stop() == item_ + units_; }
   __device__ bool done() const { return at_ >= end_; }
 
   // The split.
@@ -64,7 +75,7 @@ class decode_run {
   __device__ int last_block() const { return (item_ + units_ - 1) / length_; }
 
   __device__ void next() {
-    at_ = item_ + units_;
+    at_ = item_ + units_ + l_.gap;
     if (done()) return;
     item_ = at_;
     if (++head_ < l_.kv_heads) return;
@@ -73,6 +84,7 @@ class decode_run {
   }
 
  private:
+  __device__ int units_and_gap(int sequence) const { return l_.units_of(l_.of(sequence)) + l_.gap; }
   __device__ int stop() const { return end_ < item_ + units_ ? end_ : item_ + units_; }
   __device__ void enter(int sequence, int first_unit) {
     sequence_ = sequence;
@@ -82,12 +94,12 @@ class decode_run {
   }
 
   /// One wave: every lane counts the units of its share of the sequences, a butterfly sums them up, and the lane in whose share this
-  /// block's run begins looks for the sequence. shared = {units per block, units of one head, sequence, units before it}.
+  /// block's run begins looks for the sequence. shared = {units per block, units of a head of all sequences, sequence, units before it}.
   __device__ void find(block b, int* shared) const {
     wave const w;
     int const share = ceil_div(l_.batch, w.size()), first = w.rank() * share, last = first + share < l_.batch ? first + share : l_.batch;
     int mine = 0;
-    for (int s = first; s < last; ++s) mine += decode_lengths::units_of(l_.of(s));
+    for (int s = first; s < last; ++s) mine += units_and_gap(s);
     int before = 0, total = mine;
 #pragma unroll
     for (int mask = 1; mask < wave::width; mask *= 2) {
@@ -95,15 +107,14 @@ class decode_run {
       before += w.rank() & mask ? others : 0;
       total += others;
     }
-    int const most = (decode_lengths::most_splits - 1) * l_.kv_heads;  // runs: an item has at most `total` units, hence most_splits splits
-    int const length = ceil_div(total * l_.kv_heads, b.count() < most ? b.count() : most), begin = length * b.index() / l_.kv_heads;
+    int const length = (total * l_.kv_heads - 1) / l_.runs + 1, begin = length * b.index() / l_.heads;
     if (w.leader()) {
       shared[0] = length;
       shared[1] = total;
     }
     if (begin < before || begin >= before + mine) return;
     int s = first;
-    for (int n; before + (n = decode_lengths::units_of(l_.of(s))) <= begin; ++s) before += n;
+    for (int n; before + (n = units_and_gap(s)) <= begin; ++s) before += n;
     shared[2] = s;
     shared[3] = before;
   }

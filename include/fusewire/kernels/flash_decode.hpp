@@ -31,6 +31,8 @@ struct flash_decode_call {
   T* out = nullptr;                           // [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token
   float* lse = nullptr;                       // [batch, q_heads], natural log of the sum of exp(score); may be null
   int batch = 0;                              // 1 to max_batch
+  bool past_is_constant = false;              // of all that is read here, what the stream has yet to do before this call writes at most q and
+                                              // the K and V of each shard's last token: the others' loads may begin early
 };
 
 /// A launch of flash_decode in words, from what its header says.
@@ -85,15 +87,19 @@ class flash_decode {
   /// Fails: bad_argument, before anything is launched.
   void operator()(hipStream_t stream, flash_decode_call<T> const& c, std::source_location where = std::source_location::current()) {
     check(c, where);
-    decode_arguments<T> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, c.lse, {c.lengths, c.batch, max_tokens(), o_.kv_heads},
-                                o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), o_.scale * log2_of_e,
+    int const blocks = grid(c.batch, where);
+    decode_arguments<T> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, c.lse, {c.lengths, c.batch, max_tokens(), o_.kv_heads, blocks},
+                                o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache), o_.scale * log2_of_e,
                                 ch_.heap().view().here(workspace_), ch_.heap().view().here(tickets_)};
     launch_header const header = make_header("flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
                                              std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
-    fusewire::launch(ch_.world(), stream, {.blocks = grid(c.batch, where), .threads = threads(), .shared_bytes = shared_bytes(), .where = where}, kernel(), ch_.view(header), g);
+    bool const early = o_.reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
+    fusewire::launch(ch_.world(), stream, {.blocks = blocks, .threads = threads(), .shared_bytes = shared_bytes(), .early = early, .where = where}, kernel(), ch_.view(header), g);
   }
 
  private:
+  /// Whether no two tokens share what a unit caches at once.
+  static bool aligned(void const* cache) { return reinterpret_cast<std::uintptr_t>(cache) % 32 == 0; }
   int group() const { return o_.q_heads / o_.kv_heads; }
   int max_items() const { return o_.max_batch * o_.kv_heads; }
   int max_tokens() const { return o_.max_pages * o_.page_size; }
@@ -126,9 +132,9 @@ class flash_decode {
     require(std::isfinite(o.scale), where, "flash_decode: scale = ", o.scale, "; a finite number is accepted, 0 for 1 / sqrt(head_dim)");
     require(o.reserved_units >= 0 && o.reserved_units < ch_.world().compute_units(), where, "flash_decode: reserved_units = ", o.reserved_units, "; 0 to ",
             ch_.world().compute_units() - 1, " is accepted");
-    double const units = double(o.max_batch) * o.kv_heads * decode_lengths::units_of(max_tokens());
+    double const units = double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);
     require(units <= most, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(), " tokens and ", o.kv_heads, " KV heads; up to ", most,
-            " units of 128 tokens of a head are accepted");
+            " units of 128 tokens of a head, and 4 more per head of a sequence, are accepted");
     std::size_t const inbox = std::size_t(ch_.world().size()) * std::size_t(max_items()) * std::size_t(record().floats()) * sizeof(float);
     require<out_of_space>(inbox <= ch_.options().max_bytes, where, "flash_decode: the results of ", ch_.world().size(), " ranks for ", o.max_batch, " sequences take ", inbox,
                           " bytes; the channel's max_bytes is ", ch_.options().max_bytes);

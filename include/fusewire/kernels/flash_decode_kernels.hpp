@@ -13,6 +13,8 @@
 // Reuse: the inbox by the channel's argument: each source writes a place of its own, which only this launch's combine reads. A place
 // in the workspace belongs to one block, which writes it once in a launch; it is read by the last to arrive of the same launch, after
 // its ticket. A ticket is back at 0 when the last has arrived.
+// Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read are only parameters
+// and, where the caller says that they are constant, lengths, table and K of splits without their shard's last token.
 // Same bits on every rank and in every run: the plan depends on lengths and grid; waves, splits and sources are each summed in order.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
@@ -44,6 +46,7 @@ struct decode_arguments {
   decode_lengths lengths;
   int max_pages, page_shift, group;  // group: query heads per KV head
   int max_items;             // capacity: records per source in the inbox
+  bool past_is_constant;     // of what is read, what the stream does just before writes at most q and the last tokens
   float scale;               // of the scores, in units of log 2
   float* workspace;          // [blocks + max_items] records
   unsigned* tickets;         // [max_items], 0 between launches
@@ -56,28 +59,39 @@ namespace detail {
 
 template <class T, int D>
 class decode_block {
+  using attention = wave_attention<T, D>;
+
  public:
-  __device__ decode_block(channel_epoch const& e, channel_view const& ch, decode_arguments<T> const& g, bytes16* shared)
-      : e_(e), ch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), q_(shared + 2), scales_(reinterpret_cast<softmax_scale*>(q_ + attention::q_bytes / 16)),
+  __device__ decode_block(channel_view const& ch, decode_arguments<T> const& g, bytes16* shared)
+      : ch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), q_(shared + 2), scales_(reinterpret_cast<softmax_scale*>(q_ + attention::q_bytes / 16)),
         o_(reinterpret_cast<float*>(scales_ + waves * g.group)), record_{g.group, D} {}
 
   /// All splits of this block; what they complete is in every inbox, and its flags are raised on the other ranks.
   __device__ void run_splits() {
-    for (decode_run run(b_, g_.lengths, words_); !run.done(); run.next()) {
-      attend(run);
+    if (!g_.past_is_constant) platform::wait_for_stream();
+    decode_run run(b_, g_.lengths, words_);
+    if (run.has_last_token()) platform::wait_for_stream();
+    for (;; run.next()) {
+      attention a = open(run);
+      if (number_ == 0) begin();
+      if (run.done()) break;
+      attend(a, run);
       if (complete(run) && items_++ == 0) first_ = run.item();  // what a block completes are neighbours
     }
     int const others = ch_.world.size - 1;
     if (items_ > 0 && others > 0)
-      signal_all(b_, items_ * others, [&](int i) { return e_.to(ch_.world.next(1 + i % others), first_ + i / others); }, e_.number());
+      signal_all(b_, items_ * others, [&](int i) { return epoch().to(ch_.world.next(1 + i % others), first_ + i / others); }, number_);
   }
+
+  /// Called by: every thread of the block, after run_splits().
+  __device__ void end() const { epoch().end(b_); }
 
   /// The output of the items that this block has completed.
   __device__ void combine_sources() {
     int const sources = ch_.world.size, others = sources - 1;
     if (items_ == 0 || others == 0) return;
     auto const other = [&](int i) { return ch_.world.next(1 + i % others); };
-    wait_all(b_, ch_.world, items_ * others, [&](int i) { return e_.from(other(i), first_ + i / others); }, e_.number(), other);
+    wait_all(b_, ch_.world, items_ * others, [&](int i) { return epoch().from(other(i), first_ + i / others); }, number_, other);
     for (int i = b_.rank(); i < items_ * record_.quads(); i += b_.size()) {
       int const item = first_ + i / record_.quads(), in_item = i % record_.quads();
       auto const record = [&](int source) { return inbox(ch_.world.rank, source, item); };
@@ -86,24 +100,36 @@ class decode_block {
   }
 
  private:
-  using attention = wave_attention<T, D>;
   static constexpr int waves = attention_waves(D);
   static constexpr int splits_at_once = 96 / waves;  // as many as one sequence of 12 KV heads has on 132 units: read in one latency
 
   __device__ float* inbox(int peer, int source, int item) const {
-    return e_.template inbox<float>(peer) + (std::int64_t(source) * g_.max_items + item) * record_.floats();
+    return epoch().template inbox<float>(peer) + (std::int64_t(source) * g_.max_items + item) * record_.floats();
   }
   /// From one split to the next, in order, block or item grows; so the sum numbers them, and an item's splits are neighbours.
   __device__ float* place_of(int block, int item) const { return g_.workspace + (std::int64_t(block) + item) * record_.floats(); }
 
+  __device__ channel_epoch epoch() const { return {ch_, number_}; }
+  /// From here on the stream's past is over.
+  __device__ void begin() {
+    platform::wait_for_stream();
+    number_ = ch_.begin(b_).number();
+    platform::release_stream();
+  }
+
+  /// Asks for the split's first K.
+  __device__ attention open(decode_run const& run) const {
+    paged_kv<T> const kv{g_.k, g_.v, g_.pages, unsigned(run.sequence()) * unsigned(g_.max_pages), g_.page_shift, g_.lengths.kv_heads, run.head()};
+    int const begin = run.done() ? 0 : run.begin(), end = run.done() ? 0 : run.end();
+    return {kv, begin + platform::uniform(wave{}.index()) * attention::step, end, waves * attention::step};
+  }
+
   /// This rank's attention over the split, each wave's part of it into LDS.
-  __device__ void attend(decode_run const& run) {
+  __device__ void attend(attention& a, decode_run const& run) {
     b_.sync();  // the last split has been read
     wave const w;
     static_assert(attention::q_fragments <= decode_threads(D));
     auto const query = attention::load_query(b_, g_.q + std::int64_t(run.item()) * g_.group * D, g_.group);
-    paged_kv<T> const kv{g_.k, g_.v, g_.pages, unsigned(run.sequence()) * unsigned(g_.max_pages), g_.page_shift, g_.lengths.kv_heads, run.head()};
-    attention a(kv, run.begin() + platform::uniform(w.index()) * attention::step, run.end(), waves * attention::step);
     attention::store_query(b_, query, q_);
     b_.sync();
     a.run(q_, g_.scale);
@@ -175,8 +201,8 @@ class decode_block {
   }
 
   block b_;
-  channel_epoch const& e_;
   channel_view const& ch_;
+  epoch_t number_ = 0;         // until begin()
   decode_arguments<T> const& g_;
   int* words_;
   bytes16* q_;
@@ -191,12 +217,10 @@ class decode_block {
 template <class T, int D>
 __global__ void __launch_bounds__(decode_threads(D), attention_bound(D)) flash_decode_kernel(channel_view ch, decode_arguments<T> g) {
   extern __shared__ bytes16 shared[];
-  block const b;
-  channel_epoch const e = ch.begin(b);
-  detail::decode_block<T, D> work(e, ch, g, shared);
+  detail::decode_block<T, D> work(ch, g, shared);
   work.run_splits();
   work.combine_sources();
-  e.end(b);
+  work.end();
 }
 
 }  // namespace fusewire

@@ -192,6 +192,8 @@ hipError_t resident_clusters(int* n, F, int, int, int) {
   return hipSuccess;
 }
 inline constexpr bool launches_early = false;
+__device__ inline void wait_for_stream() {}
+__device__ inline void release_stream() {}
 template <class... P>
 hipError_t launch_extended(void (*)(P...), int, bool, int, int, int, hipStream_t, P...) {
   return hipErrorNotSupported;

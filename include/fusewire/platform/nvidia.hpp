@@ -202,6 +202,10 @@ cudaError_t resident_clusters(int* n, F kernel, int cluster, int threads, int sh
 }
 /// In clusters, and `early`: ahead of the end of what the stream did before, where that lets it.
 inline constexpr bool launches_early = true;
+/// A kernel launched ahead of the end of what its stream did before must not read what that writes, or write what it reads, before this returns.
+__device__ inline void wait_for_stream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/// What the stream does next may be launched ahead, in the room that this kernel leaves, if it is a kernel that waits itself.
+__device__ inline void release_stream() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 template <class... P>
 cudaError_t launch_extended(void (*kernel)(P...), int cluster, bool early, int blocks, int threads, int shared_bytes, cudaStream_t stream, P... arguments) {
   extended_launch const l(cluster, early, blocks, threads, shared_bytes, stream);

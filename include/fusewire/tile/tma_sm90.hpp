@@ -25,10 +25,8 @@ __device__ inline bool elect_one() {
   return chosen != 0;
 }
 
-/// A kernel launched ahead of the end of what its stream did before must not read what that writes, or write what it reads, before this returns.
-__device__ inline void wait_for_stream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-/// What the stream does next may be launched ahead, in the room that this kernel leaves, if it is a kernel that waits itself.
-__device__ inline void release_stream() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+using platform::release_stream;
+using platform::wait_for_stream;
 
 /// Rank of this block in its cluster.
 __device__ inline int cluster_rank() {
