@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "simulator.hpp"
 #include "support.hpp"
 
 using namespace support;
@@ -107,6 +108,31 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
   });
 }
 
+/// Counts its calls for each element of C.
+struct counted {
+  unsigned* calls;  // [M, N]
+  int n;
+  __device__ float operator()(float x, int row, int column) const {
+    (void)atomic_ref<unsigned>(calls + row * n + column).fetch_add(1, order::relaxed);
+    return x;
+  }
+};
+
+/// C again and again, below each other, by a block that uses the shared memory for itself whenever store() is over.
+__global__ void __launch_bounds__(small_tile::config.threads()) multiply_and_scribble(matrix<bf16 const> a, b_operand<bf16> b, matrix<bf16> c, int times) {
+  extern __shared__ bytes16 shared[];
+  block const all;
+  for (int i = 0; i < times; ++i) {
+    block_gemm<bf16, small_tile::config>::accumulator acc;
+    block_gemm<bf16, small_tile::config> mainloop(shared, acc);
+    mainloop.run(a, b, 0, 0, a.cols);
+    mainloop.finish();
+    mainloop.store(c.part(i * a.rows, 0, a.rows, c.cols), 0, 0, identity{});
+    shared[all.size() - 1 - all.rank()] = {{~0u, ~0u, ~0u, ~0u}};
+    all.sync();
+  }
+}
+
 }  // namespace
 
 TEST_CASE("ag_gemm: random shapes, 1 to 8 ranks, bf16", "[ag_gemm]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200); }
@@ -124,6 +150,74 @@ TEST_CASE("ag_gemm: the edges of tiles", "[ag_gemm]") {
       for (int m : {1, 31, 32, 33, 64, 65, 127, 128, 129})
         for (int n : {1, 63, 64, 65, 128, 129}) g.run(op, {m, n, k, m % 2 ? layout::row_major : layout::column_major, unsigned(m * n)}, gather::m);
     }
+  });
+}
+
+TEST_CASE("ag_gemm: shards of whole tiles, in a channel that is just large enough", "[ag_gemm]") {
+  auto const by = GENERATE(gather::k, gather::m);
+  auto const how = GENERATE(method::push, method::pull);
+  on_ranks(2, [&](rank_of_test& r) {
+    int const m = 64, k = 32, chunk_k = 8, tiles = m / small_tile::config.block_m, chunks = (by == gather::k ? k / 2 : k) / chunk_k;
+    gemm_rank<bf16> g(r, m, 24, k);
+    channel ch(r.heap, {.max_bytes = m * k * 2, .flags_per_source = tiles * chunks});
+    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = by, .method = how, .tile = gemm_tile::small, .chunk_k = chunk_k});
+    for (unsigned seed = 0; seed < 3; ++seed) g.run(op, {m, 24, k, layout::row_major, seed}, by);
+  });
+}
+
+TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows and in a last one with fewer", "[ag_gemm]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    int const most_m = 300, n = 130, k = 32;
+    gemm_rank<bf16> g(r, most_m, n, k);
+    auto const calls = r.heap.allocate<unsigned>(std::size_t(most_m * n));
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = most_m, .k = k, .gather = gather::m, .tile = gemm_tile::small});
+    for (int m : {256, 300}) {  // 8 and 10 tile rows
+      r.fill(calls, 0);
+      g.run(op, {m, n, k, layout::row_major, unsigned(m)}, gather::m, counted{r.here(calls), n});
+      auto const found = r.download(calls);
+      for (int i = 0; i < m * n; ++i) r.found.expect(found[std::size_t(i)] == 1, "m = ", m, ": c(", i / n, ", ", i % n, ") was computed ", found[std::size_t(i)], " times");
+    }
+  });
+}
+
+TEST_CASE("ag_gemm: A crosses each link once", "[ag_gemm]") {
+  needs_threads("a process sees the bytes of its own waves only");
+  if (auto const s = simulator_stats(); !s || s->gpus < 2) SKIP("two simulated GPUs are needed");
+  auto const by = GENERATE(gather::k, gather::m);
+  auto const how = GENERATE(method::push, method::pull);
+  on_ranks(2, [&](rank_of_test& r) {
+    problem const p{192, 24, 64, layout::row_major, 1};
+    gemm_rank<bf16> g(r, p.m, p.n, p.k);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = p.m, .k = p.k, .gather = by, .method = how, .tile = gemm_tile::small, .comm_blocks = 1});
+    auto const bytes = [&] {
+      r.meet();
+      auto const link = simulator_stats()->links[r.rank()][r.partner()];
+      r.meet();
+      return how == method::push ? link.store_bytes : link.load_bytes;
+    };
+    auto const before = bytes();
+    g.run(op, p, by);
+    auto const crossed = bytes() - before, shard = std::uint64_t(p.m * p.k / 2) * sizeof(bf16);
+    r.found.expect(crossed >= shard && crossed < shard + 512, crossed, " bytes crossed the link; the shard has ", shard, ", flags and a header less than 512");
+  });
+}
+
+TEST_CASE("block_gemm: the shared memory is free when store() is over", "[ag_gemm]") {
+  on_ranks(1, [&](rank_of_test& r) {
+    problem const p{32, 64, 64, layout::column_major, 2};
+    int const times = 20;
+    gemm_rank<bf16> g(r, p.m * times, p.n, p.k);
+    r.upload(g.a_values(p, gather::k), g.a);
+    r.upload(g.b_values(p), g.b);
+    r.fill(g.c, 0xff);
+    constexpr gemm_config C = small_tile::config;
+    r.launch({.blocks = 1, .threads = C.threads(), .shared_bytes = C.shared_bytes()}, multiply_and_scribble, matrix<bf16 const>{r.here(g.a), p.m, p.k, p.k},
+             b_operand<bf16>{r.here(g.b), p.k, layout::column_major, p.n}, matrix<bf16>{r.here(g.c), p.m * times, p.n, p.n}, times);
+    auto const c = r.download(g.c);
+    for (int i = 0; i < p.m * times; ++i)
+      for (int j = 0; j < p.n; ++j) r.found.expect(float(c[std::size_t(i * p.n + j)]) == p.c(i % p.m, j), "time ", i / p.m, ": c(", i % p.m, ", ", j, ") = ", float(c[std::size_t(i * p.n + j)]));
   });
 }
 

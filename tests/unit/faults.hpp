@@ -1,10 +1,8 @@
 // What tests of failures share: a short limit, what check() says, and the clock that limits are measured on.
 #pragma once
-#include <dlfcn.h>
-#include <fusewire_sim.h>
-
 #include <chrono>
 
+#include "simulator.hpp"
 #include "support.hpp"
 
 namespace support {
@@ -20,12 +18,8 @@ inline heap_options short_waits() {
 
 /// The simulated clock, where there is one.
 inline double seconds_now() {
-  static auto const simulator = reinterpret_cast<fusewire_sim_stats_function>(dlsym(RTLD_DEFAULT, "fusewireSimStats"));
-  if (!simulator) return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  fusewire_sim_stats s{};
-  s.size = sizeof s;
-  (void)simulator(&s);
-  return double(s.cycles) / 2.1e9;
+  auto const simulated = simulator_stats();
+  return simulated ? double(simulated->cycles) / 2.1e9 : std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 /// The message of the error that check() throws, behind its type: "timeout: ", "abandoned: " or "mismatch: "; "" if it throws none.
