@@ -1,7 +1,7 @@
 // All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same matrices.
 //
 //   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] [--variants=NAME,...] [--repeats=7]
-//                 [--row_major] [--quick] [Google Benchmark's options]
+//                 [--row_major] [--quick] [--random=COUNT] [Google Benchmark's options]
 //
 // Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median of the repeats, each
 // a replay of R iterations. harness.hpp has the protocol. Variants:
@@ -11,6 +11,7 @@
 //   bsp_eager, bsp_graph  all-gather, then GEMM; gather:k: the better of a copy that transposes shards and W accumulating GEMMs
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //
+// --random: instead of the sweep COUNT shapes that nothing was fitted to, always the same; shows whether ag_gemm chooses well.
 // N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
 #include "harness.hpp"
 #include "libraries.hpp"
@@ -351,6 +352,19 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
   if (auto const* t = r.twin()) state.counters["speedup"] = t->us / found->us;
 }
 
+/// Shapes drawn alike on every rank: M and N evenly over their logarithms, K a multiple of 512, both types and gathers.
+std::vector<shape> random_shapes(int count, int ranks) {
+  std::mt19937 random(2511);
+  auto const between = [&](double low, double high) { return low * std::exp2(std::log2(high / low) * (random() % 10000) / 10000.0); };
+  std::vector<shape> all;
+  for (int i = 0; i < count; ++i) {
+    gather const by = random() % 2 ? gather::m : gather::k;
+    int const m = int(between(1, 8192)), n = int(between(512, 8192)) / 64 * 64, k = int(2 + random() % 15) * 512;
+    all.push_back({by, random() % 2 ? dtype::f16 : dtype::bf16, ranks, by == gather::m ? (m + ranks - 1) / ranks * ranks : m, n, k});
+  }
+  return all;
+}
+
 void print_table() {
   std::printf("\nmicroseconds of one iteration, slowest rank, median; x: chosen over the bare GEMM; speedup: over the better twin; NVLS off\n");
   std::printf("%-6s %-5s %2s %5s %5s %5s |%8s %8s %8s %8s %8s %8s %8s |%6s %7s %7s %8s\n", "gather", "dtype", "W", "M", "N", "K", "gemm", "gather", "eager", "graph", "pull", "push", "chosen", "x",
@@ -374,6 +388,17 @@ void print_table() {
     if (x) std::printf("%7.1f %8.1f", r.s.flops() / x->us * 1e-6, r.s.link_bytes() / x->us * 1e-3);
     std::printf("\n");
   }
+  int compared = 0, close = 0;
+  double most = 0;
+  for (auto const& r : rows) {
+    auto const *pull = r.of("pull"), *push = r.of("push"), *x = r.of("chosen");
+    if (!pull || !push || !x) continue;
+    double const over = x->us / std::min(pull->us, push->us);
+    ++compared;
+    close += over <= 1.05;
+    most = std::max(most, over);
+  }
+  if (compared > 0) std::printf("chosen is within 5 %% of the better of pull and push in %d of %d rows, and takes at most %.2f times as long\n", close, compared, most);
 }
 
 }  // namespace
@@ -386,7 +411,7 @@ int main(int argc, char** argv) {
          c.words("variants", {"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"})};
   auto const sweep = quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick ? std::vector{3584} : std::vector{3584, 7168});
-  auto const k = c.numbers("k", {8192})[0];
+  int const k = c.numbers("k", {8192})[0], random = c.numbers("random", {0})[0];
   auto const dtypes = c.words("dtypes", quick ? std::vector<std::string>{"bf16"} : std::vector<std::string>{"bf16", "f16"}), gathers = c.words("gathers", {"k", "m"});
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
@@ -396,19 +421,22 @@ int main(int argc, char** argv) {
     return 77;
   }
   capacity room;
-  for (auto const& type : dtypes)
-    for (int const n : ns)
-      for (int const m : ms)
-        for (auto const& g : gathers) {
-          shape const s{g == "m" ? gather::m : gather::k, type == "f16" ? dtype::f16 : dtype::bf16, set.ranks, m, n, k};
-          if (s.by == gather::m && m % s.ranks != 0) continue;
-          for (auto const& v : set.variants) {
-            std::string const name = name_of(v, s);
-            if (!selected(name)) continue;
-            room.include(s);
-            benchmark::RegisterBenchmark(name.c_str(), report, v, s)->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+  std::vector<shape> shapes = random_shapes(random, set.ranks);
+  if (shapes.empty())
+    for (auto const& type : dtypes)
+      for (int const n : ns)
+        for (int const m : ms)
+          for (auto const& g : gathers) {
+            shape const s{g == "m" ? gather::m : gather::k, type == "f16" ? dtype::f16 : dtype::bf16, set.ranks, m, n, k};
+            if (s.by == gather::k || m % s.ranks == 0) shapes.push_back(s);
           }
-        }
+  for (shape const& s : shapes)
+    for (auto const& v : set.variants) {
+      std::string const name = name_of(v, s);
+      if (!selected(name)) continue;
+      room.include(s);
+      benchmark::RegisterBenchmark(name.c_str(), report, v, s)->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+    }
   add_context(set.ranks);
   benchmark::AddCustomContext(vendor::collectives_name, text(NCCL_MAJOR, '.', NCCL_MINOR, '.', NCCL_PATCH, ", NVLS off"));
   benchmark::AddCustomContext(vendor::blas_name, text(vendor::blas_version()));

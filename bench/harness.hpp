@@ -17,7 +17,9 @@
 #include <fstream>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <regex>
 #include <string>
 #include <thread>
@@ -408,8 +410,8 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// Measures the variants in turns, R iterations at a time. `recover` is called on all ranks after a failure. Collective; the same
-/// figures on every rank.
+/// Measures the variants in turns, R iterations at a time, each round in another order: what ran just before decides how hot a device is.
+/// `recover` is called on all ranks after a failure. Collective; the same figures on every rank.
 inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& variants, int R, int repeats, std::function<void()> const& recover) {
   std::size_t const n = variants.size();
   std::vector<figure> figures(n);
@@ -432,8 +434,12 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
     }));
     if (figures[v].failure.empty() && variants[v].graph) fail(v, s.attempt([&] { graphs[v].capture(s.stream(), [&] { all_iterations(v); }); }));
   }
-  for (int repeat = -1; repeat < repeats; ++repeat)  // the first is the warm-up
-    for (std::size_t v = 0; v < n; ++v) {
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::mt19937 random(1);  // the same order on every rank
+  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first is the warm-up
+    for (std::size_t i = n; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+    for (std::size_t const v : order) {
       if (!figures[v].failure.empty()) continue;
       double us = 0;
       float mhz = 0;
@@ -454,6 +460,7 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
       totals[v].reference2 += sum.reference2;
       figures[v].mhz = double(mhz);
     }
+  }
   for (std::size_t v = 0; v < n; ++v) {
     if (!figures[v].failure.empty()) continue;
     figures[v].us = median(times[v]);

@@ -13,7 +13,7 @@ namespace fusewire {
 
 /// Launches one kernel with one configuration; all ranks call it with the same shapes and plan.
 /// Requires: as ag_gemm's call; fits_copy_engine() of b; the channel holds map.m x map.k elements and the map's flags; map.tile_m is the
-/// tile's block_m; for pull, header.mine as ag_gemm sets it.
+/// tile's block_m, map.chunk_k a multiple of 64; for pull, header.mine as ag_gemm sets it.
 /// Fails: bad_argument, before anything is launched.
 template <class Tile, layout BOrder, class T, class Epilogue>
 void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header const& header, ag_gemm_call<T> const& call, gather_map const& map, bool pull, bool own_shard_first,
@@ -103,7 +103,7 @@ class tuned_ag_gemm {
     plan = plan_ag_gemm_sm90(call.m, call.c.cols, o_.k, ch_.world().size(), o_.gather, call.b_layout, [&](sm90_tile t, int blocks) {
       return with(t, call.b_layout, [&]<class Tile, layout BOrder>() { return clusters<Tile, BOrder, Epilogue>(blocks, where); });
     });
-    if (o_.chunk_k > 0) plan.chunk_k = o_.chunk_k;
+    if (o_.chunk_k > 0) plan.chunk_k = ceil_div(o_.chunk_k, 64) * 64;
     auto const flags = [&] { return gather_map{o_.gather, call.m, o_.k, ch_.world().size(), config_of(plan.tile).block_m, plan.chunk_k}.flags_per_source(); };
     while (flags() > ch_.options().flags_per_source && plan.chunk_k < o_.k) plan.chunk_k *= 2;
     return plan;

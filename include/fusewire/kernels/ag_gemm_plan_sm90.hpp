@@ -61,8 +61,8 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
   sm90_gemm_config const c = config_of(best.tile);
   if (m <= 2 * c.block_m) best.b_in_flight = (56 * 1024 + c.b_bytes(b_layout) / 2) / c.b_bytes(b_layout);  // 56 KB of each block keep the memory busy
   // Pieces as small as their flags and the start of each copy allow: what is asked for first arrives first.
-  int const rows = by == gather::m ? std::min(c.block_m, ceil_div(m, ranks)) : m <= c.block_m ? std::min(m, 64) : c.block_m;
-  best.chunk_k = std::clamp(16 * 1024 / (2 * rows * 64), 1, std::min(by == gather::k ? 4 : 8, in_shard)) * 64;
+  int const rows = std::min(c.block_m, ceil_div(m, ranks));
+  best.chunk_k = by == gather::k ? 64 : std::clamp(8 * 1024 / (2 * rows * 64), 1, std::min(4, in_shard)) * 64;
   return best;
 }
 

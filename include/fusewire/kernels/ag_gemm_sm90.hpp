@@ -80,56 +80,51 @@ class gathered_tiles {
     first_owner_ = by_k_ ? 0 : map_.first_owner(tile_m);
     is_own_ = is_own(map_, tile_m, rank_);
     int const owners = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1, lane = wave{}.rank();
-    at_once_ = by_k_ ? 32 : 32 / owners;
-    lane_chunk_ = by_k_ ? lane : lane / owners;
-    lane_owner_ = lane - lane_chunk_ * owners;
+    at_once_ = 32 / owners;
+    lane_step_ = lane / owners;
+    lane_owner_ = lane - lane_step_ * owners;
     known_ = 0;
   }
   __device__ box_run wait(place const& p) {
     int const row = tile_m_ * map_.tile_m, left = count_ - p.step;
     if (by_k_ ? p.shard == rank_ : is_own_) return {&maps_.own, by_k_ ? row : row - map_.first_row(rank_), p.column, stride_, left};
-    if (p.step == 0) {
-      int const nth = p.shard - first_shard_;
-      before_ = (nth < 0 ? nth + map_.ranks : nth) * map_.chunks();
-      there_ = (known_ - before_) * map_.chunk_k;
-    }
-    if (int const end = p.column + 64 < cols_ ? p.column + 64 : cols_; there_ < end) {
-      while (there_ < end) {
-        known_ += arrivals();
-        there_ = (known_ - before_) * map_.chunk_k;
-      }
+    int const nth = p.shard - first_shard_, before = (nth < 0 ? nth + map_.ranks : nth) * count_ + p.step;
+    if (known_ <= before) {
+      known_ = before + arrivals(before);
       fence_copy_engine();
     }
-    int steps = there_ >= cols_ ? left : 1;
-    while (steps < left && p.column + steps * stride_ + 64 <= there_) ++steps;
-    return {&maps_.inbox[e_.number() & 1], by_k_ ? p.shard * map_.m + row : row, p.column, stride_, steps};
+    int const there = known_ - before;
+    return {&maps_.inbox[e_.number() & 1], by_k_ ? p.shard * map_.m + row : row, p.column, stride_, there < left ? there : left};
   }
 
  private:
   __device__ int next_shard(int shard) const { return shard + 1 < map_.ranks ? shard + 1 : 0; }
 
-  /// How many chunks of the tile row have arrived from all its owners, in the order of use, beyond those that are known; waits for the first.
+  /// How many of the steps from the first-th on, in the order of use, have arrived from all the tile row's owners; waits for one.
   /// The lanes look at many at once, into the next shards too, a few times before one of them waits with the patience, and the limit, of wait().
-  __device__ int arrivals() const {
-    int const all = (by_k_ ? map_.ranks : 1) * map_.chunks(), i = known_ + lane_chunk_, source = source_of(i);
-    bool const asks = lane_chunk_ < at_once_ && i < all;
-    int const flag = map_.flag(tile_m_, i - map_.quotient_by_chunks(i) * map_.chunks());
+  __device__ int arrivals(int first) const {
+    step_flag const mine = flag_of(first + lane_step_);
+    bool const asks = lane_step_ < at_once_ && first + lane_step_ < steps(), own = by_k_ && mine.source == rank_;
     for (int look = 0; look < 64; ++look) {
-      bool const up = asks && ((by_k_ && source == rank_) || e_.arrived(source + lane_owner_, flag));
+      bool const up = asks && (own || e_.arrived(mine.source + lane_owner_, mine.flag));
       int const missing = __ffs(int(~__ballot_sync(~0u, up)));  // 1 + the first lane that saw none, 0: all saw theirs
-      int const there = missing == 0 ? at_once_ : __shfl_sync(~0u, lane_chunk_, missing - 1);
+      int const there = missing == 0 ? at_once_ : __shfl_sync(~0u, lane_step_, missing - 1);
       wave{}.sync();  // what one lane has acquired, all may read
       if (there > 0) return there;
     }
-    int const first = source_of(known_), chunk = known_ - map_.quotient_by_chunks(known_) * map_.chunks();
-    e_.wait(wave{}, first, by_k_ ? first : map_.last_owner(tile_m_), map_.flag(tile_m_, chunk));
+    step_flag const next = flag_of(first);
+    e_.wait(wave{}, next.source, by_k_ ? next.source : map_.last_owner(tile_m_), next.flag);
     return 1;
   }
-  /// Who sends the i-th chunk in the order of use; the first of its owners if there are several.
-  __device__ int source_of(int i) const {
-    if (!by_k_) return first_owner_;
-    int const shard = first_shard_ + map_.quotient_by_chunks(i);
-    return shard < map_.ranks ? shard : shard - map_.ranks;
+
+  /// Says that a step, the i-th in the order of use, has arrived: flag `flag` of `source`, and of the tile row's owners after it.
+  struct step_flag {
+    int source, flag;
+  };
+  __device__ step_flag flag_of(int i) const {
+    int shard = first_shard_;
+    for (; by_k_ && i >= count_; i -= count_) shard = next_shard(shard);
+    return {by_k_ ? shard : first_owner_, map_.flag(tile_m_, map_.chunk_of(first_ + i * stride_))};
   }
 
   channel_epoch const& e_;
@@ -141,9 +136,8 @@ class gathered_tiles {
   // Of the current tile row:
   int tile_m_ = 0, first_owner_ = 0;
   bool is_own_ = false;
-  int at_once_ = 0, lane_chunk_ = 0, lane_owner_ = 0;  // chunks that the lanes look at together; whose flag this lane does
-  int known_ = 0;                                      // chunks that have arrived, over all shards in the order of use
-  int before_ = 0, there_ = 0;                         // chunks of the shards before the current one, columns of it that have arrived
+  int at_once_ = 0, lane_step_ = 0, lane_owner_ = 0;  // steps that the lanes look at together; which one, and whose flag, this lane does
+  int known_ = 0;                                     // steps that have arrived, over all shards in the order of use
 };
 
 namespace detail {

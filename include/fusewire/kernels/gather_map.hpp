@@ -23,7 +23,7 @@ class gather_map {
 
   __host__ __device__ constexpr gather_map(gather by, int m, int k, int ranks, int tile_m, int chunk_k)
       : by(by), m(m), k(k), ranks(ranks), tile_m(tile_m), chunk_k(chunk_k), rows_per_rank_((m + ranks - 1) / ranks), cols_(by == gather::k ? k / ranks : k),
-        m_tiles_((m + tile_m - 1) / tile_m), chunks_((cols_ + chunk_k - 1) / chunk_k), by_tile_m_(tile_m), by_chunks_(chunks_), by_rows_per_rank_(rows_per_rank_) {}
+        m_tiles_((m + tile_m - 1) / tile_m), chunks_((cols_ + chunk_k - 1) / chunk_k), by_tile_m_(tile_m), by_chunk_k_(chunk_k), by_chunks_(chunks_), by_rows_per_rank_(rows_per_rank_) {}
 
   __host__ __device__ constexpr int rows_per_rank() const { return rows_per_rank_; }
   __host__ __device__ constexpr int first_row(int r) const { return by == gather::k ? 0 : (r * rows_per_rank() < m ? r * rows_per_rank() : m); }
@@ -33,7 +33,7 @@ class gather_map {
 
   __host__ __device__ constexpr int m_tiles() const { return m_tiles_; }
   __host__ __device__ constexpr int chunks() const { return chunks_; }
-  __host__ __device__ constexpr int quotient_by_chunks(int i) const { return i / by_chunks_; }
+  __host__ __device__ constexpr int chunk_of(int column) const { return column / by_chunk_k_; }  // of a shard
   __host__ __device__ constexpr int flags_per_source() const { return m_tiles() * chunks(); }
   __host__ __device__ constexpr int flag(int m_tile, int chunk) const { return m_tile * chunks() + chunk; }
 
@@ -62,7 +62,7 @@ class gather_map {
   __host__ __device__ constexpr int last_row(int m_tile) const { return min_of(m, (m_tile + 1) * tile_m) - 1; }
 
   int rows_per_rank_, cols_, m_tiles_, chunks_;
-  divisor by_tile_m_, by_chunks_, by_rows_per_rank_;
+  divisor by_tile_m_, by_chunk_k_, by_chunks_, by_rows_per_rank_;
 };
 
 /// One of the pieces that travel between a rank and each of its peers.
