@@ -61,7 +61,7 @@ ag_gemm_options options_of(std::string const& variant, shape const& s, int max_m
 
 struct capacity {
   std::size_t a = 0, shards = 0, c = 0, weights = 0, result = 0, gathered = 0;  // bytes; result and gathered of one iteration
-  int m = 1;
+  int m = 1, k = 1;
 
   void include(shape const& s) {
     auto const R = std::size_t(s.iterations());
@@ -71,8 +71,9 @@ struct capacity {
     grow(c, R * s.result() * 2);
     grow(weights, std::size_t(weight_copies(s)) * s.weights() * 2);
     grow(result, s.result());
-    grow(gathered, s.gathered() * 2);
     m = std::max(m, s.m);
+    k = std::max(k, s.k);
+    gathered = std::size_t(m) * std::size_t(k) * 2;  // operators are made for the largest m
   }
 };
 
