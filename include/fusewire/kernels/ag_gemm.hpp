@@ -54,7 +54,7 @@ class ag_gemm {
   template <class Epilogue = identity>
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
     check(call, where);
-    bool const few = use_small(call.m), pull = use_pull(call.m);
+    bool const few = use_small(call.m), pull = use_pull(call.m, call.c.cols);
     ag_gemm_arguments<T> g{call.a, {call.b.data, call.b.ld, call.b_layout, call.c.cols}, call.c, map(call.m), 0, {1, 1, 0, 1}, o_.own_shard_first};
     launch_header header = make_header("ag_gemm", std::uint64_t(pull) | std::uint64_t(o_.gather) << 8 | std::uint64_t(few) << 16 | std::uint64_t(std::is_same_v<T, f16>) << 24,
                                        std::uint64_t(call.m), std::uint64_t(call.c.cols), std::uint64_t(o_.k), std::uint64_t(g.map.chunk_k));  // see describe_ag_gemm
@@ -81,7 +81,7 @@ class ag_gemm {
   void accept(int m, std::source_location where) const {
     require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; 1 to max_m = ", o_.max_m, " is accepted");
   }
-  bool use_pull(int m) const { return o_.method == method::pull || (o_.method == method::automatic && tuned_ag_gemm<T>::pull_is_faster(m, o_.gather)); }
+  bool use_pull(int m, int n) const { return o_.method == method::pull || (o_.method == method::automatic && tuned_ag_gemm<T>::pull_is_faster(m, n, o_.k, o_.gather)); }
   bool use_small(int m) const { return o_.tile == gemm_tile::small || (o_.tile == gemm_tile::automatic && m <= 64); }
 
   gather_map map(int m) const {
