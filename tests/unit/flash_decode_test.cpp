@@ -2,6 +2,7 @@
 // are integers every sum is exact and == needs no tolerance.
 #include <fusewire/kernels/flash_decode.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -191,7 +192,80 @@ int any_length(int most, unsigned seed, int rank, int s) {
   return random.below(4) == 0 ? 0 : random.below(most + 1);
 }
 
+/// A split as decode_run tells it.
+struct split {
+  int sequence, head, item, begin, end, starts, whole, has_last_token, first_block, last_block;
+  bool operator==(split const&) const = default;
+};
+
+__global__ void plan_splits(decode_lengths lengths, split* found, int* counts, int most) {
+  __shared__ int words[4];
+  block const b;
+  int n = 0;
+  for (decode_run run(b, lengths, words); !run.done() && n < most; run.next(), ++n)
+    if (b.leader())
+      found[b.index() * most + n] = {run.sequence(), run.head(), run.item(), run.begin(), run.end(), run.starts(), run.whole(), run.has_last_token(), run.first_block(), run.last_block()};
+  if (b.leader()) counts[b.index()] = n;
+}
+
+/// The same from the rule: units of 128 tokens, and a gap behind each item, dealt to the blocks in equal runs.
+std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int max_tokens, int kv_heads, int blocks) {
+  struct item_at { int first, units, tokens; };
+  std::vector<item_at> items;
+  int all = 0;
+  for (int n : lengths)
+    for (int head = 0; head < kv_heads; ++head) {
+      int const tokens = std::clamp(n, 0, max_tokens), units = std::max(1, ceil_div(tokens, 128));
+      items.push_back({all, units, tokens});
+      all += units + decode_lengths::gap;
+    }
+  int const length = ceil_div(all, std::min(blocks, decode_lengths::most_runs(kv_heads)));
+  std::vector<std::vector<split>> of(static_cast<std::size_t>(blocks));
+  for (int i = 0; i < int(items.size()); ++i) {
+    auto const [first, units, tokens] = items[std::size_t(i)];
+    int const first_block = first / length, last_block = (first + units - 1) / length;
+    for (int b = first_block; b <= last_block; ++b) {
+      int const from = std::max(first, b * length) - first, to = std::min(first + units, (b + 1) * length) - first;
+      of[std::size_t(b)].push_back({i / kv_heads, i % kv_heads, i, from * 128, std::min(to * 128, tokens), from == 0, from == 0 && to == units, to == units, first_block, last_block});
+    }
+  }
+  return of;
+}
+
 }  // namespace
+
+TEST_CASE("decode_run: every block has the splits that the rule gives it", "[flash_decode]") {
+  on_ranks(1, [&](rank_of_test& r) {
+    constexpr int most = 300, max_tokens = 1000, most_blocks = 40;
+    auto const found = r.heap.allocate<split>(most_blocks * most);
+    auto const counts = r.heap.allocate<int>(most_blocks);
+    lcg random{3};
+    for (int batch : {1, 2, 3, 65, 140}) {
+      std::int32_t* tokens = nullptr;  // not on the heap, so that the simulator tells of a read past them
+      check_hip(hipMalloc(&tokens, std::size_t(batch) * sizeof(std::int32_t)), "hipMalloc");
+      for (int kv_heads : {1, 3})
+        for (int blocks : {1, 2, 7, most_blocks})
+          for (bool const alike : {false, true}) {  // some runs of seven that are alike end with a sequence
+            if (batch * kv_heads > most * blocks) continue;
+            std::vector<int> lengths;
+            for (int s = 0; s < batch; ++s) lengths.push_back(alike ? 200 : random.below(3) ? 128 * random.below(9) + random.below(3) - 1 : random.below(1500));
+            r.upload(std::vector<std::int32_t>(lengths.begin(), lengths.end()), tokens);
+            r.fill(counts, 0xff);
+            r.launch({blocks, 128}, plan_splits, decode_lengths(tokens, batch, max_tokens, kv_heads, blocks), r.here(found), r.here(counts), most);
+            auto const n = r.download(counts);
+            auto const all = r.download(found);
+            auto const wanted = splits_of(lengths, max_tokens, kv_heads, blocks);
+            for (int b = 0; b < blocks; ++b) {
+              auto const& w = wanted[std::size_t(b)];
+              if (!r.found.expect(n[std::size_t(b)] == int(w.size()), "block ", b, " of ", blocks, ", batch ", batch, ": ", n[std::size_t(b)], " splits, wanted ", w.size())) continue;
+              for (std::size_t i = 0; i < w.size(); ++i)
+                r.found.expect(all[std::size_t(b * most) + i] == w[i], "block ", b, " of ", blocks, ", batch ", batch, ": split ", i, ", of sequence ", w[i].sequence, ", is wrong");
+            }
+          }
+      check_hip(hipFree(tokens), "hipFree");
+    }
+  });
+}
 
 TEST_CASE("flash_decode: 1 to 8 ranks, bf16", "[flash_decode]") {
   int const ranks = GENERATE(1, 2, 3, 4, 8);
