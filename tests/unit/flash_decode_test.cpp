@@ -367,6 +367,35 @@ TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[f
   });
 }
 
+TEST_CASE("flash_decode: items of five splits, launch after launch", "[flash_decode]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {4, 2, 64}, 1, 16, 40);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    for (unsigned seed = 0; seed < 4; ++seed) d.run(op, {1, [](int, int) { return 640; }, problem::random, seed});
+  });
+}
+
+TEST_CASE("flash_decode: a query that is NaN gives NaN, and to no other", "[flash_decode]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<f16> d(r, {4, 2, 64}, 2, 16, 4);
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16> op(ch, d.options());
+    d.fill({2, [](int rank, int s) { return 20 * (rank + s); }});
+    auto q = r.download(d.q);
+    std::size_t const first = std::size_t(5 * d.h.d), last = first + std::size_t(d.h.d);  // sequence 1, head 1
+    for (std::size_t i = first; i < last; ++i) q[i].bits = 0xffff;
+    r.upload(q, d.q);
+    op(r.stream, d.call(2));
+    r.world.check(r.stream);
+    auto const out = r.download(d.out);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      float const x = float(out[i]);
+      r.found.expect(std::isnan(x) == (i >= first && i < last), "element ", i, " of out is ", x);
+    }
+  });
+}
+
 TEST_CASE("flash_decode: one long sequence, cut into as many splits as there may be", "[flash_decode]") {
   problem const p{1, [](int, int) { return 39990; }, problem::equal_keys};
   on_decode_ranks(1, [&](rank_of_test& r) {
