@@ -232,6 +232,19 @@ std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int m
   return of;
 }
 
+/// The query and the newest token's K and V, of every sequence: what a decoder's stream writes just before it attends.
+__global__ void write_newest(f16* q, f16* k, f16* v, decode_lengths l, std::int32_t const* table, int q_elements, int page_size, int max_pages, int d, float query, float key, float value) {
+  block const b;
+  for (int i = b.rank(); i < q_elements; i += b.size()) q[i] = f16(query);
+  for (int s = 0; s < l.batch; ++s) {
+    int const t = l.of(s) - 1, row = table[s * max_pages + t / page_size] * page_size + t % page_size, elements = l.kv_heads * d;
+    for (int i = b.rank(); i < elements; i += b.size()) {
+      k[std::int64_t(row) * elements + i] = f16(key);
+      v[std::int64_t(row) * elements + i] = f16(value);
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("decode_run: every block has the splits that the rule gives it", "[flash_decode]") {
@@ -498,6 +511,39 @@ TEST_CASE("flash_decode: a captured call is one kernel node, and its replays see
       r.world.check(r.stream);
       d.compare(p);
     }
+  });
+}
+
+TEST_CASE("flash_decode: what the stream writes just before, where the rest is constant", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2), d = GENERATE(64, 128);
+  CAPTURE(ranks, d);
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    constexpr int tokens = 512, page = 16, pages = tokens / page, steps = 6, batch = 2;
+    decode_rank<f16> x(r, {4, 2, d}, batch, page, pages);
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16> op(ch, x.options());
+    std::vector<std::int32_t> table(batch * pages);
+    std::iota(table.rbegin(), table.rend(), 0);
+    r.upload(table, x.table);
+    r.upload(std::vector<std::int32_t>(batch, tokens), x.lengths);
+    r.fill(x.k, 0);
+    r.fill(x.v, 0);
+    auto const outs = r.heap.template allocate<f16>(steps * x.out.count);
+    auto const newest = [&](float query, float key, float value) {
+      r.launch({1, 128}, write_newest, r.here(x.q), r.here(x.k), r.here(x.v), decode_lengths(r.here(x.lengths), batch, tokens, 2, 1), r.here(x.table), int(x.q.count), page, pages, d, query, key, value);
+    };
+    for (int i = 0; i < steps; ++i) {
+      newest(NAN, NAN, NAN);
+      newest(1, 0, float(tokens * (i + 1)));  // all keys weigh the same
+      auto call = x.call(batch);
+      call.out = r.here(outs) + std::size_t(i) * x.out.count;
+      call.past_is_constant = true;
+      op(r.stream, call);
+    }
+    r.world.check(r.stream);
+    auto const found = r.download(outs);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      if (!r.found.expect(float(found[i]) == float(i / x.out.count + 1), "output ", i, " is ", float(found[i]), ", wanted ", i / x.out.count + 1)) return;
   });
 }
 
