@@ -42,8 +42,8 @@ std::vector<float> reference(int ranks, int s, int head) {
 
 /// One rank: returns the largest error of its output.
 float run_rank(world& w) {
-  heap h(w, {.bulk = 64_MiB, .signal = 4_MiB});
-  channel ch(h, {.max_bytes = 8_MiB, .flags_per_source = batch * kv_heads});
+  heap h(w, {.bulk = 64_MiB, .signal = 8_MiB});
+  channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 1});
   flash_decode<bf16> attention(ch, {.max_batch = batch, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = d, .page_size = page_size, .max_pages = max_pages});
 
   // This rank's caches [pages, page_size, kv_heads, d]: the pages of the sequences in any order, here from the last one down.

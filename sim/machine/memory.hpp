@@ -12,7 +12,7 @@ struct poll_tracker {
     u64 address = 0, value = 0;
     u32 pc = 0;
   };
-  std::array<entry, 8> recent{};
+  std::array<entry, 64> recent{};
   u32 next = 0, repeats = 0;
   entry last{};
 

@@ -74,7 +74,7 @@ void channel_program(world& w) {
   check_exchange(r, out, 3);
   ch.reset();
   launch_exchange(r, ch, out);
-  check_exchange(r, out, 1);
+  check_exchange(r, out, 4);
   auto const flags = r.heap.allocate<flag>(3);
   r.heap.free(flags);
   r.heap.free(out);

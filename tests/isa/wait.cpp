@@ -1,5 +1,5 @@
 // What check_wait.py looks at: waits with their limit, each beside a twin that polls for ever.
-#include <fusewire/device/flag.hpp>
+#include <fusewire/device/stamped.hpp>
 
 using namespace fusewire;
 
@@ -32,4 +32,16 @@ __global__ void block_limited(world_view w, flag const* f, epoch_t value, int* o
 __global__ void block_unlimited(world_view, flag const* f, epoch_t value, int* out) {
   wait_for_ever(block{}, f, value);
   *out = 1;
+}
+__global__ void word_limited(channel_view c, stamped const* p, epoch_t epoch, float* out) {
+  stamped_reader read(channel_epoch(c, epoch), c.world);
+  float x;
+  do x = read(p, 1);
+  while (read.again());
+  *out = x;
+}
+__global__ void word_unlimited(channel_view, stamped const* p, epoch_t epoch, float* out) {
+  std::uint64_t word;
+  while (std::uint32_t(word = platform::atomic_load<order::relaxed, scope::system>(&p->word)) != std::uint32_t(epoch)) platform::backoff();
+  *out = __uint_as_float(std::uint32_t(word >> 32));
 }

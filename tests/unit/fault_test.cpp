@@ -152,7 +152,7 @@ class gemm_subject final : public subject {
   sym<T> a_, b_, c_;
 };
 
-/// flash_decode_kernel whose flags for rank `lost_to` get lost: they go to this rank itself, which has them already.
+/// flash_decode_kernel whose results for rank `lost_to` get lost: they go to this rank itself, which has them already.
 template <class T, int D>
 __global__ void __launch_bounds__(decode_threads(D)) decode_losing(channel_view ch, decode_arguments<T> g, int lost_to) {
   extern __shared__ bytes16 shared[];
@@ -172,7 +172,11 @@ class decode_subject final : public subject {
   decode_subject(rank_of_test& r, channel& ch)
       : r_(r), ch_(ch), op_(ch, {.max_batch = 2, .q_heads = 2, .kv_heads = 1, .head_dim = d, .page_size = 16, .max_pages = 4}), q_(r.heap.allocate<bf16>(2 * 2 * d)),
         k_(r.heap.allocate<bf16>(8 * 16 * d)), v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)), table_(r.heap.allocate<std::int32_t>(8)),
-        lengths_(r.heap.allocate<std::int32_t>(2)), workspace_(r.heap.allocate<float>(2 * 2 * 1024)), tickets_(r.heap.allocate<unsigned>(2)) {
+        lengths_(r.heap.allocate<std::int32_t>(2)), workspace_(r.heap.allocate<float>(2 * 2 * 1024)), tickets_(r.heap.allocate<unsigned>(4)), inbox_(r.heap.allocate<stamped>(std::size_t(2 * r.size() * 2 * record.words()))) {
+    r.heap.names().add_flags(inbox_.offset, inbox_.count * sizeof(stamped) / sizeof(flag), [size = r.size()](std::uint64_t i) {
+      int const at = int(i * sizeof(flag) / sizeof(stamped)) / (2 * record.words());
+      return text("a result of rank ", at % size, ", slot ", at / size);
+    });
     std::vector<bf16> v;
     for (int page = 0; page < 8; ++page)
       for (int t = 0; t < 16; ++t)
@@ -189,7 +193,7 @@ class decode_subject final : public subject {
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
-    decode_arguments<bf16> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, nullptr, {c.lengths, 2, 64, 1, 2}, 4, 4, 2, 2, false, 0.125f * log2_of_e, r_.here(workspace_), r_.here(tickets_)};
+    decode_arguments<bf16> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, nullptr, {c.lengths, 2, 64, 1, 2}, 4, 4, 2, 2, false, 0.125f * log2_of_e, inbox_, r_.here(workspace_), r_.here(tickets_)};
     fusewire::launch(r_.world, r_.stream, {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared_bytes(2, d)}, decode_losing<bf16, d>,
                      ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g, r_.rank() == culprit ? to : -1);
   }
@@ -215,6 +219,7 @@ class decode_subject final : public subject {
 
  private:
   static constexpr int d = 64;
+  static constexpr decode_record record{2, d};
   static int tokens(int rank, int s) { return 20 + 7 * rank + 11 * s; }
   static float v_value(int rank, int s, int t, int j) { return float((rank * 5 + s + t * 3 + j) % 7) - 3; }
   flash_decode_call<bf16> call(int shape) const {
@@ -228,6 +233,7 @@ class decode_subject final : public subject {
   sym<std::int32_t> table_, lengths_;
   sym<float> workspace_;
   sym<unsigned> tickets_;
+  sym<stamped> inbox_;
 };
 
 enum class kind { words, push_k, push_m, pull_k, pull_m, decode, push_k_f16 };
@@ -363,9 +369,9 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   auto const verdicts = verdicts_of(k, {}, false, [](rank_of_test&, auto& s) { s[0]->launch_losing(0); });
   INFO(verdicts[0]);
   CHECK(contains(verdicts[0], text(" of ", name_of(k))));
-  CHECK(contains(verdicts[0], " waited longer than 500 ms for a flag from rank 1 (data flag "));
+  CHECK(contains(verdicts[0], text(" waited longer than 500 ms for a flag from rank 1 (", k == kind::decode ? "a result " : "data flag ")));
   CHECK(contains(verdicts[0], " of rank 1, slot 0, signal segment + "));
-  CHECK(contains(verdicts[0], "): epoch 2 found, 4 wanted"));
+  CHECK(contains(verdicts[0], text("): epoch ", k == kind::decode ? 0 : 2, " found, 4 wanted")));  // decode_losing has an inbox of its own
   for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
 }
 

@@ -12,6 +12,7 @@ inline constexpr int max_ranks = 64;
 
 struct flag;
 struct barrier_state;
+struct stamped;
 
 /// Memory that is polled inside a kernel lives in the signal segment, everything else in the bulk segment. The type decides, so a
 /// flag cannot be put where polling does not work.
@@ -21,6 +22,8 @@ template <>
 inline constexpr bool lives_in_signal_segment<flag> = true;
 template <>
 inline constexpr bool lives_in_signal_segment<barrier_state> = true;
+template <>
+inline constexpr bool lives_in_signal_segment<stamped> = true;
 
 /// An array of T at the same place of every rank's symmetric heap. world_view::on() turns it into a pointer.
 template <class T>

@@ -69,6 +69,9 @@ class channel_epoch {
     return inbox<T>(c_.world.rank);
   }
 
+  /// Where in the signal segment this launch's headers are, for a wait's report.
+  __device__ std::uint64_t headers() const { return c_.flags.offset + (number_ & 1) * std::uint64_t(flags_per_slot()) * sizeof(flag); }
+
   /// Flag i from this rank, on `peer`. Signal it with signal(g, e.to(peer, i), e.number()) or signal(g, peer, i).
   __device__ flag* to(int peer, int i) const { return data_flag(peer, c_.world.rank, i); }
   /// Flag i from `source`, here.
@@ -156,8 +159,12 @@ class channel_epoch {
     wait_all(g, c_.world, c_.world.size, [&](int r) { return header_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
     for (int r = g.rank(); r < c_.world.size; r += g.size()) {
       flag* const f = header_flag(c_.world.rank, r);
-      if (load(&f->value) != number_ || says_the_same(f)) continue;                    // not there: abandoned
-      if (load(&detail::watch_of(c_.world, c_.world.rank)->timed_out) != 0) continue;  // ranks run ahead and overwrite what is compared
+      unsigned* const too_late = &detail::watch_of(c_.world, c_.world.rank)->too_late;
+      if (load(&f->value) != number_) {  // abandoned; a later launch must not be named instead of this one
+        platform::atomic_store<order::relaxed, scope::system>(too_late, 1u);
+        continue;
+      }
+      if (says_the_same(f) || load(too_late) != 0) continue;
       detail::note_disagreement(c_.world, r, f, header_flag(c_.world.rank, c_.world.rank));
       detail::abandon(c_.world, false);
     }

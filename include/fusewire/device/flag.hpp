@@ -39,7 +39,7 @@ struct wait_report {
 struct alignas(128) watch {
   unsigned abandoned;             // 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
   unsigned reported;              // `report` is valid
-  unsigned timed_out;             // a wait of some rank expired
+  unsigned too_late;              // what headers of this and later launches say is not why it was abandoned
   std::uint64_t limit_ns;         // a single wait may last this long
   wait_report report;
   unsigned disagreed;             // 0, or 1 + the rank whose launch differs from this rank's
@@ -51,10 +51,11 @@ namespace detail {
 __device__ inline watch* watch_of(world_view const& w, int rank) { return reinterpret_cast<watch*>(w.signal[rank]); }
 
 /// Ends every wait on every rank, so that all kernels run to their end with invalid results instead of spinning.
-__device__ inline void abandon(world_view const& w, bool timed_out) {
+/// `expired`: because a wait has, and who waited compares headers.
+__device__ inline void abandon(world_view const& w, bool expired) {
   for (int r = 0; r < w.size; ++r) {
     unsigned nobody = 0;
-    if (timed_out) platform::atomic_store<order::relaxed, scope::system>(&watch_of(w, r)->timed_out, 1u);
+    if (expired) platform::atomic_store<order::relaxed, scope::system>(&watch_of(w, r)->too_late, 1u);
     platform::atomic_compare_exchange<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, nobody, unsigned(w.rank + 1));
   }
 }
@@ -90,25 +91,46 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
 }
 
 /// The wait for *f has expired: the first block of a rank to find that says so and ends all waits.
-__device__ inline void give_up(world_view const& w, flag const* f, epoch_t found, epoch_t wanted, int from) {
+__device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted, int from) {
   watch* const mine = watch_of(w, w.rank);
   unsigned expected = 0;
   if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u)) return;
-  mine->report = {platform::block_index(), from, std::uint64_t(reinterpret_cast<std::byte const*>(f) - w.signal[w.rank]), found, wanted, {}};
-  if (f->headers != 0) note_launch(w, f->headers, wanted);
+  mine->report = {platform::block_index(), from, std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]), found, wanted, {}};
+  if (headers != 0) note_launch(w, headers, wanted);
   abandon(w, true);
 }
 
-/// One thread polls until *f is `value` or the wait is given up. The limit and the clock are read only after a first look in vain.
+/// Of one thread's wait, from its first look in vain on. A look costs a trip to memory, so only every 16th is followed by others, at what
+/// limits the wait.
+class patience {
+ public:
+  patience() = default;
+  __device__ explicit patience(world_view const& w) : watch_(watch_of(w, w.rank)), start_(platform::clock_ns()), limit_(watch_->limit_ns) {}
+
+  /// After a look in vain: whether to look again. Else somebody has given up, or give_up() does.
+  template <class GiveUp>
+  __device__ bool lasts(GiveUp give_up) {
+    platform::backoff();
+    if (++looks_ % 16 != 0) return true;
+    if (platform::atomic_load<order::relaxed, scope::system>(&watch_->abandoned)) return false;
+    if (platform::clock_ns() - start_ <= limit_) return true;
+    give_up();
+    return false;
+  }
+
+ private:
+  watch* watch_ = nullptr;
+  std::uint64_t start_ = 0, limit_ = 0;
+  unsigned looks_ = 0;
+};
+
+/// One thread polls until *f is `value` or the wait is given up.
 __device__ inline void spin(world_view const& w, flag const* f, epoch_t value, int from) {
   epoch_t found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
   if (found == value) return;
-  watch* const mine = watch_of(w, w.rank);
-  std::uint64_t const start = platform::clock_ns(), limit = mine->limit_ns;
+  patience p(w);
   do {
-    platform::backoff();
-    if (platform::atomic_load<order::relaxed, scope::system>(&mine->abandoned)) return;
-    if (platform::clock_ns() - start > limit) return give_up(w, f, found, value, from);
+    if (!p.lasts([&] { give_up(w, f, f->headers, found, value, from); })) return;
     found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
   } while (found != value);
 }

@@ -8,7 +8,8 @@
 // items, one after the other, are dealt to the blocks in equal runs: every block reads about the same number of bytes, whatever the
 // lengths. A split is what a run and an item have in common: all of an item's splits but the first begin a run, all but the last end
 // one, so a block has at most one split that continues an item and one that starts an item and does not end it. To go from one item to
-// the next takes a block as long as some units do: so many follow each item, and nobody has work there.
+// the next takes a block as long as some units do: so many follow each item, and nobody has work there. Where all items have as many units,
+// as in a batch of one, and runs need not be longer for it, they end where items do: fewer splits.
 #pragma once
 #include <fusewire/core/divisor.hpp>
 #include <fusewire/core/group.hpp>
@@ -19,16 +20,21 @@ namespace fusewire {
 struct decode_lengths {
   std::int32_t const* tokens;  // [batch]; what is outside 0 to max_tokens is taken as the nearest of them
   int batch, max_tokens, kv_heads;
-  divisor heads, runs;  // kv_heads; as many runs as there can be
+  divisor heads, runs;    // kv_heads; as many runs as there can be
+  divisor runs_per_item;  // rounded down, at least 1
+  int items_per_run;      // rounded up
 
   /// For a grid of `blocks`.
   decode_lengths(std::int32_t const* n, int sequences, int most, int kv, int blocks)
-      : tokens(n), batch(sequences), max_tokens(most), kv_heads(kv), heads(kv), runs(blocks < most_runs(kv) ? blocks : most_runs(kv)) {}
+      : tokens(n), batch(sequences), max_tokens(most), kv_heads(kv), heads(kv), runs(runs_of(blocks, kv)),
+        runs_per_item(runs_of(blocks, kv) < sequences * kv ? 1 : runs_of(blocks, kv) / (sequences * kv)),
+        items_per_run((sequences * kv - 1) / runs_of(blocks, kv) + 1) {}
 
   static constexpr int unit = 128;         // tokens
   static constexpr int gap = 4;            // units between items
   static constexpr int most_splits = 264;  // of an item: what its last block has room for
 
+  static constexpr int runs_of(int blocks, int kv) { return blocks < most_runs(kv) ? blocks : most_runs(kv); }
   static constexpr int most_runs(int kv) { return (most_splits - 1) * kv; }  // no item is longer than a head of all sequences
   __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
   __device__ int of(int sequence) const {
@@ -40,18 +46,19 @@ struct decode_lengths {
 /// The splits of one block, in order.
 class decode_run {
  public:
-  /// Called by: every thread of the block. `shared` is four words of its shared memory.
+  /// Called by: every thread of the block. `shared` is five words of its shared memory.
   __device__ decode_run(block b, decode_lengths const& l, int* shared) : l_(l) {
     if (wave{}.index() == 0) find(b, shared);
     b.sync();
     int const all = platform::uniform(shared[1]) * l.kv_heads;
     length_ = platform::uniform(shared[0]);
+    gap_ = platform::uniform(shared[4]);
     at_ = length_ * b.index();
     end_ = at_ + length_ < all ? at_ + length_ : all;
     if (at_ >= end_) return;
     enter(platform::uniform(shared[2]), platform::uniform(shared[3]) * l.kv_heads);
-    head_ = (at_ - item_) / (units_ + l.gap);
-    item_ += head_ * (units_ + l.gap);
+    head_ = (at_ - item_) / (units_ + gap_);
+    item_ += head_ * (units_ + gap_);
     if (at_ >= item_ + units_) next();
   }
 
@@ -75,7 +82,7 @@ class decode_run {
   __device__ int last_block() const { return (item_ + units_ - 1) / length_; }
 
   __device__ void next() {
-    at_ = item_ + units_ + l_.gap;
+    at_ = item_ + units_ + gap_;
     if (done()) return;
     item_ = at_;
     if (++head_ < l_.kv_heads) return;
@@ -84,7 +91,6 @@ class decode_run {
   }
 
  private:
-  __device__ int units_and_gap(int sequence) const { return l_.units_of(l_.of(sequence)) + l_.gap; }
   __device__ int stop() const { return end_ < item_ + units_ ? end_ : item_ + units_; }
   __device__ void enter(int sequence, int first_unit) {
     sequence_ = sequence;
@@ -94,33 +100,50 @@ class decode_run {
   }
 
   /// One wave: every lane counts the units of its share of the sequences, a butterfly sums them up, and the lane in whose share this
-  /// block's run begins looks for the sequence. shared = {units per block, units of a head of all sequences, sequence, units before it}.
+  /// block's run begins looks for the sequence. shared = {units per block, units of a head of all sequences, sequence, units before it, units between items}.
   __device__ void find(block b, int* shared) const {
     wave const w;
     int const share = ceil_div(l_.batch, w.size()), first = w.rank() * share, last = first + share < l_.batch ? first + share : l_.batch;
-    int mine = 0;
-    for (int s = first; s < last; ++s) mine += units_and_gap(s);
+    int mine = 0, most = 0;
+    for (int s = first; s < last; ++s) {
+      int const units = l_.units_of(l_.of(s));
+      mine += units + l_.gap;
+      most = most > units ? most : units;
+    }
     int before = 0, total = mine;
 #pragma unroll
     for (int mask = 1; mask < wave::width; mask *= 2) {
       int const others = platform::shuffle_xor(total, mask);
       before += w.rank() & mask ? others : 0;
       total += others;
+      int const other = platform::shuffle_xor(most, mask);
+      most = most > other ? most : other;
     }
-    int const length = (total * l_.kv_heads - 1) / l_.runs + 1, begin = length * b.index() / l_.heads;
+    int length = (total * l_.kv_heads - 1) / l_.runs + 1, gap = l_.gap;
+    bool const alike = l_.batch * (most + gap) == total;
+    int const aligned = l_.items_per_run > 1 ? l_.items_per_run * (most + gap) : (most - 1) / l_.runs_per_item + 1;
+    if (alike && aligned <= length) {
+      length = aligned;
+      if (l_.items_per_run == 1) gap = ((most - 1) / length + 1) * length - most;
+      before = first * (most + gap);
+      mine = (last - first) * (most + gap);
+      total = l_.batch * (most + gap);
+    }
+    int const begin = length * b.index() / l_.heads;
     if (w.leader()) {
       shared[0] = length;
       shared[1] = total;
+      shared[4] = gap;
     }
     if (begin < before || begin >= before + mine) return;
     int s = first;
-    for (int n; before + (n = units_and_gap(s)) <= begin; ++s) before += n;
+    for (int n; before + (n = l_.units_of(l_.of(s)) + gap) <= begin; ++s) before += n;
     shared[2] = s;
     shared[3] = before;
   }
 
   decode_lengths l_;
-  int length_, at_, end_;                                   // units
+  int length_, gap_, at_, end_;                             // units
   int sequence_ = 0, head_ = 0, tokens_ = 0, item_ = 0, units_ = 1;  // item_: its first unit
 };
 

@@ -45,8 +45,8 @@ template <class T>
   requires is_16_bit_float<T>
 class flash_decode {
  public:
-  /// Collective. Takes a workspace from the symmetric heap. Fails: bad_argument; rank_mismatch; out_of_space when heap or channel
-  /// cannot hold max_batch x kv_heads results or their flags.
+  /// Collective. Takes a workspace from the symmetric heap, and signal_bytes() of its signal segment. Fails: bad_argument; rank_mismatch;
+  /// out_of_space. Uses neither slots nor data flags of the channel.
   flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
     check(where);
     if (o_.scale == 0) o_.scale = 1 / std::sqrt(float(o_.head_dim));
@@ -60,12 +60,18 @@ class flash_decode {
     for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks = std::max(blocks, b);
     workspace_ = h.template allocate<float>((std::size_t(blocks) + std::size_t(max_items())) * std::size_t(record().floats()), 256, where);
     try {
-      tickets_ = h.template allocate<unsigned>(std::size_t(max_items()), 256, where);
+      inbox_ = h.template allocate<stamped>(inbox_words(), 256, where);
+      h.names().add_flags(inbox_.offset, inbox_words() * sizeof(stamped) / sizeof(flag), [words = record().words(), items = max_items(), size = ch.world().size()](std::uint64_t i) {
+        int const at = int(i * sizeof(flag) / sizeof(stamped)) / words;
+        return text("item ", at % items, " of rank ", at / items % size, ", slot ", at / items / size);
+      });
+      tickets_ = h.template allocate<unsigned>(std::size_t(max_items()) + 2, 256, where);
       check_hip(hipMemset(h.view().here(tickets_), 0, tickets_.count * sizeof(unsigned)), "hipMemset(tickets)", where);
       check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
       ch.world().barrier();
     } catch (...) {
       h.forget(tickets_);
+      h.forget(inbox_);
       h.forget(workspace_);
       throw;
     }
@@ -76,6 +82,7 @@ class flash_decode {
     if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too
     try {
       ch_.heap().free(tickets_);
+      ch_.heap().free(inbox_);
       ch_.heap().free(workspace_);
     } catch (error const&) {  // another rank failed
     }
@@ -89,7 +96,7 @@ class flash_decode {
     check(c, where);
     int const blocks = grid(c.batch, where);
     decode_arguments<T> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, c.lse, {c.lengths, c.batch, max_tokens(), o_.kv_heads, blocks},
-                                o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache), o_.scale * log2_of_e,
+                                o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache), o_.scale * log2_of_e, inbox_,
                                 ch_.heap().view().here(workspace_), ch_.heap().view().here(tickets_)};
     launch_header const header = make_header("flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
                                              std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
@@ -97,11 +104,18 @@ class flash_decode {
     fusewire::launch(ch_.world(), stream, {.blocks = blocks, .threads = threads(), .shared_bytes = shared_bytes(), .early = early, .where = where}, kernel(), ch_.view(header), g);
   }
 
+  /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
+  static std::size_t signal_bytes(int ranks, flash_decode_options const& o) {
+    std::size_t const record = std::size_t(decode_record{o.q_heads / o.kv_heads, o.head_dim}.words()) * sizeof(stamped);
+    return ranks == 1 ? record : 2 * std::size_t(ranks) * std::size_t(o.max_batch) * std::size_t(o.kv_heads) * record;
+  }
+
  private:
   /// Whether no two tokens share what a unit caches at once.
   static bool aligned(void const* cache) { return reinterpret_cast<std::uintptr_t>(cache) % 32 == 0; }
   int group() const { return o_.q_heads / o_.kv_heads; }
   int max_items() const { return o_.max_batch * o_.kv_heads; }
+  std::size_t inbox_words() const { return signal_bytes(ch_.world().size(), o_) / sizeof(stamped); }
   int max_tokens() const { return o_.max_pages * o_.page_size; }
   int threads() const { return decode_threads(o_.head_dim); }
   int shared_bytes() const { return decode_shared_bytes(group(), o_.head_dim); }
@@ -135,11 +149,6 @@ class flash_decode {
     double const units = double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);
     require(units <= most, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(), " tokens and ", o.kv_heads, " KV heads; up to ", most,
             " units of 128 tokens of a head, and 4 more per head of a sequence, are accepted");
-    std::size_t const inbox = std::size_t(ch_.world().size()) * std::size_t(max_items()) * std::size_t(record().floats()) * sizeof(float);
-    require<out_of_space>(inbox <= ch_.options().max_bytes, where, "flash_decode: the results of ", ch_.world().size(), " ranks for ", o.max_batch, " sequences take ", inbox,
-                          " bytes; the channel's max_bytes is ", ch_.options().max_bytes);
-    require<out_of_space>(max_items() <= ch_.options().flags_per_source, where, "flash_decode: needs ", max_items(), " flags per source (max_batch x kv_heads); the channel has ",
-                          ch_.options().flags_per_source);
   }
 
   void check(flash_decode_call<T> const& c, std::source_location where) const {
@@ -160,6 +169,7 @@ class flash_decode {
   channel& ch_;
   flash_decode_options o_;
   sym<float> workspace_;   // only this rank touches its own
+  sym<stamped> inbox_;
   sym<unsigned> tickets_;
   int exceptions_ = std::uncaught_exceptions();
 };

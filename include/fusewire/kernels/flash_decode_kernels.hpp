@@ -2,15 +2,16 @@
 // operator is in flash_decode.hpp.
 //
 //   splits    this rank's KV --attention--> (o, m, l) per wave --LDS--> per split --workspace, ticket--> per item, by the last to arrive
-//   push      (o, m, l) of the item --> inbox of every rank; when the block's splits are done: flags of all its items, one release
-//   combine   by the block that has pushed the item: wait for the other sources' flags of it --> inbox --sources in order--> out, lse
+//   push      (o, m, l) of the item --words with the epoch--> inbox of every rank
+//   combine   by the block that has pushed the item, when its splits are done: poll the inbox --sources in order--> out, lse
 //
 // An item is a sequence and a KV head; decode_plan.hpp says how items become splits. The query heads of a KV head are worked on
 // together, so the KV is read once. Everything between scores and out is fp32. A single rank pushes nothing: out is written at once.
 //
 // Deadlock: splits wait for nothing, and a block combines only after its splits. All blocks are resident (launch() checks), so every
-// item's flags are raised on every rank without waiting for anybody: by the block that had all of the item, or by the last to arrive.
-// Reuse: the inbox by the channel's argument: each source writes a place of its own, which only this launch's combine reads. A place
+// item is pushed to every rank without waiting for anybody: by the block that had all of the item, or by the last to arrive.
+// Reuse: the inbox is the operator's own, in two slots by parity of the epoch, and is safe by the channel's argument: each source writes
+// a place of its own, which only this launch's combine reads. A word says which launch it is from (stamped.hpp). A place
 // in the workspace belongs to one block, which writes it once in a launch; it is read by the last to arrive of the same launch, after
 // its ticket. A ticket is back at 0 when the last has arrived.
 // Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read are only parameters
@@ -18,6 +19,7 @@
 // Same bits on every rank and in every run: the plan depends on lengths and grid; waves, splits and sources are each summed in order.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
+#include <fusewire/device/stamped.hpp>
 #include <fusewire/kernels/decode_plan.hpp>
 #include <fusewire/tile/attention.hpp>
 
@@ -30,6 +32,7 @@ struct decode_record {
   int heads, d;  // query heads that share a KV head
 
   __host__ __device__ constexpr int floats() const { return (heads * (d + 2) + 3) / 4 * 4; }
+  __host__ __device__ constexpr int words() const { return (heads * (d + 2) + 15) / 16 * 16; }  // in an inbox, stamped: o by component, then (m, l)
   __host__ __device__ constexpr int quads() const { return heads * d / 4; }
   __device__ quad& o(float* record, int i) const { return reinterpret_cast<quad*>(record)[i]; }
   __device__ quad const& o(float const* record, int i) const { return reinterpret_cast<quad const*>(record)[i]; }
@@ -45,11 +48,12 @@ struct decode_arguments {
   float* lse;                // [batch, q heads], or null
   decode_lengths lengths;
   int max_pages, page_shift, group;  // group: query heads per KV head
-  int max_items;             // capacity: records per source in the inbox
+  int max_items;             // capacity: records per source in a slot of the inbox
   bool past_is_constant;     // of what is read, what the stream does just before writes at most q and the last tokens
   float scale;               // of the scores, in units of log 2
+  sym<stamped> inbox;        // 2 slots of [W][max_items] records
   float* workspace;          // [blocks + max_items] records
-  unsigned* tickets;         // [max_items], 0 between launches
+  unsigned* tickets;         // [max_items], 0 between launches; then a counter for each slot
 };
 
 /// LDS of a block: a few words, Q, each wave's (m, l) and o.
@@ -66,7 +70,7 @@ class decode_block {
       : ch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), q_(shared + 2), scales_(reinterpret_cast<softmax_scale*>(q_ + attention::q_bytes / 16)),
         o_(reinterpret_cast<float*>(scales_ + waves * g.group)), record_{g.group, D} {}
 
-  /// All splits of this block; what they complete is in every inbox, and its flags are raised on the other ranks.
+  /// All splits of this block; what they complete is on its way to every inbox.
   __device__ void run_splits() {
     if (!g_.past_is_constant) platform::wait_for_stream();
     decode_run run(b_, g_.lengths, words_);
@@ -78,38 +82,60 @@ class decode_block {
       attend(a, run);
       if (complete(run) && items_++ == 0) first_ = run.item();  // what a block completes are neighbours
     }
-    int const others = ch_.world.size - 1;
-    if (items_ > 0 && others > 0)
-      signal_all(b_, items_ * others, [&](int i) { return epoch().to(ch_.world.next(1 + i % others), first_ + i / others); }, number_);
   }
 
-  /// Called by: every thread of the block, after run_splits().
-  __device__ void end() const { epoch().end(b_); }
+  /// Called by: every thread of the block, last of all.
+  __device__ void end() const {
+    if (b_.index() == b_.count() - 1 && ch_.world.size > 1) refresh();
+    epoch().end(b_);
+  }
 
   /// The output of the items that this block has completed.
   __device__ void combine_sources() {
-    int const sources = ch_.world.size, others = sources - 1;
-    if (items_ == 0 || others == 0) return;
-    auto const other = [&](int i) { return ch_.world.next(1 + i % others); };
-    wait_all(b_, ch_.world, items_ * others, [&](int i) { return epoch().from(other(i), first_ + i / others); }, number_, other);
+    int const sources = ch_.world.size;
+    if (sources == 1) return;
+    channel_epoch const e = epoch();
     for (int i = b_.rank(); i < items_ * record_.quads(); i += b_.size()) {
       int const item = first_ + i / record_.quads(), in_item = i % record_.quads();
+      int const scale = 4 * record_.quads() + in_item / (D / 4) * 2;
       auto const record = [&](int source) { return inbox(ch_.world.rank, source, item); };
-      write(item, in_item, combine_parts<8>(sources, [&](int r) { return record_.scale(record(r), in_item / (D / 4)); }, [&](int r) { return record_.o(record(r), in_item); }));
+      stamped_reader read(e, ch_.world);
+      softmax_part sum;
+      do {
+        sum = combine_parts<4>(sources, [&](int r) { return softmax_scale{read(record(r) + scale, r), read(record(r) + scale + 1, r)}; },
+                               [&](int r) {
+                                 quad o;
+#pragma unroll
+                                 for (int j = 0; j < 4; ++j) o.x[j] = read(record(r) + j * record_.quads() + in_item, r);
+                                 return o;
+                               });
+      } while (read.again());
+      write(item, in_item, sum);
     }
   }
 
  private:
   static constexpr int waves = attention_waves(D);
-  static constexpr int splits_at_once = 96 / waves;  // as many as one sequence of 12 KV heads has on 132 units: read in one latency
+  static constexpr int splits_at_once = 12;  // as many as one sequence of 12 KV heads has on 132 units: read in one latency
 
-  __device__ float* inbox(int peer, int source, int item) const {
-    return epoch().template inbox<float>(peer) + (std::int64_t(source) * g_.max_items + item) * record_.floats();
+  __device__ stamped* inbox(int peer, int source, int item) const {
+    return ch_.world.on(peer, g_.inbox) + ((std::int64_t(number_ & 1) * ch_.world.size + source) * g_.max_items + item) * record_.words();
   }
   /// From one split to the next, in order, block or item grows; so the sum numbers them, and an item's splits are neighbours.
   __device__ float* place_of(int block, int item) const { return g_.workspace + (std::int64_t(block) + item) * record_.floats(); }
 
   __device__ channel_epoch epoch() const { return {ch_, number_}; }
+
+  /// Records that launches leave unused get a new stamp in turn: none is looked at when it is 2^32 launches old, unless these have fewer
+  /// than 2 x max_items of this operator.
+  __device__ void refresh() const {
+    unsigned* const turn = g_.tickets + g_.max_items + (number_ & 1);
+    int const item = int(*turn);
+    b_.sync();
+    if (b_.leader()) *turn = unsigned(item + 1 < g_.max_items ? item + 1 : 0);
+    if (item < g_.lengths.batch * g_.lengths.kv_heads) return;
+    for (int i = b_.rank(); i < ch_.world.size * record_.words(); i += b_.size()) store_stamped(inbox(ch_.world.rank, i / record_.words(), item) + i % record_.words(), 0, number_);
+  }
   /// From here on the stream's past is over.
   __device__ void begin() {
     platform::wait_for_stream();
@@ -173,7 +199,14 @@ class decode_block {
   __device__ void push(int item, int i, softmax_part const& part) const {
     if (ch_.world.size == 1) return write(item, i, part);
 #pragma unroll 1
-    for (int p = 0; p < ch_.world.size; ++p) put(inbox(ch_.world.next(p), ch_.world.rank, item), i, part);
+    for (int p = 0; p < ch_.world.size; ++p) {
+      stamped *const to = inbox(ch_.world.next(1 + p), ch_.world.rank, item), *const scale = to + 4 * record_.quads() + i / (D / 4) * 2;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) store_stamped(to + j * record_.quads() + i, part.o.x[j], number_);
+      if (i % (D / 4) > 0) continue;
+      store_stamped(scale, part.s.m, number_);
+      store_stamped(scale + 1, part.s.l, number_);
+    }
   }
 
   /// Publishes what the block has put into the workspace, and tells whether it is the last of `splits` to do so.
@@ -182,11 +215,11 @@ class decode_block {
     b_.sync();
     if (b_.leader()) {
       unsigned* const ticket = g_.tickets + item;
-      words_[4] = int(platform::atomic_fetch_add<order::acq_rel, scope::device>(ticket, 1u)) + 1 == splits;
-      if (words_[4]) platform::atomic_store<order::relaxed, scope::device>(ticket, 0u);
+      words_[5] = int(platform::atomic_fetch_add<order::acq_rel, scope::device>(ticket, 1u)) + 1 == splits;
+      if (words_[5]) platform::atomic_store<order::relaxed, scope::device>(ticket, 0u);
     }
     b_.sync();
-    return platform::uniform(words_[4]);
+    return platform::uniform(words_[5]);
   }
 
   /// Four d of a head of the item: its i-th quad.

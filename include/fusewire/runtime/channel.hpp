@@ -29,7 +29,7 @@ class channel {
       h.names().add_flags(view_.flags.offset, view_.flags.count, [size, data = options.flags_per_source](std::uint64_t i) {
         return flag_name(size, data, int(i));
       });
-      clear(where);
+      clear(0, where);
     } catch (...) {
       h.forget(view_.flags);
       h.forget(view_.slots);
@@ -59,11 +59,14 @@ class channel {
     return v;
   }
 
-  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch: epochs, tickets and flags as
-  /// new. Collective; waits for the device.
+  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch: tickets and flags as new, and one
+  /// epoch for all, no lower than any rank's was, so that none comes twice. Collective; waits for the device.
   void reset(std::source_location where = std::source_location::current()) {
     heap_.reset();
-    clear(where);
+    channel_state mine;
+    check_hip(hipMemcpy(&mine, view_.world.here(view_.state), sizeof mine, hipMemcpyDeviceToHost), "hipMemcpy(channel state)", where);
+    for (epoch_t e : world().exchange().all_gather(mine.epoch)) mine.epoch = std::max(mine.epoch, e);
+    clear(mine.epoch, where);
   }
 
  private:
@@ -77,11 +80,13 @@ class channel {
     return text("data flag ", data % data_flags, " of rank ", data / data_flags, ", slot ", slot);
   }
 
-  void clear(std::source_location where) {
+  void clear(epoch_t epoch, std::source_location where) {
     std::vector<flag> fresh(view_.flags.count);
     for (std::size_t i = 0; i < fresh.size(); ++i)
       fresh[i].headers = view_.flags.offset + i / std::size_t(flags_per_slot()) * std::size_t(flags_per_slot()) * sizeof(flag);
-    check_hip(hipMemset(view_.world.here(view_.state), 0, sizeof(channel_state)), "hipMemset(channel state)", where);
+    channel_state state{};
+    state.epoch = epoch;
+    check_hip(hipMemcpy(view_.world.here(view_.state), &state, sizeof state, hipMemcpyHostToDevice), "hipMemcpy(channel state)", where);
     check_hip(hipMemcpy(view_.world.here(view_.flags), fresh.data(), fresh.size() * sizeof(flag), hipMemcpyHostToDevice), "hipMemcpy(flags)", where);
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
     world().barrier();

@@ -31,10 +31,12 @@ struct softmax_part {
 __device__ inline float softmax_weight(float x, float m) { return platform::exp2(x - (m == minus_infinity ? 0.0f : m)); }
 
 /// The parts 0, 1, ... count - 1, in this order: scale_at(i) is the i-th one's (m, l), o_at(i) its o. `Flight` of them are read at once.
+/// Requires: count >= 1.
 template <int Flight, class ScaleAt, class OutputAt>
 __device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at) {
   softmax_part sum;
-  for (int first = 0; first < count; first += Flight) {
+  int first = 0;
+  do {
     softmax_scale s[Flight];
     quad o[Flight];
 #pragma unroll
@@ -58,7 +60,8 @@ __device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at
 #pragma unroll
       for (int j = 0; j < 4; ++j) sum.o.x[j] += o[i].x[j] * weight;
     }
-  }
+    first += Flight;
+  } while (first < count);
   return sum;
 }
 

@@ -1,0 +1,62 @@
+// Data and the epoch that it belongs to in one word: who finds the epoch has the data, without a flag, a release or a fence.
+//
+//   producer  (x, epoch) --one relaxed store of 8 bytes-->     consumer  polls, relaxed: the epoch? then x is what was stored with it
+//
+// 8 bytes at a multiple of 8 are written and read as a whole on either architecture, and nothing else is ordered by them. For small
+// payloads: they take twice the bytes, and arrive as fast as a flag that has nothing to publish.
+// A word has half an epoch: it must not be looked at 2^32 launches after it was written. Words that launches leave
+// out are therefore written anew from time to time.
+#pragma once
+#include <fusewire/device/channel_view.hpp>
+
+namespace fusewire {
+
+/// Lives in the signal segment, because it is polled. Zero at first, which is nobody's epoch.
+struct alignas(8) stamped {
+  std::uint64_t word;  // low half: of the epoch; high half: a float
+};
+
+/// Order: relaxed, system.
+__device__ inline void store_stamped(stamped* p, float x, epoch_t epoch) {
+  platform::atomic_store<order::relaxed, scope::system>(&p->word, std::uint64_t(__float_as_uint(x)) << 32 | std::uint32_t(epoch));
+}
+
+/// One thread's looks at words of this launch, until it has seen all in one go:
+///   do { ... read(p, source) ... } while (read.again());
+class stamped_reader {
+ public:
+  __device__ stamped_reader(channel_epoch const& e, world_view const& w) : e_(e), w_(w) {}
+
+  /// What `source` has stored; anything while again() has yet to say otherwise.
+  __device__ float operator()(stamped const* p, int source) {
+    std::uint64_t const word = platform::atomic_load<order::relaxed, scope::system>(&p->word);
+    if (std::uint32_t(word) != std::uint32_t(e_.number())) {
+      missing_ = true;
+      word_ = p;
+      found_ = std::uint32_t(word);
+      source_ = source;
+    }
+    return __uint_as_float(std::uint32_t(word >> 32));
+  }
+
+  /// Whether a word was missing, and all must be read again.
+  /// Fails: as wait().
+  __device__ bool again() {
+    if (!missing_) return false;
+    missing_ = false;
+    if (!waits_) patience_ = detail::patience(w_);
+    waits_ = true;
+    return patience_.lasts([&] { detail::give_up(w_, word_, e_.headers(), found_, e_.number(), source_); });
+  }
+
+ private:
+  channel_epoch e_;
+  world_view const& w_;
+  detail::patience patience_;
+  stamped const* word_ = nullptr;
+  std::uint32_t found_ = 0;
+  int source_ = 0;
+  bool missing_ = false, waits_ = false;
+};
+
+}  // namespace fusewire
