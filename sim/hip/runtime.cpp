@@ -16,7 +16,7 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 constexpr auto idle_before_background = std::chrono::milliseconds(50);
-constexpr auto between_looks = std::chrono::milliseconds(10);  // at what other processes do
+constexpr auto between_looks = std::chrono::milliseconds(10);  // at what other threads or processes do
 constexpr auto patience_together = std::chrono::seconds(10);
 
 std::atomic<pid_t> background_thread{0};
@@ -24,9 +24,10 @@ std::atomic<pid_t> background_thread{0};
 /// Threads of this process that compute at the moment, besides this one and ours. They may be about to call HIP.
 bool others_compute() { return computes(getpid(), gettid(), background_thread); }
 
+/// Of the program: ThreadSanitizer has one of its own, at the latest since start_background().
 int thread_count() {
   DIR* tasks = opendir("/proc/self/task");
-  int n = 0;
+  int n = thread_sanitizer ? -1 : 0;
   if (!tasks) return 1;
   while (dirent const* entry = readdir(tasks))
     if (pid_t const id = std::atoi(entry->d_name); id && id != background_thread) ++n;
@@ -215,8 +216,7 @@ bool runtime::turn(lock& l, bool patient) {
   switch (scheduler_.step()) {
     case scheduler::outcome::worked:
       any = true;
-      stalling_ = false;
-      if (!scheduler_.stuck()) note(shared_node::doing::running);
+      if (!scheduler_.stuck()) stalling_ = false, note(shared_node::doing::running);
       break;
     case scheduler::outcome::stalled:
       stalled(l, patient);
@@ -233,10 +233,10 @@ void runtime::stalled(lock& l, bool patient) {
   if (node_.shared) return stalled_together(l);
   auto const now = clock_type::now();
   if (!stalling_ || stall_entries_ != entries_) stalling_ = true, stall_since_ = now, stall_entries_ = entries_;
-  bool const alone = thread_count() <= waiting_;
-  if (!patient && (alone || (now - stall_since_ > std::chrono::milliseconds(node_.settings.patience) && !others_compute()))) {
-    scheduler_.resolve_stall();
-    return;
+  if (!patient) {
+    bool const alone = thread_count() <= waiting_;
+    if (!alone && now - last_look_ >= between_looks && (last_look_ = now, others_compute())) stall_since_ = now;
+    if (alone || now - stall_since_ > std::chrono::milliseconds(node_.settings.patience)) return scheduler_.resolve_stall();
   }
   l.unlock();
   std::this_thread::sleep_for(std::chrono::microseconds(200));

@@ -57,18 +57,31 @@ address_space::address_space(int gpus, shared_node const* shared) : shared_(shar
 }
 
 u64 address_space::take(region& r, u64 span) {
-  u64 const align = span >= (u64{2} << 20) ? u64{2} << 20 : page;
-  u64 const at = (r.next + align - 1) & ~(align - 1);
-  if (at + span + page <= r.end) {
-    r.next = at + span + page;  // an unnamed page behind every allocation catches small overruns
+  u64 const align = span >= (u64{2} << 20) ? u64{2} << 20 : page, whole = span + page;  // an unnamed page behind it catches small overruns
+  auto const aligned = [align](u64 address) { return (address + align - 1) & ~(align - 1); };
+  if (u64 const at = aligned(r.next); at + whole <= r.end) {
+    if (at > r.next) give(r, r.next, at - r.next);
+    r.next = at + whole;
     return at;
   }
-  auto const f = r.free.lower_bound(span);
-  if (f == r.free.end()) return 0;
-  auto const [size, base] = *f;
-  r.free.erase(f);
-  if (size > span) r.free.emplace(size - span, base + span);
-  return base;
+  for (auto f = r.free.begin(); f != r.free.end(); ++f) {
+    auto const [base, bytes] = *f;
+    u64 const at = aligned(base), end = base + bytes;
+    if (at + whole > end) continue;
+    r.free.erase(f);
+    if (at > base) give(r, base, at - base);
+    if (end > at + whole) give(r, at + whole, end - at - whole);
+    name(at + span, page, 0);
+    return at;
+  }
+  return 0;
+}
+
+void address_space::give(region& r, u64 base, u64 bytes) {
+  if (auto const next = r.free.find(base + bytes); next != r.free.end()) bytes += next->second, r.free.erase(next);
+  auto const next = r.free.lower_bound(base);
+  if (next != r.free.begin() && std::prev(next)->first + std::prev(next)->second == base) std::prev(next)->second += bytes;
+  else r.free.emplace(base, bytes);
 }
 
 void address_space::name(u64 base, u64 span, u32 number) {
@@ -96,7 +109,7 @@ void address_space::release(allocation& a) {
   region& r = a.gpu < 0 ? regions_.back() : regions_[a.gpu];
   a.live = false;
   r.used -= a.span;
-  r.free.emplace(a.span, a.base);
+  give(r, a.base, a.span + page);
   madvise(reinterpret_cast<void*>(a.base), a.span, shared_ ? MADV_REMOVE : MADV_DONTNEED);
 }
 

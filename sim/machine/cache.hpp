@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "machine/config.hpp"
 #include "machine/random.hpp"
 
 namespace fusewire::sim {
@@ -26,11 +27,25 @@ struct byte_mask {
   void remove(byte_mask const& o) { half[0] &= ~o.half[0], half[1] &= ~o.half[1]; }
 };
 
+/// Whether 1, 2 or a multiple of 4 bytes differ.
+FUSEWIRE_SIM_UNWATCHED inline bool differ(u8 const* a, u8 const* b, u64 bytes) {
+  if (bytes < 4) return a[0] != b[0] || a[bytes - 1] != b[bytes - 1];
+  u32 different = 0;
+  for (u64 i = 0; i < bytes; i += 4) {
+    u32 x, y;
+    std::memcpy(&x, a + i, 4);
+    std::memcpy(&y, b + i, 4);
+    different |= x ^ y;
+  }
+  return different != 0;
+}
+FUSEWIRE_SIM_UNWATCHED inline u8* copy_line(u8* to, u8 const* from) { return static_cast<u8*>(std::memcpy(to, from, line_bytes)); }
+
 /// Copies the masked bytes; true when any of them differed.
-inline bool merge(u8* to, u8 const* from, byte_mask const& mask) {
+FUSEWIRE_SIM_UNWATCHED inline bool merge(u8* to, u8 const* from, byte_mask const& mask) {
   if ((mask.half[0] & mask.half[1]) == ~u64{0}) {
-    bool const changes = std::memcmp(to, from, line_bytes) != 0;
-    if (changes) std::memcpy(to, from, line_bytes);
+    bool const changes = differ(to, from, line_bytes);
+    if (changes) copy_line(to, from);
     return changes;
   }
   u64 different = 0;
@@ -74,8 +89,7 @@ class l1_cache {
   u8 const* fill(u64 line, u8 const* data) {
     slot& s = slots_[index(line)];
     s.line = line, s.age = age_;
-    std::memcpy(s.data, data, line_bytes);
-    return s.data;
+    return copy_line(s.data, data);
   }
   void drop(u64 line) {
     slot& s = slots_[index(line)];

@@ -22,4 +22,13 @@ inline constexpr int max_gpus = 16;
 inline constexpr int max_xcds = 8;
 inline constexpr int exit_code_of_a_report = 86;
 
+#ifdef FUSEWIRE_SIM_THREAD_SANITIZER
+inline constexpr bool thread_sanitizer = true;
+#else
+inline constexpr bool thread_sanitizer = false;
+#endif
+/// For the functions that touch simulated memory, and no others: a host that polls it, or stores what a kernel polls, is no race, as it is
+/// none on a real machine. A call of memcpy or memcmp would be watched all the same, so what is marked makes none.
+#define FUSEWIRE_SIM_UNWATCHED __attribute__((no_sanitize("thread")))
+
 }  // namespace fusewire::sim

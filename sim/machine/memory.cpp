@@ -106,7 +106,7 @@ bool strong_memory::store(wave& w, cache_bits, u64 mask, u64 const* address, int
     count(w, access::write, bytes);
     u8 now[16], *p = reinterpret_cast<u8*>(address[l]);
     scatter(now, bytes, in, l);
-    changed |= std::memcmp(now, p, static_cast<std::size_t>(bytes)) != 0;
+    changed |= differ(now, p, static_cast<u64>(bytes));
     scatter(p, bytes, in, l);
   }
   node_.changes += changed;

@@ -110,7 +110,7 @@ class strong_memory final : public node_memory {
 };
 
 /// Reads `bytes` of one lane from p / writes them to p. Aligned 4 and 8 bytes are read and written in one piece.
-inline void gather(u8 const* p, int bytes, u32 (*out)[lanes], int lane) {
+FUSEWIRE_SIM_UNWATCHED inline void gather(u8 const* p, int bytes, u32 (*out)[lanes], int lane) {
   u32 d[4] = {};
   switch (bytes) {
     case 1: d[0] = *p; break;
@@ -119,7 +119,7 @@ inline void gather(u8 const* p, int bytes, u32 (*out)[lanes], int lane) {
     case 8: {
       u64 x;
       if (reinterpret_cast<u64>(p) % 8) __builtin_memcpy(&x, p, 8);
-      else x = __atomic_load_n(reinterpret_cast<u64 const*>(p), __ATOMIC_RELAXED);
+      else x = *reinterpret_cast<u64 const volatile*>(p);
       d[0] = static_cast<u32>(x);
       out[1][lane] = static_cast<u32>(x >> 32);
       break;
@@ -129,7 +129,7 @@ inline void gather(u8 const* p, int bytes, u32 (*out)[lanes], int lane) {
   }
   out[0][lane] = d[0];
 }
-inline void scatter(u8* p, int bytes, u32 const (*in)[lanes], int lane) {
+FUSEWIRE_SIM_UNWATCHED inline void scatter(u8* p, int bytes, u32 const (*in)[lanes], int lane) {
   u32 d[4] = {in[0][lane]};
   switch (bytes) {
     case 1: *p = static_cast<u8>(d[0]); break;
@@ -138,12 +138,22 @@ inline void scatter(u8* p, int bytes, u32 const (*in)[lanes], int lane) {
     case 8: {
       u64 const x = d[0] | u64{in[1][lane]} << 32;
       if (reinterpret_cast<u64>(p) % 8) __builtin_memcpy(p, &x, 8);
-      else __atomic_store_n(reinterpret_cast<u64*>(p), x, __ATOMIC_RELAXED);
+      else *reinterpret_cast<u64 volatile*>(p) = x;
       break;
     }
     case 12: d[1] = in[1][lane]; d[2] = in[2][lane]; __builtin_memcpy(p, d, 12); break;
     default: d[1] = in[1][lane]; d[2] = in[2][lane]; d[3] = in[3][lane]; __builtin_memcpy(p, d, 16); break;
   }
+}
+
+/// Of any size, which volatile keeps from becoming a call of memcpy.
+FUSEWIRE_SIM_UNWATCHED inline void copy_bytes(u8* to, u8 const* from, u64 bytes) {
+  for (u64 i = 0; i < bytes; ++i) to[i] = static_cast<u8 const volatile*>(from)[i];
+}
+FUSEWIRE_SIM_UNWATCHED inline u32 word_at(u64 address) {
+  u32 x;
+  __builtin_memcpy(&x, reinterpret_cast<void const*>(address), 4);
+  return x;
 }
 
 /// "out-of-bounds ..." with the allocation that is nearest.

@@ -92,11 +92,7 @@ void report_deadlock(node& n, scheduler& s) {
     auto const& poll = k.first->pending->polls.last;
     allocation const* a = n.memory.find(poll.address);
     std::fprintf(stderr, " polls %s", describe(n.memory, poll.address, a).c_str());
-    if (a && a->live) {
-      u32 value = 0;
-      __builtin_memcpy(&value, reinterpret_cast<void const*>(poll.address), 4);
-      std::fprintf(stderr, "; memory holds 0x%x there", value);
-    }
+    if (a && a->live) std::fprintf(stderr, "; memory holds 0x%x there", word_at(poll.address));
     k.first->pc = poll.pc;
     std::fprintf(stderr, "\n    %s\n", place_of(*k.first).c_str());
     if (std::string const why = s.memory().hidden(poll.address, k.group->memory); !why.empty()) std::fprintf(stderr, "    %s\n", why.c_str());

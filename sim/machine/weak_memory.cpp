@@ -42,7 +42,7 @@ u8 const* weak_memory::view_l2(group_memory& g, cache_bits bits, u64 line, type 
   if (t == type::rw) {
     l2_cache::slot const* s = g.l2->find(line);
     if (!s || !s->mask.any()) return host(line);
-    std::memcpy(scratch, host(line), line_bytes);
+    copy_line(scratch, host(line));
     merge(scratch, s->data, s->mask);
     return scratch;
   }
@@ -50,7 +50,7 @@ u8 const* weak_memory::view_l2(group_memory& g, cache_bits bits, u64 line, type 
   l2_cache::slot* s = g.l2->find(line);
   if (s && bits.sc0 && bits.sc1) {
     if (s->mask.any()) to_memory(*s);
-    std::memcpy(s->data, host(line), line_bytes);
+    copy_line(s->data, host(line));
     g.l2->set_whole(*s);
     return s->data;
   }
@@ -78,7 +78,7 @@ u8 const* weak_memory::view(wave& w, cache_bits bits, u64 line, u8* scratch) {
   }
   for (store_in_flight const& s : g.stores) {
     if (s.line.address != line) continue;
-    if (found != scratch) found = static_cast<u8*>(std::memcpy(scratch, found, line_bytes));
+    if (found != scratch) found = copy_line(scratch, found);
     merge(scratch, s.line.data, s.line.mask);
   }
   return found;
@@ -101,9 +101,9 @@ bool weak_memory::load(wave& w, cache_bits bits, u64 mask, u64 const* address, i
     } else {
       u8 parts[16];
       u64 const first = line_bytes - offset;
-      std::memcpy(parts, seen + offset, first);
+      copy_bytes(parts, seen + offset, first);
       seen = view(w, bits, line += line_bytes, scratch);
-      std::memcpy(parts + first, seen, static_cast<u64>(bytes) - first);
+      copy_bytes(parts + first, seen, static_cast<u64>(bytes) - first);
       gather(parts, bytes, out, l);
     }
   }
@@ -221,7 +221,11 @@ bool weak_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* 
     bool const changed = update(host(address[l]), op, bytes, l, data, compare, found);
     node_.changes += changed;
     node_.published |= changed;
-    if (slot && g.l2->whole(*slot)) std::memcpy(slot->data + (address[l] - line), host(address[l]), static_cast<std::size_t>(bytes));
+    if (slot && g.l2->whole(*slot)) {
+      byte_mask there;
+      there.add(static_cast<u32>(address[l] - line), static_cast<u32>(bytes));
+      merge(slot->data, host(line), there);
+    }
   }
   note_poll(w, mask, address, found);
   if (old)
@@ -285,9 +289,9 @@ std::string weak_memory::hidden(u64 address, group_memory const& reader) const {
       std::string const where = "the L2 of GPU " + std::to_string(g) + " XCD " + std::to_string(x);
       bool const own = static_cast<int>(g) == reader.gpu && static_cast<int>(x) == reader.xcd;
       if (!own && s->mask.half[at >> 6] >> (at & 63) & 1) return where + " holds a newer value that was never written back (release with system scope missing)";
-      if (own && s->remote && gpus_[g].l2[x].whole(*s) && std::memcmp(s->data + at, host(address), 4) != 0) return where + " holds an old copy (acquire with system scope missing)";
+      if (own && s->remote && gpus_[g].l2[x].whole(*s) && differ(s->data + at, host(address), 4)) return where + " holds an old copy (acquire with system scope missing)";
     }
-  if (u8 const* l1 = reader.l1 ? reader.l1->find(line) : nullptr; l1 && std::memcmp(l1 + at, host(address), 4) != 0) return "the CU's L1 holds an old copy (acquire missing)";
+  if (u8 const* l1 = reader.l1 ? reader.l1->find(line) : nullptr; l1 && differ(l1 + at, host(address), 4)) return "the CU's L1 holds an old copy (acquire missing)";
   return {};
 }
 

@@ -168,6 +168,11 @@ void threads_wait() {  // a host thread per GPU, each in a wait of its own
   finish();
   other.join();
 }
+void sleeper_does_not_help() {
+  std::thread([] { std::this_thread::sleep_for(std::chrono::seconds(30)); }).detach();
+  wait_for<<<1, 64>>>(device<unsigned>(0, 1), 1);
+  finish();
+}
 void late_help() {  // another host thread raises the flag after a while: no deadlock
   unsigned* f;
   HIP(hipHostMalloc(reinterpret_cast<void**>(&f), 128, hipHostMallocDefault));
@@ -196,6 +201,6 @@ int main(int argc, char** argv) {
                              {"use_after_free", use_after_free}, {"no_peer_access", no_peer_access}, {"misaligned_atomic", misaligned_atomic},
                              {"agent_atomic_on_peer", agent_atomic_on_peer}, {"barrier_left", barrier_left}, {"nobody_raises", nobody_raises},
                              {"waits_behind_a_barrier", waits_behind_a_barrier}, {"not_co_resident", not_co_resident}, {"co_resident", co_resident},
-                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"failed_assert", failed_assert}, {"waits_in_lds", waits_in_lds}, {"works_long", works_long}, {"threads_wait", threads_wait}, {"late_help", late_help}, {"not_implemented", not_implemented}};
+                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"failed_assert", failed_assert}, {"waits_in_lds", waits_in_lds}, {"works_long", works_long}, {"threads_wait", threads_wait}, {"sleeper_does_not_help", sleeper_does_not_help}, {"late_help", late_help}, {"not_implemented", not_implemented}};
   return run_case(cases, argc, argv);
 }

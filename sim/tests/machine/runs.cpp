@@ -82,6 +82,7 @@ TEST_CASE("a fault is reported with what, where and who") {
       expected{"not_co_resident", {"deadlock", "2 of 6 workgroups have not started", "not co-resident"}},
       expected{"waits_in_lds", {"deadlock", "wait_in_lds", "runs on without touching global memory"}},
       expected{"threads_wait", {"deadlock", "GPU 0, kernel wait_for", "GPU 1, kernel wait_for"}},
+      expected{"sleeper_does_not_help", {"deadlock", "kernel wait_for"}},
       expected{"not_implemented", {"hipMemAdvise is not implemented"}});
   result const r = sim("--gpus 2 --cus 4", std::string("sim_faults ") + e.name);
   INFO(e.name << "\n" << r.output);

@@ -31,12 +31,24 @@ TEST_CASE("an address names its allocation, also after it was freed") {
 TEST_CASE("a GPU's memory can be used up, and freed memory is used again at last") {
   address_space space(1);
   CHECK(space.allocate(0, address_space::capacity + 1, memory_kind::coarse) == nullptr);
+  constexpr u64 most_of_it = std::min(address_space::capacity, address_space::region_bytes) / 2 + 1;
   for (int i = 0; i < 20; ++i) {
-    allocation* a = space.allocate(0, u64{100} << 30, memory_kind::coarse);
+    allocation* a = space.allocate(0, most_of_it, memory_kind::coarse);
     REQUIRE(a);
-    CHECK(space.allocate(0, u64{100} << 30, memory_kind::coarse) == nullptr);
+    CHECK(space.allocate(0, most_of_it, memory_kind::coarse) == nullptr);
     space.release(*a);
   }
+}
+
+TEST_CASE("freed neighbours become one piece again") {
+  address_space space(1);
+  constexpr u64 most = std::min(address_space::capacity, address_space::region_bytes);
+  for (int i = 0; i < 6; ++i) {
+    std::vector<allocation*> pieces;
+    for (int p = 0; p < 8; ++p) REQUIRE(pieces.emplace_back(space.allocate(0, most / 16, memory_kind::coarse)));
+    for (allocation* a : pieces) space.release(*a);
+  }
+  CHECK(space.allocate(0, most / 2, memory_kind::coarse));
 }
 
 TEST_CASE("registered host memory") {
