@@ -482,11 +482,14 @@ TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn a
 }
 
 TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel]") {
-  on_decode_ranks(2, [&](rank_of_test& r) {
+  int const ranks = GENERATE(1, 2);
+  CAPTURE(ranks);
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
     constexpr int batch = 4, kv_heads = 1;
     decode_rank<bf16> d(r, {2, kv_heads, 64}, batch, 4, 10);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
+    auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
     load_kernel(r.world, spend<>, 64);
     auto const length = [](int, int) { return 20; };
     constexpr int before = 2, between = 2 * batch * kv_heads + 2;  // launches: what both slots are left with, and until each record's turn has come
@@ -508,6 +511,7 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
       r.world.check(r.stream);
       d.compare(p);
     }
+    for (flag const& f : r.download(behind)) r.found.expect(f.value == 0 && f.note[0] == 0, "what lies behind the inbox was written");
   });
 }
 
