@@ -30,9 +30,9 @@ __global__ void wait_for_ever(unsigned const* flag) {
 int number(char const* name) { return std::atoi(std::getenv(name)); }
 int const rank = number("RANK"), size = number("WORLD_SIZE");
 
-/// Every process's handle. Processes meet by files.
+/// Every process's handle. Processes meet by files, which stay: a port comes again, a port and a launcher's pid together do not.
 std::vector<hipIpcMemHandle_t> exchange(hipIpcMemHandle_t const& mine, int round) {
-  auto const name = [&](int r) { return "/tmp/fusewire-sim-test-" + std::string(std::getenv("MASTER_PORT")) + "." + std::to_string(round) + "." + std::to_string(r); };
+  auto const name = [&](int r) { return "/tmp/fusewire-sim-test-" + std::to_string(getppid()) + "." + std::getenv("MASTER_PORT") + "." + std::to_string(round) + "." + std::to_string(r); };
   std::ofstream(name(rank) + ".new", std::ios::binary).write(mine.reserved, sizeof mine.reserved);
   std::rename((name(rank) + ".new").c_str(), name(rank).c_str());
   std::vector<hipIpcMemHandle_t> all(static_cast<size_t>(size));
