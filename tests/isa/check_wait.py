@@ -5,7 +5,8 @@ What no test can see: that the limit of a wait costs nothing where the flag is u
 cubin, has kernels NAME_limited and NAME_unlimited. The way through each without a pause in its poll loop, past the flag's load, must
 be the same instructions. The compiler may add, where the ways meet, an s_waitcnt that has nothing to wait for (gfx942), or BSSY and
 BSYNC, which say where a warp meets again, and loads of constants (sm_90a).
-In every kernel of all files, no way leads to a clock read but past a look at a flag. Exits with 1 if that is broken, with 77 if there is no cuobjdump to read a cubin."""
+In every kernel of all files, no way leads to a clock read but past a look at a flag. Exits with 1 if that is broken, with 77 if there is
+no cuobjdump to read a cubin."""
 import re
 import shutil
 import subprocess

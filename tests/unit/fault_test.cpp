@@ -365,13 +365,17 @@ TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[fau
 
 TEST_CASE("fault: one push gets lost", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::decode);
-  CAPTURE(int(k));
-  auto const verdicts = verdicts_of(k, {}, false, [](rank_of_test&, auto& s) { s[0]->launch_losing(0); });
+  int const slot = GENERATE(0, 1);
+  CAPTURE(int(k), slot);
+  auto const verdicts = verdicts_of(k, {}, false, [slot](rank_of_test&, auto& s) {
+    if (slot == 1) s[0]->launch(1);  // so that the report must be of the right slot
+    s[0]->launch_losing(0);
+  });
   INFO(verdicts[0]);
   CHECK(contains(verdicts[0], text(" of ", name_of(k))));
   CHECK(contains(verdicts[0], text(" waited longer than 500 ms for a flag from rank 1 (", k == kind::decode ? "a result " : "data flag ")));
-  CHECK(contains(verdicts[0], " of rank 1, slot 0, signal segment + "));
-  CHECK(contains(verdicts[0], text("): epoch ", k == kind::decode ? 0 : 2, " found, 4 wanted")));  // decode_losing has an inbox of its own
+  CHECK(contains(verdicts[0], text(" of rank 1, slot ", slot, ", signal segment + ")));
+  CHECK(contains(verdicts[0], text("): epoch ", k == kind::decode ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));  // decode_losing has an inbox of its own
   for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
 }
 
