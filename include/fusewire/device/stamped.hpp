@@ -11,7 +11,8 @@
 
 namespace fusewire {
 
-/// Lives in the signal segment, because it is polled. Zero at first, which is nobody's epoch.
+/// Lives in the signal segment, because it is polled. Zero at first: only an epoch that is a multiple of 2^32 takes a word that was never
+/// written for its own.
 struct alignas(8) stamped {
   std::uint64_t word;  // low half: of the epoch; high half: a float
 };
