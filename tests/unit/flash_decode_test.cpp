@@ -481,6 +481,11 @@ TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn a
   });
 }
 
+void set_epoch(channel& ch, epoch_t last) {
+  channel_view const view = ch.view(make_header("test", 0));
+  check_hip(hipMemcpy(&view.world.here(view.state)->epoch, &last, sizeof last, hipMemcpyHostToDevice), "hipMemcpy(epoch)");
+}
+
 TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel]") {
   int const ranks = GENERATE(1, 2);
   CAPTURE(ranks);
@@ -498,10 +503,7 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
     for (int i = 0; i < between; ++i) op(r.stream, d.call(1));
     r.world.check(r.stream);
 
-    channel_view const view = ch.view(make_header("test", 0));
-    channel_state* const state = view.world.here(view.state);
-    epoch_t const epoch = epoch_t(1) << 32;
-    check_hip(hipMemcpy(&state->epoch, &epoch, sizeof epoch, hipMemcpyHostToDevice), "hipMemcpy(epoch)");
+    set_epoch(ch, epoch_t(1) << 32);
     r.meet();
     for (unsigned i = 0; i < before; ++i) {  // of the same half epochs as the first ones
       problem const p{batch, length, problem::random, 7 + i};
@@ -512,6 +514,25 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
       d.compare(p);
     }
     for (flag const& f : r.download(behind)) r.found.expect(f.value == 0 && f.note[0] == 0, "what lies behind the inbox was written");
+  });
+}
+
+TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its channel's epoch", "[flash_decode][channel]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {2, 2, 64}, 2, 4, 10);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    load_kernel(r.world, spend<>, 64);
+    set_epoch(ch, (epoch_t(1) << 32) - 2);  // its half and the next two: -1, 0, 1
+    r.meet();
+    for (unsigned i = 0; i < 3; ++i) {
+      problem const p{2, [](int, int) { return 20; }, problem::random, i};
+      d.fill(p);
+      if (r.rank() == 1) r.launch({1, 64}, spend<>, ns_of(0.05));
+      op(r.stream, d.call(2));
+      r.world.check(r.stream);
+      d.compare(p);
+    }
   });
 }
 

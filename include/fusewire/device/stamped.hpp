@@ -4,22 +4,26 @@
 //
 // 8 bytes at a multiple of 8 are written and read as a whole on either architecture, and nothing else is ordered by them. For small
 // payloads: they take twice the bytes, and arrive as fast as a flag that has nothing to publish.
-// A word has half an epoch: it must not be looked at 2^32 launches after it was written. Words that launches leave
-// out are therefore written anew from time to time.
+// The stamp is half of the epoch with its lowest bit set, so that memory that nobody has written holds no launch's. Two rules for users:
+// a word is written by launches of one parity only (a slot's), and it is not looked at 2^32 launches after it was written: words that
+// launches leave out are written anew from time to time.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 
 namespace fusewire {
 
-/// Lives in the signal segment, because it is polled. Zero at first: only an epoch that is a multiple of 2^32 takes a word that was never
-/// written for its own.
+/// Lives in the signal segment, because it is polled. Zero at first.
 struct alignas(8) stamped {
-  std::uint64_t word;  // low half: of the epoch; high half: a float
+  std::uint64_t word;  // low half: the stamp; high half: a float
 };
+
+namespace detail {
+__device__ constexpr std::uint32_t stamp_of(epoch_t epoch) { return std::uint32_t(epoch) | 1; }
+}  // namespace detail
 
 /// Order: relaxed, system.
 __device__ inline void store_stamped(stamped* p, float x, epoch_t epoch) {
-  platform::atomic_store<order::relaxed, scope::system>(&p->word, std::uint64_t(__float_as_uint(x)) << 32 | std::uint32_t(epoch));
+  platform::atomic_store<order::relaxed, scope::system>(&p->word, std::uint64_t(__float_as_uint(x)) << 32 | detail::stamp_of(epoch));
 }
 
 /// One thread's looks at words of this launch, until it has seen all in one go:
@@ -31,7 +35,7 @@ class stamped_reader {
   /// What `source` has stored; anything while again() has yet to say otherwise.
   __device__ float operator()(stamped const* p, int source) {
     std::uint64_t const word = platform::atomic_load<order::relaxed, scope::system>(&p->word);
-    if (std::uint32_t(word) != std::uint32_t(e_.number())) {
+    if (std::uint32_t(word) != detail::stamp_of(e_.number())) {
       missing_ = true;
       word_ = p;
       found_ = std::uint32_t(word);
@@ -47,7 +51,10 @@ class stamped_reader {
     missing_ = false;
     if (!waits_) patience_ = detail::patience(w_);
     waits_ = true;
-    return patience_.lasts([&] { detail::give_up(w_, word_, e_.headers(), found_, e_.number(), source_); });
+    return patience_.lasts([&] {
+      epoch_t const found = found_ == 0 ? 0 : found_ - (e_.number() % 2 == 0);  // of this parity
+      detail::give_up(w_, word_, e_.headers(), found, e_.number(), source_);
+    });
   }
 
  private:
