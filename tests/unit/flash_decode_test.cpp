@@ -517,6 +517,24 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
   });
 }
 
+TEST_CASE("flash_decode: a record that is renewed is no result of the next launch in its slot", "[flash_decode][channel]") {
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    constexpr int batch = 4;
+    decode_rank<bf16> d(r, {2, 1, 64}, batch, 4, 10);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    load_kernel(r.world, spend<>, 64);
+    for (unsigned i = 0; i < 4 * batch; ++i) {  // both slots in turn: one sequence, while the others' records are renewed; then all
+      problem const p{i % 4 < 2 ? 1 : batch, [](int, int) { return 20; }, problem::random, i};
+      d.fill(p);
+      if (r.rank() == 1) r.launch({1, 64}, spend<>, ns_of(0.05));
+      op(r.stream, d.call(p.batch));
+      r.world.check(r.stream);
+      d.compare(p);
+    }
+  });
+}
+
 TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its channel's epoch", "[flash_decode][channel]") {
   on_decode_ranks(2, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {2, 2, 64}, 2, 4, 10);

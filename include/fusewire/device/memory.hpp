@@ -144,9 +144,9 @@ class words_of_rows {
 };
 }  // namespace detail
 
-/// Copies a matrix of which every row begins and ends on 16 bytes, with `Flight` accesses in flight per thread. As copy_bytes.
+/// Copies a matrix of which every row begins and ends on 16 bytes, with up to four accesses in flight per thread. As copy_bytes.
 /// Requires: equal shapes; data, ld and cols of both multiples of 16 bytes.
-template <int Flight = 4, group Group, class T, class U>
+template <group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>
 __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   constexpr int v = per_16_bytes<U>;
@@ -155,21 +155,18 @@ __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   detail::words_of_rows f(reinterpret_cast<platform::native16 const*>(from.data), from.ld / v, per_row, g.rank(), g.size());
   detail::words_of_rows t(reinterpret_cast<platform::native16*>(to.data), to.ld / v, per_row, g.rank(), g.size());
   int i = g.rank();
-  for (; i + (Flight - 1) * g.size() < words; i += Flight * g.size()) {
-    platform::native16 w[Flight];
+  auto const in_flight = [&]<int N>(std::integral_constant<int, N>) {
+    for (; i + (N - 1) * g.size() < words; i += N * g.size()) {
+      platform::native16 w[N];
 #pragma unroll
-    for (int j = 0; j < Flight; ++j) w[j] = *f.next();
+      for (int j = 0; j < N; ++j) w[j] = *f.next();
 #pragma unroll
-    for (int j = 0; j < Flight; ++j) *t.next() = w[j];
-  }
-  for (; i < words; i += 2 * g.size()) {  // two in flight: a small piece is often no more
-    platform::native16 w[2];
-    bool const two = i + g.size() < words;
-    w[0] = *f.next();
-    if (two) w[1] = *f.next();
-    *t.next() = w[0];
-    if (two) *t.next() = w[1];
-  }
+      for (int j = 0; j < N; ++j) *t.next() = w[j];
+    }
+  };
+  in_flight(std::integral_constant<int, 4>{});
+  in_flight(std::integral_constant<int, 2>{});  // a small piece is often no more
+  in_flight(std::integral_constant<int, 1>{});
 }
 
 /// Copies a matrix. As copy_bytes; whole 16-byte words when both views allow it, else row after row.
