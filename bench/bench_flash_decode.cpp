@@ -1,6 +1,6 @@
 // Flash Decode: fused, beside its bulk-synchronous twin and the local kernel alone, which take turns in one run on the same KV.
 //
-//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--memory=GiB] [--quick] [Google Benchmark's options]
+//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick] [Google Benchmark's options]
 //                      [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] [--page_sizes=P,...]
 //                      [--kinds=own,shared] [--dtypes=f16,bf16]
 //
@@ -78,7 +78,7 @@ struct shape {
 };
 
 struct settings {
-  int ranks, repeats;
+  int ranks, repeats, hops;
   std::vector<std::string> variants;
 };
 settings set;
@@ -224,7 +224,7 @@ class shape_runner {
   shape_runner(rank_state& st, shape const& s) : st_(st), s_(s) { prepare(); }
 
   std::vector<figure> run() {
-    flash_decode_options const o{.max_batch = s_.batch, .q_heads = s_.q_heads, .kv_heads = s_.kv_heads, .head_dim = s_.d, .page_size = s_.page, .max_pages = s_.max_pages()};
+    flash_decode_options const o{.max_batch = s_.batch, .q_heads = s_.q_heads, .kv_heads = s_.kv_heads, .head_dim = s_.d, .page_size = s_.page, .max_pages = s_.max_pages(), .hops = set.hops};
     flash_decode<T> fused(st_.ch, o), local(st_.alone_ch, o);
     auto const shard = [&](int i) { local(st_.stream(), call(i, reinterpret_cast<T*>(send(i)), reinterpret_cast<float*>(send(i) + s_.result() * 2))); };
     auto const twin = [&](int i) {
@@ -448,7 +448,7 @@ int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
   command_line c(argc, argv);
   bool const quick = c.flag("quick");
-  set = {c.numbers("ranks", {gpus()})[0], c.numbers("repeats", {quick ? 3 : 7})[0], c.words("variants", {"fused", "local", "bsp_eager", "bsp_graph"})};
+  set = {c.numbers("ranks", {gpus()})[0], c.numbers("repeats", {quick ? 3 : 7})[0], c.numbers("hops", {0})[0], c.words("variants", {"fused", "local", "bsp_eager", "bsp_graph"})};
   std::size_t const memory = std::size_t(c.numbers("memory", {28})[0]) << 30;
   auto const batches = c.numbers("batches", {}), dims = c.numbers("dims", {}), page_sizes = c.numbers("page_sizes", {});
   auto const tokens = c.words("tokens", {}), heads = c.words("heads", {}), kinds = c.words("kinds", {}), dtypes = c.words("dtypes", {});

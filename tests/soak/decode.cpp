@@ -81,7 +81,7 @@ class decode_subject final : public subject {
  public:
   explicit decode_subject(rank_state& r)
       : r_(r), most_{r.world.size(), r.size.batch, 8, 2, D, r.size.tokens / page_size * page_size},
-        op_(r.channel, {.max_batch = most_.batch, .q_heads = 8, .kv_heads = 2, .head_dim = D, .page_size = page_size, .max_pages = most_.max_tokens / page_size, .scale = 1}),
+        op_(r.channel, {.max_batch = most_.batch, .q_heads = 8, .kv_heads = 2, .head_dim = D, .page_size = page_size, .max_pages = most_.max_tokens / page_size, .scale = 1, .hops = std::is_same_v<T, f16> ? 2 : 1}),
         q_(r.allocate<T>(std::size_t(most_.batch * 8 * D))), k_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),
         v_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)), out_(r.allocate<T>(std::size_t(most_.batch * 8 * D))),
         table_(r.allocate<std::int32_t>(std::size_t(most_.batch * (most_.max_tokens / page_size)))), lengths_(r.allocate<std::int32_t>(std::size_t(most_.batch))) {

@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(decode_threads(D)) decode_losing(channel_view 
 /// Scores that are all 0: the output is the mean of V.
 class decode_subject final : public subject {
  public:
-  decode_subject(rank_of_test& r, channel& ch)
-      : r_(r), ch_(ch), op_(ch, {.max_batch = 2, .q_heads = 2, .kv_heads = 1, .head_dim = d, .page_size = 16, .max_pages = 4}), q_(r.heap.allocate<bf16>(2 * 2 * d)),
+  decode_subject(rank_of_test& r, channel& ch, int hops)
+      : r_(r), ch_(ch), hops_(hops), op_(ch, {.max_batch = 2, .q_heads = 2, .kv_heads = 1, .head_dim = d, .page_size = 16, .max_pages = 4, .hops = hops}), q_(r.heap.allocate<bf16>(2 * 2 * d)),
         k_(r.heap.allocate<bf16>(8 * 16 * d)), v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)), table_(r.heap.allocate<std::int32_t>(8)),
         lengths_(r.heap.allocate<std::int32_t>(2)), workspace_(r.heap.allocate<float>(2 * 2 * 1024)), tickets_(r.heap.allocate<unsigned>(4)), inbox_(r.heap.allocate<stamped>(std::size_t(2 * r.size() * 2 * record.words()))) {
     r.heap.names().add_flags(inbox_.offset, inbox_.count * sizeof(stamped) / sizeof(flag), [size = r.size()](std::uint64_t i) {
@@ -193,7 +193,7 @@ class decode_subject final : public subject {
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
-    decode_arguments<bf16> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, nullptr, {c.lengths, 2, 64, 1, 2}, 4, 4, 2, 2, false, 0.125f * log2_of_e, inbox_, r_.here(workspace_), r_.here(tickets_)};
+    decode_arguments<bf16> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, nullptr, {c.lengths, 2, 64, 1, 2}, 4, 4, 2, 2, hops_ == 2, false, 0.125f * log2_of_e, inbox_, r_.here(workspace_), r_.here(tickets_)};
     fusewire::launch(r_.world, r_.stream, {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared_bytes(2, d)}, decode_losing<bf16, d>,
                      ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g, r_.rank() == culprit ? to : -1);
   }
@@ -228,6 +228,7 @@ class decode_subject final : public subject {
 
   rank_of_test& r_;
   channel& ch_;
+  int hops_;
   flash_decode<bf16> op_;
   sym<bf16> q_, k_, v_, out_;
   sym<std::int32_t> table_, lengths_;
@@ -236,7 +237,7 @@ class decode_subject final : public subject {
   sym<stamped> inbox_;
 };
 
-enum class kind { words, push_k, push_m, pull_k, pull_m, decode, push_k_f16 };
+enum class kind { words, push_k, push_m, pull_k, pull_m, decode, decode_two_hops, push_k_f16 };
 
 std::unique_ptr<subject> make(rank_of_test& r, channel& ch, kind k) {
   switch (k) {
@@ -246,9 +247,10 @@ std::unique_ptr<subject> make(rank_of_test& r, channel& ch, kind k) {
     case kind::pull_k: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::k, method::pull);
     case kind::pull_m: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::m, method::pull);
     case kind::push_k_f16: return std::make_unique<gemm_subject<f16>>(r, ch, gather::k, method::push);
-    case kind::decode: break;
+    case kind::decode: return std::make_unique<decode_subject>(r, ch, 1);
+    case kind::decode_two_hops: break;
   }
-  return std::make_unique<decode_subject>(r, ch);
+  return std::make_unique<decode_subject>(r, ch, 2);
 }
 
 channel_options fault_channel() { return {.max_bytes = 256_KiB, .flags_per_source = 16}; }
@@ -324,7 +326,7 @@ std::string name_of(kind k, int shape = 0) {
 }  // namespace
 
 TEST_CASE("fault: a rank does not launch", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
   check_culprit_named(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) {
                         if (r.rank() != culprit) s[0]->launch(0);
@@ -333,7 +335,7 @@ TEST_CASE("fault: a rank does not launch", "[faults]") {
 }
 
 TEST_CASE("fault: a rank's call throws before its launch", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::pull_m, kind::decode);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
   check_culprit_named(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) {
                         if (r.rank() == culprit) r.found.template throws<bad_argument>("a call that is refused", {}, [&] { s[0]->refuse(); });
@@ -343,7 +345,7 @@ TEST_CASE("fault: a rank's call throws before its launch", "[faults]") {
 }
 
 TEST_CASE("fault: a rank comes after the limit", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
   auto const verdicts = verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
     if (r.rank() == culprit) r.launch({1, 64}, spend<>, ns_of(2.5));
@@ -354,7 +356,7 @@ TEST_CASE("fault: a rank comes after the limit", "[faults]") {
 }
 
 TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
   for (auto const& said : verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
          if (r.rank() == culprit) r.launch({1, 64}, spend<>, ns_of(0.5));
@@ -364,8 +366,9 @@ TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[fau
 }
 
 TEST_CASE("fault: one push gets lost", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::decode);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::decode, kind::decode_two_hops);
   int const slot = GENERATE(0, 1);
+  bool const decodes = k == kind::decode || k == kind::decode_two_hops;
   CAPTURE(int(k), slot);
   auto const verdicts = verdicts_of(k, {}, false, [slot](rank_of_test&, auto& s) {
     if (slot == 1) s[0]->launch(1);  // so that the report must be of the right slot
@@ -373,9 +376,9 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   });
   INFO(verdicts[0]);
   CHECK(contains(verdicts[0], text(" of ", name_of(k))));
-  CHECK(contains(verdicts[0], text(" waited longer than 500 ms for a flag from rank 1 (", k == kind::decode ? "a result " : "data flag ")));
+  CHECK(contains(verdicts[0], text(" waited longer than 500 ms for a flag from rank 1 (", decodes ? "a result " : "data flag ")));
   CHECK(contains(verdicts[0], text(" of rank 1, slot ", slot, ", signal segment + ")));
-  CHECK(contains(verdicts[0], text("): epoch ", k == kind::decode ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));  // decode_losing has an inbox of its own
+  CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));  // decode_losing has an inbox of its own
   for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
 }
 
@@ -398,7 +401,7 @@ void check_disagreement(std::vector<std::string> const& verdicts, std::string co
 }  // namespace
 
 TEST_CASE("fault: a rank launches another shape", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
   check_disagreement(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) { s[0]->launch(r.rank() == culprit); }), name_of(k), name_of(k, 1));
 }

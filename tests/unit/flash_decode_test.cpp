@@ -57,12 +57,13 @@ struct decode_rank {
   heads_of h;
   int max_batch, page_size, max_pages, pages;
   float scale;
+  int hops;
   sym<T> q, k, v, out;
   sym<std::int32_t> table, lengths;
   sym<float> lse;
 
-  decode_rank(rank_of_test& rank, heads_of heads, int batch, int page, int pages_per_sequence, float score_scale = 0)
-      : r(rank), h(heads), max_batch(batch), page_size(page), max_pages(pages_per_sequence), pages(batch * pages_per_sequence + 3), scale(score_scale),
+  decode_rank(rank_of_test& rank, heads_of heads, int batch, int page, int pages_per_sequence, float score_scale = 0, int hops_of_results = 0)
+      : r(rank), h(heads), max_batch(batch), page_size(page), max_pages(pages_per_sequence), pages(batch * pages_per_sequence + 3), scale(score_scale), hops(hops_of_results),
         q(r.heap.template allocate<T>(std::size_t(batch * h.q * h.d))),
         k(r.heap.template allocate<T>(std::size_t(pages * page * h.kv * h.d))),
         v(r.heap.template allocate<T>(k.count)),
@@ -72,7 +73,7 @@ struct decode_rank {
         lse(r.heap.template allocate<float>(std::size_t(batch * h.q))) {}
 
   flash_decode_options options() const {
-    return {.max_batch = max_batch, .q_heads = h.q, .kv_heads = h.kv, .head_dim = h.d, .page_size = page_size, .max_pages = max_pages, .scale = scale};
+    return {.max_batch = max_batch, .q_heads = h.q, .kv_heads = h.kv, .head_dim = h.d, .page_size = page_size, .max_pages = max_pages, .scale = scale, .hops = hops};
   }
   flash_decode_call<T> call(int batch) const {
     return {.q = r.here(q), .k_cache = r.here(k), .v_cache = r.here(v), .block_table = r.here(table), .lengths = r.here(lengths), .out = r.here(out), .lse = r.here(lse), .batch = batch};
@@ -178,9 +179,9 @@ std::vector<std::string> on_decode_ranks(int ranks, F f) {
 }
 
 template <class T>
-void one(int ranks, heads_of h, int page_size, int max_pages, problem const& p, float scale = 0) {
+void one(int ranks, heads_of h, int page_size, int max_pages, problem const& p, float scale = 0, int hops = 0) {
   on_decode_ranks(ranks, [&](rank_of_test& r) {
-    decode_rank<T> d(r, h, p.batch, page_size, max_pages, scale);
+    decode_rank<T> d(r, h, p.batch, page_size, max_pages, scale, hops);
     channel ch(r.heap, decode_channel());
     flash_decode<T> op(ch, d.options());
     d.run(op, p);
@@ -289,9 +290,9 @@ TEST_CASE("decode_run: every block has the splits that the rule gives it", "[fla
 }
 
 TEST_CASE("flash_decode: 1 to 8 ranks, bf16", "[flash_decode]") {
-  int const ranks = GENERATE(1, 2, 3, 4, 8);
-  CAPTURE(ranks);
-  one<bf16>(ranks, {8, 2, 128}, 16, 20, {3, [](int r, int s) { return any_length(300, 1, r, s); }});
+  int const ranks = GENERATE(1, 2, 3, 4, 8), hops = GENERATE(1, 2);
+  CAPTURE(ranks, hops);
+  one<bf16>(ranks, {8, 2, 128}, 16, 20, {3, [](int r, int s) { return any_length(300, 1, r, s); }}, 0, hops);
 }
 
 TEST_CASE("flash_decode: heads per KV head, d and type", "[flash_decode]") {
@@ -343,8 +344,10 @@ TEST_CASE("flash_decode: a single token in all, on each rank in turn", "[flash_d
 }
 
 TEST_CASE("flash_decode: empty shards on some ranks and on all", "[flash_decode]") {
+  int const hops = GENERATE(1, 2);
+  CAPTURE(hops);
   on_decode_ranks(3, [&](rank_of_test& r) {
-    decode_rank<bf16> d(r, {4, 2, 64}, 4, 16, 10);
+    decode_rank<bf16> d(r, {4, 2, 64}, 4, 16, 10, 0, hops);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     d.run(op, {4, [](int, int) { return 0; }});
@@ -376,8 +379,10 @@ TEST_CASE("flash_decode: large scores, and one key that outweighs all", "[flash_
 }
 
 TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[flash_decode]") {
+  int const hops = GENERATE(1, 2);
+  CAPTURE(hops);
   on_decode_ranks(2, [&](rank_of_test& r) {
-    decode_rank<bf16> d(r, {4, 2, 64}, 9, 16, 40);
+    decode_rank<bf16> d(r, {4, 2, 64}, 9, 16, 40, 0, hops);
     channel ch(r.heap, decode_channel());
     auto o = d.options();
     int const sharing = r.world.ranks_on_device();
@@ -437,16 +442,19 @@ TEST_CASE("flash_decode: an uneven batch, with more sequences than lanes", "[fla
   });
 }
 
-TEST_CASE("flash_decode: the same bits on every rank and in every run", "[flash_decode]") {
-  constexpr int ranks = 4, runs = 3;
+TEST_CASE("flash_decode: the same bits on every rank and in every run, with one hop or two", "[flash_decode]") {
+  constexpr int ranks = 4, runs = 4;
   auto const results = on_decode_ranks(ranks, [&](rank_of_test& r) {  // of every rank: all runs' bytes
     decode_rank<bf16> d(r, {6, 2, 64}, 2, 16, 40);
     channel ch(r.heap, decode_channel());
-    flash_decode<bf16> op(ch, d.options());
+    d.hops = 1;
+    flash_decode<bf16> one_hop(ch, d.options());
+    d.hops = 2;
+    flash_decode<bf16> two_hops(ch, d.options());
     d.fill({2, [](int rank, int s) { return 600 - 100 * rank - 250 * s; }});
     for (int i = 0; i < runs; ++i) {
       d.poison();
-      op(r.stream, d.call(2));
+      (i < 2 ? one_hop : two_hops)(r.stream, d.call(2));
       r.world.check(r.stream);
       auto const out = r.download(d.out);
       auto const lse = r.download(d.lse);
@@ -467,7 +475,7 @@ TEST_CASE("flash_decode: the same bits on every rank and in every run", "[flash_
 TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn anew, operators of two shapes, a straggler", "[flash_decode][channel]") {
   on_decode_ranks(3, [&](rank_of_test& r) {
     decode_rank<bf16> a(r, {4, 2, 64}, 5, 4, 40);
-    decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10);
+    decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10, 0, 2);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op_a(ch, a.options());
     flash_decode<f16> op_b(ch, b.options());
@@ -487,11 +495,11 @@ void set_epoch(channel& ch, epoch_t last) {
 }
 
 TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel]") {
-  int const ranks = GENERATE(1, 2);
-  CAPTURE(ranks);
+  auto const [ranks, hops] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {2, 2}}));
+  CAPTURE(ranks, hops);
   on_decode_ranks(ranks, [&](rank_of_test& r) {
     constexpr int batch = 4, kv_heads = 1;
-    decode_rank<bf16> d(r, {2, kv_heads, 64}, batch, 4, 10);
+    decode_rank<bf16> d(r, {2, kv_heads, 64}, batch, 4, 10, 0, hops);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
@@ -518,9 +526,11 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
 }
 
 TEST_CASE("flash_decode: a record that is renewed is no result of the next launch in its slot", "[flash_decode][channel]") {
+  int const hops = GENERATE(1, 2);
+  CAPTURE(hops);
   on_decode_ranks(2, [&](rank_of_test& r) {
     constexpr int batch = 4;
-    decode_rank<bf16> d(r, {2, 1, 64}, batch, 4, 10);
+    decode_rank<bf16> d(r, {2, 1, 64}, batch, 4, 10, 0, hops);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     load_kernel(r.world, spend<>, 64);
@@ -551,6 +561,15 @@ TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its ch
       r.world.check(r.stream);
       d.compare(p);
     }
+  });
+}
+
+TEST_CASE("flash_decode: one hop and two by turns, as the batch asks for them", "[flash_decode][channel]") {
+  on_decode_ranks(8, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {16, 1, 128}, 8, 4, 10);  // all records: 12 x 8 x 16.6 KB
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    for (unsigned i = 0; i < 6; ++i) d.run(op, {i % 3 == 1 ? 1 : 8, [i](int rank, int s) { return any_length(40, i, rank, s); }, problem::random, i});
   });
 }
 
@@ -670,6 +689,9 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("max_pages", {"max_pages = 0", "268435456"}, [](options& o) { o.max_pages = 0; });
     refuses("max_pages too many", {"max_pages = 268435457", "268435456"}, [](options& o) { o.max_pages = 268435457; });
     refuses("scale", {"scale = nan", "finite"}, [](options& o) { o.scale = NAN; });
+    refuses("hops", {"hops = 3", "1 and 2 are accepted"}, [](options& o) { o.hops = 3; });
+    refuses("hops below 0", {"hops = -1"}, [](options& o) { o.hops = -1; });
+    refuses("hops that differ", {"hops"}, [&](options& o) { o.hops = r.rank(); });
     refuses("reserved_units", {"reserved_units = 100000"}, [](options& o) { o.reserved_units = 100000; });
     refuses("signal segment", {"bytes wanted in the signal segment", "enlarge heap_options::signal"}, [](options& o) { o.max_batch = 1300; });
     refuses("table", {"max_batch = 5", "max_pages = 268435456", "up to 1073741824 entries"}, [](options& o) { o.max_batch = 5, o.max_pages = 268435456; });

@@ -105,7 +105,8 @@ __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t
 class patience {
  public:
   patience() = default;
-  __device__ explicit patience(world_view const& w) : watch_(watch_of(w, w.rank)), start_(platform::clock_ns()), limit_(watch_->limit_ns) {}
+  __device__ explicit patience(world_view const& w, std::uint64_t grace_ns = 0)
+      : watch_(watch_of(w, w.rank)), start_(platform::clock_ns()), limit_(watch_->limit_ns + grace_ns) {}
 
   /// After a look in vain: whether to look again. Else somebody has given up, or give_up() does.
   template <class GiveUp>

@@ -30,7 +30,8 @@ __device__ inline void store_stamped(stamped* p, float x, epoch_t epoch) {
 ///   do { ... read(p, source) ... } while (read.again());
 class stamped_reader {
  public:
-  __device__ stamped_reader(channel_epoch const& e, world_view const& w) : e_(e), w_(w) {}
+  /// `grace_ns` beyond the limit of a wait: for what others send when their own wait is over, so that who gives up first says where it began.
+  __device__ stamped_reader(channel_epoch const& e, world_view const& w, std::uint64_t grace_ns = 0) : e_(e), w_(w), grace_ns_(grace_ns) {}
 
   /// What `source` has stored; anything while again() has yet to say otherwise.
   __device__ float operator()(stamped const* p, int source) {
@@ -49,7 +50,7 @@ class stamped_reader {
   __device__ bool again() {
     if (!missing_) return false;
     missing_ = false;
-    if (!waits_) patience_ = detail::patience(w_);
+    if (!waits_) patience_ = detail::patience(w_, grace_ns_);
     waits_ = true;
     return patience_.lasts([&] {
       epoch_t const found = found_ == 0 ? 0 : found_ - (e_.number() % 2 == 0);  // of this parity
@@ -60,6 +61,7 @@ class stamped_reader {
  private:
   channel_epoch e_;
   world_view const& w_;
+  std::uint64_t grace_ns_;
   detail::patience patience_;
   stamped const* word_ = nullptr;
   std::uint32_t found_ = 0;

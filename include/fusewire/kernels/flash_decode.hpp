@@ -18,6 +18,8 @@ struct flash_decode_options {
   int max_pages = 0;       // of one sequence on one rank: columns of the block table
   float scale = 0;         // of the scores; 0: 1 / sqrt(d)
   int reserved_units = 0;  // compute units left to other work
+  int hops = 0;            // 1: every rank sends its part of a result to all others; 2: to one of them, which sends the sum on: a hop more, and
+                           // W / 2 times fewer bytes; 0: what takes less time
 };
 
 /// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks will do.
@@ -54,8 +56,8 @@ class flash_decode {
     auto& h = ch.heap();
     h.names().add_launch("flashdec", describe_flash_decode);
     auto const pair = [](int a, int b) { return std::uint64_t(unsigned(a)) << 32 | unsigned(b); };
-    h.agree("flash_decode", {pair(o.max_batch, o.head_dim), pair(o.q_heads, o.kv_heads), std::bit_cast<std::uint32_t>(o_.scale)},
-            "max_batch and head_dim, q_heads and kv_heads, scale", where);
+    h.agree("flash_decode", {pair(o.max_batch, o.head_dim), pair(o.q_heads, o.kv_heads), pair(int(std::bit_cast<std::uint32_t>(o_.scale)), o.hops)},
+            "max_batch and head_dim, q_heads and kv_heads, scale and hops", where);
     int blocks = 1;
     for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks = std::max(blocks, b);
     workspace_ = h.template allocate<float>((std::size_t(blocks) + std::size_t(max_items())) * std::size_t(record().floats()), 256, where);
@@ -96,7 +98,7 @@ class flash_decode {
     check(c, where);
     int const blocks = grid(c.batch, where);
     decode_arguments<T> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, c.lse, {c.lengths, c.batch, max_tokens(), o_.kv_heads, blocks},
-                                o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache), o_.scale * log2_of_e, inbox_,
+                                o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), two_hops(c.batch), c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache), o_.scale * log2_of_e, inbox_,
                                 ch_.heap().view().here(workspace_), ch_.heap().view().here(tickets_)};
     launch_header const header = make_header("flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
                                              std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
@@ -116,6 +118,13 @@ class flash_decode {
   int group() const { return o_.q_heads / o_.kv_heads; }
   int max_items() const { return o_.max_batch * o_.kv_heads; }
   std::size_t inbox_words() const { return signal_bytes(ch_.world().size(), o_) / sizeof(stamped); }
+  /// A hop takes as long as a rank takes to write and read 1.5 MB of words more; measured (docs/tried.md).
+  bool two_hops(int batch) const {
+    if (o_.hops != 0) return o_.hops == 2;
+    double const size = ch_.world().size(), bytes = double(batch) * o_.kv_heads * record().words() * sizeof(stamped);  // of one source
+    double const one = 2 * size, two = 1 + 1 + 2 * (1 - 1 / size);  // written and read: every source's; its own, those that it sums up, sums
+    return bytes * (one - two) >= 1.5e6;
+  }
   int max_tokens() const { return o_.max_pages * o_.page_size; }
   int threads() const { return decode_threads(o_.head_dim); }
   int shared_bytes() const { return decode_shared_bytes(group(), o_.head_dim); }
@@ -144,6 +153,7 @@ class flash_decode {
     require(o.max_batch <= most / o.max_pages, where, "flash_decode: max_batch = ", o.max_batch, " with max_pages = ", o.max_pages, "; a block table of up to ", most,
             " entries is accepted");
     require(std::isfinite(o.scale), where, "flash_decode: scale = ", o.scale, "; a finite number is accepted, 0 for 1 / sqrt(head_dim)");
+    require(o.hops >= 0 && o.hops <= 2, where, "flash_decode: hops = ", o.hops, "; 0 (what takes less time), 1 and 2 are accepted");
     require(o.reserved_units >= 0 && o.reserved_units < ch_.world().compute_units(), where, "flash_decode: reserved_units = ", o.reserved_units, "; 0 to ",
             ch_.world().compute_units() - 1, " is accepted");
     double const units = double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);

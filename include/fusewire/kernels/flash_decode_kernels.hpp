@@ -2,14 +2,16 @@
 // operator is in flash_decode.hpp.
 //
 //   splits    this rank's KV --attention--> (o, m, l) per wave --LDS--> per split --workspace, ticket--> per item, by the last to arrive
-//   push      (o, m, l) of the item --words with the epoch--> inbox of every rank
+//   push      (o, m, l) of the item --words with the epoch--> inbox of every rank, or with two hops of the item's owner
 //   combine   by the block that has pushed the item, when its splits are done: poll the inbox --sources in order--> out, lse
+//             with two hops the owner's block does that, and the sum --words with the epoch--> inbox of the others --poll--> out, lse
 //
 // An item is a sequence and a KV head; decode_plan.hpp says how items become splits. The query heads of a KV head are worked on
 // together, so the KV is read once. Everything between scores and out is fp32. A single rank pushes nothing: out is written at once.
 //
 // Deadlock: splits wait for nothing, and a block combines only after its splits. All blocks are resident (launch() checks), so every
-// item is pushed to every rank without waiting for anybody: by the block that had all of the item, or by the last to arrive.
+// item is pushed without waiting for anybody: by the block that had all of the item, or by the last to arrive. Sums wait for pushes only,
+// and a block waits for others' sums when it has sent its own.
 // Reuse: the inbox is the operator's own, in two slots by parity of the epoch, and is safe by the channel's argument: each source writes
 // a place of its own, which only this launch's combine reads. A word says which launch it is from (stamped.hpp). A place
 // in the workspace belongs to one block, which writes it once in a launch; it is read by the last to arrive of the same launch, after
@@ -49,6 +51,7 @@ struct decode_arguments {
   decode_lengths lengths;
   int max_pages, page_shift, group;  // group: query heads per KV head
   int max_items;             // capacity: records per source in a slot of the inbox
+  bool two_hops;             // item i is summed up by rank i % W alone
   bool past_is_constant;     // of what is read, what the stream does just before writes at most q and the last tokens
   float scale;               // of the scores, in units of log 2
   sym<stamped> inbox;        // 2 slots of [W][max_items] records
@@ -92,25 +95,34 @@ class decode_block {
 
   /// The output of the items that this block has completed.
   __device__ void combine_sources() {
-    int const sources = ch_.world.size;
-    if (sources == 1) return;
+    world_view const& w = ch_.world;
+    if (w.size == 1) return;
     channel_epoch const e = epoch();
-    for (int i = b_.rank(); i < items_ * record_.quads(); i += b_.size()) {
-      int const item = first_ + i / record_.quads(), in_item = i % record_.quads();
-      int const scale = 4 * record_.quads() + in_item / (D / 4) * 2;
-      auto const record = [&](int source) { return inbox(ch_.world.rank, source, item); };
-      stamped_reader read(e, ch_.world);
+    for (int n = b_.rank(); n < items_ * record_.quads(); n += b_.size()) {
+      quad_at const at = completed(n);
+      if (g_.two_hops && owner(at.item) != w.rank) continue;
+      stamped_reader read(e, w);
       softmax_part sum;
       do {
-        sum = combine_parts<4>(sources, [&](int r) { return softmax_scale{read(record(r) + scale, r), read(record(r) + scale + 1, r)}; },
-                               [&](int r) {
-                                 quad o;
-#pragma unroll
-                                 for (int j = 0; j < 4; ++j) o.x[j] = read(record(r) + j * record_.quads() + in_item, r);
-                                 return o;
-                               });
+        sum = combine_parts<4>(w.size, [&](int r) { return read_scale(read, r, at); }, [&](int r) { return read_o(read, r, at); });
       } while (read.again());
-      write(item, in_item, sum);
+      if (g_.two_hops) {
+#pragma unroll 1
+        for (int p = 1; p < w.size; ++p) send(w.next(p), at, sum);
+      }
+      write(at, sum);
+    }
+    if (!g_.two_hops) return;
+    for (int n = b_.rank(); n < items_ * record_.quads(); n += b_.size()) {
+      quad_at const at = completed(n);
+      int const source = owner(at.item);
+      if (source == w.rank) continue;
+      stamped_reader read(e, w, 250'000'000);  // the owner may itself be waiting
+      softmax_part sum;
+      do {
+        sum = {read_o(read, source, at), read_scale(read, source, at)};
+      } while (read.again());
+      write(at, sum);
     }
   }
 
@@ -121,6 +133,34 @@ class decode_block {
   __device__ stamped* inbox(int peer, int source, int item) const {
     return ch_.world.on(peer, g_.inbox) + ((std::int64_t(number_ & 1) * ch_.world.size + source) * g_.max_items + item) * record_.words();
   }
+
+  /// The i-th quad of an item.
+  struct quad_at {
+    int item, i;
+  };
+  /// Of the items that this block has completed, the n-th.
+  __device__ quad_at completed(int n) const { return {first_ + n / record_.quads(), n % record_.quads()}; }
+  __device__ int owner(int item) const { return int(unsigned(item) % unsigned(ch_.world.size)); }
+
+  __device__ softmax_scale read_scale(stamped_reader& read, int source, quad_at at) const {
+    stamped const* const scale = inbox(ch_.world.rank, source, at.item) + 4 * record_.quads() + at.i / (D / 4) * 2;
+    return {read(scale, source), read(scale + 1, source)};
+  }
+  __device__ quad read_o(stamped_reader& read, int source, quad_at at) const {
+    quad o;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) o.x[j] = read(inbox(ch_.world.rank, source, at.item) + j * record_.quads() + at.i, source);
+    return o;
+  }
+  __device__ void send(int peer, quad_at at, softmax_part const& part) const {
+    stamped *const to = inbox(peer, ch_.world.rank, at.item), *const scale = to + 4 * record_.quads() + at.i / (D / 4) * 2;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) store_stamped(to + j * record_.quads() + at.i, part.o.x[j], number_);
+    if (at.i % (D / 4) > 0) return;
+    store_stamped(scale, part.s.m, number_);
+    store_stamped(scale + 1, part.s.l, number_);
+  }
+
   /// From one split to the next, in order, block or item grows; so the sum numbers them, and an item's splits are neighbours.
   __device__ float* place_of(int block, int item) const { return g_.workspace + (std::int64_t(block) + item) * record_.floats(); }
 
@@ -133,8 +173,12 @@ class decode_block {
     int const item = int(*turn);
     b_.sync();
     if (b_.leader()) *turn = unsigned(item + 1 < g_.max_items ? item + 1 : 0);
-    if (item < g_.lengths.batch * g_.lengths.kv_heads) return;
-    for (int i = b_.rank(); i < ch_.world.size * record_.words(); i += b_.size()) store_stamped(inbox(ch_.world.rank, i / record_.words(), item) + i % record_.words(), 0, number_);
+    world_view const& w = ch_.world;
+    for (int i = b_.rank(); i < w.size * record_.words(); i += b_.size()) {
+      int const source = i / record_.words();
+      bool const used = item < g_.lengths.batch * g_.lengths.kv_heads && (!g_.two_hops || owner(item) == w.rank || owner(item) == source);
+      if (!used) store_stamped(inbox(w.rank, source, item) + i % record_.words(), 0, number_);
+    }
   }
   /// From here on the stream's past is over.
   __device__ void begin() {
@@ -186,9 +230,9 @@ class decode_block {
       b_.sync();
     }
     for (int i = b_.rank(); i < record_.quads(); i += b_.size())
-      push(run.item(), i, whole ? over_waves(i)
-                                : combine_parts<splits_at_once>(splits, [&](int n) { return scales[n * g_.group + i / (D / 4)]; },
-                                                                [&](int n) { return record_.o(first + n * record_.floats(), i); }));
+      push({run.item(), i}, whole ? over_waves(i)
+                                  : combine_parts<splits_at_once>(splits, [&](int n) { return scales[n * g_.group + i / (D / 4)]; },
+                                                                  [&](int n) { return record_.o(first + n * record_.floats(), i); }));
     return true;
   }
 
@@ -196,17 +240,11 @@ class decode_block {
     record_.o(record, i) = part.o;
     if (i % (D / 4) == 0) record_.scale(record, i / (D / 4)) = part.s;
   }
-  __device__ void push(int item, int i, softmax_part const& part) const {
-    if (ch_.world.size == 1) return write(item, i, part);
+  __device__ void push(quad_at at, softmax_part const& part) const {
+    if (ch_.world.size == 1) return write(at, part);
+    if (g_.two_hops) return send(owner(at.item), at, part);
 #pragma unroll 1
-    for (int p = 0; p < ch_.world.size; ++p) {
-      stamped *const to = inbox(ch_.world.next(1 + p), ch_.world.rank, item), *const scale = to + 4 * record_.quads() + i / (D / 4) * 2;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) store_stamped(to + j * record_.quads() + i, part.o.x[j], number_);
-      if (i % (D / 4) > 0) continue;
-      store_stamped(scale, part.s.m, number_);
-      store_stamped(scale + 1, part.s.l, number_);
-    }
+    for (int p = 0; p < ch_.world.size; ++p) send(ch_.world.next(1 + p), at, part);
   }
 
   /// Publishes what the block has put into the workspace, and tells whether it is the last of `splits` to do so.
@@ -222,13 +260,12 @@ class decode_block {
     return platform::uniform(words_[5]);
   }
 
-  /// Four d of a head of the item: its i-th quad.
-  __device__ void write(int item, int i, softmax_part const& x) const {
+  __device__ void write(quad_at at, softmax_part const& x) const {
     struct alignas(8) { T value[4]; } out;
 #pragma unroll
     for (int j = 0; j < 4; ++j) out.value[j] = T(x.s.l > 0 ? x.o.x[j] / x.s.l : x.s.l == 0 ? 0.0f : x.s.l);
-    std::int64_t const head = std::int64_t(item) * g_.group + i / (D / 4);
-    int const four = i % (D / 4);
+    std::int64_t const head = std::int64_t(at.item) * g_.group + at.i / (D / 4);
+    int const four = at.i % (D / 4);
     *reinterpret_cast<decltype(out)*>(g_.out + head * D + four * 4) = out;
     if (g_.lse && four == 0) g_.lse[head] = (x.s.m + platform::log2(x.s.l)) * ln_of_2;
   }
