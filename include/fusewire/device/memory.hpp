@@ -144,9 +144,9 @@ class words_of_rows {
 };
 }  // namespace detail
 
-/// Copies a matrix of which every row begins and ends on 16 bytes, with up to four accesses in flight per thread. As copy_bytes.
+/// Copies a matrix of which every row begins and ends on 16 bytes, with up to `Flight` accesses in flight per thread. As copy_bytes.
 /// Requires: equal shapes; data, ld and cols of both multiples of 16 bytes.
-template <group Group, class T, class U>
+template <int Flight = 4, group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>
 __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   constexpr int v = per_16_bytes<U>;
@@ -164,6 +164,7 @@ __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
       for (int j = 0; j < N; ++j) *t.next() = w[j];
     }
   };
+  if constexpr (Flight > 4) in_flight(std::integral_constant<int, Flight>{});
   in_flight(std::integral_constant<int, 4>{});
   in_flight(std::integral_constant<int, 2>{});  // a small piece is often no more
   in_flight(std::integral_constant<int, 1>{});

@@ -177,7 +177,7 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
       int const row = p.row - map.first_row(source), col = p.col - map.first_col(source);
       auto const* const a = source == w.rank ? x.a.data : reinterpret_cast<T const*>(w.bulk[source] + e.peer_word(source, 0));
       matrix<T const> const shard{a, map.rows(source), map.cols(), source == w.rank ? x.a.ld : std::int64_t(e.peer_word(source, 1))};
-      if (same) copy_aligned(g, shard.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
+      if (same) copy_aligned<8>(g, shard.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
       e.signal_here(g, source, p.flag);
     }
     e.acknowledge(g, source, unsigned(rows * map.chunks()));
