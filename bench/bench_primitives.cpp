@@ -3,7 +3,9 @@
 //   bench_primitives [--benchmark_filter=REGEX] [--benchmark_out=FILE --benchmark_out_format=json] ...
 //
 // Names: load, store (each released), atomic/fetch_add, copy/DIRECTION/GROUP/blocks:b/bytes:n (bytes_per_second: of one GPU to its
-// peer), signal/one_way, signal/round_trip, barrier/ranks:w. The counter `target` is in GB/s for copies, in us for signals. A time is one operation's, in the clock of rank 0's device; between GPUs only, so fewer than two skip.
+// peer), signal/one_way, signal/round_trip, barrier/ranks:w. What ends in `plain`, or has it for a group, is the same without the library:
+// a loop over pointers, a flag without limit or report. The counter `target` is in GB/s for copies, in us for signals. A time is one
+// operation's, in the clock of rank 0's device; between GPUs only, so fewer than two skip.
 #include "harness.hpp"
 
 using namespace fusewire;
@@ -22,6 +24,37 @@ struct copy_arguments {
   unsigned long long* ns;     // how long the slowest block took, from the common start
 };
 
+/// In place of a group: no call of the library.
+struct plain {};
+
+/// All threads of the grid, eight accesses of 16 bytes in flight each.
+__device__ void plain_copy(bytes16 const* from, bytes16* to, std::int64_t words) {
+  constexpr int flight = 8;
+  std::int64_t const threads_of_all = std::int64_t(gridDim.x) * blockDim.x;
+  std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i + (flight - 1) * threads_of_all < words; i += flight * threads_of_all) {
+    bytes16 w[flight];
+#pragma unroll
+    for (int j = 0; j < flight; ++j) w[j] = from[i + j * threads_of_all];
+#pragma unroll
+    for (int j = 0; j < flight; ++j) to[i + j * threads_of_all] = w[j];
+  }
+  for (; i < words; i += threads_of_all) to[i] = from[i];
+}
+
+template <class Group>
+__device__ void copy_by(copy_arguments const& a) {
+  if constexpr (std::is_same_v<Group, plain>) {
+    plain_copy(a.from, a.to, a.words);
+  } else {
+    block const b;
+    Group const g;
+    int const groups = b.size() / g.size(), group = b.index() * groups + b.rank() / g.size(), all = b.count() * groups;
+    std::int64_t const first = a.words * group / all, last = a.words * (group + 1) / all;
+    copy(g, a.from + first, a.to + first, last - first);
+  }
+}
+
 /// Each block copies its part; both ranks at once, so that both directions of the link are busy.
 ///   Deadlock: all blocks are resident; block 0 meets the other rank before it lets its own blocks go.
 template <class Group>
@@ -35,10 +68,7 @@ __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_argume
     while (atomic_ref<unsigned, scope::device>(a.go).load(order::relaxed) != turn) platform::backoff();
   b.sync();
   std::uint64_t const t0 = platform::clock_ns();
-  Group const g;
-  int const groups = b.size() / g.size(), group = b.index() * groups + b.rank() / g.size(), all = b.count() * groups;
-  std::int64_t const first = a.words * group / all, last = a.words * (group + 1) / all;
-  copy(g, a.from + first, a.to + first, last - first);
+  copy_by<Group>(a);
   platform::drain_stores();
   b.sync();
   if (!b.leader()) return;
@@ -71,6 +101,23 @@ __global__ void ping_pong(world_view w, sym<flag> f, epoch_t first, unsigned lon
     } else if (w.rank == 1) {
       wait(me, w, w.here(f), i, 0);
       signal(me, w.on(0, f), i);
+    }
+  *ns = platform::clock_ns() - t0;
+}
+
+__global__ void ping_pong_plain(world_view w, sym<flag> f, epoch_t first, unsigned long long* ns) {
+  std::uint64_t const t0 = platform::clock_ns();
+  auto const raise = [&](int rank, epoch_t i) { platform::atomic_store<order::release, scope::system>(&w.on(rank, f)->value, i); };
+  auto const poll = [&](epoch_t i) {
+    while (platform::atomic_load<order::acquire, scope::system>(&w.here(f)->value) != i) platform::backoff();
+  };
+  for (epoch_t i = first; i < first + rounds; ++i)
+    if (w.rank == 0) {
+      raise(1, i);
+      poll(i);
+    } else if (w.rank == 1) {
+      poll(i);
+      raise(0, i);
     }
   *ns = platform::clock_ns() - t0;
 }
@@ -141,15 +188,15 @@ void copies(benchmark::State& state, bool push) {
     return [&w, view = h.view(), a, blocks](int i) { launch(w, w.stream(), {.blocks = blocks, .threads = threads}, copy_kernel<Group>, view, a, unsigned(i + 1)); };
   });
   state.SetBytesProcessed(state.iterations() * bytes);
-  if (bytes >= 64 << 20) state.counters["target"] = 0.97 * (push ? 367 : 371);  // of what a plain kernel reaches
+  if (bytes >= 64 << 20 && !std::is_same_v<Group, plain>) state.counters["target"] = 0.97 * (push ? 367 : 371);  // of what a plain kernel reaches
 }
 
-void signals(benchmark::State& state, double per_round) {
+void signals(benchmark::State& state, double per_round, bool by_library) {
   on_ranks(state, 2, rounds * per_round, {.bulk = 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
     auto const f = h.allocate<flag>(1);
-    return [&w, view = h.view(), f, ns](int i) { launch(w, w.stream(), {.blocks = 1, .threads = 1}, ping_pong, view, f, epoch_t(1 + i * rounds), ns); };
+    return [&w, view = h.view(), f, ns, by_library](int i) { launch(w, w.stream(), {.blocks = 1, .threads = 1}, by_library ? ping_pong : ping_pong_plain, view, f, epoch_t(1 + i * rounds), ns); };
   });
-  state.counters["target"] = 1.1 * 1.32 * 2 / per_round;  // of what a plain flag takes
+  if (by_library) state.counters["target"] = 1.1 * 1.32 * 2 / per_round;  // of what a plain flag takes
 }
 
 void barrier_of_all(benchmark::State& state) {
@@ -175,10 +222,13 @@ int main(int argc, char** argv) {
         add(direction + "thread", copies<thread>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
         add(direction + "wave", copies<wave>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
         add(direction + "block", copies<block>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
+        add(direction + "plain", copies<plain>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
       }
   }
-  add("signal/one_way", signals, 2.0);
-  add("signal/round_trip", signals, 1.0);
+  add("signal/one_way", signals, 2.0, true);
+  add("signal/one_way_plain", signals, 2.0, false);
+  add("signal/round_trip", signals, 1.0, true);
+  add("signal/round_trip_plain", signals, 1.0, false);
   for (int const ranks : {2, 4, 8}) add("barrier", barrier_of_all)->Arg(ranks)->ArgName("ranks");
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
