@@ -152,7 +152,7 @@ class gemm_subject final : public subject {
   sym<T> a_, b_, c_;
 };
 
-/// flash_decode_kernel whose results for rank `lost_to` get lost: they go to this rank itself, which has them already.
+/// flash_decode_kernel whose results for rank `lost_to` get lost: they go to this rank itself instead.
 template <class T, int D>
 __global__ void __launch_bounds__(decode_threads(D)) decode_losing(channel_view ch, decode_arguments<T> g, int lost_to) {
   extern __shared__ bytes16 shared[];

@@ -495,29 +495,30 @@ void set_epoch(channel& ch, epoch_t last) {
 }
 
 TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel]") {
-  auto const [ranks, hops] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {2, 2}}));
+  auto const [ranks, hops] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {2, 2}, {8, 0}}));
   CAPTURE(ranks, hops);
   on_decode_ranks(ranks, [&](rank_of_test& r) {
-    constexpr int batch = 4, kv_heads = 1;
-    decode_rank<bf16> d(r, {2, kv_heads, 64}, batch, 4, 10, 0, hops);
+    bool const by_turns = ranks == 8;  // one sequence takes one hop, all take two and leave records of those unused
+    int const batch = by_turns ? 8 : 4, kv_heads = 1, few = by_turns ? batch : 1, many = by_turns ? 1 : batch;
+    decode_rank<bf16> d(r, {by_turns ? 16 : 2, kv_heads, by_turns ? 128 : 64}, batch, 4, 10, 0, hops);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
     load_kernel(r.world, spend<>, 64);
     auto const length = [](int, int) { return 20; };
-    constexpr int before = 2, between = 2 * batch * kv_heads + 2;  // launches: what both slots are left with, and until each record's turn has come
-    for (unsigned i = 0; i < before; ++i) d.run(op, {batch, length, problem::random, i});
-    d.fill({1, length});
-    for (int i = 0; i < between; ++i) op(r.stream, d.call(1));
+    int const before = 2, between = 2 * batch * kv_heads + 2;  // launches: what both slots are left with, and until each record's turn has come
+    for (int i = 0; i < before; ++i) d.run(op, {many, length, problem::random, unsigned(i)});
+    d.fill({few, length});
+    for (int i = 0; i < between; ++i) op(r.stream, d.call(few));
     r.world.check(r.stream);
 
     set_epoch(ch, epoch_t(1) << 32);
     r.meet();
-    for (unsigned i = 0; i < before; ++i) {  // of the same half epochs as the first ones
-      problem const p{batch, length, problem::random, 7 + i};
+    for (int i = 0; i < before; ++i) {  // of the same half epochs as the first ones
+      problem const p{many, length, problem::random, 7 + unsigned(i)};
       d.fill(p);
       if (r.rank() == 1) r.launch({1, 64}, spend<>, ns_of(0.05));
-      op(r.stream, d.call(batch));
+      op(r.stream, d.call(many));
       r.world.check(r.stream);
       d.compare(p);
     }

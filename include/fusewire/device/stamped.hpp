@@ -30,7 +30,7 @@ __device__ inline void store_stamped(stamped* p, float x, epoch_t epoch) {
 ///   do { ... read(p, source) ... } while (read.again());
 class stamped_reader {
  public:
-  /// `grace_ns` beyond the limit of a wait: for what others send when their own wait is over, so that who gives up first says where it began.
+  /// `grace_ns` beyond the limit of a wait: for what others send when their own wait is over, so that who waits first gives up first.
   __device__ stamped_reader(channel_epoch const& e, world_view const& w, std::uint64_t grace_ns = 0) : e_(e), w_(w), grace_ns_(grace_ns) {}
 
   /// What `source` has stored; anything while again() has yet to say otherwise.
@@ -46,17 +46,20 @@ class stamped_reader {
   }
 
   /// Whether a word was missing, and all must be read again.
-  /// Fails: as wait().
+  /// Fails: as wait(); gave_up() says so. What was read is anything then, and must not be sent on with a stamp.
   __device__ bool again() {
     if (!missing_) return false;
     missing_ = false;
     if (!waits_) patience_ = detail::patience(w_, grace_ns_);
     waits_ = true;
-    return patience_.lasts([&] {
+    gave_up_ = !patience_.lasts([&] {
       epoch_t const found = found_ == 0 ? 0 : found_ - (e_.number() % 2 == 0);  // of this parity
       detail::give_up(w_, word_, e_.headers(), found, e_.number(), source_);
     });
+    return !gave_up_;
   }
+
+  __device__ bool gave_up() const { return gave_up_; }
 
  private:
   channel_epoch e_;
@@ -66,7 +69,7 @@ class stamped_reader {
   stamped const* word_ = nullptr;
   std::uint32_t found_ = 0;
   int source_ = 0;
-  bool missing_ = false, waits_ = false;
+  bool missing_ = false, waits_ = false, gave_up_ = false;
 };
 
 }  // namespace fusewire

@@ -11,7 +11,7 @@
 //
 // Deadlock: splits wait for nothing, and a block combines only after its splits. All blocks are resident (launch() checks), so every
 // item is pushed without waiting for anybody: by the block that had all of the item, or by the last to arrive. Sums wait for pushes only,
-// and a block waits for others' sums when it has sent its own.
+// and a thread waits for others' sums when it has sent its own.
 // Reuse: the inbox is the operator's own, in two slots by parity of the epoch, and is safe by the channel's argument: each source writes
 // a place of its own, which only this launch's combine reads. A word says which launch it is from (stamped.hpp). A place
 // in the workspace belongs to one block, which writes it once in a launch; it is read by the last to arrive of the same launch, after
@@ -73,7 +73,7 @@ class decode_block {
       : ch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), q_(shared + 2), scales_(reinterpret_cast<softmax_scale*>(q_ + attention::q_bytes / 16)),
         o_(reinterpret_cast<float*>(scales_ + waves * g.group)), record_{g.group, D} {}
 
-  /// All splits of this block; what they complete is on its way to every inbox.
+  /// All splits of this block; what they complete is on its way to the inboxes.
   __device__ void run_splits() {
     if (!g_.past_is_constant) platform::wait_for_stream();
     decode_run run(b_, g_.lengths, words_);
@@ -106,7 +106,7 @@ class decode_block {
       do {
         sum = combine_parts<4>(w.size, [&](int r) { return read_scale(read, r, at); }, [&](int r) { return read_o(read, r, at); });
       } while (read.again());
-      if (g_.two_hops) {
+      if (g_.two_hops && !read.gave_up()) {
 #pragma unroll 1
         for (int p = 1; p < w.size; ++p) send(w.next(p), at, sum);
       }
@@ -166,8 +166,8 @@ class decode_block {
 
   __device__ channel_epoch epoch() const { return {ch_, number_}; }
 
-  /// Records that launches leave unused get a new stamp in turn: none is looked at when it is 2^32 launches old, unless these have fewer
-  /// than 2 x max_items of this operator.
+  /// Records that launches leave unused get a new stamp in turn: none is looked at when it is 2^32 launches old, unless fewer than max_items
+  /// launches of this operator are in epochs of its slot's parity.
   __device__ void refresh() const {
     unsigned* const turn = g_.tickets + g_.max_items + (number_ & 1);
     int const item = int(*turn);
@@ -207,8 +207,8 @@ class decode_block {
     b_.sync();
   }
 
-  /// Takes the sum over the waves to every rank's inbox if the split is all of its item, else to the workspace; then the last of the
-  /// item to arrive takes the sum over the splits to every inbox. Returns whether the item is complete.
+  /// Takes the sum over the waves to the inboxes if the split is all of its item, else to the workspace; then the last of the
+  /// item to arrive takes the sum over the splits to the inboxes. Returns whether the item is complete.
   __device__ bool complete(decode_run const& run) const {
     bool const whole = run.whole();
     auto const over_waves = [&](int i) {

@@ -23,7 +23,7 @@ constexpr std::size_t operator""_GiB(unsigned long long n) { return n << 30; }
 struct heap_options {
   std::size_t bulk = 256_MiB;                       // bytes per rank
   std::size_t signal = 8_MiB;                       // bytes per rank
-  std::chrono::nanoseconds wait_limit = std::chrono::seconds(10);  // of one wait inside a kernel
+  std::chrono::nanoseconds wait_limit = std::chrono::seconds(10);  // of one wait inside a kernel; a quarter of a second more for what comes by two hops
   sharing share = sharing::handle;                  // how processes map each other's memory
 };
 
