@@ -499,8 +499,8 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
   CAPTURE(ranks, hops);
   on_decode_ranks(ranks, [&](rank_of_test& r) {
     bool const by_turns = ranks == 8;  // one sequence takes one hop, all take two and leave records of those unused
-    int const batch = by_turns ? 8 : 4, kv_heads = 1, few = by_turns ? batch : 1, many = by_turns ? 1 : batch;
-    decode_rank<bf16> d(r, {by_turns ? 16 : 2, kv_heads, by_turns ? 128 : 64}, batch, 4, 10, 0, hops);
+    int const batch = 4, kv_heads = by_turns ? 2 : 1, few = by_turns ? batch : 1, many = by_turns ? 1 : batch;
+    decode_rank<bf16> d(r, {by_turns ? 32 : 2, kv_heads, by_turns ? 128 : 64}, batch, 4, 10, 0, hops);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
