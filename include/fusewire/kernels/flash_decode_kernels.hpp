@@ -89,8 +89,12 @@ class decode_block {
 
   /// Called by: every thread of the block, last of all.
   __device__ void end() const {
-    if (b_.index() == b_.count() - 1 && ch_.world.size > 1) refresh();
-    epoch().end(b_);
+    unsigned* const turn = g_.tickets + g_.max_items + (number_ & 1);
+    bool const renews = b_.index() == b_.count() - 1 && ch_.world.size > 1;
+    int const item = renews ? int(*turn) : 0;
+    if (renews) renew(item);
+    epoch().end(b_);  // behind its meeting all have read whose turn it is
+    if (renews && b_.leader()) *turn = unsigned(item + 1 < g_.max_items ? item + 1 : 0);
   }
 
   /// The output of the items that this block has completed.
@@ -166,13 +170,9 @@ class decode_block {
 
   __device__ channel_epoch epoch() const { return {ch_, number_}; }
 
-  /// Records that launches leave unused get a new stamp in turn: none is looked at when it is 2^32 launches old, unless fewer than max_items
-  /// launches of this operator are in epochs of its slot's parity.
-  __device__ void refresh() const {
-    unsigned* const turn = g_.tickets + g_.max_items + (number_ & 1);
-    int const item = int(*turn);
-    b_.sync();
-    if (b_.leader()) *turn = unsigned(item + 1 < g_.max_items ? item + 1 : 0);
+  /// Gives the records of an item that this launch leaves unused a new stamp. Items take turns: none is looked at when it is 2^32 launches old,
+  /// unless fewer than max_items launches of this operator are in epochs of its slot's parity.
+  __device__ void renew(int item) const {
     world_view const& w = ch_.world;
     for (int i = b_.rank(); i < w.size * record_.words(); i += b_.size()) {
       int const source = i / record_.words();
