@@ -15,6 +15,7 @@
 //
 // Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of all lists; a list that
 // is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. What does not fit in --memory of a rank is left out.
+// --hops: flash_decode_options::hops of the fused kernel.
 // Counters: bytes of KV that the longest rank has, once where pages are shared; target: those at 4.4 TB/s and 8 us (4 us for one rank), for
 // pages of their own; speedup: the better twin's time over this one.
 #include "harness.hpp"

@@ -254,6 +254,11 @@ __global__ void write_newest(f16* q, f16* k, f16* v, decode_lengths l, std::int3
   }
 }
 
+void set_epoch(channel& ch, epoch_t last) {
+  channel_view const view = ch.view(make_header("test", 0));
+  check_hip(hipMemcpy(&view.world.here(view.state)->epoch, &last, sizeof last, hipMemcpyHostToDevice), "hipMemcpy(epoch)");
+}
+
 }  // namespace
 
 TEST_CASE("decode_run: every block has the splits that the rule gives it", "[flash_decode]") {
@@ -487,11 +492,6 @@ TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn a
       else a.run(op_a, {1 + random.below(5), length, problem::random, i});
     }
   });
-}
-
-void set_epoch(channel& ch, epoch_t last) {
-  channel_view const view = ch.view(make_header("test", 0));
-  check_hip(hipMemcpy(&view.world.here(view.state)->epoch, &last, sizeof last, hipMemcpyHostToDevice), "hipMemcpy(epoch)");
 }
 
 TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel]") {

@@ -13,7 +13,7 @@
 // item is pushed without waiting for anybody: by the block that had all of the item, or by the last to arrive. Sums wait for pushes only,
 // and a thread waits for others' sums when it has sent its own.
 // Reuse: the inbox is the operator's own, in two slots by parity of the epoch, and is safe by the channel's argument: each source writes
-// a place of its own, which only this launch's combine reads. A word says which launch it is from (stamped.hpp). A place
+// a place of its own (an owner its sum where its part would be), which only this launch's combine reads. A word says which launch it is from (stamped.hpp). A place
 // in the workspace belongs to one block, which writes it once in a launch; it is read by the last to arrive of the same launch, after
 // its ticket. A ticket is back at 0 when the last has arrived.
 // Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read are only parameters
@@ -121,7 +121,7 @@ class decode_block {
       quad_at const at = completed(n);
       int const source = owner(at.item);
       if (source == w.rank) continue;
-      stamped_reader read(e, w, 250'000'000);  // the owner may itself be waiting
+      stamped_reader read(e, w, grace_ns);
       softmax_part sum;
       do {
         sum = {read_o(read, source, at), read_scale(read, source, at)};
@@ -132,6 +132,7 @@ class decode_block {
 
  private:
   static constexpr int waves = attention_waves(D);
+  static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a sum: its owner may itself be waiting
   static constexpr int splits_at_once = 12;  // as many as one sequence of 12 KV heads has on 132 units: read in one latency
 
   __device__ stamped* inbox(int peer, int source, int item) const {
