@@ -20,6 +20,7 @@ template <class Tile, layout BOrder>
 void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int epochs) {
   gather_map const map{by, p.m, p.k, r.size(), Tile::config.block_m, p.chunk_k};
   ag_gemm_sm90_plan plan{.parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1, .b_in_flight = p.m % 3, .chunk_k = p.chunk_k, .band = 3};
+  while (!Tile::config.can_share(std::min(p.m, Tile::config.block_m), plan.parts)) --plan.parts;
   plan.pieces = by == gather::k ? piece_order::nest::by_band : p.m % 2 ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
   int const rows = map.rows(r.rank()), cols = map.cols();
   bool const row_major = BOrder == layout::row_major;
@@ -79,6 +80,7 @@ TEST_CASE("ag_gemm_sm90: all tiles, ragged shapes, shared tiles, both gathers, l
       check<sm90_flat_tile, layout::column_major>(r, ch, q, by, pull, 3);
       check<sm90_flat_tile, layout::row_major>(r, ch, q, by, pull, 3);
       check<sm90_square_tile, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_slim_tile, layout::column_major>(r, ch, q, by, pull, 3);
     }
   }, {.bulk = 64_MiB, .signal = 8_MiB, .wait_limit = std::chrono::seconds(5)});
 }
