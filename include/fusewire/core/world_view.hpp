@@ -48,9 +48,9 @@ struct world_view {
   __host__ __device__ T* here(sym<T> x) const {
     return on(rank, x);
   }
-  /// The rank `i` places after this one: next(0) is this rank.
+  /// The rank `i` places after this one: next(0) and next(size) are this rank. Requires: 0 <= i <= size, which costs no division.
   __host__ __device__ int next(int i) const {
-    int const r = rank + i % size;
+    int const r = rank + i;
     return r < size ? r : r - size;
   }
 };

@@ -33,6 +33,7 @@ struct ag_gemm_sm90_arguments {
   sm90_stages stages;
   tile_order tiles;
   piece_order pieces;
+  divisor parts;       // blocks of a cluster
 };
 
 /// What the copy engine reads. The inbox holds gather::k's shards one below the other, [W M, K/W], and gather::m's as [M, K].
@@ -61,9 +62,9 @@ class gathered_tiles {
     int shard, column, step;  // column within the shard; steps since the shard's first
   };
 
-  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, ag_gemm_sm90_maps const& maps, int part, int parts)
+  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, ag_gemm_sm90_maps const& maps, int part, divisor const& parts)
       : e_(e), map_(map), maps_(maps), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0) {
-    int const all = ceil_div(cols_, 64), each = all / parts, more = all - each * parts;
+    int const all = ceil_div(cols_, 64), each = all / parts, more = all % parts;
     count_ = each + (part < more);
     first_ = (part * each + (part < more ? part : more)) * 64;
     first_chunk_ = map.chunk_of(first_);
@@ -86,8 +87,9 @@ class gathered_tiles {
     first_owner_ = by_k_ ? 0 : map_.first_owner(tile_m);
     is_own_ = is_own(map_, tile_m, rank_);
     owners_ = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1;
-    at_once_ = 32 / owners_;
-    lane_chunk_ = wave{}.rank() / owners_;
+    float const of_one = __fdividef(1.0f, float(owners_));  // exact enough for numbers up to 32, and sooner there than a quotient of integers
+    at_once_ = int(32.5f * of_one);
+    lane_chunk_ = int((float(wave{}.rank()) + 0.5f) * of_one);
     lane_owner_ = wave{}.rank() - lane_chunk_ * owners_;
     known_chunks_ = known_ = 0;
   }
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
     if (g.pull) e.wait_acknowledged(idle_warps);
     e.collect_credit(idle_warps);
   };
-  gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, maps, cluster_rank(), cluster_size());
+  gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, maps, cluster_rank(), g.parts);
   gemm::run(shared, g.stages, maps.b, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, gather_pieces, epilogue);
   e.leave(b);
 }

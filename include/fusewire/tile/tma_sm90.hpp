@@ -40,8 +40,16 @@ __device__ inline int cluster_size() {
   return n;
 }
 /// The index of this block's cluster in the grid, whose clusters are cluster_size() neighbouring blocks.
-__device__ inline int cluster_index() { return platform::block_index() / cluster_size(); }
-__device__ inline int cluster_count() { return platform::grid_blocks() / cluster_size(); }
+__device__ inline int cluster_index() {
+  int i;
+  asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(i));
+  return i;
+}
+__device__ inline int cluster_count() {
+  int n;
+  asm volatile("mov.u32 %0, %%nclusterid.x;" : "=r"(n));
+  return n;
+}
 /// Every thread of every block of the cluster meets, in two halves. Of what was done before, only mbarrier::fence_init() is ordered: more would take a
 /// trip to memory.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
