@@ -59,7 +59,7 @@ class tuned_ag_gemm {
         with(t, b, [&]<class Tile, layout BOrder>() { (void)clusters<Tile, BOrder, identity>(1, where); });
   }
 
-  static bool pull_is_faster(int m, int n, int k, gather by) { return pulls_on_sm90(m, n, k, by); }
+  static bool pull_is_faster(int m, int n, int k, int ranks, gather by) { return pulls_on_sm90(m, n, k, ranks, by); }
 
   /// False if the copy engine cannot read B, or if the options ask for what these kernels do not have.
   template <class Epilogue>
