@@ -172,9 +172,15 @@ class channel_epoch {
   /// Called by: every thread of every block, last of all.
   __device__ void leave(block b) const {
     b.sync();
-    if (!b.leader()) return;
+    if (b.leader()) leave(b, depart());
+  }
+  /// leave() in two halves, for kernels that do not use next() and in which a trip to memory at the end of a block would be waited for.
+  /// Called by: one thread of every block, the first when all threads of the block that have called begin() have the epoch, the second with
+  /// what the first has returned, any time after it. The last block to depart makes the epoch this one: nobody reads it any more.
+  __device__ unsigned depart() const { return platform::atomic_fetch_add<order::relaxed, scope::device>(&c_.world.here(c_.state)->ticket, 1u) + 1; }
+  __device__ void leave(block b, unsigned departed) const {
+    if (departed != unsigned(b.count())) return;
     channel_state* const s = c_.world.here(c_.state);
-    if (platform::atomic_fetch_add<order::relaxed, scope::device>(&s->ticket, 1u) + 1 != unsigned(b.count())) return;
     platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
     platform::atomic_store<order::relaxed, scope::device>(&s->next, 0u);
     platform::atomic_store<order::relaxed, scope::device>(&s->epoch, number_);

@@ -155,6 +155,13 @@ class gathered_tiles {
 
 namespace detail {
 
+/// Barrier 3 of a block, at which warps 2 and 3 learn that all others but warp 1 have the epoch.
+template <int Threads>
+struct has_epoch {
+  __device__ static void arrive() { asm volatile("bar.arrive 3, %0;" ::"n"(Threads - 32) : "memory"); }
+  __device__ static void sync() { asm volatile("bar.sync 3, %0;" ::"n"(Threads - 32) : "memory"); }
+};
+
 // The pieces between this rank and the shards' owners: itself last, of whose shard only the tile rows that it shares are moved.
 
 template <class T, group Group>
@@ -203,6 +210,7 @@ template <class T, class Tile, layout BOrder, class Epilogue>
 __global__ void __launch_bounds__(Tile::config.threads(), 1)
     ag_gemm_sm90(channel_view ch, ag_gemm_sm90_arguments<T> g, __grid_constant__ ag_gemm_sm90_maps const maps, Epilogue epilogue) {
   using gemm = gemm_sm90<T, Tile::config, BOrder>;
+  using has_epoch = detail::has_epoch<Tile::config.threads()>;
   extern __shared__ bytes16 shared[];
   block const b;
   if (b.leader()) {
@@ -213,18 +221,21 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
   bool const loads_b = wave{}.index() == 1;
   if (!loads_b) wait_for_stream();
   channel_epoch const e = loads_b ? channel_epoch(ch, 0) : ch.begin(b);
+  if (!loads_b && (wave{}.index() < 2 || wave{}.index() > 3)) has_epoch::arrive();
   release_stream();
 
   auto const gather_pieces = [&](auto idle_warps) {
     if (g.pull) detail::pull_pieces(idle_warps, e, ch.world, g, b.index(), b.count());
     else detail::push_pieces(idle_warps, e, ch.world, g, b.index(), b.count());
-    if (b.index() > 0) return;
-    if (g.pull) e.wait_acknowledged(idle_warps);
-    e.collect_credit(idle_warps);
+    if (b.index() == 0) {
+      if (g.pull) e.wait_acknowledged(idle_warps);
+      e.collect_credit(idle_warps);
+    }
+    has_epoch::sync();
+    if (idle_warps.leader()) e.leave(b, e.depart());
   };
   gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, maps, cluster_rank(), g.parts);
   gemm::run(shared, g.stages, maps.b, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, gather_pieces, epilogue);
-  e.leave(b);
 }
 
 }  // namespace fusewire

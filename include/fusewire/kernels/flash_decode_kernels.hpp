@@ -87,14 +87,23 @@ class decode_block {
     }
   }
 
+  /// While others' parts are awaited, the leader's ticket is on its way.
+  __device__ void depart() {
+    b_.sync();  // all have the epoch
+    if (b_.leader()) departed_ = epoch().depart();
+  }
+
   /// Called by: every thread of the block, last of all.
   __device__ void end() const {
     unsigned* const turn = g_.tickets + g_.max_items + (number_ & 1);
     bool const renews = b_.index() == b_.count() - 1 && ch_.world.size > 1;
     int const item = renews ? int(*turn) : 0;
     if (renews) renew(item);
-    epoch().end(b_);  // behind its meeting all have read whose turn it is
-    if (renews && b_.leader()) *turn = unsigned(item + 1 < g_.max_items ? item + 1 : 0);
+    if (b_.index() == 0) epoch().collect_credit(b_);
+    b_.sync();  // all have read whose turn it is
+    if (!b_.leader()) return;
+    epoch().leave(b_, departed_);
+    if (renews) *turn = unsigned(item + 1 < g_.max_items ? item + 1 : 0);
   }
 
   /// The output of the items that this block has completed.
@@ -274,6 +283,7 @@ class decode_block {
   block b_;
   channel_view const& ch_;
   epoch_t number_ = 0;         // until begin()
+  unsigned departed_ = 0;      // of the leader
   decode_arguments<T> const& g_;
   int* words_;
   bytes16* q_;
@@ -290,6 +300,7 @@ __global__ void __launch_bounds__(decode_threads(D), attention_bound(D)) flash_d
   extern __shared__ bytes16 shared[];
   detail::decode_block<T, D> work(ch, g, shared);
   work.run_splits();
+  work.depart();
   work.combine_sources();
   work.end();
 }
