@@ -3,7 +3,7 @@
 //   launch e on rank r        slot e&1 of every rank            launch e on rank p
 //   begin --- header --------------------------------------------> end waits for every rank's header of e
 //   to(p, i) --- data, flag -----> inbox, flags ------------------> from(r, i)
-//   end: the last block out makes the epoch e
+//   end: the last block out, or to depart(), makes the epoch e
 //
 // Why two slots need no barrier. Rank r may write into p's slot of parity e&1 in launch e+2 only after p has read it in launch e.
 //   1. r's launch e+2 starts after its launch e+1 has ended (stream order).
