@@ -83,8 +83,8 @@ TEST_CASE("the owners of a row of tiles are the ranks that hold its rows", "[gat
 TEST_CASE("piece_order takes every piece once, and the first tile rows' before the last's", "[gather_map]") {
   using nest = piece_order::nest;
   auto const by = GENERATE(nest::by_peer, nest::by_band, nest::by_chunk);
-  int const peers = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8), chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8);
-  piece_order const order{by, peers, rows, chunks, band};
+  int const peers = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8), chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), parts = GENERATE(1, 2, 4);
+  piece_order const order{by, peers, rows, chunks, band, parts};
   std::set<std::tuple<int, int, int>> seen;
   for (int i = 0; i < order.count(); ++i) {
     piece_at const p = order[i];
@@ -94,7 +94,19 @@ TEST_CASE("piece_order takes every piece once, and the first tile rows' before t
     piece_at const q = order[i - 1];
     if (by == nest::by_peer) REQUIRE(p.peer >= q.peer);
     if (by == nest::by_band) REQUIRE(p.row / band >= q.row / band);
-    if (by == nest::by_chunk) REQUIRE(p.chunk >= q.chunk);
+    if (by == nest::by_chunk && parts == 1) REQUIRE(p.chunk >= q.chunk);
   }
   REQUIRE(int(seen.size()) == order.count());
+}
+
+TEST_CASE("piece_order: where parts share a tile, the first chunks of their ranges come first", "[gather_map]") {
+  auto const chunks_of = [](int chunks, int parts) {
+    piece_order const order{piece_order::nest::by_band, 1, 1, chunks, 8, parts};
+    std::vector<int> of;
+    for (int i = 0; i < order.count(); ++i) of.push_back(order[i].chunk);
+    return of;
+  };
+  REQUIRE(chunks_of(8, 4) == std::vector{0, 2, 4, 6, 1, 3, 5, 7});
+  REQUIRE(chunks_of(8, 3) == std::vector{0, 3, 6, 1, 4, 7, 2, 5});
+  REQUIRE(chunks_of(2, 4) == std::vector{0, 1});
 }

@@ -81,7 +81,7 @@ class ag_gemm {
   void accept(int m, std::source_location where) const {
     require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; 1 to max_m = ", o_.max_m, " is accepted");
   }
-  bool use_pull(int m, int n) const { return o_.method == method::pull || (o_.method == method::automatic && tuned_ag_gemm<T>::pull_is_faster(m, n, o_.k, o_.gather)); }
+  bool use_pull(int m, int n) const { return o_.method == method::pull || (o_.method == method::automatic && tuned_ag_gemm<T>::pull_is_faster(m, n, o_.k, ch_.world().size(), o_.gather)); }
   bool use_small(int m) const { return o_.tile == gemm_tile::small || (o_.tile == gemm_tile::automatic && m <= 64); }
 
   gather_map map(int m) const {

@@ -10,7 +10,7 @@ class tuned_ag_gemm {
  public:
   tuned_ag_gemm(channel const&, ag_gemm_options const&, std::source_location) {}
 
-  static bool pull_is_faster(int, int, int, gather) { return false; }
+  static bool pull_is_faster(int, int, int, int, gather) { return false; }
 
   template <class Epilogue>
   bool launch(hipStream_t, launch_header const&, ag_gemm_call<T> const&, bool, Epilogue const&, std::source_location) const {

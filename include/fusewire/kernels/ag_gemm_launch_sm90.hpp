@@ -21,6 +21,7 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
   using gemm = gemm_sm90<T, Tile::config, BOrder>;
   constexpr auto C = Tile::config;
   int const rank = ch.world().rank();
+  require(C.can_share(std::min(map.m, C.block_m), plan.parts), where, "ag_gemm: sums of ", plan.parts, " parts of a ", C.block_m, " x ", C.block_n, " tile do not fit in shared memory");
   sm90_stages const stages = gemm::stages(map.m, plan.b_in_flight);
   channel_view const view = ch.view(header);
   ag_gemm_sm90_maps maps;
@@ -36,7 +37,7 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
   auto const kernel = &ag_gemm_sm90<T, Tile, BOrder, Epilogue>;
   int const first = map.by == gather::m ? map.first_row(rank) / C.block_m % map.m_tiles() : 0;
   ag_gemm_sm90_arguments<T> const g{call.a, call.c, map, pull, own_shard_first, call.b_is_constant, stages, gemm::tiles(map.m, call.c.cols, first, plan.band),
-                                    {plan.pieces, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), plan.band}};
+                                    {plan.pieces, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), plan.band, plan.parts}, divisor(plan.parts)};
   int const clusters = resident_clusters(ch.world(), kernel, plan.parts, C.threads(), C.shared_bytes(), reserved_units, where);
   require(clusters >= 1 && (plan.parts == 1 || g.tiles.count() <= clusters), where, "ag_gemm: ", plan.parts, " blocks for each of ", g.tiles.count(), " tiles; ", clusters,
           " clusters of them are resident at once");
@@ -53,12 +54,12 @@ class tuned_ag_gemm {
  public:
   tuned_ag_gemm(channel const& ch, ag_gemm_options const& o, std::source_location where) : ch_(ch), o_(o) {
     if (o.tile != gemm_tile::automatic) return;
-    for (sm90_tile const t : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::flat})
+    for (sm90_tile const t : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::flat, sm90_tile::slim})
       for (layout const b : {layout::row_major, layout::column_major})
         with(t, b, [&]<class Tile, layout BOrder>() { (void)clusters<Tile, BOrder, identity>(1, where); });
   }
 
-  static bool pull_is_faster(int m, int n, int k, gather by) { return pulls_on_sm90(m, n, k, by); }
+  static bool pull_is_faster(int m, int n, int k, int ranks, gather by) { return pulls_on_sm90(m, n, k, ranks, by); }
 
   /// False if the copy engine cannot read B, or if the options ask for what these kernels do not have.
   template <class Epilogue>
@@ -86,6 +87,7 @@ class tuned_ag_gemm {
       case sm90_tile::narrow: return laid.template operator()<sm90_narrow_tile>();
       case sm90_tile::square: return laid.template operator()<sm90_square_tile>();
       case sm90_tile::flat: return laid.template operator()<sm90_flat_tile>();
+      case sm90_tile::slim: return laid.template operator()<sm90_slim_tile>();
       default: return laid.template operator()<sm90_wide_tile>();
     }
   }

@@ -7,7 +7,7 @@
 
 namespace fusewire {
 
-enum class sm90_tile { wide, narrow, square, flat };
+enum class sm90_tile { wide, narrow, square, flat, slim };
 
 constexpr sm90_gemm_config config_of(sm90_tile t) {
   switch (t) {
@@ -15,6 +15,7 @@ constexpr sm90_gemm_config config_of(sm90_tile t) {
     case sm90_tile::narrow: return sm90_narrow_tile::config;
     case sm90_tile::square: return sm90_square_tile::config;
     case sm90_tile::flat: return sm90_flat_tile::config;
+    case sm90_tile::slim: return sm90_slim_tile::config;
   }
   return {};
 }
@@ -29,8 +30,8 @@ struct ag_gemm_sm90_plan {
 };
 
 /// Whether to pull. A pull stands less in the way of the multiplications, and its answers and acknowledgements cost a few us: as measured, it pays
-/// from about 40 us of multiplying on, where no tile needs several ranks' rows.
-constexpr bool pulls_on_sm90(int m, int n, int k, gather by) { return by == gather::k && 2.0 * m * n * k >= 25e9; }
+/// from about 40 us of multiplying on, 25 with one peer, where no tile needs several ranks' rows.
+constexpr bool pulls_on_sm90(int m, int n, int k, int ranks, gather by) { return by == gather::k && 2.0 * m * n * k >= (ranks > 2 ? 25e9 : 15e9); }
 
 /// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are resident at once.
 /// The model of a block: it takes its tiles one after the other; a step takes the longer of multiplying and loading; all blocks together are
@@ -43,12 +44,12 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
   int const shards = by == gather::k ? ranks : 1, in_shard = ceil_div(by == gather::k ? k / ranks : k, 64);
   ag_gemm_sm90_plan best;
   double least = 0;
-  for (sm90_tile const tile : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::flat})
+  for (sm90_tile const tile : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::flat, sm90_tile::slim})
     for (int parts = 1; parts <= 8 && parts <= in_shard; ++parts) {
       sm90_gemm_config const c = config_of(tile);
-      if ((tile == sm90_tile::flat) != (m <= config_of(sm90_tile::flat).block_m)) continue;  // several rows of flat tiles ask more of the L2 than it has
+      if ((c.block_m == 64) != (m <= 64)) continue;  // several rows of them ask more of the L2 than it has
       int const tiles = ceil_div(m, c.block_m) * ceil_div(n, c.block_n), at_once = clusters(tile, parts);
-      if (at_once == 0 || (parts > 1 && tiles > at_once)) continue;
+      if (at_once == 0 || (parts > 1 && tiles > at_once) || !c.can_share(std::min(m, c.block_m), parts)) continue;
       double const steps = double(ceil_div(tiles, at_once)) * shards * ceil_div(in_shard, parts);
       double const rate = tile == sm90_tile::square ? 0.9 * flops : flops;  // its operands take all of the shared memory's bandwidth
       bool const straddling = tile == sm90_tile::narrow && b_layout == layout::row_major && parts > 1;  // rows of boxes lie across two lines

@@ -33,6 +33,7 @@ struct ag_gemm_sm90_arguments {
   sm90_stages stages;
   tile_order tiles;
   piece_order pieces;
+  divisor parts;       // blocks of a cluster
 };
 
 /// What the copy engine reads. The inbox holds gather::k's shards one below the other, [W M, K/W], and gather::m's as [M, K].
@@ -52,8 +53,8 @@ __device__ inline bool is_own(gather_map const& map, int tile_m, int rank) {
   return map.by == gather::m && map.first_owner(tile_m) == rank && map.last_owner(tile_m) == rank;
 }
 
-/// A tile source: the steps along k that fall to one block of a cluster, shard after shard from the own one on. Steps are dealt to the
-/// blocks one by one, so that together they read on and on along B's rows or columns.
+/// A tile source: the steps along k that fall to one block of a cluster, shard after shard from the own one on. Of every shard each block has a
+/// range, so that it waits for few flags.
 class gathered_tiles {
  public:
   /// Where a step begins.
@@ -61,70 +62,82 @@ class gathered_tiles {
     int shard, column, step;  // column within the shard; steps since the shard's first
   };
 
-  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, ag_gemm_sm90_maps const& maps, int part, int parts)
-      : e_(e), map_(map), maps_(maps), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0), first_(part * 64),
-        stride_(parts * 64), count_(ceil_div(ceil_div(cols_, 64) - part, parts)) {}
+  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, ag_gemm_sm90_maps const& maps, int part, divisor const& parts)
+      : e_(e), map_(map), maps_(maps), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0) {
+    int const all = ceil_div(cols_, 64), each = all / parts, more = all % parts;
+    count_ = each + (part < more);
+    first_ = (part * each + (part < more ? part : more)) * 64;
+    first_chunk_ = map.chunk_of(first_);
+    chunks_ = map.chunk_of(first_ + (count_ - 1) * 64) - first_chunk_ + 1;
+  }
 
   __device__ int steps() const { return by_k_ ? count_ * map_.ranks : count_; }
   __device__ place first() const { return {first_shard_, first_, 0}; }
   /// By at most the steps that are left of the shard.
   __device__ void advance(place& p, int steps) const {
-    p.column += steps * stride_;
+    p.column += steps * 64;
     if ((p.step += steps) < count_) return;
     p = {next_shard(p.shard), first_, 0};
   }
   __device__ int k(place const& p) const { return by_k_ ? p.shard * cols_ + p.column : p.column; }
+  __device__ int left_of_shard(place const& p) const { return count_ - p.step; }
 
   __device__ void begin(int tile_m) {
     tile_m_ = tile_m;
     first_owner_ = by_k_ ? 0 : map_.first_owner(tile_m);
     is_own_ = is_own(map_, tile_m, rank_);
-    int const owners = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1, lane = wave{}.rank();
-    at_once_ = 32 / owners;
-    lane_step_ = lane / owners;
-    lane_owner_ = lane - lane_step_ * owners;
-    known_ = 0;
+    owners_ = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1;
+    float const of_one = __fdividef(1.0f, float(owners_));  // exact enough for numbers up to 32, and sooner there than a quotient of integers
+    at_once_ = int(32.5f * of_one);
+    lane_chunk_ = int((float(wave{}.rank()) + 0.5f) * of_one);
+    lane_owner_ = wave{}.rank() - lane_chunk_ * owners_;
+    known_chunks_ = known_ = 0;
   }
   __device__ box_run wait(place const& p) {
     int const row = tile_m_ * map_.tile_m, left = count_ - p.step;
-    if (by_k_ ? p.shard == rank_ : is_own_) return {&maps_.own, by_k_ ? row : row - map_.first_row(rank_), p.column, stride_, left};
+    if (by_k_ ? p.shard == rank_ : is_own_) return {&maps_.own, by_k_ ? row : row - map_.first_row(rank_), p.column, left};
     int const nth = p.shard - first_shard_, before = (nth < 0 ? nth + map_.ranks : nth) * count_ + p.step;
     if (known_ <= before) {
-      known_ = before + arrivals(before);
+      do known_ = await_chunks();
+      while (known_ <= before);
       fence_copy_engine();
     }
     int const there = known_ - before;
-    return {&maps_.inbox[e_.number() & 1], by_k_ ? p.shard * map_.m + row : row, p.column, stride_, there < left ? there : left};
+    return {&maps_.inbox[e_.number() & 1], by_k_ ? p.shard * map_.m + row : row, p.column, there < left ? there : left};
   }
 
  private:
   __device__ int next_shard(int shard) const { return shard + 1 < map_.ranks ? shard + 1 : 0; }
 
-  /// How many of the steps from the first-th on, in the order of use, have arrived from all the tile row's owners; waits for one.
+  /// Waits for the next chunk to arrive from all the tile row's owners; how many steps, over all shards in the order of use, have then arrived.
   /// The lanes look at many at once, into the next shards too, a few times before one of them waits with the patience, and the limit, of wait().
-  __device__ int arrivals(int first) const {
-    step_flag const mine = flag_of(first + lane_step_);
-    bool const asks = lane_step_ < at_once_ && first + lane_step_ < steps(), own = by_k_ && mine.source == rank_;
+  __device__ int await_chunks() {
+    chunk const mine = chunk_at(known_chunks_ + lane_chunk_), next = chunk_at(known_chunks_);
+    bool const asks = lane_chunk_ < at_once_ && known_chunks_ + lane_chunk_ < (by_k_ ? chunks_ * map_.ranks : chunks_), own = by_k_ && mine.source == rank_;
     for (int look = 0; look < 64; ++look) {
       bool const up = asks && (own || e_.arrived(mine.source + lane_owner_, mine.flag));
       int const missing = __ffs(int(~__ballot_sync(~0u, up)));  // 1 + the first lane that saw none, 0: all saw theirs
-      int const there = missing == 0 ? at_once_ : __shfl_sync(~0u, lane_step_, missing - 1);
+      int const there = missing == 0 ? at_once_ : __shfl_sync(~0u, lane_chunk_, missing - 1);
       wave{}.sync();  // what one lane has acquired, all may read
-      if (there > 0) return there;
+      if (there == 0) continue;
+      known_chunks_ += there;
+      return __shfl_sync(~0u, mine.end, (there - 1) * owners_);
     }
-    step_flag const next = flag_of(first);
     e_.wait(wave{}, next.source, by_k_ ? next.source : map_.last_owner(tile_m_), next.flag);
-    return 1;
+    ++known_chunks_;
+    return next.end;
   }
 
-  /// Says that a step, the i-th in the order of use, has arrived: flag `flag` of `source`, and of the tile row's owners after it.
-  struct step_flag {
-    int source, flag;
+  /// The i-th chunk in the order of use: flag `flag` of `source`, and of the tile row's owners after it, says that it has arrived, and with it all
+  /// steps before the end-th.
+  struct chunk {
+    int source, flag, end;
   };
-  __device__ step_flag flag_of(int i) const {
-    int shard = first_shard_;
-    for (; by_k_ && i >= count_; i -= count_) shard = next_shard(shard);
-    return {by_k_ ? shard : first_owner_, map_.flag(tile_m_, map_.chunk_of(first_ + i * stride_))};
+  __device__ chunk chunk_at(int i) const {
+    int shard = first_shard_, before = 0;
+    for (; by_k_ && i >= chunks_; i -= chunks_, before += count_) shard = next_shard(shard);
+    int const at = first_chunk_ + i, in_shard = ((at + 1) * map_.chunk_k - first_) / 64;
+    return {by_k_ ? shard : first_owner_, map_.flag(tile_m_, at), before + (in_shard < count_ ? in_shard : count_)};
   }
 
   channel_epoch const& e_;
@@ -132,24 +145,31 @@ class gathered_tiles {
   ag_gemm_sm90_maps const& maps_;
   bool const by_k_;
   int const rank_, cols_, first_shard_;
-  int const first_, stride_, count_;  // this block's steps within a shard
+  int first_, count_, first_chunk_, chunks_;  // of every shard: this block's first column, its steps, and the chunks in which they lie
   // Of the current tile row:
-  int tile_m_ = 0, first_owner_ = 0;
+  int tile_m_ = 0, first_owner_ = 0, owners_ = 1;
   bool is_own_ = false;
-  int at_once_ = 0, lane_step_ = 0, lane_owner_ = 0;  // steps that the lanes look at together; which one, and whose flag, this lane does
-  int known_ = 0;                                     // steps that have arrived, over all shards in the order of use
+  int at_once_ = 0, lane_chunk_ = 0, lane_owner_ = 0;  // chunks that the lanes look at together; which one, and whose flag, this lane does
+  int known_chunks_ = 0, known_ = 0;                   // chunks, and steps, that have arrived, over all shards in the order of use
 };
 
 namespace detail {
 
-// The pieces between this rank and the shards' owners: itself first, of whose shard only the tile rows that it shares are moved.
+/// Barrier 3 of a block, at which warps 2 and 3 learn that all others but warp 1 have the epoch.
+template <int Threads>
+struct has_epoch {
+  __device__ static void arrive() { asm volatile("bar.arrive 3, %0;" ::"n"(Threads - 32) : "memory"); }
+  __device__ static void sync() { asm volatile("bar.sync 3, %0;" ::"n"(Threads - 32) : "memory"); }
+};
+
+// The pieces between this rank and the shards' owners: itself last, of whose shard only the tile rows that it shares are moved.
 
 template <class T, group Group>
 __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers) {
   gather_map const& map = x.map;
   for (int const i : dealt(x.pieces.count(), worker, workers)) {
     piece_at const at = x.pieces[i];
-    int const peer = w.next(map.ranks - at.peer);  // who asks for this shard first comes first
+    int const peer = w.next(map.ranks - 1 - at.peer);  // who asks for this shard first comes first
     gather_piece const p = map.piece(w.rank, at.row, at.chunk);
     if (peer == w.rank && (map.by == gather::k || is_own(map, p.tile_row, peer))) continue;
     int const row = p.row - map.first_row(w.rank), col = p.col - map.first_col(w.rank);
@@ -165,7 +185,7 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
   bool same = true;  // `begun` has launched the same
   for (int const i : dealt(x.pieces.count(), worker, workers)) {
     piece_at const at = x.pieces[i];
-    int const source = w.next(at.peer), rows = map.tile_rows(source);
+    int const source = w.next(at.peer + 1), rows = map.tile_rows(source);
     if (source == w.rank && map.by == gather::k || rows == 0) {
       if (at.row == 0 && at.chunk == 0) e.acknowledge_nothing(g, source);
       continue;
@@ -190,6 +210,7 @@ template <class T, class Tile, layout BOrder, class Epilogue>
 __global__ void __launch_bounds__(Tile::config.threads(), 1)
     ag_gemm_sm90(channel_view ch, ag_gemm_sm90_arguments<T> g, __grid_constant__ ag_gemm_sm90_maps const maps, Epilogue epilogue) {
   using gemm = gemm_sm90<T, Tile::config, BOrder>;
+  using has_epoch = detail::has_epoch<Tile::config.threads()>;
   extern __shared__ bytes16 shared[];
   block const b;
   if (b.leader()) {
@@ -200,18 +221,21 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
   bool const loads_b = wave{}.index() == 1;
   if (!loads_b) wait_for_stream();
   channel_epoch const e = loads_b ? channel_epoch(ch, 0) : ch.begin(b);
+  if (!loads_b && (wave{}.index() < 2 || wave{}.index() > 3)) has_epoch::arrive();
   release_stream();
 
   auto const gather_pieces = [&](auto idle_warps) {
     if (g.pull) detail::pull_pieces(idle_warps, e, ch.world, g, b.index(), b.count());
     else detail::push_pieces(idle_warps, e, ch.world, g, b.index(), b.count());
-    if (b.index() > 0) return;
-    if (g.pull) e.wait_acknowledged(idle_warps);
-    e.collect_credit(idle_warps);
+    if (b.index() == 0) {
+      if (g.pull) e.wait_acknowledged(idle_warps);
+      e.collect_credit(idle_warps);
+    }
+    has_epoch::sync();
+    if (idle_warps.leader()) e.leave(b, e.depart());
   };
-  gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, maps, cluster_rank(), cluster_size());
+  gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, maps, cluster_rank(), g.parts);
   gemm::run(shared, g.stages, maps.b, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, gather_pieces, epilogue);
-  e.leave(b);
 }
 
 }  // namespace fusewire

@@ -74,33 +74,43 @@ struct piece_at {
 ///   by_peer   each peer's pieces, band after band: the tiles of a peer's rows start one peer after the other
 ///   by_band   each band, peer after peer: a tile goes through the columns of one peer after the other
 ///   by_chunk  each chunk, of all peers' rows: the tiles of all rows start together
+/// Where `parts` blocks share a tile, each begins with its range of the chunks, so the chunks of these ranges go in turns.
 class piece_order {
  public:
   enum class nest { by_peer, by_band, by_chunk };
 
   /// rows: tile rows of a shard.
-  __host__ __device__ constexpr piece_order(nest by, int peers, int rows, int chunks, int band)
+  __host__ __device__ constexpr piece_order(nest by, int peers, int rows, int chunks, int band, int parts = 1)
       : by_(by), peers_(peers), rows_(rows), chunks_(chunks), band_(rows == 0 ? 1 : by == nest::by_chunk || band > rows ? rows : band), peer_(rows > 0 ? rows * chunks : 1),
         whole_band_(band_ * chunks * (by == nest::by_peer ? 1 : peers)), by_peers_(peers), by_chunks_(chunks), by_peer_(peer_), by_whole_band_(whole_band_), by_band_(band_),
-        by_last_(rows % band_ == 0 ? band_ : rows % band_) {}
+        by_last_(rows % band_ == 0 ? band_ : rows % band_),
+        parts_(parts), of_each_(chunks / parts), of_some_(chunks % parts), by_parts_(parts) {}
 
   __host__ __device__ constexpr int count() const { return peers_ * rows_ * chunks_; }
   __host__ __device__ constexpr piece_at operator[](int i) const {
     if (by_ == nest::by_chunk) {  // one band of all rows
       int const column = i / by_band_;
-      return {column % by_peers_, i - column * rows_, column / by_peers_};
+      return {column % by_peers_, i - column * rows_, in_turns(column / by_peers_)};
     }
     int const outer = by_ == nest::by_peer ? i / by_peer_ : 0, rest = i - outer * peer_, b = rest / by_whole_band_, in_band = rest - b * whole_band_;
     divisor const& height = (b + 1) * band_ > rows_ ? by_last_ : by_band_;
     int const column = in_band / height;
-    return {outer + column / by_chunks_, b * band_ + in_band % height, column % by_chunks_};
+    return {outer + column / by_chunks_, b * band_ + in_band % height, in_turns(column % by_chunks_)};
   }
 
  private:
+  /// The first parts have a chunk more where they do not come out even; those go last.
+  __host__ __device__ constexpr int in_turns(int i) const {
+    int const turn = i / by_parts_, part = i - turn * parts_;
+    return part * of_each_ + (part < of_some_ ? part : of_some_) + turn;
+  }
+
   nest by_;
   int peers_, rows_, chunks_, band_;
   int peer_, whole_band_;  // pieces
   divisor by_peers_, by_chunks_, by_peer_, by_whole_band_, by_band_, by_last_;
+  int parts_, of_each_, of_some_;
+  divisor by_parts_;
 };
 
 }  // namespace fusewire

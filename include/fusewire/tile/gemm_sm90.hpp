@@ -7,15 +7,16 @@
 //   shared memory    | A: stages | B: stages | one slab per consumer warp: C on its way out | full_a, full_b, empty |
 //
 // Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the next.
-// Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, leaves its sums in its stages, and
-// then adds up its share of the elements from all parts, in their order.
+// Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, sends every other block its sums of that
+// one's rows of the tile, and adds up its own rows from all parts, in their order.
 //
-// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers, consumers for both. The source must not wait for anything
-// that a later tile of this block makes, nor for what its cluster does after its tile.
+// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers, consumers for both, and for those of the other parts. The source
+// must not wait for anything that a later tile of this block makes, nor for what its cluster does after its tile.
 // Drain: after a source that gave up, warp 0 goes on as after any other. Every load that was started completes on its barrier, from memory that may
 // hold anything, consumers take it and arrive at `empty`, and no role ends before its last step.
 // Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`, which a warp does after its multiplications that read
-// the stage are complete. Sums overwrite the stages when all steps of the block's only tile are complete in both consumers.
+// the stage are complete. A block's sums overwrite its stages when all steps of its only tile are complete in both consumers, and those of the
+// others when it has told them so (free). It ends when what it has sent is there.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
@@ -33,8 +34,13 @@ struct sm90_gemm_config {
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
   __host__ __device__ constexpr int b_bytes(layout b) const { return (b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n) * 128; }  // of a stage
   __host__ __device__ constexpr int threads() const { return 128 + block_m * 2; }
-  __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - block_m / 16 * slab_bytes - most_stages * 24; }
+  __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - block_m / 16 * slab_bytes - (most_stages * 3 + 2) * 8; }
   __host__ __device__ constexpr int shared_bytes() const { return platform::max_shared_bytes; }
+  __host__ __device__ constexpr int sum_pitch() const { return block_n + 8; }  // floats: rows of sums begin in different banks
+  /// Whether a tile of that many rows can be shared by that many parts: a block's sums, and what others send it, lie in place of the stages.
+  __host__ __device__ constexpr bool can_share(int rows, int parts) const {
+    return parts == 1 || (rows + (parts - 1) * ceil_div(rows, parts)) * sum_pitch() * 4 <= stage_bytes();
+  }
 };
 
 /// Configurations that kernels are instantiated for. Many columns make the most of what is loaded; few make tiles enough for all blocks.
@@ -50,6 +56,9 @@ struct sm90_square_tile {
 struct sm90_flat_tile {
   static constexpr sm90_gemm_config config{64, 256};
 };
+struct sm90_slim_tile {
+  static constexpr sm90_gemm_config config{64, 128};
+};
 
 /// The stages of a launch: where there are fewer rows than a tile has, they are smaller, and more. Multiplications read block_m rows of
 /// every stage all the same; what lies behind the last is B.
@@ -59,10 +68,10 @@ struct sm90_stages {
   int b_in_flight;  // of B at a time: what more is asked for while B comes from memory is not there sooner, and A must queue behind it
 };
 
-/// Boxes of a matrix: `count` of them in row `row`, `stride` columns apart.
+/// Boxes of a matrix, `count` of them side by side.
 struct box_run {
   CUtensorMap const* map;
-  int row, column, stride, count;
+  int row, column, count;
 };
 
 /// Warps [First, First + Count) of a block; a barrier of their own, number First.
@@ -100,10 +109,11 @@ class gemm_sm90 {
   /// at the same time, by 64 threads.
   /// Called by: every thread of every block of a cluster, with equal `tiles` and `share` in all its blocks.
   /// Source: steps() is the number of steps of this block, at least 1; first() the place of the first step, which advance(place, steps) moves
-  /// on; k(place) the row of B where a step begins. In warp 0, begin(tile_m) announces a tile, and wait(place) returns when its rows of A are
-  /// there for a step: their box, of stages.rows rows, and those of the following steps that are there, too.
-  /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads; at most one tile in `share` if the
-  /// cluster has several blocks; `b`: a kernel parameter, made by make_tensor_map() with b_box_rows of the matrix whose rows are
+  /// on; k(place) the row of B where a step begins, and left_of_shard(place) how many follow each other from there on. In warp 0, begin(tile_m)
+  /// announces a tile, and wait(place) returns when its rows of A are there for a step: their box, of stages.rows rows, and those of the following
+  /// steps that are there, too.
+  /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads; if the cluster has several blocks, at most one
+  /// tile in `share`, and can_share() of it; `b`: a kernel parameter, made by make_tensor_map() with b_box_rows of the matrix whose rows are
   /// contiguous in B's memory; C.shared_bytes() bytes at `shared`. B is read at once if `b_is_there`, else after wait_for_stream().
   template <class Source, class Other, class Epilogue>
   __device__ static void run(void* shared, sm90_stages const& stages, CUtensorMap const& b, bool b_is_there, tile_order const& tiles, strided share, matrix<T> c, Source source,
@@ -117,9 +127,12 @@ class gemm_sm90 {
         s.full_b(i).init(1);
         s.empty(i).init(consumers::count);
       }
+      s.free().init(parts > 1 ? parts - 1 : 1);
+      s.whole().init(1);
       mbarrier::fence_init();
     }
     wave{}.sync();
+    if (parts > 1) cluster_arrive();
     if (warp < 2 || warp > 3) barriers_are_ready(warp);
     if (warp < 4) {
       if constexpr (moves_registers) give_registers<104>();
@@ -132,10 +145,7 @@ class gemm_sm90 {
         load_b(s, b, tiles, share, source);
       }
       wave{}.sync();
-      if (parts > 1) {  // sums are there; sums are read
-        cluster_sync();
-        cluster_sync();
-      }
+      if (parts > 1) meet_parts();
     } else {
       if constexpr (moves_registers) take_registers<200>();
       multiply(s, parts, source.steps(), tiles, share, c, epilogue);
@@ -154,7 +164,7 @@ class gemm_sm90 {
   using atom = wgmma_atom<T, C.block_n, BOrder == layout::row_major>;
   static constexpr int b_bytes = C.b_bytes(BOrder);  // of a stage
   static constexpr int chunk = 64 * block_k * 2;   // bytes of 64 n of a row-major B's stage
-  static constexpr int sum_pitch = C.block_n + 8;  // floats: rows of sums begin in different banks
+  static constexpr int row_bytes = C.sum_pitch() * 4;  // of sums
 
   /// Warps 2 and 3 have nothing to do with them, and warp 1, which made them, need not wait: B is on its way before the others are ready.
   __device__ static void barriers_are_ready(int warp) {
@@ -180,17 +190,23 @@ class gemm_sm90 {
     __device__ mbarrier full_b(int stage) const { return {at + barriers_at + (C.most_stages + stage) * 8}; }
     __device__ mbarrier empty(int stage) const { return {at + barriers_at + (2 * C.most_stages + stage) * 8}; }
     __device__ bytes16* slab(int consumer) const { return reinterpret_cast<bytes16*>(base + C.stage_bytes() + consumer * C.slab_bytes); }
-    __device__ float* sum(int row, int column) const { return reinterpret_cast<float*>(base) + row * sum_pitch + column; }  // in place of the stages
+    __device__ shared_address_t sum(int row) const { return at + row * row_bytes; }  // of a row of sums, in place of the stages
+    __device__ mbarrier free() const { return {at + barriers_at + 3 * C.most_stages * 8}; }       // the other parts' stages
+    __device__ mbarrier whole() const { return {at + barriers_at + 3 * C.most_stages * 8 + 8}; }  // this part's rows of sums
 
     static constexpr int barriers_at = C.stage_bytes() + consumers::count * C.slab_bytes;
   };
-  static_assert(C.block_m * sum_pitch * 4 <= C.stage_bytes());
 
   /// Place in the ring of stages.
   struct cursor {
     int stage = 0, parity = 0;
-    __device__ void advance(sm90_stages const& stages, int steps = 1) {
+    __device__ void advance(sm90_stages const& stages, int steps) {
       for (stage += steps; stage >= stages.count; stage -= stages.count) parity ^= 1;
+    }
+    __device__ void next(sm90_stages const& stages) {
+      bool const round = ++stage == stages.count;
+      stage = round ? 0 : stage;
+      parity ^= round;
     }
   };
 
@@ -204,7 +220,7 @@ class gemm_sm90 {
         box_run const there = source.wait(place);
         if (elect_one()) {
           cursor to = at;
-          for (int i = 0, column = there.column; i < there.count; ++i, column += there.stride, to.advance(s.stages)) {
+          for (int i = 0, column = there.column; i < there.count; ++i, column += block_k, to.next(s.stages)) {
             s.empty(to.stage).wait(to.parity ^ 1);
             s.full_a(to.stage).expect(s.a_bytes);
             load_box(s.a(to.stage), *there.map, column, there.row, s.full_a(to.stage));
@@ -221,27 +237,29 @@ class gemm_sm90 {
   template <class Source>
   __device__ static void load_b(storage const& s, CUtensorMap const& b, tile_order const& tiles, strided share, Source const& source) {
     cursor at, landed;
-    int in_flight = 0;
+    int ahead = s.stages.b_in_flight;  // as many may be asked for before one has landed
     for (int const i : share) {
       int const n = tiles[i].n * C.block_n;
       auto place = source.first();
-      for (int step = 0; step < source.steps(); ++step, at.advance(s.stages), source.advance(place, 1)) {
-        int const k = source.k(place);
-        mbarrier const full = s.full_b(at.stage);
-        s.empty(at.stage).wait(at.parity ^ 1);
-        if (in_flight < s.stages.b_in_flight) {
-          ++in_flight;
-        } else {
-          s.full_b(landed.stage).wait(landed.parity);
-          landed.advance(s.stages);
-        }
-        full.expect(b_bytes);
-        if constexpr (BOrder == layout::column_major) {
-          load_box(s.b(at.stage), b, k, n, full);
-        } else {
+      for (int left = source.steps(); left > 0;) {
+        int const count = source.left_of_shard(place);
+        for (int nth = 0, k = source.k(place); nth < count; ++nth, k += block_k, at.next(s.stages)) {
+          mbarrier const full = s.full_b(at.stage);
+          s.empty(at.stage).wait(at.parity ^ 1);
+          if (--ahead < 0) {
+            s.full_b(landed.stage).wait(landed.parity);
+            landed.next(s.stages);
+          }
+          full.expect(b_bytes);
+          if constexpr (BOrder == layout::column_major) {
+            load_box(s.b(at.stage), b, k, n, full);
+          } else {
 #pragma unroll
-          for (int j = 0; j < b_bytes / chunk; ++j) load_box(s.b(at.stage) + j * chunk, b, n + j * 64, k, full);
+            for (int j = 0; j < b_bytes / chunk; ++j) load_box(s.b(at.stage) + j * chunk, b, n + j * 64, k, full);
+          }
         }
+        source.advance(place, count);
+        left -= count;
       }
     }
   }
@@ -249,11 +267,12 @@ class gemm_sm90 {
   template <class Epilogue>
   __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share, matrix<T> c, Epilogue const& epilogue) {
     int const row0 = (wave{}.index() / 4 - 1) * atom::m;  // of this warpgroup's 64 rows
+    shared_rows const shared = rows_of_parts(parts, tiles, share, c.rows);  // a division, done before there is anything to multiply
     cursor at;
     for (int const i : share) {
       typename atom::c_fragment acc;
       int previous = 0;
-      for (int step = 0; step < steps; ++step, at.advance(s.stages)) {
+      for (int step = 0; step < steps; ++step, at.next(s.stages)) {
         s.full_b(at.stage).wait(at.parity);
         s.full_a(at.stage).wait(at.parity);
         std::uint64_t const a = matrix_descriptor(s.a(at.stage) + row0 * 128), b = matrix_descriptor(s.b(at.stage), chunk);
@@ -276,47 +295,88 @@ class gemm_sm90 {
         if (m0 + row0 + atom::m <= c.rows && columns == C.block_n && rows_aligned(c)) store<true>(slab, acc, m0 + row0, n0, columns, c, epilogue);
         else store<false>(slab, acc, m0 + row0, n0, columns, c, epilogue);
       } else {
-        consumers{}.sync();
-        keep(s, acc, row0, c.rows - m0);
-        cluster_sync();
-        add_parts(s, parts, m0, n0, columns, c, epilogue);
-        cluster_sync();
+        share_sums(s, shared, acc, row0, m0, n0, columns, c, epilogue);
         return;
       }
     }
-    if (parts > 1) {  // a cluster without a tile
-      cluster_sync();
-      cluster_sync();
-    }
+    if (parts > 1) meet_parts();
   }
 
   __device__ static bool rows_aligned(matrix<T> c) { return (c.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0; }
 
-  /// Leaves this block's sums of 64 rows, from row0 on, for its cluster; the tile has `rows` rows.
+  /// Twice: barriers are there, sums are there. For warps that have none.
+  __device__ static void meet_parts() {
+    cluster_wait();
+    cluster_arrive();
+    cluster_wait();
+  }
+
+  /// Which rows of sums are whose, in a tile that is shared: part p gets rows [p * each, (p + 1) * each). A block has its own sums of all rows,
+  /// and behind them what the others send of its rows.
+  struct shared_rows {
+    int parts, me, rows, each;
+
+    __device__ int count(int part) const { return rows - part * each < each ? rows - part * each : each; }  // or less than 1
+    __device__ int received(int from, int by) const { return rows + (from < by ? from : from - 1) * each; }
+  };
+
+  __device__ static shared_rows rows_of_parts(int parts, tile_order const& tiles, strided share, int c_rows) {
+    if (parts == 1 || share.first >= share.last) return {parts, 0, 0, 0};
+    int const below = c_rows - tiles[share.first].m * C.block_m, rows = below < C.block_m ? below : C.block_m;
+    return {parts, cluster_rank(), rows, ceil_div(rows, parts)};
+  }
+
+  /// Every part sends the others its sums of their rows, adds up those of its own rows in the order of parts, and stores them.
+  template <class Epilogue>
+  __device__ static void share_sums(storage const& s, shared_rows const& r, typename atom::c_fragment const& acc, int row0, int m0, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
+    int const mine = r.count(r.me);
+    cluster_wait();
+    consumers{}.sync();  // all multiplications are done
+    if (consumers{}.rank() < r.parts && consumers{}.rank() != r.me) s.free().arrive_at(consumers{}.rank());  // as at `empty`: nothing is published
+    keep(s, acc, row0, r.rows);
+    fence_copy_engine_shared();
+    consumers{}.sync();
+    if (wave{}.index() == 4 && elect_one()) {
+      s.whole().expect(mine > 0 ? (r.parts - 1) * mine * row_bytes : 0);
+      s.free().wait(0);
+#pragma unroll 1
+      for (int to = 0; to < r.parts; ++to)
+        if (to != r.me && r.count(to) > 0) copy_to_block(to, s.sum(r.received(r.me, to)), s.sum(to * r.each), r.count(to) * row_bytes, s.whole());
+    }
+    wave{}.sync();
+    s.whole().wait(0);
+    cluster_arrive();
+    if (mine > 0) add_parts(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
+    cluster_wait();  // what this block has sent is there
+  }
+
+  /// Leaves this block's sums of 64 rows, from row0 on; the tile has `rows` rows.
   __device__ static void keep(storage const& s, typename atom::c_fragment const& acc, int row0, int rows) {
     int const thread = block{}.rank() % 128, row = row0 + atom::c_row(thread);
 #pragma unroll
     for (int v = 0; v < atom::c_values; v += 2)
-      if (row + v / 2 % 2 * 8 < rows) *reinterpret_cast<float2*>(s.sum(row + v / 2 % 2 * 8, v / 4 * 8 + atom::c_col(thread))) = {acc[v], acc[v + 1]};
+      if (row + v / 2 % 2 * 8 < rows) store_shared(s.sum(row) + atom::c_col(thread) * 4 + v / 2 % 2 * 8 * row_bytes + v / 4 * 32, {acc[v], acc[v + 1]});
   }
 
-  /// Adds up, of the elements of a tile in units of four, those that fall to this block, and stores them.
+  /// Adds up this part's `rows` rows of a tile, from row m0 of c on.
   template <class Epilogue>
-  __device__ static void add_parts(storage const& s, int parts, int m0, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
-    constexpr int most = 8;
-    int const per_row = ceil_div(columns, 4);
-    int const rows = c.rows - m0 < C.block_m ? c.rows - m0 : C.block_m;
+  __device__ static void add_parts(storage const& s, shared_rows const& r, int m0, int rows, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
+    constexpr int most = 8, per_row = C.block_n / 4;
     bool const aligned = rows_aligned(c);
-    for (int const u : dealt(rows * per_row, cluster_rank() * consumers{}.size() + consumers{}.rank(), parts * consumers{}.size())) {
-      int const row = u / per_row, column = u % per_row * 4, left = columns - column;
+    shared_address_t sums[most];
+#pragma unroll
+    for (int p = 0; p < most; ++p) sums[p] = s.sum(p == r.me ? r.me * r.each : r.received(p, r.me));
+#pragma unroll 1
+    for (int u = consumers{}.rank(); u < rows * per_row; u += consumers{}.size()) {
+      int const row = u / per_row, column = u % per_row * 4, left = columns - column, at = row * row_bytes + column * 4;
       float4 part[most];
 #pragma unroll
       for (int p = 0; p < most; ++p)
-        if (p < parts) part[p] = load_shared_of(p, s.sum(row, column));
+        if (p < r.parts) part[p] = load_shared(sums[p] + at);
       float sum[4] = {};
 #pragma unroll
       for (int p = 0; p < most; ++p)
-        if (p < parts) {
+        if (p < r.parts) {
           sum[0] += part[p].x;
           sum[1] += part[p].y;
           sum[2] += part[p].z;

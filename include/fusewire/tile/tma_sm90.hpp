@@ -40,19 +40,25 @@ __device__ inline int cluster_size() {
   return n;
 }
 /// The index of this block's cluster in the grid, whose clusters are cluster_size() neighbouring blocks.
-__device__ inline int cluster_index() { return platform::block_index() / cluster_size(); }
-__device__ inline int cluster_count() { return platform::grid_blocks() / cluster_size(); }
-/// Every thread of every block of the cluster meets; their accesses to shared memory become visible to each other.
-__device__ inline void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+__device__ inline int cluster_index() {
+  int i;
+  asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(i));
+  return i;
 }
+__device__ inline int cluster_count() {
+  int n;
+  asm volatile("mov.u32 %0, %%nclusterid.x;" : "=r"(n));
+  return n;
+}
+/// Every thread of every block of the cluster meets, in two halves. Of what was done before, only mbarrier::fence_init() is ordered: more would take a
+/// trip to memory.
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-/// What lies at the place `p` of this block's shared memory, in block `rank` of the cluster.
-__device__ inline float4 load_shared_of(int rank, float const* p) {
+__device__ inline void store_shared(shared_address_t at, float2 v) { asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(v.x), "f"(v.y) : "memory"); }
+__device__ inline float4 load_shared(shared_address_t at) {
   float4 v;
-  asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];}"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(shared_address(p)), "r"(rank));
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at) : "memory");
   return v;
 }
 
@@ -71,6 +77,10 @@ struct mbarrier {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
   }
   __device__ void arrive() const { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory"); }
+  /// Arrives at the barrier that lies at this place of block `rank` of the cluster.
+  __device__ void arrive_at(int rank) const {
+    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(at), "r"(rank) : "memory");
+  }
   /// Returns when the phase of this parity is complete.
   __device__ void wait(int parity) const {
     while (!try_wait(parity)) {}
@@ -84,8 +94,9 @@ struct mbarrier {
   }
 };
 
-/// What the copy engine reads next may have been written by ordinary stores that this thread has acquired.
+/// What the copy engine reads next may have been written by ordinary stores that this thread has acquired; or, in shared memory, by this thread.
 __device__ inline void fence_copy_engine() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+__device__ inline void fence_copy_engine_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 
@@ -94,6 +105,14 @@ __device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch
 __device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int x, int y, mbarrier done) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
+               : "memory");
+}
+
+/// Starts the copy of `bytes` bytes of this block's shared memory to the place `to` of block `rank` of the cluster, whose barrier at the place `done`
+/// counts them. Called by: one thread. Requires: places and `bytes` multiples of 16; this block stays until the bytes are there.
+__device__ inline void copy_to_block(int rank, shared_address_t to, shared_address_t from, int bytes, mbarrier done) {
+  asm volatile("{.reg .b32 there, counts; mapa.shared::cluster.u32 there, %0, %4; mapa.shared::cluster.u32 counts, %3, %4;"
+               "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%1], %2, [counts];}" ::"r"(to), "r"(from), "r"(bytes), "r"(done.at), "r"(rank)
                : "memory");
 }
 
