@@ -140,7 +140,7 @@ class gemm_sm90 {
         load_a(s, tiles, share, source);
       } else if (warp > 1) {
         other(beside{});
-      } else if (elect_one()) {
+      } else {
         if (!b_is_there) wait_for_stream();
         load_b(s, b, tiles, share, source);
       }
@@ -200,9 +200,6 @@ class gemm_sm90 {
   /// Place in the ring of stages.
   struct cursor {
     int stage = 0, parity = 0;
-    __device__ void advance(sm90_stages const& stages, int steps) {
-      for (stage += steps; stage >= stages.count; stage -= stages.count) parity ^= 1;
-    }
     __device__ void next(sm90_stages const& stages) {
       bool const round = ++stage == stages.count;
       stage = round ? 0 : stage;
@@ -218,22 +215,19 @@ class gemm_sm90 {
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
         box_run const there = source.wait(place);
-        if (elect_one()) {
-          cursor to = at;
-          for (int i = 0, column = there.column; i < there.count; ++i, column += block_k, to.next(s.stages)) {
-            s.empty(to.stage).wait(to.parity ^ 1);
-            s.full_a(to.stage).expect(s.a_bytes);
-            load_box(s.a(to.stage), *there.map, column, there.row, s.full_a(to.stage));
+        for (int i = 0, column = there.column; i < there.count; ++i, column += block_k, at.next(s.stages)) {
+          s.empty(at.stage).wait(at.parity ^ 1);
+          if (elect_one()) {
+            s.full_a(at.stage).expect(s.a_bytes);
+            load_box(s.a(at.stage), *there.map, column, there.row, s.full_a(at.stage));
           }
         }
-        at.advance(s.stages, there.count);
         source.advance(place, there.count);
         left -= there.count;
       }
     }
   }
 
-  /// Called by: one thread.
   template <class Source>
   __device__ static void load_b(storage const& s, CUtensorMap const& b, tile_order const& tiles, strided share, Source const& source) {
     cursor at, landed;
@@ -250,12 +244,14 @@ class gemm_sm90 {
             s.full_b(landed.stage).wait(landed.parity);
             landed.next(s.stages);
           }
-          full.expect(b_bytes);
-          if constexpr (BOrder == layout::column_major) {
-            load_box(s.b(at.stage), b, k, n, full);
-          } else {
+          if (elect_one()) {
+            full.expect(b_bytes);
+            if constexpr (BOrder == layout::column_major) {
+              load_box(s.b(at.stage), b, k, n, full);
+            } else {
 #pragma unroll
-            for (int j = 0; j < b_bytes / chunk; ++j) load_box(s.b(at.stage) + j * chunk, b, n + j * 64, k, full);
+              for (int j = 0; j < b_bytes / chunk; ++j) load_box(s.b(at.stage) + j * chunk, b, n + j * 64, k, full);
+            }
           }
         }
         source.advance(place, count);
@@ -331,19 +327,18 @@ class gemm_sm90 {
   __device__ static void share_sums(storage const& s, shared_rows const& r, typename atom::c_fragment const& acc, int row0, int m0, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
     int const mine = r.count(r.me);
     cluster_wait();
+    if (consumers{}.leader()) s.whole().expect(mine > 0 ? (r.parts - 1) * mine * row_bytes : 0);  // before anybody sends
     consumers{}.sync();  // all multiplications are done
     if (consumers{}.rank() < r.parts && consumers{}.rank() != r.me) s.free().arrive_at(consumers{}.rank());  // as at `empty`: nothing is published
     keep(s, acc, row0, r.rows);
     fence_copy_engine_shared();
     consumers{}.sync();
-    if (wave{}.index() == 4 && elect_one()) {
-      s.whole().expect(mine > 0 ? (r.parts - 1) * mine * row_bytes : 0);
+    if (wave{}.index() == 4) {
       s.free().wait(0);
 #pragma unroll 1
       for (int to = 0; to < r.parts; ++to)
-        if (to != r.me && r.count(to) > 0) copy_to_block(to, s.sum(r.received(r.me, to)), s.sum(to * r.each), r.count(to) * row_bytes, s.whole());
+        if (to != r.me && r.count(to) > 0 && elect_one()) copy_to_block(to, s.sum(r.received(r.me, to)), s.sum(to * r.each), r.count(to) * row_bytes, s.whole());
     }
-    wave{}.sync();
     s.whole().wait(0);
     cluster_arrive();
     if (mine > 0) add_parts(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
