@@ -1,4 +1,5 @@
-// hipBLASLt and RCCL behind the names that the benchmarks use. Mirrors vendor_nvidia.hpp line by line.
+// hipBLASLt and RCCL behind the names that the benchmarks use. Mirrors vendor_nvidia.hpp line by line. The version is the headers', in
+// the form of hipblasLtGetVersion, which needs a handle.
 #pragma once
 #include <hipblaslt/hipblaslt.h>
 #include <rccl/rccl.h>
@@ -31,6 +32,6 @@ inline constexpr auto* blas_preference_destroy = &hipblasLtMatmulPreferenceDestr
 inline constexpr auto* blas_preference_set = &hipblasLtMatmulPreferenceSetAttribute;
 inline constexpr auto* blas_heuristics = &hipblasLtMatmulAlgoGetHeuristic;
 inline constexpr auto* blas_matmul = &hipblasLtMatmul;
-inline int blas_version() { return HIPBLASLT_VERSION_MAJOR * 10000 + HIPBLASLT_VERSION_MINOR * 100 + HIPBLASLT_VERSION_PATCH; }
+inline int blas_version() { return HIPBLASLT_VERSION_MAJOR * 100000 + HIPBLASLT_VERSION_MINOR * 100 + HIPBLASLT_VERSION_PATCH; }
 
 }  // namespace fusewire::bench::vendor
