@@ -67,7 +67,8 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
   if (m <= 2 * c.block_m) best.b_in_flight = (56 * 1024 + c.b_bytes(b_layout) / 2) / c.b_bytes(b_layout);  // 56 KB of each block keep the memory busy
   // Pieces as small as their flags and the start of each copy allow: what is asked for first arrives first.
   int const rows = std::min(c.block_m, ceil_div(m, ranks));
-  best.chunk_k = by == gather::k ? 64 : std::clamp(8 * 1024 / (2 * rows * 64), 1, std::min(4, in_shard)) * 64;
+  int const bytes = ranks > 2 ? 8 * 1024 : 4 * 1024;
+  best.chunk_k = by == gather::k ? 64 : std::clamp(bytes / (2 * rows * 64), 1, std::min(4, in_shard)) * 64;
   return best;
 }
 
