@@ -6,11 +6,13 @@
 //   warp 1       B, as far ahead as there are stages
 //
 // A crosses the link once, in the order in which the tiles in flight ask for it: every rank begins with its own shard and goes on with rank + 1,
-// rank + 2, ..., so at any time each rank sends to one peer and receives from one. Sums over k run in that order, the same in every run.
+// rank + 2, ..., so at any time each rank sends to one peer and receives from one. A part's sums over k run in that order, or in that of ranks
+// (own_shard_first = false); the same in every run.
 //
-// Deadlock: all blocks are resident (launch checks). Warps 2 and 3 wait for nothing (push), or for headers (pull), which block 0 of every
-// rank sends before it waits. The other warps wait only for warps 2 and 3 of some rank, and for each other as gemm_sm90.hpp says.
-// Order: flags are acquired by lanes of warp 0; after they have met, one lane hands the order on to the copy engine with a proxy fence.
+// Deadlock: all blocks are resident (launch checks). Warps 2 and 3 move their pieces without waiting (push), or wait for headers (pull), which
+// block 0 of every rank sends before it waits; credit and acknowledgements, which those of block 0 wait for then, need no more. The other warps
+// wait only for warps 2 and 3 of some rank to have moved their pieces, and for each other as gemm_sm90.hpp says.
+// Order: flags are acquired by lanes of warp 0; after they have met, each hands the order on to the copy engine with a proxy fence, whichever loads.
 // Reuse: the inbox by the channel's argument. A: in push it is read only by this launch; in pull every peer acknowledges its copy before block 0
 // lets the launch end. Warps 2 and 3 of block 0 see to that, and to the credit, while the others multiply.
 // Abandonment: a flag that is given up counts as raised. Warp 0 goes on, and what it loads is anything; nothing of C is valid then.

@@ -4,14 +4,14 @@
 //   warp 1           copy engine: B --> full_b; as far ahead as there are stages, so before the first of A is there, too
 //   warps 2, 3       what the caller wants done beside it
 //   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile's rows, one group in flight --> empty
-//   shared memory    | A: stages | B: stages | one slab per consumer warp: C on its way out | full_a, full_b, empty |
+//   shared memory    | A: stages | B: stages | one slab per consumer warp: C on its way out | full_a, full_b, empty; free, whole: of sums |
 //
 // Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the next.
 // Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, sends every other block its sums of that
 // one's rows of the tile, and adds up its own rows from all parts, in their order.
 //
-// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers, consumers for both, and for those of the other parts. The source
-// must not wait for anything that a later tile of this block makes, nor for what its cluster does after its tile.
+// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and what it has loaded, consumers for both, and for those of the
+// other parts. The source must not wait for anything that a later tile of this block makes, nor for what its cluster does after its tile.
 // Drain: after a source that gave up, warp 0 goes on as after any other. Every load that was started completes on its barrier, from memory that may
 // hold anything, consumers take it and arrive at `empty`, and no role ends before its last step.
 // Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`, which a warp does after its multiplications that read
