@@ -494,7 +494,7 @@ TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn a
   });
 }
 
-TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel]") {
+TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel][long]") {
   auto const [ranks, hops] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {2, 2}, {8, 0}}));
   CAPTURE(ranks, hops);
   on_decode_ranks(ranks, [&](rank_of_test& r) {
@@ -528,7 +528,7 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
   });
 }
 
-TEST_CASE("flash_decode: a record that is renewed is no result of the next launch in its slot", "[flash_decode][channel]") {
+TEST_CASE("flash_decode: a record that is renewed is no result of the next launch in its slot", "[flash_decode][channel][long]") {
   int const hops = GENERATE(1, 2);
   CAPTURE(hops);
   on_decode_ranks(2, [&](rank_of_test& r) {
