@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """usage: check_loads.py FILE.cubin ...
 
-What tests see once in a hundred thousand launches: instructions of the copy engine (sm_90a) read uniform registers some time after
-they were issued, and a warp has only one set of those. If the lane that issued one goes on to wait, the warp's other lanes may run, on
-a way on which the compiler has not ordered anything behind that read, and overwrite a register. So no such instruction may be
-followed by a jump, a convergence or a yield before something waits for its read. Exits with 1 where that is broken.
+What a test shows now and then at best: instructions of the copy engine (sm_90a) read uniform registers some time after they were
+issued, and a warp has only one set of those. If the lane that issued one goes on to wait, the warp's other lanes may run, on a way on
+which the compiler has not ordered anything behind that read, and overwrite a register. So no such instruction may be followed by a
+jump, a convergence or a yield before something waits for its read. Exits with 1 where that is broken.
 
 An instruction has 128 bits; the opcode is the lowest 12 of them. Of its scheduling bits, [113, 116) name the counter that it holds
 until its operands are read, 7 for none, and [116, 122) are the counters that it waits for before it issues."""

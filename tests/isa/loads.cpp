@@ -7,4 +7,4 @@ template <class Tile, layout BOrder>
 constexpr auto kernel = &ag_gemm_sm90<bf16, Tile, BOrder, identity>;
 
 void* kernels[] = {(void*)kernel<sm90_slim_tile, layout::column_major>, (void*)kernel<sm90_slim_tile, layout::row_major>, (void*)kernel<sm90_square_tile, layout::column_major>,
-                   (void*)kernel<sm90_wide_tile, layout::row_major>};
+                   (void*)kernel<sm90_wide_tile, layout::row_major>, (void*)kernel<sm90_flat_tile, layout::column_major>};

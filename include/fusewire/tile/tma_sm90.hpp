@@ -19,8 +19,7 @@ __device__ inline shared_address_t shared_address(void const* p) { return shared
 
 /// True in one lane of the wave, and the compiler knows that it is one: what follows runs in uniform registers.
 /// Called by: every lane of the wave. What it guards must not wait for anything: the other lanes would run ahead, and overwrite uniform registers that
-/// an instruction of the one lane has yet to read; once in a hundred thousand launches such a load was an illegal instruction. tests/isa/check_loads.py
-/// looks for that in the compiled code.
+/// an instruction of the one lane has yet to read (docs/tried.md). tests/isa/check_loads.py looks for that in the compiled code.
 __device__ inline bool elect_one() {
   int chosen;
   asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p;}" : "=r"(chosen));
