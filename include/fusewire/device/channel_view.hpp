@@ -55,27 +55,27 @@ struct channel_view {
 /// One launch's use of a channel.
 class channel_epoch {
  public:
-  __device__ channel_epoch(channel_view const& c, epoch_t number) : c_(c), number_(number) {}
+  __device__ channel_epoch(channel_view const& c, epoch_t number) : c_(&c), number_(number) {}
 
   __device__ epoch_t number() const { return number_; }
 
   /// `peer`'s inbox of this launch: slot_bytes bytes, laid out as the kernel likes.
   template <class T>
   __device__ T* inbox(int peer) const {
-    return reinterpret_cast<T*>(c_.world.on(peer, c_.slots) + (number_ & 1) * c_.slot_bytes);
+    return reinterpret_cast<T*>(c_->world.on(peer, c_->slots) + (number_ & 1) * c_->slot_bytes);
   }
   template <class T>
   __device__ T* inbox() const {
-    return inbox<T>(c_.world.rank);
+    return inbox<T>(c_->world.rank);
   }
 
   /// Where in the signal segment this launch's headers are, for a wait's report.
-  __device__ std::uint64_t headers() const { return c_.flags.offset + (number_ & 1) * std::uint64_t(flags_per_slot()) * sizeof(flag); }
+  __device__ std::uint64_t headers() const { return c_->flags.offset + (number_ & 1) * std::uint64_t(flags_per_slot()) * sizeof(flag); }
 
   /// Flag i from this rank, on `peer`. Signal it with signal(g, e.to(peer, i), e.number()) or signal(g, peer, i).
-  __device__ flag* to(int peer, int i) const { return data_flag(peer, c_.world.rank, i); }
+  __device__ flag* to(int peer, int i) const { return data_flag(peer, c_->world.rank, i); }
   /// Flag i from `source`, here.
-  __device__ flag* from(int source, int i) const { return data_flag(c_.world.rank, source, i); }
+  __device__ flag* from(int source, int i) const { return data_flag(c_->world.rank, source, i); }
 
   /// Publishes what the group stored and raises flag i on `peer`. As fusewire::signal.
   template <group Group>
@@ -90,12 +90,12 @@ class channel_epoch {
   /// Waits for flag i of `source`. As fusewire::wait.
   template <group Group>
   __device__ void wait(Group g, int source, int i) const {
-    fusewire::wait(g, c_.world, from(source, i), number_, source);
+    fusewire::wait(g, c_->world, from(source, i), number_, source);
   }
   /// Waits for flag i of each of the sources [first, last].
   template <group Group>
   __device__ void wait(Group g, int first, int last, int i) const {
-    wait_all(g, c_.world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number_, [first](int s) { return first + s; });
+    wait_all(g, c_->world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number_, [first](int s) { return first + s; });
   }
 
   /// Whether flag i of `source` is up now. Order: as wait() if it is.
@@ -105,13 +105,13 @@ class channel_epoch {
   /// something else: then neither its words nor memory that they lead to must be used.
   template <group Group>
   [[nodiscard]] __device__ bool wait_begun(Group g, int source) const {
-    flag const* const f = header_flag(c_.world.rank, source);
-    fusewire::wait(g, c_.world, f, number_, source);
+    flag const* const f = header_flag(c_->world.rank, source);
+    fusewire::wait(g, c_->world, f, number_, source);
     return load(&f->value) == number_ && says_the_same(f);
   }
   /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source), whose answer says whether it is one.
   __device__ std::uint64_t peer_word(int source, int i) const {
-    return load(&header_flag(c_.world.rank, source)->note[launch_words + i]);
+    return load(&header_flag(c_->world.rank, source)->note[launch_words + i]);
   }
 
   /// One of `total` pieces of work on `source`'s memory is done; the last one tells `source`, whose wait_acknowledged() waits for it.
@@ -121,26 +121,26 @@ class channel_epoch {
     platform::drain_stores();
     g.sync();
     if (!g.leader()) return;
-    unsigned* const arrived = &c_.world.here(c_.state)->arrived[source];
+    unsigned* const arrived = &c_->world.here(c_->state)->arrived[source];
     if (platform::atomic_fetch_add<order::acq_rel, scope::device>(arrived, 1u) + 1 != total) return;
     platform::atomic_store<order::relaxed, scope::device>(arrived, 0u);
-    fusewire::signal(thread{}, acknowledgement_flag(source, c_.world.rank), number_);
+    fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number_);
   }
   /// Tells `source` at once that this rank has no work on its memory.
   template <group Group>
   __device__ void acknowledge_nothing(Group g, int source) const {
-    if (g.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_.world.rank), number_);
+    if (g.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number_);
   }
   /// Returns when every rank is done with this rank's memory. Called by: every thread of one group.
   template <group Group>
   __device__ void wait_acknowledged(Group g) const {
-    wait_all(g, c_.world, c_.world.size, [&](int r) { return acknowledgement_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
+    wait_all(g, c_->world, c_->world.size, [&](int r) { return acknowledgement_flag(c_->world.rank, r); }, number_, [](int r) { return r; });
   }
 
   /// 0, 1, 2, ... over all blocks of this launch: work for whoever is free. Called by: every thread of the block; `shared` is one
   /// word of its shared memory.
   __device__ int next(block b, int* shared) const {
-    if (b.leader()) *shared = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&c_.world.here(c_.state)->next, 1u));
+    if (b.leader()) *shared = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&c_->world.here(c_->state)->next, 1u));
     b.sync();
     int const i = *shared;
     b.sync();
@@ -156,17 +156,17 @@ class channel_epoch {
   /// Waits for the header of every rank. Called by: every thread of one group of block 0, once.
   template <group Group>
   __device__ void collect_credit(Group g) const {
-    wait_all(g, c_.world, c_.world.size, [&](int r) { return header_flag(c_.world.rank, r); }, number_, [](int r) { return r; });
-    for (int r = g.rank(); r < c_.world.size; r += g.size()) {
-      flag* const f = header_flag(c_.world.rank, r);
-      unsigned* const too_late = &detail::watch_of(c_.world, c_.world.rank)->too_late;
+    wait_all(g, c_->world, c_->world.size, [&](int r) { return header_flag(c_->world.rank, r); }, number_, [](int r) { return r; });
+    for (int r = g.rank(); r < c_->world.size; r += g.size()) {
+      flag* const f = header_flag(c_->world.rank, r);
+      unsigned* const too_late = &detail::watch_of(c_->world, c_->world.rank)->too_late;
       if (load(&f->value) != number_) {  // abandoned; a later launch must not be named instead of this one
         platform::atomic_store<order::relaxed, scope::system>(too_late, 1u);
         continue;
       }
       if (says_the_same(f) || load(too_late) != 0) continue;
-      detail::note_disagreement(c_.world, r, f, header_flag(c_.world.rank, c_.world.rank));
-      detail::abandon(c_.world, false);
+      detail::note_disagreement(c_->world, r, f, header_flag(c_->world.rank, c_->world.rank));
+      detail::abandon(c_->world, false);
     }
   }
   /// Called by: every thread of every block, last of all.
@@ -177,10 +177,10 @@ class channel_epoch {
   /// leave() in two halves, for kernels that do not use next() and in which a trip to memory at the end of a block would be waited for.
   /// Called by: one thread of every block, the first when all threads of the block that have called begin() have the epoch, the second with
   /// what the first has returned, any time after it. The last block to depart makes the epoch this one: nobody reads it any more.
-  __device__ unsigned depart() const { return platform::atomic_fetch_add<order::relaxed, scope::device>(&c_.world.here(c_.state)->ticket, 1u) + 1; }
+  __device__ unsigned depart() const { return platform::atomic_fetch_add<order::relaxed, scope::device>(&c_->world.here(c_->state)->ticket, 1u) + 1; }
   __device__ void leave(block b, unsigned departed) const {
     if (departed != unsigned(b.count())) return;
-    channel_state* const s = c_.world.here(c_.state);
+    channel_state* const s = c_->world.here(c_->state);
     platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
     platform::atomic_store<order::relaxed, scope::device>(&s->next, 0u);
     platform::atomic_store<order::relaxed, scope::device>(&s->epoch, number_);
@@ -189,30 +189,30 @@ class channel_epoch {
  private:
   friend struct channel_view;
 
-  __device__ int flags_per_slot() const { return c_.world.size * (2 + c_.flags_per_source); }
-  __device__ flag* flag_at(int peer, int i) const { return c_.world.on(peer, c_.flags) + int(number_ & 1) * flags_per_slot() + i; }
+  __device__ int flags_per_slot() const { return c_->world.size * (2 + c_->flags_per_source); }
+  __device__ flag* flag_at(int peer, int i) const { return c_->world.on(peer, c_->flags) + int(number_ & 1) * flags_per_slot() + i; }
   __device__ flag* header_flag(int peer, int source) const { return flag_at(peer, source); }
-  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, c_.world.size + source); }
-  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, 2 * c_.world.size + source * c_.flags_per_source + i); }
+  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, c_->world.size + source); }
+  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, 2 * c_->world.size + source * c_->flags_per_source + i); }
 
   /// Each lane tells one peer what was launched. The last wave of block 0 does it, so that the others can start on their work.
   __device__ void send_header(block b) const {
     int const lanes = b.size() - wave{}.index() * wave::width;  // the last wave may be a part of one
-    for (int p = wave{}.rank(); p < c_.world.size; p += lanes) {
-      flag* const f = header_flag(p, c_.world.rank);
-      for (int i = 0; i < launch_words; ++i) store(&f->note[i], c_.header.what[i]);
-      for (int i = 0; i < 2; ++i) store(&f->note[launch_words + i], c_.header.mine[i]);
+    for (int p = wave{}.rank(); p < c_->world.size; p += lanes) {
+      flag* const f = header_flag(p, c_->world.rank);
+      for (int i = 0; i < launch_words; ++i) store(&f->note[i], c_->header.what[i]);
+      for (int i = 0; i < 2; ++i) store(&f->note[launch_words + i], c_->header.mine[i]);
       platform::atomic_store<order::release, scope::system>(&f->value, number_);
     }
   }
 
   __device__ bool says_the_same(flag const* header) const {
     bool equal = true;
-    for (int i = 0; i < launch_words; ++i) equal &= load(&header->note[i]) == c_.header.what[i];
+    for (int i = 0; i < launch_words; ++i) equal &= load(&header->note[i]) == c_->header.what[i];
     return equal;
   }
 
-  channel_view const& c_;
+  channel_view const* c_;
   epoch_t number_;
 };
 

@@ -166,23 +166,38 @@ struct has_epoch {
 
 // The pieces between this rank and the shards' owners: itself last, of whose shard only the tile rows that it shares are moved.
 
-template <class T, group Group>
-__device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers) {
+// `start` makes the epoch known; a push works out before it what it moves first.
+
+template <class T, group Group, class Start>
+__device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers, Start const& start) {
   gather_map const& map = x.map;
-  for (int const i : dealt(x.pieces.count(), worker, workers)) {
+  struct transfer {
+    int peer;
+    gather_piece piece;
+    bool needed;
+  };
+  auto const transfer_of = [&](int i) -> transfer {
     piece_at const at = x.pieces[i];
     int const peer = w.next(map.ranks - 1 - at.peer);  // who asks for this shard first comes first
     gather_piece const p = map.piece(w.rank, at.row, at.chunk);
-    if (peer == w.rank && (map.by == gather::k || is_own(map, p.tile_row, peer))) continue;
+    return {peer, p, peer != w.rank || (map.by == gather::m && !is_own(map, p.tile_row, peer))};
+  };
+  int i = worker;
+  transfer t = transfer_of(i);
+  start();
+  for (int const count = x.pieces.count(); i < count; t = transfer_of(i += workers)) {
+    if (!t.needed) continue;
+    gather_piece const& p = t.piece;
     int const row = p.row - map.first_row(w.rank), col = p.col - map.first_col(w.rank);
-    copy_aligned(g, x.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(peer), map, w.rank).part(row, col, p.rows, p.cols));
-    e.signal(g, peer, p.flag);
+    copy_aligned(g, x.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(t.peer), map, w.rank).part(row, col, p.rows, p.cols));
+    e.signal(g, t.peer, p.flag);
   }
 }
 
-template <class T, group Group>
-__device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers) {
+template <class T, group Group, class Start>
+__device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers, Start const& start) {
   gather_map const& map = x.map;
+  start();
   int begun = w.rank;
   bool same = true;  // `begun` has launched the same
   for (int const i : dealt(x.pieces.count(), worker, workers)) {
@@ -219,16 +234,20 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
     prefetch(maps.b);
     prefetch(maps.own);
   }
-  // Warp 1 needs no epoch, and does not wait for one to be loaded.
-  bool const loads_b = wave{}.index() == 1;
-  if (!loads_b) wait_for_stream();
-  channel_epoch const e = loads_b ? channel_epoch(ch, 0) : ch.begin(b);
-  if (!loads_b && (wave{}.index() < 2 || wave{}.index() > 3)) has_epoch::arrive();
-  release_stream();
-
+  // Launched early, a block makes itself ready before what the stream did before is over. Warp 1 needs no epoch.
+  channel_epoch e(ch, 0);
+  auto const learn_epoch = [&] {
+    wait_for_stream();
+    e = ch.begin(b);
+    release_stream();
+  };
+  auto const start = [&] {
+    learn_epoch();
+    has_epoch::arrive();
+  };
   auto const gather_pieces = [&](auto idle_warps) {
-    if (g.pull) detail::pull_pieces(idle_warps, e, ch.world, g, b.index(), b.count());
-    else detail::push_pieces(idle_warps, e, ch.world, g, b.index(), b.count());
+    if (g.pull) detail::pull_pieces(idle_warps, e, ch.world, g, b.index(), b.count(), learn_epoch);
+    else detail::push_pieces(idle_warps, e, ch.world, g, b.index(), b.count(), learn_epoch);
     if (b.index() == 0) {
       if (g.pull) e.wait_acknowledged(idle_warps);
       e.collect_credit(idle_warps);
@@ -237,7 +256,7 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
     if (idle_warps.leader()) e.leave(b, e.depart());
   };
   gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, maps, cluster_rank(), g.parts);
-  gemm::run(shared, g.stages, maps.b, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, gather_pieces, epilogue);
+  gemm::run(shared, g.stages, maps.b, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, start, gather_pieces, epilogue);
 }
 
 }  // namespace fusewire

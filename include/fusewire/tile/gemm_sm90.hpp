@@ -1,7 +1,7 @@
 // The Hopper mainloop: C = A [M, K] * B [K, N] by persistent blocks with one warpgroup that loads and two that multiply.
 //
 //   warp 0           source: wait until a step of A is there --> copy engine: A --> full_a
-//   warp 1           copy engine: B --> full_b; as far ahead as there are stages, so before the first of A is there, too
+//   warp 1           copy engine: B --> full_b; as far ahead as there are stages for B, so before the first of A is there, too
 //   warps 2, 3       what the caller wants done beside it
 //   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile's rows, one group in flight --> empty
 //   shared memory    | A: stages | B: stages | one slab per consumer warp: C on its way out | full_a, full_b, empty; free, whole: of sums |
@@ -31,10 +31,11 @@ struct sm90_gemm_config {
 
   static constexpr int most_stages = 16;
   static constexpr int slab_bytes = 16 * 64 * 2;
+  __host__ __device__ constexpr int slabs_bytes() const { return block_m / 16 * slab_bytes; }
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
   __host__ __device__ constexpr int b_bytes(layout b) const { return (b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n) * 128; }  // of a stage
   __host__ __device__ constexpr int threads() const { return 128 + block_m * 2; }
-  __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - block_m / 16 * slab_bytes - (most_stages * 3 + 2) * 8; }
+  __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - slabs_bytes() - (most_stages * 3 + 2) * 8; }
   __host__ __device__ constexpr int shared_bytes() const { return platform::max_shared_bytes; }
   __host__ __device__ constexpr int sum_pitch() const { return block_n + 8; }  // floats: rows of sums begin in different banks
   /// Whether a tile of that many rows can be shared by that many parts: a block's sums, and what others send it, lie in place of the stages.
@@ -64,7 +65,8 @@ struct sm90_slim_tile {
 /// every stage all the same; what lies behind the last is B.
 struct sm90_stages {
   int rows;  // of A, that the copy engine loads: a multiple of 8, at most block_m
-  int count;
+  int of_a;  // how many; A comes from the L2 and needs no more than B
+  int of_b;
   int b_in_flight;  // of B at a time: what more is asked for while B comes from memory is not there sooner, and A must queue behind it
 };
 
@@ -96,17 +98,19 @@ class gemm_sm90 {
   using consumers = warps<4, C.block_m / 16>;
   using beside = warps<2, 2>;
 
-  /// For an A of m rows.
-  __host__ __device__ static constexpr sm90_stages stages(int m, int b_in_flight) {
-    int const rows = m < C.block_m ? ceil_div(m, 8) * 8 : C.block_m, fit = C.stage_bytes() / (rows * 128 + b_bytes), count = fit < C.most_stages ? fit : C.most_stages;
-    return {rows, count, b_in_flight > 0 && b_in_flight < count ? b_in_flight : count};
+  /// For an A of m rows. Where blocks share a tile, B waits for the first of A: then most of the memory is B's, that of the slabs too, which are not used.
+  __host__ __device__ static constexpr sm90_stages stages(int m, int parts, int b_in_flight) {
+    int const rows = m < C.block_m ? ceil_div(m, 8) * 8 : C.block_m, bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
+    int const both = bytes / (rows * 128 + b_bytes), of_a = parts > 1 && both > 6 ? 6 : both < C.most_stages ? both : C.most_stages;
+    int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.most_stages ? fit : C.most_stages;
+    return {rows, of_a, of_b, b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b};
   }
   __host__ __device__ static constexpr tile_order tiles(int m, int n, int first_m, int band) {
     return {ceil_div(m, C.block_m), ceil_div(n, C.block_n), first_m, band};
   }
 
   /// For each tile i of `share`: c(r, j) = T(epilogue(sum over k of A(r, k) * B(k, j), r, j)) on the tile's part of c; `other(beside{})`
-  /// at the same time, by 64 threads.
+  /// at the same time, by 64 threads. `start()`: what must come before A is asked for; called once by every other thread but those of warp 1.
   /// Called by: every thread of every block of a cluster, with equal `tiles` and `share` in all its blocks.
   /// Source: steps() is the number of steps of this block, at least 1; first() the place of the first step, which advance(place, steps) moves
   /// on; k(place) the row of B where a step begins, and left_of_shard(place) how many follow each other from there on. In warp 0, begin(tile_m)
@@ -115,14 +119,14 @@ class gemm_sm90 {
   /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads; if the cluster has several blocks, at most one
   /// tile in `share`, and can_share() of it; `b`: a kernel parameter, made by make_tensor_map() with b_box_rows of the matrix whose rows are
   /// contiguous in B's memory; C.shared_bytes() bytes at `shared`. B is read at once if `b_is_there`, else after wait_for_stream().
-  template <class Source, class Other, class Epilogue>
+  template <class Source, class Start, class Other, class Epilogue>
   __device__ static void run(void* shared, sm90_stages const& stages, CUtensorMap const& b, bool b_is_there, tile_order const& tiles, strided share, matrix<T> c, Source source,
-                             Other const& other, Epilogue const& epilogue) {
+                             Start const& start, Other const& other, Epilogue const& epilogue) {
     storage const s(shared, stages);
     int const parts = cluster_size();
     int const warp = wave{}.index();
     if (warp == 1 && elect_one()) {
-      for (int i = 0; i < stages.count; ++i) {
+      for (int i = 0; i < stages.of_b; ++i) {
         s.full_a(i).init(1);
         s.full_b(i).init(1);
         s.empty(i).init(consumers::count);
@@ -137,6 +141,7 @@ class gemm_sm90 {
     if (warp < 4) {
       if constexpr (moves_registers) give_registers<104>();
       if (warp == 0) {
+        start();
         load_a(s, tiles, share, source);
       } else if (warp > 1) {
         other(beside{});
@@ -148,13 +153,14 @@ class gemm_sm90 {
       if (parts > 1) meet_parts();
     } else {
       if constexpr (moves_registers) take_registers<200>();
+      start();
       multiply(s, parts, source.steps(), tiles, share, c, epilogue);
-      if constexpr (moves_registers) give_registers<registers>();
     }
     block{}.sync();
-    // Not before: a warp with nothing to do would take back what the consumers have yet to take.
+    // Not before: a warp with nothing to do would take back what the consumers have yet to take, and a warpgroup must meet between two changes.
     if constexpr (moves_registers) {
       if (warp < 4) take_registers<registers>();
+      else give_registers<registers>();
     }
   }
 
@@ -185,7 +191,7 @@ class gemm_sm90 {
       asm volatile("" : "+r"(at));  // computed here, not again in every loop
     }
     __device__ shared_address_t a(int stage) const { return at + stage * a_bytes; }
-    __device__ shared_address_t b(int stage) const { return at + stages.count * a_bytes + stage * b_bytes; }
+    __device__ shared_address_t b(int stage) const { return at + stages.of_a * a_bytes + stage * b_bytes; }
     __device__ mbarrier full_a(int stage) const { return {at + barriers_at + stage * 8}; }
     __device__ mbarrier full_b(int stage) const { return {at + barriers_at + (C.most_stages + stage) * 8}; }
     __device__ mbarrier empty(int stage) const { return {at + barriers_at + (2 * C.most_stages + stage) * 8}; }
@@ -194,14 +200,14 @@ class gemm_sm90 {
     __device__ mbarrier free() const { return {at + barriers_at + 3 * C.most_stages * 8}; }       // the other parts' stages
     __device__ mbarrier whole() const { return {at + barriers_at + 3 * C.most_stages * 8 + 8}; }  // this part's rows of sums
 
-    static constexpr int barriers_at = C.stage_bytes() + consumers::count * C.slab_bytes;
+    static constexpr int barriers_at = C.stage_bytes() + C.slabs_bytes();
   };
 
-  /// Place in the ring of stages.
+  /// Place in a ring of stages.
   struct cursor {
     int stage = 0, parity = 0;
-    __device__ void next(sm90_stages const& stages) {
-      bool const round = ++stage == stages.count;
+    __device__ void next(int stages) {
+      bool const round = ++stage == stages;
       stage = round ? 0 : stage;
       parity ^= round;
     }
@@ -209,17 +215,17 @@ class gemm_sm90 {
 
   template <class Source>
   __device__ static void load_a(storage const& s, tile_order const& tiles, strided share, Source& source) {
-    cursor at;
+    cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // `used`: the step before in the same place, of_a steps ago
     for (int const i : share) {
       source.begin(tiles[i].m);
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
         box_run const there = source.wait(place);
-        for (int i = 0, column = there.column; i < there.count; ++i, column += block_k, at.next(s.stages)) {
-          s.empty(at.stage).wait(at.parity ^ 1);
+        for (int i = 0, column = there.column; i < there.count; ++i, column += block_k, at.next(s.stages.of_b), to.next(s.stages.of_a), used.next(s.stages.of_b)) {
+          s.empty(used.stage).wait(used.parity);
           if (elect_one()) {
             s.full_a(at.stage).expect(s.a_bytes);
-            load_box(s.a(at.stage), *there.map, column, there.row, s.full_a(at.stage));
+            load_box(s.a(to.stage), *there.map, column, there.row, s.full_a(at.stage));
           }
         }
         source.advance(place, there.count);
@@ -237,12 +243,12 @@ class gemm_sm90 {
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
         int const count = source.left_of_shard(place);
-        for (int nth = 0, k = source.k(place); nth < count; ++nth, k += block_k, at.next(s.stages)) {
+        for (int nth = 0, k = source.k(place); nth < count; ++nth, k += block_k, at.next(s.stages.of_b)) {
           mbarrier const full = s.full_b(at.stage);
           s.empty(at.stage).wait(at.parity ^ 1);
           if (--ahead < 0) {
             s.full_b(landed.stage).wait(landed.parity);
-            landed.next(s.stages);
+            landed.next(s.stages.of_b);
           }
           if (elect_one()) {
             full.expect(b_bytes);
@@ -264,14 +270,14 @@ class gemm_sm90 {
   __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share, matrix<T> c, Epilogue const& epilogue) {
     int const row0 = (wave{}.index() / 4 - 1) * atom::m;  // of this warpgroup's 64 rows
     shared_rows const shared = rows_of_parts(parts, tiles, share, c.rows);  // a division, done before there is anything to multiply
-    cursor at;
+    cursor at, from;  // of B, of A
     for (int const i : share) {
       typename atom::c_fragment acc;
       int previous = 0;
-      for (int step = 0; step < steps; ++step, at.next(s.stages)) {
+      for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
         s.full_b(at.stage).wait(at.parity);
         s.full_a(at.stage).wait(at.parity);
-        std::uint64_t const a = matrix_descriptor(s.a(at.stage) + row0 * 128), b = matrix_descriptor(s.b(at.stage), chunk);
+        std::uint64_t const a = matrix_descriptor(s.a(from.stage) + row0 * 128), b = matrix_descriptor(s.b(at.stage), chunk);
         wgmma_begin();
 #pragma unroll
         for (int slice = 0; slice < block_k / atom::k; ++slice)
