@@ -347,7 +347,10 @@ class gemm_sm90 {
     }
     s.whole().wait(0);
     cluster_arrive();
-    if (mine > 0) add_parts(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
+    if (mine > 0) {
+      if (r.parts == 2) add_parts<2>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
+      else add_parts<0>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
+    }
     cluster_wait();  // what this block has sent is there
   }
 
@@ -359,40 +362,49 @@ class gemm_sm90 {
       if (row + v / 2 % 2 * 8 < rows) store_shared(s.sum(row) + atom::c_col(thread) * 4 + v / 2 % 2 * 8 * row_bytes + v / 4 * 32, {acc[v], acc[v + 1]});
   }
 
-  /// Adds up this part's `rows` rows of a tile, from row m0 of c on.
-  template <class Epilogue>
+  /// Adds up this part's `rows` rows of a tile, from row m0 of c on. Parts: how many, 0: any number up to 8.
+  template <int Parts, class Epilogue>
   __device__ static void add_parts(storage const& s, shared_rows const& r, int m0, int rows, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
-    constexpr int most = 8, per_row = C.block_n / 4;
+    constexpr int most = Parts ? Parts : 8, at_once = 8 / most, per_row = C.block_n / 4;  // a unit is 4 columns
+    int const parts = Parts ? Parts : r.parts, units = rows * per_row;
     bool const aligned = rows_aligned(c);
     shared_address_t sums[most];
 #pragma unroll
     for (int p = 0; p < most; ++p) sums[p] = s.sum(p == r.me ? r.me * r.each : r.received(p, r.me));
 #pragma unroll 1
-    for (int u = consumers{}.rank(); u < rows * per_row; u += consumers{}.size()) {
-      int const row = u / per_row, column = u % per_row * 4, left = columns - column, at = row * row_bytes + column * 4;
-      float4 part[most];
+    for (int first = consumers{}.rank(); first < units; first += at_once * consumers{}.size()) {
+      float4 part[at_once][most];
 #pragma unroll
-      for (int p = 0; p < most; ++p)
-        if (p < r.parts) part[p] = load_shared(sums[p] + at);
-      float sum[4] = {};
+      for (int i = 0; i < at_once; ++i) {
+        int const u = first + i * consumers{}.size(), at = u / per_row * row_bytes + u % per_row * 16;
 #pragma unroll
-      for (int p = 0; p < most; ++p)
-        if (p < r.parts) {
-          sum[0] += part[p].x;
-          sum[1] += part[p].y;
-          sum[2] += part[p].z;
-          sum[3] += part[p].w;
-        }
-      T* const to = c.at(m0 + row, n0 + column);
+        for (int p = 0; p < most; ++p)
+          if (p < parts && u < units) part[i][p] = load_shared(sums[p] + at);
+      }
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (e < left) sum[e] = epilogue(sum[e], m0 + row, n0 + column + e);
-      if (aligned && left >= 4) {
-        *reinterpret_cast<uint2*>(to) = {pack(sum[0], sum[1]), pack(sum[2], sum[3])};
-      } else {
+      for (int i = 0; i < at_once; ++i) {
+        int const u = first + i * consumers{}.size(), row = u / per_row, column = u % per_row * 4, left = columns - column;
+        if (u >= units) break;
+        float sum[4] = {};
+#pragma unroll
+        for (int p = 0; p < most; ++p)
+          if (p < parts) {
+            sum[0] += part[i][p].x;
+            sum[1] += part[i][p].y;
+            sum[2] += part[i][p].z;
+            sum[3] += part[i][p].w;
+          }
+        T* const to = c.at(m0 + row, n0 + column);
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          if (e < left) to[e] = T(sum[e]);
+          if (e < left) sum[e] = epilogue(sum[e], m0 + row, n0 + column + e);
+        if (aligned && left >= 4) {
+          *reinterpret_cast<uint2*>(to) = {pack(sum[0], sum[1]), pack(sum[2], sum[3])};
+        } else {
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            if (e < left) to[e] = T(sum[e]);
+        }
       }
     }
   }
