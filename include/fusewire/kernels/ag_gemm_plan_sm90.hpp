@@ -30,8 +30,9 @@ struct ag_gemm_sm90_plan {
 };
 
 /// Whether to pull. A pull stands less in the way of the multiplications, and its answers and acknowledgements cost a few us: as measured, it pays
-/// from about 70 us of multiplying on, 25 with one peer, where no tile needs several ranks' rows.
-constexpr bool pulls_on_sm90(int m, int n, int k, int ranks, gather by) { return by == gather::k && 2.0 * m * n * k >= (ranks > 2 ? 45e9 : 15e9); }
+/// from about 70 us of multiplying on, 25 with one peer, where no tile needs several ranks' rows and the columns are so many that multiplying takes
+/// longer than the link.
+constexpr bool pulls_on_sm90(int m, int n, int k, int ranks, gather by) { return by == gather::k && n >= 1024 && 2.0 * m * n * k >= (ranks > 2 ? 45e9 : 15e9); }
 
 /// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are resident at once.
 /// The model of a block: it takes its tiles one after the other; a step takes the longer of multiplying and loading; all blocks together are
