@@ -36,7 +36,7 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
 
   auto const kernel = &ag_gemm_sm90<T, Tile, BOrder, Epilogue>;
   int const first = map.by == gather::m ? map.first_row(rank) / C.block_m % map.m_tiles() : 0;
-  ag_gemm_sm90_arguments<T> const g{call.a, call.c, map, pull, own_shard_first, call.b_is_constant, stages, gemm::tiles(map.m, call.c.cols, first, plan.band),
+  ag_gemm_sm90_arguments<T> const g{call.a, call.c, map, pull, own_shard_first, plan.starts_together, call.b_is_constant, stages, gemm::tiles(map.m, call.c.cols, first, plan.band),
                                     {plan.pieces, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), plan.band, plan.parts}, divisor(plan.parts)};
   int const clusters = resident_clusters(ch.world(), kernel, plan.parts, C.threads(), C.shared_bytes(), reserved_units, where);
   require(clusters >= 1 && (plan.parts == 1 || g.tiles.count() <= clusters), where, "ag_gemm: ", plan.parts, " blocks for each of ", g.tiles.count(), " tiles; ", clusters,

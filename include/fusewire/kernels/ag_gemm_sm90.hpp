@@ -31,6 +31,7 @@ struct ag_gemm_sm90_arguments {
   gather_map map;
   bool pull;
   bool own_shard_first;
+  bool starts_together;  // gather::m
   bool b_is_constant;
   sm90_stages stages;
   tile_order tiles;
@@ -64,8 +65,8 @@ class gathered_tiles {
     int shard, column, step;  // column within the shard; steps since the shard's first
   };
 
-  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, ag_gemm_sm90_maps const& maps, int part, divisor const& parts)
-      : e_(e), map_(map), maps_(maps), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0) {
+  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool starts_together, ag_gemm_sm90_maps const& maps, int part, divisor const& parts)
+      : e_(e), map_(map), maps_(maps), by_k_(map.by == gather::k), starts_together_(starts_together), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0) {
     int const all = ceil_div(cols_, 64), each = all / parts, more = all % parts;
     count_ = each + (part < more);
     first_ = (part * each + (part < more ? part : more)) * 64;
@@ -94,6 +95,10 @@ class gathered_tiles {
     lane_chunk_ = int((float(wave{}.rank()) + 0.5f) * of_one);
     lane_owner_ = wave{}.rank() - lane_chunk_ * owners_;
     known_chunks_ = known_ = 0;
+    if (is_own_ && starts_together_) {
+      int const peer = rank_ + 1 < map_.ranks ? rank_ + 1 : 0;
+      e_.wait(wave{}, peer, map_.flag(map_.first_row(peer) / map_.tile_m, first_chunk_));
+    }
   }
   __device__ box_run wait(place const& p) {
     int const row = tile_m_ * map_.tile_m, left = count_ - p.step;
@@ -145,7 +150,7 @@ class gathered_tiles {
   channel_epoch const& e_;
   gather_map const& map_;
   ag_gemm_sm90_maps const& maps_;
-  bool const by_k_;
+  bool const by_k_, starts_together_;
   int const rank_, cols_, first_shard_;
   int first_, count_, first_chunk_, chunks_;  // of every shard: this block's first column, its steps, and the chunks in which they lie
   // Of the current tile row:
@@ -255,7 +260,7 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
     has_epoch::sync();
     if (idle_warps.leader()) e.leave(b, e.depart());
   };
-  gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, maps, cluster_rank(), g.parts);
+  gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, g.starts_together, maps, cluster_rank(), g.parts);
   gemm::run(shared, g.stages, maps.b, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, start, gather_pieces, epilogue);
 }
 

@@ -19,7 +19,8 @@ struct problem {
 template <class Tile, layout BOrder>
 void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int epochs) {
   gather_map const map{by, p.m, p.k, r.size(), Tile::config.block_m, p.chunk_k};
-  ag_gemm_sm90_plan plan{.parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1, .b_in_flight = p.m % 3, .chunk_k = p.chunk_k, .band = 3};
+  ag_gemm_sm90_plan plan{.parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1, .b_in_flight = p.m % 3, .chunk_k = p.chunk_k, .band = 3,
+                         .starts_together = by == gather::m && r.size() > 1 && p.m / r.size() >= Tile::config.block_m && p.chunk_k == 128};
   while (!Tile::config.can_share(std::min(p.m, Tile::config.block_m), plan.parts)) --plan.parts;
   plan.pieces = by == gather::k ? piece_order::nest::by_band : p.m % 2 ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
   int const rows = map.rows(r.rank()), cols = map.cols();
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(Tile::config.threads(), 1)
     }
     if (b.index() == 0) e.collect_credit(idle_warps);
   };
-  gathered_tiles const source(e, rank, g.map, g.own_shard_first, maps, 0, g.parts);
+  gathered_tiles const source(e, rank, g.map, g.own_shard_first, false, maps, 0, g.parts);
   gemm::run(shared, g.stages, maps.b, false, g.tiles, dealt(g.tiles.count(), b.index(), b.count()), g.c, source, [] {}, push, identity{});
   e.leave(b);
 }
@@ -152,7 +153,7 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
           maps.own = make_tensor_map(call.a, 128, here);
           maps.b = make_tensor_map(call.b, gemm_sm90<bf16, tile::config, layout::row_major>::b_box_rows, here);
           using gemm = gemm_sm90<bf16, tile::config, layout::row_major>;
-          ag_gemm_sm90_arguments<bf16> const g{call.a, call.c, map, false, true, false, gemm::stages(map.m, 1, 2), gemm::tiles(map.m, p.n, 0, 8),
+          ag_gemm_sm90_arguments<bf16> const g{call.a, call.c, map, false, true, false, false, gemm::stages(map.m, 1, 2), gemm::tiles(map.m, p.n, 0, 8),
                                                {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, divisor(1)};
           r.launch({.blocks = 8, .threads = tile::config.threads(), .shared_bytes = tile::config.shared_bytes()}, push_losing_sm90<tile>, view, g, maps, r.rank() == culprit ? 0 : -1);
         } else {
