@@ -8,6 +8,7 @@
 // A crosses the link once, in the order in which the tiles in flight ask for it: every rank begins with its own shard and goes on with rank + 1,
 // rank + 2, ..., so at any time each rank sends to one peer and receives from one. A part's sums over k run in that order, or in that of ranks
 // (own_shard_first = false); the same in every run.
+// With starts_together, tiles of own rows wait for the first piece of a peer's, so that the tiles of both read B together.
 //
 // Deadlock: all blocks are resident (launch checks). Warps 2 and 3 move their pieces without waiting (push), or wait for headers (pull), which
 // block 0 of every rank sends before it waits; credit and acknowledgements, which those of block 0 wait for then, need no more. The other warps
