@@ -15,8 +15,10 @@
 // Drain: after a source that gave up, warp 0 goes on as after any other. Every load that was started completes on its barrier, from memory that may
 // hold anything, consumers take it and arrive at `empty`, and no role ends before its last step.
 // Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`, which a warp does after its multiplications that read
-// the stage are complete. A block's sums overwrite its stages when all steps of its only tile are complete in both consumers, and those of the
-// others when it has told them so (free). It ends when what it has sent is there.
+// the stage are complete. A may have fewer stages than B: a step's place for A is then that of an earlier step, whose `empty` is waited for instead;
+// no later step of that barrier can be complete before this one's A is there, so its parity tells.
+// A block's sums overwrite its stages when all steps of its only tile are complete in both consumers, and those of the others when it has told
+// them so (free). It ends when what it has sent is there.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
