@@ -66,7 +66,7 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
       best.band = by == gather::k || tiles <= at_once ? 8 : std::clamp(ceil_div(m, ranks * c.block_m), 1, 8);  // one rank's rows after the other's
     }
   sm90_gemm_config const c = config_of(best.tile);
-  // All tiles run at once. Own rows that start first leave the others a B that is no longer in the L2, if B is larger than that and passes fast.
+  // All tiles run at once. Own rows that start first leave the others a B that is no longer in the L2, if B is larger than that and passes fast (bytes, bytes per us; as measured).
   double const b_bytes = 2.0 * k * n;
   best.starts_together = by == gather::m && ranks > 1 && m / ranks >= c.block_m && best.pieces == piece_order::nest::by_chunk && b_bytes > 64e6 && b_bytes / least > 1.7e6;
   if (m <= 2 * c.block_m) best.b_in_flight = (56 * 1024 + c.b_bytes(b_layout) / 2) / c.b_bytes(b_layout);  // 56 KB of each block keep the memory busy

@@ -103,7 +103,7 @@ class gemm_sm90 {
   /// For an A of m rows. Where blocks share a tile, B waits for the first of A: then most of the memory is B's, that of the slabs too, which are not used.
   __host__ __device__ static constexpr sm90_stages stages(int m, int parts, int b_in_flight) {
     int const rows = m < C.block_m ? ceil_div(m, 8) * 8 : C.block_m, bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
-    int const both = bytes / (rows * 128 + b_bytes), of_a = parts > 1 && both > 6 ? 6 : both < C.most_stages ? both : C.most_stages;
+    int const both = bytes / (rows * 128 + b_bytes), most_of_a = parts > 1 ? 6 : C.most_stages, of_a = both < most_of_a ? both : most_of_a;
     int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.most_stages ? fit : C.most_stages;
     return {rows, of_a, of_b, b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b};
   }
