@@ -1,7 +1,7 @@
 // All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same matrices.
 //
 //   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] [--variants=NAME,...] [--repeats=7]
-//                 [--row_major] [--quick] [--random=COUNT] [Google Benchmark's options]
+//                 [--mainloop] [--row_major] [--quick] [--random=COUNT] [Google Benchmark's options]
 //
 // Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median of the repeats, each
 // a replay of R iterations. harness.hpp has the protocol. Variants:
@@ -11,6 +11,7 @@
 //   bsp_eager, bsp_graph  all-gather, then GEMM; gather:k: the better of a copy that transposes shards and W accumulating GEMMs
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //
+// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K).
 // --random: instead of the sweep COUNT shapes that nothing was fitted to, always the same; shows whether ag_gemm chooses well.
 // N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
 #include "harness.hpp"
@@ -407,13 +408,13 @@ void print_table() {
 int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
   command_line c(argc, argv);
-  bool const quick = c.flag("quick");
-  set = {c.numbers("ranks", {gpus()})[0], c.numbers("repeats", {quick ? 3 : 7})[0], c.flag("row_major") ? layout::row_major : layout::column_major,
-         c.words("variants", {"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"})};
+  bool const quick = c.flag("quick"), mainloop = c.flag("mainloop");
+  set = {c.numbers("ranks", {mainloop ? 1 : gpus()})[0], c.numbers("repeats", {quick ? 3 : 7})[0], c.flag("row_major") ? layout::row_major : layout::column_major,
+         c.words("variants", mainloop ? std::vector<std::string>{"gemm", "chosen"} : std::vector<std::string>{"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"})};
   auto const sweep = quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick ? std::vector{3584} : std::vector{3584, 7168});
   int const k = c.numbers("k", {8192})[0], random = c.numbers("random", {0})[0];
-  auto const dtypes = c.words("dtypes", quick ? std::vector<std::string>{"bf16"} : std::vector<std::string>{"bf16", "f16"}), gathers = c.words("gathers", {"k", "m"});
+  auto const dtypes = c.words("dtypes", quick ? std::vector<std::string>{"bf16"} : std::vector<std::string>{"bf16", "f16"}), gathers = c.words("gathers", mainloop ? std::vector<std::string>{"k"} : std::vector<std::string>{"k", "m"});
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
@@ -423,9 +424,13 @@ int main(int argc, char** argv) {
   }
   capacity room;
   std::vector<shape> shapes = random_shapes(random, set.ranks);
+  std::vector<std::pair<int, int>> weights;  // n, k
+  if (mainloop) weights = {{3584, 8192}, {7168, 8192}, {8192, 7168}, {8192, 8192}};
+  else
+    for (int const n : ns) weights.emplace_back(n, k);
   if (shapes.empty())
     for (auto const& type : dtypes)
-      for (int const n : ns)
+      for (auto const& [n, k] : weights)
         for (int const m : ms)
           for (auto const& g : gathers) {
             shape const s{g == "m" ? gather::m : gather::k, type == "f16" ? dtype::f16 : dtype::bf16, set.ranks, m, n, k};

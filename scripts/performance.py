@@ -68,6 +68,39 @@ def ag_gemm(data, out):
     out += [f"- {f}" for f in failures]
 
 
+# The mainloop alone, one rank, over the vendor's best: up to 64 rows the GEMM is bound by memory and meant to win; in between nothing is asked.
+ALONE = lambda m: 1.00 if m <= 64 else 1 / 0.98 if m >= 1024 else None
+
+
+def gemm_alone(data, out):
+    times = {}
+    for b in data["benchmarks"]:
+        name = b["name"].split("/")
+        keys = dict(part.split(":") for part in name[2:] if ":" in part)
+        if not b.get("error_occurred"):
+            times.setdefault((keys["dtype"], int(keys["N"]), int(keys["K"])), {}).setdefault(int(keys["M"]), {})[name[1]] = b["real_time"]
+    out.append(f"B is {data['context']['b_layout']}. Each cell: microseconds of the vendor's best heuristic, of `ag_gemm` on one rank, and their ratio. Target: at most 1.00 up to M = 64,")
+    out.append("1.02 from 1024 on.\n")
+    shapes = sorted(times)
+    out.append("| M | " + " | ".join(f"{dtype}, N = {n}, K = {k}" for dtype, n, k in shapes) + " |")
+    out.append("|" + "---|" * (len(shapes) + 1))
+    asked = missed = 0
+    for m in sorted({m for by_m in times.values() for m in by_m}):
+        cells = []
+        for shape in shapes:
+            us = times[shape].get(m, {})
+            if not {"gemm", "chosen"} <= us.keys():
+                cells.append("-")
+                continue
+            x = us["chosen"] / us["gemm"]
+            if ALONE(m):
+                asked += 1
+                missed += x > ALONE(m)
+            cells.append(f"{us['gemm']:.1f}, {us['chosen']:.1f}: {x:.2f}")
+        out.append(f"| {m} | " + " | ".join(cells) + " |")
+    out.append(f"\nAbove the target: {missed} of {asked}.\n")
+
+
 def random_shapes(data, out):
     times = {}
     for b in data["benchmarks"]:
@@ -125,6 +158,7 @@ def main():
            "replays are checked. NCCL works on registered symmetric windows, with NVLS off; the twin is the better of eager and graph. AG+GEMM is told that B is constant",
            "(`b_is_constant`), so on Hopper its first stages load while the launch before it ends.\n"]
     for kind, title, tell in (("ag_gemm", "All-gather + GEMM", ag_gemm), ("ag_gemm_random", "All-gather + GEMM, random shapes", random_shapes),
+                              ("gemm", "The GEMM alone", gemm_alone), ("gemm_row_major", "The GEMM alone, row-major B", gemm_alone),
                               ("flash_decode", "Flash Decode", flash_decode), ("primitives", "Primitives", primitives)):
         for path in sorted(results.glob(kind + ".*.json"), reverse=True):
             data = json.loads(path.read_text())

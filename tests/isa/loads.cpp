@@ -3,8 +3,8 @@
 
 using namespace fusewire;
 
-template <class Tile, layout BOrder>
-constexpr auto kernel = &ag_gemm_sm90<bf16, Tile, BOrder, identity>;
+template <int M, int N, layout BOrder>
+constexpr auto kernel = &ag_gemm_sm90<bf16, M, N, BOrder, identity>;
 
-void* kernels[] = {(void*)kernel<sm90_slim_tile, layout::column_major>, (void*)kernel<sm90_slim_tile, layout::row_major>, (void*)kernel<sm90_square_tile, layout::column_major>,
-                   (void*)kernel<sm90_wide_tile, layout::row_major>, (void*)kernel<sm90_flat_tile, layout::column_major>};
+void* kernels[] = {(void*)kernel<64, 128, layout::column_major>, (void*)kernel<64, 128, layout::row_major>, (void*)kernel<128, 128, layout::column_major>,
+                   (void*)kernel<128, 256, layout::row_major>, (void*)kernel<64, 112, layout::column_major>};

@@ -13,7 +13,7 @@ namespace fusewire {
 inline std::string describe_ag_gemm(std::uint64_t const (&what)[launch_words]) {
   auto const variant = [&](int i) { return what[1] >> 8 * i & 255; };
   return text("ag_gemm ", variant(0) ? "pull" : "push", " gather::", gather(variant(1)) == gather::k ? "k" : "m", variant(3) ? " f16" : " bf16", ", m = ", what[2], ", n = ", what[3],
-              ", k = ", what[4], variant(2) == 0 ? text(", large tile") : variant(2) == 1 ? text(", small tile") : text(", tuned tile ", variant(2) - 2, " in ", variant(4), " parts"),
+              ", k = ", what[4], variant(2) == 0 ? text(", large tile") : variant(2) == 1 ? text(", small tile") : text(", tile ", variant(5) * 8, " x ", variant(6) * 8, " in ", variant(4), " parts"),
               ", chunk_k = ", what[5]);
 }
 

@@ -15,26 +15,26 @@ namespace fusewire {
 /// Requires: as ag_gemm's call; fits_copy_engine() of b; the channel holds map.m x map.k elements and the map's flags; map.tile_m is the
 /// tile's block_m, map.chunk_k a multiple of 64; for pull, header.mine as ag_gemm sets it.
 /// Fails: bad_argument, before anything is launched.
-template <class Tile, layout BOrder, class T, class Epilogue>
+template <sm90_gemm_config C, layout BOrder, class T, class Epilogue>
 void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header const& header, ag_gemm_call<T> const& call, gather_map const& map, bool pull, bool own_shard_first,
                          ag_gemm_sm90_plan const& plan, int reserved_units, Epilogue const& epilogue, std::source_location where) {
-  using gemm = gemm_sm90<T, Tile::config, BOrder>;
-  constexpr auto C = Tile::config;
+  using gemm = gemm_sm90<T, C, BOrder>;
   int const rank = ch.world().rank();
   require(C.can_share(std::min(map.m, C.block_m), plan.parts), where, "ag_gemm: sums of ", plan.parts, " parts of a ", C.block_m, " x ", C.block_n, " tile do not fit in shared memory");
   sm90_stages const stages = gemm::stages(map.m, plan.parts, plan.b_in_flight);
   channel_view const view = ch.view(header);
+  int const last_rows = last_box_rows(map.m, C.block_m);
   ag_gemm_sm90_maps maps;
   for (int slot = 0; slot < 2; ++slot) {
     auto const* const inbox = reinterpret_cast<T const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes);
     int const rows = map.by == gather::k ? map.ranks * map.m : map.m;
-    maps.inbox[slot] = make_tensor_map(matrix<T const>{inbox, rows, map.cols(), map.cols()}, stages.rows, where);
+    maps.inbox[slot] = make_box_maps(matrix<T const>{inbox, rows, map.cols(), map.cols()}, stages.rows, last_rows, where);
   }
-  maps.own = call.a.rows > 0 ? make_tensor_map(call.a, stages.rows, where) : maps.inbox[0];
+  maps.own = call.a.rows > 0 ? make_box_maps(call.a, stages.rows, last_rows, where) : maps.inbox[0];
   matrix<T const> const b = BOrder == layout::row_major ? call.b : matrix<T const>{call.b.data, call.b.cols, call.b.rows, call.b.ld};
-  maps.b = make_tensor_map(b, gemm::b_box_rows, where);
+  maps.b = make_box_maps(b, gemm::b_box_rows, gemm::last_b_box_rows(call.c.cols), where);
 
-  auto const kernel = &ag_gemm_sm90<T, Tile, BOrder, Epilogue>;
+  auto const kernel = &ag_gemm_sm90<T, C.block_m, C.block_n, BOrder, Epilogue>;
   int const first = map.by == gather::m ? map.first_row(rank) / C.block_m % map.m_tiles() : 0;
   ag_gemm_sm90_arguments<T> const g{call.a, call.c, map, pull, own_shard_first, plan.starts_together, call.b_is_constant, stages, gemm::tiles(map.m, call.c.cols, first, plan.band),
                                     {plan.pieces, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), plan.band, plan.parts}, divisor(plan.parts)};
@@ -54,9 +54,9 @@ class tuned_ag_gemm {
  public:
   tuned_ag_gemm(channel const& ch, ag_gemm_options const& o, std::source_location where) : ch_(ch), o_(o) {
     if (o.tile != gemm_tile::automatic) return;
-    for (sm90_tile const t : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::flat, sm90_tile::slim})
+    for (sm90_gemm_config const tile : sm90_tiles)
       for (layout const b : {layout::row_major, layout::column_major})
-        with(t, b, [&]<class Tile, layout BOrder>() { (void)clusters<Tile, BOrder, identity>(1, where); });
+        if (tile.suits(b)) with(tile, b, [&]<sm90_gemm_config C, layout BOrder>() { (void)clusters<C, BOrder, identity>(1, where); });
   }
 
   static bool pull_is_faster(int m, int n, int k, int ranks, gather by) { return pulls_on_sm90(m, n, k, ranks, by); }
@@ -66,35 +66,31 @@ class tuned_ag_gemm {
   bool launch(hipStream_t stream, launch_header header, ag_gemm_call<T> const& call, bool pull, Epilogue const& epilogue, std::source_location where) {
     if (!fits_copy_engine(call.b.data, call.b.ld) || o_.comm_blocks > 0) return false;
     ag_gemm_sm90_plan const plan = plan_for<Epilogue>(call, where);
-    gather_map const map{o_.gather, call.m, o_.k, ch_.world().size(), config_of(plan.tile).block_m, plan.chunk_k};
+    gather_map const map{o_.gather, call.m, o_.k, ch_.world().size(), plan.tile.block_m, plan.chunk_k};
     if (map.flags_per_source() > ch_.options().flags_per_source) return false;
-    header.what[1] = (header.what[1] & ~(std::uint64_t(255) << 16)) | std::uint64_t(2 + int(plan.tile)) << 16 | std::uint64_t(plan.parts) << 32;
+    header.what[1] = (header.what[1] & ~(std::uint64_t(255) << 16)) | std::uint64_t(2) << 16 | std::uint64_t(plan.parts) << 32 | std::uint64_t(plan.tile.block_m / 8) << 40 |
+                     std::uint64_t(plan.tile.block_n / 8) << 48;
     header.what[5] = std::uint64_t(plan.chunk_k);
-    with(plan.tile, call.b_layout, [&]<class Tile, layout BOrder>() {
-      launch_ag_gemm_sm90<Tile, BOrder>(ch_, stream, header, call, map, pull, o_.own_shard_first, plan, o_.reserved_units, epilogue, where);
+    with(plan.tile, call.b_layout, [&]<sm90_gemm_config C, layout BOrder>() {
+      launch_ag_gemm_sm90<C, BOrder>(ch_, stream, header, call, map, pull, o_.own_shard_first, plan, o_.reserved_units, epilogue, where);
     });
     return true;
   }
 
  private:
-  /// Calls f with the tile and the layout as template arguments.
-  template <class F>
-  static auto with(sm90_tile t, layout b, F f) {
-    auto const laid = [&]<class Tile>() {
-      return b == layout::row_major ? f.template operator()<Tile, layout::row_major>() : f.template operator()<Tile, layout::column_major>();
-    };
-    switch (t) {
-      case sm90_tile::narrow: return laid.template operator()<sm90_narrow_tile>();
-      case sm90_tile::square: return laid.template operator()<sm90_square_tile>();
-      case sm90_tile::flat: return laid.template operator()<sm90_flat_tile>();
-      case sm90_tile::slim: return laid.template operator()<sm90_slim_tile>();
-      default: return laid.template operator()<sm90_wide_tile>();
-    }
+  /// Calls f with the tile, one of sm90_tiles from the I-th on, and the layout as template arguments.
+  template <std::size_t I = 0, class F>
+  static auto with(sm90_gemm_config tile, layout b, F f) {
+    if constexpr (I + 1 < std::size(sm90_tiles))
+      if (tile != sm90_tiles[I]) return with<I + 1>(tile, b, f);
+    if constexpr (sm90_tiles[I].suits(layout::row_major))
+      if (b == layout::row_major) return f.template operator()<sm90_tiles[I], layout::row_major>();
+    return f.template operator()<sm90_tiles[I], layout::column_major>();
   }
 
-  template <class Tile, layout BOrder, class Epilogue>
+  template <sm90_gemm_config C, layout BOrder, class Epilogue>
   int clusters(int blocks, std::source_location where) const {
-    return resident_clusters(ch_.world(), &ag_gemm_sm90<T, Tile, BOrder, Epilogue>, blocks, Tile::config.threads(), Tile::config.shared_bytes(), o_.reserved_units, where);
+    return resident_clusters(ch_.world(), &ag_gemm_sm90<T, C.block_m, C.block_n, BOrder, Epilogue>, blocks, C.threads(), C.shared_bytes(), o_.reserved_units, where);
   }
 
   template <class Epilogue>
@@ -102,11 +98,11 @@ class tuned_ag_gemm {
     auto const [it, fresh] = plans_.try_emplace({call.m, call.c.cols, call.b_layout});
     ag_gemm_sm90_plan& plan = it->second;
     if (!fresh) return plan;
-    plan = plan_ag_gemm_sm90(call.m, call.c.cols, o_.k, ch_.world().size(), o_.gather, call.b_layout, [&](sm90_tile t, int blocks) {
-      return with(t, call.b_layout, [&]<class Tile, layout BOrder>() { return clusters<Tile, BOrder, Epilogue>(blocks, where); });
+    plan = plan_ag_gemm_sm90(call.m, call.c.cols, o_.k, ch_.world().size(), o_.gather, call.b_layout, [&](sm90_gemm_config tile, int blocks) {
+      return with(tile, call.b_layout, [&]<sm90_gemm_config C, layout BOrder>() { return clusters<C, BOrder, Epilogue>(blocks, where); });
     });
     if (o_.chunk_k > 0) plan.chunk_k = ceil_div(o_.chunk_k, 64) * 64;
-    auto const flags = [&] { return gather_map{o_.gather, call.m, o_.k, ch_.world().size(), config_of(plan.tile).block_m, plan.chunk_k}.flags_per_source(); };
+    auto const flags = [&] { return gather_map{o_.gather, call.m, o_.k, ch_.world().size(), plan.tile.block_m, plan.chunk_k}.flags_per_source(); };
     while (flags() > ch_.options().flags_per_source && plan.chunk_k < o_.k) plan.chunk_k *= 2;
     return plan;
   }

@@ -7,21 +7,8 @@
 
 namespace fusewire {
 
-enum class sm90_tile { wide, narrow, square, flat, slim };
-
-constexpr sm90_gemm_config config_of(sm90_tile t) {
-  switch (t) {
-    case sm90_tile::wide: return sm90_wide_tile::config;
-    case sm90_tile::narrow: return sm90_narrow_tile::config;
-    case sm90_tile::square: return sm90_square_tile::config;
-    case sm90_tile::flat: return sm90_flat_tile::config;
-    case sm90_tile::slim: return sm90_slim_tile::config;
-  }
-  return {};
-}
-
 struct ag_gemm_sm90_plan {
-  sm90_tile tile = sm90_tile::wide;
+  sm90_gemm_config tile = sm90_tiles[0];
   int parts = 1;        // blocks that share a tile, each with its part of k
   int b_in_flight = 0;  // stages of B that are asked for at a time; 0: all
   int chunk_k = 64;     // columns of A per flag
@@ -36,36 +23,35 @@ struct ag_gemm_sm90_plan {
 constexpr bool pulls_on_sm90(int m, int n, int k, int ranks, gather by) { return by == gather::k && n >= 1024 && 2.0 * m * n * k >= (ranks > 2 ? 45e9 : 15e9); }
 
 /// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are resident at once.
-/// The model of a block: it takes its tiles one after the other; a step takes the longer of multiplying and loading; all blocks together are
-/// no faster than B comes out of memory, which takes the stages of most of the device; and sharing a tile costs the exchange of sums. Rates
+/// The model of a block: it takes its tiles one after the other; a step takes the longer of multiplying and loading; B comes out of memory no
+/// faster than memory is, and no faster to one block than what that has in flight; and sharing a tile costs the exchange of sums. Rates
 /// are fitted to one H200 without communication; it is not in the model.
 template <class Clusters>
 ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, layout b_layout, Clusters clusters) {
-  // Per us: of a block, bytes of a block where B comes from the L2 and from memory, bytes, bytes of a block; us.
-  constexpr double flops = 5.4e6, load = 105e3, load_once = 70e3, memory = 4.1e6, exchange = 25e3, meeting = 1;
+  // Per us: of a block, bytes of a block where B comes from the L2 and from memory, bytes of all and of a block, bytes of a block; us.
+  constexpr double flops = 5.4e6, load = 105e3, load_once = 70e3, memory = 4.25e6, memory_of_one = 36.7e3, exchange = 25e3, meeting = 1;
   int const shards = by == gather::k ? ranks : 1, in_shard = ceil_div(by == gather::k ? k / ranks : k, 64);
   ag_gemm_sm90_plan best;
   double least = 0;
-  for (sm90_tile const tile : {sm90_tile::wide, sm90_tile::narrow, sm90_tile::square, sm90_tile::flat, sm90_tile::slim})
+  for (sm90_gemm_config const c : sm90_tiles)
     for (int parts = 1; parts <= 8 && parts <= in_shard; ++parts) {
-      sm90_gemm_config const c = config_of(tile);
-      if ((c.block_m == 64) != (m <= 64)) continue;  // several rows of them ask more of the L2 than it has
-      int const tiles = ceil_div(m, c.block_m) * ceil_div(n, c.block_n), at_once = clusters(tile, parts);
+      if ((c.block_m == 64) != (m <= 64) || !c.suits(b_layout)) continue;  // several rows of small tiles ask more of the L2 than it has
+      int const m_tiles = ceil_div(m, c.block_m), tiles = m_tiles * ceil_div(n, c.block_n), at_once = clusters(c, parts);
       if (at_once == 0 || (parts > 1 && tiles > at_once) || !c.can_share(std::min(m, c.block_m), parts)) continue;
       double const steps = double(ceil_div(tiles, at_once)) * shards * ceil_div(in_shard, parts);
-      double const rate = tile == sm90_tile::square ? 0.9 * flops : flops;  // its operands take all of the shared memory's bandwidth
-      bool const straddling = tile == sm90_tile::narrow && b_layout == layout::row_major && parts > 1;  // rows of boxes lie across two lines
+      double const rate = c.block_m == 128 && c.block_n <= 128 ? 0.9 * flops : flops;  // its operands take all of the shared memory's bandwidth
+      bool const straddling = c.block_n % 64 != 0 && b_layout == layout::row_major && parts > 1;  // rows of boxes lie across two lines
       double const step = std::max(c.block_m * 64.0 * 2 * c.block_n / rate, (c.block_m * 128 + c.b_bytes(b_layout)) / (m <= c.block_m ? load_once : load)) * (straddling ? 1.25 : 1);
       double const sums = parts == 1 ? 0 : meeting + 4.0 * std::min(m, c.block_m) * c.block_n * (parts - 1) / parts / exchange;
-      double const time = std::max(steps * step, 2.0 * k * n / (memory * std::min(1.0, tiles * parts / 110.0))) + sums;
+      double const time = std::max(steps * step, std::max(2.0 * k * n / memory, steps * c.block_n * 128 / m_tiles / memory_of_one)) + sums;
       if (least != 0 && time >= least) continue;
       least = time;
-      best.tile = tile;
+      best.tile = c;
       best.parts = parts;
       best.pieces = by == gather::k ? piece_order::nest::by_band : tiles <= at_once ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
       best.band = by == gather::k || tiles <= at_once ? 8 : std::clamp(ceil_div(m, ranks * c.block_m), 1, 8);  // one rank's rows after the other's
     }
-  sm90_gemm_config const c = config_of(best.tile);
+  sm90_gemm_config const c = best.tile;
   // All tiles run at once. Own rows that start first leave the others a B that is no longer in the L2, if B is larger than that and passes fast (bytes, bytes per us; as measured).
   double const b_bytes = 2.0 * k * n;
   best.starts_together = by == gather::m && ranks > 1 && m / ranks >= c.block_m && best.pieces == piece_order::nest::by_chunk && b_bytes > 64e6 && b_bytes / least > 1.7e6;

@@ -42,7 +42,7 @@ struct ag_gemm_sm90_arguments {
 
 /// What the copy engine reads. The inbox holds gather::k's shards one below the other, [W M, K/W], and gather::m's as [M, K].
 struct ag_gemm_sm90_maps {
-  CUtensorMap own, inbox[2], b;
+  box_maps own, inbox[2], b;
 };
 
 /// The shard of `source` in an inbox.
@@ -88,6 +88,8 @@ class gathered_tiles {
 
   __device__ void begin(int tile_m) {
     tile_m_ = tile_m;
+    is_last_ = tile_m == map_.m_tiles() - 1;
+    box_bytes_ = box_rows(map_.m, tile_m, map_.tile_m) * 128;
     first_owner_ = by_k_ ? 0 : map_.first_owner(tile_m);
     is_own_ = is_own(map_, tile_m, rank_);
     owners_ = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1;
@@ -103,7 +105,7 @@ class gathered_tiles {
   }
   __device__ box_run wait(place const& p) {
     int const row = tile_m_ * map_.tile_m, left = count_ - p.step;
-    if (by_k_ ? p.shard == rank_ : is_own_) return {&maps_.own, by_k_ ? row : row - map_.first_row(rank_), p.column, left};
+    if (by_k_ ? p.shard == rank_ : is_own_) return {box_of(maps_.own), by_k_ ? row : row - map_.first_row(rank_), p.column, left, box_bytes_};
     int const nth = p.shard - first_shard_, before = (nth < 0 ? nth + map_.ranks : nth) * count_ + p.step;
     if (known_ <= before) {
       do known_ = await_chunks();
@@ -111,10 +113,11 @@ class gathered_tiles {
       fence_copy_engine();
     }
     int const there = known_ - before;
-    return {&maps_.inbox[e_.number() & 1], by_k_ ? p.shard * map_.m + row : row, p.column, there < left ? there : left};
+    return {box_of(maps_.inbox[e_.number() & 1]), by_k_ ? p.shard * map_.m + row : row, p.column, there < left ? there : left, box_bytes_};
   }
 
  private:
+  __device__ CUtensorMap const* box_of(box_maps const& m) const { return is_last_ ? &m.last : &m.whole; }
   __device__ int next_shard(int shard) const { return shard + 1 < map_.ranks ? shard + 1 : 0; }
 
   /// Waits for the next chunk to arrive from all the tile row's owners; how many steps, over all shards in the order of use, have then arrived.
@@ -155,8 +158,8 @@ class gathered_tiles {
   int const rank_, cols_, first_shard_;
   int first_, count_, first_chunk_, chunks_;  // of every shard: this block's first column, its steps, and the chunks in which they lie
   // Of the current tile row:
-  int tile_m_ = 0, first_owner_ = 0, owners_ = 1;
-  bool is_own_ = false;
+  int tile_m_ = 0, first_owner_ = 0, owners_ = 1, box_bytes_ = 0;
+  bool is_own_ = false, is_last_ = false;
   int at_once_ = 0, lane_chunk_ = 0, lane_owner_ = 0;  // chunks that the lanes look at together; which one, and whose flag, this lane does
   int known_chunks_ = 0, known_ = 0;                   // chunks, and steps, that have arrived, over all shards in the order of use
 };
@@ -229,16 +232,17 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
 
 }  // namespace detail
 
-template <class T, class Tile, layout BOrder, class Epilogue>
-__global__ void __launch_bounds__(Tile::config.threads(), 1)
+template <class T, int BlockM, int BlockN, layout BOrder, class Epilogue>
+__global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
     ag_gemm_sm90(channel_view ch, ag_gemm_sm90_arguments<T> g, __grid_constant__ ag_gemm_sm90_maps const maps, Epilogue epilogue) {
-  using gemm = gemm_sm90<T, Tile::config, BOrder>;
-  using has_epoch = detail::has_epoch<Tile::config.threads()>;
+  constexpr sm90_gemm_config C{BlockM, BlockN};  // as an argument of a kernel nvcc does not take it
+  using gemm = gemm_sm90<T, C, BOrder>;
+  using has_epoch = detail::has_epoch<C.threads()>;
   extern __shared__ bytes16 shared[];
   block const b;
   if (b.leader()) {
-    prefetch(maps.b);
-    prefetch(maps.own);
+    prefetch(maps.b.whole);
+    prefetch(maps.own.whole);
   }
   // Launched early, a block makes itself ready before what the stream did before is over. Warp 1 needs no epoch.
   channel_epoch e(ch, 0);

@@ -6,6 +6,7 @@
 
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/runtime/error.hpp>
+#include <fusewire/tile/tma_sm90.hpp>
 
 namespace fusewire {
 
@@ -34,6 +35,13 @@ CUtensorMap make_tensor_map(matrix<T const> x, int box_rows, std::source_locatio
   require(r == CUDA_SUCCESS, where, "tensor map: [", x.rows, ", ", x.cols, "], ld ", x.ld, " at ", static_cast<void const*>(x.data), ", boxes of ", box_rows,
           " rows, is refused (", int(r), "); an address and a pitch that are multiples of 16 bytes and at most 256 rows are accepted");
   return map;
+}
+
+/// For tiles of `rows` rows of x, the last of which has `last`. As make_tensor_map.
+template <class T>
+box_maps make_box_maps(matrix<T const> x, int rows, int last, std::source_location where = std::source_location::current()) {
+  CUtensorMap const whole = make_tensor_map(x, rows, where);
+  return {whole, last == rows ? whole : make_tensor_map(x, last, where)};
 }
 
 }  // namespace fusewire

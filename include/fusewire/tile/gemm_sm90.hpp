@@ -31,11 +31,15 @@ namespace fusewire {
 struct sm90_gemm_config {
   int block_m = 128, block_n = 256;  // a block's tile, at most: 64 rows for each of one or two multiplying warpgroups
 
+  bool operator==(sm90_gemm_config const&) const = default;
+
   static constexpr int most_stages = 16;
   static constexpr int slab_bytes = 16 * 64 * 2;
   __host__ __device__ constexpr int slabs_bytes() const { return block_m / 16 * slab_bytes; }
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
   __host__ __device__ constexpr int b_bytes(layout b) const { return (b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n) * 128; }  // of a stage
+  /// Whether kernels are instantiated for it: half of what a row-major B's second piece of 64 would load is a neighbour's.
+  __host__ __device__ constexpr bool suits(layout b) const { return b == layout::column_major || block_n != 112; }
   __host__ __device__ constexpr int threads() const { return 128 + block_m * 2; }
   __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - slabs_bytes() - (most_stages * 3 + 2) * 8; }
   __host__ __device__ constexpr int shared_bytes() const { return platform::max_shared_bytes; }
@@ -46,22 +50,9 @@ struct sm90_gemm_config {
   }
 };
 
-/// Configurations that kernels are instantiated for. Many columns make the most of what is loaded; few make tiles enough for all blocks.
-struct sm90_wide_tile {
-  static constexpr sm90_gemm_config config{128, 256};
-};
-struct sm90_narrow_tile {
-  static constexpr sm90_gemm_config config{128, 224};
-};
-struct sm90_square_tile {
-  static constexpr sm90_gemm_config config{128, 128};
-};
-struct sm90_flat_tile {
-  static constexpr sm90_gemm_config config{64, 256};
-};
-struct sm90_slim_tile {
-  static constexpr sm90_gemm_config config{64, 128};
-};
+/// What kernels are instantiated for. Many columns make the most of what is loaded; few make tiles enough for all blocks, and of 7 x 2^i columns tiles
+/// of 224 and 112 leave the fewest blocks idle.
+inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 128}, {128, 112}, {64, 256}, {64, 128}, {64, 112}};
 
 /// The stages of a launch: where there are fewer rows than a tile has, they are smaller, and more. Multiplications read block_m rows of
 /// every stage all the same; what lies behind the last is B.
@@ -75,8 +66,15 @@ struct sm90_stages {
 /// Boxes of a matrix, `count` of them side by side.
 struct box_run {
   CUtensorMap const* map;
-  int row, column, count;
+  int row, column, count, bytes;  // bytes of one
 };
+
+/// Rows of tile i of `extent` rows in all, in boxes: as many as there are, rounded up to the 8 that swizzling goes by.
+__host__ __device__ constexpr int box_rows(int extent, int i, int tile_rows) {
+  int const rest = extent - i * tile_rows;
+  return rest < tile_rows ? ceil_div(rest, 8) * 8 : tile_rows;
+}
+__host__ __device__ constexpr int last_box_rows(int extent, int tile_rows) { return box_rows(extent, ceil_div(extent, tile_rows) - 1, tile_rows); }
 
 /// Warps [First, First + Count) of a block; a barrier of their own, number First.
 template <int First, int Count>
@@ -95,6 +93,7 @@ class gemm_sm90 {
   static constexpr int block_k = 64;
   // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
   static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;
+  static constexpr int last_b_box_rows(int n) { return BOrder == layout::row_major ? block_k : last_box_rows(n, C.block_n); }
   static_assert(C.block_m == 64 || C.block_m == 128);
 
   using consumers = warps<4, C.block_m / 16>;
@@ -102,7 +101,7 @@ class gemm_sm90 {
 
   /// For an A of m rows. Where blocks share a tile, B waits for the first of A: then most of the memory is B's, that of the slabs too, which are not used.
   __host__ __device__ static constexpr sm90_stages stages(int m, int parts, int b_in_flight) {
-    int const rows = m < C.block_m ? ceil_div(m, 8) * 8 : C.block_m, bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
+    int const rows = box_rows(m, 0, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
     int const both = bytes / (rows * 128 + b_bytes), most_of_a = parts > 1 ? 6 : C.most_stages, of_a = both < most_of_a ? both : most_of_a;
     int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.most_stages ? fit : C.most_stages;
     return {rows, of_a, of_b, b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b};
@@ -116,13 +115,13 @@ class gemm_sm90 {
   /// Called by: every thread of every block of a cluster, with equal `tiles` and `share` in all its blocks.
   /// Source: steps() is the number of steps of this block, at least 1; first() the place of the first step, which advance(place, steps) moves
   /// on; k(place) the row of B where a step begins, and left_of_shard(place) how many follow each other from there on. In warp 0, begin(tile_m)
-  /// announces a tile, and wait(place) returns when its rows of A are there for a step: their box, of stages.rows rows, and those of the following
-  /// steps that are there, too.
+  /// announces a tile, and wait(place) returns when its rows of A are there for a step: their box, of at most stages.rows rows, and those of the
+  /// following steps that are there, too.
   /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads; if the cluster has several blocks, at most one
-  /// tile in `share`, and can_share() of it; `b`: a kernel parameter, made by make_tensor_map() with b_box_rows of the matrix whose rows are
-  /// contiguous in B's memory; C.shared_bytes() bytes at `shared`. B is read at once if `b_is_there`, else after wait_for_stream().
+  /// tile in `share`, and can_share() of it; `b`: a kernel parameter, made by make_box_maps() with b_box_rows and last_b_box_rows(c.cols) of the matrix whose
+  /// rows are contiguous in B's memory; C.shared_bytes() bytes at `shared`. B is read at once if `b_is_there`, else after wait_for_stream().
   template <class Source, class Start, class Other, class Epilogue>
-  __device__ static void run(void* shared, sm90_stages const& stages, CUtensorMap const& b, bool b_is_there, tile_order const& tiles, strided share, matrix<T> c, Source source,
+  __device__ static void run(void* shared, sm90_stages const& stages, box_maps const& b, bool b_is_there, tile_order const& tiles, strided share, matrix<T> c, Source source,
                              Start const& start, Other const& other, Epilogue const& epilogue) {
     storage const s(shared, stages);
     int const parts = cluster_size();
@@ -149,7 +148,7 @@ class gemm_sm90 {
         other(beside{});
       } else {
         if (!b_is_there) wait_for_stream();
-        load_b(s, b, tiles, share, source);
+        load_b(s, b, c.cols, tiles, share, source);
       }
       wave{}.sync();
       if (parts > 1) meet_parts();
@@ -226,7 +225,7 @@ class gemm_sm90 {
         for (int i = 0, column = there.column; i < there.count; ++i, column += block_k, at.next(s.stages.of_b), to.next(s.stages.of_a), used.next(s.stages.of_b)) {
           s.empty(used.stage).wait(used.parity);
           if (elect_one()) {
-            s.full_a(at.stage).expect(s.a_bytes);
+            s.full_a(at.stage).expect(there.bytes);
             load_box(s.a(to.stage), *there.map, column, there.row, s.full_a(at.stage));
           }
         }
@@ -237,11 +236,13 @@ class gemm_sm90 {
   }
 
   template <class Source>
-  __device__ static void load_b(storage const& s, CUtensorMap const& b, tile_order const& tiles, strided share, Source const& source) {
+  __device__ static void load_b(storage const& s, box_maps const& b, int columns, tile_order const& tiles, strided share, Source const& source) {
     cursor at, landed;
     int ahead = s.stages.b_in_flight;  // as many may be asked for before one has landed
     for (int const i : share) {
-      int const n = tiles[i].n * C.block_n;
+      int const nth_tile = tiles[i].n, n = nth_tile * C.block_n, pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
+      CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
+      int const bytes = BOrder == layout::row_major ? pieces * chunk : box_rows(columns, nth_tile, C.block_n) * 128;
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
         int const count = source.left_of_shard(place);
@@ -253,12 +254,13 @@ class gemm_sm90 {
             landed.next(s.stages.of_b);
           }
           if (elect_one()) {
-            full.expect(b_bytes);
+            full.expect(bytes);
             if constexpr (BOrder == layout::column_major) {
-              load_box(s.b(at.stage), b, k, n, full);
+              load_box(s.b(at.stage), map, k, n, full);
             } else {
 #pragma unroll
-              for (int j = 0; j < b_bytes / chunk; ++j) load_box(s.b(at.stage) + j * chunk, b, n + j * 64, k, full);
+              for (int j = 0; j < b_bytes / chunk; ++j)
+                if (j < pieces) load_box(s.b(at.stage) + j * chunk, map, n + j * 64, k, full);
             }
           }
         }

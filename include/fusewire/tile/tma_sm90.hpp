@@ -99,6 +99,12 @@ struct mbarrier {
 __device__ inline void fence_copy_engine() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 __device__ inline void fence_copy_engine_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/// A matrix of which tiles load boxes. The last tile has a map of its own where it has fewer rows, since what a box has outside of the matrix takes the
+/// copy engine longer than what it has inside.
+struct box_maps {
+  CUtensorMap whole, last;
+};
+
 __device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 
 /// Starts the load of the box of `map` that begins at column x of row y; what lies outside the matrix becomes zero.

@@ -32,12 +32,13 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
 #define FUSEWIRE_32(i) FUSEWIRE_8(i), FUSEWIRE_8(i + 8), FUSEWIRE_8(i + 16), FUSEWIRE_8(i + 24)
 #define FUSEWIRE_0_31 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define FUSEWIRE_32_63 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define FUSEWIRE_32_55 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
 #define FUSEWIRE_64_95 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define FUSEWIRE_96_111 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
 #define FUSEWIRE_112_127 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define FUSEWIRE_WGMMA_OF(TYPE)                                                                                                                                                                                          \
-  if constexpr (N == 64)                                                                                                                                                                                                 \
-    FUSEWIRE_WGMMA("64", TYPE, FUSEWIRE_0_31, "32", "33", "34", "35", FUSEWIRE_32(0));                                                                                                                                   \
+  if constexpr (N == 112)                                                                                                                                                                                                \
+    FUSEWIRE_WGMMA("112", TYPE, FUSEWIRE_0_31 "," FUSEWIRE_32_55, "56", "57", "58", "59", FUSEWIRE_32(0), FUSEWIRE_8(32), FUSEWIRE_8(40), FUSEWIRE_8(48));                                                               \
   else if constexpr (N == 128)                                                                                                                                                                                           \
     FUSEWIRE_WGMMA("128", TYPE, FUSEWIRE_0_31 "," FUSEWIRE_32_63, "64", "65", "66", "67", FUSEWIRE_32(0), FUSEWIRE_32(32));                                                                                              \
   else if constexpr (N == 224)                                                                                                                                                                                           \
@@ -48,7 +49,7 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
 /// D [64, n] += A [64, 16] * B [16, n] by one warpgroup.
 template <class T, int N, bool BTransposed>
 struct wgmma_atom {
-  static_assert(is_16_bit_float<T> && (N == 64 || N == 128 || N == 224 || N == 256));
+  static_assert(is_16_bit_float<T> && (N == 112 || N == 128 || N == 224 || N == 256));
   static constexpr int m = 64, n = N, k = 16;
   static constexpr int c_values = n / 2;  // registers of a thread
   using c_fragment = float[c_values];
@@ -72,6 +73,7 @@ struct wgmma_atom {
 #undef FUSEWIRE_96_111
 #undef FUSEWIRE_64_95
 #undef FUSEWIRE_32_63
+#undef FUSEWIRE_32_55
 #undef FUSEWIRE_0_31
 #undef FUSEWIRE_32
 #undef FUSEWIRE_8

@@ -16,12 +16,12 @@ struct problem {
 };
 
 /// Launches `epochs` times with changing A, each time overwritten right after the launch, and compares all of C.
-template <class Tile, layout BOrder>
+template <sm90_gemm_config C, layout BOrder>
 void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int epochs) {
-  gather_map const map{by, p.m, p.k, r.size(), Tile::config.block_m, p.chunk_k};
+  gather_map const map{by, p.m, p.k, r.size(), C.block_m, p.chunk_k};
   ag_gemm_sm90_plan plan{.parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1, .b_in_flight = p.m % 3, .chunk_k = p.chunk_k, .band = 3,
-                         .starts_together = by == gather::m && r.size() > 1 && p.m / r.size() >= Tile::config.block_m && p.chunk_k == 128};
-  while (!Tile::config.can_share(std::min(p.m, Tile::config.block_m), plan.parts)) --plan.parts;
+                         .starts_together = by == gather::m && r.size() > 1 && p.m / r.size() >= C.block_m && p.chunk_k == 128};
+  while (!C.can_share(std::min(p.m, C.block_m), plan.parts)) --plan.parts;
   plan.pieces = by == gather::k ? piece_order::nest::by_band : p.m % 2 ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
   int const rows = map.rows(r.rank()), cols = map.cols();
   bool const row_major = BOrder == layout::row_major;
@@ -44,7 +44,7 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
     header.mine[1] = std::uint64_t(cols);
     ag_gemm_call<bf16> const call{.a = {r.here(a), rows, cols, cols}, .b = {r.here(b), p.k, p.n, ldb}, .c = {r.here(c), p.m, p.n, p.n}, .m = p.m, .b_layout = BOrder,
                                   .b_is_constant = e % 2 == 0};
-    launch_ag_gemm_sm90<Tile, BOrder>(ch, r.stream, header, call, map, pull, e != 1, plan, 0, identity{}, std::source_location::current());
+    launch_ag_gemm_sm90<C, BOrder>(ch, r.stream, header, call, map, pull, e != 1, plan, 0, identity{}, std::source_location::current());
     check_hip(hipMemsetAsync(r.here(a), 0x7f, a.count * sizeof(bf16), r.stream), "hipMemsetAsync");
     r.world.check(r.stream);
     auto const found = r.download(c);
@@ -75,13 +75,13 @@ TEST_CASE("ag_gemm_sm90: all tiles, ragged shapes, shared tiles, both gathers, l
     for (problem const& p : {problem{128, 224, 576, 64, 3, 0}, problem{512, 500, 768, 128, 2, 0}, problem{1000, 1111, 1152, 192, 1, 0}, problem{300, 700, 240, 512, 1, 0}, problem{5, 330, 512, 64, 2, 0}}) {
       problem q = p;
       q.k = p.k / unit * unit;
-      check<sm90_narrow_tile, layout::row_major>(r, ch, q, by, pull, 3);
-      check<sm90_wide_tile, layout::column_major>(r, ch, q, by, pull, 3);
-      check<sm90_square_tile, layout::row_major>(r, ch, q, by, pull, 3);
-      check<sm90_flat_tile, layout::column_major>(r, ch, q, by, pull, 3);
-      check<sm90_flat_tile, layout::row_major>(r, ch, q, by, pull, 3);
-      check<sm90_square_tile, layout::column_major>(r, ch, q, by, pull, 3);
-      check<sm90_slim_tile, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{128, 256}, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{128, 224}, layout::row_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{128, 128}, layout::row_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{128, 128}, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{128, 112}, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{64, 128}, layout::row_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{64, 112}, layout::column_major>(r, ch, q, by, pull, 3);
     }
   }, {.bulk = 64_MiB, .signal = 8_MiB, .wait_limit = std::chrono::seconds(5)});
 }
@@ -91,10 +91,10 @@ namespace {
 enum planted_fault { lost, late, shape };
 
 /// The pushing kernel without its first push to rank `lost_to`.
-template <class Tile>
-__global__ void __launch_bounds__(Tile::config.threads(), 1)
+template <int BlockM, int BlockN>
+__global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
     push_losing_sm90(channel_view ch, ag_gemm_sm90_arguments<bf16> g, __grid_constant__ ag_gemm_sm90_maps const maps, int lost_to) {
-  using gemm = gemm_sm90<bf16, Tile::config, layout::row_major>;
+  using gemm = gemm_sm90<bf16, sm90_gemm_config{BlockM, BlockN}, layout::row_major>;
   extern __shared__ bytes16 shared[];
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -128,17 +128,17 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
   auto const verdicts = on_ranks(
       ranks,
       [&](rank_of_test& r) {
-        using tile = sm90_narrow_tile;
+        constexpr sm90_gemm_config tile{128, 224};
         problem const p{700, 500, 768, 128, 1, 0};
         channel ch(r.heap, {.max_bytes = 8_MiB, .flags_per_source = 512});
         ag_gemm<bf16> op(ch, {.max_m = p.m, .k = p.k, .gather = by});
         check<tile, layout::row_major>(r, ch, p, by, false, 1);
-        gather_map map{by, fault == shape && r.rank() == culprit ? 600 : p.m, p.k, ranks, tile::config.block_m, p.chunk_k};
+        gather_map map{by, fault == shape && r.rank() == culprit ? 600 : p.m, p.k, ranks, tile.block_m, p.chunk_k};
         int const rows = map.rows(r.rank()), cols = map.cols();
         auto const a = r.heap.allocate<bf16>(std::size_t(700 * p.k)), b = r.heap.allocate<bf16>(std::size_t(504 * p.k)), c = r.heap.allocate<bf16>(std::size_t(700 * p.n));
         ag_gemm_call<bf16> const call{.a = {r.here(a), rows, cols, cols}, .b = {r.here(b), p.k, p.n, 504}, .c = {r.here(c), map.m, p.n, p.n}, .m = map.m};
         load_kernel(r.world, spend<>, 64);
-        load_kernel(r.world, push_losing_sm90<tile>, tile::config.threads(), tile::config.shared_bytes());
+        load_kernel(r.world, push_losing_sm90<tile.block_m, tile.block_n>, tile.threads(), tile.shared_bytes());
         r.meet();
         double const start = seconds_now();
         if (fault == late && r.rank() == culprit) r.launch({1, 64}, spend<>, ns_of(2.5));
@@ -148,14 +148,14 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
           auto const here = std::source_location::current();
           for (int slot = 0; slot < 2; ++slot) {
             auto const* const inbox = reinterpret_cast<bf16 const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes);
-            maps.inbox[slot] = make_tensor_map(matrix<bf16 const>{inbox, by == gather::k ? ranks * map.m : map.m, cols, cols}, 128, here);
+            maps.inbox[slot] = make_box_maps(matrix<bf16 const>{inbox, by == gather::k ? ranks * map.m : map.m, cols, cols}, 128, last_box_rows(map.m, 128), here);
           }
-          maps.own = make_tensor_map(call.a, 128, here);
-          maps.b = make_tensor_map(call.b, gemm_sm90<bf16, tile::config, layout::row_major>::b_box_rows, here);
-          using gemm = gemm_sm90<bf16, tile::config, layout::row_major>;
+          maps.own = make_box_maps(call.a, 128, last_box_rows(map.m, 128), here);
+          using gemm = gemm_sm90<bf16, tile, layout::row_major>;
+          maps.b = make_box_maps(call.b, gemm::b_box_rows, gemm::last_b_box_rows(p.n), here);
           ag_gemm_sm90_arguments<bf16> const g{call.a, call.c, map, false, true, false, false, gemm::stages(map.m, 1, 2), gemm::tiles(map.m, p.n, 0, 8),
                                                {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, divisor(1)};
-          r.launch({.blocks = 8, .threads = tile::config.threads(), .shared_bytes = tile::config.shared_bytes()}, push_losing_sm90<tile>, view, g, maps, r.rank() == culprit ? 0 : -1);
+          r.launch({.blocks = 8, .threads = tile.threads(), .shared_bytes = tile.shared_bytes()}, push_losing_sm90<tile.block_m, tile.block_n>, view, g, maps, r.rank() == culprit ? 0 : -1);
         } else {
           op(r.stream, call);
         }
