@@ -17,6 +17,8 @@
 #include "harness.hpp"
 #include "libraries.hpp"
 
+#include <random>
+
 #include <fusewire/kernels/ag_gemm.hpp>
 
 using namespace fusewire;

@@ -17,9 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <mutex>
-#include <numeric>
 #include <optional>
-#include <random>
 #include <regex>
 #include <string>
 #include <thread>
@@ -410,7 +408,19 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// Measures the variants in turns, R iterations at a time, each round in another order: what ran just before decides how hot a device is.
+/// The n variants in the order of a round. From round to round each follows another one, until it has followed all (where n, or n + 1, is prime):
+/// what ran just before decides how hot a device is.
+inline std::vector<std::size_t> order_of_round(std::size_t n, std::size_t round) {
+  std::size_t prime = std::max<std::size_t>(n, 2);
+  for (std::size_t d = 2; d * d <= prime; ++d)
+    if (prime % d == 0) ++prime, d = 1;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0, step = 1 + round % (prime - 1); i < prime; ++i)
+    if (std::size_t const v = (i * step + round) % prime; v < n) order.push_back(v);
+  return order;
+}
+
+/// Measures the variants in turns, R iterations at a time, in rounds of which the first is a warm-up.
 /// `recover` is called on all ranks after a failure. Collective; the same figures on every rank.
 inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& variants, int R, int repeats, std::function<void()> const& recover) {
   std::size_t const n = variants.size();
@@ -434,12 +444,8 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
     }));
     if (figures[v].failure.empty() && variants[v].graph) fail(v, s.attempt([&] { graphs[v].capture(s.stream(), [&] { all_iterations(v); }); }));
   }
-  std::vector<std::size_t> order(n);
-  std::iota(order.begin(), order.end(), std::size_t(0));
-  std::mt19937 random(1);  // the same order on every rank
-  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first is the warm-up
-    for (std::size_t i = n; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-    for (std::size_t const v : order) {
+  for (int round = 0; round <= repeats; ++round)
+    for (std::size_t const v : order_of_round(n, std::size_t(round))) {
       if (!figures[v].failure.empty()) continue;
       double us = 0;
       float mhz = 0;
@@ -455,12 +461,11 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
         check_hip(hipMemcpy(&mhz, s.scratch.as<float>() + 32, sizeof mhz, hipMemcpyDeviceToHost), "hipMemcpy");
       }));
       if (!figures[v].failure.empty()) continue;
-      if (repeat >= 0) times[v].push_back(slowest(s, us));
+      if (round > 0) times[v].push_back(slowest(s, us));
       totals[v].error2 += sum.error2;
       totals[v].reference2 += sum.reference2;
       figures[v].mhz = double(mhz);
     }
-  }
   for (std::size_t v = 0; v < n; ++v) {
     if (!figures[v].failure.empty()) continue;
     figures[v].us = median(times[v]);
