@@ -348,7 +348,7 @@ TEST_CASE("fault: a rank comes after the limit", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
   auto const verdicts = verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
-    if (r.rank() == culprit) r.launch({1, 64}, spend<>, ns_of(2.5));
+    if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(2.5));
     s[0]->launch(0);
   });
   check_culprit_named(verdicts, name_of(k));
@@ -359,7 +359,7 @@ TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[fau
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
   for (auto const& said : verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
-         if (r.rank() == culprit) r.launch({1, 64}, spend<>, ns_of(0.5));
+         if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(0.5));
          s[0]->launch(0);
        }))
     CHECK(said == "");

@@ -519,7 +519,7 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
       d.fill(p);
       // Of eight the last to come owns neither item, nor does the second to last own the other's.
       double const late = by_turns ? (r.rank() == 2 ? 0.6 : r.rank() == 0 ? 0.3 : 0) : r.rank() == 1 ? 0.05 : 0;
-      if (late > 0) r.launch({1, 64}, spend<>, ns_of(late));
+      if (late > 0) r.launch({1, 64}, spend<>, r.view(), ns_of(late));
       op(r.stream, d.call(many));
       r.world.check(r.stream);
       d.compare(p);
@@ -540,7 +540,7 @@ TEST_CASE("flash_decode: a record that is renewed is no result of the next launc
     for (unsigned i = 0; i < 4 * batch; ++i) {  // both slots in turn: one sequence, while the others' records are renewed; then all
       problem const p{i % 4 < 2 ? 1 : batch, [](int, int) { return 20; }, problem::random, i};
       d.fill(p);
-      if (r.rank() == 1) r.launch({1, 64}, spend<>, ns_of(0.05));
+      if (r.rank() == 1) r.launch({1, 64}, spend<>, r.view(), ns_of(0.05));
       op(r.stream, d.call(p.batch));
       r.world.check(r.stream);
       d.compare(p);
@@ -559,7 +559,7 @@ TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its ch
     for (unsigned i = 0; i < 3; ++i) {
       problem const p{2, [](int, int) { return 20; }, problem::random, i};
       d.fill(p);
-      if (r.rank() == 1) r.launch({1, 64}, spend<>, ns_of(0.05));
+      if (r.rank() == 1) r.launch({1, 64}, spend<>, r.view(), ns_of(0.05));
       op(r.stream, d.call(2));
       r.world.check(r.stream);
       d.compare(p);

@@ -141,7 +141,7 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
         load_kernel(r.world, push_losing_sm90<tile.block_m, tile.block_n>, tile.threads(), tile.shared_bytes());
         r.meet();
         double const start = seconds_now();
-        if (fault == late && r.rank() == culprit) r.launch({1, 64}, spend<>, ns_of(2.5));
+        if (fault == late && r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(2.5));
         if (fault == lost) {
           channel_view const view = ch.view(make_header("ag_gemm", std::uint64_t(by) << 8));
           ag_gemm_sm90_maps maps;
