@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""usage: performance.py RESULTS OUT: makes docs/performance.md from the JSON files that the benchmarks wrote. No figure is typed by hand."""
+"""usage: performance.py RESULTS OUT [README]: makes docs/performance.md, and the part of README.md between its two marks, from the JSON files that the
+benchmarks wrote. No figure is typed by hand."""
 import json
 import math
 import pathlib
@@ -150,6 +151,49 @@ def primitives(data, out):
         out.append(f"| `{b['name']}` | {us:.2f} | {number(rate)} | {number(target, 2)} |")
 
 
+def in_short(results):
+    """What README.md shows: results with the most ranks that were measured, of one type, for some M and one sequence."""
+    out = []
+    gemms = sorted(results.glob("ag_gemm.*.json"))
+    if gemms:
+        data = json.loads(gemms[-1].read_text())
+        times = {}
+        for b in data["benchmarks"]:
+            name = b["name"].split("/")
+            keys = dict(part.split(":") for part in name[2:] if ":" in part)
+            if keys["dtype"] == "bf16" and not b.get("error_occurred"):
+                times.setdefault((keys["gather"], int(keys["N"]), int(keys["K"])), {}).setdefault(int(keys["M"]), {})[name[1]] = b["real_time"]
+        columns = [m for m in (1, 16, 64, 256, 1024, 4096) if any(m in by_m for by_m in times.values())]
+        out.append(f"All-gather + GEMM, bf16: time over that of the bare cuBLASLt GEMM of the gathered matrix (1.00: the gather is free), and how many times as long NCCL's all-gather and")
+        out.append(f"cuBLASLt take one after the other. {provenance(data['context'])}.\n")
+        out.append("| M = | " + " | ".join(map(str, columns)) + " |")
+        out.append("|" + "---|" * (len(columns) + 1))
+        for (gather, n, k), by_m in sorted(times.items()):
+            cells = []
+            for m in columns:
+                us = by_m.get(m, {})
+                twins = [us[v] for v in ("bsp_eager", "bsp_graph") if v in us]
+                cells.append(f"{us['chosen'] / us['gemm']:.2f}, {min(twins) / us['chosen']:.1f}x" if {"chosen", "gemm"} <= us.keys() and twins else "-")
+            out.append(f"| gather::{gather}, N = {n} per rank, K = {k} | " + " | ".join(cells) + " |")
+        out.append("")
+    decodes = sorted(results.glob("flash_decode.*.json"))
+    if decodes:
+        data = json.loads(decodes[-1].read_text())
+        times = {}
+        for b in data["benchmarks"]:
+            name = b["name"].split("/")
+            if name[3] == "batch:1" and name[5:9] == ["heads:96-12", "d:128", "page:16", "pages:own"] and b["label"] == "f16" and not b.get("error_occurred"):
+                times.setdefault(int(name[4].split(":")[1]), {})[name[1]] = b
+        columns = sorted(times)
+        out.append(f"Flash Decode, one sequence, 96 query and 12 KV heads of 128, f16, pages of 16: microseconds, and how many times as long the same local kernel, NCCL's all-gather and")
+        out.append(f"a combining kernel take. {provenance(data['context'])}.\n")
+        out.append("| tokens in all | " + " | ".join(map(str, columns)) + " |")
+        out.append("|" + "---|" * (len(columns) + 1))
+        out.append("| fused | " + " | ".join(f"{times[n]['fused']['real_time']:.1f}, {min(times[n][v]['real_time'] for v in ('bsp_eager', 'bsp_graph')) / times[n]['fused']['real_time']:.2f}x"
+                                               for n in columns) + " |")
+    return "\n".join(out).rstrip()
+
+
 def main():
     results, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. Nothing was measured on an MI300X.\n",
@@ -166,6 +210,13 @@ def main():
             tell(data, out)
             out.append("")
     page.write_text("\n".join(out).rstrip() + "\n")
+    if len(sys.argv) > 3:
+        readme = pathlib.Path(sys.argv[3])
+        before, begin, rest = readme.read_text().partition("<!-- scripts/performance.py writes this -->\n")
+        _, end, after = rest.partition("<!-- to here -->")
+        if not end:
+            sys.exit(f"{readme} lacks the marks between which figures go")
+        readme.write_text(before + begin + in_short(results) + "\n" + end + after)
 
 
 main()
