@@ -34,17 +34,22 @@ def floor_of(w, m, n, k):
     return max(2 * (m * k + k * n + m * n) / MEMORY, 2 * m * n * k / TENSOR, 2 * m * k * (w - 1) / w / LINKS)
 
 
-def ag_gemm(data, out):
-    shapes, clocks, failures = {}, [], []
+def ag_gemm_shapes(data):
+    """(type, W, N, gather, K) -> M -> variant -> what was measured."""
+    shapes = {}
     for b in data["benchmarks"]:
         name = b["name"].split("/")
-        variant, keys = name[1], dict(part.split(":") for part in name[2:] if ":" in part)
-        shape = (keys["dtype"], int(keys["W"]), int(keys["N"]), keys["gather"], int(keys["K"]))
-        if b.get("error_occurred"):
-            failures.append(f"`{b['name']}`: {b['error_message']}")
-            continue
-        clocks.append(b["sm_mhz"])
-        shapes.setdefault(shape, {}).setdefault(int(keys["M"]), {})[variant] = b
+        keys = dict(part.split(":") for part in name[2:] if ":" in part)
+        if not b.get("error_occurred"):
+            shape = (keys["dtype"], int(keys["W"]), int(keys["N"]), keys["gather"], int(keys["K"]))
+            shapes.setdefault(shape, {}).setdefault(int(keys["M"]), {})[name[1]] = b
+    return shapes
+
+
+def ag_gemm(data, out):
+    shapes = ag_gemm_shapes(data)
+    clocks = [b["sm_mhz"] for by_m in shapes.values() for found in by_m.values() for b in found.values()]
+    failures = [f"`{b['name']}`: {b['error_message']}" for b in data["benchmarks"] if b.get("error_occurred")]
     out.append(f"Clocks of the compute units right after the timed replays: {min(clocks):.0f} to {max(clocks):.0f} MHz.\n")
     for shape, by_m in sorted(shapes.items()):
         dtype, w, n, gather, k = shape
@@ -75,22 +80,16 @@ ALONE = lambda m: 1.00 if m <= 64 else 1 / 0.98 if m >= 1024 else None
 
 
 def gemm_alone(data, out):
-    times = {}
-    for b in data["benchmarks"]:
-        name = b["name"].split("/")
-        keys = dict(part.split(":") for part in name[2:] if ":" in part)
-        if not b.get("error_occurred"):
-            times.setdefault((keys["dtype"], int(keys["N"]), int(keys["K"])), {}).setdefault(int(keys["M"]), {})[name[1]] = b["real_time"]
+    shapes = {(dtype, n, k): by_m for (dtype, w, n, gather, k), by_m in sorted(ag_gemm_shapes(data).items())}
     out.append(f"B is {data['context']['b_layout']}. Each cell: microseconds of the vendor's best heuristic, of `ag_gemm` on one rank, and their ratio. Target: at most 1.00 up to M = 64,")
     out.append("1.02 from 1024 on.\n")
-    shapes = sorted(times)
     out.append("| M | " + " | ".join(f"{dtype}, N = {n}, K = {k}" for dtype, n, k in shapes) + " |")
     out.append("|" + "---|" * (len(shapes) + 1))
     asked = missed = 0
-    for m in sorted({m for by_m in times.values() for m in by_m}):
+    for m in sorted({m for by_m in shapes.values() for m in by_m}):
         cells = []
-        for shape in shapes:
-            us = times[shape].get(m, {})
+        for by_m in shapes.values():
+            us = {v: b["real_time"] for v, b in by_m.get(m, {}).items()}
             if not {"gemm", "chosen"} <= us.keys():
                 cells.append("-")
                 continue
@@ -158,21 +157,16 @@ def in_short(results):
     gemms = sorted(results.glob("ag_gemm.*.json"))
     if gemms:
         data = json.loads(gemms[-1].read_text())
-        times = {}
-        for b in data["benchmarks"]:
-            name = b["name"].split("/")
-            keys = dict(part.split(":") for part in name[2:] if ":" in part)
-            if keys["dtype"] == "bf16" and not b.get("error_occurred"):
-                times.setdefault((keys["gather"], int(keys["N"]), int(keys["K"])), {}).setdefault(int(keys["M"]), {})[name[1]] = b["real_time"]
-        columns = [m for m in (1, 16, 64, 256, 1024, 4096) if any(m in by_m for by_m in times.values())]
+        shapes = {(gather, n, k): by_m for (dtype, w, n, gather, k), by_m in ag_gemm_shapes(data).items() if dtype == "bf16"}
+        columns = [m for m in (1, 16, 64, 256, 1024, 4096) if any(m in by_m for by_m in shapes.values())]
         out.append(f"All-gather + GEMM, bf16: time over that of the bare cuBLASLt GEMM of the gathered matrix (1.00: the gather is free), and how many times as long NCCL's all-gather and")
         out.append(f"cuBLASLt take one after the other. {provenance(data['context'])}.\n")
         out.append("| M = | " + " | ".join(map(str, columns)) + " |")
         out.append("|" + "---|" * (len(columns) + 1))
-        for (gather, n, k), by_m in sorted(times.items()):
+        for (gather, n, k), by_m in sorted(shapes.items()):
             cells = []
             for m in columns:
-                us = by_m.get(m, {})
+                us = {v: b["real_time"] for v, b in by_m.get(m, {}).items()}
                 twins = [us[v] for v in ("bsp_eager", "bsp_graph") if v in us]
                 cells.append(f"{us['chosen'] / us['gemm']:.2f}, {min(twins) / us['chosen']:.1f}x" if {"chosen", "gemm"} <= us.keys() and twins else "-")
             out.append(f"| gather::{gather}, N = {n} per rank, K = {k} | " + " | ".join(cells) + " |")
