@@ -11,7 +11,7 @@
 //   bsp_eager, bsp_graph  all-gather, then GEMM; gather:k: the better of a copy that transposes shards and W accumulating GEMMs
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //
-// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K).
+// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k.
 // --random: instead of the sweep COUNT shapes that nothing was fitted to, always the same; shows whether ag_gemm chooses well.
 // N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
 #include "harness.hpp"

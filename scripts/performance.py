@@ -151,12 +151,17 @@ def primitives(data, out):
         out.append(f"| `{b['name']}` | {us:.2f} | {number(rate)} | {number(target, 2)} |")
 
 
+def of_most_ranks(results, kind):
+    """The results of a kind with the most ranks, or None."""
+    files = sorted(results.glob(kind + ".*.json"), key=lambda path: int(path.stem.rpartition("x")[2]))
+    return json.loads(files[-1].read_text()) if files else None
+
+
 def in_short(results):
     """What README.md shows: results with the most ranks that were measured, of one type, for some M and one sequence."""
     out = []
-    gemms = sorted(results.glob("ag_gemm.*.json"))
-    if gemms:
-        data = json.loads(gemms[-1].read_text())
+    data = of_most_ranks(results, "ag_gemm")
+    if data:
         shapes = {(gather, n, k): by_m for (dtype, w, n, gather, k), by_m in ag_gemm_shapes(data).items() if dtype == "bf16"}
         columns = [m for m in (1, 16, 64, 256, 1024, 4096) if any(m in by_m for by_m in shapes.values())]
         out.append(f"All-gather + GEMM, bf16: time over that of the bare cuBLASLt GEMM of the gathered matrix (1.00: the gather is free), and how many times as long NCCL's all-gather and")
@@ -171,9 +176,8 @@ def in_short(results):
                 cells.append(f"{us['chosen'] / us['gemm']:.2f}, {min(twins) / us['chosen']:.1f}x" if {"chosen", "gemm"} <= us.keys() and twins else "-")
             out.append(f"| gather::{gather}, N = {n} per rank, K = {k} | " + " | ".join(cells) + " |")
         out.append("")
-    decodes = sorted(results.glob("flash_decode.*.json"))
-    if decodes:
-        data = json.loads(decodes[-1].read_text())
+    data = of_most_ranks(results, "flash_decode")
+    if data:
         times = {}
         for b in data["benchmarks"]:
             name = b["name"].split("/")

@@ -55,7 +55,8 @@ struct sm90_gemm_config {
 inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 128}, {128, 112}, {64, 256}, {64, 128}, {64, 112}};
 
 /// The stages of a launch: where there are fewer rows than a tile has, they are smaller, and more. Multiplications read block_m rows of
-/// every stage all the same; what lies behind the last is B.
+/// every stage all the same; what lies behind the last is B. What the last tile's boxes leave of a stage may be anything: it is multiplied into sums
+/// of rows and columns that C does not have, which nobody stores.
 struct sm90_stages {
   int rows;  // of A, that the copy engine loads: a multiple of 8, at most block_m
   int of_a;  // how many; A comes from the L2 and needs no more than B
