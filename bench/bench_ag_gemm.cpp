@@ -11,7 +11,7 @@
 //   bsp_eager, bsp_graph  all-gather, then GEMM; gather:k: the better of a copy that transposes shards and W accumulating GEMMs
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //
-// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k.
+// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more M.
 // --random: instead of the sweep COUNT shapes that nothing was fitted to, always the same; shows whether ag_gemm chooses well.
 // N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
 #include "harness.hpp"
@@ -413,7 +413,8 @@ int main(int argc, char** argv) {
   bool const quick = c.flag("quick"), mainloop = c.flag("mainloop");
   set = {c.numbers("ranks", {mainloop ? 1 : gpus()})[0], c.numbers("repeats", {quick ? 3 : 7})[0], c.flag("row_major") ? layout::row_major : layout::column_major,
          c.words("variants", mainloop ? std::vector<std::string>{"gemm", "chosen"} : std::vector<std::string>{"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"})};
-  auto const sweep = quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+  auto sweep = quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+  if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});  // tiles do not come out even
   auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick ? std::vector{3584} : std::vector{3584, 7168});
   int const k = c.numbers("k", {8192})[0], random = c.numbers("random", {0})[0];
   auto const dtypes = c.words("dtypes", quick ? std::vector<std::string>{"bf16"} : std::vector<std::string>{"bf16", "f16"}), gathers = c.words("gathers", mainloop ? std::vector<std::string>{"k"} : std::vector<std::string>{"k", "m"});

@@ -89,7 +89,7 @@ class gathered_tiles {
   __device__ void begin(int tile_m) {
     tile_m_ = tile_m;
     is_last_ = tile_m == map_.m_tiles() - 1;
-    box_bytes_ = box_rows(map_.m, tile_m, map_.tile_m) * 128;
+    box_bytes_ = box_rows(map_.m - tile_m * map_.tile_m, map_.tile_m) * 128;
     first_owner_ = by_k_ ? 0 : map_.first_owner(tile_m);
     is_own_ = is_own(map_, tile_m, rank_);
     owners_ = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1;

@@ -38,8 +38,8 @@ struct sm90_gemm_config {
   __host__ __device__ constexpr int slabs_bytes() const { return block_m / 16 * slab_bytes; }
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
   __host__ __device__ constexpr int b_bytes(layout b) const { return (b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n) * 128; }  // of a stage
-  /// Whether kernels are instantiated for it: of a row-major B, 112 columns would lie across lines of memory, in boxes that reach into the next tile.
-  __host__ __device__ constexpr bool suits(layout b) const { return b == layout::column_major || block_n != 112; }
+  /// Whether kernels are instantiated for it: of a row-major B, columns that are no multiple of 32 would leave much of their boxes unused.
+  __host__ __device__ constexpr bool suits(layout b) const { return b == layout::column_major || block_n % 32 == 0; }
   __host__ __device__ constexpr int threads() const { return 128 + block_m * 2; }
   __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - slabs_bytes() - (most_stages * 3 + 2) * 8; }
   __host__ __device__ constexpr int shared_bytes() const { return platform::max_shared_bytes; }
@@ -50,9 +50,8 @@ struct sm90_gemm_config {
   }
 };
 
-/// What kernels are instantiated for. Many columns make the most of what is loaded; few make tiles enough for all blocks, and of 7 x 2^i columns tiles
-/// of 224 and 112 leave the fewest blocks idle.
-inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 128}, {128, 112}, {64, 256}, {64, 128}, {64, 112}};
+/// What kernels are instantiated for. Many columns make the most of what is loaded; fewer where more tiles leave fewer blocks idle.
+inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 192}, {128, 176}, {128, 144}, {128, 128}, {128, 112}, {64, 128}, {64, 112}};
 
 /// The stages of a launch: where there are fewer rows than a tile has, they are smaller, and more. Multiplications read block_m rows of
 /// every stage all the same; what lies behind the last is B. What the last tile's boxes leave of a stage may be anything: it is multiplied into sums
@@ -70,12 +69,9 @@ struct box_run {
   int row, column, count, bytes;  // bytes of one
 };
 
-/// Rows of tile i of `extent` rows in all, in boxes: as many as there are, rounded up to the 8 that swizzling goes by.
-__host__ __device__ constexpr int box_rows(int extent, int i, int tile_rows) {
-  int const rest = extent - i * tile_rows;
-  return rest < tile_rows ? ceil_div(rest, 8) * 8 : tile_rows;
-}
-__host__ __device__ constexpr int last_box_rows(int extent, int tile_rows) { return box_rows(extent, ceil_div(extent, tile_rows) - 1, tile_rows); }
+/// Rows of a tile's boxes where `left` rows of the matrix are left: as many as there are, rounded up to the 8 that swizzling goes by.
+__host__ __device__ constexpr int box_rows(int left, int tile_rows) { return left < tile_rows ? ceil_div(left, 8) * 8 : tile_rows; }
+__host__ __device__ constexpr int last_box_rows(int extent, int tile_rows) { return box_rows(extent - (ceil_div(extent, tile_rows) - 1) * tile_rows, tile_rows); }
 
 /// Warps [First, First + Count) of a block; a barrier of their own, number First.
 template <int First, int Count>
@@ -102,7 +98,7 @@ class gemm_sm90 {
 
   /// For an A of m rows. Where blocks share a tile, B waits for the first of A: then most of the memory is B's, that of the slabs too, which are not used.
   __host__ __device__ static constexpr sm90_stages stages(int m, int parts, int b_in_flight) {
-    int const rows = box_rows(m, 0, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
+    int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
     int const both = bytes / (rows * 128 + b_bytes), most_of_a = parts > 1 ? 6 : C.most_stages, of_a = both < most_of_a ? both : most_of_a;
     int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.most_stages ? fit : C.most_stages;
     return {rows, of_a, of_b, b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b};
@@ -241,9 +237,9 @@ class gemm_sm90 {
     cursor at, landed;
     int ahead = s.stages.b_in_flight;  // as many may be asked for before one has landed
     for (int const i : share) {
-      int const nth_tile = tiles[i].n, n = nth_tile * C.block_n, pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
+      int const n = tiles[i].n * C.block_n, pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
       CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
-      int const bytes = BOrder == layout::row_major ? pieces * chunk : box_rows(columns, nth_tile, C.block_n) * 128;
+      int const bytes = BOrder == layout::row_major ? pieces * chunk : box_rows(columns - n, C.block_n) * 128;
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
         int const count = source.left_of_shard(place);

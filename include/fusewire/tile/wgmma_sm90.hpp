@@ -28,28 +28,41 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
                "}, %" A ", %" B ", p, 1, 1, 0, %" TRANSPOSED ";}"                                                                              \
                : __VA_ARGS__                                                                                                                   \
                : "l"(a), "l"(b), "r"(int(accumulate)), "n"(int(BTransposed)))
+// The first 8 x G of them: as they are named in the instruction, and what they stand for.
 #define FUSEWIRE_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define FUSEWIRE_32(i) FUSEWIRE_8(i), FUSEWIRE_8(i + 8), FUSEWIRE_8(i + 16), FUSEWIRE_8(i + 24)
-#define FUSEWIRE_0_31 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define FUSEWIRE_32_63 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define FUSEWIRE_32_55 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
-#define FUSEWIRE_64_95 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-#define FUSEWIRE_96_111 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
-#define FUSEWIRE_112_127 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define FUSEWIRE_WGMMA_OF(TYPE)                                                                                                                                                                                          \
-  if constexpr (N == 112)                                                                                                                                                                                                \
-    FUSEWIRE_WGMMA("112", TYPE, FUSEWIRE_0_31 "," FUSEWIRE_32_55, "56", "57", "58", "59", FUSEWIRE_32(0), FUSEWIRE_8(32), FUSEWIRE_8(40), FUSEWIRE_8(48));                                                               \
-  else if constexpr (N == 128)                                                                                                                                                                                           \
-    FUSEWIRE_WGMMA("128", TYPE, FUSEWIRE_0_31 "," FUSEWIRE_32_63, "64", "65", "66", "67", FUSEWIRE_32(0), FUSEWIRE_32(32));                                                                                              \
-  else if constexpr (N == 224)                                                                                                                                                                                           \
-    FUSEWIRE_WGMMA("224", TYPE, FUSEWIRE_0_31 "," FUSEWIRE_32_63 "," FUSEWIRE_64_95 "," FUSEWIRE_96_111, "112", "113", "114", "115", FUSEWIRE_32(0), FUSEWIRE_32(32), FUSEWIRE_32(64), FUSEWIRE_8(96), FUSEWIRE_8(104)); \
-  else if constexpr (N == 256)                                                                                                                                                                                           \
-    FUSEWIRE_WGMMA("256", TYPE, FUSEWIRE_0_31 "," FUSEWIRE_32_63 "," FUSEWIRE_64_95 "," FUSEWIRE_96_111 "," FUSEWIRE_112_127, "128", "129", "130", "131", FUSEWIRE_32(0), FUSEWIRE_32(32), FUSEWIRE_32(64), FUSEWIRE_32(96))
+#define FUSEWIRE_NAMES_7 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
+#define FUSEWIRE_NAMES_8 FUSEWIRE_NAMES_7 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define FUSEWIRE_NAMES_9 FUSEWIRE_NAMES_8 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define FUSEWIRE_NAMES_10 FUSEWIRE_NAMES_9 ",%72,%73,%74,%75,%76,%77,%78,%79"
+#define FUSEWIRE_NAMES_11 FUSEWIRE_NAMES_10 ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define FUSEWIRE_NAMES_12 FUSEWIRE_NAMES_11 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define FUSEWIRE_NAMES_13 FUSEWIRE_NAMES_12 ",%96,%97,%98,%99,%100,%101,%102,%103"
+#define FUSEWIRE_NAMES_14 FUSEWIRE_NAMES_13 ",%104,%105,%106,%107,%108,%109,%110,%111"
+#define FUSEWIRE_NAMES_15 FUSEWIRE_NAMES_14 ",%112,%113,%114,%115,%116,%117,%118,%119"
+#define FUSEWIRE_NAMES_16 FUSEWIRE_NAMES_15 ",%120,%121,%122,%123,%124,%125,%126,%127"
+#define FUSEWIRE_VALUES_7 FUSEWIRE_8(0), FUSEWIRE_8(8), FUSEWIRE_8(16), FUSEWIRE_8(24), FUSEWIRE_8(32), FUSEWIRE_8(40), FUSEWIRE_8(48)
+#define FUSEWIRE_VALUES_8 FUSEWIRE_VALUES_7, FUSEWIRE_8(56)
+#define FUSEWIRE_VALUES_9 FUSEWIRE_VALUES_8, FUSEWIRE_8(64)
+#define FUSEWIRE_VALUES_10 FUSEWIRE_VALUES_9, FUSEWIRE_8(72)
+#define FUSEWIRE_VALUES_11 FUSEWIRE_VALUES_10, FUSEWIRE_8(80)
+#define FUSEWIRE_VALUES_12 FUSEWIRE_VALUES_11, FUSEWIRE_8(88)
+#define FUSEWIRE_VALUES_13 FUSEWIRE_VALUES_12, FUSEWIRE_8(96)
+#define FUSEWIRE_VALUES_14 FUSEWIRE_VALUES_13, FUSEWIRE_8(104)
+#define FUSEWIRE_VALUES_15 FUSEWIRE_VALUES_14, FUSEWIRE_8(112)
+#define FUSEWIRE_VALUES_16 FUSEWIRE_VALUES_15, FUSEWIRE_8(120)
+#define FUSEWIRE_WGMMA_OF(TYPE) \
+  if constexpr (N == 112) FUSEWIRE_WGMMA("112", TYPE, FUSEWIRE_NAMES_7, "56", "57", "58", "59", FUSEWIRE_VALUES_7); \
+  else if constexpr (N == 128) FUSEWIRE_WGMMA("128", TYPE, FUSEWIRE_NAMES_8, "64", "65", "66", "67", FUSEWIRE_VALUES_8); \
+  else if constexpr (N == 144) FUSEWIRE_WGMMA("144", TYPE, FUSEWIRE_NAMES_9, "72", "73", "74", "75", FUSEWIRE_VALUES_9); \
+  else if constexpr (N == 176) FUSEWIRE_WGMMA("176", TYPE, FUSEWIRE_NAMES_11, "88", "89", "90", "91", FUSEWIRE_VALUES_11); \
+  else if constexpr (N == 192) FUSEWIRE_WGMMA("192", TYPE, FUSEWIRE_NAMES_12, "96", "97", "98", "99", FUSEWIRE_VALUES_12); \
+  else if constexpr (N == 224) FUSEWIRE_WGMMA("224", TYPE, FUSEWIRE_NAMES_14, "112", "113", "114", "115", FUSEWIRE_VALUES_14); \
+  else if constexpr (N == 256) FUSEWIRE_WGMMA("256", TYPE, FUSEWIRE_NAMES_16, "128", "129", "130", "131", FUSEWIRE_VALUES_16);
 
 /// D [64, n] += A [64, 16] * B [16, n] by one warpgroup.
 template <class T, int N, bool BTransposed>
 struct wgmma_atom {
-  static_assert(is_16_bit_float<T> && (N == 112 || N == 128 || N == 224 || N == 256));
+  static_assert(is_16_bit_float<T> && (N == 112 || N == 128 || N == 144 || N == 176 || N == 192 || N == 224 || N == 256));
   static constexpr int m = 64, n = N, k = 16;
   static constexpr int c_values = n / 2;  // registers of a thread
   using c_fragment = float[c_values];
@@ -69,13 +82,26 @@ struct wgmma_atom {
 };
 
 #undef FUSEWIRE_WGMMA_OF
-#undef FUSEWIRE_112_127
-#undef FUSEWIRE_96_111
-#undef FUSEWIRE_64_95
-#undef FUSEWIRE_32_63
-#undef FUSEWIRE_32_55
-#undef FUSEWIRE_0_31
-#undef FUSEWIRE_32
+#undef FUSEWIRE_VALUES_16
+#undef FUSEWIRE_VALUES_15
+#undef FUSEWIRE_VALUES_14
+#undef FUSEWIRE_VALUES_13
+#undef FUSEWIRE_VALUES_12
+#undef FUSEWIRE_VALUES_11
+#undef FUSEWIRE_VALUES_10
+#undef FUSEWIRE_VALUES_9
+#undef FUSEWIRE_VALUES_8
+#undef FUSEWIRE_VALUES_7
+#undef FUSEWIRE_NAMES_16
+#undef FUSEWIRE_NAMES_15
+#undef FUSEWIRE_NAMES_14
+#undef FUSEWIRE_NAMES_13
+#undef FUSEWIRE_NAMES_12
+#undef FUSEWIRE_NAMES_11
+#undef FUSEWIRE_NAMES_10
+#undef FUSEWIRE_NAMES_9
+#undef FUSEWIRE_NAMES_8
+#undef FUSEWIRE_NAMES_7
 #undef FUSEWIRE_8
 #undef FUSEWIRE_WGMMA
 

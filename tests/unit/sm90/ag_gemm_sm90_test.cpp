@@ -77,8 +77,10 @@ TEST_CASE("ag_gemm_sm90: all tiles, ragged shapes, shared tiles, both gathers, l
       q.k = p.k / unit * unit;
       check<sm90_gemm_config{128, 256}, layout::column_major>(r, ch, q, by, pull, 3);
       check<sm90_gemm_config{128, 224}, layout::row_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{128, 192}, layout::row_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{128, 176}, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{128, 144}, layout::column_major>(r, ch, q, by, pull, 3);
       check<sm90_gemm_config{128, 128}, layout::row_major>(r, ch, q, by, pull, 3);
-      check<sm90_gemm_config{128, 128}, layout::column_major>(r, ch, q, by, pull, 3);
       check<sm90_gemm_config{128, 112}, layout::column_major>(r, ch, q, by, pull, 3);
       check<sm90_gemm_config{64, 128}, layout::row_major>(r, ch, q, by, pull, 3);
       check<sm90_gemm_config{64, 112}, layout::column_major>(r, ch, q, by, pull, 3);
