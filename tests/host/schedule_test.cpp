@@ -11,9 +11,9 @@
 using namespace fusewire;
 
 TEST_CASE("tile_order takes every tile once and begins with its first row", "[grid]") {
-  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), band = GENERATE(1, 3, 8);
+  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), band = GENERATE(1, 3, 8), first_band = GENERATE(0, 1, 2, 9);
   for (int first = 0; first < m_tiles; ++first) {
-    tile_order const order{m_tiles, n_tiles, first, band};
+    tile_order const order{m_tiles, n_tiles, first, band, first_band};
     std::set<std::pair<int, int>> seen;
     for (int i = 0; i < order.count(); ++i) {
       tile_at const t = order[i];
@@ -83,16 +83,16 @@ TEST_CASE("the owners of a row of tiles are the ranks that hold its rows", "[gat
 TEST_CASE("piece_order takes every piece once, and the first tile rows' before the last's", "[gather_map]") {
   using nest = piece_order::nest;
   auto const by = GENERATE(nest::by_peer, nest::by_band, nest::by_chunk);
-  int const peers = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8), chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), parts = GENERATE(1, 2, 4);
-  piece_order const order{by, peers, rows, chunks, band, parts};
+  int const first_turn = GENERATE(0, 1), turns = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8), chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), parts = GENERATE(1, 2, 4);
+  piece_order const order{by, turns, rows, chunks, band, parts, first_turn};
   std::set<std::tuple<int, int, int>> seen;
   for (int i = 0; i < order.count(); ++i) {
     piece_at const p = order[i];
-    REQUIRE((p.peer >= 0 && p.peer < peers && p.row >= 0 && p.row < rows && p.chunk >= 0 && p.chunk < chunks));
-    seen.insert({p.peer, p.row, p.chunk});
+    REQUIRE((p.turn >= first_turn && p.turn <= turns && p.row >= 0 && p.row < rows && p.chunk >= 0 && p.chunk < chunks));
+    seen.insert({p.turn, p.row, p.chunk});
     if (i == 0) continue;
     piece_at const q = order[i - 1];
-    if (by == nest::by_peer) REQUIRE(p.peer >= q.peer);
+    if (by == nest::by_peer) REQUIRE(p.turn >= q.turn);
     if (by == nest::by_band) REQUIRE(p.row / band >= q.row / band);
     if (by == nest::by_chunk && parts == 1) REQUIRE(p.chunk >= q.chunk);
   }

@@ -113,7 +113,7 @@ class ag_gemm {
     require(o_.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o_.comm_blocks, "; at most ", fit, " blocks are resident at once");
     std::int64_t const all_tiles = std::int64_t(ceil_div(g.map.m, C.block_m)) * ceil_div(g.c.cols, C.block_n);
     require(all_tiles <= most, where, "ag_gemm: c is [", g.c.rows, ", ", g.c.cols, "], ", all_tiles, " tiles; up to ", most, " are accepted");
-    int const first_row_of_tiles = o_.gather == gather::m ? g.map.first_row(ch_.world().rank()) / C.block_m % g.map.m_tiles() : 0;
+    int const first_row_of_tiles = o_.gather == gather::m ? ceil_div(g.map.first_row(ch_.world().rank()), C.block_m) % g.map.m_tiles() : 0;
     g.tiles = {g.map.m_tiles(), ceil_div(g.c.cols, C.block_n), first_row_of_tiles, 8};
     int const pieces = g.map.most_pieces() * ch_.world().size(), tiles = int(all_tiles);
     g.comm_blocks = o_.comm_blocks ? o_.comm_blocks : std::max(1, std::min({pieces, fit / 4, 8 * ch_.world().size()}));

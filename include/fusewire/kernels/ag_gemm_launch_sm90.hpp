@@ -35,9 +35,13 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
   maps.b = make_box_maps(b, gemm::b_box_rows, gemm::last_b_box_rows(call.c.cols), where);
 
   auto const kernel = &ag_gemm_sm90<T, C.block_m, C.block_n, BOrder, Epilogue>;
-  int const first = map.by == gather::m ? map.first_row(rank) / C.block_m % map.m_tiles() : 0;
-  ag_gemm_sm90_arguments<T> const g{call.a, call.c, map, pull, own_shard_first, plan.starts_together, call.b_is_constant, stages, gemm::tiles(map.m, call.c.cols, first, plan.band),
-                                    {plan.pieces, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), plan.band, plan.parts}, divisor(plan.parts)};
+  // First come the tile rows that are this rank's alone; where tile rows are taken one after the other they fill whole bands, the first of which may be lower. A row
+  // that two ranks share belongs to the second one's: it is there when that one's rows are.
+  bool const in_turn = plan.pieces == piece_order::nest::by_peer;
+  int const own = ceil_div(map.first_row(rank), C.block_m), next = rank + 1 < map.ranks ? map.first_row(rank + 1) / C.block_m : map.m_tiles();
+  int const first = own % map.m_tiles(), first_band = in_turn ? std::max(next - own, 0) % plan.band : 0, first_turn = in_turn && map.rows_per_rank() % C.block_m != 0 ? 0 : 1;
+  ag_gemm_sm90_arguments<T> const g{call.a, call.c, map, pull, own_shard_first, plan.starts_together, call.b_is_constant, stages, gemm::tiles(map.m, call.c.cols, first, plan.band, first_band),
+                                    {plan.pieces, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), plan.band, plan.parts, first_turn}, divisor(plan.parts)};
   int const clusters = resident_clusters(ch.world(), kernel, plan.parts, C.threads(), C.shared_bytes(), reserved_units, where);
   require(clusters >= 1 && (plan.parts == 1 || g.tiles.count() <= clusters), where, "ag_gemm: ", plan.parts, " blocks for each of ", g.tiles.count(), " tiles; ", clusters,
           " clusters of them are resident at once");

@@ -53,7 +53,8 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
       best.tile = c;
       best.parts = parts;
       best.pieces = by == gather::k ? piece_order::nest::by_band : tiles <= at_once ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
-      best.band = by == gather::k || tiles <= at_once ? 8 : std::clamp(ceil_div(m, ranks * c.block_m), 1, 8);  // one rank's rows after the other's
+      double const rows_of_rank = double(m) / ranks / c.block_m;  // of tiles; one rank's after the other's
+      best.band = by == gather::k || tiles <= at_once ? 8 : std::max(1, int(std::lround(rows_of_rank / std::ceil(rows_of_rank / 8))));
     }
   sm90_gemm_config const c = best.tile;
   // All tiles run at once. Own rows that start first leave the others a B that is no longer in the L2, if B is larger than that and passes fast (bytes, bytes per us; as measured).

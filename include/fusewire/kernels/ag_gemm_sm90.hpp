@@ -173,7 +173,12 @@ struct has_epoch {
   __device__ static void sync() { asm volatile("bar.sync 3, %0;" ::"n"(Threads - 32) : "memory"); }
 };
 
-// The pieces between this rank and the shards' owners: itself last, of whose shard only the tile rows that it shares are moved.
+// The pieces between this rank and the shards' owners, of its own shard only the tile rows that it shares: last, since others wait longer. Where tile
+// rows are taken one after the other, those that it shares with the next rank come first.
+template <class T>
+__device__ bool is_turn_of_own(ag_gemm_sm90_arguments<T> const& x, int rank, int tile_row, int turn) {
+  return x.pieces.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
+}
 
 // `start` makes the epoch known; a push works out before it what it moves first.
 
@@ -187,9 +192,9 @@ __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w
   };
   auto const transfer_of = [&](int i) -> transfer {
     piece_at const at = x.pieces[i];
-    int const peer = w.next(map.ranks - 1 - at.peer);  // who asks for this shard first comes first
+    int const peer = w.next(map.ranks - at.turn);  // who asks for this shard first comes first
     gather_piece const p = map.piece(w.rank, at.row, at.chunk);
-    return {peer, p, peer != w.rank || (map.by == gather::m && !is_own(map, p.tile_row, peer))};
+    return {peer, p, peer != w.rank || (map.by == gather::m && !is_own(map, p.tile_row, peer) && is_turn_of_own(x, peer, p.tile_row, at.turn))};
   };
   int i = worker;
   transfer t = transfer_of(i);
@@ -211,13 +216,14 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
   bool same = true;  // `begun` has launched the same
   for (int const i : dealt(x.pieces.count(), worker, workers)) {
     piece_at const at = x.pieces[i];
-    int const source = w.next(at.peer + 1), rows = map.tile_rows(source);
+    int const source = w.next(at.turn), rows = map.tile_rows(source);
     if (source == w.rank && map.by == gather::k || rows == 0) {
       if (at.row == 0 && at.chunk == 0) e.acknowledge_nothing(g, source);
       continue;
     }
     if (at.row >= rows) continue;
     gather_piece const p = map.piece(source, at.row, at.chunk);
+    if (source == w.rank && !is_turn_of_own(x, source, p.tile_row, at.turn)) continue;
     if (source != w.rank || !is_own(map, p.tile_row, source)) {
       if (source != begun) same = e.wait_begun(g, begun = source);
       int const row = p.row - map.first_row(source), col = p.col - map.first_col(source);

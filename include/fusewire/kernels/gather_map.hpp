@@ -65,9 +65,10 @@ class gather_map {
   divisor by_tile_m_, by_chunk_k_, by_chunks_, by_rows_per_rank_;
 };
 
-/// One of the pieces that travel between a rank and each of its peers.
+/// One of the pieces that travel between a rank and each of its peers. Turn i is that of the rank i places before (push) or after (pull) it;
+/// 0 and `ranks` are those of the rank itself, whose pieces may be dealt with first, last, or some first and some last.
 struct piece_at {
-  int peer, row, chunk;
+  int turn, row, chunk;
 };
 
 /// The order in which they go, which is that in which the tiles in flight ask for them. `band` tile rows are in flight together.
@@ -79,23 +80,24 @@ class piece_order {
  public:
   enum class nest { by_peer, by_band, by_chunk };
 
-  /// rows: tile rows of a shard.
-  __host__ __device__ constexpr piece_order(nest by, int peers, int rows, int chunks, int band, int parts = 1)
-      : by_(by), peers_(peers), rows_(rows), chunks_(chunks), band_(rows == 0 ? 1 : by == nest::by_chunk || band > rows ? rows : band), peer_(rows > 0 ? rows * chunks : 1),
-        whole_band_(band_ * chunks * (by == nest::by_peer ? 1 : peers)), by_peers_(peers), by_chunks_(chunks), by_peer_(peer_), by_whole_band_(whole_band_), by_band_(band_),
+  /// rows: tile rows of a shard. There are turns from first_turn, 0 or 1, to `turns`.
+  __host__ __device__ constexpr piece_order(nest by, int turns, int rows, int chunks, int band, int parts = 1, int first_turn = 1)
+      : by_(by), first_turn_(first_turn), turns_(turns - first_turn + 1), rows_(rows), chunks_(chunks), band_(rows == 0 ? 1 : by == nest::by_chunk || band > rows ? rows : band),
+        peer_(rows > 0 ? rows * chunks : 1), whole_band_(band_ * chunks * (by == nest::by_peer ? 1 : turns_)), by_turns_(turns_), by_chunks_(chunks), by_peer_(peer_), by_whole_band_(whole_band_), by_band_(band_),
         by_last_(rows % band_ == 0 ? band_ : rows % band_),
         parts_(parts), of_each_(chunks / parts), of_some_(chunks % parts), by_parts_(parts) {}
 
-  __host__ __device__ constexpr int count() const { return peers_ * rows_ * chunks_; }
+  __host__ __device__ constexpr int count() const { return turns_ * rows_ * chunks_; }
+  __host__ __device__ constexpr int first_turn() const { return first_turn_; }
   __host__ __device__ constexpr piece_at operator[](int i) const {
     if (by_ == nest::by_chunk) {  // one band of all rows
       int const column = i / by_band_;
-      return {column % by_peers_, i - column * rows_, in_turns(column / by_peers_)};
+      return {first_turn_ + column % by_turns_, i - column * rows_, in_turns(column / by_turns_)};
     }
     int const outer = by_ == nest::by_peer ? i / by_peer_ : 0, rest = i - outer * peer_, b = rest / by_whole_band_, in_band = rest - b * whole_band_;
     divisor const& height = (b + 1) * band_ > rows_ ? by_last_ : by_band_;
     int const column = in_band / height;
-    return {outer + column / by_chunks_, b * band_ + in_band % height, in_turns(column % by_chunks_)};
+    return {first_turn_ + outer + column / by_chunks_, b * band_ + in_band % height, in_turns(column % by_chunks_)};
   }
 
  private:
@@ -106,9 +108,9 @@ class piece_order {
   }
 
   nest by_;
-  int peers_, rows_, chunks_, band_;
+  int first_turn_, turns_, rows_, chunks_, band_;
   int peer_, whole_band_;  // pieces
-  divisor by_peers_, by_chunks_, by_peer_, by_whole_band_, by_band_, by_last_;
+  divisor by_turns_, by_chunks_, by_peer_, by_whole_band_, by_band_, by_last_;
   int parts_, of_each_, of_some_;
   divisor by_parts_;
 };

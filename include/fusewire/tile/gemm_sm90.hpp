@@ -103,8 +103,8 @@ class gemm_sm90 {
     int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.most_stages ? fit : C.most_stages;
     return {rows, of_a, of_b, b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b};
   }
-  __host__ __device__ static constexpr tile_order tiles(int m, int n, int first_m, int band) {
-    return {ceil_div(m, C.block_m), ceil_div(n, C.block_n), first_m, band};
+  __host__ __device__ static constexpr tile_order tiles(int m, int n, int first_m, int band, int first_band = 0) {
+    return {ceil_div(m, C.block_m), ceil_div(n, C.block_n), first_m, band, first_band};
   }
 
   /// For each tile i of `share`: c(r, j) = T(epilogue(sum over k of A(r, k) * B(k, j), r, j)) on the tile's part of c; `other(beside{})`
@@ -273,6 +273,16 @@ class gemm_sm90 {
     shared_rows const shared = rows_of_parts(parts, tiles, share, c.rows);  // a division, done before there is anything to multiply
     cursor at, from;  // of B, of A
     for (int const i : share) {
+      tile_at const tile = tiles[i];
+      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
+      if (C.block_m == 128 && parts == 1 && m0 + row0 >= c.rows) {  // none of the tile's rows are this warpgroup's
+        for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
+          s.full_b(at.stage).wait(at.parity);
+          s.full_a(at.stage).wait(at.parity);
+          release(s.empty(at.stage));
+        }
+        continue;
+      }
       typename atom::c_fragment acc;
       int previous = 0;
       for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
@@ -290,9 +300,6 @@ class gemm_sm90 {
       }
       wgmma_wait<0>();
       release(s.empty(previous));
-
-      tile_at const tile = tiles[i];
-      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
       if (parts == 1) {
         bytes16* const slab = s.slab(wave{}.index() - 4);
         if (m0 + row0 + atom::m <= c.rows && columns == C.block_n && rows_aligned(c)) store<true>(slab, acc, m0 + row0, n0, columns, c, epilogue);

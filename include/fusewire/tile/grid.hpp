@@ -30,24 +30,25 @@ struct tile_at {
 };
 
 /// The order in which the tiles of an m_tiles x n_tiles grid are taken: bands of `band` tile rows, column after column within a
-/// band, so that the tiles in flight share rows of A and columns of B in the cache. Row `first_m` comes first, the rest follow cyclically.
+/// band, so that the tiles in flight share rows of A and columns of B in the cache. Row `first_m` comes first, the rest follow cyclically. The first
+/// band may have fewer rows.
 class tile_order {
  public:
-  __host__ __device__ constexpr tile_order(int m_tiles, int n_tiles, int first_m, int band)
-      : m_tiles_(m_tiles), n_tiles_(n_tiles), first_m_(first_m), band_(band < m_tiles ? band : m_tiles), by_band_tiles_(band_ * n_tiles), by_band_(band_),
-        by_last_(m_tiles % band_ == 0 ? band_ : m_tiles % band_) {}
+  __host__ __device__ constexpr tile_order(int m_tiles, int n_tiles, int first_m, int band, int first_band = 0)
+      : m_tiles_(m_tiles), n_tiles_(n_tiles), first_m_(first_m), band_(band < m_tiles ? band : m_tiles), missing_(first_band > 0 && first_band < band_ ? band_ - first_band : 0),
+        by_band_tiles_(band_ * n_tiles), by_band_(band_), by_first_(band_ - missing_), by_last_((m_tiles + missing_ - 1) % band_ + 1) {}
 
   __host__ __device__ constexpr int count() const { return m_tiles_ * n_tiles_; }
   __host__ __device__ constexpr tile_at operator[](int i) const {
-    int const b = i / by_band_tiles_, rest = i - b * band_ * n_tiles_;
-    divisor const& rows = (b + 1) * band_ > m_tiles_ ? by_last_ : by_band_;
-    int const n = rest / rows, m = b * band_ + rest % rows + first_m_;
+    int const j = i + missing_ * n_tiles_, b = j / by_band_tiles_, row = b * band_ - missing_, above = row < 0 ? 0 : row, rest = i - above * n_tiles_;
+    divisor const& rows = b == 0 ? by_first_ : row + band_ > m_tiles_ ? by_last_ : by_band_;
+    int const n = rest / rows, m = above + rest % rows + first_m_;
     return {m < m_tiles_ ? m : m - m_tiles_, n};
   }
 
  private:
-  int m_tiles_, n_tiles_, first_m_, band_;
-  divisor by_band_tiles_, by_band_, by_last_;
+  int m_tiles_, n_tiles_, first_m_, band_, missing_;  // rows that the first band has less than others
+  divisor by_band_tiles_, by_band_, by_first_, by_last_;
 };
 
 }  // namespace fusewire

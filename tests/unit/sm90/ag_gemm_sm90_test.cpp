@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
   auto const push = [&](auto idle_warps) {
     for (int const i : dealt(g.pieces.count(), b.index(), b.count())) {
       piece_at const at = g.pieces[i];
-      int const peer = ch.world.next(at.peer);
+      int const peer = ch.world.next(at.turn);
       gather_piece const p = g.map.piece(rank, at.row, at.chunk);
       if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
       int const row = p.row - g.map.first_row(rank), col = p.col - g.map.first_col(rank);
