@@ -4,19 +4,22 @@
 #include <fusewire/kernels/gather_map.hpp>
 #include <fusewire/tile/grid.hpp>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 #include <vector>
 
 using namespace fusewire;
 
-TEST_CASE("tile_order takes every tile once and begins with its first row", "[grid]") {
+TEST_CASE("tile_order takes every tile once, the first band of rows first", "[grid]") {
   int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), band = GENERATE(1, 3, 8), first_band = GENERATE(0, 1, 2, 9);
   for (int first = 0; first < m_tiles; ++first) {
     tile_order const order{m_tiles, n_tiles, first, band, first_band};
+    int const most = std::min(band, m_tiles), rows = first_band > 0 ? std::min(first_band, most) : most;  // of the first band
     std::set<std::pair<int, int>> seen;
     for (int i = 0; i < order.count(); ++i) {
       tile_at const t = order[i];
+      REQUIRE((i < rows * n_tiles) == ((t.m - first + m_tiles) % m_tiles < rows));
       REQUIRE((t.m >= 0 && t.m < m_tiles && t.n >= 0 && t.n < n_tiles));
       seen.insert({t.m, t.n});
     }
