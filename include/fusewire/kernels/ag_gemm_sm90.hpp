@@ -173,14 +173,14 @@ struct has_epoch {
   __device__ static void sync() { asm volatile("bar.sync 3, %0;" ::"n"(Threads - 32) : "memory"); }
 };
 
-// The pieces between this rank and the shards' owners, of its own shard only the tile rows that it shares: last, since others wait longer. Where tile
-// rows are taken one after the other, those that it shares with the next rank come first.
+/// Whether pieces of a tile row that `rank` shares, and moves to itself, are due in this turn: in the last one, since others wait longer. But where tile
+/// rows are taken one after the other, a row shared with the next rank is multiplied as soon as that one's first pieces are there: in turn 0.
 template <class T>
 __device__ bool is_turn_of_own(ag_gemm_sm90_arguments<T> const& x, int rank, int tile_row, int turn) {
   return x.pieces.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
 }
 
-// `start` makes the epoch known; a push works out before it what it moves first.
+// The pieces between this rank and the shards' owners, itself among them. `start` makes the epoch known; a push works out before it what it moves first.
 
 template <class T, group Group, class Start>
 __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers, Start const& start) {

@@ -6,6 +6,7 @@
 //   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile's rows, one group in flight --> empty
 //   shared memory    | A: stages | B: stages | one slab per consumer warp: C on its way out | full_a, full_b, empty; free, whole: of sums |
 //
+// Where C ends above a consumer's half of a tile, it gives the stages back as they come.
 // Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the next.
 // Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, sends every other block its sums of that
 // one's rows of the tile, and adds up its own rows from all parts, in their order.
