@@ -62,10 +62,10 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
   best.starts_together = by == gather::m && ranks > 1 && m / ranks >= c.block_m && best.pieces == piece_order::nest::by_chunk && b_bytes > 64e6 && b_bytes / least > 1.7e6;
   if (m <= 2 * c.block_m) best.b_in_flight = (56 * 1024 + c.b_bytes(b_layout) / 2) / c.b_bytes(b_layout);  // 56 KB of each block keep the memory busy
   // Pieces as small as their flags and the start of each copy allow: what is asked for first arrives first. Where shards' edges cut rows of tiles, pieces have
-  // fewer rows, there are more of them, and a rank's own are among them: at least 128 columns; with one peer, as measured, only
-  // below 1536 columns of B, where moving takes longer than multiplying.
+  // fewer rows, there are more of them, and a rank's own are among them: at least 128 columns where B has so few that moving takes longer than multiplying; as
+  // measured.
   int const of_rank = ceil_div(m, ranks), rows = std::min(c.block_m, of_rank), bytes = ranks > 2 ? 8 * 1024 : 4 * 1024;
-  bool const wide = (ranks > 2 || (ranks == 2 && n < 1536)) && m > c.block_m && of_rank % c.block_m != 0 && c.block_m % of_rank != 0;
+  bool const wide = ranks > 1 && n < (ranks > 2 ? 3072 : 1536) && m > c.block_m && of_rank % c.block_m != 0 && c.block_m % of_rank != 0;
   best.chunk_k = by == gather::k ? 64 : std::min({std::max(bytes / (2 * rows * 64), wide ? 2 : 1), 4, in_shard}) * 64;
   return best;
 }
