@@ -42,7 +42,7 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
       if (at_once == 0 || (parts > 1 && tiles > at_once) || !c.can_share(std::min(m, c.block_m), parts)) continue;
       double const steps = double(ceil_div(tiles, at_once)) * shards * ceil_div(in_shard, parts);
       // Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's bandwidth. As measured.
-      double const rate = flops * (c.block_m == 64 || c.block_n >= 224 ? 1 : c.block_n > 128 ? 0.95 : m_tiles <= 2 ? 0.91 : 0.865);
+      double const rate = flops * (c.block_m == 64 || c.width() >= 224 ? 1 : c.turned() ? 0.97 : c.width() > 128 ? 0.95 : m_tiles <= 2 ? 0.91 : 0.865);
       bool const straddling = c.block_n % 64 != 0 && b_layout == layout::row_major && parts > 1;  // rows of boxes lie across two lines
       double const step = c.block_m * 64.0 * 2 * c.block_n / rate * (straddling ? 1.25 : 1);
       double const sums = parts == 1 ? 0 : meeting + 4.0 * std::min(m, c.block_m) * c.block_n * (parts - 1) / parts / exchange;

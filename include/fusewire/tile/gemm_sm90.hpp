@@ -3,10 +3,12 @@
 //   warp 0           source: wait until a step of A is there --> copy engine: A --> full_a
 //   warp 1           copy engine: B --> full_b; as far ahead as there are stages for B, so before the first of A is there, too
 //   warps 2, 3       what the caller wants done beside it
-//   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile's rows, one group in flight --> empty
+//   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile, one group in flight --> empty
 //   shared memory    | A: stages | B: stages | one slab per consumer warp: C on its way out | full_a, full_b, empty; free, whole: of sums |
 //
-// Where C ends above a consumer's half of a tile, it gives the stages back as they come.
+// A half is 64 rows of a tile: wgmma takes 64 rows of one operand and any multiple of 8 of the other. In a turned tile it is 64 columns, as
+// C^T = B^T A^T, and the rows are the multiple: M = 320, N = 8192 are 128 tiles of 160 x 128, one for nearly every SM.
+// Where a consumer's half lies outside of C, it gives the stages back as they come.
 // Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the next.
 // Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, sends every other block its sums of that
 // one's rows of the tile, and adds up its own rows from all parts, in their order.
@@ -30,29 +32,33 @@ namespace fusewire {
 
 /// Everything tunable about the mainloop. A step along k is 64 elements, which is what 128-byte swizzling holds.
 struct sm90_gemm_config {
-  int block_m = 128, block_n = 256;  // a block's tile, at most: 64 rows for each of one or two multiplying warpgroups
+  int block_m = 128, block_n = 256;  // a block's tile, at most: 64 rows for each of one or two multiplying warpgroups; if turned, 64 columns for each of two
 
   bool operator==(sm90_gemm_config const&) const = default;
 
   static constexpr int most_stages = 16;
   static constexpr int slab_bytes = 16 * 64 * 2;
-  __host__ __device__ constexpr int slabs_bytes() const { return block_m / 16 * slab_bytes; }
+  /// Whether a warpgroup has 64 of its columns; then there are 128, and the rows are a multiple of 16.
+  __host__ __device__ constexpr bool turned() const { return block_m > 128; }
+  __host__ __device__ constexpr int warpgroups() const { return (turned() ? block_n : block_m) / 64; }  // that multiply, 64 rows or columns each
+  __host__ __device__ constexpr int width() const { return turned() ? block_m : block_n; }              // of what a warpgroup multiplies 64 rows or columns with
+  __host__ __device__ constexpr int slabs_bytes() const { return warpgroups() * 4 * slab_bytes; }
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
   __host__ __device__ constexpr int b_bytes(layout b) const { return (b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n) * 128; }  // of a stage
   /// Whether kernels are instantiated for it: of a row-major B, which comes in boxes of 64 columns, tiles of 112, 144 and 176 are slower than others.
   __host__ __device__ constexpr bool suits(layout b) const { return b == layout::column_major || block_n % 32 == 0; }
-  __host__ __device__ constexpr int threads() const { return 128 + block_m * 2; }
+  __host__ __device__ constexpr int threads() const { return 128 + warpgroups() * 128; }
   __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - slabs_bytes() - (most_stages * 3 + 2) * 8; }
   __host__ __device__ constexpr int shared_bytes() const { return platform::max_shared_bytes; }
-  __host__ __device__ constexpr int sum_pitch() const { return block_n + 8; }  // floats: rows of sums begin in different banks
+  __host__ __device__ constexpr int sum_pitch() const { return block_n + (turned() ? 4 : 8); }  // floats: rows of sums begin in different banks
   /// Whether a tile of that many rows can be shared by that many parts: a block's sums, and what others send it, lie in place of the stages.
   __host__ __device__ constexpr bool can_share(int rows, int parts) const {
     return parts == 1 || (rows + (parts - 1) * ceil_div(rows, parts)) * sum_pitch() * 4 <= stage_bytes();
   }
 };
 
-/// What kernels are instantiated for. Many columns make the most of what is loaded; fewer where more tiles leave fewer blocks idle.
-inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 192}, {128, 176}, {128, 144}, {128, 128}, {128, 112}, {64, 128}, {64, 112}};
+/// What kernels are instantiated for. Many columns make the most of what is loaded; other sizes where they leave fewer blocks idle.
+inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 192}, {128, 176}, {128, 144}, {128, 128}, {128, 112}, {64, 128}, {64, 112}, {160, 128}};
 
 /// The stages of a launch: where there are fewer rows than a tile has, they are smaller, and more. Multiplications read block_m rows of
 /// every stage all the same; what lies behind the last is B. What the last tile's boxes leave of a stage may be anything: it is multiplied into sums
@@ -92,9 +98,9 @@ class gemm_sm90 {
   // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
   static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;
   static constexpr int last_b_box_rows(int n) { return BOrder == layout::row_major ? block_k : last_box_rows(n, C.block_n); }
-  static_assert(C.block_m == 64 || C.block_m == 128);
+  static_assert(C.turned() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
 
-  using consumers = warps<4, C.block_m / 16>;
+  using consumers = warps<4, C.warpgroups() * 4>;
   using beside = warps<2, 2>;
 
   /// For an A of m rows. Where blocks share a tile, B waits for the first of A: then most of the memory is B's, that of the slabs too, which are not used.
@@ -164,9 +170,9 @@ class gemm_sm90 {
   }
 
  private:
-  static constexpr bool moves_registers = C.block_m == 128;  // 384 threads have 168 each, too few for a tile's sums
+  static constexpr bool moves_registers = C.warpgroups() == 2;  // 384 threads have 168 each, too few for a tile's sums
   static constexpr int registers = 168;
-  using atom = wgmma_atom<T, C.block_n, BOrder == layout::row_major>;
+  using atom = wgmma_atom<T, C.width(), C.turned() && BOrder == layout::row_major, !C.turned() && BOrder == layout::row_major>;
   static constexpr int b_bytes = C.b_bytes(BOrder);  // of a stage
   static constexpr int chunk = 64 * block_k * 2;   // bytes of 64 n of a row-major B's stage
   static constexpr int row_bytes = C.sum_pitch() * 4;  // of sums
@@ -270,13 +276,13 @@ class gemm_sm90 {
 
   template <class Epilogue>
   __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share, matrix<T> c, Epilogue const& epilogue) {
-    int const row0 = (wave{}.index() / 4 - 1) * atom::m;  // of this warpgroup's 64 rows
+    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.turned() ? 0 : first, column0 = C.turned() ? first : 0;  // of the tile's, which are this warpgroup's
     shared_rows const shared = rows_of_parts(parts, tiles, share, c.rows);  // a division, done before there is anything to multiply
     cursor at, from;  // of B, of A
     for (int const i : share) {
       tile_at const tile = tiles[i];
       int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
-      if (C.block_m == 128 && parts == 1 && m0 + row0 >= c.rows) {  // none of the tile's rows are this warpgroup's
+      if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {  // this warpgroup's part is not there
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
           s.full_b(at.stage).wait(at.parity);
           s.full_a(at.stage).wait(at.parity);
@@ -289,11 +295,13 @@ class gemm_sm90 {
       for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
         s.full_b(at.stage).wait(at.parity);
         s.full_a(at.stage).wait(at.parity);
-        std::uint64_t const a = matrix_descriptor(s.a(from.stage) + row0 * 128), b = matrix_descriptor(s.b(at.stage), chunk);
+        std::uint64_t const a = matrix_descriptor(s.a(from.stage) + row0 * 128), b = matrix_descriptor(s.b(at.stage) + column0 * 128, chunk);
         wgmma_begin();
 #pragma unroll
-        for (int slice = 0; slice < block_k / atom::k; ++slice)
-          atom::multiply(acc, further(a, slice * 32), further(b, slice * (BOrder == layout::row_major ? 2048 : 32)), step > 0 || slice > 0);
+        for (int slice = 0; slice < block_k / atom::k; ++slice) {
+          std::uint64_t const a16 = further(a, slice * 32), b16 = further(b, slice * (BOrder == layout::row_major ? 2048 : 32));
+          atom::multiply(acc, C.turned() ? b16 : a16, C.turned() ? a16 : b16, step > 0 || slice > 0);
+        }
         wgmma_commit();
         wgmma_wait<1>();
         if (step > 0) release(s.empty(previous));
@@ -303,10 +311,10 @@ class gemm_sm90 {
       release(s.empty(previous));
       if (parts == 1) {
         bytes16* const slab = s.slab(wave{}.index() - 4);
-        if (m0 + row0 + atom::m <= c.rows && columns == C.block_n && rows_aligned(c)) store<true>(slab, acc, m0 + row0, n0, columns, c, epilogue);
-        else store<false>(slab, acc, m0 + row0, n0, columns, c, epilogue);
+        if (m0 + row0 + (C.turned() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && rows_aligned(c)) store<true>(slab, acc, m0 + row0, n0 + column0, columns - column0, c, epilogue);
+        else store<false>(slab, acc, m0 + row0, n0 + column0, columns - column0, c, epilogue);
       } else {
-        share_sums(s, shared, acc, row0, m0, n0, columns, c, epilogue);
+        share_sums(s, shared, acc, row0, column0, m0, n0, columns, c, epilogue);
         return;
       }
     }
@@ -339,13 +347,14 @@ class gemm_sm90 {
 
   /// Every part sends the others its sums of their rows, adds up those of its own rows in the order of parts, and stores them.
   template <class Epilogue>
-  __device__ static void share_sums(storage const& s, shared_rows const& r, typename atom::c_fragment const& acc, int row0, int m0, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
+  __device__ static void share_sums(storage const& s, shared_rows const& r, typename atom::c_fragment const& acc, int row0, int column0, int m0, int n0, int columns, matrix<T> c,
+                                    Epilogue const& epilogue) {
     int const mine = r.count(r.me);
     cluster_wait();
     if (consumers{}.leader()) s.whole().expect(mine > 0 ? (r.parts - 1) * mine * row_bytes : 0);  // before anybody sends
     consumers{}.sync();  // all multiplications are done
     if (consumers{}.rank() < r.parts && consumers{}.rank() != r.me) s.free().arrive_at(consumers{}.rank());  // as at `empty`: nothing is published
-    keep(s, acc, row0, r.rows);
+    keep(s, acc, row0, column0, r.rows);
     fence_copy_engine_shared();
     consumers{}.sync();
     if (wave{}.index() == 4) {
@@ -363,12 +372,21 @@ class gemm_sm90 {
     cluster_wait();  // what this block has sent is there
   }
 
-  /// Leaves this block's sums of 64 rows, from row0 on; the tile has `rows` rows.
-  __device__ static void keep(storage const& s, typename atom::c_fragment const& acc, int row0, int rows) {
-    int const thread = block{}.rank() % 128, row = row0 + atom::c_row(thread);
+  /// Leaves this warpgroup's sums, from that row and column of the tile on, of which there are `rows` rows.
+  __device__ static void keep(storage const& s, typename atom::c_fragment const& acc, int row0, int column0, int rows) {
+    int const thread = block{}.rank() % 128;
+    if constexpr (C.turned()) {
 #pragma unroll
-    for (int v = 0; v < atom::c_values; v += 2)
-      if (row + v / 2 % 2 * 8 < rows) store_shared(s.sum(row) + atom::c_col(thread) * 4 + v / 2 % 2 * 8 * row_bytes + v / 4 * 32, {acc[v], acc[v + 1]});
+      for (int v = 0; v < atom::c_values; ++v) {
+        int const row = v / 4 * 8 + atom::c_col(thread) + v % 2;
+        if (row < rows) store_shared(s.sum(row) + (column0 + atom::c_row(thread) + v / 2 % 2 * 8) * 4, acc[v]);
+      }
+    } else {
+      int const row = row0 + atom::c_row(thread);
+#pragma unroll
+      for (int v = 0; v < atom::c_values; v += 2)
+        if (row + v / 2 % 2 * 8 < rows) store_shared(s.sum(row) + atom::c_col(thread) * 4 + v / 2 % 2 * 8 * row_bytes + v / 4 * 32, {acc[v], acc[v + 1]});
+    }
   }
 
   /// Adds up this part's `rows` rows of a tile, from row m0 of c on. Parts: how many, 0: any number up to 8.
@@ -430,35 +448,45 @@ class gemm_sm90 {
     return two;
   }
 
-  /// A warp's 16 rows leave in pieces of 64 columns through its slab, whose 16-byte units are turned by row off each other's banks.
+  /// Four 8 x 8 matrices of 16 bits, as wgmma leaves them; each lane has the address of a row, or if Transposed of a column.
+  template <bool Transposed>
+  __device__ static void store_matrices(shared_address_t at, std::uint32_t const (&four)[4]) {
+    if constexpr (Transposed) asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(four[0]), "r"(four[1]), "r"(four[2]), "r"(four[3]) : "memory");
+    else asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(four[0]), "r"(four[1]), "r"(four[2]), "r"(four[3]) : "memory");
+  }
+
+  /// This warpgroup's part of a tile, from c(m0, n0) on; `columns` of the tile's are left from there on. A warp's 16 rows leave in pieces of 64 columns through its
+  /// slab, or if turned its 16 columns in pieces of 64 rows. The slab's 16-byte units are turned by row off each other's banks.
   template <bool Whole, class Epilogue>
   __device__ static void store(bytes16* slab, typename atom::c_fragment const& acc, int m0, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
-    int const thread = block{}.rank() % 128, lane = wave{}.rank(), row0 = m0 + thread / 32 * 16;
+    int const thread = block{}.rank() % 128, lane = wave{}.rank(), warp0 = thread / 32 * 16;
     bool const aligned = Whole || rows_aligned(c);
+    shared_address_t const slab_at = shared_address(slab);
     auto const value = [&](int v) {
-      int const row = m0 + atom::c_row(thread) + v / 2 % 2 * 8, col = v / 4 * 8 + atom::c_col(thread) + v % 2;
+      int const down = atom::c_row(thread) + v / 2 % 2 * 8, right = v / 4 * 8 + atom::c_col(thread) + v % 2;
+      int const row = m0 + (C.turned() ? right : down), col = C.turned() ? down : right;
       return Whole || (row < c.rows && col < columns) ? epilogue(acc[v], row, n0 + col) : 0.0f;
     };
-    int const slab_row = lane % 16;
-    std::uint32_t const slab_at = shared_address(slab + slab_row * 8);
+    // Turned, rows of a multiplication are columns of C, and are written as such: a slab's row is two units of a warp's 16.
+    auto const unit_at = [](int row, int unit) { return C.turned() ? row * 2 + (unit ^ (row / 4 & 1)) : row * 8 + (unit ^ (row & 7)); };
 #pragma unroll
-    for (int piece = 0; piece < ceil_div(C.block_n, 64); ++piece) {
-      constexpr int per_piece = 8;  // units of 8 columns
-      int const units = C.block_n / 8 - piece * per_piece;
+    for (int piece = 0; piece < ceil_div(C.width(), 64); ++piece) {
+      int const left = C.width() - piece * 64 < 64 ? C.width() - piece * 64 : 64;
 #pragma unroll
-      for (int pair = 0; pair < per_piece / 2; ++pair) {
-        if (pair * 2 >= units) continue;
-        int const v = piece * 32 + pair * 8, unit = (pair * 2 + lane / 16) ^ (slab_row & 7);
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(slab_at + unit * 16), "r"(pack(value(v), value(v + 1))),
-                     "r"(pack(value(v + 2), value(v + 3))), "r"(pack(value(v + 4), value(v + 5))), "r"(pack(value(v + 6), value(v + 7)))
-                     : "memory");
+      for (int pair = 0; pair < 4; ++pair) {
+        if (pair * 16 >= left) continue;
+        int const v = piece * 32 + pair * 8;
+        std::uint32_t const four[] = {pack(value(v), value(v + 1)), pack(value(v + 2), value(v + 3)), pack(value(v + 4), value(v + 5)), pack(value(v + 6), value(v + 7))};
+        if constexpr (C.turned()) store_matrices<true>(slab_at + unit_at(pair * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2) * 16, four);
+        else store_matrices<false>(slab_at + unit_at(lane % 16, pair * 2 + lane / 16) * 16, four);
       }
       wave{}.sync();
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        int const r = i * 4 + lane / 8, unit = lane % 8, row = row0 + r, col = piece * 64 + unit * 8;
-        bytes16 const eight = slab[r * 8 + (unit ^ (r & 7))];
-        if (unit >= units) continue;
+        int const r = C.turned() ? i * 16 + lane / 2 : i * 4 + lane / 8, unit = C.turned() ? lane % 2 : lane % 8;
+        bytes16 const eight = slab[unit_at(r, unit)];
+        if (C.turned() ? i * 16 >= left : unit * 8 >= left) continue;
+        int const row = m0 + (C.turned() ? piece * 64 : warp0) + r, col = (C.turned() ? warp0 : piece * 64) + unit * 8;
         if (Whole || (aligned && row < c.rows && col + 8 <= columns)) {
           *reinterpret_cast<bytes16*>(c.at(row, n0 + col)) = eight;
         } else if (row < c.rows) {

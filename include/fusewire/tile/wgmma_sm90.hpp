@@ -1,6 +1,6 @@
 // Warpgroup matrix instructions of sm_90a: wgmma.m64nNk16, operands in shared memory, accumulators in registers of 128 threads.
 //
-//   K-major, 128-byte swizzle (A; column-major B)      N-major, 128-byte swizzle (row-major B)
+//   K-major, 128-byte swizzle (A; column-major B)      MN-major, 128-byte swizzle (row-major B)
 //     row r: 64 k = 128 bytes, 8 rows = 1024 bytes        k-row: 64 n = 128 bytes, 8 k-rows = 1024 bytes
 //     next 16 k: +32 bytes                                next 16 k: +2048 bytes; next 64 n: +chunk bytes
 //
@@ -12,7 +12,7 @@
 namespace fusewire {
 
 /// Where an operand begins in shared memory and how it goes on; 128-byte swizzle.
-/// Requires: `at` aligned to 1024 bytes, but for steps along k inside a tile. `chunk_bytes` is the distance of 64 n, for N-major operands.
+/// Requires: `at` aligned to 1024 bytes, but for steps along k inside a tile. `chunk_bytes` is the distance of 64 n, for MN-major operands.
 __device__ inline std::uint64_t matrix_descriptor(shared_address_t at, int chunk_bytes = 16) {
   constexpr std::uint64_t swizzle_128 = 1ull << 62, eight_rows = 1024;  // bytes
   return ((at & 0x3ffffu) >> 4 | std::uint32_t(chunk_bytes >> 4) << 16) | (eight_rows >> 4) << 32 | swizzle_128;
@@ -22,12 +22,12 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
   return (std::uint32_t(descriptor) + std::uint32_t(bytes >> 4)) | descriptor >> 32 << 32;
 }
 
-// m64n{N}k16 with its accumulators as operands 0 to N / 2 - 1; the four behind them are the descriptors of A and B, whether to accumulate, and B's layout.
-#define FUSEWIRE_WGMMA(N, TYPE, REGISTERS, A, B, ACCUMULATE, TRANSPOSED, ...)                                                                  \
+// m64n{N}k16 with its accumulators as operands 0 to N / 2 - 1; the five behind them are the descriptors of A and B, whether to accumulate, and the layouts of A and B.
+#define FUSEWIRE_WGMMA(N, TYPE, REGISTERS, A, B, ACCUMULATE, A_TRANSPOSED, B_TRANSPOSED, ...)                                                  \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %" ACCUMULATE ", 0; wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" REGISTERS \
-               "}, %" A ", %" B ", p, 1, 1, 0, %" TRANSPOSED ";}"                                                                              \
+               "}, %" A ", %" B ", p, 1, 1, %" A_TRANSPOSED ", %" B_TRANSPOSED ";}"                                                            \
                : __VA_ARGS__                                                                                                                   \
-               : "l"(a), "l"(b), "r"(int(accumulate)), "n"(int(BTransposed)))
+               : "l"(a), "l"(b), "r"(int(accumulate)), "n"(int(ATransposed)), "n"(int(BTransposed)))
 // The first 8 x G of them: as they are named in the instruction, and what they stand for.
 #define FUSEWIRE_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define FUSEWIRE_NAMES_7 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
@@ -51,18 +51,19 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
 #define FUSEWIRE_VALUES_15 FUSEWIRE_VALUES_14, FUSEWIRE_8(112)
 #define FUSEWIRE_VALUES_16 FUSEWIRE_VALUES_15, FUSEWIRE_8(120)
 #define FUSEWIRE_WGMMA_OF(TYPE) \
-  if constexpr (N == 112) FUSEWIRE_WGMMA("112", TYPE, FUSEWIRE_NAMES_7, "56", "57", "58", "59", FUSEWIRE_VALUES_7); \
-  else if constexpr (N == 128) FUSEWIRE_WGMMA("128", TYPE, FUSEWIRE_NAMES_8, "64", "65", "66", "67", FUSEWIRE_VALUES_8); \
-  else if constexpr (N == 144) FUSEWIRE_WGMMA("144", TYPE, FUSEWIRE_NAMES_9, "72", "73", "74", "75", FUSEWIRE_VALUES_9); \
-  else if constexpr (N == 176) FUSEWIRE_WGMMA("176", TYPE, FUSEWIRE_NAMES_11, "88", "89", "90", "91", FUSEWIRE_VALUES_11); \
-  else if constexpr (N == 192) FUSEWIRE_WGMMA("192", TYPE, FUSEWIRE_NAMES_12, "96", "97", "98", "99", FUSEWIRE_VALUES_12); \
-  else if constexpr (N == 224) FUSEWIRE_WGMMA("224", TYPE, FUSEWIRE_NAMES_14, "112", "113", "114", "115", FUSEWIRE_VALUES_14); \
-  else if constexpr (N == 256) FUSEWIRE_WGMMA("256", TYPE, FUSEWIRE_NAMES_16, "128", "129", "130", "131", FUSEWIRE_VALUES_16);
+  if constexpr (N == 112) FUSEWIRE_WGMMA("112", TYPE, FUSEWIRE_NAMES_7, "56", "57", "58", "59", "60", FUSEWIRE_VALUES_7); \
+  else if constexpr (N == 128) FUSEWIRE_WGMMA("128", TYPE, FUSEWIRE_NAMES_8, "64", "65", "66", "67", "68", FUSEWIRE_VALUES_8); \
+  else if constexpr (N == 144) FUSEWIRE_WGMMA("144", TYPE, FUSEWIRE_NAMES_9, "72", "73", "74", "75", "76", FUSEWIRE_VALUES_9); \
+  else if constexpr (N == 160) FUSEWIRE_WGMMA("160", TYPE, FUSEWIRE_NAMES_10, "80", "81", "82", "83", "84", FUSEWIRE_VALUES_10); \
+  else if constexpr (N == 176) FUSEWIRE_WGMMA("176", TYPE, FUSEWIRE_NAMES_11, "88", "89", "90", "91", "92", FUSEWIRE_VALUES_11); \
+  else if constexpr (N == 192) FUSEWIRE_WGMMA("192", TYPE, FUSEWIRE_NAMES_12, "96", "97", "98", "99", "100", FUSEWIRE_VALUES_12); \
+  else if constexpr (N == 224) FUSEWIRE_WGMMA("224", TYPE, FUSEWIRE_NAMES_14, "112", "113", "114", "115", "116", FUSEWIRE_VALUES_14); \
+  else if constexpr (N == 256) FUSEWIRE_WGMMA("256", TYPE, FUSEWIRE_NAMES_16, "128", "129", "130", "131", "132", FUSEWIRE_VALUES_16);
 
-/// D [64, n] += A [64, 16] * B [16, n] by one warpgroup.
-template <class T, int N, bool BTransposed>
+/// D [64, n] += A [64, 16] * B [16, n] by one warpgroup. Transposed operands are those whose k are not contiguous.
+template <class T, int N, bool ATransposed, bool BTransposed>
 struct wgmma_atom {
-  static_assert(is_16_bit_float<T> && (N == 112 || N == 128 || N == 144 || N == 176 || N == 192 || N == 224 || N == 256));
+  static_assert(is_16_bit_float<T> && (N == 112 || N == 128 || N == 144 || N == 160 || N == 176 || N == 192 || N == 224 || N == 256));
   static constexpr int m = 64, n = N, k = 16;
   static constexpr int c_values = n / 2;  // registers of a thread
   using c_fragment = float[c_values];

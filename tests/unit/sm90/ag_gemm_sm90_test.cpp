@@ -84,6 +84,8 @@ TEST_CASE("ag_gemm_sm90: all tiles, ragged shapes, shared tiles, both gathers, l
       check<sm90_gemm_config{128, 112}, layout::column_major>(r, ch, q, by, pull, 3);
       check<sm90_gemm_config{64, 128}, layout::row_major>(r, ch, q, by, pull, 3);
       check<sm90_gemm_config{64, 112}, layout::column_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{160, 128}, layout::row_major>(r, ch, q, by, pull, 3);
+      check<sm90_gemm_config{160, 128}, layout::column_major>(r, ch, q, by, pull, 3);
     }
   }, {.bulk = 64_MiB, .signal = 8_MiB, .wait_limit = std::chrono::seconds(5)});
 }
