@@ -41,8 +41,10 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
       int const m_tiles = ceil_div(m, c.block_m), tiles = m_tiles * ceil_div(n, c.block_n), at_once = clusters(c, parts);
       if (at_once == 0 || (parts > 1 && tiles > at_once) || !c.can_share(std::min(m, c.block_m), parts)) continue;
       double const steps = double(ceil_div(tiles, at_once)) * shards * ceil_div(in_shard, parts);
-      // Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's bandwidth. As measured.
-      double const rate = flops * (c.block_m == 64 || c.width() >= 224 ? 1 : c.turned() ? 0.97 : c.width() > 128 ? 0.95 : m_tiles <= 2 ? 0.91 : 0.865);
+      // Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's bandwidth. Turned ones lose by it in long launches only,
+      // which run at the power limit. As measured.
+      double const turned = 2.0 * m * n * k < 2e11 ? 0.97 : 0.94;
+      double const rate = flops * (c.block_m == 64 || c.width() >= 224 ? 1 : c.turned() ? turned : c.width() > 128 ? 0.95 : m_tiles <= 2 ? 0.91 : 0.865);
       bool const straddling = c.block_n % 64 != 0 && b_layout == layout::row_major && parts > 1;  // rows of boxes lie across two lines
       double const step = c.block_m * 64.0 * 2 * c.block_n / rate * (straddling ? 1.25 : 1);
       double const sums = parts == 1 ? 0 : meeting + 4.0 * std::min(m, c.block_m) * c.block_n * (parts - 1) / parts / exchange;
@@ -62,10 +64,10 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
   best.starts_together = by == gather::m && ranks > 1 && m / ranks >= c.block_m && best.pieces == piece_order::nest::by_chunk && b_bytes > 64e6 && b_bytes / least > 1.7e6;
   if (m <= 2 * c.block_m) best.b_in_flight = (56 * 1024 + c.b_bytes(b_layout) / 2) / c.b_bytes(b_layout);  // 56 KB of each block keep the memory busy
   // Pieces as small as their flags and the start of each copy allow: what is asked for first arrives first. Where shards' edges cut rows of tiles, pieces have
-  // fewer rows, there are more of them, and a rank's own are among them: at least 128 columns where B has so few that moving takes longer than multiplying; as
-  // measured.
+  // fewer rows, there are more of them, and a rank's own are among them: at least 128 columns where they have less than 64 rows, or B so few columns that moving
+  // takes longer than multiplying; as measured.
   int const of_rank = ceil_div(m, ranks), rows = std::min(c.block_m, of_rank), bytes = ranks > 2 ? 8 * 1024 : 4 * 1024;
-  bool const wide = ranks > 1 && n < (ranks > 2 ? 3072 : 1536) && m > c.block_m && of_rank % c.block_m != 0 && c.block_m % of_rank != 0;
+  bool const wide = ranks > 1 && (of_rank < 64 || n < (ranks > 2 ? 3072 : 1536)) && m > c.block_m && of_rank % c.block_m != 0 && c.block_m % of_rank != 0;
   best.chunk_k = by == gather::k ? 64 : std::min({std::max(bytes / (2 * rows * 64), wide ? 2 : 1), 4, in_shard}) * 64;
   return best;
 }
