@@ -283,7 +283,7 @@ std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bo
         fault(r, s);
         std::string const said = r.note = verdict(r);
         double const seconds = seconds_now() - start;
-        if (r.rank() != culprit || !culprit_is_late) r.found.expect(seconds <= seconds_to_report, "the report came after ", seconds, " s: ", said);
+        if (r.rank() != culprit || !culprit_is_late) r.found.expect(seconds <= seconds_to_report(), "the report came after ", seconds, " s: ", said);
         r.world.barrier();
         if (!said.empty()) {
           double const again = seconds_now();
@@ -449,7 +449,7 @@ TEST_CASE("fault: a rank that throws or leaves before its launch is what run_loc
       double const start = seconds_now();
       s->launch(0);
       verdicts[std::size_t(r.rank())] = verdict(r);
-      verdicts[std::size_t(r.rank())] += seconds_now() - start <= seconds_to_report ? "" : ", late";
+      verdicts[std::size_t(r.rank())] += seconds_now() - start <= seconds_to_report() ? "" : ", late";
       r.world.check(r.stream);
     });
   } catch (std::exception const& e) {

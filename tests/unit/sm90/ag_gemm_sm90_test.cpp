@@ -165,7 +165,7 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
         }
         r.note = verdict(r);
         double const seconds = seconds_now() - start;
-        if (fault != late || r.rank() != culprit) r.found.expect(seconds <= seconds_to_report, "the report came after ", seconds, " s: ", r.note);
+        if (fault != late || r.rank() != culprit) r.found.expect(seconds <= seconds_to_report(), "the report came after ", seconds, " s: ", r.note);
         ch.reset();
         r.heap.free(c);
         r.heap.free(b);
