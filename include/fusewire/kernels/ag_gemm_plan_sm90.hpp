@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <fusewire/kernels/gather_map.hpp>
-#include <fusewire/tile/gemm_sm90.hpp>
+#include <fusewire/tile/gemm_config_sm90.hpp>
 
 namespace fusewire {
 
