@@ -12,7 +12,7 @@
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //
 // --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more M.
-// --random: instead of the sweep COUNT shapes that nothing was fitted to, always the same; shows whether ag_gemm chooses well.
+// --random: instead of the sweep COUNT random shapes, always the same, some of which the plan was later fitted to; shows whether ag_gemm chooses well.
 // N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
 #include "harness.hpp"
 #include "libraries.hpp"

@@ -27,7 +27,7 @@ constexpr bool pulls_on_sm90(int m, int n, int k, int ranks, gather by) { return
 /// The model of a block: it takes its tiles one after the other; it multiplies, B comes out of memory no faster than memory is and no faster to one
 /// block than that can ask for it, and what takes longest takes a little longer for the others; sharing a tile costs the exchange of sums. Rates are
 /// fitted to one H200: of 64 shapes with up to 15 measured configurations each, what is chosen is the fastest within 1 % in 61 and takes at most 5 %
-/// longer in the others. Communication is not in the model.
+/// longer in the others, all without turned tiles, whose rates come from some 15 shapes more. Communication is not in the model.
 template <class Clusters>
 ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, layout b_layout, Clusters clusters) {
   // Per us: of a block; bytes of all and of a block; bytes of a block; us.

@@ -33,7 +33,7 @@ struct sm90_gemm_config {
 };
 
 /// What kernels are instantiated for. Many columns make the most of what is loaded; other sizes where they leave fewer blocks idle.
-#ifdef FUSEWIRE_FEW_TILES  // in all of a program or nowhere: compiles in a fraction of the time what is slower
+#ifdef FUSEWIRE_FEW_TILES  // in all of a program or nowhere: fewer kernels to compile, and slower ones for many shapes
 inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {64, 128}, {160, 128}};
 #else
 inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 192}, {128, 176}, {128, 144}, {128, 128}, {128, 112}, {64, 128}, {64, 112}, {160, 128}};
