@@ -1,7 +1,7 @@
 // All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same matrices.
 //
 //   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] [--variants=NAME,...] [--repeats=7]
-//                 [--mainloop] [--row_major] [--quick] [--random=COUNT] [Google Benchmark's options]
+//                 [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=1] [Google Benchmark's options]
 //
 // Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median of the repeats, each
 // a replay of R iterations. harness.hpp has the protocol. Variants:
@@ -12,7 +12,8 @@
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //
 // --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more M.
-// --random: instead of the sweep COUNT random shapes, always the same, some of which the plan was later fitted to; shows whether ag_gemm chooses well.
+// --random: instead of the sweep COUNT shapes drawn from --seed, which show whether ag_gemm chooses well for shapes that its plan was not fitted to.
+// A seed whose measurements were used for the plan is used up.
 // N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
 #include "harness.hpp"
 #include "libraries.hpp"
@@ -357,8 +358,8 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
 }
 
 /// Shapes drawn alike on every rank: M and N evenly over their logarithms, K a multiple of 512, both types and gathers.
-std::vector<shape> random_shapes(int count, int ranks) {
-  std::mt19937 random(2511);
+std::vector<shape> random_shapes(int count, unsigned seed, int ranks) {
+  std::mt19937 random(seed);
   auto const between = [&](double low, double high) { return low * std::exp2(std::log2(high / low) * (random() % 10000) / 10000.0); };
   std::vector<shape> all;
   for (int i = 0; i < count; ++i) {
@@ -416,7 +417,7 @@ int main(int argc, char** argv) {
   auto sweep = quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});  // tiles do not come out even
   auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick ? std::vector{3584} : std::vector{3584, 7168});
-  int const k = c.numbers("k", {8192})[0], random = c.numbers("random", {0})[0];
+  int const k = c.numbers("k", {8192})[0], random = c.numbers("random", {0})[0], seed = c.numbers("seed", {1})[0];
   auto const dtypes = c.words("dtypes", quick ? std::vector<std::string>{"bf16"} : std::vector<std::string>{"bf16", "f16"}), gathers = c.words("gathers", mainloop ? std::vector<std::string>{"k"} : std::vector<std::string>{"k", "m"});
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
@@ -426,7 +427,7 @@ int main(int argc, char** argv) {
     return 77;
   }
   capacity room;
-  std::vector<shape> shapes = random_shapes(random, set.ranks);
+  std::vector<shape> shapes = random_shapes(random, unsigned(seed), set.ranks);
   std::vector<std::pair<int, int>> weights;  // n, k
   if (mainloop) weights = {{3584, 8192}, {7168, 8192}, {8192, 7168}, {8192, 8192}};
   else
@@ -449,6 +450,7 @@ int main(int argc, char** argv) {
   add_context(set.ranks);
   benchmark::AddCustomContext(vendor::collectives_name, text(NCCL_MAJOR, '.', NCCL_MINOR, '.', NCCL_PATCH, ", NVLS off"));
   benchmark::AddCustomContext(vendor::blas_name, text(vendor::blas_version()));
+  if (random > 0) benchmark::AddCustomContext("seed", text(seed));
   benchmark::AddCustomContext("b_layout", set.b_layout == layout::column_major ? "column-major" : "row-major");
   ranks = std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
   run_benchmarks(to_file);

@@ -12,6 +12,7 @@
 //   fused                 flash_decode
 //   local                 the same kernel in a world of one rank: its shard alone, no communication
 //   bsp_eager, bsp_graph  local, all-gather of its outputs and LSE by the vendor's library, a kernel that combines them
+//   read                  the floor: a kernel that reads as many bytes of KV, one after the other, and does nothing with them
 //
 // Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of all lists; a list that
 // is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. What does not fit in --memory of a rank is left out.
@@ -219,6 +220,19 @@ __global__ void __launch_bounds__(256) combine_payloads(std::byte const* all, st
   reinterpret_cast<eight*>(out)[i] = sum;
 }
 
+/// Reads n quads of k and n of v, four in flight per thread; a block for every 4 x blockDim.x, so that addresses rise with time.
+__global__ void __launch_bounds__(512) read_only(uint4 const* k, uint4 const* v, std::int64_t n, unsigned* never) {
+  std::int64_t const first = std::int64_t(blockIdx.x) * 4 * blockDim.x + threadIdx.x;
+  uint4 x[4] = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (std::int64_t const at = first + i * int(blockDim.x); at < 2 * n) x[i] = at < n ? k[at] : v[at - n];
+  unsigned sum = 0;
+#pragma unroll
+  for (auto const& quad : x) sum ^= quad.x ^ quad.y ^ quad.z ^ quad.w;
+  if (sum == 0x5eedf00d) *never = sum;  // else the loads would be left out
+}
+
 template <class T>
 class shape_runner {
  public:
@@ -245,6 +259,7 @@ class shape_runner {
       }
       if (name == "bsp_eager") add(all, name, false, twin);
       if (name == "bsp_graph") add(all, name, true, twin);
+      if (name == "read") all.push_back({name, [this](int i) { read(i); }, true, {}, {}});
     }
     auto figures = measure(st_, all, s_.iterations(), set.repeats, [this] {
       st_.ch.reset();
@@ -263,6 +278,10 @@ class shape_runner {
   flash_decode_call<T> call(int i, T* to, float* lse) const {
     return {.q = q(i), .k_cache = st_.k.template as<T>(), .v_cache = st_.v.template as<T>(), .block_table = table(i), .lengths = st_.lengths.template as<std::int32_t>(), .out = to, .lse = lse,
             .batch = s_.batch, .past_is_constant = true};
+  }
+  void read(int i) const {
+    auto const n = std::int64_t(s_.bytes() / 2 / sizeof(uint4)), skip = std::int64_t(i % s_.copies()) * std::int64_t(s_.copy_bytes() / 2 / sizeof(uint4));
+    read_only<<<dim3(unsigned(ceil_div(2 * n, std::int64_t(4 * 512)))), dim3(512), 0, st_.stream()>>>(st_.k.template as<uint4>() + skip, st_.v.template as<uint4>() + skip, n, st_.scratch.as<unsigned>() + 48);
   }
   void compare_with(T const* x, float const* reference) const {
     compare<<<dim3(256), dim3(256), 0, st_.stream()>>>(x, reference, std::int64_t(s_.result()), st_.scratch.as<sums>());
@@ -394,13 +413,13 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
 
 void print_table() {
   std::printf("\nmicroseconds of one iteration, slowest rank, median; HBM: KV at 4.8 TB/s; target: KV at 4.4 TB/s + 8 us, + 4 us for one rank; speedup: fused over the better twin; NVLS off\n");
-  std::printf("%2s %5s %7s %6s %3s %4s %-6s %-4s |%8s %8s %8s %8s |%8s %8s |%8s %7s\n", "W", "batch", "kv", "heads", "d", "page", "pages", "type", "fused", "local", "eager", "graph", "HBM", "target",
+  std::printf("%2s %5s %7s %6s %3s %4s %-6s %-4s |%8s %8s %8s %8s %8s |%8s %8s |%8s %7s\n", "W", "batch", "kv", "heads", "d", "page", "pages", "type", "fused", "local", "eager", "graph", "read", "HBM", "target",
               "GB/s", "speedup");
   for (auto const& key : order_of_results) {
     row const& r = results[key];
     std::printf("%2d %5d %7s %6s %3d %4d %-6s %-4s |", r.s.ranks, r.s.batch, r.s.kv > 0 ? text(r.s.kv).c_str() : "ragged", text(r.s.q_heads, "-", r.s.kv_heads).c_str(), r.s.d, r.s.page,
                 r.s.shared ? "shared" : "own", name_of(r.s.type));
-    for (char const* v : {"fused", "local", "bsp_eager", "bsp_graph"}) {
+    for (char const* v : {"fused", "local", "bsp_eager", "bsp_graph", "read"}) {
       if (auto const* f = r.of(v)) std::printf("%8.2f ", f->us);
       else std::printf("%8s ", "-");
     }
@@ -449,7 +468,7 @@ int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
   command_line c(argc, argv);
   bool const quick = c.flag("quick");
-  set = {c.numbers("ranks", {gpus()})[0], c.numbers("repeats", {quick ? 3 : 7})[0], c.numbers("hops", {0})[0], c.words("variants", {"fused", "local", "bsp_eager", "bsp_graph"})};
+  set = {c.numbers("ranks", {gpus()})[0], c.numbers("repeats", {quick ? 3 : 7})[0], c.numbers("hops", {0})[0], c.words("variants", {"fused", "local", "bsp_eager", "bsp_graph", "read"})};
   std::size_t const memory = std::size_t(c.numbers("memory", {28})[0]) << 30;
   auto const batches = c.numbers("batches", {}), dims = c.numbers("dims", {}), page_sizes = c.numbers("page_sizes", {});
   auto const tokens = c.words("tokens", {}), heads = c.words("heads", {}), kinds = c.words("kinds", {}), dtypes = c.words("dtypes", {});

@@ -4,6 +4,7 @@ benchmarks wrote. No figure is typed by hand."""
 import json
 import math
 import pathlib
+import statistics
 import sys
 
 # Fused over the bare GEMM by M, at most; bulk-synchronous over fused, geometric mean, at least: (W, gather, N).
@@ -111,7 +112,7 @@ def random_shapes(data, out):
                 times[m, n, k, gather, dtype] = us
     over = sorted(((us["chosen"] / min(us["pull"], us["push"]), shape) for shape, us in times.items()), reverse=True)
     named = lambda m, n, k, gather, dtype: f"M = {m}, N = {n}, K = {k}, gather::{gather}, {dtype}"
-    out.append(f"{len(over)} random shapes, M from 1 to 8192, N from 512 to 8192, K from 1024 to 8192, always the same. Measurements of about ten of them have since gone into rules of the\nplan (docs/tried.md), so they are no longer shapes that it has not seen. What `ag_gemm` chooses is within 5 % of the better of pull")
+    out.append(f"{len(over)} random shapes (`--seed={data['context']['seed']}`), M from 1 to 8192, N from 512 to 8192, K from 1024 to 8192. What `ag_gemm` chooses is within 5 % of the better of pull")
     out.append(f"and push in {sum(x <= 1.05 for x, _ in over)} of them; furthest off: " + "; ".join(f"{x:.2f} ({named(*shape)})" for x, shape in over[:3]) + ".\n")
     speedups = {shape: min(us["bsp_eager"], us["bsp_graph"]) / us["chosen"] for shape, us in times.items() if {"bsp_eager", "bsp_graph"} <= us.keys()}
     if speedups:
@@ -124,11 +125,11 @@ def random_shapes(data, out):
         out.append("| " + " | ".join(map(str, shape)) + " | " + " | ".join(number(us.get(v)) for v in VARIANTS) + f" | {number(x, 2)} | {number(speedups.get(shape), 2)} |")
 
 
-DECODE_VARIANTS = ["fused", "local", "bsp_eager", "bsp_graph"]
+DECODE_VARIANTS = ["fused", "local", "bsp_eager", "bsp_graph", "read"]
 
 
 def flash_decode(data, out):
-    shapes, failures, missed = {}, [], 0
+    shapes, failures, missed, beside_read = {}, [], 0, []
     for b in data["benchmarks"]:
         name = b["name"].split("/")
         if b.get("error_occurred"):
@@ -137,7 +138,7 @@ def flash_decode(data, out):
         shapes.setdefault((b["label"], *(part.split(":")[1] for part in name[2:])), {})[name[1]] = b
     out.append("KV of its own per sequence, or all sequences on the same pages; pages lie in random order. The target is the KV of the longest rank at 4.4 TB/s")
     out.append("and 8 us, 4 us for one rank. TB/s: KV, once where it is shared, over the time. `ragged`: lengths drawn from 1 to 131072; the row below has as")
-    out.append("many tokens in equal sequences.\n")
+    out.append("many tokens in equal sequences. `read`: a kernel that reads as many bytes, one after the other, and does nothing with them; it tells what this host's memory gives.\n")
     out.append("| type | W | batch | tokens of a sequence | heads | d | page | pages | " + " | ".join(DECODE_VARIANTS) + " | target | fused / target | twin / fused | TB/s |")
     out.append("|" + "---|" * (len(DECODE_VARIANTS) + 12))
     for shape, found in shapes.items():
@@ -146,9 +147,16 @@ def flash_decode(data, out):
         fused, target = us.get("fused"), found.get("fused", {}).get("target")
         missed += bool(target and fused > target)
         rate = found["fused"]["bytes"] / fused * 1e-6 if fused else None
+        if target and fused and "read" in us:
+            beside_read.append((found["fused"]["bytes"], fused, us["read"]))
         out.append("| " + " | ".join(shape) + " | " + " | ".join(number(us.get(v)) for v in DECODE_VARIANTS) + f" | {number(target)} | {number(fused / target if target and fused else None, 2)} | "
                    + f"{number(min(twins) / fused if twins and fused else None, 2)} | {number(rate, 2)} |")
     out.append(f"\nRows above the target: {missed} of {sum('target' in found.get('fused', {}) for found in shapes.values())}.\n")
+    small, large = [[row for row in beside_read if (row[0] < 2e8) == below] for below in (True, False)]
+    if small and large:
+        extra, times = [f - r for _, f, r in small], [f / r for _, f, r in large]
+        out.append(f"Fused beside `read`: below 200 MB {min(extra):.1f} to {max(extra):.1f} us more (median {statistics.median(extra):.1f}), from there {min(times):.2f} to {max(times):.2f} times as long "
+                   f"(median {statistics.median(times):.2f}); `read` itself takes up to {max(b / r for b, _, r in large) * 1e-6:.2f} TB/s.\n")
     out += [f"- {f}" for f in failures]
 
 
