@@ -65,7 +65,7 @@ ag_gemm_options options_of(std::string const& variant, shape const& s, int max_m
 
 struct capacity {
   std::size_t a = 0, shards = 0, c = 0, weights = 0, result = 0, gathered = 0;  // bytes; result and gathered of one iteration
-  int m = 1, k = 1;
+  int m = 1, k = 1, flags = 1;
 
   void include(shape const& s) {
     auto const R = std::size_t(s.iterations());
@@ -78,6 +78,7 @@ struct capacity {
     m = std::max(m, s.m);
     k = std::max(k, s.k);
     gathered = std::size_t(m) * std::size_t(k) * 2;  // operators are made for the largest m
+    flags = std::max(flags, ag_gemm<bf16>::flags_per_source(s.ranks, {.max_m = s.m, .k = s.k, .gather = s.by}));
   }
 };
 
@@ -86,7 +87,7 @@ using operators = std::map<std::string, std::unique_ptr<ag_gemm<T>>>;
 
 struct rank_state : rank_base {
   rank_state(world& w_, capacity const& c)
-      : rank_base(w_, round_up(c.shards + 2 * c.gathered + 512_MiB, 2_MiB), 128_MiB), ch(h, {.max_bytes = c.gathered, .flags_per_source = 8192}), shards(h.allocate<std::byte>(c.shards)),
+      : rank_base(w_, round_up(c.shards + 2 * c.gathered + 512_MiB, 2_MiB), 128_MiB), ch(h, {.max_bytes = c.gathered, .flags_per_source = c.flags}), shards(h.allocate<std::byte>(c.shards)),
         nccl(w_), send(nccl.allocate(c.shards)), received(nccl.allocate(c.gathered)), a(c.a), whole(c.gathered), weights(c.weights), c(c.c), first(c.result * 4), last(c.result * 4),
         workspace(blas_gemm<bf16>::workspace_bytes), max_m(c.m) {
     check_blas(vendor::blas_create(&blas) == vendor::blas_success, "create");
@@ -410,15 +411,19 @@ void print_table() {
 
 int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
-  command_line c(argc, argv);
+  command_line c(argc, argv,
+                 "bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] [--variants=NAME,...] [--repeats=7]\n"
+                 "                     [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=1]\n"
+                 "NAME: gemm, all_gather, bsp_eager, bsp_graph, pull, push, chosen. --mainloop: the GEMM alone, on one rank. --random: shapes drawn from the seed.");
   bool const quick = c.flag("quick"), mainloop = c.flag("mainloop");
-  set = {c.numbers("ranks", {mainloop ? 1 : gpus()})[0], c.numbers("repeats", {quick ? 3 : 7})[0], c.flag("row_major") ? layout::row_major : layout::column_major,
-         c.words("variants", mainloop ? std::vector<std::string>{"gemm", "chosen"} : std::vector<std::string>{"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"})};
+  using names = std::vector<std::string>;
+  set = {c.number("ranks", mainloop ? 1 : std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.flag("row_major") ? layout::row_major : layout::column_major,
+         c.words("variants", "gemm|all_gather|bsp_eager|bsp_graph|pull|push|chosen", mainloop ? names{"gemm", "chosen"} : names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"})};
   auto sweep = quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});  // tiles do not come out even
   auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick ? std::vector{3584} : std::vector{3584, 7168});
-  int const k = c.numbers("k", {8192})[0], random = c.numbers("random", {0})[0], seed = c.numbers("seed", {1})[0];
-  auto const dtypes = c.words("dtypes", quick ? std::vector<std::string>{"bf16"} : std::vector<std::string>{"bf16", "f16"}), gathers = c.words("gathers", mainloop ? std::vector<std::string>{"k"} : std::vector<std::string>{"k", "m"});
+  int const k = c.number("k", 8192), random = c.number("random", 0), seed = c.number("seed", 1);
+  auto const dtypes = c.words("dtypes", "bf16|f16", quick ? names{"bf16"} : names{"bf16", "f16"}), gathers = c.words("gathers", "k|m", mainloop ? names{"k"} : names{"k", "m"});
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -281,7 +281,7 @@ class shape_runner {
   }
   void read(int i) const {
     auto const n = std::int64_t(s_.bytes() / 2 / sizeof(uint4)), skip = std::int64_t(i % s_.copies()) * std::int64_t(s_.copy_bytes() / 2 / sizeof(uint4));
-    read_only<<<dim3(unsigned(ceil_div(2 * n, std::int64_t(4 * 512)))), dim3(512), 0, st_.stream()>>>(st_.k.template as<uint4>() + skip, st_.v.template as<uint4>() + skip, n, st_.scratch.as<unsigned>() + 48);
+    read_only<<<dim3(unsigned((2 * n + 2047) / 2048)), dim3(512), 0, st_.stream()>>>(st_.k.template as<uint4>() + skip, st_.v.template as<uint4>() + skip, n, st_.scratch.as<unsigned>() + 48);
   }
   void compare_with(T const* x, float const* reference) const {
     compare<<<dim3(256), dim3(256), 0, st_.stream()>>>(x, reference, std::int64_t(s_.result()), st_.scratch.as<sums>());
@@ -466,12 +466,18 @@ shape even(shape s) {
 
 int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
-  command_line c(argc, argv);
+  command_line c(argc, argv,
+                 "bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick]\n"
+                 "                          [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] [--page_sizes=P,...]\n"
+                 "                          [--kinds=own,shared] [--dtypes=f16,bf16]\n"
+                 "NAME: fused, local, bsp_eager, bsp_graph, read. With a list of shapes the sweep is the product of all lists.");
   bool const quick = c.flag("quick");
-  set = {c.numbers("ranks", {gpus()})[0], c.numbers("repeats", {quick ? 3 : 7})[0], c.numbers("hops", {0})[0], c.words("variants", {"fused", "local", "bsp_eager", "bsp_graph", "read"})};
-  std::size_t const memory = std::size_t(c.numbers("memory", {28})[0]) << 30;
-  auto const batches = c.numbers("batches", {}), dims = c.numbers("dims", {}), page_sizes = c.numbers("page_sizes", {});
-  auto const tokens = c.words("tokens", {}), heads = c.words("heads", {}), kinds = c.words("kinds", {}), dtypes = c.words("dtypes", {});
+  set = {c.number("ranks", std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.number("hops", 0, "[0-2]"),
+         c.words("variants", "fused|local|bsp_eager|bsp_graph|read", {"fused", "local", "bsp_eager", "bsp_graph", "read"})};
+  std::size_t const memory = std::size_t(c.number("memory", 28)) << 30;
+  auto const batches = c.numbers("batches", {}), page_sizes = c.numbers("page_sizes", {});
+  auto const dims = c.words("dims", "64|128", {}), tokens = c.words("tokens", "ragged|[1-9][0-9]{0,8}", {}), heads = c.words("heads", "[1-9][0-9]{0,3}-[1-9][0-9]{0,3}", {});
+  auto const kinds = c.words("kinds", "own|shared", {}), dtypes = c.words("dtypes", "f16|bf16", {});
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
@@ -490,7 +496,7 @@ int main(int argc, char** argv) {
   vary(dtypes, [](shape& s, std::string const& x) { s.type = x == "bf16" ? dtype::bf16 : dtype::f16; });
   vary(kinds, [](shape& s, std::string const& x) { s.shared = x == "shared"; });
   vary(heads, [](shape& s, std::string const& x) { s.q_heads = std::atoi(x.c_str()), s.kv_heads = std::atoi(x.c_str() + x.find('-') + 1); });
-  vary(dims, [](shape& s, int x) { s.d = x; });
+  vary(dims, [](shape& s, std::string const& x) { s.d = std::atoi(x.c_str()); });
   vary(page_sizes, [](shape& s, int x) { s.page = x; });
   vary(batches, [](shape& s, int x) { s.batch = x; });
   vary(tokens, [](shape& s, std::string const& x) { s.kv = x == "ragged" ? 0 : std::atoi(x.c_str()); });

@@ -213,6 +213,7 @@ benchmark::internal::Benchmark* configure(benchmark::internal::Benchmark* b) { r
 }  // namespace
 
 int main(int argc, char** argv) {
+  command_line(argc, argv, "bench_primitives");
   auto const add = [](std::string const& name, auto... f) { return configure(benchmark::RegisterBenchmark(name.c_str(), f...)); };
   add("load", accesses, access::load);
   add("store", accesses, access::store);

@@ -27,10 +27,16 @@ namespace fusewire::bench {
 
 // ---- command line -----------------------------------------------------------------------------------------------------------------
 
-/// Takes --name and --name=value out of the arguments; what is left is Google Benchmark's.
+/// Takes --name and --name=value out of the arguments; what is left is Google Benchmark's. Ends the program after --help, which prints `usage`, and
+/// with 2 after a value that is not accepted.
 class command_line {
  public:
-  command_line(int& argc, char** argv) : argc_(argc), argv_(argv) {}
+  command_line(int& argc, char** argv, char const* usage) : argc_(argc), argv_(argv) {
+    if (!take("help")) return;
+    std::printf("usage: %s\nand Google Benchmark's options:\n", usage);
+    benchmark::PrintDefaultHelp();
+    std::exit(0);
+  }
   std::optional<std::string> take(std::string const& name) {
     for (int i = 1; i < argc_; ++i) {
       std::string const a = argv_[i], want = "--" + name;
@@ -42,21 +48,32 @@ class command_line {
     return std::nullopt;
   }
   bool flag(std::string const& name) { return take(name).has_value(); }
-  std::vector<std::string> words(std::string const& name, std::vector<std::string> otherwise) {
+  /// `accepted`: a pattern for each word.
+  std::vector<std::string> words(std::string const& name, char const* accepted, std::vector<std::string> otherwise) {
     auto const given = take(name);
     if (!given) return otherwise;
     std::vector<std::string> all;
     std::stringstream s(*given);
-    for (std::string word; std::getline(s, word, ',');) all.push_back(word);
+    for (std::string word; std::getline(s, word, ',');) {
+      if (!std::regex_match(word, std::regex(accepted, std::regex::extended))) refuse(name, word, accepted);
+      all.push_back(word);
+    }
+    if (all.empty()) refuse(name, "", accepted);
     return all;
   }
   std::vector<int> numbers(std::string const& name, std::vector<int> otherwise) {
     std::vector<int> all;
-    for (auto const& word : words(name, {})) all.push_back(std::atoi(word.c_str()));
+    for (auto const& word : words(name, "[1-9][0-9]{0,8}", {})) all.push_back(std::stoi(word));
     return all.empty() ? otherwise : all;
   }
+  int number(std::string const& name, int otherwise, char const* accepted = "[1-9][0-9]{0,8}") { return std::stoi(words(name, accepted, {text(otherwise)})[0]); }
 
  private:
+  [[noreturn]] static void refuse(std::string const& name, std::string const& word, char const* accepted) {
+    std::fprintf(stderr, "--%s=%s is not accepted; what matches %s is; --help shows all options\n", name.c_str(), word.c_str(), accepted);
+    std::exit(2);
+  }
+
   int& argc_;
   char** argv_;
 };
@@ -68,10 +85,7 @@ inline bool selected(std::string const& name) {
   return filter.empty() || filter == "all" || std::regex_search(name, std::regex(filter, std::regex::extended)) != inverse;
 }
 
-inline int gpus() {
-  int n = 0;
-  return hipGetDeviceCount(&n) == hipSuccess ? n : 0;
-}
+inline int gpus() { return device_count(); }
 
 /// Provenance for the JSON: what ran where.
 inline void add_context(int ranks) {

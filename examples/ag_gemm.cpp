@@ -1,14 +1,16 @@
 // All-gather + GEMM in one kernel launch: every rank holds a part of A, and all ranks get C = A x B (+ bias, SiLU).
 //
 //   example_ag_gemm [ranks]                       ranks are threads; default: one per GPU, at least 2
-//   scripts/run-ranks -n 4 example_ag_gemm        ranks are processes; torchrun does as well
+//   scripts/run-ranks -n 4 example_ag_gemm        ranks are processes; torchrun --no-python does as well
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/ag_gemm.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
+
+#include "command_line.hpp"
 
 using namespace fusewire;
 
@@ -25,8 +27,10 @@ float bias_at(int j) { return float(j % 3 - 1); }
 int run_rank(world& w) {
   int const k = k_per_rank * w.size(), k0 = w.rank() * k_per_rank;
   heap h(w, {.bulk = 64_MiB, .signal = 2_MiB});
-  channel ch(h, {.max_bytes = 4_MiB, .flags_per_source = 64});
-  ag_gemm<bf16> layer(ch, {.max_m = 256, .k = k, .gather = gather::k, .method = method::push});
+  ag_gemm_options const options{.max_m = 256, .k = k, .gather = gather::k, .method = method::push};
+  channel ch(h, {.max_bytes = 4_MiB, .flags_per_source = ag_gemm<bf16>::flags_per_source(w.size(), options)});
+  ag_gemm<bf16> layer(ch, options);
+  layer.prepare<bias_silu<bf16>>();
 
   // This rank's columns of A, all of B, the bias, and room for C; any device memory will do for a push.
   std::vector<bf16> a(m * k_per_rank), b(std::size_t(k) * n), bias(n), c(m * n);
@@ -59,15 +63,13 @@ int run_rank(world& w) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  int gpus = 0;
-  check_hip(hipGetDeviceCount(&gpus), "hipGetDeviceCount");
-  int const ranks = argc > 1 ? std::atoi(argv[1]) : std::max(2, gpus);
+  int const ranks = ranks_of(argc, argv, std::max(2, device_count()));
   run(ranks, [](world& w) {
     int const wrong = run_rank(w);
     std::printf("rank %d: C [%d, %d] = silu(gather(A) [%d, %d] x B + bias), %d elements wrong\n", w.rank(), m, n, m, k_per_rank * w.size(), wrong);
     if (wrong) throw error(text("rank ", w.rank(), ": ", wrong, " elements are wrong"));
   });
-} catch (error const& e) {
+} catch (std::exception const& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;
 }

@@ -1,19 +1,22 @@
 // The demonstration that scripts/demo runs: all-gather + GEMM, pull and push, and Flash Decode, each one kernel launch per rank and
 // checked against an fp32 reference.
 //
-//   fusewire_demo [ranks]     default: 8 under fusewire-sim, else one rank per GPU, at most 8
+//   fusewire_demo [ranks]     a power of two; default: 8 under fusewire-sim, else the largest up to 8 for which there is a GPU per rank
 #include <dlfcn.h>
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/ag_gemm.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
 #include <fusewire_sim.h>
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
-#include <thread>
+#include <vector>
+
+#include "command_line.hpp"
 
 using namespace fusewire;
 
@@ -197,11 +200,11 @@ std::string with_unit(double x, char const* unit) {
 
 int main(int argc, char** argv) try {
   simulator const sim;
-  int gpus = 0;
-  check_hip(hipGetDeviceCount(&gpus), "hipGetDeviceCount");
+  int const gpus = device_count();
   hipDeviceProp_t properties;
   if (gpus > 0) check_hip(hipGetDeviceProperties(&properties, 0), "hipGetDeviceProperties");
-  int const ranks = argc > 1 ? std::atoi(argv[1]) : sim ? 8 : std::max(1, std::min(8, gpus));
+  int const ranks = ranks_of(argc, argv, sim ? 8 : int(std::bit_floor(unsigned(std::clamp(gpus, 1, 8)))));
+  if (!std::has_single_bit(unsigned(ranks))) throw error(text(ranks, " ranks; a power of two is accepted, so that every rank has as many of the 8192 columns"));
   std::string const where = sim ? text("fusewire-sim, ", gpus, " simulated MI300X") : text(gpus, " x ", gpus > 0 ? properties.name : "no GPU");
 
   result const results[] = {all_gather_gemm(ranks, method::pull), all_gather_gemm(ranks, method::push), decode(ranks)};
@@ -218,7 +221,7 @@ int main(int argc, char** argv) try {
   std::printf("\nrel. error: |C - reference| / |reference| in Frobenius norms, worst rank; at most 1e-2 (bf16) and 2e-3 (f16) count as correct\n");
   if (sim) std::printf("instructions: of 64-lane waves, all GPUs together. Nothing here says how fast an MI300X would be.\n");
   return ok ? 0 : 1;
-} catch (error const& e) {
+} catch (std::exception const& e) {
   std::fprintf(stderr, "fusewire_demo: %s\n", e.what());
   return 1;
 }

@@ -1,14 +1,16 @@
 // Flash Decode in one kernel launch: one new token per sequence attends to a KV cache whose tokens are spread over all ranks.
 //
 //   example_flash_decode [ranks]                  ranks are threads; default: one per GPU
-//   scripts/run-ranks -n 4 example_flash_decode   ranks are processes; torchrun does as well
+//   scripts/run-ranks -n 4 example_flash_decode   ranks are processes; torchrun --no-python does as well
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
+
+#include "command_line.hpp"
 
 using namespace fusewire;
 
@@ -91,9 +93,7 @@ float run_rank(world& w) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  int gpus = 0;
-  check_hip(hipGetDeviceCount(&gpus), "hipGetDeviceCount");
-  int const ranks = argc > 1 ? std::atoi(argv[1]) : gpus;
+  int const ranks = ranks_of(argc, argv, std::max(1, device_count()));
   std::printf("%d query heads, %d KV heads, d = %d, %d sequences, one kernel per rank\n", q_heads, kv_heads, d, batch);
   run(ranks, [](world& w) {
     float const worst = run_rank(w);
@@ -101,7 +101,7 @@ int main(int argc, char** argv) try {
     // weights are rounded to bf16 (1/512 of values up to 3/2), and so is the output
     if (!(worst <= 0.006f)) throw error(text("rank ", w.rank(), ": the largest error is ", worst, "; 0.006 is accepted"));
   });
-} catch (error const& e) {
+} catch (std::exception const& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;
 }

@@ -2,13 +2,14 @@
 //
 //   rank 0 --- data, flag ---> rank 1 --- data, flag ---> ... ---> rank W-1 --- data, flag ---> rank 0
 //
-// usage: message_passing [ranks]        (default: 4 threads, which may share a GPU)
-//        scripts/run-ranks -n 4 message_passing        (a process per rank)
+//   example_message_passing [ranks]                  ranks are threads, which may share a GPU; default: 4
+//   scripts/run-ranks -n 4 example_message_passing   ranks are processes
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
+
+#include "command_line.hpp"
 
 using namespace fusewire;
 
@@ -25,8 +26,7 @@ __global__ void pass_on(world_view w, sym<int> inbox, sym<flag> arrived) {
 }
 
 int main(int argc, char** argv) try {
-  int const ranks = argc > 1 ? std::atoi(argv[1]) : 4;
-  run(ranks, [&](world& w) {
+  run(ranks_of(argc, argv, 4), [&](world& w) {
     heap heap(w, {.bulk = 1_MiB, .signal = 64_KiB});      // collective, as are allocations
     auto const inbox = heap.allocate<int>(words);
     auto const arrived = heap.allocate<flag>(1);          // starts at 0

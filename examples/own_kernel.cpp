@@ -7,12 +7,14 @@
 // Deadlock: pushers wait for nothing, and launch() accepts only grids whose blocks are all resident.
 // Reuse of the inbox: the channel's business. See <fusewire/device/channel_view.hpp>.
 //
-// usage: own_kernel [ranks]        (default: 4; ranks may share a GPU)
+//   example_own_kernel [ranks]                    ranks are threads, which may share a GPU; default: 4
+//   scripts/run-ranks -n 4 example_own_kernel     ranks are processes
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
+
+#include "command_line.hpp"
 
 using namespace fusewire;
 
@@ -48,9 +50,8 @@ __global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums)
 }
 
 int main(int argc, char** argv) try {
-  int const ranks = argc > 1 ? std::atoi(argv[1]) : 4;
   constexpr int rows = 64;
-  run(ranks, [&](world& w) {
+  run(ranks_of(argc, argv, 4), [&](world& w) {
     heap heap(w, {.bulk = 16_MiB, .signal = 1_MiB});
     channel ch(heap, {.max_bytes = std::size_t(w.size()) * rows * cols * sizeof(float), .flags_per_source = rows / tile_rows});
     auto const a = heap.allocate<float>(rows * cols), sums = heap.allocate<float>(cols);

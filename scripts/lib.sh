@@ -50,6 +50,14 @@ quietly() {
   fi
 }
 
+# setup_for PRESET: all of scripts/setup, or what a preset for NVIDIA needs.
+setup_for() {
+  case $1 in
+    nvidia*) "$root/scripts/setup" nvidia ;;
+    *) "$root/scripts/setup" ;;
+  esac
+}
+
 # configure PRESET [-Dname=value...]
 configure() {
   local preset=$1

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""usage: performance.py RESULTS OUT [README]: makes docs/performance.md, and the part of README.md between its two marks, from the JSON files that the
-benchmarks wrote. No figure is typed by hand."""
+"""Makes docs/performance.md, and the part of README.md between its two marks, from the JSON files that the benchmarks wrote. No
+figure is typed by hand."""
+import argparse
 import json
 import math
 import pathlib
@@ -213,7 +214,14 @@ def in_short(results):
 
 
 def main():
-    results, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", metavar="RESULTS", type=pathlib.Path, help="the folder with the JSON files: bench/results")
+    parser.add_argument("page", metavar="OUT", type=pathlib.Path, help="what is written: docs/performance.md")
+    parser.add_argument("readme", metavar="README", type=pathlib.Path, nargs="?", help="README.md, whose figures are made anew")
+    arguments = parser.parse_args()
+    results, page, readme = arguments.results, arguments.page, arguments.readme
+    if not results.is_dir():
+        parser.error(f"{results} is no folder")
     out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. Nothing was measured on an MI300X.\n",
            "A time is one iteration of the slowest rank in microseconds: the median of replays of one graph with many iterations, in which weights",
            "rotate among more than 1 GB of copies, KV among more than 0.5 GB, and A and the query are others each time. Variants take turns in one run, and the outputs of the timed",
@@ -224,12 +232,13 @@ def main():
                               ("flash_decode", "Flash Decode", flash_decode), ("primitives", "Primitives", primitives)):
         for path in sorted(results.glob(kind + ".*.json"), reverse=True):
             data = json.loads(path.read_text())
+            if all(b.get("error_occurred") for b in data["benchmarks"]):  # primitives on one GPU: all of them are between GPUs
+                continue
             out.append(f"## {title}: {provenance(data['context'])}\n")
             tell(data, out)
             out.append("")
     page.write_text("\n".join(out).rstrip() + "\n")
-    if len(sys.argv) > 3:
-        readme = pathlib.Path(sys.argv[3])
+    if readme:
         before, begin, rest = readme.read_text().partition("<!-- scripts/performance.py writes this -->\n")
         _, end, after = rest.partition("<!-- to here -->")
         if not end:

@@ -165,6 +165,20 @@ TEST_CASE("ag_gemm: shards of whole tiles, in a channel that is just large enoug
   });
 }
 
+TEST_CASE("ag_gemm: a channel with as many flags as it asks for", "[ag_gemm]") {
+  auto const by = GENERATE(gather::k, gather::m);
+  on_ranks(2, [&](rank_of_test& r) {
+    int const m = 129, k = 256;
+    gemm_rank<bf16> g(r, m, 24, k);
+    ag_gemm_options const o{.max_m = m, .k = k, .gather = by};
+    int const flags = ag_gemm<bf16>::flags_per_source(2, o), most = 2 * (by == gather::k ? k / 2 : k) / 64;
+    r.found.expect(flags >= 1 && flags <= most, flags, " flags for two tile rows of pieces, at most ", most, " of them");
+    channel ch(r.heap, {.max_bytes = m * k * 2, .flags_per_source = flags});
+    ag_gemm<bf16> op(ch, o);
+    for (int i : {1, 64, m}) g.run(op, {i, 24, k, layout::column_major, unsigned(i)}, by);
+  });
+}
+
 TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows and in a last one with fewer", "[ag_gemm]") {
   on_ranks(2, [&](rank_of_test& r) {
     int const most_m = 300, n = 130, k = 32;
@@ -258,6 +272,7 @@ TEST_CASE("ag_gemm: epilogues", "[ag_gemm]") {
     r.upload(values, bias_values);
     channel ch(r.heap, small_channel());
     ag_gemm<bf16> op(ch, {.max_m = 70, .k = k, .gather = gather::k});
+    op.prepare<bias<bf16>>();
     problem const p{70, n, k, layout::row_major, 11};
     g.run(op, p, gather::k, bias<bf16>{r.here(bias_values)}, [&](float x, int j) { return x + float(values[std::size_t(j)]); });
 

@@ -125,6 +125,23 @@ TEST_CASE("channel: a source has begun when its header is of this launch and say
   if (header.epoch != 2) CHECK(contains(verdicts[0], "timeout: "));
 }
 
+TEST_CASE("channel: a reset brings the ranks together on all channels of a heap") {
+  on_ranks(
+      2,
+      [&](rank_of_test& r) {
+        channel one(r.heap, gather_channel(200)), other(r.heap, gather_channel(200));
+        load_kernel(r.world, await_rank, 64);
+        r.meet();
+        if (r.rank() == 0)
+          for (int i = 0; i < 2; ++i) r.launch({1, 64}, await_rank, other.view(make_header("await", 0)), 1);
+        (void)verdict(r);
+        one.reset();
+        expect_right(r, other, 280);
+        expect_right(r, one, 281);
+      },
+      short_waits());
+}
+
 TEST_CASE("channel: after a wait of another rank has expired, headers that differ say nothing") {
   auto const verdicts = on_worlds(3, [&](world& w) {
     heap_options o = short_waits();

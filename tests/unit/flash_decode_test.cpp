@@ -390,8 +390,9 @@ TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[f
     decode_rank<bf16> d(r, {4, 2, 64}, 9, 16, 40, 0, hops);
     channel ch(r.heap, decode_channel());
     auto o = d.options();
-    int const sharing = r.world.ranks_on_device();
-    o.reserved_units = r.world.compute_units() - (sharing > 1 ? 8 * sharing : 1);  // a share is of each XCD
+    int parts = 1;
+    check_hip(platform::dispatch_parts(&parts, r.world.device()), "dispatch_parts");
+    o.reserved_units = r.world.compute_units() - parts * r.world.ranks_on_device();  // each rank has one of each part
     flash_decode<bf16> op(ch, o);
     d.run(op, {9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }});
     d.run(op, {9, [](int rank, int s) { return s == 0 ? 640 : rank * s * 3; }, problem::equal_keys});

@@ -123,7 +123,7 @@ TEST_CASE("heap: bad arguments of allocate and free") {
 
 TEST_CASE("heap: ranks that ask for different things are told who asked for what") {
   on_ranks(3, [](rank_of_test& r) {
-    r.found.throws<rank_mismatch>("sizes", {"heap::allocate", "rank 0 has (40", "rank 2 has (44"}, [&] { r.heap.allocate<int>(r.rank() == 2 ? 11 : 10); });
+    r.found.throws<rank_mismatch>("sizes", {"heap::allocate", "disagree in bytes", "rank 0 has 40", "rank 2 has 44"}, [&] { r.heap.allocate<int>(r.rank() == 2 ? 11 : 10); });
     r.found.throws<rank_mismatch>("alignment", {"alignment", "256", "512"}, [&] { r.heap.allocate<int>(10, r.rank() == 1 ? 512 : 256); });
     auto const a = r.heap.allocate<int>(10), b = r.heap.allocate<int>(10);
     r.found.throws<rank_mismatch>("free", {"heap::free"}, [&] { r.heap.free(r.rank() == 0 ? a : b); });

@@ -31,15 +31,18 @@ struct sym {
   std::uint64_t offset = 0;  // bytes from the segment's start
   std::uint64_t count = 0;   // elements
 
+  /// From element n on. Requires: n <= count.
   __host__ __device__ sym operator+(std::uint64_t n) const { return {offset + n * sizeof(T), count - n}; }
 };
 
 /// Passed to kernels by value. One-sided operations are loads and stores through the pointers that on() returns.
 struct world_view {
   int rank = 0, size = 1;
+  std::uint64_t bulk_bytes = 0;  // of every rank's bulk segment
   std::byte* bulk[max_ranks] = {};
   std::byte* signal[max_ranks] = {};
 
+  /// The array on `peer`. Requires: 0 <= peer < size.
   template <class T>
   __host__ __device__ T* on(int peer, sym<T> x) const {
     return reinterpret_cast<T*>((lives_in_signal_segment<T> ? signal[peer] : bulk[peer]) + x.offset);

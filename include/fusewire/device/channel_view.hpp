@@ -16,6 +16,7 @@
 // Why it does not deadlock. Block 0 sends the headers before anything waits, and the host launches only grids whose blocks are all
 // resident; what lies between is the kernel's own argument.
 #pragma once
+#include <fusewire/core/stream.hpp>
 #include <fusewire/device/flag.hpp>
 #include <fusewire/device/memory.hpp>
 
@@ -52,7 +53,8 @@ struct channel_view {
   __device__ channel_epoch begin(block b) const;
 };
 
-/// One launch's use of a channel.
+/// One launch's use of a channel. Requires, wherever they are asked for: a rank that exists; a flag i with 0 <= i < channel_options::flags_per_source,
+/// because the next ones are another rank's. Neither is checked.
 class channel_epoch {
  public:
   __device__ channel_epoch(channel_view const& c, epoch_t number) : c_(&c), number_(number) {}
@@ -109,7 +111,8 @@ class channel_epoch {
     fusewire::wait(g, c_->world, f, number_, source);
     return load(&f->value) == number_ && says_the_same(f);
   }
-  /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source), whose answer says whether it is one.
+  /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source), whose answer says whether it is one. After an abandoned launch `source` may
+  /// be ahead, and change the words at any time: read each once, and check that what they lead to is there.
   __device__ std::uint64_t peer_word(int source, int i) const {
     return load(&header_flag(c_->world.rank, source)->note[launch_words + i]);
   }

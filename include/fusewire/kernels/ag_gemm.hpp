@@ -21,7 +21,7 @@ template <class T>
   requires is_16_bit_float<T>
 class ag_gemm {
  public:
-  /// Collective. Fails: bad_argument; out_of_space when the channel cannot hold max_m x k elements or their flags.
+  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel cannot hold max_m x k elements or their flags.
   ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
     int const ranks = ch.world().size();
     require(o.max_m >= 1 && o.max_m <= most, where, "ag_gemm: max_m = ", o.max_m, "; 1 to ", most, " is accepted");
@@ -36,16 +36,27 @@ class ag_gemm {
     std::size_t const inbox = std::size_t(o.max_m) * std::size_t(o.k) * sizeof(T);
     require<out_of_space>(inbox <= ch.options().max_bytes, where, "ag_gemm: the gathered A, ", o.max_m, " x ", o.k, ", takes ", inbox, " bytes; the channel's max_bytes is ",
                           ch.options().max_bytes);
-    std::int64_t flags = 0;
-    for (int m = 1;; m = m > o.max_m / 2 ? o.max_m : 2 * m) {
-      flags = std::max(flags, std::int64_t(map(m).m_tiles()) * map(m).chunks());
-      if (m == o.max_m) break;
-    }
+    int const flags = least_flags(ranks, o);
     require<out_of_space>(flags <= ch.options().flags_per_source, where, "ag_gemm: needs ", flags, " flags per source; the channel has ", ch.options().flags_per_source);
     ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
-    load<identity>(where);
-    tuned_.emplace(ch, o, where);
+    tuned_.emplace(ch, o);
+    prepare<identity>(where);
     ch.world().barrier();
+  }
+
+  /// What channel_options::flags_per_source should be for these options: with less, down to what the constructor
+  /// asks for, A travels in larger pieces. Requires: options that the constructor accepts.
+  static int flags_per_source(int ranks, ag_gemm_options const& o) { return std::max(least_flags(ranks, o), tuned_ag_gemm<T>::flags_per_source(ranks, o)); }
+
+  /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
+  template <class Epilogue>
+  void prepare(std::source_location where = std::source_location::current()) {
+    for (bool const pull : {false, true}) {
+      if (o_.method != method::automatic && pull != (o_.method == method::pull)) continue;
+      load_kernel(ch_.world(), kernel<small_tile, Epilogue>(pull), small_tile::config.threads(), small_tile::config.shared_bytes(), where);
+      load_kernel(ch_.world(), kernel<large_tile, Epilogue>(pull), large_tile::config.threads(), large_tile::config.shared_bytes(), where);
+    }
+    if (o_.tile == gemm_tile::automatic) tuned_->template prepare<Epilogue>(where);
   }
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
@@ -82,25 +93,28 @@ class ag_gemm {
     require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; 1 to max_m = ", o_.max_m, " is accepted");
   }
   bool use_pull(int m, int n) const { return o_.method == method::pull || (o_.method == method::automatic && tuned_ag_gemm<T>::pull_is_faster(m, n, o_.k, ch_.world().size(), o_.gather)); }
-  bool use_small(int m) const { return o_.tile == gemm_tile::small || (o_.tile == gemm_tile::automatic && m <= 64); }
+  static bool use_small(ag_gemm_options const& o, int m) { return o.tile == gemm_tile::small || (o.tile == gemm_tile::automatic && m <= 64); }
+  bool use_small(int m) const { return use_small(o_, m); }
 
-  gather_map map(int m) const {
-    gemm_config const tile = use_small(m) ? small_tile::config : large_tile::config;
-    return {o_.gather, m, o_.k, ch_.world().size(), tile.block_m, o_.chunk_k ? o_.chunk_k : m <= 512 ? 512 : 2048};
+  static gather_map map(int ranks, ag_gemm_options const& o, int m) {
+    gemm_config const tile = use_small(o, m) ? small_tile::config : large_tile::config;
+    return {o.gather, m, o.k, ranks, tile.block_m, o.chunk_k ? o.chunk_k : m <= 512 ? 512 : 2048};
+  }
+  gather_map map(int m) const { return map(ch_.world().size(), o_, m); }
+
+  /// Of the kernels that take any call.
+  static int least_flags(int ranks, ag_gemm_options const& o) {
+    std::int64_t flags = 0;
+    for (int m = 1;; m = m > o.max_m / 2 ? o.max_m : 2 * m) {
+      gather_map const g = map(ranks, o, m);
+      flags = std::max(flags, std::int64_t(g.m_tiles()) * g.chunks());
+      if (m >= o.max_m) return int(std::min(flags, std::int64_t(most)));
+    }
   }
 
   template <class Tile, class Epilogue>
   auto kernel(bool pull) const {
     return !pull ? &ag_gemm_push<T, Tile, Epilogue> : &ag_gemm_pull<T, Tile, Epilogue>;
-  }
-
-  template <class Epilogue>
-  void load(std::source_location where) const {
-    for (bool const pull : {false, true}) {
-      if (o_.method != method::automatic && pull != (o_.method == method::pull)) continue;
-      load_kernel(ch_.world(), kernel<small_tile, Epilogue>(pull), small_tile::config.threads(), small_tile::config.shared_bytes(), where);
-      load_kernel(ch_.world(), kernel<large_tile, Epilogue>(pull), large_tile::config.threads(), large_tile::config.shared_bytes(), where);
-    }
   }
 
   template <class Tile, class Epilogue>

@@ -19,8 +19,8 @@ struct ag_gemm_options {
   fusewire::gather gather = gather::k;
   fusewire::method method = method::push;
   gemm_tile tile = gemm_tile::automatic;
-  int comm_blocks = 0;                 // blocks that communicate before they multiply; 0 chooses
-  int chunk_k = 0;                     // columns of A per flag, a multiple of 8; 0 chooses
+  int comm_blocks = 0;                 // blocks that communicate before they multiply; 0 chooses. Tuned kernels have none: others multiply if it is more
+  int chunk_k = 0;                     // columns of A per flag, a multiple of 8; 0 chooses. On Hopper up to the next multiple of 64, and twice as many until the flags suffice
   int reserved_units = 0;              // compute units left to other work
   bool own_shard_first = true;         // gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
 };
@@ -29,7 +29,8 @@ struct ag_gemm_options {
 template <class T>
 struct ag_gemm_call {
   matrix<T const> a;                   // gather::k: [M, K/W]; gather::m: [rows of this rank, K]; pull: on the symmetric heap
-  matrix<T const> b;                   // [K, N]; column-major: b.ld is the distance between columns
+  matrix<T const> b;                   // [K, N]; column-major: b.ld is the distance between columns. Tuned kernels read one whose address is a multiple
+                                       // of 16 and whose ld is one of 8, kernels that are slower any other
   matrix<T> c;                         // [M, N]
   int m = 0;                           // rows of the gathered A, 1 to max_m
   layout b_layout = layout::row_major;

@@ -14,7 +14,7 @@
 // after every peer has acknowledged, so the caller may overwrite it as soon as the launch is over.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
-#include <fusewire/kernels/gather_map.hpp>
+#include <fusewire/kernels/find_shard.hpp>
 #include <fusewire/tile/epilogue.hpp>
 #include <fusewire/tile/gemm.hpp>
 #include <fusewire/tile/grid.hpp>
@@ -104,10 +104,8 @@ __global__ void __launch_bounds__(Tile::config.threads()) ag_gemm_pull(channel_v
         continue;
       }
       gather_piece const p = g.map.piece(source, i / ranks);
-      bool const begun = e.wait_begun(b, source);
-      auto const* const a = reinterpret_cast<T const*>(ch.world.bulk[source] + e.peer_word(source, 0));
-      matrix<T const> const shard{a, g.map.rows(source), g.map.cols(), std::int64_t(e.peer_word(source, 1))};
-      if (begun) copy_aligned(b, detail::part(shard, p, g.map.first_row(source), g.map.first_col(source)), detail::part(inbox, p));
+      matrix<T const> shard;
+      if (find_shard(b, e, ch.world, g.map, source, shard)) copy_aligned(b, detail::part(shard, p, g.map.first_row(source), g.map.first_col(source)), detail::part(inbox, p));
       e.signal_here(b, source, p.flag);
       e.acknowledge(b, source, unsigned(pieces));
     }

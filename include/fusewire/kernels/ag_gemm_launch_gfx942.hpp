@@ -8,7 +8,12 @@ namespace fusewire {
 template <class T>
 class tuned_ag_gemm {
  public:
-  tuned_ag_gemm(channel const&, ag_gemm_options const&, std::source_location) {}
+  tuned_ag_gemm(channel const&, ag_gemm_options const&) {}
+
+  template <class Epilogue>
+  void prepare(std::source_location) const {}
+
+  static int flags_per_source(int, ag_gemm_options const&) { return 0; }
 
   static bool pull_is_faster(int, int, int, int, gather) { return false; }
 

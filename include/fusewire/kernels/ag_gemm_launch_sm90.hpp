@@ -56,11 +56,20 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
 template <class T>
 class tuned_ag_gemm {
  public:
-  tuned_ag_gemm(channel const& ch, ag_gemm_options const& o, std::source_location where) : ch_(ch), o_(o) {
-    if (o.tile != gemm_tile::automatic) return;
+  tuned_ag_gemm(channel const& ch, ag_gemm_options const& o) : ch_(ch), o_(o) {}
+
+  /// Loads the kernels of calls with this epilogue.
+  template <class Epilogue>
+  void prepare(std::source_location where) const {
     for (sm90_gemm_config const tile : sm90_tiles)
       for (layout const b : {layout::row_major, layout::column_major})
-        if (tile.suits(b)) with(tile, b, [&]<sm90_gemm_config C, layout BOrder>() { (void)clusters<C, BOrder, identity>(1, where); });
+        if (tile.suits(b)) with(tile, b, [&]<sm90_gemm_config C, layout BOrder>() { (void)clusters<C, BOrder, Epilogue>(1, where); });
+  }
+
+  /// Enough for the pieces of any plan.
+  static int flags_per_source(int ranks, ag_gemm_options const& o) {
+    gather_map const finest{o.gather, o.max_m, o.k, ranks, o.max_m <= 64 ? 64 : 128, std::max(64, ceil_div(o.chunk_k, 64) * 64)};
+    return finest.flags_per_source();
   }
 
   static bool pull_is_faster(int m, int n, int k, int ranks, gather by) { return pulls_on_sm90(m, n, k, ranks, by); }

@@ -19,7 +19,7 @@
 // Abandonment: a flag that is given up counts as raised. Warp 0 goes on, and what it loads is anything; nothing of C is valid then.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
-#include <fusewire/kernels/gather_map.hpp>
+#include <fusewire/kernels/find_shard.hpp>
 #include <fusewire/tile/epilogue.hpp>
 #include <fusewire/tile/gemm_sm90.hpp>
 
@@ -212,8 +212,9 @@ template <class T, group Group, class Start>
 __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w, ag_gemm_sm90_arguments<T> const& x, int worker, int workers, Start const& start) {
   gather_map const& map = x.map;
   start();
-  int begun = w.rank;
-  bool same = true;  // `begun` has launched the same
+  matrix<T const> shard = x.a;
+  int of = w.rank;       // whose it is
+  bool readable = true;
   for (int const i : dealt(x.pieces.count(), worker, workers)) {
     piece_at const at = x.pieces[i];
     int const source = w.next(at.turn), rows = map.tile_rows(source);
@@ -225,11 +226,13 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
     gather_piece const p = map.piece(source, at.row, at.chunk);
     if (source == w.rank && !is_turn_of_own(x, source, p.tile_row, at.turn)) continue;
     if (source != w.rank || !is_own(map, p.tile_row, source)) {
-      if (source != begun) same = e.wait_begun(g, begun = source);
+      if (source != of) {
+        of = source;
+        shard = x.a;
+        readable = source == w.rank || find_shard(g, e, w, map, source, shard);
+      }
       int const row = p.row - map.first_row(source), col = p.col - map.first_col(source);
-      auto const* const a = source == w.rank ? x.a.data : reinterpret_cast<T const*>(w.bulk[source] + e.peer_word(source, 0));
-      matrix<T const> const shard{a, map.rows(source), map.cols(), source == w.rank ? x.a.ld : std::int64_t(e.peer_word(source, 1))};
-      if (same) copy_aligned<8>(g, shard.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
+      if (readable) copy_aligned<8>(g, shard.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
       e.signal_here(g, source, p.flag);
     }
     e.acknowledge(g, source, unsigned(rows * map.chunks()));
@@ -255,6 +258,7 @@ __global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
   auto const learn_epoch = [&] {
     wait_for_stream();
     e = ch.begin(b);
+    platform::settle(e.number());
     release_stream();
   };
   auto const start = [&] {

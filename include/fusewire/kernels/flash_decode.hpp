@@ -55,9 +55,10 @@ class flash_decode {
     load_kernel(ch.world(), kernel(), threads(), shared_bytes(), where);
     auto& h = ch.heap();
     h.names().add_launch("flashdec", describe_flash_decode);
-    auto const pair = [](int a, int b) { return std::uint64_t(unsigned(a)) << 32 | unsigned(b); };
-    h.agree("flash_decode", {pair(o.max_batch, o.head_dim), pair(o.q_heads, o.kv_heads), pair(int(std::bit_cast<std::uint32_t>(o_.scale)), o.hops)},
-            "max_batch and head_dim, q_heads and kv_heads, scale and hops", where);
+    using named = fusewire::heap::named;
+    auto const number = [](char const* name, int value) { return named{name, std::uint64_t(value)}; };
+    h.agree("flash_decode", std::array{number("max_batch", o.max_batch), number("head_dim", o.head_dim), number("q_heads", o.q_heads), number("kv_heads", o.kv_heads), number("hops", o.hops),
+                                       named{"scale (its bits)", std::bit_cast<std::uint32_t>(o_.scale)}}, where);
     int blocks = 1;
     for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks = std::max(blocks, b);
     workspace_ = h.template allocate<float>((std::size_t(blocks) + std::size_t(max_items())) * std::size_t(record().floats()), 256, where);

@@ -89,6 +89,7 @@ class decode_block {
 
   /// While others' parts are awaited, the leader's ticket is on its way.
   __device__ void depart() {
+    platform::settle(number_);
     b_.sync();  // all have the epoch
     if (b_.leader()) departed_ = epoch().depart();
   }

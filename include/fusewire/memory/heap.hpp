@@ -1,8 +1,9 @@
 // The symmetric heap: the same offset means the same array on every rank.
 //
 //   bulk segment    hipMalloc                               data
-//   signal segment  uncached on gfx942 (facts: CC / UC)     watch | flags and barriers: whatever a kernel polls
+//   signal segment  uncached on gfx942                      watch | flags and barriers: whatever a kernel polls
 #pragma once
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
@@ -27,8 +28,8 @@ struct heap_options {
   sharing share = sharing::handle;                  // how processes map each other's memory
 };
 
-/// Every call that names all ranks as callers is collective: same order, same arguments on every rank; a difference is an error that
-/// says who asked for what. Not movable: channels and operators keep a reference.
+/// Collective calls: all ranks make them in the same order and with the same arguments; a difference is an error that says who asked
+/// for what. Not movable: channels and operators keep a reference.
 class heap {
  public:
   /// Collective. Requires: peer access between all devices of the world.
@@ -37,11 +38,12 @@ class heap {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB, " are accepted");
     require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; at least ", 64_KiB, " are accepted");
     require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(), " ns; more than 0 is accepted");
-    agree("heap", std::array<std::uint64_t, 3>{options.bulk, options.signal, 0}, "bulk bytes, signal bytes, -", where);
+    agree("heap", std::array{named{"bulk bytes", options.bulk}, named{"signal bytes", options.signal}}, where);
     enable_peer_access(where);
     segments_.emplace(w, std::vector<shared_segments::request>{{options.bulk, false, "bulk"}, {options.signal, true, "signal"}}, options.share, where);
     view_.rank = w.rank();
     view_.size = w.size();
+    view_.bulk_bytes = options.bulk;
     for (int r = 0; r < w.size(); ++r) {
       view_.bulk[r] = segments_->of(0, r);
       view_.signal[r] = segments_->of(1, r);
@@ -83,7 +85,7 @@ class heap {
     require<out_of_space>(count <= SIZE_MAX / sizeof(T), where, "heap::allocate: ", count, " elements of ", sizeof(T), " bytes wanted; at most ", SIZE_MAX / sizeof(T),
                           " have addresses");
     constexpr bool in_signal = lives_in_signal_segment<T>;
-    agree("heap::allocate", std::array<std::uint64_t, 3>{count * sizeof(T), alignment, in_signal}, "bytes, alignment, signal segment", where);
+    agree("heap::allocate", std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment}, named{"signal segment", in_signal}}, where);
     auto& segment = in_signal ? signal_ : bulk_;
     auto const offset = segment.allocate(count * sizeof(T), alignment);
     require<out_of_space>(offset.has_value(), where, "heap::allocate: ", count * sizeof(T), " bytes wanted in the ", in_signal ? "signal" : "bulk",
@@ -107,7 +109,7 @@ class heap {
   template <class T>
   void free(sym<T> x, std::source_location where = std::source_location::current()) {
     constexpr bool in_signal = lives_in_signal_segment<T>;
-    agree("heap::free", std::array<std::uint64_t, 3>{x.offset, in_signal, 0}, "offset, signal segment, -", where);
+    agree("heap::free", std::array{named{"offset", x.offset}, named{"signal segment", in_signal}}, where);
     require((in_signal ? signal_ : bulk_).release(x.offset), where, "heap::free: nothing is allocated at offset ", x.offset, " of the ",
             in_signal ? "signal" : "bulk", " segment; a sym that allocate() returned and that was not freed yet is accepted");
     if (in_signal) names_.remove_flags(x.offset);
@@ -136,22 +138,39 @@ class heap {
 
   std::size_t allocations() const { return bulk_.allocations() + signal_.allocations(); }
 
-  /// Clears what an abandoned launch left behind. Collective; channels have a reset() of their own that calls it.
+  /// Clears what an abandoned launch left behind, in all of this heap's channels. Collective; waits for the device.
   void reset() {
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
     world_.barrier();
     arm_watch();
     world_.barrier();
+    for (auto const& r : resets_) r.second();
+  }
+  /// For memory that reset() should make anew, in the order in which it was added; returns a key for remove_reset. Same order on all ranks.
+  int add_reset(std::function<void()> f) {
+    resets_.emplace_back(++last_reset_, std::move(f));
+    return last_reset_;
+  }
+  void remove_reset(int key) {
+    std::erase_if(resets_, [&](auto const& r) { return r.first == key; });
   }
 
-  /// All ranks must pass the same three values. Collective.
-  void agree(char const* call, std::array<std::uint64_t, 3> values, char const* names, std::source_location where) const {
-    auto const all = world_.exchange().all_gather(values);
-    for (int r = 0; r < world_.size(); ++r) {
-      auto const& theirs = all[static_cast<std::size_t>(r)];
-      require<rank_mismatch>(theirs == all[0], where, call, ": ranks disagree in (", names, "): rank 0 has (", all[0][0], ", ", all[0][1], ", ", all[0][2], "), rank ",
-                             r, " has (", theirs[0], ", ", theirs[1], ", ", theirs[2], ")");
-    }
+  /// A value that all ranks must pass alike, and what it is called.
+  struct named {
+    char const* name;
+    std::uint64_t value;
+  };
+  /// Collective. Fails: rank_mismatch, naming the first value that differs.
+  template <std::size_t N>
+  void agree(char const* call, std::array<named, N> const& values, std::source_location where) const {
+    std::array<std::uint64_t, N> mine{};
+    std::ranges::transform(values, mine.begin(), &named::value);
+    auto const all = world_.exchange().all_gather(mine);
+    for (int r = 0; r < world_.size(); ++r)
+      for (std::size_t i = 0; i < N; ++i) {
+        std::uint64_t const first = all[0][i], theirs = all[static_cast<std::size_t>(r)][i];
+        require<rank_mismatch>(theirs == first, where, call, ": ranks disagree in ", values[i].name, ": rank 0 has ", first, ", rank ", r, " has ", theirs);
+      }
   }
 
  private:
@@ -214,6 +233,8 @@ class heap {
   world_view view_;
   name_table names_;
   int check_key_ = 0;
+  std::vector<std::pair<int, std::function<void()>>> resets_;
+  int last_reset_ = 0;
   int exceptions_ = std::uncaught_exceptions();
 };
 

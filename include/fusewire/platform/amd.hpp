@@ -8,6 +8,10 @@
 
 #include <fusewire/platform/order.hpp>
 
+#if defined(__HIP_DEVICE_COMPILE__) && !defined(__gfx942__)
+#error "fusewire needs gfx942: --offload-arch=gfx942, or CMAKE_HIP_ARCHITECTURES=gfx942"
+#endif
+
 namespace fusewire {
 
 /// HIP's names, where they are not global already (see nvidia.hpp).
@@ -56,6 +60,8 @@ __device__ inline int opaque(int x) {
   asm volatile("" : "+v"(x));
   return x;
 }
+/// Returns when x, which is not 0, is there: until then a load may be under way, also past a barrier.
+__device__ inline void settle(std::uint64_t x) { asm volatile("" ::"v"(x)); }
 
 // ------------------------------------------------------------------------------------------------------- memory order
 template <order O>

@@ -13,6 +13,12 @@
 #include <fusewire/platform/nvidia_shared_memory.hpp>
 #include <fusewire/platform/order.hpp>
 
+#if CUDART_VERSION < 12050
+#error "fusewire needs CUDA 12.5 or newer"
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#error "fusewire needs sm_90a: nvcc -gencode arch=compute_90a,code=sm_90a, or CMAKE_CUDA_ARCHITECTURES=90a"
+#endif
+
 namespace fusewire {
 namespace platform {
 
@@ -57,6 +63,8 @@ __device__ inline int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+/// Returns when x, which is not 0, is there: until then a load may be under way, also past a barrier.
+__device__ inline void settle(std::uint64_t x) { asm volatile("{.reg .pred p; setp.eq.u64 p, %0, 0; @p trap;}" ::"l"(x)); }
 
 // ------------------------------------------------------------------------------------------------------- memory order
 template <order O>

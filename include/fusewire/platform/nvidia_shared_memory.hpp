@@ -17,11 +17,16 @@ class driver_function {
  public:
   constexpr driver_function(char const* name, CUresult (*)(P...)) : name_(name) {}
   cudaError_t operator()(P... arguments) const {
-    void* f = nullptr;
+    CUresult (*f)(P...) = nullptr;
+    if (cudaError_t const e = find(f); e != cudaSuccess) return e;
+    return static_cast<cudaError_t>(f(arguments...));  // both number errors alike
+  }
+  cudaError_t find(CUresult (*&f)(P...)) const {
+    void* entry = nullptr;
     cudaDriverEntryPointQueryResult found;
-    if (cudaError_t const e = cudaGetDriverEntryPointByVersion(name_, &f, 11000, cudaEnableDefault, &found); e != cudaSuccess) return e;
-    if (!f) return cudaErrorNotSupported;
-    return static_cast<cudaError_t>(reinterpret_cast<CUresult (*)(P...)>(f)(arguments...));  // both number errors alike
+    cudaError_t const e = cudaGetDriverEntryPointByVersion(name_, &entry, 12000, cudaEnableDefault, &found);
+    f = reinterpret_cast<CUresult (*)(P...)>(entry);
+    return e != cudaSuccess ? e : f ? cudaSuccess : cudaErrorNotSupported;
   }
 
  private:
@@ -38,6 +43,7 @@ inline constexpr driver_function unmap("cuMemUnmap", &cuMemUnmap);
 inline constexpr driver_function set_access("cuMemSetAccess", &cuMemSetAccess);
 inline constexpr driver_function retain("cuMemRetainAllocationHandle", &cuMemRetainAllocationHandle);
 inline constexpr driver_function export_handle("cuMemExportToShareableHandle", &cuMemExportToShareableHandle);
+inline constexpr driver_function encode_tiled("cuTensorMapEncodeTiled", &cuTensorMapEncodeTiled);
 inline constexpr driver_function import_handle("cuMemImportFromShareableHandle", &cuMemImportFromShareableHandle);
 
 /// Maps the whole of an allocation for `device` and gives the caller's hold on it up: the mapping keeps it.

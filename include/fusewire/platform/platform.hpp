@@ -1,4 +1,4 @@
-// The only place that asks who the vendor is.
+// The vendor: here, and in architecture.hpp and architecture_kernels.hpp for what tiles and kernels have of their own, is the only place that asks.
 #pragma once
 #if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)
 #include <fusewire/platform/nvidia.hpp>

@@ -11,7 +11,8 @@ struct channel_options {
   int flags_per_source = 1024;     // data flags that one rank may raise on another in one launch; 128 bytes each, twice, per rank
 };
 
-/// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per stream.
+/// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per stream: launches of
+/// one channel that run at the same time would share an epoch, and nothing checks that they do not.
 class channel {
  public:
   /// Collective.
@@ -30,6 +31,7 @@ class channel {
         return flag_name(size, data, int(i));
       });
       clear(0, where);
+      reset_key_ = h.add_reset([this] { meet(); });
     } catch (...) {
       h.forget(view_.flags);
       h.forget(view_.slots);
@@ -38,7 +40,9 @@ class channel {
     }
   }
   channel(channel const&) = delete;
+  /// Collective. Requires: what was launched is over.
   ~channel() {
+    heap_.remove_reset(reset_key_);
     if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too
     try {
       heap_.free(view_.flags);
@@ -59,17 +63,19 @@ class channel {
     return v;
   }
 
-  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch: tickets and flags as new, and one
-  /// epoch for all, no lower than any rank's was, so that none comes twice. Collective; waits for the device.
-  void reset(std::source_location where = std::source_location::current()) {
-    heap_.reset();
+  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch, on this channel and on all others of its heap.
+  /// Collective; waits for the device.
+  void reset() { heap_.reset(); }
+
+ private:
+  /// Tickets and flags as new, and one epoch for all, no lower than any rank's was, so that none comes twice.
+  void meet() {
+    auto const where = std::source_location::current();
     channel_state mine;
     check_hip(hipMemcpy(&mine, view_.world.here(view_.state), sizeof mine, hipMemcpyDeviceToHost), "hipMemcpy(channel state)", where);
     for (epoch_t e : world().exchange().all_gather(mine.epoch)) mine.epoch = std::max(mine.epoch, e);
     clear(mine.epoch, where);
   }
-
- private:
   int flags_per_slot() const { return int(view_.flags.count / 2); }
 
   /// As channel_epoch lays them out.
@@ -95,13 +101,13 @@ class channel {
   fusewire::heap& heap_;
   channel_options options_;
   channel_view view_;
+  int reset_key_ = 0;
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A header from an operator's name (up to 8 letters), its variant and up to four extents. heap::names().add_launch() says what such a
-/// launch is called when it fails.
+/// A header from an operator's name (1 to 8 letters), its variant and up to four extents. heap::names().add_launch() says what such a
+/// launch is called when it fails. Fails: bad_argument.
 inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0, std::uint64_t e2 = 0, std::uint64_t e3 = 0) {
-  require(name != nullptr, std::source_location::current(), "make_header: no name; an operator's name is accepted");
   return {{name_table::word_of_name(name), variant, e0, e1, e2, e3}, {}};
 }
 

@@ -22,8 +22,9 @@ void const* address_of(void (*kernel)(P...)) {
 }
 }  // namespace detail
 
-/// Loads the kernel's code on this rank's device. Loading can wait for a device that is busy waiting for us, so it happens before the
-/// first launch that can wait: operators call it when they are made.
+/// Loads the kernel's code on this rank's device. Loading can wait for a device that is busy waiting for us, so it should happen before the
+/// first launch that can wait. Operators call it when they are made; call it for kernels of your own, unless run() or device_count() was the first
+/// of the program to use the GPU: these have all code loaded at once.
 /// Where ranks share a device, every block asks for more than half of a unit's shared memory and so has the unit to itself: then the
 /// blocks of any mix of kernels, of ranks in different launches, fit whenever their number does.
 template <class... P>
@@ -50,8 +51,8 @@ int resident_blocks(world const& w, void (*kernel)(P...), int threads, int share
   return w.share_of_units(reserved) * load_kernel(w, kernel, threads, shared_bytes, where).at_once;
 }
 
-/// How many clusters of `cluster` blocks each of the kernel this rank's device holds at once, `reserved` compute units left out; none where ranks share one, because
-/// clusters of one rank need room side by side that blocks of another may have broken up.
+/// How many clusters of `cluster` blocks each of the kernel this rank's device holds at once, `reserved` compute units left out, each of which may take the room of a
+/// cluster; none where ranks share one, because clusters of one rank need room side by side that blocks of another may have broken up.
 template <class... P>
 int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int threads, int shared_bytes, int reserved = 0,
                       std::source_location where = std::source_location::current()) {
@@ -63,16 +64,17 @@ int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int thr
     check_hip(platform::resident_clusters(&r.at_once, kernel, cluster, threads, shared_bytes), "resident_clusters", where);
     return r;
   }).at_once;
-  return std::max(0, fit - (reserved + cluster - 1) / cluster);
+  return std::max(0, fit - reserved);
 }
 
 /// Launches the kernel once. Blocks of one launch, and launches of different ranks, may wait for each other.
 /// Where ranks share a device it returns when the kernel has ended (unless it is captured): what is queued behind a kernel that waits
 /// keeps the front end of the device from starting the kernels that it waits for.
-/// Requires: all blocks fit on this rank's part of the device at once (one communicating kernel at a time per rank).
-/// Fails: bad_argument when they do not, naming how many do.
-template <class... P, class... A>
-void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...), A const&... arguments) {
+/// Requires: all blocks fit on this rank's part of the device at once, and no other kernel whose blocks wait is in flight there: one at a time per rank,
+/// which is not checked.
+/// Fails: bad_argument when they do not fit, naming how many do.
+template <class... P>
+void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...), std::type_identity_t<P> const&... arguments) {
   auto const where = s.where;
   require(s.blocks >= 1 && s.threads >= 1 && s.threads <= 1024, where, "launch: ", s.blocks, " blocks of ", s.threads,
           " threads; at least 1 block of 1 to 1024 threads is accepted");
@@ -86,8 +88,8 @@ void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P
           " fit at once on this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");
   int const shared = load_kernel(w, kernel, s.threads, s.shared_bytes, where).shared_bytes;
   bool const early = s.early && platform::launches_early && w.ranks_on_device() == 1;
-  if (s.cluster == 1 && !early) kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(static_cast<P>(arguments)...);
-  else check_hip(platform::launch_extended(kernel, s.cluster, early, s.blocks, s.threads, shared, stream, static_cast<P>(arguments)...), "cudaLaunchKernelEx", where);
+  if (s.cluster == 1 && !early) kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(arguments...);
+  else check_hip(platform::launch_extended(kernel, s.cluster, early, s.blocks, s.threads, shared, stream, arguments...), "cudaLaunchKernelEx", where);
   check_hip(hipGetLastError(), "kernel launch", where);
   if (w.ranks_on_device() == 1) return;
   hipStreamCaptureStatus capture;

@@ -1,6 +1,5 @@
 // What flags and launches are called in error messages. The device leaves offsets and words behind; the host makes sentences of them.
 #pragma once
-#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -36,10 +35,12 @@ class name_table {
     return text(name, " (variant ", what[1], ", extents ", what[2], ", ", what[3], ", ", what[4], ", ", what[5], ")");
   }
 
-  /// The first word of a header.
+  /// The first word of a header. Fails: bad_argument.
   static std::uint64_t word_of_name(char const* name) {
+    std::size_t const letters = name ? std::strlen(name) : 0;
+    require(letters >= 1 && letters <= 8, std::source_location::current(), "the name of a launch, \"", name ? name : "", "\", has ", letters, " letters; 1 to 8 are accepted");
     std::uint64_t word = 0;
-    std::memcpy(&word, name, std::min<std::size_t>(8, std::strlen(name)));
+    std::memcpy(&word, name, letters);
     return word;
   }
 

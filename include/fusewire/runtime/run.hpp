@@ -13,6 +13,14 @@ namespace fusewire {
 /// Whether a launcher started this program as one process per rank.
 inline bool started_as_processes() { return std::getenv("RANK") && std::getenv("WORLD_SIZE"); }
 
+/// How many GPUs this process sees; 0 without a driver. Prepares the runtime as run() does: on NVIDIA it sets CUDA_MODULE_LOADING to EAGER and, where
+/// ranks are threads, CUDA_DEVICE_MAX_CONNECTIONS to 32, unless they are set; both count only if nobody has used a GPU before.
+inline int device_count() {
+  platform::prepare_runtime(!started_as_processes());
+  int n = 0;
+  return hipGetDeviceCount(&n) == hipSuccess ? n : 0;
+}
+
 /// Calls f(world&) once: this process is one rank of WORLD_SIZE. Returns when every rank has returned. Its device is
 /// options.devices[rank] or, if that is empty, LOCAL_RANK modulo the number of devices.
 /// Fails: bootstrap_failed when the ranks do not find each other; what f throws, after telling the other ranks: those that wait for
@@ -45,7 +53,7 @@ void run_processes(F f, std::source_location where = std::source_location::curre
 }
 
 /// run_processes() where a launcher started the program as processes: then WORLD_SIZE says how many ranks there are, and `ranks` says
-/// nothing. Otherwise run_local().
+/// nothing. Otherwise run_local(). Either prepares the runtime as device_count() does.
 template <class F>
 void run(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
   if (started_as_processes()) run_processes(options, std::move(f), where);

@@ -17,15 +17,14 @@ bool fits_copy_engine(T const* data, std::int64_t ld) {
 }
 
 /// Boxes of box_rows x 64 elements (128 bytes, swizzled by 128 bytes) of a row-major matrix. Beyond its edges a box is zero.
-/// Requires: fits_copy_engine(x.data, x.ld), box_rows <= 256. Fails: hip_error; bad_argument when the driver refuses the map.
+/// Requires: fits_copy_engine(x.data, x.ld), box_rows <= 256. Fails: runtime_failure without such a driver; bad_argument when it refuses the map.
 template <class T>
   requires is_16_bit_float<T>
 CUtensorMap make_tensor_map(matrix<T const> x, int box_rows, std::source_location where = std::source_location::current()) {
-  static auto const encode = [&] {
-    void* f = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    check_hip(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found), "cudaGetDriverEntryPointByVersion", where);
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(f);
+  static auto const encode = [&] {  // looked up once: every launch makes maps
+    decltype(&cuTensorMapEncodeTiled) f = nullptr;
+    check_hip(platform::detail::encode_tiled.find(f), "cuTensorMapEncodeTiled", where);
+    return f;
   }();
   CUtensorMap map;
   cuuint64_t const extent[2] = {cuuint64_t(x.cols), cuuint64_t(x.rows)}, pitch[1] = {cuuint64_t(x.ld) * sizeof(T)};  // bytes

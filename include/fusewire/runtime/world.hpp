@@ -66,13 +66,15 @@ class world {
   /// of them, and the first kernel on it would wait for a second that cannot start.
   hipStream_t stream() const { return stream_.get(); }
   int compute_units() const { return compute_units_; }
-  /// How many of this rank's device's compute units are its own when `reserved` of them are left to other work. All ranks get as much as
-  /// those of the device with the most ranks, so that they plan alike. Blocks go to the parts of a device in turn, so ranks that share one
-  /// get equal shares of every part. Fails: bad_argument.
+  /// How many of this rank's device's compute units are its own when `reserved` of them are left to another kernel. All ranks get as much as
+  /// those of the device with the most ranks, so that they plan alike. Blocks go to the parts of a device in turn, the other kernel's too, so
+  /// every part gives up its share of the reserved ones, rounded up, and ranks that share a device get equal shares of every part.
+  /// Fails: bad_argument.
   int share_of_units(int reserved) const {
     require(reserved >= 0, std::source_location::current(), "world: ", reserved, " compute units reserved; 0 or more is accepted");
-    int const share = std::max(0, (compute_units_ - reserved) / most_ranks_on_a_device());
-    return most_ranks_on_a_device() == 1 ? share : share / dispatch_parts_ * dispatch_parts_;
+    int const ranks = most_ranks_on_a_device();
+    if (ranks == 1 && reserved == 0) return compute_units_;
+    return dispatch_parts_ * std::max(0, (compute_units_ / dispatch_parts_ - reserved / dispatch_parts_ - (reserved % dispatch_parts_ != 0)) / ranks);
   }
   /// How many ranks of this world run on this rank's device. Worlds that split() made and that share a device do not count each other:
   /// launch on one of them at a time.

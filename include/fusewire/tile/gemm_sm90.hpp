@@ -243,6 +243,7 @@ class gemm_sm90 {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
           s.full_b(at.stage).wait(at.parity);
           s.full_a(at.stage).wait(at.parity);
+          wave{}.sync();  // all lanes have seen this phase: the next but one looks like it
           release(s.empty(at.stage));
         }
         continue;
@@ -265,6 +266,7 @@ class gemm_sm90 {
         previous = at.stage;
       }
       wgmma_wait<0>();
+      atom::settle(acc);
       release(s.empty(previous));
       if (parts == 1) {
         bytes16* const slab = s.slab(wave{}.index() - 4);
@@ -310,7 +312,7 @@ class gemm_sm90 {
     cluster_wait();
     if (consumers{}.leader()) s.whole().expect(mine > 0 ? (r.parts - 1) * mine * row_bytes : 0);  // before anybody sends
     consumers{}.sync();  // all multiplications are done
-    if (consumers{}.rank() < r.parts && consumers{}.rank() != r.me) s.free().arrive_at(consumers{}.rank());  // as at `empty`: nothing is published
+    if (consumers{}.rank() < r.parts && consumers{}.rank() != r.me) s.free().arrive_at(consumers{}.rank());  // what read the stages is complete, and nothing is published
     keep(s, acc, row0, column0, r.rows);
     fence_copy_engine_shared();
     consumers{}.sync();

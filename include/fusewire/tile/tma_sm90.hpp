@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include <fusewire/core/stream.hpp>
 #include <fusewire/platform/platform.hpp>
 
 namespace fusewire {
@@ -25,9 +26,6 @@ __device__ inline bool elect_one() {
   asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p;}" : "=r"(chosen));
   return chosen != 0;
 }
-
-using platform::release_stream;
-using platform::wait_for_stream;
 
 /// Rank of this block in its cluster.
 __device__ inline int cluster_rank() {

@@ -9,6 +9,10 @@
 #include <fusewire/core/types.hpp>
 #include <fusewire/tile/tma_sm90.hpp>
 
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#error "fusewire's Hopper kernels need sm_90a: nvcc -gencode arch=compute_90a,code=sm_90a, or CMAKE_CUDA_ARCHITECTURES=90a"
+#endif
+
 namespace fusewire {
 
 /// Where an operand begins in shared memory and how it goes on; 128-byte swizzle.
@@ -79,6 +83,11 @@ struct wgmma_atom {
     } else {
       FUSEWIRE_WGMMA_OF("f16");
     }
+  }
+  /// After wgmma_wait<0>(), before d is read, which the compiler could otherwise do before it.
+  __device__ static void settle(c_fragment& d) {
+#pragma unroll
+    for (int v = 0; v < c_values; ++v) asm volatile("" : "+f"(d[v])::"memory");
   }
 };
 
