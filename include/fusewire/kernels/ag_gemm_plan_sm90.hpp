@@ -18,10 +18,10 @@ struct ag_gemm_sm90_plan {
   bool starts_together = false;  // gather::m: tiles of own rows wait until those of a peer's can start
 };
 
-/// Whether to pull. A pull stands less in the way of the multiplications, and its answers and acknowledgements cost a few us: as measured, it pays
+/// Whether to pull. A pull stands less in the way of the multiplications, and its answers and acknowledgements cost a few us: it pays
 /// from about 70 us of multiplying on, 25 with one peer, where no tile needs several ranks' rows and the columns are so many that multiplying takes
-/// longer than the link.
-constexpr bool pulls_on_sm90(int m, int n, int k, int ranks, gather by) { return by == gather::k && n >= 1024 && 2.0 * m * n * k >= (ranks > 2 ? 45e9 : 15e9); }
+/// longer than the link, with one peer several times as long. As measured.
+constexpr bool pulls_on_sm90(int m, int n, int k, int ranks, gather by) { return by == gather::k && n >= (ranks > 2 ? 1024 : 3072) && 2.0 * m * n * k >= (ranks > 2 ? 45e9 : 15e9); }
 
 /// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are resident at once.
 /// The model of a block: it takes its tiles one after the other; it multiplies, B comes out of memory no faster than memory is and no faster to one
