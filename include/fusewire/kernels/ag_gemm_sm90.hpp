@@ -166,11 +166,17 @@ class gathered_tiles {
 
 namespace detail {
 
-/// Barrier 3 of a block, at which warps 2 and 3 learn that all others but warp 1 have the epoch.
+/// Barrier 3 of a block, at which warps 2 and 3 learn that all others but warp 1 have the epoch: not only asked for it.
 template <int Threads>
 struct has_epoch {
-  __device__ static void arrive() { asm volatile("bar.arrive 3, %0;" ::"n"(Threads - 32) : "memory"); }
-  __device__ static void sync() { asm volatile("bar.sync 3, %0;" ::"n"(Threads - 32) : "memory"); }
+  __device__ static void arrive(channel_epoch const& e) {
+    platform::settle(e.number());
+    asm volatile("bar.arrive 3, %0;" ::"n"(Threads - 32) : "memory");
+  }
+  __device__ static void sync(channel_epoch const& e) {
+    platform::settle(e.number());
+    asm volatile("bar.sync 3, %0;" ::"n"(Threads - 32) : "memory");
+  }
 };
 
 /// Whether pieces of a tile row that `rank` shares, and moves to itself, are due in this turn: in the last one, since others wait longer. But where tile
@@ -258,13 +264,13 @@ __global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
   auto const learn_epoch = [&] {
     wait_for_stream();
     e = ch.begin(b);
-    platform::settle(e.number());
     release_stream();
   };
   auto const start = [&] {
     learn_epoch();
-    has_epoch::arrive();
+    if (wave{}.index() > 0) has_epoch::arrive(e);  // warp 0, which has more urgent things to do than to wait for the epoch, arrives last of all
   };
+  auto const asked = [&] { has_epoch::arrive(e); };
   auto const gather_pieces = [&](auto idle_warps) {
     if (g.pull) detail::pull_pieces(idle_warps, e, ch.world, g, b.index(), b.count(), learn_epoch);
     else detail::push_pieces(idle_warps, e, ch.world, g, b.index(), b.count(), learn_epoch);
@@ -272,11 +278,11 @@ __global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
       if (g.pull) e.wait_acknowledged(idle_warps);
       e.collect_credit(idle_warps);
     }
-    has_epoch::sync();
+    has_epoch::sync(e);
     if (idle_warps.leader()) e.leave(b, e.depart());
   };
   gathered_tiles const source(e, ch.world.rank, g.map, g.own_shard_first, g.starts_together, maps, cluster_rank(), g.parts);
-  gemm::run(shared, g.stages, maps.b, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, start, gather_pieces, epilogue);
+  gemm::run(shared, g.stages, maps.b, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), g.c, source, start, asked, gather_pieces, epilogue);
 }
 
 }  // namespace fusewire

@@ -72,7 +72,8 @@ class gemm_sm90 {
   }
 
   /// For each tile i of `share`: c(r, j) = T(epilogue(sum over k of A(r, k) * B(k, j), r, j)) on the tile's part of c; `other(beside{})`
-  /// at the same time, by 64 threads. `start()`: what must come before A is asked for; called once by every other thread but those of warp 1.
+  /// at the same time, by 64 threads. `start()`: what must come before A is asked for; called once by every other thread but those of warp 1. `asked()`: called by
+  /// those of warp 0 when all of A has been asked for.
   /// Called by: every thread of every block of a cluster, with equal `tiles` and `share` in all its blocks.
   /// Source: steps() is the number of steps of this block, at least 1; first() the place of the first step, which advance(place, steps) moves
   /// on; k(place) the row of B where a step begins, and left_of_shard(place) how many follow each other from there on. In warp 0, begin(tile_m)
@@ -81,9 +82,9 @@ class gemm_sm90 {
   /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads; if the cluster has several blocks, at most one
   /// tile in `share`, and can_share() of it; `b`: a kernel parameter, made by make_box_maps() with b_box_rows and last_b_box_rows(c.cols) of the matrix whose
   /// rows are contiguous in B's memory; C.shared_bytes() bytes at `shared`. B is read at once if `b_is_there`, else after wait_for_stream().
-  template <class Source, class Start, class Other, class Epilogue>
+  template <class Source, class Start, class Asked, class Other, class Epilogue>
   __device__ static void run(void* shared, sm90_stages const& stages, box_maps const& b, bool b_is_there, tile_order const& tiles, strided share, matrix<T> c, Source source,
-                             Start const& start, Other const& other, Epilogue const& epilogue) {
+                             Start const& start, Asked const& asked, Other const& other, Epilogue const& epilogue) {
     storage const s(shared, stages);
     int const parts = cluster_size();
     int const warp = wave{}.index();
@@ -105,6 +106,7 @@ class gemm_sm90 {
       if (warp == 0) {
         start();
         load_a(s, tiles, share, source);
+        asked();
       } else if (warp > 1) {
         other(beside{});
       } else {

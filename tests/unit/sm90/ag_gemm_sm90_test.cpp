@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
     if (b.index() == 0) e.collect_credit(idle_warps);
   };
   gathered_tiles const source(e, rank, g.map, g.own_shard_first, false, maps, 0, g.parts);
-  gemm::run(shared, g.stages, maps.b, false, g.tiles, dealt(g.tiles.count(), b.index(), b.count()), g.c, source, [] {}, push, identity{});
+  gemm::run(shared, g.stages, maps.b, false, g.tiles, dealt(g.tiles.count(), b.index(), b.count()), g.c, source, [] {}, [] {}, push, identity{});
   e.leave(b);
 }
 
