@@ -9,10 +9,6 @@
 #include <fusewire/core/types.hpp>
 #include <fusewire/tile/tma_sm90.hpp>
 
-#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#error "fusewire's Hopper kernels need sm_90a: nvcc -gencode arch=compute_90a,code=sm_90a, or CMAKE_CUDA_ARCHITECTURES=90a"
-#endif
-
 namespace fusewire {
 
 /// Where an operand begins in shared memory and how it goes on; 128-byte swizzle.
