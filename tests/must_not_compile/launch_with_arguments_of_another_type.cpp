@@ -1,4 +1,4 @@
-// expect: cannot cast|invalid type conversion|static_cast|cannot be converted
+// expect: no known conversion from 'float \*'|argument types are: .*float \*
 #include <fusewire/fusewire.hpp>
 using namespace fusewire;
 __global__ void kernel(int* p) { *p = 1; }

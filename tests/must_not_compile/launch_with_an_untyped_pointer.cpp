@@ -1,0 +1,5 @@
+// expect: no known conversion from 'void \*'|argument types are: .*void \*
+#include <fusewire/fusewire.hpp>
+using namespace fusewire;
+__global__ void kernel(int* p) { *p = 1; }
+void host(world& w, void* p) { launch(w, w.stream(), {}, kernel, p); }
