@@ -1,4 +1,4 @@
-// expect: no known conversion from 'void \*'|argument types are: .*void \*
+// expect: 'void \*' to|argument types are: .*void \*
 #include <fusewire/fusewire.hpp>
 using namespace fusewire;
 __global__ void kernel(int* p) { *p = 1; }
