@@ -76,6 +76,7 @@ class channel {
     for (epoch_t e : world().exchange().all_gather(mine.epoch)) mine.epoch = std::max(mine.epoch, e);
     clear(mine.epoch, where);
   }
+
   int flags_per_slot() const { return int(view_.flags.count / 2); }
 
   /// As channel_epoch lays them out.

@@ -24,7 +24,7 @@ void const* address_of(void (*kernel)(P...)) {
 
 /// Loads the kernel's code on this rank's device. Loading can wait for a device that is busy waiting for us, so it should happen before the
 /// first launch that can wait. Operators call it when they are made; call it for kernels of your own, unless run() or device_count() was the first
-/// of the program to use the GPU: these have all code loaded at once.
+/// of the program to use the GPU: on NVIDIA these have all code loaded at once.
 /// Where ranks share a device, every block asks for more than half of a unit's shared memory and so has the unit to itself: then the
 /// blocks of any mix of kernels, of ranks in different launches, fit whenever their number does.
 template <class... P>
