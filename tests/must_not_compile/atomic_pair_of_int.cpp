@@ -1,4 +1,4 @@
 // expect: no matching function|no instance of
-#include <fusewire/fusewire.hpp>
+#include <fusewire/device/atomic.hpp>
 using namespace fusewire;
 __global__ void kernel(int* p) { fetch_add_pair(p, 1, 2); }

@@ -1,4 +1,4 @@
 // expect: deleted|cannot be referenced
-#include <fusewire/fusewire.hpp>
+#include <fusewire/runtime/channel.hpp>
 using namespace fusewire;
 channel copy_of(channel const& c) { return c; }

@@ -1,4 +1,4 @@
 // expect: no viable conversion|no suitable conversion
-#include <fusewire/fusewire.hpp>
+#include <fusewire/core/types.hpp>
 using namespace fusewire;
 float widen(bf16 x) { return x; }

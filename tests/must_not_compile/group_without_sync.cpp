@@ -1,5 +1,5 @@
 // expect: no matching function|no instance of
-#include <fusewire/fusewire.hpp>
+#include <fusewire/device/memory.hpp>
 using namespace fusewire;
 struct pair {
   __device__ int rank() const { return 0; }

@@ -1,5 +1,5 @@
 // expect: no matching function|no instance of
-#include <fusewire/fusewire.hpp>
+#include <fusewire/device/memory.hpp>
 using namespace fusewire;
 struct handle {
   int x;

@@ -1,4 +1,4 @@
 // expect: no matching function|no instance of
-#include <fusewire/fusewire.hpp>
+#include <fusewire/device/memory.hpp>
 using namespace fusewire;
 __global__ void kernel(int const* p) { store(p, 1); }

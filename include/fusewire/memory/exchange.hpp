@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <random>
 #include <vector>
 
 #include <fusewire/core/types.hpp>
@@ -125,8 +124,7 @@ class shared_segments {
       char socket[64];  // name in the abstract namespace
     };
     auto const fail = [&](char const* call, int e) { throw runtime_failure(text("heap: rank ", w.rank(), ", exchange of file descriptors: ", call, ": ", detail::system_error(e))); };
-    std::random_device random;
-    card mine{s.memory.get(), s.bytes, std::uint64_t(random()) << 32 | random(), {}};
+    card mine{s.memory.get(), s.bytes, random_bits(), {}};
     std::snprintf(mine.socket, sizeof mine.socket, "fusewire-%llx-%d", static_cast<unsigned long long>(mine.secret), w.rank());
     detail::descriptor const own(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!own) fail("socket", errno);

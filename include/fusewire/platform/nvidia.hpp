@@ -3,18 +3,18 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <cuda/atomic>
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include <fusewire/platform/hip_on_cuda.hpp>
 #include <fusewire/platform/nvidia_shared_memory.hpp>
 #include <fusewire/platform/order.hpp>
 
-#if CUDART_VERSION < 12050
-#error "fusewire needs CUDA 12.5 or newer"
+#if CUDART_VERSION < 12080
+#error "fusewire needs CUDA 12.8 or newer"
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 #error "fusewire needs sm_90a: nvcc -gencode arch=compute_90a,code=sm_90a, or CMAKE_CUDA_ARCHITECTURES=90a"
 #endif
@@ -67,19 +67,25 @@ __device__ inline int opaque(int x) {
 __device__ inline void settle(std::uint64_t x) { asm volatile("{.reg .pred p; setp.eq.u64 p, %0, 0; @p trap;}" ::"l"(x)); }
 
 // ------------------------------------------------------------------------------------------------------- memory order
+// Enumerators, because nvcc's atomics take no constexpr variables.
 template <order O>
-inline constexpr auto order_of = O == order::relaxed   ? cuda::std::memory_order_relaxed
-                                 : O == order::acquire ? cuda::std::memory_order_acquire
-                                 : O == order::release ? cuda::std::memory_order_release
-                                                       : cuda::std::memory_order_acq_rel;
+struct order_of {
+  enum {
+    value = O == order::relaxed   ? __NV_ATOMIC_RELAXED
+            : O == order::acquire ? __NV_ATOMIC_ACQUIRE
+            : O == order::release ? __NV_ATOMIC_RELEASE
+                                  : __NV_ATOMIC_ACQ_REL,
+    failure = O == order::acquire || O == order::acq_rel ? __NV_ATOMIC_ACQUIRE : __NV_ATOMIC_RELAXED,
+  };
+};
 template <scope S>
-inline constexpr auto scope_of = S == scope::block    ? cuda::thread_scope_block
-                                 : S == scope::device ? cuda::thread_scope_device
-                                                      : cuda::thread_scope_system;
-template <scope S, class T>
-__device__ auto ref(T* p) {
-  return cuda::atomic_ref<T, scope_of<S>>(*p);
-}
+struct scope_of {
+  enum {
+    value = S == scope::block    ? __NV_THREAD_SCOPE_BLOCK
+            : S == scope::device ? __NV_THREAD_SCOPE_DEVICE
+                                 : __NV_THREAD_SCOPE_SYSTEM,
+  };
+};
 
 /// PTX has no fence weaker than acq_rel.
 template <order O, scope S>
@@ -89,67 +95,63 @@ __device__ inline void fence() {
   else asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/// What an acquire load of *p would order, after relaxed loads of it have found the value waited for: that load, which costs less than
-/// a fence. The value must be one that nobody overwrites while it is waited for.
-template <scope S, class T>
-__device__ inline void acquire_polled(T const* p) {
-  (void)ref<S>(const_cast<T*>(p)).load(cuda::std::memory_order_acquire);
-}
-
 /// Nothing to wait for: fences are cumulative, so a release after a barrier covers the stores of every thread that met there.
 __device__ inline void drain_stores() {}
 
 template <order O, scope S, class T>
 __device__ T atomic_load(T const* p) {
-  if constexpr (sizeof(T) == 1) {  // libcu++ reads two bytes here
-    static_assert(O == order::relaxed && S == scope::system);
-    unsigned v;
-    asm volatile("ld.relaxed.sys.u8 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return T(v);
-  } else {
-    return ref<S>(const_cast<T*>(p)).load(order_of<O>);
-  }
+  T value;
+  __nv_atomic_load(const_cast<T*>(p), &value, order_of<O>::value, scope_of<S>::value);
+  return value;
+}
+/// What an acquire load of *p would order, after relaxed loads of it have found the value waited for: that load, which costs less than
+/// a fence. The value must be one that nobody overwrites while it is waited for.
+template <scope S, class T>
+__device__ inline void acquire_polled(T const* p) {
+  (void)atomic_load<order::acquire, S>(p);
 }
 template <order O, scope S, class T>
 __device__ void atomic_store(T* p, T value) {
-  if constexpr (sizeof(T) == 1) {
-    static_assert(O == order::relaxed && S == scope::system);
-    asm volatile("st.relaxed.sys.u8 [%0], %1;" ::"l"(p), "r"(unsigned(value)) : "memory");
-  } else {
-    ref<S>(p).store(value, order_of<O>);
-  }
+  __nv_atomic_store(p, &value, order_of<O>::value, scope_of<S>::value);
 }
 template <order O, scope S, class T>
 __device__ T atomic_exchange(T* p, T value) {
-  return ref<S>(p).exchange(value, order_of<O>);
+  T old;
+  __nv_atomic_exchange(p, &value, &old, order_of<O>::value, scope_of<S>::value);
+  return old;
 }
 template <order O, scope S, class T>
 __device__ bool atomic_compare_exchange(T* p, T& expected, T desired) {
-  return ref<S>(p).compare_exchange_strong(expected, desired, order_of<O>);
+  return __nv_atomic_compare_exchange(p, &expected, &desired, false, order_of<O>::value, order_of<O>::failure, scope_of<S>::value);
 }
 template <order O, scope S, class T>
 __device__ T atomic_fetch_add(T* p, T value) {
-  return ref<S>(p).fetch_add(value, order_of<O>);
+  if constexpr (std::is_integral_v<T>) {  // nvcc adds no signed 64 bit integers
+    using bits = std::make_unsigned_t<T>;
+    return T(__nv_atomic_fetch_add(reinterpret_cast<bits*>(p), bits(value), order_of<O>::value, scope_of<S>::value));
+  } else {
+    return __nv_atomic_fetch_add(p, value, order_of<O>::value, scope_of<S>::value);
+  }
 }
 template <order O, scope S, class T>
 __device__ T atomic_fetch_and(T* p, T value) {
-  return ref<S>(p).fetch_and(value, order_of<O>);
+  return __nv_atomic_fetch_and(p, value, order_of<O>::value, scope_of<S>::value);
 }
 template <order O, scope S, class T>
 __device__ T atomic_fetch_or(T* p, T value) {
-  return ref<S>(p).fetch_or(value, order_of<O>);
+  return __nv_atomic_fetch_or(p, value, order_of<O>::value, scope_of<S>::value);
 }
 template <order O, scope S, class T>
 __device__ T atomic_fetch_xor(T* p, T value) {
-  return ref<S>(p).fetch_xor(value, order_of<O>);
+  return __nv_atomic_fetch_xor(p, value, order_of<O>::value, scope_of<S>::value);
 }
 template <order O, scope S, class T>
 __device__ T atomic_fetch_min(T* p, T value) {
-  return ref<S>(p).fetch_min(value, order_of<O>);
+  return __nv_atomic_fetch_min(p, value, order_of<O>::value, scope_of<S>::value);
 }
 template <order O, scope S, class T>
 __device__ T atomic_fetch_max(T* p, T value) {
-  return ref<S>(p).fetch_max(value, order_of<O>);
+  return __nv_atomic_fetch_max(p, value, order_of<O>::value, scope_of<S>::value);
 }
 
 // ------------------------------------------------------------------------------------------------------ element types

@@ -2,11 +2,12 @@
 #pragma once
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <random>
 #include <string>
+#include <system_error>
 
 #include <fusewire/platform/platform.hpp>
 
@@ -25,12 +26,16 @@ inline bool same_host(place const& a, place const& b) { return std::strcmp(a.hos
 inline bool same_process(place const& a, place const& b) { return same_host(a, b) && std::memcmp(a.process, b.process, sizeof a.process) == 0; }
 inline bool same_device(place const& a, place const& b) { return same_host(a, b) && std::strcmp(a.bus, b.bus) == 0; }
 
+/// From the operating system. Fails: std::system_error.
+inline std::uint64_t random_bits() {
+  std::uint64_t bits;
+  if (::getentropy(&bits, sizeof bits) != 0) throw std::system_error(errno, std::generic_category(), "getentropy");
+  return bits;
+}
+
 /// The calling process on `device`.
 inline hipError_t find_place(place& p, int device) {
-  static std::uint64_t const once = [] {  // process ids repeat where containers number theirs apart
-    std::random_device random;
-    return std::uint64_t(random()) << 32 | random();
-  }();
+  static std::uint64_t const once = random_bits();  // process ids repeat where containers number theirs apart
   std::string id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
   ::gethostname(p.host_name, sizeof p.host_name - 1);
