@@ -21,7 +21,7 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
   using gemm = gemm_sm90<T, C, BOrder>;
   int const rank = ch.world().rank();
   require(C.can_share(std::min(map.m, C.block_m), plan.parts), where, "ag_gemm: sums of ", plan.parts, " parts of a ", C.block_m, " x ", C.block_n, " tile do not fit in shared memory");
-  sm90_stages const stages = gemm::stages(map.m, plan.parts, plan.b_in_flight);
+  sm90_stages const stages = gemm::stages(map.m, plan.parts, plan.b_in_flight, plan.b_at_first);
   channel_view const view = ch.view(header);
   int const last_rows = last_box_rows(map.m, C.block_m);
   ag_gemm_sm90_maps maps;

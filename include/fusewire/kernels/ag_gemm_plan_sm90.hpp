@@ -12,6 +12,7 @@ struct ag_gemm_sm90_plan {
   sm90_gemm_config tile = sm90_tiles[0];
   int parts = 1;        // blocks that share a tile, each with its part of k
   int b_in_flight = 0;  // stages of B that are asked for at a time; 0: all
+  int b_at_first = 0;   // of the first ones; 0: as many
   int chunk_k = 64;     // columns of A per flag
   int band = 8;         // tile rows that are in flight together
   piece_order::nest pieces = piece_order::nest::by_band;
@@ -63,6 +64,8 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
   double const b_bytes = 2.0 * k * n;
   best.starts_together = by == gather::m && ranks > 1 && m / ranks >= c.block_m && best.pieces == piece_order::nest::by_chunk && b_bytes > 64e6 && b_bytes / least > 1.7e6;
   if (m <= 2 * c.block_m) best.b_in_flight = (56 * 1024 + c.b_bytes(b_layout) / 2) / c.b_bytes(b_layout);  // 56 KB of each block keep the memory busy
+  // While the first pieces are read, published and looked for, which nobody can multiply before (as measured).
+  if (by == gather::m && ranks > 1) best.b_at_first = best.b_in_flight / 2;
   // Pieces as small as their flags and the start of each copy allow: what is asked for first arrives first. Where shards' edges cut rows of tiles, pieces have
   // fewer rows, there are more of them, and a rank's own are among them: at least 128 columns where they have less than 64 rows, or B so few columns that moving
   // takes longer than multiplying; as measured.

@@ -61,11 +61,12 @@ class gemm_sm90 {
   using beside = warps<2, 2>;
 
   /// For an A of m rows. Where blocks share a tile, B waits for the first of A: then most of the memory is B's, that of the slabs too, which are not used.
-  __host__ __device__ static constexpr sm90_stages stages(int m, int parts, int b_in_flight) {
+  __host__ __device__ static constexpr sm90_stages stages(int m, int parts, int b_in_flight, int b_at_first = 0) {
     int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
     int const both = bytes / (rows * 128 + b_bytes), most_of_a = parts > 1 ? 6 : C.most_stages, of_a = both < most_of_a ? both : most_of_a;
     int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.most_stages ? fit : C.most_stages;
-    return {rows, of_a, of_b, b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b};
+    int const in_flight = b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b;
+    return {rows, of_a, of_b, in_flight, b_at_first > 0 && b_at_first < in_flight ? b_at_first : in_flight};
   }
   __host__ __device__ static constexpr tile_order tiles(int m, int n, int first_m, int band, int first_band = 0) {
     return {ceil_div(m, C.block_m), ceil_div(n, C.block_n), first_m, band, first_band};
@@ -201,7 +202,7 @@ class gemm_sm90 {
   template <class Source>
   __device__ static void load_b(storage const& s, box_maps const& b, int columns, tile_order const& tiles, strided share, Source const& source) {
     cursor at, landed;
-    int ahead = s.stages.b_in_flight;  // as many may be asked for before one has landed
+    int ahead = s.stages.b_at_first, asked = 0;  // as many more may be asked for before one has landed
     for (int const i : share) {
       int const n = tiles[i].n * C.block_n, pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
       CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
@@ -212,7 +213,10 @@ class gemm_sm90 {
         for (int nth = 0, k = source.k(place); nth < count; ++nth, k += block_k, at.next(s.stages.of_b)) {
           mbarrier const full = s.full_b(at.stage);
           s.empty(at.stage).wait(at.parity ^ 1);
-          if (--ahead < 0) {
+          if (++asked == C.b_start) ahead += s.stages.b_in_flight - s.stages.b_at_first;
+          if (ahead > 0) {
+            --ahead;
+          } else {
             s.full_b(landed.stage).wait(landed.parity);
             landed.next(s.stages.of_b);
           }
