@@ -64,7 +64,7 @@ ag_gemm_sm90_plan plan_ag_gemm_sm90(int m, int n, int k, int ranks, gather by, l
   double const b_bytes = 2.0 * k * n;
   best.starts_together = by == gather::m && ranks > 1 && m / ranks >= c.block_m && best.pieces == piece_order::nest::by_chunk && b_bytes > 64e6 && b_bytes / least > 1.7e6;
   if (m <= 2 * c.block_m) best.b_in_flight = (56 * 1024 + c.b_bytes(b_layout) / 2) / c.b_bytes(b_layout);  // 56 KB of each block keep the memory busy
-  // While the first pieces are read, published and looked for, which nobody can multiply before (as measured).
+  // B holds back while the first pieces are read, published and looked for: nobody can multiply before, and they pass it sooner (as measured).
   if (by == gather::m && ranks > 1) best.b_at_first = best.b_in_flight / 2;
   // Pieces as small as their flags and the start of each copy allow: what is asked for first arrives first. Where shards' edges cut rows of tiles, pieces have
   // fewer rows, there are more of them, and a rank's own are among them: at least 128 columns where they have less than 64 rows, or B so few columns that moving

@@ -12,7 +12,7 @@ struct sm90_gemm_config {
   bool operator==(sm90_gemm_config const&) const = default;
 
   static constexpr int most_stages = 16;
-  static constexpr int b_start = 8;
+  static constexpr int b_start = 8;  // stages of B that count as the first; see sm90_stages
   static constexpr int slab_bytes = 16 * 64 * 2;
   /// Whether a warpgroup has 64 of its columns; then there are 128, and the rows are a multiple of 16.
   __host__ __device__ constexpr bool turned() const { return block_m > 128; }
@@ -48,7 +48,7 @@ struct sm90_stages {
   int of_a;  // how many; A comes from the L2 and needs no more than B
   int of_b;
   int b_in_flight;  // of B at a time: what more is asked for while B comes from memory is not there sooner, and A must queue behind it
-  int b_at_first;   // the same until sm90_gemm_config::b_start have been asked for: what A waits for at the start passes sooner
+  int b_at_first;   // the same for the first b_start: what A waits for at the start passes sooner
 };
 
 /// Rows of a tile's boxes where `left` rows of the matrix are left: as many as there are, rounded up to the 8 that swizzling goes by.

@@ -202,7 +202,7 @@ class gemm_sm90 {
   template <class Source>
   __device__ static void load_b(storage const& s, box_maps const& b, int columns, tile_order const& tiles, strided share, Source const& source) {
     cursor at, landed;
-    int ahead = s.stages.b_at_first, asked = 0;  // as many more may be asked for before one has landed
+    int ahead = s.stages.b_at_first, asked = 0;  // `ahead` more may be asked for before one has landed
     for (int const i : share) {
       int const n = tiles[i].n * C.block_n, pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
       CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
