@@ -48,7 +48,7 @@ struct sm90_stages {
   int of_a;  // how many; A comes from the L2 and needs no more than B
   int of_b;
   int b_in_flight;  // of B at a time: what more is asked for while B comes from memory is not there sooner, and A must queue behind it
-  int b_at_first;   // the same for the first b_start: what A waits for at the start passes sooner
+  int b_at_first;   // the same for the first b_start: what A waits for at the start passes sooner; not 0, or warp 1 waits for what nobody asked for
 };
 
 /// Rows of a tile's boxes where `left` rows of the matrix are left: as many as there are, rounded up to the 8 that swizzling goes by.

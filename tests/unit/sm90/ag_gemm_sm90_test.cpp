@@ -19,7 +19,7 @@ struct problem {
 template <sm90_gemm_config C, layout BOrder>
 void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int epochs) {
   gather_map const map{by, p.m, p.k, r.size(), C.block_m, p.chunk_k};
-  ag_gemm_sm90_plan plan{.parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1, .b_in_flight = p.m % 3, .b_at_first = p.m % 2, .chunk_k = p.chunk_k, .band = 3,
+  ag_gemm_sm90_plan plan{.parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1, .b_in_flight = (p.m + 1) % 3, .b_at_first = 1, .chunk_k = p.chunk_k, .band = 3,
                          .starts_together = by == gather::m && r.size() > 1 && p.m / r.size() >= C.block_m && p.chunk_k == 128};
   while (!C.can_share(std::min(p.m, C.block_m), plan.parts)) --plan.parts;
   plan.pieces = by == gather::k ? piece_order::nest::by_band : p.m % 2 ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
