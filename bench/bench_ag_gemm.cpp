@@ -1,7 +1,7 @@
 // All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same matrices.
 //
 //   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] [--variants=NAME,...] [--repeats=7]
-//                 [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2] [Google Benchmark's options]
+//                 [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2] [--taxes] [--late=US,...] [Google Benchmark's options]
 //
 // Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median of the repeats, each
 // a replay of R iterations. harness.hpp has the protocol. Variants:
@@ -10,7 +10,11 @@
 //   all_gather            the vendor's all-gather alone
 //   bsp_eager, bsp_graph  all-gather, then GEMM; gather:k: the better of a copy that transposes shards and W accumulating GEMMs
 //   pull, push, chosen    ag_gemm; options_of() has their options
+//   chosen_eager          as chosen, not in a graph
 //
+// --late: bsp_graph, pull, push and chosen once more, NAME/late:US, where in turns one rank per iteration begins US microseconds late; 0 is what
+// the others compare with, since making a rank late takes a kernel.
+// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks that are late.
 // --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more M.
 // --random: instead of the sweep COUNT shapes drawn from --seed, which show whether ag_gemm chooses well for shapes that its plan was not fitted to.
 // A seed whose measurements were used for the plan is used up, as 1 is: take a new one, and tell scripts/performance.py.
@@ -52,6 +56,7 @@ struct settings {
   int ranks, repeats;
   layout b_layout;
   std::vector<std::string> variants;
+  std::vector<int> late;  // us
 };
 settings set;
 
@@ -184,8 +189,9 @@ class shape_runner {
       if (wanted("bsp_eager")) add(all, "bsp_eager", false, twin);
       if (wanted("bsp_graph")) add(all, "bsp_graph", true, twin);
     }
-    for (char const* name : {"pull", "push", "chosen"})
+    for (char const* name : {"pull", "push", "chosen", "chosen_eager"})
       if (wanted(name)) fused(all, name);
+    add_late(all, set.late);
     auto figures = measure(st_, all, s_.iterations(), set.repeats, [this] { st_.ch.reset(); });
     for (auto const& f : refused_) figures.push_back(f);
     return figures;
@@ -245,7 +251,7 @@ class shape_runner {
       refused_.push_back({.name = name, .failure = e.what()});
       return;
     }
-    add(all, name, true, [this, f = op.get()](int i) {
+    add(all, name, std::string(name) != "chosen_eager", [this, f = op.get()](int i) {
       (*f)(st_.stream(), {.a = {shard(i), s_.rows(st_.w.rank()), s_.cols(), s_.cols()}, .b = {b(i), s_.k, s_.n, ldb_}, .c = {c(i), s_.m, s_.n, s_.n}, .m = s_.m, .b_layout = set.b_layout, .b_is_constant = true});
     });
   }
@@ -317,8 +323,11 @@ struct row {
 std::unique_ptr<team<rank_state>> ranks;
 std::map<std::string, row> results;
 
+/// "/late:US" of a variant's name goes to the end.
 std::string name_of(std::string const& variant, shape const& s) {
-  return text("ag_gemm/", variant, "/gather:", s.by == gather::k ? "k" : "m", "/dtype:", s.type == dtype::bf16 ? "bf16" : "f16", "/W:", s.ranks, "/M:", s.m, "/N:", s.n, "/K:", s.k);
+  auto const slash = std::min(variant.find('/'), variant.size());
+  return text("ag_gemm/", variant.substr(0, slash), "/gather:", s.by == gather::k ? "k" : "m", "/dtype:", s.type == dtype::bf16 ? "bf16" : "f16", "/W:", s.ranks, "/M:", s.m, "/N:", s.n, "/K:", s.k,
+              variant.substr(slash));
 }
 
 /// The first benchmark of a shape measures all of its variants.
@@ -352,8 +361,11 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
   state.counters["max_us"] = found->most;
   state.counters["error"] = found->error;
   state.counters["sm_mhz"] = found->mhz;
+  if (found->kernels > 0) state.counters["kernels"] = found->kernels;
+  if (found->host_us > 0) state.counters["host_us"] = found->host_us;
   if (variant != "all_gather") state.counters["tflops"] = s.flops() / found->us * 1e-6;
   if (variant != "gemm") state.counters["link_gb_s"] = s.link_bytes() / found->us * 1e-3;
+  if (variant.find('/') != std::string::npos) return;  // ranks that are late are compared with each other
   if (auto const* g = r.of("gemm")) state.counters["x_gemm"] = found->us / g->us;
   if (auto const* t = r.twin()) state.counters["speedup"] = t->us / found->us;
 }
@@ -371,16 +383,21 @@ std::vector<shape> random_shapes(int count, unsigned seed, int ranks) {
   return all;
 }
 
-void print_table() {
-  std::printf("\nmicroseconds of one iteration, slowest rank, median; x: chosen over the bare GEMM; speedup: over the better twin; NVLS off\n");
-  std::printf("%-6s %-5s %2s %5s %5s %5s |%8s %8s %8s %8s %8s %8s %8s |%6s %7s %7s %8s\n", "gather", "dtype", "W", "M", "N", "K", "gemm", "gather", "eager", "graph", "pull", "push", "chosen", "x",
-              "speedup", "TFLOP/s", "link GB/s");
+std::vector<row> sorted_results() {
   std::vector<row> rows;
   for (auto const& [key, r] : results) rows.push_back(r);
   std::sort(rows.begin(), rows.end(), [](row const& x, row const& y) {
     auto const key = [](shape const& s) { return std::tuple(int(s.type), s.by, s.n, s.k, s.m); };
     return key(x.s) < key(y.s);
   });
+  return rows;
+}
+
+void print_table() {
+  std::printf("\nmicroseconds of one iteration, slowest rank, median; x: chosen over the bare GEMM; speedup: over the better twin; NVLS off\n");
+  std::printf("%-6s %-5s %2s %5s %5s %5s |%8s %8s %8s %8s %8s %8s %8s |%6s %7s %7s %8s\n", "gather", "dtype", "W", "M", "N", "K", "gemm", "gather", "eager", "graph", "pull", "push", "chosen", "x",
+              "speedup", "TFLOP/s", "link GB/s");
+  auto const rows = sorted_results();
   for (auto const& r : rows) {
     std::printf("%-6s %-5s %2d %5d %5d %5d |", r.s.by == gather::k ? "k" : "m", r.s.type == dtype::bf16 ? "bf16" : "f16", r.s.ranks, r.s.m, r.s.n, r.s.k);
     for (char const* v : {"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"}) {
@@ -407,23 +424,43 @@ void print_table() {
   if (compared > 0) std::printf("chosen is within 5 %% of the better of pull and push in %d of %d rows, and takes at most %.2f times as long\n", close, compared, most);
 }
 
+void print_taxes() {
+  std::printf("\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when in turns one rank is that much late, all of it if everybody waits\n");
+  std::printf("\n%-6s %-5s %2s %5s %5s %5s %-7s |%8s %8s %8s %8s |", "gather", "dtype", "W", "M", "N", "K", "", "kernels", "host us", "eager", "graph");
+  for (int const late : set.late) std::printf(" late %3d", late);
+  std::printf("\n");
+  for (auto const& r : sorted_results())
+    for (auto const& [graph, eager] : {std::pair{"bsp_graph", "bsp_eager"}, std::pair{"chosen", "chosen_eager"}}) {
+      auto const *g = r.of(graph), *e = r.of(eager);
+      if (!g || !e) continue;
+      std::printf("%-6s %-5s %2d %5d %5d %5d %-7s |%8.0f %8.2f %8.2f %8.2f |", r.s.by == gather::k ? "k" : "m", r.s.type == dtype::bf16 ? "bf16" : "f16", r.s.ranks, r.s.m, r.s.n, r.s.k, graph,
+                  g->kernels, e->host_us, e->us, g->us);
+      for (int const late : set.late)
+        if (auto const *l = r.of(text(graph, "/late:", late)), *none = r.of(text(graph, "/late:0")); l && none) std::printf(" %+7.1f ", l->us - none->us);
+      std::printf("\n");
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
   command_line c(argc, argv,
                  "bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] [--variants=NAME,...] [--repeats=7]\n"
-                 "                     [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2]\n"
-                 "NAME: gemm, all_gather, bsp_eager, bsp_graph, pull, push, chosen. --mainloop: the GEMM alone, on one rank. --random: shapes drawn from the seed.");
-  bool const quick = c.flag("quick"), mainloop = c.flag("mainloop");
+                 "                     [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2] [--taxes] [--late=US,...]\n"
+                 "NAME: gemm, all_gather, bsp_eager, bsp_graph, pull, push, chosen, chosen_eager. --mainloop: the GEMM alone, on one rank. --random: shapes drawn\n"
+                 "from the seed. --late: in turns one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are late.");
+  bool const taxes = c.flag("taxes"), quick = c.flag("quick"), mainloop = c.flag("mainloop");
   using names = std::vector<std::string>;
+  names const usual = mainloop ? names{"gemm", "chosen"} : names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"};
   set = {c.number("ranks", mainloop ? 1 : std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.flag("row_major") ? layout::row_major : layout::column_major,
-         c.words("variants", "gemm|all_gather|bsp_eager|bsp_graph|pull|push|chosen", mainloop ? names{"gemm", "chosen"} : names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"})};
-  auto sweep = quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+         c.words("variants", "gemm|all_gather|bsp_eager|bsp_graph|pull|push|chosen|chosen_eager", taxes ? names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "chosen_eager", "chosen"} : usual),
+         c.numbers("late", taxes ? std::vector{0, 10, 40} : std::vector<int>{}, "0|[1-9][0-9]{0,5}")};
+  auto sweep = taxes ? std::vector{16, 128, 1024, 4096} : quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});  // tiles do not come out even
-  auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick ? std::vector{3584} : std::vector{3584, 7168});
+  auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick || taxes ? std::vector{3584} : std::vector{3584, 7168});
   int const k = c.number("k", 8192), random = c.number("random", 0), seed = c.number("seed", 2);
-  auto const dtypes = c.words("dtypes", "bf16|f16", quick ? names{"bf16"} : names{"bf16", "f16"}), gathers = c.words("gathers", "k|m", mainloop ? names{"k"} : names{"k", "m"});
+  auto const dtypes = c.words("dtypes", "bf16|f16", quick || taxes ? names{"bf16"} : names{"bf16", "f16"}), gathers = c.words("gathers", "k|m", mainloop ? names{"k"} : names{"k", "m"});
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
@@ -446,7 +483,7 @@ int main(int argc, char** argv) {
             if (s.by == gather::k || m % s.ranks == 0) shapes.push_back(s);
           }
   for (shape const& s : shapes)
-    for (auto const& v : set.variants) {
+    for (auto const& v : with_late(set.variants, set.late)) {
       std::string const name = name_of(v, s);
       if (!selected(name)) continue;
       room.include(s);
@@ -460,6 +497,7 @@ int main(int argc, char** argv) {
   ranks = std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
   run_benchmarks(to_file);
   print_table();
+  if (taxes) print_taxes();
   ranks.reset();
   benchmark::Shutdown();
   return 0;

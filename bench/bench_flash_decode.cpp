@@ -1,21 +1,24 @@
 // Flash Decode: fused, beside its bulk-synchronous twin and the local kernel alone, which take turns in one run on the same KV.
 //
-//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick] [Google Benchmark's options]
+//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick] [--taxes] [--late=US,...]
 //                      [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] [--page_sizes=P,...]
-//                      [--kinds=own,shared] [--dtypes=f16,bf16]
+//                      [--kinds=own,shared] [--dtypes=f16,bf16] [Google Benchmark's options]
 //
 // Names: flash_decode/VARIANT/W:w/batch:b/kv:n/heads:q-kv/d:d/page:p/pages:P. n: tokens of one sequence over all ranks, which have equal
 // shards; `ragged`: lengths drawn from 1 to 131072, measured beside an even batch of as many tokens. P: `own` pages per sequence, or all
 // sequences on the same, `shared`. Pages lie in random order. The label is the element type. real_time is one iteration of the slowest
 // rank: the median of the repeats, each a replay of R iterations. harness.hpp has the protocol. Variants:
 //
-//   fused                 flash_decode
+//   fused, fused_eager    flash_decode, in a graph or not
 //   local                 the same kernel in a world of one rank: its shard alone, no communication
 //   bsp_eager, bsp_graph  local, all-gather of its outputs and LSE by the vendor's library, a kernel that combines them
 //   read                  the floor: a kernel that reads as many bytes of KV, one after the other, and does nothing with them
 //
 // Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of all lists; a list that
 // is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. What does not fit in --memory of a rank is left out.
+// --late: bsp_graph and fused once more, NAME/late:US, where in turns one rank per iteration begins US microseconds late; 0 is what the others compare
+// with, since making a rank late takes a kernel.
+// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks that are late.
 // --hops: flash_decode_options::hops of the fused kernel.
 // Counters: bytes of KV that the longest rank has, once where pages are shared; target: those at 4.4 TB/s and 8 us (4 us for one rank), for
 // pages of their own; speedup: the better twin's time over this one.
@@ -82,6 +85,7 @@ struct shape {
 struct settings {
   int ranks, repeats, hops;
   std::vector<std::string> variants;
+  std::vector<int> late;  // us
 };
 settings set;
 
@@ -249,7 +253,7 @@ class shape_runner {
     };
     std::vector<variant> all;
     for (auto const& name : set.variants) {
-      if (name == "fused") add(all, name, true, [&](int i) { fused(st_.stream(), call(i, out(i), nullptr)); });
+      if (name == "fused" || name == "fused_eager") add(all, name, name == "fused", [&](int i) { fused(st_.stream(), call(i, out(i), nullptr)); });
       if (name == "local") {
         add(all, name, true, shard);
         all.back().poison = [this] { check_hip(hipMemsetAsync(send(0), 0xff, std::size_t(s_.iterations()) * s_.payload(), st_.stream()), "hipMemsetAsync"); };
@@ -261,6 +265,7 @@ class shape_runner {
       if (name == "bsp_graph") add(all, name, true, twin);
       if (name == "read") all.push_back({name, [this](int i) { read(i); }, true, {}, {}});
     }
+    add_late(all, set.late);
     auto figures = measure(st_, all, s_.iterations(), set.repeats, [this] {
       st_.ch.reset();
       st_.alone_ch.reset();
@@ -367,9 +372,11 @@ std::map<std::string, row> results;
 std::vector<std::string> order_of_results;
 
 char const* name_of(dtype t) { return t == dtype::bf16 ? "bf16" : "f16"; }
+/// "/late:US" of a variant's name goes to the end.
 std::string name_of(std::string const& variant, shape const& s) {
-  return text("flash_decode/", variant, "/W:", s.ranks, "/batch:", s.batch, "/kv:", s.kv > 0 ? text(s.kv) : "ragged", "/heads:", s.q_heads, "-", s.kv_heads, "/d:", s.d, "/page:", s.page,
-              "/pages:", s.shared ? "shared" : "own");
+  auto const slash = std::min(variant.find('/'), variant.size());
+  return text("flash_decode/", variant.substr(0, slash), "/W:", s.ranks, "/batch:", s.batch, "/kv:", s.kv > 0 ? text(s.kv) : "ragged", "/heads:", s.q_heads, "-", s.kv_heads, "/d:", s.d, "/page:", s.page,
+              "/pages:", s.shared ? "shared" : "own", variant.substr(slash));
 }
 
 /// The first benchmark of a shape measures all of its variants.
@@ -405,9 +412,12 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
   state.counters["max_us"] = found->most;
   state.counters["error"] = found->error;
   state.counters["sm_mhz"] = found->mhz;
+  if (found->kernels > 0) state.counters["kernels"] = found->kernels;
+  if (found->host_us > 0) state.counters["host_us"] = found->host_us;
   state.counters["bytes"] = s.bytes();
   state.counters["hbm_gb_s"] = s.bytes() / found->us * 1e-3;
   if (!s.shared) state.counters["target"] = s.target();
+  if (variant.find('/') != std::string::npos) return;  // ranks that are late are compared with each other
   if (auto const* t = r.twin()) state.counters["speedup"] = t->us / found->us;
 }
 
@@ -433,6 +443,24 @@ void print_table() {
   }
 }
 
+void print_taxes() {
+  std::printf("\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when in turns one rank is that much late, all of it if everybody waits\n");
+  std::printf("%2s %5s %7s %-9s |%8s %8s %8s %8s |", "W", "batch", "kv", "", "kernels", "host us", "eager", "graph");
+  for (int const late : set.late) std::printf(" late %3d", late);
+  std::printf("\n");
+  for (auto const& key : order_of_results) {
+    row const& r = results[key];
+    for (auto const& [graph, eager] : {std::pair{"bsp_graph", "bsp_eager"}, std::pair{"fused", "fused_eager"}}) {
+      auto const *g = r.of(graph), *e = r.of(eager);
+      if (!g || !e) continue;
+      std::printf("%2d %5d %7d %-9s |%8.0f %8.2f %8.2f %8.2f |", r.s.ranks, r.s.batch, r.s.kv, graph, g->kernels, e->host_us, e->us, g->us);
+      for (int const late : set.late)
+        if (auto const *l = r.of(text(graph, "/late:", late)), *none = r.of(text(graph, "/late:0")); l && none) std::printf(" %+7.1f ", l->us - none->us);
+      std::printf("\n");
+    }
+  }
+}
+
 std::vector<shape> default_sweep(bool quick) {
   constexpr int K = 1024;
   std::vector<shape> all;
@@ -454,6 +482,8 @@ std::vector<shape> default_sweep(bool quick) {
   return all;
 }
 
+std::vector<shape> few_shapes() { return {{.kv = 8192}, {.kv = 65536}, {.kv = 524288}, {.batch = 16, .kv = 8192}}; }
+
 /// As many tokens as a ragged batch has, in equal sequences.
 shape even(shape s) {
   double sum = 0;
@@ -469,11 +499,14 @@ int main(int argc, char** argv) {
   command_line c(argc, argv,
                  "bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick]\n"
                  "                          [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] [--page_sizes=P,...]\n"
-                 "                          [--kinds=own,shared] [--dtypes=f16,bf16]\n"
-                 "NAME: fused, local, bsp_eager, bsp_graph, read. With a list of shapes the sweep is the product of all lists.");
-  bool const quick = c.flag("quick");
+                 "                          [--kinds=own,shared] [--dtypes=f16,bf16] [--taxes] [--late=US,...]\n"
+                 "NAME: fused, fused_eager, local, bsp_eager, bsp_graph, read. With a list of shapes the sweep is the product of all lists.\n"
+                 "--late: in turns one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are late.");
+  bool const taxes = c.flag("taxes"), quick = c.flag("quick");
+  using names = std::vector<std::string>;
   set = {c.number("ranks", std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.number("hops", 0, "[0-2]"),
-         c.words("variants", "fused|local|bsp_eager|bsp_graph|read", {"fused", "local", "bsp_eager", "bsp_graph", "read"})};
+         c.words("variants", "fused|fused_eager|local|bsp_eager|bsp_graph|read", taxes ? names{"fused", "fused_eager", "local", "bsp_eager", "bsp_graph"} : names{"fused", "local", "bsp_eager", "bsp_graph", "read"}),
+         c.numbers("late", taxes ? std::vector{0, 10, 40} : std::vector<int>{}, "0|[1-9][0-9]{0,5}")};
   std::size_t const memory = std::size_t(c.number("memory", 28)) << 30;
   auto const batches = c.numbers("batches", {}), page_sizes = c.numbers("page_sizes", {});
   auto const dims = c.words("dims", "64|128", {}), tokens = c.words("tokens", "ragged|[1-9][0-9]{0,8}", {}), heads = c.words("heads", "[1-9][0-9]{0,3}-[1-9][0-9]{0,3}", {});
@@ -492,7 +525,7 @@ int main(int argc, char** argv) {
       for (auto const& value : values) change(all.emplace_back(s), value);
     if (!values.empty()) sweep = std::move(all);
   };
-  if (batches.empty() && dims.empty() && page_sizes.empty() && tokens.empty() && heads.empty() && kinds.empty() && dtypes.empty()) sweep = default_sweep(quick);
+  if (batches.empty() && dims.empty() && page_sizes.empty() && tokens.empty() && heads.empty() && kinds.empty() && dtypes.empty()) sweep = taxes ? few_shapes() : default_sweep(quick);
   vary(dtypes, [](shape& s, std::string const& x) { s.type = x == "bf16" ? dtype::bf16 : dtype::f16; });
   vary(kinds, [](shape& s, std::string const& x) { s.shared = x == "shared"; });
   vary(heads, [](shape& s, std::string const& x) { s.q_heads = std::atoi(x.c_str()), s.kv_heads = std::atoi(x.c_str() + x.find('-') + 1); });
@@ -503,7 +536,7 @@ int main(int argc, char** argv) {
   capacity room;
   auto const take = [&](shape const& s) {
     if (s.pool_bytes() > memory) return;
-    for (auto const& v : set.variants) {
+    for (auto const& v : with_late(set.variants, set.late)) {
       std::string const name = name_of(v, s);
       if (!selected(name)) continue;
       room.include(s);
@@ -520,6 +553,7 @@ int main(int argc, char** argv) {
   ranks = std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
   run_benchmarks(to_file);
   print_table();
+  if (taxes) print_taxes();
   ranks.reset();
   benchmark::Shutdown();
   return 0;

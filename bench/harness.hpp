@@ -10,6 +10,7 @@
 #include "commit.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <cstdio>
@@ -61,9 +62,9 @@ class command_line {
     if (all.empty()) refuse(name, "", accepted);
     return all;
   }
-  std::vector<int> numbers(std::string const& name, std::vector<int> otherwise) {
+  std::vector<int> numbers(std::string const& name, std::vector<int> otherwise, char const* accepted = "[1-9][0-9]{0,8}") {
     std::vector<int> all;
-    for (auto const& word : words(name, "[1-9][0-9]{0,8}", {})) all.push_back(std::stoi(word));
+    for (auto const& word : words(name, accepted, {})) all.push_back(std::stoi(word));
     return all.empty() ? otherwise : all;
   }
   int number(std::string const& name, int otherwise, char const* accepted = "[1-9][0-9]{0,8}") { return std::stoi(words(name, accepted, {text(otherwise)})[0]); }
@@ -156,6 +157,12 @@ __global__ void start_together(world_view w, sym<barrier_state> s, std::uint64_t
   std::uint64_t const t0 = platform::clock_ns();
   while (platform::clock_ns() - t0 < head_start) platform::backoff();
   barrier(b, w, s);
+}
+
+/// What makes a rank late; 0: a kernel that ends at once.
+__global__ void stand_still(std::uint64_t ns) {
+  std::uint64_t const t0 = platform::clock_ns();
+  while (platform::clock_ns() - t0 < ns) platform::backoff();
 }
 
 /// The clock of the compute units, in MHz.
@@ -364,11 +371,33 @@ struct variant {
   std::function<void(int)> iteration;       // enqueues the i-th
   bool graph = true;
   std::function<void()> poison, check;      // enqueue; check adds to the sums
+  std::optional<int> late = {};             // us: in turns, one rank per iteration begins it that much later
 };
+
+/// The names of those that are measured with late ranks, too: NAME and then NAME/late:US.
+inline std::vector<std::string> with_late(std::vector<std::string> const& names, std::vector<int> const& late) {
+  std::vector<std::string> all = names;
+  for (auto const& name : names)
+    for (int const us : late)
+      if (name == "bsp_graph" || name == "pull" || name == "push" || name == "chosen" || name == "fused") all.push_back(text(name, "/late:", us));
+  return all;
+}
+
+/// Appends what with_late() names and is not among the variants yet.
+inline void add_late(std::vector<variant>& variants, std::vector<int> const& late) {
+  for (std::size_t v = 0, n = variants.size(); v < n; ++v)
+    for (int const us : late)
+      if (std::string const name = text(variants[v].name, "/late:", us); with_late({variants[v].name}, {us}).back() == name) {
+        variants.push_back(variants[v]);
+        variants.back().name = name;
+        variants.back().late = us;
+      }
+}
 
 struct figure {
   std::string name, failure;
   double us = 0, least = 0, most = 0, error = 0, mhz = 0;  // us: the median
+  double kernels = 0, host_us = 0;                         // of an iteration: kernels in the graph; without one, what the slowest rank's host needs to enqueue it
 };
 
 class graph_exec {
@@ -378,8 +407,9 @@ class graph_exec {
   ~graph_exec() {
     if (exec_) (void)hipGraphExecDestroy(exec_);
   }
+  /// Returns the number of kernels.
   template <class F>
-  void capture(hipStream_t stream, F enqueue) {
+  int capture(hipStream_t stream, F enqueue) {
     hipGraph_t graph = nullptr;
     check_hip(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
     try {
@@ -390,7 +420,17 @@ class graph_exec {
     }
     check_hip(hipStreamEndCapture(stream, &graph), "hipStreamEndCapture");
     check_hip(hipGraphInstantiate(&exec_, graph, nullptr, nullptr, 0), "hipGraphInstantiate");
+    std::size_t count = 0;
+    check_hip(hipGraphGetNodes(graph, nullptr, &count), "hipGraphGetNodes");
+    std::vector<hipGraphNode_t> nodes(count);
+    check_hip(hipGraphGetNodes(graph, nodes.data(), &count), "hipGraphGetNodes");
+    int const kernels = int(std::count_if(nodes.begin(), nodes.end(), [](hipGraphNode_t node) {
+      hipGraphNodeType type;
+      check_hip(hipGraphNodeGetType(node, &type), "hipGraphNodeGetType");
+      return type == hipGraphNodeTypeKernel;
+    }));
     check_hip(hipGraphDestroy(graph), "hipGraphDestroy");
+    return kernels;
   }
   void launch(hipStream_t stream) const { check_hip(hipGraphLaunch(exec_, stream), "hipGraphLaunch"); }
 
@@ -440,10 +480,13 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
   std::size_t const n = variants.size();
   std::vector<figure> figures(n);
   std::vector<graph_exec> graphs(n);
-  std::vector<std::vector<double>> times(n);
+  std::vector<std::vector<double>> times(n), host_times(n);
   std::vector<sums> totals(n, sums{0, 0});
   auto const all_iterations = [&](std::size_t v) {
-    for (int i = 0; i < R; ++i) variants[v].iteration(i);
+    for (int i = 0; i < R; ++i) {
+      if (variants[v].late && i % s.w.size() == s.w.rank()) stand_still<<<dim3(1), dim3(1), 0, s.stream()>>>(std::uint64_t(*variants[v].late) * 1000);
+      variants[v].iteration(i);
+    }
   };
   auto const fail = [&](std::size_t v, std::string const& why) {
     if (why.empty()) return;
@@ -456,26 +499,36 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
       for (int i = 0; i < std::min(R, 2); ++i) variants[v].iteration(i);  // loads code and makes connections
       s.w.check(s.stream());
     }));
-    if (figures[v].failure.empty() && variants[v].graph) fail(v, s.attempt([&] { graphs[v].capture(s.stream(), [&] { all_iterations(v); }); }));
+    if (figures[v].failure.empty() && variants[v].graph) fail(v, s.attempt([&] { figures[v].kernels = double(graphs[v].capture(s.stream(), [&] { all_iterations(v); })) / R; }));
   }
   for (int round = 0; round <= repeats; ++round)
     for (std::size_t const v : order_of_round(n, std::size_t(round))) {
       if (!figures[v].failure.empty()) continue;
-      double us = 0;
+      double us = 0, host_us = 0;
       float mhz = 0;
       sums sum{};
+      auto const enqueue = [&] {
+        if (variants[v].graph) return graphs[v].launch(s.stream());
+        auto const start = std::chrono::steady_clock::now();
+        all_iterations(v);
+        host_us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / R;
+      };
       fail(v, s.attempt([&] {
         check_hip(hipMemsetAsync(s.scratch.as<sums>(), 0, sizeof(sums), s.stream()), "hipMemsetAsync");
         auto const after = [&] {
           probe_clock<<<dim3(1), dim3(1), 0, s.stream()>>>(s.scratch.as<float>() + 32);
           if (variants[v].check) variants[v].check();
         };
-        us = timed(s, [&] { variants[v].graph ? graphs[v].launch(s.stream()) : all_iterations(v); }, variants[v].poison, after) / R;
+        us = timed(s, enqueue, variants[v].poison, after) / R;
         check_hip(hipMemcpy(&sum, s.scratch.as<sums>(), sizeof sum, hipMemcpyDeviceToHost), "hipMemcpy");
         check_hip(hipMemcpy(&mhz, s.scratch.as<float>() + 32, sizeof mhz, hipMemcpyDeviceToHost), "hipMemcpy");
       }));
       if (!figures[v].failure.empty()) continue;
-      if (round > 0) times[v].push_back(slowest(s, us));
+      double const slowest_us = slowest(s, us), slowest_host_us = slowest(s, host_us);
+      if (round > 0) {
+        times[v].push_back(slowest_us);
+        host_times[v].push_back(slowest_host_us);
+      }
       totals[v].error2 += sum.error2;
       totals[v].reference2 += sum.reference2;
       figures[v].mhz = double(mhz);
@@ -483,6 +536,7 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
   for (std::size_t v = 0; v < n; ++v) {
     if (!figures[v].failure.empty()) continue;
     figures[v].us = median(times[v]);
+    figures[v].host_us = median(host_times[v]);
     figures[v].least = *std::min_element(times[v].begin(), times[v].end());
     figures[v].most = *std::max_element(times[v].begin(), times[v].end());
     double const mine = totals[v].reference2 > 0 ? std::sqrt(totals[v].error2 / totals[v].reference2) : 0;

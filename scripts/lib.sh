@@ -22,7 +22,7 @@ die() {
 # help_if_asked "$@": prints the comment at the head of the calling script.
 help_if_asked() {
   case "${1-}" in
-    -h | --help) awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; exit 0 ;;
+    -h | --help) awk 'NR > 1 { if (!/^#/ || /^# shellcheck /) exit; sub(/^# ?/, ""); print }' "$0"; exit 0 ;;
   esac
 }
 

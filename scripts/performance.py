@@ -177,6 +177,39 @@ def primitives(data, out):
         out.append(f"| `{b['name']}` | {us:.2f} | {number(rate)} | {number(target, 2)} |")
 
 
+def taxes(data, out):
+    """Each shape's twin and fused kernel: what launches, waits for late ranks and the ways between kernels cost, before and after."""
+    shapes, late = {}, set()
+    for b in data["benchmarks"]:
+        if b.get("error_occurred"):
+            out.append(f"- `{b['name']}`: {b['error_message']}")
+            continue
+        _, variant, *keys = b["name"].split("/")
+        us = int(keys.pop().split(":")[1]) if keys[-1].startswith("late:") else None
+        late |= {us} if us else set()
+        shapes.setdefault(" ".join(keys).replace(":", " "), {})[variant, us] = b
+    late = sorted(late)
+    out.append("Each cell: the bulk-synchronous twin, then the fused kernel. Launches: kernels of an iteration, microseconds that the slowest rank's host needs to enqueue it (ranks are")
+    out.append("threads of one process), and an iteration in a loop of calls and in a graph. Between kernels: the twin's graph less the GEMM and the all-gather alone, or less the local kernel (then the")
+    out.append("all-gather is in it); the fused kernel's less the GEMM or the local kernel. Late: what an iteration takes longer when in turns one rank begins it that much later: all of it where")
+    out.append(f"everybody waits for whoever is late, an equal share of it ({1 / int(data['context']['machine'].split('x')[0]):.2f}) where nobody does; compared with ranks that are late by nothing, since that takes a kernel too.\n")
+    out.append("| shape | kernels | host | loop | graph | parts alone | between kernels | " + " | ".join(f"{us} us late" for us in late) + " |")
+    out.append("|" + "---|" * (7 + len(late)))
+    for shape, found in shapes.items():
+        time = lambda variant, us=None: found[variant, us]["real_time"]
+        fused = "chosen" if ("chosen", None) in found else "fused"
+        sides = [("bsp_graph", "bsp_eager"), (fused, fused + "_eager")]
+        if not {(v, None) for pair in sides for v in pair} <= found.keys():
+            continue
+        alone = [v for v in ("gemm", "all_gather", "local") if (v, None) in found]
+        between = [time("bsp_graph") - sum(map(time, alone)), time(fused) - time(alone[0])]
+        both = lambda values, digits=1: ", ".join(number(x, digits) for x in values)
+        out.append(f"| {shape} | {both((found[g, None]['kernels'] for g, _ in sides), 0)} | {both(found[e, None]['host_us'] for _, e in sides)} | {both(time(e) for _, e in sides)} | "
+                   + f"{both(time(g) for g, _ in sides)} | {' + '.join(number(time(v)) for v in alone)} | {both(between)} | "
+                   + " | ".join(both(time(g, us) - time(g, 0) for g, _ in sides) for us in late) + " |")
+    out.append("")
+
+
 def of_most_ranks(results, kind):
     """The results of a kind with the most ranks, or None."""
     files = sorted(results.glob(kind + ".*.json"), key=lambda path: int(path.stem.rpartition("x")[2]))
@@ -235,7 +268,8 @@ def main():
            "(`b_is_constant`), so on Hopper its first stages load while the launch before it ends.\n"]
     for kind, title, tell in (("ag_gemm", "All-gather + GEMM", ag_gemm), ("ag_gemm_random", "All-gather + GEMM, random shapes", random_shapes),
                               ("gemm", "The GEMM alone", gemm_alone), ("gemm_row_major", "The GEMM alone, row-major B", gemm_alone),
-                              ("flash_decode", "Flash Decode", flash_decode), ("primitives", "Primitives", primitives)):
+                              ("flash_decode", "Flash Decode", flash_decode), ("ag_gemm_taxes", "The taxes: all-gather + GEMM", taxes),
+                              ("flash_decode_taxes", "The taxes: Flash Decode", taxes), ("primitives", "Primitives", primitives)):
         for path in sorted(results.glob(kind + ".*.json"), reverse=True):
             data = json.loads(path.read_text())
             if all(b.get("error_occurred") for b in data["benchmarks"]):  # primitives on one GPU: all of them are between GPUs
