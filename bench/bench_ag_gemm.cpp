@@ -12,8 +12,8 @@
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //   chosen_eager          as chosen, not in a graph
 //
-// --late: bsp_graph, pull, push and chosen once more, NAME/late:US, where in turns one rank per iteration begins US microseconds late; 0 is what
-// the others compare with, since making a rank late takes a kernel.
+// --late: bsp_graph, pull, push and chosen once more, NAME/late:US, where in turns one rank per iteration begins US microseconds late; 0, which
+// is always among them, is what the others compare with, since making a rank late takes a kernel.
 // --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks that are late.
 // --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more M.
 // --random: instead of the sweep COUNT shapes drawn from --seed, which show whether ag_gemm chooses well for shapes that its plan was not fitted to.
@@ -455,7 +455,7 @@ int main(int argc, char** argv) {
   names const usual = mainloop ? names{"gemm", "chosen"} : names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"};
   set = {c.number("ranks", mainloop ? 1 : std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.flag("row_major") ? layout::row_major : layout::column_major,
          c.words("variants", "gemm|all_gather|bsp_eager|bsp_graph|pull|push|chosen|chosen_eager", taxes ? names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "chosen_eager", "chosen"} : usual),
-         c.numbers("late", taxes ? std::vector{0, 10, 40} : std::vector<int>{}, "0|[1-9][0-9]{0,5}")};
+         late_times(c, taxes)};
   auto sweep = taxes ? std::vector{16, 128, 1024, 4096} : quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});  // tiles do not come out even
   auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick || taxes ? std::vector{3584} : std::vector{3584, 7168});

@@ -16,8 +16,8 @@
 //
 // Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of all lists; a list that
 // is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. What does not fit in --memory of a rank is left out.
-// --late: bsp_graph and fused once more, NAME/late:US, where in turns one rank per iteration begins US microseconds late; 0 is what the others compare
-// with, since making a rank late takes a kernel.
+// --late: bsp_graph and fused once more, NAME/late:US, where in turns one rank per iteration begins US microseconds late; 0, which is always among
+// them, is what the others compare with, since making a rank late takes a kernel.
 // --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks that are late.
 // --hops: flash_decode_options::hops of the fused kernel.
 // Counters: bytes of KV that the longest rank has, once where pages are shared; target: those at 4.4 TB/s and 8 us (4 us for one rank), for
@@ -506,7 +506,7 @@ int main(int argc, char** argv) {
   using names = std::vector<std::string>;
   set = {c.number("ranks", std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.number("hops", 0, "[0-2]"),
          c.words("variants", "fused|fused_eager|local|bsp_eager|bsp_graph|read", taxes ? names{"fused", "fused_eager", "local", "bsp_eager", "bsp_graph"} : names{"fused", "local", "bsp_eager", "bsp_graph", "read"}),
-         c.numbers("late", taxes ? std::vector{0, 10, 40} : std::vector<int>{}, "0|[1-9][0-9]{0,5}")};
+         late_times(c, taxes)};
   std::size_t const memory = std::size_t(c.number("memory", 28)) << 30;
   auto const batches = c.numbers("batches", {}), page_sizes = c.numbers("page_sizes", {});
   auto const dims = c.words("dims", "64|128", {}), tokens = c.words("tokens", "ragged|[1-9][0-9]{0,8}", {}), heads = c.words("heads", "[1-9][0-9]{0,3}-[1-9][0-9]{0,3}", {});

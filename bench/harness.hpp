@@ -374,6 +374,13 @@ struct variant {
   std::optional<int> late = {};             // us: in turns, one rank per iteration begins it that much later
 };
 
+/// --late=US,...; `taxes`: some, if it is not given. With any there is 0, too, which the others are compared with.
+inline std::vector<int> late_times(command_line& c, bool taxes) {
+  auto late = c.numbers("late", taxes ? std::vector{0, 10, 40} : std::vector<int>{}, "0|[1-9][0-9]{0,5}");
+  if (!late.empty() && std::find(late.begin(), late.end(), 0) == late.end()) late.insert(late.begin(), 0);
+  return late;
+}
+
 /// The names of those that are measured with late ranks, too: NAME and then NAME/late:US.
 inline std::vector<std::string> with_late(std::vector<std::string> const& names, std::vector<int> const& late) {
   std::vector<std::string> all = names;
