@@ -381,24 +381,27 @@ inline std::vector<int> late_times(command_line& c, bool taxes) {
   return late;
 }
 
-/// The names of those that are measured with late ranks, too: NAME and then NAME/late:US.
-inline std::vector<std::string> with_late(std::vector<std::string> const& names, std::vector<int> const& late) {
-  std::vector<std::string> all = names;
-  for (auto const& name : names)
-    for (int const us : late)
-      if (name == "bsp_graph" || name == "pull" || name == "push" || name == "chosen" || name == "fused") all.push_back(text(name, "/late:", us));
+/// The names under which a variant is measured with late ranks, NAME/late:US; none if its ranks do not communicate, or it is not in a graph.
+inline std::vector<std::string> late_names(std::string const& name, std::vector<int> const& late) {
+  std::vector<std::string> all;
+  if (name == "bsp_graph" || name == "pull" || name == "push" || name == "chosen" || name == "fused")
+    for (int const us : late) all.push_back(text(name, "/late:", us));
   return all;
 }
 
-/// Appends what with_late() names and is not among the variants yet.
+/// The names and all their late_names().
+inline std::vector<std::string> with_late(std::vector<std::string> names, std::vector<int> const& late) {
+  for (auto const& name : std::vector(names))
+    for (auto const& of_late : late_names(name, late)) names.push_back(of_late);
+  return names;
+}
+
+/// Appends the variants again, with late ranks, under their late_names().
 inline void add_late(std::vector<variant>& variants, std::vector<int> const& late) {
-  for (std::size_t v = 0, n = variants.size(); v < n; ++v)
-    for (int const us : late)
-      if (std::string const name = text(variants[v].name, "/late:", us); with_late({variants[v].name}, {us}).back() == name) {
-        variants.push_back(variants[v]);
-        variants.back().name = name;
-        variants.back().late = us;
-      }
+  for (auto const& v : std::vector(variants)) {
+    auto const names = late_names(v.name, late);
+    for (std::size_t i = 0; i < names.size(); ++i) variants.push_back({names[i], v.iteration, v.graph, v.poison, v.check, late[i]});
+  }
 }
 
 struct figure {

@@ -199,14 +199,15 @@ def taxes(data, out):
         time = lambda variant, us=None: found[variant, us]["real_time"]
         fused = "chosen" if ("chosen", None) in found else "fused"
         sides = [("bsp_graph", "bsp_eager"), (fused, fused + "_eager")]
-        if not {(v, None) for pair in sides for v in pair} <= found.keys():
-            continue
         alone = [v for v in ("gemm", "all_gather", "local") if (v, None) in found]
+        if not alone or not {(v, None) for pair in sides for v in pair} <= found.keys():
+            continue
+        longer = lambda variant, us: time(variant, us) - time(variant, 0) if {(variant, us), (variant, 0)} <= found.keys() else None
         between = [time("bsp_graph") - sum(map(time, alone)), time(fused) - time(alone[0])]
         both = lambda values, digits=1: ", ".join(number(x, digits) for x in values)
         out.append(f"| {shape} | {both((found[g, None]['kernels'] for g, _ in sides), 0)} | {both(found[e, None]['host_us'] for _, e in sides)} | {both(time(e) for _, e in sides)} | "
                    + f"{both(time(g) for g, _ in sides)} | {' + '.join(number(time(v)) for v in alone)} | {both(between)} | "
-                   + " | ".join(both(time(g, us) - time(g, 0) for g, _ in sides) for us in late) + " |")
+                   + " | ".join(both(longer(g, us) for g, _ in sides) for us in late) + " |")
     out.append("")
 
 
