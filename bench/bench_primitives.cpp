@@ -64,8 +64,10 @@ __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_argume
     barrier(b, w, a.start);
     if (b.leader()) atomic_ref<unsigned, scope::device>(a.go).store(turn, order::release);
   }
-  if (b.leader())
+  if (b.leader()) {
     while (atomic_ref<unsigned, scope::device>(a.go).load(order::relaxed) != turn) platform::backoff();
+    platform::acquire_polled<scope::device>(a.go);
+  }
   b.sync();
   std::uint64_t const t0 = platform::clock_ns();
   copy_by<Group>(a);

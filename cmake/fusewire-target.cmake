@@ -3,6 +3,7 @@
 function(fusewire_define_target name include_folder)
   add_library(${name} INTERFACE ${ARGN})
   target_include_directories(${name} INTERFACE "${include_folder}")
+  target_link_libraries(${name} INTERFACE ${CMAKE_DL_LIBS})  # a heap asks whether a simulator is there
   foreach(language CXX HIP CUDA)
     string(TOLOWER ${language}_std_20 feature)
     if(feature IN_LIST CMAKE_${language}_COMPILE_FEATURES)

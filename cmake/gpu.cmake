@@ -116,6 +116,7 @@ function(fusewire_gpu_executable name)
   if(TARGET fusewire-sim)
     add_dependencies(${name} fusewire-sim)
   endif()
+  set_property(GLOBAL APPEND PROPERTY fusewire_programs ${name})  # whose code tests/isa/check_order.py looks at
 endfunction()
 
 # fusewire_run_test(<test> <seconds> <target> [<argument>...]): the program, started by the launcher, must end with 0.

@@ -37,6 +37,18 @@ uint64_t fusewireSimCalls(char const* call); /* how many there were since then: 
  * first, as far as `size` bytes reach. */
 uint64_t fusewireSimHeld(char* text, size_t size);
 
+/* For libraries that hand out parts of a large allocation: kernels' accesses to it are checked against the parts. From the first call on, an
+ * access that is not within one part is reported, with the name of the nearest. `at` is where the part begins; a part replaces those that it
+ * overlaps; size 0 names nothing. Threads that share memory may all name the same part; the latest name counts. 0, or -1 when the memory is not allocated. */
+int fusewireSimNamePart(void const* at, uint64_t size, char const* name);
+int fusewireSimForgetParts(void const* at, uint64_t size); /* that begin there: an access is use after free until a part is named there again */
+/* One launch at a time touches the part at `at`, and each of its workgroups does one atomic on the 4-byte word `ticket` in it, by `call`. A
+ * second atomic of a workgroup, a launch that ends without one of each, and two launches at a time are reported. */
+int fusewireSimNameTicket(void const* at, void const* ticket, char const* call);
+
+typedef int (*fusewire_sim_name_part_function)(void const*, uint64_t, char const*);
+typedef int (*fusewire_sim_forget_parts_function)(void const*, uint64_t);
+typedef int (*fusewire_sim_name_ticket_function)(void const*, void const*, char const*);
 typedef int (*fusewire_sim_stats_function)(fusewire_sim_stats*);
 typedef int (*fusewire_sim_reset_function)(void);
 typedef void (*fusewire_sim_fail_call_function)(uint64_t, char const*);

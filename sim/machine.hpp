@@ -8,6 +8,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,26 +34,45 @@ enum class rmw { swap, cmpswap, add, sub, smin, umin, smax, umax, and_, or_, xor
 
 struct wave;
 
+/// Where the value goes that a load or an atomic brings.
+struct destination {
+  /// Takes data[dword][lane] for the lanes in `mask`; data are rows, aligned to 64 bytes. Null: nobody wants the value.
+  void (*put)(wave&, destination const&, u64 mask, u32 const (*data)[lanes]) = nullptr;
+  u16 reg = 0;   // the first row of wave::v
+  u8 dwords = 1;
+  u32 lds = 0;   // bytes, for loads to LDS
+
+  /// The part of it that begins with dword `first`.
+  destination from(int first, int count) const { return {put, static_cast<u16>(reg + first), static_cast<u8>(count), lds}; }
+};
+
 /// Global memory as one wave's instruction sees it. Every call names all lanes at once: lane l takes part when bit l of `mask`
 /// is set, at address[l]. A call that cannot be done (out of bounds, freed, no peer access, misaligned atomic) raises a fault on
-/// the wave (see fault()) and returns false; destination registers are then undefined.
+/// the wave (see fault()) and returns false; destination registers are then undefined. What a load or an atomic brings is put where
+/// it belongs at once, or any time before wait_vmcnt() says that it is there, all lanes together or some after the others.
 class memory_port {
  public:
   virtual ~memory_port() = default;
-  /// Reads `bytes` (1, 2, 4, 8, 12, 16) per lane into out[dword][lane]; bytes above the size are zero, lanes outside `mask` keep
-  /// what out holds.
-  virtual bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 (*out)[lanes]) = 0;
+  /// A vector memory instruction begins, of any kind and with any lanes: vmcnt counts it. The calls up to the next one belong to it.
+  virtual void issue(wave&) = 0;
+  /// Reads `bytes` (1, 2, 4, 8, 12, 16) per lane; the bits of a dword above the size are zero.
+  virtual bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, destination const&) = 0;
   /// Writes the low `bytes` of in[dword][lane].
   virtual bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) = 0;
   /// Atomic read-modify-write of 4 or 8 bytes, lane after lane. data[dword][lane]; for cmpswap data holds the new value and
-  /// `compare` the expected one. old may be null. The cache bits are the scope as for loads (agent or system), not the encoding's
-  /// sc0, which asks for the old value.
-  virtual bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) = 0;
+  /// `compare` the expected one. The cache bits are the scope as for loads (agent or system), not the encoding's sc0, which asks
+  /// for the old value.
+  virtual bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) = 0;
   /// s_load: `bytes` contiguous bytes through the scalar cache (never used for memory that changes during a kernel).
-  virtual bool scalar_load(wave&, u64 address, int bytes, u32* out) = 0;
+  /// `fresh` (glc): past the scalar cache.
+  virtual bool scalar_load(wave&, u64 address, int bytes, bool fresh, u32* out) = 0;
+  /// s_store, s_atomic: one read-modify-write of 4 or 8 bytes that acts now, at agent scope.
+  virtual bool scalar_atomic(wave&, rmw, u64 address, int bytes, u64 data, u64 compare, destination const& old) = 0;
+  virtual void invalidate_scalars(wave&) {}           // s_dcache_inv
   virtual void writeback(wave&, cache_bits) = 0;      // buffer_wbl2
   virtual void invalidate(wave&, cache_bits) = 0;     // buffer_inv
   virtual void wait_vmcnt(wave&, int outstanding) = 0;  // s_waitcnt vmcnt(n): at most n vector memory operations stay in flight
+  virtual bool late(wave&) { return false; }  // whether an LDS operation or scalar load that is issued now takes effect later
   virtual u64 clock(wave&) = 0;                       // s_memtime, in core cycles
   virtual u64 real_time(wave&) = 0;                   // s_memrealtime, 100 MHz
 };
@@ -78,6 +98,7 @@ struct kernel {
   int max_threads = 1024;    // flat workgroup size limit
   int kernarg_bytes = 0;
   std::vector<kernel_argument> arguments;
+  std::shared_ptr<std::map<u64, std::string> const> formats;  // of the module's buffered printf, by hash; may be null
   std::array<u8, 64> descriptor{};  // the raw kernel descriptor
 };
 
@@ -135,6 +156,7 @@ struct dispatch {
 enum class wave_state : u8 { running, at_barrier, sleeping, ended };
 
 struct wave_memory;  // private to machine/: this wave's stores in flight
+struct late_queue;   // private to isa/: its LDS operations and scalar loads in flight
 
 struct wave {
   alignas(64) u32 v[512][lanes];  // v0..v255, then a0..a255; pooled address space, so unused rows cost nothing
@@ -148,6 +170,7 @@ struct wave {
   workgroup* group;
   memory_port* memory;
   wave_memory* pending;           // machine/'s
+  late_queue* late;               // isa/'s
   u8* scratch;                    // scratch_bytes per lane, lane after lane
   u32 scratch_bytes;
   u64 executed;                   // instructions
@@ -160,6 +183,11 @@ struct wave {
 
 /// Marks the wave faulted with what happened; execute() stops after the instruction. machine/ adds who and where.
 void fault(wave&, std::string what);
+
+/// LDS operations and scalar loads in flight: whether the wave has any, the next of them takes effect, all are dropped.
+bool waits_for_lds(wave const&);
+void let_one_arrive(wave&);
+void forget(wave&);
 
 /// Registers as the packet processor sets them before the first instruction: kernarg pointer, workgroup ids, work-item ids, exec,
 /// scratch. Registers that hardware leaves undefined are filled with a pattern.

@@ -35,6 +35,7 @@ hipError_t free_memory(void* p, bool host, char const* call = __builtin_FUNCTION
     int const device = a->gpu < 0 ? this_thread().device : a->gpu;
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(device, upto, true); });
+    r.system_scope(-1);
     if (a->live) r.machine().memory.release(*a);
     let_go(p);
     return hipSuccess;
@@ -141,6 +142,7 @@ hipError_t hipFreeAsync(void* p, hipStream_t stream) {
     if (a) r.enqueue(*s, host_work{[a] {
       runtime& later = runtime::get();
       lock l = later.enter();
+      later.system_scope(-1);
       later.machine().memory.release(*a);
     }});
     return hipSuccess;
@@ -249,6 +251,7 @@ hipError_t hipIpcCloseMemHandle(void* p) {
     if (!a || !a->imported || a->base != reinterpret_cast<u64>(p)) return hipErrorInvalidValue;
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(this_thread().device, upto, true); });
+    r.system_scope(-1);
     r.machine().memory.abandon(*a);
     let_go(p);
     return hipSuccess;

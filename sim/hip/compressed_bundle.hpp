@@ -1,12 +1,12 @@
 #pragma once
-#include <string>
+#include <span>
 #include <vector>
 
 #include "machine.hpp"
 
 namespace fusewire::sim {
 
-/// The bundle inside a "CCOB" header (clang --offload-compress). Empty, with the reason in `problem`, when it cannot be read.
-std::vector<u8> decompress_bundle(u8 const* header, std::string& problem);
+/// The bundle inside a "CCOB" header (clang --offload-compress). Throws std::runtime_error with the reason when it cannot be read.
+std::vector<u8> decompress_bundle(std::span<u8 const>);
 
 }  // namespace fusewire::sim

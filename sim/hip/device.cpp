@@ -9,6 +9,9 @@ namespace {
 
 bool valid(int device) { return device >= 0 && device < runtime::get().gpus(); }
 
+/// Partitions of a GPU have one PCI address.
+int bus_of(int device) { return 0x10 + device / runtime::get().machine().settings.partitions; }
+
 void describe_device(hipDeviceProp_t& p, int device) {
   std::memset(&p, 0, sizeof p);
   std::snprintf(p.name, sizeof p.name, "fusewire-sim MI300X");
@@ -25,11 +28,12 @@ void describe_device(hipDeviceProp_t& p, int device) {
   p.clockRate = core_mhz * 1000;
   p.clockInstructionRate = wall_clock_mhz * 1000;
   p.major = 9, p.minor = 4;
-  p.multiProcessorCount = runtime::get().machine().settings.cus;
+  config const& c = runtime::get().machine().settings;
+  p.multiProcessorCount = c.mask.any() ? static_cast<int>(c.mask.count()) : c.cus;
   p.canMapHostMemory = p.concurrentKernels = p.ECCEnabled = p.unifiedAddressing = p.cooperativeLaunch = p.isLargeBar = 1;
   p.hostRegisterSupported = p.streamPrioritiesSupported = p.managedMemory = p.hostNativeAtomicSupported = p.memoryPoolsSupported = 1;
   p.canUseHostPointerForRegisteredMem = p.directManagedMemAccessFromHost = p.concurrentManagedAccess = 1;
-  p.pciBusID = 0x10 + device;
+  p.pciBusID = bus_of(device);
   p.asyncEngineCount = 8;
   p.memoryClockRate = 1300000, p.memoryBusWidth = 8192;
   p.l2CacheSize = 4 << 20;
@@ -83,8 +87,8 @@ std::optional<int> attribute(hipDeviceAttribute_t a, int device) {
     case hipDeviceAttributeMaxThreadsPerMultiProcessor: return p.maxThreadsPerMultiProcessor;
     case hipDeviceAttributeMemoryBusWidth: return p.memoryBusWidth;
     case hipDeviceAttributeMemoryClockRate: return p.memoryClockRate;
-    case hipDeviceAttributeMultiprocessorCount:
-    case hipDeviceAttributePhysicalMultiProcessorCount: return p.multiProcessorCount;
+    case hipDeviceAttributeMultiprocessorCount: return p.multiProcessorCount;
+    case hipDeviceAttributePhysicalMultiProcessorCount: return runtime::get().machine().settings.cus;
     case hipDeviceAttributeNumberOfXccs: return runtime::get().machine().xcds();
     case hipDeviceAttributePciBusId: return p.pciBusID;
     case hipDeviceAttributePciDeviceId:
@@ -157,10 +161,13 @@ hipError_t hipDeviceGetName(char* name, int length, hipDevice_t d) {
 }
 
 hipError_t hipDeviceGetUuid(hipUUID* uuid, hipDevice_t d) {
-  if (!uuid) return remember(hipErrorInvalidValue);
-  if (!valid(d)) return remember(hipErrorInvalidDevice);
-  std::snprintf(uuid->bytes, sizeof uuid->bytes, "sim-%08d", d);
-  return hipSuccess;
+  return unlocked_api([&] {
+    if (!uuid) return hipErrorInvalidValue;
+    if (!valid(d)) return hipErrorInvalidDevice;
+    std::memset(uuid, 0, sizeof *uuid);
+    std::snprintf(uuid->bytes, sizeof uuid->bytes, "sim-%08d", d);
+    return hipSuccess;
+  });
 }
 
 hipError_t hipDeviceComputeCapability(int* major, int* minor, hipDevice_t d) {
@@ -179,16 +186,16 @@ hipError_t hipDeviceGetPCIBusId(char* text, int length, int d) {
   return unlocked_api([&] {
     if (!text || length < 13) return hipErrorInvalidValue;
     if (!valid(d)) return hipErrorInvalidDevice;
-    std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + d);
+    std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", bus_of(d));
     return hipSuccess;
   });
 }
 
 hipError_t hipDeviceGetByPCIBusId(int* d, char const* text) {
   unsigned domain = 0, bus = 0, device = 0;
-  if (!d || !text || std::sscanf(text, "%x:%x:%x", &domain, &bus, &device) != 3 || !valid(static_cast<int>(bus) - 0x10)) return remember(hipErrorInvalidValue);
-  *d = static_cast<int>(bus) - 0x10;
-  return hipSuccess;
+  if (!d || !text || std::sscanf(text, "%x:%x:%x", &domain, &bus, &device) != 3) return remember(hipErrorInvalidValue);
+  int const first = (static_cast<int>(bus) - 0x10) * runtime::get().machine().settings.partitions;
+  return remember(valid(first) ? (*d = first, hipSuccess) : hipErrorInvalidValue);
 }
 
 hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {

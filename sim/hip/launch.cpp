@@ -22,7 +22,9 @@ bool packed(void** extra, std::vector<u8>& out) {
   return true;
 }
 
-void fill_hidden(std::vector<u8>& segment, kernel const& k, kernel_work const& w) {
+void fill_hidden(kernel_launch& l, kernel_work const& w, host_services& services) {
+  std::vector<u8>& segment = l.kernarg;
+  kernel const& k = *l.kernel;
   auto const put = [&](kernel_argument const& a, u64 value) { std::memcpy(&segment[static_cast<std::size_t>(a.offset)], &value, static_cast<std::size_t>(a.size)); };
   for (kernel_argument const& a : k.arguments) {
     if (!hidden(a)) continue;
@@ -31,6 +33,8 @@ void fill_hidden(std::vector<u8>& segment, kernel const& k, kernel_work const& w
     else if (a.kind.starts_with("hidden_group_size_")) put(a, w.block[axis]);
     else if (a.kind == "hidden_grid_dims") put(a, w.grid[2] > 1 || w.block[2] > 1 ? 3 : w.grid[1] > 1 || w.block[1] > 1 ? 2 : 1);
     else if (a.kind == "hidden_dynamic_lds_size") put(a, w.lds);
+    else if (a.kind == "hidden_hostcall_buffer") put(a, services.hostcall_buffer(l.gpu));
+    else if (a.kind == "hidden_printf_buffer") put(a, services.printf_buffer(l));
   }
 }
 
@@ -46,17 +50,18 @@ void fill_packet(u8* p, kernel_launch const& l) {
 
 }  // namespace
 
-std::shared_ptr<kernel_launch> runtime::launch(int device, kernel_work const& w) {
+std::shared_ptr<kernel_launch> runtime::launch(ihipStream_t const& s, kernel_work const& w) {
   auto l = std::make_shared<kernel_launch>();
-  l->kernel = modules_.kernel_of(*w.what, device);
-  l->gpu = device;
+  l->kernel = modules_.kernel_of(*w.what, s.device);
+  l->gpu = s.device;
+  l->cus = cus_of(s);
   std::copy_n(w.grid, 3, l->grid);
   std::copy_n(w.block, 3, l->block);
   l->lds = l->kernel->lds + static_cast<int>(w.lds);
   std::size_t const segment = (static_cast<std::size_t>(l->kernel->kernarg_bytes) + 63) & ~std::size_t{63};
   l->kernarg.resize(segment + 64);
   std::ranges::copy(w.arguments, l->kernarg.begin());
-  fill_hidden(l->kernarg, *l->kernel, w);
+  fill_hidden(*l, w, services_);
   fill_packet(&l->kernarg[segment], *l);
   l->dispatch_packet = reinterpret_cast<u64>(&l->kernarg[segment]);
   return l;
@@ -154,9 +159,9 @@ hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t f, unsigned gx, unsign
   return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, nullptr, lds, true);
 }
 
-static hipError_t load_module_data(hipModule_t* module, void const* image, char const* call = __builtin_FUNCTION()) {
+static hipError_t load_module_data(hipModule_t* module, std::span<u8 const> image, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
-    if (!module || !image) return hipErrorInvalidValue;
+    if (!module || !image.data()) return hipErrorInvalidValue;
     module_source* m = r.modules().add_bundle(image);
     if (!r.modules().load(*m, this_thread().device)) {
       r.modules().remove(m);
@@ -168,18 +173,18 @@ static hipError_t load_module_data(hipModule_t* module, void const* image, char 
   }, call);
 }
 
-hipError_t hipModuleLoadData(hipModule_t* module, void const* image) { return load_module_data(module, image); }
+hipError_t hipModuleLoadData(hipModule_t* module, void const* image) { return load_module_data(module, readable_from(image)); }
 
-hipError_t hipModuleLoadDataEx(hipModule_t* module, void const* image, unsigned, hipJitOption*, void**) { return load_module_data(module, image); }
+hipError_t hipModuleLoadDataEx(hipModule_t* module, void const* image, unsigned, hipJitOption*, void**) { return load_module_data(module, readable_from(image)); }
 
 hipError_t hipModuleLoad(hipModule_t* module, char const* path) {
   std::FILE* f = path ? std::fopen(path, "rb") : nullptr;
   if (!f) return remember(hipErrorFileNotFound);
-  std::vector<char> bytes;
-  for (int c; (c = std::fgetc(f)) != EOF;) bytes.push_back(static_cast<char>(c));
+  std::vector<u8> bytes;
+  for (int c; (c = std::fgetc(f)) != EOF;) bytes.push_back(static_cast<u8>(c));
   std::fclose(f);
-  if (bytes.size() < 64) return remember(hipErrorInvalidImage);
-  return load_module_data(module, bytes.data());
+  if (bytes.empty()) return remember(hipErrorInvalidImage);
+  return load_module_data(module, bytes);
 }
 
 hipError_t hipModuleUnload(hipModule_t module) {

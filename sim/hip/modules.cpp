@@ -11,54 +11,84 @@
 namespace fusewire::sim {
 namespace {
 
-constexpr char bundle_magic[] = "__CLANG_OFFLOAD_BUNDLE__";
+constexpr std::string_view bundle_magic = "__CLANG_OFFLOAD_BUNDLE__";
 
-std::vector<u8> elf_at(u8 const* p) {
-  Elf64_Ehdr h;
-  std::memcpy(&h, p, sizeof h);
-  u64 end = h.e_shoff + u64{h.e_shentsize} * h.e_shnum;
-  for (int i = 0; i < h.e_phnum; ++i) {
-    Elf64_Phdr ph;
-    std::memcpy(&ph, p + h.e_phoff + u64{h.e_phentsize} * static_cast<u64>(i), sizeof ph);
-    end = std::max<u64>(end, ph.p_offset + ph.p_filesz);
+/// What reading past the end throws.
+struct truncated : std::runtime_error {
+  truncated() : std::runtime_error("it is truncated or malformed") {}
+};
+
+std::span<u8 const> part(std::span<u8 const> bytes, u64 at, u64 size) {
+  if (at > bytes.size() || size > bytes.size() - at) throw truncated();
+  return bytes.subspan(at, size);
+}
+template <class T>
+T read(std::span<u8 const> bytes, u64 at) {
+  T x;
+  std::memcpy(&x, part(bytes, at, sizeof x).data(), sizeof x);
+  return x;
+}
+bool begins(std::span<u8 const> bytes, std::string_view magic) {
+  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+}
+
+/// The file that begins here: up to the end of its section headers and of its last segment.
+std::vector<u8> elf_at(std::span<u8 const> bytes) {
+  auto const h = read<Elf64_Ehdr>(bytes, 0);
+  std::size_t end = part(bytes, h.e_shoff, u64{h.e_shentsize} * h.e_shnum).size() + h.e_shoff;
+  for (u64 i = 0; i < h.e_phnum; ++i) {
+    auto const ph = read<Elf64_Phdr>(bytes, h.e_phoff + h.e_phentsize * i);
+    end = std::max(end, part(bytes, ph.p_offset, ph.p_filesz).size() + ph.p_offset);
   }
-  return {p, p + end};
+  return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+std::vector<u8> find_code_object(std::span<u8 const> bytes) {
+  std::vector<u8> expanded;
+  if (begins(bytes, {ELFMAG, SELFMAG})) return elf_at(bytes);
+  if (begins(bytes, "CCOB")) bytes = expanded = decompress_bundle(bytes);
+  if (!begins(bytes, bundle_magic)) throw std::runtime_error("it is neither an offload bundle nor an ELF file");
+  std::string have;
+  u64 at = bundle_magic.size();
+  u64 const entries = read<u64>(bytes, at);
+  at += 8;
+  for (u64 i = 0; i < entries; ++i) {
+    auto const offset = read<u64>(bytes, at), size = read<u64>(bytes, at + 8), length = read<u64>(bytes, at + 16);
+    auto const name = part(bytes, at + 24, length);
+    std::string_view const triple(reinterpret_cast<char const*>(name.data()), name.size());
+    at += 24 + length;
+    auto const arch = triple.find("gfx942");
+    if (triple.starts_with("hip") && arch != triple.npos && triple.substr(arch).find("xnack+") == triple.npos) {
+      auto const code = part(bytes, offset, size);
+      return {code.begin(), code.end()};
+    }
+    if (size) have += " " + std::string(triple);
+  }
+  throw std::runtime_error("it holds no code for gfx942; it holds:" + have);
 }
 
 }  // namespace
 
-std::vector<u8> code_object(void const* bundle, std::string& problem) {
-  auto const* p = static_cast<u8 const*>(bundle);
-  std::vector<u8> expanded;
-  if (std::memcmp(p, ELFMAG, SELFMAG) == 0) return elf_at(p);
-  if (std::memcmp(p, "CCOB", 4) == 0) {
-    expanded = decompress_bundle(p, problem);
-    if (expanded.empty()) return {};
-    p = expanded.data();
-  }
-  if (std::memcmp(p, bundle_magic, sizeof bundle_magic - 1) != 0) {
-    problem = "it is neither an offload bundle nor an ELF file";
+std::vector<u8> code_object(std::span<u8 const> bytes, std::string& problem) {
+  try {
+    return find_code_object(bytes);
+  } catch (std::exception const& e) {
+    problem = e.what();
     return {};
   }
-  auto const word = [p](u64 at) {
-    u64 x;
-    std::memcpy(&x, p + at, 8);
-    return x;
-  };
-  std::string have;
-  u64 at = sizeof bundle_magic - 1;
-  u64 const entries = word(at);
-  at += 8;
-  for (u64 i = 0; i < entries; ++i) {
-    u64 const offset = word(at), size = word(at + 8), length = word(at + 16);
-    std::string_view const triple(reinterpret_cast<char const*>(p + at + 24), length);
-    at += 24 + length;
-    auto const arch = triple.find("gfx942");
-    if (triple.starts_with("hip") && arch != triple.npos && triple.substr(arch).find("xnack+") == triple.npos) return {p + offset, p + offset + size};
-    if (size) have += " " + std::string(triple);
-  }
-  problem = "it holds no code for gfx942; it holds:" + have;
-  return {};
+}
+
+std::span<u8 const> readable_from(void const* p) {
+  auto const at = reinterpret_cast<u64>(p);
+  u64 end = at;
+  std::FILE* const maps = std::fopen("/proc/self/maps", "r");
+  if (!maps) return {};
+  unsigned long long first, last;
+  char readable;
+  while (std::fscanf(maps, "%llx-%llx %c%*[^\n]", &first, &last, &readable) == 3)
+    if (readable == 'r' && first <= end && end < last) end = last;
+  std::fclose(maps);
+  return {static_cast<u8 const*>(p), end - at};
 }
 
 kernel const* device_module::find(std::string const& name) const {
@@ -67,7 +97,7 @@ kernel const* device_module::find(std::string const& name) const {
   return nullptr;
 }
 
-module_source* module_registry::add_bundle(void const* bundle) {
+module_source* module_registry::add_bundle(std::span<u8 const> bundle) {
   auto s = std::make_unique<module_source>();
   s->elf = code_object(bundle, s->problem);
   s->loaded.resize(static_cast<std::size_t>(node_.settings.gpus));
@@ -104,6 +134,7 @@ device_module* module_registry::load(module_source& source, int device) {
     auto m = std::make_unique<device_module>();
     try {
       m->image = node_.memory.allocate(device, image_size(source.elf), memory_kind::image);
+      if (!m->image) throw std::runtime_error("the GPU has no memory left for it");
       m->code = load_module(source.elf, reinterpret_cast<u8*>(m->image->base));
       // To hold occupancy down, the compiler may ask for more registers than a wave can name: 256 of each kind.
       for (kernel& k : m->code.kernels) k.vgprs = std::min(k.vgprs, 256), k.agprs = std::min(k.agprs, 256);
@@ -111,6 +142,7 @@ device_module* module_registry::load(module_source& source, int device) {
       return slot.get();
     } catch (std::exception const& e) {
       source.problem = e.what();
+      if (m->image) node_.memory.release(*m->image);
     }
   }
   std::fprintf(stderr, "fusewire-sim: a module cannot be loaded: %s\n", source.problem.c_str());

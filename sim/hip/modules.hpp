@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "hip/work.hpp"
@@ -30,7 +31,7 @@ struct module_source {
 class module_registry {
  public:
   module_registry(node& n) : node_(n) {}
-  module_source* add_bundle(void const* bundle);  // __hipRegisterFatBinary, hipModuleLoadData
+  module_source* add_bundle(std::span<u8 const> bundle);  // __hipRegisterFatBinary, hipModuleLoadData
   void remove(module_source*);
   void add_function(module_source*, void const* stub, char const* name);
   function const* find_function(void const* stub) const;
@@ -51,7 +52,10 @@ class module_registry {
   std::unordered_map<void const*, function> functions_;
 };
 
-/// The gfx942 code object of a __CLANG_OFFLOAD_BUNDLE__ or of a bare ELF; sets `problem` otherwise.
-std::vector<u8> code_object(void const* bundle, std::string& problem);
+/// The gfx942 code object of a __CLANG_OFFLOAD_BUNDLE__ or of a bare ELF; sets `problem` otherwise. More bytes may follow it.
+std::vector<u8> code_object(std::span<u8 const> bundle, std::string& problem);
+
+/// What this process can read from an address on: bounds a code object of which HIP passes only the address.
+std::span<u8 const> readable_from(void const*);
 
 }  // namespace fusewire::sim

@@ -25,7 +25,7 @@ extern "C" {
 void** __hipRegisterFatBinary(void const* data) {
   runtime& r = runtime::get();
   lock l = r.enter();
-  return reinterpret_cast<void**>(r.modules().add_bundle(static_cast<fat_binary_wrapper const*>(data)->bundle));
+  return reinterpret_cast<void**>(r.modules().add_bundle(readable_from(static_cast<fat_binary_wrapper const*>(data)->bundle)));
 }
 
 void __hipUnregisterFatBinary(void** module) {

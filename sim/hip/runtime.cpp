@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -21,8 +22,24 @@ constexpr auto patience_together = std::chrono::seconds(10);
 
 std::atomic<pid_t> background_thread{0};
 
-/// Threads of this process that compute at the moment, besides this one and ours. They may be about to call HIP.
-bool others_compute() { return computes(getpid(), gettid(), background_thread); }
+/// Since the process got SIGINT: whoever runs the machine says where it stands, and ends the process as SIGINT does.
+std::atomic<bool> interrupted{false}, machine_runs{false};
+
+void end_by_interrupt() {
+  std::signal(SIGINT, SIG_DFL);
+  std::raise(SIGINT);
+}
+
+/// The second time, or while nobody runs the machine, SIGINT does what it does without us.
+void on_interrupt(int) {
+  if (!machine_runs || interrupted.exchange(true)) end_by_interrupt();
+}
+
+/// A program that wants SIGINT for itself keeps it.
+void watch_interrupt() {
+  struct sigaction before {};
+  if (sigaction(SIGINT, nullptr, &before) == 0 && before.sa_handler == SIG_DFL && !(before.sa_flags & SA_SIGINFO)) std::signal(SIGINT, on_interrupt);
+}
 
 /// Of the program: ThreadSanitizer has one of its own, at the latest since start_background().
 int thread_count() {
@@ -52,12 +69,23 @@ runtime& runtime::get() {
   return *one;
 }
 
-runtime::runtime() : node_(config::from_environment()), scheduler_(node_), modules_(node_), last_activity_(clock_type::now()) {
+runtime::runtime() : node_(config::from_environment()), scheduler_(node_), modules_(node_), services_(node_), last_activity_(clock_type::now()) {
   for (int d = 0; d < gpus(); ++d) {
     null_streams_.push_back(create_stream(d, 0, 0));
     null_streams_.back()->null = true;
   }
+  watch_interrupt();
 }
+
+/// Threads of this process that compute at the moment, besides this one, ours, and those that only wait for the machine, however often they look. They
+/// may be about to call HIP.
+bool runtime::others_compute() const {
+  std::vector<int> but = waiters_;
+  but.insert(but.end(), {gettid(), background_thread});
+  return computes(getpid(), but);
+}
+
+void runtime::set_running(bool on) { machine_runs = running_ = on; }
 
 lock runtime::enter() {
   ++entering_;
@@ -66,6 +94,12 @@ lock runtime::enter() {
   --entering_;
   last_activity_ = clock_type::now();
   return l;
+}
+
+cu_mask runtime::cus_of(ihipStream_t const& s) const {
+  config const& c = node_.settings;
+  cu_mask const all = c.mask.any() ? c.mask : ~cu_mask() >> static_cast<std::size_t>(max_cus - c.cus), both = all & s.mask;
+  return both.any() ? both : all;
 }
 
 ihipStream_t* runtime::create_stream(int device, unsigned flags, int priority) {
@@ -159,37 +193,51 @@ bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
     if (t.done[i] || !std::ranges::all_of(nodes[i].after, [&](u32 d) { return t.done[d]; })) continue;
     work const& w = nodes[i].what;
     if (auto const* k = std::get_if<kernel_work>(&w)) {
-      if (!t.launches[i]) t.launches[i] = launch(s.device, *k), scheduler_.start(t.launches[i]), any = true;
-      if (t.launches[i]->done()) t.launches[i].reset(), complete(i);
+      if (!t.launches[i]) t.launches[i] = launch(s, *k), scheduler_.start(t.launches[i]), any = true;
+      if (t.launches[i]->done()) services_.ended(*t.launches[i]), t.launches[i].reset(), complete(i);
     } else if (auto const* c = std::get_if<copy_work>(&w)) {
+      system_scope(s.device);
+      for (void const* const p : {static_cast<void const*>(c->to), c->from})
+        if (allocation const* a = node_.memory.find(reinterpret_cast<u64>(p)); a && a->gpu >= 0 && a->gpu != s.device) system_scope(a->gpu);
       for (u64 row = 0; row < c->height; ++row)
         std::memmove(static_cast<u8*>(c->to) + row * c->to_pitch, static_cast<u8 const*>(c->from) + row * c->from_pitch, c->width);
       node_.cycles += c->width * c->height * core_mhz / 50'000;  // 50 GB/s
       complete(i);
     } else if (auto const* f = std::get_if<fill_work>(&w)) {
-      for (u64 row = 0; row < f->height; ++row) {
-        u8* p = static_cast<u8*>(f->to) + row * f->pitch;
-        if (f->element == 1) std::memset(p, static_cast<int>(f->value), f->width);
-        else for (u64 e = 0; e < f->width; ++e) std::memcpy(p + e * f->element, &f->value, f->element);
-      }
+      std::vector<u8> bytes(f->width * f->element);
+      for (u64 e = 0; e < f->width; ++e) std::memcpy(&bytes[e * f->element], &f->value, f->element);
+      for (u64 row = 0; row < f->height; ++row) scheduler_.memory().fill(s.device, static_cast<u8*>(f->to) + row * f->pitch, bytes.data(), bytes.size());
       complete(i);
     } else if (auto const* h = std::get_if<host_work>(&w)) {
       t.done[i] = true;  // before the lock is released
       auto const keep = t.nodes;
+      system_scope(s.device);
       l.unlock();
       h->call();
       l.lock();
       --t.left, any = true;
     } else if (auto const* r = std::get_if<record_work>(&w)) {
-      r->state->done = true, r->state->cycles = node_.cycles;
+      r->state->done = true, r->state->device = s.device, r->state->cycles = node_.cycles;
       complete(i);
     } else if (auto const* e = std::get_if<wait_work>(&w)) {
-      if (e->state->done) complete(i);
+      if (e->state->done) waited_for(*e->state, s.device), complete(i);
     } else {
       complete(i);
     }
   }
   return any;
+}
+
+void runtime::system_scope(int device) {
+  for (int d = 0; d < gpus(); ++d)
+    if (device < 0 || d == device) scheduler_.memory().system_scope(d);
+}
+
+/// A stream of another device has waited for the event. Within a device kernels begin and end at agent scope.
+void runtime::waited_for(event_state const& e, int device) {
+  if (e.device == device) return;
+  system_scope(e.device);
+  system_scope(device);
 }
 
 bool runtime::reached(int device, u64 sequence, bool all_streams) const {
@@ -211,6 +259,10 @@ void runtime::give_way(lock& l) {
 }
 
 bool runtime::turn(lock& l, bool patient) {
+  if (interrupted) {
+    report_interrupt(node_, scheduler_);
+    end_by_interrupt();
+  }
   bool any = attention_ && advance(l);
   std::size_t const launches = scheduler_.launches().size();
   switch (scheduler_.step()) {
@@ -224,6 +276,7 @@ bool runtime::turn(lock& l, bool patient) {
       break;
     case scheduler::outcome::idle: note(shared_node::doing::host_code); break;
   }
+  if (services_.serve()) any = true;
   if (scheduler_.launches().size() != launches) attention_ = true;
   return any || attention_;
 }
@@ -265,12 +318,13 @@ void runtime::stalled_together(lock& l) {
 
 void runtime::wait(lock& l, std::function<bool()> const& until) {
   ++waiting_;
+  waiters_.push_back(gettid());
   while (!until()) {
     if (running_) {
       changed_.wait_for(l, std::chrono::milliseconds(20));
       continue;
     }
-    running_ = true;
+    set_running(true);
     while (!until()) {
       if (!turn(l, false)) {
         changed_.notify_all();
@@ -278,20 +332,21 @@ void runtime::wait(lock& l, std::function<bool()> const& until) {
       }
       give_way(l);
     }
-    running_ = false;
+    set_running(false);
     note(shared_node::doing::host_code);
     changed_.notify_all();
   }
   --waiting_;
+  waiters_.erase(std::ranges::find(waiters_, gettid()));
   last_activity_ = clock_type::now();
 }
 
 void runtime::poll(lock& l) {
   if (running_) return;
-  running_ = true;
+  set_running(true);
   for (int i = 0; i < 16; ++i)
     if (!turn(l, true)) break;
-  running_ = false;
+  set_running(false);
   note(shared_node::doing::host_code);
   changed_.notify_all();
 }
@@ -310,9 +365,9 @@ void runtime::background() {
     lock l(mutex_);
     u64 const entries = entries_;
     if (running_ || !pending() || clock_type::now() - last_activity_ < idle_before_background) continue;
-    running_ = true;
+    set_running(true);
     while (entries_ == entries && waiting_ == 0 && turn(l, true)) give_way(l);
-    running_ = false;
+    set_running(false);
     note(shared_node::doing::host_code);
     changed_.notify_all();
   }

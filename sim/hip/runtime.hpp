@@ -11,6 +11,7 @@
 
 #include "hip/failures.hpp"
 #include "hip/graph.hpp"
+#include "hip/host_services.hpp"
 #include "hip/modules.hpp"
 #include "hip/work.hpp"
 
@@ -19,6 +20,7 @@ struct ihipStream_t {
   unsigned flags = 0;
   int priority = 0;
   bool null = false;       // a device's legacy default stream
+  fusewire::sim::cu_mask mask;  // of hipExtStreamCreateWithCUMask; none: it has none
   bool destroyed = false;  // by the user; kept until it has drained
   std::deque<fusewire::sim::task> queue;
   fusewire::sim::capture* capturing = nullptr;
@@ -54,6 +56,8 @@ class runtime {
   /// The stream behind a handle, for work on `device` when it is the default stream; null when the handle is unknown.
   ihipStream_t* stream_of(hipStream_t, int device);
   ihipStream_t* create_stream(int device, unsigned flags, int priority);
+  /// The CUs that kernels in the stream may use: ROC_GLOBAL_CU_MASK and the stream's mask, or the former alone where they have none in common.
+  cu_mask cus_of(ihipStream_t const&) const;
   void destroy_stream(ihipStream_t&);
   bool known(hipEvent_t e) const { return events_.contains(e); }
   std::unordered_set<ihipEvent_t*>& events() { return events_; }
@@ -62,6 +66,9 @@ class runtime {
   void enqueue(ihipStream_t&, std::shared_ptr<work_list const>);
   void enqueue(ihipStream_t&, work);
   void wait(lock&, std::function<bool()> const& until);
+  /// What the host's waiting for a device, or its copying, does to the device's caches; -1: to those of all.
+  void system_scope(int device);
+  void waited_for(event_state const&, int device);
   void poll(lock&);  // a query: lets the machine run for a moment
   u64 last_sequence() const { return sequence_; }
   /// Everything up to `sequence` is done in the device's streams (or only in those that the default stream waits for).
@@ -73,13 +80,15 @@ class runtime {
   bool advance(lock&);
   bool may_start(ihipStream_t const&, task const&) const;
   bool progress(lock&, ihipStream_t&, task&);
-  std::shared_ptr<kernel_launch> launch(int device, kernel_work const&);
+  std::shared_ptr<kernel_launch> launch(ihipStream_t const&, kernel_work const&);
   bool turn(lock&, bool patient);  // false: nothing to do
   void stalled(lock&, bool patient);
   void stalled_together(lock&);
   void note(shared_node::doing d) {
     if (node_.shared) node_.shared->note(d);
   }
+  bool others_compute() const;
+  void set_running(bool);
   void give_way(lock&);
   void start_background();
   void background();
@@ -87,6 +96,7 @@ class runtime {
   node node_;
   scheduler scheduler_;
   module_registry modules_;
+  host_services services_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<int> entering_{0};
@@ -98,6 +108,7 @@ class runtime {
   u64 sequence_ = 0;
   bool running_ = false, attention_ = false, background_started_ = false;
   int waiting_ = 0;
+  std::vector<int> waiters_;  // threads in wait()
   std::chrono::steady_clock::time_point last_activity_, stall_since_;
   u64 stall_entries_ = 0, seen_at_look_ = 0;
   std::chrono::steady_clock::time_point last_look_, all_stalled_since_;

@@ -15,10 +15,11 @@ hipError_t not_while_capturing(ihipStream_t& s) {
   return hipErrorStreamCaptureUnsupported;
 }
 
-hipError_t create(hipStream_t* out, unsigned flags, int priority, char const* call = __builtin_FUNCTION()) {
+hipError_t create(hipStream_t* out, unsigned flags, int priority, cu_mask mask = {}, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock&) {
     if (!out || (flags & ~static_cast<unsigned>(hipStreamNonBlocking))) return hipErrorInvalidValue;
     *out = r.create_stream(this_thread().device, flags, std::clamp(priority, -1, 1));
+    (*out)->mask = mask;
     hold(*out, std::string(call) + ": a stream of GPU " + std::to_string(this_thread().device));
     return hipSuccess;
   }, call);
@@ -31,6 +32,28 @@ extern "C" {
 hipError_t hipStreamCreate(hipStream_t* s) { return create(s, 0, 0); }
 hipError_t hipStreamCreateWithFlags(hipStream_t* s, unsigned flags) { return create(s, flags, 0); }
 hipError_t hipStreamCreateWithPriority(hipStream_t* s, unsigned flags, int priority) { return create(s, flags, priority); }
+
+hipError_t hipExtStreamCreateWithCUMask(hipStream_t* s, uint32_t words, uint32_t const* mask) {
+  if (!words || !mask) return remember(hipErrorInvalidValue);
+  cu_mask cus;
+  for (size_t i = 0; i < std::min<size_t>(cus.size(), size_t{32} * words); ++i) cus[i] = mask[i / 32] >> i % 32 & 1;
+  return create(s, 0, 0, cus);
+}
+
+/// As ROCclr does it: of a stream without a mask it says nothing where ROC_GLOBAL_CU_MASK is set.
+hipError_t hipExtStreamGetCUMask(hipStream_t handle, uint32_t words, uint32_t* mask) {
+  return api([&](runtime& r, lock&) {
+    config const& c = r.machine().settings;
+    ihipStream_t* s = find(r, handle);
+    if (!s) return hipErrorContextIsDestroyed;
+    int const counted = c.mask.any() ? static_cast<int>(c.mask.count()) : c.cus;
+    if (!mask || words < static_cast<uint32_t>(counted + 31) / 32) return hipErrorInvalidValue;
+    if (c.mask.any() && handle && handle != hipStreamPerThread && s->mask.none()) return hipSuccess;
+    cu_mask const cus = r.cus_of(*s);
+    for (uint32_t i = 0; i < std::min<uint32_t>(words, (max_cus + 31) / 32); ++i) mask[i] = static_cast<uint32_t>((cus >> 32 * i & cu_mask(~uint32_t{0})).to_ulong());
+    return hipSuccess;
+  });
+}
 
 hipError_t hipStreamDestroy(hipStream_t handle) {
   return api([&](runtime& r, lock& l) {
@@ -58,6 +81,7 @@ hipError_t hipStreamSynchronize(hipStream_t handle) {
       u64 const upto = r.last_sequence();
       r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
     }
+    r.system_scope(s->device);
     return hipSuccess;
   });
 }
@@ -78,6 +102,7 @@ hipError_t hipDeviceSynchronize() {
     int const device = this_thread().device;
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(device, upto, true); });
+    r.system_scope(device);
     return hipSuccess;
   });
 }
@@ -93,7 +118,11 @@ hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned fla
       s->capturing->invalid = true;  // an event from outside the capture
       return hipErrorStreamCaptureIsolation;
     }
-    if (!event->state || event->state->done) return hipSuccess;
+    if (!event->state) return hipSuccess;
+    if (event->state->done) {
+      r.waited_for(*event->state, s->device);
+      return hipSuccess;
+    }
     return submit(r, *s, hipGraphNodeTypeWaitEvent, wait_work{event->state});
   });
 }
@@ -204,7 +233,10 @@ hipError_t hipEventSynchronize(hipEvent_t e) {
   return api([&](runtime& r, lock& l) {
     if (!r.known(e)) return hipErrorInvalidHandle;
     if (e->captured_in) return hipErrorCapturedEvent;
-    if (auto const state = e->state) r.wait(l, [&] { return state->done; });
+    if (auto const state = e->state) {
+      r.wait(l, [&] { return state->done; });
+      r.system_scope(state->device);
+    }
     return hipSuccess;
   });
 }

@@ -41,6 +41,7 @@ struct host_work {
 };
 struct event_state {
   bool done = false;
+  int device = 0;  // of the stream that recorded it
   u64 cycles = 0;
 };
 struct record_work {

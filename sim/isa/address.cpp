@@ -1,5 +1,6 @@
 #include "address.hpp"
 
+#include "late.hpp"
 #include "program.hpp"
 
 namespace fusewire::sim {
@@ -104,7 +105,7 @@ flat_split split(lane_addresses const& a, u64 mask) {
 // ------------------------------------------------------------------------------------------------------------- buffers
 
 /// CDNA3 ISA, "Buffer addressing": base + scalar offset + offset + index * stride; beyond num_records loads give 0 and stores are
-/// dropped, dword by dword.
+/// dropped, dword by dword. num_records counts bytes, or records where the instruction has an index and the resource a stride.
 struct buffer_addresses {
   lane_addresses where;
   u64 inside[4] = {};        // lanes in range, per dword
@@ -129,7 +130,7 @@ buffer_addresses buffer_lanes(wave& w, op const& o, int bytes) {
     r.where.at[l] = base + from + i * stride;
     for (int d = 0; d < dwords; ++d) {
       u64 const end = from + std::min(4 * d + 4, bytes);
-      r.inside[d] |= u64(stride ? i < records : end <= records) << l;
+      r.inside[d] |= u64(index && stride ? i < records : end <= records) << l;
     }
   }
   return r;
@@ -161,36 +162,44 @@ u8* lds_at(wave& w, u64 address, u32 size) {
   return nullptr;
 }
 
-void store_lane_dwords(wave& w, u64 mask, u32 const* data) {
-  u64 const base = w.s[124] & 0xffff;
+void store_lane_dwords(wave& w, u32 base, u64 mask, u32 const* data) {
   each_lane(mask, [&](int l) {
-    u8* const to = lds_at(w, base + 4 * u64(l), 4);
+    u8* const to = lds_at(w, base + 4 * u32(l), 4);
     if (to) std::memcpy(to, &data[l], 4);
     return to != nullptr;
   });
 }
 
-bool load_segment(wave& w, op const& o, segment where, u64 mask, int bytes, u32 (*out)[lanes]) {
+bool load_segment(wave& w, op const& o, segment where, u64 mask, int bytes, destination const& to) {
   lane_addresses a;
+  // LDS and scratch: the value is there at once.
+  auto const own = [&](u64 some, auto place) {
+    if (some == 0) return true;
+    row data[4] = {};
+    if (!each_lane(some, [&](int l) { return load_bytes(place(l), l, bytes, &data[0].lane); })) return false;
+    to.put(w, to, some, &data[0].lane);
+    return true;
+  };
   switch (where) {
-    case segment::global: global_addresses(w, o, a); return w.memory->load(w, o.cache, mask, a.at, bytes, out);
-    case segment::scratch:
-      scratch_offsets(w, o, a);
-      return each_lane(mask, [&](int l) { return load_bytes(scratch_at(w, l, a.at[l], bytes), l, bytes, out); });
+    case segment::global: global_addresses(w, o, a); return w.memory->load(w, o.cache, mask, a.at, bytes, to);
+    case segment::scratch: scratch_offsets(w, o, a); return own(mask, [&](int l) { return scratch_at(w, l, a.at[l], bytes); });
     case segment::flat: {
       global_addresses(w, o, a);
-      flat_split const to = split(a, mask);
-      return each_lane(to.shared, [&](int l) { return load_bytes(lds_at(w, u32(a.at[l]), bytes), l, bytes, out); }) &&
-             each_lane(to.scratch, [&](int l) { return load_bytes(scratch_at(w, l, u32(a.at[l]), bytes), l, bytes, out); }) &&
-             (!to.global || w.memory->load(w, o.cache, to.global, a.at, bytes, out));
+      flat_split const parts = split(a, mask);
+      if (parts.shared) wait_lgkmcnt(w, 0);  // an order of the simulator's: none is promised
+      return own(parts.shared, [&](int l) { return lds_at(w, u32(a.at[l]), bytes); }) &&
+             own(parts.scratch, [&](int l) { return scratch_at(w, l, u32(a.at[l]), bytes); }) &&
+             (!parts.global || w.memory->load(w, o.cache, parts.global, a.at, bytes, to));
     }
     case segment::buffer: {
       auto b = buffer_lanes(w, o, bytes);
-      for (int d = 0; d < (bytes + 3) / 4; ++d)
-        if (mask & ~b.inside[d])
-          for (int l = 0; l < lanes; ++l) out[d][l] = 0;
+      static row const zeros{};
+      for (int d = 0; d < (bytes + 3) / 4; ++d) {
+        destination const dword = to.from(d, 1);
+        if (u64 const outside = mask & ~b.inside[d]) dword.put(w, dword, outside, &zeros.lane);
+      }
       return b.ok && in_range(b, mask, bytes, [&](u64 some, u64 const* at, int dword, int size) {
-               return w.memory->load(w, o.cache, some, at, size, out + dword);
+               return w.memory->load(w, o.cache, some, at, size, to.from(dword, (size + 3) / 4));
              });
     }
   }
@@ -207,6 +216,7 @@ bool store_segment(wave& w, op const& o, segment where, u64 mask, int bytes, u32
     case segment::flat: {
       global_addresses(w, o, a);
       flat_split const to = split(a, mask);
+      if (to.shared) wait_lgkmcnt(w, 0);
       return each_lane(to.shared, [&](int l) { return store_bytes(lds_at(w, u32(a.at[l]), bytes), l, bytes, in); }) &&
              each_lane(to.scratch, [&](int l) { return store_bytes(scratch_at(w, l, u32(a.at[l]), bytes), l, bytes, in); }) &&
              (!to.global || w.memory->store(w, o.cache, to.global, a.at, bytes, in));
@@ -222,26 +232,32 @@ bool store_segment(wave& w, op const& o, segment where, u64 mask, int bytes, u32
 }
 
 bool atomic_segment(wave& w, op const& o, segment where, rmw what, u64 mask, int bytes, u32 const (*data)[lanes],
-                    u32 const (*compare)[lanes], u32 (*old)[lanes]) {
+                    u32 const (*compare)[lanes], destination const& old) {
   // sc0 of an atomic asks for the old value; its scope is sc1 alone: agent or system.
   cache_bits const scope{.sc0 = o.cache.sc1, .sc1 = true, .nt = o.cache.nt};
   auto const global = [&](u64 some, u64 const* at) { return w.memory->atomic(w, scope, what, some, at, bytes, data, compare, old); };
   lane_addresses a;
+  auto const own = [&](u64 some, auto place) {
+    if (some == 0) return true;
+    row found[2] = {};
+    if (!each_lane(some, [&](int l) { return update_bytes(place(l), what, l, bytes, data, compare, &found[0].lane); })) return false;
+    if (old.put) old.put(w, old, some, &found[0].lane);
+    return true;
+  };
   switch (where) {
     case segment::global: global_addresses(w, o, a); return global(mask, a.at);
     case segment::flat: {
       global_addresses(w, o, a);
-      flat_split const to = split(a, mask);
-      return each_lane(to.shared, [&](int l) { return update_bytes(lds_at(w, u32(a.at[l]), bytes), what, l, bytes, data, compare, old); }) &&
-             each_lane(to.scratch, [&](int l) { return update_bytes(scratch_at(w, l, u32(a.at[l]), bytes), what, l, bytes, data, compare, old); }) &&
-             (!to.global || global(to.global, a.at));
+      flat_split const parts = split(a, mask);
+      if (parts.shared) wait_lgkmcnt(w, 0);  // an order of the simulator's: none is promised
+      return own(parts.shared, [&](int l) { return lds_at(w, u32(a.at[l]), bytes); }) &&
+             own(parts.scratch, [&](int l) { return scratch_at(w, l, u32(a.at[l]), bytes); }) && (!parts.global || global(parts.global, a.at));
     }
     case segment::buffer: {
       auto b = buffer_lanes(w, o, bytes);
       u64 const inside = b.inside[bytes / 4 - 1] & mask;
-      if (old)
-        for (int d = 0; d < bytes / 4; ++d)
-          for (int l = 0; l < lanes; ++l) old[d][l] = 0;
+      static row const zeros[2]{};
+      if (old.put && mask & ~inside) old.put(w, old, mask & ~inside, &zeros[0].lane);
       return b.ok && (!inside || global(inside, b.where.at));
     }
     case segment::scratch: break;

@@ -6,17 +6,16 @@ namespace fusewire::sim {
 
 enum class segment { global, flat, scratch, buffer };
 
-// Lanes outside `mask` keep what out holds.
-bool load_segment(wave&, op const&, segment, u64 mask, int bytes, u32 (*out)[lanes]);
+bool load_segment(wave&, op const&, segment, u64 mask, int bytes, destination const&);
 bool store_segment(wave&, op const&, segment, u64 mask, int bytes, u32 const (*in)[lanes]);
 bool atomic_segment(wave&, op const&, segment, rmw, u64 mask, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes],
-                    u32 (*old)[lanes]);
+                    destination const& old);
 
 /// LDS bytes [address, address + size), or null after a fault.
 u8* lds_at(wave&, u64 address, u32 size);
 
-/// One dword per enabled lane to LDS at M0 + 4 * lane, as loads to LDS do.
-void store_lane_dwords(wave&, u64 mask, u32 const* data);
+/// One dword per enabled lane to LDS at base + 4 * lane, as loads to LDS do.
+void store_lane_dwords(wave&, u32 base, u64 mask, u32 const* data);
 
 /// What an atomic leaves in memory.
 template <class T>

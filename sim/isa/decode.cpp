@@ -3,9 +3,11 @@
 #include <bit>
 #include <cstring>
 #include <unordered_map>
+#include <utility>
 
 #include "disassembler.hpp"
 #include "encoding.hpp"
+#include "late.hpp"
 #include "program.hpp"
 #include "registry.hpp"
 
@@ -218,6 +220,7 @@ void decode_scalar(op& o, encoding e, instruction_words w, opcode const& code) {
 void decode_smem(op& o, instruction_words w) {
   o.arg[0] = sgpr(bits(w.first, 6, 7));
   o.arg[1] = sgpr(bits(w.first, 0, 6) * 2);
+  o.returns = bits(w.first, 16, 1);
   bool const immediate = bits(w.first, 17, 1), register_offset = bits(w.first, 14, 1);
   if (immediate) o.imm = sign_extended(bits(w.second, 0, 21), 21);
   if (register_offset)
@@ -320,6 +323,14 @@ std::vector<std::string> decode(program& code, u32 begin, u32 end) {
       o.math = entry.meaning->math;
       o.to_lds = entry.meaning->to_lds;
       decode_operands(o, form, words, entry);
+      if (form == encoding::ds) {
+        auto const has = [&](char const* part) { return entry.name.find(part) != std::string::npos; };
+        o.effect = std::exchange(o.run, issue_lds);
+        o.returns = has("read") || has("rtn") || has("permute") || has("swizzle") || has("append") || has("consume");
+        if (has("read")) o.arg[2] = o.arg[3] = {};
+      }
+      o.vector = form == encoding::vop1 || form == encoding::vop2 || form == encoding::vopc || form == encoding::vop3 || form == encoding::vop3p || form == encoding::ds ||
+                 form == encoding::flat || form == encoding::mubuf;
       if (entry.branches) branches.push_back(u32(code.ops.size()));
     } else {
       o.run = not_implemented;

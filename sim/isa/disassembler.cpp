@@ -1,5 +1,6 @@
 #include "disassembler.hpp"
 
+#include <llvm/Config/llvm-config.h>
 #include <llvm/MC/MCAsmInfo.h>
 #include <llvm/MC/MCContext.h>
 #include <llvm/MC/MCDisassembler/MCDisassembler.h>
@@ -34,13 +35,18 @@ class llvm_disassembler {
     LLVMInitializeAMDGPUTargetMC();
     LLVMInitializeAMDGPUDisassembler();
     llvm::Triple const triple("amdgcn-amd-amdhsa");
+#if LLVM_VERSION_MAJOR >= 22
+    llvm::Triple const& name = triple;
+#else
+    llvm::StringRef const name = triple.getTriple();
+#endif
     std::string error;
-    auto const* target = llvm::TargetRegistry::lookupTarget(triple, error);
+    auto const* target = llvm::TargetRegistry::lookupTarget(name, error);
     if (!target) throw std::runtime_error("LLVM has no AMDGPU target: " + error);
-    registers_.reset(target->createMCRegInfo(triple));
-    assembly_.reset(target->createMCAsmInfo(*registers_, triple, options_));
+    registers_.reset(target->createMCRegInfo(name));
+    assembly_.reset(target->createMCAsmInfo(*registers_, name, options_));
     instructions_.reset(target->createMCInstrInfo());
-    subtarget_.reset(target->createMCSubtargetInfo(triple, "gfx942", ""));
+    subtarget_.reset(target->createMCSubtargetInfo(name, "gfx942", ""));
     context_ = std::make_unique<llvm::MCContext>(triple, assembly_.get(), registers_.get(), subtarget_.get());
     decoder_.reset(target->createMCDisassembler(*subtarget_, *context_));
     printer_.reset(target->createMCInstPrinter(triple, 0, *assembly_, *instructions_, *registers_));

@@ -5,16 +5,19 @@
 namespace fusewire::sim {
 namespace {
 
+void put_old(wave& w, destination const& to, u64 mask, u32 const (*old)[lanes]) {
+  for (int d = 0; d < to.dwords; ++d) write_row(w.v[to.reg + d], old[d], mask);
+}
+
 template <segment Segment, rmw What, int Bytes>
 void atomic(wave& w, op const& o) {
   constexpr int dwords = Bytes / 4;
+  w.memory->issue(w);
   u64 const mask = w.exec();
   if (mask == 0) return;
   u32 const(*data)[lanes] = &w.v[o.arg[2].reg];
-  row old[dwords];
-  if (!atomic_segment(w, o, Segment, What, mask, Bytes, data, What == rmw::cmpswap ? data + dwords : nullptr, o.returns ? &old[0].lane : nullptr)) return;
-  if (o.returns)
-    for (int d = 0; d < dwords; ++d) write_row(w.v[o.arg[0].reg + d], old[d].lane, mask);
+  destination const old{o.returns ? put_old : nullptr, o.arg[0].reg, dwords, 0};
+  atomic_segment(w, o, Segment, What, mask, Bytes, data, What == rmw::cmpswap ? data + dwords : nullptr, old);
 }
 
 template <segment Segment, rmw What>

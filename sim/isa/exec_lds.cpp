@@ -8,21 +8,22 @@ namespace {
 u32 first_offset(op const& o) { return u32(o.imm) & 0xff; }
 u32 second_offset(op const& o) { return u32(o.imm) >> 8; }
 
-/// Calls access(lane, bytes of LDS) for every enabled lane at its address + offset; false, with nothing done, if one is outside.
+/// Calls access(lane, bytes of LDS) for every enabled lane at its address + offset, modulo 2^32; false, with nothing done, if one is
+/// outside.
 template <int Bytes, class Access>
 bool each_address(wave& w, u64 mask, u32 const* address, u32 offset, Access access) {
   auto& lds = w.group->lds;
   u32 highest = 0;
-  for (int l = 0; l < lanes; ++l) highest = std::max(highest, mask >> l & 1 ? address[l] : 0);
-  if (u64(highest) + offset + Bytes > lds.size()) [[unlikely]] {
-    if (mask) lds_at(w, u64(highest) + offset, Bytes);
+  for (int l = 0; l < lanes; ++l) highest = std::max(highest, mask >> l & 1 ? address[l] + offset : 0);
+  if (u64(highest) + Bytes > lds.size()) [[unlikely]] {
+    if (mask) lds_at(w, highest, Bytes);
     return mask == 0;
   }
-  u8* const begin = lds.data() + offset;
+  u8* const begin = lds.data();
   if (mask == ~u64(0)) [[likely]]
-    for (int l = 0; l < lanes; ++l) access(l, begin + address[l]);
+    for (int l = 0; l < lanes; ++l) access(l, begin + u32(address[l] + offset));
   else
-    for (u64 left = mask; left; left &= left - 1) access(std::countr_zero(left), begin + address[std::countr_zero(left)]);
+    for (u64 left = mask; left; left &= left - 1) access(std::countr_zero(left), begin + u32(address[std::countr_zero(left)] + offset));
   return true;
 }
 
@@ -32,7 +33,7 @@ u8* contiguous(wave& w, u64 mask, u32 const* address, u32 offset) {
   if (mask != ~u64(0)) return nullptr;
   u32 off = 0;
   for (u32 l = 0; l < u32(lanes); ++l) off |= address[l] - (address[0] + Bytes * l);
-  u64 const from = u64(address[0]) + offset;
+  u64 const from = u32(address[0] + offset);
   if (off != 0 || from + u64(Bytes) * lanes > w.group->lds.size()) return nullptr;
   return w.group->lds.data() + from;
 }

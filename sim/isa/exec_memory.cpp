@@ -25,26 +25,38 @@ u32 widened(widen how, u32 old, u32 x) {
   return x;
 }
 
+template <widen How>
+void put_in_registers(wave& w, destination const& to, u64 mask, u32 const (*data)[lanes]) {
+  for (int d = 0; d < to.dwords; ++d) {
+    u32* const at = w.v[to.reg + d];
+    if constexpr (How == widen::none) {
+      write_row(at, data[d], mask);
+    } else {
+      row wide;
+      for (int l = 0; l < lanes; ++l) wide[l] = widened(How, at[l], data[d][l]);
+      write_row(at, wide.lane, mask);
+    }
+  }
+}
+template <widen How>
+void put_in_lds(wave& w, destination const& to, u64 mask, u32 const (*data)[lanes]) {
+  row wide;
+  for (int l = 0; l < lanes; ++l) wide[l] = widened(How, 0, data[0][l]);
+  store_lane_dwords(w, to.lds, mask, wide.lane);
+}
+
 template <segment Segment, int Bytes, widen How>
 void load(wave& w, op const& o) {
-  constexpr int dwords = (Bytes + 3) / 4;
-  row data[dwords];
+  w.memory->issue(w);
   u64 const mask = w.exec();
-  if (mask == 0 || !load_segment(w, o, Segment, mask, Bytes, &data[0].lane)) return;
-  if (o.to_lds) {
-    for (int l = 0; l < lanes; ++l) data[0][l] = widened(How, 0, data[0][l]);
-    return store_lane_dwords(w, mask, data[0].lane);
-  }
-  for (int d = 0; d < dwords; ++d) {
-    u32* const to = w.v[o.arg[0].reg + d];
-    if constexpr (How != widen::none)
-      for (int l = 0; l < lanes; ++l) data[d][l] = widened(How, to[l], data[d][l]);
-    write_row(to, data[d].lane, mask);
-  }
+  if (mask == 0) return;
+  destination const to = o.to_lds ? destination{put_in_lds<How>, 0, 1, (w.s[124] & 0xffff) + u32(o.imm)} : destination{put_in_registers<How>, o.arg[0].reg, (Bytes + 3) / 4, 0};
+  load_segment(w, o, Segment, mask, Bytes, to);
 }
 
 template <segment Segment, int Bytes, bool High>
 void store(wave& w, op const& o) {
+  w.memory->issue(w);
   u64 const mask = w.exec();
   if (mask == 0) return;
   u32 const(*data)[lanes] = &w.v[o.arg[2].reg];

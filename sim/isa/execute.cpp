@@ -9,7 +9,7 @@ namespace {
 // MODE: round f32, round f16/f64, denormals f32, denormals f16/f64 (2 bits each) ... GPR_IDX_EN
 constexpr u32 float_mode = 0xff, default_float_mode = 0xf0, index_enable = u32(1) << 27;
 
-bool plain(u32 mode) { return (mode & (float_mode | index_enable)) == default_float_mode; }
+bool plain(u32 mode) { return (mode & (float_mode | index_enable | skip_vector)) == default_float_mode; }
 bool stopped(wave const& w) { return w.state != wave_state::running || w.faulted; }
 
 u64 run_plain(wave& w, op const* ops, u64 budget) {
@@ -58,6 +58,10 @@ u64 run_in_mode(wave& w, op const* ops, u64 budget) {
     op const& o = ops[at];
     w.pc = at + 1;
     _mm_setcsr(control_word(host, w.mode, o.math));
+    if (w.mode & skip_vector && o.vector) {
+      ++done;
+      continue;
+    }
     if (w.mode & index_enable && o.vector_alu)
       o.run(w, indexed(o, w.s[124]));
     else

@@ -1,12 +1,13 @@
 // Code objects: AMDGPU ELF with code object metadata V5/V6. LLVM, "User guide for AMDGPU backend": ELF code object, kernel descriptor.
 #include <elf.h>
-#include <llvm/BinaryFormat/MsgPackDocument.h>
+#include <llvm/ADT/StringRef.h>
 #include <llvm/Demangle/Demangle.h>
 
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
+#include "metadata.hpp"
 #include "program.hpp"
 
 namespace fusewire::sim {
@@ -16,7 +17,17 @@ constexpr u32 machine_gfx942 = 0x4c;
 
 enum relocation : u32 { abs32_lo = 1, abs32_hi = 2, abs64 = 3, rel32 = 4, rel64 = 5, abs32 = 6, relative64 = 13 };
 
-[[noreturn]] void reject(std::string const& why) { throw std::runtime_error("code object: " + why); }
+// Bytes. More than these no code object for gfx942 has; a malformed one may ask for anything.
+constexpr u64 largest_image = u64(1) << 32, last_code = u64(1) << 30;
+constexpr int largest_lds = 65536, largest_kernarg = 1 << 20;
+constexpr int largest_scratch = 131056;  // per lane: what COMPUTE_TMPRING_SIZE can express
+
+/// Names in `why` may be the file's: what cannot be printed is not.
+[[noreturn]] void reject(std::string why) {
+  for (char& c : why)
+    if (c != '\n' && (c < ' ' || c > '~')) c = '?';
+  throw std::runtime_error("code object: " + why);
+}
 
 /// A bounds-checked view of the file or of the image.
 class bytes_view {
@@ -54,8 +65,16 @@ struct elf_file {
     u32 const machine = header.e_flags & 0xff;
     if (header.e_machine != EM_AMDGPU || machine != machine_gfx942)
       reject("not for gfx942 (ELF machine " + std::to_string(header.e_machine) + ", processor flag " + hex(machine) + ")");
+    if ((header.e_phnum && header.e_phentsize < sizeof(Elf64_Phdr)) || (header.e_shnum && header.e_shentsize < sizeof(Elf64_Shdr)))
+      reject("entries of its header tables are too small");
     for (int i = 0; i < header.e_phnum; ++i) segments.push_back(bytes.read<Elf64_Phdr>(header.e_phoff + u64(i) * header.e_phentsize));
     for (int i = 0; i < header.e_shnum; ++i) sections.push_back(bytes.read<Elf64_Shdr>(header.e_shoff + u64(i) * header.e_shentsize));
+    for (auto const& s : segments) {
+      if (s.p_type != PT_LOAD && s.p_type != PT_DYNAMIC && s.p_type != PT_NOTE) continue;
+      bytes.range(s.p_offset, s.p_filesz);
+      if (s.p_type == PT_LOAD && (s.p_filesz > s.p_memsz || s.p_vaddr > largest_image || s.p_memsz > largest_image - s.p_vaddr))
+        reject("segment of " + hex(s.p_memsz) + " bytes, " + hex(s.p_filesz) + " of them in the file, at address " + hex(s.p_vaddr));
+    }
   }
 
   u64 image_size() const {
@@ -63,6 +82,12 @@ struct elf_file {
     for (auto const& s : segments)
       if (s.p_type == PT_LOAD) size = std::max(size, s.p_vaddr + s.p_memsz);
     return size;
+  }
+  /// The bytes [begin, begin + size) of the image come from the file.
+  bool in_file(u64 begin, u64 size) const {
+    return std::any_of(segments.begin(), segments.end(), [&](Elf64_Phdr const& s) {
+      return s.p_type == PT_LOAD && begin >= s.p_vaddr && begin - s.p_vaddr <= s.p_filesz && size <= s.p_filesz - (begin - s.p_vaddr);
+    });
   }
 };
 
@@ -73,13 +98,19 @@ struct symbol {
 
 std::vector<symbol> symbols_of(elf_file const& elf) {
   std::vector<symbol> all;
+  u64 const end = elf.image_size();
   for (auto const& section : elf.sections) {
     if (section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM) continue;
     if (section.sh_link >= elf.sections.size()) reject("truncated or malformed");
     auto const& names = elf.sections[section.sh_link];
     for (u64 at = 0; at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym)) {
       auto const raw = elf.bytes.read<Elf64_Sym>(section.sh_offset + at);
-      if (raw.st_shndx != SHN_UNDEF) all.push_back({elf.bytes.string(names.sh_offset + raw.st_name), raw});
+      if (raw.st_shndx == SHN_UNDEF || raw.st_shndx >= SHN_LORESERVE) continue;
+      int const type = ELF64_ST_TYPE(raw.st_info);
+      bool const placed = type == STT_FUNC || type == STT_OBJECT;
+      symbol s{elf.bytes.string(names.sh_offset + raw.st_name), raw};
+      if (placed && (raw.st_value > end || raw.st_size > end - raw.st_value)) reject("symbol " + s.name + " lies outside of the segments");
+      all.push_back(std::move(s));
     }
   }
   return all;
@@ -137,71 +168,90 @@ void relocate(elf_file const& elf, u8* image) {
 
 void decode_text(elf_file const& elf, u8 const* image, program& code) {
   struct range {
-    u32 begin, end;
+    u64 begin, end;
   };
   std::vector<range> executable;
   for (auto const& s : elf.sections)
-    if (s.sh_flags & SHF_EXECINSTR && s.sh_size) executable.push_back({u32(s.sh_addr), u32(s.sh_addr + s.sh_size)});
+    if (s.sh_flags & SHF_EXECINSTR && s.sh_size) executable.push_back({s.sh_addr, s.sh_addr + s.sh_size});
   if (executable.empty())
     for (auto const& s : elf.segments)
-      if (s.p_type == PT_LOAD && s.p_flags & PF_X) executable.push_back({u32(s.p_vaddr), u32(s.p_vaddr + s.p_filesz)});
+      if (s.p_type == PT_LOAD && s.p_flags & PF_X && s.p_filesz) executable.push_back({s.p_vaddr, s.p_vaddr + s.p_filesz});
   if (executable.empty()) return;
-  std::sort(executable.begin(), executable.end(), [](range a, range b) { return a.begin < b.begin; });
-  code.text = executable.front().begin;
-  code.bytes.assign(image + code.text, image + executable.back().end);
+  for (auto const& r : executable)
+    if (r.begin >= r.end || (r.begin | r.end) % 4 || r.end > last_code || !elf.in_file(r.begin, r.end - r.begin)) reject("code from " + hex(r.begin) + " to " + hex(r.end) + " does not lie in a segment");
+  std::sort(executable.begin(), executable.end(), [](range const& a, range const& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < executable.size(); ++i)
+    if (executable[i].begin < executable[i - 1].end) reject("sections of code overlap at " + hex(executable[i].begin));
+  code.text = u32(executable.front().begin);
+  code.bytes.assign(image + executable.front().begin, image + executable.back().end);
   std::string missing;
   for (auto const& r : executable)
-    for (auto const& instruction : decode(code, r.begin, r.end)) missing += "\n  " + instruction;
+    for (auto const& instruction : decode(code, u32(r.begin), u32(r.end))) missing += "\n  " + instruction;
   if (!missing.empty()) reject("instructions that fusewire-sim does not implement:" + missing);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- kernels
 
-llvm::msgpack::DocNode find(llvm::msgpack::DocNode& map, char const* key) {
-  if (!map.isMap()) return {};
-  auto& entries = map.getMap();
-  auto const at = entries.find(key);
-  return at == entries.end() ? llvm::msgpack::DocNode() : at->second;
+std::string text(metadata const& map, char const* key) {
+  auto const* const found = map.find(key);
+  return found ? found->text : std::string();
 }
-int number(llvm::msgpack::DocNode& map, char const* key, int otherwise = 0) {
-  auto const node = find(map, key);
-  return node.getKind() == llvm::msgpack::Type::UInt ? int(node.getUInt()) : node.getKind() == llvm::msgpack::Type::Int ? int(node.getInt()) : otherwise;
-}
-std::string text(llvm::msgpack::DocNode& map, char const* key) {
-  auto const node = find(map, key);
-  return node.getKind() == llvm::msgpack::Type::String ? node.getString().str() : std::string();
+/// From 0 to `most`; `otherwise` where the key is missing.
+int number(metadata const& map, char const* key, int most, int otherwise = 0) {
+  auto const* const found = map.find(key);
+  u64 const value = found ? found->number : u64(otherwise);
+  if (value > u64(most)) reject(std::string("its metadata has ") + key + " = " + std::to_string(i64(value)) + "; the limit is " + std::to_string(most));
+  return int(value);
 }
 
-kernel read_kernel(llvm::msgpack::DocNode& meta, std::vector<symbol> const& symbols, bytes_view image, program const& code) {
+kernel_argument read_argument(metadata const& meta) {
+  kernel_argument const a{number(meta, ".offset", largest_kernarg), number(meta, ".size", largest_kernarg), text(meta, ".value_kind")};
+  if (a.kind.starts_with("hidden_") && a.size > 8) reject("its metadata has a " + a.kind + " of " + std::to_string(a.size) + " bytes");
+  return a;
+}
+
+kernel read_kernel(metadata const& meta, std::vector<symbol> const& symbols, bytes_view image, program const& code) {
   kernel k;
   k.name = text(meta, ".name");
   k.demangled = llvm::demangle(k.name);
   k.code = &code;
   auto const name = text(meta, ".symbol");
   auto const descriptor = std::find_if(symbols.begin(), symbols.end(), [&](symbol const& s) { return s.name == name; });
-  if (descriptor == symbols.end()) reject("no kernel descriptor " + name);
+  if (name.empty() || descriptor == symbols.end()) reject("no kernel descriptor " + name);
   u64 const at = descriptor->raw.st_value;
   std::memcpy(k.descriptor.data(), image.range(at, k.descriptor.size()), k.descriptor.size());
   auto const fields = kernel_descriptor::of(k);
   u64 entry = at + u64(fields.entry);
   // The first 256 bytes load the arguments that this packet processor preloads.
   if (fields.preload_length()) entry += 256;
-  k.entry = code.index_of(u32(entry));
+  k.entry = entry < largest_image ? code.index_of(u32(entry)) : no_op;
   if (k.entry == no_op) reject("kernel " + k.name + " has no code");
-  k.sgprs = number(meta, ".sgpr_count");
+  k.sgprs = number(meta, ".sgpr_count", 1024);
   k.vgprs = fields.first_agpr();
   k.agprs = std::max(0, fields.registers() - fields.first_agpr());
   if (k.agprs == 0) k.vgprs = fields.registers();
-  k.lds = number(meta, ".group_segment_fixed_size");
-  k.scratch = number(meta, ".private_segment_fixed_size");
-  k.max_threads = number(meta, ".max_flat_workgroup_size", 1024);
-  k.kernarg_bytes = number(meta, ".kernarg_segment_size");
-  auto const dynamic = find(meta, ".uses_dynamic_stack");
-  k.dynamic_stack = dynamic.getKind() == llvm::msgpack::Type::Boolean && dynamic.getBool();
-  if (auto arguments = find(meta, ".args"); arguments.isArray())
-    for (auto& argument : arguments.getArray())
-      k.arguments.push_back({number(argument, ".offset"), number(argument, ".size"), text(argument, ".value_kind")});
+  k.lds = number(meta, ".group_segment_fixed_size", largest_lds);
+  k.scratch = number(meta, ".private_segment_fixed_size", largest_scratch);
+  k.max_threads = number(meta, ".max_flat_workgroup_size", 1024, 1024);
+  k.kernarg_bytes = number(meta, ".kernarg_segment_size", largest_kernarg);
+  auto const* const dynamic = meta.find(".uses_dynamic_stack");
+  k.dynamic_stack = dynamic && dynamic->number;
+  if (auto const* const arguments = meta.find(".args"))
+    for (metadata const& argument : arguments->items) {
+      k.arguments.push_back(read_argument(argument));
+      k.kernarg_bytes = std::max(k.kernarg_bytes, k.arguments.back().offset + k.arguments.back().size);
+    }
   return k;
+}
+
+/// Each is "0:0:hash,format".
+std::shared_ptr<std::map<u64, std::string> const> read_formats(metadata const& list) {
+  auto formats = std::make_shared<std::map<u64, std::string>>();
+  for (metadata const& entry : list.items) {
+    auto const [hash, format] = llvm::StringRef(entry.text).split(':').second.split(':').second.split(',');
+    if (u64 key; !hash.getAsInteger(16, key)) formats->emplace(key, format.str());
+  }
+  return formats;
 }
 
 std::vector<kernel> read_kernels(elf_file const& elf, std::vector<symbol> const& symbols, u8 const* image, program const& code) {
@@ -213,12 +263,12 @@ std::vector<kernel> read_kernels(elf_file const& elf, std::vector<symbol> const&
       auto const note = elf.bytes.read<Elf64_Nhdr>(at);
       u64 const content = at + sizeof note + ((note.n_namesz + 3) & ~3u);
       if (note.n_type == metadata_note) {
-        llvm::msgpack::Document document;
-        auto const* const bytes = reinterpret_cast<char const*>(elf.bytes.range(content, note.n_descsz));
-        if (!document.readFromBlob({bytes, note.n_descsz}, false)) reject("malformed metadata");
-        auto list = find(document.getRoot(), "amdhsa.kernels");
-        if (list.isArray())
-          for (auto& meta : list.getArray()) kernels.push_back(read_kernel(meta, symbols, {image, elf.image_size()}, code));
+        auto const root = read_metadata({elf.bytes.range(content, note.n_descsz), note.n_descsz});
+        if (!root) reject("malformed metadata");
+        if (auto const* const list = root->find("amdhsa.kernels"))
+          for (metadata const& meta : list->items) kernels.push_back(read_kernel(meta, symbols, {image, elf.image_size()}, code));
+        if (auto const* const list = root->find("amdhsa.printf"))
+          for (auto const formats = read_formats(*list); kernel& k : kernels) k.formats = formats;
       }
       at = content + ((note.n_descsz + 3) & ~3u);
     }
@@ -248,6 +298,9 @@ loaded_module load_module(std::span<u8 const> bytes, u8* image) {
   std::sort(code->functions.begin(), code->functions.end(), [](auto const& a, auto const& b) { return a.begin < b.begin; });
   auto const same = [](auto const& a, auto const& b) { return a.name == b.name; };
   code->functions.erase(std::unique(code->functions.begin(), code->functions.end(), same), code->functions.end());
+  // Assembly need not say how long a function is: it then reaches to the next, or to the end of the code.
+  for (std::size_t i = 0; i < code->functions.size(); ++i)
+    if (auto& f = code->functions[i]; f.end == f.begin) f.end = i + 1 < code->functions.size() ? code->functions[i + 1].begin : ~u32(0);
   std::sort(module.variables.begin(), module.variables.end(), [](auto const& a, auto const& b) { return a.name < b.name; });
   module.variables.erase(std::unique(module.variables.begin(), module.variables.end(), same), module.variables.end());
 

@@ -39,6 +39,9 @@ struct operand {
 /// Which field of the MODE register governs an instruction's rounding and denormals.
 enum class arithmetic : u8 { none, f32, f16_f64 };
 
+/// MODE.VSKIP, which s_setvskip sets: vector instructions do nothing.
+inline constexpr u32 skip_vector = u32(1) << 28;
+
 /// Addresses of LDS and scratch as flat instructions see them; no x86-64 pointer looks like these.
 inline constexpr u64 shared_aperture = u64(1) << 48, private_aperture = u64(2) << 48;
 
@@ -49,13 +52,14 @@ using lane_map = std::array<signed char, lanes>;
 
 struct op {
   handler run = nullptr;
+  handler effect = nullptr;  // of an LDS instruction, which run() issues
   operand arg[5];  // destinations first, then sources
   u32 offset = 0;  // bytes from the image's begin
   u32 target = 0;  // branch: index of the op it goes to
   i32 imm = 0;     // SOPP/SOPK: simm16; memory: the offset field; DS: both offset bytes
   u8 size = 0;     // bytes
   u8 destinations = 0;
-  bool vector_alu = false;
+  bool vector = false, vector_alu = false;  // VOP, DS, flat and buffer; VOP
   arithmetic math = arithmetic::none;
 
   // vector results
@@ -76,7 +80,7 @@ struct op {
 
   // memory
   cache_bits cache;
-  bool offset_enable = false, index_enable = false, to_lds = false, returns = false;
+  bool offset_enable = false, index_enable = false, to_lds = false, returns = false;  // returns: an atomic the old value, an LDS instruction anything
 };
 
 /// What a mnemonic means to the decoder.

@@ -18,6 +18,14 @@ struct line_table {
 
 namespace {
 
+/// Whose a source file is: the user's, a kernel's of the library, the library's, HIP's or the compiler's.
+int distance_from_user(std::string const& file) {
+  static constexpr std::pair<char const*, int> folders[] = {{"/fusewire/kernels/", 1}, {"/fusewire/tile/", 2}, {"/include/fusewire/", 3}, {"/include/hip/", 4}, {"/lib/clang/", 4}, {"/usr/include/", 4}};
+  for (auto const& [folder, distance] : folders)
+    if (file.find(folder) != file.npos) return distance;
+  return 0;
+}
+
 std::string source_of(program const& code, u32 offset) {
   std::call_once(code.lines_read, [&] {
     llvm::StringRef const bytes(reinterpret_cast<char const*>(code.elf.data()), code.elf.size());
@@ -28,10 +36,18 @@ std::string source_of(program const& code, u32 offset) {
     code.lines->dwarf = llvm::DWARFContext::create(*code.lines->object);
   });
   if (!code.lines) return {};
-  auto const line = code.lines->dwarf->getLineInfoForAddress({offset, llvm::object::SectionedAddress::UndefSection});
-  if (!line || line->FileName == llvm::DILineInfo::BadString || line->Line == 0) return {};
-  auto const name = line->FileName.substr(line->FileName.find_last_of('/') + 1);
-  return name + ":" + std::to_string(line->Line);
+  using specifier = llvm::DILineInfoSpecifier;
+  auto const frames = code.lines->dwarf->getInliningInfoForAddress({offset, llvm::object::SectionedAddress::UndefSection},
+                                                                    specifier(specifier::FileLineInfoKind::AbsoluteFilePath, specifier::FunctionNameKind::ShortName));
+  u32 best = 0;  // the innermost of those that are nearest to the user
+  for (u32 i = 1; i < frames.getNumberOfFrames(); ++i)
+    if (distance_from_user(frames.getFrame(i).FileName) < distance_from_user(frames.getFrame(best).FileName)) best = i;
+  if (best >= frames.getNumberOfFrames()) return {};
+  llvm::DILineInfo const& line = frames.getFrame(best);
+  if (line.FileName == llvm::DILineInfo::BadString || line.Line == 0) return {};
+  std::string const at = line.FileName.substr(line.FileName.find_last_of('/') + 1) + ":" + std::to_string(line.Line);
+  if (best == 0 || frames.getFrame(best - 1).FunctionName == llvm::DILineInfo::BadString) return at;
+  return at + ", in " + frames.getFrame(best - 1).FunctionName;
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ void start(wave& w, dispatch const& launch, workgroup& group, u32 index_in_group
   w.group = &group;
   w.executed = 0;
   w.faulted = false;
+  w.late = nullptr;
 
   std::fill(std::begin(w.s), std::end(w.s), undefined);
   std::fill(&w.v[0][0], &w.v[0][0] + k.vgprs * lanes, undefined);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -31,6 +32,7 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
 
   --gpus N               GPUs of the node, 1 to 16 (default 8)
   --cus N                compute units per GPU, 1 to 304 (default 304); few make co-residency deadlocks show
+  --partitions N         each GPU shows itself as N devices, 1, 2, 4 or 8 (DPX, QPX, CPX), with as many XCDs and compute units fewer
   --seed N               of the interleaving and of the memory system's delays (default 1)
   --memory weak|strong   weak: as gfx942's memory model allows, caches and all (default)
                          strong: every access reaches memory at once, in order
@@ -41,10 +43,12 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
   --fail-call N[:NAME]   the N-th of these calls fails (the N-th of that name), with an error that it may have
   --leaks                at exit, print what the program did not give back; exit status 86 if there is anything
   --patience MS          how long nothing may move before it is a time-out or a deadlock, while other host threads sleep (default 3000)
+  --livelock N           after N instructions in which no workgroup began or ended, print where every wave stands, and go on (default 2000000000)
   --help
 
-The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _SEED, _MEMORY, _STATS, _COUNT_CALLS, _FAIL_CALL, _LEAKS and _PATIENCE
-for a program that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
+SIGINT prints where every wave stands, and ends the program.
+The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _STATS, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and
+_LIVELOCK for a program that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
 A fault, a broken barrier or a deadlock on a simulated GPU ends the program with a report and exit status 86.
 )";
 
@@ -147,6 +151,7 @@ int run_processes(int count, fs::path const& program, char** arguments) {
     }
     ranks.push_back(p);
   }
+  std::signal(SIGINT, SIG_IGN);  // the ranks say where they stand, and end by it
   int result = 0, left = count;
   time_t kill_at = 0;
   while (left) {
@@ -187,17 +192,19 @@ int main(int argc, char** argv) {
       value = option.substr(equals + 1);
       option.resize(equals);
     } else {
-      static std::set<std::string> const with_value = {"--gpus", "--cus", "--seed", "--memory", "--processes", "--fail-call", "--patience"};
+      static std::set<std::string> const with_value = {"--gpus", "--cus", "--partitions", "--seed", "--memory", "--processes", "--fail-call", "--patience", "--livelock"};
       if (!with_value.contains(option)) fail("unknown option " + option + "; see --help");
       if (++i == argc) fail(option + " needs a value");
       value = argv[i];
     }
     if (option == "--gpus") check_number(option, value, 1, 16), setenv("FUSEWIRE_SIM_GPUS", value.c_str(), 1);
     else if (option == "--cus") check_number(option, value, 1, 304), setenv("FUSEWIRE_SIM_CUS", value.c_str(), 1);
+    else if (option == "--partitions") check_number(option, value, 1, 8), setenv("FUSEWIRE_SIM_PARTITIONS", value.c_str(), 1);
     else if (option == "--seed") check_number(option, value, 0, ~0ull), setenv("FUSEWIRE_SIM_SEED", value.c_str(), 1);
     else if (option == "--processes") check_number(option, value, 1, 64), processes = std::stoi(value);
     else if (option == "--memory" && (value == "weak" || value == "strong")) setenv("FUSEWIRE_SIM_MEMORY", value.c_str(), 1);
     else if (option == "--patience") check_number(option, value, 1, 3'600'000), setenv("FUSEWIRE_SIM_PATIENCE", value.c_str(), 1);
+    else if (option == "--livelock") check_number(option, value, 1, ~0ull), setenv("FUSEWIRE_SIM_LIVELOCK", value.c_str(), 1);
     else if (option == "--fail-call") check_number(option, value.substr(0, value.find(':')), 1, ~0ull), setenv("FUSEWIRE_SIM_FAIL_CALL", value.c_str(), 1);
     else if (option == "--memory") fail("--memory " + value + ": expected weak or strong");
     else fail("unknown option " + option + "; see --help");

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "machine/parts.hpp"
 #include "machine/shared_node.hpp"
 
 namespace fusewire::sim {
@@ -19,6 +20,7 @@ struct allocation {
   bool live = false;
   unsigned flags = 0;      // as given to HIP
   bool imported = false;   // another process's, opened with hipIpcOpenMemHandle
+  std::shared_ptr<part_table> parts = {};  // null while the program has named none
   u64 end() const { return base + size; }
   bool covers(u64 address, u64 bytes) const { return address >= base && address - base <= size && bytes <= size - (address - base); }
 };

@@ -113,8 +113,10 @@ class l2_cache {
  public:
   struct slot : cache_line {  // mask: the dirty bytes
     u64 age = 0;              // equal to the cache's age: data holds the whole line
+    u64 since = 0;            // the cache's time when it became dirty
     bool remote = false;      // memory of another GPU
     bool listed = false;
+    u8 xcds = 0;              // of a released line: who has written it
   };
   slot* find(u64 line) {
     if (!used_) return nullptr;
@@ -140,12 +142,17 @@ class l2_cache {
     }
     tags_[set][way] = line;
     slot& s = slots_[set * ways + way];
-    s.address = line, s.mask = {}, s.age = 0, s.remote = remote;
+    s.address = line, s.mask = {}, s.age = 0, s.remote = remote, s.xcds = 0;
     return s;
   }
-  void list(slot& s) {
+  /// Adds dirty bytes to the line; true when any of them differed.
+  bool write(slot& s, u8 const* data, byte_mask const& mask) {
+    if (!s.mask.any()) s.since = ++time_;
     if (!s.listed) s.listed = true, dirty_.push_back(&s);
+    s.mask.add(mask);
+    return merge(s.data, data, mask);
   }
+  u64 time() const { return time_; }  // counts lines that became dirty
   bool whole(slot const& s) const { return s.age == age_; }
   void set_whole(slot& s) { s.age = age_; }
   void invalidate() { ++age_; }
@@ -175,7 +182,7 @@ class l2_cache {
   std::unique_ptr<slot[], release> slots_;  // all zero to begin with; pages that are not used cost nothing
   std::unique_ptr<u64[][ways]> tags_;
   std::vector<slot*> dirty_;
-  u64 age_ = 1, used_ = 0;
+  u64 age_ = 1, used_ = 0, time_ = 0;
 };
 
 }  // namespace fusewire::sim

@@ -1,9 +1,11 @@
 #include "machine/config.hpp"
 
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace fusewire::sim {
 namespace {
@@ -22,18 +24,41 @@ u64 number(char const* name, u64 otherwise, u64 low, u64 high) {
   return value;
 }
 
+/// As ROCclr reads it: a hexadecimal number; one that names no CU or all of them is none.
+cu_mask mask_from(char const* text, int cus) {
+  cu_mask mask;
+  std::string_view digits = text ? text : "";
+  if (digits.starts_with("0x") || digits.starts_with("0X")) digits.remove_prefix(2);
+  for (int bit = 0; bit < cus && !digits.empty(); bit += 4, digits.remove_suffix(1)) {
+    if (!std::isxdigit(static_cast<unsigned char>(digits.back()))) return {};
+    int const digit = std::stoi(std::string(1, digits.back()), nullptr, 16);
+    for (int i = 0; i < 4 && bit + i < cus; ++i) mask[static_cast<std::size_t>(bit + i)] = digit >> i & 1;
+  }
+  return mask.count() == static_cast<std::size_t>(cus) ? cu_mask{} : mask;
+}
+
 }  // namespace
 
 config config::from_environment() {
   config c;
   c.gpus = static_cast<int>(number("FUSEWIRE_SIM_GPUS", 8, 1, max_gpus));
-  c.cus = static_cast<int>(number("FUSEWIRE_SIM_CUS", 304, 1, 304));
+  c.cus = static_cast<int>(number("FUSEWIRE_SIM_CUS", max_cus, 1, max_cus));
+  c.partitions = static_cast<int>(number("FUSEWIRE_SIM_PARTITIONS", 1, 1, max_xcds));
+  if (max_xcds % c.partitions || c.cus % max_xcds * (c.partitions - 1) || c.gpus * c.partitions > max_gpus) {
+    std::fprintf(stderr, "fusewire-sim: %d GPUs of %d CUs in %d partitions each: expected 1, 2, 4 or 8 partitions, CUs in eights, and no more than %d devices in all\n",
+                 c.gpus, c.cus, c.partitions, max_gpus);
+    std::_Exit(exit_code_of_a_report);
+  }
+  c.gpus *= c.partitions, c.cus /= c.partitions;
+  c.mask = mask_from(std::getenv("ROC_GLOBAL_CU_MASK"), c.cus);
   c.seed = number("FUSEWIRE_SIM_SEED", 1, 0, ~u64{0});
   if (std::getenv("FUSEWIRE_SIM_SHARED")) c.seed += 1'000'003 * number("RANK", 0, 0, ~u64{0} >> 32);  // ranks differ
   c.print_stats = number("FUSEWIRE_SIM_STATS", 0, 0, 1) != 0;
   c.count_calls = number("FUSEWIRE_SIM_COUNT_CALLS", 0, 0, 1) != 0;
   c.report_leaks = number("FUSEWIRE_SIM_LEAKS", 0, 0, 1) != 0;
+  c.cached_ipc = number("FUSEWIRE_SIM_CACHED_IPC", 0, 0, 1) != 0;
   c.patience = number("FUSEWIRE_SIM_PATIENCE", c.patience, 1, 3'600'000);
+  c.livelock = number("FUSEWIRE_SIM_LIVELOCK", c.livelock, 1, ~u64{0});
   if (char const* call = std::getenv("FUSEWIRE_SIM_FAIL_CALL"); call && *call) {
     char* end = nullptr;
     c.fail_call = std::strtoull(call, &end, 10);

@@ -16,10 +16,10 @@ std::string hex(u64 x) {
 
 std::string owner(allocation const& a) { return a.gpu < 0 ? "the host" : "GPU " + std::to_string(a.gpu); }
 
-/// printf and assert go through a buffer that the runtime would have passed in a hidden argument; here it is null.
-bool uses_hostcall(wave const& w) {
+/// malloc and new use a heap that the runtime would have passed in a hidden argument; here it is null.
+bool uses_heap(wave const& w) {
   auto const& arguments = w.group->launch->kernel->arguments;
-  return std::ranges::any_of(arguments, [](kernel_argument const& a) { return a.kind == "hidden_hostcall_buffer"; });
+  return std::ranges::any_of(arguments, [](kernel_argument const& a) { return a.kind == "hidden_heap_v1"; });
 }
 
 }  // namespace
@@ -40,14 +40,18 @@ std::string describe(address_space const& space, u64 address, allocation const* 
          std::to_string(a->size) + " bytes at " + hex(a->base) + ", " + name_of(a->kind) + ", " + owner(*a) + ")";
 }
 
+std::string node_memory::what_of(access kind, int bytes) {
+  static constexpr char const* verbs[] = {"read", "write", "atomic"};
+  return std::string("global ") + verbs[static_cast<int>(kind)] + " of " + std::to_string(bytes) + " bytes at ";
+}
+
 bool node_memory::look_up(wave& w, access kind, u64 address, int bytes) {
   wave_memory& m = *w.pending;
-  static constexpr char const* verbs[] = {"read", "write", "atomic"};
-  std::string const what = std::string("global ") + verbs[static_cast<int>(kind)] + " of " + std::to_string(bytes) + " bytes at ";
+  std::string const what = what_of(kind, bytes);
   allocation const* a = node_.memory.find(address);
   if (!a && m.group->kernarg.covers(address, bytes)) a = &m.group->kernarg;
-  if (!a && address < 4096 && uses_hostcall(w)) {
-    fault(w, "a failed assert, or printf: device code that calls the host is not implemented");
+  if (!a && address < 4096 && uses_heap(w)) {
+    fault(w, "null pointer in a kernel that uses malloc, free, new or delete, which are not implemented for device code");
     return false;
   }
   if (!a || (a->live && !a->covers(address, bytes))) {
@@ -64,7 +68,72 @@ bool node_memory::look_up(wave& w, access kind, u64 address, int bytes) {
     return false;
   }
   m.last = a;
+  return !a->parts || look_up_part(w, kind, *a, address, bytes);
+}
+
+bool node_memory::look_up_part(wave& w, access kind, allocation const& a, u64 address, int bytes) {
+  wave_memory& m = *w.pending;
+  part* const p = a.parts->before(address);
+  if (p && p->live && p->covers(address, static_cast<u64>(bytes))) {
+    m.piece = p;
+    return !p->ticket || note_use(w, kind, *p, address);
+  }
+  part const* const near = a.parts->nearest(address);
+  bool const freed = near && !near->live && address >= near->base && address < near->end();
+  std::string place = "in memory that nobody has allocated there";
+  if (near) {
+    u64 const last = address + static_cast<u64>(bytes);
+    if (address >= near->end()) place = std::to_string(address - near->end()) + " bytes past the end of ";
+    else if (address < near->base) place = std::to_string(near->base - address) + " bytes before ";
+    else if (last > near->end() && near->live) place = "the last " + std::to_string(last - near->end()) + " of them past the end of ";
+    else place = std::to_string(address - near->base) + " bytes into ";
+    place += near->name + " (" + std::to_string(near->size) + " bytes" + (near->live ? ")" : "; given back)");
+  }
+  std::string text = (freed ? "use after free: " : "out-of-bounds ") + what_of(kind, bytes) + hex(address) + ", " + place;
+  if (m.piece && m.piece != near && m.piece->live && a.covers(m.piece->base, 0)) text += "\n  the access before it was to " + m.piece->name;
+  fault(w, text + "\n  all within " + describe(node_.memory, address, &a));
+  return false;
+}
+
+/// The part is a launch's own while it runs, and each of the launch's workgroups says once that it is done with it.
+bool node_memory::note_use(wave& w, access kind, part& p, u64 address) {
+  dispatch const* const launch = w.group->launch;
+  if (p.user && p.user != launch) {
+    fault(w, p.name + " is used by two launches at once: by this one and by " + p.user->kernel->demangled + " on GPU " + std::to_string(p.user->gpu) +
+                 ", which has not ended; launches that share it belong on one stream");
+    return false;
+  }
+  u32 const* const grid = launch->grid;
+  if (!p.user) {
+    p.user = launch;
+    p.left.assign(u64{grid[0]} * grid[1] * grid[2], false);
+    in_use_.push_back(&p);
+  }
+  if (kind != access::atomic || address != p.ticket) return true;
+  u32 const* const id = w.group->id;
+  u64 const at = id[0] + u64{grid[0]} * (id[1] + u64{grid[1]} * id[2]);
+  if (p.left[at]) {
+    fault(w, "this workgroup calls " + p.call + " for the second time in one launch on " + p.name + ", which takes one from each workgroup and nothing after it");
+    return false;
+  }
+  p.left[at] = true;
   return true;
+}
+
+std::string node_memory::ended_wrong(dispatch const& l, u64 groups) {
+  std::string wrong;
+  std::erase_if(in_use_, [&](part* p) {
+    if (p->user != &l) return false;
+    p->user = nullptr;
+    auto const left = static_cast<u64>(std::ranges::count(p->left, true));
+    if (left < groups && p->live) {
+      auto const first = static_cast<u64>(std::ranges::find(p->left, false) - p->left.begin());
+      wrong = std::to_string(groups - left) + " of " + std::to_string(groups) + " workgroups ended without " + p->call + " on " + p->name + "; the first of them is workgroup (" +
+              std::to_string(first % l.grid[0]) + "," + std::to_string(first / l.grid[0] % l.grid[1]) + "," + std::to_string(first / l.grid[0] / l.grid[1]) + ")";
+    }
+    return true;
+  });
+  return wrong;
 }
 
 void node_memory::count_link(int from, int to, access a, u64 bytes) {
@@ -77,28 +146,51 @@ u64 node_memory::clock(wave&) {
   return node_.cycles += 40;  // a wave that watches the clock within its turn sees it move
 }
 
-u64 node_memory::real_time(wave& w) { return clock(w) * wall_clock_mhz / core_mhz; }
+/// Nobody says that the counters of XCDs and GPUs start together: with weak memory they are up to 10 ms apart.
+u64 node_memory::real_time(wave& w) {
+  u64 const ticks = clock(w) * wall_clock_mhz / core_mhz;
+  if (!node_.settings.weak) return ticks;
+  group_memory const& g = *w.pending->group;
+  return ticks + (node_.settings.seed * 64 + static_cast<u64>(g.gpu * max_xcds + g.xcd)) * 0x9e3779b97f4a7c15 % 1'000'000;
+}
 
-bool node_memory::scalar_load(wave& w, u64 address, int bytes, u32* out) {
+bool node_memory::scalar_load(wave& w, u64 address, int bytes, bool fresh, u32* out) {
   if (!allowed(w, access::read, address, bytes)) return false;
   std::memcpy(out, reinterpret_cast<void const*>(address), static_cast<std::size_t>(bytes));
+  if (fresh) w.pending->polls.note(address, out[0], w.pc);
   return true;
 }
 
-bool strong_memory::load(wave& w, cache_bits, u64 mask, u64 const* address, int bytes, u32 (*out)[lanes]) {
-  ++w.pending->issued;
+bool node_memory::scalar_atomic(wave& w, rmw what, u64 address, int bytes, u64 data, u64 compare, destination const& old) {
+  if (!allowed_atomic(w, address, bytes)) return false;
+  alignas(64) u32 rows[2][2][lanes];  // of data and compare; lane 0 is used
+  for (int d = 0; d < 2; ++d) rows[0][d][0] = static_cast<u32>(data >> 32 * d), rows[1][d][0] = static_cast<u32>(compare >> 32 * d);
+  return act(w, {.sc0 = false, .sc1 = true, .nt = false}, w.pc, what, 1, &address, bytes, rows[0], rows[1], old);
+}
+
+bool node_memory::allowed_atomic(wave& w, u64 address, int bytes) {
+  if (!allowed(w, access::atomic, address, bytes)) return false;
+  if (address % static_cast<u64>(bytes) == 0) return true;
+  fault(w, "misaligned atomic of " + std::to_string(bytes) + " bytes at " + describe(node_.memory, address, w.pending->last));
+  return false;
+}
+
+void node_memory::fill(int, u8* to, u8 const* from, u64 bytes) { copy_bytes(to, from, bytes); }
+
+bool strong_memory::load(wave& w, cache_bits, u64 mask, u64 const* address, int bytes, destination const& to) {
+  alignas(64) u32 out[4][lanes];
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);
     if (!allowed(w, access::read, address[l], bytes)) return false;
     count(w, access::read, bytes);
     gather(reinterpret_cast<u8 const*>(address[l]), bytes, out, l);
   }
-  note_poll(w, mask, address, out);
+  note_poll(w, w.pc, mask, address, out);
+  to.put(w, to, mask, out);
   return true;
 }
 
 bool strong_memory::store(wave& w, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) {
-  ++w.pending->issued;
   bool changed = false;
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);
@@ -113,26 +205,20 @@ bool strong_memory::store(wave& w, cache_bits, u64 mask, u64 const* address, int
   return true;
 }
 
-bool strong_memory::atomic(wave& w, cache_bits, rmw op, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) {
-  ++w.pending->issued;
-  u32 found[2][lanes];
+bool strong_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
+  return act(w, bits, w.pc, op, mask, address, bytes, data, compare, old);
+}
+
+bool strong_memory::act(wave& w, cache_bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
+  alignas(64) u32 found[2][lanes];
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);
-    if (!allowed(w, access::atomic, address[l], bytes)) return false;
-    if (address[l] % static_cast<u64>(bytes)) {
-      fault(w, "misaligned atomic of " + std::to_string(bytes) + " bytes at " + describe(node_.memory, address[l], w.pending->last));
-      return false;
-    }
-    count(w, access::atomic, bytes);
+    if (!allowed_atomic(w, address[l], bytes)) return false;
+    count(w, access::atomic, static_cast<u64>(bytes));
     node_.changes += update(reinterpret_cast<u8*>(address[l]), op, bytes, l, data, compare, found);
   }
-  note_poll(w, mask, address, found);
-  if (old)
-    for (u64 m = mask; m; m &= m - 1) {
-      int const l = std::countr_zero(m);
-      old[0][l] = found[0][l];
-      if (bytes == 8) old[1][l] = found[1][l];
-    }
+  note_poll(w, pc, mask, address, found);
+  if (old.put) old.put(w, old, mask, found);
   return true;
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <string>
 
 #include "machine/cache.hpp"
@@ -36,6 +37,7 @@ struct group_memory;
 struct wave_memory {
   group_memory* group = nullptr;
   allocation const* last = nullptr;  // of the latest access
+  part const* piece = nullptr;       // of `last`, where that has parts
   u64 issued = 0;                    // vector memory operations, for vmcnt
   u64 issued_before = 0, active_at = 0;  // when, in instructions of the wave, the latest of them was
   poll_tracker polls;
@@ -50,28 +52,84 @@ struct store_in_flight {
   allocation const* where = nullptr;
 };
 
-/// What the memory keeps about one workgroup: its place in the machine and its stores in flight. Waves of one workgroup share
-/// a CU and its L1, which keeps order, so they see each other's stores in flight.
+/// A load that has not taken its value yet, or an atomic that has not acted yet.
+struct operation_in_flight {
+  wave* by = nullptr;
+  u32 pc = 0;
+  u64 number = 0;  // the wave's count of operations when it was issued
+  bool is_atomic = false;
+  cache_bits bits;
+  rmw what{};
+  int bytes = 0;
+  destination to;
+  int first = 0;  // lane, of those that it began with: the one that is looked at to tell whether a wave polls
+  u64 mask = 0;   // lanes to be done
+  u64 address[lanes];
+  u32 data[2][lanes], compare[2][lanes];  // of an atomic
+
+  /// Its lanes, line by line; a line can come twice.
+  struct piece {
+    u64 line, mask;
+  };
+  u32 pieces = 0;
+  piece piece_of[lanes];
+};
+
+/// A buffer_wbl2 that has not been done yet: of the lines that were dirty at the time `until` of the L2, and of those to which the wave
+/// had stores in flight.
+struct writeback_in_flight {
+  wave* by = nullptr;
+  u64 number = 0, until = 0;
+  bool system = false;
+  std::vector<u64> own;
+};
+
+/// How many operations in flight may touch a line: never too few.
+class line_filter {
+ public:
+  void add(u64 line) { ++count_[index(line)]; }
+  void remove(u64 line) { --count_[index(line)]; }
+  u32 at(u64 line) const { return count_[index(line)]; }
+
+ private:
+  static u32 index(u64 line) { return static_cast<u32>((line >> 7) ^ (line >> 15)) % 256; }
+  std::array<u16, 256> count_{};
+};
+
+/// What the memory keeps about one workgroup: its place in the machine and what it has in flight. Waves of one workgroup share
+/// a CU and its L1, which keeps order line by line, so they see each other's stores in flight.
 struct group_memory {
-  int gpu = 0, xcd = 0;
+  int gpu = 0, xcd = 0, cu = 0;
   l1_cache* l1 = nullptr;
   l2_cache* l2 = nullptr;
   allocation kernarg;
   std::vector<store_in_flight> stores;
+  std::vector<std::unique_ptr<operation_in_flight>> operations;  // in the order of issue
+  line_filter loads, atomics;
+  std::vector<writeback_in_flight> writebacks;
+  bool quiet() const { return stores.empty() && operations.empty() && writebacks.empty(); }
 };
 
 /// Checks and accounting common to both memory models.
 class node_memory : public memory_port {
  public:
   explicit node_memory(node& n) : node_(n) {}
+  void issue(wave& w) override { ++w.pending->issued; }
   u64 clock(wave&) override;
   u64 real_time(wave&) override;
-  bool scalar_load(wave&, u64 address, int bytes, u32* out) override;
+  bool scalar_load(wave&, u64 address, int bytes, bool fresh, u32* out) override;
+  bool scalar_atomic(wave&, rmw, u64 address, int bytes, u64 data, u64 compare, destination const& old) override;
 
   virtual void kernel_begins(int /*gpu*/) {}
   virtual void kernel_ends(int /*gpu*/) {}
+  /// Why the launch, which is over, was wrong: a workgroup did not add to the ticket of a part that the launch touched. Empty when it was right.
+  std::string ended_wrong(dispatch const&, u64 groups);
   virtual void group_ends(group_memory&) {}
-  virtual void tick(group_memory&) {}  // lets time pass for the workgroup's stores and caches
+  virtual void tick(group_memory&) {}  // lets time pass for what the workgroup has in flight, and for caches
+  /// The host has waited for the GPU, or copies: what its kernels wrote is in memory, and the next ones read anew.
+  virtual void system_scope(int /*gpu*/) {}
+  /// What hipMemset's kernel does: a row of bytes of the GPU's own memory.
+  virtual void fill(int gpu, u8* to, u8 const* from, u64 bytes);
   /// Why a poller may not see what memory holds, for the report of a deadlock; empty when there is nothing to say.
   virtual std::string hidden(u64 /*address*/, group_memory const&) const { return {}; }
 
@@ -80,33 +138,58 @@ class node_memory : public memory_port {
   /// True when the wave may access the bytes; sets wave_memory::last. Otherwise raises the fault.
   bool allowed(wave& w, access a, u64 address, int bytes) {
     allocation const* last = w.pending->last;
-    return (last && last->live && last->covers(address, bytes)) || look_up(w, a, address, bytes);
+    return (last && last->live && last->covers(address, bytes) && (!last->parts || within_piece(w, address, bytes))) || look_up(w, a, address, bytes);
+  }
+  /// allowed(), of an access that was allowed when it was issued: the memory may have been freed since.
+  bool still_allowed(wave& w, access a, u64 address, int bytes) {
+    wave_memory& m = *w.pending;
+    if (m.last && m.last->live && m.last->covers(address, bytes)) return true;
+    allocation const* const now = node_.memory.find(address);
+    if (!now || !now->live) return look_up(w, a, address, bytes);
+    m.last = now, m.piece = nullptr;
+    return true;
+  }
+  static bool within_piece(wave const& w, u64 address, int bytes) {
+    part const* const p = w.pending->piece;
+    return p && p->live && !p->ticket && p->covers(address, static_cast<u64>(bytes));
   }
   bool look_up(wave&, access, u64 address, int bytes);
+  bool allowed_atomic(wave&, u64 address, int bytes);
+  /// An atomic that was allowed, on the lanes in `mask`.
+  virtual bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) = 0;
+  static std::string what_of(access, int bytes);  // "global read of 4 bytes at "
+  bool look_up_part(wave&, access, allocation const&, u64 address, int bytes);
+  bool note_use(wave&, access, part&, u64 address);
   void count(wave& w, access a, u64 bytes) {
     int const from = w.pending->group->gpu, to = w.pending->last->gpu;
     if (to >= 0 && to != from) count_link(from, to, a, bytes);
   }
   void count_link(int from, int to, access, u64 bytes);
-  void note_poll(wave& w, u64 mask, u64 const* address, u32 const (*value)[lanes]) {
-    if (!mask) return;
+  static constexpr u32 nowhere = ~u32{0};
+  /// pc: of the load or atomic, or `nowhere` for a part of one that is not to be noted.
+  void note_poll(wave& w, u32 pc, u64 mask, u64 const* address, u32 const (*value)[lanes]) {
+    if (!mask || pc == nowhere) return;
     int const l = std::countr_zero(mask);
-    w.pending->polls.note(address[l], value[0][l] + 0x9e3779b9u * u64{value[0][63 - std::countl_zero(mask)]}, w.pc);
+    w.pending->polls.note(address[l], value[0][l], pc);
   }
 
   node& node_;
+  std::vector<part*> in_use_;  // by a launch: those that have a ticket
 };
 
 /// Every access reaches memory at once, in the order of execution.
 class strong_memory final : public node_memory {
  public:
   using node_memory::node_memory;
-  bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 (*out)[lanes]) override;
+  bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, destination const&) override;
   bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) override;
-  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) override;
+  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
   void writeback(wave&, cache_bits) override {}
   void invalidate(wave&, cache_bits) override {}
   void wait_vmcnt(wave&, int) override {}
+
+ protected:
+  bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
 };
 
 /// Reads `bytes` of one lane from p / writes them to p. Aligned 4 and 8 bytes are read and written in one piece.

@@ -22,7 +22,7 @@ struct node {
   u64 clock_reads = 0;
   bool published = false;             // an atomic or a store beyond group scope has just taken effect
 
-  int xcds() const { return std::min(settings.cus, max_xcds); }
+  int xcds() const { return std::min(settings.cus, max_xcds / settings.partitions); }
 };
 
 inline constexpr u64 core_mhz = 2100;

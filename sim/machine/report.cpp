@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <utility>
 
 namespace fusewire::sim {
 namespace {
@@ -27,6 +28,8 @@ std::string who(resident_group const& g) {
   return "GPU " + std::to_string(g.from->gpu) + ", kernel " + g.from->kernel->demangled + ", workgroup " + id_of(g);
 }
 
+constexpr u64 silence = 4'000'000;  // instructions of a wave that touches no global memory
+
 bool polls_memory(wave const& w) { return w.pending->polls.repeats != 0; }
 
 [[noreturn]] void finish() {
@@ -43,6 +46,11 @@ void report_fault(resident_group const& g, wave& w) {
   finish();
 }
 
+void report_launch(kernel_launch const& l, std::string const& why) {
+  std::fprintf(stderr, "fusewire-sim: %s\n  GPU %d, kernel %s\n", why.c_str(), l.gpu, l.kernel->demangled.c_str());
+  finish();
+}
+
 void report_broken_barrier(resident_group const& g) {
   std::fprintf(stderr, "fusewire-sim: barrier: a wave waits at a barrier that %zu of %zu waves of its workgroup left by ending\n  %s\n",
                g.waves.size() - static_cast<std::size_t>(g.running), g.waves.size(), who(g).c_str());
@@ -54,23 +62,35 @@ void report_broken_barrier(resident_group const& g) {
   finish();
 }
 
-/// Waves that wait alike are one line; a few lines say what a machine full of waves is waiting for.
-void report_deadlock(node& n, scheduler& s) {
-  constexpr std::size_t most_lines = 16;
-  std::fprintf(stderr, "fusewire-sim: deadlock: no memory changes any more and every wave waits\n");
-  struct waiting {
+namespace {
+
+constexpr std::size_t most_lines = 16;
+
+enum class standing { at_barrier, polls, silent, runs };
+
+standing standing_of(wave const& w) {
+  if (w.state == wave_state::at_barrier) return standing::at_barrier;
+  if (polls_memory(w) && !w.pending->group->kernarg.covers(w.pending->polls.last.address, 1)) return standing::polls;
+  return w.executed - w.pending->active_at > silence ? standing::silent : standing::runs;
+}
+
+/// Waves that do the same are one line; a few lines say what a machine full of waves is doing.
+void print_waves(node& n, scheduler& s, bool all_wait) {
+  struct alike {
     resident_group const* group;
     wave* first;
+    standing how;
     int waves = 0;
   };
-  std::map<std::string, waiting> kinds;
+  std::map<std::string, alike> kinds;
   for (resident_group* g : s.groups())
     for (wave* w : g->waves) {
       if (w->state == wave_state::ended) continue;
-      bool const barrier = w->state == wave_state::at_barrier;
-      auto const& poll = w->pending->polls.last;
-      std::string const key = std::to_string(g->from->gpu) + g->from->kernel->name + (barrier ? "barrier" : polls_memory(*w) ? std::to_string(poll.address) : "silent");
-      auto [it, fresh] = kinds.try_emplace(key, waiting{g, w});
+      standing how = standing_of(*w);
+      if (all_wait && how == standing::runs) how = standing::silent;
+      std::string const what = how == standing::polls ? std::to_string(w->pending->polls.last.address) : how == standing::runs ? std::to_string(w->pc) : "";
+      std::string const key = std::to_string(g->from->gpu) + g->from->kernel->name + std::to_string(static_cast<int>(how)) + "." + what;
+      auto [it, fresh] = kinds.try_emplace(key, alike{g, w, how});
       ++it->second.waves;
     }
   std::size_t lines = 0;
@@ -79,32 +99,48 @@ void report_deadlock(node& n, scheduler& s) {
       std::fprintf(stderr, "  ... and %zu more\n", kinds.size() - most_lines);
       break;
     }
-    std::fprintf(stderr, "  %s, wave %u", who(*k.group).c_str(), k.first->index);
+    wave& w = *k.first;
+    std::fprintf(stderr, "  %s, wave %u", who(*k.group).c_str(), w.index);
     if (k.waves > 1) std::fprintf(stderr, " (and %d waves like it)", k.waves - 1);
-    if (k.first->state == wave_state::at_barrier) {
-      std::fprintf(stderr, " waits at a barrier\n    %s\n", place_of(*k.first).c_str());
+    if (k.how != standing::polls) {
+      char const* const does = k.how == standing::at_barrier ? " waits at a barrier" : k.how == standing::silent ? " runs on without touching global memory" : " runs";
+      std::fprintf(stderr, "%s\n    %s\n", does, place_of(w).c_str());
       continue;
     }
-    if (!polls_memory(*k.first)) {
-      std::fprintf(stderr, " runs on without touching global memory\n    %s\n", place_of(*k.first).c_str());
-      continue;
-    }
-    auto const& poll = k.first->pending->polls.last;
+    auto const& poll = w.pending->polls.last;
     allocation const* a = n.memory.find(poll.address);
     std::fprintf(stderr, " polls %s", describe(n.memory, poll.address, a).c_str());
     if (a && a->live) std::fprintf(stderr, "; memory holds 0x%x there", word_at(poll.address));
-    k.first->pc = poll.pc;
-    std::fprintf(stderr, "\n    %s\n", place_of(*k.first).c_str());
+    u32 const pc = std::exchange(w.pc, poll.pc);
+    std::fprintf(stderr, "\n    %s\n", place_of(w).c_str());
+    w.pc = pc;
     if (std::string const why = s.memory().hidden(poll.address, k.group->memory); !why.empty()) std::fprintf(stderr, "    %s\n", why.c_str());
   }
   for (auto const& l : s.launches()) {
-    u64 started = 0;
-    for (int x = 0; x < n.xcds(); ++x) started += (l->next[static_cast<std::size_t>(x)] - static_cast<u64>(x)) / static_cast<u64>(n.xcds());
+    u64 const started = l->started;
     if (started < l->total)
-      std::fprintf(stderr, "  GPU %d, kernel %s: %llu of %llu workgroups have not started, because the %d CUs of the GPU are full: they are not co-resident\n", l->gpu,
-                   l->kernel->demangled.c_str(), static_cast<unsigned long long>(l->total - started), static_cast<unsigned long long>(l->total), n.settings.cus);
+      std::fprintf(stderr, "  GPU %d, kernel %s: %llu of %llu workgroups have not started, because the %d CUs of the GPU%s are full: they are not co-resident\n", l->gpu,
+                   l->kernel->demangled.c_str(), static_cast<unsigned long long>(l->total - started), static_cast<unsigned long long>(l->total), static_cast<int>(l->cus.count()),
+                   static_cast<int>(l->cus.count()) < n.settings.cus ? " that its mask leaves" : "");
   }
+}
+
+}  // namespace
+
+void report_deadlock(node& n, scheduler& s) {
+  std::fprintf(stderr, "fusewire-sim: deadlock: no memory changes any more and every wave waits\n");
+  print_waves(n, s, true);
   finish();
+}
+
+void report_livelock(node& n, scheduler& s, u64 instructions) {
+  std::fprintf(stderr, "fusewire-sim: no workgroup has begun or ended for %llu instructions, which may be a livelock; it goes on\n", static_cast<unsigned long long>(instructions));
+  print_waves(n, s, false);
+}
+
+void report_interrupt(node& n, scheduler& s) {
+  std::fprintf(stderr, "fusewire-sim: interrupted\n");
+  print_waves(n, s, false);
 }
 
 }  // namespace fusewire::sim

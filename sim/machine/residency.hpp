@@ -28,7 +28,7 @@ class compute_unit {
   u32 lds_ = 0, groups_ = 0;
 };
 
-inline constexpr u32 lds_per_cu = 65536;
+inline constexpr u32 lds_per_cu = 65536, waves_per_cu = 32;
 
 /// Workgroups of this size that one CU holds at once; 0 when not even one fits.
 u32 groups_per_cu(kernel const&, u32 threads, u32 lds_bytes);

@@ -32,13 +32,17 @@ scheduler::scheduler(node& n) : node_(n), gpus_(static_cast<std::size_t>(n.setti
   } else {
     memory_ = std::make_unique<strong_memory>(n);
   }
+  window_ = std::array{1u, 4u, 64u}[n.chance.below(3)];
+  pause_one_in_ = std::array{0u, 2u, 16u}[n.chance.below(3)];
   for (auto& gpu : gpus_)
     for (int cu = 0; cu < n.settings.cus; ++cu) gpu[static_cast<std::size_t>(cu % n.xcds())].cus.emplace_back();
 }
 
 void scheduler::start(std::shared_ptr<kernel_launch> l) {
   l->total = u64{l->grid[0]} * l->grid[1] * l->grid[2];
-  for (int x = 0; x < node_.xcds(); ++x) l->next[static_cast<std::size_t>(x)] = static_cast<u64>(x);
+  // Round robin over the XCDs, from any of them on.
+  u32 const xcds = static_cast<u32>(node_.xcds()), first = node_.chance.below(xcds);
+  for (u32 x = 0; x < xcds; ++x) l->next[x] = (x + xcds - first) % xcds;
   l->takes = footprint_of(*l->kernel, l->block[0] * l->block[1] * l->block[2], static_cast<u32>(l->lds));
   ++node_.stats.launches;
   ++node_.changes;
@@ -63,27 +67,41 @@ wave* scheduler::take_wave() {
   return w;
 }
 
-/// The next workgroup of the launch for this XCD; false when no CU has room.
+/// A workgroup of the launch that this XCD may start next: no source promises an order. Null when all have a place.
+u64* scheduler::choose(kernel_launch& l, int xcd) {
+  auto& choice = l.choice[static_cast<std::size_t>(xcd)];
+  u64& next = l.next[static_cast<std::size_t>(xcd)];
+  for (; choice.size() < window_ && next < l.total; next += static_cast<u64>(node_.xcds())) choice.push_back(next);
+  if (choice.empty()) return nullptr;
+  std::swap(choice.back(), choice[node_.chance.below(static_cast<u32>(choice.size()))]);
+  return &choice.back();
+}
+
+/// Starts the next workgroup of the launch for this XCD; false when there is none, or no CU has room.
 bool scheduler::place(kernel_launch& l, int xcd) {
+  u64 const* const chosen = choose(l, xcd);
+  if (!chosen) return false;
+  u64 const next = *chosen;
   xcd_state& x = gpus_[static_cast<std::size_t>(l.gpu)][static_cast<std::size_t>(xcd)];
   compute_unit::simds simds;
   auto const cus = static_cast<u32>(x.cus.size());
   u32 tried = 0;
-  while (tried < cus && !x.cus[x.next_cu].place(l.takes, simds)) x.next_cu = (x.next_cu + 1) % cus, ++tried;
+  auto const number = [&] { return static_cast<u32>(xcd) + x.next_cu * static_cast<u32>(node_.xcds()); };
+  while (tried < cus && !(l.cus[number()] && x.cus[x.next_cu].place(l.takes, simds))) x.next_cu = (x.next_cu + 1) % cus, ++tried;
   if (tried == cus) return false;
+  l.choice[static_cast<std::size_t>(xcd)].pop_back();
+  ++l.started;
   auto* g = new resident_group;
-  u64& next = l.next[static_cast<std::size_t>(xcd)];
   g->from = &l;
   g->launch = &l;
   g->id[0] = static_cast<u32>(next % l.grid[0]), g->id[1] = static_cast<u32>(next / l.grid[0] % l.grid[1]), g->id[2] = static_cast<u32>(next / l.grid[0] / l.grid[1]);
   g->xcd = xcd;
-  g->cu = xcd + static_cast<int>(x.next_cu) * node_.xcds();
+  g->cu = static_cast<int>(number());
   g->simds = simds;
   g->lds.assign(static_cast<std::size_t>(l.lds), 0xcd);
   x.next_cu = (x.next_cu + 1) % cus;
-  next += static_cast<u64>(node_.xcds());
 
-  g->memory.gpu = l.gpu, g->memory.xcd = xcd;
+  g->memory.gpu = l.gpu, g->memory.xcd = xcd, g->memory.cu = g->cu;
   if (weak_) g->memory.l1 = &weak_->l1(l.gpu, g->cu), g->memory.l2 = &weak_->l2(l.gpu, xcd);
   g->memory.kernarg = {reinterpret_cast<u64>(l.kernarg.data()), l.kernarg.size(), 0, -1, memory_kind::kernarg, 0, true, 0};
   auto const scratch = static_cast<u32>(l.kernel->scratch + (l.kernel->dynamic_stack ? 16384 : 0));
@@ -108,12 +126,14 @@ bool scheduler::place(kernel_launch& l, int xcd) {
   g->running = static_cast<int>(l.takes.waves);
   live_waves_ += l.takes.waves;
   ++node_.stats.workgroups;
+  executed_ = 0, said_at_ = node_.settings.livelock;
   ++node_.changes;
   live_.push_back(g);
   return true;
 }
 
 void scheduler::place_waiting() {
+  room_ = false;
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu)
     for (int xcd = 0; xcd < node_.xcds(); ++xcd) {
       xcd_state& x = gpus_[gpu][static_cast<std::size_t>(xcd)];
@@ -121,9 +141,9 @@ void scheduler::place_waiting() {
       x.room = false;
       for (auto const& l : launches_)
         if (l->gpu == static_cast<int>(gpu))
-          while (l->next[static_cast<std::size_t>(xcd)] < l->total && place(*l, xcd)) {}
+          while (!x.room && place(*l, xcd)) x.room = pause_one_in_ && node_.chance.one_in(pause_one_in_);
+      room_ |= x.room;  // the others come later
     }
-  room_ = false;
 }
 
 scheduler::outcome scheduler::step() {
@@ -170,7 +190,9 @@ void scheduler::run(resident_group& g) {
     if (g.ended) return;
     if (w.pending->polls.repeats > 4) resting |= 1u << w.index;
     if (node_.published && chance.one_in(2)) break;  // others get to see it while this workgroup's stores are still on their way
-    if (weak_ && !g.memory.stores.empty()) memory_->tick(g.memory);
+    if (weak_ && !g.memory.quiet()) memory_->tick(g.memory);
+    for (wave* other : g.waves)
+      if (waits_for_lds(*other) && chance.one_in(4)) let_one_arrive(*other);
   }
   if (weak_) memory_->tick(g.memory);
 }
@@ -179,6 +201,7 @@ void scheduler::run_wave(resident_group& g, wave& w, u64 budget) {
   u64 const done = execute(w, budget);
   if (std::exchange(w.pending->issued_before, w.pending->issued) != w.pending->issued) w.pending->active_at = w.executed;
   node_.stats.instructions += done;
+  executed_ += done;
   cycle_parts_ += 4 * (done + (w.state == wave_state::sleeping ? 16 : 0));  // a wave issues about every fourth cycle
   node_.cycles += cycle_parts_ / live_waves_;
   cycle_parts_ %= live_waves_;
@@ -210,6 +233,7 @@ void scheduler::check_barrier(resident_group& g) {
 
 void scheduler::end_group(resident_group& g) {
   g.ended = true;
+  executed_ = 0, said_at_ = node_.settings.livelock;
   memory_->group_ends(g.memory);
   kernel_launch& l = *g.from;
   xcd_state& x = gpus_[static_cast<std::size_t>(l.gpu)][static_cast<std::size_t>(g.xcd)];
@@ -217,12 +241,14 @@ void scheduler::end_group(resident_group& g) {
   x.room = room_ = true;
   for (wave* w : g.waves) {
     std::free(w->scratch);
+    forget(*w);
     delete w->pending;
     delete w->fault_text;
     spare_waves_.push_back(w);
   }
   g.waves.clear();
   if (++l.finished == l.total) {
+    if (std::string const why = memory_->ended_wrong(l, l.total); !why.empty()) report_launch(l, why);
     memory_->kernel_ends(l.gpu);
     std::erase_if(launches_, [&](auto const& p) { return p.get() == &l; });
   }
@@ -236,6 +262,10 @@ void scheduler::end_round() {
   });
   round_.clear();
   at_ = 0;
+  if (!live_.empty() && executed_ >= said_at_) {
+    report_livelock(node_, *this, executed_);
+    said_at_ *= 4;
+  }
   bool const stuck = node_.changes == changes_before_ && std::ranges::all_of(live_, [](resident_group* g) { return std::ranges::all_of(g->waves, [](wave* w) { return waits(*w); }); });
   changes_before_ = node_.changes;
   if (stuck)

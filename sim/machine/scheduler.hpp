@@ -8,9 +8,11 @@ namespace fusewire::sim {
 
 /// A kernel launch on its way through the machine.
 struct kernel_launch : dispatch {
-  u64 total = 0, finished = 0;             // workgroups
-  std::array<u64, max_xcds> next{};        // index of the next workgroup to place, per XCD
+  u64 total = 0, started = 0, finished = 0;  // workgroups
+  std::array<u64, max_xcds> next{};          // index of the next workgroup to choose from, per XCD
+  std::array<std::vector<u64>, max_xcds> choice;  // those that may start next
   footprint takes;
+  cu_mask cus;                             // its workgroups may use these
   bool done() const { return finished == total; }
 };
 
@@ -52,6 +54,7 @@ class scheduler {
     bool room = true;  // something was freed or launched since the last attempt to place
   };
   void place_waiting();
+  u64* choose(kernel_launch&, int xcd);
   bool place(kernel_launch&, int xcd);
   void run(resident_group&);
   void run_wave(resident_group&, wave&, u64 budget);
@@ -72,7 +75,9 @@ class scheduler {
   std::vector<wave*> spare_waves_;
   u64 live_waves_ = 0, cycle_parts_ = 0;
   u64 changes_before_ = 0, clock_reads_before_ = 0, instructions_before_ = 0;
+  u64 executed_ = 0, said_at_ = 0;  // instructions of all waves since a workgroup began or ended
   u32 stuck_rounds_ = 0;
+  u32 window_ = 1, pause_one_in_ = 0;  // how many workgroups may overtake one, how often the next is not placed yet; 0: never
   u64 jump_ = first_jump, jumped_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -36,14 +37,14 @@ bool lives(u32 pid) {
 
 }  // namespace
 
-bool computes(int pid, int but, int and_but) {
+bool computes(int pid, std::span<int const> but) {
   std::string const tasks = "/proc/" + std::to_string(pid) + "/task";
   DIR* d = opendir(tasks.c_str());
   if (!d) return false;
   bool found = false;
   while (dirent const* entry = readdir(d)) {
     int const id = std::atoi(entry->d_name);
-    if (id == 0 || id == but || id == and_but) continue;
+    if (id == 0 || std::ranges::find(but, id) != but.end()) continue;
     char const s = state_of(tasks + "/" + entry->d_name);
     found |= s == 'R' || s == 'D';
   }

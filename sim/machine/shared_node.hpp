@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "machine/config.hpp"
@@ -44,7 +45,7 @@ class shared_node {
   header* header_ = nullptr;
 };
 
-/// Threads of a process that compute at the moment, but for two of them; false when the process is dead.
-bool computes(int pid, int but = 0, int and_but = 0);
+/// Threads of a process that compute at the moment, but for some of them; false when the process is dead.
+bool computes(int pid, std::span<int const> but = {});
 
 }  // namespace fusewire::sim

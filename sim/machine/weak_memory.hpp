@@ -3,42 +3,53 @@
 
 namespace fusewire::sim {
 
-/// The memory model of gfx942 as LLVM's AMDGPU user guide states it ("Memory Model GFX942") with the memory types that the
-/// kernel driver gives to local and peer memory, made as weak as those two allow.
+/// The memory model of gfx942, as weak as its sources allow: LLVM's AMDGPU user guide ("Memory Model GFX942"), the CDNA3 ISA document, ROCclr,
+/// and the memory types that the kernel driver gives to local and peer memory. docs/simulator.md has a row for each promise.
 ///
-///   wave --stores in flight--> L1 of the CU --> L2 of the XCD --> memory, of this GPU or of a peer
+///   wave --in flight--> L1 of the CU --> L2 of the XCD --> released lines of the GPU --> memory, of this GPU or of a peer
 ///
-/// Stores in flight. A store reaches the L2 some time after it was issued: at the latest when its wave waits for it (s_waitcnt
-///   vmcnt). Stores to different lines may overtake each other, stores to one line do not. Waves of the same workgroup use the same
-///   path in order and see each other's stores at once; s_barrier does not wait for them.
-/// L1. Plain loads may find a line that is old. `buffer_inv sc1` (agent, system) empties the CU's L1; loads with sc0 or sc1 and
-///   atomics go past it.
+/// In flight. A store reaches the L2, a load takes its value, an atomic acts some time after it was issued: at the latest when its wave
+///   waits for it (s_waitcnt vmcnt). Operations of one workgroup on one line keep their order, for waves of a workgroup share an L1;
+///   otherwise any may overtake any. s_barrier waits for none. A load's registers keep what they held until it has its value.
+///   LDS operations and scalar loads, too, until lgkmcnt: those of one wave on LDS keep their order (isa/late.cpp).
+/// Writebacks. buffer_wbl2 is done some time after it was issued, at the latest at the wait; it takes the lines that were dirty when it
+///   was issued, and what its own wave had stored before.
+/// L1. Plain loads may find a line that is old. `buffer_inv sc1` (agent, system) empties the CU's L1; loads with sc1 and atomics
+///   go past it. Scalar loads go through a cache of their own, which the start of a kernel empties, or s_dcache_inv, and no acquire.
 /// L2. One per XCD. What happens to a line depends on whose memory it is:
-///     hipMalloc, fine-grained, own GPU (RW)    written bytes stay until `buffer_wbl2 sc1`; a store with sc1 goes through.
-///                                              Reads are kept right by probes.
+///     hipMalloc, fine-grained, own GPU (RW)    written bytes stay until `buffer_wbl2 sc1`. Reads are kept right by probes.
 ///     hipMalloc, fine-grained, of a peer (NC)  written bytes stay until `buffer_wbl2 sc0 sc1`, lines that were read go stale until
 ///                                              `buffer_inv sc0 sc1`; loads and stores with sc0 sc1 go through.
-///     uncached: own GPU (CC), of a peer (UC)   never kept; CC lines can be in an L1.
+///     uncached: own GPU (CC), of a peer (UC)   never kept; CC lines can be in an L1. Through an IPC handle of a peer: as NC, because nobody says
+///                                              that the mapping is uncached, too. config::cached_ipc plants one that keeps all.
 ///     host memory (UC)                         never kept.
-/// Atomics act in memory. With agent scope on memory of a peer they would act in the XCD's own L2, where nobody else sees them:
-///   reported as a fault.
-/// A kernel starts with empty L1s and no lines of peers in the L2s, and ends with everything written back.
-/// What hardware does in its own time (a store arriving, a line evicted) is drawn at random; how often, also, once per seed: with
+/// Released lines. What is released at agent scope, by a writeback, a store or an atomic or by the end of a kernel, is there for all XCDs of the
+///   GPU, and for nobody else until it is released at system scope from the XCD that wrote it.
+/// Atomics with agent scope on memory of a peer would act in the XCD's own L2, where nobody else sees them: reported as a fault.
+/// Kernels begin and end at agent scope: empty L1s and scalar caches at the start, a release at the end. When the host waits or copies,
+///   everything is written back, and lines of peers are dropped.
+/// What hardware does in its own time (an operation that takes effect, a line evicted) is drawn at random; how often, also, once per seed: with
 /// some seeds nothing is ever evicted, so a forgotten release shows as a hang.
 class weak_memory final : public node_memory {
  public:
   explicit weak_memory(node&);
-  bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 (*out)[lanes]) override;
+  void issue(wave&) override;
+  bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, destination const&) override;
   bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) override;
-  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) override;
+  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
+  bool scalar_load(wave&, u64 address, int bytes, bool fresh, u32* out) override;
+  void invalidate_scalars(wave&) override;
   void writeback(wave&, cache_bits) override;
   void invalidate(wave&, cache_bits) override;
   void wait_vmcnt(wave&, int outstanding) override;
+  bool late(wave&) override { return late_local_one_in_ && node_.chance.one_in(late_local_one_in_); }
 
   void kernel_begins(int gpu) override;
   void kernel_ends(int gpu) override;
   void group_ends(group_memory&) override;
   void tick(group_memory&) override;
+  void system_scope(int gpu) override;
+  void fill(int gpu, u8* to, u8 const* from, u64 bytes) override;
   std::string hidden(u64 address, group_memory const&) const override;
 
   l1_cache& l1(int gpu, int cu);
@@ -47,20 +58,42 @@ class weak_memory final : public node_memory {
  private:
   enum class type { rw, nc, cc, uc };
   static type type_of(allocation const&, int gpu);
+  bool keeps(allocation const& a) const { return node_.settings.cached_ipc && a.imported && a.kind == memory_kind::uncached; }
 
+  // in_flight.cpp
+  void keep_order(wave&, destination const&);
+  void put_in_flight(wave&, bool is_atomic, cache_bits, u64 mask, u64 const* address, int bytes, destination const&, rmw, u32 const (*data)[lanes], u32 const (*compare)[lanes]);
+  void settle(group_memory&, u64 line);
+  void perform(operation_in_flight&, u64 mask);
+  void retire(group_memory&, std::size_t i);
+  void finish(group_memory&, std::size_t i);
+  void send(wave&, store_in_flight&&);
+  void drain_line(group_memory&, u64 line);
+  void complete(group_memory&, writeback_in_flight const&);
+
+  bool read(wave&, cache_bits, u32 pc, u64 mask, u64 const* address, int bytes, destination const&);
+  bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
   u8 const* view(wave&, cache_bits, u64 line, u8* scratch);
   u8 const* view_l2(group_memory&, cache_bits, u64 line, type, u8* scratch);
-  void send(wave&, store_in_flight&&);
   void arrive(group_memory&, store_in_flight const&);
-  void drain_line(group_memory&, u64 line);
   void to_memory(cache_line&);
+  void release(int gpu, int xcd, u64 line, u8 const* data, byte_mask const&);
+  void release(int gpu, int xcd, l2_cache::slot&);
+  void unrelease(u64 line, byte_mask const*);
+  l2_cache::slot* released(int gpu, u64 line) {
+    l2_cache::slot* const s = gpus_[gpu].released.find(line);
+    return s && s->mask.any() ? s : nullptr;
+  }
 
   struct gpu_caches {
     std::array<l2_cache, max_xcds> l2;
-    std::vector<std::unique_ptr<l1_cache>> l1;
+    l2_cache released;
+    std::vector<std::unique_ptr<l1_cache>> l1, scalar;  // per CU, per two CUs
   };
   std::vector<gpu_caches> gpus_;
-  u32 delay_one_in_, arrive_one_in_, evict_one_in_;  // 0: never
+  std::vector<std::unique_ptr<operation_in_flight>> spare_;
+  u32 delay_one_in_, late_one_in_, arrive_one_in_, evict_one_in_;  // stores, loads and atomics, both, lines; 0: never
+  u32 late_local_one_in_;                                          // LDS operations and scalar loads
 };
 
 }  // namespace fusewire::sim

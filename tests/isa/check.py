@@ -9,34 +9,69 @@ Prints a table; exits with 1 if a rule is broken."""
 import re
 import sys
 
+import gfx942
+
 MATRIX_INSTRUCTIONS = {"small_tile": 32 * 64 * 64 // 4 // 4096, "large_tile": 128 * 128 * 64 // 8 // 4096}  # per wave: 16 x 16 x 16 each
 # Of a wave's step, 32 tokens for 16 heads by d: scores and output, 16 x 16 x 16 each; loads by width. V of d = 64: a lane has 4 neighbouring d.
 DECODE = {"Li64E": (16, {"global_load_dwordx4": 4, "global_load_dwordx2": 8, "global_load_dword": 1}), "Li128E": (32, {"global_load_dwordx4": 16, "global_load_dword": 1})}
 FORBIDDEN = r"flat_|buffer_wbl2|buffer_inv|scratch_|v_readlane|v_writelane|s_sleep"
 
 
-def kernels(text):
-    """name -> (metadata, list of lines)"""
-    metadata = {}
-    for entry in re.split(r"\n  - (?=\.agpr_count|\.args)", text.split("amdhsa.kernels:")[-1])[1:]:
+def kernels(path):
+    """(name, metadata, function)"""
+    functions = {f.name: f for f in gfx942.functions(path)}
+    for entry in re.split(r"\n  - (?=\.agpr_count|\.args)", open(path).read().split("amdhsa.kernels:")[-1])[1:]:
         name = re.findall(r"^    \.name:\s+(\S+)$", entry, re.M)[-1]
-        metadata[name] = {k: int(v) for k, v in re.findall(r"\.(\w+):\s+(\d+)$", entry, re.M)}
-    for name, values in metadata.items():
-        body = re.search(r"^" + re.escape(name) + r":.*?^\.Lfunc_end", text, re.S | re.M).group(0)
-        yield name, values, body.split("\n")
+        yield name, {k: int(v) for k, v in re.findall(r"\.(\w+):\s+(\d+)$", entry, re.M)}, functions[name]
 
 
-def innermost_matrix_loops(lines):
+def components(after, nodes):
+    """The sets of nodes from each of which all others of the set can be reached, by steps within `nodes`: loops, with what is inside them."""
+    order, seen = [], set()
+    for root in nodes:
+        if root in seen:
+            continue
+        seen.add(root)
+        way = [(root, iter(after[root]))]
+        while way:
+            n = next((n for n in way[-1][1] if n in nodes and n not in seen), None)
+            if n is None:
+                order.append(way.pop()[0])
+            else:
+                seen.add(n)
+                way.append((n, iter(after[n])))
+    before = {n: [] for n in nodes}
+    for i in nodes:
+        for n in after[i]:
+            if n in nodes:
+                before[n].append(i)
+    left = set(nodes)
+    for root in reversed(order):
+        found, more = set(), [root]
+        while more:
+            i = more.pop()
+            if i in left:
+                left.remove(i)
+                found.add(i)
+                more += before[i]
+        if len(found) > 1:
+            yield found
+
+
+def innermost_matrix_loops(code):
     """The instructions of each loop that has matrix instructions and no such loop inside."""
-    label = {m[1]: i for i, line in enumerate(lines) if (m := re.match(r"(\.LBB\w+):", line))}
-    loops = []
-    for i, line in enumerate(lines):
-        if (m := re.match(r"\s+s_c?branch\w*\s+(\.LBB\w+)", line)) and label.get(m[1], i) < i:
-            loops.append((label[m[1]], i))
-    has_matrix = [(a, b) for a, b in loops if any("v_mfma" in line for line in lines[a:b])]
-    for a, b in has_matrix:
-        if not any(a <= c and d <= b and (c, d) != (a, b) for c, d in has_matrix):
-            yield [m[1] for line in lines[a:b] if (m := re.match(r"\s+([a-z]\w+)", line))]
+    after = [x.next for x in code]
+
+    def inside(nodes):
+        for loop in components(after, nodes):
+            if not any("v_mfma" in code[i].op for i in loop):
+                continue
+            entered = {0} | {n for i in range(len(code)) if i not in loop for n in after[i]}
+            inner = list(inside(loop - entered))
+            yield from inner or [loop]
+
+    for loop in inside(set(range(len(code)))):
+        yield [code[i].op for i in sorted(loop) if code[i].op != "wave_barrier"]
 
 
 def main():
@@ -45,20 +80,20 @@ def main():
         return 2
     broken, count = [], 0
     print(f"{'kernel':44} {'VGPR':>5} {'LDS':>6} {'scratch':>8} {'spills':>7}  innermost loops: matrix / memory")
-    for name, m, lines in kernels(open(sys.argv[1]).read()):
+    for name, m, function in kernels(sys.argv[1]):
         count += 1
         short = re.sub(r"^_ZN8fusewire\d+", "", name)[:44]
-        loops = list(innermost_matrix_loops(lines))
-        counts = [(sum(o.startswith("v_mfma") for o in loop), sum(bool(re.match("ds_|global_|buffer_l", o)) for o in loop)) for loop in loops]
+        inner = list(innermost_matrix_loops(function.code))
+        counts = [(sum(o.startswith("v_mfma") for o in loop), sum(bool(re.match("ds_|global_|buffer_l", o)) for o in loop)) for loop in inner]
         print(f"{short:44} {m['vgpr_count']:5} {m['group_segment_fixed_size']:6} {m['private_segment_fixed_size']:8} {m['vgpr_spill_count']:7}  "
               + ", ".join(f"{a} / {b}" for a, b in counts))
         if m["private_segment_fixed_size"] or m["vgpr_spill_count"]:
             broken.append(f"{short}: scratch or VGPR spills")
         if m["group_segment_fixed_size"] > 65536:
             broken.append(f"{short}: more than 64 KB of LDS")
-        if not loops:
+        if not inner:
             broken.append(f"{short}: no loop with matrix instructions")
-        for loop, (matrix, memory) in zip(loops, counts):
+        for loop, (matrix, memory) in zip(inner, counts):
             bad = sorted({o for o in loop if re.match(FORBIDDEN, o)})
             if bad:
                 broken.append(f"{short}: {', '.join(bad)} in the innermost loop")

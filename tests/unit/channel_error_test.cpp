@@ -60,6 +60,7 @@ __global__ void ask_whether_begun(channel_view ch, int source, unsigned* answer)
 __global__ void forge_header(channel_view ch, int peer, epoch_t e, bool same) {
   flag* const f = ch.world.on(peer, ch.flags) + ch.world.rank;
   for (int i = 0; i < launch_words; ++i) store(&f->note[i], same ? ch.header.what[i] : std::uint64_t(i));
+  store(&f->note[launch_words], std::uint64_t(1));  // block
   platform::atomic_store<order::release, scope::system>(&f->value, e);
 }
 
@@ -316,6 +317,36 @@ TEST_CASE("channel: the error that comes out of run_local is the one that says w
   }
 }
 
+TEST_CASE("channel: check() finds a launch that did not end, on its stream alone") {
+  on_ranks(2, [](rank_of_test& r) {
+    channel ch(r.heap, gather_channel(200));
+    expect_right(r, ch, 300);
+    auto const view = ch.view({});
+    auto const right = r.download(view.state);
+    auto const state_is = [&](channel_state s) { r.upload(std::vector{s}, view.state); };
+    auto const launch_once = [&] {
+      r.launch({2, 64}, await_rank, ch.view(make_header("await", 0)), r.rank());
+      r.synchronize();
+    };
+    launch_once();
+    r.world.check(r.stream);
+    launch_once();
+    channel_state state = right[0];
+    ++state.epoch;
+    state_is(state);  // as if no block had called end()
+    hipStream_t other = nullptr;
+    check_hip(hipStreamCreateWithFlags(&other, hipStreamNonBlocking), "hipStreamCreateWithFlags");
+    r.world.check(other);
+    check_hip(hipStreamDestroy(other), "hipStreamDestroy");
+    r.found.throws<launch_unfinished>("no end", {"launch 8 of a channel did not end", "launched await", "with 2 blocks, and 0 blocks called channel_epoch::end()"}, [&] { r.world.check(r.stream); });
+    state.ticket = 1;
+    state_is(state);
+    r.found.throws<launch_unfinished>("one end", {"and 1 block called channel_epoch::end()"}, [&] { r.world.check(r.stream); });
+    ch.reset();
+    expect_right(r, ch, 310);
+  });
+}
+
 TEST_CASE("channel: bad arguments") {
   on_ranks(2, [](rank_of_test& r) {
     auto const refuse = [&]<class E>(E*, channel_options const& o, std::vector<std::string> const& pieces) {
@@ -328,7 +359,7 @@ TEST_CASE("channel: bad arguments") {
     refuse(bad, {.max_bytes = (SIZE_MAX >> 1) + 257}, {text("max_bytes = ", (SIZE_MAX >> 1) + 257)});
     refuse(bad, {.max_bytes = 1, .flags_per_source = 0}, {"flags_per_source = 0", "at least 1"});
     refuse(bad, {.max_bytes = 1, .flags_per_source = -8}, {"flags_per_source = -8"});
-    refuse(too_large, {.max_bytes = 5_MiB}, {"10485760 bytes wanted", "bulk"});
+    refuse(too_large, {.max_bytes = 5_MiB}, {"10486272 bytes wanted", "bulk"});
     refuse(too_large, {.max_bytes = 1, .flags_per_source = 1 << 20}, {"signal"});
     refuse(too_large, {.max_bytes = 1, .flags_per_source = 0x7fffffff}, {"signal"});
     r.found.throws<rank_mismatch>("unequal", {"bytes"}, [&] { channel(r.heap, {.max_bytes = r.rank() ? 512u : 256u}); });

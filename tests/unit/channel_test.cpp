@@ -39,7 +39,7 @@ struct pull_args {
 ///   Deadlock: headers and acknowledgements are sent before block 0 waits for acknowledgements; all blocks read first.
 __global__ void pull_words(channel_view ch, pull_args a) {
   block const b;
-  channel_epoch const e = ch.begin(b);
+  channel_epoch const e = ch.begin_readable(b);
   world_view const& w = ch.world;
   for (int k = 0; k < w.size; ++k) {
     int const source = w.next(k);
@@ -61,7 +61,7 @@ __global__ void pull_words(channel_view ch, pull_args a) {
 /// As pull_words, through the inbox: a block fetches chunks and announces them here, and another block of this rank takes them.
 __global__ void fetch_words(channel_view ch, pull_args a) {
   block const b;
-  channel_epoch const e = ch.begin(b);
+  channel_epoch const e = ch.begin_readable(b);
   world_view const& w = ch.world;
   int const pieces = ceil_div(a.count, chunk);
   for (int k = 0; k < w.size; ++k) {
@@ -293,7 +293,7 @@ void pull_many(int ranks, void (*kernel)(channel_view, pull_args)) {
       launch_header h = make_header("pull", 0, std::uint64_t(count), std::uint64_t(salt));
       h.mine[0] = r.heap.offset_of(mine, std::size_t(count) * 4, "words", std::source_location::current());
       h.mine[1] = std::uint64_t(salt + r.rank());
-      r.launch({3, 128}, kernel, ch.view(h), pull_args{count, r.here(wrong), salt});
+      r.launch({std::max(3, r.world.dispatch_parts()), 128}, kernel, ch.view(h), pull_args{count, r.here(wrong), salt});
       r.launch({2, 64}, write_words, mine, count, r.rank(), -1);
     }
     r.world.check(r.stream);

@@ -261,6 +261,14 @@ void set_epoch(channel& ch, epoch_t last) {
 
 }  // namespace
 
+/// Stamps of one parity are equal 2^32 launches apart, and not before.
+__device__ constexpr bool stamps_differ() {
+  for (int bit = 1; bit < 32; ++bit)
+    if (detail::stamp_of(1) == detail::stamp_of(1 + (epoch_t(1) << bit))) return false;
+  return detail::stamp_of(1) == detail::stamp_of(1 + (epoch_t(1) << 32));
+}
+static_assert(stamps_differ());
+
 TEST_CASE("decode_run: every block has the splits that the rule gives it", "[flash_decode]") {
   on_ranks(1, [&](rank_of_test& r) {
     constexpr int most = 300, max_tokens = 1000, most_blocks = 40;

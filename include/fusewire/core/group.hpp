@@ -7,7 +7,7 @@
 namespace fusewire {
 
 /// rank() of size() cooperating threads; leader() is true for one of them; sync() makes their accesses to block-shared and
-/// device memory visible to each other.
+/// device memory visible to each other. In a loop with sync() ask leader(), not rank() == 0: see platform::is_first().
 template <class G>
 concept group = requires(G g) {
   { g.rank() } -> std::same_as<int>;
@@ -29,7 +29,7 @@ struct wave {
 
   __device__ int rank() const { return platform::thread_index() % width; }
   __device__ int size() const { return width; }
-  __device__ bool leader() const { return rank() == 0; }
+  __device__ bool leader() const { return platform::is_first(rank()); }
   __device__ void sync() const { platform::wave_sync(); }
   __device__ int index() const { return platform::thread_index() / width; }  // within the block
 };
@@ -38,7 +38,7 @@ struct wave {
 struct block {
   __device__ int rank() const { return platform::thread_index(); }
   __device__ int size() const { return platform::block_threads(); }
-  __device__ bool leader() const { return rank() == 0; }
+  __device__ bool leader() const { return platform::is_first(rank()); }
   __device__ void sync() const { platform::block_sync(); }
   __device__ int index() const { return platform::block_index(); }  // within the grid
   __device__ int count() const { return platform::grid_blocks(); }

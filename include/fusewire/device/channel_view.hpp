@@ -13,8 +13,8 @@
 // before launch e+2, and a wait asks for exactly e. A flag that a shape does not use keeps an old epoch, which no later wait asks
 // for. Slot addresses depend only on the capacity; flag indices and the layout within a slot may depend on the launch, because all
 // ranks agree on it: the header carries what was launched, and ranks that disagree abandon the launch and say in what.
-// Why it does not deadlock. Block 0 sends the headers before anything waits, and the host launches only grids whose blocks are all
-// resident; what lies between is the kernel's own argument.
+// Why it does not deadlock. Block 0 sends the headers before anything waits, or the last block to begin does (begin_readable), and no
+// block waits before it has begun. The host launches only grids whose blocks are all resident; what lies between is the kernel's own argument.
 #pragma once
 #include <fusewire/core/stream.hpp>
 #include <fusewire/device/flag.hpp>
@@ -22,10 +22,11 @@
 
 namespace fusewire {
 
-/// What a launch is, for ranks to compare. Equal on all ranks, or the launch is abandoned.
+/// What a launch is, for ranks to compare. Equal on all ranks, and as many blocks, or the launch is abandoned.
 struct launch_header {
   std::uint64_t what[launch_words] = {};
   std::uint64_t mine[2] = {};      // this rank's own words, readable by peers: see peer_word()
+  std::uint64_t same_blocks = 1;   // 0: ranks may launch different numbers of blocks
 };
 
 /// Lives in the bulk segment; only its own rank touches it.
@@ -34,6 +35,8 @@ struct channel_state {
   unsigned ticket;             // blocks of the current launch that are done
   unsigned next;               // work handed out so far
   unsigned arrived[max_ranks];
+  unsigned began;              // blocks of the current launch that have, if peers read this rank's memory
+  epoch_t released_in[platform::max_parts];  // for each part of the device: the launch in which it last released what the stream wrote before
 };
 
 class channel_epoch;
@@ -42,8 +45,8 @@ class channel_epoch;
 struct channel_view {
   world_view world;
   sym<std::byte> slots;        // 2 x slot_bytes
-  std::uint64_t slot_bytes = 0;
-  sym<flag> flags;             // 2 x (headers [W], acknowledgements [W], data [W][flags_per_source])
+  std::uint64_t slot_bytes = 0;  // channel_options::max_bytes and a gap
+  sym<flag> flags;             // 2 x (headers [W], acknowledgements [W]), data [flags_per_source][2][W]: a flag beyond the last is beyond them all
   int flags_per_source = 0;
   sym<channel_state> state;
   launch_header header;
@@ -51,20 +54,54 @@ struct channel_view {
   /// Called by: every thread that uses the epoch, first of all; the last wave of block 0 in any case, which tells the peers. In a kernel
   /// with launch_shape::early: after wait_for_stream().
   __device__ channel_epoch begin(block b) const;
+  /// begin() of a kernel in which peers read this rank's own memory, as wait_begun() lets them. What earlier kernels wrote into it lies in the L2s
+  /// of all parts of the device (XCDs), and a kernel's end brings it to this device alone, as far as anybody says (docs/litmus.md,
+  /// kernel_end_reaches_peers). So the first block of each part releases it, and the last block to begin tells the peers.
+  /// Called by: every thread of every block. Requires: a block on every part, so as many blocks as world::dispatch_parts().
+  __device__ channel_epoch begin_readable(block b) const;
 };
 
-/// One launch's use of a channel. Requires, wherever they are asked for: a rank that exists; a flag i with 0 <= i < channel_options::flags_per_source,
-/// because the next ones are another rank's. Neither is checked.
+namespace detail {
+
+/// Whether kernels check what they are passed: where FUSEWIRE_CHECKED is defined, as NDEBUG is for the host. It costs registers and time.
+#ifdef FUSEWIRE_CHECKED
+inline constexpr bool checked = true;
+#else
+inline constexpr bool checked = false;
+#endif
+
+/// The first that finds something wrong in a rank's kernels says so, and ends all waits; check() throws bad_argument.
+__device__ inline void note_misuse(world_view const& w, misuse what, int value, int accepted) {
+  watch* const mine = watch_of(w, w.rank);
+  unsigned nothing = 0;
+  if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->wrong, nothing, unsigned(what))) return;
+  mine->wrong_block = platform::block_index(), mine->wrong_value = value, mine->accepted = accepted;
+  abandon(w, false);
+}
+/// `value` where it is below `below` or nobody checks, else 0.
+__device__ inline int checked_index(world_view const& w, misuse what, int value, int below) {
+  if constexpr (checked)
+    if (value < 0 || value >= below) {
+      note_misuse(w, what, value, below);
+      return 0;
+    }
+  return value;
+}
+
+}  // namespace detail
+
+/// One launch's use of a channel. Requires, wherever they are asked for: a rank that exists; a flag i with 0 <= i < channel_options::flags_per_source;
+/// an inbox that is as large as what is stored there. Checked by the simulator, and but for the inbox's size where FUSEWIRE_CHECKED is defined.
 class channel_epoch {
  public:
   __device__ channel_epoch(channel_view const& c, epoch_t number) : c_(&c), number_(number) {}
 
   __device__ epoch_t number() const { return number_; }
 
-  /// `peer`'s inbox of this launch: slot_bytes bytes, laid out as the kernel likes.
+  /// `peer`'s inbox of this launch: channel_options::max_bytes bytes, laid out as the kernel likes.
   template <class T>
   __device__ T* inbox(int peer) const {
-    return reinterpret_cast<T*>(c_->world.on(peer, c_->slots) + (number_ & 1) * c_->slot_bytes);
+    return reinterpret_cast<T*>(c_->world.on(rank_in(misuse::inbox_rank, peer), c_->slots) + (number_ & 1) * c_->slot_bytes);
   }
   template <class T>
   __device__ T* inbox() const {
@@ -72,12 +109,16 @@ class channel_epoch {
   }
 
   /// Where in the signal segment this launch's headers are, for a wait's report.
-  __device__ std::uint64_t headers() const { return c_->flags.offset + (number_ & 1) * std::uint64_t(flags_per_slot()) * sizeof(flag); }
+  __device__ std::uint64_t headers() const { return c_->flags.offset + (number_ & 1) * std::uint64_t(2 * c_->world.size) * sizeof(flag); }
 
   /// Flag i from this rank, on `peer`. Signal it with signal(g, e.to(peer, i), e.number()) or signal(g, peer, i).
-  __device__ flag* to(int peer, int i) const { return data_flag(peer, c_->world.rank, i); }
+  __device__ flag* to(int peer, int i) const {
+    return data_flag(rank_in(misuse::signal_rank, peer), c_->world.rank, flag_in(misuse::signal_flag, i));
+  }
   /// Flag i from `source`, here.
-  __device__ flag* from(int source, int i) const { return data_flag(c_->world.rank, source, i); }
+  __device__ flag* from(int source, int i) const {
+    return data_flag(c_->world.rank, rank_in(misuse::wait_rank, source), flag_in(misuse::wait_flag, i));
+  }
 
   /// Publishes what the group stored and raises flag i on `peer`. As fusewire::signal.
   template <group Group>
@@ -103,8 +144,9 @@ class channel_epoch {
   /// Whether flag i of `source` is up now. Order: as wait() if it is.
   __device__ bool arrived(int source, int i) const { return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number_; }
 
-  /// Waits until `source` has begun this launch: what its stream wrote before is then readable. False if it has not, or has launched
-  /// something else: then neither its words nor memory that they lead to must be used.
+  /// Waits until `source` has begun this launch. After begin_readable() what its stream wrote into its own memory before is then readable; what
+  /// an earlier kernel stored into a peer is not: signal that from the kernel that stores. False if it has not begun, or has launched something
+  /// else: then neither its words nor memory that they lead to must be used.
   template <group Group>
   [[nodiscard]] __device__ bool wait_begun(Group g, int source) const {
     flag const* const f = header_flag(c_->world.rank, source);
@@ -114,7 +156,7 @@ class channel_epoch {
   /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source), whose answer says whether it is one. After an abandoned launch `source` may
   /// be ahead, and change the words at any time: read each once, and check that what they lead to is there.
   __device__ std::uint64_t peer_word(int source, int i) const {
-    return load(&header_flag(c_->world.rank, source)->note[launch_words + i]);
+    return load(&header_flag(c_->world.rank, source)->note[header_words + i]);
   }
 
   /// One of `total` pieces of work on `source`'s memory is done; the last one tells `source`, whose wait_acknowledged() waits for it.
@@ -180,7 +222,12 @@ class channel_epoch {
   /// leave() in two halves, for kernels that do not use next() and in which a trip to memory at the end of a block would be waited for.
   /// Called by: one thread of every block, the first when all threads of the block that have called begin() have the epoch, the second with
   /// what the first has returned, any time after it. The last block to depart makes the epoch this one: nobody reads it any more.
-  __device__ unsigned depart() const { return platform::atomic_fetch_add<order::relaxed, scope::device>(&c_->world.here(c_->state)->ticket, 1u) + 1; }
+  __device__ unsigned depart() const {
+    if constexpr (detail::checked)
+      if (platform::atomic_load<order::acquire, scope::device>(&c_->world.here(c_->state)->epoch) >= number_)
+        detail::note_misuse(c_->world, misuse::end_again, int(number_), 0);
+    return platform::atomic_fetch_add<order::relaxed, scope::device>(&c_->world.here(c_->state)->ticket, 1u) + 1;
+  }
   __device__ void leave(block b, unsigned departed) const {
     if (departed != unsigned(b.count())) return;
     channel_state* const s = c_->world.here(c_->state);
@@ -192,11 +239,30 @@ class channel_epoch {
  private:
   friend struct channel_view;
 
-  __device__ int flags_per_slot() const { return c_->world.size * (2 + c_->flags_per_source); }
-  __device__ flag* flag_at(int peer, int i) const { return c_->world.on(peer, c_->flags) + int(number_ & 1) * flags_per_slot() + i; }
-  __device__ flag* header_flag(int peer, int source) const { return flag_at(peer, source); }
-  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, c_->world.size + source); }
-  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, 2 * c_->world.size + source * c_->flags_per_source + i); }
+  /// Flags are in rows, one of each source.
+  __device__ flag* flag_at(int peer, int row, int source) const { return c_->world.on(peer, c_->flags) + row * c_->world.size + source; }
+  __device__ flag* header_flag(int peer, int source) const { return flag_at(peer, 2 * int(number_ & 1), source); }
+  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, 2 * int(number_ & 1) + 1, source); }
+  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, 4 + 2 * i + int(number_ & 1), source); }
+
+  /// What is passed, if nobody checks.
+  __device__ int rank_in(misuse call, int rank) const { return detail::checked_index(c_->world, call, rank, c_->world.size); }
+  __device__ int flag_in(misuse call, int i) const { return detail::checked_index(c_->world, call, i, c_->flags_per_source); }
+
+  /// Releases what earlier kernels left in this part's L2, if no block on it has. True in the last wave that comes: all parts have then,
+  /// because a block counts itself only when its own release, which waits for the writeback, is over.
+  /// Called by: the last wave of every block.
+  __device__ bool is_readable(block b) const {
+    channel_state* const s = c_->world.here(c_->state);
+    int began = 0;
+    if (wave{}.leader()) {
+      if (platform::atomic_exchange<order::relaxed, scope::device>(&s->released_in[platform::part_index()], number_) != number_)
+        platform::fence<order::release, scope::system>();
+      began = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&s->began, 1u)) + 1;
+      if (began == b.count()) platform::atomic_store<order::relaxed, scope::device>(&s->began, 0u);
+    }
+    return platform::shuffle(began, 0) == b.count();
+  }
 
   /// Each lane tells one peer what was launched. The last wave of block 0 does it, so that the others can start on their work.
   __device__ void send_header(block b) const {
@@ -204,16 +270,21 @@ class channel_epoch {
     for (int p = wave{}.rank(); p < c_->world.size; p += lanes) {
       flag* const f = header_flag(p, c_->world.rank);
       for (int i = 0; i < launch_words; ++i) store(&f->note[i], c_->header.what[i]);
-      for (int i = 0; i < 2; ++i) store(&f->note[launch_words + i], c_->header.mine[i]);
+      store(&f->note[launch_words], blocks_to_compare());
+      for (int i = 0; i < 2; ++i) store(&f->note[header_words + i], c_->header.mine[i]);
+      if constexpr (detail::checked)
+        if (p == c_->world.rank && load(&f->value) >= number_) detail::note_misuse(c_->world, misuse::begin_again, int(number_), 0);
       platform::atomic_store<order::release, scope::system>(&f->value, number_);
     }
   }
 
   __device__ bool says_the_same(flag const* header) const {
-    bool equal = true;
+    bool equal = load(&header->note[launch_words]) == blocks_to_compare();
     for (int i = 0; i < launch_words; ++i) equal &= load(&header->note[i]) == c_->header.what[i];
     return equal;
   }
+
+  __device__ std::uint64_t blocks_to_compare() const { return c_->header.same_blocks * std::uint64_t(platform::grid_blocks()); }
 
   channel_view const* c_;
   epoch_t number_;
@@ -222,6 +293,13 @@ class channel_epoch {
 __device__ inline channel_epoch channel_view::begin(block b) const {
   channel_epoch const e(*this, platform::atomic_load<order::relaxed, scope::device>(&world.here(state)->epoch) + 1);
   if (b.index() == 0 && wave{}.index() == (b.size() - 1) / wave::width) e.send_header(b);
+  return e;
+}
+
+__device__ inline channel_epoch channel_view::begin_readable(block b) const {
+  if constexpr (platform::max_parts == 1) return begin(b);
+  channel_epoch const e(*this, platform::atomic_load<order::relaxed, scope::device>(&world.here(state)->epoch) + 1);
+  if (wave{}.index() == (b.size() - 1) / wave::width && e.is_readable(b)) e.send_header(b);
   return e;
 }
 

@@ -26,8 +26,10 @@ struct alignas(128) flag {
 
 /// What a launch is: its operator's name in 8 letters, its variant, and up to four extents.
 inline constexpr int launch_words = 6;
+/// What a header says that ranks compare: these words, and the number of blocks, or 0 where that may differ.
+inline constexpr int header_words = launch_words + 1;
 
-/// Who waited for what when a wait expired. Written by the waiting rank into its own signal segment, read by the host.
+/// Who waited for what when a wait expired, or ended because another rank's had. Written by the waiting rank into its own signal segment, read by the host.
 struct wait_report {
   std::int32_t block, from;       // the waiting block; the rank that should have signalled, -1 if not known
   std::uint64_t flag_offset;      // bytes from the start of the signal segment
@@ -35,15 +37,21 @@ struct wait_report {
   std::uint64_t launch[launch_words];  // which waited; all 0 if the flag is no channel's
 };
 
+/// Where a checked build (FUSEWIRE_CHECKED) found an index that does not exist, or a call out of its turn.
+enum class misuse : unsigned { none, inbox_rank, signal_rank, signal_flag, wait_rank, wait_flag, begin_again, end_again };
+
 /// At the start of every rank's signal segment. Only spin loops read it.
 struct alignas(128) watch {
   unsigned abandoned;             // 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
   unsigned reported;              // `report` is valid
   unsigned too_late;              // what headers of this and later launches say is not why it was abandoned
+  unsigned released;              // `report` is of a wait that had not expired when another rank gave up
   std::uint64_t limit_ns;         // a single wait may last this long
   wait_report report;
   unsigned disagreed;             // 0, or 1 + the rank whose launch differs from this rank's
-  std::uint64_t theirs[launch_words], ours[launch_words];
+  unsigned wrong;                 // a misuse in this rank's kernels, the first that was found
+  std::uint64_t theirs[header_words], ours[header_words];
+  std::int32_t wrong_block, wrong_value, accepted;  // what was passed, and one more than the largest that is accepted
 };
 
 namespace detail {
@@ -66,7 +74,7 @@ __device__ inline void note_disagreement(world_view const& w, int r, flag const*
   unsigned expected = 0;
   if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->disagreed, expected, unsigned(r + 1))) return;
 #pragma unroll 1
-  for (int i = 0; i < launch_words; ++i) {
+  for (int i = 0; i < header_words; ++i) {
     mine->theirs[i] = load(&theirs->note[i]);
     mine->ours[i] = load(&ours->note[i]);
   }
@@ -74,30 +82,33 @@ __device__ inline void note_disagreement(world_view const& w, int r, flag const*
 
 /// What there is to say of the launch whose wait expired, before later launches overwrite it: what it is, and if a rank has launched
 /// something else in the same epoch, that is why. A rank that has been released by somebody else's giving up cannot be two launches
-/// further yet: a moment ago nobody had given up.
-__device__ inline void note_launch(world_view const& w, std::uint64_t headers, epoch_t epoch) {
+/// further yet: a moment ago nobody had given up. Others can be, once somebody has (`released`).
+__device__ inline void note_launch(world_view const& w, std::uint64_t headers, epoch_t epoch, bool released) {
   watch* const mine = watch_of(w, w.rank);
   auto const* const of = reinterpret_cast<flag const*>(w.signal[w.rank] + headers);
 #pragma unroll 1
   for (int i = 0; i < launch_words; ++i) mine->report.launch[i] = load(&of[w.rank].note[i]);
+  if (released) return;
 #pragma unroll 1
   for (int r = 0; r < w.size; ++r) {
     if (platform::atomic_load<order::acquire, scope::system>(&of[r].value) != epoch) continue;
     bool equal = true;
 #pragma unroll 1
-    for (int i = 0; i < launch_words; ++i) equal &= load(&of[r].note[i]) == mine->report.launch[i];
+    for (int i = 0; i < header_words; ++i) equal &= load(&of[r].note[i]) == load(&of[w.rank].note[i]);
     if (!equal) note_disagreement(w, r, of + r, of + w.rank);
   }
 }
 
-/// The wait for *f has expired: the first block of a rank to find that says so and ends all waits.
-__device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted, int from) {
+/// The wait for *f has expired: the first block of a rank to find that says so and ends all waits. `released`: somebody else's has, and the
+/// first block of a rank to find that only says what it waited for, which may be the cause.
+__device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted, int from, bool released) {
   watch* const mine = watch_of(w, w.rank);
   unsigned expected = 0;
   if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u)) return;
   mine->report = {platform::block_index(), from, std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]), found, wanted, {}};
-  if (headers != 0) note_launch(w, headers, wanted);
-  abandon(w, true);
+  mine->released = released;
+  if (headers != 0) note_launch(w, headers, wanted, released);
+  if (!released) abandon(w, true);
 }
 
 /// Of one thread's wait, from its first look in vain on. A look costs a trip to memory, so only every 16th is followed by others, at what
@@ -108,14 +119,16 @@ class patience {
   __device__ explicit patience(world_view const& w, std::uint64_t grace_ns = 0)
       : watch_(watch_of(w, w.rank)), start_(platform::clock_ns()), limit_(watch_->limit_ns + grace_ns) {}
 
-  /// After a look in vain: whether to look again. Else somebody has given up, or give_up() does.
+  /// After a look in vain: whether to look again. Else somebody has given up, or give_up(false) does. give_up(true) says what a wait was for that
+  /// somebody else ended; waits that had hardly begun, of launches behind an abandoned one, say nothing.
   template <class GiveUp>
   __device__ bool lasts(GiveUp give_up) {
     platform::backoff();
     if (++looks_ % 16 != 0) return true;
-    if (platform::atomic_load<order::relaxed, scope::system>(&watch_->abandoned)) return false;
-    if (platform::clock_ns() - start_ <= limit_) return true;
-    give_up();
+    bool const released = platform::atomic_load<order::relaxed, scope::system>(&watch_->abandoned) != 0;
+    std::uint64_t const waited = platform::clock_ns() - start_;
+    if (!released && waited <= limit_) return true;
+    if (!released || waited > limit_ / 16) give_up(released);
     return false;
   }
 
@@ -131,7 +144,7 @@ __device__ inline void spin(world_view const& w, flag const* f, epoch_t value, i
   if (found == value) return;
   patience p(w);
   do {
-    if (!p.lasts([&] { give_up(w, f, f->headers, found, value, from); })) return;
+    if (!p.lasts([&](bool released) { give_up(w, f, load(&f->headers), found, value, from, released); })) return;
     found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
   } while (found != value);
 }

@@ -52,9 +52,9 @@ class stamped_reader {
     missing_ = false;
     if (!waits_) patience_ = detail::patience(w_, grace_ns_);
     waits_ = true;
-    gave_up_ = !patience_.lasts([&] {
+    gave_up_ = !patience_.lasts([&](bool released) {
       epoch_t const found = found_ == 0 ? 0 : found_ - (e_.number() % 2 == 0);  // of this parity
-      detail::give_up(w_, word_, e_.headers(), found, e_.number(), source_);
+      detail::give_up(w_, word_, e_.headers(), found, e_.number(), source_, released);
     });
     return !gave_up_;
   }

@@ -69,6 +69,7 @@ class ag_gemm {
     ag_gemm_arguments<T> g{call.a, {call.b.data, call.b.ld, call.b_layout, call.c.cols}, call.c, map(call.m), 0, {1, 1, 0, 1}, o_.own_shard_first};
     launch_header header = make_header("ag_gemm", std::uint64_t(pull) | std::uint64_t(o_.gather) << 8 | std::uint64_t(few) << 16 | std::uint64_t(std::is_same_v<T, f16>) << 24,
                                        std::uint64_t(call.m), std::uint64_t(call.c.cols), std::uint64_t(o_.k), std::uint64_t(g.map.chunk_k));  // see describe_ag_gemm
+    header.same_blocks = 0;  // a rank with less room takes fewer
     if (pull) {
       std::size_t const bytes = g.map.rows(ch_.world().rank()) == 0 ? 0 : sizeof(T) * (std::size_t(call.a.rows - 1) * std::size_t(call.a.ld) + std::size_t(call.a.cols));
       header.mine[0] = bytes == 0 ? 0 : ch_.heap().offset_of(call.a.data, bytes, "ag_gemm: a (pull)", where);
@@ -131,7 +132,8 @@ class ag_gemm {
     g.tiles = {g.map.m_tiles(), ceil_div(g.c.cols, C.block_n), first_row_of_tiles, 8};
     int const pieces = g.map.most_pieces() * ch_.world().size(), tiles = int(all_tiles);
     g.comm_blocks = o_.comm_blocks ? o_.comm_blocks : std::max(1, std::min({pieces, fit / 4, 8 * ch_.world().size()}));
-    fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, g.comm_blocks + tiles), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, f, ch_.view(header), g, epilogue);
+    int const least = pull ? ch_.world().dispatch_parts() : 1;  // begin_readable()
+    fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, std::max(least, g.comm_blocks + tiles)), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, f, ch_.view(header), g, epilogue);
   }
 
   void check(ag_gemm_call<T> const& call, std::source_location where) const {

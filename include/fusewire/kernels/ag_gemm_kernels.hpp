@@ -8,7 +8,7 @@
 // rank's own shard goes the same way, so the mainloop sees one plain matrix.
 //
 // Deadlock: all blocks are resident (launch() checks). In push, comm blocks wait for nothing. In pull they wait for headers, which
-// block 0 of every rank sends before it waits for anything. Blocks take tiles only after their communication, so a tile waits only
+// every rank's blocks send before they wait for anything. Blocks take tiles only after their communication, so a tile waits only
 // for work that somebody is already doing. Block 0's last waits (acknowledgements, credit) come after its own tiles.
 // Reuse: the inbox by the channel's argument. A of this rank: in push it is read only by this launch; in pull the launch ends only
 // after every peer has acknowledged, so the caller may overwrite it as soon as the launch is over.
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(Tile::config.threads()) ag_gemm_push(channel_v
 template <class T, class Tile, class Epilogue>
 __global__ void __launch_bounds__(Tile::config.threads()) ag_gemm_pull(channel_view ch, ag_gemm_arguments<T> g, Epilogue epilogue) {
   block const b;
-  channel_epoch const e = ch.begin(b);
+  channel_epoch const e = ch.begin_readable(b);
   int const rank = ch.world.rank, ranks = ch.world.size;
   matrix<T> const inbox{e.inbox<T>(), g.map.m, g.map.k, g.map.k};
 

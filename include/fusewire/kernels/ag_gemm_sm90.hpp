@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
   channel_epoch e(ch, 0);
   auto const learn_epoch = [&] {
     wait_for_stream();
-    e = ch.begin(b);
+    e = ch.begin(b);  // one L2: what peers pull is readable when a kernel has ended
     release_stream();
   };
   auto const start = [&] {

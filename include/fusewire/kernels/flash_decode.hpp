@@ -101,8 +101,9 @@ class flash_decode {
     decode_arguments<T> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, c.lse, {c.lengths, c.batch, max_tokens(), o_.kv_heads, blocks},
                                 o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), two_hops(c.batch), c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache), o_.scale * log2_of_e, inbox_,
                                 ch_.heap().view().here(workspace_), ch_.heap().view().here(tickets_)};
-    launch_header const header = make_header("flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
+    launch_header header = make_header("flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
                                              std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
+    header.same_blocks = 0;  // a rank with less room takes fewer
     bool const early = o_.reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
     fusewire::launch(ch_.world(), stream, {.blocks = blocks, .threads = threads(), .shared_bytes = shared_bytes(), .early = early, .where = where}, kernel(), ch_.view(header), g);
   }

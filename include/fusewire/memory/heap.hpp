@@ -6,11 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <exception>
+#include <thread>
+#include <tuple>
 
 #include <fusewire/device/barrier.hpp>
 #include <fusewire/memory/exchange.hpp>
 #include <fusewire/memory/offset_allocator.hpp>
+#include <fusewire/memory/simulator.hpp>
+#include <fusewire/memory/try_flags.hpp>
 #include <fusewire/runtime/names.hpp>
 
 namespace fusewire {
@@ -33,6 +38,8 @@ struct heap_options {
 class heap {
  public:
   /// Collective. Requires: peer access between all devices of the world.
+  /// Fails: runtime_failure, naming the two ranks, where flags of one rank do not arrive at another (on AMD hardware, where that is a question of
+  /// memory types).
   heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
       : world_(w), options_(options), bulk_(0, options.bulk), signal_(round_up(sizeof(watch), 256), options.signal) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB, " are accepted");
@@ -50,7 +57,15 @@ class heap {
     }
     check_hip(hipMemset(view_.signal[w.rank()], 0, options.signal), "hipMemset(signal segment)", where);
     arm_watch();
+    using trial = detail::flag_trial<platform::tries_flags>;
+    trial::load(where);
     w.barrier();  // no peer may touch the segment before it is zero
+    if (w.size() > 1) {
+      using namespace std::chrono_literals;
+      trial::run(w, view_, round_up(sizeof(watch), 256), std::clamp<std::chrono::nanoseconds>(options.wait_limit, 2s, 10s), where);
+    }
+    name_part(false, 0, 0, "");
+    name_part(true, 0, sizeof(watch), text("what the heap at ", detail::short_place(where), " notes of its launches"));
     check_key_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); });
   }
   heap(heap const&) = delete;
@@ -61,6 +76,7 @@ class heap {
     hipError_t const e = hipDeviceSynchronize();
     ignore_hip(e);
     if (std::uncaught_exceptions() > exceptions_) return;
+    if (e == hipSuccess) tell_if_nobody_asked();
     try {
       bool over = true;
       for (hipError_t of_rank : world_.exchange().all_gather(e)) over &= of_rank == hipSuccess;
@@ -82,15 +98,17 @@ class heap {
     require(count > 0, where, "heap::allocate: 0 elements; at least 1 is accepted");
     require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T) && alignment <= most_alignment, where, "heap::allocate: alignment ", alignment,
             "; a power of two from ", alignof(T), " to ", most_alignment, " is accepted");
-    require<out_of_space>(count <= SIZE_MAX / sizeof(T), where, "heap::allocate: ", count, " elements of ", sizeof(T), " bytes wanted; at most ", SIZE_MAX / sizeof(T),
+    require<out_of_space>(count <= (SIZE_MAX - 1) / sizeof(T), where, "heap::allocate: ", count, " elements of ", sizeof(T), " bytes wanted; at most ", (SIZE_MAX - 1) / sizeof(T),
                           " have addresses");
     constexpr bool in_signal = lives_in_signal_segment<T>;
     agree("heap::allocate", std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment}, named{"signal segment", in_signal}}, where);
     auto& segment = in_signal ? signal_ : bulk_;
-    auto const offset = segment.allocate(count * sizeof(T), alignment);
+    auto const offset = segment.allocate(count * sizeof(T) + gap_behind(count * sizeof(T)), alignment);
     require<out_of_space>(offset.has_value(), where, "heap::allocate: ", count * sizeof(T), " bytes wanted in the ", in_signal ? "signal" : "bulk",
                           " segment, ", segment.largest_free(), " bytes free in one piece; enlarge heap_options::", in_signal ? "signal" : "bulk");
     sym<T> const x{*offset, count};
+    if (detail::simulator::get().there())
+      name_part(in_signal, x.offset, count * sizeof(T), text("heap::allocate<", detail::type_name<T>(), ">(", count, ") at ", detail::short_place(where)));
     if (in_signal) {
       name_flags(x);
       try {
@@ -110,6 +128,7 @@ class heap {
   void free(sym<T> x, std::source_location where = std::source_location::current()) {
     constexpr bool in_signal = lives_in_signal_segment<T>;
     agree("heap::free", std::array{named{"offset", x.offset}, named{"signal segment", in_signal}}, where);
+    forget_parts(in_signal, x.offset);
     require((in_signal ? signal_ : bulk_).release(x.offset), where, "heap::free: nothing is allocated at offset ", x.offset, " of the ",
             in_signal ? "signal" : "bulk", " segment; a sym that allocate() returned and that was not freed yet is accepted");
     if (in_signal) names_.remove_flags(x.offset);
@@ -119,6 +138,7 @@ class heap {
   template <class T>
   void forget(sym<T> x) {
     if (x.count == 0) return;
+    forget_parts(lives_in_signal_segment<T>, x.offset);
     (lives_in_signal_segment<T> ? signal_ : bulk_).release(x.offset);
     if (lives_in_signal_segment<T>) names_.remove_flags(x.offset);
   }
@@ -133,16 +153,46 @@ class heap {
     return static_cast<std::uint64_t>(b - base);
   }
 
+  /// `bytes` bytes of what is allocated have bounds of their own, and this name, where fusewire-sim looks; ranks say it of every rank's memory alike.
+  /// Replaces names that it overlaps. Requires: nobody uses the memory before all ranks have named it.
+  void name_part(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
+    auto const& sim = detail::simulator::get();
+    if (!sim.there()) return;
+    for (int r = 0; r < view_.size; ++r) sim.name_part((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
+  }
+  /// This rank's memory at the offset, named before, is one launch's at a time, and each block of it does one atomic on the word `ticket` bytes into it, by `call`.
+  void name_ticket(std::uint64_t offset, std::size_t ticket, char const* call) const {
+    auto const& sim = detail::simulator::get();
+    std::byte const* const at = view_.bulk[view_.rank] + offset;
+    if (sim.there()) sim.name_ticket(at, at + ticket, call);
+  }
+
   /// What this heap's flags and launches are called when a check fails. Operators say it of theirs.
   name_table& names() { return names_; }
 
   std::size_t allocations() const { return bulk_.allocations() + signal_.allocations(); }
+
+  /// Says on standard error that a launch failed, if it did and check() has not said so: for what ends with the names that the sentence needs.
+  /// Requires: what was launched is over.
+  void tell_if_nobody_asked() {
+    watch seen;
+    if (told_) return;
+    hipError_t const e = hipMemcpy(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost);
+    ignore_hip(e);
+    if (e != hipSuccess) std::fprintf(stderr, "fusewire: hipMemcpy(watch): %s; whether a launch failed that nobody asked for is not known\n", hipGetErrorName(e));
+    if (e != hipSuccess) return;
+    std::string const why = own_fault(seen), what = !why.empty() ? why : seen.reported && !seen.released ? sentence(view_.rank, seen) : "";
+    if (what.empty()) return;
+    told_ = true;
+    std::fprintf(stderr, "fusewire: a launch failed, and nobody called world::check() afterwards: %s\n", what.c_str());
+  }
 
   /// Clears what an abandoned launch left behind, in all of this heap's channels. Collective; waits for the device.
   void reset() {
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
     world_.barrier();
     arm_watch();
+    told_ = false;
     world_.barrier();
     for (auto const& r : resets_) r.second();
   }
@@ -174,6 +224,8 @@ class heap {
   }
 
  private:
+  /// Bytes behind an allocation that belong to nobody, where the simulator sees that it is too small. Large ones may fill a segment to the last byte.
+  static constexpr std::size_t gap_behind(std::size_t bytes) { return bytes < 1_MiB; }
   static constexpr std::size_t most_alignment = 4096;  // the segments themselves begin at a page
 
   void enable_peer_access(std::source_location where) const {
@@ -197,6 +249,13 @@ class heap {
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
   }
 
+  void forget_parts(bool in_signal, std::uint64_t offset) const {
+    auto const& sim = detail::simulator::get();
+    if (!sim.there()) return;
+    std::size_t const bytes = (in_signal ? signal_ : bulk_).size_at(offset);
+    for (int r = 0; r < view_.size; ++r) sim.forget_parts((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes);
+  }
+
   void name_flags(sym<flag> x) {
     names_.add_flags(x.offset, x.count, [n = x.count](std::uint64_t i) { return text("flag ", i, " of ", n); });
   }
@@ -209,21 +268,76 @@ class heap {
   template <class T>
   void name_flags(sym<T>) {}
 
-  void throw_if_abandoned(hipStream_t stream) const {
+  watch watch_of(int rank, hipStream_t stream) const {
     watch seen;
-    check_hip(hipMemcpyAsync(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost, stream), "hipMemcpyAsync(watch)");
+    check_hip(hipMemcpyAsync(&seen, view_.signal[rank], sizeof seen, hipMemcpyDeviceToHost, stream), "hipMemcpyAsync(watch)");
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
-    if (seen.disagreed)
-      throw rank_mismatch(text("ranks launched different things: rank ", world_.rank(), " launched ", names_.launch(seen.ours), ", rank ", seen.disagreed - 1, " launched ",
-                               names_.launch(seen.theirs), "; results are invalid until reset()"));
-    if (seen.reported) {
-      wait_report const& w = seen.report;
-      throw wait_timeout(text("rank ", world_.rank(), ", block ", w.block, w.launch[0] ? " of " + names_.launch(w.launch) : "", " waited longer than ",
-                              seen.limit_ns / 1000000, " ms for a flag", w.from < 0 ? "" : text(" from rank ", w.from), " (", names_.flag_at(w.flag_offset),
-                              ", signal segment + ", w.flag_offset, "): epoch ", w.found, " found, ", w.wanted, " wanted; results are invalid until reset()"));
+    return seen;
+  }
+
+  /// What this rank's kernels noted, as it concerns this rank alone: a disagreement, a misuse. Empty when there is none.
+  std::string own_fault(watch const& seen) const {
+    if (seen.disagreed) return text("ranks launched different things: ", names_.header(world_.rank(), seen.ours), ", ", names_.header(int(seen.disagreed) - 1, seen.theirs));
+    if (!seen.wrong) return "";
+    auto const what = static_cast<misuse>(seen.wrong);
+    std::string const who = text("rank ", world_.rank(), ", block ", seen.wrong_block, ": ");
+    if (what == misuse::begin_again) return who + text("channel_epoch::begin() for the second time in launch ", seen.wrong_value, ", or the launch before did not end");
+    if (what == misuse::end_again) return who + text("channel_epoch::end() for the second time in launch ", seen.wrong_value);
+    char const* const call = what == misuse::inbox_rank ? "inbox()" : what == misuse::signal_rank || what == misuse::signal_flag ? "signal() or to()" : "wait(), arrived() or from()";
+    bool const flags = what == misuse::signal_flag || what == misuse::wait_flag;
+    return who + text("channel_epoch::", call, ": ", flags ? "flag " : "rank ", seen.wrong_value, "; 0 to ", seen.accepted - 1, " are accepted",
+                      flags ? " (channel_options::flags_per_source)" : "");
+  }
+
+  std::string sentence(int rank, watch const& seen) const {
+    wait_report const& w = seen.report;
+    return text("rank ", rank, ", block ", w.block, w.launch[0] ? " of " + names_.launch(w.launch) : "",
+                seen.released ? text(" waited, until rank ", int(seen.abandoned) - 1, " gave up,") : text(" waited longer than ", seen.limit_ns / 1000000, " ms"), " for a flag",
+                w.from < 0 ? "" : text(" from rank ", w.from), " (", names_.flag_at(w.flag_offset), ", signal segment + ", w.flag_offset, "): epoch ", w.found, " found, ", w.wanted,
+                " wanted");
+  }
+
+  /// What all ranks waited for, the cause first: waits of the earliest launch, and of these what expired before what was released. Flags that are no
+  /// channel's have no launch to go by and come last. A rank that is released says so when its block next looks, so others are given a moment.
+  std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
+    std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
+    auto const until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    for (int r = 0; r < view_.size; ++r) {
+      if (r == view_.rank) continue;
+      watch theirs;
+      do {
+        theirs = watch_of(r, stream);
+        if (!theirs.reported) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      } while (!theirs.reported && std::chrono::steady_clock::now() < until);
+      seen.emplace_back(r, theirs);
     }
-    if (seen.abandoned)
-      throw launch_abandoned(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1, " gave up; its error says why; results are invalid until reset()"));
+    std::erase_if(seen, [](auto const& s) { return !s.second.reported; });
+    std::ranges::stable_sort(seen, {}, [](auto const& s) {
+      watch const& w = s.second;
+      return std::tuple(w.report.launch[0] ? w.report.wanted : ~epoch_t(0), w.released, s.first);
+    });
+    std::vector<std::string> all;
+    for (auto const& [rank, w] : seen) all.push_back(sentence(rank, w));
+    return all;
+  }
+
+  void throw_if_abandoned(hipStream_t stream) {
+    watch const seen = watch_of(view_.rank, stream);
+    constexpr char const* until_reset = "; results are invalid until reset()";
+    if (std::string const why = own_fault(seen); !why.empty()) {
+      told_ = true;
+      if (seen.disagreed) throw rank_mismatch(why + until_reset);
+      throw bad_argument(why + until_reset);
+    }
+    if (!seen.abandoned && !seen.reported) return;
+    told_ = true;
+    auto const waits = waits_of_all(seen, stream);
+    std::string others;
+    for (std::size_t i = 1; i < waits.size(); ++i) others += "\n  after that, " + waits[i];
+    std::string const cause = waits.empty() ? "" : waits[0];
+    if (seen.reported && !seen.released) throw wait_timeout(cause + until_reset + others);
+    throw launch_abandoned(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1, " gave up", waits.empty() ? "; its error says why" : ": ", cause,
+                                until_reset, others));
   }
 
   fusewire::world& world_;
@@ -236,6 +350,7 @@ class heap {
   std::vector<std::pair<int, std::function<void()>>> resets_;
   int last_reset_ = 0;
   int exceptions_ = std::uncaught_exceptions();
+  bool told_ = false;  // check() has thrown since the latest reset()
 };
 
 }  // namespace fusewire

@@ -47,6 +47,12 @@ class offset_allocator {
     return true;
   }
 
+  /// Bytes allocated at `offset`; 0 when nothing is.
+  std::size_t size_at(std::size_t offset) const {
+    auto const it = used_.find(offset);
+    return it == used_.end() ? 0 : it->second;
+  }
+
   std::size_t largest_free() const {
     std::size_t n = 0;
     for (auto const& [start, length] : free_) n = length > n ? length : n;

@@ -52,7 +52,6 @@ inline hipError_t hipGetDevice(int* d) { return cudaGetDevice(d); }
 inline hipError_t hipGetDeviceProperties(hipDeviceProp_t* p, int d) { return cudaGetDeviceProperties(p, d); }
 inline hipError_t hipDeviceGetAttribute(int* v, hipDeviceAttribute_t a, int d) { return cudaDeviceGetAttribute(v, a, d); }
 inline hipError_t hipDeviceGetPCIBusId(char* bus, int n, int d) { return cudaDeviceGetPCIBusId(bus, n, d); }
-inline hipError_t hipDeviceGetByPCIBusId(int* d, char const* bus) { return cudaDeviceGetByPCIBusId(d, bus); }
 inline hipError_t hipDeviceSynchronize() { return cudaDeviceSynchronize(); }
 inline hipError_t hipDeviceCanAccessPeer(int* can, int d, int peer) { return cudaDeviceCanAccessPeer(can, d, peer); }
 inline hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) { return cudaDeviceEnablePeerAccess(peer, flags); }

@@ -35,6 +35,10 @@ __device__ inline int thread_index() { return int(threadIdx.x); }
 __device__ inline int block_threads() { return int(blockDim.x); }
 __device__ inline int grid_blocks() { return int(gridDim.x); }
 
+/// The part of the device that this wave runs on; all share an L2.
+inline constexpr int max_parts = 1;
+__device__ inline int part_index() { return 0; }
+
 // ------------------------------------------------------------------------------------------------ execution and clocks
 __device__ inline void block_sync() { __syncthreads(); }
 __device__ inline void wave_sync() { __syncwarp(); }
@@ -63,6 +67,8 @@ __device__ inline int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+/// Whether `rank` is 0.
+__device__ inline bool is_first(int rank) { return rank == 0; }
 /// Returns when x, which is not 0, is there: until then a load may be under way, also past a barrier.
 __device__ inline void settle(std::uint64_t x) { asm volatile("{.reg .pred p; setp.eq.u64 p, %0, 0; @p trap;}" ::"l"(x)); }
 
@@ -166,6 +172,9 @@ __device__ inline float log2(float x) { return __log2f(x); }
 /// Memory that peers write and kernels poll: device memory is coherent in its owner's L2 for everybody.
 inline cudaError_t malloc_signal(void** p, std::size_t bytes) { return cudaMalloc(p, bytes); }
 
+/// There is one memory type, for which PTX's memory model holds in every mapping: nothing to try.
+inline constexpr bool tries_flags = false;
+
 /// Whether kernels of several processes run on a device at once, so that they may wait for each other.
 inline cudaError_t processes_share_device(int* yes, int device) {
   if (cudaDeviceGetAttribute(yes, cudaDevAttrMpsEnabled, device) == cudaSuccess) return cudaSuccess;
@@ -184,6 +193,23 @@ inline void prepare_runtime(bool threads) {
 /// How many parts of a device take the blocks of a launch in turn, whether they have room or not: here a block goes wherever it fits.
 inline cudaError_t dispatch_parts(int* n, int) {
   *n = 1;
+  return cudaSuccess;
+}
+
+/// The multiprocessors of the current device that blocks on the stream can fill.
+inline cudaError_t fillable_units(int* n, cudaStream_t, int) {
+  int device = 0;
+  if (cudaError_t const e = cudaGetDevice(&device); e != cudaSuccess) return e;
+  return cudaDeviceGetAttribute(n, cudaDevAttrMultiProcessorCount, device);
+}
+
+/// The environment variable, if one is set, by which a device gives blocks fewer multiprocessors than CUDA says: there is none.
+inline char const* hidden_mask() { return nullptr; }
+
+/// What tells devices with one PCI address apart: nothing has to.
+inline cudaError_t device_uuid(char (&)[16], int) { return cudaSuccess; }
+inline cudaError_t may_be_partition(int* yes, int) {
+  *yes = 0;
   return cudaSuccess;
 }
 

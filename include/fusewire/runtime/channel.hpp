@@ -1,5 +1,8 @@
 // The host side of a channel; device/channel_view.hpp has the protocol and its argument.
 #pragma once
+#include <algorithm>
+#include <cstddef>
+
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/memory/heap.hpp>
 #include <fusewire/runtime/launch.hpp>
@@ -12,7 +15,8 @@ struct channel_options {
 };
 
 /// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per stream: launches of
-/// one channel that run at the same time would share an epoch, and nothing checks that they do not.
+/// one channel that run at the same time would share an epoch. The simulator reports them; launch() refuses another stream than the last
+/// launch's while that one is busy.
 class channel {
  public:
   /// Collective.
@@ -21,17 +25,19 @@ class channel {
     require(options.flags_per_source >= 1, where, "channel: flags_per_source = ", options.flags_per_source, "; at least 1 is accepted");
     int const size = h.world().size();
     view_.world = h.view();
-    view_.slot_bytes = round_up(options.max_bytes, 256);
+    view_.slot_bytes = round_up(options.max_bytes, 256) + 256;  // a gap between the slots, where what does not fit is seen
     view_.flags_per_source = options.flags_per_source;
     view_.state = h.allocate<channel_state>(1, 256, where);
     try {
       view_.slots = h.allocate<std::byte>(2 * view_.slot_bytes, 256, where);
       view_.flags = h.allocate<flag>(std::size_t(2 * size) * (2 + std::size_t(options.flags_per_source)), 128, where);
-      h.names().add_flags(view_.flags.offset, view_.flags.count, [size, data = options.flags_per_source](std::uint64_t i) {
-        return flag_name(size, data, int(i));
+      h.names().add_flags(view_.flags.offset, view_.flags.count, [size](std::uint64_t i) {
+        return flag_name(size, int(i));
       });
+      name_parts(where);
       clear(0, where);
       reset_key_ = h.add_reset([this] { meet(); });
+      check_key_ = h.world().add_check([this](hipStream_t stream) { throw_if_unfinished(stream); });
     } catch (...) {
       h.forget(view_.flags);
       h.forget(view_.slots);
@@ -43,7 +49,10 @@ class channel {
   /// Collective. Requires: what was launched is over.
   ~channel() {
     heap_.remove_reset(reset_key_);
+    world().remove_check(check_key_);
+    world().forget_user(view_.world.here(view_.state));
     if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too
+    heap_.tell_if_nobody_asked();
     try {
       heap_.free(view_.flags);
       heap_.free(view_.slots);
@@ -77,20 +86,30 @@ class channel {
     clear(mine.epoch, where);
   }
 
-  int flags_per_slot() const { return int(view_.flags.count / 2); }
-
   /// As channel_epoch lays them out.
-  static std::string flag_name(int size, int data_flags, int i) {
-    int const slot = i / (size * (2 + data_flags)), in_slot = i % (size * (2 + data_flags)), data = in_slot - 2 * size;
-    if (in_slot < size) return text("header of rank ", in_slot, ", slot ", slot);
-    if (data < 0) return text("acknowledgement of rank ", in_slot - size, ", slot ", slot);
-    return text("data flag ", data % data_flags, " of rank ", data / data_flags, ", slot ", slot);
+  static std::string flag_name(int size, int i) {
+    int const rank = i % size, row = i / size, data = row - 4;
+    if (data < 0) return text(row % 2 ? "acknowledgement" : "header", " of rank ", rank, ", slot ", row / 2);
+    return text("data flag ", data / 2, " of rank ", rank, ", slot ", data % 2);
+  }
+
+  /// For the simulator.
+  void name_parts(std::source_location where) const {
+    if (!detail::simulator::get().there()) return;
+    std::string const mine = text(" of the channel at ", detail::short_place(where));
+    std::size_t const first = 4 * std::size_t(world().size()) * sizeof(flag);
+    heap_.name_part(false, view_.state.offset, sizeof(channel_state), "the state" + mine);
+    heap_.name_ticket(view_.state.offset, offsetof(channel_state, ticket), "channel_epoch::end()");
+    for (std::uint64_t slot : {0, 1})
+      heap_.name_part(false, view_.slots.offset + slot * view_.slot_bytes, options_.max_bytes, text("slot ", slot, " of the inbox", mine, ", max_bytes = ", options_.max_bytes));
+    heap_.name_part(true, view_.flags.offset, first, "the headers" + mine);
+    heap_.name_part(true, view_.flags.offset + first, view_.flags.count * sizeof(flag) - first, text("the data flags", mine, ", flags_per_source = ", options_.flags_per_source));
   }
 
   void clear(epoch_t epoch, std::source_location where) {
     std::vector<flag> fresh(view_.flags.count);
     for (std::size_t i = 0; i < fresh.size(); ++i)
-      fresh[i].headers = view_.flags.offset + i / std::size_t(flags_per_slot()) * std::size_t(flags_per_slot()) * sizeof(flag);
+      fresh[i].headers = view_.flags.offset + slot_of(i / std::size_t(world().size())) * std::size_t(2 * world().size()) * sizeof(flag);
     channel_state state{};
     state.epoch = epoch;
     check_hip(hipMemcpy(view_.world.here(view_.state), &state, sizeof state, hipMemcpyHostToDevice), "hipMemcpy(channel state)", where);
@@ -99,17 +118,39 @@ class channel {
     world().barrier();
   }
 
+  /// The stream has nothing left to do. What was captured may run elsewhere at this moment, and is not looked at.
+  void throw_if_unfinished(hipStream_t stream) const {
+    if (!world().used_last_by(view_.world.here(view_.state), stream)) return;
+    channel_state state;
+    flag begun[2];  // this rank's own headers
+    check_hip(hipMemcpyAsync(&state, view_.world.here(view_.state), sizeof state, hipMemcpyDeviceToHost, stream), "hipMemcpyAsync(channel state)");
+    for (int slot : {0, 1})
+      check_hip(hipMemcpyAsync(&begun[slot], view_.world.here(view_.flags) + 2 * slot * world().size() + world().rank(), sizeof(flag), hipMemcpyDeviceToHost, stream),
+                "hipMemcpyAsync(header)");
+    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
+    flag const& latest = begun[begun[1].value > begun[0].value];
+    if (latest.value <= state.epoch && state.ticket == 0) return;
+    std::uint64_t words[header_words];
+    std::ranges::copy_n(latest.note, header_words, words);
+    throw launch_unfinished(text("launch ", state.epoch + 1, " of a channel did not end: ", heap_.names().header(world().rank(), words), ", and ", state.ticket,
+                                 state.ticket == 1 ? " block" : " blocks", " called channel_epoch::end(), which every block must, once; results are invalid until reset()"));
+  }
+
+  /// Rows of flags, one from each rank: headers and acknowledgements of slot 0, of slot 1, then data flags of slots 0 and 1 in turn.
+  static std::size_t slot_of(std::size_t row) { return row < 4 ? row / 2 : row % 2; }
+
   fusewire::heap& heap_;
   channel_options options_;
   channel_view view_;
-  int reset_key_ = 0;
+  int reset_key_ = 0, check_key_ = 0;
   int exceptions_ = std::uncaught_exceptions();
 };
 
 /// A header from an operator's name (1 to 8 letters), its variant and up to four extents. heap::names().add_launch() says what such a
 /// launch is called when it fails. Fails: bad_argument.
-inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0, std::uint64_t e2 = 0, std::uint64_t e3 = 0) {
-  return {{name_table::word_of_name(name), variant, e0, e1, e2, e3}, {}};
+inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0, std::uint64_t e2 = 0, std::uint64_t e3 = 0,
+                                 std::source_location where = std::source_location::current()) {
+  return {.what = {name_table::word_of_name(name, where), variant, e0, e1, e2, e3}};
 }
 
 }  // namespace fusewire

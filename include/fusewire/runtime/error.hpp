@@ -42,6 +42,10 @@ struct bootstrap_failed : error {
 struct wait_timeout : error {
   using error::error;
 };
+/// A kernel ended, and not every block of it had called channel_epoch::end().
+struct launch_unfinished : error {
+  using error::error;
+};
 /// Another rank gave up first, and its error says why.
 struct launch_abandoned : wait_timeout {
   using wait_timeout::wait_timeout;

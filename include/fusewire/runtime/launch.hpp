@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include <fusewire/device/channel_view.hpp>
 #include <fusewire/runtime/world.hpp>
 
 namespace fusewire {
@@ -19,6 +20,11 @@ namespace detail {
 template <class... P>
 void const* address_of(void (*kernel)(P...)) {
   return reinterpret_cast<void const*>(kernel);
+}
+
+template <class T>
+void note_channel(world const& w, T const& argument, hipStream_t stream, bool captured, std::source_location where) {
+  if constexpr (std::is_same_v<T, channel_view>) w.launches_on(argument.world.here(argument.state), stream, captured, where);
 }
 }  // namespace detail
 
@@ -70,9 +76,9 @@ int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int thr
 /// Launches the kernel once. Blocks of one launch, and launches of different ranks, may wait for each other.
 /// Where ranks share a device it returns when the kernel has ended (unless it is captured): what is queued behind a kernel that waits
 /// keeps the front end of the device from starting the kernels that it waits for.
-/// Requires: all blocks fit on this rank's part of the device at once, and no other kernel whose blocks wait is in flight there: one at a time per rank,
+/// Requires: all blocks fit on this rank's part of the device at once, as far as a mask of the stream leaves it, and no other kernel whose blocks wait is in flight there: one at a time per rank,
 /// which is not checked.
-/// Fails: bad_argument when they do not fit, naming how many do.
+/// Fails: bad_argument when they do not fit, naming how many do, or when a channel among the arguments is in use on another stream.
 template <class... P>
 void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...), std::type_identity_t<P> const&... arguments) {
   auto const where = s.where;
@@ -83,18 +89,23 @@ void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P
   require(stream != nullptr || w.ranks_on_device() == 1, where, "launch: the null stream, which the ", w.ranks_on_device(), " ranks on device ", w.device(),
           " share, so that their kernels could not wait for each other; world::stream() or another stream of this rank is accepted");
   require(s.cluster >= 1 && s.blocks % s.cluster == 0, where, "launch: clusters of ", s.cluster, " blocks; a divisor of the ", s.blocks, " blocks is accepted");
-  int const fit = s.cluster * resident_clusters(w, kernel, s.cluster, s.threads, s.shared_bytes, 0, where);
+  int const masked = w.masked_units(stream, where);
+  int const fit = s.cluster * resident_clusters(w, kernel, s.cluster, s.threads, s.shared_bytes, masked, where);
+  require(s.blocks <= fit || masked == 0, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes, " bytes of shared memory; ", fit,
+          " fit at once on the ", w.compute_units() - masked, " of ", w.compute_units(), " compute units that the stream's mask leaves (as many of each XCD as of the one "
+          "with fewest), and blocks that wait for each other must all fit; ", masked, " reserved units, or a stream without a mask, are accepted");
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes, " bytes of shared memory; ", fit,
           " fit at once on this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");
   int const shared = load_kernel(w, kernel, s.threads, s.shared_bytes, where).shared_bytes;
+  hipStreamCaptureStatus capture;
+  check_hip(hipStreamIsCapturing(stream, &capture), "hipStreamIsCapturing", where);
+  bool const captured = capture != hipStreamCaptureStatusNone;
+  (detail::note_channel(w, arguments, stream, captured, where), ...);
   bool const early = s.early && platform::launches_early && w.ranks_on_device() == 1;
   if (s.cluster == 1 && !early) kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(arguments...);
   else check_hip(platform::launch_extended(kernel, s.cluster, early, s.blocks, s.threads, shared, stream, arguments...), "cudaLaunchKernelEx", where);
   check_hip(hipGetLastError(), "kernel launch", where);
-  if (w.ranks_on_device() == 1) return;
-  hipStreamCaptureStatus capture;
-  check_hip(hipStreamIsCapturing(stream, &capture), "hipStreamIsCapturing", where);
-  if (capture == hipStreamCaptureStatusNone) check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
+  if (w.ranks_on_device() > 1 && !captured) check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
 }
 
 }  // namespace fusewire

@@ -1,5 +1,6 @@
 // What flags and launches are called in error messages. The device leaves offsets and words behind; the host makes sentences of them.
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -26,7 +27,9 @@ class name_table {
   }
 
   /// Launches whose header begins with `name` are described by `f`.
-  void add_launch(char const* name, launch_description f) { launches_[word_of_name(name)] = std::move(f); }
+  void add_launch(char const* name, launch_description f, std::source_location where = std::source_location::current()) {
+    launches_[word_of_name(name, where)] = std::move(f);
+  }
 
   std::string launch(std::uint64_t const (&what)[launch_words]) const {
     if (auto const known = launches_.find(what[0]); known != launches_.end()) return known->second(what);
@@ -35,10 +38,19 @@ class name_table {
     return text(name, " (variant ", what[1], ", extents ", what[2], ", ", what[3], ", ", what[4], ", ", what[5], ")");
   }
 
+  /// What `rank` says that it launched: a launch and its number of blocks.
+  std::string header(int rank, std::uint64_t const (&words)[header_words]) const {
+    if (std::ranges::all_of(words, [](std::uint64_t x) { return x == 0; })) return text("rank ", rank, " sent no header for this epoch");
+    std::uint64_t what[launch_words];
+    std::ranges::copy_n(words, launch_words, what);
+    std::uint64_t const blocks = words[launch_words];
+    return text("rank ", rank, " launched ", what[0] ? launch(what) : "what has no name", blocks ? text(" with ", blocks, blocks == 1 ? " block" : " blocks") : "");
+  }
+
   /// The first word of a header. Fails: bad_argument.
-  static std::uint64_t word_of_name(char const* name) {
+  static std::uint64_t word_of_name(char const* name, std::source_location where) {
     std::size_t const letters = name ? std::strlen(name) : 0;
-    require(letters >= 1 && letters <= 8, std::source_location::current(), "the name of a launch, \"", name ? name : "", "\", has ", letters, " letters; 1 to 8 are accepted");
+    require(letters >= 1 && letters <= 8, where, "the name of a launch, \"", name ? name : "", "\", has ", letters, " letters; 1 to 8 are accepted");
     std::uint64_t word = 0;
     std::memcpy(&word, name, letters);
     return word;

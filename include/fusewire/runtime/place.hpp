@@ -9,7 +9,7 @@
 #include <string>
 #include <system_error>
 
-#include <fusewire/platform/platform.hpp>
+#include <fusewire/runtime/error.hpp>
 
 namespace fusewire {
 
@@ -18,13 +18,20 @@ struct place {
   char host_name[24] = {};       // for people
   std::uint64_t process[2] = {};
   int device = 0;                // as its process numbers devices
-  char bus[20] = {};             // the device's PCI address
+  char bus[20] = {};             // the device's PCI address; partitions of a GPU may have the same
+  char uuid[16] = {};            // the device's; so may partitions, under some drivers
+  int may_be_partition = 0;      // of a GPU
   int shared_by_processes = 0;   // kernels of several processes run on the device at once
 };
 
 inline bool same_host(place const& a, place const& b) { return std::strcmp(a.host, b.host) == 0; }
 inline bool same_process(place const& a, place const& b) { return same_host(a, b) && std::memcmp(a.process, b.process, sizeof a.process) == 0; }
-inline bool same_device(place const& a, place const& b) { return same_host(a, b) && std::strcmp(a.bus, b.bus) == 0; }
+inline bool same_address(place const& a, place const& b) {
+  return same_host(a, b) && std::strcmp(a.bus, b.bus) == 0 && std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
+}
+inline bool same_device(place const& a, place const& b) { return same_process(a, b) ? a.device == b.device : same_address(a, b); }
+/// Whether a and b may be one device, and may be two: partitions of a GPU that the driver gives one PCI address and one UUID.
+inline bool cannot_tell_apart(place const& a, place const& b) { return !same_process(a, b) && same_address(a, b) && a.may_be_partition; }
 
 /// From the operating system. Fails: std::system_error.
 inline std::uint64_t random_bits() {
@@ -34,7 +41,8 @@ inline std::uint64_t random_bits() {
 }
 
 /// The calling process on `device`.
-inline hipError_t find_place(place& p, int device) {
+inline place find_place(int device, std::source_location where) {
+  place p;
   static std::uint64_t const once = random_bits();  // process ids repeat where containers number theirs apart
   std::string id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
@@ -43,16 +51,26 @@ inline hipError_t find_place(place& p, int device) {
   p.process[0] = once;
   p.process[1] = std::uint64_t(::getpid());  // a child that did not start anew has the same `once`
   p.device = device;
-  if (hipError_t const e = hipDeviceGetPCIBusId(p.bus, sizeof p.bus, device); e != hipSuccess) return e;
-  return platform::processes_share_device(&p.shared_by_processes, device);
+  check_hip(hipDeviceGetPCIBusId(p.bus, sizeof p.bus, device), "hipDeviceGetPCIBusId", where);
+  check_hip(platform::device_uuid(p.uuid, device), "hipDeviceGetUuid", where);
+  check_hip(platform::may_be_partition(&p.may_be_partition, device), "hipDeviceGetAttribute(compute units)", where);
+  check_hip(platform::processes_share_device(&p.shared_by_processes, device), "hipDeviceGetAttribute(whether processes share it)", where);
+  return p;
 }
 
-/// Which of this process's devices it is, -1 if none.
+/// Which of this process's devices it is, -1 if none or if several may be it.
 inline int device_at(place const& p) {
-  int device = -1;
-  if (hipDeviceGetByPCIBusId(&device, p.bus) == hipSuccess) return device;
-  (void)hipGetLastError();
-  return -1;
+  int devices = 0, found = -1;
+  check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount");
+  for (int d = 0; d < devices; ++d) {
+    place mine;
+    check_hip(hipDeviceGetPCIBusId(mine.bus, sizeof mine.bus, d), "hipDeviceGetPCIBusId");
+    check_hip(platform::device_uuid(mine.uuid, d), "hipDeviceGetUuid");
+    if (std::strcmp(p.bus, mine.bus) != 0 || std::memcmp(p.uuid, mine.uuid, sizeof mine.uuid) != 0) continue;
+    if (found >= 0) return -1;
+    found = d;
+  }
+  return found;
 }
 
 }  // namespace fusewire

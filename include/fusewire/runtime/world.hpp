@@ -25,7 +25,8 @@ using kernel_key = std::tuple<void const*, int, int, int>;  // kernel, threads, 
 class world {
  public:
   /// Collective. `device` becomes the calling thread's current device.
-  /// Fails: runtime_failure on every rank where ranks of different processes share a device whose driver would run them in turns.
+  /// Fails: runtime_failure on every rank where ranks of different processes share a device whose driver would run them in turns, or may be on
+  /// one partition of a GPU or on two; runtime_failure where the environment hides compute units and HIP does not say which.
   world(std::unique_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current())
       : bootstrap_(std::move(b)), device_(device) {
     require(bootstrap_ != nullptr, where, "world: no bootstrap; one that says who the ranks are is accepted");
@@ -33,20 +34,27 @@ class world {
     int devices = 0;
     check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
     require(device >= 0 && device < devices, where, "world: device ", device, " of rank ", rank(), "; 0 to ", devices - 1, " exist");
+    char const* const mask = platform::hidden_mask();
+    require<runtime_failure>(!mask, where, "world: ", mask ? mask : "", " is set: it takes compute units away that HIP still counts, so blocks that others wait for would "
+                             "never start; ROC_GLOBAL_CU_MASK and streams of hipExtStreamCreateWithCUMask are accepted");
     check_hip(hipSetDevice(device), "hipSetDevice", where);
-    check_hip(hipDeviceGetAttribute(&compute_units_, hipDeviceAttributeMultiprocessorCount, device), "hipDeviceGetAttribute", where);
     check_hip(platform::dispatch_parts(&dispatch_parts_, device), "hipDeviceGetAttribute(parts that take blocks in turn)", where);
     hipStream_t stream = nullptr;
     check_hip(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags", where);
     stream_.reset(stream);
-    place mine;
-    check_hip(find_place(mine, device), "hipDeviceGetPCIBusId", where);
-    places_ = bootstrap_->all_gather(mine);
+    check_hip(platform::fillable_units(&compute_units_, stream, dispatch_parts_), "hipExtStreamGetCUMask", where);
+    require<runtime_failure>(compute_units_ > 0, where, "world: a mask (ROC_GLOBAL_CU_MASK) leaves one of the ", dispatch_parts_, " XCDs of device ", device,
+                             " without a compute unit, so that blocks whose turn it is would never start; at least one of each is accepted");
+    places_ = bootstrap_->all_gather(find_place(device, where));
     for (int a = 0; a < size(); ++a)
-      for (int b = 0; b < a; ++b)
+      for (int b = 0; b < a; ++b) {
+        require<runtime_failure>(!cannot_tell_apart(places_[std::size_t(a)], places_[std::size_t(b)]), where, "world: ranks ", b, " and ", a, " are processes on one partition "
+                                 "of a GPU, or on two that have one PCI address (", places_[std::size_t(a)].bus, ") and one UUID under this driver, so that nobody can tell how "
+                                 "many compute units they share; ranks that are threads of one process, or at most one rank on each GPU, are accepted");
         require<runtime_failure>(!same_device(places_[std::size_t(a)], places_[std::size_t(b)]) || in_one_process(a, b) || places_[std::size_t(a)].shared_by_processes, where,
                                  "world: ranks ", b, " and ", a, " are processes on one device (", places_[std::size_t(a)].bus, "), which runs processes in turns, so that their "
                                  "kernels could not wait for each other; a device per rank, ranks that are threads of one process, or MPS are accepted");
+      }
   }
   world(world&&) = default;
 
@@ -65,7 +73,17 @@ class world {
   /// A stream of this rank's own that waits for no other. Ranks that share a device must not use the null stream: it is one for all
   /// of them, and the first kernel on it would wait for a second that cannot start.
   hipStream_t stream() const { return stream_.get(); }
+  /// Of this rank's device, as many as blocks can fill.
   int compute_units() const { return compute_units_; }
+  /// Parts of the device (XCDs) that take the blocks of a launch in turn.
+  int dispatch_parts() const { return dispatch_parts_; }
+  /// How many of them a mask of the stream takes away from blocks on it.
+  int masked_units(hipStream_t stream, std::source_location where = std::source_location::current()) const {
+    if (stream == stream_.get()) return 0;
+    int units = 0;
+    check_hip(platform::fillable_units(&units, stream, dispatch_parts_), "hipExtStreamGetCUMask", where);
+    return compute_units_ - units;
+  }
   /// How many of this rank's device's compute units are its own when `reserved` of them are left to another kernel. All ranks get as much as
   /// those of the device with the most ranks, so that they plan alike. Blocks go to the parts of a device in turn, the other kernel's too, so
   /// every part gives up its share of the reserved ones, rounded up, and ranks that share a device get equal shares of every part.
@@ -99,6 +117,7 @@ class world {
   void check(hipStream_t stream) {
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     for (auto const& c : checks_) c.second(stream);
+    std::erase_if(users_, [&](auto const& u) { return u.second.stream == stream; });
   }
 
   /// Occupancy queries cost microseconds: their answers are kept.
@@ -108,6 +127,25 @@ class world {
     if (it == residency_.end()) it = residency_.emplace(key, query()).first;
     return it->second;
   }
+
+  /// A launch on `stream` uses the channel whose state is at `channel`. Fails: bad_argument when the launch before was on another stream and is not over.
+  /// What is captured says nothing of when it runs. Requires: the other stream still exists, or check() has been called for it.
+  void launches_on(void const* channel, hipStream_t stream, bool captured, std::source_location where) const {
+    user& last = users_[channel];
+    if (!captured && last.busy && last.stream != stream) {
+      hipError_t const e = hipStreamQuery(last.stream);
+      ignore_hip(e);
+      require(e != hipErrorNotReady, where, "launch: the channel is in use on another stream, whose work is not over; launches of one channel on one stream are accepted, "
+              "or on another after check() for the first");
+    }
+    last = {stream, !captured};
+  }
+  /// Whether the latest launch with the channel was on this stream, and not captured.
+  bool used_last_by(void const* channel, hipStream_t stream) const {
+    auto const it = users_.find(channel);
+    return it != users_.end() && it->second.busy && it->second.stream == stream;
+  }
+  void forget_user(void const* channel) { users_.erase(channel); }
 
   /// For memory that a check should look at; returns a key for remove_check.
   int add_check(std::function<void(hipStream_t)> f) {
@@ -135,6 +173,11 @@ class world {
   std::vector<std::pair<int, std::function<void(hipStream_t)>>> checks_;
   int last_key_ = 0;
   mutable std::map<kernel_key, residency> residency_;
+  struct user {
+    hipStream_t stream = nullptr;
+    bool busy = false;  // as far as is known
+  };
+  mutable std::map<void const*, user> users_;  // by channel: its latest launch
 };
 
 }  // namespace fusewire

@@ -8,19 +8,22 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <random>
 
 #include "../../isa/address.hpp"
 
 namespace fusewire::sim::test {
 
-bool flat_memory::load(wave&, cache_bits cache, u64 mask, u64 const* address, int bytes, u32 (*out)[lanes]) {
+bool flat_memory::load(wave& w, cache_bits cache, u64 mask, u64 const* address, int bytes, destination const& to) {
   last_cache = cache;
+  alignas(64) u32 out[4][lanes] = {};
   for (int l = 0; l < lanes; ++l) {
     if (!(mask >> l & 1)) continue;
     u32 data[4] = {};
     std::memcpy(data, reinterpret_cast<void const*>(address[l]), bytes);
     for (int d = 0; d < (bytes + 3) / 4; ++d) out[d][l] = data[d];
   }
+  to.put(w, to, mask, out);
   return true;
 }
 
@@ -35,9 +38,10 @@ bool flat_memory::store(wave&, cache_bits cache, u64 mask, u64 const* address, i
   return true;
 }
 
-bool flat_memory::atomic(wave&, cache_bits cache, rmw what, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
-                         u32 const (*compare)[lanes], u32 (*old)[lanes]) {
+bool flat_memory::atomic(wave& w, cache_bits cache, rmw what, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+                         u32 const (*compare)[lanes], destination const& to) {
   last_cache = cache;
+  alignas(64) u32 old[2][lanes] = {};
   auto const value = [&](u32 const(*rows)[lanes], int l) { return rows ? rows[0][l] | (bytes == 8 ? u64(rows[1][l]) << 32 : 0) : 0; };
   for (int l = 0; l < lanes; ++l) {
     if (!(mask >> l & 1)) continue;
@@ -47,15 +51,22 @@ bool flat_memory::atomic(wave&, cache_bits cache, rmw what, u64 mask, u64 const*
     u64 const after = bytes == 8 ? combined<u64>(what, before, value(data, l), value(compare, l))
                                  : combined<u32>(what, u32(before), u32(value(data, l)), u32(value(compare, l)));
     std::memcpy(at, &after, bytes);
-    if (old) old[0][l] = u32(before);
-    if (old && bytes == 8) old[1][l] = u32(before >> 32);
+    old[0][l] = u32(before);
+    old[1][l] = u32(before >> 32);
   }
+  if (to.put) to.put(w, to, mask, old);
   return true;
 }
 
-bool flat_memory::scalar_load(wave&, u64 address, int bytes, u32* out) {
+bool flat_memory::scalar_load(wave&, u64 address, int bytes, bool, u32* out) {
   std::memcpy(out, reinterpret_cast<void const*>(address), bytes);
   return true;
+}
+
+bool flat_memory::scalar_atomic(wave& w, rmw what, u64 address, int bytes, u64 data, u64 compare, destination const& old) {
+  u32 rows[2][2][lanes];
+  for (int d = 0; d < 2; ++d) rows[0][d][0] = u32(data >> 32 * d), rows[1][d][0] = u32(compare >> 32 * d);
+  return atomic(w, {}, what, 1, &address, bytes, rows[0], rows[1], old);
 }
 
 namespace {
@@ -161,6 +172,21 @@ std::vector<u8> compile_hip(std::string const& source, std::string const& option
   bool const done = std::system(command.c_str()) == 0;
   auto const bytes = done ? read_file(output.string()) : std::vector<u8>();
   std::filesystem::remove_all(directory);
+  return bytes;
+}
+
+std::vector<u8> assemble(std::string const& source) {
+  char const* const chosen = std::getenv("FUSEWIRE_SIM_CLANG");
+  auto const directory = std::filesystem::temp_directory_path() / ("fusewire_sim_asm_" + std::to_string(std::random_device()()));
+  std::filesystem::create_directories(directory);
+  auto const input = directory / "code.s", output = directory / "code.hsaco";
+  std::ofstream(input) << source;
+  std::string const command = std::string(chosen ? chosen : "clang++-22") + " -x assembler -target amdgcn-amd-amdhsa -mcpu=gfx942 " +
+                              input.string() + " -o " + output.string();
+  bool const done = std::system(command.c_str()) == 0;
+  auto bytes = done ? read_file(output.string()) : std::vector<u8>();
+  std::filesystem::remove_all(directory);
+  if (bytes.empty()) throw std::runtime_error("the test's assembly does not assemble");
   return bytes;
 }
 

@@ -13,17 +13,22 @@ namespace fusewire::sim::test {
 
 class flat_memory final : public memory_port {
  public:
-  bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 (*out)[lanes]) override;
+  void issue(wave&) override {}
+  bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, destination const&) override;
   bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) override;
   bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes],
-              u32 (*old)[lanes]) override;
-  bool scalar_load(wave&, u64 address, int bytes, u32* out) override;
+              destination const&) override;
+  bool scalar_load(wave&, u64 address, int bytes, bool fresh, u32* out) override;
+  bool scalar_atomic(wave&, rmw, u64 address, int bytes, u64 data, u64 compare, destination const& old) override;
   void writeback(wave&, cache_bits) override { ++writebacks; }
   void invalidate(wave&, cache_bits) override { ++invalidates; }
   void wait_vmcnt(wave&, int outstanding) override { last_vmcnt = outstanding; }
   u64 clock(wave&) override { return ++ticks; }
   u64 real_time(wave&) override { return ++ticks; }
 
+  bool late(wave&) override { return lds_is_late; }
+
+  bool lds_is_late = false;
   int writebacks = 0, invalidates = 0, last_vmcnt = -1;
   cache_bits last_cache;
   u64 ticks = 0;
@@ -68,6 +73,9 @@ class module {
 };
 
 std::vector<u8> read_file(std::string const& path);
+
+/// The code object of an assembly source; throws when it does not assemble.
+std::vector<u8> assemble(std::string const& source);
 
 /// Compiles HIP device code without any header through clang++ (FUSEWIRE_SIM_CLANG, else clang++-22); empty if there is none.
 std::vector<u8> compile_hip(std::string const& source, std::string const& options);

@@ -8,21 +8,6 @@
 namespace fusewire::sim::test {
 namespace {
 
-std::vector<u8> assemble(std::string const& source) {
-  char const* const chosen = std::getenv("FUSEWIRE_SIM_CLANG");
-  auto const directory = std::filesystem::temp_directory_path() / ("fusewire_sim_asm_" + std::to_string(std::random_device()()));
-  std::filesystem::create_directories(directory);
-  auto const input = directory / "code.s", output = directory / "code.hsaco";
-  std::ofstream(input) << source;
-  std::string const command = std::string(chosen ? chosen : "clang++-22") + " -x assembler -target amdgcn-amd-amdhsa -mcpu=gfx942 " +
-                              input.string() + " -o " + output.string();
-  bool const done = std::system(command.c_str()) == 0;
-  auto bytes = done ? read_file(output.string()) : std::vector<u8>();
-  std::filesystem::remove_all(directory);
-  if (bytes.empty()) throw std::runtime_error("the test's assembly does not assemble");
-  return bytes;
-}
-
 u8* aligned(std::vector<u8>& image) { return reinterpret_cast<u8*>((reinterpret_cast<u64>(image.data()) + 4095) & ~u64(4095)); }
 
 }  // namespace

@@ -223,6 +223,54 @@ TEST_CASE("LDS atomics") {
   }
 }
 
+TEST_CASE("LDS addresses wrap") {
+  struct pair {
+    std::string wrapped, plain;
+    u32 offset;
+  };
+  std::vector<pair> pairs;
+  auto const one = [&](std::string const& text) { pairs.push_back({text + " offset:33024", text, 33024}); };
+  for (auto const* size : {"b32", "b64", "b96", "b128"}) {
+    int const dwords = std::atoi(size + 1) / 32;
+    one(std::string("ds_read_") + size + " " + data(10, dwords) + ", v2");
+    one(std::string("ds_write_") + size + " v2, " + data(10, dwords));
+  }
+  for (auto const* part : {"u8", "i8", "u16", "i16", "u8_d16", "u8_d16_hi", "i8_d16", "i8_d16_hi", "u16_d16", "u16_d16_hi"}) one(std::string("ds_read_") + part + " v10, v2");
+  for (auto const* part : {"b8", "b8_d16_hi", "b16", "b16_d16_hi"}) one(std::string("ds_write_") + part + " v2, v10");
+  for (auto const* text : {"ds_add_u32 v2, v4", "ds_add_rtn_u64 v[10:11], v2, v[4:5]", "ds_cmpst_b32 v2, v4, v6", "ds_cmpst_rtn_b64 v[10:11], v2, v[4:5], v[6:7]", "ds_max_rtn_f32 v10, v2, v4",
+                           "ds_pk_add_f16 v2, v4", "ds_wrxchg_rtn_b32 v10, v2, v4"})
+    one(text);
+  for (int bytes : {4, 8})
+    for (int unit : {1, 64}) {
+      std::string const form = std::string(unit == 64 ? "st64" : ""), type = bytes == 4 ? "b32 " : "b64 ";
+      int const n = bytes / 4;
+      auto const two = [&](std::string const& text) { pairs.push_back({text + " offset0:40 offset1:100", text + " offset0:0 offset1:60", u32(40 * bytes * unit)}); };
+      two("ds_read2" + form + "_" + type + data(10, 2 * n) + ", v2");
+      two("ds_write2" + form + "_" + type + "v2, " + data(4, n) + ", " + data(6, n));
+      two("ds_wrxchg2" + form + "_rtn_" + type + data(10, 2 * n) + ", v2, " + data(4, n) + ", " + data(6, n));
+    }
+  std::vector<std::string> texts;
+  for (auto const& p : pairs) texts.push_back(p.wrapped), texts.push_back(p.plain);
+  code const c(texts);
+  for (std::size_t i = 0; i < pairs.size(); ++i)
+    for (bool const all : {false, true})
+      for (bool const in_order : {false, true}) {
+        auto const ready = [&](test_wave& w, u32 offset) {
+          if (all) w.set_exec(~u64(0));
+          set_addresses(w, 16, in_order);
+          for (u32& address : w->v[2]) address -= 64 + offset;
+        };
+        test_wave wrapped(u32(i) + 1), plain(u32(i) + 1);
+        ready(wrapped, pairs[i].offset);
+        ready(plain, 0);
+        INFO(pairs[i].wrapped);
+        REQUIRE(c.run(2 * i, *wrapped) == "");
+        REQUIRE(c.run(2 * i + 1, *plain) == "");
+        CHECK(wrapped.lds() == plain.lds());
+        for (int r = 3; r < 32; ++r) CHECK(std::memcmp(wrapped->v[r], plain->v[r], sizeof wrapped->v[r]) == 0);
+      }
+}
+
 TEST_CASE("LDS instructions that cross lanes or count") {
   code const c({"ds_bpermute_b32 v10, v2, v4 offset:8", "ds_permute_b32 v10, v2, v4", "ds_swizzle_b32 v10, v4 offset:swizzle(QUAD_PERM,1,0,3,2)", "ds_swizzle_b32 v10, v4 offset:swizzle(BITMASK_PERM,\"01pi0\")",
                 "ds_swizzle_b32 v10, v4 offset:swizzle(SWAP,16)", "s_mov_b32 m0, 0x40\nds_append v10 offset:4", "s_mov_b32 m0, 0x40\nds_consume v10 offset:4", "s_mov_b32 m0, 0x40\nds_read_addtid_b32 v10 offset:16",
@@ -266,4 +314,28 @@ TEST_CASE("LDS instructions that cross lanes or count") {
       }
       CHECK(w.lds() == want_lds);
     }
+}
+
+TEST_CASE("an LDS operation in flight keeps what it read, and leaves registers alone that change meanwhile") {
+  // v0 to v3 are where the encoding of a read has its unused data fields.
+  code const c({"ds_read_b128 v[8:11], v3 offset:16\nv_mov_b32 v3, v20\nv_mov_b32 v1, v21\ns_waitcnt lgkmcnt(0)",
+                "ds_write_b64 v3, v[4:5] offset:16\nv_mov_b32 v3, v20\nv_mov_b32 v4, v21\ns_waitcnt lgkmcnt(0)"});
+  for (std::size_t i = 0; i < 2; ++i) {
+    test_wave w(u32(i) + 1);
+    w.memory().lds_is_late = true;
+    w.set_exec(~u64(0));
+    for (int l = 0; l < lanes; ++l) w->v[3][l] = 16 * u32(l);
+    auto want = w.lds();
+    auto const before = std::make_unique<wave>(*w);
+    REQUIRE(c.run(i, *w) == "");
+    for (int l = 0; l < lanes; ++l) {
+      u32 const at = 16 * u32(l) + 16;
+      CHECK(w->v[3][l] == before->v[20][l]);
+      CHECK(w->v[i == 0 ? 1 : 4][l] == before->v[21][l]);
+      for (u32 d = 0; d < 4 && i == 0; ++d) CHECK(w->v[8 + d][l] == u32(memory_at(want, at + 4 * d, 4)));
+      for (u32 d = 0; d < 2 && i == 1; ++d) std::memcpy(&want[at + 4 * d], &before->v[4 + d][l], 4);
+    }
+    CHECK(w.lds() == want);
+    forget(*w);
+  }
 }

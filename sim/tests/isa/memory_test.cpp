@@ -169,11 +169,13 @@ TEST_CASE("buffers drop what lies beyond num_records") {
   code const c({"buffer_load_dwordx4 v[10:13], v4, s[8:11], 0 offen", "buffer_store_dwordx4 v[10:13], v4, s[8:11], 0 offen", "buffer_load_dword v10, v4, s[8:11], 0 idxen",
                 "buffer_load_ubyte v10, v4, s[8:11], 0 offen"});
   std::vector<u8> memory = random_bytes(1);
-  for (std::size_t i = 0; i < 4; ++i) {
+  for (std::size_t const variant : {0, 1, 2, 3, 4, 5, 7}) {
+    std::size_t const i = variant % 4;
+    bool const stride = variant >= 4 || i == 2;  // without an index it changes nothing
     auto m = memory;
     test_wave w(1);
     w.set_exec(~u64(0));
-    w.set_s64(8, reinterpret_cast<u64>(m.data()) | u64(i == 2 ? 4 : 0) << 48);
+    w.set_s64(8, reinterpret_cast<u64>(m.data()) | u64(stride ? 4 : 0) << 48);
     w->s[10] = i == 2 ? 20 : 200;
     w->s[11] = 0x20000;
     for (int l = 0; l < lanes; ++l) w->v[4][l] = i == 2 ? u32(l) : l == 63 ? u32(-8) : 8 * u32(l);
@@ -202,18 +204,20 @@ TEST_CASE("buffers drop what lies beyond num_records") {
 }
 
 TEST_CASE("loads straight to LDS") {
-  code const c({"s_mov_b32 m0, 0x100\nglobal_load_lds_dword v[2:3], off", "s_mov_b32 m0, 0x100\nglobal_load_lds_sbyte v4, s[4:5] offset:3", "s_mov_b32 m0, 0x200\nbuffer_load_dword v4, s[8:11], 0 offen lds"});
+  code const c({"s_mov_b32 m0, 0x100\nglobal_load_lds_dword v[2:3], off", "s_mov_b32 m0, 0x100\nglobal_load_lds_sbyte v4, s[4:5] offset:3", "s_mov_b32 m0, 0x200\nbuffer_load_dword v4, s[8:11], 0 offen lds",
+                "s_mov_b32 m0, 0x200\nbuffer_load_dword v4, s[8:11], 0 offen offset:16 lds"});
+  int const offset[] = {0, 3, 0, 16};  // it moves the address in LDS as well
   auto memory = random_bytes(3);
-  for (std::size_t i = 0; i < 3; ++i) {
+  for (std::size_t i = 0; i < 4; ++i) {
     test_wave w(u32(i) + 1), untouched(u32(i) + 1);
     prepare(w, memory);
     REQUIRE(c.run(i, *w) == "");
     for (u32 l = 0; l < u32(lanes); ++l) {
       u32 got, old, want;
-      u32 const at = (i == 2 ? 0x200 : 0x100) + 4 * l;
+      u32 const at = (i >= 2 ? 0x200 : 0x100) + offset[i] + 4 * l;
       std::memcpy(&got, &w.lds()[at], 4);
       std::memcpy(&old, &untouched.lds()[at], 4);
-      u8 const* const from = memory.data() + (i == 0 ? 4096 + 64 * l : 100 + 48 * l + (i == 1 ? 3 : 0));
+      u8 const* const from = memory.data() + (i == 0 ? 4096 + 64 * l : 100 + 48 * l + offset[i]);
       std::memcpy(&want, from, 4);
       if (i == 1) want = u32(i8(*from));
       CHECK(got == (w->exec() >> l & 1 ? want : old));

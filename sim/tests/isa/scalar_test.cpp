@@ -351,3 +351,73 @@ TEST_CASE("scalar loads") {
     for (u32 k = 0; k < 4 && i == 5; ++k) CHECK(w->s[12 + k] == (k < 2 ? data[6 + k] : 0));
   }
 }
+
+TEST_CASE("scalar stores and atomics") {
+  struct update {
+    std::string name;
+    std::function<u64(u64 m, u64 d, u64 c)> f;
+    bool is_signed = false;
+  };
+  std::vector<update> const updates{
+      {"swap", [](u64, u64 d, u64) { return d; }}, {"cmpswap", [](u64 m, u64 d, u64 c) { return m == c ? d : m; }},
+      {"add", [](u64 m, u64 d, u64) { return m + d; }}, {"sub", [](u64 m, u64 d, u64) { return m - d; }},
+      {"umin", [](u64 m, u64 d, u64) { return std::min(m, d); }}, {"umax", [](u64 m, u64 d, u64) { return std::max(m, d); }},
+      {"smin", [](u64 m, u64 d, u64) { return i64(m) < i64(d) ? m : d; }, true}, {"smax", [](u64 m, u64 d, u64) { return i64(m) < i64(d) ? d : m; }, true},
+      {"and", [](u64 m, u64 d, u64) { return m & d; }}, {"or", [](u64 m, u64 d, u64) { return m | d; }}, {"xor", [](u64 m, u64 d, u64) { return m ^ d; }},
+      {"inc", [](u64 m, u64 d, u64) { return m >= d ? 0 : m + 1; }}, {"dec", [](u64 m, u64 d, u64) { return m == 0 || m > d ? d : m - 1; }}};
+  std::vector<std::string> texts;
+  for (auto const& u : updates)
+    for (bool const wide : {false, true})
+      for (bool const glc : {false, true}) {
+        bool const two = u.name == "cmpswap";
+        std::string const data = wide ? two ? "s[8:11]" : "s[8:9]" : two ? "s[8:9]" : "s8";
+        texts.push_back("s_atomic_" + u.name + (wide ? "_x2 " : " ") + data + ", s[2:3], s6" + (glc ? " glc" : "") + "\ns_waitcnt lgkmcnt(0)");
+      }
+  std::size_t const stores = texts.size();
+  for (auto const* text : {"s_store_dword s8, s[2:3], 0x10", "s_store_dwordx2 s[8:9], s[2:3], 0x10", "s_store_dwordx4 s[8:11], s[2:3], 0x10 glc"}) texts.push_back(text);
+  code const c(texts);
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    for (u32 seed = 1; seed <= 4; ++seed) {
+      test_wave w(seed);
+      alignas(16) u64 memory[4] = {1, 2, 3, 4};
+      auto const& u = updates[std::min(i / 4, updates.size() - 1)];
+      bool const wide = i / 2 % 2, glc = i % 2;
+      u64 const mask = wide ? ~u64(0) : 0xffffffff;
+      auto const extended = [&](u64 x) { return wide ? x : u.is_signed ? u64(i64(i32(x))) : x & mask; };
+      w.set_s64(2, reinterpret_cast<u64>(memory));
+      w->s[6] = 16;
+      if (seed == 2) w->s[8] = 3, w->s[9] = wide ? 0 : 3, w->s[10] = 3, w->s[11] = 0;  // equal: cmpswap exchanges
+      auto const before = std::make_unique<wave>(*w);
+      INFO(texts[i]);
+      REQUIRE(c.run(i, *w) == "");
+      CHECK((memory[0] == 1 && memory[1] == 2));
+      if (i >= stores) {
+        std::size_t const dwords = std::size_t(1) << (i - stores);
+        u32 want[4] = {3, 0, 4, 0};
+        std::copy_n(&before->s[8], dwords, want);
+        CHECK(std::memcmp(&memory[2], want, 16) == 0);
+        continue;
+      }
+      u64 const data = wide ? before->s[8] | u64(before->s[9]) << 32 : before->s[8], compare = wide ? before->s[10] | u64(before->s[11]) << 32 : before->s[9];
+      CHECK((memory[2] & mask) == (u.f(extended(3), extended(data), extended(compare)) & mask));
+      CHECK(w->s[8] == (glc ? 3 : before->s[8]));
+      CHECK(w->s[9] == (glc && wide ? 0 : before->s[9]));
+    }
+}
+
+TEST_CASE("s_setvskip turns vector instructions off and on") {
+  code const c({"s_setvskip s4, 7\nv_mov_b32 v10, v2\nds_write_b32 v3, v2\ns_mov_b32 s10, 1\ns_setvskip 0, 0\nv_mov_b32 v11, v2"});
+  for (bool const on : {false, true}) {
+    test_wave w(1);
+    w.set_exec(~u64(0));
+    w->s[4] = on ? 0x80 : ~u32(0x80);
+    for (int l = 0; l < lanes; ++l) w->v[3][l] = 4 * u32(l);
+    auto const before = std::make_unique<wave>(*w);
+    auto const lds = w.lds();
+    REQUIRE(c.run(0, *w) == "");
+    CHECK(w->s[10] == 1);
+    CHECK((std::memcmp(w->v[10], before->v[2], sizeof w->v[10]) == 0) != on);
+    CHECK((w.lds() == lds) == on);
+    CHECK(std::memcmp(w->v[11], before->v[2], sizeof w->v[11]) == 0);
+  }
+}

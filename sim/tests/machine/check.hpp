@@ -22,6 +22,13 @@
   } while (0)
 #define CHECK_ERROR(call, error) CHECK((call) == (error))
 
+/// A release store as LLVM's memory model has it. Up to LLVM 22 the compiler drops the wait behind the writeback.
+__device__ inline void release_store(unsigned* p, unsigned value) {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+  __builtin_amdgcn_s_waitcnt(0x0f70);  // vmcnt(0)
+  __hip_atomic_store(p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+
 struct test_case {
   char const* name;
   void (*run)();

@@ -54,6 +54,7 @@ __global__ void count_and_look(unsigned* flag, unsigned n) {  // no deadlock: it
   flag[1] = x;
 }
 __global__ void check(int const* p) { assert(*p == 5); }
+__global__ void allocate(int** p) { p[threadIdx.x] = static_cast<int*>(malloc(4 + 4 * threadIdx.x)); }
 __global__ void trap() { __builtin_trap(); }
 
 template <class T>
@@ -136,6 +137,17 @@ void co_resident() {
   meet_all<<<4, 256>>>(count);
   finish();
 }
+/// Run with --cus 16, two on each XCD.
+void meet_masked(std::uint32_t mask, unsigned workgroups) {
+  unsigned* count = device<unsigned>(0, 1);
+  hipStream_t stream;
+  HIP(hipExtStreamCreateWithCUMask(&stream, 1, &mask));
+  meet_all<<<workgroups, 256, 0, stream>>>(count);
+  finish();
+}
+void masked_out() { meet_masked(0xff00, 9); }
+void masked_out_of_an_xcd() { meet_masked(0x0101, 2); }
+void co_resident_in_mask() { meet_masked(0xff00, 8); }
 void never_written_back() {
   unsigned* f = device<unsigned>(1, 1);
   HIP(hipSetDevice(0));
@@ -190,6 +202,10 @@ void failed_assert() {
   check<<<1, 1>>>(device<int>(0, 1));
   finish();
 }
+void device_malloc() {
+  allocate<<<1, 64>>>(device<int*>(0, 64));
+  finish();
+}
 void trapped() {
   trap<<<1, 64>>>();
   finish();
@@ -201,6 +217,7 @@ int main(int argc, char** argv) {
                              {"use_after_free", use_after_free}, {"no_peer_access", no_peer_access}, {"misaligned_atomic", misaligned_atomic},
                              {"agent_atomic_on_peer", agent_atomic_on_peer}, {"barrier_left", barrier_left}, {"nobody_raises", nobody_raises},
                              {"waits_behind_a_barrier", waits_behind_a_barrier}, {"not_co_resident", not_co_resident}, {"co_resident", co_resident},
-                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"failed_assert", failed_assert}, {"waits_in_lds", waits_in_lds}, {"works_long", works_long}, {"threads_wait", threads_wait}, {"sleeper_does_not_help", sleeper_does_not_help}, {"late_help", late_help}, {"not_implemented", not_implemented}};
+                              {"masked_out", masked_out}, {"masked_out_of_an_xcd", masked_out_of_an_xcd}, {"co_resident_in_mask", co_resident_in_mask},
+                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"failed_assert", failed_assert}, {"device_malloc", device_malloc}, {"waits_in_lds", waits_in_lds}, {"works_long", works_long}, {"threads_wait", threads_wait}, {"sleeper_does_not_help", sleeper_does_not_help}, {"late_help", late_help}, {"not_implemented", not_implemented}};
   return run_case(cases, argc, argv);
 }

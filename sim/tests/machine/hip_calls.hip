@@ -1,6 +1,10 @@
 // HIP calls about devices, memory, modules and kernels, a case per family. Run under fusewire-sim with --gpus 4.
 #include "check.hpp"
 
+#include <elf.h>
+#include <unistd.h>
+
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -77,6 +81,64 @@ void devices() {
   HIP(hipRuntimeGetVersion(&version));
   CHECK(version / 10000000 == 7);
   CHECK(std::string(hipGetErrorName(hipErrorInvalidValue)) == "hipErrorInvalidValue" && std::string(hipGetErrorString(hipErrorOutOfMemory)) == "out of memory");
+}
+
+/// Run with --gpus 2 --partitions 4.
+void partitions() {
+  int n = 0, value = 0, d = -1;
+  HIP(hipGetDeviceCount(&n));
+  CHECK(n == 8);
+  char bus[8][16];
+  hipUUID uuid[8];
+  for (int i = 0; i < n; ++i) {
+    HIP(hipDeviceGetAttribute(&value, hipDeviceAttributeMultiprocessorCount, i));
+    CHECK(value == 76);
+    HIP(hipDeviceGetAttribute(&value, hipDeviceAttributeNumberOfXccs, i));
+    CHECK(value == 2);
+    HIP(hipDeviceGetPCIBusId(bus[i], sizeof bus[i], i));
+    hipUUID again;
+    std::memset(&uuid[i], 1, sizeof uuid[i]);
+    std::memset(&again, 2, sizeof again);
+    HIP(hipDeviceGetUuid(&uuid[i], i));
+    HIP(hipDeviceGetUuid(&again, i));
+    CHECK(std::memcmp(&uuid[i], &again, sizeof again) == 0);
+    for (int j = 0; j < i; ++j) {
+      CHECK((std::strcmp(bus[i], bus[j]) == 0) == (i / 4 == j / 4));
+      CHECK(std::memcmp(uuid[i].bytes, uuid[j].bytes, sizeof uuid[i].bytes) != 0);
+    }
+  }
+  HIP(hipDeviceGetByPCIBusId(&d, bus[6]));
+  CHECK(d == 4);
+}
+
+/// Run with and without ROC_GLOBAL_CU_MASK=0xffff.
+void masks() {
+  bool const global = std::getenv("ROC_GLOBAL_CU_MASK");
+  int units = 0, all = 0;
+  HIP(hipDeviceGetAttribute(&units, hipDeviceAttributeMultiprocessorCount, 0));
+  HIP(hipDeviceGetAttribute(&all, hipDeviceAttributePhysicalMultiProcessorCount, 0));
+  CHECK(units == (global ? 16 : 304) && all == 304);
+  std::uint32_t mask[10], few[2] = {0xff00ff00, 1};
+  auto const of = [&](hipStream_t s, std::uint32_t before) {
+    for (std::uint32_t& m : mask) m = before;
+    HIP(hipExtStreamGetCUMask(s, 10, mask));
+    return std::vector<std::uint32_t>(mask, mask + 10);
+  };
+  std::vector<std::uint32_t> whole(10, ~0u);
+  whole[9] = 0xffff;
+  std::vector<std::uint32_t> const sixteen{0xffff, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  hipStream_t plain, masked, apart;
+  HIP(hipStreamCreate(&plain));
+  CHECK(of(nullptr, 5) == (global ? sixteen : whole));
+  CHECK(of(plain, 5) == (global ? std::vector<std::uint32_t>(10, 5) : whole));
+  HIP(hipExtStreamCreateWithCUMask(&masked, 2, few));
+  CHECK(of(masked, 5) == (global ? std::vector<std::uint32_t>{0xff00, 0, 0, 0, 0, 0, 0, 0, 0, 0} : std::vector<std::uint32_t>{0xff00ff00, 1, 0, 0, 0, 0, 0, 0, 0, 0}));
+  few[0] = 0, few[1] = 2;
+  HIP(hipExtStreamCreateWithCUMask(&apart, 2, few));
+  CHECK(of(apart, 5) == (global ? sixteen : std::vector<std::uint32_t>{0, 2, 0, 0, 0, 0, 0, 0, 0, 0}));
+  if (!global) CHECK_ERROR(hipExtStreamGetCUMask(masked, 9, mask), hipErrorInvalidValue);
+  CHECK_ERROR(hipExtStreamCreateWithCUMask(&apart, 0, few), hipErrorInvalidValue);
+  CHECK_ERROR(hipExtStreamCreateWithCUMask(&apart, 2, nullptr), hipErrorInvalidValue);
 }
 
 void peers() {
@@ -247,6 +309,57 @@ void attributes() {
   CHECK_ERROR(hipFuncSetAttribute(reinterpret_cast<void const*>(reverse_in_lds), hipFuncAttributeMaxDynamicSharedMemorySize, 65537), hipErrorInvalidValue);
 }
 
+/// The section .hip_fatbin of this program.
+std::vector<char> fat_binary() {
+  std::ifstream self("/proc/self/exe", std::ios::binary);
+  std::vector<char> const own{std::istreambuf_iterator<char>(self), {}};
+  auto const* const elf = reinterpret_cast<Elf64_Ehdr const*>(own.data());
+  auto const* const sections = reinterpret_cast<Elf64_Shdr const*>(own.data() + elf->e_shoff);
+  for (int i = 0; i < elf->e_shnum; ++i) {
+    char const* const name = own.data() + sections[elf->e_shstrndx].sh_offset + sections[i].sh_name;
+    if (std::strcmp(name, ".hip_fatbin") == 0) return {own.data() + sections[i].sh_offset, own.data() + sections[i].sh_offset + sections[i].sh_size};
+  }
+  return {};
+}
+
+/// This program's fat binary as a file: whole, cut short, and with bytes changed.
+void modules() {
+  std::vector<char> const bundle = fat_binary();
+  CHECK(!bundle.empty());
+  std::string const path = "/tmp/fusewire_sim_module_" + std::to_string(getpid());
+  auto const load = [&](std::vector<char> const& bytes) {
+    std::FILE* const to = std::fopen(path.c_str(), "wb");
+    CHECK(to && std::fwrite(bytes.data(), 1, bytes.size(), to) == bytes.size() && std::fclose(to) == 0);
+    hipModule_t module = nullptr;
+    hipError_t const e = hipModuleLoad(&module, path.c_str());
+    std::remove(path.c_str());
+    if (e == hipSuccess) HIP(hipModuleUnload(module));
+    return e;
+  };
+  HIP(load(bundle));
+  CHECK_ERROR(load({}), hipErrorInvalidImage);
+  CHECK_ERROR(hipModuleLoad(nullptr, "/no/such/file"), hipErrorFileNotFound);
+  for (std::size_t const bytes : {std::size_t{1}, std::size_t{3}, std::size_t{4}, std::size_t{8}, std::size_t{24}, std::size_t{31}, std::size_t{40}, std::size_t{63}, std::size_t{64},
+                                  std::size_t{70}, std::size_t{200}, bundle.size() / 4, bundle.size() / 2, bundle.size() * 3 / 4})
+    CHECK(load({bundle.begin(), bundle.begin() + bytes}) != hipSuccess);
+  for (std::size_t i = 4; i < 200; ++i) {
+    auto bytes = bundle;
+    bytes[i] = '\xff';
+    (void)load(bytes);
+  }
+  hipModule_t module;
+  HIP(hipModuleLoadData(&module, bundle.data()));
+  hipFunction_t increment;
+  HIP(hipModuleGetFunction(&increment, module, "_Z9incrementPii"));
+  int *p = device<int>(1), n = 1, got;
+  HIP(hipMemset(p, 0, 4));
+  void* arguments[] = {&p, &n};
+  HIP(hipModuleLaunchKernel(increment, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr));
+  HIP(hipMemcpy(&got, p, 4, hipMemcpyDeviceToHost));
+  CHECK(got == 1);
+  HIP(hipModuleUnload(module));
+}
+
 void compressed() {
   int *p = device<int>(1), got;
   HIP(hipMemset(p, 0, 4));
@@ -256,6 +369,6 @@ void compressed() {
 }
 
 int main(int argc, char** argv) {
-  test_case const cases[] = {{"devices", devices}, {"peers", peers}, {"memory", memory}, {"copies", copies}, {"symbols", symbols}, {"launches", launches}, {"attributes", attributes}, {"compressed", compressed}};
+  test_case const cases[] = {{"devices", devices}, {"partitions", partitions}, {"masks", masks}, {"peers", peers}, {"memory", memory}, {"copies", copies}, {"symbols", symbols}, {"launches", launches}, {"attributes", attributes}, {"modules", modules}, {"compressed", compressed}};
   return run_case(cases, argc, argv);
 }

@@ -19,7 +19,7 @@ __global__ void pass_on(unsigned* data, unsigned* flag, unsigned const* mine, un
     for (int i = 0; i < 64; ++i) *wrong += mine[i] != token;
   }
   for (int i = 0; i < 64; ++i) data[i] = token;
-  __hip_atomic_store(flag, token, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+  release_store(flag, token);
   if (first) while (__hip_atomic_load(my_flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM) != token) __builtin_amdgcn_s_sleep(1);
 }
 __global__ void read(unsigned const* from, unsigned* to) { *to = *from; }

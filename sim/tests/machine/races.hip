@@ -6,7 +6,7 @@
 
 constexpr int n = 256;
 
-enum class send { right, no_drain, no_barrier, relaxed, agent_release, drained_scoped_stores };
+enum class send { right, no_wait, no_drain, no_barrier, relaxed, agent_release, drained_scoped_stores };
 enum class receive { right, acquire_load, relaxed, no_barrier, agent_acquire };
 
 __device__ void drain() {
@@ -28,9 +28,13 @@ __global__ void producer(float* data, unsigned* flag, float const* in, unsigned 
     __hip_atomic_store(flag, epoch, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
   else if constexpr (How == send::agent_release) {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+    __builtin_amdgcn_s_waitcnt(0x0f70);
+    __hip_atomic_store(flag, epoch, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  } else if constexpr (How == send::no_wait) {
+    asm volatile("buffer_wbl2 sc0 sc1");
     __hip_atomic_store(flag, epoch, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
   } else
-    __hip_atomic_store(flag, epoch, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+    release_store(flag, epoch);
 }
 
 template <receive How>
@@ -51,6 +55,7 @@ using consumer_kernel = void (*)(float*, unsigned*, float*, unsigned);
 
 producer_kernel producer_named(std::string const& name) {
   if (name == "right") return producer<send::right>;
+  if (name == "no_wait") return producer<send::no_wait>;
   if (name == "no_drain") return producer<send::no_drain>;
   if (name == "no_barrier") return producer<send::no_barrier>;
   if (name == "relaxed") return producer<send::relaxed>;

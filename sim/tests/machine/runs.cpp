@@ -1,11 +1,14 @@
 // Runs HIP programs under fusewire-sim and checks what they print.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdio>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -45,7 +48,7 @@ int wrong_runs(std::string const& memory, int seed, std::string const& producer_
 
 TEST_CASE("every family of HIP calls does what HIP says") {
   auto const memory = GENERATE("weak", "strong");
-  auto const name = GENERATE("calls devices", "calls peers", "calls memory", "calls copies", "calls symbols", "calls launches", "calls attributes", "order streams", "order default_stream",
+  auto const name = GENERATE("calls devices", "calls peers", "calls memory", "calls copies", "calls symbols", "calls launches", "calls attributes", "calls modules", "order streams", "order default_stream",
                              "order events", "order host_functions", "order async_memory", "order graphs", "order capture_errors", "order two_gpus", "order threads", "order host_polls",
                              "order device_timeout");
   result const r = sim(std::string("--gpus 4 --memory ") + memory, std::string("sim_hip_") + name);
@@ -54,8 +57,25 @@ TEST_CASE("every family of HIP calls does what HIP says") {
   CHECK_THAT(r.output, ContainsSubstring("done"));
 }
 
+TEST_CASE("a partitioned GPU shows itself as devices with one PCI address") {
+  result const r = sim("--gpus 2 --partitions 4", "sim_hip_calls partitions");
+  INFO(r.output);
+  CHECK(r.status == 0);
+  CHECK_THAT(sim("--gpus 8 --partitions 4", "sim_hip_calls partitions").output, ContainsSubstring("8 GPUs of 304 CUs in 4 partitions each: expected 1, 2, 4 or 8 partitions"));
+  CHECK_THAT(sim("--gpus 1 --partitions 3", "sim_hip_calls partitions").output, ContainsSubstring("in 3 partitions each"));
+  CHECK_THAT(sim("--gpus 1 --cus 20 --partitions 2", "sim_hip_calls partitions").output, ContainsSubstring("CUs in eights"));
+}
+
+TEST_CASE("masks of compute units are those of streams and of the environment") {
+  auto const mask = GENERATE("", "ROC_GLOBAL_CU_MASK=0xffff ", "ROC_GLOBAL_CU_MASK=ffff ");
+  result const r = shell(std::string(mask) + "timeout 60 " LAUNCHER " " PROGRAMS "/sim_hip_calls masks");
+  INFO(mask << r.output);
+  CHECK(r.status == 0);
+}
+
 TEST_CASE("a compressed fat binary is read") {
-  result const r = sim("--gpus 4", "sim_hip_calls_compressed compressed");
+  auto const name = GENERATE("compressed", "modules");
+  result const r = sim("--gpus 4", std::string("sim_hip_calls_compressed ") + name);
   INFO(r.output);
   CHECK(r.status == 0);
 }
@@ -76,23 +96,88 @@ TEST_CASE("a fault is reported with what, where and who") {
       expected{"agent_atomic_on_peer", {"atomic with agent scope on memory of another GPU", "global_atomic_add"}},
       expected{"barrier_left", {"a wave waits at a barrier that 2 of 4 waves of its workgroup left by ending", "early_exit", "s_barrier"}},
       expected{"trapped", {"s_trap 2", "kernel trap()"}},
-      expected{"failed_assert", {"a failed assert, or printf", "kernel check(int const*)"}},
+      expected{"failed_assert", {"faults.hip:56: void check(const int *): Device-side assertion `*p == 5' failed.", "s_trap 2", "kernel check(int const*)"}},
+      expected{"device_malloc", {"malloc, free, new or delete, which are not implemented for device code", "kernel allocate(int**)"}},
       expected{"nobody_raises", {"deadlock", "wait_for(unsigned int*, unsigned int)", "and 7 waves like it", "32 bytes into allocation", "memory holds 0x0", "faults.hip:22"}},
       expected{"waits_behind_a_barrier", {"deadlock", "polls", "(and 2 waves like it) waits at a barrier"}},
       expected{"not_co_resident", {"deadlock", "2 of 6 workgroups have not started", "not co-resident"}},
+      expected{"masked_out", {"deadlock", "1 of 9 workgroups have not started, because the 8 CUs of the GPU that its mask leaves are full"}},
+      expected{"masked_out_of_an_xcd", {"deadlock", "1 of 2 workgroups have not started, because the 2 CUs of the GPU that its mask leaves are full"}},
       expected{"waits_in_lds", {"deadlock", "wait_in_lds", "runs on without touching global memory"}},
       expected{"threads_wait", {"deadlock", "GPU 0, kernel wait_for", "GPU 1, kernel wait_for"}},
       expected{"sleeper_does_not_help", {"deadlock", "kernel wait_for"}},
       expected{"not_implemented", {"hipMemAdvise is not implemented"}});
-  result const r = sim("--gpus 2 --cus 4", std::string("sim_faults ") + e.name);
+  result const r = sim(std::string("--gpus 2 --cus ") + (std::string(e.name).starts_with("masked") ? "16" : "4"), std::string("sim_faults ") + e.name);
   INFO(e.name << "\n" << r.output);
   CHECK(r.status == 86);
   for (char const* text : e.texts) CHECK_THAT(r.output, ContainsSubstring(text));
 }
 
+TEST_CASE("printf on the device prints what the host's does") {
+  auto const kind = GENERATE("hostcall", "buffered");
+  auto const options = GENERATE("--memory strong", "--memory weak --seed 1", "--memory weak --seed 2", "--memory weak --seed 3 --cus 8");
+  result const r = sim(std::string("--gpus 2 ") + options, std::string("sim_printf_") + kind);
+  INFO(kind << " " << options);
+  REQUIRE(r.status == 0);
+  std::multiset<std::string> device, host;
+  std::istringstream lines(r.output);
+  for (std::string line; std::getline(lines, line);) {
+    REQUIRE((line.starts_with("device ") || line.starts_with("host ")));
+    auto const space = line.find(' ');
+    (line[0] == 'd' ? device : host).insert(line.substr(space));
+  }
+  CHECK(device == host);
+  CHECK(host.size() > 3000);
+}
+
+TEST_CASE("what fits into the buffer of a launch is printed") {
+  result const r = sim("--cus 8", "sim_printf_buffered much");
+  CHECK(r.status == 0);
+  auto const lines = std::count(r.output.begin(), r.output.end(), '\n');
+  CHECK(lines > 100'000);  // 28 bytes each of 4 MiB
+  CHECK(lines < 4000 * 64);
+  CHECK(r.output.ends_with('\n'));
+}
+
+TEST_CASE("parts that a program names have bounds, and tickets, of their own") {
+  auto const memory = GENERATE("weak", "strong");
+  result const right = sim(std::string("--memory ") + memory, "sim_parts right");
+  INFO(right.output);
+  CHECK(right.status == 0);
+  CHECK_THAT(right.output, ContainsSubstring("done"));
+  struct expected {
+    char const* name;
+    std::vector<char const*> texts;
+  };
+  auto const e = GENERATE(expected{"gap", {"out-of-bounds global write of 4 bytes", "0 bytes past the end of the first (100 bytes)", "1124 bytes into allocation 1 (65536 bytes", "parts.hip:10"}},
+                          expected{"before", {"8 bytes before the second, named again (256 bytes)"}},
+                          expected{"nothing_there", {"37696 bytes past the end of the second, named again"}},
+                          expected{"straddle", {"out-of-bounds global write of 16 bytes", "the last 12 of them past the end of the first"}},
+                          expected{"given_back", {"use after free: global write", "0 bytes into the first (100 bytes; given back)"}},
+                          expected{"replaced", {"2 bytes past the end of a smaller one (50 bytes)"}},
+                          expected{"twice", {"this workgroup calls take() for the second time in one launch on the second", "kernel take_tickets"}},
+                          expected{"missing", {"1 of 3 workgroups ended without take() on the second, named again; the first of them is workgroup (2,0,0)", "kernel take_tickets"}},
+                          expected{"two_launches", {"the second, named again is used by two launches at once"}});
+  result const r = sim(std::string("--memory ") + memory, std::string("sim_parts ") + e.name);
+  INFO(e.name << "\n" << r.output);
+  CHECK(r.status == 86);
+  for (char const* text : e.texts) CHECK_THAT(r.output, ContainsSubstring(text));
+}
+
+TEST_CASE("SIGINT and a livelock say where waves stand") {
+  result const r = shell("timeout -s INT 5 " LAUNCHER " --livelock 1000000 " PROGRAMS "/sim_parts never_ends");
+  INFO(r.output);
+  CHECK_THAT(r.output, ContainsSubstring("no workgroup has begun or ended for 1"));
+  CHECK_THAT(r.output, ContainsSubstring("instructions, which may be a livelock; it goes on"));
+  CHECK_THAT(r.output, ContainsSubstring("fusewire-sim: interrupted"));
+  CHECK_THAT(r.output, ContainsSubstring("kernel never_ends(unsigned int*), workgroup ("));
+  CHECK_THAT(r.output, ContainsSubstring("parts.hip:"));
+  CHECK_THAT(r.output, !ContainsSubstring("amd_device_functions.h:"));
+}
+
 TEST_CASE("what only looks like a deadlock goes on") {
-  auto const name = GENERATE("co_resident", "works_long", "late_help");
-  result const r = sim("--cus 4", std::string("sim_faults ") + name);
+  auto const name = GENERATE("co_resident", "co_resident_in_mask", "works_long", "late_help");
+  result const r = sim(std::string(name).ends_with("mask") ? "--cus 16" : "--cus 4", std::string("sim_faults ") + name);
   INFO(name << "\n" << r.output);
   CHECK(r.status == 0);
 }
@@ -114,12 +199,25 @@ TEST_CASE("right synchronisation is right in every run") {
 }
 
 TEST_CASE("a planted bug is caught") {
-  auto const versions = GENERATE("no_drain right", "no_barrier right", "relaxed right", "agent_release right", "right relaxed", "right no_barrier", "no_drain right pull", "relaxed right pull",
+  auto const versions = GENERATE("no_wait right", "no_wait right pull", "agent_release right pull", "no_drain right", "no_barrier right", "relaxed right", "agent_release right", "right relaxed", "right no_barrier", "no_drain right pull", "relaxed right pull",
                                  "right relaxed pull", "right agent_acquire pull");
   int wrong = 0;
   for (int seed = 1; seed <= 6; ++seed) wrong += wrong_runs("weak", seed, versions, 200);
   INFO(versions);
   CHECK(wrong > 20);
+}
+
+TEST_CASE("what no source promises is not so in some run") {
+  auto const name = GENERATE("load_without_wait", "scalar_load_without_wait", "lds_without_wait", "kernel_start", "memset");
+  int weak = 0;
+  for (int seed = 1; seed <= 8; ++seed) {
+    result const r = sim("--gpus 2 --seed " + std::to_string(seed), std::string("sim_promises ") + name);
+    INFO(name << "\n" << r.output);
+    REQUIRE(r.status == 0);
+    weak += std::stoi(r.output);
+  }
+  INFO(name);
+  CHECK(weak > 0);
 }
 
 TEST_CASE("a run repeats with its seed") {

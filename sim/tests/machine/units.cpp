@@ -108,12 +108,13 @@ TEST_CASE("masked copies") {
 TEST_CASE("an L2 keeps dirty bytes until they are written back") {
   l2_cache cache;
   random_source chance(1);
+  u8 data[line_bytes] = {};
   int evicted = 0;
   auto const evict = [&](l2_cache::slot& s) { s.mask = {}, ++evicted; };
   for (u64 i = 1; i <= 100; ++i) {
-    auto& s = cache.insert(i * line_bytes, i % 2, chance, evict);
-    s.mask.add(0, 4);
-    cache.list(s);
+    byte_mask word;
+    word.add(0, 4);
+    cache.write(cache.insert(i * line_bytes, i % 2, chance, evict), data, word);
   }
   CHECK(cache.find(5 * line_bytes)->mask.any());
   int written = 0;

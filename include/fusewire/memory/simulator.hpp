@@ -1,0 +1,46 @@
+// What fusewire-sim is told of a heap's memory, so that bounds are those of an allocation, an inbox, a channel's flags. Elsewhere nobody listens, and
+// nothing is said.
+#pragma once
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <string_view>
+
+namespace fusewire::detail {
+
+/// Entry points of sim/fusewire_sim.h, which only the simulator's libamdhip64 has.
+struct simulator {
+  int (*name_part)(void const*, std::uint64_t, char const*) = find<decltype(name_part)>("fusewireSimNamePart");
+  int (*forget_parts)(void const*, std::uint64_t) = find<decltype(forget_parts)>("fusewireSimForgetParts");
+  int (*name_ticket)(void const*, void const*, char const*) = find<decltype(name_ticket)>("fusewireSimNameTicket");
+
+  bool there() const { return name_part && forget_parts && name_ticket; }
+  static simulator const& get() {
+    static simulator const one;
+    return one;
+  }
+
+ private:
+  template <class F>
+  static F find(char const* name) {
+    return reinterpret_cast<F>(dlsym(RTLD_DEFAULT, name));
+  }
+};
+
+/// As the compiler spells T.
+template <class T>
+std::string type_name() {
+  std::string_view const f = std::source_location::current().function_name();
+  auto const at = f.find("T = ");
+  return at == f.npos ? "?" : std::string(f.substr(at + 4, f.find_first_of(";]", at) - at - 4));
+}
+
+/// "file.cpp:12"
+inline std::string short_place(std::source_location where) {
+  std::string_view const file = where.file_name();
+  return std::string(file.substr(file.find_last_of('/') + 1)) + ":" + std::to_string(where.line());
+}
+
+}  // namespace fusewire::detail

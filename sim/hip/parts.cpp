@@ -1,0 +1,46 @@
+// What a program says of the parts of its allocations.
+#include "hip/runtime.hpp"
+
+using namespace fusewire::sim;
+
+namespace {
+
+allocation* live_at(runtime& r, void const* p, u64 bytes) {
+  allocation* const a = r.machine().memory.find(reinterpret_cast<u64>(p));
+  return a && a->live && a->covers(reinterpret_cast<u64>(p), bytes) ? a : nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+int fusewireSimNamePart(void const* at, uint64_t size, char const* name) {
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  allocation* const a = live_at(r, at, size);
+  if (!a || !name) return -1;
+  if (!a->parts) a->parts = std::make_shared<part_table>();
+  a->parts->name(reinterpret_cast<u64>(at), size, name);
+  return 0;
+}
+
+int fusewireSimForgetParts(void const* at, uint64_t size) {
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  allocation* const a = live_at(r, at, 0);
+  if (!a || !a->parts) return -1;
+  a->parts->forget(reinterpret_cast<u64>(at), size);
+  return 0;
+}
+
+int fusewireSimNameTicket(void const* at, void const* ticket, char const* call) {
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  allocation* const a = live_at(r, at, 0);
+  part* const p = a && a->parts ? a->parts->before(reinterpret_cast<u64>(at)) : nullptr;
+  if (!p || !p->live || p->base != reinterpret_cast<u64>(at) || !call || !p->covers(reinterpret_cast<u64>(ticket), 4)) return -1;
+  if (!p->ticket) p->ticket = reinterpret_cast<u64>(ticket), p->call = call;
+  return 0;
+}
+
+}  // extern "C"

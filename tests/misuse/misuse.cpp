@@ -1,0 +1,101 @@
+// What users get wrong with a channel and a heap, one case per run: misuse CASE. Every rank sends words to the next one, three times, in a kernel
+// that is right but for the case. Prints what run() throws, with status 1; the simulator's reports have its own status.
+#include <fusewire/fusewire.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <string_view>
+
+using namespace fusewire;
+
+namespace {
+
+constexpr int words = 500, blocks = 3, threads = 128;
+
+enum class mistake {
+  none, missing_signal, no_end, early_return, end_twice, begin_again, two_streams, busy_stream, different_grid, inbox_too_small, flag_too_large, flag_negative, wait_flag_too_large, no_such_rank,
+  heap_overflow, heap_overflow_on_peer, use_after_free, not_checked, long_name
+};
+constexpr std::string_view names[] = {"none", "missing_signal", "no_end", "early_return", "end_twice", "begin_again", "two_streams", "busy_stream", "different_grid", "inbox_too_small", "flag_too_large",
+                                      "flag_negative", "wait_flag_too_large", "no_such_rank", "heap_overflow", "heap_overflow_on_peer", "use_after_free", "not_checked", "long_name"};
+
+template <mistake M>
+__device__ void exchange(channel_view const& ch, block b, int const* mine, int* sum, int n) {
+  auto const e = ch.begin(b);
+  world_view const& w = ch.world;
+  int const to = w.next(1), from = w.next(w.size - 1), first = b.index() * b.size() + b.rank(), step = b.count() * b.size();
+  if (M == mistake::early_return && b.index() == 2) return;
+  for (int i = first; i < n; i += step) e.inbox<int>(to)[i] = mine[i];
+  int const last = b.count() - 1;
+  if (M != mistake::missing_signal || w.rank != 1)
+    e.signal(b, M == mistake::no_such_rank ? to + 2 * w.size : to, M == mistake::flag_too_large && b.index() == last ? blocks : M == mistake::flag_negative && b.index() == last ? -1 : b.index());
+  if (M == mistake::wait_flag_too_large && b.index() == last) e.wait(b, from, blocks + 1);
+  else if (M != mistake::different_grid && M != mistake::early_return) e.wait(b, from, b.index());
+  for (int i = first; i < n; i += step) sum[i] = e.inbox<int>()[i] + mine[i];
+  if (M == mistake::no_end) return;
+  e.end(b);
+  if (M == mistake::end_twice) e.end(b);
+}
+
+template <mistake M>
+__global__ void kernel(channel_view ch, int const* mine, int* sum, int n) {
+  block const b;
+  exchange<M>(ch, b, mine, sum, n);
+  if (M == mistake::begin_again) exchange<M>(ch, b, mine, sum, n);
+}
+
+__global__ void fill(int* p, int n) {
+  for (int i = block{}.rank(); i < n; i += block{}.size()) p[i] = 1;
+}
+
+template <mistake M>
+void on_rank(world& w) {
+  heap h(w, {.bulk = 2_MiB, .signal = 256_KiB, .wait_limit = std::chrono::milliseconds(500)});
+  channel ch(h, {.max_bytes = M == mistake::inbox_too_small ? 1024 : words * sizeof(int), .flags_per_source = blocks});
+  auto const mine = h.allocate<int>(words), sum = h.allocate<int>(words);
+  if constexpr (M == mistake::heap_overflow) launch(w, w.stream(), {}, fill, h.view().here(mine), words + 1);
+  if constexpr (M == mistake::heap_overflow_on_peer) launch(w, w.stream(), {}, fill, h.view().on(h.view().next(1), mine), words + 1);
+  if constexpr (M == mistake::use_after_free) {
+    h.free(mine);
+    launch(w, w.stream(), {}, fill, h.view().here(mine), 1);
+    w.check(w.stream());
+    return;
+  }
+  hipStream_t second = nullptr;
+  if (M == mistake::two_streams || M == mistake::busy_stream) check_hip(hipStreamCreateWithFlags(&second, hipStreamNonBlocking), "hipStreamCreateWithFlags");
+  char const* const name = M == mistake::long_name ? "exchange_of_words" : "exchange";
+  for (int i = 0; i < 3; ++i) {
+    auto const view = ch.view(make_header(name, 0));
+    int const grid = M == mistake::different_grid && w.rank() == 1 ? blocks - 1 : blocks;
+    if (M == mistake::two_streams && i == 1) kernel<M><<<blocks, threads, 0, second>>>(view, h.view().here(mine), h.view().here(sum), words);  // where launch() does not see it
+    else launch(w, M == mistake::busy_stream && i == 1 ? second : w.stream(), {.blocks = grid, .threads = threads}, kernel<M>, view, h.view().here(mine), h.view().here(sum), words);
+    if (M == mistake::no_end || M == mistake::early_return) w.check(w.stream());
+  }
+  if (M == mistake::not_checked) {
+    launch(w, w.stream(), {.blocks = blocks, .threads = threads}, kernel<mistake::missing_signal>, ch.view(make_header(name, 0)), h.view().here(mine), h.view().here(sum), words);
+    check_hip(hipStreamSynchronize(w.stream()), "hipStreamSynchronize");
+    return;
+  }
+  if (second) check_hip(hipStreamSynchronize(second), "hipStreamSynchronize");
+  w.check(w.stream());
+}
+
+template <int M = 0>
+void run_case(int which) {
+  if constexpr (M < int(std::size(names))) {
+    if (which == M) run(3, on_rank<mistake(M)>);
+    else run_case<M + 1>(which);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  auto const found = std::ranges::find(names, std::string_view(argc > 1 ? argv[1] : ""));
+  if (found == std::end(names)) return 2;
+  run_case(int(found - names));
+  std::puts("passed");
+} catch (std::exception const& e) {
+  std::printf("%s\n", e.what());
+  return 1;
+}
