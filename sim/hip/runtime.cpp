@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <thread>
 #include <utility>
 
@@ -22,17 +23,22 @@ constexpr auto patience_together = std::chrono::seconds(10);
 
 std::atomic<pid_t> background_thread{0};
 
-/// Since the process got SIGINT: whoever runs the machine says where it stands, and ends the process as SIGINT does.
-std::atomic<bool> interrupted{false}, machine_runs{false};
+/// When the process got SIGINT, or 0: whoever runs the machine then says where it stands, and ends the process as SIGINT does.
+std::atomic<std::time_t> interrupted{0};
+std::atomic<bool> machine_runs{false};
 
 void end_by_interrupt() {
   std::signal(SIGINT, SIG_DFL);
   std::raise(SIGINT);
 }
 
-/// The second time, or while nobody runs the machine, SIGINT does what it does without us.
+/// While nobody runs the machine, or seconds after the first time, SIGINT does what it does without us. One Ctrl-C can arrive twice: from
+/// the terminal, and from a launcher that passes it on, as timeout(1) does.
 void on_interrupt(int) {
-  if (!machine_runs || interrupted.exchange(true)) end_by_interrupt();
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  std::time_t first = 0;
+  if (!machine_runs || (!interrupted.compare_exchange_strong(first, now.tv_sec + 1) && now.tv_sec + 1 > first + 1)) end_by_interrupt();
 }
 
 /// A program that wants SIGINT for itself keeps it.
@@ -259,7 +265,7 @@ void runtime::give_way(lock& l) {
 }
 
 bool runtime::turn(lock& l, bool patient) {
-  if (interrupted) {
+  if (interrupted != 0) {
     report_interrupt(node_, scheduler_);
     end_by_interrupt();
   }

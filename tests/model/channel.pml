@@ -20,6 +20,13 @@
      - the end of a copy and its flag are one step: who waits for the flag sees both, and who still reads what was there before has
        failed at TORN already.
 
+   With PARTS > 1 the blocks of a launch are dealt over that many parts of a device (XCDs), and what the stream wrote into A lies in all
+   of their L2s: a launch that pulls releases each of them before its header goes out (channel_view::begin_readable).
+
+   With DEPARTS a block takes its ticket at any time after it has the epoch, and no block hands out work (channel_epoch::depart); a
+   launch is over when its blocks are. A launch that the stream starts early waits for the one before it ahead of everything that the
+   model has a step for; EPOCH_BEFORE_STREAM is one that does not.
+
    Three changes make no difference, and `check` expects that:
      AT_LEAST               waits ask for >= instead of ==. A rank raises a flag of slot e&1 to more than e in launch e+2 at the
                             earliest, when every wait of launch e is over: no waiter ever sees more than it asks for.
@@ -39,14 +46,25 @@
 #endif
 #ifdef ONE_RANK_WITH_BLOCKS /* fewer states: what several blocks do is between the blocks of a rank, and ranks are alike */
 #define blocks_of(r) ((r) == 0 -> BLOCKS : 1)
+#define has_parts(r) ((r) == 0)
 #else
 #define blocks_of(r) BLOCKS
+#define has_parts(r) true
 #endif
 #ifndef COMM
 #define COMM 1 /* blocks that communicate; every other only multiplies */
 #endif
 #ifndef TILES
 #define TILES 1 /* each reads every piece */
+#endif
+
+#ifndef PARTS
+#define PARTS 1
+#endif
+#ifdef BLOCKS_ON_ONE_PART
+#define part_of(b) 0
+#else
+#define part_of(b) ((b) % PARTS)
 #endif
 
 #define OLD 0
@@ -121,6 +139,11 @@
 #else
 #define advances (ticket[r] == blocks_of(r))
 #endif
+#ifdef HEADER_AFTER_ONE_RELEASE
+#define all_have_begun (began[r] == 1)
+#else
+#define all_have_begun (began[r] == blocks_of(r))
+#endif
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
 
@@ -129,6 +152,15 @@ byte epoch[RANKS];
 byte ticket[RANKS];
 byte next[RANKS];
 byte arrived[RANKS * RANKS];
+#if PARTS > 1
+byte began[RANKS];
+byte released_in[RANKS * PARTS];
+bool unreleased[RANKS * PARTS]; /* whether a part's L2 holds some of A */
+#define is_out(p) (!unreleased[(p) * 2] && !unreleased[(p) * 2 + 1]) /* PARTS is 2 */
+#endif
+#ifdef DEPARTS
+byte ended[RANKS];
+#endif
 
 #define PLACES (RANKS * PIECES)
 #define place(s, n) (((s) * PIECES + (n) + owned(0)) % PLACES)
@@ -195,6 +227,10 @@ inline choose(n, k) {
 inline start(r, n, k) {
   running[r] = n;
   a[r] = n;
+#if PARTS > 1
+  unreleased[r * 2] = true;
+  unreleased[r * 2 + 1] = has_parts(r);
+#endif
 #ifndef LAUNCHES
   k = 0;
   do :: k < RANKS -> assert(running[k] == n || succ(running[k]) == n); k++ :: else -> break od;
@@ -222,6 +258,10 @@ inline forget(n, k) {
      rename_old(headers, RANKS * 2 * RANKS, n, k);
      rename_old(acknowledgements, RANKS * 2 * RANKS, n, k)
 #endif
+#if PARTS > 1
+     ;
+     rename_old(released_in, RANKS * PARTS, n, k)
+#endif
   :: else
   fi;
   k = 0
@@ -244,6 +284,9 @@ inline send_headers() {
 /* A copy into an inbox, and its flag. */
 inline begin_copy(p, source, n) {
   assert(a[source] == launch);
+#if PARTS > 1
+  assert(p == source || source == r || is_out(source));
+#endif
 #ifdef FLAG_BEFORE_DATA
   data_flag(p, source, n) = stamp(e);
 #endif
@@ -308,18 +351,70 @@ inline communicate() {
 #define exists(i) ((i) % PIECES < owned((i) / PIECES))
 inline multiply() {
   do
+#ifdef DEPARTS
+  :: atomic { tile < TILES -> tile = tile + blocks_of(r) };
+#else
   :: atomic { next[r] < TILES -> next[r]++ };
+#endif
      do
      :: atomic { !exists(i) -> go_on(1) }
      :: exists(i) && is_up(data_flag(r, i / PIECES, i % PIECES), e);
         atomic { assert(inbox(r, i / PIECES, i % PIECES) == launch); go_on(1) }
      od
+#ifdef DEPARTS
+  :: atomic { tile >= TILES -> tile = 0; break }
+#else
   :: next[r] >= TILES -> break
+#endif
   od
 }
 
+/* A block takes its ticket. */
+#ifdef DEPARTS
+inline depart() {
+  ticket[r]++;
+  departed = true;
+  is_last = ticket[r] == blocks_of(r)
+}
+#endif
+
+#if PARTS > 1 && !defined(HEADER_FROM_BLOCK_0)
+#define is_sent_by_last pull
+#else
+#define is_sent_by_last false
+#endif
+/* The last block to begin sends the header; a block has begun when it has released its part, unless another of that part does. */
+#if PARTS > 1
+inline begin_readable() {
+  atomic {
+    releases = released_in[r * PARTS + part_of(b)] != e;
+    released_in[r * PARTS + part_of(b)] = e;
+#ifdef COUNTED_BEFORE_RELEASE
+    began[r]++;
+    if :: all_have_begun -> began[r] = 0; send_headers() :: else fi
+#endif
+  };
+  atomic {
+    if :: releases -> unreleased[r * PARTS + part_of(b)] = false :: else fi;
+    releases = false;
+#ifndef COUNTED_BEFORE_RELEASE
+    began[r]++;
+    if :: all_have_begun -> send_headers() :: else fi;
+    if :: began[r] == blocks_of(r) -> began[r] = 0 :: else fi
+#endif
+  }
+}
+#endif
+
 proctype block(byte r, b) {
   byte launch, e, i, s;
+#if PARTS > 1
+  bool releases;
+#endif
+#ifdef DEPARTS
+  byte tile;
+  bool departed, is_last;
+#endif
   do
 #ifdef LAUNCHES
   :: launch == LAUNCHES -> break
@@ -328,12 +423,35 @@ proctype block(byte r, b) {
 #ifdef LAUNCHES
        launch < LAUNCHES &&
 #endif
+#ifdef EPOCH_BEFORE_STREAM
+       true -> e = succ(epoch[r])
+     };
+     atomic {
+       running[r] == succ(launch) -> launch = running[r];
+#else
+#ifdef DEPARTS_BEFORE_EPOCH
+       running[r] == succ(launch) -> launch = running[r]; depart()
+     };
+     atomic {
+       e = succ(epoch[r]);
+#else
        running[r] == succ(launch) -> launch = running[r]; e = succ(epoch[r]);
+#endif
+#endif
 #if !defined(HEADER_AT_END) && !defined(HEADER_AFTER_CREDIT)
-       if :: b == 0 -> send_headers() :: else fi;
+       if :: b == 0 && !is_sent_by_last -> send_headers() :: else fi;
+#endif
+#ifdef DEPARTS
+       tile = b;
+#ifndef DEPARTS_BEFORE_EPOCH
+       if :: depart() :: skip fi;
+#endif
 #endif
        if :: b < COMM -> i = b :: else fi
      };
+#if PARTS > 1
+     if :: is_sent_by_last -> begin_readable() :: else fi;
+#endif
      if :: b < COMM -> communicate() :: else fi;
      multiply();
      if
@@ -353,12 +471,23 @@ proctype block(byte r, b) {
 #if !defined(NO_CREDIT) && !defined(CREDIT_FROM_OWNERS)
        assert(b > 0 || every(is_header_of_launch)); /* the note beside it was compared until now */
 #endif
+#ifdef DEPARTS
+       if :: departed :: else -> depart() fi;
+       if :: is_last -> ticket[r] = 0; epoch[r] = e :: else fi;
+       departed = false;
+       is_last = false;
+       ended[r]++;
+       if
+       :: ended[r] == blocks_of(r) ->
+          ended[r] = 0;
+#else
        ticket[r]++;
        if :: advances -> epoch[r] = e :: else fi;
        if
        :: ticket[r] == blocks_of(r) ->
           ticket[r] = 0;
           next[r] = 0;
+#endif
 #ifdef LAUNCHES
           if :: launch < LAUNCHES -> start(r, succ(launch), s) :: else -> running[r] = succ(launch) fi;
 #else
@@ -376,7 +505,14 @@ init {
   byte r, b, k;
   atomic {
     do
-    :: r < RANKS -> running[r] = 1; a[r] = 1; r++
+    :: r < RANKS ->
+       running[r] = 1;
+       a[r] = 1;
+#if PARTS > 1
+       unreleased[r * 2] = true;
+       unreleased[r * 2 + 1] = has_parts(r);
+#endif
+       r++
     :: else -> break
     od;
     choose(1, k);
