@@ -4,11 +4,9 @@
 
 using namespace fusewire;
 
-template __global__ void fusewire::ag_gemm_push<bf16, small_tile, identity>(channel_view, ag_gemm_arguments<bf16>, identity);
-template __global__ void fusewire::ag_gemm_push<bf16, large_tile, identity>(channel_view, ag_gemm_arguments<bf16>, identity);
-template __global__ void fusewire::ag_gemm_pull<bf16, small_tile, identity>(channel_view, ag_gemm_arguments<bf16>, identity);
-template __global__ void fusewire::ag_gemm_pull<bf16, large_tile, identity>(channel_view, ag_gemm_arguments<bf16>, identity);
-template __global__ void fusewire::ag_gemm_push<f16, large_tile, identity>(channel_view, ag_gemm_arguments<f16>, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, small_tile, identity>(channel_view, ag_gemm_arguments<bf16>, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, large_tile, identity>(channel_view, ag_gemm_arguments<bf16>, identity);
+template __global__ void fusewire::ag_gemm_kernel<f16, large_tile, identity>(channel_view, ag_gemm_arguments<f16>, identity);
 template __global__ void fusewire::flash_decode_kernel<f16, 64>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<f16, 128>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<bf16, 128>(channel_view, decode_arguments<bf16>);

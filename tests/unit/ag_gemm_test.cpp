@@ -100,10 +100,10 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
   CAPTURE(ranks, int(by), int(how));
   on_ranks(ranks, [&](rank_of_test& r) {
     lcg random{unsigned(ranks * 4 + int(by) * 2 + int(how))};
-    int const k = 8 * r.size() * (1 + random.below(12));
+    int const k = 8 * r.size() * (1 + random.below(24));
     gemm_rank<T> g(r, max_m, max_n, k);
     channel ch(r.heap, small_channel());
-    ag_gemm<T> op(ch, {.max_m = max_m, .k = k, .gather = by, .method = how, .tile = tile, .chunk_k = 8 * (1 + random.below(8))});
+    ag_gemm<T> op(ch, {.max_m = max_m, .k = k, .gather = by, .method = how, .tile = tile, .chunk_k = 64 * (1 + random.below(3))});
     for (int i = 0; i < launches; ++i) g.run(op, random_problem(random, max_m, max_n, k), by);
   });
 }
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(small_tile::config.threads()) multiply_and_scr
   for (int i = 0; i < times; ++i) {
     block_gemm<bf16, small_tile::config>::accumulator acc;
     block_gemm<bf16, small_tile::config> mainloop(shared, acc);
-    mainloop.run(a, b, 0, 0, a.cols);
+    mainloop.run(a, b, 0, 0);
     mainloop.finish();
     mainloop.store(c.part(i * a.rows, 0, a.rows, c.cols), 0, 0, identity{});
     shared[all.size() - 1 - all.rank()] = {{~0u, ~0u, ~0u, ~0u}};
@@ -157,7 +157,7 @@ TEST_CASE("ag_gemm: shards of whole tiles, in a channel that is just large enoug
   auto const by = GENERATE(gather::k, gather::m);
   auto const how = GENERATE(method::push, method::pull);
   on_ranks(2, [&](rank_of_test& r) {
-    int const m = 64, k = 32, chunk_k = 8, tiles = m / small_tile::config.block_m, chunks = (by == gather::k ? k / 2 : k) / chunk_k;
+    int const m = 64, k = 256, chunk_k = 64, tiles = m / small_tile::config.block_m, chunks = (by == gather::k ? k / 2 : k) / chunk_k;
     gemm_rank<bf16> g(r, m, 24, k);
     channel ch(r.heap, {.max_bytes = m * k * 2, .flags_per_source = tiles * chunks});
     ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = by, .method = how, .tile = gemm_tile::small, .chunk_k = chunk_k});
@@ -289,10 +289,10 @@ TEST_CASE("ag_gemm: epilogues", "[ag_gemm]") {
 
 TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn anew, a straggler among the ranks", "[ag_gemm][channel]") {
   on_ranks(3, [&](rank_of_test& r) {
-    int const k = 48;
+    int const k = 240;
     gemm_rank<bf16> g(r, 100, 60, k);
     channel ch(r.heap, small_channel());
-    auto make = [&](gather by, method how) { return ag_gemm<bf16>(ch, {.max_m = 100, .k = k, .gather = by, .method = how, .chunk_k = 8}); };
+    auto make = [&](gather by, method how) { return ag_gemm<bf16>(ch, {.max_m = 100, .k = k, .gather = by, .method = how, .chunk_k = 64}); };
     ag_gemm<bf16> ops[4] = {make(gather::k, method::push), make(gather::m, method::push), make(gather::k, method::pull), make(gather::m, method::pull)};
     lcg random{7};
     for (int i = 0; i < 80; ++i) {
@@ -413,7 +413,7 @@ TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][
     refuses("max_m", {"max_m = 0"}, {.max_m = 0, .k = 64});
     refuses("k", {"k = 40", "16"}, {.max_m = 8, .k = 40});
     refuses("channel bytes", {"65 x 64", "8320", "8192"}, {.max_m = 65, .k = 64});
-    refuses("channel flags", {"4 flags", "has 2"}, {.max_m = 8, .k = 64, .gather = gather::k, .chunk_k = 8});
+    refuses("channel flags", {"4 flags", "has 2"}, {.max_m = 8, .k = 512, .gather = gather::k, .chunk_k = 64});
     refuses("chunk_k", {"chunk_k = 12"}, {.max_m = 8, .k = 64, .chunk_k = 12});
     refuses("comm_blocks", {"comm_blocks = -1"}, {.max_m = 8, .k = 64, .comm_blocks = -1});
     refuses("reserved_units", {"reserved_units = 100000"}, {.max_m = 8, .k = 64, .reserved_units = 100000});

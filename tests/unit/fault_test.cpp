@@ -66,22 +66,26 @@ class words_subject final : public subject {
   sym<unsigned> wrong_;
 };
 
-/// ag_gemm_push without its first push to rank `lost_to`.
+/// ag_gemm_kernel, pushing, without the first push to rank `lost_to`.
 template <class T, class Tile>
 __global__ void __launch_bounds__(Tile::config.threads()) push_losing(channel_view ch, ag_gemm_arguments<T> g, int lost_to) {
+  extern __shared__ bytes16 shared[];
   block const b;
   channel_epoch const e = ch.begin(b);
-  int const rank = ch.world.rank, size = ch.world.size;
+  int const rank = ch.world.rank;
+  gather_map const& map = g.gather.map;
   if (b.index() < g.comm_blocks)
-    for (int const i : dealt(g.map.pieces(rank) * size, b.index(), g.comm_blocks)) {
-      gather_piece const p = g.map.piece(rank, i / size);
-      int const peer = ch.world.next(i % size);
-      if (peer == lost_to && i / size == 0) continue;
-      matrix<T> const inbox{e.inbox<T>(peer), g.map.m, g.map.k, g.map.k};
-      copy_aligned(b, detail::part(g.a, p, g.map.first_row(rank), g.map.first_col(rank)), detail::part(inbox, p));
+    for (int const i : dealt(g.gather.pieces.count(), b.index(), g.comm_blocks)) {
+      piece_at const at = g.gather.pieces[i];
+      int const peer = ch.world.next(map.ranks - at.turn);
+      if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
+      gather_piece const p = map.piece(rank, at.row, at.chunk);
+      int const row = p.row - map.first_row(rank), col = p.col - map.first_col(rank);
+      copy_aligned(b, g.gather.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(peer), map, rank).part(row, col, p.rows, p.cols));
       e.signal(b, peer, p.flag);
     }
-  detail::multiply_gathered<T, Tile::config, -1>(b, e, rank, g, identity{});
+  gathered_tiles<block> source(e, rank, map, g.gather.own_shard_first, false, 0, divisor(1));
+  block_gemm<T, Tile::config>::run_tiles(shared, g.x, g.tiles, [&] { return e.next(b, reinterpret_cast<int*>(shared)); }, source, into<T>{g.c}, identity{});
   e.end(b);
 }
 
@@ -107,9 +111,13 @@ class gemm_subject final : public subject {
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
-    ag_gemm_arguments<T> const g{c.a, {c.b.data, c.b.ld, c.b_layout, n}, c.c, map(0), 1, {map(0).m_tiles(), ceil_div(n, C.block_n), 0, 8}, false};
+    channel_view const view = ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8 | 1 << 16, std::uint64_t(rows_of(0)), n, std::uint64_t(k_), 512));
+    auto const inbox = [&](int slot) { return gathered_in(view.slot<T const>(slot), map(0)); };
+    gather_order const order = order_of_gather(map(0), r_.rank(), false, piece_order::nest::by_band, 8);
+    ag_gemm_arguments<T> const g{{c.a, map(0), order.pieces, false, false}, {{c.a, inbox(0), inbox(1)}, {c.b.data, c.b.ld, c.b_layout, n}}, c.c,
+                                 {map(0).m_tiles(), ceil_div(n, C.block_n), 0, 8}, 1};
     fusewire::launch(r_.world, r_.stream, {.blocks = 3, .threads = C.threads(), .shared_bytes = C.shared_bytes()}, push_losing<T, small_tile>,
-                     ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8 | 1 << 16, std::uint64_t(g.map.m), n, std::uint64_t(k_), 512)), g, r_.rank() == culprit ? to : -1);
+                     view, g, r_.rank() == culprit ? to : -1);
   }
   bool can_lose() const override { return how_ == method::push; }
   void refuse() override {

@@ -51,6 +51,12 @@ struct channel_view {
   sym<channel_state> state;
   launch_header header;
 
+  /// This rank's inbox in slot 0 or 1, for those who must name both before they know the epoch.
+  template <class T>
+  __host__ __device__ T* slot(int i) const {
+    return reinterpret_cast<T*>(world.here(slots) + std::uint64_t(i) * slot_bytes);
+  }
+
   /// Called by: every thread that uses the epoch, first of all; the last wave of block 0 in any case, which tells the peers. In a kernel
   /// with launch_shape::early: after wait_for_stream().
   __device__ channel_epoch begin(block b) const;

@@ -51,11 +51,8 @@ class ag_gemm {
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <class Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
-    for (bool const pull : {false, true}) {
-      if (o_.method != method::automatic && pull != (o_.method == method::pull)) continue;
-      load_kernel(ch_.world(), kernel<small_tile, Epilogue>(pull), small_tile::config.threads(), small_tile::config.shared_bytes(), where);
-      load_kernel(ch_.world(), kernel<large_tile, Epilogue>(pull), large_tile::config.threads(), large_tile::config.shared_bytes(), where);
-    }
+    load_kernel(ch_.world(), &ag_gemm_kernel<T, small_tile, Epilogue>, small_tile::config.threads(), small_tile::config.shared_bytes(), where);
+    load_kernel(ch_.world(), &ag_gemm_kernel<T, large_tile, Epilogue>, large_tile::config.threads(), large_tile::config.shared_bytes(), where);
     if (o_.tile == gemm_tile::automatic) tuned_->template prepare<Epilogue>(where);
   }
 
@@ -66,18 +63,18 @@ class ag_gemm {
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
     check(call, where);
     bool const few = use_small(call.m), pull = use_pull(call.m, call.c.cols);
-    ag_gemm_arguments<T> g{call.a, {call.b.data, call.b.ld, call.b_layout, call.c.cols}, call.c, map(call.m), 0, {1, 1, 0, 1}, o_.own_shard_first};
+    gather_map const map = this->map(call.m);
     launch_header header = make_header("ag_gemm", std::uint64_t(pull) | std::uint64_t(o_.gather) << 8 | std::uint64_t(few) << 16 | std::uint64_t(std::is_same_v<T, f16>) << 24,
-                                       std::uint64_t(call.m), std::uint64_t(call.c.cols), std::uint64_t(o_.k), std::uint64_t(g.map.chunk_k));  // see describe_ag_gemm
+                                       std::uint64_t(call.m), std::uint64_t(call.c.cols), std::uint64_t(o_.k), std::uint64_t(map.chunk_k));  // see describe_ag_gemm
     header.same_blocks = 0;  // a rank with less room takes fewer
     if (pull) {
-      std::size_t const bytes = g.map.rows(ch_.world().rank()) == 0 ? 0 : sizeof(T) * (std::size_t(call.a.rows - 1) * std::size_t(call.a.ld) + std::size_t(call.a.cols));
+      std::size_t const bytes = map.rows(ch_.world().rank()) == 0 ? 0 : sizeof(T) * (std::size_t(call.a.rows - 1) * std::size_t(call.a.ld) + std::size_t(call.a.cols));
       header.mine[0] = bytes == 0 ? 0 : ch_.heap().offset_of(call.a.data, bytes, "ag_gemm: a (pull)", where);
       header.mine[1] = std::uint64_t(call.a.ld);
     }
     if (o_.tile == gemm_tile::automatic && tuned_->launch(stream, header, call, pull, epilogue, where)) return;
-    if (few) start<small_tile>(stream, g, header, pull, epilogue, where);
-    else start<large_tile>(stream, g, header, pull, epilogue, where);
+    if (few) start<small_tile>(stream, call, map, header, pull, epilogue, where);
+    else start<large_tile>(stream, call, map, header, pull, epilogue, where);
   }
 
   /// Rows of A that this rank holds, for a call with `m` rows in all. Fails: bad_argument.
@@ -99,7 +96,7 @@ class ag_gemm {
 
   static gather_map map(int ranks, ag_gemm_options const& o, int m) {
     gemm_config const tile = use_small(o, m) ? small_tile::config : large_tile::config;
-    return {o.gather, m, o.k, ranks, tile.block_m, o.chunk_k ? o.chunk_k : m <= 512 ? 512 : 2048};
+    return {o.gather, m, o.k, ranks, tile.block_m, o.chunk_k ? ceil_div(o.chunk_k, k_step) * k_step : m <= 512 ? 512 : 2048};
   }
   gather_map map(int m) const { return map(ch_.world().size(), o_, m); }
 
@@ -114,26 +111,26 @@ class ag_gemm {
   }
 
   template <class Tile, class Epilogue>
-  auto kernel(bool pull) const {
-    return !pull ? &ag_gemm_push<T, Tile, Epilogue> : &ag_gemm_pull<T, Tile, Epilogue>;
-  }
-
-  template <class Tile, class Epilogue>
-  void start(hipStream_t stream, ag_gemm_arguments<T>& g, launch_header const& header, bool pull, Epilogue const& epilogue, std::source_location where) const {
+  void start(hipStream_t stream, ag_gemm_call<T> const& call, gather_map const& map, launch_header const& header, bool pull, Epilogue const& epilogue, std::source_location where) const {
     constexpr gemm_config C = Tile::config;
-    auto const f = kernel<Tile, Epilogue>(pull);
+    auto const f = &ag_gemm_kernel<T, Tile, Epilogue>;
+    int const rank = ch_.world().rank(), ranks = ch_.world().size();
     int const fit = resident_blocks(ch_.world(), f, C.threads(), C.shared_bytes(), o_.reserved_units, where);
     require(fit >= 1, where, "ag_gemm: no block of ", C.threads(), " threads and ", C.shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
             ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
     require(o_.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o_.comm_blocks, "; at most ", fit, " blocks are resident at once");
-    std::int64_t const all_tiles = std::int64_t(ceil_div(g.map.m, C.block_m)) * ceil_div(g.c.cols, C.block_n);
-    require(all_tiles <= most, where, "ag_gemm: c is [", g.c.rows, ", ", g.c.cols, "], ", all_tiles, " tiles; up to ", most, " are accepted");
-    int const first_row_of_tiles = o_.gather == gather::m ? ceil_div(g.map.first_row(ch_.world().rank()), C.block_m) % g.map.m_tiles() : 0;
-    g.tiles = {g.map.m_tiles(), ceil_div(g.c.cols, C.block_n), first_row_of_tiles, 8};
-    int const pieces = g.map.most_pieces() * ch_.world().size(), tiles = int(all_tiles);
-    g.comm_blocks = o_.comm_blocks ? o_.comm_blocks : std::max(1, std::min({pieces, fit / 4, 8 * ch_.world().size()}));
+    std::int64_t const tiles = std::int64_t(map.m_tiles()) * ceil_div(call.c.cols, C.block_n);
+    require(tiles <= most, where, "ag_gemm: c is [", call.c.rows, ", ", call.c.cols, "], ", tiles, " tiles; up to ", most, " are accepted");
+
+    constexpr int band = 8;
+    gather_order const order = order_of_gather(map, rank, pull, map.by == gather::k ? piece_order::nest::by_band : piece_order::nest::by_peer, band);
+    int const comm_blocks = o_.comm_blocks ? o_.comm_blocks : std::max(1, std::min({order.pieces.count(), fit / 4, 8 * ranks}));
+    channel_view const view = ch_.view(header);
+    auto const inbox = [&](int slot) { return gathered_in(view.template slot<T const>(slot), map); };
+    ag_gemm_arguments<T> const g{{call.a, map, order.pieces, pull, o_.own_shard_first}, {{call.a, inbox(0), inbox(1)}, {call.b.data, call.b.ld, call.b_layout, call.c.cols}}, call.c,
+                                 {map.m_tiles(), ceil_div(call.c.cols, C.block_n), order.first_tile_row, band, order.first_band}, comm_blocks};
     int const least = pull ? ch_.world().dispatch_parts() : 1;  // begin_readable()
-    fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, std::max(least, g.comm_blocks + tiles)), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, f, ch_.view(header), g, epilogue);
+    fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, std::max(least, comm_blocks + int(tiles))), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, f, view, g, epilogue);
   }
 
   void check(ag_gemm_call<T> const& call, std::source_location where) const {

@@ -20,7 +20,7 @@ struct ag_gemm_options {
   fusewire::method method = method::push;
   gemm_tile tile = gemm_tile::automatic;
   int comm_blocks = 0;                 // blocks that communicate before they multiply; 0 chooses. Tuned kernels have none: others multiply if it is more
-  int chunk_k = 0;                     // columns of A per flag, a multiple of 8; 0 chooses. On Hopper up to the next multiple of 64, and twice as many until the flags suffice
+  int chunk_k = 0;                     // columns of A per flag, up to the next multiple of 64; 0 chooses. Tuned kernels take twice as many until the flags suffice
   int reserved_units = 0;              // compute units left to other work
   bool own_shard_first = true;         // gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
 };

@@ -24,24 +24,16 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
   sm90_stages const stages = gemm::stages(map.m, plan.parts, plan.b_in_flight, plan.b_at_first);
   channel_view const view = ch.view(header);
   int const last_rows = last_box_rows(map.m, C.block_m);
-  ag_gemm_sm90_maps maps;
-  for (int slot = 0; slot < 2; ++slot) {
-    auto const* const inbox = reinterpret_cast<T const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes);
-    int const rows = map.by == gather::k ? map.ranks * map.m : map.m;
-    maps.inbox[slot] = make_box_maps(matrix<T const>{inbox, rows, map.cols(), map.cols()}, stages.rows, last_rows, where);
-  }
-  maps.own = call.a.rows > 0 ? make_box_maps(call.a, stages.rows, last_rows, where) : maps.inbox[0];
+  sm90_operands<gathered_buffers> x;
+  for (int slot = 0; slot < 2; ++slot) x.a[inbox_of_slot_0 + slot] = make_box_maps(gathered_in(view.template slot<T const>(slot), map), stages.rows, last_rows, where);
+  x.a[own_shard] = call.a.rows > 0 ? make_box_maps(call.a, stages.rows, last_rows, where) : x.a[inbox_of_slot_0];
   matrix<T const> const b = BOrder == layout::row_major ? call.b : matrix<T const>{call.b.data, call.b.cols, call.b.rows, call.b.ld};
-  maps.b = make_box_maps(b, gemm::b_box_rows, gemm::last_b_box_rows(call.c.cols), where);
+  x.b = make_box_maps(b, gemm::b_box_rows, gemm::last_b_box_rows(call.c.cols), where);
 
   auto const kernel = &ag_gemm_sm90<T, C.block_m, C.block_n, BOrder, Epilogue>;
-  // First come the tile rows that are this rank's alone; where tile rows are taken one after the other they fill whole bands, the first of which may be lower. A row
-  // that two ranks share belongs to the second one's: it is there when that one's rows are.
-  bool const in_turn = plan.pieces == piece_order::nest::by_peer;
-  int const own = ceil_div(map.first_row(rank), C.block_m), next = rank + 1 < map.ranks ? map.first_row(rank + 1) / C.block_m : map.m_tiles();
-  int const first = own % map.m_tiles(), first_band = in_turn ? std::max(next - own, 0) % plan.band : 0, first_turn = in_turn && map.rows_per_rank() % C.block_m != 0 ? 0 : 1;
-  ag_gemm_sm90_arguments<T> const g{call.a, call.c, map, pull, own_shard_first, plan.starts_together, call.b_is_constant, stages, gemm::tiles(map.m, call.c.cols, first, plan.band, first_band),
-                                    {plan.pieces, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), plan.band, plan.parts, first_turn}, divisor(plan.parts)};
+  gather_order const order = order_of_gather(map, rank, pull, plan.pieces, plan.band, plan.parts);
+  ag_gemm_sm90_arguments<T> const g{{call.a, map, order.pieces, pull, own_shard_first}, call.c, plan.starts_together, call.b_is_constant, stages,
+                                    gemm::tiles(map.m, call.c.cols, order.first_tile_row, plan.band, order.first_band), divisor(plan.parts)};
   int const clusters = resident_clusters(ch.world(), kernel, plan.parts, C.threads(), C.shared_bytes(), reserved_units, where);
   require(clusters >= 1 && (plan.parts == 1 || g.tiles.count() <= clusters), where, "ag_gemm: ", plan.parts, " blocks for each of ", g.tiles.count(), " tiles; ", clusters,
           " clusters of them are resident at once");
@@ -49,7 +41,7 @@ void launch_ag_gemm_sm90(channel const& ch, hipStream_t stream, launch_header co
   bool const early = reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
   fusewire::launch(ch.world(), stream,
                    {.blocks = std::min(clusters, wanted) * plan.parts, .threads = C.threads(), .shared_bytes = C.shared_bytes(), .cluster = plan.parts, .early = early, .where = where}, kernel, view, g,
-                   maps, epilogue);
+                   x, epilogue);
 }
 
 /// The kernels of one operator, and the plans of the shapes that it has met.

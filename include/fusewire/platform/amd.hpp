@@ -57,6 +57,8 @@ template <class T>
 __device__ T shuffle(T value, int lane) {
   return __shfl(value, lane);
 }
+/// 1 + the first lane for which `x` holds, 0 if there is none.
+__device__ inline int first_lane(bool x) { return __builtin_ffsll(std::int64_t(__ballot(x))); }
 /// `x`, which is the same in every lane of the wave: the compiler may keep it, and what follows from it, once per wave.
 __device__ inline int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
 /// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in registers.
@@ -114,6 +116,9 @@ template <scope S, class T>
 __device__ inline void acquire_polled(T const*) {
   fence<order::acquire, S>();
 }
+
+/// What this thread has acquired, copies that it starts next see, too: there is no copy engine that reads past it.
+__device__ inline void order_async_copies() {}
 
 /// Returns once this wave's own stores have reached its L2, from where a later release of any wave of the block carries them on.
 /// __syncthreads() alone does not wait for them: it emits no vmcnt(0).
@@ -197,6 +202,7 @@ __host__ __device__ inline float float_from_f16(std::uint16_t bits) {
 }
 __device__ inline float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 __device__ inline float log2(float x) { return __builtin_amdgcn_logf(x); }
+__device__ inline float quick_reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }  // within 1 ulp
 
 // --------------------------------------------------------------------------------------------------------------- host
 /// Memory that peers write and kernels poll: never cached by a peer, coherent in the owner's cache.

@@ -60,6 +60,8 @@ template <class T>
 __device__ T shuffle(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
+/// 1 + the first lane for which `x` holds, 0 if there is none.
+__device__ inline int first_lane(bool x) { return __ffs(int(__ballot_sync(0xffffffffu, x))); }
 /// `x`, which is the same in every lane of the wave: the compiler may keep it, and what follows from it, once per wave.
 __device__ inline int uniform(int x) { return x; }
 /// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in registers.
@@ -100,6 +102,9 @@ __device__ inline void fence() {
   else if constexpr (S == scope::device) asm volatile("fence.acq_rel.gpu;" ::: "memory");
   else asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
+
+/// What this thread has acquired, copies that it starts next (TMA) see, too.
+__device__ inline void order_async_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 /// Nothing to wait for: fences are cumulative, so a release after a barrier covers the stores of every thread that met there.
 __device__ inline void drain_stores() {}
@@ -167,6 +172,7 @@ __host__ __device__ inline std::uint16_t f16_from(float x) { return __half_as_us
 __host__ __device__ inline float float_from_f16(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 __device__ inline float exp2(float x) { return exp2f(x); }
 __device__ inline float log2(float x) { return __log2f(x); }
+__device__ inline float quick_reciprocal(float x) { return __fdividef(1.0f, x); }  // within 2 ulp
 
 // --------------------------------------------------------------------------------------------------------------- host
 /// Memory that peers write and kernels poll: device memory is coherent in its owner's L2 for everybody.

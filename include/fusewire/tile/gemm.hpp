@@ -1,13 +1,12 @@
 // Block-level GEMM: acc [block_m, block_n] += A [block_m, k] * B [k, block_n], 16-bit floats in, fp32 accumulate.
 //
 //   memory --16 B--> registers --swizzled--> LDS --16 B--> fragments --> matrix instruction
-//     tile t+2 ........ tile t+1 ............. tile t
+//     step t+1 ............................... step t
 //
-// Communication is not here: where a tile's memory is, and whether it is there yet, is settled before run() is called on its k range.
+// Communication is not here: a tile source says where a tile's rows of A are, and when; a tile sink, where the tile of C goes.
 #pragma once
-#include <fusewire/core/group.hpp>
-#include <fusewire/core/matrix.hpp>
 #include <fusewire/tile/mma.hpp>
+#include <fusewire/tile/tiles.hpp>
 
 namespace fusewire {
 
@@ -39,6 +38,13 @@ struct b_operand {
   int n;            // columns
 };
 
+/// What a launch multiplies: its buffers of A, among which a source chooses, and B.
+template <class T, int Buffers>
+struct gemm_operands {
+  matrix<T const> a[Buffers];
+  b_operand<T> b;
+};
+
 /// LDS address of 16 bytes (8 k) of a row of a tile, in units of 16 bytes. The exclusive-or keeps both the reads of fragments (16
 /// rows, one unit) and the transposing writes (every fourth row, one unit) off each other's banks.
 template <int UnitsPerRow>
@@ -56,7 +62,8 @@ class block_gemm {
   static constexpr int wave_m = C.block_m / C.waves_m, wave_n = C.block_n / C.waves_n;
   static constexpr int atoms_m = wave_m / atom::m, atoms_n = wave_n / atom::n;
   static_assert(C.block_m % (C.waves_m * atom::m) == 0 && C.block_n % (C.waves_n * atom::n) == 0, "waves must tile the block");
-  static_assert(wave_n % 8 == 0 && C.block_k % 32 == 0);
+  static_assert(wave_n % 8 == 0 && (C.block_k == 32 || C.block_k == 64), "swizzled() knows rows of 32 and 64");
+  static_assert(C.stages == 1 || C.stages == 2, "a step is in LDS, and the next may be in another buffer");
   static_assert(C.shared_bytes() <= platform::max_shared_bytes);
 
   struct accumulator {
@@ -73,27 +80,51 @@ class block_gemm {
         for (int v = 0; v < atom::c_values; ++v) acc_.c[i][j][v] = 0;
   }
 
-  /// acc += A[:, k_begin, k_end) * B[k_begin, k_end). The last tile stays in LDS until the next run() has its first loads in flight,
-  /// or finish().
-  /// Requires: a.ld, k_begin and k_end multiples of 8, a.data aligned to 16; a.rows >= 1 valid rows (the tile's other rows repeat
-  /// the last); column 0 of `b` here is column n0 of the operand.
-  __device__ void run(matrix<T const> a, b_operand<T> const& b, int n0, int k_begin, int k_end) {
-    if (b.order == layout::row_major) run_as<layout::row_major>(a, b, n0, k_begin, k_end);
-    else run_as<layout::column_major>(a, b, n0, k_begin, k_end);
+  /// For each tile number that next() draws, up to the first that is not one: the tile's part of sink = epilogue(A * B).
+  /// Called by: every thread of the block. Requires: as the constructor and run(); the source's rows of A are at most C.block_m.
+  template <int Buffers, tile_source Source, tile_sink Sink, class Next, class Epilogue>
+  __device__ static void run_tiles(void* shared, gemm_operands<T, Buffers> const& x, tile_order const& tiles, Next const& next, Source& source, Sink const& sink, Epilogue const& epilogue) {
+    for (int i = next(); i < tiles.count(); i = next()) {
+      tile_at const t = tiles[i];
+      int const rows = source.begin(t.m);
+      accumulator acc;
+      block_gemm tile(shared, acc);
+      auto place = source.first();
+      for (int left = source.steps(); left > 0;) {
+        k_run const there = source.wait(place);
+        matrix<T const> const& a = x.a[there.buffer];
+        int const columns = least(there.count * k_step, a.cols - there.column);
+        tile.run(a.part(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
+        source.advance(place, there.count);
+        left -= there.count;
+      }
+      tile.finish();
+      tile.store(sink.at(t), t.m * C.block_m, t.n * C.block_n, epilogue);
+      sink.stored(block{}, t);
+    }
+  }
+
+  /// acc += A * B[k0, k0 + a.cols). The last step stays in LDS until the next run() has its first loads in flight, or finish().
+  /// Requires: a.cols, a.ld and k0 multiples of 8, a.data aligned to 16; a.rows >= 1 valid rows (the tile's other rows repeat
+  /// the last); column 0 of the tile is column n0 of `b`.
+  __device__ void run(matrix<T const> a, b_operand<T> const& b, int n0, int k0) {
+    if (b.order == layout::row_major) run_as<layout::row_major>(a, {b.data + k0 * b.ld, b.ld, b.order, b.n}, n0);
+    else run_as<layout::column_major>(a, {b.data + k0, b.ld, b.order, b.n}, n0);
   }
   __device__ void finish() {
     if (pending_) multiply(buffer_);
     pending_ = false;
   }
 
-  /// c[r, j] = T(epilogue(acc, m0 + r, n0 + j)) for the part of the tile inside c. Called by: every thread of the block, after finish().
-  template <class Epilogue>
-  __device__ void store(matrix<T> c, int m0, int n0, Epilogue const& epilogue) {
-    constexpr int pitch = wave_n + 8;  // elements; 16 rows at a time go through LDS, so that memory sees whole 16 bytes
-    static_assert(C.waves_m * C.waves_n * 16 * pitch * 2 <= C.shared_bytes());
+  /// c[r, j] = Out(epilogue(acc, m0 + r, n0 + j)) for the part of the tile inside c. Called by: every thread of the block, after finish().
+  template <class Out, class Epilogue>
+  __device__ void store(matrix<Out> c, int m0, int n0, Epilogue const& epilogue) {
+    constexpr int per_unit = 16 / sizeof(Out), units = wave_n / per_unit;
+    constexpr int pitch = wave_n + per_unit;  // elements; 16 rows at a time go through LDS, so that memory sees whole 16 bytes
+    static_assert(C.waves_m * C.waves_n * 16 * pitch * int(sizeof(Out)) <= C.shared_bytes());
     wave const w;
-    T* const slab = reinterpret_cast<T*>(shared_) + w.index() * 16 * pitch;
-    bool const whole = (c.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0;
+    Out* const slab = reinterpret_cast<Out*>(shared_) + w.index() * 16 * pitch;
+    bool const whole = (c.ld % per_unit | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0;
     block{}.sync();
 #pragma unroll
     for (int i = 0; i < atoms_m; ++i) {
@@ -104,15 +135,16 @@ class block_gemm {
         for (int v = 0; v < atom::c_values; ++v) {
           int const r = atom::c_row(w.rank(), v), col = j * atom::n + atom::c_col(w.rank(), v);
           bool const inside = row0 + r < c.rows && col0 + col < c.cols;
-          slab[r * pitch + col] = inside ? T(epilogue(acc_.c[i][j][v], row0 + r, col0 + col)) : T(0.0f);
+          slab[r * pitch + col] = inside ? Out(epilogue(acc_.c[i][j][v], row0 + r, col0 + col)) : Out(0.0f);
         }
       w.sync();
-      for (int u = w.rank(); u < 16 * (wave_n / 8); u += w.size()) {
-        int const r = u / (wave_n / 8), col = u % (wave_n / 8) * 8;
+      for (int u = w.rank(); u < 16 * units; u += w.size()) {
+        int const r = u / units, col = u % units * per_unit;
         if (row0 + r >= c.rows) continue;
-        if (whole && col0 + col + 8 <= c.cols) *reinterpret_cast<bytes16*>(c.at(row0 + r, col0 + col)) = *reinterpret_cast<bytes16*>(slab + r * pitch + col);
+        Out const* const from = slab + r * pitch + col;
+        if (whole && col0 + col + per_unit <= c.cols) *reinterpret_cast<bytes16*>(c.at(row0 + r, col0 + col)) = *reinterpret_cast<bytes16 const*>(from);
         else
-          for (int e = 0; e < 8 && col0 + col + e < c.cols; ++e) c(row0 + r, col0 + col + e) = slab[r * pitch + col + e];
+          for (int e = 0; e < per_unit && col0 + col + e < c.cols; ++e) c(row0 + r, col0 + col + e) = from[e];
       }
       w.sync();
     }
@@ -132,10 +164,11 @@ class block_gemm {
   __device__ bytes16* b_buffer(int stage) const { return a_buffer(stage) + a_units; }
 
   template <layout Order>
-  __device__ void run_as(matrix<T const> a, b_operand<T> const& b, int n0, int k_begin, int k_end) {
+  __device__ void run_as(matrix<T const> a, b_operand<T> const& b, int n0) {
     constexpr bool transpose = Order == layout::row_major;
     bool const whole = (b.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 7)) == 0 && n0 + C.block_n <= b.n;
-    for (int k = k_begin; k < k_end; k += C.block_k) {
+    int const k_end = a.cols;
+    for (int k = 0; k < k_end; k += C.block_k) {
       bytes16 next_a[a_per_thread];
       std::uint32_t next_b[pieces_per_thread][8][2];  // row-major: [piece][k][n / 2]
       bytes16 next_bt[b_per_thread];                  // column-major
@@ -172,7 +205,6 @@ class block_gemm {
 
   __device__ static int unit_of(int i) { return i * threads + platform::thread_index(); }
   __device__ static int least(int a, int b) { return a < b ? a : b; }
-
 
   /// 8 k of one row of a k-contiguous operand; zero beyond k_end, the last valid row beyond `rows`. No branch: memory that is read in
   /// vain is valid, and 0 x garbage must not become NaN.

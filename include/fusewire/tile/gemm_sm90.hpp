@@ -26,15 +26,15 @@
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/tile/gemm_config_sm90.hpp>
-#include <fusewire/tile/grid.hpp>
+#include <fusewire/tile/tiles.hpp>
 #include <fusewire/tile/wgmma_sm90.hpp>
 
 namespace fusewire {
 
-/// Boxes of a matrix, `count` of them side by side.
-struct box_run {
-  CUtensorMap const* map;
-  int row, column, count, bytes;  // bytes of one
+/// What the copy engine reads in a launch: the buffers of A, in boxes of sm90_stages::rows rows, and B.
+template <int Buffers>
+struct sm90_operands {
+  box_maps a[Buffers], b;
 };
 
 /// Warps [First, First + Count) of a block; a barrier of their own, number First.
@@ -76,16 +76,13 @@ class gemm_sm90 {
   /// at the same time, by 64 threads. `start()`: what must come before A is asked for; called once by every other thread but those of warp 1. `asked()`: called by
   /// those of warp 0 when all of A has been asked for.
   /// Called by: every thread of every block of a cluster, with equal `tiles` and `share` in all its blocks.
-  /// Source: steps() is the number of steps of this block, at least 1; first() the place of the first step, which advance(place, steps) moves
-  /// on; k(place) the row of B where a step begins, and left_of_shard(place) how many follow each other from there on. In warp 0, begin(tile_m)
-  /// announces a tile, and wait(place) returns when its rows of A are there for a step: their box, of at most stages.rows rows, and those of the
-  /// following steps that are there, too.
+  /// Warp 0 asks the source for A; what of it concerns B is asked by warp 1, which runs ahead. The sink hears of a tile from the consumers, `columns` is C's.
   /// Requires: a kernel with __launch_bounds__(C.threads(), 1), launched with C.threads() threads; if the cluster has several blocks, at most one
-  /// tile in `share`, and can_share() of it; `b`: a kernel parameter, made by make_box_maps() with b_box_rows and last_b_box_rows(c.cols) of the matrix whose
+  /// tile in `share`, and can_share() of it; `x`: a kernel parameter; its b made by make_box_maps() with b_box_rows and last_b_box_rows(columns) of the matrix whose
   /// rows are contiguous in B's memory; C.shared_bytes() bytes at `shared`. B is read at once if `b_is_there`, else after wait_for_stream().
-  template <class Source, class Start, class Asked, class Other, class Epilogue>
-  __device__ static void run(void* shared, sm90_stages const& stages, box_maps const& b, bool b_is_there, tile_order const& tiles, strided share, matrix<T> c, Source source,
-                             Start const& start, Asked const& asked, Other const& other, Epilogue const& epilogue) {
+  template <int Buffers, tile_source Source, tile_sink Sink, class Start, class Asked, class Other, class Epilogue>
+  __device__ static void run(void* shared, sm90_stages const& stages, sm90_operands<Buffers> const& x, bool b_is_there, tile_order const& tiles, strided share, Source source, Sink const& sink,
+                             int columns, Start const& start, Asked const& asked, Other const& other, Epilogue const& epilogue) {
     storage const s(shared, stages);
     int const parts = cluster_size();
     int const warp = wave{}.index();
@@ -106,20 +103,20 @@ class gemm_sm90 {
       if constexpr (moves_registers) give_registers<104>();
       if (warp == 0) {
         start();
-        load_a(s, tiles, share, source);
+        load_a(s, x.a, tiles, share, source);
         asked();
       } else if (warp > 1) {
         other(beside{});
       } else {
         if (!b_is_there) wait_for_stream();
-        load_b(s, b, c.cols, tiles, share, source);
+        load_b(s, x.b, columns, tiles, share, source);
       }
       wave{}.sync();
       if (parts > 1) meet_parts();
     } else {
       if constexpr (moves_registers) take_registers<200>();
       start();
-      multiply(s, parts, source.steps(), tiles, share, c, epilogue);
+      multiply(s, parts, source.steps(), tiles, share, sink, epilogue);
     }
     block{}.sync();
     // Not before: a warp with nothing to do would take back what the consumers have yet to take, and a warpgroup must meet between two changes.
@@ -179,18 +176,19 @@ class gemm_sm90 {
   };
 
   template <class Source>
-  __device__ static void load_a(storage const& s, tile_order const& tiles, strided share, Source& source) {
+  __device__ static void load_a(storage const& s, box_maps const* a, tile_order const& tiles, strided share, Source& source) {
     cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // `used`: the step before in the same place, of_a steps ago
     for (int const i : share) {
-      source.begin(tiles[i].m);
+      int const rows = source.begin(tiles[i].m), bytes = box_rows(rows, C.block_m) * 128;
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
-        box_run const there = source.wait(place);
+        k_run const there = source.wait(place);
+        CUtensorMap const& map = rows < C.block_m ? a[there.buffer].last : a[there.buffer].whole;
         for (int i = 0, column = there.column; i < there.count; ++i, column += block_k, at.next(s.stages.of_b), to.next(s.stages.of_a), used.next(s.stages.of_b)) {
           s.empty(used.stage).wait(used.parity);
           if (elect_one()) {
-            s.full_a(at.stage).expect(there.bytes);
-            load_box(s.a(to.stage), *there.map, column, there.row, s.full_a(at.stage));
+            s.full_a(at.stage).expect(bytes);
+            load_box(s.a(to.stage), map, column, there.row, s.full_a(at.stage));
           }
         }
         source.advance(place, there.count);
@@ -209,7 +207,7 @@ class gemm_sm90 {
       int const bytes = BOrder == layout::row_major ? pieces * chunk : box_rows(columns - n, C.block_n) * 128;
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
-        int const count = source.left_of_shard(place);
+        int const count = source.left(place);
         for (int nth = 0, k = source.k(place); nth < count; ++nth, k += block_k, at.next(s.stages.of_b)) {
           mbarrier const full = s.full_b(at.stage);
           s.empty(at.stage).wait(at.parity ^ 1);
@@ -237,13 +235,14 @@ class gemm_sm90 {
     }
   }
 
-  template <class Epilogue>
-  __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share, matrix<T> c, Epilogue const& epilogue) {
+  template <class Sink, class Epilogue>
+  __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share, Sink const& sink, Epilogue const& epilogue) {
     int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.turned() ? 0 : first, column0 = C.turned() ? first : 0;  // of the tile's, which are this warpgroup's
-    shared_rows const shared = rows_of_parts(parts, tiles, share, c.rows);  // a division, done before there is anything to multiply
+    shared_rows const shared = rows_of_parts(parts, tiles, share, sink);  // a division, done before there is anything to multiply
     cursor at, from;  // of B, of A
     for (int const i : share) {
       tile_at const tile = tiles[i];
+      matrix<T> const c = sink.at(tile);
       int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
       if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {  // this warpgroup's part is not there
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
@@ -252,6 +251,7 @@ class gemm_sm90 {
           wave{}.sync();  // all lanes have seen this phase: the next but one looks like it
           release(s.empty(at.stage));
         }
+        sink.stored(consumers{}, tile);
         continue;
       }
       typename atom::c_fragment acc;
@@ -278,8 +278,10 @@ class gemm_sm90 {
         bytes16* const slab = s.slab(wave{}.index() - 4);
         if (m0 + row0 + (C.turned() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && rows_aligned(c)) store<true>(slab, acc, m0 + row0, n0 + column0, columns - column0, c, epilogue);
         else store<false>(slab, acc, m0 + row0, n0 + column0, columns - column0, c, epilogue);
+        sink.stored(consumers{}, tile);
       } else {
         share_sums(s, shared, acc, row0, column0, m0, n0, columns, c, epilogue);
+        sink.stored(consumers{}, tile);
         return;
       }
     }
@@ -304,9 +306,11 @@ class gemm_sm90 {
     __device__ int received(int from, int by) const { return rows + (from < by ? from : from - 1) * each; }
   };
 
-  __device__ static shared_rows rows_of_parts(int parts, tile_order const& tiles, strided share, int c_rows) {
+  template <class Sink>
+  __device__ static shared_rows rows_of_parts(int parts, tile_order const& tiles, strided share, Sink const& sink) {
     if (parts == 1 || share.first >= share.last) return {parts, 0, 0, 0};
-    int const below = c_rows - tiles[share.first].m * C.block_m, rows = below < C.block_m ? below : C.block_m;
+    tile_at const tile = tiles[share.first];
+    int const below = sink.at(tile).rows - tile.m * C.block_m, rows = below < C.block_m ? below : C.block_m;
     return {parts, cluster_rank(), rows, ceil_div(rows, parts)};
   }
 

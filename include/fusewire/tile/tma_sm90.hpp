@@ -94,8 +94,7 @@ struct mbarrier {
   }
 };
 
-/// What the copy engine reads next may have been written by ordinary stores that this thread has acquired; or, in shared memory, by this thread.
-__device__ inline void fence_copy_engine() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+/// What the copy engine reads next of shared memory may have been written by this thread.
 __device__ inline void fence_copy_engine_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// A matrix of which tiles load boxes. The last tile has a map of its own where it has fewer rows, since what a box has outside of the matrix takes the

@@ -97,26 +97,27 @@ enum planted_fault { lost, late, shape };
 /// The pushing kernel without its first push to rank `lost_to`.
 template <int BlockM, int BlockN>
 __global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
-    push_losing_sm90(channel_view ch, ag_gemm_sm90_arguments<bf16> g, __grid_constant__ ag_gemm_sm90_maps const maps, int lost_to) {
+    push_losing_sm90(channel_view ch, ag_gemm_sm90_arguments<bf16> g, __grid_constant__ sm90_operands<gathered_buffers> const operands, int lost_to) {
   using gemm = gemm_sm90<bf16, sm90_gemm_config{BlockM, BlockN}, layout::row_major>;
   extern __shared__ bytes16 shared[];
   block const b;
   channel_epoch const e = ch.begin(b);
   int const rank = ch.world.rank;
   auto const push = [&](auto idle_warps) {
-    for (int const i : dealt(g.pieces.count(), b.index(), b.count())) {
-      piece_at const at = g.pieces[i];
+    gather_map const& map = g.gather.map;
+    for (int const i : dealt(g.gather.pieces.count(), b.index(), b.count())) {
+      piece_at const at = g.gather.pieces[i];
       int const peer = ch.world.next(at.turn);
-      gather_piece const p = g.map.piece(rank, at.row, at.chunk);
+      gather_piece const p = map.piece(rank, at.row, at.chunk);
       if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
-      int const row = p.row - g.map.first_row(rank), col = p.col - g.map.first_col(rank);
-      copy_aligned(idle_warps, g.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<bf16>(peer), g.map, rank).part(row, col, p.rows, p.cols));
+      int const row = p.row - map.first_row(rank), col = p.col - map.first_col(rank);
+      copy_aligned(idle_warps, g.gather.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<bf16>(peer), map, rank).part(row, col, p.rows, p.cols));
       e.signal(idle_warps, peer, p.flag);
     }
     if (b.index() == 0) e.collect_credit(idle_warps);
   };
-  gathered_tiles const source(e, rank, g.map, g.own_shard_first, false, maps, 0, g.parts);
-  gemm::run(shared, g.stages, maps.b, false, g.tiles, dealt(g.tiles.count(), b.index(), b.count()), g.c, source, [] {}, [] {}, push, identity{});
+  gathered_tiles<wave> const source(e, rank, g.gather.map, g.gather.own_shard_first, false, 0, g.parts);
+  gemm::run(shared, g.stages, operands, false, g.tiles, dealt(g.tiles.count(), b.index(), b.count()), source, into<bf16>{g.c}, g.c.cols, [] {}, [] {}, push, identity{});
   e.leave(b);
 }
 
@@ -148,18 +149,15 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
         if (fault == late && r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(2.5));
         if (fault == lost) {
           channel_view const view = ch.view(make_header("ag_gemm", std::uint64_t(by) << 8));
-          ag_gemm_sm90_maps maps;
+          sm90_operands<gathered_buffers> x;
           auto const here = std::source_location::current();
-          for (int slot = 0; slot < 2; ++slot) {
-            auto const* const inbox = reinterpret_cast<bf16 const*>(view.world.here(view.slots) + std::uint64_t(slot) * view.slot_bytes);
-            maps.inbox[slot] = make_box_maps(matrix<bf16 const>{inbox, by == gather::k ? ranks * map.m : map.m, cols, cols}, 128, last_box_rows(map.m, 128), here);
-          }
-          maps.own = make_box_maps(call.a, 128, last_box_rows(map.m, 128), here);
+          for (int slot = 0; slot < 2; ++slot) x.a[inbox_of_slot_0 + slot] = make_box_maps(gathered_in(view.slot<bf16 const>(slot), map), 128, last_box_rows(map.m, 128), here);
+          x.a[own_shard] = make_box_maps(call.a, 128, last_box_rows(map.m, 128), here);
           using gemm = gemm_sm90<bf16, tile, layout::row_major>;
-          maps.b = make_box_maps(call.b, gemm::b_box_rows, gemm::last_b_box_rows(p.n), here);
-          ag_gemm_sm90_arguments<bf16> const g{call.a, call.c, map, false, true, false, false, gemm::stages(map.m, 1, 2), gemm::tiles(map.m, p.n, 0, 8),
-                                               {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, divisor(1)};
-          r.launch({.blocks = 8, .threads = tile.threads(), .shared_bytes = tile.shared_bytes()}, push_losing_sm90<tile.block_m, tile.block_n>, view, g, maps, r.rank() == culprit ? 0 : -1);
+          x.b = make_box_maps(call.b, gemm::b_box_rows, gemm::last_b_box_rows(p.n), here);
+          ag_gemm_sm90_arguments<bf16> const g{{call.a, map, {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, false, true}, call.c, false, false,
+                                               gemm::stages(map.m, 1, 2), gemm::tiles(map.m, p.n, 0, 8), divisor(1)};
+          r.launch({.blocks = 8, .threads = tile.threads(), .shared_bytes = tile.shared_bytes()}, push_losing_sm90<tile.block_m, tile.block_n>, view, g, x, r.rank() == culprit ? 0 : -1);
         } else {
           op(r.stream, call);
         }

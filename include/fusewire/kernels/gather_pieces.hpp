@@ -1,0 +1,135 @@
+// How the pieces of a gathered A travel, by whoever has time for it: pushed into every peer's inbox, or pulled into the own one.
+//
+//   push   A --copy--> inbox of every other rank --signal--> flag (source, tile row, chunk)
+//   pull   wait a peer's header; its A --copy--> own inbox --signal--> flag; acknowledge to the peer
+//
+// A crosses the link once, in the order in which the tiles in flight ask for it: every rank begins with its own shard and goes on with rank + 1,
+// rank + 2, ..., so at any time each rank sends to one peer and receives from one. The own shard stays where it is, but for rows of tiles that ranks share.
+#pragma once
+#include <algorithm>
+
+#include <fusewire/device/channel_view.hpp>
+#include <fusewire/kernels/find_shard.hpp>
+#include <fusewire/tile/grid.hpp>
+
+namespace fusewire {
+
+/// How A is gathered in a launch.
+template <class T>
+struct gather_plan {
+  matrix<T const> a;  // this rank's shard: [M, K/W] or [rows of this rank, K]
+  gather_map map;
+  piece_order pieces;
+  bool pull;
+  bool own_shard_first;  // gather::k; else every rank takes the shards in the order of ranks
+};
+
+/// The shard of `source` in an inbox, which holds gather::k's shards one below the other, [W M, K/W], and gather::m's as [M, K].
+template <class T>
+__device__ matrix<T> shard_in(T* inbox, gather_map const& map, int source) {
+  std::int64_t const first_row = map.by == gather::k ? std::int64_t(source) * map.m : map.first_row(source);
+  return {inbox + first_row * map.cols(), map.rows(source), map.cols(), map.cols()};
+}
+/// All of it, as those who multiply read it.
+template <class T>
+__host__ __device__ matrix<T> gathered_in(T* inbox, gather_map const& map) {
+  return {inbox, map.by == gather::k ? map.ranks * map.m : map.m, map.cols(), map.cols()};
+}
+
+/// Whether a tile row is this rank's alone: its tiles read A itself. Of the others all rows are read from the inbox.
+__device__ inline bool is_own(gather_map const& map, int tile_m, int rank) {
+  return map.by == gather::m && map.first_owner(tile_m) == rank && map.last_owner(tile_m) == rank;
+}
+
+/// Where a rank's tiles begin, and the order of the pieces that they ask for. First come the tile rows that are this rank's alone; where tile rows are taken
+/// one after the other (by_peer) they fill whole bands, the first of which may be lower. A row that two ranks share belongs to the second one's: it is there when
+/// that one's rows are.
+struct gather_order {
+  int first_tile_row, first_band;
+  piece_order pieces;
+};
+inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, piece_order::nest nest, int band, int parts = 1) {
+  bool const in_turn = nest == piece_order::nest::by_peer;
+  int const own = ceil_div(map.first_row(rank), map.tile_m), next = rank + 1 < map.ranks ? map.first_row(rank + 1) / map.tile_m : map.m_tiles();
+  int const first_turn = in_turn && map.rows_per_rank() % map.tile_m != 0 ? 0 : 1;
+  return {own % map.m_tiles(), in_turn ? std::max(next - own, 0) % band : 0, {nest, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), band, parts, first_turn}};
+}
+
+namespace detail {
+
+/// Whether pieces of a tile row that `rank` shares, and moves to itself, are due in this turn: in the last one, since others wait longer. But where tile
+/// rows are taken one after the other, a row shared with the next rank is multiplied as soon as that one's first pieces are there: in turn 0.
+template <class T>
+__device__ bool is_turn_of_own(gather_plan<T> const& x, int rank, int tile_row, int turn) {
+  return x.pieces.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
+}
+
+// The pieces between this rank and the shards' owners, itself among them. `start` makes the epoch known; a push works out before it what it moves first.
+
+template <class T, group Group, class Start>
+__device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker, int workers, Start const& start) {
+  gather_map const& map = x.map;
+  struct transfer {
+    int peer;
+    gather_piece piece;
+    bool needed;
+  };
+  auto const transfer_of = [&](int i) -> transfer {
+    piece_at const at = x.pieces[i];
+    int const peer = w.next(map.ranks - at.turn);  // who asks for this shard first comes first
+    gather_piece const p = map.piece(w.rank, at.row, at.chunk);
+    return {peer, p, peer != w.rank || (map.by == gather::m && !is_own(map, p.tile_row, peer) && is_turn_of_own(x, peer, p.tile_row, at.turn))};
+  };
+  int i = worker;
+  transfer t = transfer_of(i);
+  start();
+  for (int const count = x.pieces.count(); i < count; t = transfer_of(i += workers)) {
+    if (!t.needed) continue;
+    gather_piece const& p = t.piece;
+    int const row = p.row - map.first_row(w.rank), col = p.col - map.first_col(w.rank);
+    copy_aligned(g, x.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(t.peer), map, w.rank).part(row, col, p.rows, p.cols));
+    e.signal(g, t.peer, p.flag);
+  }
+}
+
+template <class T, group Group, class Start>
+__device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker, int workers, Start const& start) {
+  gather_map const& map = x.map;
+  start();
+  matrix<T const> shard = x.a;
+  int of = w.rank;       // whose it is
+  bool readable = true;
+  for (int const i : dealt(x.pieces.count(), worker, workers)) {
+    piece_at const at = x.pieces[i];
+    int const source = w.next(at.turn), rows = map.tile_rows(source);
+    if ((source == w.rank && map.by == gather::k) || rows == 0) {
+      if (at.row == 0 && at.chunk == 0) e.acknowledge_nothing(g, source);
+      continue;
+    }
+    if (at.row >= rows) continue;
+    gather_piece const p = map.piece(source, at.row, at.chunk);
+    if (source == w.rank && !is_turn_of_own(x, source, p.tile_row, at.turn)) continue;
+    if (source != w.rank || !is_own(map, p.tile_row, source)) {
+      if (source != of) {
+        of = source;
+        shard = x.a;
+        readable = source == w.rank || find_shard(g, e, w, map, source, shard);
+      }
+      int const row = p.row - map.first_row(source), col = p.col - map.first_col(source);
+      if (readable) copy_aligned<8>(g, shard.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
+      e.signal_here(g, source, p.flag);
+    }
+    e.acknowledge(g, source, unsigned(rows * map.chunks()));
+  }
+}
+
+}  // namespace detail
+
+/// Moves this worker's share of the pieces. `start()` makes the epoch known. Called by: every thread of the group.
+template <class T, group Group, class Start>
+__device__ void gather_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker, int workers, Start const& start) {
+  if (x.pull) detail::pull_pieces(g, e, w, x, worker, workers, start);
+  else detail::push_pieces(g, e, w, x, worker, workers, start);
+}
+
+}  // namespace fusewire
