@@ -85,7 +85,6 @@ class ag_gemm {
 
  private:
   static constexpr int most = 1 << 30;  // of any extent: sums of two fit an int
-  static constexpr std::int64_t most_ld = std::int64_t(1) << 31;  // bytes of a matrix fit 64 bits
 
   void accept(int m, std::source_location where) const {
     require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; 1 to max_m = ", o_.max_m, " is accepted");
@@ -144,16 +143,10 @@ class ag_gemm {
     require(n >= 1 && n <= most && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n, "]; [", call.m, ", 1 to ", most, "] is accepted");
     require(call.b.rows == o_.k && call.b.cols == n, where, "ag_gemm: b is [", call.b.rows, ", ", call.b.cols, "]; [", o_.k, ", ", n, "] is accepted");
     require(call.b_layout == layout::row_major || call.b_layout == layout::column_major, where, "ag_gemm: b_layout = ", int(call.b_layout), "; a layout is accepted");
-    if (rows > 0) operand("a", call.a.data, call.a.ld, cols, 8, where);
-    if (call.b_layout == layout::column_major) operand("b (column-major)", call.b.data, call.b.ld, o_.k, 8, where);
-    else operand("b (row-major)", call.b.data, call.b.ld, n, 1, where);
-    operand("c", call.c.data, call.c.ld, n, 1, where);
-  }
-  static void operand(char const* name, T const* data, std::int64_t ld, int extent, int multiple, std::source_location where) {
-    require(data != nullptr, where, "ag_gemm: ", name, ".data is null");
-    require(reinterpret_cast<std::uintptr_t>(data) % (multiple == 8 ? 16 : sizeof(T)) == 0, where, "ag_gemm: ", name, ".data = ", static_cast<void const*>(data),
-            "; an address that is a multiple of ", multiple == 8 ? 16 : sizeof(T), " is accepted");
-    require(ld >= extent && ld <= most_ld && ld % multiple == 0, where, "ag_gemm: ", name, ".ld = ", ld, "; ", extent, " to ", most_ld, multiple == 8 ? " and a multiple of 8" : "", " is accepted");
+    if (rows > 0) detail::check_matrix("ag_gemm: a", call.a.data, call.a.ld, cols, 8, where);
+    if (call.b_layout == layout::column_major) detail::check_matrix("ag_gemm: b (column-major)", call.b.data, call.b.ld, o_.k, 8, where);
+    else detail::check_matrix("ag_gemm: b (row-major)", call.b.data, call.b.ld, n, 1, where);
+    detail::check_matrix("ag_gemm: c", call.c.data, call.c.ld, n, 1, where);
   }
 
   channel& ch_;

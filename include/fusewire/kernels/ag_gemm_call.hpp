@@ -2,6 +2,7 @@
 #pragma once
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/kernels/gather_map.hpp>
+#include <fusewire/kernels/matrix_operand.hpp>
 #include <fusewire/tile/epilogue.hpp>
 
 namespace fusewire {
@@ -9,9 +10,6 @@ namespace fusewire {
 /// How A travels: every rank stores its shard into all inboxes, or every rank loads the others' shards. `automatic` takes the one that is
 /// expected to be faster; like pull it needs A on the symmetric heap.
 enum class method { push, pull, automatic };
-
-/// Tiles that are instantiated everywhere. small: few rows, many blocks. automatic: the tuned kernels of the architecture where there are any.
-enum class gemm_tile { automatic, small, large };
 
 struct ag_gemm_options {
   int max_m = 0;                       // capacity: rows of the gathered A

@@ -56,11 +56,15 @@ class local_rows {
   __device__ void advance(place& p, int steps) const { p += steps * k_step; }
   __device__ int left(place p) const { return ceil_div(k_ - p, k_step); }
   __device__ int k(place p) const { return p; }
-  __device__ int begin(int tile_row) {
-    row_ = tile_row * tile_m_;
-    return m_ - row_ < tile_m_ ? m_ - row_ : tile_m_;
-  }
+  __device__ int begin(int tile_row) { return begin_at(tile_row * tile_m_, m_ - tile_row * tile_m_); }
   __device__ k_run wait(place p) const { return {0, row_, p, left(p)}; }
+
+ protected:
+  /// A tile of at most tile_m rows, of which `left` are left from `row` on.
+  __device__ int begin_at(int row, int left) {
+    row_ = row;
+    return left < tile_m_ ? left : tile_m_;
+  }
 
  private:
   int m_, k_, tile_m_, row_ = 0;

@@ -1,0 +1,322 @@
+// GEMM + reduce-scatter against a reference on the host. Small integers: fp32 sums are exact, so == needs no tolerance.
+#include <fusewire/kernels/gemm_rs.hpp>
+
+#include <chrono>
+#include <thread>
+
+#include "simulator.hpp"
+#include "support.hpp"
+
+using namespace support;
+
+namespace {
+
+/// One call: its shape, and what is in A and B of each rank.
+struct problem {
+  int m, n, k;
+  layout b_layout;
+  unsigned seed;
+
+  float a(int rank, int i, int j) const { return float((unsigned(i) * 7 + unsigned(j) * 3 + unsigned(rank) * 2 + seed) % 5) - 2; }
+  float b(int rank, int j, int c) const { return float((unsigned(j) * 5 + unsigned(c) * 3 + unsigned(rank) + seed / 5) % 3) - 1; }
+  float c(int ranks, int i, int col) const {
+    float sum = 0;
+    for (int r = 0; r < ranks; ++r)
+      for (int j = 0; j < k; ++j) sum += a(r, i, j) * b(r, j, col);
+    return sum;
+  }
+};
+
+template <class T>
+struct rs_rank {
+  rank_of_test& r;
+  sym<T> a, b, c;
+
+  rs_rank(rank_of_test& rank, int max_m, int max_n, int k)
+      : r(rank), a(r.heap.allocate<T>(std::size_t(max_m * k))), b(r.heap.allocate<T>(std::size_t(max_n * k))), c(r.heap.allocate<T>(std::size_t(max_m * max_n))) {}
+
+  row_shards shards(problem const& p) const { return {p.m, r.size(), 1}; }
+  int rows(problem const& p) const { return shards(p).rows(r.rank()); }
+
+  void upload(problem const& p) {
+    std::vector<T> va(std::size_t(p.m * p.k)), vb(std::size_t(p.n * p.k));
+    for (int i = 0; i < p.m; ++i)
+      for (int j = 0; j < p.k; ++j) va[std::size_t(i * p.k + j)] = T(p.a(r.rank(), i, j));
+    for (int j = 0; j < p.k; ++j)
+      for (int col = 0; col < p.n; ++col) vb[std::size_t(p.b_layout == layout::row_major ? j * p.n + col : col * p.k + j)] = T(p.b(r.rank(), j, col));
+    r.upload(va, a);
+    r.upload(vb, b);
+    r.fill(c, 0xff);
+  }
+  gemm_rs_call<T> call(problem const& p) const {
+    return {.a = {r.here(a), p.m, p.k, p.k},
+            .b = {r.here(b), p.k, p.n, p.b_layout == layout::row_major ? p.n : p.k},
+            .c = {r.here(c), rows(p), p.n, p.n},
+            .m = p.m,
+            .b_layout = p.b_layout};
+  }
+  /// Uploads, launches, overwrites A and B at once, and compares.
+  template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>
+  void run(gemm_rs<T>& op, problem const& p, Epilogue const& epilogue = {}, Wanted wanted = [](float x, int, int) { return x; }) {
+    upload(p);
+    op(r.stream, call(p), epilogue);
+    check_hip(hipMemsetAsync(r.here(a), 0xff, a.count * sizeof(T), r.stream), "hipMemsetAsync");
+    check_hip(hipMemsetAsync(r.here(b), 0xff, b.count * sizeof(T), r.stream), "hipMemsetAsync");
+    r.world.check(r.stream);
+    compare(p, wanted);
+  }
+  template <class Wanted>
+  void compare(problem const& p, Wanted wanted) {
+    auto const found = r.download(static_cast<T const*>(r.here(c)), std::size_t(rows(p) * p.n));
+    for (int i = 0; i < rows(p); ++i)
+      for (int j = 0; j < p.n; ++j) {
+        float const f = float(found[std::size_t(i * p.n + j)]), w = float(T(wanted(p.c(r.size(), shards(p).first_row(r.rank()) + i, j), i, j)));
+        if (!r.found.expect(f == w, "m ", p.m, " n ", p.n, " k ", p.k, p.b_layout == layout::row_major ? " row" : " column", ": c(", i, ", ", j, ") = ", f, ", wanted ", w)) return;
+      }
+  }
+};
+
+problem random_problem(lcg& random, int max_m, int max_n, int k) {
+  return {1 + random.below(random.below(2) ? max_m : 8), 1 + random.below(max_n), k, random.below(2) ? layout::row_major : layout::column_major, random()};
+}
+
+channel_options enough_for(int ranks, gemm_rs_options const& o) {
+  return {.max_bytes = gemm_rs<bf16>::max_bytes(ranks, o), .flags_per_source = gemm_rs<bf16>::flags_per_source(ranks, o)};
+}
+
+template <class T>
+void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile = gemm_tile::automatic) {
+  CAPTURE(ranks);
+  on_ranks(ranks, [&](rank_of_test& r) {
+    lcg random{unsigned(ranks)};
+    gemm_rs_options const o{.max_m = max_m, .max_n = max_n, .k = 8 * (1 + random.below(20)), .tile = tile};
+    rs_rank<T> g(r, max_m, max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<T> op(ch, o);
+    for (int i = 0; i < launches; ++i) {
+      problem const p = random_problem(random, max_m, max_n, o.k);
+      if (random.below(4) == 0 && random.below(ranks) == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      g.run(op, p);
+    }
+  });
+}
+
+/// Counts its calls for each element of C.
+struct counted {
+  unsigned* calls;  // [rows, N]
+  int n;
+  __device__ float operator()(float x, int row, int column) const {
+    (void)atomic_ref<unsigned>(calls + row * n + column).fetch_add(1, order::relaxed);
+    return x;
+  }
+};
+struct plus_row_and_column {
+  __device__ float operator()(float x, int row, int column) const { return x + float(row % 4) - 2 * float(column % 3); }
+};
+
+}  // namespace
+
+TEST_CASE("gemm_rs: random shapes, 1 to 8 ranks, bf16", "[gemm_rs]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200); }
+TEST_CASE("gemm_rs: random shapes, f16", "[gemm_rs]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
+TEST_CASE("gemm_rs: the small tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 100, gemm_tile::small); }
+TEST_CASE("gemm_rs: the large tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 150, gemm_tile::large); }
+
+TEST_CASE("gemm_rs: row_shards gives every row to one rank and one tile row", "[gemm_rs]") {
+  for (int const ranks : {1, 2, 3, 8})
+    for (int const tile_m : {32, 128})
+      for (int const m : {1, 2, 7, 8, 9, 31, 32, 33, 127, 257, 1024}) {
+        row_shards const s(m, ranks, tile_m);
+        int rows = 0, tile_rows = 0;
+        for (int r = 0; r < ranks; ++r) {
+          CHECK(s.first_row(r) == rows);
+          for (int t = 0; t < s.tile_rows_of(r); ++t) {
+            CHECK(s.owner(tile_rows + t) == r);
+            CHECK(s.row_in_shard(tile_rows + t) == t * tile_m);
+          }
+          rows += s.rows(r), tile_rows += s.tile_rows_of(r);
+        }
+        CHECK(rows == m);
+        CHECK(s.all_tile_rows() == tile_rows);
+      }
+}
+
+TEST_CASE("gemm_rs: the edges of tiles and of shards", "[gemm_rs]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    gemm_rs_options const o{.max_m = 258, .max_n = 129, .k = 72};
+    rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    for (int m : {1, 2, 63, 64, 65, 127, 128, 129, 130, 255, 256, 257, 258})
+      for (int n : {1, 63, 64, 65, 129}) g.run(op, {m, n, o.k, m % 2 ? layout::row_major : layout::column_major, unsigned(m * n)});
+  });
+}
+
+TEST_CASE("gemm_rs: the epilogue sees each sum once, with the rows of its rank", "[gemm_rs]") {
+  on_ranks(3, [&](rank_of_test& r) {
+    gemm_rs_options const o{.max_m = 200, .max_n = 70, .k = 40};
+    rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    auto const calls = r.heap.allocate<unsigned>(std::size_t(o.max_m * o.max_n));
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    op.prepare<counted>();
+    for (int m : {200, 67, 2}) {
+      problem const p{m, 70, o.k, layout::column_major, unsigned(m)};
+      r.fill(calls, 0);
+      g.run(op, p, counted{r.here(calls), p.n});
+      auto const found = r.download(calls);
+      for (int i = 0; i < o.max_m * p.n; ++i) r.found.expect(found[std::size_t(i)] == unsigned(i < g.rows(p) * p.n), "m = ", m, ": element ", i, " was computed ", found[std::size_t(i)], " times");
+      g.run(op, p, plus_row_and_column{}, [](float x, int i, int j) { return x + float(i % 4) - 2 * float(j % 3); });
+    }
+  });
+}
+
+TEST_CASE("gemm_rs: sums are added in the order of ranks", "[gemm_rs]") {
+  on_ranks(3, [&](rank_of_test& r) {
+    gemm_rs_options const o{.max_m = 30, .max_n = 9, .k = 8};
+    rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    problem const p{30, 9, 8, layout::row_major, 0};
+    std::vector<bf16> a(30 * 8, bf16(0.0f)), b(8 * 9, bf16(1.0f));
+    float const large = float(1 << 24), of_rank[] = {large, 1, -large};  // 2^24 + 1 is 2^24 in fp32: in any other order a 1 is left
+    for (int i = 0; i < 30; ++i) a[std::size_t(i * 8)] = bf16(of_rank[r.rank()]);
+    for (int launch = 0; launch < 5; ++launch) {
+      r.upload(a, g.a);
+      r.upload(b, g.b);
+      r.fill(g.c, 0xff);
+      if (launch % 3 == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      op(r.stream, g.call(p));
+      r.world.check(r.stream);
+      g.compare({30, 9, 0, layout::row_major, 0}, [](float, int, int) { return 0.0f; });
+    }
+  });
+}
+
+TEST_CASE("gemm_rs: leading dimensions, and memory around c stays as it is", "[gemm_rs]") {
+  auto const order = GENERATE(layout::row_major, layout::column_major);
+  on_ranks(2, [&](rank_of_test& r) {
+    problem const p{70, 50, 32, order, 3};
+    int const c_ld = 61;
+    gemm_rs_options const o{.max_m = 80, .max_n = 80, .k = p.k};
+    rs_rank<bf16> g(r, 80, 80, 64);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    g.upload(p);
+    r.fill(g.c, 0x7f);
+    auto call = g.call(p);
+    call.c.ld = c_ld;
+    op(r.stream, call);
+    r.world.check(r.stream);
+    auto const c = r.download(g.c);
+    for (int i = 0; i < int(g.c.count); ++i) {
+      int const row = i / c_ld, col = i % c_ld;
+      if (row < 35 && col < p.n) r.found.expect(float(c[std::size_t(i)]) == float(bf16(p.c(2, 35 * r.rank() + row, col))), "c(", row, ", ", col, ") = ", float(c[std::size_t(i)]));
+      else r.found.expect(c[std::size_t(i)].bits == 0x7f7f, "element ", i, " outside c was written");
+    }
+  });
+}
+
+TEST_CASE("gemm_rs: a sum crosses each link once", "[gemm_rs]") {
+  needs_threads("a process sees the bytes of its own waves only");
+  if (auto const s = simulator_stats(); !s || s->gpus < 2) SKIP("two simulated GPUs are needed");
+  on_ranks(2, [&](rank_of_test& r) {
+    problem const p{192, 24, 64, layout::row_major, 1};
+    gemm_rs_options const o{.max_m = p.m, .max_n = p.n, .k = p.k};
+    rs_rank<bf16> g(r, p.m, p.n, p.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    auto const bytes = [&] {
+      r.meet();
+      auto const link = simulator_stats()->links[r.rank()][r.partner()].store_bytes;
+      r.meet();
+      return link;
+    };
+    auto const before = bytes();
+    g.run(op, p);
+    auto const crossed = bytes() - before, sums = std::uint64_t(p.m / 2 * p.n) * sizeof(float);
+    r.found.expect(crossed >= sums && crossed < sums + 512, crossed, " bytes crossed the link; the sums have ", sums, ", flags and a header less than 512");
+  });
+}
+
+TEST_CASE("gemm_rs: a captured call is one kernel node, and its replays see changed data", "[gemm_rs][graph]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    problem p{40, 24, 64, layout::row_major, 0};
+    gemm_rs_options const o{.max_m = 64, .max_n = 32, .k = p.k};
+    rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    graph const captured(r.stream, [&] { op(r.stream, g.call(p)); });
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    for (p.seed = 0; p.seed < 50; ++p.seed) {
+      g.upload(p);
+      captured.launch(r.stream);
+      r.world.check(r.stream);
+      g.compare(p, [](float x, int, int) { return x; });
+    }
+  });
+}
+
+TEST_CASE("gemm_rs: many launches on one channel without a host wait in between", "[gemm_rs][channel]") {
+  on_ranks(3, [&](rank_of_test& r) {
+    constexpr int launches = 60, m = 7, n = 12, k = 16;
+    gemm_rs_options const o{.max_m = m, .max_n = n, .k = k};
+    rs_rank<bf16> g(r, m, n * launches, k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    problem const whole{m, n * launches, k, layout::column_major, 4};
+    g.upload(whole);
+    auto const one = g.call(whole);
+    for (int i = 0; i < launches; ++i)  // columns [i n, (i + 1) n)
+      op(r.stream, {.a = one.a, .b = {one.b.data + i * n * k, k, n, k}, .c = {one.c.data + i * n, one.c.rows, n, one.c.ld}, .m = m, .b_layout = layout::column_major});
+    r.world.check(r.stream);
+    g.compare(whole, [](float x, int, int) { return x; });
+  });
+}
+
+TEST_CASE("gemm_rs: ranks that call with different shapes get an error that says in what", "[gemm_rs][errors]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    gemm_rs_options const o{.max_m = 64, .max_n = 32, .k = 64};
+    rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    problem const p{r.rank() == 0 ? 20 : 22, 24, 64, layout::row_major, 1};
+    g.upload(p);
+    op(r.stream, g.call(p));
+    r.found.throws<rank_mismatch>("different m", {"gemm_rs bf16, m = 20, n = 24, k = 64, small tile", "m = 22"}, [&] { r.world.check(r.stream); });
+    ch.reset();
+    g.run(op, {20, 24, 64, layout::row_major, 1});
+  });
+}
+
+TEST_CASE("gemm_rs refuses what it cannot do, and says what it can", "[gemm_rs][errors]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    gemm_rs_options const good{.max_m = 64, .max_n = 32, .k = 64};
+    rs_rank<bf16> g(r, 64, 32, 64);
+    channel ch(r.heap, enough_for(r.size(), good));
+    auto refuses = [&](char const* what, std::vector<std::string> const& pieces, gemm_rs_options const& o) { r.found.throws<error>(what, pieces, [&] { gemm_rs<bf16> op(ch, o); }); };
+    refuses("max_m", {"max_m = 0"}, {.max_m = 0, .max_n = 32, .k = 64});
+    refuses("max_n", {"max_n = 0"}, {.max_m = 64, .max_n = 0, .k = 64});
+    refuses("k", {"k = 12", "8"}, {.max_m = 64, .max_n = 32, .k = 12});
+    refuses("channel bytes", {"33 x 32", "8448", "8192"}, {.max_m = 65, .max_n = 32, .k = 64});
+    refuses("channel flags", {"2 flags", "has 1"}, {.max_m = 2, .max_n = 66, .k = 64});
+    refuses("reserved_units", {"reserved_units = 100000"}, {.max_m = 64, .max_n = 32, .k = 64, .reserved_units = 100000});
+
+    gemm_rs<bf16> op(ch, good);
+    problem const p{21, 24, 64, layout::row_major, 1};
+    auto refuses_call = [&](char const* what, std::vector<std::string> const& pieces, auto change) {
+      auto c = g.call(p);
+      change(c);
+      r.found.throws<bad_argument>(what, pieces, [&] { op(r.stream, c); });
+    };
+    using call = gemm_rs_call<bf16>;
+    refuses_call("m too large", {"m = 65", "64"}, [](call& c) { c.m = 65; });
+    refuses_call("a's shape", {"a is [20, 64]", "[21, 64]"}, [](call& c) { c.a.rows = 20; });
+    refuses_call("b's shape", {"b is [32, 24]", "[64, 24]"}, [](call& c) { c.b.rows = 32; });
+    refuses_call("c's rows", {"c is [21, 24]", "on rank "}, [](call& c) { c.c.rows = 21; });
+    refuses_call("n too large", {"c is [", ", 33]", "max_n = 32"}, [](call& c) { c.c.cols = 33; });
+    refuses_call("a's ld", {"a.ld = 60", "64"}, [](call& c) { c.a.ld = 60; });
+    refuses_call("a misaligned", {"a.data", "16"}, [](call& c) { c.a.data += 1; });
+    refuses_call("c null", {"c.data is null"}, [](call& c) { c.c.data = nullptr; });
+    g.run(op, p);
+  });
+}
