@@ -29,9 +29,9 @@ __global__ void fill_b(matrix<T> b, layout order) {
     }
 }
 
-/// A block per row of C. What it has seen it overwrites with a number that is none.
+/// A block per row of c, which begins with row row0 of C. What it has seen it overwrites with a number that is none.
 template <class T>
-__global__ void check_gemm(matrix<T> c, int k, checker check) {
+__global__ void check_gemm(matrix<T> c, int row0, int k, checker check) {
   __shared__ int sums[2];
   block const b;
   unsigned const generation = check.generation();
@@ -40,7 +40,7 @@ __global__ void check_gemm(matrix<T> c, int k, checker check) {
     b.sync();
     int r[2] = {};
     for (int j = b.rank(); j < k; j += b.size()) {
-      int const a = gemm_values::a(i, j, generation);
+      int const a = gemm_values::a(row0 + i, j, generation);
       r[0] += a * gemm_values::h(0, j);
       r[1] += a * gemm_values::h(1, j);
     }
@@ -48,7 +48,7 @@ __global__ void check_gemm(matrix<T> c, int k, checker check) {
     b.sync();
     for (int col = b.rank(); col < c.cols; col += b.size()) {
       T* const element = c.at(i, col);
-      check.compare(float(*element), float(T(float(sums[0] * gemm_values::p(0, col) + sums[1] * gemm_values::p(1, col)))), i, col);
+      check.compare(float(*element), float(T(float(sums[0] * gemm_values::p(0, col) + sums[1] * gemm_values::p(1, col)))), row0 + i, col);
       element->bits = 0xffff;
     }
     b.sync();
@@ -75,16 +75,23 @@ class gemm_subject : public subject {
     b_is_constant_ = random.below(2) != 0;
   }
   long long step(int number) override {
-    gather_map const map = shard();
-    int const rows = map.rows(r_.world.rank()), cols = map.cols();
-    r_.local(64, 256, fill_a<T>, a_, rows, cols, map.first_row(r_.world.rank()), map.first_col(r_.world.rank()), r_.now);
+    fill();
     multiply(call(m_));
-    r_.local(std::min(m_, 132), 256, check_gemm<T>, matrix<T>{c_, m_, n_, n_}, k_, checker{r_.now, number, {m_, n_, int(order_)}});
+    check({c_, m_, n_, n_}, 0, number);
     return static_cast<long long>(m_) * n_;
   }
-  void disagree(bool wrong) override { multiply(call(!wrong ? m_ : m_ > 1 ? m_ - 1 : m_ + 1)); }
+  void disagree(bool wrong) override { multiply(call(m_of(wrong))); }
 
  protected:
+  void fill() const {
+    gather_map const map = shard();
+    r_.local(64, 256, fill_a<T>, a_, map.rows(r_.world.rank()), map.cols(), map.first_row(r_.world.rank()), map.first_col(r_.world.rank()), r_.now);
+  }
+  /// c begins with row row0 of C.
+  void check(matrix<T> c, int row0, int number) const {
+    if (c.rows > 0) r_.local(std::min(c.rows, 132), 256, check_gemm<T>, c, row0, k_, checker{r_.now, number, {m_, n_, int(order_)}});
+  }
+  int m_of(bool wrong) const { return !wrong ? m_ : m_ > 1 ? m_ - 1 : m_ + 1; }
   virtual void multiply(ag_gemm_call<T> const& call) = 0;
   gather_map shard(int m = 0) const { return {by_, m ? m : m_, k_, r_.world.size(), 128, 512}; }
   ag_gemm_call<T> call(int m) const {

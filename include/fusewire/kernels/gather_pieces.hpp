@@ -110,7 +110,7 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
     gather_piece const p = map.piece(source, at.row, at.chunk);
     if (source == w.rank && !is_turn_of_own(x, source, p.tile_row, at.turn)) continue;
     if (source != w.rank || !is_own(map, p.tile_row, source)) {
-      if (source != of) {
+      if (source != platform::uniform(of)) {
         of = source;
         shard = x.a;
         readable = source == w.rank || find_shard(g, e, w, map, source, shard);
