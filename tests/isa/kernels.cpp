@@ -1,6 +1,7 @@
 // What check.py looks at: the kernels as a program would instantiate them.
 #include <fusewire/kernels/ag_gemm_kernels.hpp>
 #include <fusewire/kernels/flash_decode_kernels.hpp>
+#include <fusewire/kernels/gemm_ar_kernels.hpp>
 #include <fusewire/kernels/gemm_rs_kernels.hpp>
 
 using namespace fusewire;
@@ -8,6 +9,8 @@ using namespace fusewire;
 template __global__ void fusewire::ag_gemm_kernel<bf16, small_tile, identity>(channel_view, ag_gemm_arguments<bf16>, identity);
 template __global__ void fusewire::ag_gemm_kernel<bf16, large_tile, identity>(channel_view, ag_gemm_arguments<bf16>, identity);
 template __global__ void fusewire::ag_gemm_kernel<f16, large_tile, identity>(channel_view, ag_gemm_arguments<f16>, identity);
+template __global__ void fusewire::gemm_ar_one_shot<bf16, small_tile, identity>(channel_view, gemm_ar_arguments<bf16>, identity);
+template __global__ void fusewire::gemm_ar_two_shot<bf16, large_tile, identity>(channel_view, gemm_ar_arguments<bf16>, identity);
 template __global__ void fusewire::gemm_rs_kernel<bf16, small_tile, identity>(channel_view, gemm_rs_arguments<bf16>, identity);
 template __global__ void fusewire::gemm_rs_kernel<bf16, large_tile, identity>(channel_view, gemm_rs_arguments<bf16>, identity);
 template __global__ void fusewire::flash_decode_kernel<f16, 64>(channel_view, decode_arguments<f16>);

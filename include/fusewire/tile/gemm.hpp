@@ -80,11 +80,12 @@ class block_gemm {
         for (int v = 0; v < atom::c_values; ++v) acc_.c[i][j][v] = 0;
   }
 
-  /// For each tile number that next() draws, up to the first that is not one: the tile's part of sink = epilogue(A * B).
+  /// For each tile number that next() draws, up to the first that is not one, which is returned: the tile's part of sink = epilogue(A * B).
   /// Called by: every thread of the block. Requires: as the constructor and run(); the source's rows of A are at most C.block_m.
   template <int Buffers, tile_source Source, tile_sink Sink, class Next, class Epilogue>
-  __device__ static void run_tiles(void* shared, gemm_operands<T, Buffers> const& x, tile_order const& tiles, Next const& next, Source& source, Sink const& sink, Epilogue const& epilogue) {
-    for (int i = next(); i < tiles.count(); i = next()) {
+  __device__ static int run_tiles(void* shared, gemm_operands<T, Buffers> const& x, tile_order const& tiles, Next const& next, Source& source, Sink const& sink, Epilogue const& epilogue) {
+    int i = next();
+    for (; i < tiles.count(); i = next()) {
       tile_at const t = tiles[i];
       int const rows = source.begin(t.m);
       accumulator acc;
@@ -102,6 +103,7 @@ class block_gemm {
       tile.store(sink.at(t), t.m * C.block_m, t.n * C.block_n, epilogue);
       sink.stored(block{}, t);
     }
+    return i;
   }
 
   /// acc += A * B[k0, k0 + a.cols). The last step stays in LDS until the next run() has its first loads in flight, or finish().

@@ -1,0 +1,96 @@
+// gemm_ar: C [M, N] = the sum over ranks of A [M, K] * B [K, N], on every rank, one kernel launch per call. The kernels are in gemm_ar_kernels.hpp.
+#pragma once
+#include <fusewire/kernels/gemm_ar_kernels.hpp>
+#include <fusewire/kernels/sum_operator.hpp>
+
+namespace fusewire {
+
+/// How sums travel. one: everybody sends everything to everybody, and adds it up. two: to the rank that owns the rows, which sends the result back. automatic: one for
+/// few rows, whose time is latency.
+enum class shots { automatic, one, two };
+
+struct gemm_ar_options {
+  int max_m = 0;           // capacity: rows of A
+  int max_n = 0;           // capacity: columns of B
+  int k = 0;               // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
+  fusewire::shots shots = shots::automatic;
+  gemm_tile tile = gemm_tile::automatic;
+  int reserved_units = 0;  // compute units left to other work
+};
+
+/// One call. All ranks pass the same m, n and layout.
+template <class T>
+struct gemm_ar_call {
+  matrix<T const> a;  // [M, K]
+  matrix<T const> b;  // [K, N]; column-major: b.ld is the distance between columns
+  matrix<T> c;        // [M, N]
+  int m = 0;          // rows of A, 1 to max_m
+  layout b_layout = layout::row_major;
+};
+
+/// Sums are fp32, in the order of ranks: the same bits on every rank and in every run. The epilogue sees the sum: with two shots the owner's epilogue does, and
+/// every rank gets its result.
+template <class T>
+class gemm_ar : detail::sum_operator<T, gemm_ar_options> {
+  using base = detail::sum_operator<T, gemm_ar_options>;
+  using base::ch_, base::o_;
+
+ public:
+  /// Up to as many rows `automatic` takes one shot. Not measured yet.
+  static constexpr int one_shot_rows = 16;
+
+  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel cannot hold the sums or their flags.
+  gemm_ar(channel& ch, gemm_ar_options const& o, std::source_location where = std::source_location::current()) : base("gemm_ar", ch, o, where) {
+    require(o.shots == shots::automatic || o.shots == shots::one || o.shots == shots::two, where, "gemm_ar: shots = ", int(o.shots), "; a value of shots is accepted");
+    base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
+    ch.heap().names().add_launch("gemm_ar", [](std::uint64_t const (&what)[launch_words]) { return base::describe(what[1] >> 16 & 1 ? "gemm_ar one-shot" : "gemm_ar two-shot", what); });
+    prepare<identity>(where);
+    ch.world().barrier();
+  }
+
+  /// What channel_options should be, at least, for these options.
+  static std::size_t max_bytes(int ranks, gemm_ar_options const& o) {
+    int const shard = ceil_div(o.max_m, ranks);
+    std::size_t const results = std::size_t(o.max_m) * std::size_t(owners_inbox::pitch(o.max_n)) * sizeof(T);
+    return std::max(base::bytes_of_sums(o, ranks, one_shot_max(o)), o.shots == shots::one ? 0 : base::bytes_of_sums(o, ranks, shard) + results);
+  }
+  static int flags_per_source(int ranks, gemm_ar_options const& o) {
+    return std::max(one_shot_max(o) > 0 ? base::most_tiles(o, one_shot_max(o)) : 0, o.shots == shots::one ? 0 : 2 * base::most_tiles(o, ceil_div(o.max_m, ranks)));
+  }
+
+  /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
+  template <class Epilogue>
+  void prepare(std::source_location where = std::source_location::current()) {
+    if (o_.shots != shots::two) {
+      base::template load<small_tile>(&gemm_ar_one_shot<T, small_tile, Epilogue>, where);
+      base::template load<large_tile>(&gemm_ar_one_shot<T, large_tile, Epilogue>, where);
+    }
+    if (o_.shots != shots::one) {
+      base::template load<small_tile>(&gemm_ar_two_shot<T, small_tile, Epilogue>, where);
+      base::template load<large_tile>(&gemm_ar_two_shot<T, large_tile, Epilogue>, where);
+    }
+  }
+
+  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
+  /// Fails: bad_argument, before anything is launched.
+  template <class Epilogue = identity>
+  void operator()(hipStream_t stream, gemm_ar_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
+    base::accept(call.m, where);
+    base::check(call, call.m, where);
+    int const ranks = ch_.world().size();
+    bool const one = call.m <= one_shot_max(o_);
+    auto const with = [&]<class Tile>(Tile) {
+      row_shards const shards(call.m, one ? 1 : ranks, Tile::config.block_m);
+      int const after = one ? 0 : (ch_.world().rank() + 1) % ranks * shards.tile_rows;  // the next rank's first tile row, if it has one
+      base::template start<Tile>(stream, one ? &gemm_ar_one_shot<T, Tile, Epilogue> : &gemm_ar_two_shot<T, Tile, Epilogue>, call, shards, after < shards.all_tile_rows() ? after : 0, one,
+                                 epilogue, where);
+    };
+    if (base::use_small(o_, ceil_div(call.m, one ? 1 : ranks))) with(small_tile{});
+    else with(large_tile{});
+  }
+
+ private:
+  static int one_shot_max(gemm_ar_options const& o) { return o.shots == shots::one ? o.max_m : o.shots == shots::two ? 0 : std::min(o.max_m, one_shot_rows); }
+};
+
+}  // namespace fusewire
