@@ -7,7 +7,7 @@
 constexpr int n = 256;
 
 enum class send { right, no_wait, no_drain, no_barrier, relaxed, agent_release, drained_scoped_stores };
-enum class receive { right, acquire_load, relaxed, no_barrier, agent_acquire };
+enum class receive { right, acquire_load, relaxed, no_barrier, agent_acquire, block_acquire };
 
 __device__ void drain() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
@@ -44,6 +44,7 @@ __global__ void consumer(float* data, unsigned* flag, float* out, unsigned epoch
   if (i == 0) {
     while (__hip_atomic_load(flag, How == receive::acquire_load ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != epoch) __builtin_amdgcn_s_sleep(1);
     if constexpr (How == receive::agent_acquire) __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+    if constexpr (How == receive::block_acquire) asm volatile("buffer_inv sc0" ::: "memory");  // as in tgsplit mode, which this is not
     if constexpr (How == receive::right || How == receive::no_barrier) __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
   }
   if constexpr (How != receive::no_barrier) __syncthreads();
@@ -69,6 +70,7 @@ consumer_kernel consumer_named(std::string const& name) {
   if (name == "relaxed") return consumer<receive::relaxed>;
   if (name == "no_barrier") return consumer<receive::no_barrier>;
   if (name == "agent_acquire") return consumer<receive::agent_acquire>;
+  if (name == "block_acquire") return consumer<receive::block_acquire>;
   std::exit(2);
 }
 

@@ -200,7 +200,7 @@ TEST_CASE("right synchronisation is right in every run") {
 
 TEST_CASE("a planted bug is caught") {
   auto const versions = GENERATE("no_wait right", "no_wait right pull", "agent_release right pull", "no_drain right", "no_barrier right", "relaxed right", "agent_release right", "right relaxed", "right no_barrier", "no_drain right pull", "relaxed right pull",
-                                 "right relaxed pull", "right agent_acquire pull");
+                                 "right relaxed pull", "right agent_acquire pull", "right block_acquire");
   int wrong = 0;
   for (int seed = 1; seed <= 6; ++seed) wrong += wrong_runs("weak", seed, versions, 200);
   INFO(versions);
