@@ -100,7 +100,7 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
   CAPTURE(ranks, int(by), int(how));
   on_ranks(ranks, [&](rank_of_test& r) {
     lcg random{unsigned(ranks * 4 + int(by) * 2 + int(how))};
-    int const k = 8 * r.size() * (1 + random.below(24));
+    int const k = by == gather::k ? 8 * r.size() * (1 + random.below(24)) : 8 * (1 + random.below(24 * r.size()));
     gemm_rank<T> g(r, max_m, max_n, k);
     channel ch(r.heap, small_channel());
     ag_gemm<T> op(ch, {.max_m = max_m, .k = k, .gather = by, .method = how, .tile = tile, .chunk_k = 64 * (1 + random.below(3))});

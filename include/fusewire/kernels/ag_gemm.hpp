@@ -25,10 +25,12 @@ class ag_gemm {
   ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
     int const ranks = ch.world().size();
     require(o.max_m >= 1 && o.max_m <= most, where, "ag_gemm: max_m = ", o.max_m, "; 1 to ", most, " is accepted");
-    require(o.k >= 1 && o.k <= most && o.k % (8 * ranks) == 0, where, "ag_gemm: k = ", o.k, "; a multiple of 8 x ", ranks, " ranks = ", 8 * ranks, " up to ", most, " is accepted");
+    require(o.gather == gather::k || o.gather == gather::m, where, "ag_gemm: gather = ", int(o.gather), "; gather::k and gather::m are accepted");
+    int const multiple = o.gather == gather::k ? 8 * ranks : 8;
+    require(o.k >= 1 && o.k <= most && o.k % multiple == 0, where, "ag_gemm: k = ", o.k, "; a multiple of ", multiple, " up to ", most, " is accepted",
+            o.gather == gather::k ? text(" for gather::k with ", ranks, " ranks") : "");
     require(o.comm_blocks >= 0, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; 0 (choose) or more is accepted");
     require(o.chunk_k >= 0 && o.chunk_k <= most && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k, "; 0 (choose) or a multiple of 8 up to ", most, " is accepted");
-    require(o.gather == gather::k || o.gather == gather::m, where, "ag_gemm: gather = ", int(o.gather), "; gather::k and gather::m are accepted");
     require(o.method == method::push || o.method == method::pull || o.method == method::automatic, where, "ag_gemm: method = ", int(o.method), "; a method is accepted");
     require(o.tile == gemm_tile::automatic || o.tile == gemm_tile::small || o.tile == gemm_tile::large, where, "ag_gemm: tile = ", int(o.tile), "; a gemm_tile is accepted");
     require(o.reserved_units >= 0 && o.reserved_units < ch.world().compute_units(), where, "ag_gemm: reserved_units = ", o.reserved_units, "; 0 to ",

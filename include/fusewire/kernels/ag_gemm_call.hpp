@@ -13,7 +13,7 @@ enum class method { push, pull, automatic };
 
 struct ag_gemm_options {
   int max_m = 0;                       // capacity: rows of the gathered A
-  int k = 0;                           // columns of the gathered A, a multiple of 8 W
+  int k = 0;                           // columns of the gathered A, a multiple of 8; with gather::k of 8 W
   fusewire::gather gather = gather::k;
   fusewire::method method = method::push;
   gemm_tile tile = gemm_tile::automatic;

@@ -1,0 +1,105 @@
+// A tensor-parallel MLP with sequence parallelism in two kernel launches: y = x + silu(x W1 + bias) W2. Every rank holds some rows of x and y, some columns
+// of W1 and the same rows of W2.
+//
+//   all-gather + GEMM        x: rows of all ranks --> h = silu(x W1 + bias), this rank's columns
+//   GEMM + reduce-scatter    h W2, summed over ranks --> y = x + sum, this rank's rows
+//
+//   example_mlp [ranks]                       ranks are threads; default: one per GPU, at least 2
+//   scripts/run-ranks -n 4 example_mlp        ranks are processes; torchrun --no-python does as well
+#include <fusewire/fusewire.hpp>
+#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/kernels/gemm_rs.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "command_line.hpp"
+
+using namespace fusewire;
+
+namespace {
+
+constexpr int tokens = 96, model = 72, hidden_per_rank = 48;
+
+float x_at(int i, int j) { return float((i * 7 + j * 3) % 5 - 2) / 4; }
+float w1_at(int i, int j) { return float((i * 5 + j) % 7 - 3) / 16; }
+float w2_at(int i, int j) { return float((i * 3 + j * 2) % 7 - 3) / 16; }
+float bias_at(int j) { return float(j % 3 - 1) / 2; }
+
+/// An epilogue: adds what the MLP's input has in this place.
+struct residual {
+  matrix<bf16 const> x;  // [rows of this rank, model]
+  __device__ float operator()(float sum, int row, int column) const { return sum + float(x(row, column)); }
+};
+
+/// y(i, j), with h rounded as the ranks do.
+std::vector<float> reference(int hidden) {
+  std::vector<float> y(tokens * model), h(static_cast<std::size_t>(hidden));
+  for (int i = 0; i < tokens; ++i) {
+    for (int f = 0; f < hidden; ++f) {
+      float z = bias_at(f);
+      for (int j = 0; j < model; ++j) z += x_at(i, j) * w1_at(j, f);
+      h[std::size_t(f)] = float(bf16(z / (1 + std::exp(-z))));
+    }
+    for (int j = 0; j < model; ++j) {
+      float sum = x_at(i, j);
+      for (int f = 0; f < hidden; ++f) sum += h[std::size_t(f)] * w2_at(f, j);
+      y[std::size_t(i * model + j)] = sum;
+    }
+  }
+  return y;
+}
+
+/// One rank: returns how many elements of its rows of y are wrong.
+int run_rank(world& w) {
+  heap h(w, {.bulk = 64_MiB, .signal = 2_MiB});
+  ag_gemm_options const up_options{.max_m = tokens, .k = model, .gather = gather::m};
+  gemm_rs_options const down_options{.max_m = tokens, .max_n = model, .k = hidden_per_rank};
+  channel ch(h, {.max_bytes = std::max(tokens * model * sizeof(bf16), gemm_rs<bf16>::max_bytes(w.size(), down_options)),
+                 .flags_per_source = std::max(ag_gemm<bf16>::flags_per_source(w.size(), up_options), gemm_rs<bf16>::flags_per_source(w.size(), down_options))});
+  ag_gemm<bf16> up(ch, up_options);  // two operators share a channel
+  gemm_rs<bf16> down(ch, down_options);
+
+  int const rows = down.rows(tokens), row0 = w.rank() * ceil_div(tokens, w.size()), f0 = w.rank() * hidden_per_rank;
+  auto const upload = [&](int r, int c, auto value) {
+    std::vector<bf16> values;
+    for (int i = 0; i < r; ++i)
+      for (int j = 0; j < c; ++j) values.push_back(bf16(value(i, j)));
+    matrix<bf16> const m{h.view().here(h.allocate<bf16>(std::max<std::size_t>(1, values.size()))), r, c, c};
+    check_hip(hipMemcpy(m.data, values.data(), values.size() * sizeof(bf16), hipMemcpyHostToDevice), "hipMemcpy");
+    return m;
+  };
+  auto const nothing = [](int, int) { return NAN; };
+  matrix<bf16> const x = upload(rows, model, [&](int i, int j) { return x_at(row0 + i, j); });
+  matrix<bf16> const w1 = upload(model, hidden_per_rank, [&](int i, int j) { return w1_at(i, f0 + j); });
+  matrix<bf16> const w2 = upload(hidden_per_rank, model, [&](int i, int j) { return w2_at(f0 + i, j); });
+  matrix<bf16> const bias = upload(1, hidden_per_rank, [&](int, int j) { return bias_at(f0 + j); });
+  matrix<bf16> const hidden = upload(tokens, hidden_per_rank, nothing), y = upload(rows, model, nothing);
+
+  up(w.stream(), {.a = x, .b = w1, .c = hidden, .m = tokens}, bias_silu<bf16>{bias.data});
+  down(w.stream(), {.a = hidden, .b = w2, .c = y, .m = tokens}, residual{x});
+  w.check(w.stream());  // waits, and throws if a rank did not come
+
+  std::vector<bf16> found(std::size_t(rows * model));
+  check_hip(hipMemcpy(found.data(), y.data, found.size() * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
+  auto const wanted = reference(hidden_per_rank * w.size());
+  int wrong = 0;
+  for (int i = 0; i < rows * model; ++i) wrong += !(std::abs(float(found[std::size_t(i)]) - wanted[std::size_t(row0 * model + i)]) <= 0.02f + std::abs(wanted[std::size_t(row0 * model + i)]) / 64);
+  return wrong;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  int const ranks = ranks_of(argc, argv, std::max(2, device_count()));
+  run(ranks, [](world& w) {
+    int const wrong = run_rank(w);
+    std::printf("rank %d: y = x + silu(x W1 + bias) W2, %d tokens of %d, %d hidden: %d elements of this rank's rows wrong\n", w.rank(), tokens, model, hidden_per_rank * w.size(), wrong);
+    if (wrong) throw error(text("rank ", w.rank(), ": ", wrong, " elements are wrong"));
+  });
+} catch (std::exception const& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return 1;
+}
