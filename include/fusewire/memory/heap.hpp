@@ -41,9 +41,11 @@ class heap {
   /// Fails: runtime_failure, naming the two ranks, where flags of one rank do not arrive at another (on AMD hardware, where that is a question of
   /// memory types).
   heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
-      : world_(w), options_(options), bulk_(0, options.bulk), signal_(round_up(sizeof(watch), 256), options.signal) {
+      : world_(w), options_(options), bulk_(0, options.bulk, 256), signal_(sizeof(watch), options.signal, 256) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB, " are accepted");
     require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; at least ", 64_KiB, " are accepted");
+    for (std::size_t const bytes : {options.bulk, options.signal})
+      require<out_of_space>(bytes <= SIZE_MAX / 4, where, "heap: a segment of ", bytes, " bytes; at most ", SIZE_MAX / 4, " have addresses");
     require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(), " ns; more than 0 is accepted");
     agree("heap", std::array{named{"bulk bytes", options.bulk}, named{"signal bytes", options.signal}}, where);
     enable_peer_access(where);
