@@ -361,7 +361,7 @@ TEST_CASE("channel: bad arguments") {
     refuse(bad, {.max_bytes = 1, .flags_per_source = -8}, {"flags_per_source = -8"});
     refuse(too_large, {.max_bytes = 5_MiB}, {"10486272 bytes wanted", "bulk"});
     refuse(too_large, {.max_bytes = 1, .flags_per_source = 1 << 20}, {"signal"});
-    refuse(too_large, {.max_bytes = 1, .flags_per_source = 0x7fffffff}, {"signal"});
+    refuse(bad, {.max_bytes = 1, .flags_per_source = 0x7fffffff}, {"flags_per_source = 2147483647", "1 to 536870910"});
     r.found.throws<rank_mismatch>("unequal", {"bytes"}, [&] { channel(r.heap, {.max_bytes = r.rank() ? 512u : 256u}); });
     r.found.throws<rank_mismatch>("unequal", {"bytes"}, [&] { channel(r.heap, {.max_bytes = 256, .flags_per_source = 1 + r.rank()}); });
     r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations after refusals");

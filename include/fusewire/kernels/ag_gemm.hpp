@@ -6,6 +6,7 @@
 #include <fusewire/kernels/ag_gemm_kernels.hpp>
 #include <fusewire/platform/architecture_kernels.hpp>
 #include <fusewire/runtime/channel.hpp>
+#include <fusewire/runtime/operands.hpp>
 
 namespace fusewire {
 
@@ -41,7 +42,7 @@ class ag_gemm {
     ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
     tuned_.emplace(ch, o);
     prepare<identity>(where);
-    ch.world().barrier();
+    ch.world().exchange().barrier();
   }
 
   /// What channel_options::flags_per_source should be for these options: with less, down to what the constructor
@@ -61,7 +62,7 @@ class ag_gemm {
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
   /// After it, a may be overwritten by work on the stream.
-  /// Fails: bad_argument, before anything is launched.
+  /// Fails: bad_argument, before anything is launched; as world::look().
   template <class Epilogue = identity>
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
     check(call, where);
@@ -126,11 +127,9 @@ class ag_gemm {
     require(fit >= 1, where, "ag_gemm: no block of ", C.threads(), " threads and ", C.shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
             ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
     require(o_.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o_.comm_blocks, "; at most ", fit, " blocks are resident at once");
-    std::int64_t const all_tiles = std::int64_t(ceil_div(g.map.m, C.block_m)) * ceil_div(g.c.cols, C.block_n);
-    require(all_tiles <= most, where, "ag_gemm: c is [", g.c.rows, ", ", g.c.cols, "], ", all_tiles, " tiles; up to ", most, " are accepted");
     int const first_row_of_tiles = o_.gather == gather::m ? ceil_div(g.map.first_row(ch_.world().rank()), C.block_m) % g.map.m_tiles() : 0;
     g.tiles = {g.map.m_tiles(), ceil_div(g.c.cols, C.block_n), first_row_of_tiles, 8};
-    int const pieces = g.map.most_pieces() * ch_.world().size(), tiles = int(all_tiles);
+    int const pieces = g.map.most_pieces() * ch_.world().size(), tiles = g.tiles.count();
     g.comm_blocks = o_.comm_blocks ? o_.comm_blocks : std::max(1, std::min({pieces, fit / 4, 8 * ch_.world().size()}));
     int const least = pull ? ch_.world().dispatch_parts() : 1;  // begin_readable()
     fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, std::max(least, g.comm_blocks + tiles)), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, f, ch_.view(header), g, epilogue);
@@ -151,6 +150,15 @@ class ag_gemm {
     if (call.b_layout == layout::column_major) operand("b (column-major)", call.b.data, call.b.ld, o_.k, 8, where);
     else operand("b (row-major)", call.b.data, call.b.ld, n, 1, where);
     operand("c", call.c.data, call.c.ld, n, 1, where);
+    auto const extent = [](char const* name, T const* data, int of_rows, int of_cols, std::int64_t ld) {
+      return detail::operand{name, data, std::uint64_t(of_rows), sizeof(T) * std::uint64_t(of_cols), sizeof(T) * std::uint64_t(ld)};
+    };
+    bool const by_column = call.b_layout == layout::column_major;
+    detail::operand const read[] = {extent("a", call.a.data, rows, cols, call.a.ld), extent("b", call.b.data, by_column ? n : o_.k, by_column ? o_.k : n, call.b.ld)};
+    detail::operand const written[] = {extent("c", call.c.data, call.m, n, call.c.ld)};
+    detail::check_operands("ag_gemm", written, read, where);
+    std::int64_t const tiles = std::int64_t(ceil_div(call.m, small_tile::config.block_m)) * ceil_div(n, small_tile::config.block_n), pieces = std::int64_t(g.most_tile_rows()) * g.chunks() * g.ranks;
+    require(tiles <= most && pieces <= most, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles, " tiles, and A travels in ", pieces, " pieces; up to ", most, " of each are accepted");
   }
   static void operand(char const* name, T const* data, std::int64_t ld, int extent, int multiple, std::source_location where) {
     require(data != nullptr, where, "ag_gemm: ", name, ".data is null");

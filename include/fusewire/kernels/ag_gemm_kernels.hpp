@@ -15,6 +15,7 @@
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/kernels/find_shard.hpp>
+#include <fusewire/kernels/poison.hpp>
 #include <fusewire/tile/epilogue.hpp>
 #include <fusewire/tile/gemm.hpp>
 #include <fusewire/tile/grid.hpp>
@@ -66,6 +67,7 @@ __device__ void multiply_gathered(block b, channel_epoch const& e, int rank, ag_
     }
     mainloop.finish();
     mainloop.store(g.c, m0, n0, epilogue);
+    if (e.poisons()) poison_tile(b, g.c, m0, n0, C.block_m, C.block_n);
   }
 }
 
