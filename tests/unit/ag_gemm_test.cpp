@@ -442,6 +442,10 @@ TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][
     check_hip(hipMalloc(&outside, 20 * 32 * 2), "hipMalloc");
     refuses_call("a not on the heap", {"not on the symmetric heap"}, [&](call& c) { c.a.data = outside; });
     check_hip(hipFree(outside), "hipFree");
+    refuses_call("c over a", {"c = ", "overlaps a = "}, [](call& c) { c.c.data = const_cast<bf16*>(c.a.at(19, 31)); });
+    refuses_call("c over b", {"c = ", "overlaps b = "}, [](call& c) { c.c.data = const_cast<bf16*>(c.b.data) - 19 * 24; });
+    std::vector<bf16> on_host(64 * 24);
+    if (simulator_stats()) refuses_call("host memory", {"b = ", "memory of the host"}, [&](call& c) { c.b.data = on_host.data(); });
     r.meet();  // a free waits for the device, where a rank that is ahead may be waiting for us
     r.found.expect(r.heap.allocations() == allocations, "a refused call left memory allocated");
     g.run(op, p, gather::k);
