@@ -304,6 +304,20 @@ TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn anew, 
   });
 }
 
+TEST_CASE("ag_gemm: A may be overwritten when the last piece of it has been pulled, and not before", "[ag_gemm]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    constexpr int k = 1 << 17, pieces = 2;  // large ones, to which a write of A cannot come too late
+    gemm_rank<bf16> g(r, 1, 8, k);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = 1, .k = k, .gather = gather::m, .method = method::pull, .tile = gemm_tile::small, .comm_blocks = 1, .chunk_k = k / pieces});
+    for (unsigned seed = 0; seed < 2; ++seed) {
+      r.meet();
+      if (r.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // rank 0, which has all rows, waits for nothing but its acknowledgement
+      g.run(op, {1, 8, k, layout::column_major, seed}, gather::m);
+    }
+  });
+}
+
 TEST_CASE("ag_gemm: 10,000 launches without a host wait in between", "[ag_gemm][channel][soak]") {
   auto const how = GENERATE(method::push, method::pull);
   on_ranks(2, [&](rank_of_test& r) {

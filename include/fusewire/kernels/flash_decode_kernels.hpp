@@ -60,7 +60,7 @@ struct decode_arguments {
   int pages_to_check = 0;    // of the caches; 0: page numbers are not looked at
 };
 
-/// LDS of a block: eight words, Q, each wave's (m, l) and o.
+/// LDS of a block: a few words, Q, each wave's (m, l) and o.
 __host__ __device__ constexpr int decode_shared_bytes(int heads, int d) { return 32 + 16 * d * 2 + attention_waves(d) * heads * (8 + 132 * 4); }
 
 namespace detail {
@@ -202,21 +202,22 @@ class decode_block {
     platform::release_stream();
   }
 
-  /// Whether the split's pages are in the caches, as far as anybody looks; one that is not is noted.
+  /// Whether the split's pages are in the caches, as far as anybody looks; one that is not is noted. Every wave looks at all of them.
   __device__ bool pages_exist(decode_run const& run) const {
     if (g_.pages_to_check == 0 || run.done()) return true;
-    int const first = run.begin() >> g_.page_shift, last = (run.end() - 1) >> g_.page_shift;
-    if (b_.leader()) words_[6] = 1;
-    b_.sync();
+    wave const w;
+    int const last = (run.end() - 1) >> g_.page_shift;
+    int missing = 0;
 #pragma unroll 1
-    for (int i = first + b_.rank(); i <= last; i += b_.size()) {
+    for (int i = (run.begin() >> g_.page_shift) + w.rank(); i <= last; i += w.size()) {
       int const entry = run.sequence() * g_.max_pages + i, page = g_.pages[entry];
       if (page >= 0 && page < g_.pages_to_check) continue;
       note_misuse(ch_.world, misuse::page, page, g_.pages_to_check, entry);
-      words_[6] = 0;
+      missing = 1;
     }
-    b_.sync();
-    return platform::uniform(words_[6]);
+#pragma unroll 1
+    for (int mask = 1; mask < wave::width; mask *= 2) missing |= platform::shuffle_xor(missing, mask);
+    return missing == 0;
   }
 
   /// Asks for the split's first K.
