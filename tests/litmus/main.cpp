@@ -19,7 +19,7 @@ std::vector<question> const& questions() {
        "HIP ends a dispatch with a release at agent scope (ROCclr, AMD_OPT_FLUSH=1). LLVM's memory model then promises the lines to the same GPU; nobody says whether they are "
        "where a read over xGMI finds them.",
        "yes", "no: kernel 2 writes back the L2 of its own XCD only, and what the others hold is stale at the peer",
-       "device/channel_view.hpp: begin_readable releases from each XCD what earlier kernels wrote, for ag_gemm_pull; with the strong answer begin() would do", answer::weak, kernel_end_reaches_peers},
+       "device/channel_view.hpp: begin_readable releases from each XCD what earlier kernels wrote, for ag_gemm's pulls; with the strong answer begin() would do", answer::weak, kernel_end_reaches_peers},
       {"kernel_end_pushes_to_peers",
        "Kernel 1 stores into a peer's memory from all XCDs; kernel 2, behind it in the stream, releases and signals from one block. Does the peer see what kernel 1 stored?",
        "An agent-scope release does not write back lines of other GPUs' memory (LLVM: buffer_wbl2 sc1), and AMD_OPT_FLUSH=1 is agent scope.",

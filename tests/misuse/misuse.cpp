@@ -1,8 +1,10 @@
 // What users get wrong with a channel and a heap, one case per run: misuse CASE. Every rank sends words to the next one, three times, in a kernel
 // that is right but for the case. Prints what run() throws, with status 1; the simulator's reports have its own status.
 #include <fusewire/fusewire.hpp>
+#include <fusewire/kernels/flash_decode.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <string_view>
 
@@ -14,10 +16,10 @@ constexpr int words = 500, blocks = 3, threads = 128;
 
 enum class mistake {
   none, missing_signal, no_end, early_return, end_twice, begin_again, two_streams, busy_stream, different_grid, inbox_too_small, flag_too_large, flag_negative, wait_flag_too_large, no_such_rank,
-  heap_overflow, heap_overflow_on_peer, use_after_free, not_checked, long_name
+  heap_overflow, heap_overflow_on_peer, use_after_free, not_checked, long_name, no_such_page, host_memory
 };
 constexpr std::string_view names[] = {"none", "missing_signal", "no_end", "early_return", "end_twice", "begin_again", "two_streams", "busy_stream", "different_grid", "inbox_too_small", "flag_too_large",
-                                      "flag_negative", "wait_flag_too_large", "no_such_rank", "heap_overflow", "heap_overflow_on_peer", "use_after_free", "not_checked", "long_name"};
+                                      "flag_negative", "wait_flag_too_large", "no_such_rank", "heap_overflow", "heap_overflow_on_peer", "use_after_free", "not_checked", "long_name", "no_such_page", "host_memory"};
 
 template <mistake M>
 __device__ void exchange(channel_view const& ch, block b, int const* mine, int* sum, int n) {
@@ -48,8 +50,28 @@ __global__ void fill(int* p, int n) {
   for (int i = block{}.rank(); i < n; i += block{}.size()) p[i] = 1;
 }
 
+/// One sequence of 20 tokens on every rank, in pages of 16.
+template <mistake M>
+void decode(world& w) {
+  constexpr int d = 64, pages = 4;
+  heap h(w, {.bulk = 2_MiB, .signal = 256_KiB, .wait_limit = std::chrono::milliseconds(500)});
+  channel ch(h, {.max_bytes = 1, .flags_per_source = 1});
+  flash_decode<bf16> op(ch, {.max_batch = 1, .q_heads = 1, .kv_heads = 1, .head_dim = d, .page_size = 16, .max_pages = 2});
+  auto const q = h.allocate<bf16>(d), cache = h.allocate<bf16>(pages * 16 * d), out = h.allocate<bf16>(d);
+  auto const table = h.allocate<std::int32_t>(2), lengths = h.allocate<std::int32_t>(1);
+  auto const upload = [&](auto to, auto const& from) { check_hip(hipMemcpy(h.view().here(to), &from, sizeof from, hipMemcpyHostToDevice), "hipMemcpy"); };
+  upload(table, std::array<std::int32_t, 2>{0, M == mistake::no_such_page && w.rank() == 1 ? pages : 1});
+  upload(lengths, std::int32_t(20));
+  alignas(16) static bf16 const q_on_host[d] = {};
+  w.barrier();
+  op(w.stream(), {.q = M == mistake::host_memory ? q_on_host : h.view().here(q), .k_cache = h.view().here(cache), .v_cache = h.view().here(cache), .block_table = h.view().here(table),
+                  .lengths = h.view().here(lengths), .out = h.view().here(out), .batch = 1, .pages = pages});
+  w.check(w.stream());
+}
+
 template <mistake M>
 void on_rank(world& w) {
+  if constexpr (M == mistake::no_such_page || M == mistake::host_memory) return decode<M>(w);
   heap h(w, {.bulk = 2_MiB, .signal = 256_KiB, .wait_limit = std::chrono::milliseconds(500)});
   channel ch(h, {.max_bytes = M == mistake::inbox_too_small ? 1024 : words * sizeof(int), .flags_per_source = blocks});
   auto const mine = h.allocate<int>(words), sum = h.allocate<int>(words);

@@ -304,6 +304,20 @@ TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn anew, 
   });
 }
 
+TEST_CASE("ag_gemm: A may be overwritten when the last piece of it has been pulled, and not before", "[ag_gemm]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    constexpr int k = 1 << 17, pieces = 2;  // large ones, to which a write of A cannot come too late
+    gemm_rank<bf16> g(r, 1, 8, k);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = 1, .k = k, .gather = gather::m, .method = method::pull, .tile = gemm_tile::small, .comm_blocks = 1, .chunk_k = k / pieces});
+    for (unsigned seed = 0; seed < 2; ++seed) {
+      r.meet();
+      if (r.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // rank 0, which has all rows, waits for nothing but its acknowledgement
+      g.run(op, {1, 8, k, layout::column_major, seed}, gather::m);
+    }
+  });
+}
+
 TEST_CASE("ag_gemm: 10,000 launches without a host wait in between", "[ag_gemm][channel][soak]") {
   auto const how = GENERATE(method::push, method::pull);
   on_ranks(2, [&](rank_of_test& r) {
@@ -442,6 +456,10 @@ TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][
     check_hip(hipMalloc(&outside, 20 * 32 * 2), "hipMalloc");
     refuses_call("a not on the heap", {"not on the symmetric heap"}, [&](call& c) { c.a.data = outside; });
     check_hip(hipFree(outside), "hipFree");
+    refuses_call("c over a", {"c = ", "overlaps a = "}, [](call& c) { c.c.data = const_cast<bf16*>(c.a.at(19, 31)); });
+    refuses_call("c over b", {"c = ", "overlaps b = "}, [](call& c) { c.c.data = const_cast<bf16*>(c.b.data) - 19 * 24; });
+    std::vector<bf16> on_host(64 * 24);
+    if (simulator_stats()) refuses_call("host memory", {"b = ", "memory of the host"}, [&](call& c) { c.b.data = on_host.data(); });
     r.meet();  // a free waits for the device, where a rank that is ahead may be waiting for us
     r.found.expect(r.heap.allocations() == allocations, "a refused call left memory allocated");
     g.run(op, p, gather::k);

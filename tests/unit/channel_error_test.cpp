@@ -66,6 +66,18 @@ __global__ void forge_header(channel_view ch, int peer, epoch_t e, bool same) {
 
 }  // namespace
 
+namespace {
+/// A call that all ranks make together is left out where only one rank is asked.
+template <class F>
+void next_call_is_fine(rank_of_test& r, bool asked, F call) {
+  try {
+    if (asked) call();
+  } catch (error const& e) {
+    r.found.expect(false, "a call that should be fine: ", e.what());
+  }
+}
+}  // namespace
+
 TEST_CASE("channel: a rank compares headers of its launch only, also when the others have given up") {
   epoch_t const seen_by_rank2 = GENERATE(0, 4);
   auto const verdicts = on_ranks(
@@ -347,6 +359,70 @@ TEST_CASE("channel: check() finds a launch that did not end, on its stream alone
   });
 }
 
+TEST_CASE("channel: what nobody has asked for is told by the next call, once, and by check() until reset()") {
+  enum { launch, view, barrier, allocate, stream_of_its_own };
+  int const call = GENERATE(int(launch), int(view), int(barrier), int(allocate), int(stream_of_its_own));
+  CAPTURE(call);
+  on_ranks(
+      2,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        load_kernel(r.world, await_rank, 64);
+        load_kernel(r.world, stamp, 1);
+        auto const ns = r.heap.allocate<std::uint64_t>(1);
+        hipStream_t other = nullptr;
+        check_hip(hipStreamCreateWithFlags(&other, hipStreamNonBlocking), "hipStreamCreateWithFlags");
+        r.meet();
+        auto const next_call = [&] {
+          if (call == launch) r.launch({1, 1}, stamp, r.here(ns));
+          if (call == view || call == stream_of_its_own) (void)ch.view({});
+          if (call == barrier) r.world.barrier();
+          if (call == allocate) r.heap.free(r.heap.allocate<int>(1));
+        };
+        if (r.rank() == 0) {
+          next_call_is_fine(r, call != barrier && call != allocate, next_call);
+          hipStream_t const s = call == stream_of_its_own ? other : r.stream;
+          fusewire::launch(r.world, s, {1, 64}, await_rank, ch.view(make_header("await", 0)), 1);
+          if (call != stream_of_its_own) r.synchronize();
+          else check_hip(hipStreamSynchronize(other), "hipStreamSynchronize");
+          std::vector<std::string> const pieces{"rank 0, block 0 of await", "waited longer than 500 ms for a flag from rank 1", "epoch 0 found, 1 wanted; results are invalid until reset()"};
+          std::size_t const allocations = r.heap.allocations();
+          r.found.throws<wait_timeout>("next call", pieces, next_call);
+          r.found.expect(r.heap.allocations() == allocations, "a call that threw has allocated");
+          next_call_is_fine(r, call != barrier && call != allocate, next_call);
+          r.found.throws<wait_timeout>("check", pieces, [&] { r.world.check(r.stream); });
+        } else if (call == barrier) {
+          r.world.barrier();
+        } else if (call == allocate) {
+          r.found.throws<launch_abandoned>("allocate", {"heap::allocate: a launch of rank 0 has failed"}, next_call);
+        }
+        ch.reset();
+        expect_right(r, ch, 320);
+        next_call();
+        check_hip(hipStreamDestroy(other), "hipStreamDestroy");
+      },
+      short_waits());
+}
+
+TEST_CASE("channel: what nobody has asked for is told in a capture, too") {
+  on_ranks(
+      2,
+      [](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        load_kernel(r.world, await_rank, 64);
+        r.meet();
+        if (r.rank() == 0) {
+          r.launch({1, 64}, await_rank, ch.view(make_header("await", 0)), 1);
+          r.synchronize();
+          r.found.throws<wait_timeout>("capture", {"a launch before this capture has failed"}, [&] { graph(r.stream, [&] { (void)ch.view({}); }); });
+          r.found.throws<wait_timeout>("next call", {"for a flag from rank 1"}, [&] { (void)ch.view({}); });
+        }
+        ch.reset();
+        expect_right(r, ch, 330);
+      },
+      short_waits());
+}
+
 TEST_CASE("channel: bad arguments") {
   on_ranks(2, [](rank_of_test& r) {
     auto const refuse = [&]<class E>(E*, channel_options const& o, std::vector<std::string> const& pieces) {
@@ -357,11 +433,11 @@ TEST_CASE("channel: bad arguments") {
     refuse(bad, {.max_bytes = 0}, {"max_bytes = 0", "channel_error_test.cpp"});
     refuse(bad, {.max_bytes = SIZE_MAX}, {text("max_bytes = ", SIZE_MAX)});
     refuse(bad, {.max_bytes = (SIZE_MAX >> 1) + 257}, {text("max_bytes = ", (SIZE_MAX >> 1) + 257)});
-    refuse(bad, {.max_bytes = 1, .flags_per_source = 0}, {"flags_per_source = 0", "at least 1"});
+    refuse(bad, {.max_bytes = 1, .flags_per_source = 0}, {"flags_per_source = 0", "1 to 536870910"});
     refuse(bad, {.max_bytes = 1, .flags_per_source = -8}, {"flags_per_source = -8"});
     refuse(too_large, {.max_bytes = 5_MiB}, {"10486272 bytes wanted", "bulk"});
     refuse(too_large, {.max_bytes = 1, .flags_per_source = 1 << 20}, {"signal"});
-    refuse(too_large, {.max_bytes = 1, .flags_per_source = 0x7fffffff}, {"signal"});
+    refuse(bad, {.max_bytes = 1, .flags_per_source = 0x7fffffff}, {"flags_per_source = 2147483647", "1 to 536870910"});
     r.found.throws<rank_mismatch>("unequal", {"bytes"}, [&] { channel(r.heap, {.max_bytes = r.rank() ? 512u : 256u}); });
     r.found.throws<rank_mismatch>("unequal", {"bytes"}, [&] { channel(r.heap, {.max_bytes = 256, .flags_per_source = 1 + r.rank()}); });
     r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations after refusals");

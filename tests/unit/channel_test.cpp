@@ -321,6 +321,41 @@ TEST_CASE("channel: work is handed out once") {
   });
 }
 
+namespace {
+/// Rank 1's blocks acknowledge pieces of rank 0's memory one after the other, and count those after which rank 0 has been told although there are more.
+__global__ void acknowledge_in_turn(channel_view ch, unsigned* early) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  world_view const& w = ch.world;
+  if (w.rank == 1) {
+    unsigned const* const arrived = &w.here(ch.state)->arrived[0];
+    flag const* const told = w.on(0, ch.flags) + (2 * (e.number() & 1) + 1) * std::uint64_t(w.size) + 1;
+    for (int look = 0; look < 1000 && platform::atomic_load<order::relaxed, scope::device>(arrived) != unsigned(b.index()); ++look) platform::backoff();
+    for (int look = 0; look < 50; ++look)
+      if (b.leader() && platform::atomic_load<order::relaxed, scope::system>(&told->value) == e.number()) atomic_ref<unsigned, scope::device>(early).fetch_add(1u, order::relaxed);
+    e.acknowledge(b, 0, unsigned(b.count()));
+    if (b.index() == 0) e.acknowledge_nothing(b, 1);
+  } else if (b.index() == 0) {
+    for (int r : {0, 1}) e.acknowledge_nothing(b, r);
+  }
+  if (b.index() == 0) e.wait_acknowledged(b);
+  e.end(b);
+}
+}  // namespace
+
+TEST_CASE("channel: a rank is told of the last piece of its memory, not before") {
+  on_ranks(2, [](rank_of_test& r) {
+    channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
+    auto const early = r.heap.allocate<unsigned>(1);
+    r.fill(early, 0);
+    load_kernel(r.world, acknowledge_in_turn, 64);
+    r.meet();
+    for (int launches = 0; launches < 4; ++launches) r.launch({3, 64}, acknowledge_in_turn, ch.view(make_header("told", 0)), r.here(early));
+    r.world.check(r.stream);
+    r.found.expect(r.download(early)[0] == 0, "told too early, at ", r.download(early)[0], " looks");
+  });
+}
+
 TEST_CASE("channel: all waves of a launch see the same epoch") {
   on_ranks(GENERATE(1, 2), [](rank_of_test& r) {
     channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});

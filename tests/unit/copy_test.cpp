@@ -173,3 +173,33 @@ TEST_CASE("copy: matrices of every element size") {
     check_matrices<double>(r);
   });
 }
+
+namespace {
+/// The thread with this rank of a group that is so large that it has few words of a huge matrix to copy.
+struct one_of_many {
+  static constexpr int its_rank = 3, its_size = (1 << 28) + 1;
+  __device__ int rank() const { return its_rank; }
+  __device__ int size() const { return its_size; }
+  __device__ bool leader() const { return false; }
+  __device__ void sync() const {}
+};
+
+__global__ void copy_its_part(matrix<int const> from, matrix<int> to) { copy(one_of_many{}, from, to); }
+}  // namespace
+
+TEST_CASE("copy: a matrix of more words than an int counts") {
+  std::int64_t const words_per_row = GENERATE(4, 15), words = GENERATE((std::int64_t(1) << 31) + 60, (std::int64_t(1) << 32) + 120);
+  on_ranks(1, [=](rank_of_test& r) {
+    int const cols = int(4 * words_per_row), rows = int(words / words_per_row);
+    auto const from = r.heap.allocate<int>(std::size_t(cols)), to = r.heap.allocate<int>(std::size_t(cols));
+    std::vector<int> mine, wanted(std::size_t(cols), 0);
+    for (int i = 0; i < cols; ++i) mine.push_back(i + 1);
+    for (std::int64_t i = one_of_many::its_rank; i < rows * words_per_row; i += one_of_many::its_size)
+      for (std::int64_t j = i % words_per_row * 4, last = j + 4; j < last; ++j) wanted[std::size_t(j)] = mine[std::size_t(j)];
+    r.upload(mine, from);
+    r.fill(to, 0);
+    // All rows are one: only their number is huge.
+    r.launch({1, 64}, copy_its_part, matrix<int const>{r.here(from), rows, cols, 0}, matrix<int>{r.here(to), rows, cols, 0});
+    r.found.equal(r.download(to), wanted, "copy");
+  });
+}

@@ -4,6 +4,7 @@
 #include <fusewire/kernels/ag_gemm.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
 
+#include <cmath>
 #include <memory>
 
 #include "channel_kernels.hpp"
@@ -19,8 +20,8 @@ constexpr int ranks = 3, culprit = 1;
 class subject {
  public:
   virtual ~subject() = default;
-  /// Inputs of shape 0, and outputs that are wrong.
-  virtual void prepare() = 0;
+  /// Inputs of shape 0, and outputs that are wrong. Other values than the last time if `salt` is another.
+  virtual void prepare(int salt = 0) = 0;
   /// Launches at once: ranks that meet before start together.
   virtual void launch(int shape) = 0;
   /// One launch in which this rank's first push to rank `to` gets lost. Only where can_lose().
@@ -28,11 +29,17 @@ class subject {
   virtual bool can_lose() const { return false; }
   /// A call that throws bad_argument.
   virtual void refuse() = 0;
-  /// What the last launch of shape 0 has computed.
-  virtual void expect_right() = 0;
+  /// What the last launch of shape 0 has computed. `or_nan`: or NaN, but not as prepare() left it.
+  virtual void expect_right(bool or_nan = false) = 0;
   /// How messages call a launch.
   virtual std::string name(int shape) const = 0;
 };
+
+constexpr int as_prepared = 0x7b;  // every byte of an output: a number that nobody computes, and not NaN
+
+void expect_element(rank_of_test& r, std::string const& what, int i, int j, float found, float wanted, bool or_nan) {
+  r.found.expect(found == wanted || (or_nan && std::isnan(found)), what, "(", i, ", ", j, ") = ", found, ", wanted ", wanted);
+}
 
 class words_subject final : public subject {
  public:
@@ -40,12 +47,12 @@ class words_subject final : public subject {
     r.fill(wrong_, 0);
     load_kernel(r.world, gather_words<>, 64);
   }
-  void prepare() override { r_.fill(wrong_, 0); }
+  void prepare(int) override { r_.fill(wrong_, 0); }
   void launch(int shape) override { start(shape, -1); }
   void launch_losing(int to) override { start(0, r_.rank() == culprit ? to : -1); }
   bool can_lose() const override { return true; }
   void refuse() override { r_.launch({1 << 20, 64}, gather_words<>, ch_.view(header_of(own(0))), gather_words_args{}); }
-  void expect_right() override {
+  void expect_right(bool) override {
     r_.found.expect(r_.download(wrong_)[0] == 0, r_.download(wrong_)[0], " wrong words");
   }
   std::string name(int shape) const override { return shape ? "gather (variant 1, extents 360, 120, 120, 120)" : "gather (variant 1, extents 450, 150, 150, 150)"; }
@@ -85,7 +92,7 @@ __global__ void __launch_bounds__(Tile::config.threads()) push_losing(channel_vi
       e.signal(b, peer, p.flag);
     }
   gathered_tiles<block> source(e, rank, map, g.gather.own_shard_first, false, 0, divisor(1));
-  block_gemm<T, Tile::config>::run_tiles(shared, g.x, g.tiles, [&] { return e.next(b, reinterpret_cast<int*>(shared)); }, source, into<T>{g.c}, identity{});
+  block_gemm<T, Tile::config>::run_tiles(shared, g.x, g.tiles, [&] { return e.next(b, reinterpret_cast<int*>(shared)); }, source, into_or_poison<T>{g.c, e, Tile::config.block_m, Tile::config.block_n}, identity{});
   e.end(b);
 }
 
@@ -100,13 +107,14 @@ class gemm_subject final : public subject {
     r.upload(b, b_);
     load_kernel(r.world, push_losing<T, small_tile>, C.threads(), C.shared_bytes());
   }
-  void prepare() override {
+  void prepare(int salt) override {
+    salt_ = salt;
     gather_map const g = map(0);
     std::vector<T> a;
     for (int i = 0; i < g.rows(r_.rank()); ++i)
       for (int j = 0; j < g.cols(); ++j) a.push_back(T(a_value(g.first_row(r_.rank()) + i, g.first_col(r_.rank()) + j)));
     r_.upload(a, a_);
-    r_.fill(c_, 0xff);
+    r_.fill(c_, as_prepared);
   }
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
@@ -125,13 +133,13 @@ class gemm_subject final : public subject {
     c.c.ld = n - 1;
     op_(r_.stream, c);
   }
-  void expect_right() override {
+  void expect_right(bool or_nan) override {
     auto const c = r_.download(static_cast<T const*>(r_.here(c_)), std::size_t(rows_of(0) * n));
     for (int i = 0; i < rows_of(0); ++i)
       for (int j = 0; j < n; ++j) {
         float wanted = 0;
         for (int x = 0; x < k_; ++x) wanted += a_value(i, x) * b_value(x, j);
-        r_.found.expect(float(c[std::size_t(i * n + j)]) == wanted, "c(", i, ", ", j, ") = ", float(c[std::size_t(i * n + j)]), ", wanted ", wanted);
+        expect_element(r_, "c", i, j, float(c[std::size_t(i * n + j)]), float(T(wanted)), or_nan);
       }
   }
   std::string name(int shape) const override {
@@ -143,7 +151,7 @@ class gemm_subject final : public subject {
   static constexpr gemm_config C = small_tile::config;
   static constexpr int n = 24;
   static int rows_of(int shape) { return shape ? 56 : 40; }
-  static float a_value(int i, int j) { return float((i * 7 + j * 3) % 5) - 2; }
+  float a_value(int i, int j) const { return float((i * 7 + j * 3) % 5) - 2 + float(9 * salt_); }
   static float b_value(int j, int c) { return float((j * 5 + c * 3) % 3) - 1; }
   gather_map map(int shape) const { return {by_, rows_of(shape), k_, r_.size(), C.block_m, 512}; }
   ag_gemm_call<T> call(int shape) const {
@@ -155,7 +163,7 @@ class gemm_subject final : public subject {
   channel& ch_;
   gather by_;
   method how_;
-  int k_;
+  int k_, salt_ = 0;
   ag_gemm<T> op_;
   sym<T> a_, b_, c_;
 };
@@ -185,11 +193,6 @@ class decode_subject final : public subject {
       int const at = int(i * sizeof(flag) / sizeof(stamped)) / (2 * record.words());
       return text("a result of rank ", at % size, ", slot ", at / size);
     });
-    std::vector<bf16> v;
-    for (int page = 0; page < 8; ++page)
-      for (int t = 0; t < 16; ++t)
-        for (int j = 0; j < d; ++j) v.push_back(bf16(v_value(r.rank(), page / 4, page % 4 * 16 + t, j)));
-    r.upload(v, v_);
     r.fill(q_, 0);
     r.fill(k_, 0);
     r.fill(tickets_, 0);
@@ -197,7 +200,15 @@ class decode_subject final : public subject {
     r.upload(std::vector<std::int32_t>{tokens(r.rank(), 0), tokens(r.rank(), 1)}, lengths_);
     load_kernel(r.world, decode_losing<bf16, d>, decode_threads(d), decode_shared_bytes(2, d));
   }
-  void prepare() override { r_.fill(out_, 0xff); }
+  void prepare(int salt) override {
+    salt_ = salt;
+    std::vector<bf16> v;
+    for (int page = 0; page < 8; ++page)
+      for (int t = 0; t < 16; ++t)
+        for (int j = 0; j < d; ++j) v.push_back(bf16(v_value(r_.rank(), page / 4, page % 4 * 16 + t, j)));
+    r_.upload(v, v_);
+    r_.fill(out_, as_prepared);
+  }
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
@@ -211,7 +222,7 @@ class decode_subject final : public subject {
     c.lengths = nullptr;
     op_(r_.stream, c);
   }
-  void expect_right() override {
+  void expect_right(bool or_nan) override {
     auto const out = r_.download(out_);
     for (int s = 0; s < 2; ++s)
       for (int head = 0; head < 2; ++head)
@@ -219,8 +230,7 @@ class decode_subject final : public subject {
           float sum = 0, count = 0;
           for (int rank = 0; rank < r_.size(); ++rank)
             for (int t = 0; t < tokens(rank, s); ++t) sum += v_value(rank, s, t, j), ++count;
-          float const found = float(out[std::size_t((s * 2 + head) * d + j)]), wanted = float(bf16(sum / count));
-          r_.found.expect(found == wanted, "out(", s, ", ", head, ", ", j, ") = ", found, ", wanted ", wanted);
+          expect_element(r_, text("out of sequence ", s), head, j, float(out[std::size_t((s * 2 + head) * d + j)]), float(bf16(sum / count)), or_nan);
         }
   }
   std::string name(int shape) const override { return text("flash_decode bf16, head_dim = 64, batch = ", shape ? 1 : 2, ", q_heads = 2, kv_heads = 1, max_batch = 2"); }
@@ -229,14 +239,14 @@ class decode_subject final : public subject {
   static constexpr int d = 64;
   static constexpr decode_record record{2, d};
   static int tokens(int rank, int s) { return 20 + 7 * rank + 11 * s; }
-  static float v_value(int rank, int s, int t, int j) { return float((rank * 5 + s + t * 3 + j) % 7) - 3; }
+  float v_value(int rank, int s, int t, int j) const { return float((rank * 5 + s + t * 3 + j) % 7) - 3 + float(9 * salt_); }
   flash_decode_call<bf16> call(int shape) const {
     return {.q = r_.here(q_), .k_cache = r_.here(k_), .v_cache = r_.here(v_), .block_table = r_.here(table_), .lengths = r_.here(lengths_), .out = r_.here(out_), .batch = shape ? 1 : 2};
   }
 
   rank_of_test& r_;
   channel& ch_;
-  int hops_;
+  int hops_, salt_ = 0;
   flash_decode<bf16> op_;
   sym<bf16> q_, k_, v_, out_;
   sym<std::int32_t> table_, lengths_;
@@ -261,7 +271,7 @@ std::unique_ptr<subject> make(rank_of_test& r, channel& ch, kind k) {
   return std::make_unique<decode_subject>(r, ch, 2);
 }
 
-channel_options fault_channel() { return {.max_bytes = 256_KiB, .flags_per_source = 16}; }
+channel_options fault_channel() { return {.max_bytes = 256_KiB, .flags_per_source = 16, .poison = true}; }
 
 void expect_right(rank_of_test& r, subject& s) {
   for (int i = 0; i < 3; ++i) {
@@ -340,6 +350,30 @@ TEST_CASE("fault: a rank does not launch", "[faults]") {
                         if (r.rank() != culprit) s[0]->launch(0);
                       }),
                       name_of(k));
+}
+
+TEST_CASE("fault: what has waited in vain is NaN, and everything else is right", "[faults]") {
+  auto const k = GENERATE(kind::push_k, kind::push_m, kind::push_k_f16, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
+  CAPTURE(int(k));
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, fault_channel());
+        auto const s = make(r, ch, k);
+        expect_right(r, *s);  // what its inbox then holds is wrong for others
+        for (int salt = 1; salt <= 4; ++salt) {
+          s->prepare(salt);
+          r.meet();
+          if (r.rank() != culprit) {
+            s->launch(0);
+            r.found.expect(!verdict(r).empty(), "nobody has missed rank 1");
+            s->expect_right(true);
+          }
+          ch.reset();
+        }
+        expect_right(r, *s);
+      },
+      short_waits());
 }
 
 TEST_CASE("fault: a rank's call throws before its launch", "[faults]") {

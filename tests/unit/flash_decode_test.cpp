@@ -691,7 +691,7 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     };
     using options = flash_decode_options;
     refuses("max_batch", {"max_batch = 0", "at least 1"}, [](options& o) { o.max_batch = 0; });
-    refuses("kv_heads", {"kv_heads = 0", "at least 1"}, [](options& o) { o.kv_heads = 0; });
+    refuses("kv_heads", {"kv_heads = 0", "1 to 1048576"}, [](options& o) { o.kv_heads = 0; });
     refuses("q_heads not a multiple", {"q_heads = 7", "kv_heads = 2"}, [](options& o) { o.q_heads = 7; });
     refuses("q_heads too many", {"q_heads = 34", "1 to 16 times"}, [](options& o) { o.q_heads = 34; });
     refuses("q_heads = 0", {"q_heads = 0"}, [](options& o) { o.q_heads = 0; });
@@ -734,5 +734,66 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     r.world.check(r.stream);
     d.compare(p);
     r.found.expect(r.heap.allocations() == allocations + 3, "a refused call left memory allocated");
+
+    refuses_call("pages", {"pages = -1"}, [](call& c) { c.pages = -1; });
+    refuses_call("rows of a cache", {"pages = 536870913", "536870912"}, [](call& c) { c.pages = 536870913; });
+    refuses_call("out over q", {"out = ", "overlaps q"}, [](call& c) { c.out = const_cast<bf16*>(c.q) + 4; });
+    refuses_call("out over lengths", {"out = ", "overlaps lengths"}, [](call& c) { c.lengths = reinterpret_cast<std::int32_t const*>(c.out) + 5; });
+    refuses_call("out over the end of k", {"out = ", "overlaps k_cache"}, [&](call& c) { c.pages = d.pages, c.out = const_cast<bf16*>(c.k_cache) + d.k.count - 4; });
+    refuses_call("lse over out", {"out = ", "overlaps lse"}, [](call& c) { c.lse = reinterpret_cast<float*>(c.out); });
+    std::vector<bf16> on_host(4096);
+    if (simulator_stats()) refuses_call("host memory", {"q = ", "memory of the host"}, [&](call& c) { c.q = on_host.data() + (8 - reinterpret_cast<std::uintptr_t>(on_host.data()) / 2 % 8) % 8; });
   });
+}
+
+TEST_CASE("flash_decode: a page that does not exist is named before it is read", "[flash_decode][errors]") {
+  if (!simulator_stats()) SKIP("only a checked build and fusewire-sim look");
+  auto const [page, entry, hops] = GENERATE(table<std::int32_t, int, int>({{43, 22, 1}, {-1, 0, 1}, {0x7fffffff, 24, 2}}));
+  CAPTURE(page, entry, hops);
+  auto const verdicts = on_ranks(
+      2,
+      [&, page = page, entry = entry, hops = hops](rank_of_test& r) {
+        decode_rank<bf16> d(r, {6, 2, 64}, 2, 4, 20, 0, hops);
+        channel ch(r.heap, decode_channel());
+        flash_decode<bf16> op(ch, d.options());
+        problem const p{2, [](int, int s) { return 50 - 33 * s; }};  // tokens of the last pages: 2 and 1
+        d.fill(p);
+        auto c = d.call(2);
+        c.pages = d.pages;
+        op(r.stream, c);
+        r.world.check(r.stream);
+        d.compare(p);
+        r.meet();
+        auto table = r.download(d.table);
+        if (r.rank() == 1) table[std::size_t(entry)] = page;
+        r.upload(table, d.table);
+        op(r.stream, c);
+        try {
+          r.world.check(r.stream);
+        } catch (error const& e) {
+          r.note = e.what();
+        }
+        ch.reset();
+        d.fill(p);
+        op(r.stream, c);
+        r.world.check(r.stream);
+        d.compare(p);
+      },
+      short_waits());
+  CHECK(contains(verdicts[1], text("flash_decode: entry ", entry, " of the block table is page ", page, "; 0 to 42 are accepted")));
+}
+
+TEST_CASE("flash_decode: as many blocks as there can be runs", "[flash_decode]") {
+  if (!simulator_stats()) SKIP("only the simulator counts blocks");
+  on_ranks(1, [](rank_of_test& r) {
+    decode_rank<bf16> d(r, {1, 1, 64}, 4, 256, 40);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    problem const p{4, [](int, int s) { return 100 * s; }};
+    d.fill(p);
+    auto const before = simulator_stats()->workgroups;
+    d.run(op, p);
+    auto const blocks = simulator_stats()->workgroups - before;
+    r.found.expect(blocks == std::uint64_t(decode_lengths::most_runs(1)) || r.world.compute_units() < 264, blocks, " blocks");
+  }, decode_heap());
 }

@@ -142,6 +142,8 @@ TEST_CASE("heap: segments that are too small, or differ between ranks") {
     found.throws<bad_argument>("wait limit", {"wait_limit", "0"}, [&] { heap(w, {.bulk = 1_MiB, .wait_limit = std::chrono::seconds(0)}); });
     found.throws<bad_argument>("wait limit", {"wait_limit", "-5"}, [&] { heap(w, {.bulk = 1_MiB, .wait_limit = std::chrono::nanoseconds(-5)}); });
     found.throws<rank_mismatch>("unequal", {"bulk", "1048576", "2097152"}, [&] { heap(w, {.bulk = w.rank() ? 2_MiB : 1_MiB, .signal = 64_KiB}); });
+    for (std::size_t const bytes : {SIZE_MAX, SIZE_MAX - 2_MiB, SIZE_MAX / 2})
+      found.throws<out_of_space>("more than has addresses", {text(bytes), "have addresses"}, [&] { heap(w, {.bulk = bytes, .signal = 64_KiB}); });
     found.throws<runtime_failure>("more than there is", {"bulk"}, [&] { heap(w, {.bulk = std::size_t(1) << 50, .signal = 64_KiB}); });
     heap fine(w, {.bulk = 1_MiB, .signal = 64_KiB});
     found.expect(fine.allocations() == 0, "a new heap has allocations");

@@ -49,6 +49,7 @@ struct channel_view {
   sym<flag> flags;             // 2 x (headers [W], acknowledgements [W]), data [flags_per_source][2][W]: a flag beyond the last is beyond them all
   int flags_per_source = 0;
   sym<channel_state> state;
+  bool poison = false;         // channel_options::poison
   launch_header header;
 
   /// This rank's inbox in slot 0 or 1, for those who must name both before they know the epoch.
@@ -77,11 +78,11 @@ inline constexpr bool checked = false;
 #endif
 
 /// The first that finds something wrong in a rank's kernels says so, and ends all waits; check() throws bad_argument.
-__device__ inline void note_misuse(world_view const& w, misuse what, int value, int accepted) {
+__device__ inline void note_misuse(world_view const& w, misuse what, int value, int accepted, int at = 0) {
   watch* const mine = watch_of(w, w.rank);
   unsigned nothing = 0;
   if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->wrong, nothing, unsigned(what))) return;
-  mine->wrong_block = platform::block_index(), mine->wrong_value = value, mine->accepted = accepted;
+  mine->wrong_block = platform::block_index(), mine->wrong_value = value, mine->accepted = accepted, mine->wrong_at = at;
   abandon(w, false);
 }
 /// `value` where it is below `below` or nobody checks, else 0.
@@ -187,6 +188,10 @@ class channel_epoch {
   __device__ void wait_acknowledged(Group g) const {
     wait_all(g, c_->world, c_->world.size, [&](int r) { return acknowledgement_flag(c_->world.rank, r); }, number_, [](int r) { return r; });
   }
+
+  /// Whether what is computed from here on, or from what this block has waited for, should be stored as NaN: channel_options::poison is set, and a wait of some
+  /// rank was given up. Where it is set, this is a trip to memory.
+  __device__ bool poisons() const { return c_->poison && platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, c_->world.rank)->abandoned) != 0; }
 
   /// 0, 1, 2, ... over all blocks of this launch: work for whoever is free. Called by: every thread of the block; `shared` is one
   /// word of its shared memory.

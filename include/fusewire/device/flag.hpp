@@ -37,8 +37,8 @@ struct wait_report {
   std::uint64_t launch[launch_words];  // which waited; all 0 if the flag is no channel's
 };
 
-/// Where a checked build (FUSEWIRE_CHECKED) found an index that does not exist, or a call out of its turn.
-enum class misuse : unsigned { none, inbox_rank, signal_rank, signal_flag, wait_rank, wait_flag, begin_again, end_again };
+/// Where a checked build (FUSEWIRE_CHECKED), or an operator that looks, found an index that does not exist, or a call out of its turn.
+enum class misuse : unsigned { none, inbox_rank, signal_rank, signal_flag, wait_rank, wait_flag, begin_again, end_again, page };
 
 /// At the start of every rank's signal segment. Only spin loops read it.
 struct alignas(128) watch {
@@ -52,20 +52,28 @@ struct alignas(128) watch {
   unsigned wrong;                 // a misuse in this rank's kernels, the first that was found
   std::uint64_t theirs[header_words], ours[header_words];
   std::int32_t wrong_block, wrong_value, accepted;  // what was passed, and one more than the largest that is accepted
+  std::int32_t wrong_at;          // where it was found, if that is a place in a table
+  unsigned* alarm;                // a word in this rank's host memory: not 0 when check() has something to throw
 };
 
 namespace detail {
 
 __device__ inline watch* watch_of(world_view const& w, int rank) { return reinterpret_cast<watch*>(w.signal[rank]); }
 
+/// Tells this rank's host, which looks at its next call.
+__device__ inline void raise_alarm(watch const* mine) { platform::atomic_store<order::relaxed, scope::system>(mine->alarm, 1u); }
+
+/// Ends every wait on rank r. `expired`: because a wait has, and who waited compares headers.
+__device__ inline void abandon_on(world_view const& w, int r, bool expired) {
+  unsigned nobody = 0;
+  if (expired) platform::atomic_store<order::relaxed, scope::system>(&watch_of(w, r)->too_late, 1u);
+  platform::atomic_compare_exchange<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, nobody, unsigned(w.rank + 1));
+}
+
 /// Ends every wait on every rank, so that all kernels run to their end with invalid results instead of spinning.
-/// `expired`: because a wait has, and who waited compares headers.
 __device__ inline void abandon(world_view const& w, bool expired) {
-  for (int r = 0; r < w.size; ++r) {
-    unsigned nobody = 0;
-    if (expired) platform::atomic_store<order::relaxed, scope::system>(&watch_of(w, r)->too_late, 1u);
-    platform::atomic_compare_exchange<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, nobody, unsigned(w.rank + 1));
-  }
+  for (int r = 0; r < w.size; ++r) abandon_on(w, r, expired);
+  raise_alarm(watch_of(w, w.rank));
 }
 
 /// Rank r has launched something else than this rank, as their headers say. Only the first to find that is heard.
@@ -104,7 +112,10 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
 __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted, int from, bool released) {
   watch* const mine = watch_of(w, w.rank);
   unsigned expected = 0;
-  if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u)) return;
+  if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u)) {
+    if (!released) abandon_on(w, w.rank, true);  // who said so may not have come that far
+    return;
+  }
   mine->report = {platform::block_index(), from, std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]), found, wanted, {}};
   mine->released = released;
   if (headers != 0) note_launch(w, headers, wanted, released);
@@ -128,11 +139,15 @@ class patience {
     bool const released = platform::atomic_load<order::relaxed, scope::system>(&watch_->abandoned) != 0;
     std::uint64_t const waited = platform::clock_ns() - start_;
     if (!released && waited <= limit_) return true;
-    if (!released || waited > limit_ / 16) give_up(released);
+    if (!released || waited > (limit_ / 16 < hardly_begun ? limit_ / 16 : hardly_begun)) give_up(released);
+    raise_alarm(watch_);
+    platform::drain_stores();  // the block can see that it was abandoned
     return false;
   }
 
  private:
+  static constexpr std::uint64_t hardly_begun = 500'000'000;  // ns, or a sixteenth of the limit
+
   watch* watch_ = nullptr;
   std::uint64_t start_ = 0, limit_ = 0;
   unsigned looks_ = 0;
@@ -174,7 +189,7 @@ __device__ void signal_all(Group g, int count, FlagAt flag_at, epoch_t value) {
 /// Returns when *f, a flag of this rank, is `value`; what its signaller published before is then visible to the whole group.
 /// Called by: every thread of the group. Order: acquire at system scope.
 /// Fails: after the time limit (heap_options::wait_limit) it returns all the same, every other wait of all ranks does too, and the
-/// host's check() throws wait_timeout. What was waited for may then be anything: do not take addresses from it. `from` is only for
+/// host's check(), or next call, throws wait_timeout. What was waited for may then be anything: do not take addresses from it. `from` is only for
 /// that report.
 template <group Group>
 __device__ void wait(Group g, world_view const& w, flag const* f, epoch_t value, int from = -1) {

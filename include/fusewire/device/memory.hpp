@@ -150,11 +150,12 @@ template <int Flight = 4, group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>
 __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   constexpr int v = per_16_bytes<U>;
-  int const per_row = from.cols / v, words = from.rows * per_row;
+  int const per_row = from.cols / v;
+  std::int64_t const words = std::int64_t(from.rows) * per_row;
   if (words == 0) return;
   detail::words_of_rows f(reinterpret_cast<platform::native16 const*>(from.data), from.ld / v, per_row, g.rank(), g.size());
   detail::words_of_rows t(reinterpret_cast<platform::native16*>(to.data), to.ld / v, per_row, g.rank(), g.size());
-  int i = g.rank();
+  std::int64_t i = g.rank();
   auto const in_flight = [&]<int N>(std::integral_constant<int, N>) {
     for (; i + (N - 1) * g.size() < words; i += N * g.size()) {
       platform::native16 w[N];

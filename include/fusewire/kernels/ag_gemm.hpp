@@ -43,7 +43,7 @@ class ag_gemm {
     ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
     tuned_.emplace(ch, o);
     prepare<identity>(where);
-    ch.world().barrier();
+    ch.world().exchange().barrier();
   }
 
   /// What channel_options::flags_per_source should be for these options: with less, down to what the constructor
@@ -60,7 +60,7 @@ class ag_gemm {
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
   /// After it, a may be overwritten by work on the stream.
-  /// Fails: bad_argument, before anything is launched.
+  /// Fails: bad_argument, before anything is launched; as world::look().
   template <class Epilogue = identity>
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
     check(call, where);
@@ -120,9 +120,6 @@ class ag_gemm {
     require(fit >= 1, where, "ag_gemm: no block of ", C.threads(), " threads and ", C.shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
             ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
     require(o_.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o_.comm_blocks, "; at most ", fit, " blocks are resident at once");
-    std::int64_t const tiles = std::int64_t(map.m_tiles()) * ceil_div(call.c.cols, C.block_n);
-    require(tiles <= most, where, "ag_gemm: c is [", call.c.rows, ", ", call.c.cols, "], ", tiles, " tiles; up to ", most, " are accepted");
-
     constexpr int band = 8;
     gather_order const order = order_of_gather(map, rank, pull, map.by == gather::k ? piece_order::nest::by_band : piece_order::nest::by_peer, band);
     int const comm_blocks = o_.comm_blocks ? o_.comm_blocks : std::max(1, std::min({order.pieces.count(), fit / 4, 8 * ranks}));
@@ -131,7 +128,7 @@ class ag_gemm {
     ag_gemm_arguments<T> const g{{call.a, map, order.pieces, pull, o_.own_shard_first}, {{call.a, inbox(0), inbox(1)}, {call.b.data, call.b.ld, call.b_layout, call.c.cols}}, call.c,
                                  {map.m_tiles(), ceil_div(call.c.cols, C.block_n), order.first_tile_row, band, order.first_band}, comm_blocks};
     int const least = pull ? ch_.world().dispatch_parts() : 1;  // begin_readable()
-    fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, std::max(least, comm_blocks + int(tiles))), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, f, view, g, epilogue);
+    fusewire::launch(ch_.world(), stream, {.blocks = std::min(fit, std::max(least, comm_blocks + g.tiles.count())), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, f, view, g, epilogue);
   }
 
   void check(ag_gemm_call<T> const& call, std::source_location where) const {
@@ -149,6 +146,10 @@ class ag_gemm {
     if (call.b_layout == layout::column_major) detail::check_matrix("ag_gemm: b (column-major)", call.b.data, call.b.ld, o_.k, 8, where);
     else detail::check_matrix("ag_gemm: b (row-major)", call.b.data, call.b.ld, n, 1, where);
     detail::check_matrix("ag_gemm: c", call.c.data, call.c.ld, n, 1, where);
+    detail::operand const read[] = {detail::operand_of("a", call.a), detail::operand_of("b", call.b, call.b_layout)}, written[] = {detail::operand_of("c", call.c)};
+    detail::check_operands("ag_gemm", written, read, where);
+    std::int64_t const tiles = std::int64_t(ceil_div(call.m, small_tile::config.block_m)) * ceil_div(n, small_tile::config.block_n), pieces = std::int64_t(g.most_tile_rows()) * g.chunks() * g.ranks;
+    require(tiles <= most && pieces <= most, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles, " tiles, and A travels in ", pieces, " pieces; up to ", most, " of each are accepted");
   }
 
   channel& ch_;

@@ -29,7 +29,7 @@ struct ag_gemm_call {
   matrix<T const> a;                   // gather::k: [M, K/W]; gather::m: [rows of this rank, K]; pull: on the symmetric heap
   matrix<T const> b;                   // [K, N]; column-major: b.ld is the distance between columns. Tuned kernels read one whose address is a multiple
                                        // of 16 and whose ld is one of 8, kernels that are slower any other
-  matrix<T> c;                         // [M, N]
+  matrix<T> c;                         // [M, N]; overlaps neither a nor b
   int m = 0;                           // rows of the gathered A, 1 to max_m
   layout b_layout = layout::row_major;
   bool b_is_constant = false;          // nothing that the stream has yet to do before this call writes b: its loads may begin early

@@ -10,6 +10,7 @@
 // after every peer has acknowledged, so the caller may overwrite it as soon as the launch is over.
 #pragma once
 #include <fusewire/kernels/gathered_tiles.hpp>
+#include <fusewire/kernels/poison.hpp>
 #include <fusewire/tile/epilogue.hpp>
 #include <fusewire/tile/gemm.hpp>
 
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(Tile::config.threads()) ag_gemm_kernel(channel
   if (b.index() < g.comm_blocks) gather_pieces(b, e, ch.world, g.gather, b.index(), g.comm_blocks, [] {});
   auto const next = [&] { return e.next(b, reinterpret_cast<int*>(shared)); };
   gathered_tiles<block> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, false, 0, divisor(1));
-  block_gemm<T, Tile::config>::run_tiles(shared, g.x, g.tiles, next, source, into<T>{g.c}, epilogue);
+  block_gemm<T, Tile::config>::run_tiles(shared, g.x, g.tiles, next, source, into_or_poison<T>{g.c, e, Tile::config.block_m, Tile::config.block_n}, epilogue);
 
   if (b.index() == 0 && g.gather.pull) e.wait_acknowledged(b);
   e.end(b);

@@ -73,6 +73,8 @@ class tuned_ag_gemm {
     ag_gemm_sm90_plan const plan = plan_for<Epilogue>(call, where);
     gather_map const map{o_.gather, call.m, o_.k, ch_.world().size(), plan.tile.block_m, plan.chunk_k};
     if (map.flags_per_source() > ch_.options().flags_per_source) return false;
+    constexpr int most = 1 << 30;  // the shards' rows, one below the other, and the pieces of all are numbered with an int
+    if (map.m > most / map.ranks || std::int64_t(map.most_tile_rows()) * map.chunks() > most / map.ranks) return false;
     header.what[1] = (header.what[1] & ~(std::uint64_t(255) << 16)) | std::uint64_t(2) << 16 | std::uint64_t(plan.parts) << 32 | std::uint64_t(plan.tile.block_m / 8) << 40 |
                      std::uint64_t(plan.tile.block_n / 8) << 48;
     header.what[5] = std::uint64_t(plan.chunk_k);

@@ -16,9 +16,11 @@
 // Order: flags are acquired by lanes of warp 0; after they have met, each hands the order on to the copy engine with a proxy fence, whichever loads.
 // Reuse: the inbox by the channel's argument. A: in push it is read only by this launch; in pull every peer acknowledges its copy before block 0
 // lets the launch end. Warps 2 and 3 of block 0 see to that, and to the credit, while the others multiply.
-// Abandonment: a flag that is given up counts as raised. Warp 0 goes on, and what it loads is anything; nothing of C is valid then.
+// Abandonment: a flag that is given up counts as raised. Warp 0 goes on, and what it loads is anything; nothing of C is valid then. A channel that
+// poisons makes a block's tiles NaN when it has stored them; of a tile that blocks share each does, the last one to store it the last.
 #pragma once
 #include <fusewire/kernels/gathered_tiles.hpp>
+#include <fusewire/kernels/poison.hpp>
 #include <fusewire/tile/epilogue.hpp>
 #include <fusewire/tile/gemm_sm90.hpp>
 
@@ -86,7 +88,10 @@ __global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
     if (idle_warps.leader()) e.leave(b, e.depart());
   };
   gathered_tiles<wave> const source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, g.starts_together, cluster_rank(), g.parts);
-  gemm::run(shared, g.stages, operands, g.b_is_constant, g.tiles, dealt(g.tiles.count(), cluster_index(), cluster_count()), source, into<T>{g.c}, g.c.cols, start, asked, gather, epilogue);
+  strided const share = dealt(g.tiles.count(), cluster_index(), cluster_count());
+  gemm::run(shared, g.stages, operands, g.b_is_constant, g.tiles, share, source, into<T>{g.c}, g.c.cols, start, asked, gather, epilogue);
+  if (e.poisons())
+    for (int const i : share) detail::poison_tile(b, g.c, g.tiles[i].m * BlockM, g.tiles[i].n * BlockN, BlockM, BlockN);
 }
 
 }  // namespace fusewire

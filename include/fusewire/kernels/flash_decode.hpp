@@ -6,6 +6,7 @@
 
 #include <fusewire/kernels/flash_decode_kernels.hpp>
 #include <fusewire/runtime/channel.hpp>
+#include <fusewire/runtime/operands.hpp>
 
 namespace fusewire {
 
@@ -30,9 +31,11 @@ struct flash_decode_call {
   T const* v_cache = nullptr;                 // [pages, page_size, kv_heads, d]
   std::int32_t const* block_table = nullptr;  // [batch, max_pages]; entries past a sequence's last page are not read
   std::int32_t const* lengths = nullptr;      // [batch]: tokens of this rank's shard, 0 to max_pages x page_size
-  T* out = nullptr;                           // [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token
-  float* lse = nullptr;                       // [batch, q_heads], natural log of the sum of exp(score); may be null
+  T* out = nullptr;                           // [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait was given up
+  float* lse = nullptr;                       // [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
   int batch = 0;                              // 1 to max_batch
+  int pages = 0;                              // of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every
+                                              // page number before it is followed: check() throws bad_argument
   bool past_is_constant = false;              // of all that is read here, what the stream has yet to do before this call writes at most q and
                                               // the K and V of each shard's last token: the others' loads may begin early
 };
@@ -71,7 +74,7 @@ class flash_decode {
       tickets_ = h.template allocate<unsigned>(std::size_t(max_items()) + 2, 256, where);
       check_hip(hipMemset(h.view().here(tickets_), 0, tickets_.count * sizeof(unsigned)), "hipMemset(tickets)", where);
       check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
-      ch.world().barrier();
+      ch.world().exchange().barrier();
     } catch (...) {
       h.forget(tickets_);
       h.forget(inbox_);
@@ -94,13 +97,13 @@ class flash_decode {
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph,
   /// whose replays see the lengths and tables of their time.
   /// Requires: the pages of a sequence's tokens are numbers of pages of the caches; a cache has less than 2^32 rows of d.
-  /// Fails: bad_argument, before anything is launched.
+  /// Fails: bad_argument, before anything is launched; as world::look().
   void operator()(hipStream_t stream, flash_decode_call<T> const& c, std::source_location where = std::source_location::current()) {
     check(c, where);
     int const blocks = grid(c.batch, where);
     decode_arguments<T> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, c.lse, {c.lengths, c.batch, max_tokens(), o_.kv_heads, blocks},
                                 o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), two_hops(c.batch), c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache), o_.scale * log2_of_e, inbox_,
-                                ch_.heap().view().here(workspace_), ch_.heap().view().here(tickets_)};
+                                ch_.heap().view().here(workspace_), ch_.heap().view().here(tickets_), detail::checked || detail::simulator::get().there() ? c.pages : 0};
     launch_header header = make_header("flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
                                              std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
     header.same_blocks = 0;  // a rank with less room takes fewer
@@ -138,14 +141,14 @@ class flash_decode {
     int const fit = resident_blocks(ch_.world(), kernel(), threads(), shared_bytes(), o_.reserved_units, where);
     require(fit >= 1, where, "flash_decode: no block of ", threads(), " threads and ", shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
             ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
-    return std::min(fit, batch * o_.kv_heads * decode_lengths::units_of(max_tokens()));
+    return std::min({fit, batch * o_.kv_heads * decode_lengths::units_of(max_tokens()), decode_lengths::most_runs(o_.kv_heads)});
   }
 
   void check(std::source_location where) const {
     auto const& o = o_;
-    constexpr int most = 1 << 30;
+    constexpr int most = 1 << 30, most_heads = 1 << 20;
     require(o.max_batch >= 1, where, "flash_decode: max_batch = ", o.max_batch, "; at least 1 is accepted");
-    require(o.kv_heads >= 1, where, "flash_decode: kv_heads = ", o.kv_heads, "; at least 1 is accepted");
+    require(o.kv_heads >= 1 && o.kv_heads <= most_heads, where, "flash_decode: kv_heads = ", o.kv_heads, "; 1 to ", most_heads, " is accepted");
     require(o.q_heads >= o.kv_heads && o.q_heads % o.kv_heads == 0 && o.q_heads / o.kv_heads <= 16, where, "flash_decode: q_heads = ", o.q_heads, "; 1 to 16 times kv_heads = ",
             o.kv_heads, " is accepted");
     require(o.head_dim == 64 || o.head_dim == 128, where, "flash_decode: head_dim = ", o.head_dim, "; 64 and 128 are accepted");
@@ -161,6 +164,8 @@ class flash_decode {
     double const units = double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);
     require(units <= most, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(), " tokens and ", o.kv_heads, " KV heads; up to ", most,
             " units of 128 tokens of a head, and 4 more per head of a sequence, are accepted");
+    double const quads = double(o.max_batch) * o.kv_heads * record().quads();
+    require(quads <= most, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads, " of ", o.head_dim, ": outputs of ", 4 * quads, " numbers; up to ", 4.0 * most, " are accepted");
   }
 
   void check(flash_decode_call<T> const& c, std::source_location where) const {
@@ -172,6 +177,14 @@ class flash_decode {
     address("lengths", c.lengths, 4, where);
     address("out", c.out, 8, where);
     if (c.lse) address("lse", c.lse, 4, where);
+    std::int64_t const tokens = std::int64_t(c.pages) << std::countr_zero(unsigned(o_.page_size)), most_pages = (std::int64_t(1) << 32) / o_.page_size / o_.kv_heads;
+    require(c.pages >= 0 && c.pages <= most_pages, where, "flash_decode: pages = ", c.pages, "; 0 (not said) to ", most_pages, ", which have 2^32 rows of head_dim, is accepted");
+    auto const extent = []<class E>(char const* name, E const* data, std::int64_t count) { return detail::operand{name, data, std::uint64_t(count), sizeof(E), sizeof(E)}; };
+    std::int64_t const outputs = std::int64_t(c.batch) * o_.q_heads, of_page = c.pages ? tokens : o_.page_size, cached = of_page * o_.kv_heads * o_.head_dim;
+    detail::operand const read[] = {extent("q", c.q, outputs * o_.head_dim), extent("k_cache", c.k_cache, cached), extent("v_cache", c.v_cache, cached),
+                                    extent("block_table", c.block_table, std::int64_t(c.batch) * o_.max_pages), extent("lengths", c.lengths, c.batch)};
+    detail::operand const written[] = {extent("out", c.out, outputs * o_.head_dim), extent("lse", c.lse, outputs)};
+    detail::check_operands("flash_decode", written, read, where);
   }
   static void address(char const* name, void const* p, unsigned multiple, std::source_location where) {
     require(p != nullptr, where, "flash_decode: ", name, " is null");

@@ -57,6 +57,7 @@ struct decode_arguments {
   sym<stamped> inbox;        // 2 slots of [W][max_items] records
   float* workspace;          // [blocks + max_items] records
   unsigned* tickets;         // [max_items], 0 between launches; then a counter for each slot
+  int pages_to_check = 0;    // of the caches; 0: page numbers are not looked at
 };
 
 /// LDS of a block: a few words, Q, each wave's (m, l) and o.
@@ -120,7 +121,8 @@ class decode_block {
       do {
         sum = combine_parts<4>(w.size, [&](int r) { return read_scale(read, r, at); }, [&](int r) { return read_o(read, r, at); });
       } while (read.again());
-      if (g_.two_hops && !read.gave_up()) {
+      if (read.gave_up()) sum.s.l = not_a_number;
+      else if (g_.two_hops) {
 #pragma unroll 1
         for (int p = 1; p < w.size; ++p) send(w.next(p), at, sum);
       }
@@ -136,11 +138,13 @@ class decode_block {
       do {
         sum = {read_o(read, source, at), read_scale(read, source, at)};
       } while (read.again());
+      if (read.gave_up()) sum.s.l = not_a_number;
       write(at, sum);
     }
   }
 
  private:
+  static constexpr float not_a_number = __builtin_nanf("");  // as l it makes an output and its lse NaN: their parts have not come
   static constexpr int waves = attention_waves(D);
   static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a sum: its owner may itself be waiting
   static constexpr int splits_at_once = 12;  // as many as one sequence of 12 KV heads has on 132 units: read in one latency
@@ -198,10 +202,29 @@ class decode_block {
     platform::release_stream();
   }
 
+  /// Whether the split's pages are in the caches, as far as anybody looks; one that is not is noted. Every wave looks at all of them.
+  __device__ bool pages_exist(decode_run const& run) const {
+    if (g_.pages_to_check == 0 || run.done()) return true;
+    wave const w;
+    int const last = (run.end() - 1) >> g_.page_shift;
+    int missing = 0;
+#pragma unroll 1
+    for (int i = (run.begin() >> g_.page_shift) + w.rank(); i <= last; i += w.size()) {
+      int const entry = run.sequence() * g_.max_pages + i, page = g_.pages[entry];
+      if (page >= 0 && page < g_.pages_to_check) continue;
+      note_misuse(ch_.world, misuse::page, page, g_.pages_to_check, entry);
+      missing = 1;
+    }
+#pragma unroll 1
+    for (int mask = 1; mask < wave::width; mask *= 2) missing |= platform::shuffle_xor(missing, mask);
+    return missing == 0;
+  }
+
   /// Asks for the split's first K.
   __device__ attention open(decode_run const& run) const {
     paged_kv<T> const kv{g_.k, g_.v, g_.pages, unsigned(run.sequence()) * unsigned(g_.max_pages), g_.page_shift, g_.lengths.kv_heads, run.head()};
-    int const begin = run.done() ? 0 : run.begin(), end = run.done() ? 0 : run.end();
+    bool const empty = run.done() || !pages_exist(run);
+    int const begin = empty ? 0 : run.begin(), end = empty ? 0 : run.end();
     return {kv, begin + platform::uniform(wave{}.index()) * attention::step, end, waves * attention::step};
   }
 

@@ -23,7 +23,7 @@ template <class T>
 struct gemm_ar_call {
   matrix<T const> a;  // [M, K]
   matrix<T const> b;  // [K, N]; column-major: b.ld is the distance between columns
-  matrix<T> c;        // [M, N]
+  matrix<T> c;        // [M, N]; overlaps neither a nor b
   int m = 0;          // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
 };
@@ -45,7 +45,7 @@ class gemm_ar : detail::sum_operator<T, gemm_ar_options> {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_ar", [](std::uint64_t const (&what)[launch_words]) { return base::describe(what[1] >> 16 & 1 ? "gemm_ar one-shot" : "gemm_ar two-shot", what); });
     prepare<identity>(where);
-    ch.world().barrier();
+    ch.world().exchange().barrier();
   }
 
   /// What channel_options should be, at least, for these options.
@@ -72,7 +72,7 @@ class gemm_ar : detail::sum_operator<T, gemm_ar_options> {
   }
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
-  /// Fails: bad_argument, before anything is launched.
+  /// Fails: bad_argument, before anything is launched; as world::look().
   template <class Epilogue = identity>
   void operator()(hipStream_t stream, gemm_ar_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);

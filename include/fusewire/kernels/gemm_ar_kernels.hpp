@@ -67,9 +67,10 @@ __global__ void __launch_bounds__(Tile::config.threads()) gemm_ar_one_shot(chann
   for (int const all = g.tiles.count(); i < 2 * all; i = next()) {
     tile_at const t = g.tiles[i - all];
     e.wait(b, 0, ranks - 1, inbox.flag(t.m, t.n));
+    bool const poisoned = e.poisons();
     detail::for_each_quad(b, t.m * C.block_m, t.n * C.block_n, C.block_m, C.block_n, g.c.rows, g.c.cols, [&](int r, int col) {
       alignas(8) T four[4];
-      detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, epilogue);
+      detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, epilogue);
       detail::store_quad(g.c, r, col, four, whole);
     });
   }
@@ -100,10 +101,11 @@ __global__ void __launch_bounds__(Tile::config.threads()) gemm_ar_two_shot(chann
   for (int const mine = shards.tile_rows_of(rank) * n_tiles; i - first < mine; i = next()) {
     int const m = (i - first) / n_tiles, n = (i - first) % n_tiles;
     e.wait(b, 0, ranks - 1, inbox.flag(m, n));
+    bool const poisoned = e.poisons();
     detail::for_each_quad(b, m * C.block_m, n * C.block_n, C.block_m, C.block_n, shards.rows(rank), g.c.cols, [&](int r, int col) {
       alignas(8) T four[4];
       auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
-      detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, of_all);
+      detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, of_all);
       detail::store_quad(g.c, row0 + r, col, four, whole);
       for (int p = 1; p < ranks; ++p) *reinterpret_cast<uint2*>(results(ch.world.next(p)).at(row0 + r, col)) = *reinterpret_cast<uint2 const*>(four);
     });
@@ -115,10 +117,13 @@ __global__ void __launch_bounds__(Tile::config.threads()) gemm_ar_two_shot(chann
     int const after = (i - first) / n_tiles, n = (i - first) % n_tiles;  // tile rows of the ranks before this one, then of those after it
     int const m = after < rank * shards.tile_rows ? after : after + shards.tile_rows_of(rank), owner = shards.owner(m);
     e.wait(b, owner, flags + inbox.flag(m, n));
+    bool const poisoned = e.poisons();
     int const m0 = shards.first_row(owner) + shards.row_in_shard(m);
     detail::for_each_quad(b, m0, n * C.block_n, C.block_m, C.block_n, shards.first_row(owner) + shards.rows(owner), g.c.cols, [&](int r, int col) {
       alignas(8) T four[4];
       *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(results(rank).at(r, col));
+      for (T& x : four)
+        if (poisoned) x = T(__builtin_nanf(""));
       detail::store_quad(g.c, r, col, four, whole);
     });
   }

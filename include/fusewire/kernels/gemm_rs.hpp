@@ -18,7 +18,7 @@ template <class T>
 struct gemm_rs_call {
   matrix<T const> a;  // [M, K]
   matrix<T const> b;  // [K, N]; column-major: b.ld is the distance between columns
-  matrix<T> c;        // [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none
+  matrix<T> c;        // [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none; overlaps neither a nor b
   int m = 0;          // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
 };
@@ -35,7 +35,7 @@ class gemm_rs : detail::sum_operator<T, gemm_rs_options> {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_rs", [](std::uint64_t const (&what)[launch_words]) { return base::describe("gemm_rs", what); });
     prepare<identity>(where);
-    ch.world().barrier();
+    ch.world().exchange().barrier();
   }
 
   /// What channel_options should be, at least, for these options.
@@ -50,7 +50,7 @@ class gemm_rs : detail::sum_operator<T, gemm_rs_options> {
   }
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
-  /// Fails: bad_argument, before anything is launched.
+  /// Fails: bad_argument, before anything is launched; as world::look().
   template <class Epilogue = identity>
   void operator()(hipStream_t stream, gemm_rs_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
     base::check(call, rows(call.m, where), where);

@@ -39,9 +39,10 @@ __global__ void __launch_bounds__(Tile::config.threads()) gemm_rs_kernel(channel
   for (int const mine = g.shards.tile_rows_of(rank) * n_tiles; i - g.tiles.count() < mine; i = next()) {
     int const t = i - g.tiles.count(), m = t / n_tiles, n = t % n_tiles;
     e.wait(b, 0, ranks - 1, inbox.flag(m, n));
+    bool const poisoned = e.poisons();
     detail::for_each_quad(b, m * C.block_m, n * C.block_n, C.block_m, C.block_n, g.c.rows, g.c.cols, [&](int r, int col) {
       alignas(8) T four[4];
-      detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, epilogue);
+      detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, epilogue);
       detail::store_quad(g.c, r, col, four, whole);
     });
   }

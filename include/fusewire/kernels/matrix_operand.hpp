@@ -1,6 +1,7 @@
 // What operators ask of the matrices that they are passed.
 #pragma once
-#include <fusewire/runtime/error.hpp>
+#include <fusewire/core/matrix.hpp>
+#include <fusewire/runtime/operands.hpp>
 
 namespace fusewire {
 
@@ -18,6 +19,13 @@ void check_matrix(char const* name, T const* data, std::int64_t ld, int extent, 
   require(reinterpret_cast<std::uintptr_t>(data) % (multiple == 8 ? 16 : sizeof(T)) == 0, where, name, ".data = ", static_cast<void const*>(data), "; an address that is a multiple of ",
           multiple == 8 ? 16 : sizeof(T), " is accepted");
   require(ld >= extent && ld <= most_ld && ld % multiple == 0, where, name, ".ld = ", ld, "; ", extent, " to ", most_ld, multiple == 8 ? " and a multiple of 8" : "", " is accepted");
+}
+
+/// What a matrix [rows, cols] covers, in lines as its layout says.
+template <class T>
+operand operand_of(char const* name, matrix<T> m, layout order = layout::row_major) {
+  bool const by_column = order == layout::column_major;
+  return {name, m.data, std::uint64_t(by_column ? m.cols : m.rows), sizeof(T) * std::uint64_t(by_column ? m.rows : m.cols), sizeof(T) * std::uint64_t(m.ld)};
 }
 
 }  // namespace detail

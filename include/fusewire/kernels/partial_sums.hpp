@@ -82,8 +82,9 @@ __device__ void for_each_quad(Group g, int m0, int n0, int tile_m, int tile_n, i
 }
 
 /// Four elements of T = epilogue(the sum over sources, in their order) from (r, col) on, `cols` the number of columns. from(s) is the matrix of source s.
+/// NaN if `poisoned`.
 template <class T, class From, class Epilogue>
-__device__ void add_sources(T (&four)[4], int sources, From const& from, int r, int col, int cols, Epilogue const& epilogue) {
+__device__ void add_sources(T (&four)[4], int sources, From const& from, int r, int col, int cols, bool poisoned, Epilogue const& epilogue) {
   float sum[4] = {};
 #pragma unroll 4
   for (int s = 0; s < sources; ++s) {
@@ -91,7 +92,7 @@ __device__ void add_sources(T (&four)[4], int sources, From const& from, int r, 
     sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
   }
 #pragma unroll
-  for (int j = 0; j < 4; ++j) four[j] = col + j < cols ? T(epilogue(sum[j], r, col + j)) : T(0.0f);
+  for (int j = 0; j < 4; ++j) four[j] = col + j < cols ? T(poisoned ? __builtin_nanf("") : epilogue(sum[j], r, col + j)) : T(0.0f);
 }
 
 }  // namespace detail

@@ -62,6 +62,8 @@ class sum_operator {
     if (call.b_layout == layout::column_major) check_matrix((name + ": b (column-major)").c_str(), call.b.data, call.b.ld, o_.k, 8, where);
     else check_matrix((name + ": b (row-major)").c_str(), call.b.data, call.b.ld, n, 1, where);
     if (rows > 0) check_matrix((name + ": c").c_str(), call.c.data, call.c.ld, n, 1, where);
+    operand const read[] = {operand_of("a", call.a), operand_of("b", call.b, call.b_layout)}, written[] = {operand_of("c", call.c)};
+    check_operands(name_, written, read, where);
   }
 
   /// Launches `kernel`, whose tiles are Tile's, with as many blocks as fit and have something to do. `what` are the header's words behind m, n and k.

@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -26,10 +27,31 @@ constexpr std::size_t operator""_MiB(unsigned long long n) { return n << 20; }
 constexpr std::size_t operator""_GiB(unsigned long long n) { return n << 30; }
 }  // namespace literals
 
+namespace detail {
+/// A word of the host's memory that kernels of this rank raise.
+class alarm {
+ public:
+  explicit alarm(std::source_location where) {
+    check_hip(hipHostMalloc(&word_, sizeof *word_, hipHostMallocMapped | hipHostMallocCoherent), "hipHostMalloc(alarm)", where);
+    lower();
+  }
+  alarm(alarm const&) = delete;
+  ~alarm() { ignore_hip(hipHostFree(word_)); }
+
+  bool raised() const { return std::atomic_ref(*word_).load(std::memory_order_relaxed) != 0; }
+  void lower() const { std::atomic_ref(*word_).store(0, std::memory_order_relaxed); }
+  unsigned* word() const { return word_; }
+
+ private:
+  unsigned* word_ = nullptr;
+};
+}  // namespace detail
+
 struct heap_options {
   std::size_t bulk = 256_MiB;                       // bytes per rank
   std::size_t signal = 8_MiB;                       // bytes per rank
-  std::chrono::nanoseconds wait_limit = std::chrono::seconds(10);  // of one wait inside a kernel; a quarter of a second more for what comes by two hops
+  std::chrono::nanoseconds wait_limit = std::chrono::minutes(5);  // of one wait inside a kernel, longer than a rank may be late; a quarter of a second
+                                                                  // more for what comes by two hops
   sharing share = sharing::handle;                  // how processes map each other's memory
 };
 
@@ -41,9 +63,11 @@ class heap {
   /// Fails: runtime_failure, naming the two ranks, where flags of one rank do not arrive at another (on AMD hardware, where that is a question of
   /// memory types).
   heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
-      : world_(w), options_(options), bulk_(0, options.bulk), signal_(round_up(sizeof(watch), 256), options.signal) {
+      : world_(w), options_(options), bulk_(0, options.bulk, 256), signal_(sizeof(watch), options.signal, 256) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB, " are accepted");
     require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; at least ", 64_KiB, " are accepted");
+    for (std::size_t const bytes : {options.bulk, options.signal})
+      require<out_of_space>(bytes <= SIZE_MAX / 4, where, "heap: a segment of ", bytes, " bytes; at most ", SIZE_MAX / 4, " have addresses");
     require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(), " ns; more than 0 is accepted");
     agree("heap", std::array{named{"bulk bytes", options.bulk}, named{"signal bytes", options.signal}}, where);
     enable_peer_access(where);
@@ -56,17 +80,18 @@ class heap {
       view_.signal[r] = segments_->of(1, r);
     }
     check_hip(hipMemset(view_.signal[w.rank()], 0, options.signal), "hipMemset(signal segment)", where);
+    alarm_.emplace(where);
     arm_watch();
     using trial = detail::flag_trial<platform::tries_flags>;
     trial::load(where);
-    w.barrier();  // no peer may touch the segment before it is zero
+    w.exchange().barrier();  // no peer may touch the segment before it is zero
     if (w.size() > 1) {
       using namespace std::chrono_literals;
       trial::run(w, view_, round_up(sizeof(watch), 256), std::clamp<std::chrono::nanoseconds>(options.wait_limit, 2s, 10s), where);
     }
     name_part(false, 0, 0, "");
     name_part(true, 0, sizeof(watch), text("what the heap at ", detail::short_place(where), " notes of its launches"));
-    check_key_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); });
+    check_key_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
   }
   heap(heap const&) = delete;
   /// Collective: memory goes when no rank's kernels can touch it any more. A rank that leaves by an exception does not wait for the
@@ -82,7 +107,7 @@ class heap {
       for (hipError_t of_rank : world_.exchange().all_gather(e)) over &= of_rank == hipSuccess;
       if (over) segments_->unmap_peers();
       else segments_->abandon();
-      world_.barrier();
+      world_.exchange().barrier();
     } catch (rank_mismatch const&) {  // somebody else failed, and run() reports it
       segments_->abandon();
     }
@@ -92,7 +117,8 @@ class heap {
   world_view const& view() const { return view_; }
 
   /// `count` elements of T on every rank, at the same offset, in the segment where T belongs. Collective. Signal memory starts zero.
-  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes.
+  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes; on all ranks, when one has to say what world::look() would, and nothing
+  /// is allocated then.
   template <class T>
   sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T), std::source_location where = std::source_location::current()) {
     require(count > 0, where, "heap::allocate: 0 elements; at least 1 is accepted");
@@ -101,7 +127,7 @@ class heap {
     require<out_of_space>(count <= (SIZE_MAX - 1) / sizeof(T), where, "heap::allocate: ", count, " elements of ", sizeof(T), " bytes wanted; at most ", (SIZE_MAX - 1) / sizeof(T),
                           " have addresses");
     constexpr bool in_signal = lives_in_signal_segment<T>;
-    agree("heap::allocate", std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment}, named{"signal segment", in_signal}}, where);
+    agree("heap::allocate", std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment}, named{"signal segment", in_signal}}, where, alarmed());
     auto& segment = in_signal ? signal_ : bulk_;
     auto const offset = segment.allocate(count * sizeof(T) + gap_behind(count * sizeof(T)), alignment);
     require<out_of_space>(offset.has_value(), where, "heap::allocate: ", count * sizeof(T), " bytes wanted in the ", in_signal ? "signal" : "bulk",
@@ -114,7 +140,7 @@ class heap {
       try {
         check_hip(hipMemset(view_.here(x), 0, count * sizeof(T)), "hipMemset", where);
         check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
-        world_.barrier();  // no peer may signal before it is zero
+        world_.exchange().barrier();  // no peer may signal before it is zero
       } catch (...) {
         forget(x);
         throw;
@@ -190,10 +216,10 @@ class heap {
   /// Clears what an abandoned launch left behind, in all of this heap's channels. Collective; waits for the device.
   void reset() {
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
-    world_.barrier();
+    world_.exchange().barrier();
     arm_watch();
     told_ = false;
-    world_.barrier();
+    world_.exchange().barrier();
     for (auto const& r : resets_) r.second();
   }
   /// For memory that reset() should make anew, in the order in which it was added; returns a key for remove_reset. Same order on all ranks.
@@ -210,12 +236,17 @@ class heap {
     char const* name;
     std::uint64_t value;
   };
-  /// Collective. Fails: rank_mismatch, naming the first value that differs.
+  /// Collective. Fails: rank_mismatch, naming the first value that differs; if `alarmed` on some rank, there as world::look(), and launch_abandoned
+  /// on the others.
   template <std::size_t N>
-  void agree(char const* call, std::array<named, N> const& values, std::source_location where) const {
-    std::array<std::uint64_t, N> mine{};
+  void agree(char const* call, std::array<named, N> const& values, std::source_location where, bool alarmed = false) {
+    std::array<std::uint64_t, N + 1> mine{};
     std::ranges::transform(values, mine.begin(), &named::value);
+    mine[N] = alarmed;
     auto const all = world_.exchange().all_gather(mine);
+    if (alarmed) throw_if_alarmed();
+    for (int r = 0; r < world_.size(); ++r)
+      require<launch_abandoned>(all[static_cast<std::size_t>(r)][N] == 0, where, call, ": a launch of rank ", r, " has failed, and its error says why");
     for (int r = 0; r < world_.size(); ++r)
       for (std::size_t i = 0; i < N; ++i) {
         std::uint64_t const first = all[0][i], theirs = all[static_cast<std::size_t>(r)][i];
@@ -245,6 +276,8 @@ class heap {
   void arm_watch() {
     watch fresh{};
     fresh.limit_ns = static_cast<std::uint64_t>(options_.wait_limit.count());
+    fresh.alarm = alarm_->word();
+    alarm_->lower();
     check_hip(hipMemcpy(view_.signal[view_.rank], &fresh, sizeof fresh, hipMemcpyHostToDevice), "hipMemcpy(watch)");
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
   }
@@ -283,6 +316,7 @@ class heap {
     std::string const who = text("rank ", world_.rank(), ", block ", seen.wrong_block, ": ");
     if (what == misuse::begin_again) return who + text("channel_epoch::begin() for the second time in launch ", seen.wrong_value, ", or the launch before did not end");
     if (what == misuse::end_again) return who + text("channel_epoch::end() for the second time in launch ", seen.wrong_value);
+    if (what == misuse::page) return who + text("flash_decode: entry ", seen.wrong_at, " of the block table is page ", seen.wrong_value, "; 0 to ", seen.accepted - 1, " are accepted");
     char const* const call = what == misuse::inbox_rank ? "inbox()" : what == misuse::signal_rank || what == misuse::signal_flag ? "signal() or to()" : "wait(), arrived() or from()";
     bool const flags = what == misuse::signal_flag || what == misuse::wait_flag;
     return who + text("channel_epoch::", call, ": ", flags ? "flag " : "rank ", seen.wrong_value, "; 0 to ", seen.accepted - 1, " are accepted",
@@ -321,9 +355,21 @@ class heap {
     return all;
   }
 
+  static constexpr char const* until_reset = "; results are invalid until reset()";
+
+  bool alarmed() const { return !told_ && alarm_->raised(); }
+  void throw_if_alarmed() {
+    if (!alarmed()) return;
+    hipStreamCaptureStatus capture;
+    check_hip(hipStreamIsCapturing(world_.stream(), &capture), "hipStreamIsCapturing");
+    if (capture != hipStreamCaptureStatusNone)
+      throw wait_timeout(text("rank ", view_.rank, ": a launch before this capture has failed, and world::check(), which cannot be captured, says why", until_reset));
+    ignore_hip(hipDeviceSynchronize());  // what the kernel says is complete when it has ended
+    throw_if_abandoned(world_.stream());
+  }
+
   void throw_if_abandoned(hipStream_t stream) {
     watch const seen = watch_of(view_.rank, stream);
-    constexpr char const* until_reset = "; results are invalid until reset()";
     if (std::string const why = own_fault(seen); !why.empty()) {
       told_ = true;
       if (seen.disagreed) throw rank_mismatch(why + until_reset);
@@ -350,7 +396,8 @@ class heap {
   std::vector<std::pair<int, std::function<void()>>> resets_;
   int last_reset_ = 0;
   int exceptions_ = std::uncaught_exceptions();
-  bool told_ = false;  // check() has thrown since the latest reset()
+  std::optional<detail::alarm> alarm_;
+  bool told_ = false;  // check() or look() has thrown since the latest reset()
 };
 
 }  // namespace fusewire

@@ -1,7 +1,9 @@
-// First-fit allocation of ranges within [0, capacity). Ranks that make the same calls get the same offsets.
+// Allocation of ranges within [0, capacity). Ranks that make the same calls get the same offsets.
 #pragma once
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include <fusewire/core/types.hpp>
 
@@ -9,18 +11,29 @@ namespace fusewire {
 
 class offset_allocator {
  public:
-  explicit offset_allocator(std::size_t first, std::size_t capacity) { free_[first] = capacity - first; }
+  /// Offsets and sizes are multiples of `unit`, a power of two: what a size leaves of its last unit belongs to it, so that odd sizes leave no holes.
+  explicit offset_allocator(std::size_t first, std::size_t capacity, std::size_t unit = 1) : unit_(unit) {
+    std::size_t const begin = round_up(first, unit), end = capacity & ~(unit - 1);
+    if (begin < end) add(begin, end - begin);
+  }
 
-  /// The offset of `bytes` bytes, or nothing when no free range is large enough. Requires: alignment a power of two.
+  /// The offset of `bytes` bytes, or nothing when no free range is large enough. Requires: bytes > 0; alignment a power of two.
+  /// It is in the smallest free range that is large enough wherever it begins, the lowest of several, which takes a time that grows with the logarithm
+  /// of the number of ranges. Where there is none it is in the smallest that is large enough because of where it begins, and those are tried in turn.
   std::optional<std::size_t> allocate(std::size_t bytes, std::size_t alignment) {
-    for (auto it = free_.begin(); it != free_.end(); ++it) {
-      auto const [start, length] = *it;
+    if (bytes > largest_free()) return std::nullopt;
+    std::size_t const wanted = round_up(bytes, unit_), surely = alignment > unit_ ? wanted + (alignment - unit_) : wanted;
+    auto it = by_size_.lower_bound({surely, 0});
+    if (it == by_size_.end()) it = by_size_.lower_bound({wanted, 0});
+    for (; it != by_size_.end(); ++it) {
+      ++looks_;
+      auto const [length, start] = *it;
       std::size_t const at = round_up(start, alignment), skipped = at - start;
-      if (skipped > length || length - skipped < bytes) continue;
-      free_.erase(it);
-      if (skipped) free_[start] = skipped;
-      if (std::size_t const rest = length - skipped - bytes) free_[at + bytes] = rest;
-      used_[at] = bytes;
+      if (skipped > length || length - skipped < wanted) continue;
+      remove(start, length);
+      if (skipped) add(start, skipped);
+      if (std::size_t const rest = length - skipped - wanted) add(at + wanted, rest);
+      used_[at] = wanted;
       return at;
     }
     return std::nullopt;
@@ -32,36 +45,45 @@ class offset_allocator {
     if (it == used_.end()) return false;
     std::size_t start = it->first, length = it->second;
     used_.erase(it);
-    auto next = free_.lower_bound(start);
-    if (next != free_.end() && start + length == next->first) {
-      length += next->second;
-      next = free_.erase(next);
+    if (auto const next = free_.find(start + length); next != free_.end()) {
+      std::size_t const more = next->second;
+      remove(start + length, more);
+      length += more;
     }
-    if (next != free_.begin())
-      if (auto const before = std::prev(next); before->first + before->second == start) {
-        start = before->first;
-        length += before->second;
-        free_.erase(before);
-      }
-    free_[start] = length;
+    if (auto before = free_.lower_bound(start); before != free_.begin() && (--before)->first + before->second == start) {
+      auto const [lower, more] = *before;
+      remove(lower, more);
+      start = lower;
+      length += more;
+    }
+    add(start, length);
     return true;
   }
 
-  /// Bytes allocated at `offset`; 0 when nothing is.
+  /// Bytes allocated at `offset`, whole units; 0 when nothing is.
   std::size_t size_at(std::size_t offset) const {
     auto const it = used_.find(offset);
     return it == used_.end() ? 0 : it->second;
   }
 
-  std::size_t largest_free() const {
-    std::size_t n = 0;
-    for (auto const& [start, length] : free_) n = length > n ? length : n;
-    return n;
-  }
+  std::size_t largest_free() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
   std::size_t allocations() const { return used_.size(); }
+  /// Free ranges that allocate() has looked at, in all calls.
+  std::size_t looks() const { return looks_; }
 
  private:
-  std::map<std::size_t, std::size_t> free_, used_;  // offset -> bytes
+  void add(std::size_t start, std::size_t length) {
+    free_[start] = length;
+    by_size_.insert({length, start});
+  }
+  void remove(std::size_t start, std::size_t length) {
+    free_.erase(start);
+    by_size_.erase({length, start});
+  }
+
+  std::size_t unit_, looks_ = 0;
+  std::map<std::size_t, std::size_t> free_, used_;          // offset -> bytes
+  std::set<std::pair<std::size_t, std::size_t>> by_size_;  // (bytes, offset) of what is free
 };
 
 }  // namespace fusewire

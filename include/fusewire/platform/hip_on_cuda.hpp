@@ -39,6 +39,7 @@ inline constexpr unsigned hipStreamNonBlocking = cudaStreamNonBlocking;
 inline constexpr unsigned hipEventDisableTiming = cudaEventDisableTiming;
 inline constexpr unsigned hipHostMallocDefault = cudaHostAllocDefault;
 inline constexpr unsigned hipHostMallocMapped = cudaHostAllocMapped;
+inline constexpr unsigned hipHostMallocCoherent = 0;  // as all is
 inline constexpr auto hipStreamCaptureModeGlobal = cudaStreamCaptureModeGlobal;
 inline constexpr auto hipStreamCaptureModeThreadLocal = cudaStreamCaptureModeThreadLocal;
 inline constexpr auto hipStreamCaptureModeRelaxed = cudaStreamCaptureModeRelaxed;

@@ -12,6 +12,7 @@ namespace fusewire {
 struct channel_options {
   std::size_t max_bytes = 64_MiB;  // of one launch's inbox; a channel takes twice that of the bulk segment
   int flags_per_source = 1024;     // data flags that one rank may raise on another in one launch; 128 bytes each, twice, per rank
+  bool poison = false;             // ag_gemm stores NaN where a wait was given up, for a trip to memory per tile of C. flash_decode always does
 };
 
 /// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per stream: launches of
@@ -22,11 +23,13 @@ class channel {
   /// Collective.
   channel(heap& h, channel_options const& options, std::source_location where = std::source_location::current()) : heap_(h), options_(options) {
     require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where, "channel: max_bytes = ", options.max_bytes, "; 1 to ", SIZE_MAX / 4, " are accepted");
-    require(options.flags_per_source >= 1, where, "channel: flags_per_source = ", options.flags_per_source, "; at least 1 is accepted");
-    int const size = h.world().size();
+    int const size = h.world().size(), most_flags = (1 << 30) / size - 2;  // the kernels number all flags of a rank with an int
+    require(options.flags_per_source >= 1 && options.flags_per_source <= most_flags, where, "channel: flags_per_source = ", options.flags_per_source, "; 1 to ", most_flags,
+            " are accepted");
     view_.world = h.view();
     view_.slot_bytes = round_up(options.max_bytes, 256) + 256;  // a gap between the slots, where what does not fit is seen
     view_.flags_per_source = options.flags_per_source;
+    view_.poison = options.poison;
     view_.state = h.allocate<channel_state>(1, 256, where);
     try {
       view_.slots = h.allocate<std::byte>(2 * view_.slot_bytes, 256, where);
@@ -65,8 +68,9 @@ class channel {
   fusewire::world& world() const { return heap_.world(); }
   channel_options const& options() const { return options_; }
 
-  /// What a kernel gets. The header says what is launched; see launch_header.
+  /// What a kernel gets. The header says what is launched; see launch_header. Fails: as world::look().
   channel_view view(launch_header const& header) const {
+    world().look();
     channel_view v = view_;
     v.header = header;
     return v;
@@ -115,7 +119,7 @@ class channel {
     check_hip(hipMemcpy(view_.world.here(view_.state), &state, sizeof state, hipMemcpyHostToDevice), "hipMemcpy(channel state)", where);
     check_hip(hipMemcpy(view_.world.here(view_.flags), fresh.data(), fresh.size() * sizeof(flag), hipMemcpyHostToDevice), "hipMemcpy(flags)", where);
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
-    world().barrier();
+    world().exchange().barrier();
   }
 
   /// The stream has nothing left to do. What was captured may run elsewhere at this moment, and is not looked at.

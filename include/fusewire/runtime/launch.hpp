@@ -78,10 +78,11 @@ int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int thr
 /// keeps the front end of the device from starting the kernels that it waits for.
 /// Requires: all blocks fit on this rank's part of the device at once, as far as a mask of the stream leaves it, and no other kernel whose blocks wait is in flight there: one at a time per rank,
 /// which is not checked.
-/// Fails: bad_argument when they do not fit, naming how many do, or when a channel among the arguments is in use on another stream.
+/// Fails: bad_argument when they do not fit, naming how many do, or when a channel among the arguments is in use on another stream; as world::look().
 template <class... P>
 void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...), std::type_identity_t<P> const&... arguments) {
   auto const where = s.where;
+  w.look();
   require(s.blocks >= 1 && s.threads >= 1 && s.threads <= 1024, where, "launch: ", s.blocks, " blocks of ", s.threads,
           " threads; at least 1 block of 1 to 1024 threads is accepted");
   require(s.shared_bytes >= 0 && s.shared_bytes <= platform::max_shared_bytes, where, "launch: ", s.shared_bytes, " bytes of shared memory; 0 to ",

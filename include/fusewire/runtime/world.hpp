@@ -105,8 +105,11 @@ class world {
     return most;
   }
 
-  /// Collective, host only.
-  void barrier() { bootstrap_->barrier(); }
+  /// Collective, host only. Fails: as look().
+  void barrier() {
+    bootstrap_->barrier();
+    look();
+  }
   fusewire::bootstrap& exchange() { return *bootstrap_; }
 
   /// A world of the ranks that pass the same color, in the same order. Collective. Where parts share a device, all ranks of the whole
@@ -116,8 +119,14 @@ class world {
   /// Synchronises the stream, then throws wait_timeout or rank_mismatch if a kernel of this rank gave up since the last reset().
   void check(hipStream_t stream) {
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
-    for (auto const& c : checks_) c.second(stream);
+    for (auto const& c : checks_) c.on(stream);
     std::erase_if(users_, [&](auto const& u) { return u.second.stream == stream; });
+  }
+
+  /// Throws what check() would if a kernel of this rank has noted that it failed and nobody has been told yet. It waits for no kernel, and
+  /// costs a look at a word of the host's memory per heap. Launches, barrier() and what makes something of a heap or a channel begin with it.
+  void look() const {
+    for (auto const& c : checks_) c.look();
   }
 
   /// Occupancy queries cost microseconds: their answers are kept.
@@ -147,13 +156,13 @@ class world {
   }
   void forget_user(void const* channel) { users_.erase(channel); }
 
-  /// For memory that a check should look at; returns a key for remove_check.
-  int add_check(std::function<void(hipStream_t)> f) {
-    checks_.emplace_back(++last_key_, std::move(f));
+  /// For memory that check(), and look(), should look at; returns a key for remove_check.
+  int add_check(std::function<void(hipStream_t)> on, std::function<void()> look = [] {}) {
+    checks_.push_back({++last_key_, std::move(on), std::move(look)});
     return last_key_;
   }
   void remove_check(int key) {
-    std::erase_if(checks_, [&](auto const& c) { return c.first == key; });
+    std::erase_if(checks_, [&](auto const& c) { return c.key == key; });
   }
 
  private:
@@ -170,7 +179,12 @@ class world {
   int compute_units_ = 0, dispatch_parts_ = 1;
   std::unique_ptr<std::remove_pointer_t<hipStream_t>, destroy_stream> stream_;
   std::vector<fusewire::place> places_;
-  std::vector<std::pair<int, std::function<void(hipStream_t)>>> checks_;
+  struct check_of_memory {
+    int key;
+    std::function<void(hipStream_t)> on;
+    std::function<void()> look;
+  };
+  std::vector<check_of_memory> checks_;
   int last_key_ = 0;
   mutable std::map<kernel_key, residency> residency_;
   struct user {
