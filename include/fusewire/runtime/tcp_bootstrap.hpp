@@ -45,7 +45,7 @@ class tcp_session {
       auto const quiet = std::min<std::chrono::milliseconds>(limit, std::chrono::seconds(failed ? 1 : 30));
       auto const start = detail::now();
       if (!wait_for_all(start + quiet)) {
-        std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", failed ? reason_.c_str() : text(who(), "has returned").c_str(), seconds(limit));
+        std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", failed ? reason_.c_str() : text("rank ", options_.rank, " of ", options_.size, " has returned").c_str(), seconds(limit));
         wait_for_all(start + limit);
       }
     }
@@ -139,9 +139,6 @@ class tcp_session {
 
   /// True when the hub has accepted us, and has proved to be our job's.
   bool introduce(addrinfo const& a, detail::time_point deadline, std::string& problem) {
-    std::string const secret = options_.secret.empty() ? detail::job_file::read(options_.port, problem) : options_.secret;
-    if (secret.empty()) return false;
-    detail::job_key const key(secret, options_.run);
     detail::descriptor d(::socket(a.ai_family, a.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a.ai_protocol));
     if (!d) return problem = text("socket: ", detail::system_error(errno)), false;
     int error = ::connect(d.get(), a.ai_addr, a.ai_addrlen) == 0 ? 0 : errno;
@@ -151,7 +148,11 @@ class tcp_session {
       if (::poll(&p, 1, detail::milliseconds_until(deadline)) <= 0) return problem = "no answer to the attempt to connect", false;
       ::getsockopt(d.get(), SOL_SOCKET, SO_ERROR, &error, &n);
     }
-    if (error) return problem = text(detail::name_of(a.ai_addr, a.ai_addrlen), ": ", detail::system_error(error), error == ECONNREFUSED ? " (nobody listens there: rank 0 has not come yet, or all of its ranks have)" : ""), false;
+    if (error) {
+      problem = text(detail::name_of(a.ai_addr, a.ai_addrlen), ": ", detail::system_error(error));
+      if (error == ECONNREFUSED) problem += " (nobody listens there: rank 0 has not come, or all ranks have and this is one too many)";
+      return false;
+    }
     detail::watch_connection(d.get());
     link_ = detail::connection(std::move(d));
     failure_.clear();
@@ -160,12 +161,15 @@ class tcp_session {
     if (!asked) return problem = failure_.empty() ? silent : failure_, link_.close(), false;
     auto const challenge = asked->header.kind == detail::frame_kind::challenge ? asked->as<std::uint64_t>() : std::nullopt;
     if (!challenge) return problem = another_protocol(), link_.close(), false;
+    std::string const secret = options_.secret.empty() ? detail::job_file::read(options_.port, problem) : options_.secret;
+    if (secret.empty()) return link_.close(), false;
+    detail::job_key const key(secret, options_.run);
     detail::greeting const g = greeting(key, *challenge);
     link_.queue(detail::frame_kind::hello, 0, &g, sizeof g);
     auto const f = receive(deadline);
     auto const proof = f && f->header.kind == detail::frame_kind::accepted ? f->as<std::uint64_t>() : std::nullopt;
     if (proof != key.proof_of_hub(*challenge, g.nonce)) {
-      problem = text("what listens there does not know this job's secret, or this rank does not: is FUSEWIRE_JOB the same for all ranks, and the port no other job's?");
+      problem = "what listens there does not know the secret that this rank knows: is FUSEWIRE_JOB the same for all ranks, and the port no other job's?";
       return link_.close(), false;
     }
     link_.accept_up_to(detail::largest_answer);

@@ -168,7 +168,7 @@ class tcp_hub {
       else if (auto const f = r.link.take()) answer(rank, *f);
       if (alive && !garbage) return;
     } catch (std::bad_alloc const&) {
-      why = " sent what rank 0 has no memory for";
+      why = " cannot be served: rank 0's process has no memory left";
     }
     r.link.close();
     r.died = true;
