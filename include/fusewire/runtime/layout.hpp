@@ -1,6 +1,5 @@
 // What two builds must have in common to share memory: where things lie in it. Ranks compare it when they meet.
 #pragma once
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 

@@ -9,7 +9,7 @@
 namespace fusewire {
 
 /// One process's place among its peers, from the time when all of them have come until all of them have left or died. Every group of
-/// ranks that this process is in shares it. Used by one thread at a time.
+/// ranks that this process is in shares it. Used by one thread at a time. A child that the process forks is not among them: there its calls fail.
 class tcp_session {
  public:
   /// Collective. Fails: bootstrap_failed on every rank that could be reached, saying which rank is missing, wrong or dead, at which
@@ -126,7 +126,7 @@ class tcp_session {
   /// Until rank 0 has accepted us. Whatever else may listen there meanwhile gets another chance to be rank 0 until the deadline.
   void connect(detail::time_point deadline) {
     where_ = text(options_.address, ":", options_.port);
-    std::string problem = "there was no time to try";
+    std::string problem;
     for (auto pause = std::chrono::milliseconds(1); detail::now() < deadline; pause = std::min(2 * pause, std::chrono::milliseconds(200))) {
       detail::addresses const found(options_.address, options_.port);
       if (!found.first()) problem = text("MASTER_ADDR ", options_.address, ": ", found.problem());
@@ -134,7 +134,7 @@ class tcp_session {
         if (introduce(*a, deadline, problem)) return;
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, std::max<std::chrono::nanoseconds>(deadline - detail::now(), std::chrono::nanoseconds(0))));
     }
-    throw bootstrap_failed(text(who(), "rank 0 did not answer at ", where_, " (MASTER_ADDR, MASTER_PORT) within ", seconds(options_.connect_timeout), " s: ", problem));
+    throw bootstrap_failed(text(who(), "rank 0 did not answer at ", where_, " (MASTER_ADDR, MASTER_PORT) within ", seconds(options_.connect_timeout), " s: ", problem.empty() ? "there was no time to try" : problem));
   }
 
   /// True when the hub has accepted us, and has proved to be our job's.
@@ -145,7 +145,7 @@ class tcp_session {
     if (error == EINPROGRESS) {
       pollfd p{d.get(), POLLOUT, 0};
       socklen_t n = sizeof error;
-      if (::poll(&p, 1, detail::milliseconds_until(deadline)) <= 0) return problem = "no answer to the attempt to connect", false;
+      if (::poll(&p, 1, detail::milliseconds_until(deadline)) <= 0) return out_of_time("no answer to the attempt to connect", problem);
       ::getsockopt(d.get(), SOL_SOCKET, SO_ERROR, &error, &n);
     }
     if (error) {
@@ -156,9 +156,10 @@ class tcp_session {
     detail::watch_connection(d.get());
     link_ = detail::connection(std::move(d));
     failure_.clear();
-    auto const silent = "it accepts connections, but says nothing: is that another program's port?";
+    constexpr char silent[] = "it accepts connections, but says nothing: is that another program's port?";
     auto const asked = receive(deadline);
-    if (!asked) return problem = failure_.empty() ? silent : failure_, link_.close(), false;
+    if (!asked && failure_.empty()) return out_of_time(silent, problem);
+    if (!asked) return problem = failure_, link_.close(), false;
     auto const challenge = asked->header.kind == detail::frame_kind::challenge ? asked->as<std::uint64_t>() : std::nullopt;
     if (!challenge) return problem = another_protocol(), link_.close(), false;
     std::string const secret = options_.secret.empty() ? detail::job_file::read(options_.port, problem) : options_.secret;
@@ -167,6 +168,7 @@ class tcp_session {
     detail::greeting const g = greeting(key, *challenge);
     link_.queue(detail::frame_kind::hello, 0, &g, sizeof g);
     auto const f = receive(deadline);
+    if (!f && failure_.empty()) return out_of_time(silent, problem);
     auto const proof = f && f->header.kind == detail::frame_kind::accepted ? f->as<std::uint64_t>() : std::nullopt;
     if (proof != key.proof_of_hub(*challenge, g.nonce)) {
       problem = "what listens there does not know the secret that this rank knows: is FUSEWIRE_JOB the same for all ranks, and the port no other job's?";
@@ -174,6 +176,13 @@ class tcp_session {
     }
     link_.accept_up_to(detail::largest_answer);
     return true;
+  }
+
+  /// The deadline has passed in the middle of an attempt: what an earlier one found says more.
+  bool out_of_time(char const* what, std::string& problem) {
+    link_.close();
+    if (problem.empty()) problem = what;
+    return false;
   }
 
   detail::greeting greeting(detail::job_key const& key, std::uint64_t challenge) const {

@@ -160,19 +160,15 @@ class tcp_hub {
 
   void hear(int rank) {
     rank_state& r = ranks_[std::size_t(rank)];
-    std::string why = rank == 0 ? " has ended" : " has died: its connection is closed";
-    try {
-      bool const alive = r.link.receive();
-      bool const garbage = r.link.garbage();
-      if (garbage) why = text(" sent what is no frame, or one of more than ", largest_request, " bytes");
-      else if (auto const f = r.link.take()) answer(rank, *f);
-      if (alive && !garbage) return;
-    } catch (std::bad_alloc const&) {
-      why = " cannot be served: rank 0's process has no memory left";
-    }
+    bool const alive = r.link.receive(), garbage = r.link.garbage();
+    if (!garbage)
+      if (auto const f = r.link.take()) answer(rank, *f);
+    if (alive && !garbage) return;
     r.link.close();
     r.died = true;
-    if (!r.left) fail(0, r.name + why);
+    if (r.left) return;
+    if (garbage) fail(0, text(r.name, " sent what is no frame, or one of more than ", largest_request, " bytes"));
+    else fail(0, text(r.name, rank == 0 ? " has ended" : " has died: its connection is closed"));
   }
 
   void answer(int rank, frame const& f) {

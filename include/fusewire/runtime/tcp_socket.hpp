@@ -146,7 +146,7 @@ class connection {
   void accept_up_to(std::uint32_t bytes) { largest_ = bytes; }
   int fd() const { return socket_.get(); }
   bool open() const { return bool(socket_); }
-  void close() { descriptor const going = std::move(socket_); }
+  void close() { *this = {}; }
   bool unsent() const { return sent_ < out_.size(); }
 
   void queue(frame_kind kind, std::uint64_t group, void const* payload, std::size_t bytes) {
