@@ -76,7 +76,7 @@ void run_local(int ranks, run_options const& options, F f, std::source_location 
     auto const all = [&] { return returned == int(threads.size()); };
     news.wait(lock, [&] { return all() || !reason.empty(); });
     if (!news.wait_for(lock, std::chrono::seconds(1), all))
-      std::fprintf(stderr, "fusewire: %s; waiting for %d ranks to return\n", reason.c_str(), int(threads.size()) - returned);
+      std::fprintf(stderr, "fusewire: %s; ranks that have yet to return: %d\n", reason.c_str(), int(threads.size()) - returned);
   }
   for (auto& t : threads) t.join();
   if (first) std::rethrow_exception(first);
