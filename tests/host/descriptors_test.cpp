@@ -98,8 +98,10 @@ TEST_CASE("descriptor_exchange: the socket's public name says nothing of the sec
   std::ifstream list("/proc/net/unix");
   std::string const names{std::istreambuf_iterator<char>(list), {}};
   for (auto const& a : ranks.addresses) {
-    CHECK(names.find(text("@", std::string(a.name, ::strnlen(a.name, sizeof a.name)))) != names.npos);
-    CHECK(names.find(text(std::hex, a.secret)) == names.npos);
+    std::string const name(a.name, ::strnlen(a.name, sizeof a.name)), secret = text(std::hex, a.secret);
+    CHECK(names.find("@" + name) != names.npos);
+    CHECK(names.find(secret) == names.npos);
+    CHECK_FALSE(secret.starts_with(name));
   }
 }
 

@@ -42,10 +42,11 @@ std::string refusal(std::initializer_list<std::pair<char const*, char const*>> v
 
 TEST_CASE("tcp_options: what torchrun sets is read") {
   {
-    environment const e({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "host7"}, {"MASTER_PORT", "12345"}, {"FUSEWIRE_CONNECT_SECONDS", "7"}});
+    environment const e({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "host7"}, {"MASTER_PORT", "12345"}, {"FUSEWIRE_CONNECT_SECONDS", "7"},
+                         {"FUSEWIRE_JOB", "0123456789abcdef"}, {"TORCHELASTIC_RUN_ID", "a run"}});
     auto const o = tcp_options::from_environment();
     CHECK((o.rank == 5 && o.size == 8 && o.local_rank == 1 && o.address == "host7" && o.port == 12345));
-    CHECK((o.connect_timeout == 7s && o.collective_timeout == 600s));
+    CHECK((o.connect_timeout == 7s && o.collective_timeout == 600s && o.secret == "0123456789abcdef" && o.run == "a run"));
   }
   {
     environment const e({{"RANK", "2"}, {"WORLD_SIZE", "3"}});
@@ -71,6 +72,7 @@ TEST_CASE("tcp_options: what makes no sense is refused by name") {
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT = 70000; 1 to 65535"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}), "MASTER_PORT = 65535; 1 to 65534"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_CONNECT_SECONDS", "soon"}}), "FUSEWIRE_CONNECT_SECONDS = soon"));
+  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_JOB", "password"}}), "FUSEWIRE_JOB has 8 characters; 16 or more"));
 }
 
 TEST_CASE("tcp_bootstrap: gathers, in rank order, of any size") {

@@ -455,6 +455,7 @@ TEST_CASE("job_file: ranks that were given no secret agree on one that nobody el
   int const port = free_port();
   std::ofstream(folder.file(port)) << "what an earlier job left behind";
   struct stat meanwhile {};
+  bool afterwards = true;
   auto const o = at_once(2, [&](int r) {
     tcp_options a = options_of(r, 2, port);
     a.secret.clear();
@@ -463,10 +464,13 @@ TEST_CASE("job_file: ranks that were given no secret agree on one that nobody el
       std::this_thread::sleep_for(100ms);
       (void)::stat(folder.file(port).c_str(), &meanwhile);
     }
-    tcp_bootstrap(std::make_shared<tcp_session>(a)).barrier();
+    tcp_bootstrap b(std::make_shared<tcp_session>(a));
+    if (r == 0) afterwards = std::filesystem::exists(folder.file(port));
+    b.barrier();
   });
   print(o);
   CHECK(o.quiet());
+  CHECK_FALSE(afterwards);
   CHECK(meanwhile.st_mode == (S_IFREG | 0600));
   CHECK(meanwhile.st_size == 32);
   CHECK(std::filesystem::is_empty(folder.path));
@@ -490,7 +494,9 @@ TEST_CASE("job_file: a file that somebody else could have written is not believe
   ::chmod(folder.file(port).c_str(), 0600);
   CHECK(detail::job_file::read(port, problem) == "0123456789abcdef");
   if (::chown(folder.file(port).c_str(), 65534, 65534) == 0) refused("another user's");
-  ::rename(folder.file(port).c_str(), (folder.path / "elsewhere").c_str());
+  std::filesystem::remove(folder.file(port));
+  std::ofstream(folder.path / "elsewhere") << "0123456789abcdef";
+  ::chmod((folder.path / "elsewhere").c_str(), 0600);
   std::filesystem::create_symlink(folder.path / "elsewhere", folder.file(port));
   refused("a link");
 }

@@ -9,7 +9,8 @@
 namespace fusewire {
 
 /// One process's place among its peers, from the time when all of them have come until all of them have left or died. Every group of
-/// ranks that this process is in shares it. Used by one thread at a time. A child that the process forks is not among them: there its calls fail.
+/// ranks that this process is in shares it. Used by one thread at a time. A child that the process forks is not among them: there its
+/// calls fail.
 class tcp_session {
  public:
   /// Collective. Fails: bootstrap_failed on every rank that could be reached, saying which rank is missing, wrong or dead, at which
@@ -31,8 +32,8 @@ class tcp_session {
     }
   }
   tcp_session(tcp_session const&) = delete;
-  /// Waits until every rank has left or died, at most collective_timeout, or failure_timeout when this rank has failed; then what was kept goes.
-  /// When that takes long, standard error says what is waited for, and why this rank failed: an exception on its way cannot yet.
+  /// Waits until every rank has left or died, at most collective_timeout, or failure_timeout when this rank has failed; then what was
+  /// kept goes. When that takes long, standard error says so, and why this rank failed: an exception on its way cannot yet.
   ~tcp_session() {
     if (process_ != ::getpid()) {  // a forked child's copy, without the hub's thread
       (void)hub_.release();
@@ -44,8 +45,9 @@ class tcp_session {
       auto const limit = failed ? options_.failure_timeout : options_.collective_timeout;
       auto const quiet = std::min<std::chrono::milliseconds>(limit, std::chrono::seconds(failed ? 1 : 30));
       auto const start = detail::now();
-      if (!wait_for_all(start + quiet)) {
-        std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", failed ? reason_.c_str() : text("rank ", options_.rank, " of ", options_.size, " has returned").c_str(), seconds(limit));
+      if (!wait_for_all(start + quiet) && quiet < limit) {
+        std::string const why = failed ? reason_ : text("rank ", options_.rank, " of ", options_.size, " has returned");
+        std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", why.c_str(), seconds(limit));
         wait_for_all(start + limit);
       }
     }
@@ -74,7 +76,8 @@ class tcp_session {
 
   /// One collective. Throws peer_failed when it cannot complete.
   std::vector<std::byte> request(detail::frame_kind kind, std::uint64_t group, void const* mine, std::size_t bytes) {
-    require(bytes <= detail::largest_request, std::source_location::current(), "all_gather: ", bytes, " bytes; at most ", detail::largest_request, " are accepted");
+    require(bytes <= detail::largest_request, std::source_location::current(), "all_gather: ", bytes, " bytes; at most ",
+            detail::largest_request, " are accepted");
     auto const cannot_complete = [&](std::string const& why) { return peer_failed(text("this collective cannot complete: ", why)); };
     if (!failure_.empty()) throw cannot_complete(failure_);
     link_.queue(kind, group, mine, bytes);
@@ -119,7 +122,8 @@ class tcp_session {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) throw bootstrap_failed(text(who(), "socketpair: ", detail::system_error(errno)));
     link_ = detail::connection(detail::descriptor(ends[0]), detail::largest_answer);
-    hub_ = std::make_unique<detail::tcp_hub>(detail::tcp_entrance(std::move(listener), key, std::move(file)), detail::descriptor(ends[1]), options_.size, options_.layout, where_,
+    hub_ = std::make_unique<detail::tcp_hub>(detail::tcp_entrance(std::move(listener), key, std::move(file)),
+                                             detail::descriptor(ends[1]), options_.size, options_.layout, where_,
                                              detail::tcp_hub::limits{options_.connect_timeout, options_.collective_timeout});
   }
 
@@ -134,7 +138,9 @@ class tcp_session {
         if (introduce(*a, deadline, problem)) return;
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, std::max<std::chrono::nanoseconds>(deadline - detail::now(), std::chrono::nanoseconds(0))));
     }
-    throw bootstrap_failed(text(who(), "rank 0 did not answer at ", where_, " (MASTER_ADDR, MASTER_PORT) within ", seconds(options_.connect_timeout), " s: ", problem.empty() ? "there was no time to try" : problem));
+    if (problem.empty()) problem = "there was no time to try";
+    throw bootstrap_failed(text(who(), "rank 0 did not answer at ", where_, " (MASTER_ADDR, MASTER_PORT) within ",
+                                seconds(options_.connect_timeout), " s: ", problem));
   }
 
   /// True when the hub has accepted us, and has proved to be our job's.
@@ -171,7 +177,8 @@ class tcp_session {
     if (!f && failure_.empty()) return out_of_time(silent, problem);
     auto const proof = f && f->header.kind == detail::frame_kind::accepted ? f->as<std::uint64_t>() : std::nullopt;
     if (proof != key.proof_of_hub(*challenge, g.nonce)) {
-      problem = "what listens there does not know the secret that this rank knows: is FUSEWIRE_JOB the same for all ranks, and the port no other job's?";
+      problem = "what listens there does not know the secret that this rank knows: is FUSEWIRE_JOB the same for all ranks, and the port "
+                "no other job's?";
       return link_.close(), false;
     }
     link_.accept_up_to(detail::largest_answer);

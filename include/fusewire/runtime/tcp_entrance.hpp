@@ -15,7 +15,8 @@ class tcp_entrance {
     std::string name;  // its address
   };
 
-  tcp_entrance(descriptor listener, job_key key, std::unique_ptr<job_file> file) : listener_(std::move(listener)), file_(std::move(file)), key_(key) {}
+  tcp_entrance(descriptor listener, job_key key, std::unique_ptr<job_file> file)
+      : listener_(std::move(listener)), file_(std::move(file)), key_(key) {}
 
   /// Nobody comes in any more. The file goes first: until then the port, and so the name of the file, is this job's.
   void close() {
@@ -102,24 +103,18 @@ class tcp_entrance {
   /// What it says of itself, once it has proved to know the secret. The connection is closed where it cannot.
   std::optional<greeting> hear(stranger& s) {
     bool const alive = s.link.send() && s.link.receive();
-    bool garbage = s.link.garbage();
-    if (!garbage) {
-      if (auto const f = s.link.take()) {
-        auto const g = f->header.kind == frame_kind::hello ? f->as<greeting>() : std::nullopt;
-        bool const right = g && g->proof == key_.proof_of_rank(s.challenge, *g);
-        if (right) {
-          std::uint64_t const proof = key_.proof_of_hub(s.challenge, g->nonce);
-          s.link.accept_up_to(largest_request);
-          s.link.queue(frame_kind::accepted, 0, &proof, sizeof proof);
-          return g;
-        }
-        garbage = !g;
-        wrong_ += !garbage;
-        s.link.close();
-      }
+    auto const f = s.link.garbage() ? std::nullopt : s.link.take();
+    auto const g = f && f->header.kind == frame_kind::hello ? f->as<greeting>() : std::nullopt;
+    if (g && g->proof == key_.proof_of_rank(s.challenge, *g)) {
+      std::uint64_t const proof = key_.proof_of_hub(s.challenge, g->nonce);
+      s.link.accept_up_to(largest_request);
+      s.link.queue(frame_kind::accepted, 0, &proof, sizeof proof);
+      return g;
     }
+    bool const garbage = s.link.garbage() || (f && !g);
     garbage_ += garbage;
-    if (garbage || !alive) s.link.close();
+    wrong_ += bool(g);
+    if (f || garbage || !alive) s.link.close();
     return std::nullopt;
   }
 

@@ -129,10 +129,12 @@ class tcp_hub {
   /// One that knows the job's secret; what is wrong with it is wrong with the job, and all ranks are told.
   void admit(tcp_entrance::newcomer& n) {
     greeting const& g = n.said;
-    std::string const name = text("rank ", g.rank, " (process ", g.process, " on ", printable({g.host, ::strnlen(g.host, sizeof g.host)}), ", ", n.name, ")");
+    std::string const host = printable({g.host, ::strnlen(g.host, sizeof g.host)});
+    std::string const name = text("rank ", g.rank, " (process ", g.process, " on ", host, ", ", n.name, ")");
     std::string problem;
     if (g.version != FUSEWIRE_VERSION || g.layout != layout_)
-      problem = text(name, " was built with fusewire ", g.version, ", layout ", std::hex, g.layout, ", rank 0 with ", std::dec, FUSEWIRE_VERSION, ", layout ", std::hex, layout_,
+      problem = text(name, " was built with fusewire ", g.version, ", layout ", std::hex, g.layout, ", rank 0 with ", std::dec,
+                     FUSEWIRE_VERSION, ", layout ", std::hex, layout_,
                      "; builds of one version, all of them checked (FUSEWIRE_CHECKED) or none, are accepted");
     else if (g.size != size()) problem = text(name, " has WORLD_SIZE ", g.size, ", rank 0 at ", where_, " has ", size(), "; every rank must have the same");
     else if (g.rank < 0 || g.rank >= size()) problem = text(name, ": RANK 0 to ", size() - 1, " are accepted");

@@ -3,8 +3,9 @@
 //   RANK  WORLD_SIZE  LOCAL_RANK        who this process is
 //   MASTER_ADDR  MASTER_PORT            where rank 0 listens; name or address, IPv4 or IPv6
 //   FUSEWIRE_MASTER_PORT                another port, where MASTER_PORT is somebody else's
-//   FUSEWIRE_JOB                        the job's secret: a random text of 16 characters or more. Without it rank 0 makes one and leaves it in a
-//                                       file that only this user can read, $XDG_RUNTIME_DIR/fusewire-UID-PORT, or in /tmp
+//   FUSEWIRE_JOB                        the job's secret: a random text of 16 characters or more. Without it rank 0 makes one and leaves
+//                                       it in a file that only this user can read, $XDG_RUNTIME_DIR/fusewire-UID-PORT, or in /tmp
+//   TORCHELASTIC_RUN_ID                 with the secret, says which job it is
 //   FUSEWIRE_CONNECT_SECONDS            how long ranks wait for each other to start (60)
 //   FUSEWIRE_COLLECTIVE_SECONDS         how long ranks wait for each other in a collective on the host (600)
 #pragma once
@@ -39,7 +40,8 @@ struct tcp_options {
     o.port = int(number_in("MASTER_PORT", 1, 65535 - taken, o.port, where)) + taken;
     o.port = int(number_in("FUSEWIRE_MASTER_PORT", 1, 65535, o.port, where));
     o.secret = variable("FUSEWIRE_JOB").value_or("");
-    require(o.secret.empty() || o.secret.size() >= 16, where, "FUSEWIRE_JOB has ", o.secret.size(), " characters; 16 or more, by chance, are accepted");
+    require(o.secret.empty() || o.secret.size() >= 16, where, "FUSEWIRE_JOB has ", o.secret.size(),
+            " characters; 16 or more, taken at random, are accepted");
     o.run = variable("TORCHELASTIC_RUN_ID").value_or("");
     o.connect_timeout = std::chrono::seconds(number_in("FUSEWIRE_CONNECT_SECONDS", 1, 86400, 60, where));
     o.collective_timeout = detail::collective_limit(where);

@@ -114,7 +114,9 @@ class job_file {
     return digits;
   }
   static std::string path_of(int port) {
-    return text(variable("XDG_RUNTIME_DIR").value_or("/tmp"), "/fusewire-", ::geteuid(), "-", port);
+    auto const runtime = variable("XDG_RUNTIME_DIR");
+    bool const usable = runtime && ::access(runtime->c_str(), W_OK | X_OK) == 0;
+    return text(usable ? *runtime : "/tmp", "/fusewire-", ::geteuid(), "-", port);
   }
 
   std::string const path_, secret_;
