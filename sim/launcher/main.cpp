@@ -120,6 +120,15 @@ int free_port() {
   return ntohs(a.sin_port);
 }
 
+/// What only the processes of one job know: they take no other for one of theirs.
+std::string job_secret() {
+  unsigned char bits[16];
+  if (getentropy(bits, sizeof bits) != 0) fail(std::string("getentropy: ") + std::strerror(errno), 1);
+  std::string digits;
+  for (unsigned char b : bits) digits += {"0123456789abcdef"[b >> 4], "0123456789abcdef"[b & 15]};
+  return digits;
+}
+
 /// One process per rank. The first that fails decides the result; the others may still report before they are killed.
 int run_processes(int count, fs::path const& program, char** arguments) {
   int const memory = memfd_create("fusewire-sim", MFD_CLOEXEC);
@@ -128,6 +137,7 @@ int run_processes(int count, fs::path const& program, char** arguments) {
   setenv("WORLD_SIZE", std::to_string(count).c_str(), 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", std::to_string(free_port()).c_str(), 1);
+  setenv("FUSEWIRE_JOB", job_secret().c_str(), 1);
   pid_t const parent = getpid();
   sigset_t child_ended, before;
   sigemptyset(&child_ended);

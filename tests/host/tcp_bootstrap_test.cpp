@@ -2,114 +2,20 @@
 // except where one has to die.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <fusewire/runtime/tcp_bootstrap.hpp>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <atomic>
-#include <functional>
-#include <thread>
 
-using namespace fusewire;
-using namespace std::chrono_literals;
+#include "tcp_ranks.hpp"
 
 namespace {
-
-/// A listener on a port that nobody has; closed with the object.
-struct local_port {
-  detail::descriptor socket;
-  int number = 0;
-  explicit local_port(int family = AF_INET, bool listens = false) : socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in6 six{};
-    six.sin6_family = AF_INET6;
-    six.sin6_addr = in6addr_loopback;
-    sockaddr_in four{};
-    four.sin_family = AF_INET;
-    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    auto* const a = family == AF_INET6 ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
-    socklen_t n = family == AF_INET6 ? sizeof six : sizeof four;
-    if (::bind(socket.get(), a, n) != 0 || (listens && ::listen(socket.get(), 16) != 0)) return;
-    ::getsockname(socket.get(), a, &n);
-    number = ntohs(family == AF_INET6 ? six.sin6_port : four.sin_port);
-  }
-};
-int free_port(int family = AF_INET) { return local_port(family).number; }
-
-tcp_options options_of(int rank, int size, int port, std::chrono::milliseconds connect = 10s) {
-  tcp_options o;
-  o.rank = rank, o.size = size, o.port = port, o.connect_timeout = connect, o.collective_timeout = 10s;
-  return o;
-}
-
-/// What each rank's function threw; "" if nothing. `same` finds text in all of them.
-struct outcome {
-  std::vector<std::string> said;
-  std::chrono::steady_clock::duration took{};
-  bool all_contain(std::string const& piece) const {
-    return std::ranges::all_of(said, [&](auto const& s) { return s.find(piece) != s.npos; });
-  }
-  bool quiet() const {
-    return std::ranges::all_of(said, [](auto const& s) { return s.empty(); });
-  }
-};
-
-outcome at_once(int ranks, std::function<void(int)> const& f) {
-  outcome o;
-  o.said.resize(std::size_t(ranks));
-  auto const start = std::chrono::steady_clock::now();
-  {
-    std::vector<std::jthread> threads;
-    for (int r = 0; r < ranks; ++r)
-      threads.emplace_back([&, r] {
-        try {
-          f(r);
-        } catch (std::exception const& e) {
-          o.said[std::size_t(r)] = e.what();
-        }
-      });
-  }
-  o.took = std::chrono::steady_clock::now() - start;
-  return o;
-}
-
-/// f(bootstrap&) on every rank of a session.
-outcome in_session(int ranks, std::function<void(tcp_bootstrap&)> const& f, std::chrono::milliseconds collective = 10s) {
-  int const port = free_port();
-  return at_once(ranks, [&](int r) {
-    tcp_options o = options_of(r, ranks, port);
-    o.collective_timeout = collective;
-    auto const session = std::make_shared<tcp_session>(o);
-    tcp_bootstrap b(session);
-    try {
-      f(b);
-    } catch (std::exception const& e) {
-      b.fail(text("rank ", r, ": ", e.what()));
-      throw;
-    }
-  });
-}
-
-void print(outcome const& o) {
-  for (auto const& s : o.said) UNSCOPED_INFO(s);
-}
-
-/// A process that calls f and then waits to be killed.
-template <class F>
-pid_t child(F f) {
-  pid_t const p = ::fork();
-  if (p) return p;
-  try {
-    f();
-  } catch (...) {
-  }
-  for (;;) ::pause();
-}
 
 struct environment {
   explicit environment(std::initializer_list<std::pair<char const*, char const*>> variables) {
     for (char const* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FUSEWIRE_MASTER_PORT", "FUSEWIRE_CONNECT_SECONDS",
-                             "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE"}) {
+                             "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "FUSEWIRE_JOB"}) {
       char const* const before = std::getenv(name);
       saved.emplace_back(name, before ? std::optional<std::string>(before) : std::nullopt);
       ::unsetenv(name);
@@ -132,16 +38,15 @@ std::string refusal(std::initializer_list<std::pair<char const*, char const*>> v
   return "";
 }
 
-bool contains(std::string const& s, std::string const& piece) { return s.find(piece) != s.npos; }
-
 }  // namespace
 
 TEST_CASE("tcp_options: what torchrun sets is read") {
   {
-    environment const e({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "host7"}, {"MASTER_PORT", "12345"}, {"FUSEWIRE_CONNECT_SECONDS", "7"}});
+    environment const e({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "host7"}, {"MASTER_PORT", "12345"}, {"FUSEWIRE_CONNECT_SECONDS", "7"},
+                         {"FUSEWIRE_JOB", "0123456789abcdef"}, {"TORCHELASTIC_RUN_ID", "a run"}});
     auto const o = tcp_options::from_environment();
     CHECK((o.rank == 5 && o.size == 8 && o.local_rank == 1 && o.address == "host7" && o.port == 12345));
-    CHECK((o.connect_timeout == 7s && o.collective_timeout == 600s));
+    CHECK((o.connect_timeout == 7s && o.collective_timeout == 600s && o.secret == "0123456789abcdef" && o.run == "a run"));
   }
   {
     environment const e({{"RANK", "2"}, {"WORLD_SIZE", "3"}});
@@ -167,6 +72,7 @@ TEST_CASE("tcp_options: what makes no sense is refused by name") {
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT = 70000; 1 to 65535"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}), "MASTER_PORT = 65535; 1 to 65534"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_CONNECT_SECONDS", "soon"}}), "FUSEWIRE_CONNECT_SECONDS = soon"));
+  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_JOB", "password"}}), "FUSEWIRE_JOB has 8 characters; 16 or more"));
 }
 
 TEST_CASE("tcp_bootstrap: gathers, in rank order, of any size") {
@@ -386,7 +292,7 @@ TEST_CASE("tcp_bootstrap: a process too many is turned away, and the others go o
     }
     while (there < 2) std::this_thread::sleep_for(5ms);
     try {
-      tcp_session s(options_of(1, 2, port));
+      tcp_session s(options_of(1, 2, port, 400ms));
     } catch (...) {
       done = true;
       throw;
@@ -394,7 +300,7 @@ TEST_CASE("tcp_bootstrap: a process too many is turned away, and the others go o
   });
   print(o);
   CHECK((o.said[0].empty() && o.said[1].empty()));
-  CHECK(contains(o.said[2], "two processes have RANK 1"));
+  CHECK(contains(o.said[2], "all ranks have and this is one too many"));
 }
 
 TEST_CASE("tcp_bootstrap: garbage on the port does not harm the ranks") {

@@ -2,6 +2,9 @@
 #include "support.hpp"
 
 #include <atomic>
+#include <cstdlib>
+
+#include "../said_on_stderr.hpp"
 
 using namespace support;
 
@@ -87,6 +90,39 @@ TEST_CASE("run_local: the first exception comes out, and the others are released
   });
   CHECK(out == "rank two's own reason");
   CHECK(contains(seen, "rank 2: rank two's own reason"));
+}
+
+TEST_CASE("run_local: why a rank failed is said while another has yet to return") {
+  needs_threads("about run_local");
+  said_on_stderr const listen;
+  std::string said;
+  std::string const thrown = message_of<error>([&] {
+    run_local(2, [&](world& w) {
+      if (w.rank() == 0) throw error("the reason");
+      for (int i = 0; i < 1000 && said.empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10)), said = listen.text();
+    });
+  });
+  CHECK(thrown == "the reason");
+  CHECK(contains(said, "fusewire: rank 0: the reason; ranks that have yet to return: 1"));
+}
+
+TEST_CASE("run_local: collectives wait as long as FUSEWIRE_COLLECTIVE_SECONDS says") {
+  needs_threads("about run_local");
+  ::setenv("FUSEWIRE_COLLECTIVE_SECONDS", "1", 1);
+  std::atomic<bool> told = false;
+  std::string const thrown = message_of<peer_failed>([&] {
+    run_local(2, [&](world& w) {
+      for (int i = 0; i < 3000 && w.rank() == 1 && !told; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      try {
+        w.barrier();
+      } catch (...) {
+        told = true;
+        throw;
+      }
+    });
+  });
+  ::unsetenv("FUSEWIRE_COLLECTIVE_SECONDS");
+  CHECK(contains(thrown, "rank 1 did not come to a collective in which rank 0 waited for 1 s"));
 }
 
 TEST_CASE("run_local: exceptions of other types come out too") {

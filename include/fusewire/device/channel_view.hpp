@@ -70,6 +70,12 @@ struct channel_view {
 
 namespace detail {
 
+/// Where a launch's parts of a channel are: its slot, and rows of flags, one of each source. Ranks compare them when they meet.
+__host__ __device__ constexpr epoch_t slot_of(epoch_t epoch) { return epoch & 1; }
+__host__ __device__ constexpr int header_row(epoch_t epoch) { return 2 * int(slot_of(epoch)); }
+__host__ __device__ constexpr int acknowledgement_row(epoch_t epoch) { return 2 * int(slot_of(epoch)) + 1; }
+__host__ __device__ constexpr int data_row(epoch_t epoch, int i) { return 4 + 2 * i + int(slot_of(epoch)); }
+
 /// Whether kernels check what they are passed: where FUSEWIRE_CHECKED is defined, as NDEBUG is for the host. It costs registers and time.
 #ifdef FUSEWIRE_CHECKED
 inline constexpr bool checked = true;
@@ -108,7 +114,7 @@ class channel_epoch {
   /// `peer`'s inbox of this launch: channel_options::max_bytes bytes, laid out as the kernel likes.
   template <class T>
   __device__ T* inbox(int peer) const {
-    return reinterpret_cast<T*>(c_->world.on(rank_in(misuse::inbox_rank, peer), c_->slots) + (number_ & 1) * c_->slot_bytes);
+    return reinterpret_cast<T*>(c_->world.on(rank_in(misuse::inbox_rank, peer), c_->slots) + detail::slot_of(number_) * c_->slot_bytes);
   }
   template <class T>
   __device__ T* inbox() const {
@@ -116,7 +122,7 @@ class channel_epoch {
   }
 
   /// Where in the signal segment this launch's headers are, for a wait's report.
-  __device__ std::uint64_t headers() const { return c_->flags.offset + (number_ & 1) * std::uint64_t(2 * c_->world.size) * sizeof(flag); }
+  __device__ std::uint64_t headers() const { return c_->flags.offset + detail::slot_of(number_) * std::uint64_t(2 * c_->world.size) * sizeof(flag); }
 
   /// Flag i from this rank, on `peer`. Signal it with signal(g, e.to(peer, i), e.number()) or signal(g, peer, i).
   __device__ flag* to(int peer, int i) const {
@@ -250,11 +256,10 @@ class channel_epoch {
  private:
   friend struct channel_view;
 
-  /// Flags are in rows, one of each source.
   __device__ flag* flag_at(int peer, int row, int source) const { return c_->world.on(peer, c_->flags) + row * c_->world.size + source; }
-  __device__ flag* header_flag(int peer, int source) const { return flag_at(peer, 2 * int(number_ & 1), source); }
-  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, 2 * int(number_ & 1) + 1, source); }
-  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, 4 + 2 * i + int(number_ & 1), source); }
+  __device__ flag* header_flag(int peer, int source) const { return flag_at(peer, detail::header_row(number_), source); }
+  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, detail::acknowledgement_row(number_), source); }
+  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, detail::data_row(number_, i), source); }
 
   /// What is passed, if nobody checks.
   __device__ int rank_in(misuse call, int rank) const { return detail::checked_index(c_->world, call, rank, c_->world.size); }

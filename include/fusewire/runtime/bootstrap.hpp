@@ -1,13 +1,16 @@
 // How ranks find each other before there is symmetric memory: barriers and small all-gathers on the host.
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include <fusewire/runtime/error.hpp>
@@ -20,7 +23,7 @@ class bootstrap {
   virtual ~bootstrap() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Every rank's `bytes` bytes, in rank order. Throws peer_failed when a rank has failed and will not come.
+  /// Every rank's `bytes` bytes, in rank order. Throws peer_failed when a rank has failed and will not come, or does not come in time.
   virtual std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) = 0;
   /// The ranks that passed the same color, ordered by rank.
   virtual std::unique_ptr<bootstrap> split(int color) = 0;
@@ -53,45 +56,83 @@ class thread_bootstrap final : public bootstrap {
   /// What the threads share. A rank that fails calls fail(), and everybody who waits for it is told instead of waiting for ever.
   class hub {
    public:
-    explicit hub(int size) : hub(all_below(size)) {}
+    /// `limit`: how long ranks wait for each other in a collective.
+    explicit hub(int size, std::chrono::milliseconds limit = std::chrono::seconds(600)) : hub(all_below(size), limit) {}
 
     /// The rank will not come to any collective of this group again, nor of those split from it that it is in; others may go on.
     void leave(int rank) { leave(rank, text("rank ", rank, " has returned")); }
 
     void fail(std::string why) {
       std::lock_guard const lock(m_);
-      if (!failed_) failure_ = std::move(why);
-      failed_ = true;
-      for (auto& [key, child] : children_) child->fail(failure_);
-      wake_.notify_all();
+      fail_locked(std::move(why));
+    }
+
+    /// Groups that were split from this one, as far as somebody is in them, or was at the latest split.
+    std::size_t groups() const {
+      std::lock_guard const lock(m_);
+      return children_.size();
     }
 
    private:
     friend class thread_bootstrap;
-    explicit hub(std::vector<int> members) : members_(std::move(members)), size_(int(members_.size())), contribution_(members_.size()) {}
+    hub(std::vector<int> members, std::chrono::milliseconds limit)
+        : members_(std::move(members)), size_(int(members_.size())), limit_(limit), contribution_(members_.size()), came_(members_.size()) {}
     static std::vector<int> all_below(int size) {
       require(size >= 1, std::source_location::current(), "thread_bootstrap: ", size, " ranks; at least 1 is accepted");
       std::vector<int> all(static_cast<std::size_t>(size));
       std::iota(all.begin(), all.end(), 0);
       return all;
     }
+    void fail_locked(std::string why) {
+      if (!failed_) failure_ = std::move(why);
+      failed_ = true;
+      for (auto& [key, child] : children_) child->fail(failure_);
+      wake_.notify_all();
+    }
     void leave(int rank, std::string const& why) {
       std::lock_guard const lock(m_);
       if (std::ranges::find(members_, rank) == members_.end()) return;
+      left_.insert(rank);
       if (failure_.empty()) failure_ = why;
       for (auto& [key, child] : children_) child->leave(rank, why);
       wake_.notify_all();
     }
 
+    bool over() const {
+      std::lock_guard const lock(m_);
+      return left_.size() == members_.size();
+    }
+    /// Gives back the groups that every member has left, but not what they keep.
+    void forget_groups_that_are_over() {
+      for (auto it = children_.begin(); it != children_.end();) {
+        if (!it->second->over()) {
+          ++it;
+          continue;
+        }
+        std::ranges::move(it->second->kept_, std::back_inserter(kept_));
+        it = children_.erase(it);
+      }
+    }
+    /// Who came to the collective, or who did not.
+    std::string list(bool came) const {
+      std::string s;
+      for (std::size_t i = 0; i < came_.size(); ++i)
+        if (came_[i] == came) s += text(s.empty() ? "" : ", ", members_[i]);
+      return s;
+    }
+
     std::vector<int> const members_;  // ranks of the first group
     int const size_;
-    std::mutex m_;
+    std::chrono::milliseconds const limit_;
+    mutable std::mutex m_;
     std::condition_variable wake_;
     std::string failure_;  // why collectives cannot complete any more
     bool failed_ = false;  // it is a failure
     int arrived_ = 0;
     unsigned long round_ = 0;
     std::vector<std::vector<std::byte>> contribution_;
+    std::vector<bool> came_;   // to this round
+    std::set<int> left_;       // ranks that come no more
     std::vector<std::byte> gathered_;
     std::map<std::pair<unsigned long, int>, std::shared_ptr<hub>> children_;  // by round of the split, and color
     std::vector<std::shared_ptr<void>> kept_;
@@ -117,15 +158,17 @@ class thread_bootstrap final : public bootstrap {
     if (!h.failure_.empty()) throw cannot_complete();
     auto const* p = static_cast<std::byte const*>(mine);
     h.contribution_[static_cast<std::size_t>(rank_)].assign(p, p + bytes);
+    h.came_[static_cast<std::size_t>(rank_)] = true;
     auto const round = h.round_;
     if (++h.arrived_ == h.size_) {
       h.gathered_.clear();
       for (auto const& c : h.contribution_) h.gathered_.insert(h.gathered_.end(), c.begin(), c.end());
       h.arrived_ = 0;
+      h.came_.assign(h.came_.size(), false);
       ++h.round_;
       h.wake_.notify_all();
-    } else {
-      h.wake_.wait(lock, [&] { return h.round_ != round || !h.failure_.empty(); });
+    } else if (!h.wake_.wait_for(lock, h.limit_, [&] { return h.round_ != round || !h.failure_.empty(); })) {
+      h.fail_locked(text("rank ", h.list(false), " did not come to a collective in which rank ", h.list(true), " waited for ", double(h.limit_.count()) / 1000, " s"));
     }
     if (h.round_ == round) throw cannot_complete();
     return h.gathered_;
@@ -143,8 +186,9 @@ class thread_bootstrap final : public bootstrap {
     std::shared_ptr<hub> child;
     {
       std::lock_guard const lock(hub_->m_);
+      hub_->forget_groups_that_are_over();
       auto& slot = hub_->children_[{splits_++, color}];
-      if (!slot) slot.reset(new hub(std::move(members)));
+      if (!slot) slot.reset(new hub(std::move(members), hub_->limit_));
       if (hub_->failed_) slot->fail(hub_->failure_);
       child = slot;
     }

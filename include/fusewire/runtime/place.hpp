@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <memory>
 #include <string>
 #include <system_error>
 
@@ -40,12 +40,20 @@ inline std::uint64_t random_bits() {
   return bits;
 }
 
+/// What all processes of one running system have in common, and those of others have not; "" on a system that does not say. Fails: runtime_failure.
+inline std::string boot_id(std::source_location where = std::source_location::current()) {
+  constexpr char path[] = "/proc/sys/kernel/random/boot_id";
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> const file(std::fopen(path, "re"), &std::fclose);
+  require<runtime_failure>(file || errno == ENOENT, where, "which host this is cannot be read from ", path, ": ", std::strerror(errno));
+  char id[40] = {};
+  return file && std::fscanf(file.get(), "%39s", id) == 1 ? id : "";
+}
+
 /// The calling process on `device`.
 inline place find_place(int device, std::source_location where) {
   place p;
   static std::uint64_t const once = random_bits();  // process ids repeat where containers number theirs apart
-  std::string id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  std::string const id = boot_id(where);
   ::gethostname(p.host_name, sizeof p.host_name - 1);
   std::snprintf(p.host, sizeof p.host, "%s", id.empty() ? p.host_name : id.c_str());
   p.process[0] = once;

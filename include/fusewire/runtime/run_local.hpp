@@ -1,8 +1,12 @@
 // One process, one thread per rank.
 #pragma once
+#include <condition_variable>
+#include <cstdio>
 #include <exception>
+#include <mutex>
 #include <thread>
 
+#include <fusewire/runtime/environment.hpp>
 #include <fusewire/runtime/world.hpp>
 
 namespace fusewire {
@@ -11,7 +15,8 @@ struct run_options {
   std::vector<int> devices = {};  // device of each rank; empty: rank modulo the number of devices
 };
 
-/// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned.
+/// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned. In a collective on the host they wait for each other as long
+/// as FUSEWIRE_COLLECTIVE_SECONDS says (600). When a rank has failed and others do not return at once, standard error says why it failed.
 /// Fails: rethrows the first exception of any rank that has a reason of its own, a timeout only when there is no other; ranks that wait
 /// for it in a collective are released with peer_failed.
 template <class F>
@@ -24,37 +29,37 @@ void run_local(int ranks, run_options const& options, F f, std::source_location 
   check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
   require<runtime_failure>(devices > 0, where, "run_local: no GPU; without one, run the program under fusewire-sim");
 
-  auto const hub = std::make_shared<thread_bootstrap::hub>(ranks);
+  auto const hub = std::make_shared<thread_bootstrap::hub>(ranks, detail::collective_limit(where));
   std::mutex m;
+  std::condition_variable news;
+  int returned = 0;
+  std::string reason;                              // why the first rank that failed has
   std::exception_ptr first, timeout, consequence;  // the last two may be how another rank saw the first
   auto const run = [&](int r) {
+    auto const keep = [&](std::exception_ptr& e, std::string const& why) {
+      std::lock_guard const lock(m);
+      if (!e) e = std::current_exception();
+      if (reason.empty()) reason = text("rank ", r, why);
+      return text("rank ", r, why);
+    };
     try {
       world w(std::make_unique<thread_bootstrap>(hub, r), options.devices.empty() ? r % devices : options.devices[static_cast<std::size_t>(r)], where);
       f(w);
       hub->leave(r);
+    } catch (peer_failed const& e) {
+      keep(consequence, text(": ", e.what()));
+    } catch (launch_abandoned const& e) {
+      hub->fail(keep(consequence, text(": ", e.what())));
+    } catch (wait_timeout const& e) {
+      hub->fail(keep(timeout, text(": ", e.what())));
+    } catch (std::exception const& e) {
+      hub->fail(keep(first, text(": ", e.what())));
     } catch (...) {
-      auto const keep = [&](std::exception_ptr& e) {
-        std::lock_guard const lock(m);
-        if (!e) e = std::current_exception();
-      };
-      try {
-        throw;
-      } catch (peer_failed const&) {
-        keep(consequence);
-      } catch (launch_abandoned const& e) {
-        keep(consequence);
-        hub->fail(text("rank ", r, ": ", e.what()));
-      } catch (wait_timeout const& e) {
-        keep(timeout);
-        hub->fail(text("rank ", r, ": ", e.what()));
-      } catch (std::exception const& e) {
-        keep(first);
-        hub->fail(text("rank ", r, ": ", e.what()));
-      } catch (...) {
-        keep(first);
-        hub->fail(text("rank ", r, " threw"));
-      }
+      hub->fail(keep(first, " threw"));
     }
+    std::lock_guard const lock(m);
+    ++returned;
+    news.notify_all();
   };
   std::vector<std::thread> threads;
   try {
@@ -64,6 +69,14 @@ void run_local(int ranks, run_options const& options, F f, std::source_location 
     hub->fail(why);
     std::lock_guard const lock(m);
     first = std::make_exception_ptr(runtime_failure(why));
+    reason = why;
+  }
+  {
+    std::unique_lock lock(m);
+    auto const all = [&] { return returned == int(threads.size()); };
+    news.wait(lock, [&] { return all() || !reason.empty(); });
+    if (!news.wait_for(lock, std::chrono::seconds(1), all))
+      std::fprintf(stderr, "fusewire: %s; ranks that have yet to return: %d\n", reason.c_str(), int(threads.size()) - returned);
   }
   for (auto& t : threads) t.join();
   if (first) std::rethrow_exception(first);

@@ -1,61 +1,16 @@
 // Ranks that are processes: they find each other over TCP, as torchrun's environment variables say.
-//
-//   RANK  WORLD_SIZE  LOCAL_RANK        who this process is
-//   MASTER_ADDR  MASTER_PORT            where rank 0 listens; name or address, IPv4 or IPv6
-//   FUSEWIRE_MASTER_PORT                another port, where MASTER_PORT is somebody else's
-//   FUSEWIRE_CONNECT_SECONDS            how long ranks wait for each other to start (60)
-//   FUSEWIRE_COLLECTIVE_SECONDS         how long ranks wait for each other in a collective on the host (600)
 #pragma once
-#include <cstdlib>
+#include <cstdio>
 
-#include <fusewire/core/world_view.hpp>
 #include <fusewire/runtime/bootstrap.hpp>
 #include <fusewire/runtime/tcp_hub.hpp>
+#include <fusewire/runtime/tcp_options.hpp>
 
 namespace fusewire {
 
-struct tcp_options {
-  int rank = 0, size = 1;
-  int local_rank = 0;                 // among the ranks of this host
-  std::string address = "127.0.0.1";  // of rank 0
-  int port = 29500;
-  std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
-  std::chrono::milliseconds collective_timeout = std::chrono::seconds(600);
-
-  /// What a launcher set. Fails: bad_argument when a variable is missing or not a number that makes sense.
-  static tcp_options from_environment(std::source_location where = std::source_location::current()) {
-    auto const variable = [&](char const* name) {
-      char const* const value = std::getenv(name);
-      return value && *value ? std::optional<std::string>(value) : std::nullopt;
-    };
-    auto const number = [&](char const* name, long long low, long long high, std::optional<long long> otherwise) {
-      auto const value = variable(name);
-      require(value || otherwise, where, name, " is not set; torchrun, scripts/run-ranks and fusewire-sim --processes set RANK, WORLD_SIZE, LOCAL_RANK, "
-              "MASTER_ADDR and MASTER_PORT");
-      if (!value) return *otherwise;
-      char* end = nullptr;
-      errno = 0;
-      long long const n = std::strtoll(value->c_str(), &end, 10);
-      require(errno == 0 && *end == 0 && n >= low && n <= high, where, name, " = ", *value, "; ", low, " to ", high, " are accepted");
-      return n;
-    };
-    tcp_options o;
-    o.size = int(number("WORLD_SIZE", 1, max_ranks, {}));
-    o.rank = int(number("RANK", 0, o.size - 1, {}));
-    o.local_rank = int(number("LOCAL_RANK", 0, max_ranks - 1, o.rank));
-    o.address = variable("MASTER_ADDR").value_or(o.address);
-    // torchrun's agent may keep a listener of its own on MASTER_PORT
-    bool const taken = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
-    o.port = int(number("MASTER_PORT", 1, 65535 - taken, o.port)) + taken;
-    o.port = int(number("FUSEWIRE_MASTER_PORT", 1, 65535, o.port));
-    o.connect_timeout = std::chrono::seconds(number("FUSEWIRE_CONNECT_SECONDS", 1, 86400, 60));
-    o.collective_timeout = std::chrono::seconds(number("FUSEWIRE_COLLECTIVE_SECONDS", 1, 86400, 600));
-    return o;
-  }
-};
-
 /// One process's place among its peers, from the time when all of them have come until all of them have left or died. Every group of
-/// ranks that this process is in shares it. Used by one thread at a time.
+/// ranks that this process is in shares it. Used by one thread at a time. A child that the process forks is not among them: there its
+/// calls fail.
 class tcp_session {
  public:
   /// Collective. Fails: bootstrap_failed on every rank that could be reached, saying which rank is missing, wrong or dead, at which
@@ -77,12 +32,24 @@ class tcp_session {
     }
   }
   tcp_session(tcp_session const&) = delete;
-  /// Waits until every rank has left or died, at most collective_timeout; then what was kept goes.
+  /// Waits until every rank has left or died, at most collective_timeout, or failure_timeout when this rank has failed; then what was
+  /// kept goes. When that takes long, standard error says so, and why this rank failed: an exception on its way cannot yet.
   ~tcp_session() {
+    if (process_ != ::getpid()) {  // a forked child's copy, without the hub's thread
+      (void)hub_.release();
+      return;
+    }
     if (failure_.empty()) {
       link_.queue(detail::frame_kind::leave, 0, "");
-      auto const deadline = detail::now() + options_.collective_timeout;
-      for (auto f = receive(deadline); f && f->header.kind != detail::frame_kind::gone;) f = receive(deadline);
+      bool const failed = !reason_.empty();
+      auto const limit = failed ? options_.failure_timeout : options_.collective_timeout;
+      auto const quiet = std::min<std::chrono::milliseconds>(limit, std::chrono::seconds(failed ? 1 : 30));
+      auto const start = detail::now();
+      if (!wait_for_all(start + quiet) && quiet < limit) {
+        std::string const why = failed ? reason_ : text("rank ", options_.rank, " of ", options_.size, " has returned");
+        std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", why.c_str(), seconds(limit));
+        wait_for_all(start + limit);
+      }
     }
     link_.close();
     hub_.reset();
@@ -95,7 +62,8 @@ class tcp_session {
   /// This rank will not come to the group's collectives again, nor to those of groups split from it: whoever waits there is told why.
   void fail(std::uint64_t group, std::string const& why) {
     if (!failure_.empty()) return;
-    link_.queue(detail::frame_kind::fail, group, why);
+    if (group == 0 && reason_.empty()) reason_ = why;
+    link_.queue(detail::frame_kind::fail, group, why.substr(0, 65536));
     flush(detail::now() + patience);
   }
   void leave(std::uint64_t group) {
@@ -108,8 +76,8 @@ class tcp_session {
 
   /// One collective. Throws peer_failed when it cannot complete.
   std::vector<std::byte> request(detail::frame_kind kind, std::uint64_t group, void const* mine, std::size_t bytes) {
-    require(bytes <= detail::largest_payload / max_ranks, std::source_location::current(), "all_gather: ", bytes, " bytes; at most ",
-            detail::largest_payload / max_ranks, " are accepted");
+    require(bytes <= detail::largest_request, std::source_location::current(), "all_gather: ", bytes, " bytes; at most ",
+            detail::largest_request, " are accepted");
     auto const cannot_complete = [&](std::string const& why) { return peer_failed(text("this collective cannot complete: ", why)); };
     if (!failure_.empty()) throw cannot_complete(failure_);
     link_.queue(kind, group, mine, bytes);
@@ -148,17 +116,21 @@ class tcp_session {
                                   error == EADDRINUSE      ? "; another program has the port: choose another MASTER_PORT, or FUSEWIRE_MASTER_PORT for fusewire alone"
                                   : error == EADDRNOTAVAIL ? "; MASTER_ADDR must be an address of the host on which rank 0 runs"
                                                            : ""));
+    std::unique_ptr<detail::job_file> file;
+    if (options_.secret.empty() && options_.size > 1) file = std::make_unique<detail::job_file>(options_.port);
+    detail::job_key const key(file ? file->secret() : options_.secret, options_.run);
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) throw bootstrap_failed(text(who(), "socketpair: ", detail::system_error(errno)));
-    link_ = detail::connection(detail::descriptor(ends[0]));
-    hub_ = std::make_unique<detail::tcp_hub>(std::move(listener), detail::descriptor(ends[1]), options_.size, where_,
+    link_ = detail::connection(detail::descriptor(ends[0]), detail::largest_answer);
+    hub_ = std::make_unique<detail::tcp_hub>(detail::tcp_entrance(std::move(listener), key, std::move(file)),
+                                             detail::descriptor(ends[1]), options_.size, options_.layout, where_,
                                              detail::tcp_hub::limits{options_.connect_timeout, options_.collective_timeout});
   }
 
   /// Until rank 0 has accepted us. Whatever else may listen there meanwhile gets another chance to be rank 0 until the deadline.
   void connect(detail::time_point deadline) {
     where_ = text(options_.address, ":", options_.port);
-    std::string problem = "there was no time to try";
+    std::string problem;
     for (auto pause = std::chrono::milliseconds(1); detail::now() < deadline; pause = std::min(2 * pause, std::chrono::milliseconds(200))) {
       detail::addresses const found(options_.address, options_.port);
       if (!found.first()) problem = text("MASTER_ADDR ", options_.address, ": ", found.problem());
@@ -166,9 +138,12 @@ class tcp_session {
         if (introduce(*a, deadline, problem)) return;
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, std::max<std::chrono::nanoseconds>(deadline - detail::now(), std::chrono::nanoseconds(0))));
     }
-    throw bootstrap_failed(text(who(), "rank 0 did not answer at ", where_, " (MASTER_ADDR, MASTER_PORT) within ", seconds(options_.connect_timeout), " s: ", problem));
+    if (problem.empty()) problem = "there was no time to try";
+    throw bootstrap_failed(text(who(), "rank 0 did not answer at ", where_, " (MASTER_ADDR, MASTER_PORT) within ",
+                                seconds(options_.connect_timeout), " s: ", problem));
   }
 
+  /// True when the hub has accepted us, and has proved to be our job's.
   bool introduce(addrinfo const& a, detail::time_point deadline, std::string& problem) {
     detail::descriptor d(::socket(a.ai_family, a.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a.ai_protocol));
     if (!d) return problem = text("socket: ", detail::system_error(errno)), false;
@@ -176,25 +151,62 @@ class tcp_session {
     if (error == EINPROGRESS) {
       pollfd p{d.get(), POLLOUT, 0};
       socklen_t n = sizeof error;
-      if (::poll(&p, 1, detail::milliseconds_until(deadline)) <= 0) return problem = "no answer to the attempt to connect", false;
+      if (::poll(&p, 1, detail::milliseconds_until(deadline)) <= 0) return out_of_time("no answer to the attempt to connect", problem);
       ::getsockopt(d.get(), SOL_SOCKET, SO_ERROR, &error, &n);
     }
-    if (error) return problem = text(detail::name_of(a.ai_addr, a.ai_addrlen), ": ", detail::system_error(error), error == ECONNREFUSED ? " (nobody listens there)" : ""), false;
+    if (error) {
+      problem = text(detail::name_of(a.ai_addr, a.ai_addrlen), ": ", detail::system_error(error));
+      if (error == ECONNREFUSED) problem += " (nobody listens there: rank 0 has not come, or all ranks have and this is one too many)";
+      return false;
+    }
     detail::watch_connection(d.get());
     link_ = detail::connection(std::move(d));
     failure_.clear();
+    constexpr char silent[] = "it accepts connections, but says nothing: is that another program's port?";
+    auto const asked = receive(deadline);
+    if (!asked && failure_.empty()) return out_of_time(silent, problem);
+    if (!asked) return problem = failure_, link_.close(), false;
+    auto const challenge = asked->header.kind == detail::frame_kind::challenge ? asked->as<std::uint64_t>() : std::nullopt;
+    if (!challenge) return problem = another_protocol(), link_.close(), false;
+    std::string const secret = options_.secret.empty() ? detail::job_file::read(options_.port, problem) : options_.secret;
+    if (secret.empty()) return link_.close(), false;
+    detail::job_key const key(secret, options_.run);
+    detail::greeting const g = greeting(key, *challenge);
+    link_.queue(detail::frame_kind::hello, 0, &g, sizeof g);
+    auto const f = receive(deadline);
+    if (!f && failure_.empty()) return out_of_time(silent, problem);
+    auto const proof = f && f->header.kind == detail::frame_kind::accepted ? f->as<std::uint64_t>() : std::nullopt;
+    if (proof != key.proof_of_hub(*challenge, g.nonce)) {
+      problem = "what listens there does not know the secret that this rank knows: is FUSEWIRE_JOB the same for all ranks, and the port "
+                "no other job's?";
+      return link_.close(), false;
+    }
+    link_.accept_up_to(detail::largest_answer);
+    return true;
+  }
+
+  /// The deadline has passed in the middle of an attempt: what an earlier one found says more.
+  bool out_of_time(char const* what, std::string& problem) {
+    link_.close();
+    if (problem.empty()) problem = what;
+    return false;
+  }
+
+  detail::greeting greeting(detail::job_key const& key, std::uint64_t challenge) const {
     detail::greeting g{};
+    g.nonce = random_bits();
+    g.layout = options_.layout;
+    g.version = FUSEWIRE_VERSION;
     g.rank = options_.rank;
     g.size = options_.size;
     g.process = int(::getpid());
     std::string const host = host_name();
     std::memcpy(g.host, host.data(), std::min(host.size(), sizeof g.host - 1));
-    link_.queue(detail::frame_kind::hello, 0, &g, sizeof g);
-    auto const f = receive(deadline);
-    if (!f) return problem = failure_.empty() ? "it accepts connections, but says nothing: is that another program's port?" : failure_, link_.close(), false;
-    if (f->header.kind == detail::frame_kind::fail) throw bootstrap_failed(text(who(), f->text()));
-    return true;
+    g.proof = key.proof_of_rank(challenge, g);
+    return g;
   }
+
+  std::string another_protocol() const { return text("what answers at ", where_, " is not rank 0 of this program: it speaks another protocol"); }
 
   bool flush(detail::time_point deadline) {
     while (link_.unsent()) {
@@ -210,7 +222,7 @@ class tcp_session {
     bool alive = flush(deadline);
     for (;;) {
       alive = link_.receive() && alive;
-      if (link_.garbage()) return failure_ = text("what answers at ", where_, " is not rank 0 of this program: it speaks another protocol"), std::nullopt;
+      if (link_.garbage()) return failure_ = another_protocol(), std::nullopt;
       if (auto f = link_.take()) return f;
       if (!alive) return failure_ = text("rank 0 (", where_, ") has ended or died: its connection is closed"), std::nullopt;
       pollfd p{link_.fd(), POLLIN, 0};
@@ -218,9 +230,20 @@ class tcp_session {
     }
   }
 
+  /// False when the deadline has passed first.
+  bool wait_for_all(detail::time_point deadline) {
+    for (;;) {
+      auto const f = receive(deadline);
+      if (!f) return !failure_.empty();
+      if (f->header.kind == detail::frame_kind::gone) return true;
+    }
+  }
+
   tcp_options const options_;
+  pid_t const process_ = ::getpid();
   std::string where_;    // rank 0's address, for messages
   std::string failure_;  // why the hub cannot be reached any more
+  std::string reason_;   // why this rank has failed, if it has
   std::unique_ptr<detail::tcp_hub> hub_;  // on rank 0; goes after the connection, whose end it waits for
   detail::connection link_;
   std::vector<std::shared_ptr<void>> kept_;

@@ -1,15 +1,18 @@
 // The middle of the star: a thread of rank 0's process that every rank, rank 0 too, is connected with. It knows the groups, so it can
 // say who is missing, and it tells everybody when somebody dies.
 //
-//   rank 1 --hello--> hub <--hello-- rank 2      all have come: welcome to each
+//   rank 1 --hello--> hub <--hello-- rank 2      all have come: welcome to each, and the entrance closes
 //   rank 1 --gather-> hub <--gather- rank 2      all members' parts have come: done to each
 //   rank 1 --x        hub ---fail--> rank 2      now, or when it asks next
 //   rank 1 --leave--> hub <--leave-- rank 2      all have left or died: gone to each; the thread ends
 #pragma once
+#include <cstdio>
 #include <map>
+#include <set>
 #include <thread>
 
-#include <fusewire/runtime/tcp_socket.hpp>
+#include <fusewire/runtime/layout.hpp>
+#include <fusewire/runtime/tcp_entrance.hpp>
 
 namespace fusewire::detail {
 
@@ -18,17 +21,24 @@ class tcp_hub {
   struct limits {
     std::chrono::milliseconds connect, collective;
   };
-  /// `own` is the end of rank 0's connection that belongs to the hub. `where` names the listener, for messages.
-  tcp_hub(descriptor listener, descriptor own, int size, std::string where, limits l)
-      : listener_(std::move(listener)), where_(std::move(where)), limits_(l), ranks_(std::size_t(size)), started_(now()) {
+  /// `own` is the end of rank 0's connection that belongs to the hub. `where` names the listener, for messages. `layout` is rank 0's.
+  tcp_hub(tcp_entrance entrance, descriptor own, int size, std::uint64_t layout, std::string where, limits l)
+      : entrance_(std::move(entrance)), layout_(layout), where_(std::move(where)), limits_(l), ranks_(std::size_t(size)), started_(now()) {
     group& all = groups_[0];
     for (int r = 0; r < size; ++r) all.members.push_back(r);
     all.parts.resize(std::size_t(size));
-    ranks_[0].link = connection(std::move(own));
+    ranks_[0].link = connection(std::move(own), largest_request);
     ranks_[0].name = "rank 0";
     ranks_[0].came = true;
     welcome_when_complete();
-    thread_ = std::thread([this] { serve(); });
+    thread_ = std::thread([this] {
+      try {
+        serve();
+      } catch (std::exception const& e) {
+        std::fprintf(stderr, "fusewire: rank 0 cannot connect the ranks any more: %s\n", e.what());
+        for (auto& r : ranks_) r.link.close();  // that is how they are told
+      }
+    });
   }
   tcp_hub(tcp_hub const&) = delete;
   /// Requires: rank 0's end of its connection is closed. Others that still wait are told that rank 0 has ended; where ranks did not
@@ -40,12 +50,6 @@ class tcp_hub {
     connection link;
     std::string name;  // "rank 2 (process 4711 on host a, 127.0.0.1:50000)"
     bool came = false, left = false, died = false;
-  };
-  struct stranger {
-    connection link;
-    std::string name;
-    time_point since;
-    bool refused = false;
   };
   struct part {
     bool came = false;
@@ -59,29 +63,26 @@ class tcp_hub {
     time_point since;          // of the first part
     std::string failure;       // why collectives cannot complete any more
     bool failed = false;       // it is a failure, not a farewell
-    std::vector<std::uint64_t> children;
+    std::set<int> left;        // ranks that come no more
+    std::uint64_t parent = 0;
+    std::set<std::uint64_t> children;
   };
 
   int size() const { return int(ranks_.size()); }
 
   void serve() {
     while (!over()) {
-      std::vector<pollfd> waiting{{listener_.get(), POLLIN, 0}};
-      auto const watch = [&](connection const& c) { waiting.push_back({c.open() ? c.fd() : -1, short(POLLIN | (c.unsent() ? POLLOUT : 0)), 0}); };
-      for (auto const& r : ranks_) watch(r.link);
-      std::size_t const strangers = strangers_.size();
-      for (auto const& s : strangers_) watch(s.link);
+      std::vector<pollfd> waiting;
+      for (auto const& r : ranks_)
+        waiting.push_back({r.link.open() ? r.link.fd() : -1, short(POLLIN | (r.link.unsent() ? POLLOUT : 0)), 0});
+      entrance_.watch(waiting);
       ::poll(waiting.data(), waiting.size(), milliseconds_until(next_deadline()));
-      if (waiting[0].revents) accept();
-      for (std::size_t i = 0; i < strangers; ++i)
-        if (waiting[1 + ranks_.size() + i].revents) hear(strangers_[i]);
+      for (auto& n : entrance_.come_in()) admit(n);
       for (std::size_t i = 0; i < ranks_.size(); ++i)
-        if (waiting[1 + i].revents) hear(int(i));
-      std::erase_if(strangers_, [](stranger const& s) { return !s.link.open() || (s.refused && !s.link.unsent()); });
+        if (waiting[i].revents) hear(int(i));
       expire();
       for (auto& r : ranks_)
         if (r.link.open()) (void)r.link.send();  // a rank that has died is noticed when it is read
-      for (auto& s : strangers_) (void)s.link.send();
     }
     auto const flushed_by = now() + std::chrono::seconds(1);
     for (auto& r : ranks_)
@@ -98,11 +99,11 @@ class tcp_hub {
   }
 
   time_point next_deadline() const {
-    time_point first = now() + std::chrono::seconds(3600);
-    if (!complete_) first = std::min(first, ranks_[0].died ? failed_at_ + std::chrono::seconds(2) : started_ + limits_.connect);
+    time_point first = std::min(entrance_.next_deadline(), now() + std::chrono::seconds(3600));
+    if (!complete_ && ranks_[0].died) first = std::min(first, failed_at_ + std::chrono::seconds(2));
+    else if (!complete_ && groups_.at(0).failure.empty()) first = std::min(first, started_ + limits_.connect);
     for (auto const& [id, g] : groups_)
       if (g.arrived) first = std::min(first, g.since + limits_.collective);
-    for (auto const& s : strangers_) first = std::min(first, s.since + limits_.connect);
     return first;
   }
 
@@ -110,7 +111,7 @@ class tcp_hub {
     auto const t = now();
     if (!complete_ && groups_[0].failure.empty() && t >= started_ + limits_.connect)
       fail(0, text("only ", came(), " of ", size(), " ranks have come to ", where_, " within ", seconds(limits_.connect), " s; missing: ",
-                   list([](rank_state const& r) { return !r.came; }), garbage_ ? text("; ", garbage_, " connections spoke another protocol") : ""));
+                   list([](rank_state const& r) { return !r.came; }), entrance_.remarks()));
     std::vector<std::uint64_t> late;
     for (auto const& [id, g] : groups_)
       if (g.arrived && t >= g.since + limits_.collective) late.push_back(id);
@@ -123,80 +124,53 @@ class tcp_hub {
       }
       fail(id, text("rank ", missing, " did not come to a collective in which rank ", here, " waited for ", seconds(limits_.collective), " s"));
     }
-    for (auto& s : strangers_)
-      if (t >= s.since + limits_.connect) s.link.close();
   }
 
-  void accept() {
-    sockaddr_storage a{};
-    socklen_t n = sizeof a;
-    descriptor d(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&a), &n, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!d) return;
-    watch_connection(d.get());
-    strangers_.push_back({connection(std::move(d)), name_of(reinterpret_cast<sockaddr*>(&a), n), now()});
-  }
-
-  /// Somebody who has not said yet who it is. What speaks another protocol is turned away; it may have come by mistake.
-  void hear(stranger& s) {
-    bool const alive = s.link.receive();
-    if (s.link.garbage()) {
-      ++garbage_;
-      s.link.close();
-      return;
-    }
-    auto const f = s.link.take();
-    if (!f) {
-      if (!alive) s.link.close();
-      return;
-    }
-    greeting g;
-    if (f->header.kind != frame_kind::hello || f->payload.size() != sizeof g) {
-      ++garbage_;
-      s.link.close();
-      return;
-    }
-    std::memcpy(&g, f->payload.data(), sizeof g);
-    g.host[sizeof g.host - 1] = 0;
-    std::string const name = text("rank ", g.rank, " (process ", g.process, " on ", g.host, ", ", s.name, ")");
+  /// One that knows the job's secret; what is wrong with it is wrong with the job, and all ranks are told.
+  void admit(tcp_entrance::newcomer& n) {
+    greeting const& g = n.said;
+    std::string const host = printable({g.host, ::strnlen(g.host, sizeof g.host)});
+    std::string const name = text("rank ", g.rank, " (process ", g.process, " on ", host, ", ", n.name, ")");
     std::string problem;
-    if (g.size != size()) problem = text(name, " has WORLD_SIZE ", g.size, ", rank 0 at ", where_, " has ", size(), "; every rank must have the same");
+    if (g.version != FUSEWIRE_VERSION || g.layout != layout_)
+      problem = text(name, " was built with fusewire ", g.version, ", layout ", std::hex, g.layout, ", rank 0 with ", std::dec,
+                     FUSEWIRE_VERSION, ", layout ", std::hex, layout_,
+                     "; builds of one version, all of them checked (FUSEWIRE_CHECKED) or none, are accepted");
+    else if (g.size != size()) problem = text(name, " has WORLD_SIZE ", g.size, ", rank 0 at ", where_, " has ", size(), "; every rank must have the same");
     else if (g.rank < 0 || g.rank >= size()) problem = text(name, ": RANK 0 to ", size() - 1, " are accepted");
     else if (ranks_[std::size_t(g.rank)].came) problem = text("two processes have RANK ", g.rank, ": ", ranks_[std::size_t(g.rank)].name, " and ", name);
+    else if (!groups_[0].failure.empty()) problem = groups_[0].failure;
     if (!problem.empty()) {
-      s.link.queue(frame_kind::fail, 0, problem);
-      s.refused = true;
-      (void)s.link.send();
-      if (!complete_) fail(0, problem);
+      n.link.queue(frame_kind::fail, 0, problem);
+      (void)n.link.send();
+      if (groups_[0].failure.empty()) fail(0, problem);
       return;
     }
     rank_state& r = ranks_[std::size_t(g.rank)];
-    r.link = std::move(s.link);
+    r.link = std::move(n.link);
     r.name = name;
     r.came = true;
-    s.link.close();
-    if (!groups_[0].failure.empty()) r.link.queue(frame_kind::fail, 0, groups_[0].failure);
-    else r.link.queue(frame_kind::accepted, 0, "");
     welcome_when_complete();
   }
 
   void welcome_when_complete() {
     if (came() < size() || !groups_[0].failure.empty()) return;
     complete_ = true;
+    entrance_.close();
     for (auto& r : ranks_) r.link.queue(frame_kind::welcome, 0, "");
   }
 
   void hear(int rank) {
     rank_state& r = ranks_[std::size_t(rank)];
-    bool alive = r.link.receive();
-    while (!r.link.garbage()) {
-      auto const f = r.link.take();
-      if (!f) break;
-      answer(rank, *f);
-    }
-    if (alive && !r.link.garbage()) return;
+    bool const alive = r.link.receive(), garbage = r.link.garbage();
+    if (!garbage)
+      if (auto const f = r.link.take()) answer(rank, *f);
+    if (alive && !garbage) return;
     r.link.close();
     r.died = true;
-    if (!r.left) fail(0, text(r.name, rank == 0 ? " has ended" : " has died: its connection is closed"));
+    if (r.left) return;
+    if (garbage) fail(0, text(r.name, " sent what is no frame, or one of more than ", largest_request, " bytes"));
+    else fail(0, text(r.name, rank == 0 ? " has ended" : " has died: its connection is closed"));
   }
 
   void answer(int rank, frame const& f) {
@@ -204,6 +178,7 @@ class tcp_hub {
     auto const it = groups_.find(f.header.group);
     auto const member = it == groups_.end() ? -1 : index_of(it->second, rank);
     if (member < 0) {
+      if (f.header.kind == frame_kind::fail || f.header.kind == frame_kind::leave) return;  // the group is over, and nobody waits for an answer
       r.link.queue(frame_kind::fail, f.header.group, text("rank ", rank, " is not a member of group ", f.header.group));
       return;
     }
@@ -222,6 +197,7 @@ class tcp_hub {
           r.link.queue(frame_kind::fail, f.header.group, g.failure);
           return;
         }
+        if (g.parts[std::size_t(member)].came) return fail(f.header.group, text("rank ", rank, " is in two collectives of one group at once"));
         if (g.arrived++ == 0) g.since = now();
         g.parts[std::size_t(member)] = {true, f.header.kind, f.payload};
         if (g.arrived == int(g.members.size())) finish(f.header.group);
@@ -246,8 +222,9 @@ class tcp_hub {
         int color;
         std::memcpy(&color, g.parts[i].bytes.data(), sizeof color);
         auto const [at, fresh] = child.try_emplace(color, last_group_ + 1);
-        if (fresh) g.children.push_back(++last_group_);
+        if (fresh) g.children.insert(++last_group_);
         group& c = groups_[at->second];  // references to other groups stay valid
+        c.parent = id;
         answers.push_back({g.members[i], {at->second, int(c.members.size()), 0}});
         c.members.push_back(g.members[i]);
         c.parts.emplace_back();
@@ -274,11 +251,16 @@ class tcp_hub {
     for (auto& r : ranks_)
       if (r.link.open()) r.link.queue(frame_kind::fail, 0, why);  // they wait for a welcome
   }
-  /// The rank comes no more: neither to this group nor to those split from it that it is in.
+  /// The rank comes no more: neither to this group nor to those split from it that it is in. A group that all have left goes.
   void leave(std::uint64_t id, int rank, std::string const& why) {
-    if (index_of(groups_[id], rank) < 0) return;
+    group& g = groups_[id];
+    if (index_of(g, rank) < 0) return;
     give_up(id, why, false);
-    for (auto child : groups_[id].children) leave(child, rank, why);
+    for (auto child : std::set(g.children)) leave(child, rank, why);
+    g.left.insert(rank);
+    if (id == 0 || g.left.size() < g.members.size()) return;
+    groups_[g.parent].children.erase(id);
+    groups_.erase(id);
   }
   void give_up(std::uint64_t id, std::string const& why, bool failed) {
     group& g = groups_[id];
@@ -303,16 +285,15 @@ class tcp_hub {
   }
   static double seconds(std::chrono::milliseconds t) { return double(t.count()) / 1000; }
 
-  descriptor listener_;
+  tcp_entrance entrance_;
+  std::uint64_t const layout_;
   std::string const where_;
   limits const limits_;
   std::vector<rank_state> ranks_;
-  std::vector<stranger> strangers_;
   std::map<std::uint64_t, group> groups_;
   std::uint64_t last_group_ = 0;
   time_point const started_;
   time_point failed_at_{};  // before every rank had come
-  int garbage_ = 0;
   bool complete_ = false;  // every rank has come
   bool farewell_ = false;
   std::thread thread_;

@@ -1,12 +1,10 @@
-// What the TCP bootstrap needs of sockets: owned descriptors, addresses, deadlines, and frames that arrive in pieces.
+// What the TCP bootstrap needs of sockets: addresses, deadlines, and frames that arrive in pieces.
 #pragma once
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,9 +13,11 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <utility>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include <fusewire/runtime/descriptor.hpp>
 #include <fusewire/runtime/error.hpp>
 
 namespace fusewire::detail {
@@ -29,27 +29,6 @@ inline int milliseconds_until(time_point until) {
   auto const left = std::chrono::duration_cast<std::chrono::milliseconds>(until - now()).count();
   return int(std::clamp<long long>(left + 1, 0, 1000 * 3600));
 }
-
-/// A file descriptor that is closed with its owner.
-class descriptor {
- public:
-  explicit descriptor(int fd = -1) : fd_(fd) {}
-  descriptor(descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
-  descriptor& operator=(descriptor&& o) noexcept {
-    std::swap(fd_, o.fd_);
-    return *this;
-  }
-  ~descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
-
-inline std::string system_error(int e) { return std::strerror(e); }
 
 /// What a name and a port stand for: IPv4 and IPv6, in the system's order.
 class addresses {
@@ -97,51 +76,77 @@ inline void watch_connection(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// A client asks, the hub answers; hello is answered twice.
+// A client asks, the hub answers.
 enum class frame_kind : std::uint32_t {
-  hello,     // client: payload `greeting`
-  accepted,  // hub: the greeting was right; others are still to come
-  welcome,   // hub: every rank has come
-  gather,    // client: payload is its contribution
-  split,     // client: payload is its color
-  done,      // hub: gather: all contributions; split: payload `split_result`
-  fail,      // client: the group ends, payload says why; hub: a request cannot be met, payload says why
-  leave,     // client: it asks for nothing in this group any more; of group 0: it goes
-  gone,      // hub: every rank has gone or died
+  challenge,  // hub, first of all: payload is a number that it uses once
+  hello,      // client: payload `greeting`
+  accepted,   // hub: the client knows the job's secret; payload proves that the hub does
+  welcome,    // hub: every rank has come
+  gather,     // client: payload is its contribution
+  split,      // client: payload is its color
+  done,       // hub: gather: all contributions; split: payload `split_result`
+  fail,       // client: the group ends, payload says why; hub: a request cannot be met, payload says why
+  leave,      // client: it asks for nothing in this group any more; of group 0: it goes
+  gone,       // hub: every rank has gone or died
 };
 
 struct frame_header {
-  static constexpr std::uint64_t right_magic = 0x31306572697766ull;  // "fwire01"
+  static constexpr std::uint64_t right_magic = 0x32306572697766ull;  // "fwire02"
   std::uint64_t magic = right_magic;
   frame_kind kind{};
   std::uint32_t bytes = 0;  // of the payload
   std::uint64_t group = 0;
 };
-inline constexpr std::uint32_t largest_payload = 64u << 20;
+inline constexpr std::uint32_t largest_request = 1u << 20;  // payload of a rank
+inline constexpr std::uint32_t largest_answer = 64 * largest_request;
 
+/// Who comes, and the proof that it is one of the job's (job_key::proof_of_rank).
 struct greeting {
-  std::int32_t rank, size, process;
-  char host[52];
+  std::uint64_t nonce, layout;
+  std::int32_t version, rank, size, process;
+  char host[56];
+  std::uint64_t proof;
 };
 struct split_result {
   std::uint64_t group;
   std::int32_t rank, size;
 };
 
+/// What somebody else says, as it may stand in a log: one line, in ASCII.
+inline std::string printable(std::string_view said) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string s;
+  for (char const c : said) {
+    if (c >= ' ' && c <= '~') s += c;
+    else s += {'\\', 'x', digits[(c >> 4) & 15], digits[c & 15]};
+  }
+  return s;
+}
+
 struct frame {
   frame_header header;
   std::vector<std::byte> payload;
-  std::string text() const { return {reinterpret_cast<char const*>(payload.data()), payload.size()}; }
+  std::string text() const { return printable({reinterpret_cast<char const*>(payload.data()), payload.size()}); }
+  /// The payload, if it is a T.
+  template <class T>
+  std::optional<T> as() const {
+    T x;
+    if (payload.size() != sizeof x) return std::nullopt;
+    std::memcpy(&x, payload.data(), sizeof x);
+    return x;
+  }
 };
 
 /// One end of a connection. Reading and writing never wait: what could not be sent yet and what came of the next frame is kept.
 class connection {
  public:
   connection() = default;
-  explicit connection(descriptor d) : socket_(std::move(d)) {}
+  /// Until the other end has proved to be one of the job's, payloads of at most a greeting's size are accepted.
+  explicit connection(descriptor d, std::uint32_t largest = sizeof(greeting)) : socket_(std::move(d)), largest_(largest) {}
+  void accept_up_to(std::uint32_t bytes) { largest_ = bytes; }
   int fd() const { return socket_.get(); }
   bool open() const { return bool(socket_); }
-  void close() { descriptor const going = std::move(socket_); }
+  void close() { *this = {}; }
   bool unsent() const { return sent_ < out_.size(); }
 
   void queue(frame_kind kind, std::uint64_t group, void const* payload, std::size_t bytes) {
@@ -166,36 +171,34 @@ class connection {
     sent_ = 0;
     return true;
   }
-  /// False when the other end is gone; what it sent before can still be taken.
+  /// Reads up to the end of a frame and no further, whatever else has come. False when the other end is gone; take() first.
   bool receive() {
-    for (;;) {
+    while (!garbage() && in_.size() < wanted()) {
       std::byte block[16384];
-      auto const n = ::recv(fd(), block, sizeof block, MSG_DONTWAIT);
+      auto const n = ::recv(fd(), block, std::min(sizeof block, wanted() - in_.size()), MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
       if (n == 0) return false;
       append(in_, block, std::size_t(n));
-      if (std::size_t(n) < sizeof block) return true;
     }
+    return true;
   }
-  /// What came is not the beginning of a frame.
+  /// What came is not the beginning of a frame, or of one that is too long.
   bool garbage() const {
     frame_header h;
     std::size_t const n = std::min(in_.size(), sizeof h.magic);
     if (n != 0 && std::memcmp(in_.data(), &h.magic, n) != 0) return true;
     if (in_.size() < sizeof h) return false;
     std::memcpy(&h, in_.data(), sizeof h);
-    return h.kind > frame_kind::gone || h.bytes > largest_payload;
+    return h.kind > frame_kind::gone || h.bytes > largest_;
   }
-  /// The next frame that has come completely. Requires: !garbage().
+  /// The frame that has come completely. Requires: !garbage().
   std::optional<frame> take() {
+    if (in_.size() < sizeof(frame_header) || in_.size() < wanted()) return {};
     frame f;
-    if (in_.size() < sizeof f.header) return {};
     std::memcpy(&f.header, in_.data(), sizeof f.header);
-    auto const payload = in_.begin() + sizeof f.header;
-    if (in_.size() < sizeof f.header + f.header.bytes) return {};
-    f.payload.assign(payload, payload + f.header.bytes);
-    in_.erase(in_.begin(), payload + f.header.bytes);
+    f.payload.assign(in_.begin() + sizeof f.header, in_.end());
+    in_.clear();
     return f;
   }
 
@@ -205,7 +208,16 @@ class connection {
     auto const* p = static_cast<std::byte const*>(from);
     to.insert(to.end(), p, p + bytes);
   }
+  /// Bytes of the frame that is coming, as far as is known.
+  std::size_t wanted() const {
+    frame_header h;
+    if (in_.size() < sizeof h) return sizeof h;
+    std::memcpy(&h, in_.data(), sizeof h);
+    return sizeof h + h.bytes;
+  }
+
   descriptor socket_;
+  std::uint32_t largest_ = 0;
   std::vector<std::byte> in_, out_;
   std::size_t sent_ = 0;
 };

@@ -1,0 +1,83 @@
+// File descriptors that are closed with their owner, and that a forked child does not keep open.
+//
+// A child of fork() has every descriptor of its parent. A rank's peers see it die by its closed connections, so a child that lived on would
+// hide that, and one that ran the rank's destructors would speak for it. So in the child each of these descriptors is /dev/null: what its
+// copies of our objects send goes nowhere, and the number is nobody else's.
+#pragma once
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace fusewire::detail {
+
+inline std::string system_error(int e) { return std::strerror(e); }
+
+/// Every descriptor that an object of this process owns.
+class owned_descriptors {
+ public:
+  static owned_descriptors& get() {
+    static owned_descriptors* const all = new owned_descriptors;  // outlives whatever still has a descriptor at exit
+    return *all;
+  }
+  void add(int fd) {
+    std::lock_guard const lock(m_);
+    all_.insert(fd);
+  }
+  void close(int fd) {
+    std::lock_guard const lock(m_);
+    all_.erase(fd);
+    ::close(fd);
+  }
+
+ private:
+  owned_descriptors() {
+    ::pthread_atfork([] { get().m_.lock(); }, [] { get().m_.unlock(); }, [] {
+      get().give_up();
+      get().m_.unlock();
+    });
+  }
+  void give_up() const {
+    int const nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd : all_) nothing >= 0 ? ::dup3(nothing, fd, O_CLOEXEC) : ::close(fd);
+    if (nothing >= 0) ::close(nothing);
+  }
+
+  std::mutex m_;
+  std::set<int> all_;
+};
+
+class descriptor {
+ public:
+  /// Owns `fd`, if it is one; the caller looks at errno otherwise.
+  explicit descriptor(int fd = -1) : fd_(fd) {
+    if (fd < 0) return;
+    try {
+      owned_descriptors::get().add(fd);
+    } catch (...) {
+      ::close(fd);
+      throw;
+    }
+  }
+  descriptor(descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  descriptor& operator=(descriptor&& o) noexcept {
+    std::swap(fd_, o.fd_);
+    return *this;
+  }
+  ~descriptor() {
+    if (fd_ >= 0) owned_descriptors::get().close(fd_);
+  }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace fusewire::detail

@@ -1,0 +1,130 @@
+// Where ranks come in: rank 0's listener, and connections that have yet to prove that they are of the job. What a stranger sends costs a
+// greeting's memory for two seconds, reaches nobody, and cannot end the job.
+#pragma once
+#include <poll.h>
+
+#include <fusewire/runtime/tcp_secret.hpp>
+
+namespace fusewire::detail {
+
+class tcp_entrance {
+ public:
+  struct newcomer {
+    connection link;
+    greeting said;     // by one that knows the job's secret
+    std::string name;  // its address
+  };
+
+  tcp_entrance(descriptor listener, job_key key, std::unique_ptr<job_file> file)
+      : listener_(std::move(listener)), file_(std::move(file)), key_(key) {}
+
+  /// Nobody comes in any more. The file goes first: until then the port, and so the name of the file, is this job's.
+  void close() {
+    file_.reset();
+    strangers_.clear();
+    descriptor const going = std::move(listener_);
+  }
+
+  /// What to wait for before the next come_in(), and until when.
+  void watch(std::vector<pollfd>& waiting) const {
+    if (listener_ && now() >= pause_until_) waiting.push_back({listener_.get(), POLLIN, 0});
+    for (auto const& s : strangers_) waiting.push_back({s.link.fd(), short(POLLIN | (s.link.unsent() ? POLLOUT : 0)), 0});
+  }
+  time_point next_deadline() const {
+    time_point first = time_point::max();
+    if (listener_ && now() < pause_until_) first = pause_until_;
+    for (auto const& s : strangers_) first = std::min(first, s.since + patience);
+    return first;
+  }
+
+  /// Those that have proved since the last call that they are of the job. Never waits.
+  std::vector<newcomer> come_in() {
+    std::vector<newcomer> come;
+    try {
+      if (now() >= pause_until_) accept();
+      for (auto& s : strangers_)
+        if (auto g = hear(s)) come.push_back({std::move(s.link), *g, s.name});
+    } catch (std::bad_alloc const&) {  // ranks that are lost by that come again
+      pause("out of memory");
+      strangers_.clear();
+    }
+    std::erase_if(strangers_, [this](stranger const& s) {
+      bool const late = s.link.open() && now() >= s.since + patience;
+      silent_ += late;
+      return late || !s.link.open();
+    });
+    return come;
+  }
+
+  /// Who was turned away and what went wrong, for the message that ranks are missing.
+  std::string remarks() const {
+    std::string s;
+    if (wrong_) s += text("; ", wrong_, " connections did not know the job's secret (FUSEWIRE_JOB)");
+    if (garbage_) s += text("; ", garbage_, " connections spoke another protocol, or that of another version");
+    if (silent_) s += text("; ", silent_, " connections said nothing");
+    if (!problem_.empty()) s += text("; connections could not be accepted: ", problem_);
+    return s;
+  }
+
+ private:
+  struct stranger {
+    connection link;
+    std::string name;
+    time_point since;
+    std::uint64_t challenge;
+  };
+  static constexpr auto patience = std::chrono::seconds(2);  // a rank that is slower comes again
+  static constexpr std::size_t most = 256;                   // strangers at a time; then the one that came first goes
+
+  void pause(std::string why) {
+    problem_ = std::move(why);
+    pause_until_ = now() + std::chrono::milliseconds(100);
+  }
+
+  void accept() {
+    for (std::size_t i = 0; listener_ && i < most; ++i) {
+      descriptor d(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      int const error = d ? 0 : errno;
+      if (error == EAGAIN || error == EWOULDBLOCK) return;
+      if (error == EINTR || error == ECONNABORTED) continue;
+      bool const no_room = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+      if (error && (!no_room || strangers_.empty())) return pause(system_error(error));
+      if (error) problem_ = system_error(error);
+      if (error || strangers_.size() == most) strangers_.erase(strangers_.begin()), ++silent_;
+      if (error) continue;
+      watch_connection(d.get());
+      std::string name = name_of_peer(d.get());
+      strangers_.push_back({connection(std::move(d)), std::move(name), now(), random_bits()});
+      stranger& s = strangers_.back();
+      s.link.queue(frame_kind::challenge, 0, &s.challenge, sizeof s.challenge);
+    }
+  }
+
+  /// What it says of itself, once it has proved to know the secret. The connection is closed where it cannot.
+  std::optional<greeting> hear(stranger& s) {
+    bool const alive = s.link.send() && s.link.receive();
+    auto const f = s.link.garbage() ? std::nullopt : s.link.take();
+    auto const g = f && f->header.kind == frame_kind::hello ? f->as<greeting>() : std::nullopt;
+    if (g && g->proof == key_.proof_of_rank(s.challenge, *g)) {
+      std::uint64_t const proof = key_.proof_of_hub(s.challenge, g->nonce);
+      s.link.accept_up_to(largest_request);
+      s.link.queue(frame_kind::accepted, 0, &proof, sizeof proof);
+      return g;
+    }
+    bool const garbage = s.link.garbage() || (f && !g);
+    garbage_ += garbage;
+    wrong_ += bool(g);
+    if (f || garbage || !alive) s.link.close();
+    return std::nullopt;
+  }
+
+  descriptor listener_;
+  std::unique_ptr<job_file> file_;
+  job_key const key_;
+  std::vector<stranger> strangers_;
+  time_point pause_until_{};
+  std::string problem_;  // why a connection could not be accepted, the last time
+  int wrong_ = 0, garbage_ = 0, silent_ = 0;
+};
+
+}  // namespace fusewire::detail
