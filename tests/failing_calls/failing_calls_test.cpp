@@ -154,7 +154,7 @@ std::string name_in_message(std::string const& call) {
 }
 /// Calls whose failure a program may survive in silence: destructors cannot throw, and by then the results have been checked.
 bool may_pass(std::string const& call) {
-  return call == "hipFree" || call == "hipStreamDestroy" || call == "hipGraphDestroy" || call == "hipGraphExecDestroy" || call == "hipDeviceSynchronize";
+  return call == "hipFree" || call == "hipHostFree" || call == "hipStreamDestroy" || call == "hipGraphDestroy" || call == "hipGraphExecDestroy" || call == "hipDeviceSynchronize";
 }
 
 std::string held(simulator const& sim) {

@@ -404,6 +404,25 @@ TEST_CASE("channel: what nobody has asked for is told by the next call, once, an
       short_waits());
 }
 
+TEST_CASE("channel: what nobody has asked for is told where another rank has given up, too") {
+  none_found_anything(on_worlds(3, [&](world& w) {
+    heap_options o = short_waits();
+    if (w.rank() == 1) o.wait_limit = std::chrono::minutes(10);  // rank 0 gives up
+    rank_of_test r(w, o);
+    channel ch(r.heap, gather_channel(200));
+    load_kernel(w, await_rank, 64);
+    r.meet();
+    if (r.rank() < 2) {
+      r.launch({1, 64}, await_rank, ch.view(make_header("await", 0)), 2);
+      r.synchronize();
+      r.found.throws<wait_timeout>("next call", {r.rank() == 0 ? "rank 0, block 0 of await" : "rank 1: the launch was abandoned because rank 0 gave up", "for a flag from rank 2"}, [&] { (void)ch.view({}); });
+    }
+    ch.reset();
+    expect_right(r, ch, 340);
+    return r.found.summary();
+  }));
+}
+
 TEST_CASE("channel: what nobody has asked for is told in a capture, too") {
   on_ranks(
       2,

@@ -61,7 +61,7 @@ namespace detail {
 __device__ inline watch* watch_of(world_view const& w, int rank) { return reinterpret_cast<watch*>(w.signal[rank]); }
 
 /// Tells this rank's host, which looks at its next call.
-__device__ inline void raise_alarm(watch const* mine) { platform::atomic_store<order::relaxed, scope::system>(mine->alarm, 1u); }
+__device__ inline void raise_alarm(watch const* mine) { platform::atomic_store<order::relaxed, scope::system>(load(&mine->alarm), 1u); }
 
 /// Ends every wait on rank r. `expired`: because a wait has, and who waited compares headers.
 __device__ inline void abandon_on(world_view const& w, int r, bool expired) {
