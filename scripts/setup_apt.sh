@@ -52,7 +52,7 @@ llvms_here() {
       possible+=" $major"
     fi
   done
-  if may_install || [ -z "$installed" ]; then echo "$possible"; else echo "$installed"; fi
+  if may_install || [ -z "$installed" ]; then echo "${possible# }"; else echo "${installed# }"; fi
 }
 
 # ------------------------------------------------------------------------- other suites of the same mirror, in a private root
@@ -93,6 +93,7 @@ open_suite() {  # fetches the index of SUITE; false when the mirror has no such 
       suite_state[$suite]="the mirror does not have it"
     else
       suite_state[$suite]="cannot be read: $(complaint "$dir/update.log")"
+      [[ ${suite_state[$suite]} != *'no network'* ]] || die "${suite_state[$suite]#*: }" "What is missing here comes from there, once."
       say "$suite ${suite_state[$suite]}"
     fi
   fi
@@ -100,7 +101,10 @@ open_suite() {  # fetches the index of SUITE; false when the mirror has no such 
 }
 looked_into() {
   local suite
-  for suite in "${!suite_state[@]}"; do echo "  $suite: ${suite_state[$suite]/#open/read}"; done
+  for suite in "${VERSION_CODENAME-}-backports" $suites; do
+    [ -z "${suite_state[$suite]-}" ] || echo "  $suite: ${suite_state[$suite]/#open/read}"
+  done
+  [[ ${suite_state[*]} != *expired* ]] || echo "  (expired: is this machine's clock right, and the mirror up to date?)"
 }
 version_in() { in_suite "$1" apt-cache madison "$2" | awk -F' *[|] *' 'NR == 1 {print $2}'; }
 all_in() {  # SUITE PACKAGE...
