@@ -21,6 +21,7 @@ refresh_indices() {
   as_root apt-get update -o APT::Update::Error-Mode=any >"$cache/apt-update.log" 2>&1 || say "apt-get update: $(complaint "$cache/apt-update.log")"
 }
 missing_of() {
+  [ $# -gt 0 ] || return 0
   comm -23 <(printf '%s\n' "$@" | sort -u) <(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null | awk '/^ii/ {print $2}' | sort -u)
 }
 candidate() { apt-cache policy "$1" 2>/dev/null | awk '/Candidate:/ && $2 != "(none)" {print $2; exit}'; }
