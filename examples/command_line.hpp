@@ -5,11 +5,13 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
-/// The number of ranks on the command line, or `otherwise` when it is empty; up to `most`. Ends the program after --help, and with 2 after anything else.
-inline int ranks_of(int argc, char** argv, int otherwise, int most = fusewire::max_ranks) {
-  if (argc < 2) return otherwise;
+/// The number of ranks on the command line, up to `most`, if there is one. Ends the program after --help, and with 2 after anything else; needs no
+/// HIP runtime for it.
+inline std::optional<int> ranks_of(int argc, char** argv, int most = fusewire::max_ranks) {
+  if (argc < 2) return {};
   std::string_view const given = argv[1];
   int ranks = 0;
   auto const [end, failure] = std::from_chars(given.data(), given.data() + given.size(), ranks);

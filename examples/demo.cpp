@@ -199,11 +199,12 @@ std::string with_unit(double x, char const* unit) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  auto const asked = ranks_of(argc, argv, 8);
   simulator const sim;
   int const gpus = device_count();
   hipDeviceProp_t properties;
   if (gpus > 0) check_hip(hipGetDeviceProperties(&properties, 0), "hipGetDeviceProperties");
-  int const ranks = ranks_of(argc, argv, sim ? 8 : int(std::bit_floor(unsigned(std::clamp(gpus, 1, 8)))), 8);
+  int const ranks = asked.value_or(sim ? 8 : int(std::bit_floor(unsigned(std::clamp(gpus, 1, 8)))));
   if (!std::has_single_bit(unsigned(ranks))) throw error(text(ranks, " ranks; 1, 2, 4 and 8 are accepted, so that every rank has as many of the 8192 columns"));
   std::string const where = sim ? text("fusewire-sim, ", gpus, " simulated MI300X") : text(gpus, " x ", gpus > 0 ? properties.name : "no GPU");
 

@@ -60,12 +60,11 @@ llvms_here() {
 
 # Sets $site: the address of the archive that this system's own release comes from.
 find_mirror() {
-  local sites
   [ -z "${site-}" ] || return 0
   refresh_indices
   # shellcheck disable=SC2016
-  sites=$(apt-get indextargets --format '$(RELEASE) $(SITE)' 'Created-By: Packages' "Origin: $origin" "Label: $origin" 'Component: main')
-  site=$({ grep "^${VERSION_CODENAME:-unstable} " || head -n 1; } <<<"$sites" | awk 'NF == 2 {print $2; exit}')
+  site=$(apt-get indextargets --format '$(RELEASE) $(SITE)' 'Created-By: Packages' "Origin: $origin" "Label: $origin" 'Component: main' |
+    awk -v own="${VERSION_CODENAME-}" 'NR == 1 || $1 == own {site = $2} END {print site}')
   [ -n "$site" ] || die "cannot tell which mirror apt uses" \
     "Looked for a package index with the origin $origin in the output of: apt-get indextargets" \
     "$(if [ -s "$cache/apt-update.log" ]; then complaint "$cache/apt-update.log"; fi)" \
