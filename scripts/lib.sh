@@ -8,7 +8,8 @@ trap 'exit 130' INT    # also where a command catches the signal and goes on, as
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 prefix=${FUSEWIRE_PREFIX:-$root/.prefix}
 builds=${FUSEWIRE_BUILD:-$root/build}
-cache=${FUSEWIRE_CACHE:-${XDG_CACHE_HOME:-$(echo ~)/.cache}/fusewire}
+home=~  # also where HOME is not set
+cache=${FUSEWIRE_CACHE:-${XDG_CACHE_HOME:-$home/.cache}/fusewire}
 jobs=${FUSEWIRE_JOBS:-$(nproc)}
 rocm=${ROCM_PATH:-/opt/rocm}
 export FUSEWIRE_PREFIX=$prefix
