@@ -1,6 +1,8 @@
-# gfx942 without a GPU: clang with the private prefix of scripts/setup, or with an installed ROCm.
+# gfx942 without a GPU: clang with the private prefix that scripts/setup made for this checkout, or that was installed with this file, or with an
+# installed ROCm.
 if(NOT FUSEWIRE_ROCM_PREFIX)
-  set(_candidates "$ENV{FUSEWIRE_PREFIX}" "${CMAKE_CURRENT_LIST_DIR}/../.prefix" "$ENV{ROCM_PATH}" /opt/rocm)
+  set(_candidates "$ENV{FUSEWIRE_PREFIX}" "${CMAKE_CURRENT_LIST_DIR}/../.prefix" "${CMAKE_CURRENT_LIST_DIR}/../../../lib/fusewire/hip"
+    "$ENV{ROCM_PATH}" /opt/rocm)
   foreach(_candidate IN LISTS _candidates)
     if(_candidate AND EXISTS "${_candidate}/llvm/bin/clang++")
       get_filename_component(FUSEWIRE_ROCM_PREFIX "${_candidate}" ABSOLUTE)
@@ -9,7 +11,7 @@ if(NOT FUSEWIRE_ROCM_PREFIX)
   endforeach()
 endif()
 if(NOT FUSEWIRE_ROCM_PREFIX)
-  message(FATAL_ERROR "No private prefix and no ROCm. Run scripts/setup first. Looked in: ${_candidates}")
+  message(FATAL_ERROR "No private prefix and no ROCm. Run fusewire's scripts/setup first. Looked in: ${_candidates}")
 endif()
 set(FUSEWIRE_ROCM_PREFIX "${FUSEWIRE_ROCM_PREFIX}" CACHE PATH "ROCm, or the private prefix made by scripts/setup")
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES FUSEWIRE_ROCM_PREFIX)
@@ -26,4 +28,3 @@ if(EXISTS "${FUSEWIRE_ROCM_PREFIX}/hip-flags")
   string(APPEND CMAKE_HIP_FLAGS_INIT " ${_flags}")
 endif()
 list(PREPEND CMAKE_PREFIX_PATH "${FUSEWIRE_ROCM_PREFIX}")
-set(LLVM_DIR "${FUSEWIRE_ROCM_PREFIX}/llvm/lib/cmake/llvm" CACHE PATH "LLVM, whose disassembler the simulator uses")

@@ -63,7 +63,7 @@ int run_rank(world& w) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  int const ranks = ranks_of(argc, argv, std::max(2, device_count()));
+  int const ranks = ranks_of(argc, argv).value_or(std::max(2, device_count()));
   run(ranks, [](world& w) {
     int const wrong = run_rank(w);
     std::printf("rank %d: C [%d, %d] = silu(gather(A) [%d, %d] x B + bias), %d elements wrong\n", w.rank(), m, n, m, k_per_rank * w.size(), wrong);

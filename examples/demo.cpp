@@ -1,7 +1,7 @@
 // The demonstration that scripts/demo runs: all-gather + GEMM, pull and push, and Flash Decode, each one kernel launch per rank and
 // checked against an fp32 reference.
 //
-//   fusewire_demo [ranks]     a power of two; default: 8 under fusewire-sim, else the largest up to 8 for which there is a GPU per rank
+//   fusewire_demo [ranks]     1, 2, 4 or 8; default: 8 under fusewire-sim, else the largest up to 8 for which there is a GPU per rank
 #include <dlfcn.h>
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/ag_gemm.hpp>
@@ -199,12 +199,13 @@ std::string with_unit(double x, char const* unit) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  auto const asked = ranks_of(argc, argv, 8);
   simulator const sim;
   int const gpus = device_count();
   hipDeviceProp_t properties;
   if (gpus > 0) check_hip(hipGetDeviceProperties(&properties, 0), "hipGetDeviceProperties");
-  int const ranks = ranks_of(argc, argv, sim ? 8 : int(std::bit_floor(unsigned(std::clamp(gpus, 1, 8)))));
-  if (!std::has_single_bit(unsigned(ranks))) throw error(text(ranks, " ranks; a power of two is accepted, so that every rank has as many of the 8192 columns"));
+  int const ranks = asked.value_or(sim ? 8 : int(std::bit_floor(unsigned(std::clamp(gpus, 1, 8)))));
+  if (!std::has_single_bit(unsigned(ranks))) throw error(text(ranks, " ranks; 1, 2, 4 and 8 are accepted, so that every rank has as many of the 8192 columns"));
   std::string const where = sim ? text("fusewire-sim, ", gpus, " simulated MI300X") : text(gpus, " x ", gpus > 0 ? properties.name : "no GPU");
 
   result const results[] = {all_gather_gemm(ranks, method::pull), all_gather_gemm(ranks, method::push), decode(ranks)};

@@ -44,7 +44,7 @@ std::vector<float> reference(int ranks, int s, int head) {
 
 /// One rank: returns the largest error of its output.
 float run_rank(world& w) {
-  heap h(w, {.bulk = 64_MiB, .signal = 8_MiB});
+  heap h(w, {.bulk = 64_MiB, .signal = 32_MiB});
   channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 1});
   flash_decode<bf16> attention(ch, {.max_batch = batch, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = d, .page_size = page_size, .max_pages = max_pages});
 
@@ -93,7 +93,7 @@ float run_rank(world& w) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  int const ranks = ranks_of(argc, argv, std::max(1, device_count()));
+  int const ranks = ranks_of(argc, argv).value_or(std::max(1, device_count()));
   std::printf("%d query heads, %d KV heads, d = %d, %d sequences, one kernel per rank\n", q_heads, kv_heads, d, batch);
   run(ranks, [](world& w) {
     float const worst = run_rank(w);

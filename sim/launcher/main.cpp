@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fusewire/version.hpp>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -44,7 +46,7 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
   --leaks                at exit, print what the program did not give back; exit status 86 if there is anything
   --patience MS          how long nothing may move before it is a time-out or a deadlock, while other host threads sleep (default 3000)
   --livelock N           after N instructions in which no workgroup began or ended, print where every wave stands, and go on (default 2000000000)
-  --help
+  --help, --version
 
 SIGINT prints where every wave stands, and ends the program.
 The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _STATS, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and
@@ -194,6 +196,10 @@ int main(int argc, char** argv) {
       std::fputs(usage, stdout);
       return 0;
     }
+    if (option == "--version") {
+      std::printf("fusewire-sim %d.%d.%d\n", FUSEWIRE_VERSION / 10000, FUSEWIRE_VERSION / 100 % 100, FUSEWIRE_VERSION % 100);
+      return 0;
+    }
     if (option == "--stats" || option == "--count-calls" || option == "--leaks") {
       setenv(option == "--stats" ? "FUSEWIRE_SIM_STATS" : option == "--leaks" ? "FUSEWIRE_SIM_LEAKS" : "FUSEWIRE_SIM_COUNT_CALLS", "1", 1);
       continue;
@@ -224,6 +230,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   fs::path const program = find_program(argv[i]);
+  if (program.empty() && fs::exists(argv[i])) fail(std::string(argv[i]) + ": not in PATH; is ./" + argv[i] + " meant?", 127);
   if (program.empty()) fail(std::string(argv[i]) + ": no such program", 127);
   if (access(program.c_str(), X_OK) != 0 || fs::is_directory(program)) fail(program.string() + " cannot be executed", 126);
   check_program(program);

@@ -54,16 +54,28 @@ TEST_CASE("gemm_ar: the edges of tiles and of shards, and of what takes one shot
   });
 }
 
-TEST_CASE("gemm_ar: epilogues see the rows of all", "[gemm_ar]") {
+TEST_CASE("gemm_ar: the epilogue sees each sum once where it is added up, with the rows of all", "[gemm_ar]") {
   auto const how = GENERATE(shots::one, shots::two);
   on_ranks(3, [&](rank_of_test& r) {
     gemm_ar_options const o{.max_m = 200, .max_n = 70, .k = 40, .shots = how};
     ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    auto const calls = r.heap.allocate<unsigned>(std::size_t(o.max_m * o.max_n));
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_ar<bf16> op(ch, o);
-    op.prepare<plus_row_and_column>();
-    for (int m : {200, 67, 2})
-      g.run(op, {m, 70, o.k, layout::column_major, unsigned(m)}, plus_row_and_column{}, [](float x, int i, int j) { return x + float(i % 4) - 2 * float(j % 3); });
+    op.prepare<counted>();
+    for (int m : {200, 67, 2}) {
+      problem const p{m, 70, o.k, layout::column_major, unsigned(m)};
+      row_shards const shards(m, r.size(), 1);
+      int const first = how == shots::one ? 0 : shards.first_row(r.rank()), rows = how == shots::one ? m : shards.rows(r.rank());
+      r.fill(calls, 0);
+      g.run(op, p, counted{r.here(calls), p.n});
+      auto const found = r.download(calls);
+      for (int i = 0; i < o.max_m * p.n; ++i) {
+        unsigned const wanted = i / p.n >= first && i / p.n < first + rows;
+        r.found.expect(found[std::size_t(i)] == wanted, "m = ", m, ": element ", i, " was computed ", found[std::size_t(i)], " times, wanted ", wanted);
+      }
+      g.run(op, p, plus_row_and_column{}, [](float x, int i, int j) { return x + float(i % 4) - 2 * float(j % 3); });
+    }
   });
 }
 

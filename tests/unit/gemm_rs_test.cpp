@@ -35,15 +35,6 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
   });
 }
 
-/// Counts its calls for each element of C.
-struct counted {
-  unsigned* calls;  // [rows, N]
-  int n;
-  __device__ float operator()(float x, int row, int column) const {
-    (void)atomic_ref<unsigned>(calls + row * n + column).fetch_add(1, order::relaxed);
-    return x;
-  }
-};
 }  // namespace
 
 TEST_CASE("gemm_rs: random shapes, 1 to 8 ranks, bf16", "[gemm_rs]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200); }

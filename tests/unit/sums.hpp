@@ -1,5 +1,6 @@
 // Multiplications whose products all ranks add up, and their reference. Small integers: fp32 sums are exact, so == needs no tolerance.
 #pragma once
+#include <fusewire/device/atomic.hpp>
 #include <fusewire/kernels/partial_sums.hpp>
 #include <fusewire/tile/epilogue.hpp>
 
@@ -77,6 +78,15 @@ inline problem random_problem(lcg& random, int max_m, int max_n, int k) {
   return {1 + random.below(random.below(2) ? max_m : 8), 1 + random.below(max_n), k, random.below(2) ? layout::row_major : layout::column_major, random()};
 }
 
+/// Counts its calls for each element of C.
+struct counted {
+  unsigned* calls;  // [rows, N]
+  int n;
+  __device__ float operator()(float x, int row, int column) const {
+    (void)atomic_ref<unsigned>(calls + row * n + column).fetch_add(1, order::relaxed);
+    return x;
+  }
+};
 struct plus_row_and_column {
   __device__ float operator()(float x, int row, int column) const { return x + float(row % 4) - 2 * float(column % 3); }
 };

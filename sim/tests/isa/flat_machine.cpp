@@ -162,12 +162,12 @@ std::vector<u8> read_file(std::string const& path) {
 
 std::vector<u8> compile_hip(std::string const& source, std::string const& options) {
   char const* const chosen = std::getenv("FUSEWIRE_SIM_CLANG");
-  std::string const compiler = chosen ? chosen : "clang++-22";
+  std::string const compiler = chosen ? chosen : FUSEWIRE_SIM_CLANG;
   auto const directory = std::filesystem::temp_directory_path() / ("fusewire_sim_isa_" + std::to_string(std::rand()) + std::to_string(std::uintptr_t(&source)));
   std::filesystem::create_directories(directory);
   auto const input = directory / "kernel.hip", output = directory / "kernel.hsaco";
   std::ofstream(input) << source;
-  std::string const command = compiler + " -x hip --offload-arch=gfx942 -nogpuinc -nogpulib --offload-device-only --no-gpu-bundle-output -std=c++20 " +
+  std::string const command = "\"" + compiler + "\" -x hip --offload-arch=gfx942 -nogpuinc -nogpulib --offload-device-only --no-gpu-bundle-output -std=c++20 " +
                               options + " " + input.string() + " -o " + output.string();
   bool const done = std::system(command.c_str()) == 0;
   auto const bytes = done ? read_file(output.string()) : std::vector<u8>();
@@ -181,7 +181,7 @@ std::vector<u8> assemble(std::string const& source) {
   std::filesystem::create_directories(directory);
   auto const input = directory / "code.s", output = directory / "code.hsaco";
   std::ofstream(input) << source;
-  std::string const command = std::string(chosen ? chosen : "clang++-22") + " -x assembler -target amdgcn-amd-amdhsa -mcpu=gfx942 " +
+  std::string const command = "\"" + std::string(chosen ? chosen : FUSEWIRE_SIM_CLANG) + "\" -x assembler -target amdgcn-amd-amdhsa -mcpu=gfx942 " +
                               input.string() + " -o " + output.string();
   bool const done = std::system(command.c_str()) == 0;
   auto bytes = done ? read_file(output.string()) : std::vector<u8>();
