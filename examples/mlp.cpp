@@ -93,7 +93,7 @@ int run_rank(world& w) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  int const ranks = ranks_of(argc, argv, std::max(2, device_count()));
+  int const ranks = ranks_of(argc, argv).value_or(std::max(2, device_count()));
   run(ranks, [](world& w) {
     int const wrong = run_rank(w);
     std::printf("rank %d: y = x + silu(x W1 + bias) W2, %d tokens of %d, %d hidden: %d elements of this rank's rows wrong\n", w.rank(), tokens, model, hidden_per_rank * w.size(), wrong);
