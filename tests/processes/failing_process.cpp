@@ -61,7 +61,9 @@ std::string held_now() {
 }
 
 /// Calls whose failure a program may survive in silence: destructors cannot throw, and by then the results have been checked.
-bool may_pass(std::string const& call) { return call == "hipFree" || call == "hipStreamDestroy" || call == "hipDeviceSynchronize" || call == "hipIpcCloseMemHandle"; }
+bool may_pass(std::string const& call) {
+  return call == "hipFree" || call == "hipHostFree" || call == "hipStreamDestroy" || call == "hipDeviceSynchronize" || call == "hipIpcCloseMemHandle";
+}
 std::string name_in_message(std::string const& call) {
   return call == "hipLaunchKernel" ? "kernel launch" : call == "hipExtMallocWithFlags" ? "malloc(signal segment)" : call;
 }

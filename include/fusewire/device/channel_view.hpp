@@ -197,7 +197,11 @@ class channel_epoch {
 
   /// Whether what is computed from here on, or from what this block has waited for, should be stored as NaN: channel_options::poison is set, and a wait of some
   /// rank was given up. Where it is set, this is a trip to memory.
-  __device__ bool poisons() const { return c_->poison && platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, c_->world.rank)->abandoned) != 0; }
+  __device__ bool poisons() const {
+    if (!c_->poison) return false;
+    int const rank = platform::uniform(platform::opaque(c_->world.rank));  // the address is made when it is asked for: mainloops have no registers left for it
+    return platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, rank)->abandoned) != 0;
+  }
 
   /// 0, 1, 2, ... over all blocks of this launch: work for whoever is free. Called by: every thread of the block; `shared` is one
   /// word of its shared memory.

@@ -11,6 +11,8 @@ enum gathered_buffer { own_shard = 0, inbox_of_slot_0 = 1, inbox_of_slot_1 = 2, 
 
 /// A tile source: the steps along k that fall to one block of those that share a tile, shard after shard from the own one on. Of every shard each block has a
 /// range, so that it waits for few flags.
+/// What decides about a barrier is said to be the same in all lanes (uniform()): where the compiler does not see it, the barrier would stand in code that a
+/// part of a wave could pass alone.
 /// Group: who calls begin() and wait(). A wave looks at many flags at once, and remembers what has arrived; a block waits for one chunk after the other.
 template <group Group>
 class gathered_tiles {
@@ -63,9 +65,9 @@ class gathered_tiles {
     int const row = tile_m_ * map_.tile_m, left = count_ - p.step;
     if (by_k_ ? p.shard == rank_ : is_own_) return {own_shard, by_k_ ? row : row - map_.first_row(rank_), p.column, left};
     int const nth = p.shard - first_shard_, before = (nth < 0 ? nth + map_.ranks : nth) * count_ + p.step;
-    if (known_ <= before) {
+    if (platform::uniform(known_ - before) <= 0) {
       do known_ = await_chunks();
-      while (known_ <= before);
+      while (platform::uniform(known_ - before) <= 0);
       platform::order_async_copies();
     }
     int const there = known_ - before;
@@ -94,7 +96,7 @@ class gathered_tiles {
         return platform::shuffle(mine.end, (there - 1) * owners_);
       }
     }
-    if (looks_ahead || !is_own_chunk(next)) e_.wait(Group{}, next.source, by_k_ ? next.source : map_.last_owner(tile_m_), next.flag);
+    if (looks_ahead || platform::uniform(!is_own_chunk(next))) e_.wait(Group{}, next.source, by_k_ ? next.source : map_.last_owner(tile_m_), next.flag);
     ++known_chunks_;
     return next.end;
   }

@@ -91,7 +91,7 @@ class block_gemm {
       accumulator acc;
       block_gemm tile(shared, acc);
       auto place = source.first();
-      for (int left = source.steps(); left > 0;) {
+      for (int left = source.steps(); platform::uniform(left) > 0;) {
         k_run const there = source.wait(place);
         matrix<T const> const& a = x.a[there.buffer];
         int const columns = least(there.count * k_step, a.cols - there.column);
