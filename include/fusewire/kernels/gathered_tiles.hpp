@@ -71,7 +71,7 @@ class gathered_tiles {
       platform::order_async_copies();
     }
     int const there = known_ - before;
-    return {inbox_of_slot_0 + int(e_.number() & 1), by_k_ ? p.shard * map_.m + row : row, p.column, there < left ? there : left};
+    return {inbox_of_slot_0 + int(detail::slot_of(e_.number())), by_k_ ? p.shard * map_.m + row : row, p.column, there < left ? there : left};
   }
 
  private:
