@@ -306,7 +306,8 @@ std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bo
         if (!said.empty()) {
           double const again = seconds_now();
           for (int i = 0; i < 3; ++i) s[0]->launch(0);
-          r.found.expect(verdict(r) == said, "before reset(), a check says: ", verdict(r), "\n  and said before: ", said);
+          std::string const still = verdict(r);  // what others waited for may have been noted since
+          r.found.expect(still.substr(0, still.find('\n')) == said.substr(0, said.find('\n')), "before reset(), a check says: ", still, "\n  and said before: ", said);
           r.found.expect(seconds_now() - again < 1e-3 * double(limit.count()), "launches before reset() took ", seconds_now() - again, " s");
         }
         ch.reset();

@@ -331,21 +331,27 @@ class heap {
                 " wanted");
   }
 
+  /// Whether a rank has noted what it waited for. It may be at it at this moment: no flag lies where the watch does, and nobody waits for epoch 0.
+  static bool is_said(watch const& w) { return w.reported && w.report.flag_offset != 0 && w.report.wanted != 0; }
+
   /// What all ranks waited for, the cause first: waits of the earliest launch, and of these what expired before what was released. Flags that are no
-  /// channel's have no launch to go by and come last. A rank that is released says so when its block next looks, so others are given a moment.
+  /// channel's have no launch to go by and come last. A rank that is released says so when its block next looks, and says one thing after the other, so others are given a moment.
   std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
     std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
     auto const until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
     for (int r = 0; r < view_.size; ++r) {
       if (r == view_.rank) continue;
-      watch theirs;
-      do {
+      watch theirs = watch_of(r, stream);
+      while (!is_said(theirs) && std::chrono::steady_clock::now() < until) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
         theirs = watch_of(r, stream);
-        if (!theirs.reported) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      } while (!theirs.reported && std::chrono::steady_clock::now() < until);
+        if (!is_said(theirs)) continue;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the launch is noted last
+        theirs = watch_of(r, stream);
+      }
       seen.emplace_back(r, theirs);
     }
-    std::erase_if(seen, [](auto const& s) { return !s.second.reported; });
+    std::erase_if(seen, [](auto const& s) { return !is_said(s.second); });
     std::ranges::stable_sort(seen, {}, [](auto const& s) {
       watch const& w = s.second;
       return std::tuple(w.report.launch[0] ? w.report.wanted : ~epoch_t(0), w.released, s.first);
