@@ -5,6 +5,9 @@
 //
 // A crosses the link once, in the order in which the tiles in flight ask for it: every rank begins with its own shard and goes on with rank + 1,
 // rank + 2, ..., so at any time each rank sends to one peer and receives from one. The own shard stays where it is, but for rows of tiles that ranks share.
+//
+// Order: the group that copied a piece raises its flag (signal), and a pull reads a peer's A between its header and the acknowledgement. A push waits for
+// nothing, a pull for headers alone; so whoever multiplies may wait for pieces that are being moved. The rest of the argument stands above each kernel.
 #pragma once
 #include <algorithm>
 

@@ -10,7 +10,10 @@
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing; a block adds up only when all of its rank's multiplications have been
 // handed out, to blocks that are at them, and takes others' tiles only when all of its rank's sums have been. Block 0's last wait (credit) comes last.
-// Reuse: the inbox by the channel's argument. A and B are read by this launch alone.
+// Order: as in gemm_rs_kernels.hpp. With one shot a block stores its sums at home and copies them from there: the barrier behind the mainloop's store orders
+// that within the block. With two, the flag of a result is raised by the block that stored it into all inboxes.
+// Reuse: the inbox by the channel's argument, both parts of it. A and B are read by this launch alone.
+// Abandonment: a flag that is given up counts as raised, and what is added up may be anything; where the channel poisons, what is stored then is NaN.
 #pragma once
 #include <fusewire/kernels/partial_sums.hpp>
 #include <fusewire/tile/epilogue.hpp>

@@ -7,7 +7,9 @@
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing, and a block adds up only when all of its rank's have been
 // handed out, to blocks that are at them. Block 0's last wait (credit) comes after its own work.
+// Order: the block that stored a tile of sums raises its flag, so its release carries them; the block that adds them up acquires every source's flag first.
 // Reuse: the inbox by the channel's argument. A and B are read by this launch alone.
+// Abandonment: a flag that is given up counts as raised, and what is added up may be anything; where the channel poisons, what is stored then is NaN.
 #pragma once
 #include <fusewire/kernels/partial_sums.hpp>
 #include <fusewire/tile/epilogue.hpp>

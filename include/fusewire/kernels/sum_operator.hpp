@@ -19,8 +19,10 @@ class sum_operator {
   /// At least as many as a shard of up to `rows` rows has.
   static int most_tiles(Options const& o, int rows) {
     auto const tiles = [&](gemm_config const& c, int of_rows) { return std::int64_t(ceil_div(of_rows, c.block_m)) * ceil_div(o.max_n, c.block_n); };
-    std::int64_t const small = tiles(small_tile::config, o.tile == gemm_tile::small ? rows : std::min(rows, few_rows)), large = tiles(large_tile::config, rows);
-    return int(std::min<std::int64_t>(most, o.tile == gemm_tile::small || (o.tile == gemm_tile::automatic && rows <= few_rows) ? small : o.tile == gemm_tile::large ? large : std::max(small, large)));
+    std::int64_t count = tiles(large_tile::config, rows);
+    if (use_small(o, rows)) count = tiles(small_tile::config, rows);
+    else if (o.tile == gemm_tile::automatic) count = std::max(count, tiles(small_tile::config, few_rows));  // of calls with fewer rows
+    return int(std::min<std::int64_t>(most, count));
   }
   /// Of a channel's slot: fp32 sums [sources][rows][max_n].
   static std::size_t bytes_of_sums(Options const& o, int sources, int rows) {
@@ -66,7 +68,8 @@ class sum_operator {
     check_operands(name_, written, read, where);
   }
 
-  /// Launches `kernel`, whose tiles are Tile's, with as many blocks as fit and have something to do. `what` are the header's words behind m, n and k.
+  /// Launches `kernel`, whose tiles are Tile's, with as many blocks as fit and have something to do. `variant`: what else the ranks
+  /// have to agree on; it stands in the header.
   template <class Tile, class Arguments, class Call, class Epilogue>
   void start(hipStream_t stream, void (*kernel)(channel_view, Arguments, Epilogue), Call const& call, row_shards const& shards, int first_tile_row, std::uint64_t variant,
              Epilogue const& epilogue, std::source_location where) const {
