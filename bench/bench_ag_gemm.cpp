@@ -19,6 +19,7 @@
 // --random: instead of the sweep COUNT shapes drawn from --seed, which show whether ag_gemm chooses well for shapes that its plan was not fitted to.
 // A seed whose measurements were used for the plan is used up, as 1 is: take a new one, and tell scripts/performance.py.
 // N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
+#include "choose_heuristic.hpp"
 #include "harness.hpp"
 #include "libraries.hpp"
 
@@ -148,7 +149,7 @@ class shape_runner {
     auto const wanted = [](char const* name) { return std::find(set.variants.begin(), set.variants.end(), name) != set.variants.end(); };
     int const m = s_.m, n = s_.n, k = s_.k, kw = k / s_.ranks;
     bool const bsp = wanted("bsp_eager") || wanted("bsp_graph");
-    auto const gemm = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), gemm_shape{m, n, k, k, ldb_, n, set.b_layout, false});
+    auto const gemm = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), blas_shape{m, n, k, k, ldb_, n, set.b_layout, false});
     if (wanted("gemm") || bsp) choose(*gemm, k);
     auto const plain = [this, gemm](T const* a, int i) { check_blas((*gemm)(st_.stream(), a, b(i), c(i)), "matmul"); };
     if (wanted("gemm")) add(all, "gemm", true, [this, plain](int i) { plain(a(i), i); });
@@ -173,8 +174,8 @@ class shape_runner {
               reinterpret_cast<bytes16 const*>(received), st_.whole.template as<bytes16>(), s_.m, s_.cols() / 8, s_.ranks);
           plain(st_.whole.template as<T>(), i);
         };
-        auto const set_sum = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), gemm_shape{m, n, kw, kw, ldb_, n, set.b_layout, false});
-        auto const add_sum = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), gemm_shape{m, n, kw, kw, ldb_, n, set.b_layout, true});
+        auto const set_sum = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), blas_shape{m, n, kw, kw, ldb_, n, set.b_layout, false});
+        auto const add_sum = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), blas_shape{m, n, kw, kw, ldb_, n, set.b_layout, true});
         choose(*set_sum, kw);
         choose(*add_sum, kw);
         std::function<void(int)> const accumulating = [this, set_sum, add_sum, received, kw](int i) {
@@ -256,30 +257,8 @@ class shape_runner {
     });
   }
 
-  /// Measures every heuristic, and the best of them again, and keeps the best. Collective: all ranks keep the same.
   void choose(blas_gemm<T>& g, int k) {
-    auto const microseconds = [&](int choice, int iterations) {
-      g.choose(choice);
-      double us = 1e30;
-      std::string const failure = st_.attempt([&] {
-        bool ok = true;
-        auto const go = [&](int count) {
-          for (int i = 0; i < count; ++i) ok = g(st_.stream(), st_.a.template as<T>(), b(i), c(i % s_.iterations())) && ok;
-        };
-        go(1);
-        if (ok) us = timed(st_, [&] { go(iterations); }) / iterations;
-        if (!ok) us = 1e30;
-      });
-      require<runtime_failure>(failure.empty(), std::source_location::current(), "choosing a GEMM: ", failure);
-      return slowest(st_, us);
-    };
-    bool const large = 2.0 * s_.m * s_.n * k > 1e11;
-    std::vector<std::pair<double, int>> order;
-    for (int i = 0; i < g.choices(); ++i) order.push_back({microseconds(i, large ? 2 : 6), i});
-    std::sort(order.begin(), order.end());
-    order.resize(std::min<std::size_t>(order.size(), 4));
-    for (auto& o : order) o.first = median({microseconds(o.second, large ? 6 : 24), microseconds(o.second, large ? 6 : 24), microseconds(o.second, large ? 6 : 24)});
-    g.choose(std::min_element(order.begin(), order.end())->second);
+    choose_heuristic(st_, g, 2.0 * s_.m * s_.n * k, [&](int i) { return g(st_.stream(), st_.a.template as<T>(), b(i), c(i % s_.iterations())); });
   }
 
   /// Of a few replays of a graph, to choose between twins. Collective.

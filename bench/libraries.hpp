@@ -22,7 +22,7 @@ inline void check_nccl(ncclResult_t r, char const* what, std::source_location wh
 }
 
 /// One shape of C [m, n] = A [m, k] B [k, n] (+ C), all row-major, or B column-major.
-struct gemm_shape {
+struct blas_shape {
   int m, n, k;
   std::int64_t lda, ldb, ldc;
   layout b_layout;
@@ -36,7 +36,7 @@ class blas_gemm {
   static constexpr std::size_t workspace_bytes = 64_MiB;
   static constexpr int asked_for = 32;
 
-  blas_gemm(vendor::blas_handle handle, void* workspace, gemm_shape const& s) : handle_(handle), workspace_(workspace), beta_(s.accumulate ? 1.0f : 0.0f) {
+  blas_gemm(vendor::blas_handle handle, void* workspace, blas_shape const& s) : handle_(handle), workspace_(workspace), beta_(s.accumulate ? 1.0f : 0.0f) {
     using namespace vendor;
     constexpr blas_type type = std::is_same_v<T, bf16> ? blas_bf16 : blas_f16;
     // Column-major libraries: C^T [n, m] = B^T A^T, so B is their first operand.
@@ -126,8 +126,24 @@ class collectives {
   void all_gather(hipStream_t stream, void const* mine, void* all, std::size_t bytes) const {
     check_nccl(ncclAllGather(mine, all, bytes, ncclInt8, comm_, stream), "ncclAllGather");
   }
+  /// Sums of `count` elements; reduce_scatter leaves this rank's count / W of them.
+  template <class T>
+  void all_reduce(hipStream_t stream, T const* mine, T* sum, std::size_t count) const {
+    check_nccl(ncclAllReduce(mine, sum, count, type_of<T>(), ncclSum, comm_, stream), "ncclAllReduce");
+  }
+  template <class T>
+  void reduce_scatter(hipStream_t stream, T const* mine, T* sum, std::size_t count) const {
+    int ranks = 1;
+    check_nccl(ncclCommCount(comm_, &ranks), "ncclCommCount");
+    check_nccl(ncclReduceScatter(mine, sum, count / std::size_t(ranks), type_of<T>(), ncclSum, comm_, stream), "ncclReduceScatter");
+  }
 
  private:
+  template <class T>
+  static ncclDataType_t type_of() {
+    return std::is_same_v<T, bf16> ? ncclBfloat16 : std::is_same_v<T, f16> ? ncclFloat16 : ncclFloat32;
+  }
+
   ncclComm_t comm_ = nullptr;
   std::vector<void*> memory_;
   bool symmetric_ = true;

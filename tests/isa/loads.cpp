@@ -1,11 +1,16 @@
 // What check_loads.py looks at: the kernels whose lanes start the copy engine.
-#include <fusewire/kernels/ag_gemm_sm90.hpp>
+#include <fusewire/kernels/ag_gemm_kernels.hpp>
+#include <fusewire/kernels/gemm_rs_kernels.hpp>
+#include <fusewire/tile/gemm_sm90.hpp>
 
 using namespace fusewire;
 
 template <int M, int N, layout BOrder>
-constexpr auto kernel = &ag_gemm_sm90<bf16, M, N, BOrder, identity>;
+constexpr auto kernel = &ag_gemm_kernel<bf16, gemm_sm90<bf16, M, N, BOrder>, identity>;
+template <int M, int N, layout BOrder>
+constexpr auto sums = &gemm_rs_kernel<bf16, gemm_sm90<bf16, M, N, BOrder>, identity>;
 
 void* kernels[] = {(void*)kernel<64, 128, layout::column_major>, (void*)kernel<64, 128, layout::row_major>, (void*)kernel<128, 128, layout::column_major>,
                    (void*)kernel<128, 256, layout::row_major>, (void*)kernel<64, 112, layout::column_major>, (void*)kernel<128, 144, layout::column_major>,
-                   (void*)kernel<128, 192, layout::row_major>, (void*)kernel<160, 128, layout::column_major>};
+                   (void*)kernel<128, 192, layout::row_major>, (void*)kernel<160, 128, layout::column_major>,
+                   (void*)sums<64, 128, layout::column_major>, (void*)sums<128, 256, layout::row_major>, (void*)sums<160, 128, layout::column_major>};

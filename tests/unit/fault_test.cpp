@@ -9,6 +9,7 @@
 
 #include "channel_kernels.hpp"
 #include "faults.hpp"
+#include "push_losing.hpp"
 
 using namespace support;
 
@@ -73,29 +74,6 @@ class words_subject final : public subject {
   sym<unsigned> wrong_;
 };
 
-/// ag_gemm_kernel, pushing, without the first push to rank `lost_to`.
-template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::config.threads()) push_losing(channel_view ch, ag_gemm_arguments<T> g, int lost_to) {
-  extern __shared__ bytes16 shared[];
-  block const b;
-  channel_epoch const e = ch.begin(b);
-  int const rank = ch.world.rank;
-  gather_map const& map = g.gather.map;
-  if (b.index() < g.comm_blocks)
-    for (int const i : dealt(g.gather.pieces.count(), b.index(), g.comm_blocks)) {
-      piece_at const at = g.gather.pieces[i];
-      int const peer = ch.world.next(map.ranks - at.turn);
-      if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
-      gather_piece const p = map.piece(rank, at.row, at.chunk);
-      int const row = p.row - map.first_row(rank), col = p.col - map.first_col(rank);
-      copy_aligned(b, g.gather.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(peer), map, rank).part(row, col, p.rows, p.cols));
-      e.signal(b, peer, p.flag);
-    }
-  gathered_tiles<block> source(e, rank, map, g.gather.own_shard_first, false, 0, divisor(1));
-  block_gemm<T, Tile::config>::run_tiles(shared, g.x, g.tiles, [&] { return e.next(b, reinterpret_cast<int*>(shared)); }, source, into_or_poison<T>{g.c, e, Tile::config.block_m, Tile::config.block_n}, identity{});
-  e.end(b);
-}
-
 template <class T>
 class gemm_subject final : public subject {
  public:
@@ -105,7 +83,7 @@ class gemm_subject final : public subject {
     std::vector<T> b;
     for (int i = 0; i < k_ * n; ++i) b.push_back(T(b_value(i / n, i % n)));
     r.upload(b, b_);
-    load_kernel(r.world, push_losing<T, small_tile>, C.threads(), C.shared_bytes());
+    load_kernel(r.world, push_losing<T, mainloop>, mainloop::threads, mainloop::shared_bytes());
   }
   void prepare(int salt) override {
     salt_ = salt;
@@ -119,13 +97,13 @@ class gemm_subject final : public subject {
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
-    channel_view const view = ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8 | 1 << 16, std::uint64_t(rows_of(0)), n, std::uint64_t(k_), 512));
+    channel_view const view = ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8, std::uint64_t(rows_of(0)), n, std::uint64_t(k_), 512));
     auto const inbox = [&](int slot) { return gathered_in(view.slot<T const>(slot), map(0)); };
     gather_order const order = order_of_gather(map(0), r_.rank(), false, piece_order::nest::by_band, 8);
-    ag_gemm_arguments<T> const g{{c.a, map(0), order.pieces, false, false}, {{c.a, inbox(0), inbox(1)}, {c.b.data, c.b.ld, c.b_layout, n}}, c.c,
-                                 {map(0).m_tiles(), ceil_div(n, C.block_n), 0, 8}, 1};
-    fusewire::launch(r_.world, r_.stream, {.blocks = 3, .threads = C.threads(), .shared_bytes = C.shared_bytes()}, push_losing<T, small_tile>,
-                     view, g, r_.rank() == culprit ? to : -1);
+    ag_gemm_arguments<T> const g{{c.a, map(0), order.pieces, false, false}, c.c, {map(0).m_tiles(), ceil_div(n, mainloop::tile_n), 0, 8}, false};
+    typename mainloop::template operands<gathered_buffers> const x{{{c.a, inbox(0), inbox(1)}, {c.b.data, c.b.ld, c.b_layout, n}}, 1};
+    fusewire::launch(r_.world, r_.stream, {.blocks = 3, .threads = mainloop::threads, .shared_bytes = mainloop::shared_bytes()}, push_losing<T, mainloop>, view, g, x,
+                     r_.rank() == culprit ? to : -1);
   }
   bool can_lose() const override { return how_ == method::push; }
   void refuse() override {
@@ -148,12 +126,12 @@ class gemm_subject final : public subject {
   }
 
  private:
-  static constexpr gemm_config C = small_tile::config;
+  using mainloop = block_mainloop<T, small_tile>;
   static constexpr int n = 24;
   static int rows_of(int shape) { return shape ? 56 : 40; }
   float a_value(int i, int j) const { return float((i * 7 + j * 3) % 5) - 2 + float(9 * salt_); }
   static float b_value(int j, int c) { return float((j * 5 + c * 3) % 3) - 1; }
-  gather_map map(int shape) const { return {by_, rows_of(shape), k_, r_.size(), C.block_m, 512}; }
+  gather_map map(int shape) const { return {by_, rows_of(shape), k_, r_.size(), mainloop::tile_m, 512}; }
   ag_gemm_call<T> call(int shape) const {
     gather_map const g = map(shape);
     return {.a = {r_.here(a_), g.rows(r_.rank()), g.cols(), g.cols()}, .b = {r_.here(b_), k_, n, n}, .c = {r_.here(c_), rows_of(shape), n, n}, .m = rows_of(shape)};

@@ -15,6 +15,8 @@ class divisor {
     magic_ = unsigned((std::uint64_t(1) << 32) * ((std::uint64_t(1) << shift_) - value_) / value_ + 1);
   }
 
+  __host__ __device__ constexpr int value() const { return int(value_); }
+
   __host__ __device__ friend constexpr int operator/(int n, divisor const& d) {
     unsigned const high = unsigned(std::uint64_t(unsigned(n)) * d.magic_ >> 32);
     return int((high + unsigned(n)) >> d.shift_);

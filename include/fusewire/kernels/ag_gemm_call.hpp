@@ -2,6 +2,7 @@
 #pragma once
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/kernels/gather_map.hpp>
+#include <fusewire/kernels/gemm_plan.hpp>
 #include <fusewire/kernels/matrix_operand.hpp>
 #include <fusewire/tile/epilogue.hpp>
 

@@ -1,43 +1,47 @@
 // All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in ag_gemm.hpp.
 //
-//   comm blocks   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece
-//   all blocks    own rows or columns: from A, at once; others: wait flag --> from the inbox --mainloop--> C
+//   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece
+//   tiles              own rows or columns: from A, at once; others: wait flag --> from the inbox --mainloop--> C
 //
-// Deadlock: all blocks are resident (launch() checks). In push, comm blocks wait for nothing. In pull they wait for headers, which
-// every rank's blocks send before they wait for anything. Blocks take tiles only after their communication, so a tile waits only
-// for work that somebody is already doing. Block 0's last waits (acknowledgements, credit) come after its own tiles.
+// Who moves the pieces is the mainloop's affair: the first blocks before they take tiles, or warps of every block while the others multiply. A part's sums
+// over k run in the order of shards from the own one on, or in that of ranks (own_shard_first = false); the same in every run.
+// With starts_together, tiles of own rows wait for the first piece of a peer's, so that the tiles of both read B together.
+//
+// Deadlock: all blocks are resident (launch() checks). In push, who moves pieces waits for nothing. In pull he waits for headers, which every rank's blocks
+// send before they wait for anything. Blocks that communicate first take tiles afterwards, and others have warps for it, so a tile waits only for work that
+// somebody is already doing. Block 0's last waits (acknowledgements, credit) come after its own pieces, and keep no piece and no tile of others waiting.
+// Order: flags are acquired by who asks the source, and the mainloop hands the order on to what loads for it: a barrier, or a proxy fence.
 // Reuse: the inbox by the channel's argument. A of this rank: in push it is read only by this launch; in pull the launch ends only
 // after every peer has acknowledged, so the caller may overwrite it as soon as the launch is over.
+// Abandonment: a flag that is given up counts as raised, what is loaded then may be anything, and nothing of C is valid. Where the channel poisons, a block's
+// tiles become NaN when it has stored them; of a tile that blocks share each does so, the last one to store it the last.
 #pragma once
 #include <fusewire/kernels/gathered_tiles.hpp>
 #include <fusewire/kernels/poison.hpp>
 #include <fusewire/tile/epilogue.hpp>
-#include <fusewire/tile/gemm.hpp>
+#include <fusewire/tile/mainloop.hpp>
 
 namespace fusewire {
 
 template <class T>
 struct ag_gemm_arguments {
   gather_plan<T> gather;
-  gemm_operands<T, gathered_buffers> x;  // B is [K, N]
-  matrix<T> c;                           // [M, N]
+  matrix<T> c;           // [M, N]
   tile_order tiles;
-  int comm_blocks;                       // the first blocks of the grid
+  bool starts_together;  // gather::m; of mainloops that communicate while they multiply
 };
 
-template <class T, class Tile, class Epilogue>
-__global__ void __launch_bounds__(Tile::config.threads()) ag_gemm_kernel(channel_view ch, ag_gemm_arguments<T> g, Epilogue epilogue) {
+template <class T, mainloop Mainloop, class Epilogue>
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
+    ag_gemm_kernel(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g, __grid_constant__ typename Mainloop::template operands<gathered_buffers> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
-  block const b;
-  channel_epoch const e = g.gather.pull ? ch.begin_readable(b) : ch.begin(b);
-
-  if (b.index() < g.comm_blocks) gather_pieces(b, e, ch.world, g.gather, b.index(), g.comm_blocks, [] {});
-  auto const next = [&] { return e.next(b, reinterpret_cast<int*>(shared)); };
-  gathered_tiles<block> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, false, 0, divisor(1));
-  block_gemm<T, Tile::config>::run_tiles(shared, g.x, g.tiles, next, source, into_or_poison<T>{g.c, e, Tile::config.block_m, Tile::config.block_n}, epilogue);
-
-  if (b.index() == 0 && g.gather.pull) e.wait_acknowledged(b);
-  e.end(b);
+  channel_launch launch(ch, g.gather.pull);
+  channel_epoch const& e = launch.epoch();
+  bool const starts_together = !Mainloop::communicates_first && g.starts_together;
+  gathered_tiles<typename Mainloop::asking> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, starts_together, Mainloop::part(), x.parts());
+  into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
+  auto const gather = [&](auto group, int worker, int workers, auto const& begin) { gather_pieces(group, e, ch.world, g.gather, worker, workers, begin); };
+  Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, gather, epilogue);
 }
 
 }  // namespace fusewire

@@ -25,9 +25,9 @@ class gathered_tiles {
   /// The block is number `part` of `parts` that share a tile. `e` may become known later, but before begin().
   __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool starts_together, int part, divisor const& parts)
       : e_(e), map_(map), by_k_(map.by == gather::k), starts_together_(starts_together), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0) {
-    int const all = ceil_div(cols_, k_step), each = all / parts, more = all % parts;
-    count_ = each + (part < more);
-    first_ = (part * each + (part < more ? part : more)) * k_step;
+    k_share const share(ceil_div(cols_, k_step), part, parts);
+    count_ = share.count;
+    first_ = share.first * k_step;
     first_chunk_ = map.chunk_of(first_);
     chunks_ = map.chunk_of(first_ + (count_ - 1) * k_step) - first_chunk_ + 1;
   }

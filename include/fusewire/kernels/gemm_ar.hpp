@@ -26,6 +26,7 @@ struct gemm_ar_call {
   matrix<T> c;        // [M, N]; overlaps neither a nor b
   int m = 0;          // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
+  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
 };
 
 /// Sums are fp32, in the order of ranks: the same bits on every rank and in every run. The epilogue sees the sum: with two shots the owner's epilogue does, and
@@ -55,20 +56,14 @@ class gemm_ar : detail::sum_operator<T, gemm_ar_options> {
     return std::max(base::bytes_of_sums(o, ranks, one_shot_max(o)), o.shots == shots::one ? 0 : base::bytes_of_sums(o, ranks, shard) + results);
   }
   static int flags_per_source(int ranks, gemm_ar_options const& o) {
-    return std::max(one_shot_max(o) > 0 ? base::most_tiles(o, one_shot_max(o)) : 0, o.shots == shots::one ? 0 : 2 * base::most_tiles(o, ceil_div(o.max_m, ranks)));
+    return std::max(one_shot_max(o) > 0 ? base::most_flags(o, one_shot_max(o)) : 0, o.shots == shots::one ? 0 : 2 * base::most_flags(o, ceil_div(o.max_m, ranks)));
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <class Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
-    if (o_.shots != shots::two) {
-      base::template load<small_tile>(&gemm_ar_one_shot<T, small_tile, Epilogue>, where);
-      base::template load<large_tile>(&gemm_ar_one_shot<T, large_tile, Epilogue>, where);
-    }
-    if (o_.shots != shots::one) {
-      base::template load<small_tile>(&gemm_ar_two_shot<T, small_tile, Epilogue>, where);
-      base::template load<large_tile>(&gemm_ar_two_shot<T, large_tile, Epilogue>, where);
-    }
+    if (o_.shots != shots::two) base::template load<Epilogue>(one_shot<Epilogue>{}, where);
+    if (o_.shots != shots::one) base::template load<Epilogue>(two_shot<Epilogue>{}, where);
   }
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
@@ -78,18 +73,26 @@ class gemm_ar : detail::sum_operator<T, gemm_ar_options> {
     base::accept(call.m, where);
     base::check(call, call.m, where);
     int const ranks = ch_.world().size();
-    bool const one = call.m <= one_shot_max(o_);
-    auto const with = [&]<class Tile>(Tile) {
-      row_shards const shards(call.m, one ? 1 : ranks, Tile::config.block_m);
-      int const after = one ? 0 : (ch_.world().rank() + 1) % ranks * shards.tile_rows;  // the next rank's first tile row, if it has one
-      base::template start<Tile>(stream, one ? &gemm_ar_one_shot<T, Tile, Epilogue> : &gemm_ar_two_shot<T, Tile, Epilogue>, call, shards, after < shards.all_tile_rows() ? after : 0, one,
-                                 epilogue, where);
-    };
-    if (base::use_small(o_, ceil_div(call.m, one ? 1 : ranks))) with(small_tile{});
-    else with(large_tile{});
+    if (call.m <= one_shot_max(o_)) base::start(stream, one_shot<Epilogue>{}, call, 1, 0, 1, epilogue, where);
+    else base::start(stream, two_shot<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, epilogue, where);
   }
 
  private:
+  template <class Epilogue>
+  struct one_shot {
+    template <class M>
+    auto operator()() const {
+      return &gemm_ar_one_shot<T, M, Epilogue>;
+    }
+  };
+  template <class Epilogue>
+  struct two_shot {
+    template <class M>
+    auto operator()() const {
+      return &gemm_ar_two_shot<T, M, Epilogue>;
+    }
+  };
+
   static int one_shot_max(gemm_ar_options const& o) { return o.shots == shots::one ? o.max_m : o.shots == shots::two ? 0 : std::min(o.max_m, one_shot_rows); }
 };
 

@@ -21,6 +21,7 @@ struct gemm_rs_call {
   matrix<T> c;        // [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none; overlaps neither a nor b
   int m = 0;          // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
+  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
 };
 
 /// Sums are fp32, in the order of ranks: the same bits in every run. The epilogue sees the sum, with the row counted within this rank's rows.
@@ -40,13 +41,12 @@ class gemm_rs : detail::sum_operator<T, gemm_rs_options> {
 
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, gemm_rs_options const& o) { return base::bytes_of_sums(o, ranks, ceil_div(o.max_m, ranks)); }
-  static int flags_per_source(int ranks, gemm_rs_options const& o) { return base::most_tiles(o, ceil_div(o.max_m, ranks)); }
+  static int flags_per_source(int ranks, gemm_rs_options const& o) { return base::most_flags(o, ceil_div(o.max_m, ranks)); }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <class Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
-    base::template load<small_tile>(&gemm_rs_kernel<T, small_tile, Epilogue>, where);
-    base::template load<large_tile>(&gemm_rs_kernel<T, large_tile, Epilogue>, where);
+    base::template load<Epilogue>(kernels<Epilogue>{}, where);
   }
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
@@ -54,13 +54,8 @@ class gemm_rs : detail::sum_operator<T, gemm_rs_options> {
   template <class Epilogue = identity>
   void operator()(hipStream_t stream, gemm_rs_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
     base::check(call, rows(call.m, where), where);
-    auto const with = [&]<class Tile>(Tile) {
-      row_shards const shards(call.m, ch_.world().size(), Tile::config.block_m);
-      int const after = (ch_.world().rank() + 1) % ch_.world().size() * shards.tile_rows;  // the next rank's first tile row, if it has one
-      base::template start<Tile>(stream, &gemm_rs_kernel<T, Tile, Epilogue>, call, shards, after < shards.all_tile_rows() ? after : 0, 0, epilogue, where);
-    };
-    if (base::use_small(o_, ceil_div(call.m, ch_.world().size()))) with(small_tile{});
-    else with(large_tile{});
+    int const ranks = ch_.world().size();
+    base::start(stream, kernels<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, epilogue, where);
   }
 
   /// Rows of C that this rank owns, for a call with `m` rows in all. Fails: bad_argument.
@@ -68,6 +63,15 @@ class gemm_rs : detail::sum_operator<T, gemm_rs_options> {
     base::accept(m, where);
     return row_shards(m, ch_.world().size(), 1).rows(ch_.world().rank());
   }
+
+ private:
+  template <class Epilogue>
+  struct kernels {
+    template <class M>
+    auto operator()() const {
+      return &gemm_rs_kernel<T, M, Epilogue>;
+    }
+  };
 };
 
 }  // namespace fusewire

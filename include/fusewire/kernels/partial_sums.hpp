@@ -1,7 +1,7 @@
 // What operators that add up the products of all ranks share: who owns which rows, the inbox of fp32 sums, and how they are added.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
-#include <fusewire/tile/gemm.hpp>
+#include <fusewire/tile/tiles.hpp>
 
 namespace fusewire {
 
@@ -21,10 +21,18 @@ struct row_shards {
   __host__ __device__ constexpr int row_in_shard(int tile_row) const { return tile_row % tile_rows * tile_m; }
 };
 
+template <class T>
+struct sum_arguments {
+  matrix<T> c;  // of gemm_rs [rows of this rank, N], of gemm_ar [M, N]
+  row_shards shards;
+  tile_order tiles;  // of all ranks' rows
+  int k;             // A is [M, K], B [K, N]
+};
+
 /// A tile source: this rank's A [M, K], the launch's buffer 0, by the tile rows of row_shards.
 class local_shards : public local_rows {
  public:
-  __device__ local_shards(row_shards const& s, int k) : local_rows(s.m, k, s.tile_m), shards_(s) {}
+  __device__ local_shards(row_shards const& s, int k, int part, divisor const& parts) : local_rows(s.m, k, s.tile_m, part, parts), shards_(s) {}
   __device__ int begin(int tile_row) {
     int const owner = shards_.owner(tile_row), row = shards_.row_in_shard(tile_row), left = shards_.rows(owner) - row;
     return begin_at(shards_.first_row(owner) + row, left);
@@ -35,10 +43,12 @@ class local_shards : public local_rows {
 };
 
 /// A tile sink: the inbox of the rank that owns the tile's rows, which is told. Holds [source][rows][N] sums in fp32, rows of whole 16 bytes.
+/// Each block of those that share a tile stores some of its rows, and has a flag of its own.
 struct owners_inbox {
   channel_epoch const& e;
   row_shards const& shards;
   int rank, n, n_tiles;
+  int part, parts;  // this block, of those that share a tile
 
   __host__ __device__ static constexpr std::int64_t pitch(int n) { return ceil_div(n, 4) * std::int64_t(4); }
 
@@ -50,10 +60,16 @@ struct owners_inbox {
     matrix<float> const c = from(rank, owner);
     return {c.data - first * c.ld, first + c.rows, n, c.ld};
   }
-  __device__ int flag(int tile_row, int tile_n) const { return tile_row % shards.tile_rows * n_tiles + tile_n; }
+  /// The first of the tile's `parts` flags, of each source.
+  __device__ int flag(int tile_row, int tile_n) const { return (tile_row % shards.tile_rows * n_tiles + tile_n) * parts; }
   template <group Group>
   __device__ void stored(Group g, tile_at t) const {
-    e.signal(g, shards.owner(t.m), flag(t.m, t.n));
+    e.signal(g, shards.owner(t.m), flag(t.m, t.n) + part);
+  }
+  /// Waits for all sources' sums of one of this rank's tiles.
+  template <group Group>
+  __device__ void wait(Group g, int ranks, int tile_row, int tile_n) const {
+    for (int p = 0; p < parts; ++p) e.wait(g, 0, ranks - 1, flag(tile_row, tile_n) + p);
   }
 };
 

@@ -1,5 +1,6 @@
 // The host side that operators which add up the products of all ranks share.
 #pragma once
+#include <fusewire/kernels/gemm_launch.hpp>
 #include <fusewire/kernels/matrix_operand.hpp>
 #include <fusewire/kernels/partial_sums.hpp>
 #include <fusewire/runtime/channel.hpp>
@@ -12,16 +13,15 @@ template <class T, class Options>
 class sum_operator {
  public:
   static constexpr int most = 1 << 30;  // of any extent: sums of two fit an int
-  static constexpr int few_rows = 64;   // of a shard, up to which small tiles are taken
 
-  static bool use_small(Options const& o, int rows) { return o.tile == gemm_tile::small || (o.tile == gemm_tile::automatic && rows <= few_rows); }
-
-  /// At least as many as a shard of up to `rows` rows has.
-  static int most_tiles(Options const& o, int rows) {
-    auto const tiles = [&](gemm_config const& c, int of_rows) { return std::int64_t(ceil_div(of_rows, c.block_m)) * ceil_div(o.max_n, c.block_n); };
-    std::int64_t count = tiles(large_tile::config, rows);
-    if (use_small(o, rows)) count = tiles(small_tile::config, rows);
-    else if (o.tile == gemm_tile::automatic) count = std::max(count, tiles(small_tile::config, few_rows));  // of calls with fewer rows
+  /// At least as many flags as the blocks that store a shard of up to `rows` rows need, one for each part of a tile.
+  static int most_flags(Options const& o, int rows) {
+    auto const tiles = [&](int tile_m, int tile_n, int of_rows) { return std::int64_t(ceil_div(of_rows, tile_m)) * ceil_div(o.max_n, tile_n); };
+    std::int64_t count = 0;
+    for (int const r : {rows, std::min(rows, 64)}) {  // calls with fewer rows have smaller tiles
+      gemm_plan const p = plain_gemm_plan(o.tile, r);
+      count = std::max({count, tiles(p.tile_m, p.tile_n, r), std::int64_t(tuned_mainloops<T>::most_parts(r, o.max_n))});
+    }
     return int(std::min<std::int64_t>(most, count));
   }
   /// Of a channel's slot: fp32 sums [sources][rows][max_n].
@@ -30,13 +30,12 @@ class sum_operator {
   }
 
  protected:
-  /// `bytes`, `flags`: what the channel must have.
   sum_operator(char const* name, channel& ch, Options const& o, std::source_location where) : name_(name), ch_(ch), o_(o) {
     int const units = ch.world().compute_units();
     require(o.max_m >= 1 && o.max_m <= most, where, name, ": max_m = ", o.max_m, "; 1 to ", most, " is accepted");
     require(o.max_n >= 1 && o.max_n <= most, where, name, ": max_n = ", o.max_n, "; 1 to ", most, " is accepted");
     require(o.k >= 8 && o.k <= most && o.k % 8 == 0, where, name, ": k = ", o.k, "; a multiple of 8 up to ", most, " is accepted");
-    require(o.tile == gemm_tile::automatic || o.tile == gemm_tile::small || o.tile == gemm_tile::large, where, name, ": tile = ", int(o.tile), "; a gemm_tile is accepted");
+    require_tile(name, o.tile, where);
     require(o.reserved_units >= 0 && o.reserved_units < units, where, name, ": reserved_units = ", o.reserved_units, "; 0 to ", units - 1, " is accepted");
     std::int64_t const tiles = std::int64_t(ceil_div(o.max_m, small_tile::config.block_m) + ch.world().size()) * ceil_div(o.max_n, small_tile::config.block_n);
     require(tiles <= most / 2, where, name, ": max_m = ", o.max_m, " and max_n = ", o.max_n, " are up to ", tiles, " tiles; up to ", most / 2, " are accepted");
@@ -53,52 +52,62 @@ class sum_operator {
   /// `rows`: of this rank's c.
   template <class Call>
   void check(Call const& call, int rows, std::source_location where) const {
-    std::string const name = name_;
     int const n = call.c.cols;
-    require(call.a.rows == call.m && call.a.cols == o_.k, where, name, ": a is [", call.a.rows, ", ", call.a.cols, "]; [", call.m, ", ", o_.k, "] is accepted");
-    require(n >= 1 && n <= o_.max_n && call.c.rows == rows, where, name, ": c is [", call.c.rows, ", ", n, "]; [", rows, ", 1 to max_n = ", o_.max_n, "] is accepted on rank ",
+    require(call.a.rows == call.m && call.a.cols == o_.k, where, name_, ": a is [", call.a.rows, ", ", call.a.cols, "]; [", call.m, ", ", o_.k, "] is accepted");
+    require(n >= 1 && n <= o_.max_n && call.c.rows == rows, where, name_, ": c is [", call.c.rows, ", ", n, "]; [", rows, ", 1 to max_n = ", o_.max_n, "] is accepted on rank ",
             ch_.world().rank());
-    require(call.b.rows == o_.k && call.b.cols == n, where, name, ": b is [", call.b.rows, ", ", call.b.cols, "]; [", o_.k, ", ", n, "] is accepted");
-    require(call.b_layout == layout::row_major || call.b_layout == layout::column_major, where, name, ": b_layout = ", int(call.b_layout), "; a layout is accepted");
-    check_matrix((name + ": a").c_str(), call.a.data, call.a.ld, o_.k, 8, where);
-    if (call.b_layout == layout::column_major) check_matrix((name + ": b (column-major)").c_str(), call.b.data, call.b.ld, o_.k, 8, where);
-    else check_matrix((name + ": b (row-major)").c_str(), call.b.data, call.b.ld, n, 1, where);
-    if (rows > 0) check_matrix((name + ": c").c_str(), call.c.data, call.c.ld, n, 1, where);
-    operand const read[] = {operand_of("a", call.a), operand_of("b", call.b, call.b_layout)}, written[] = {operand_of("c", call.c)};
-    check_operands(name_, written, read, where);
+    check_product(name_, call, o_.k, where);
   }
 
-  /// Launches `kernel`, whose tiles are Tile's, with as many blocks as fit and have something to do. `variant`: what else the ranks
-  /// have to agree on; it stands in the header.
-  template <class Tile, class Arguments, class Call, class Epilogue>
-  void start(hipStream_t stream, void (*kernel)(channel_view, Arguments, Epilogue), Call const& call, row_shards const& shards, int first_tile_row, std::uint64_t variant,
-             Epilogue const& epilogue, std::source_location where) const {
-    constexpr gemm_config C = Tile::config;
+  /// Loads every mainloop's kernel of kernel_of, and for one rank the local ones.
+  template <class Epilogue, class Kernel>
+  void load(Kernel const& kernel_of, std::source_location where) const {
+    for_each_mainloop<T>(o_.tile, [&]<class M>() {
+      if (ch_.world().size() == 1) load_kernel(ch_.world(), &gemm_kernel<T, M, Epilogue>, M::threads, M::shared_bytes(), where);
+      else load_kernel(ch_.world(), kernel_of.template operator()<M>(), M::threads, M::shared_bytes(), where);
+    });
+  }
+
+  /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of C are cut into `shards` shards, the one of rank `first` comes first.
+  /// `variant`: what else the ranks have to agree on; it stands in the header. One rank alone has nothing to add up: its product is the result.
+  template <class Kernel, class Call, class Epilogue>
+  void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first, std::uint64_t variant, Epilogue const& epilogue, std::source_location where) {
     world const& w = ch_.world();
-    int const n = call.c.cols;
-    Arguments const g{{{call.a}, {call.b.data, call.b.ld, call.b_layout, n}}, call.c, shards, {shards.all_tile_rows(), ceil_div(n, C.block_n), first_tile_row, 8}};
-    int const fit = resident_blocks(w, kernel, C.threads(), C.shared_bytes(), o_.reserved_units, where);
-    require(fit >= 1, where, name_, ": no block of ", C.threads(), " threads and ", C.shared_bytes(), " bytes of shared memory fits on this rank's part of the device (", w.compute_units(),
-            " units, ", o_.reserved_units, " reserved, ", w.ranks_on_device(), " ranks)");
-    launch_header header = make_header(name_, std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(std::is_same_v<Tile, small_tile>) << 8 | variant << 16, std::uint64_t(call.m),
-                                       std::uint64_t(n), std::uint64_t(o_.k), 0, where);
-    header.same_blocks = 0;  // a rank with less room takes fewer
-    launch(w, stream, {.blocks = std::min(fit, g.tiles.count()), .threads = C.threads(), .shared_bytes = C.shared_bytes(), .where = where}, kernel, ch_.view(header), g, epilogue);
+    int const n = call.c.cols, per_rank = ceil_div(call.m, shards);
+    b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
+    auto const [it, fresh] = plans_.try_emplace({call.m, n, call.b_layout, tuned_mainloops<T>::accepts(b), shards});
+    gemm_plan& plan = it->second;
+    if (w.size() == 1) {
+      if (fresh) plan = plan_gemm<T>(w, {call.m, 1, n, o_.k, 1, call.b_layout}, o_.tile, b, o_.reserved_units, gemm_kernels<T, Epilogue>{}, where);
+      return start_gemm<T>(w, stream, call, plan, o_.reserved_units, epilogue, where);
+    }
+    if (fresh) plan = plan_gemm<T>(w, {per_rank, shards, n, o_.k, 1, call.b_layout}, o_.tile, b, o_.reserved_units, kernel_of, where);
+    with_mainloop<T>(plan, call.b_layout, [&]<class M>() {
+      row_shards const rows(call.m, shards, M::tile_m);
+      int const after = first * rows.tile_rows;  // the first one's first tile row, if it has one
+      sum_arguments<T> const g{call.c, rows, {rows.all_tile_rows(), ceil_div(n, M::tile_n), after < rows.all_tile_rows() ? after : 0, plan.band}, o_.k};
+      matrix<T const> const a[1] = {call.a};
+      auto const x = make_operands<M>(a, b, o_.k, call.b_is_constant, plan, rows.per_rank, last_tile_rows(rows.per_rank, M::tile_m), where);
+      std::uint64_t const tile = std::uint64_t(M::tile_m / 8) << 24 | std::uint64_t(M::tile_n / 8) << 32 | std::uint64_t(plan.parts) << 40;
+      launch_header header = make_header(name_, std::uint64_t(std::is_same_v<T, f16>) | variant << 16 | tile, std::uint64_t(call.m), std::uint64_t(n), std::uint64_t(o_.k), 0, where);
+      header.same_blocks = 0;  // a rank with less room takes fewer
+      launch_tiles<M>(name_, w, stream, plan, g.tiles.count(), o_.reserved_units, where, kernel_of.template operator()<M>(), ch_.view(header), g, x, epilogue);
+    });
   }
 
   /// A launch in words, from what its header says.
   static std::string describe(std::string const& name, std::uint64_t const (&what)[launch_words]) {
-    return text(name, what[1] & 1 ? " f16" : " bf16", ", m = ", what[2], ", n = ", what[3], ", k = ", what[4], what[1] >> 8 & 1 ? ", small tile" : ", large tile");
-  }
-
-  template <class Tile, class... P>
-  void load(void (*kernel)(P...), std::source_location where) const {
-    load_kernel(ch_.world(), kernel, Tile::config.threads(), Tile::config.shared_bytes(), where);
+    auto const variant = [&](int i) { return what[1] >> 8 * i & 255; };
+    return text(name, variant(0) ? " f16" : " bf16", ", m = ", what[2], ", n = ", what[3], ", k = ", what[4], ", tile ", variant(3) * 8, " x ", variant(4) * 8,
+                variant(5) > 1 ? text(" in ", variant(5), " parts") : "");
   }
 
   char const* name_;
   channel& ch_;
   Options o_;
+
+ private:
+  std::map<std::tuple<int, int, layout, bool, int>, gemm_plan> plans_;  // by m, n, layout of B, whether a tuned one may be, shards
 };
 
 }  // namespace fusewire::detail

@@ -12,6 +12,10 @@
 #error "fusewire needs gfx942: --offload-arch=gfx942, or CMAKE_HIP_ARCHITECTURES=gfx942"
 #endif
 
+#ifndef __grid_constant__  // CUDA's word for a parameter that a kernel reads where it was passed, as every kernel does here
+#define __grid_constant__
+#endif
+
 namespace fusewire {
 
 /// HIP's names, where they are not global already (see nvidia.hpp).

@@ -27,6 +27,7 @@ struct sm90_gemm_config {
   __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - slabs_bytes() - (most_stages * 3 + 2) * 8; }
   __host__ __device__ constexpr int shared_bytes() const { return platform::max_shared_bytes; }
   __host__ __device__ constexpr int sum_pitch() const { return block_n + (turned() ? 4 : 8); }  // floats: rows of sums begin in different banks
+  __host__ __device__ constexpr int row_bytes() const { return sum_pitch() * 4; }  // of a row of sums
   /// Whether a tile of that many rows can be shared by that many parts: a block's sums, and what others send it, lie in place of the stages.
   __host__ __device__ constexpr bool can_share(int rows, int parts) const {
     return parts == 1 || (rows + (parts - 1) * ceil_div(rows, parts)) * sum_pitch() * 4 <= stage_bytes();
@@ -44,7 +45,8 @@ inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 
 /// every stage all the same; what lies behind the last is B. What the last tile's boxes leave of a stage may be anything: it is multiplied into sums
 /// of rows and columns that C does not have, which nobody stores.
 struct sm90_stages {
-  int rows;  // of A, that the copy engine loads: a multiple of 8, at most block_m
+  int rows;       // of A, that the copy engine loads: a multiple of 8, at most block_m
+  int last_rows;  // the same of tiles that have no more: the last ones of a matrix, or of a shard
   int of_a;  // how many; A comes from the L2 and needs no more than B
   int of_b;
   int b_in_flight;  // of B at a time: what more is asked for while B comes from memory is not there sooner, and A must queue behind it

@@ -2,7 +2,7 @@
 #pragma once
 #include <concepts>
 
-#include <fusewire/platform/architecture.hpp>
+#include <fusewire/tile/architecture.hpp>
 
 namespace fusewire {
 

@@ -7,6 +7,7 @@
 #pragma once
 #include <concepts>
 
+#include <fusewire/core/divisor.hpp>
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/tile/grid.hpp>
@@ -37,24 +38,48 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
 };
 
 /// A tile sink. at(t) is the matrix that takes tile t, of any rank's memory; rows and columns are numbered as the grid of tiles does it, and those from its
-/// rows and cols on are not stored. stored(g, t): called by every thread of the group that has stored it.
+/// rows and cols on are not stored. stored(g, t): called by every thread of the group that has stored it; of a tile that blocks share, by such a group of each
+/// of them, which has stored its part_rows().
 template <class S>
 concept tile_sink = requires(S const s, block g, tile_at t) {
   s.at(t).rows;
   s.stored(g, t);
 };
 
-/// A tile source: a matrix [M, K] of this rank's, the launch's buffer 0.
+/// The steps along k of block `part` of those that share a tile: the first blocks have one more where they do not come out even.
+struct k_share {
+  int first, count;
+
+  __device__ k_share(int steps, int part, divisor const& parts) {
+    int const each = steps / parts, more = steps % parts;
+    first = part * each + (part < more ? part : more);
+    count = each + (part < more);
+  }
+};
+
+/// The rows of a tile, of which there are `rows`, that block `part` of the `parts` that share it stores.
+struct part_rows {
+  int first, count;  // count: or less than 1
+
+  __device__ part_rows(int rows, int part, int parts) {
+    int const each = ceil_div(rows, parts);
+    first = part * each;
+    count = rows - first < each ? rows - first : each;
+  }
+};
+
+/// A tile source: a matrix [M, K] of this rank's, the launch's buffer 0. Block `part` of the `parts` that share a tile.
 class local_rows {
  public:
   using place = int;  // column
 
-  __device__ local_rows(int m, int k, int tile_m) : m_(m), k_(k), tile_m_(tile_m) {}
+  __device__ local_rows(int m, int k, int tile_m, int part = 0, divisor const& parts = 1)
+      : m_(m), tile_m_(tile_m), share_(ceil_div(k, k_step), part, parts) {}
 
-  __device__ int steps() const { return ceil_div(k_, k_step); }
-  __device__ place first() const { return 0; }
+  __device__ int steps() const { return share_.count; }
+  __device__ place first() const { return share_.first * k_step; }
   __device__ void advance(place& p, int steps) const { p += steps * k_step; }
-  __device__ int left(place p) const { return ceil_div(k_ - p, k_step); }
+  __device__ int left(place p) const { return share_.first + share_.count - p / k_step; }
   __device__ int k(place p) const { return p; }
   __device__ int begin(int tile_row) { return begin_at(tile_row * tile_m_, m_ - tile_row * tile_m_); }
   __device__ k_run wait(place p) const { return {0, row_, p, left(p)}; }
@@ -67,7 +92,8 @@ class local_rows {
   }
 
  private:
-  int m_, k_, tile_m_, row_ = 0;
+  int m_, tile_m_, row_ = 0;
+  k_share share_;
 };
 static_assert(tile_source<local_rows>);
 

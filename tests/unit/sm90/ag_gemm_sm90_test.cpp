@@ -2,6 +2,7 @@
 #include <fusewire/kernels/ag_gemm.hpp>
 
 #include "../faults.hpp"
+#include "../push_losing.hpp"
 
 using namespace support;
 
@@ -19,9 +20,10 @@ struct problem {
 template <sm90_gemm_config C, layout BOrder>
 void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int epochs) {
   gather_map const map{by, p.m, p.k, r.size(), C.block_m, p.chunk_k};
-  ag_gemm_sm90_plan plan{.parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1, .b_in_flight = (p.m + 1) % 3, .b_at_first = 1, .chunk_k = p.chunk_k, .band = 3,
-                         .starts_together = by == gather::m && r.size() > 1 && p.m / r.size() >= C.block_m && p.chunk_k == 128};
-  while (!C.can_share(std::min(p.m, C.block_m), plan.parts)) --plan.parts;
+  gemm_plan const gemm{.tuned = true, .tile_m = C.block_m, .tile_n = C.block_n, .parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1, .band = 3, .b_in_flight = (p.m + 1) % 3,
+                       .b_at_first = 1};
+  ag_gemm_plan plan{.gemm = gemm, .chunk_k = p.chunk_k, .starts_together = by == gather::m && r.size() > 1 && p.m / r.size() >= C.block_m && p.chunk_k == 128};
+  while (!C.can_share(std::min(p.m, C.block_m), plan.gemm.parts)) --plan.gemm.parts;
   plan.pieces = by == gather::k ? piece_order::nest::by_band : p.m % 2 ? piece_order::nest::by_chunk : piece_order::nest::by_peer;
   int const rows = map.rows(r.rank()), cols = map.cols();
   bool const row_major = BOrder == layout::row_major;
@@ -39,12 +41,10 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
       for (int j = 0; j < cols; ++j) a_values[std::size_t(i * cols + j)] = bf16(p.a(map.first_row(r.rank()) + i, map.first_col(r.rank()) + j));
     r.upload(a_values, a);
     r.fill(c, 0xff);
-    launch_header header = make_header("ag_sm90", std::uint64_t(pull), std::uint64_t(p.m), std::uint64_t(p.n), std::uint64_t(p.k), std::uint64_t(p.chunk_k));
-    header.mine[0] = a.offset;
-    header.mine[1] = std::uint64_t(cols);
     ag_gemm_call<bf16> const call{.a = {r.here(a), rows, cols, cols}, .b = {r.here(b), p.k, p.n, ldb}, .c = {r.here(c), p.m, p.n, p.n}, .m = p.m, .b_layout = BOrder,
                                   .b_is_constant = e % 2 == 0};
-    launch_ag_gemm_sm90<C, BOrder>(ch, r.stream, header, call, map, pull, e != 1, plan, 0, identity{}, std::source_location::current());
+    ag_gemm_options const o{.max_m = p.m, .k = p.k, .gather = by, .own_shard_first = e != 1};
+    launch_ag_gemm<gemm_sm90<bf16, C.block_m, C.block_n, BOrder>>(ch, r.stream, call, o, plan, pull, identity{}, std::source_location::current());
     check_hip(hipMemsetAsync(r.here(a), 0x7f, a.count * sizeof(bf16), r.stream), "hipMemsetAsync");
     r.world.check(r.stream);
     auto const found = r.download(c);
@@ -94,33 +94,6 @@ namespace {
 
 enum planted_fault { lost, late, shape };
 
-/// The pushing kernel without its first push to rank `lost_to`.
-template <int BlockM, int BlockN>
-__global__ void __launch_bounds__(sm90_gemm_config{BlockM, BlockN}.threads(), 1)
-    push_losing_sm90(channel_view ch, ag_gemm_sm90_arguments<bf16> g, __grid_constant__ sm90_operands<gathered_buffers> const operands, int lost_to) {
-  using gemm = gemm_sm90<bf16, sm90_gemm_config{BlockM, BlockN}, layout::row_major>;
-  extern __shared__ bytes16 shared[];
-  block const b;
-  channel_epoch const e = ch.begin(b);
-  int const rank = ch.world.rank;
-  auto const push = [&](auto idle_warps) {
-    gather_map const& map = g.gather.map;
-    for (int const i : dealt(g.gather.pieces.count(), b.index(), b.count())) {
-      piece_at const at = g.gather.pieces[i];
-      int const peer = ch.world.next(at.turn);
-      gather_piece const p = map.piece(rank, at.row, at.chunk);
-      if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
-      int const row = p.row - map.first_row(rank), col = p.col - map.first_col(rank);
-      copy_aligned(idle_warps, g.gather.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<bf16>(peer), map, rank).part(row, col, p.rows, p.cols));
-      e.signal(idle_warps, peer, p.flag);
-    }
-    if (b.index() == 0) e.collect_credit(idle_warps);
-  };
-  gathered_tiles<wave> const source(e, rank, g.gather.map, g.gather.own_shard_first, false, 0, g.parts);
-  gemm::run(shared, g.stages, operands, false, g.tiles, dealt(g.tiles.count(), b.index(), b.count()), source, into<bf16>{g.c}, g.c.cols, [] {}, [] {}, push, identity{});
-  e.leave(b);
-}
-
 }  // namespace
 
 TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that launches another shape: the pipeline drains", "[ag_gemm][sm90][faults]") {
@@ -143,21 +116,20 @@ TEST_CASE("ag_gemm_sm90: a push that gets lost, a rank that is late, one that la
         auto const a = r.heap.allocate<bf16>(std::size_t(700 * p.k)), b = r.heap.allocate<bf16>(std::size_t(504 * p.k)), c = r.heap.allocate<bf16>(std::size_t(700 * p.n));
         ag_gemm_call<bf16> const call{.a = {r.here(a), rows, cols, cols}, .b = {r.here(b), p.k, p.n, 504}, .c = {r.here(c), map.m, p.n, p.n}, .m = map.m};
         load_kernel(r.world, spend<>, 64);
-        load_kernel(r.world, push_losing_sm90<tile.block_m, tile.block_n>, tile.threads(), tile.shared_bytes());
+        using mainloop = gemm_sm90<bf16, tile.block_m, tile.block_n, layout::row_major>;
+        load_kernel(r.world, push_losing<bf16, mainloop>, mainloop::threads, mainloop::shared_bytes());
         r.meet();
         double const start = seconds_now();
         if (fault == late && r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(2.5));
         if (fault == lost) {
           channel_view const view = ch.view(make_header("ag_gemm", std::uint64_t(by) << 8));
-          sm90_operands<gathered_buffers> x;
-          auto const here = std::source_location::current();
-          for (int slot = 0; slot < 2; ++slot) x.a[inbox_of_slot_0 + slot] = make_box_maps(gathered_in(view.slot<bf16 const>(slot), map), 128, last_box_rows(map.m, 128), here);
-          x.a[own_shard] = make_box_maps(call.a, 128, last_box_rows(map.m, 128), here);
-          using gemm = gemm_sm90<bf16, tile, layout::row_major>;
-          x.b = make_box_maps(call.b, gemm::b_box_rows, gemm::last_b_box_rows(p.n), here);
-          ag_gemm_sm90_arguments<bf16> const g{{call.a, map, {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, false, true}, call.c, false, false,
-                                               gemm::stages(map.m, 1, 2), gemm::tiles(map.m, p.n, 0, 8), divisor(1)};
-          r.launch({.blocks = 8, .threads = tile.threads(), .shared_bytes = tile.shared_bytes()}, push_losing_sm90<tile.block_m, tile.block_n>, view, g, x, r.rank() == culprit ? 0 : -1);
+          auto const inbox = [&](int slot) { return gathered_in(view.slot<bf16 const>(slot), map); };
+          matrix<bf16 const> const from[] = {call.a, inbox(0), inbox(1)};
+          auto const x = make_operands<mainloop>(from, b_operand<bf16>{call.b.data, call.b.ld, call.b_layout, p.n}, p.k, false, gemm_plan{.b_in_flight = 2}, map.m,
+                                                 last_tile_rows(map.m, tile.block_m), std::source_location::current());
+          ag_gemm_arguments<bf16> const g{{call.a, map, {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, false, true}, call.c,
+                                          {map.m_tiles(), ceil_div(p.n, mainloop::tile_n), 0, 8}, false};
+          r.launch({.blocks = 8, .threads = mainloop::threads, .shared_bytes = mainloop::shared_bytes()}, push_losing<bf16, mainloop>, view, g, x, r.rank() == culprit ? 0 : -1);
         } else {
           op(r.stream, call);
         }

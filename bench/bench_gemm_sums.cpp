@@ -1,0 +1,335 @@
+// GEMM + reduce-scatter and GEMM + all-reduce: fused, beside their bulk-synchronous twin and the bare GEMM, which take turns in one run on the same matrices.
+//
+//   bench_gemm_sums [--ranks=W] [--m=M,...] [--n=N,...] [--k=K,...] [--dtypes=bf16,f16] [--operators=gemm_rs,gemm_ar] [--variants=NAME,...] [--repeats=7]
+//                   [--row_major] [--quick] [--late=US,...] [Google Benchmark's options]
+//
+// Names: OPERATOR/VARIANT/dtype:T/W:w/M:m/N:n/K:k. K is all ranks' together, of which each has K / W. real_time is one iteration of the slowest rank: the median
+// of the repeats, each a replay of R iterations. harness.hpp has the protocol. Variants:
+//
+//   gemm                  the vendor's GEMM of one rank's share, best of its heuristics; no communication
+//   collective            the vendor's reduce-scatter or all-reduce alone, of 16-bit elements
+//   bsp_eager, bsp_graph  GEMM, then the collective, which adds up what the GEMM has rounded
+//   one_shot, two_shot    gemm_ar with that many
+//   fused                 gemm_rs or gemm_ar as it chooses; sums are fp32
+//   fused_eager           as fused, not in a graph
+//
+// Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
+#include "choose_heuristic.hpp"
+#include "harness.hpp"
+#include "libraries.hpp"
+
+#include <fusewire/kernels/gemm_ar.hpp>
+#include <fusewire/kernels/gemm_rs.hpp>
+
+using namespace fusewire;
+using namespace fusewire::bench;
+
+namespace {
+
+enum class sum_of { rows, all };  // gemm_rs, gemm_ar
+enum class dtype { bf16, f16 };
+
+struct shape {
+  sum_of what;
+  dtype type;
+  int ranks, m, n, k;
+
+  int iterations() const { return m > 1024 ? 16 : 48; }
+  int share() const { return k / ranks; }                          // of k
+  int rows() const { return what == sum_of::rows ? m / ranks : m; }  // of c
+  std::size_t a_size() const { return std::size_t(m) * std::size_t(share()); }  // elements
+  std::size_t weights() const { return std::size_t(share()) * std::size_t(n); }
+  std::size_t product() const { return std::size_t(m) * std::size_t(n); }
+  std::size_t result() const { return std::size_t(rows()) * std::size_t(n); }
+  double flops() const { return 2.0 * m * n * share(); }
+};
+
+constexpr std::size_t all_weights = std::size_t(1) << 30;  // bytes, several times any L2
+int weight_copies(shape const& s) { return std::max(2, int((all_weights - 1) / (s.weights() * 2)) + 1); }
+
+struct settings {
+  int ranks, repeats;
+  layout b_layout;
+  std::vector<std::string> variants;
+  std::vector<int> late;  // us
+};
+settings set;
+
+gemm_rs_options rs_options(shape const& s) { return {.max_m = s.m, .max_n = s.n, .k = s.share()}; }
+gemm_ar_options ar_options(std::string const& variant, shape const& s) {
+  return {.max_m = s.m, .max_n = s.n, .k = s.share(), .shots = variant == "one_shot" ? shots::one : variant == "two_shot" ? shots::two : shots::automatic};
+}
+
+struct capacity {
+  std::size_t a = 0, c = 0, weights = 0, product = 0, slot = 0;  // bytes; product: elements
+  int flags = 1;
+
+  void include(shape const& s, std::string const& variant) {
+    auto const R = std::size_t(s.iterations());
+    auto const grow = [](std::size_t& x, std::size_t to) { x = std::max(x, to); };
+    grow(a, R * s.a_size() * 2);
+    grow(c, R * s.result() * 2);
+    grow(weights, std::size_t(weight_copies(s)) * s.weights() * 2);
+    grow(product, s.product());
+    if (s.what == sum_of::rows) {
+      grow(slot, gemm_rs<bf16>::max_bytes(s.ranks, rs_options(s)));
+      flags = std::max(flags, gemm_rs<bf16>::flags_per_source(s.ranks, rs_options(s)));
+    } else {
+      grow(slot, gemm_ar<bf16>::max_bytes(s.ranks, ar_options(variant, s)));
+      flags = std::max(flags, gemm_ar<bf16>::flags_per_source(s.ranks, ar_options(variant, s)));
+    }
+  }
+};
+
+struct rank_state : rank_base {
+  rank_state(world& w_, capacity const& c)
+      : rank_base(w_, round_up(2 * c.slot + 64_MiB, 2_MiB), 128_MiB), ch(h, {.max_bytes = c.slot, .flags_per_source = c.flags}), nccl(w_), product(nccl.allocate(c.product * 2)),
+        c(nccl.allocate(c.c)), a(c.a), weights(c.weights), first(c.product * 4), last(c.product * 4), workspace(blas_gemm<bf16>::workspace_bytes) {
+    check_blas(vendor::blas_create(&blas) == vendor::blas_success, "create");
+  }
+  ~rank_state() { (void)vendor::blas_destroy(blas); }
+
+  channel ch;
+  collectives nccl;
+  std::byte *product, *c;  // the product of this rank's share, of the twin; [R][rows, N]; registered
+  buffer a, weights;       // [R][M, K / W], [copies][K / W, N]
+  buffer first, last;      // fp32 [M, N]: sums of iterations 0 and R - 1
+  buffer workspace;
+  vendor::blas_handle blas{};
+  std::string prepared;    // the matrices that are there
+};
+
+template <class T>
+class shape_runner {
+ public:
+  shape_runner(rank_state& st, shape const& s) : st_(st), s_(s), copies_(weight_copies(s)), ldb_(set.b_layout == layout::column_major ? s.share() : s.n) { prepare(); }
+
+  std::vector<figure> run() {
+    auto const wanted = [](char const* name) { return std::find(set.variants.begin(), set.variants.end(), name) != set.variants.end(); };
+    bool const bsp = wanted("bsp_eager") || wanted("bsp_graph");
+    std::vector<variant> all;
+    auto const product = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), blas_shape{s_.m, s_.n, s_.share(), s_.share(), ldb_, s_.n, set.b_layout, false});
+    auto const multiply = [this, product](int i) { return (*product)(st_.stream(), a(i), b(i), reinterpret_cast<T*>(st_.product)); };
+    if (wanted("gemm") || bsp) choose_heuristic(st_, *product, s_.flops(), [&](int i) { return multiply(i % s_.iterations()); });
+    if (wanted("gemm")) all.push_back({"gemm", [multiply](int i) { check_blas(multiply(i), "matmul"); }, true, {}, {}});
+    if (wanted("collective")) all.push_back({"collective", [this](int i) { collect(c(i)); }, true, {}, {}});
+    auto const twin = [this, multiply](int i) {
+      check_blas(multiply(i), "matmul");
+      collect(c(i));
+    };
+    if (wanted("bsp_eager")) add(all, "bsp_eager", false, twin);
+    if (wanted("bsp_graph")) add(all, "bsp_graph", true, twin);
+    for (char const* name : {"one_shot", "two_shot", "fused", "fused_eager"})
+      if (wanted(name) && (s_.what == sum_of::all || name[0] == 'f')) fused(all, name);
+    add_late(all, set.late);
+    auto figures = measure(st_, all, s_.iterations(), set.repeats, [this] { st_.ch.reset(); });
+    for (auto const& f : refused_) figures.push_back(f);
+    return figures;
+  }
+
+ private:
+  T* a(int i) const { return st_.a.template as<T>() + std::size_t(i) * s_.a_size(); }
+  T* b(int i) const { return st_.weights.template as<T>() + std::size_t(i % copies_) * s_.weights(); }
+  T* c(int i) const { return reinterpret_cast<T*>(st_.c) + std::size_t(i) * s_.result(); }
+  float* reference(int i) const { return (i == 0 ? st_.first : st_.last).template as<float>(); }
+
+  void collect(T* to) const {
+    T const* const mine = reinterpret_cast<T const*>(st_.product);
+    if (s_.what == sum_of::rows) st_.nccl.reduce_scatter(st_.stream(), mine, to, s_.product());
+    else st_.nccl.all_reduce(st_.stream(), mine, to, s_.product());
+  }
+
+  void fill(T* to, std::size_t rows, int cols, std::uint64_t seed) const { fill_normal<<<dim3(2048), dim3(256), 0, st_.stream()>>>(to, std::int64_t(rows), cols, 0, 0, cols, seed); }
+
+  /// Matrices of this shape, other ones on every rank, and the references of its first and last iteration.
+  void prepare() {
+    std::string const key = text(int(s_.what), ' ', int(s_.type), ' ', s_.m, ' ', s_.n, ' ', s_.k);
+    if (st_.prepared == key) return;
+    int const R = s_.iterations(), rank = st_.w.rank();
+    bool const columns = set.b_layout == layout::column_major;
+    fill(st_.weights.template as<T>(), std::size_t(copies_) * std::size_t(s_.share()), s_.n, 1000 + std::uint64_t(rank));
+    for (int i = 0; i < R; ++i) fill(a(i), std::size_t(s_.m), s_.share(), 1 + std::uint64_t(i) + 10'000 * std::uint64_t(rank));
+    for (int const i : {0, R - 1}) {
+      reference_gemm<<<dim3(unsigned(ceil_div(s_.n, 64)), unsigned(ceil_div(s_.m, 64))), dim3(256), 0, st_.stream()>>>(
+          a(i), b(i), reference(i), s_.m, s_.n, s_.share(), columns ? 1 : std::int64_t(s_.n), columns ? std::int64_t(s_.share()) : 1);
+      if (s_.ranks > 1) st_.nccl.all_reduce(st_.stream(), reference(i), reference(i), s_.product());
+    }
+    check_hip(hipGetLastError(), "preparing matrices");
+    check_hip(hipStreamSynchronize(st_.stream()), "hipStreamSynchronize");
+    st_.prepared = key;
+  }
+
+  void add(std::vector<variant>& all, char const* name, bool graph, std::function<void(int)> iteration) const {
+    all.push_back({name, std::move(iteration), graph,
+                   [this] { check_hip(hipMemsetAsync(c(0), 0xff, std::size_t(s_.iterations()) * s_.result() * 2, st_.stream()), "hipMemsetAsync"); },
+                   [this] {
+                     std::size_t const mine = s_.what == sum_of::rows ? std::size_t(st_.w.rank()) * s_.result() : 0;
+                     for (int const i : {0, s_.iterations() - 1})
+                       compare<<<dim3(512), dim3(256), 0, st_.stream()>>>(c(i), reference(i) + mine, std::int64_t(s_.result()), st_.scratch.as<sums>());
+                   }});
+  }
+
+  template <class Op>
+  void launches(std::vector<variant>& all, char const* name, std::shared_ptr<Op> op) {
+    add(all, name, std::string(name) != "fused_eager", [this, op](int i) {
+      (*op)(st_.stream(), {.a = {a(i), s_.m, s_.share(), s_.share()}, .b = {b(i), s_.share(), s_.n, ldb_}, .c = {c(i), s_.rows(), s_.n, s_.n}, .m = s_.m, .b_layout = set.b_layout, .b_is_constant = true});
+    });
+  }
+  void fused(std::vector<variant>& all, char const* name) {
+    try {
+      if (s_.what == sum_of::rows) launches(all, name, std::make_shared<gemm_rs<T>>(st_.ch, rs_options(s_)));
+      else launches(all, name, std::make_shared<gemm_ar<T>>(st_.ch, ar_options(name, s_)));
+    } catch (error const& e) {  // on all ranks alike
+      refused_.push_back({.name = name, .failure = e.what()});
+    }
+  }
+
+  rank_state& st_;
+  shape s_;
+  int copies_;
+  std::int64_t ldb_;
+  std::vector<figure> refused_;
+};
+
+struct row {
+  shape s;
+  std::vector<figure> figures;
+  figure const* of(std::string const& name) const {
+    for (auto const& f : figures)
+      if (f.name == name && f.failure.empty()) return &f;
+    return nullptr;
+  }
+  /// The bulk-synchronous twin at its best.
+  figure const* twin() const {
+    auto const *eager = of("bsp_eager"), *graph = of("bsp_graph");
+    return !eager || (graph && graph->us <= eager->us) ? graph : eager;
+  }
+};
+
+std::unique_ptr<team<rank_state>> ranks;
+std::map<std::string, row> results;
+
+/// "/late:US" of a variant's name goes to the end.
+std::string name_of(std::string const& variant, shape const& s) {
+  auto const slash = std::min(variant.find('/'), variant.size());
+  return text(s.what == sum_of::rows ? "gemm_rs/" : "gemm_ar/", variant.substr(0, slash), "/dtype:", s.type == dtype::bf16 ? "bf16" : "f16", "/W:", s.ranks, "/M:", s.m, "/N:", s.n, "/K:", s.k,
+              variant.substr(slash));
+}
+
+/// The first benchmark of a shape measures all of its variants.
+void report(benchmark::State& state, std::string const& variant, shape const& s) {
+  std::string const key = name_of("", s);
+  if (!results.contains(key)) {
+    row r{s, {}};
+    try {
+      ranks->run([&](rank_state& st) {
+        auto figures = s.type == dtype::bf16 ? shape_runner<bf16>(st, s).run() : shape_runner<f16>(st, s).run();
+        if (st.w.rank() == 0) r.figures = std::move(figures);
+      });
+    } catch (std::exception const& e) {
+      r.figures.push_back({.name = variant, .failure = e.what()});
+    }
+    results[key] = r;
+  }
+  row const& r = results[key];
+  auto const found = std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
+  double const tolerance = s.type == dtype::bf16 ? 1e-2 : 2e-3;
+  std::string const failure = found == r.figures.end()      ? "not measured: the shape's first variant failed"
+                              : !found->failure.empty()     ? found->failure
+                              : !(found->error < tolerance) ? text("wrong: relative error ", found->error, " of the timed outputs")
+                                                            : "";
+  if (!failure.empty()) {
+    state.SkipWithError(failure.c_str());
+    return;
+  }
+  for (auto _ : state) state.SetIterationTime(found->us * 1e-6);
+  state.counters["min_us"] = found->least;
+  state.counters["max_us"] = found->most;
+  state.counters["error"] = found->error;
+  state.counters["sm_mhz"] = found->mhz;
+  if (found->kernels > 0) state.counters["kernels"] = found->kernels;
+  if (found->host_us > 0) state.counters["host_us"] = found->host_us;
+  if (variant != "collective") state.counters["tflops"] = s.flops() / found->us * 1e-6;
+  if (variant.find('/') != std::string::npos) return;  // ranks that are late are compared with each other
+  if (auto const* g = r.of("gemm")) state.counters["x_gemm"] = found->us / g->us;
+  if (auto const* t = r.twin()) state.counters["speedup"] = t->us / found->us;
+}
+
+void print_table() {
+  std::printf("\nmicroseconds of one iteration, slowest rank, median; x: fused over the bare GEMM; speedup: over the better twin; K of all ranks; NVLS off\n");
+  std::printf("%-8s %-5s %2s %5s %5s %5s |%9s %10s %9s %9s %9s %9s %9s |%6s %7s %7s\n", "operator", "dtype", "W", "M", "N", "K", "gemm", "collective", "eager", "graph", "one-shot", "two-shot", "fused",
+              "x", "speedup", "TFLOP/s");
+  double speedups = 0, least = 1e30;
+  int count = 0;
+  for (auto const& [key, r] : results) {
+    std::printf("%-8s %-5s %2d %5d %5d %5d |", r.s.what == sum_of::rows ? "gemm_rs" : "gemm_ar", r.s.type == dtype::bf16 ? "bf16" : "f16", r.s.ranks, r.s.m, r.s.n, r.s.k);
+    for (char const* v : {"gemm", "collective", "bsp_eager", "bsp_graph", "one_shot", "two_shot", "fused"}) {
+      int const width = std::string(v) == "collective" ? 10 : 9;
+      if (auto const* f = r.of(v)) std::printf("%*.2f ", width, f->us);
+      else std::printf("%*s ", width, "-");
+    }
+    std::printf("|");
+    auto const *g = r.of("gemm"), *t = r.twin(), *x = r.of("fused");
+    if (x && g) std::printf("%6.2f ", x->us / g->us);
+    if (x && t) {
+      std::printf("%7.2f ", t->us / x->us);
+      speedups += std::log(t->us / x->us), least = std::min(least, t->us / x->us), ++count;
+    }
+    if (x) std::printf("%7.1f", r.s.flops() / x->us * 1e-6);
+    std::printf("\n");
+  }
+  if (count > 0) std::printf("speedup: geometric mean %.2f, least %.2f of %d rows\n", std::exp(speedups / count), least, count);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  setenv("NCCL_NVLS_ENABLE", "0", 1);
+  command_line c(argc, argv,
+                 "bench_gemm_sums [--ranks=W] [--m=M,...] [--n=N,...] [--k=K,...] [--dtypes=bf16,f16] [--operators=gemm_rs,gemm_ar] [--variants=NAME,...]\n"
+                 "                       [--repeats=7] [--row_major] [--quick] [--late=US,...]\n"
+                 "NAME: gemm, collective, bsp_eager, bsp_graph, one_shot, two_shot, fused, fused_eager. K is all ranks' together. --late: in turns one rank per\n"
+                 "iteration is late.");
+  using names = std::vector<std::string>;
+  bool const quick = c.flag("quick");
+  int const of = c.number("ranks", std::max(1, gpus()));
+  names const usual = of == 1 ? names{"gemm", "fused"} : names{"gemm", "collective", "bsp_eager", "bsp_graph", "one_shot", "two_shot", "fused"};
+  set = {of, c.number("repeats", quick ? 3 : 7), c.flag("row_major") ? layout::row_major : layout::column_major,
+         c.words("variants", "gemm|collective|bsp_eager|bsp_graph|one_shot|two_shot|fused|fused_eager", usual), late_times(c, false)};
+  auto const ms = c.numbers("m", quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192});
+  auto const ns = c.numbers("n", {8192}), ks = c.numbers("k", quick ? std::vector{8192} : std::vector{8192, 28672});
+  auto const dtypes = c.words("dtypes", "bf16|f16", {"bf16"}), operators = c.words("operators", "gemm_rs|gemm_ar", {"gemm_rs", "gemm_ar"});
+  bool const to_file = writes_file(argc, argv);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  if (set.ranks < 1 || set.ranks > gpus()) {
+    std::fprintf(stderr, "bench_gemm_sums: %d ranks, %d GPUs: a GPU per rank is needed\n", set.ranks, gpus());
+    return 77;
+  }
+  capacity room;
+  for (auto const& op : operators)
+    for (auto const& type : dtypes)
+      for (int const n : ns)
+        for (int const k : ks)
+          for (int const m : ms) {
+            shape const s{op == "gemm_rs" ? sum_of::rows : sum_of::all, type == "f16" ? dtype::f16 : dtype::bf16, set.ranks, m, n, k};
+            if (k % (8 * s.ranks) != 0 || (s.what == sum_of::rows && m % s.ranks != 0)) continue;  // the collective has equal shares
+            for (auto const& v : with_late(set.variants, set.late)) {
+              if (s.what == sum_of::rows && v.find("_shot") != std::string::npos) continue;
+              std::string const name = name_of(v, s);
+              if (!selected(name)) continue;
+              room.include(s, v);
+              benchmark::RegisterBenchmark(name.c_str(), report, v, s)->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+            }
+          }
+  add_context(set.ranks);
+  benchmark::AddCustomContext(vendor::collectives_name, text(NCCL_MAJOR, '.', NCCL_MINOR, '.', NCCL_PATCH, ", NVLS off"));
+  benchmark::AddCustomContext(vendor::blas_name, text(vendor::blas_version()));
+  benchmark::AddCustomContext("b_layout", set.b_layout == layout::column_major ? "column-major" : "row-major");
+  ranks = std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
+  run_benchmarks(to_file);
+  print_table();
+  ranks.reset();
+  benchmark::Shutdown();
+  return 0;
+}

@@ -1,0 +1,24 @@
+// C [M, N] = A [M, K] * B [K, N]: the mainloop alone, with a source and a sink in this rank's memory. The operator is in gemm.hpp.
+#pragma once
+#include <fusewire/tile/epilogue.hpp>
+#include <fusewire/tile/mainloop.hpp>
+
+namespace fusewire {
+
+template <class T>
+struct gemm_arguments {
+  matrix<T> c;
+  tile_order tiles;
+  int k;
+};
+
+template <class T, mainloop Mainloop, class Epilogue>
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
+    gemm_kernel(gemm_arguments<T> g, __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
+  extern __shared__ bytes16 shared[];
+  local_launch launch;
+  local_rows source(g.c.rows, g.k, Mainloop::tile_m, Mainloop::part(), x.parts());
+  Mainloop::run_and_end(shared, launch, x, g.tiles, source, into<T>{g.c}, nothing_beside{}, epilogue);
+}
+
+}  // namespace fusewire

@@ -1,0 +1,41 @@
+// From a plan to a mainloop, and to what it multiplies.
+#pragma once
+#include <fusewire/kernels/architecture.hpp>
+#include <fusewire/kernels/gemm_plan.hpp>
+#include <fusewire/runtime/error.hpp>
+#include <fusewire/tile/mainloop.hpp>
+
+namespace fusewire {
+
+/// Calls f.operator()<M>() with the mainloop of the plan.
+template <class T, class F>
+auto with_mainloop(gemm_plan const& p, layout b, F f) {
+  if constexpr (tuned_mainloops<T>::any)
+    if (p.tuned) return tuned_mainloops<T>::with(p, b, f);
+  if (p.tile_m == small_tile::config.block_m) return f.template operator()<block_mainloop<T, small_tile>>();
+  return f.template operator()<block_mainloop<T, large_tile>>();
+}
+
+/// Calls f.operator()<M>() with every mainloop that calls with this option may take.
+template <class T, class F>
+void for_each_mainloop(gemm_tile tile, F f) {
+  f.template operator()<block_mainloop<T, small_tile>>();
+  f.template operator()<block_mainloop<T, large_tile>>();
+  if constexpr (tuned_mainloops<T>::any)
+    if (tile == gemm_tile::automatic) tuned_mainloops<T>::for_each(f);
+}
+
+/// What a launch passes to its mainloop: buffers of A, and B [k, n]. `rows`: of the tallest tile, `last_rows` of those that have no more.
+template <class Mainloop, class T, int Buffers>
+typename Mainloop::template operands<Buffers> make_operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k, bool b_is_constant, gemm_plan const& plan, int rows,
+                                                            int last_rows, std::source_location where) {
+  if constexpr (Mainloop::communicates_first) {
+    typename Mainloop::template operands<Buffers> x{{{}, b}, 0};
+    for (int i = 0; i < Buffers; ++i) x.x.a[i] = a[i];
+    return x;
+  } else {
+    return tuned_mainloops<T>::template operands<Mainloop>(a, b, k, b_is_constant, plan, rows, last_rows, where);
+  }
+}
+
+}  // namespace fusewire

@@ -1,0 +1,129 @@
+// A tile that the blocks of a cluster share, each of which has multiplied its part of the steps along k.
+#pragma once
+#include <fusewire/tile/grid.hpp>
+#include <fusewire/tile/stages_sm90.hpp>
+#include <fusewire/tile/store_sm90.hpp>
+
+namespace fusewire {
+
+/// Storage: sm90_storage, whose stages the sums overwrite. Consumers: the warps that multiply.
+template <class Atom, sm90_gemm_config C, class Storage, class Consumers>
+struct sm90_shared_tile {
+  /// Twice: barriers are there, sums are there. For warps that have none.
+  __device__ static void meet_parts() {
+    cluster_wait();
+    cluster_arrive();
+    cluster_wait();
+  }
+
+  /// Which rows of sums are whose, in a tile that is shared: part p gets rows [p * each, (p + 1) * each). A block has its own sums of all rows,
+  /// and behind them what the others send of its rows.
+  struct rows_of_parts {
+    int parts, me, rows, each;
+
+    __device__ int count(int part) const { return rows - part * each < each ? rows - part * each : each; }  // or less than 1
+    __device__ int received(int from, int by) const { return rows + (from < by ? from : from - 1) * each; }
+  };
+
+  template <class Sink>
+  __device__ static rows_of_parts rows_of(int parts, tile_order const& tiles, strided share, Sink const& sink) {
+    if (parts == 1 || share.first >= share.last) return {parts, 0, 0, 0};
+    tile_at const tile = tiles[share.first];
+    int const below = sink.at(tile).rows - tile.m * C.block_m, rows = below < C.block_m ? below : C.block_m;
+    return {parts, cluster_rank(), rows, ceil_div(rows, parts)};
+  }
+
+  /// Every part sends the others its sums of their rows, adds up those of its own rows in the order of parts, and stores them.
+  template <class Out, class Epilogue>
+  __device__ static void share(Storage const& s, rows_of_parts const& r, typename Atom::c_fragment const& acc, int row0, int column0, int m0, int n0, int columns, matrix<Out> c,
+                                    Epilogue const& epilogue) {
+    int const mine = r.count(r.me);
+    cluster_wait();
+    if (Consumers{}.leader()) s.whole().expect(mine > 0 ? (r.parts - 1) * mine * C.row_bytes() : 0);  // before anybody sends
+    Consumers{}.sync();  // all multiplications are done
+    if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());  // what read the stages is complete, and nothing is published
+    keep(s, acc, row0, column0, r.rows);
+    fence_copy_engine_shared();
+    Consumers{}.sync();
+    if (wave{}.index() == 4) {
+      s.free().wait(0);
+#pragma unroll 1
+      for (int to = 0; to < r.parts; ++to)
+        if (to != r.me && r.count(to) > 0 && elect_one()) copy_to_block(to, s.sum(r.received(r.me, to)), s.sum(to * r.each), r.count(to) * C.row_bytes(), s.whole());
+    }
+    s.whole().wait(0);
+    cluster_arrive();
+    if (mine > 0) {
+      if (r.parts == 2) add_parts<2>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
+      else add_parts<0>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
+    }
+    cluster_wait();  // what this block has sent is there
+  }
+
+  /// Leaves this warpgroup's sums, from that row and column of the tile on, of which there are `rows` rows.
+  __device__ static void keep(Storage const& s, typename Atom::c_fragment const& acc, int row0, int column0, int rows) {
+    int const thread = block{}.rank() % 128;
+    if constexpr (C.turned()) {
+#pragma unroll
+      for (int v = 0; v < Atom::c_values; ++v) {
+        int const row = v / 4 * 8 + Atom::c_col(thread) + v % 2;
+        if (row < rows) store_shared(s.sum(row) + (column0 + Atom::c_row(thread) + v / 2 % 2 * 8) * 4, acc[v]);
+      }
+    } else {
+      int const row = row0 + Atom::c_row(thread);
+#pragma unroll
+      for (int v = 0; v < Atom::c_values; v += 2)
+        if (row + v / 2 % 2 * 8 < rows) store_shared(s.sum(row) + Atom::c_col(thread) * 4 + v / 2 % 2 * 8 * C.row_bytes() + v / 4 * 32, {acc[v], acc[v + 1]});
+    }
+  }
+
+  /// Adds up this part's `rows` rows of a tile, from row m0 of c on. Parts: how many, 0: any number up to 8.
+  template <int Parts, class Out, class Epilogue>
+  __device__ static void add_parts(Storage const& s, rows_of_parts const& r, int m0, int rows, int n0, int columns, matrix<Out> c, Epilogue const& epilogue) {
+    constexpr int most = Parts ? Parts : 8, at_once = 8 / most, per_row = C.block_n / 4;  // a unit is 4 columns
+    int const parts = Parts ? Parts : r.parts, units = rows * per_row;
+    bool const aligned = detail::rows_aligned(c);
+    shared_address_t sums[most];
+#pragma unroll
+    for (int p = 0; p < most; ++p) sums[p] = s.sum(p == r.me ? r.me * r.each : r.received(p, r.me));
+#pragma unroll 1
+    for (int first = Consumers{}.rank(); first < units; first += at_once * Consumers{}.size()) {
+      float4 part[at_once][most];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        int const u = first + i * Consumers{}.size(), at = u / per_row * C.row_bytes() + u % per_row * 16;
+#pragma unroll
+        for (int p = 0; p < most; ++p)
+          if (p < parts && u < units) part[i][p] = load_shared(sums[p] + at);
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        int const u = first + i * Consumers{}.size(), row = u / per_row, column = u % per_row * 4, left = columns - column;
+        if (u >= units) break;
+        float sum[4] = {};
+#pragma unroll
+        for (int p = 0; p < most; ++p)
+          if (p < parts) {
+            sum[0] += part[i][p].x;
+            sum[1] += part[i][p].y;
+            sum[2] += part[i][p].z;
+            sum[3] += part[i][p].w;
+          }
+        Out* const to = c.at(m0 + row, n0 + column);
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (e < left) sum[e] = epilogue(sum[e], m0 + row, n0 + column + e);
+        if (aligned && left >= 4) {
+          if constexpr (std::is_same_v<Out, float>) *reinterpret_cast<float4*>(to) = {sum[0], sum[1], sum[2], sum[3]};
+          else *reinterpret_cast<uint2*>(to) = {detail::pack<Out>(sum[0], sum[1]), detail::pack<Out>(sum[2], sum[3])};
+        } else {
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            if (e < left) to[e] = Out(sum[e]);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace fusewire
