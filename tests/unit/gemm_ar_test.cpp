@@ -217,7 +217,7 @@ TEST_CASE("gemm_ar refuses what it cannot do, and says what it can", "[gemm_ar][
     auto refuses = [&](char const* what, std::vector<std::string> const& pieces, gemm_ar_options const& o) { r.found.throws<error>(what, pieces, [&] { gemm_ar<bf16> op(ch, o); }); };
     refuses("shots", {"shots = 7"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = shots(7)});
     refuses("k", {"gemm_ar: k = 12"}, {.max_m = 64, .max_n = 32, .k = 12});
-    refuses("channel bytes", {"gemm_ar: sums of 2 ranks", "16384"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = shots::one});
+    refuses("channel bytes", {"gemm_ar: what 2 ranks send", "16384"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = shots::one});
     refuses("channel flags", {"flags", "has 2"}, {.max_m = 2, .max_n = 130, .k = 64, .shots = shots::one});
     gemm_ar<bf16> op(ch, good);
     problem const p{21, 24, 64, layout::row_major, 1};

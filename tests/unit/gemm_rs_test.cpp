@@ -219,7 +219,7 @@ TEST_CASE("gemm_rs refuses what it cannot do, and says what it can", "[gemm_rs][
     refuses("max_n", {"max_n = 0"}, {.max_m = 64, .max_n = 0, .k = 64});
     refuses("k", {"k = 12", "8"}, {.max_m = 64, .max_n = 32, .k = 12});
     refuses("channel bytes", {"max_m = 65", "8448", "8192"}, {.max_m = 65, .max_n = 32, .k = 64});
-    refuses("channel flags", {"2 flags", "has 1"}, {.max_m = 2, .max_n = 66, .k = 64});
+    refuses("channel flags", {" flags per source", "has 1"}, {.max_m = 2, .max_n = 66, .k = 64});
     refuses("reserved_units", {"reserved_units = 100000"}, {.max_m = 64, .max_n = 32, .k = 64, .reserved_units = 100000});
 
     gemm_rs<bf16> op(ch, good);
@@ -234,7 +234,8 @@ TEST_CASE("gemm_rs refuses what it cannot do, and says what it can", "[gemm_rs][
     refuses_call("a's shape", {"a is [20, 64]", "[21, 64]"}, [](call& c) { c.a.rows = 20; });
     refuses_call("b's shape", {"b is [32, 24]", "[64, 24]"}, [](call& c) { c.b.rows = 32; });
     refuses_call("c's rows", {"c is [21, 24]", "on rank "}, [](call& c) { c.c.rows = 21; });
-    refuses_call("n too large", {"c is [", ", 33]", "max_n = 32"}, [](call& c) { c.c.cols = 33; });
+    refuses_call("c's columns", {"c is [", ", 33]"}, [](call& c) { c.c.cols = 33; });
+    refuses_call("n too large", {"b is [64, 33]", "max_n = 32"}, [](call& c) { c.b.cols = c.c.cols = 33; });
     refuses_call("a's ld", {"a.ld = 60", "64"}, [](call& c) { c.a.ld = 60; });
     refuses_call("a misaligned", {"a.data", "16"}, [](call& c) { c.a.data += 1; });
     refuses_call("c null", {"c.data is null"}, [](call& c) { c.c.data = nullptr; });

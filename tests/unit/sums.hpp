@@ -24,7 +24,7 @@ struct problem {
   }
 };
 
-/// One rank's memory for problems up to a capacity, and calls of Op<T> on it. Scattered: C is this rank's rows, else all.
+/// One rank's memory for problems up to a capacity, and calls of Op<T> on it. Scattered: C is this rank's rows, else all of it.
 template <template <class> class Op, template <class> class Call, class T, bool Scattered>
 struct sum_rank {
   rank_of_test& r;
@@ -47,11 +47,13 @@ struct sum_rank {
     r.fill(c, 0xff);
   }
   Call<T> call(problem const& p) const {
-    return {.a = {r.here(a), p.m, p.k, p.k},
-            .b = {r.here(b), p.k, p.n, p.b_layout == layout::row_major ? p.n : p.k},
-            .c = {r.here(c), rows(p), p.n, p.n},
-            .m = p.m,
-            .b_layout = p.b_layout};
+    Call<T> x;
+    x.a = {r.here(a), p.m, p.k, p.k};
+    x.b = {r.here(b), p.k, p.n, p.b_layout == layout::row_major ? p.n : p.k};
+    x.c = {r.here(c), rows(p), p.n, p.n};
+    if constexpr (requires { x.m; }) x.m = p.m;
+    x.b_layout = p.b_layout;
+    return x;
   }
   /// Uploads, launches, overwrites A and B at once, and compares.
   template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>

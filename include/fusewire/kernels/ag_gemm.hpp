@@ -38,7 +38,7 @@ class ag_gemm {
   static int flags_per_source(int ranks, ag_gemm_options const& o) { return std::max(least_flags(ranks, o), tuned_flags(ranks, o)); }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
-  template <class Epilogue>
+  template <epilogue Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
     for_each_mainloop<T>(o_.tile, [&]<class Mainloop>() { load_kernel(ch_.world(), &ag_gemm_kernel<T, Mainloop, Epilogue>, Mainloop::threads, Mainloop::shared_bytes(), where); });
   }
@@ -46,12 +46,20 @@ class ag_gemm {
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
   /// After it, a may be overwritten by work on the stream.
   /// Fails: bad_argument, before anything is launched; as world::look().
-  template <class Epilogue = identity>
-  void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
+  template <epilogue Epilogue = identity>
+  void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
     check(call, where);
     bool const pull = use_pull(call.m, call.c.cols);
     ag_gemm_plan const& plan = plan_for<Epilogue>(call, where);
-    with_mainloop<T>(plan.gemm, call.b_layout, [&]<class Mainloop>() { launch_ag_gemm<Mainloop>(ch_, stream, call, o_, plan, pull, epilogue, where); });
+    with_mainloop<T>(plan.gemm, call.b_layout, [&]<class Mainloop>() { launch_ag_gemm<Mainloop>(ch_, stream, call, o_, plan, pull, e, where); });
+  }
+
+  /// Which mainloop a call takes and how A travels, in words, and why it is not a tuned one where that is so. Fails: as the call.
+  template <epilogue Epilogue = identity>
+  std::string describe(ag_gemm_call<T> const& call, std::source_location where = std::source_location::current()) {
+    check(call, where);
+    ag_gemm_plan const& plan = plan_for<Epilogue>(call, where);
+    return text("ag_gemm, ", use_pull(call.m, call.c.cols) ? "pull" : "push", ", pieces of ", plan.chunk_k, " columns: ", in_words<T>(plan.gemm, call.b_layout));
   }
 
   /// Rows of A that this rank holds, for a call with `m` rows in all. Fails: bad_argument.
@@ -79,12 +87,14 @@ class ag_gemm {
   /// A tuned plan, unless the options ask for what those mainloops do not have, or they cannot read B, or the channel has too few flags.
   template <class Epilogue>
   ag_gemm_plan const& plan_for(ag_gemm_call<T> const& call, std::source_location where) {
-    bool const tuned = o_.tile == gemm_tile::automatic && o_.comm_blocks == 0 && tuned_mainloops<T>::accepts(b_of(call));
-    auto const [it, fresh] = plans_.try_emplace({call.m, call.c.cols, call.b_layout, tuned});
+    b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, call.c.cols};
+    char const* why_not = why_not_tuned(o_.tile, b);
+    if (!why_not && o_.comm_blocks > 0) why_not = "the options name comm_blocks, which tuned mainloops do not have";
+    auto const [it, fresh] = plans_.try_emplace({call.m, call.c.cols, call.b_layout, !why_not});
     if (fresh) {
-      it->second = plain_plan(o_, call.m);
-      if (tuned)
-        if (auto const p = tuned_plan<Epilogue>(call, where)) it->second = *p;
+      auto const tuned = why_not ? std::nullopt : tuned_plan<Epilogue>(call, where);
+      it->second = tuned ? *tuned : plain_plan(o_, call.m);
+      if (!tuned) it->second.gemm.why_not_tuned = why_not ? why_not : "the channel has too few flags for it, or its pieces are too many";
     }
     return it->second;
   }
@@ -122,8 +132,6 @@ class ag_gemm {
     return gather_map(o.gather, o.max_m, o.k, ranks, o.max_m <= 64 ? 64 : 128, std::max(k_step, ceil_div(o.chunk_k, k_step) * k_step)).flags_per_source();
   }
 
-  static b_operand<T> b_of(ag_gemm_call<T> const& call) { return {call.b.data, call.b.ld, call.b_layout, call.c.cols}; }
-
   void check(ag_gemm_call<T> const& call, std::source_location where) const {
     int const rank = ch_.world().rank();
     accept(call.m, where);
@@ -133,7 +141,7 @@ class ag_gemm {
             " (", o_.gather == gather::k ? "gather::k: M, K/W" : "gather::m: rows of this rank, K", ")");
     int const n = call.c.cols;
     require(n >= 1 && n <= most && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n, "]; [", call.m, ", 1 to ", most, "] is accepted");
-    detail::check_product("ag_gemm", call, o_.k, where);
+    detail::check_product("ag_gemm", call, o_.k, n, where);
     std::int64_t const tiles = std::int64_t(ceil_div(call.m, small_tile::config.block_m)) * ceil_div(n, small_tile::config.block_n), pieces = std::int64_t(g.most_tile_rows()) * g.chunks() * g.ranks;
     require(tiles <= most && pieces <= most, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles, " tiles, and A travels in ", pieces, " pieces; up to ", most, " of each are accepted");
   }

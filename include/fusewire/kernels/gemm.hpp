@@ -31,28 +31,39 @@ class gemm {
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
-  template <class Epilogue>
+  template <epilogue Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
     for_each_mainloop<T>(o_.tile, [&]<class M>() { load_kernel(w_, &gemm_kernel<T, M, Epilogue>, M::threads, M::shared_bytes(), where); });
   }
 
   /// Launches one kernel. Can be captured in a graph. Fails: bad_argument, before anything is launched; as world::look().
-  template <class Epilogue = identity>
-  void operator()(hipStream_t stream, gemm_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
+  template <epilogue Epilogue = identity>
+  void operator()(hipStream_t stream, gemm_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
+    detail::start_gemm<T>(w_, stream, call, plan_for<Epilogue>(call, where), o_.reserved_units, e, where);
+  }
+
+  /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
+  template <epilogue Epilogue = identity>
+  std::string describe(gemm_call<T> const& call, std::source_location where = std::source_location::current()) {
+    return text("gemm: ", in_words<T>(plan_for<Epilogue>(call, where), call.b_layout));
+  }
+
+ private:
+  static constexpr int most = 1 << 30;  // of any extent: sums of two fit an int
+
+  template <class Epilogue>
+  gemm_plan const& plan_for(gemm_call<T> const& call, std::source_location where) {
     int const m = call.c.rows, n = call.c.cols, k = call.a.cols;
     require(m >= 1 && n >= 1 && m <= most && n <= most, where, "gemm: c is [", m, ", ", n, "]; 1 to ", most, " of each are accepted");
     require(k >= 8 && k <= most && k % 8 == 0 && call.a.rows == m, where, "gemm: a is [", call.a.rows, ", ", k, "]; [", m, ", a multiple of 8 up to ", most, "] is accepted");
     require(std::int64_t(ceil_div(m, small_tile::config.block_m)) * ceil_div(n, small_tile::config.block_n) <= most, where, "gemm: c is [", m, ", ", n,
             "], more tiles than the ", most, " that are accepted");
-    detail::check_product("gemm", call, k, where);
+    detail::check_product("gemm", call, k, n, where);
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
     auto const [it, fresh] = plans_.try_emplace({m, n, k, call.b_layout, tuned_mainloops<T>::accepts(b)});
     if (fresh) it->second = detail::plan_gemm<T>(w_, {m, 1, n, k, 1, call.b_layout}, o_.tile, b, o_.reserved_units, detail::gemm_kernels<T, Epilogue>{}, where);
-    detail::start_gemm<T>(w_, stream, call, it->second, o_.reserved_units, epilogue, where);
+    return it->second;
   }
-
- private:
-  static constexpr int most = 1 << 30;  // of any extent: sums of two fit an int
 
   world const& w_;
   gemm_options o_;

@@ -1,7 +1,7 @@
 // gemm_ar: C [M, N] = the sum over ranks of A [M, K] * B [K, N], on every rank, one kernel launch per call. The kernels are in gemm_ar_kernels.hpp.
 #pragma once
 #include <fusewire/kernels/gemm_ar_kernels.hpp>
-#include <fusewire/kernels/sum_operator.hpp>
+#include <fusewire/kernels/product_operator.hpp>
 
 namespace fusewire {
 
@@ -32,8 +32,8 @@ struct gemm_ar_call {
 /// Sums are fp32, in the order of ranks: the same bits on every rank and in every run. The epilogue sees the sum: with two shots the owner's epilogue does, and
 /// every rank gets its result.
 template <class T>
-class gemm_ar : detail::sum_operator<T, gemm_ar_options> {
-  using base = detail::sum_operator<T, gemm_ar_options>;
+class gemm_ar : detail::product_operator<T, gemm_ar_options> {
+  using base = detail::product_operator<T, gemm_ar_options>;
   using base::ch_, base::o_;
 
  public:
@@ -60,7 +60,7 @@ class gemm_ar : detail::sum_operator<T, gemm_ar_options> {
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
-  template <class Epilogue>
+  template <epilogue Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
     if (o_.shots != shots::two) base::template load<Epilogue>(one_shot<Epilogue>{}, where);
     if (o_.shots != shots::one) base::template load<Epilogue>(two_shot<Epilogue>{}, where);
@@ -68,13 +68,23 @@ class gemm_ar : detail::sum_operator<T, gemm_ar_options> {
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
-  template <class Epilogue = identity>
-  void operator()(hipStream_t stream, gemm_ar_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
+  template <epilogue Epilogue = identity>
+  void operator()(hipStream_t stream, gemm_ar_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
-    base::check(call, call.m, where);
+    base::check(call, call.m, 1, where);
     int const ranks = ch_.world().size();
-    if (call.m <= one_shot_max(o_)) base::start(stream, one_shot<Epilogue>{}, call, 1, 0, 1, epilogue, where);
-    else base::start(stream, two_shot<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, epilogue, where);
+    if (call.m <= one_shot_max(o_)) base::start(stream, one_shot<Epilogue>{}, call, 1, 0, 1, e, where);
+    else base::start(stream, two_shot<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, e, where);
+  }
+
+  /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
+  template <epilogue Epilogue = identity>
+  std::string describe(gemm_ar_call<T> const& call, std::source_location where = std::source_location::current()) {
+    base::accept(call.m, where);
+    base::check(call, call.m, 1, where);
+    bool const one = call.m <= one_shot_max(o_);
+    gemm_plan const& plan = one ? base::template plan_for<Epilogue>(one_shot<Epilogue>{}, call, 1, where) : base::template plan_for<Epilogue>(two_shot<Epilogue>{}, call, ch_.world().size(), where);
+    return text(one ? "gemm_ar, one-shot: " : "gemm_ar, two-shot: ", in_words<T>(plan, call.b_layout));
   }
 
  private:

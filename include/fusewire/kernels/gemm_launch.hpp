@@ -14,9 +14,12 @@ gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_opera
   auto const clusters = [&](gemm_plan const& g) {
     return with_mainloop<T>(g, b.order, [&]<class M>() { return resident_clusters(w, kernel_of.template operator()<M>(), g.parts, M::threads, M::shared_bytes(), reserved_units, where); });
   };
-  if (tile == gemm_tile::automatic && tuned_mainloops<T>::accepts(b))
+  char const* const why_not = why_not_tuned(tile, b);
+  if (!why_not)
     if (auto const p = tuned_gemm_plan(s, clusters)) return *p;
-  return plain_gemm_plan(tile, s.rows);
+  gemm_plan p = plain_gemm_plan(tile, s.rows);
+  p.why_not_tuned = why_not;
+  return p;
 }
 
 /// Launches `kernel`, whose mainloop is Mainloop and which has no more work than its tiles and what comes after each, with as many blocks as fit and have

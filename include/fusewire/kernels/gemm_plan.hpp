@@ -15,6 +15,7 @@ struct gemm_plan {
   int band = 8;             // tile rows that are in flight together
   int b_in_flight = 0;      // sm90_stages; 0: as many as there are stages
   int b_at_first = 0;       // 0: as b_in_flight
+  char const* why_not_tuned = nullptr;  // where it is not
 };
 
 /// C [shards x rows, n]: every shard's rows are cut into tiles by themselves. k is multiplied in k_shards parts, one after the other, each in whole steps.

@@ -1,7 +1,7 @@
 // gemm_rs: C of rank r = rows of rank r of the sum over ranks of A [M, K] * B [K, N], one kernel launch per call. The kernel is in gemm_rs_kernels.hpp.
 #pragma once
 #include <fusewire/kernels/gemm_rs_kernels.hpp>
-#include <fusewire/kernels/sum_operator.hpp>
+#include <fusewire/kernels/product_operator.hpp>
 
 namespace fusewire {
 
@@ -26,8 +26,8 @@ struct gemm_rs_call {
 
 /// Sums are fp32, in the order of ranks: the same bits in every run. The epilogue sees the sum, with the row counted within this rank's rows.
 template <class T>
-class gemm_rs : detail::sum_operator<T, gemm_rs_options> {
-  using base = detail::sum_operator<T, gemm_rs_options>;
+class gemm_rs : detail::product_operator<T, gemm_rs_options> {
+  using base = detail::product_operator<T, gemm_rs_options>;
   using base::ch_, base::o_;
 
  public:
@@ -44,18 +44,25 @@ class gemm_rs : detail::sum_operator<T, gemm_rs_options> {
   static int flags_per_source(int ranks, gemm_rs_options const& o) { return base::most_flags(o, ceil_div(o.max_m, ranks)); }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
-  template <class Epilogue>
+  template <epilogue Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
     base::template load<Epilogue>(kernels<Epilogue>{}, where);
   }
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
-  template <class Epilogue = identity>
-  void operator()(hipStream_t stream, gemm_rs_call<T> const& call, Epilogue const& epilogue = {}, std::source_location where = std::source_location::current()) {
-    base::check(call, rows(call.m, where), where);
+  template <epilogue Epilogue = identity>
+  void operator()(hipStream_t stream, gemm_rs_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
     int const ranks = ch_.world().size();
-    base::start(stream, kernels<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, epilogue, where);
+    base::check(call, rows(call.m, where), 1, where);
+    base::start(stream, kernels<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, e, where);
+  }
+
+  /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
+  template <epilogue Epilogue = identity>
+  std::string describe(gemm_rs_call<T> const& call, std::source_location where = std::source_location::current()) {
+    base::check(call, rows(call.m, where), 1, where);
+    return text("gemm_rs: ", in_words<T>(base::template plan_for<Epilogue>(kernels<Epilogue>{}, call, ch_.world().size(), where), call.b_layout));
   }
 
   /// Rows of C that this rank owns, for a call with `m` rows in all. Fails: bad_argument.

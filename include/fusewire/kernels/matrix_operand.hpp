@@ -26,16 +26,15 @@ operand operand_of(char const* name, matrix<T> m, layout order = layout::row_maj
   return {name, m.data, std::uint64_t(by_column ? m.cols : m.rows), sizeof(T) * std::uint64_t(by_column ? m.rows : m.cols), sizeof(T) * std::uint64_t(m.ld)};
 }
 
-/// a [.., k], b [k, n] and c [.., n] of a call: where they lie, and that c overlaps neither. Fails: bad_argument, beginning with `name`.
+/// a [.., k], b [k, n] and c of a call: where they lie, and that c overlaps neither. Fails: bad_argument, beginning with `name`.
 template <class Call>
-void check_product(std::string const& name, Call const& call, int k, std::source_location where) {
-  int const n = call.c.cols;
+void check_product(std::string const& name, Call const& call, int k, int n, std::source_location where) {
   require(call.b.rows == k && call.b.cols == n, where, name, ": b is [", call.b.rows, ", ", call.b.cols, "]; [", k, ", ", n, "] is accepted");
   require(call.b_layout == layout::row_major || call.b_layout == layout::column_major, where, name, ": b_layout = ", int(call.b_layout), "; a layout is accepted");
   if (call.a.rows > 0) check_matrix((name + ": a").c_str(), call.a.data, call.a.ld, call.a.cols, 8, where);
   if (call.b_layout == layout::column_major) check_matrix((name + ": b (column-major)").c_str(), call.b.data, call.b.ld, k, 8, where);
   else check_matrix((name + ": b (row-major)").c_str(), call.b.data, call.b.ld, n, 1, where);
-  if (call.c.rows > 0) check_matrix((name + ": c").c_str(), call.c.data, call.c.ld, n, 1, where);
+  if (call.c.rows > 0) check_matrix((name + ": c").c_str(), call.c.data, call.c.ld, call.c.cols, 1, where);
   operand const read[] = {operand_of("a", call.a), operand_of("b", call.b, call.b_layout)}, written[] = {operand_of("c", call.c)};
   check_operands(name.c_str(), written, read, where);
 }

@@ -50,6 +50,7 @@ struct sm90_operands {
 template <class T, int BlockM, int BlockN, layout BOrder>
 class gemm_sm90 {
  public:
+  static constexpr char const* name = "gemm_sm90";
   static constexpr sm90_gemm_config C{BlockM, BlockN};  // as a template argument of a kernel nvcc does not take it
   static constexpr int threads = C.threads(), tile_m = BlockM, tile_n = BlockN, least_blocks_per_unit = 1;
   __host__ __device__ static constexpr int shared_bytes() { return C.shared_bytes(); }

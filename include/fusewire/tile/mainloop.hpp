@@ -50,6 +50,7 @@ class unclaimed_work {
 /// Tile: small_tile or large_tile.
 template <class T, class Tile>
 struct block_mainloop {
+  static constexpr char const* name = "block_mainloop";
   static constexpr gemm_config config = Tile::config;
   static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n, least_blocks_per_unit = 1;
   static constexpr int shared_bytes() { return config.shared_bytes(); }

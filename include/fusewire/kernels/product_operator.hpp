@@ -1,4 +1,4 @@
-// The host side that operators which add up the products of all ranks share.
+// The host side of operators that multiply and send on what comes out.
 #pragma once
 #include <fusewire/kernels/gemm_launch.hpp>
 #include <fusewire/kernels/matrix_operand.hpp>
@@ -10,7 +10,7 @@ namespace fusewire::detail {
 /// Options: max_m, max_n, k, tile, reserved_units.
 template <class T, class Options>
   requires is_16_bit_float<T>
-class sum_operator {
+class product_operator {
  public:
   static constexpr int most = 1 << 30;  // of any extent: sums of two fit an int
 
@@ -30,7 +30,7 @@ class sum_operator {
   }
 
  protected:
-  sum_operator(char const* name, channel& ch, Options const& o, std::source_location where) : name_(name), ch_(ch), o_(o) {
+  product_operator(char const* name, channel& ch, Options const& o, std::source_location where) : name_(name), ch_(ch), o_(o) {
     int const units = ch.world().compute_units();
     require(o.max_m >= 1 && o.max_m <= most, where, name, ": max_m = ", o.max_m, "; 1 to ", most, " is accepted");
     require(o.max_n >= 1 && o.max_n <= most, where, name, ": max_n = ", o.max_n, "; 1 to ", most, " is accepted");
@@ -42,21 +42,22 @@ class sum_operator {
   }
 
   void require_room(std::size_t bytes, int flags, std::source_location where) const {
-    require<out_of_space>(bytes <= ch_.options().max_bytes, where, name_, ": sums of ", ch_.world().size(), " ranks for max_m = ", o_.max_m, " and max_n = ", o_.max_n, " take ", bytes,
+    require<out_of_space>(bytes <= ch_.options().max_bytes, where, name_, ": what ", ch_.world().size(), " ranks send for max_m = ", o_.max_m, " and max_n = ", o_.max_n, " take ", bytes,
                           " bytes; the channel's max_bytes is ", ch_.options().max_bytes);
     require<out_of_space>(flags <= ch_.options().flags_per_source, where, name_, ": needs ", flags, " flags per source; the channel has ", ch_.options().flags_per_source);
   }
 
   void accept(int m, std::source_location where) const { require(m >= 1 && m <= o_.max_m, where, name_, ": m = ", m, "; 1 to max_m = ", o_.max_m, " is accepted"); }
 
-  /// `rows`: of this rank's c.
+  /// c has `rows` rows on this rank, and `copies` times the columns of b.
   template <class Call>
-  void check(Call const& call, int rows, std::source_location where) const {
-    int const n = call.c.cols;
+  void check(Call const& call, int rows, int copies, std::source_location where) const {
+    int const n = call.b.cols;
     require(call.a.rows == call.m && call.a.cols == o_.k, where, name_, ": a is [", call.a.rows, ", ", call.a.cols, "]; [", call.m, ", ", o_.k, "] is accepted");
-    require(n >= 1 && n <= o_.max_n && call.c.rows == rows, where, name_, ": c is [", call.c.rows, ", ", n, "]; [", rows, ", 1 to max_n = ", o_.max_n, "] is accepted on rank ",
-            ch_.world().rank());
-    check_product(name_, call, o_.k, where);
+    require(n >= 1 && n <= o_.max_n, where, name_, ": b is [", call.b.rows, ", ", n, "]; [", o_.k, ", 1 to max_n = ", o_.max_n, "] is accepted");
+    require(call.c.rows == rows && call.c.cols == std::int64_t(copies) * n, where, name_, ": c is [", call.c.rows, ", ", call.c.cols, "]; [", rows, ", ", std::int64_t(copies) * n,
+            "] is accepted on rank ", ch_.world().rank());
+    check_product(name_, call, o_.k, n, where);
   }
 
   /// Loads every mainloop's kernel of kernel_of, and for one rank the local ones.
@@ -68,20 +69,15 @@ class sum_operator {
     });
   }
 
-  /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of C are cut into `shards` shards, the one of rank `first` comes first.
-  /// `variant`: what else the ranks have to agree on; it stands in the header. One rank alone has nothing to add up: its product is the result.
+  /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of the product are cut into `shards` shards, the one of rank `first` comes first.
+  /// `variant`: what else the ranks have to agree on; it stands in the header. One rank alone sends nothing: its product is the result.
   template <class Kernel, class Call, class Epilogue>
   void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first, std::uint64_t variant, Epilogue const& epilogue, std::source_location where) {
     world const& w = ch_.world();
-    int const n = call.c.cols, per_rank = ceil_div(call.m, shards);
+    int const n = call.b.cols;
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
-    auto const [it, fresh] = plans_.try_emplace({call.m, n, call.b_layout, tuned_mainloops<T>::accepts(b), shards});
-    gemm_plan& plan = it->second;
-    if (w.size() == 1) {
-      if (fresh) plan = plan_gemm<T>(w, {call.m, 1, n, o_.k, 1, call.b_layout}, o_.tile, b, o_.reserved_units, gemm_kernels<T, Epilogue>{}, where);
-      return start_gemm<T>(w, stream, call, plan, o_.reserved_units, epilogue, where);
-    }
-    if (fresh) plan = plan_gemm<T>(w, {per_rank, shards, n, o_.k, 1, call.b_layout}, o_.tile, b, o_.reserved_units, kernel_of, where);
+    gemm_plan const& plan = plan_for<Epilogue>(kernel_of, call, shards, where);
+    if (w.size() == 1) return start_gemm<T>(w, stream, call, plan, o_.reserved_units, epilogue, where);
     with_mainloop<T>(plan, call.b_layout, [&]<class M>() {
       row_shards const rows(call.m, shards, M::tile_m);
       int const after = first * rows.tile_rows;  // the first one's first tile row, if it has one
@@ -93,6 +89,18 @@ class sum_operator {
       header.same_blocks = 0;  // a rank with less room takes fewer
       launch_tiles<M>(name_, w, stream, plan, g.tiles.count(), o_.reserved_units, where, kernel_of.template operator()<M>(), ch_.view(header), g, x, epilogue);
     });
+  }
+
+  /// The call's plan, as start() takes it.
+  template <class Epilogue, class Kernel, class Call>
+  gemm_plan const& plan_for(Kernel const& kernel_of, Call const& call, int shards, std::source_location where) {
+    world const& w = ch_.world();
+    int const n = call.b.cols;
+    b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
+    auto const [it, fresh] = plans_.try_emplace({call.m, n, call.b_layout, tuned_mainloops<T>::accepts(b), shards});
+    auto const plan = [&](int rows, int of_shards, auto const& kernels) { return plan_gemm<T>(w, {rows, of_shards, n, o_.k, 1, call.b_layout}, o_.tile, b, o_.reserved_units, kernels, where); };
+    if (fresh) it->second = w.size() == 1 ? plan(call.m, 1, gemm_kernels<T, Epilogue>{}) : plan(ceil_div(call.m, shards), shards, kernel_of);
+    return it->second;
   }
 
   /// A launch in words, from what its header says.

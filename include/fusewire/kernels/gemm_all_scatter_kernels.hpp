@@ -1,0 +1,79 @@
+// GEMM + all-scatter in one kernel: C [M, W n] on every rank, of which rank r computes columns [r n, (r + 1) n) = A * B. The operator is in gemm_all_scatter.hpp.
+//
+//   tiles        A, B --mainloop--> epilogue --> own columns of C --copy--> inbox [source][M][n] of every other rank --signal--> flag (source, tile, part)
+//   after them   wait for the flags of another rank's tile --> its columns of C
+//
+// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing, and a block takes others' tiles only when all of its rank's are done or
+// other blocks are at them. Block 0's last wait (credit) comes after its own work.
+// Order: the threads that stored a tile, or a part of its rows, meet, copy it and raise its flags, so their release carries the copies; the block that takes a
+// tile out of the inbox acquires every one of its flags first.
+// Reuse: the inbox by the channel's argument. A and B are read by this launch alone.
+// Abandonment: a flag that is given up counts as raised, and what is taken out then may be anything; where the channel poisons, it becomes NaN.
+#pragma once
+#include <fusewire/kernels/partial_sums.hpp>
+#include <fusewire/tile/epilogue.hpp>
+#include <fusewire/tile/mainloop.hpp>
+
+namespace fusewire {
+
+/// A tile sink: this rank's columns of C, and from there the inbox of every other rank, each of which is told. Rows of the inbox are whole 16 bytes.
+template <class T>
+struct everyones_columns {
+  channel_epoch const& e;
+  world_view const& w;
+  matrix<T> c;  // [M, W n]
+  int n, tile_m, tile_n, n_tiles;
+  int part, parts;  // this block, of those that share a tile
+
+  __host__ __device__ static constexpr std::int64_t pitch(int n) { return ceil_div(n, per_16_bytes<T>) * std::int64_t(per_16_bytes<T>); }
+
+  __device__ matrix<T> columns(int rank) const { return {c.data + std::int64_t(rank) * n, c.rows, n, c.ld}; }
+  __device__ matrix<T> from(int source, int of) const { return {e.inbox<T>(of) + std::int64_t(source) * c.rows * pitch(n), c.rows, n, pitch(n)}; }
+  __device__ matrix<T> at(tile_at) const { return columns(w.rank); }
+  /// The first of the tile's `parts` flags, of each source.
+  __device__ int flag(tile_at t) const { return (t.m * n_tiles + t.n) * parts; }
+  template <group Group>
+  __device__ void stored(Group g, tile_at t) const {
+    int const m0 = t.m * tile_m, n0 = t.n * tile_n, cols = n - n0 < tile_n ? n - n0 : tile_n;
+    part_rows const rows(c.rows - m0 < tile_m ? c.rows - m0 : tile_m, part, parts);
+    g.sync();
+    for (int i = 1; i < w.size; ++i) {
+      int const peer = w.next(i), row = m0 + rows.first;
+      if (rows.count > 0) copy(g, columns(w.rank).part(row, n0, rows.count, cols), from(w.rank, peer).part(row, n0, rows.count, cols));
+      e.signal(g, peer, flag(t) + part);
+    }
+  }
+};
+
+template <class T, mainloop Mainloop, class Epilogue>
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
+    gemm_all_scatter_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g, __grid_constant__ typename Mainloop::template operands<1> const x,
+                            Epilogue epilogue) {
+  extern __shared__ bytes16 shared[];
+  block const b;
+  channel_launch launch(ch);
+  channel_epoch const& e = launch.epoch();
+  int const ranks = ch.world.size, n = g.c.cols / ranks, parts = x.parts().value();
+  everyones_columns<T> const inbox{e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, ceil_div(n, Mainloop::tile_n), Mainloop::part(), parts};
+  local_shards source(g.shards, g.k, Mainloop::part(), x.parts());
+  auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, epilogue);
+
+  for (int const tiles = g.tiles.count(); work.now() < (ranks - 1) * tiles; work.next()) {
+    int const of = work.now() / tiles, from = ch.world.next(1 + of);
+    tile_at const t = g.tiles[work.now() - of * tiles];
+    for (int p = 0; p < parts; ++p) e.wait(b, from, inbox.flag(t) + p);
+    bool const poisoned = e.poisons();
+    matrix<T> const to = inbox.columns(from);
+    bool const whole = detail::has_whole_quads(to);
+    detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, to.rows, n, [&](int r, int col) {
+      alignas(8) T four[4];
+      *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank).at(r, col));
+      for (T& v : four)
+        if (poisoned) v = T(__builtin_nanf(""));
+      detail::store_quad(to, r, col, four, whole);
+    });
+  }
+  launch.end(b);
+}
+
+}  // namespace fusewire
