@@ -33,9 +33,9 @@ class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
 
  public:
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel cannot hold the products or their flags.
-  gemm_all_scatter(channel& ch, gemm_all_scatter_options const& o, std::source_location where = std::source_location::current()) : base("gemm_all_scatter", ch, o, where) {
+  gemm_all_scatter(channel& ch, gemm_all_scatter_options const& o, std::source_location where = std::source_location::current()) : base("gemm_all_scatter", "gemm_as", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
-    ch.heap().names().add_launch("gemm_all_scatter", [](std::uint64_t const (&what)[launch_words]) { return base::describe("gemm_all_scatter", what); });
+    ch.heap().names().add_launch("gemm_as", [](std::uint64_t const (&what)[launch_words]) { return base::describe("gemm_all_scatter", what); });
     prepare<identity>(where);
     ch.world().exchange().barrier();
   }

@@ -41,7 +41,7 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
   static constexpr int one_shot_rows = 16;
 
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel cannot hold the sums or their flags.
-  gemm_ar(channel& ch, gemm_ar_options const& o, std::source_location where = std::source_location::current()) : base("gemm_ar", ch, o, where) {
+  gemm_ar(channel& ch, gemm_ar_options const& o, std::source_location where = std::source_location::current()) : base("gemm_ar", "gemm_ar", ch, o, where) {
     require(o.shots == shots::automatic || o.shots == shots::one || o.shots == shots::two, where, "gemm_ar: shots = ", int(o.shots), "; a value of shots is accepted");
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_ar", [](std::uint64_t const (&what)[launch_words]) { return base::describe(what[1] >> 16 & 1 ? "gemm_ar one-shot" : "gemm_ar two-shot", what); });

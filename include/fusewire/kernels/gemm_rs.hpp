@@ -32,7 +32,7 @@ class gemm_rs : detail::product_operator<T, gemm_rs_options> {
 
  public:
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel cannot hold the sums or their flags.
-  gemm_rs(channel& ch, gemm_rs_options const& o, std::source_location where = std::source_location::current()) : base("gemm_rs", ch, o, where) {
+  gemm_rs(channel& ch, gemm_rs_options const& o, std::source_location where = std::source_location::current()) : base("gemm_rs", "gemm_rs", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_rs", [](std::uint64_t const (&what)[launch_words]) { return base::describe("gemm_rs", what); });
     prepare<identity>(where);

@@ -30,7 +30,8 @@ class product_operator {
   }
 
  protected:
-  product_operator(char const* name, channel& ch, Options const& o, std::source_location where) : name_(name), ch_(ch), o_(o) {
+  /// launch_name: of its launches, for headers.
+  product_operator(char const* name, char const* launch_name, channel& ch, Options const& o, std::source_location where) : name_(name), launch_name_(launch_name), ch_(ch), o_(o) {
     int const units = ch.world().compute_units();
     require(o.max_m >= 1 && o.max_m <= most, where, name, ": max_m = ", o.max_m, "; 1 to ", most, " is accepted");
     require(o.max_n >= 1 && o.max_n <= most, where, name, ": max_n = ", o.max_n, "; 1 to ", most, " is accepted");
@@ -85,7 +86,7 @@ class product_operator {
       matrix<T const> const a[1] = {call.a};
       auto const x = make_operands<M>(a, b, o_.k, call.b_is_constant, plan, rows.per_rank, last_tile_rows(rows.per_rank, M::tile_m), where);
       std::uint64_t const tile = std::uint64_t(M::tile_m / 8) << 24 | std::uint64_t(M::tile_n / 8) << 32 | std::uint64_t(plan.parts) << 40;
-      launch_header header = make_header(name_, std::uint64_t(std::is_same_v<T, f16>) | variant << 16 | tile, std::uint64_t(call.m), std::uint64_t(n), std::uint64_t(o_.k), 0, where);
+      launch_header header = make_header(launch_name_, std::uint64_t(std::is_same_v<T, f16>) | variant << 16 | tile, std::uint64_t(call.m), std::uint64_t(n), std::uint64_t(o_.k), 0, where);
       header.same_blocks = 0;  // a rank with less room takes fewer
       launch_tiles<M>(name_, w, stream, plan, g.tiles.count(), o_.reserved_units, where, kernel_of.template operator()<M>(), ch_.view(header), g, x, epilogue);
     });
@@ -110,7 +111,7 @@ class product_operator {
                 variant(5) > 1 ? text(" in ", variant(5), " parts") : "");
   }
 
-  char const* name_;
+  char const *name_, *launch_name_;
   channel& ch_;
   Options o_;
 
