@@ -380,6 +380,17 @@ TEST_CASE("ag_gemm: 10,000 launches without a host wait in between", "[ag_gemm][
   });
 }
 
+TEST_CASE("ag_gemm: launches on both sides of 2^32", "[ag_gemm][channel]") {
+  auto const by = GENERATE(gather::k, gather::m);
+  auto const how = GENERATE(method::push, method::pull);
+  on_ranks(3, [&](rank_of_test& r) {
+    gemm_rank<bf16> g(r, 70, 30, 48);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = 70, .k = 48, .gather = by, .method = how, .tile = gemm_tile::small});
+    on_both_sides_of_2_to_32(r, ch, [&](int i) { g.run(op, {1 + i * 29 % 70, 30, 48, layout::row_major, unsigned(i)}, by); });
+  });
+}
+
 TEST_CASE("ag_gemm: a captured call is one kernel node, and its replays see changed data", "[ag_gemm][graph]") {
   auto const how = GENERATE(method::push, method::pull);
   on_ranks(2, [&](rank_of_test& r) {
