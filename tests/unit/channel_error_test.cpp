@@ -496,6 +496,37 @@ TEST_CASE("channel: what nobody has asked for is told where another rank has giv
   }));
 }
 
+TEST_CASE("channel: a replay that fails is told by look() after it, and by check()") {
+  bool const looks = GENERATE(true, false);
+  on_ranks(
+      2,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        auto const wrong = r.heap.allocate<unsigned>(1);
+        r.fill(wrong, 0);
+        gather_words_args const a{.own = equal_shares(r.size(), 100), .wrong = r.here(wrong)};
+        graph const replayed(r.stream, [&] { r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
+        r.meet();
+        std::vector<std::string> const pieces{"rank 0, block 0 of gather", "waited longer than 500 ms for a flag from rank 1", "results are invalid until reset()"};
+        if (r.rank() == 0) {
+          r.world.look();
+          for (int i = 0; i < 3; ++i) replayed.launch(r.stream);  // which throws nothing
+          r.synchronize();
+          if (looks) r.found.throws<wait_timeout>("look", pieces, [&] { r.world.look(); });
+          else r.found.throws<wait_timeout>("check", pieces, [&] { r.world.check(r.stream); });
+        }
+        ch.reset();
+        r.fill(wrong, 0);
+        for (int i = 0; i < 3; ++i) replayed.launch(r.stream);
+        r.synchronize();
+        r.world.look();
+        r.world.check(r.stream);
+        r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words after reset()");
+        r.meet();
+      },
+      short_waits());
+}
+
 TEST_CASE("channel: what nobody has asked for is told in a capture, too") {
   on_ranks(
       2,
