@@ -127,6 +127,22 @@ TEST_CASE("descriptor: in a forked child it is nobody's, and its number is not g
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
+TEST_CASE("descriptor: none is a standard stream's, where the program was started without them") {
+  pid_t const p = ::fork();
+  if (p == 0) {
+    for (int fd : {0, 1, 2}) ::close(fd);
+    detail::descriptor const first(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), second(::socket(AF_UNIX, SOCK_STREAM, 0));
+    int kind = 0;
+    socklen_t n = sizeof kind;
+    bool const sockets = ::getsockopt(first.get(), SOL_SOCKET, SO_TYPE, &kind, &n) == 0 && ::getsockopt(second.get(), SOL_SOCKET, SO_TYPE, &kind, &n) == 0;
+    bool const low = first.get() <= 2 || second.get() <= 2 || ::fcntl(0, F_GETFD) >= 0;
+    ::_exit(!sockets ? 2 : low ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(p, &status, 0);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
 TEST_CASE("thread_bootstrap: a rank that does not come to a collective is named, in bounded time") {
   auto const hub = std::make_shared<thread_bootstrap::hub>(3, 300ms);
   std::atomic<int> told = 0;

@@ -15,7 +15,7 @@ namespace {
 struct environment {
   explicit environment(std::initializer_list<std::pair<char const*, char const*>> variables) {
     for (char const* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FUSEWIRE_MASTER_PORT", "FUSEWIRE_CONNECT_SECONDS",
-                             "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "FUSEWIRE_JOB"}) {
+                             "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "FUSEWIRE_JOB"}) {
       char const* const before = std::getenv(name);
       saved.emplace_back(name, before ? std::optional<std::string>(before) : std::nullopt);
       ::unsetenv(name);
@@ -47,6 +47,8 @@ TEST_CASE("tcp_options: what torchrun sets is read") {
     auto const o = tcp_options::from_environment();
     CHECK((o.rank == 5 && o.size == 8 && o.local_rank == 1 && o.address == "host7" && o.port == 12345));
     CHECK((o.connect_timeout == 7s && o.collective_timeout == 600s && o.secret == "0123456789abcdef" && o.run == "a run"));
+    ::setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
+    CHECK(tcp_options::from_environment().run == "a run\nstart 2");
   }
   {
     environment const e({{"RANK", "2"}, {"WORLD_SIZE", "3"}});
@@ -342,6 +344,30 @@ TEST_CASE("tcp_bootstrap: what answers is not rank 0") {
   CHECK(contains(o.said[0], text("rank 0 did not answer at 127.0.0.1:", other.number)));
   CHECK(contains(o.said[0], speaks ? "it speaks another protocol" : "says nothing"));
   CHECK(o.took < 5s);
+}
+
+TEST_CASE("tcp_bootstrap: who accepts connections and says nothing, or too little, does not keep ranks from rank 0") {
+  bool const challenges = GENERATE(true, false);
+  auto silent = std::make_unique<local_port>(AF_INET, true);
+  int const port = silent->number;
+  int const on = 1;
+  ::setsockopt(silent->socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  auto const o = at_once(2, [&](int r) {
+    detail::descriptor guest;  // it stays open
+    if (r == 0) {
+      pollfd p{silent->socket.get(), POLLIN, 0};
+      ::poll(&p, 1, 5000);
+      guest = detail::descriptor(::accept(silent->socket.get(), nullptr, nullptr));
+      detail::connection link{detail::descriptor(::dup(guest.get()))};
+      std::uint64_t const number = 1;
+      link.queue(detail::frame_kind::challenge, 0, &number, sizeof number);
+      if (challenges) (void)link.send();
+      silent.reset();  // its place is free
+    }
+    tcp_bootstrap(std::make_shared<tcp_session>(options_of(r, 2, port, 4s))).barrier();
+  });
+  print(o);
+  CHECK(o.quiet());
 }
 
 TEST_CASE("tcp_bootstrap: a process that dies is named to those who wait for it") {

@@ -474,6 +474,17 @@ struct runtime_folder {
 
 }  // namespace
 
+TEST_CASE("job_file: the user who left it can read it, whatever the umask") {
+  runtime_folder const folder;
+  int const port = 1235;
+  mode_t const before = ::umask(0777);
+  detail::job_file const file(port);
+  ::umask(before);
+  struct stat s {};
+  REQUIRE(::stat(folder.file(port).c_str(), &s) == 0);
+  CHECK(s.st_mode == (S_IFREG | 0600));
+}
+
 TEST_CASE("job_file: ranks that were given no secret agree on one that nobody else can read") {
   runtime_folder const folder;
   int const port = free_port();

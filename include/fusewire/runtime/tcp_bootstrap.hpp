@@ -90,6 +90,8 @@ class tcp_session {
 
  private:
   static constexpr auto patience = std::chrono::seconds(5);  // with a hub that is about to say why
+  /// How long one attempt to connect may take, so that who is silent does not keep this rank from those who are not.
+  std::chrono::milliseconds one_attempt() const { return std::min<std::chrono::milliseconds>(patience, options_.connect_timeout / 4); }
 
   static double seconds(std::chrono::milliseconds t) { return double(t.count()) / 1000; }
   std::string who() const { return text("rank ", options_.rank, " of ", options_.size, ": "); }
@@ -135,7 +137,7 @@ class tcp_session {
       detail::addresses const found(options_.address, options_.port);
       if (!found.first()) problem = text("MASTER_ADDR ", options_.address, ": ", found.problem());
       for (auto const* a = found.first(); a; a = a->ai_next)
-        if (introduce(*a, deadline, problem)) return;
+        if (introduce(*a, std::min(deadline, detail::now() + one_attempt()), problem)) return;
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, std::max<std::chrono::nanoseconds>(deadline - detail::now(), std::chrono::nanoseconds(0))));
     }
     if (problem.empty()) problem = "there was no time to try";
@@ -185,7 +187,7 @@ class tcp_session {
     return true;
   }
 
-  /// The deadline has passed in the middle of an attempt: what an earlier one found says more.
+  /// The time has passed in the middle of an attempt: what an earlier one found says more.
   bool out_of_time(char const* what, std::string& problem) {
     link_.close();
     if (problem.empty()) problem = what;
