@@ -196,6 +196,28 @@ TEST_CASE("tcp_bootstrap: different collectives at the same time are an error") 
   CHECK(o.all_contain("different collectives"));
 }
 
+TEST_CASE("tcp_bootstrap: ranks that gather different numbers of bytes are all told, even where a rank's own would fit") {
+  auto const o = in_session(3, [](tcp_bootstrap& b) {
+    std::array<std::byte, 12> const some{};
+    (void)b.all_gather(some.data(), std::size_t(std::array{8, 4, 12}[std::size_t(b.rank())]));  // 24 in all: rank 0 wants three times 8
+  });
+  CHECK(o.all_contain("different collectives"));
+}
+
+TEST_CASE("tcp_bootstrap: limits may be for ever") {
+  int const port = free_port();
+  auto const o = at_once(2, [&](int r) {
+    tcp_options a = options_of(r, 2, port);
+    a.connect_timeout = a.collective_timeout = a.failure_timeout = std::chrono::milliseconds::max();
+    if (r == 0) std::this_thread::sleep_for(50ms);
+    tcp_bootstrap b(std::make_shared<tcp_session>(a));
+    if (r == 1) std::this_thread::sleep_for(50ms);
+    b.barrier();
+  });
+  print(o);
+  CHECK(o.quiet());
+}
+
 TEST_CASE("tcp_bootstrap: a rank that does not come to a collective is named, in bounded time") {
   auto const o = in_session(
       3,

@@ -15,7 +15,7 @@ class tcp_session {
  public:
   /// Collective. Fails: bootstrap_failed on every rank that could be reached, saying which rank is missing, wrong or dead, at which
   /// address, and what was expected; within connect_timeout (and a little: the hub is the one that knows why).
-  explicit tcp_session(tcp_options o) : options_(std::move(o)) {
+  explicit tcp_session(tcp_options o) : options_(bounded(std::move(o))) {
     require(options_.size >= 1 && options_.size <= max_ranks && options_.rank >= 0 && options_.rank < options_.size, std::source_location::current(),
             "tcp_session: rank ", options_.rank, " of ", options_.size, "; rank 0 to size - 1 of 1 to ", max_ranks, " is accepted");
     auto const deadline = detail::now() + options_.connect_timeout;
@@ -90,6 +90,10 @@ class tcp_session {
 
  private:
   static constexpr auto patience = std::chrono::seconds(5);  // with a hub that is about to say why
+  static tcp_options bounded(tcp_options o) {
+    for (auto* limit : {&o.connect_timeout, &o.collective_timeout, &o.failure_timeout}) *limit = detail::bounded(*limit);
+    return o;
+  }
   /// How long one attempt to connect may take, so that who is silent does not keep this rank from those who are not.
   std::chrono::milliseconds one_attempt() const { return std::min<std::chrono::milliseconds>(patience, options_.connect_timeout / 4); }
 
