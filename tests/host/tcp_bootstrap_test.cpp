@@ -436,6 +436,27 @@ TEST_CASE("tcp_bootstrap: when rank 0 dies, the others are told") {
   CHECK(o.took < 5s);
 }
 
+TEST_CASE("tcp_session: what is kept stays where rank 0 is gone, and nobody knows who uses it") {
+  int const port = free_port();
+  pid_t const victim = child([&] {
+    tcp_bootstrap b(std::make_shared<tcp_session>(options_of(0, 2, port)));
+    for (;;) b.barrier();
+  });
+  std::weak_ptr<int> kept;
+  auto const o = at_once(1, [&](int) {
+    tcp_bootstrap b(std::make_shared<tcp_session>(options_of(1, 2, port)));
+    auto const what = std::make_shared<int>(1);
+    kept = what;
+    b.keep(what);
+    b.barrier();
+    ::kill(victim, SIGKILL);
+    for (;;) b.barrier();
+  });
+  ::waitpid(victim, nullptr, 0);
+  CHECK(o.all_contain("has ended or died"));
+  CHECK_FALSE(kept.expired());
+}
+
 TEST_CASE("tcp_session: what is kept goes when every rank has left") {
   std::atomic<int> alive = 2;
   std::array<int, 2> seen{};

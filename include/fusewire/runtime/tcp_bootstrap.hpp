@@ -33,24 +33,28 @@ class tcp_session {
   }
   tcp_session(tcp_session const&) = delete;
   /// Waits until every rank has left or died, at most collective_timeout, or failure_timeout when this rank has failed; then what was
-  /// kept goes. When that takes long, standard error says so, and why this rank failed: an exception on its way cannot yet.
+  /// kept goes. What some rank may still use, because the time was over or rank 0 is gone, stays as long as the process. When waiting takes long, standard error says so, and why this rank failed: an exception on its way cannot yet.
   ~tcp_session() {
     if (process_ != ::getpid()) {  // a forked child's copy, without the hub's thread
       (void)hub_.release();
       return;
     }
+    bool all_gone = false;
     if (failure_.empty()) {
       link_.queue(detail::frame_kind::leave, 0, "");
       bool const failed = !reason_.empty();
       auto const limit = failed ? options_.failure_timeout : options_.collective_timeout;
       auto const quiet = std::min<std::chrono::milliseconds>(limit, std::chrono::seconds(failed ? 1 : 30));
       auto const start = detail::now();
-      if (!wait_for_all(start + quiet) && quiet < limit) {
+      bool over = wait_for_all(start + quiet);
+      if (!over && quiet < limit) {
         std::string const why = failed ? reason_ : text("rank ", options_.rank, " of ", options_.size, " has returned");
         std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", why.c_str(), seconds(limit));
-        wait_for_all(start + limit);
+        over = wait_for_all(start + limit);
       }
+      all_gone = over && failure_.empty();
     }
+    if (!all_gone && size() > 1) (void)new auto(std::move(kept_));
     link_.close();
     hub_.reset();
   }
