@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "hip/launch.hpp"
+#include "machine/report.hpp"
 
 using namespace fusewire::sim;
 
@@ -25,6 +26,15 @@ hipError_t allocate(void** out, size_t bytes, int device, memory_kind kind, unsi
   }, call);
 }
 
+/// Requires: what could use the memory on this process's GPUs has ended.
+void release(runtime& r, allocation& a, char const* call) {
+  if (shared_node const* node = r.machine().shared.get())
+    if (int const p = node->opened_by(a.base); p >= 0)
+      report_call(std::string("free of open memory: ") + call + " of allocation " + std::to_string(a.number) + " (" + std::to_string(a.size) + " bytes on GPU " + std::to_string(a.gpu) +
+                  ") of process " + std::to_string(node->process()) + ", which process " + std::to_string(p) + " has open: hipIpcCloseMemHandle comes first");
+  r.machine().memory.release(a);
+}
+
 /// Frees once everything in flight on every GPU that could use the memory has ended, as hipFree does.
 hipError_t free_memory(void* p, bool host, char const* call = __builtin_FUNCTION()) {
   return api([&](runtime& r, lock& l) {
@@ -36,7 +46,7 @@ hipError_t free_memory(void* p, bool host, char const* call = __builtin_FUNCTION
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(device, upto, true); });
     r.system_scope(-1);
-    if (a->live) r.machine().memory.release(*a);
+    if (a->live) release(r, *a, call);
     let_go(p);
     return hipSuccess;
   }, call);
@@ -143,7 +153,7 @@ hipError_t hipFreeAsync(void* p, hipStream_t stream) {
       runtime& later = runtime::get();
       lock l = later.enter();
       later.system_scope(-1);
-      later.machine().memory.release(*a);
+      release(later, *a, "hipFreeAsync");
     }});
     return hipSuccess;
   });
@@ -228,7 +238,7 @@ hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* out, void* p) {
 
 hipError_t hipIpcOpenMemHandle(void** out, hipIpcMemHandle_t handle, unsigned flags) {
   return api([&](runtime& r, lock&) {
-    shared_node const* node = r.machine().shared.get();
+    shared_node* node = r.machine().shared.get();
     if (!node) return hipErrorNotSupported;
     shared_handle h;
     std::memcpy(&h, &handle, sizeof h);
@@ -236,8 +246,12 @@ hipError_t hipIpcOpenMemHandle(void** out, hipIpcMemHandle_t handle, unsigned fl
     if (h.process == node->process()) return hipErrorInvalidContext;  // its own: as on hardware
     allocation theirs;
     theirs.base = h.base, theirs.size = h.size, theirs.span = h.span, theirs.gpu = h.gpu, theirs.flags = h.flags, theirs.kind = h.kind;
-    allocation const* a = r.machine().memory.import(theirs);
+    allocation* a = r.machine().memory.import(theirs);
     if (!a) return hipErrorAlreadyMapped;
+    if (!node->note_open(a->base)) {
+      r.machine().memory.abandon(*a);
+      return hipErrorOutOfMemory;
+    }
     if (int const d = this_thread().device; d != a->gpu) r.machine().peers[static_cast<std::size_t>(d)] |= 1u << a->gpu;
     *out = reinterpret_cast<void*>(a->base);
     hold(*out, "hipIpcOpenMemHandle: " + std::to_string(a->size) + " bytes on GPU " + std::to_string(a->gpu));
@@ -252,6 +266,7 @@ hipError_t hipIpcCloseMemHandle(void* p) {
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(this_thread().device, upto, true); });
     r.system_scope(-1);
+    r.machine().shared->note_closed(a->base);
     r.machine().memory.abandon(*a);
     let_go(p);
     return hipSuccess;

@@ -51,6 +51,11 @@ void report_launch(kernel_launch const& l, std::string const& why) {
   finish();
 }
 
+void report_call(std::string const& why) {
+  std::fprintf(stderr, "fusewire-sim: %s\n", why.c_str());
+  finish();
+}
+
 void report_broken_barrier(resident_group const& g) {
   std::fprintf(stderr, "fusewire-sim: barrier: a wave waits at a barrier that %zu of %zu waves of its workgroup left by ending\n  %s\n",
                g.waves.size() - static_cast<std::size_t>(g.running), g.waves.size(), who(g).c_str());

@@ -65,11 +65,32 @@ std::unique_ptr<shared_node> shared_node::from_environment(int gpus) {
   void* const p = mmap(nullptr, memory_at, PROT_READ | PROT_WRITE, MAP_SHARED, n->file_, 0);
   if (p == MAP_FAILED) refuse(path, "cannot be mapped");
   n->header_ = static_cast<header*>(p);
-  static_assert(sizeof(header) <= memory_at);
+  static_assert(sizeof(header) <= memory_at && memory_at % 4096 == 0);
   u32 nobody = 0;
   while (n->process_ < most_processes && !n->mine().pid.compare_exchange_strong(nobody, static_cast<u32>(getpid()))) ++n->process_, nobody = 0;
   if (n->process_ == most_processes) refuse(path, "more than 64 processes have used it");
   return n;
+}
+
+bool shared_node::note_open(u64 base) {
+  for (std::atomic<u64>& o : header_->opened)
+    if (u64 nothing = 0; o.load(std::memory_order_relaxed) == 0 && o.compare_exchange_strong(nothing, opened_here(base))) return true;
+  return false;
+}
+
+void shared_node::note_closed(u64 base) {
+  for (std::atomic<u64>& o : header_->opened)
+    if (u64 here = opened_here(base); o.compare_exchange_strong(here, 0)) return;
+}
+
+int shared_node::opened_by(u64 base) const {
+  for (std::atomic<u64> const& o : header_->opened) {
+    u64 const at = o.load();
+    if (at == 0 || (at & ~most_of_page) != base) continue;
+    int const process = static_cast<int>(at & most_of_page) - 1;
+    if (lives(header_->slots[process].pid.load(std::memory_order_relaxed))) return process;
+  }
+  return -1;
 }
 
 bool shared_node::others_rest() const {

@@ -19,7 +19,13 @@ class shared_node {
   int process() const { return process_; }   // this one's number, in order of arrival
   int file() const { return file_; }
   u64 id() const { return id_; }             // of the file
-  static constexpr u64 memory_at = u64{1} << 16;  // bytes from the start of the file
+  static constexpr u64 memory_at = u64{1} << 18;  // bytes from the start of the file
+
+  /// Notes that this process has opened another's memory, until note_closed(). False when more is open in the node than it has place for.
+  bool note_open(u64 base);
+  void note_closed(u64 base);
+  /// A process that lives and has the memory open; -1 when there is none.
+  int opened_by(u64 base) const;
 
   enum class doing : u32 { host_code, running, stalled };  // stalled: every wave waits
   void note(doing d) { mine().what.store(d, std::memory_order_relaxed); }
@@ -33,12 +39,17 @@ class shared_node {
     std::atomic<u32> pid;
     std::atomic<doing> what;
   };
-  static_assert(std::atomic<u32>::is_always_lock_free && std::atomic<doing>::is_always_lock_free);
+  static constexpr int most_open = 1 << 14;
+  static constexpr u64 most_of_page = 4095;  // a base is a page's, so its low bits can say who: 1 + the process
+  static_assert(most_processes < most_of_page);
+  static_assert(std::atomic<u32>::is_always_lock_free && std::atomic<u64>::is_always_lock_free && std::atomic<doing>::is_always_lock_free);
   struct header {
     slot slots[most_processes];
+    std::atomic<u64> opened[most_open];  // 0: free
   };
   shared_node() = default;
   slot& mine() { return header_->slots[process_]; }
+  u64 opened_here(u64 base) const { return base | static_cast<u64>(process_ + 1); }
 
   int file_ = -1, process_ = 0;
   u64 id_ = 0;

@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fusewire/memory/descriptors.hpp>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -134,6 +135,26 @@ TEST_CASE("descriptor_exchange: another user's is not taken, even with the secre
   ::waitpid(stranger, &status, 0);
   CHECK(status == 0);
   none_said_anything(ranks.run());
+}
+
+TEST_CASE("descriptor_exchange: a rank that can open no more files says so at once") {
+  pid_t const p = ::fork();
+  if (p == 0) {
+    three_ranks ranks;
+    int const free = ::dup(0);
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = rlim_t(free);  // none is left
+    ::close(free);
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(1);
+    auto const said = ranks.run(5s);
+    bool named = false;
+    for (auto const& s : said) named |= s.find("this process can open no more files (ulimit -n)") != s.npos;
+    ::_exit(named ? 0 : 2);
+  }
+  int status = -1;
+  ::waitpid(p, &status, 0);
+  CHECK(status == 0);
 }
 
 TEST_CASE("descriptor_exchange: two from one rank are an error, and not the first of them the rank's") {

@@ -127,6 +127,38 @@ TEST_CASE("descriptor: in a forked child it is nobody's, and its number is not g
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
+TEST_CASE("descriptor: none is a standard stream's, where the program was started without them") {
+  pid_t const p = ::fork();
+  if (p == 0) {
+    for (int fd : {0, 1, 2}) ::close(fd);
+    detail::descriptor const first(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), second(::socket(AF_UNIX, SOCK_STREAM, 0));
+    int kind = 0;
+    socklen_t n = sizeof kind;
+    bool const sockets = ::getsockopt(first.get(), SOL_SOCKET, SO_TYPE, &kind, &n) == 0 && ::getsockopt(second.get(), SOL_SOCKET, SO_TYPE, &kind, &n) == 0;
+    bool const low = first.get() <= 2 || second.get() <= 2 || ::fcntl(0, F_GETFD) >= 0;
+    ::_exit(!sockets ? 2 : low ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(p, &status, 0);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
+TEST_CASE("thread_bootstrap: different collectives at the same time are an error for all ranks") {
+  bool const splits = GENERATE(true, false);
+  auto const hub = std::make_shared<thread_bootstrap::hub>(3, std::chrono::milliseconds::max());  // "for ever" does not end at once
+  auto const o = at_once(3, [&](int r) {
+    thread_bootstrap b(hub, r);
+    b.barrier();
+    if (r == 1) std::this_thread::sleep_for(50ms);
+    b.barrier();
+    std::array<std::byte, 12> const some{};
+    if (splits && r == 1) (void)b.split(0);
+    else (void)b.all_gather(some.data(), splits ? sizeof(int) : std::size_t(std::array{8, 4, 12}[std::size_t(r)]));  // 24 in all: rank 0 wants three times 8
+  });
+  print(o);
+  CHECK(o.all_contain("different collectives"));
+}
+
 TEST_CASE("thread_bootstrap: a rank that does not come to a collective is named, in bounded time") {
   auto const hub = std::make_shared<thread_bootstrap::hub>(3, 300ms);
   std::atomic<int> told = 0;

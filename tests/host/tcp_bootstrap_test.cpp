@@ -15,7 +15,7 @@ namespace {
 struct environment {
   explicit environment(std::initializer_list<std::pair<char const*, char const*>> variables) {
     for (char const* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FUSEWIRE_MASTER_PORT", "FUSEWIRE_CONNECT_SECONDS",
-                             "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "FUSEWIRE_JOB"}) {
+                             "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "FUSEWIRE_JOB"}) {
       char const* const before = std::getenv(name);
       saved.emplace_back(name, before ? std::optional<std::string>(before) : std::nullopt);
       ::unsetenv(name);
@@ -47,6 +47,8 @@ TEST_CASE("tcp_options: what torchrun sets is read") {
     auto const o = tcp_options::from_environment();
     CHECK((o.rank == 5 && o.size == 8 && o.local_rank == 1 && o.address == "host7" && o.port == 12345));
     CHECK((o.connect_timeout == 7s && o.collective_timeout == 600s && o.secret == "0123456789abcdef" && o.run == "a run"));
+    ::setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
+    CHECK(tcp_options::from_environment().run == "a run\nstart 2");
   }
   {
     environment const e({{"RANK", "2"}, {"WORLD_SIZE", "3"}});
@@ -192,6 +194,28 @@ TEST_CASE("tcp_bootstrap: different collectives at the same time are an error") 
   CHECK(o.all_contain("different collectives"));
   o = in_session(2, [](tcp_bootstrap& b) { b.rank() ? void(b.all_gather(1)) : void(b.all_gather(std::array<char, 100>{})); });
   CHECK(o.all_contain("different collectives"));
+}
+
+TEST_CASE("tcp_bootstrap: ranks that gather different numbers of bytes are all told, even where a rank's own would fit") {
+  auto const o = in_session(3, [](tcp_bootstrap& b) {
+    std::array<std::byte, 12> const some{};
+    (void)b.all_gather(some.data(), std::size_t(std::array{8, 4, 12}[std::size_t(b.rank())]));  // 24 in all: rank 0 wants three times 8
+  });
+  CHECK(o.all_contain("different collectives"));
+}
+
+TEST_CASE("tcp_bootstrap: limits may be for ever") {
+  int const port = free_port();
+  auto const o = at_once(2, [&](int r) {
+    tcp_options a = options_of(r, 2, port);
+    a.connect_timeout = a.collective_timeout = a.failure_timeout = std::chrono::milliseconds::max();
+    if (r == 0) std::this_thread::sleep_for(50ms);
+    tcp_bootstrap b(std::make_shared<tcp_session>(a));
+    if (r == 1) std::this_thread::sleep_for(50ms);
+    b.barrier();
+  });
+  print(o);
+  CHECK(o.quiet());
 }
 
 TEST_CASE("tcp_bootstrap: a rank that does not come to a collective is named, in bounded time") {
@@ -344,6 +368,30 @@ TEST_CASE("tcp_bootstrap: what answers is not rank 0") {
   CHECK(o.took < 5s);
 }
 
+TEST_CASE("tcp_bootstrap: who accepts connections and says nothing, or too little, does not keep ranks from rank 0") {
+  bool const challenges = GENERATE(true, false);
+  auto silent = std::make_unique<local_port>(AF_INET, true);
+  int const port = silent->number;
+  int const on = 1;
+  ::setsockopt(silent->socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  auto const o = at_once(2, [&](int r) {
+    detail::descriptor guest;  // it stays open
+    if (r == 0) {
+      pollfd p{silent->socket.get(), POLLIN, 0};
+      ::poll(&p, 1, 5000);
+      guest = detail::descriptor(::accept(silent->socket.get(), nullptr, nullptr));
+      detail::connection link{detail::descriptor(::dup(guest.get()))};
+      std::uint64_t const number = 1;
+      link.queue(detail::frame_kind::challenge, 0, &number, sizeof number);
+      if (challenges) (void)link.send();
+      silent.reset();  // its place is free
+    }
+    tcp_bootstrap(std::make_shared<tcp_session>(options_of(r, 2, port, 4s))).barrier();
+  });
+  print(o);
+  CHECK(o.quiet());
+}
+
 TEST_CASE("tcp_bootstrap: a process that dies is named to those who wait for it") {
   bool const while_connecting = GENERATE(true, false);
   int const port = free_port(), ranks = while_connecting ? 4 : 3;
@@ -386,6 +434,27 @@ TEST_CASE("tcp_bootstrap: when rank 0 dies, the others are told") {
   print(o);
   CHECK(o.all_contain("has ended or died"));
   CHECK(o.took < 5s);
+}
+
+TEST_CASE("tcp_session: what is kept stays where rank 0 is gone, and nobody knows who uses it") {
+  int const port = free_port();
+  pid_t const victim = child([&] {
+    tcp_bootstrap b(std::make_shared<tcp_session>(options_of(0, 2, port)));
+    for (;;) b.barrier();
+  });
+  std::weak_ptr<int> kept;
+  auto const o = at_once(1, [&](int) {
+    tcp_bootstrap b(std::make_shared<tcp_session>(options_of(1, 2, port)));
+    auto const what = std::make_shared<int>(1);
+    kept = what;
+    b.keep(what);
+    b.barrier();
+    ::kill(victim, SIGKILL);
+    for (;;) b.barrier();
+  });
+  ::waitpid(victim, nullptr, 0);
+  CHECK(o.all_contain("has ended or died"));
+  CHECK_FALSE(kept.expired());
 }
 
 TEST_CASE("tcp_session: what is kept goes when every rank has left") {

@@ -40,6 +40,11 @@ class guest {
     h.kind = kind, h.bytes = bytes, h.group = group;
     send(&h, sizeof h);
   }
+  /// What it sends goes when it closes the connection, together with that.
+  void wait_until_the_end() {
+    int const on = 1;
+    ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+  }
   /// The next frame; nothing when the connection ends first.
   std::optional<detail::frame> next() {
     detail::frame f;
@@ -169,6 +174,16 @@ TEST_CASE("tcp_hub: who does not know the secret is no rank, and cannot end the 
     expect(other_kind.next().has_value(), "no challenge");
     other_kind.send(frame_kind::fail, "end it", 6);
     expect(other_kind.turned_away(), "a stranger's failure was answered");
+  });
+  print(o);
+  CHECK(o.quiet());
+}
+
+TEST_CASE("tcp_hub: a rank that has given up waiting for its answer comes again") {
+  auto const o = with_guests([](int port) {
+    guest impatient(port);
+    impatient.wait_until_the_end();
+    impatient.introduce(1, 2, key_of());
   });
   print(o);
   CHECK(o.quiet());
@@ -381,6 +396,7 @@ TEST_CASE("tcp_hub: rank 0 without memory for what ranks send ends the job, not 
 #endif
 #endif
   int const port = free_port();
+  std::vector<std::byte> const mine(1 << 16);
   pid_t const rank_0 = process([&] {
     tcp_options a = options_of(0, 3, port);
     a.failure_timeout = 1s;
@@ -394,7 +410,7 @@ TEST_CASE("tcp_hub: rank 0 without memory for what ranks send ends the job, not 
     tcp_bootstrap b(session);
     said_on_stderr const listen;
     try {
-      for (int i = 0; i < 1000; ++i) static_cast<bootstrap&>(b).all_gather(nullptr, 0);
+      for (int i = 0; i < 1000; ++i) static_cast<bootstrap&>(b).all_gather(mine.data(), mine.size());
     } catch (peer_failed const& e) {
       b.fail(e.what());
       expect(contains(e.what(), "has ended or died"), e.what());
@@ -403,14 +419,13 @@ TEST_CASE("tcp_hub: rank 0 without memory for what ranks send ends the job, not 
     }
     throw error("all was kept");
   });
-  guest greedy(port), polite(port);  // one gives much in gathers, and never reads what comes of them; the other does
+  guest greedy(port), polite(port);  // one never reads what comes of gathers; the other does
   greedy.introduce(1, 3, key_of());
   polite.introduce(2, 3, key_of());
   bool met = polite.next() && polite.next();
-  std::vector<std::byte> const mine(1 << 20);
   while (met) {
     greedy.send(frame_kind::gather, mine.data(), mine.size());
-    polite.send(frame_kind::gather, nullptr, 0);
+    polite.send(frame_kind::gather, mine.data(), mine.size());
     auto const f = polite.next();
     met = f && f->header.kind == frame_kind::done;
   }
@@ -473,6 +488,17 @@ struct runtime_folder {
 };
 
 }  // namespace
+
+TEST_CASE("job_file: the user who left it can read it, whatever the umask") {
+  runtime_folder const folder;
+  int const port = 1235;
+  mode_t const before = ::umask(0777);
+  detail::job_file const file(port);
+  ::umask(before);
+  struct stat s {};
+  REQUIRE(::stat(folder.file(port).c_str(), &s) == 0);
+  CHECK(s.st_mode == (S_IFREG | 0600));
+}
 
 TEST_CASE("job_file: ranks that were given no secret agree on one that nobody else can read") {
   runtime_folder const folder;

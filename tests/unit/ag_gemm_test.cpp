@@ -218,6 +218,29 @@ TEST_CASE("ag_gemm: A crosses each link once", "[ag_gemm]") {
   });
 }
 
+TEST_CASE("ag_gemm: what is a rank's own is multiplied where it lies", "[ag_gemm]") {
+  auto const by = GENERATE(gather::k, gather::m);
+  auto const how = GENERATE(method::push, method::pull);
+  on_ranks(2, [&](rank_of_test& r) {
+    problem const p{192, 24, 64, layout::row_major, 1};
+    gemm_rank<bf16> g(r, p.m, p.n, p.k);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = p.m, .k = p.k, .gather = by, .method = how, .tile = gemm_tile::small});
+    channel_view const view = ch.view(make_header("look", 0));
+    std::size_t const bytes = std::size_t(p.m * p.k) * sizeof(bf16), own = bytes / 2 * std::size_t(r.rank());
+    for (int slot : {0, 1}) check_hip(hipMemset(view.slot<std::byte>(slot), 0x5a, bytes), "hipMemset");
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
+    r.meet();
+    for (int launches = 0; launches < 2; ++launches) g.run(op, p, by);
+    for (int slot : {0, 1}) {
+      auto const inbox = r.download(static_cast<std::byte const*>(view.slot<std::byte>(slot)), bytes);
+      for (std::size_t i = 0; i < bytes / 2; ++i)
+        if (!r.found.expect(inbox[own + i] == std::byte(0x5a), "slot ", slot, ": byte ", i, " of the own shard in the inbox was written")) break;
+      r.found.expect(inbox[bytes / 2 - own] != std::byte(0x5a) || inbox[bytes / 2 - own + 1] != std::byte(0x5a), "slot ", slot, ": the peer's shard is not in the inbox");
+    }
+  });
+}
+
 TEST_CASE("block_gemm: the shared memory is free when store() is over", "[ag_gemm]") {
   on_ranks(1, [&](rank_of_test& r) {
     problem const p{32, 64, 64, layout::column_major, 2};
@@ -354,6 +377,17 @@ TEST_CASE("ag_gemm: 10,000 launches without a host wait in between", "[ag_gemm][
         for (int e = 0; e < p[std::size_t(j)].m * n; ++e)
           r.found.expect(float(c[std::size_t(j * max_m * n + e)]) == p[std::size_t(j)].c(e / n, e % n), "launch ", i * batch + j, ", element ", e);
     }
+  });
+}
+
+TEST_CASE("ag_gemm: launches on both sides of 2^32", "[ag_gemm][channel]") {
+  auto const by = GENERATE(gather::k, gather::m);
+  auto const how = GENERATE(method::push, method::pull);
+  on_ranks(3, [&](rank_of_test& r) {
+    gemm_rank<bf16> g(r, 70, 30, 48);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = 70, .k = 48, .gather = by, .method = how, .tile = gemm_tile::small});
+    on_both_sides_of_2_to_32(r, ch, [&](int i) { g.run(op, {1 + i * 29 % 70, 30, 48, layout::row_major, unsigned(i)}, by); });
   });
 }
 

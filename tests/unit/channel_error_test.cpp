@@ -40,6 +40,25 @@ __global__ void await_rank(channel_view ch, int source) {
   e.end(b);
 }
 
+/// The first block waits in vain for the next rank, at a flag of the channel's or at `own`. The second takes what the next rank says of its wait, as soon
+/// as that is complete.
+__global__ void await_and_take(channel_view ch, sym<flag> own, bool of_channel, wait_report* taken, std::uint64_t longest_ns) {
+  block const b;
+  world_view const& w = ch.world;
+  channel_epoch const e = ch.begin(b);
+  if (b.index() == 0 && of_channel) e.wait(b, w.next(1), 0);
+  if (b.index() == 0 && !of_channel) wait(b, w, w.here(own), 7, w.next(1));
+  if (b.index() == 1 && b.leader()) {
+    watch const* const theirs = detail::watch_of(w, w.next(1));
+    for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < longest_ns; platform::backoff()) {
+      if (!platform::atomic_load<order::acquire, scope::system>(&theirs->complete)) continue;
+      *taken = theirs->report;
+      break;
+    }
+  }
+  e.end(b);
+}
+
 __global__ void await_flag(channel_view ch, int source) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -279,6 +298,60 @@ TEST_CASE("channel: a source that never begins is named") {
   CHECK(contains(verdicts[0], "epoch 0 found, 1 wanted"));
 }
 
+TEST_CASE("channel: what a wait in vain reports is there when it says that it is complete") {
+  bool const of_channel = GENERATE(false, true);
+  on_ranks(
+      8,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        auto const own = r.heap.allocate<flag>(1);
+        auto const taken = r.heap.allocate<wait_report>(1);
+        load_kernel(r.world, await_and_take, 64);
+        launch_header const said = make_header("await", 1, 2, 3);
+        auto const view = ch.view(said);
+        int const next = (r.rank() + 1) % r.size(), after_next = (r.rank() + 2) % r.size();
+        for (epoch_t round = 1; round <= 3; ++round) {
+          std::uint64_t const place = of_channel ? view.flags.offset + std::uint64_t(detail::data_row(round, 0) * r.size() + after_next) * sizeof(flag) : own.offset;
+          r.fill(taken, 0);
+          r.meet();
+          r.launch({2, 64}, await_and_take, view, own, of_channel, r.here(taken), ns_of(8));
+          (void)verdict(r);
+          auto const [block, from, at, found, wanted, launch] = r.download(taken)[0];
+          r.found.expect(block == 0 && from == after_next && found == 0 && wanted == (of_channel ? round : 7), "of rank ", next, ": block ", block, ", from ", from, ", epoch ", found,
+                         " found, ", wanted, " wanted");
+          r.found.expect(at == place, "of rank ", next, ": flag at signal segment + ", at, ", expected ", place);
+          for (int i = 0; i < launch_words; ++i) r.found.expect(launch[i] == (of_channel ? said.what[i] : 0), "of rank ", next, ": word ", i, " of the launch is ", launch[i]);
+          ch.reset();
+        }
+      },
+      short_waits());
+}
+
+TEST_CASE("channel: a rank's wait is named when its report is complete, and not while it is written") {
+  needs_threads("one rank forges what another one's kernel writes");
+  bool const complete = GENERATE(false, true);
+  auto const verdicts = on_ranks(
+      2,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        r.meet();
+        if (r.rank() == 0) {
+          watch forged;
+          check_hip(hipMemcpy(&forged, r.view().signal[1], sizeof forged, hipMemcpyDeviceToHost), "hipMemcpy");
+          forged.reported = forged.released = 1;
+          forged.complete = complete;
+          forged.report = {.block = 41, .from = 0, .flag_offset = 8192, .found = 3, .wanted = 4, .launch = {}};
+          check_hip(hipMemcpy(r.view().signal[1], &forged, sizeof forged, hipMemcpyHostToDevice), "hipMemcpy");
+          r.launch({1, 64}, await_rank, ch.view(make_header("await", 0)), 1);
+          r.note = verdict(r);
+        }
+        ch.reset();
+      },
+      short_waits());
+  CHECK(contains(verdicts[0], "timeout: rank 0, block 0 of await"));
+  CHECK(contains(verdicts[0], "block 41 waited") == complete);
+}
+
 TEST_CASE("channel: ranks that launch different things are told what") {
   int const ranks = GENERATE(2, 3);
   auto const verdicts = on_ranks(
@@ -421,6 +494,37 @@ TEST_CASE("channel: what nobody has asked for is told where another rank has giv
     expect_right(r, ch, 340);
     return r.found.summary();
   }));
+}
+
+TEST_CASE("channel: a replay that fails is told by look() after it, and by check()") {
+  bool const looks = GENERATE(true, false);
+  on_ranks(
+      2,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, gather_channel(200));
+        auto const wrong = r.heap.allocate<unsigned>(1);
+        r.fill(wrong, 0);
+        gather_words_args const a{.own = equal_shares(r.size(), 100), .wrong = r.here(wrong)};
+        graph const replayed(r.stream, [&] { r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
+        r.meet();
+        std::vector<std::string> const pieces{"rank 0, block 0 of gather", "waited longer than 500 ms for a flag from rank 1", "results are invalid until reset()"};
+        if (r.rank() == 0) {
+          r.world.look();
+          for (int i = 0; i < 3; ++i) replayed.launch(r.stream);  // which throws nothing
+          r.synchronize();
+          if (looks) r.found.throws<wait_timeout>("look", pieces, [&] { r.world.look(); });
+          else r.found.throws<wait_timeout>("check", pieces, [&] { r.world.check(r.stream); });
+        }
+        ch.reset();
+        r.fill(wrong, 0);
+        for (int i = 0; i < 3; ++i) replayed.launch(r.stream);
+        r.synchronize();
+        r.world.look();
+        r.world.check(r.stream);
+        r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words after reset()");
+        r.meet();
+      },
+      short_waits());
 }
 
 TEST_CASE("channel: what nobody has asked for is told in a capture, too") {

@@ -175,6 +175,23 @@ TEST_CASE("channel: 10,000 launches, 2 ranks") { gather_many(2, launches_of_1000
 TEST_CASE("channel: 10,000 launches, 3 ranks") { gather_many(3, launches_of_10000(3000), 2, 64, 100, 100'000); }
 TEST_CASE("channel: 10,000 launches, 8 ranks") { gather_many(8, launches_of_10000(2000), 1, 64, 100, 200'000); }
 
+TEST_CASE("channel: launches on both sides of 2^32") {
+  int const ranks = GENERATE(2, 3, 8);
+  on_ranks(ranks, [&](rank_of_test& r) {
+    channel ch(r.heap, gather_channel(200));
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    graph const replayed(r.stream, [&] { r.launch({2, 64}, exchange_ranks, ch.view(make_header("exchange", 0)), r.here(wrong)); });
+    on_both_sides_of_2_to_32(r, ch, [&](int i) {
+      gather_words_args const a{.own = draw_ownership(unsigned(i), r.size(), 200), .wrong = r.here(wrong)};
+      if (i % 5 == 3) replayed.launch(r.stream);
+      else r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
+    });
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
+    r.found.expect(r.download(&r.here(ch.view(make_header("test", 0)).state)->epoch, 1)[0] == (epoch_t(1) << 32) + 5, "another epoch than 2^32 + 5");
+  });
+}
+
 TEST_CASE("channel: what arrives is what was sent") {
   on_ranks(GENERATE(1, 2, 4, 8), [](rank_of_test& r) {
     constexpr int most = 500;

@@ -254,11 +254,6 @@ __global__ void write_newest(f16* q, f16* k, f16* v, decode_lengths l, std::int3
   }
 }
 
-void set_epoch(channel& ch, epoch_t last) {
-  channel_view const view = ch.view(make_header("test", 0));
-  check_hip(hipMemcpy(&view.world.here(view.state)->epoch, &last, sizeof last, hipMemcpyHostToDevice), "hipMemcpy(epoch)");
-}
-
 }  // namespace
 
 /// Stamps of one parity are equal 2^32 launches apart, and not before.
@@ -521,8 +516,7 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
     for (int i = 0; i < between; ++i) op(r.stream, d.call(few));
     r.world.check(r.stream);
 
-    set_epoch(ch, epoch_t(1) << 32);
-    r.meet();
+    skip_to(r, ch, epoch_t(1) << 32);
     for (int i = 0; i < before; ++i) {  // of the same half epochs as the first ones
       problem const p{many, length, problem::random, 7 + unsigned(i)};
       d.fill(p);
@@ -563,8 +557,7 @@ TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its ch
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     load_kernel(r.world, spend<>, 64);
-    set_epoch(ch, (epoch_t(1) << 32) - 2);  // its half and the next two: -1, 0, 1
-    r.meet();
+    skip_to(r, ch, (epoch_t(1) << 32) - 2);  // its half and the next two: -1, 0, 1
     for (unsigned i = 0; i < 3; ++i) {
       problem const p{2, [](int, int) { return 20; }, problem::random, i};
       d.fill(p);
@@ -574,6 +567,38 @@ TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its ch
       d.compare(p);
     }
   });
+}
+
+TEST_CASE("flash_decode: launches on both sides of 2^32", "[flash_decode][channel]") {
+  int const hops = GENERATE(1, 2);
+  on_decode_ranks(3, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {2, 1, 64}, 3, 4, 10, 0, hops);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    on_both_sides_of_2_to_32(r, ch, [&](int i) { d.run(op, {1 + i % 3, [](int, int) { return 20; }, problem::random, unsigned(i)}); }, 2 * 3 + 2);  // each record's turn comes
+  });
+}
+
+TEST_CASE("flash_decode: a result that never comes is reported with whole epochs", "[flash_decode][channel][errors]") {
+  auto const said = on_ranks(
+      2,
+      [&](rank_of_test& r) {
+        decode_rank<bf16> d(r, {2, 1, 64}, 1, 4, 10, 0, 1);
+        channel ch(r.heap, decode_channel());
+        flash_decode<bf16> op(ch, d.options());
+        problem const p{1, [](int, int) { return 20; }, problem::random, 1};
+        skip_to(r, ch, (epoch_t(1) << 32) + 6);
+        for (int i = 0; i < 3; ++i) d.run(op, p);
+        if (r.rank() == 0) {
+          d.fill(p);
+          op(r.stream, d.call(1));
+          r.note = verdict(r);
+        }
+        r.world.barrier();
+        ch.reset();
+      },
+      short_waits());
+  CHECK(contains(said[0], "epoch 4294967304 found, 4294967306 wanted"));
 }
 
 TEST_CASE("flash_decode: one hop and two by turns, as the batch asks for them", "[flash_decode][channel]") {

@@ -148,6 +148,17 @@ TEST_CASE("gemm_ar: what crosses a link", "[gemm_ar]") {
   });
 }
 
+TEST_CASE("gemm_ar: launches on both sides of 2^32", "[gemm_ar][channel]") {
+  auto const how = GENERATE(shots::one, shots::two);
+  on_ranks(3, [&](rank_of_test& r) {
+    gemm_ar_options const o{.max_m = 70, .max_n = 30, .k = 16, .shots = how};
+    ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_ar<bf16> op(ch, o);
+    on_both_sides_of_2_to_32(r, ch, [&](int i) { g.run(op, {1 + i * 29 % 70, 30, o.k, layout::row_major, unsigned(i)}); });
+  });
+}
+
 TEST_CASE("gemm_ar: a captured call is one kernel node, and its replays see changed data", "[gemm_ar][graph]") {
   auto const how = GENERATE(shots::one, shots::two);
   on_ranks(2, [&](rank_of_test& r) {

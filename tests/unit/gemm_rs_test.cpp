@@ -159,6 +159,16 @@ TEST_CASE("gemm_rs: a sum crosses each link once", "[gemm_rs]") {
   });
 }
 
+TEST_CASE("gemm_rs: launches on both sides of 2^32", "[gemm_rs][channel]") {
+  on_ranks(3, [&](rank_of_test& r) {
+    gemm_rs_options const o{.max_m = 70, .max_n = 30, .k = 16};
+    rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    on_both_sides_of_2_to_32(r, ch, [&](int i) { g.run(op, {1 + i * 29 % 70, 30, o.k, layout::row_major, unsigned(i)}); });
+  });
+}
+
 TEST_CASE("gemm_rs: a captured call is one kernel node, and its replays see changed data", "[gemm_rs][graph]") {
   on_ranks(2, [&](rank_of_test& r) {
     problem p{40, 24, 64, layout::row_major, 0};

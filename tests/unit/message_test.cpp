@@ -73,7 +73,14 @@ void check_barrier(int ranks) {
     auto const input = r.heap.allocate<int>(1);
     r.fill(wrong, 0);
     r.upload({17}, input);
-    for (int launches = 0; launches < 3; ++launches) r.launch({1, 128}, meet_and_compare<Group>, r.view(), barriers, rows, wrong, static_cast<int const*>(r.here(input)), 5);
+    for (int launches = 0; launches < 6; ++launches) {
+      if (launches == 3) {
+        r.meet();
+        r.upload(std::vector{(epoch_t(1) << 32) - 5}, &r.here(barriers)->epoch);
+        r.meet();
+      }
+      r.launch({1, 128}, meet_and_compare<Group>, r.view(), barriers, rows, wrong, static_cast<int const*>(r.here(input)), 5);
+    }
     r.world.check(r.stream);
     r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
     r.meet();

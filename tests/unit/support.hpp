@@ -9,8 +9,10 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <fusewire/fusewire.hpp>
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace support {
@@ -213,6 +215,36 @@ std::vector<std::string> on_ranks(int ranks, F f, heap_options const& options = 
   }
   none_found_anything(summaries);
   return notes;
+}
+
+/// The channel goes on, on every rank, as if `launches` had ended. Flags and inboxes stay as they are.
+inline void skip_to(rank_of_test& r, channel& ch, epoch_t launches) {
+  channel_view const view = ch.view(make_header("test", 0));
+  r.meet();
+  r.upload(std::vector{launches}, &r.here(view.state)->epoch);
+  r.meet();
+}
+/// Calls launch(i) for a new channel's first five launches, and for seven from 2^32 - 1 on, of which the last five have the first ones' epochs in their low
+/// 32 bits; each time another rank comes late. What the first ones left behind must not be taken for the second ones'.
+/// `in_between`: launches half way, where the operator needs some of 2^32 to be its own.
+template <class F>
+void on_both_sides_of_2_to_32(rank_of_test& r, channel& ch, F launch, int in_between = 0) {
+  auto const five = [&](int first) {
+    for (int i = first; i < first + 5; ++i) {
+      if (i % r.size() == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      launch(i);
+    }
+  };
+  five(0);
+  r.world.check(r.stream);
+  if (in_between) skip_to(r, ch, epoch_t(1) << 31);
+  for (int i = 0; i < in_between; ++i) launch(i);
+  r.world.check(r.stream);
+  skip_to(r, ch, (epoch_t(1) << 32) - 2);
+  launch(4);
+  launch(3);
+  five(5);
+  r.world.check(r.stream);
 }
 
 /// A captured graph of what f() enqueues on the stream.

@@ -43,7 +43,7 @@ enum class misuse : unsigned { none, inbox_rank, signal_rank, signal_flag, wait_
 /// At the start of every rank's signal segment. Only spin loops read it.
 struct alignas(128) watch {
   unsigned abandoned;             // 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
-  unsigned reported;              // `report` is valid
+  unsigned reported;              // somebody writes `report`, or has
   unsigned too_late;              // what headers of this and later launches say is not why it was abandoned
   unsigned released;              // `report` is of a wait that had not expired when another rank gave up
   std::uint64_t limit_ns;         // a single wait may last this long
@@ -53,6 +53,7 @@ struct alignas(128) watch {
   std::uint64_t theirs[header_words], ours[header_words];
   std::int32_t wrong_block, wrong_value, accepted;  // what was passed, and one more than the largest that is accepted
   std::int32_t wrong_at;          // where it was found, if that is a place in a table
+  unsigned complete;              // written last: `report` and `released` are valid, and a disagreement that explains them is noted
   unsigned* alarm;                // a word in this rank's host memory: not 0 when check() has something to throw
 };
 
@@ -119,6 +120,7 @@ __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t
   mine->report = {platform::block_index(), from, std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]), found, wanted, {}};
   mine->released = released;
   if (headers != 0) note_launch(w, headers, wanted, released);
+  platform::atomic_store<order::release, scope::system>(&mine->complete, 1u);
   if (!released) abandon(w, true);
 }
 

@@ -134,7 +134,9 @@ class descriptor_exchange {
         came.emplace_back(fd);
       }
     }
-    ours = ours && same_user && came.size() == 1;
+    ours = ours && same_user;
+    if (ours && came.empty() && (m.msg_flags & MSG_CTRUNC)) fail("recvmsg: a peer's descriptor has come, and this process can open no more files (ulimit -n)", EMFILE);
+    ours = ours && came.size() == 1;
     from = ours ? t.from : -1;
     return ours ? std::move(came[0]) : descriptor();
   }

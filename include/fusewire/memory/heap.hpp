@@ -207,7 +207,7 @@ class heap {
     ignore_hip(e);
     if (e != hipSuccess) std::fprintf(stderr, "fusewire: hipMemcpy(watch): %s; whether a launch failed that nobody asked for is not known\n", hipGetErrorName(e));
     if (e != hipSuccess) return;
-    std::string const why = own_fault(seen), what = !why.empty() ? why : seen.reported && !seen.released ? sentence(view_.rank, seen) : "";
+    std::string const why = own_fault(seen), what = !why.empty() ? why : seen.complete && !seen.released ? sentence(view_.rank, seen) : "";
     if (what.empty()) return;
     told_ = true;
     std::fprintf(stderr, "fusewire: a launch failed, and nobody called world::check() afterwards: %s\n", what.c_str());
@@ -331,27 +331,24 @@ class heap {
                 " wanted");
   }
 
-  /// Whether a rank has noted what it waited for. It may be at it at this moment: no flag lies where the watch does, and nobody waits for epoch 0.
-  static bool is_said(watch const& w) { return w.reported && w.report.flag_offset != 0 && w.report.wanted != 0; }
+  /// What the rank has noted, once it is complete. A rank that is released says so when its block next looks, so 50 ms from `asked` on are given to whoever
+  /// has said nothing. Whoever is at it is given longer: it ends with a store, unless its process has died.
+  watch settled_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
+    for (watch seen = watch_of(rank, stream);; seen = watch_of(rank, stream)) {
+      if (seen.complete) return watch_of(rank, stream);  // that copy may have begun before the word was written, this one has not
+      if (std::chrono::steady_clock::now() - asked > std::chrono::milliseconds(seen.reported ? 1000 : 50)) return seen;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 
   /// What all ranks waited for, the cause first: waits of the earliest launch, and of these what expired before what was released. Flags that are no
-  /// channel's have no launch to go by and come last. A rank that is released says so when its block next looks, and says one thing after the other, so others are given a moment.
+  /// channel's have no launch to go by and come last.
   std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
     std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
-    auto const until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
-    for (int r = 0; r < view_.size; ++r) {
-      if (r == view_.rank) continue;
-      watch theirs = watch_of(r, stream);
-      while (!is_said(theirs) && std::chrono::steady_clock::now() < until) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        theirs = watch_of(r, stream);
-        if (!is_said(theirs)) continue;
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the launch is noted last
-        theirs = watch_of(r, stream);
-      }
-      seen.emplace_back(r, theirs);
-    }
-    std::erase_if(seen, [](auto const& s) { return !is_said(s.second); });
+    auto const now = std::chrono::steady_clock::now();
+    for (int r = 0; r < view_.size; ++r)
+      if (r != view_.rank) seen.emplace_back(r, settled_watch_of(r, stream, now));
+    std::erase_if(seen, [](auto const& s) { return !s.second.complete; });
     std::ranges::stable_sort(seen, {}, [](auto const& s) {
       watch const& w = s.second;
       return std::tuple(w.report.launch[0] ? w.report.wanted : ~epoch_t(0), w.released, s.first);
@@ -381,13 +378,13 @@ class heap {
       if (seen.disagreed) throw rank_mismatch(why + until_reset);
       throw bad_argument(why + until_reset);
     }
-    if (!seen.abandoned && !seen.reported) return;
+    if (!seen.abandoned && !seen.complete) return;
     told_ = true;
     auto const waits = waits_of_all(seen, stream);
     std::string others;
     for (std::size_t i = 1; i < waits.size(); ++i) others += "\n  after that, " + waits[i];
     std::string const cause = waits.empty() ? "" : waits[0];
-    if (seen.reported && !seen.released) throw wait_timeout(cause + until_reset + others);
+    if (seen.complete && !seen.released) throw wait_timeout(cause + until_reset + others);
     throw launch_abandoned(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1, " gave up", waits.empty() ? "; its error says why" : ": ", cause,
                                 until_reset, others));
   }

@@ -17,6 +17,11 @@
 
 namespace fusewire {
 
+namespace detail {
+/// "For ever" as a user may say it, in a number that can be added to the time.
+inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) { return std::min<std::chrono::milliseconds>(limit, std::chrono::hours(24 * 365)); }
+}  // namespace detail
+
 /// One rank's end of a group of ranks. All calls are collective.
 class bootstrap {
  public:
@@ -76,7 +81,7 @@ class thread_bootstrap final : public bootstrap {
    private:
     friend class thread_bootstrap;
     hub(std::vector<int> members, std::chrono::milliseconds limit)
-        : members_(std::move(members)), size_(int(members_.size())), limit_(limit), contribution_(members_.size()), came_(members_.size()) {}
+        : members_(std::move(members)), size_(int(members_.size())), limit_(detail::bounded(limit)), contribution_(members_.size()), came_(members_.size()), splits_(members_.size()) {}
     static std::vector<int> all_below(int size) {
       require(size >= 1, std::source_location::current(), "thread_bootstrap: ", size, " ranks; at least 1 is accepted");
       std::vector<int> all(static_cast<std::size_t>(size));
@@ -131,8 +136,9 @@ class thread_bootstrap final : public bootstrap {
     int arrived_ = 0;
     unsigned long round_ = 0;
     std::vector<std::vector<std::byte>> contribution_;
-    std::vector<bool> came_;   // to this round
-    std::set<int> left_;       // ranks that come no more
+    std::vector<bool> came_;    // to this round
+    std::vector<bool> splits_;  // whether to a split
+    std::set<int> left_;        // ranks that come no more
     std::vector<std::byte> gathered_;
     std::map<std::pair<unsigned long, int>, std::shared_ptr<hub>> children_;  // by round of the split, and color
     std::vector<std::shared_ptr<void>> kept_;
@@ -151,31 +157,12 @@ class thread_bootstrap final : public bootstrap {
   int size() const override { return hub_->size_; }
 
   using bootstrap::all_gather;
-  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override {
-    hub& h = *hub_;
-    std::unique_lock lock(h.m_);
-    auto const cannot_complete = [&] { return peer_failed("this collective cannot complete: " + h.failure_); };
-    if (!h.failure_.empty()) throw cannot_complete();
-    auto const* p = static_cast<std::byte const*>(mine);
-    h.contribution_[static_cast<std::size_t>(rank_)].assign(p, p + bytes);
-    h.came_[static_cast<std::size_t>(rank_)] = true;
-    auto const round = h.round_;
-    if (++h.arrived_ == h.size_) {
-      h.gathered_.clear();
-      for (auto const& c : h.contribution_) h.gathered_.insert(h.gathered_.end(), c.begin(), c.end());
-      h.arrived_ = 0;
-      h.came_.assign(h.came_.size(), false);
-      ++h.round_;
-      h.wake_.notify_all();
-    } else if (!h.wake_.wait_for(lock, h.limit_, [&] { return h.round_ != round || !h.failure_.empty(); })) {
-      h.fail_locked(text("rank ", h.list(false), " did not come to a collective in which rank ", h.list(true), " waited for ", double(h.limit_.count()) / 1000, " s"));
-    }
-    if (h.round_ == round) throw cannot_complete();
-    return h.gathered_;
-  }
+  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override { return meet(false, mine, bytes); }
 
   std::unique_ptr<bootstrap> split(int color) override {
-    auto const colors = all_gather(color);
+    auto const raw = meet(true, &color, sizeof color);
+    std::vector<int> colors(static_cast<std::size_t>(size()));
+    std::memcpy(colors.data(), raw.data(), raw.size());
     std::vector<int> members;
     int my_rank = 0;
     for (int r = 0; r < size(); ++r)
@@ -205,6 +192,35 @@ class thread_bootstrap final : public bootstrap {
   }
 
  private:
+  std::vector<std::byte> meet(bool splits, void const* mine, std::size_t bytes) {
+    hub& h = *hub_;
+    std::unique_lock lock(h.m_);
+    auto const cannot_complete = [&] { return peer_failed("this collective cannot complete: " + h.failure_); };
+    if (!h.failure_.empty()) throw cannot_complete();
+    auto const* p = static_cast<std::byte const*>(mine);
+    h.contribution_[static_cast<std::size_t>(rank_)].assign(p, p + bytes);
+    h.came_[static_cast<std::size_t>(rank_)] = true;
+    h.splits_[static_cast<std::size_t>(rank_)] = splits;
+    auto const round = h.round_;
+    bool const last = ++h.arrived_ == h.size_;
+    bool same = true;
+    for (std::size_t i = 0; last && i < h.contribution_.size(); ++i) same &= h.splits_[i] == splits && h.contribution_[i].size() == bytes;
+    if (!same) {
+      h.fail_locked("ranks are in different collectives: some gather, some split, or not all gather as many bytes");
+    } else if (last) {
+      h.gathered_.clear();
+      for (auto const& c : h.contribution_) h.gathered_.insert(h.gathered_.end(), c.begin(), c.end());
+      h.arrived_ = 0;
+      h.came_.assign(h.came_.size(), false);
+      ++h.round_;
+      h.wake_.notify_all();
+    } else if (!h.wake_.wait_for(lock, h.limit_, [&] { return h.round_ != round || !h.failure_.empty(); })) {
+      h.fail_locked(text("rank ", h.list(false), " did not come to a collective in which rank ", h.list(true), " waited for ", double(h.limit_.count()) / 1000, " s"));
+    }
+    if (h.round_ == round) throw cannot_complete();
+    return h.gathered_;
+  }
+
   std::shared_ptr<hub> hub_;
   int const rank_;
   bool part_ = false;  // of a group that was split

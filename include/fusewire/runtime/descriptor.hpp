@@ -3,6 +3,8 @@
 // A child of fork() has every descriptor of its parent. A rank's peers see it die by its closed connections, so a child that lived on would
 // hide that, and one that ran the rank's destructors would speak for it. So in the child each of these descriptors is /dev/null: what its
 // copies of our objects send goes nowhere, and the number is nobody else's.
+//
+// None of them is 0, 1 or 2, be it that the program was started without these: what somebody prints must not reach a peer.
 #pragma once
 #include <fcntl.h>
 #include <pthread.h>
@@ -56,12 +58,12 @@ class owned_descriptors {
 class descriptor {
  public:
   /// Owns `fd`, if it is one; the caller looks at errno otherwise.
-  explicit descriptor(int fd = -1) : fd_(fd) {
-    if (fd < 0) return;
+  explicit descriptor(int fd = -1) : fd_(fd < 0 || fd > STDERR_FILENO ? fd : moved_up(fd)) {
+    if (fd_ < 0) return;
     try {
-      owned_descriptors::get().add(fd);
+      owned_descriptors::get().add(fd_);
     } catch (...) {
-      ::close(fd);
+      ::close(fd_);
       throw;
     }
   }
@@ -77,6 +79,13 @@ class descriptor {
   explicit operator bool() const { return fd_ >= 0; }
 
  private:
+  static int moved_up(int fd) {
+    int const above = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+    ::close(fd);
+    errno = error;
+    return above;
+  }
+
   int fd_;
 };
 

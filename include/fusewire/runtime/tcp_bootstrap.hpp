@@ -15,7 +15,7 @@ class tcp_session {
  public:
   /// Collective. Fails: bootstrap_failed on every rank that could be reached, saying which rank is missing, wrong or dead, at which
   /// address, and what was expected; within connect_timeout (and a little: the hub is the one that knows why).
-  explicit tcp_session(tcp_options o) : options_(std::move(o)) {
+  explicit tcp_session(tcp_options o) : options_(bounded(std::move(o))) {
     require(options_.size >= 1 && options_.size <= max_ranks && options_.rank >= 0 && options_.rank < options_.size, std::source_location::current(),
             "tcp_session: rank ", options_.rank, " of ", options_.size, "; rank 0 to size - 1 of 1 to ", max_ranks, " is accepted");
     auto const deadline = detail::now() + options_.connect_timeout;
@@ -33,24 +33,28 @@ class tcp_session {
   }
   tcp_session(tcp_session const&) = delete;
   /// Waits until every rank has left or died, at most collective_timeout, or failure_timeout when this rank has failed; then what was
-  /// kept goes. When that takes long, standard error says so, and why this rank failed: an exception on its way cannot yet.
+  /// kept goes. What some rank may still use, because the time was over or rank 0 is gone, stays as long as the process. When waiting takes long, standard error says so, and why this rank failed: an exception on its way cannot yet.
   ~tcp_session() {
     if (process_ != ::getpid()) {  // a forked child's copy, without the hub's thread
       (void)hub_.release();
       return;
     }
+    bool all_gone = false;
     if (failure_.empty()) {
       link_.queue(detail::frame_kind::leave, 0, "");
       bool const failed = !reason_.empty();
       auto const limit = failed ? options_.failure_timeout : options_.collective_timeout;
       auto const quiet = std::min<std::chrono::milliseconds>(limit, std::chrono::seconds(failed ? 1 : 30));
       auto const start = detail::now();
-      if (!wait_for_all(start + quiet) && quiet < limit) {
+      bool over = wait_for_all(start + quiet);
+      if (!over && quiet < limit) {
         std::string const why = failed ? reason_ : text("rank ", options_.rank, " of ", options_.size, " has returned");
         std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", why.c_str(), seconds(limit));
-        wait_for_all(start + limit);
+        over = wait_for_all(start + limit);
       }
+      all_gone = over && failure_.empty();
     }
+    if (!all_gone && size() > 1) (void)new auto(std::move(kept_));
     link_.close();
     hub_.reset();
   }
@@ -90,6 +94,12 @@ class tcp_session {
 
  private:
   static constexpr auto patience = std::chrono::seconds(5);  // with a hub that is about to say why
+  static tcp_options bounded(tcp_options o) {
+    for (auto* limit : {&o.connect_timeout, &o.collective_timeout, &o.failure_timeout}) *limit = detail::bounded(*limit);
+    return o;
+  }
+  /// How long one attempt to connect may take, so that who is silent does not keep this rank from those who are not.
+  std::chrono::milliseconds one_attempt() const { return std::min<std::chrono::milliseconds>(patience, options_.connect_timeout / 4); }
 
   static double seconds(std::chrono::milliseconds t) { return double(t.count()) / 1000; }
   std::string who() const { return text("rank ", options_.rank, " of ", options_.size, ": "); }
@@ -135,7 +145,7 @@ class tcp_session {
       detail::addresses const found(options_.address, options_.port);
       if (!found.first()) problem = text("MASTER_ADDR ", options_.address, ": ", found.problem());
       for (auto const* a = found.first(); a; a = a->ai_next)
-        if (introduce(*a, deadline, problem)) return;
+        if (introduce(*a, std::min(deadline, detail::now() + one_attempt()), problem)) return;
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, std::max<std::chrono::nanoseconds>(deadline - detail::now(), std::chrono::nanoseconds(0))));
     }
     if (problem.empty()) problem = "there was no time to try";
@@ -185,7 +195,7 @@ class tcp_session {
     return true;
   }
 
-  /// The deadline has passed in the middle of an attempt: what an earlier one found says more.
+  /// The time has passed in the middle of an attempt: what an earlier one found says more.
   bool out_of_time(char const* what, std::string& problem) {
     link_.close();
     if (problem.empty()) problem = what;

@@ -105,7 +105,7 @@ class tcp_entrance {
     bool const alive = s.link.send() && s.link.receive();
     auto const f = s.link.garbage() ? std::nullopt : s.link.take();
     auto const g = f && f->header.kind == frame_kind::hello ? f->as<greeting>() : std::nullopt;
-    if (g && g->proof == key_.proof_of_rank(s.challenge, *g)) {
+    if (g && g->proof == key_.proof_of_rank(s.challenge, *g) && !s.link.ended()) {  // one that gave up waiting comes again
       std::uint64_t const proof = key_.proof_of_hub(s.challenge, g->nonce);
       s.link.accept_up_to(largest_request);
       s.link.queue(frame_kind::accepted, 0, &proof, sizeof proof);
@@ -113,7 +113,7 @@ class tcp_entrance {
     }
     bool const garbage = s.link.garbage() || (f && !g);
     garbage_ += garbage;
-    wrong_ += bool(g);
+    wrong_ += g && g->proof != key_.proof_of_rank(s.challenge, *g);
     if (f || garbage || !alive) s.link.close();
     return std::nullopt;
   }

@@ -211,8 +211,9 @@ class tcp_hub {
   void finish(std::uint64_t id) {
     group& g = groups_[id];
     bool const split = g.parts[0].kind == frame_kind::split;
-    if (std::ranges::any_of(g.parts, [&](part const& p) { return p.kind != g.parts[0].kind || (split && p.bytes.size() != sizeof(int)); })) {
-      fail(id, "ranks are in different collectives: some gather, some split");
+    std::size_t const bytes = split ? sizeof(int) : g.parts[0].bytes.size();
+    if (std::ranges::any_of(g.parts, [&](part const& p) { return p.kind != g.parts[0].kind || p.bytes.size() != bytes; })) {
+      fail(id, "ranks are in different collectives: some gather, some split, or not all gather as many bytes");
       return;
     }
     if (split) {

@@ -6,6 +6,7 @@
 //   FUSEWIRE_JOB                        the job's secret: a random text of 16 characters or more. Without it rank 0 makes one and leaves
 //                                       it in a file that only this user can read, $XDG_RUNTIME_DIR/fusewire-UID-PORT, or in /tmp
 //   TORCHELASTIC_RUN_ID                 with the secret, says which job it is
+//   TORCHELASTIC_RESTART_COUNT          and which start of it: who is left of an earlier one does not mix with a later one's
 //   FUSEWIRE_CONNECT_SECONDS            how long ranks wait for each other to start (60)
 //   FUSEWIRE_COLLECTIVE_SECONDS         how long ranks wait for each other in a collective on the host (600)
 #pragma once
@@ -43,6 +44,7 @@ struct tcp_options {
     require(o.secret.empty() || o.secret.size() >= 16, where, "FUSEWIRE_JOB has ", o.secret.size(),
             " characters; 16 or more, taken at random, are accepted");
     o.run = variable("TORCHELASTIC_RUN_ID").value_or("");
+    if (auto const start = variable("TORCHELASTIC_RESTART_COUNT")) o.run += text("\nstart ", *start);
     o.connect_timeout = std::chrono::seconds(number_in("FUSEWIRE_CONNECT_SECONDS", 1, 86400, 60, where));
     o.collective_timeout = detail::collective_limit(where);
     return o;

@@ -80,7 +80,8 @@ class job_file {
   explicit job_file(int port) : path_(path_of(port)), secret_(hexadecimal(random_bits()) + hexadecimal(random_bits())) {
     std::string const fresh = text(path_, ".", hexadecimal(random_bits()));
     descriptor const file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    bool ok = bool(file) && ::write(file.get(), secret_.data(), secret_.size()) == ssize_t(secret_.size());
+    bool ok = bool(file) && ::fchmod(file.get(), 0600) == 0;  // whatever the umask
+    ok = ok && ::write(file.get(), secret_.data(), secret_.size()) == ssize_t(secret_.size());
     ok = ok && ::rename(fresh.c_str(), path_.c_str()) == 0;
     int const error = errno;
     if (!ok && file) ::unlink(fresh.c_str());

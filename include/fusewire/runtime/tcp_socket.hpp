@@ -183,6 +183,11 @@ class connection {
     }
     return true;
   }
+  /// Whether the other end has closed behind the frames that have been taken.
+  bool ended() const {
+    char next;
+    return ::recv(fd(), &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+  }
   /// What came is not the beginning of a frame, or of one that is too long.
   bool garbage() const {
     frame_header h;

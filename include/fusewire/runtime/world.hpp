@@ -124,7 +124,8 @@ class world {
   }
 
   /// Throws what check() would if a kernel of this rank has noted that it failed and nobody has been told yet. It waits for no kernel, and
-  /// costs a look at a word of the host's memory per heap. Launches, barrier() and what makes something of a heap or a channel begin with it.
+  /// costs a look at a word of the host's memory per heap. Launches, barrier() and what makes something of a heap or a channel begin with it. A replay of
+  /// a graph is no call of this library: whoever replays calls this, or check(), before results are used.
   void look() const {
     for (auto const& c : checks_) c.look();
   }

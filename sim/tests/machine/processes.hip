@@ -1,9 +1,11 @@
 // Several processes on one node: memory that is shared by handles, atomics on it, and what is refused. Cases run in every process.
 #include "check.hpp"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -108,6 +110,33 @@ void closed() {
   meet(104);
 }
 
+/// A process frees memory that the other one has open, whose kernels may use it at any time.
+void freed_open() {
+  segment s(hipDeviceMallocDefault);
+  meet(108);
+  if (rank) HIP(hipFree(s.own));
+  meet(105);
+}
+void freed_open_in_stream() {
+  segment s(hipDeviceMallocUncached);
+  meet(109);
+  if (rank) HIP(hipFreeAsync(s.own, nullptr));
+  HIP(hipDeviceSynchronize());
+  meet(106);
+}
+/// A process that has died has nothing open.
+void freed_of_dead() {
+  segment s(hipDeviceMallocDefault);
+  hipIpcMemHandle_t mine{};
+  pid_t pid = getpid();
+  std::memcpy(mine.reserved, &pid, sizeof pid);
+  auto const all = exchange(mine, 107);
+  if (rank) _exit(0);
+  std::memcpy(&pid, all[1].reserved, sizeof pid);
+  while (kill(pid, 0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  HIP(hipFree(s.own));
+}
+
 void deadlock() {
   segment s(hipDeviceMallocUncached);
   wait_for_ever<<<1, 64>>>(s.own);
@@ -115,6 +144,7 @@ void deadlock() {
 }
 
 int main(int argc, char** argv) {
-  test_case const cases[] = {{"atomics", atomics}, {"messages", messages}, {"refusals", refusals}, {"closed", closed}, {"deadlock", deadlock}};
+  test_case const cases[] = {{"atomics", atomics}, {"messages", messages}, {"refusals", refusals}, {"closed", closed}, {"freed_open", freed_open}, {"freed_open_in_stream", freed_open_in_stream},
+                             {"freed_of_dead", freed_of_dead}, {"deadlock", deadlock}};
   return run_case(cases, argc, argv);
 }

@@ -254,11 +254,25 @@ TEST_CASE("handles of memory are refused where hardware would refuse them") {
   CHECK(r.status == 0);
 }
 
+TEST_CASE("memory that a dead process had open can be freed") {
+  result const r = sim("--gpus 2 --processes 2", "sim_processes freed_of_dead");
+  INFO(r.output);
+  CHECK(r.status == 0);
+}
+
 TEST_CASE("processes that make a mistake get a report") {
   result r = sim("--gpus 2 --processes 2", "sim_processes closed");
   INFO(r.output);
   CHECK(r.status == 86);
   CHECK_THAT(r.output, ContainsSubstring("use after free: global read of 4 bytes"));
+  for (char const* const name : {"freed_open", "freed_open_in_stream"}) {
+    r = sim("--gpus 2 --processes 2", std::string("sim_processes ") + name);
+    INFO(r.output);
+    CHECK(r.status == 86);
+    CHECK_THAT(r.output, ContainsSubstring("free of open memory: hipFree"));
+    CHECK_THAT(r.output, ContainsSubstring("(4096 bytes on GPU 1) of process "));
+    CHECK_THAT(r.output, ContainsSubstring("has open: hipIpcCloseMemHandle comes first"));
+  }
   r = sim("--gpus 2 --processes 2", "sim_processes deadlock");
   CHECK(r.status == 86);
   CHECK_THAT(r.output, ContainsSubstring("deadlock"));
