@@ -155,7 +155,9 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
   if (p != port::count) hold(t_.issue);
   u32 turns = 2, least = 2;  // of the banks
   if (o.on == unit::lds) {
-    bank_pattern const& p = pattern_of(k.hot->banks[pc], w, o, static_cast<u32>(t_.lds_bytes / 4));
+    auto& known = k.hot->banks[pc];
+    if (!known) known = std::make_unique<std::array<bank_pattern, 4>>();
+    bank_pattern const& p = pattern_of(*known, w, o, static_cast<u32>(t_.lds_bytes / 4));
     turns = std::max(1u, p.turns), least = std::max(1u, p.least);
   }
   m.issued_at = time, m.counted = 0, m.done_at = 0, m.scalar_done_at = 0;

@@ -55,9 +55,8 @@ void memory_request::add(u64 address, u64 bytes) {
     if (i > first) {
       piece& p = pieces[i - 1];
       if (p.bytes == 64 && (both == 128 || (address & 64) != p.half)) p.bytes = 128;
-      ++p.lanes;
     } else {
-      pieces[count++] = {line, both, static_cast<u32>(address & 64), 1};
+      pieces[count++] = {line, both, static_cast<u32>(address & 64)};
     }
     address = stop;
   }

@@ -49,7 +49,6 @@ struct memory_request {
     u64 line;   // address / 128
     u32 bytes;  // 64 or 128
     u32 half;   // of 64: which, 0 or 64
-    u32 lanes;
   };
   kind what = kind::read;
   cache_bits bits;

@@ -76,7 +76,14 @@ std::string profile_text(timeline const& time, node const& n) {
       if (auto const& l = time.paths().link_of(a, b); a != b && l.bytes)
         say(text, "  link of GPU %d to GPU %d: %.2f MB, %.1f %% busy\n", a, b, static_cast<double>(l.bytes) / 1e6, length ? 100 * l.wire.busy() / static_cast<double>(length) : 0);
   if (waited) text += "  where waves waited, % of all waiting:\n";
-  for (auto const& [code, h] : time.hot()) hot_text(text, code, h, waited);
+  std::vector<hot_spots> merged;  // each GPU has loaded its own copy of a program
+  for (auto const& [code, h] : time.hot()) {
+    auto const same = std::ranges::find_if(merged, [&](hot_spots const& m) { return same_code(*m.of, *code); });
+    hot_spots& into = same != merged.end() ? *same : merged.emplace_back();
+    if (!into.of) into.of = h.of, into.waited.resize(h.waited.size()), into.executed.resize(h.waited.size());
+    for (std::size_t i = 0; i < h.waited.size(); ++i) into.waited[i] += h.waited[i], into.executed[i] += h.executed[i];
+  }
+  for (hot_spots const& h : merged) hot_text(text, h.of.get(), h, waited);
   return text;
 }
 

@@ -10,7 +10,6 @@ namespace fusewire::sim {
 namespace {
 
 constexpr u64 never = ~u64{0};
-constexpr u64 turn = 768;                         // cycles that a CU runs at a time: the longer, the fewer times its registers come into the host's caches
 constexpr u64 between_looks = 400'000;            // cycles, at whether every wave waits
 constexpr u32 polls_that_count = 64;              // repeats after which a wave is taken to wait for somebody
 constexpr u64 first_jump = 21'000, longest_jump = 210'000'000, longest_wait = 2'100'000'000'000;  // cycles: 10 us, 0.1 s, 1000 s
@@ -63,7 +62,7 @@ void timeline::placed(resident_group& g) {
   free = std::max(free, static_cast<double>(node_.cycles));
   ++l.profile.workgroups;
   hot_spots& hot = hot_[l.kernel->code];
-  if (hot.waited.empty()) hot.waited.resize(op_count(*l.kernel->code)), hot.executed.resize(hot.waited.size()), hot.of = keep(*l.kernel->code);
+  if (hot.waited.empty()) hot.waited.resize(op_count(*l.kernel->code)), hot.executed.resize(hot.waited.size()), hot.banks.resize(hot.waited.size()), hot.of = keep(*l.kernel->code);
   for (wave* w : g.waves) {
     free += t_.dispatch;
     if (spare_clocks_.empty()) {
@@ -103,7 +102,7 @@ void timeline::wake(compute_unit_clock& c) {
 
 /// A turn of the CU, in which its waves run in the exact order of their times. It ends before a wave goes on with a value that has not been taken yet. Of waves that can go on at the same time, the one with the highest priority goes first, then the one that has waited longest.
 void timeline::run(compute_unit_clock& c, u64 from) {
-  u64 const until = from + turn;
+  u64 const until = from + static_cast<u64>(t_.turn);
   auto const before = [](wave_clock const& a, wave_clock const& b) {
     return a.time != b.time ? a.time < b.time : a.priority != b.priority ? a.priority > b.priority : a.since < b.since;
   };
