@@ -76,6 +76,7 @@ double timeline::matrix_cycles(op_time const& o) const {
 /// The wave's next instruction waits until then, for this.
 void timeline::wait(wave_clock& k, stall why, u64 until) {
   u64 const cycles = until - k.time;
+  if (trace_ && k.of->index == 0) trace_->wait(k.cu->gpu, k.cu->cu, static_cast<resident_group const&>(*k.of->group).trace_place, why, k.time, until);
   k.profile->waited[static_cast<std::size_t>(why)] += cycles;
   k.hot->waited[k.of->pc] += cycles;
   k.time = until;
@@ -235,6 +236,7 @@ void timeline::release_barrier(compute_unit_clock&, resident_group& g) {
     wave_clock& k = *w->pending->clock;
     k.profile->waited[static_cast<std::size_t>(stall::barrier)] += go - k.time;
     k.hot->waited[w->pc - 1] += go - k.time;
+    if (trace_ && w->index == 0) trace_->wait(k.cu->gpu, k.cu->cu, g.trace_place, stall::barrier, k.time, go);
     k.time = k.since = go;
     k.parked = false;
   }

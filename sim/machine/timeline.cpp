@@ -1,6 +1,7 @@
 #include "machine/timeline.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -34,6 +35,7 @@ timeline::~timeline() = default;
 std::unique_ptr<node_memory> timeline::make_memory() {
   auto m = std::make_unique<timed_memory>(node_, t_, events_);
   memory_ = m.get();
+  if (!node_.settings.trace.empty()) trace_ = std::make_unique<trace_log>(), memory_->paths.trace = trace_.get();
   return m;
 }
 
@@ -61,6 +63,8 @@ void timeline::placed(resident_group& g) {
   double& free = dispatcher_free_[static_cast<std::size_t>(l.gpu)][static_cast<std::size_t>(g.xcd)];
   free = std::max(free, static_cast<double>(node_.cycles));
   ++l.profile.workgroups;
+  g.begin_time = static_cast<u64>(free);
+  if (trace_) g.trace_place = static_cast<u32>(std::countr_one(c.trace_places)) & 31, c.trace_places |= 1u << g.trace_place;
   hot_spots& hot = hot_[l.kernel->code];
   if (hot.waited.empty()) hot.waited.resize(op_count(*l.kernel->code)), hot.executed.resize(hot.waited.size()), hot.banks.resize(hot.waited.size()), hot.of = keep(*l.kernel->code);
   for (wave* w : g.waves) {
@@ -159,6 +163,10 @@ void timeline::handle(timed_event& e) {
     case timed_event::kind::group_end: {
       resident_group& g = *n.group;
       compute_unit_clock& c = cu_of(g.from->gpu, g.cu);
+      if (trace_) {
+        trace_->workgroup(c.gpu, c.cu, g.trace_place, g.from->profile.name, g.begin_time, g.end_time);
+        c.trace_places &= ~(1u << g.trace_place);
+      }
       for (wave* w : g.waves) {
         std::erase(c.waves, w->pending->clock);
         spare_clocks_.push_back(w->pending->clock);
@@ -172,7 +180,7 @@ void timeline::handle(timed_event& e) {
     case timed_event::kind::kernel_end: {
       kernel_launch& l = *n.launch;
       l.profile.cycles = l.end - l.begin;
-      last_end_ = std::max(last_end_, l.end);
+      if (trace_) trace_->kernel(l.gpu, l.profile.name, l.begin, l.end);
       profiles_[{l.gpu, l.kernel->demangled}].add(l.profile);
       scheduler_.finish(l);
       something_ended_ = true;
