@@ -119,6 +119,14 @@ passage memory_paths::request(cu_path& c, int gpu, int xcd, double time, memory_
   passage all{at + 16, at + 16 + lookahead};
   bool const may_keep = r.what == kind::read && !r.uncached && !r.bits.sc1 && r.owner >= 0;
   bool past_l1 = false;
+  if (r.owner >= 0)
+    for (u32 i = 0; i < r.count; ++i) {
+      u64 const line = r.pieces[i].line;
+      gpus_[static_cast<std::size_t>(gpu)]->xcds[static_cast<std::size_t>(xcd)].l2.announce(line);
+      gpus_[static_cast<std::size_t>(r.owner)]->mall.announce(line);
+      __builtin_prefetch(reinterpret_cast<void const*>(line * line_bytes));
+      __builtin_prefetch(reinterpret_cast<void const*>(line * line_bytes + 64));
+    }
   for (u32 i = 0; i < r.count; ++i) {
     auto const& p = r.pieces[i];
     double const from = at;
@@ -178,11 +186,11 @@ passage memory_paths::local(int gpu, int xcd, double arrival, memory_request con
   if (!r.uncached) {
     auto const t = x.l2.touch(p.line, false);
     if (t.evicted_dirty) write_line(gpu, xcd, at, t.victim, counts);
-    if (t.hit) return {at, (coming.line == p.line ? std::max(coming.ready, at) : at) + l2_return_};
+    if (t.hit) return {at, coming.there(p.line, at) + l2_return_};
   }
   u32 const bytes = r.uncached ? p.bytes : static_cast<u32>(line_bytes);
   double const ready = memory(gpu, leave(at, bytes), p.line, bytes, false, counts);
-  if (!r.uncached) coming = {p.line, ready};
+  if (!r.uncached) coming = {p.line, at, ready};
   return {r.uncached ? ready - mall_latency_ / 2 : at, ready + l2_return_};
 }
 
@@ -200,7 +208,7 @@ passage memory_paths::remote(int gpu, int xcd, double arrival, memory_request co
       if (!t.was_dirty) x.written.push_back(p.line);
       return {at, at + l2_return_};
     }
-    if (t.hit) return {at, (coming.line == p.line ? std::max(coming.ready, at) : at) + l2_return_};
+    if (t.hit) return {at, coming.there(p.line, at) + l2_return_};
     x.of_peers.push_back(p.line);
   }
   double const left = x.fabric.take(now, at, p.bytes / fabric_rate_);
@@ -209,7 +217,7 @@ passage memory_paths::remote(int gpu, int xcd, double arrival, memory_request co
     double const there = send(gpu, r.owner, left, t_.link_request);
     double const ready = memory(r.owner, there, p.line, bytes, false, counts), back = send(r.owner, gpu, ready, bytes);
     counts.link_in += bytes, counts.link_out += static_cast<u64>(t_.link_request);
-    if (kept) coming = {p.line, back};
+    if (kept) coming = {p.line, at, back};
     return {there, back + l2_return_};
   }
   counts.link_out += p.bytes;

@@ -98,7 +98,13 @@ class memory_paths {
     std::vector<u64> written, of_peers;  // lines that may be dirty; lines of peers that were read
     struct coming {
       u64 line = 0;
-      double ready = 0;
+      double since = 0, ready = 0;  // when it was asked for, when it is there
+      /// For a request at `time` of a line that the L2 has or waits for. A CU whose turn came later may ask for an earlier time: then it is the one that brings the line.
+      double there(u64 wanted, double time) {
+        if (line != wanted) return time;
+        if (time < since) ready -= since - time, since = time;
+        return std::max(ready, time);
+      }
     };
     std::vector<coming> in_flight = std::vector<coming>(4096);
   };

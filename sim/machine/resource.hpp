@@ -79,6 +79,10 @@ class tag_array {
     set[0] = tag | (write || r.was_dirty ? dirty : 0);
     return r;
   }
+  /// touch() comes soon: the host may fetch what it will need.
+  void announce(u64 line) const {
+    if (tags_) __builtin_prefetch(&tags_[std::size_t{set_of(line)} * Ways], 1);
+  }
   void clear() {
     if (tags_) std::memset(tags_.get(), 0, sizeof(u32) * Sets * Ways);
   }

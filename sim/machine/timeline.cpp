@@ -11,9 +11,10 @@ namespace fusewire::sim {
 namespace {
 
 constexpr u64 never = ~u64{0};
-constexpr u64 between_looks = 400'000;            // cycles, at whether every wave waits
+constexpr u64 between_looks = 400'000;            // cycles, at whether every wave waits ...
+constexpr u64 between_jumps = 8'000;              // ... and once they do
 constexpr u32 polls_that_count = 64;              // repeats after which a wave is taken to wait for somebody
-constexpr u64 first_jump = 21'000, longest_jump = 210'000'000, longest_wait = 2'100'000'000'000;  // cycles: 10 us, 0.1 s, 1000 s
+constexpr u64 first_jump = 21'000, longest_wait = 2'100'000'000'000;  // cycles: 10 us, 1000 s
 
 }  // namespace
 
@@ -202,7 +203,7 @@ scheduler::outcome timeline::step(u64 limit) {
     memory_->paths.now = static_cast<double>(e.time);
     handle(e);
   }
-  if (node_.cycles >= looked_at_ + between_looks && all_wait()) return scheduler::outcome::stalled;
+  if (node_.cycles >= looked_at_ + (jumped_ ? between_jumps : between_looks) && all_wait()) return scheduler::outcome::stalled;
   return scheduler::outcome::worked;
 }
 
@@ -211,7 +212,7 @@ bool timeline::all_wait() {
   looked_at_ = node_.cycles;
   bool const changed = std::exchange(changes_at_look_, node_.changes) != node_.changes;
   if (changed || scheduler_.live_.empty()) {
-    jump_ = first_jump, jumped_ = 0, reads_at_look_ = node_.clock_reads;
+    jumped_ = 0, reads_at_look_ = node_.clock_reads;
     return false;
   }
   return std::ranges::all_of(scheduler_.live_, [](resident_group* g) {
@@ -222,8 +223,8 @@ bool timeline::all_wait() {
 /// Waves that watch the clock see it jump ahead.
 void timeline::resolve_stall() {
   if (std::exchange(reads_at_look_, node_.clock_reads) == node_.clock_reads || jumped_ >= longest_wait) report_deadlock(node_, scheduler_);
-  memory_->jumped += jump_, jumped_ += jump_;
-  jump_ = std::min(jump_ * 2, longest_jump);
+  u64 const jump = std::max(first_jump, jumped_ / 4);
+  memory_->jumped += jump, jumped_ += jump;
 }
 
 }  // namespace fusewire::sim

@@ -71,7 +71,7 @@ class timeline {
   std::map<program const*, hot_spots> hot_;
   std::unique_ptr<trace_log> trace_;
   u64 serial_ = 0;
-  u64 looked_at_ = 0, changes_at_look_ = 0, reads_at_look_ = 0, jump_ = 0, jumped_ = 0;
+  u64 looked_at_ = 0, changes_at_look_ = 0, reads_at_look_ = 0, jumped_ = 0;
   bool something_ended_ = false;
 };
 

@@ -3,8 +3,17 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <vector>
+
+#include "machine/event_wheel.hpp"
+#include "machine/random.hpp"
+#include "machine/resource.hpp"
 #include "runs.hpp"
 
+using namespace fusewire::sim;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -18,11 +27,70 @@ double timed(std::string const& name, std::string const& options = "") {
 }
 
 bool within(double x, double low, double high) {
-  INFO(x);
+  UNSCOPED_INFO(x);
   return x >= low && x <= high;
 }
 
 }  // namespace
+
+TEST_CASE("events come in the order of their times, and those of one time in the order in which they were put") {
+  random_source chance(5);
+  event_wheel wheel;
+  std::deque<timed_event> events;
+  std::vector<timed_event*> taken;
+  auto const put = [&] {
+    u64 const ahead = chance.one_in(8) ? chance.below(100'000) : chance.below(200);
+    events.emplace_back(timed_event::kind::operation);
+    wheel.put(events.back(), wheel.now() + ahead);
+  };
+  for (int i = 0; i < 500; ++i) put();
+  while (!wheel.empty()) {
+    u64 const head = wheel.head();
+    timed_event* const e = wheel.take();
+    REQUIRE(e->time == head);
+    taken.push_back(e);
+    if (events.size() < 5000) put();
+  }
+  REQUIRE(taken.size() == events.size());
+  std::vector<timed_event*> sorted;
+  for (timed_event& e : events) sorted.push_back(&e);
+  std::ranges::stable_sort(sorted, {}, &timed_event::time);
+  CHECK(taken == sorted);
+}
+
+TEST_CASE("a resource serves one request at a time") {
+  resource r;
+  CHECK(r.take(0, 0, 10) == 0);
+  CHECK(r.take(0, 0, 10) == 10);
+  CHECK(r.take(0, 1000, 10) == 1000);  // much later
+  CHECK(r.take(0, 5, 10) == 20);       // a request that is late finds what lies there now, not what is for later
+  CHECK(r.busy() == 40);
+  CHECK(r.take(100'000, 100'000, 1) == 100'000);
+  double last = 0;
+  for (int i = 0; i < 10'000; ++i) last = r.take(100'000, 100'000, 10);
+  CHECK(within(last, 199'800, 200'200));                      // behind all the others
+  CHECK(within(r.take(150'000, 150'000, 10), 199'800, 200'300));  // half of it is done
+  CHECK(r.take(300'000, 300'000, 10) == 300'000);             // all is
+}
+
+TEST_CASE("a cache's tags know what they hold, and give dirty lines back once") {
+  tag_array<64, 4> tags;
+  std::set<u64> written, back;
+  for (u64 i = 0; i < 1000; ++i) {
+    u64 const line = (u64{1} << 36) + i * 7;
+    auto const first = tags.touch(line, true);
+    CHECK_FALSE(first.hit);
+    auto const again = tags.touch(line, false);
+    CHECK(again.hit);
+    CHECK(again.was_dirty);
+    written.insert(line);
+    if (first.evicted_dirty) CHECK(back.insert(first.victim).second);
+  }
+  CHECK(std::ranges::includes(written, back));
+  for (u64 const line : written) CHECK(tags.clean(line) == !back.contains(line));
+  CHECK(back.size() >= 1000 - 256);
+  for (u64 const line : written) CHECK_FALSE(tags.clean(line));
+}
 
 TEST_CASE("a matrix unit takes one product of 16x16x16 in 16 cycles") {
   CHECK(timed("independent_products") == 16);
