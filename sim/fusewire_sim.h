@@ -20,7 +20,7 @@ typedef struct {
 typedef struct {
   uint64_t size; /* in: sizeof(fusewire_sim_stats) of the caller */
   uint64_t launches, workgroups, instructions;
-  uint64_t cycles; /* simulated, core clock of 2.1 GHz */
+  uint64_t cycles; /* simulated, of the engine clock: 2.1 GHz, or what --mhz says */
   uint64_t gpus;
   fusewire_sim_link links[FUSEWIRE_SIM_MAX_GPUS][FUSEWIRE_SIM_MAX_GPUS]; /* [GPU of the wave][GPU of the memory] */
 } fusewire_sim_stats;
