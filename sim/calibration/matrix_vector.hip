@@ -1,8 +1,8 @@
 // y [n] = B [n, k] x [k] in fp16, the weights read once, as vLLM's and rocBLAS's skinny kernels do it.   matrix_vector N K
 //
-//   x -> LDS of every block | a wave takes two rows at a time: 4 x 1 KB of each in flight, nontemporal | dot products | sum over lanes | y
+//   x -> LDS of every block | a wave takes two rows at a time: 2 x 1 KB of each in flight, nontemporal | dot products | sum over lanes | y
 //
-//     per launch: 2 n k bytes from memory, 304 blocks of 16 waves, 128 KB in flight per CU
+//     per launch: 2 n k bytes from memory, 304 blocks of 16 waves, 64 KB in flight per CU
 //
 // The weights stay where they are from launch to launch, so what the Infinity Cache holds of them it may keep, as in the published loop.
 #include "point.hpp"
@@ -12,7 +12,7 @@ using namespace calibration;
 namespace {
 
 constexpr char const* how = "matrix_vector N K";
-constexpr int cus = 304, waves = 16, threads = waves * 64, rows = 2, unroll = 4, most_k = 32 * 1024;
+constexpr int cus = 304, waves = 16, threads = waves * 64, rows = 2, unroll = 2, most_k = 32 * 1024;
 using pair = _Float16 __attribute__((ext_vector_type(2)));
 
 __global__ void __launch_bounds__(threads) matrix_vector(halves const* b, halves const* x, _Float16* y, int n, int words_of_row) {
