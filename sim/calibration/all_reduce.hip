@@ -1,9 +1,9 @@
 // All-reduces of fp16 as the published ones work.   all_reduce pull|push GPUS BYTES
 //
-//   pull, 2 GPUs        flags | every rank reads both inputs, adds, writes its output | flags                     as vLLM's on ROCm: 16 blocks of 512
-//   pull, more          flags | rank r adds part r of all inputs | flags | every rank reads all parts | flags     threads, 16 bytes per thread in a grid loop
+//   pull, 2 GPUs or few bytes   flags | every rank reads all inputs, adds, writes its output | flags                      as vLLM's on ROCm: 16 blocks of 512
+//   pull, more                  flags | rank r adds part r of all inputs | flags | every rank reads all parts | flags     threads, 16 bytes per thread in a grid loop
 //
-//     per rank and launch, bytes into a GPU through its links: one-stage (W - 1) x n; two-stage 2 (W - 1) / W x n, n / W from each peer and stage
+//     per rank and launch, bytes into a GPU through its links: one stage (W - 1) x n; two stages 2 (W - 1) / W x n, n / W from each peer and stage
 //
 //   push                a block has a tile of 32 KB: part p goes to rank p | flag | sum of own part | sum goes to all | flag | write       as quickreduce's two-shot:
 //                       256 threads, 8 x 16 bytes each, through uncached inboxes; up to 4 blocks per CU, then a block takes further tiles
@@ -55,9 +55,10 @@ __device__ halves sum(pull_arguments const& a, std::int64_t i) {
   return all[0];
 }
 
+template <int W>
 __global__ void __launch_bounds__(pull_threads) pull_one_stage(pull_arguments a, unsigned turn) {
   meet(a, turn, false);
-  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < a.count; i += std::int64_t(gridDim.x) * blockDim.x) a.output[i] = sum<2>(a, i);
+  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < a.count; i += std::int64_t(gridDim.x) * blockDim.x) a.output[i] = sum<W>(a, i);
   meet(a, turn + 1, false);
 }
 
@@ -184,10 +185,11 @@ int main(int argc, char** argv) {
       a[std::size_t(g)].count = count;
     }
     int const blocks = int(std::min<std::int64_t>(pull_blocks, (count + pull_threads - 1) / pull_threads));
+    bool const one_stage = gpus == 2 || bytes < (gpus == 4 ? 512 : 256) << 10;
     us = n.time(warm_ups, launches, [&](int g, hipStream_t stream, int i) {
       unsigned const turn = unsigned(i) * 4 + 1;
       for_gpus(gpus, [&](auto w) {
-        if constexpr (w() == 2) pull_one_stage<<<blocks, pull_threads, 0, stream>>>(a[std::size_t(g)], turn);
+        if (one_stage) pull_one_stage<w()><<<blocks, pull_threads, 0, stream>>>(a[std::size_t(g)], turn);
         else pull_two_stage<w()><<<blocks, pull_threads, 0, stream>>>(a[std::size_t(g)], turn);
       });
     });
