@@ -3,6 +3,7 @@
 //   pull, 2 GPUs or few bytes   flags | every rank reads all inputs, adds, writes its output | flags                      as vLLM's on ROCm: 16 blocks of 512
 //   pull, more                  flags | rank r adds part r of all inputs | flags | every rank reads all parts | flags     threads, 16 bytes per thread in a grid loop
 //
+//     inputs lie in uncached memory, as vLLM's registered buffers do: no L2 keeps a peer's
 //     per rank and launch, bytes into a GPU through its links: one stage (W - 1) x n; two stages 2 (W - 1) / W x n, n / W from each peer and stage
 //
 //   push                a block has a tile of 32 KB: part p goes to rank p | flag | sum of own part | sum goes to all | flag | write       as quickreduce's two-shot:
@@ -164,7 +165,7 @@ int main(int argc, char** argv) {
   for (int g = 0; g < gpus; ++g) {
     std::vector<_Float16> x(std::size_t(count) * 8);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = _Float16(small_number(i + std::size_t(g) * 977));
-    input.push_back(n.allocate<halves>(g, std::size_t(std::max<std::int64_t>(count, tile_words))));
+    input.push_back(n.allocate<halves>(g, std::size_t(std::max<std::int64_t>(count, tile_words)), method == "pull"));
     node::upload(reinterpret_cast<_Float16*>(input.back()), x);
     output.push_back(n.allocate<halves>(g, std::size_t(std::max<std::int64_t>(count, tile_words))));
   }

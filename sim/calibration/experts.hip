@@ -168,7 +168,6 @@ int main(int argc, char** argv) {
     mine.row_words = row_words;
     mine.capacity = capacity;
   }
-  int next = 0;
   auto const enqueue = [&](bool sends, int g, hipStream_t stream, int launch) {
     arguments of = a[std::size_t(g)];
     of.launch = launch;
@@ -178,16 +177,16 @@ int main(int argc, char** argv) {
   };
   double us = 0;
   if (what == "dispatch") {
-    us = n.time(1, 1, [&](int g, hipStream_t stream, int i) { enqueue(true, g, stream, next = i); });
+    us = n.time(1, 1, [&](int g, hipStream_t stream, int i) { enqueue(true, g, stream, i); });
   } else {
-    n.time(0, 1, [&](int g, hipStream_t stream, int i) { enqueue(true, g, stream, next = i); });
+    n.time(0, 1, [&](int g, hipStream_t stream, int i) { enqueue(true, g, stream, i); });
     us = n.time(1, 1, [&](int g, hipStream_t stream, int i) { enqueue(false, g, stream, 1 + i); });
   }
   bool right = true;
   for (int g = 0; g < gpus; ++g) {
     auto const& mine = a[std::size_t(g)];
     if (what == "dispatch") {
-      auto const arrived = node::download(mine.shared[g] + next, 1)[0];
+      auto const arrived = node::download(mine.shared[g] + 1, 1)[0];
       auto const source = node::download(mine.source[g], std::size_t(arrived.slots));
       auto const rows = node::download(reinterpret_cast<unsigned short const*>(mine.inbox[g]), std::size_t(arrived.slots) * std::size_t(row_words) * 8);
       int rows_told = -gpus;
