@@ -127,6 +127,7 @@ struct location {
   std::string instruction, source;
 };
 location where(wave const&);
+location where_is(program const&, u32 op);  // its offset is from the image's begin
 
 // ------------------------------------------------------------------------------------------------------------- execution
 

@@ -35,6 +35,7 @@ hipError_t copy(copy_work c, hipStream_t stream, when w, char const* call = __bu
     if (!capturing && (w == when::now || to_pageable)) {
       u64 const upto = r.last_sequence();
       r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
+      r.host_reaches(s->time);
     }
     return hipSuccess;
   }, call);
@@ -58,6 +59,7 @@ hipError_t fill(void* to, u64 pitch, u32 value, u32 element, u64 width, u64 heig
     if (w == when::now && host && !capturing) {
       u64 const upto = r.last_sequence();
       r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
+      r.host_reaches(s->time);
     }
     return hipSuccess;
   }, call);

@@ -25,10 +25,10 @@ void describe_device(hipDeviceProp_t& p, int device) {
   p.maxThreadsPerBlock = 1024;
   std::fill_n(p.maxThreadsDim, 3, 1024);
   p.maxGridSize[0] = 2147483647, p.maxGridSize[1] = p.maxGridSize[2] = 65536;
-  p.clockRate = core_mhz * 1000;
   p.clockInstructionRate = wall_clock_mhz * 1000;
   p.major = 9, p.minor = 4;
   config const& c = runtime::get().machine().settings;
+  p.clockRate = static_cast<int>(c.rates.mhz * 1000);
   p.multiProcessorCount = c.mask.any() ? static_cast<int>(c.mask.count()) : c.cus;
   p.canMapHostMemory = p.concurrentKernels = p.ECCEnabled = p.unifiedAddressing = p.cooperativeLaunch = p.isLargeBar = 1;
   p.hostRegisterSupported = p.streamPrioritiesSupported = p.managedMemory = p.hostNativeAtomicSupported = p.memoryPoolsSupported = 1;

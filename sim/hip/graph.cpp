@@ -238,7 +238,7 @@ hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t handle) {
     if (!exec || !s) return hipErrorInvalidValue;
     if (hipError_t const e = implicit_capture(r, *s); e != hipSuccess) return e;
     if (s->capturing) return s->capturing->invalid = true, hipErrorStreamCaptureUnsupported;
-    if (!exec->nodes->empty()) r.enqueue(*s, std::shared_ptr<work_list const>(exec->nodes));
+    if (!exec->nodes->empty()) r.enqueue(*s, std::shared_ptr<work_list const>(exec->nodes), true);
     return hipSuccess;
   });
 }

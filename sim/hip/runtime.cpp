@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "machine/report.hpp"
+#include "machine/timeline.hpp"
 
 namespace fusewire::sim {
 namespace {
@@ -99,6 +100,7 @@ lock runtime::enter() {
   lock l(mutex_);
   --entering_;
   last_activity_ = clock_type::now();
+  if (node_.settings.time) this_thread().now += node_.settings.rates.from_us(node_.settings.rates.host_call_us);
   return l;
 }
 
@@ -140,8 +142,12 @@ void runtime::enqueue(ihipStream_t& s, work w) {
   enqueue(s, std::move(list));
 }
 
-void runtime::enqueue(ihipStream_t& s, std::shared_ptr<work_list const> nodes) {
+void runtime::enqueue(ihipStream_t& s, std::shared_ptr<work_list const> nodes, bool graph) {
   task t;
+  timing const& rates = node_.settings.rates;
+  if (node_.settings.time) t.issued = this_thread().now += rates.from_us(rates.host_launch_us);
+  t.graph = graph;
+  t.ends.resize(nodes->size());
   t.sequence = ++sequence_;
   t.left = static_cast<u32>(nodes->size());
   t.done.resize(nodes->size());
@@ -194,26 +200,46 @@ bool runtime::advance(lock& l) {
 bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
   bool any = false;
   work_list const& nodes = *t.nodes;
-  auto const complete = [&](std::size_t i) { t.done[i] = true, --t.left, any = true; };
+  timing const& rates = node_.settings.rates;
+  bool const timed = node_.settings.time;
+  auto const complete = [&](std::size_t i, u64 end) {
+    t.done[i] = true, --t.left, any = true;
+    t.ends[i] = end;
+    s.time = std::max(s.time, end);
+  };
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (t.done[i] || !std::ranges::all_of(nodes[i].after, [&](u32 d) { return t.done[d]; })) continue;
     work const& w = nodes[i].what;
     if (auto const* k = std::get_if<kernel_work>(&w)) {
-      if (!t.launches[i]) t.launches[i] = launch(s, *k), scheduler_.start(t.launches[i]), any = true;
-      if (t.launches[i]->done()) services_.ended(*t.launches[i]), t.launches[i].reset(), complete(i);
+      if (!t.launches[i]) {
+        t.launches[i] = launch(s, *k);
+        t.launches[i]->begin = earliest(s, t, i, true);
+        scheduler_.start(t.launches[i]);
+        any = true;
+      }
+      if (t.launches[i]->done()) {
+        services_.ended(*t.launches[i]);
+        s.kernel_end = t.launches[i]->end;
+        t.launches[i].reset();
+        complete(i, s.kernel_end);
+      }
     } else if (auto const* c = std::get_if<copy_work>(&w)) {
       system_scope(s.device);
       for (void const* const p : {static_cast<void const*>(c->to), c->from})
         if (allocation const* a = node_.memory.find(reinterpret_cast<u64>(p)); a && a->gpu >= 0 && a->gpu != s.device) system_scope(a->gpu);
       for (u64 row = 0; row < c->height; ++row)
         std::memmove(static_cast<u8*>(c->to) + row * c->to_pitch, static_cast<u8 const*>(c->from) + row * c->from_pitch, c->width);
-      node_.cycles += c->width * c->height * core_mhz / 50'000;  // 50 GB/s
-      complete(i);
+      if (!timed) node_.cycles += c->width * c->height * core_mhz / 50'000;  // 50 GB/s
+      allocation const *const to = node_.memory.find(reinterpret_cast<u64>(c->to)), *const from = node_.memory.find(reinterpret_cast<u64>(c->from));
+      bool const local = to && from && to->gpu == s.device && from->gpu == s.device;
+      complete(i, earliest(s, t, i, false) + rates.from_us(rates.copy_us) +
+                      static_cast<u64>(static_cast<double>(c->width * c->height) / rates.bytes_per_cycle(local ? rates.copy_local_gbs : rates.copy_gbs)));
     } else if (auto const* f = std::get_if<fill_work>(&w)) {
       std::vector<u8> bytes(f->width * f->element);
       for (u64 e = 0; e < f->width; ++e) std::memcpy(&bytes[e * f->element], &f->value, f->element);
       for (u64 row = 0; row < f->height; ++row) scheduler_.memory().fill(s.device, static_cast<u8*>(f->to) + row * f->pitch, bytes.data(), bytes.size());
-      complete(i);
+      complete(i, earliest(s, t, i, true) + static_cast<u64>(static_cast<double>(bytes.size() * f->height) / rates.bytes_per_cycle(rates.copy_local_gbs)));
+      s.kernel_end = s.time;
     } else if (auto const* h = std::get_if<host_work>(&w)) {
       t.done[i] = true;  // before the lock is released
       auto const keep = t.nodes;
@@ -222,16 +248,70 @@ bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
       h->call();
       l.lock();
       --t.left, any = true;
+      t.ends[i] = s.time = earliest(s, t, i, false);
     } else if (auto const* r = std::get_if<record_work>(&w)) {
-      r->state->done = true, r->state->device = s.device, r->state->cycles = node_.cycles;
-      complete(i);
+      r->state->done = true, r->state->device = s.device, r->state->cycles = timed ? earliest(s, t, i, false) : node_.cycles;
+      complete(i, r->state->cycles);
     } else if (auto const* e = std::get_if<wait_work>(&w)) {
-      if (e->state->done) waited_for(*e->state, s.device), complete(i);
+      if (e->state->done) waited_for(*e->state, s.device), complete(i, std::max(e->state->cycles, earliest(s, t, i, false)));
     } else {
-      complete(i);
+      complete(i, s.time);
     }
   }
   return any;
+}
+
+/// When a node of the task may begin: what it comes behind is done, and the packet has come from the host.
+u64 runtime::earliest(ihipStream_t const& s, task const& t, std::size_t node, bool is_kernel) const {
+  timing const& rates = node_.settings.rates;
+  u64 time = t.issued + rates.from_us(t.graph ? rates.graph_launch_us : rates.launch_us);
+  auto const behind = [&](ihipStream_t const& o) { time = std::max({time, o.time, is_kernel && o.kernel_end ? o.kernel_end + rates.from_us(rates.kernel_gap_us) : 0}); };
+  std::vector<u32> const& after = (*t.nodes)[node].after;
+  for (u32 const d : after) time = std::max(time, t.ends[d] + (is_kernel ? rates.from_us(rates.graph_gap_us) : 0));
+  if (!after.empty()) return time;
+  behind(s);
+  for (auto const& o : streams_)
+    if (o->device == s.device && ((s.null && o->blocking()) || (o->null && s.blocking()))) behind(*o);
+  return time;
+}
+
+u64 runtime::device_time(int device) const {
+  u64 time = 0;
+  for (auto const& s : streams_)
+    if (s->device == device) time = std::max(time, s->time);
+  return time;
+}
+
+void runtime::host_reaches(u64 time) {
+  timing const& rates = node_.settings.rates;
+  u64& now = this_thread().now;
+  now = std::max(now, time + rates.from_us(rates.host_wake_us));
+}
+
+/// With a clock, the machine goes on only while no host thread could still launch something for an earlier time: each waits here for what has not
+/// happened, or sleeps in the system. A thread that computes for longer than the patience is taken to need nothing but time.
+bool runtime::hosts_rest(lock& l) {
+  bool const woken = std::ranges::any_of(until_, [](auto const* until) { return (*until)(); });
+  auto const now = clock_type::now();
+  if (!woken) {
+    if (rest_entries_ == entries_) return true;
+    bool const rest = entering_ == 0 && !others_compute();
+    if (rest || now - unrest_since_ > std::chrono::milliseconds(node_.settings.patience)) {
+      rest_entries_ = entries_;
+      unrest_since_ = now;
+      return true;
+    }
+  } else {
+    changed_.notify_all();
+  }
+  u64 const entries = entries_;
+  pausing_ = true;
+  l.unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  l.lock();
+  pausing_ = false;
+  if (entries != entries_ || woken) unrest_since_ = clock_type::now();
+  return false;
 }
 
 void runtime::system_scope(int device) {
@@ -325,13 +405,17 @@ void runtime::stalled_together(lock& l) {
 void runtime::wait(lock& l, std::function<bool()> const& until) {
   ++waiting_;
   waiters_.push_back(gettid());
+  until_.push_back(&until);
+  bool const timed = node_.settings.time, waits = timed && !until();
   while (!until()) {
     if (running_) {
       changed_.wait_for(l, std::chrono::milliseconds(20));
       continue;
     }
     set_running(true);
+    unrest_since_ = clock_type::now();
     while (!until()) {
+      if (timed && !hosts_rest(l)) continue;
       if (!turn(l, false)) {
         changed_.notify_all();
         changed_.wait_for(l, std::chrono::milliseconds(1));
@@ -344,16 +428,37 @@ void runtime::wait(lock& l, std::function<bool()> const& until) {
   }
   --waiting_;
   waiters_.erase(std::ranges::find(waiters_, gettid()));
+  until_.erase(std::ranges::find(until_, &until));
+  if (timed) ++entries_;
+  if (waits) host_reaches(node_.cycles);
   last_activity_ = clock_type::now();
 }
 
 void runtime::poll(lock& l) {
+  if (node_.settings.time) return poll_in_time(l);
   if (running_) return;
   set_running(true);
   for (int i = 0; i < 16; ++i)
     if (!turn(l, true)) break;
   set_running(false);
   note(shared_node::doing::host_code);
+  changed_.notify_all();
+}
+
+/// The machine goes on to this thread's time.
+void runtime::poll_in_time(lock& l) {
+  if (running_ && !pausing_) return;
+  bool const before = running_;
+  set_running(true);
+  for (;;) {
+    if (attention_) advance(l);
+    if (scheduler_.time()->step(this_thread().now) == scheduler::outcome::idle && !attention_) break;
+    services_.serve();
+    attention_ = true;
+    if (node_.cycles >= this_thread().now) break;
+  }
+  advance(l);
+  set_running(before);
   changed_.notify_all();
 }
 
@@ -370,7 +475,7 @@ void runtime::background() {
     std::this_thread::sleep_for(idle_before_background / 2);
     lock l(mutex_);
     u64 const entries = entries_;
-    if (running_ || !pending() || clock_type::now() - last_activity_ < idle_before_background) continue;
+    if (running_ || !pending() || clock_type::now() - last_activity_ < (node_.settings.time ? std::chrono::milliseconds(node_.settings.patience) : idle_before_background)) continue;
     set_running(true);
     while (entries_ == entries && waiting_ == 0 && turn(l, true)) give_way(l);
     set_running(false);

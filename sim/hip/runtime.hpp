@@ -23,6 +23,7 @@ struct ihipStream_t {
   fusewire::sim::cu_mask mask;  // of hipExtStreamCreateWithCUMask; none: it has none
   bool destroyed = false;  // by the user; kept until it has drained
   std::deque<fusewire::sim::task> queue;
+  fusewire::sim::u64 time = 0, kernel_end = 0;  // with a clock: when what is done was done
   fusewire::sim::capture* capturing = nullptr;
   std::vector<hipGraphNode_t> tail;  // of the capture
   bool blocking() const { return !null && !(flags & hipStreamNonBlocking); }
@@ -63,13 +64,15 @@ class runtime {
   std::unordered_set<ihipEvent_t*>& events() { return events_; }
   std::set<capture*>& captures() { return captures_; }
 
-  void enqueue(ihipStream_t&, std::shared_ptr<work_list const>);
+  void enqueue(ihipStream_t&, std::shared_ptr<work_list const>, bool graph = false);
   void enqueue(ihipStream_t&, work);
   void wait(lock&, std::function<bool()> const& until);
   /// What the host's waiting for a device, or its copying, does to the device's caches; -1: to those of all.
   void system_scope(int device);
   void waited_for(event_state const&, int device);
   void poll(lock&);  // a query: lets the machine run for a moment
+  u64 device_time(int device) const;  // when all that is done in its streams was done
+  void host_reaches(u64 time);  // with a clock: this thread has waited for something that happened then
   u64 last_sequence() const { return sequence_; }
   /// Everything up to `sequence` is done in the device's streams (or only in those that the default stream waits for).
   bool reached(int device, u64 sequence, bool all_streams) const;
@@ -80,6 +83,9 @@ class runtime {
   bool advance(lock&);
   bool may_start(ihipStream_t const&, task const&) const;
   bool progress(lock&, ihipStream_t&, task&);
+  u64 earliest(ihipStream_t const&, task const&, std::size_t node, bool is_kernel) const;
+  bool hosts_rest(lock&);
+  void poll_in_time(lock&);
   std::shared_ptr<kernel_launch> launch(ihipStream_t const&, kernel_work const&);
   bool turn(lock&, bool patient);  // false: nothing to do
   void stalled(lock&, bool patient);
@@ -109,6 +115,10 @@ class runtime {
   bool running_ = false, attention_ = false, background_started_ = false;
   int waiting_ = 0;
   std::vector<int> waiters_;  // threads in wait()
+  std::vector<std::function<bool()> const*> until_;  // what each waits for
+  bool pausing_ = false;  // with a clock: the machine stands still until host threads rest
+  u64 rest_entries_ = 0;  // entries_ when they did
+  std::chrono::steady_clock::time_point unrest_since_;
   std::chrono::steady_clock::time_point last_activity_, stall_since_;
   u64 stall_entries_ = 0, seen_at_look_ = 0;
   std::chrono::steady_clock::time_point last_look_, all_stalled_since_;
@@ -118,6 +128,7 @@ class runtime {
 /// This thread's device and error.
 struct thread_state {
   int device = 0;
+  u64 now = 0;  // with a clock: the thread's time, which passes in HIP calls alone
   hipError_t error = hipSuccess;
   hipStreamCaptureMode capture_mode = hipStreamCaptureModeGlobal;
   std::vector<ihipStream_t*> own_streams;  // hipStreamPerThread, per device

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "hip/runtime.hpp"
+#include "machine/profile_report.hpp"
 
 using namespace fusewire::sim;
 
@@ -37,6 +38,7 @@ struct at_exit {
     s.size = sizeof s;
     fusewireSimStats(&s);
     std::fprintf(stderr, "fusewire-sim: %" PRIu64 " launches, %" PRIu64 " workgroups, %" PRIu64 " instructions\n", s.launches, s.workgroups, s.instructions);
+    if (timeline const* const time = runtime::get().waves().time()) std::fputs(profile_text(*time, runtime::get().machine()).c_str(), stderr);
     for (u64 a = 0; a < s.gpus; ++a)
       for (u64 b = 0; b < s.gpus; ++b)
         if (fusewire_sim_link const& x = s.links[a][b]; x.load_bytes | x.store_bytes | x.atomic_bytes)

@@ -81,6 +81,7 @@ hipError_t hipStreamSynchronize(hipStream_t handle) {
       u64 const upto = r.last_sequence();
       r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
     }
+    r.host_reaches(s->time);
     r.system_scope(s->device);
     return hipSuccess;
   });
@@ -102,6 +103,7 @@ hipError_t hipDeviceSynchronize() {
     int const device = this_thread().device;
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(device, upto, true); });
+    r.host_reaches(r.device_time(device));
     r.system_scope(device);
     return hipSuccess;
   });
@@ -235,6 +237,7 @@ hipError_t hipEventSynchronize(hipEvent_t e) {
     if (e->captured_in) return hipErrorCapturedEvent;
     if (auto const state = e->state) {
       r.wait(l, [&] { return state->done; });
+      r.host_reaches(state->cycles);
       r.system_scope(state->device);
     }
     return hipSuccess;
@@ -247,7 +250,7 @@ hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
     if (!r.known(start) || !r.known(stop)) return hipErrorInvalidHandle;
     if ((start->flags | stop->flags) & hipEventDisableTiming || !start->state || !stop->state) return hipErrorInvalidHandle;
     if (!start->state->done || !stop->state->done) return hipErrorNotReady;
-    *ms = static_cast<float>(static_cast<double>(stop->state->cycles) - static_cast<double>(start->state->cycles)) / (core_mhz * 1e3f);
+    *ms = static_cast<float>(static_cast<double>(stop->state->cycles) - static_cast<double>(start->state->cycles)) / (static_cast<float>(r.machine().settings.rates.mhz) * 1e3f);
     return hipSuccess;
   });
 }

@@ -72,6 +72,7 @@ struct opcode {
   std::string name;
   semantics const* meaning = nullptr;
   bool branches = false;
+  op_time time;
 };
 
 struct instruction_words {
@@ -314,6 +315,7 @@ std::vector<std::string> decode(program& code, u32 begin, u32 end) {
         entry.meaning = instructions().find(*name);
         entry.branches = name->starts_with("s_branch") || name->starts_with("s_cbranch") || *name == "s_call_b64";
         entry.name = std::move(*name);
+        entry.time = time_of(entry.name);
       }
     op o;
     o.offset = at;
@@ -341,12 +343,15 @@ std::vector<std::string> decode(program& code, u32 begin, u32 end) {
     }
     code.op_at[at / 4] = u32(code.ops.size());
     code.ops.push_back(o);
+    code.times.push_back(entry.time);
+    add_operands(code.times.back(), o);
     at += o.size;
   }
   op last;
   last.run = past_the_end;
   last.offset = end;
   code.ops.push_back(last);
+  code.times.emplace_back();
   for (u32 const index : branches) {
     op& o = code.ops[index];
     o.target = code.index_of(o.offset + 4 + u32(o.imm * 4));

@@ -80,7 +80,7 @@ class llvm_disassembler {
 }  // namespace
 
 std::optional<std::string> disassemble(std::span<u8 const> bytes) {
-  static llvm_disassembler llvm;
+  static llvm_disassembler& llvm = *new llvm_disassembler;  // never destroyed: reports at exit need it
   return llvm.print(bytes);
 }
 

@@ -80,9 +80,14 @@ kernel_descriptor kernel_descriptor::of(kernel const& k) {
 location where(wave const& w) {
   program const& code = *w.code;
   if (w.pc >= code.ops.size()) return {0, "(outside the code)", {}};
-  op const& o = code.ops[w.pc];
-  location at{o.offset, {}, source_of(code, o.offset)};
+  location at = where_is(code, w.pc);
   if (w.group && w.group->launch && w.group->launch->kernel) at.offset -= code.ops[w.group->launch->kernel->entry].offset;
+  return at;
+}
+
+location where_is(program const& code, u32 index) {
+  op const& o = code.ops[index];
+  location at{o.offset, {}, source_of(code, o.offset)};
   if (o.size) at.instruction = disassemble(std::span(code.bytes).subspan(o.offset - code.text, o.size)).value_or("(no instruction)");
   return at;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "op.hpp"
+#include "op_time.hpp"
 
 namespace fusewire::sim {
 
@@ -22,9 +23,10 @@ struct function_range {
 
 struct line_table;  // LLVM's reader of the code object's DWARF
 
-struct program {
+struct program : std::enable_shared_from_this<program> {
   u64 base = 0;                // address of the image
   std::vector<op> ops;
+  std::vector<op_time> times;  // of each op
   std::vector<u32> op_at;      // offset / 4 -> index into ops, or no_op
   std::vector<u8> bytes;       // the executable part of the image, from byte `text`
   u32 text = 0;
@@ -54,6 +56,10 @@ struct kernel_descriptor {
 /// Decodes [begin, end) of the image into `code`. Returns the instructions that are not implemented, as text with function and
 /// address; they decode to an op that faults.
 std::vector<std::string> decode(program& code, u32 begin, u32 end);
+
+/// What the clock needs to know of all instructions with this mnemonic, and of one of them.
+op_time time_of(std::string const& mnemonic);
+void add_operands(op_time&, op const&);
 
 /// Where each lane reads from under a DPP_CTRL field.
 lane_map const* dpp_lanes(u32 control);

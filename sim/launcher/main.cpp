@@ -38,6 +38,11 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
   --seed N               of the interleaving and of the memory system's delays (default 1)
   --memory weak|strong   weak: as gfx942's memory model allows, caches and all (default)
                          strong: every access reaches memory at once, in order
+  --time                 runs with a clock: what programs and --stats say of time are simulated microseconds, a projection of what an MI300X would
+                         take (docs/simulator.md); takes the place of --memory, and of --processes
+  --mhz N                engine clock of --time (default 2100)
+  --timing NAME=VALUE,...  other constants for the clock than those in sim/machine/timing.hpp
+  --trace FILE           with --time: kernels, workgroups and links over time, for ui.perfetto.dev
   --processes N          starts N processes of the program that share the GPUs' memory, with RANK, WORLD_SIZE, LOCAL_RANK,
                          MASTER_ADDR and MASTER_PORT set as torchrun does; when one fails, the others have 20 s to say so
   --stats                at exit, print launches, instructions and bytes over links
@@ -49,7 +54,7 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
   --help, --version
 
 SIGINT prints where every wave stands, and ends the program.
-The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _STATS, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and
+The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _TIME, _MHZ, _TIMING, _TRACE, _STATS, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and
 _LIVELOCK for a program that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
 A fault, a broken barrier or a deadlock on a simulated GPU ends the program with a report and exit status 86.
 )";
@@ -200,6 +205,10 @@ int main(int argc, char** argv) {
       std::printf("fusewire-sim %d.%d.%d\n", FUSEWIRE_VERSION / 10000, FUSEWIRE_VERSION / 100 % 100, FUSEWIRE_VERSION % 100);
       return 0;
     }
+    if (option == "--time") {
+      setenv("FUSEWIRE_SIM_TIME", "1", 1);
+      continue;
+    }
     if (option == "--stats" || option == "--count-calls" || option == "--leaks") {
       setenv(option == "--stats" ? "FUSEWIRE_SIM_STATS" : option == "--leaks" ? "FUSEWIRE_SIM_LEAKS" : "FUSEWIRE_SIM_COUNT_CALLS", "1", 1);
       continue;
@@ -208,7 +217,7 @@ int main(int argc, char** argv) {
       value = option.substr(equals + 1);
       option.resize(equals);
     } else {
-      static std::set<std::string> const with_value = {"--gpus", "--cus", "--partitions", "--seed", "--memory", "--processes", "--fail-call", "--patience", "--livelock"};
+      static std::set<std::string> const with_value = {"--gpus", "--cus", "--partitions", "--seed", "--memory", "--processes", "--fail-call", "--patience", "--livelock", "--mhz", "--timing", "--trace"};
       if (!with_value.contains(option)) fail("unknown option " + option + "; see --help");
       if (++i == argc) fail(option + " needs a value");
       value = argv[i];
@@ -220,6 +229,9 @@ int main(int argc, char** argv) {
     else if (option == "--processes") check_number(option, value, 1, 64), processes = std::stoi(value);
     else if (option == "--memory" && (value == "weak" || value == "strong")) setenv("FUSEWIRE_SIM_MEMORY", value.c_str(), 1);
     else if (option == "--patience") check_number(option, value, 1, 3'600'000), setenv("FUSEWIRE_SIM_PATIENCE", value.c_str(), 1);
+    else if (option == "--mhz") check_number(option, value, 100, 10'000), setenv("FUSEWIRE_SIM_MHZ", value.c_str(), 1);
+    else if (option == "--timing") setenv("FUSEWIRE_SIM_TIMING", value.c_str(), 1);
+    else if (option == "--trace") setenv("FUSEWIRE_SIM_TRACE", value.c_str(), 1);
     else if (option == "--livelock") check_number(option, value, 1, ~0ull), setenv("FUSEWIRE_SIM_LIVELOCK", value.c_str(), 1);
     else if (option == "--fail-call") check_number(option, value.substr(0, value.find(':')), 1, ~0ull), setenv("FUSEWIRE_SIM_FAIL_CALL", value.c_str(), 1);
     else if (option == "--memory") fail("--memory " + value + ": expected weak or strong");

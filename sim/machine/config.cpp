@@ -53,6 +53,19 @@ config config::from_environment() {
   c.mask = mask_from(std::getenv("ROC_GLOBAL_CU_MASK"), c.cus);
   c.seed = number("FUSEWIRE_SIM_SEED", 1, 0, ~u64{0});
   if (std::getenv("FUSEWIRE_SIM_SHARED")) c.seed += 1'000'003 * number("RANK", 0, 0, ~u64{0} >> 32);  // ranks differ
+  c.time = number("FUSEWIRE_SIM_TIME", 0, 0, 1) != 0;
+  c.rates.mhz = static_cast<double>(number("FUSEWIRE_SIM_MHZ", 2100, 100, 10'000));
+  if (char const* values = std::getenv("FUSEWIRE_SIM_TIMING"); values && *values)
+    if (std::string const wrong = c.rates.set(values); !wrong.empty()) {
+      std::fprintf(stderr, "fusewire-sim: FUSEWIRE_SIM_TIMING: %s\n", wrong.c_str());
+      std::_Exit(exit_code_of_a_report);
+    }
+  if (char const* file = std::getenv("FUSEWIRE_SIM_TRACE")) c.trace = file;
+  if (c.time && std::getenv("FUSEWIRE_SIM_SHARED")) {
+    std::fprintf(stderr, "fusewire-sim: the clock runs in one process: --time and --processes exclude each other; run the ranks as threads\n");
+    std::_Exit(exit_code_of_a_report);
+  }
+  if (c.time) c.weak = false;
   c.print_stats = number("FUSEWIRE_SIM_STATS", 0, 0, 1) != 0;
   c.count_calls = number("FUSEWIRE_SIM_COUNT_CALLS", 0, 0, 1) != 0;
   c.report_leaks = number("FUSEWIRE_SIM_LEAKS", 0, 0, 1) != 0;

@@ -1,7 +1,7 @@
 #pragma once
 #include <bitset>
 
-#include "machine.hpp"
+#include "machine/timing.hpp"
 
 namespace fusewire::sim {
 
@@ -16,6 +16,9 @@ struct config {
   cu_mask mask = {};          // ROC_GLOBAL_CU_MASK: CUs of every device that kernels may use; none: all of them
   u64 seed = 1;               // FUSEWIRE_SIM_SEED
   bool weak = true;           // FUSEWIRE_SIM_MEMORY=weak|strong
+  bool time = false;          // FUSEWIRE_SIM_TIME=1: the clock; memory is then neither weak nor strong
+  timing rates = {};          // FUSEWIRE_SIM_TIMING=name=value,... and FUSEWIRE_SIM_MHZ
+  std::string trace = {};     // FUSEWIRE_SIM_TRACE, a file
   bool print_stats = false;   // FUSEWIRE_SIM_STATS=1
   bool count_calls = false;   // FUSEWIRE_SIM_COUNT_CALLS=1
   bool report_leaks = false;  // FUSEWIRE_SIM_LEAKS=1

@@ -32,10 +32,13 @@ struct poll_tracker {
 };
 
 struct group_memory;
+struct wave_clock;
 
 /// What the memory keeps about one wave.
 struct wave_memory {
   group_memory* group = nullptr;
+  wave_clock* clock = nullptr;       // with a clock
+  u64 serial = 0;                    // of the wave, over all
   allocation const* last = nullptr;  // of the latest access
   part const* piece = nullptr;       // of `last`, where that has parts
   u64 issued = 0;                    // vector memory operations, for vmcnt

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "machine/report.hpp"
+#include "machine/timeline.hpp"
 
 namespace fusewire::sim {
 namespace {
@@ -25,23 +26,35 @@ bool waits(wave const& w) { return w.state == wave_state::at_barrier || w.state 
 }  // namespace
 
 scheduler::scheduler(node& n) : node_(n), gpus_(static_cast<std::size_t>(n.settings.gpus)) {
-  if (n.settings.weak) {
+  if (n.settings.time) {
+    timeline_ = std::make_unique<timeline>(n, *this);
+    memory_ = timeline_->make_memory();
+  } else if (n.settings.weak) {
     auto weak = std::make_unique<weak_memory>(n);
     weak_ = weak.get();
     memory_ = std::move(weak);
   } else {
     memory_ = std::make_unique<strong_memory>(n);
   }
-  window_ = std::array{1u, 4u, 64u}[n.chance.below(3)];
-  pause_one_in_ = std::array{0u, 2u, 16u}[n.chance.below(3)];
+  if (!timeline_) {
+    window_ = std::array{1u, 4u, 64u}[n.chance.below(3)];
+    pause_one_in_ = std::array{0u, 2u, 16u}[n.chance.below(3)];
+  }
   for (auto& gpu : gpus_)
     for (int cu = 0; cu < n.settings.cus; ++cu) gpu[static_cast<std::size_t>(cu % n.xcds())].cus.emplace_back();
 }
 
+scheduler::~scheduler() = default;
+
 void scheduler::start(std::shared_ptr<kernel_launch> l) {
+  if (timeline_) timeline_->announce(std::move(l));
+  else admit(std::move(l));
+}
+
+void scheduler::admit(std::shared_ptr<kernel_launch> l) {
   l->total = u64{l->grid[0]} * l->grid[1] * l->grid[2];
   // Round robin over the XCDs, from any of them on.
-  u32 const xcds = static_cast<u32>(node_.xcds()), first = node_.chance.below(xcds);
+  u32 const xcds = static_cast<u32>(node_.xcds()), first = timeline_ ? 0 : node_.chance.below(xcds);
   for (u32 x = 0; x < xcds; ++x) l->next[x] = (x + xcds - first) % xcds;
   l->takes = footprint_of(*l->kernel, l->block[0] * l->block[1] * l->block[2], static_cast<u32>(l->lds));
   ++node_.stats.launches;
@@ -129,6 +142,7 @@ bool scheduler::place(kernel_launch& l, int xcd) {
   executed_ = 0, said_at_ = node_.settings.livelock;
   ++node_.changes;
   live_.push_back(g);
+  if (timeline_) timeline_->placed(*g);
   return true;
 }
 
@@ -147,6 +161,7 @@ void scheduler::place_waiting() {
 }
 
 scheduler::outcome scheduler::step() {
+  if (timeline_) return timeline_->step(~u64{0});
   if (room_) place_waiting();
   if (at_ == round_.size()) {
     if (live_.empty()) return outcome::idle;
@@ -242,16 +257,21 @@ void scheduler::end_group(resident_group& g) {
   for (wave* w : g.waves) {
     std::free(w->scratch);
     forget(*w);
-    delete w->pending;
+    delete std::exchange(w->pending, nullptr);
     delete w->fault_text;
     spare_waves_.push_back(w);
   }
   g.waves.clear();
-  if (++l.finished == l.total) {
-    if (std::string const why = memory_->ended_wrong(l, l.total); !why.empty()) report_launch(l, why);
-    memory_->kernel_ends(l.gpu);
-    std::erase_if(launches_, [&](auto const& p) { return p.get() == &l; });
-  }
+  if (++l.finished < l.total) return;
+  if (timeline_) timeline_->drain(l);
+  else finish(l);
+}
+
+void scheduler::finish(kernel_launch& l) {
+  l.ended = true;
+  if (std::string const why = memory_->ended_wrong(l, l.total); !why.empty()) report_launch(l, why);
+  memory_->kernel_ends(l.gpu);
+  std::erase_if(launches_, [&](auto const& p) { return p.get() == &l; });
 }
 
 void scheduler::end_round() {
@@ -276,11 +296,13 @@ void scheduler::end_round() {
 }
 
 void scheduler::keep_waiting(u64 cycles) {
+  if (timeline_) return;
   node_.cycles += cycles;
   stuck_rounds_ = rounds_that_count - 8;
 }
 
 void scheduler::resolve_stall() {
+  if (timeline_) return timeline_->resolve_stall();
   if (node_.clock_reads == clock_reads_before_) {
     if (node_.stats.instructions - instructions_before_ >= std::min(live_waves_ * instructions_that_count, most_instructions)) report_deadlock(node_, *this);
     return keep_waiting(0);

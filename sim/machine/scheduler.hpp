@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 
+#include "machine/profile.hpp"
 #include "machine/residency.hpp"
 #include "machine/weak_memory.hpp"
 
@@ -13,7 +14,10 @@ struct kernel_launch : dispatch {
   std::array<std::vector<u64>, max_xcds> choice;  // those that may start next
   footprint takes;
   cu_mask cus;                             // its workgroups may use these
-  bool done() const { return finished == total; }
+  u64 begin = 0, end = 0;                  // with a clock: when the first workgroup may be placed, when all is done
+  kernel_profile profile;
+  bool ended = false;
+  bool done() const { return ended; }
 };
 
 /// A workgroup that has a place on a CU.
@@ -22,13 +26,17 @@ struct resident_group : workgroup {
   group_memory memory;
   compute_unit::simds simds{};
   bool ended = false;
+  u64 end_time = 0, barrier_time = 0;  // with a clock
 };
 
+class timeline;
+
 /// Runs the waves of all launches on all GPUs, interleaved at random; the interleaving is a function of the seed and of the order
-/// of the calls. Not thread-safe.
+/// of the calls; with a clock, in the order of their times (timeline). Not thread-safe.
 class scheduler {
  public:
   explicit scheduler(node&);
+  ~scheduler();
 
   void start(std::shared_ptr<kernel_launch>);  // it joins the workgroups that run; the caller keeps its kernel alive
   enum class outcome { worked, idle, stalled };
@@ -46,13 +54,17 @@ class scheduler {
   std::vector<std::shared_ptr<kernel_launch>> const& launches() const { return launches_; }
   std::vector<resident_group*> const& groups() const { return live_; }
   node_memory& memory() { return *memory_; }
+  timeline* time() { return timeline_.get(); }  // null without a clock
 
  private:
+  friend class timeline;
   struct xcd_state {
     std::vector<compute_unit> cus;
     u32 next_cu = 0;
     bool room = true;  // something was freed or launched since the last attempt to place
   };
+  void admit(std::shared_ptr<kernel_launch>);
+  void finish(kernel_launch&);
   void place_waiting();
   u64* choose(kernel_launch&, int xcd);
   bool place(kernel_launch&, int xcd);
@@ -67,6 +79,7 @@ class scheduler {
   node& node_;
   std::unique_ptr<node_memory> memory_;
   weak_memory* weak_ = nullptr;  // memory_, when it is weak
+  std::unique_ptr<timeline> timeline_;
   std::vector<std::array<xcd_state, max_xcds>> gpus_;
   std::vector<std::shared_ptr<kernel_launch>> launches_;
   std::vector<resident_group*> live_, round_;

@@ -1,0 +1,9 @@
+#pragma once
+#include "machine/timeline.hpp"
+
+namespace fusewire::sim {
+
+/// Where simulated time went: for people, and for programs.
+std::string profile_text(timeline const&, node const&);
+
+}  // namespace fusewire::sim

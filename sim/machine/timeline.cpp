@@ -1,0 +1,220 @@
+#include "machine/timeline.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "machine/report.hpp"
+
+namespace fusewire::sim {
+namespace {
+
+constexpr u64 never = ~u64{0};
+constexpr u64 between_looks = 400'000;            // cycles, at whether every wave waits
+constexpr u32 polls_that_count = 64;              // repeats after which a wave is taken to wait for somebody
+constexpr u64 first_jump = 21'000, longest_jump = 210'000'000, longest_wait = 2'100'000'000'000;  // cycles: 10 us, 0.1 s, 1000 s
+
+}  // namespace
+
+timeline::timeline(node& n, scheduler& s) : node_(n), scheduler_(s), t_(n.settings.rates) {
+  auto const gpus = static_cast<std::size_t>(n.settings.gpus), cus = static_cast<std::size_t>(n.settings.cus);
+  shared_.resize(gpus * ((cus + 2 * max_xcds - 1) / (2 * max_xcds)) * max_xcds);
+  std::size_t const of_gpu = shared_.size() / gpus;
+  for (std::size_t g = 0; g < gpus; ++g)
+    for (std::size_t c = 0; c < cus; ++c) {
+      compute_unit_clock& cu = cus_.emplace_back();
+      auto const xcds = static_cast<std::size_t>(n.xcds());
+      cu.gpu = static_cast<int>(g), cu.cu = static_cast<int>(c), cu.xcd = static_cast<int>(c % xcds);
+      cu.shared = &shared_[g * of_gpu + c / xcds / 2 * max_xcds + c % xcds];
+    }
+  dispatcher_free_.resize(gpus);
+}
+timeline::~timeline() = default;
+
+std::unique_ptr<node_memory> timeline::make_memory() {
+  auto m = std::make_unique<timed_memory>(node_, t_, events_);
+  memory_ = m.get();
+  return m;
+}
+
+timeline::notice& timeline::note(timed_event::kind k) {
+  if (spare_notices_.empty()) {
+    notices_.push_back(std::make_unique<notice>(k));
+    return *notices_.back();
+  }
+  notice& n = *spare_notices_.back();
+  spare_notices_.pop_back();
+  n.what = k;
+  return n;
+}
+
+void timeline::announce(std::shared_ptr<kernel_launch> l) {
+  notice& n = note(timed_event::kind::launch);
+  n.launch = std::move(l);
+  events_.put(n, n.launch->begin);
+}
+
+/// A workgroup has got its place: its waves begin when the XCD's dispatcher has come to them.
+void timeline::placed(resident_group& g) {
+  kernel_launch& l = *g.from;
+  compute_unit_clock& c = cu_of(l.gpu, g.cu);
+  double& free = dispatcher_free_[static_cast<std::size_t>(l.gpu)][static_cast<std::size_t>(g.xcd)];
+  free = std::max(free, static_cast<double>(node_.cycles));
+  ++l.profile.workgroups;
+  hot_spots& hot = hot_[l.kernel->code];
+  if (hot.waited.empty()) hot.waited.resize(op_count(*l.kernel->code)), hot.executed.resize(hot.waited.size()), hot.of = keep(*l.kernel->code);
+  for (wave* w : g.waves) {
+    free += t_.dispatch;
+    if (spare_clocks_.empty()) {
+      clocks_.push_back(std::make_unique<wave_clock>());
+      spare_clocks_.push_back(clocks_.back().get());
+    }
+    wave_clock& k = *spare_clocks_.back();
+    spare_clocks_.pop_back();
+    k = {};
+    k.of = w, k.cu = &c, k.times = times_of(*w->code), k.profile = &l.profile, k.hot = &hot;
+    k.simd = g.simds[w->index];
+    k.code_base = image_base(*w->code) / line_bytes;
+    k.began = k.time = k.since = static_cast<u64>(free + t_.wave_start);
+    w->pending->clock = &k;
+    w->pending->serial = ++serial_;
+    ++l.profile.waves;
+    c.waves.push_back(&k);
+  }
+  wake(c);
+}
+
+/// The CU's next turn is when its first wave can go on.
+void timeline::wake(compute_unit_clock& c) {
+  u64 first = never;
+  for (wave_clock const* k : c.waves)
+    if (!k->parked) first = std::min(first, k->time);
+  if (first == never || first >= c.wake_at) {
+    if (first == never) c.wake_at = never;
+    if (first == never || first == c.wake_at) return;
+  }
+  c.wake_at = first;
+  notice& n = note(timed_event::kind::compute_unit);
+  n.cu = &c;
+  events_.put(n, first);
+}
+
+/// Up to lookahead cycles of the CU. Of waves that can go on at the same time, the one with the highest priority goes first, then the one that has waited longest.
+void timeline::run(compute_unit_clock& c, u64 from) {
+  u64 const until = from + static_cast<u64>(memory_paths::lookahead);
+  auto const before = [](wave_clock const& a, wave_clock const& b) {
+    return a.time != b.time ? a.time < b.time : a.priority != b.priority ? a.priority > b.priority : a.since < b.since;
+  };
+  for (;;) {
+    wave_clock* first = nullptr;
+    u64 second = until;
+    for (wave_clock* k : c.waves) {
+      if (k->parked) continue;
+      if (!first || before(*k, *first)) {
+        if (first) second = std::min(second, first->time);
+        first = k;
+      } else {
+        second = std::min(second, k->time);
+      }
+    }
+    if (!first || first->time >= until) break;
+    do issue(c, *first);
+    while (!first->parked && first->time < second);
+  }
+  c.wake_at = never;
+  wake(c);
+}
+
+void timeline::drain(kernel_launch& l) {
+  notice& n = note(timed_event::kind::kernel_end);
+  for (auto const& p : scheduler_.launches_)
+    if (p.get() == &l) n.launch = p;
+  u64 const end = std::max(node_.cycles, l.end);  // the last workgroup's, and the last write's
+  l.end = static_cast<u64>(std::ceil(memory_->paths.kernel_ends(l.gpu, static_cast<double>(end), l.profile.bytes)));
+  events_.put(n, l.end);
+}
+
+void timeline::handle(timed_event& e) {
+  if (e.what == timed_event::kind::operation) return memory_->perform(static_cast<timed_operation&>(e));
+  auto& n = static_cast<notice&>(e);
+  switch (e.what) {
+    case timed_event::kind::compute_unit:
+      if (n.cu->wake_at == e.time) run(*n.cu, e.time);
+      break;
+    case timed_event::kind::launch: {
+      kernel_launch& l = *n.launch;
+      l.begin = e.time;
+      l.profile.name = l.kernel->demangled, l.profile.gpu = l.gpu, l.profile.launches = 1;
+      auto const cus = static_cast<std::size_t>(node_.settings.cus);
+      for (std::size_t c = 0; c < cus; ++c) {
+        compute_unit_clock& cu = cus_[static_cast<std::size_t>(l.gpu) * cus + c];
+        cu.path.invalidate(), cu.shared->scalar.clear();
+      }
+      scheduler_.admit(std::move(n.launch));
+      scheduler_.place_waiting();
+      something_ended_ = true;
+      break;
+    }
+    case timed_event::kind::group_end: {
+      resident_group& g = *n.group;
+      compute_unit_clock& c = cu_of(g.from->gpu, g.cu);
+      for (wave* w : g.waves) {
+        std::erase(c.waves, w->pending->clock);
+        spare_clocks_.push_back(w->pending->clock);
+      }
+      std::erase(scheduler_.live_, &g);
+      scheduler_.end_group(g);
+      delete &g;
+      while (scheduler_.room_) scheduler_.place_waiting();
+      break;
+    }
+    case timed_event::kind::kernel_end: {
+      kernel_launch& l = *n.launch;
+      l.profile.cycles = l.end - l.begin;
+      last_end_ = std::max(last_end_, l.end);
+      profiles_[{l.gpu, l.kernel->demangled}].add(l.profile);
+      scheduler_.finish(l);
+      something_ended_ = true;
+      break;
+    }
+    default: break;
+  }
+  n.launch.reset();
+  spare_notices_.push_back(&n);
+}
+
+scheduler::outcome timeline::step(u64 limit) {
+  if (events_.empty()) return scheduler::outcome::idle;
+  something_ended_ = false;
+  for (int turns = 0; turns < 4096 && !events_.empty() && !something_ended_; ++turns) {
+    if (limit != never && events_.head() > limit) return turns ? scheduler::outcome::worked : scheduler::outcome::idle;
+    timed_event& e = *events_.take();
+    node_.cycles = e.time;
+    memory_->paths.now = static_cast<double>(e.time);
+    handle(e);
+  }
+  if (node_.cycles >= looked_at_ + between_looks && all_wait()) return scheduler::outcome::stalled;
+  return scheduler::outcome::worked;
+}
+
+/// For a long time no memory has changed, and every wave polls. Waves that poll go on burning time here, as they do on the machine.
+bool timeline::all_wait() {
+  looked_at_ = node_.cycles;
+  bool const changed = std::exchange(changes_at_look_, node_.changes) != node_.changes;
+  if (changed || scheduler_.live_.empty()) {
+    jump_ = first_jump, jumped_ = 0, reads_at_look_ = node_.clock_reads;
+    return false;
+  }
+  return std::ranges::all_of(scheduler_.live_, [](resident_group* g) {
+    return std::ranges::all_of(g->waves, [](wave* w) { return w->state == wave_state::at_barrier || w->state == wave_state::ended || w->pending->polls.repeats >= polls_that_count; });
+  });
+}
+
+/// Waves that watch the clock see it jump ahead.
+void timeline::resolve_stall() {
+  if (std::exchange(reads_at_look_, node_.clock_reads) == node_.clock_reads || jumped_ >= longest_wait) report_deadlock(node_, scheduler_);
+  memory_->jumped += jump_, jumped_ += jump_;
+  jump_ = std::min(jump_ * 2, longest_jump);
+}
+
+}  // namespace fusewire::sim

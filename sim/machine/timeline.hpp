@@ -1,0 +1,77 @@
+#pragma once
+#include <deque>
+
+#include "machine/scheduler.hpp"
+#include "machine/timed_memory.hpp"
+#include "machine/wave_clock.hpp"
+
+namespace fusewire::sim {
+
+/// The clock: runs the waves of all launches in the order of simulated time. Nothing here loops over cycles: an instruction asks when its unit, its
+/// registers and what it waits for allow it to issue, and the wave's time becomes that. A CU runs for up to memory_paths::lookahead cycles at a time, its waves in exact order,
+/// for nothing that another CU does reaches it sooner; accesses take effect between CUs' turns, in exact order.
+class timeline {
+ public:
+  timeline(node&, scheduler&);
+  ~timeline();
+  std::unique_ptr<node_memory> make_memory();
+
+  void announce(std::shared_ptr<kernel_launch>);  // its workgroups may be placed from kernel_launch::begin on
+  void placed(resident_group&);
+  void drain(kernel_launch&);  // its last workgroup has ended
+  /// Goes on until a launch has begun or ended, or for a while, but not past `limit`.
+  scheduler::outcome step(u64 limit);
+  void resolve_stall();
+  u64 now() const { return node_.cycles; }
+  bool idle() const { return events_.empty(); }
+
+  std::map<std::pair<int, std::string>, kernel_profile> const& profiles() const { return profiles_; }
+  std::map<program const*, hot_spots> const& hot() const { return hot_; }
+  memory_paths const& paths() const { return memory_->paths; }
+  u64 busy_until() const { return last_end_; }
+
+ private:
+  struct notice : timed_event {  // of a CU, a workgroup or a launch
+    explicit notice(kind k) : timed_event(k) {}
+    compute_unit_clock* cu = nullptr;
+    resident_group* group = nullptr;
+    std::shared_ptr<kernel_launch> launch;
+  };
+  notice& note(timed_event::kind);
+  compute_unit_clock& cu_of(int gpu, int cu) { return cus_[static_cast<std::size_t>(gpu * node_.settings.cus + cu)]; }
+  void wake(compute_unit_clock&);
+  void run(compute_unit_clock&, u64 from);
+  void handle(timed_event&);
+  bool all_wait();
+
+  // issue.cpp
+  bool fetched(compute_unit_clock&, wave_clock&, op_time const&);
+  u64 operands(wave_clock const&, op_time const&, u64 time) const;
+  void issue(compute_unit_clock&, wave_clock&);
+  void execute_one(compute_unit_clock&, wave_clock&, u64 time);
+  void after(compute_unit_clock&, wave_clock&, op_time const&, u64 time, u64 next);
+  void wait(wave_clock&, stall, u64 until);
+  void release_barrier(compute_unit_clock&, resident_group&);
+  void wave_ended(compute_unit_clock&, wave_clock&);
+  double matrix_cycles(op_time const&) const;
+
+  node& node_;
+  scheduler& scheduler_;
+  timing const& t_;
+  event_wheel events_;
+  timed_memory* memory_ = nullptr;  // the scheduler's
+  std::deque<compute_unit_clock> cus_;
+  std::vector<shared_caches> shared_;
+  std::vector<std::unique_ptr<notice>> notices_;
+  std::vector<notice*> spare_notices_;
+  std::vector<std::unique_ptr<wave_clock>> clocks_;
+  std::vector<wave_clock*> spare_clocks_;
+  std::vector<std::array<double, max_xcds>> dispatcher_free_;
+  std::map<std::pair<int, std::string>, kernel_profile> profiles_;
+  std::map<program const*, hot_spots> hot_;
+  u64 serial_ = 0, last_end_ = 0;
+  u64 looked_at_ = 0, changes_at_look_ = 0, reads_at_look_ = 0, jump_ = 0, jumped_ = 0;
+  bool something_ended_ = false;
+};
+
+}  // namespace fusewire::sim
