@@ -5,7 +5,8 @@
 //     per launch: 2 m n k flop per product; (m / TM) n k + (n / TN) m k elements into the CUs, A, B and C at least once from memory
 //
 // Tiles: 256x256 and 256x128 (8 waves), 128x128 (4 waves) with TK = 64 as large GEMMs have them; 32x64 (4 waves) with TK = 128, which reads B at the rate of memory for
-// few rows. Blocks go to XCDs in turn; each XCD gets neighbouring tiles, in groups of 8 rows of tiles.
+// few rows. Blocks go to XCDs in turn; each XCD gets neighbouring tiles, in groups of 8 rows of tiles. The
+// timed launch has a B that none has read before.
 #include "point.hpp"
 
 using namespace calibration;
@@ -124,12 +125,16 @@ unsigned short bf16(float x) {
 }
 
 template <tile_shape T>
-double run(node& one, arguments g, int batch) {
+double run(node& one, arguments g, unsigned short const* other_b, int batch) {
   g.tiles_m = (g.m + T.m - 1) / T.m;
   g.tiles_n = (g.n + T.n - 1) / T.n;
   if (g.k % T.k) usage(how);
   check(hipFuncSetAttribute(reinterpret_cast<void const*>(&gemm<T>), hipFuncAttributeMaxDynamicSharedMemorySize, T.chunks() * 16), "hipFuncSetAttribute");
-  return one.time(1, 1, [&](int, hipStream_t stream, int) { gemm<T><<<dim3(unsigned(g.tiles_m * g.tiles_n), unsigned(batch)), T.threads(), T.chunks() * 16, stream>>>(g); });
+  int const warm_ups = 2.0 * batch * g.m * g.n * g.k > 3e11 ? 0 : 1;  // a product that is long enough has warmed up as it begins
+  return one.time(warm_ups, 1, [&](int, hipStream_t stream, int i) {
+    if (i > 0) g.b = other_b;
+    gemm<T><<<dim3(unsigned(g.tiles_m * g.tiles_n), unsigned(batch)), T.threads(), T.chunks() * 16, stream>>>(g);
+  });
 }
 
 }  // namespace
@@ -144,11 +149,12 @@ int main(int argc, char** argv) {
   for (std::size_t i = 0; i < a.size(); ++i) a[i] = bf16(float(small_number(i)));
   for (std::size_t i = 0; i < b.size(); ++i) b[i] = bf16(float(small_number(i * 3 + 1)));
   arguments g{node::upload(one.allocate<unsigned short>(0, a.size()), a), node::upload(one.allocate<unsigned short>(0, b.size()), b), one.allocate<unsigned short>(0, bytes(m, n)), m, n, k, 0, 0};
+  auto* const other_b = node::upload(one.allocate<unsigned short>(0, b.size()), b);
   double us = 0;
-  if (tile == "256x256") us = run<large>(one, g, batch);
-  else if (tile == "256x128") us = run<wide>(one, g, batch);
-  else if (tile == "128x128") us = run<medium>(one, g, batch);
-  else if (tile == "32x64") us = run<narrow>(one, g, batch);
+  if (tile == "256x256") us = run<large>(one, g, other_b, batch);
+  else if (tile == "256x128") us = run<wide>(one, g, other_b, batch);
+  else if (tile == "128x128") us = run<medium>(one, g, other_b, batch);
+  else if (tile == "32x64") us = run<narrow>(one, g, other_b, batch);
   else usage(how);
   auto const c = node::download(g.c, bytes(m, n));
   bool right = true;
