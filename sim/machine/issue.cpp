@@ -23,14 +23,8 @@ port port_of(unit u) {
 }
 
 /// How many turns of the banks an LDS instruction takes: lanes go in groups that the banks can serve at once, and within a group a bank serves one address after the other.
-struct bank_turns {
-  u32 all = 0, least = 0;
-};
-bank_turns turns_of(wave const& w, op_time const& o, u32 banks) {
+void count_turns(bank_pattern& p, op_time const& o, u32 banks) {
   u32 const words = o.lds_bytes / 4, at_once = std::max(1u, banks / words);
-  u64 const exec = w.exec();
-  u32 const* const address = w.v[o.address];
-  bank_turns t;
   for (u32 second = 0; second < (o.lds_stride ? 2u : 1u); ++second) {
     u32 const offset = o.lds_stride ? (static_cast<u32>(o.imm) >> 8 * second & 255) * o.lds_bytes * o.lds_stride : static_cast<u32>(o.imm) & 0xffff;
     for (u32 from = 0; from < lanes; from += at_once) {
@@ -38,18 +32,38 @@ bank_turns turns_of(wave const& w, op_time const& o, u32 banks) {
       u8 used[64] = {};
       u32 most = 0;
       for (u32 l = from; l < std::min<u32>(from + at_once, lanes); ++l) {
-        if (!(exec >> l & 1)) continue;
+        if (!(p.exec >> l & 1)) continue;
         for (u32 k = 0; k < words; ++k) {
-          u32 const word = (address[l] + offset) / 4 + k, bank = word % banks, have = std::min<u32>(used[bank], 4);
+          u32 const word = (p.address[l] + p.at + offset) / 4 + k, bank = word % banks, have = std::min<u32>(used[bank], 4);
           if (!o.lds_atomic && std::find(row[bank], row[bank] + have, word) != row[bank] + have) continue;  // one word for several lanes
           if (have < 4) row[bank][have] = word;
           most = std::max<u32>(most, ++used[bank]);
         }
       }
-      t.all += most, t.least += most != 0;
+      p.turns += most, p.least += most != 0;
     }
   }
-  return t;
+}
+
+bank_pattern const& pattern_of(std::array<bank_pattern, 4>& known, wave const& w, op_time const& o, u32 banks) {
+  u32 const* const address = w.v[o.address];
+  u32 const first = address[0], at = first & 3;
+  u64 const exec = w.exec();
+  for (bank_pattern& p : known) {
+    u32 different = (p.at ^ at) | static_cast<u32>(p.exec != exec);
+    for (int l = 0; l < lanes; ++l) different |= (address[l] - first) ^ p.address[l];
+    if (!different) return p;
+  }
+  std::rotate(known.begin(), known.end() - 1, known.end());
+  bank_pattern& p = known[0] = {};
+  p.exec = exec, p.at = at;
+  for (int l = 0; l < lanes; ++l) p.address[l] = address[l] - first;
+  p.address[0] = 0;
+  // Lanes may lie before the first one; as many words further, the banks are the same.
+  for (u32& a : p.address) a += 65536;
+  count_turns(p, o, banks);
+  for (u32& a : p.address) a -= 65536;
+  return p;
 }
 
 }  // namespace
@@ -117,7 +131,9 @@ void timeline::issue(compute_unit_clock& c, wave_clock& k) {
       break;
     case unit::wait: {
       auto const field = static_cast<u32>(o.imm);
-      not_before(k.vm_wait((field & 15) | (field >> 14 & 3) << 4), k.polls ? stall::flags : stall::memory);
+      u64 const there = k.vm_wait((field & 15) | (field >> 14 & 3) << 4);
+      not_before(there, k.polls ? stall::flags : stall::memory);
+      if (there > static_cast<u64>(memory_paths::lookahead)) k.gate = std::max(k.gate, there - static_cast<u64>(memory_paths::lookahead));
       not_before(k.lgkm_wait(field >> 8 & 15), stall::lds);
       break;
     }
@@ -137,8 +153,11 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
   port const p = port_of(o.on);
   auto const hold = [&](double cycles) { c.port_free[k.simd][static_cast<std::size_t>(p)] = time + static_cast<u64>(cycles); };
   if (p != port::count) hold(t_.issue);
-  bank_turns banks;
-  if (o.on == unit::lds) banks = turns_of(w, o, static_cast<u32>(t_.lds_bytes / 4));
+  u32 turns = 2, least = 2;  // of the banks
+  if (o.on == unit::lds) {
+    bank_pattern const& p = pattern_of(k.hot->banks[pc], w, o, static_cast<u32>(t_.lds_bytes / 4));
+    turns = std::max(1u, p.turns), least = std::max(1u, p.least);
+  }
   m.issued_at = time, m.counted = 0, m.done_at = 0, m.scalar_done_at = 0;
 
   execute(w, 1);
@@ -162,11 +181,10 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
       break;
     }
     case unit::lds: case unit::crossing: {
-      u32 const turns = o.on == unit::crossing ? 2 : std::max(1u, banks.all);
       u64 const begin = std::max(time, c.lds_free);
       c.lds_free = begin + turns;
       profile.lds += turns;
-      if (banks.all > banks.least) profile.lds_conflicts += banks.all - banks.least;
+      profile.lds_conflicts += turns - least;
       k.lgkm_done_at(begin + turns + static_cast<u64>(t_.lds_latency));
       break;
     }

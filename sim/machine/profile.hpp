@@ -1,7 +1,9 @@
 #pragma once
 #include <array>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "machine.hpp"
 
@@ -32,10 +34,19 @@ struct kernel_profile {
   void add(kernel_profile const&);
 };
 
+/// Addresses of an LDS instruction that were seen before, relative to the first lane's, and what they take: where all lanes move by the same amount, the banks are as busy.
+struct bank_pattern {
+  u64 exec = 0;
+  u32 at = ~u32{0};  // the lowest bits of the first lane's
+  u32 turns = 0, least = 0;
+  u32 address[lanes] = {};
+};
+
 /// How long waves waited at each instruction of a program, by the index of the op.
 struct hot_spots {
   std::shared_ptr<program const> of;  // modules may be gone when it is printed
   std::vector<u64> waited, executed;
+  std::map<u32, std::array<bank_pattern, 4>> banks;  // of LDS instructions
 };
 
 }  // namespace fusewire::sim

@@ -8,22 +8,43 @@
 
 namespace fusewire::sim {
 
-/// Something that serves one request after the other: how much work lies in front of it. Requests come a little out of the order of their times, for CUs are run one after the
-/// other for a hundred cycles each, and some are made for later than now: work is done as `now` passes, and a request finds what will be left of it at its time.
+/// Something that serves one request at a time: how much of each window of 64 cycles is taken. Requests need not come in the order of their times, for CUs are run one after the
+/// other for hundreds of cycles each, and some are made for much later than now.
 class resource {
  public:
-  /// A request at `time` that holds the resource for `cycles`; returns when it begins to be served. No request will come for a time before `now`.
+  /// A request at `time` that holds the resource for `cycles`; returns when it begins to be served. No request comes for a time before `now`.
   double take(double now, double time, double cycles) {
-    if (now > at_) work_ = std::max(0.0, work_ - (now - at_)), at_ = now;
-    double const begin = time + std::max(0.0, work_ - (time - at_));
-    work_ += cycles;
+    if (now >= static_cast<double>((first_ + 1) * window)) advance(static_cast<u64>(now) / window);
     busy_ += cycles;
+    u64 w = std::max(static_cast<u64>(time) / window, first_);
+    u64 const from = w, end = first_ + windows;
+    if (w >= full_from_ && w < full_to_) w = full_to_;
+    while (w < end && used_[w % windows] >= window) ++w;
+    if (from >= full_from_ && from <= full_to_) full_to_ = w;
+    else full_from_ = from, full_to_ = w;
+    double const begin = w < end ? std::max(time, static_cast<double>(w * window) + used_[w % windows]) : std::max(time, static_cast<double>(end * window) + later_);
+    for (; w < end && cycles > 0; ++w) {
+      float const fits = std::min(static_cast<float>(cycles), static_cast<float>(window) - used_[w % windows]);
+      used_[w % windows] += fits, cycles -= fits;
+    }
+    later_ += std::max(cycles, 0.0);
     return begin;
   }
   double busy() const { return busy_; }  // cycles, over all
 
  private:
-  double at_ = 0, work_ = 0, busy_ = 0;
+  static constexpr u64 window = 64, windows = 64;  // cycles; those that are looked at one by one
+  void advance(u64 to) {
+    for (u64 n = std::min(to - first_, windows); n; --n, ++first_) {
+      float const fills = std::min(static_cast<float>(later_), static_cast<float>(window));
+      used_[first_ % windows] = fills, later_ -= fills;
+    }
+    if (to > first_) later_ = std::max(0.0, later_ - static_cast<double>((to - first_) * window)), first_ = to;
+  }
+
+  float used_[windows] = {};
+  u64 first_ = 0, full_from_ = 0, full_to_ = 0;
+  double later_ = 0, busy_ = 0;  // work behind the last window
 };
 
 /// Which lines a cache holds, least recently used first out. `Ways` of 4-byte tags are one or two lines of the host's cache.

@@ -10,6 +10,7 @@ namespace fusewire::sim {
 namespace {
 
 constexpr u64 never = ~u64{0};
+constexpr u64 turn = 768;                         // cycles that a CU runs at a time: the longer, the fewer times its registers come into the host's caches
 constexpr u64 between_looks = 400'000;            // cycles, at whether every wave waits
 constexpr u32 polls_that_count = 64;              // repeats after which a wave is taken to wait for somebody
 constexpr u64 first_jump = 21'000, longest_jump = 210'000'000, longest_wait = 2'100'000'000'000;  // cycles: 10 us, 0.1 s, 1000 s
@@ -86,9 +87,10 @@ void timeline::placed(resident_group& g) {
 
 /// The CU's next turn is when its first wave can go on.
 void timeline::wake(compute_unit_clock& c) {
-  u64 first = never;
+  wave_clock const* next = nullptr;
   for (wave_clock const* k : c.waves)
-    if (!k->parked) first = std::min(first, k->time);
+    if (!k->parked && (!next || k->time < next->time)) next = k;
+  u64 const first = !next ? never : next->gate > node_.cycles ? next->gate : next->time;
   if (first == never || first >= c.wake_at) {
     if (first == never) c.wake_at = never;
     if (first == never || first == c.wake_at) return;
@@ -99,9 +101,9 @@ void timeline::wake(compute_unit_clock& c) {
   events_.put(n, first);
 }
 
-/// Up to lookahead cycles of the CU. Of waves that can go on at the same time, the one with the highest priority goes first, then the one that has waited longest.
+/// A turn of the CU, in which its waves run in the exact order of their times. It ends before a wave goes on with a value that has not been taken yet. Of waves that can go on at the same time, the one with the highest priority goes first, then the one that has waited longest.
 void timeline::run(compute_unit_clock& c, u64 from) {
-  u64 const until = from + static_cast<u64>(memory_paths::lookahead);
+  u64 const until = from + turn;
   auto const before = [](wave_clock const& a, wave_clock const& b) {
     return a.time != b.time ? a.time < b.time : a.priority != b.priority ? a.priority > b.priority : a.since < b.since;
   };
@@ -117,9 +119,9 @@ void timeline::run(compute_unit_clock& c, u64 from) {
         second = std::min(second, k->time);
       }
     }
-    if (!first || first->time >= until) break;
+    if (!first || first->time >= until || first->gate > from) break;
     do issue(c, *first);
-    while (!first->parked && first->time < second);
+    while (!first->parked && first->time < second && first->gate <= from);
   }
   c.wake_at = never;
   wake(c);

@@ -18,55 +18,50 @@ __device__ unsigned long long cycles() {
 
 constexpr int few = 64, many = 128;  // instructions; what the others take is the difference
 
-/// Products whose accumulators are `Chains` registers sets.
+/// Runs the same code twice, first to bring it into the instruction cache, and measures the second time.
+template <class F>
+__device__ void measure(unsigned long long* took, F&& code) {
+#pragma unroll 1
+  for (int pass = 0; pass < 2; ++pass) {
+    unsigned long long const from = cycles();
+    code();
+    unsigned long long const to = cycles();
+    if (threadIdx.x == 0) *took = to - from;
+  }
+}
+
+/// Products of which each adds to what the one before it made, or, with four chains, the fourth before it.
 template <int Chains, int Repeats>
 __global__ void products(unsigned long long* took, float* out) {
   s16x4 const a{0x3f80, 0x3f80, 0x3f80, 0x3f80};
-  f32x4 sum[Chains] = {};
-  auto const pass = [&](int n) {
-    for (int i = 0; i < n; ++i)
-#pragma unroll
-      for (int c = 0; c < Chains; ++c) asm volatile("v_mfma_f32_16x16x16_bf16 %0, %1, %1, %0" : "+v"(sum[c]) : "v"(a));
-  };
-  pass(1);
-  unsigned long long const from = cycles();
-  asm volatile("" ::: "memory");
-#pragma unroll
-  for (int i = 0; i < Repeats / Chains; ++i) pass(1);
-  unsigned long long const to = cycles();
-  asm volatile("s_nop 15");
-  asm volatile("s_nop 15");
-  float total = 0;
-  for (int c = 0; c < Chains; ++c) total += sum[c][0];
-  out[threadIdx.x] = total;
-  if (threadIdx.x == 0) *took = to - from;
+  f32x4 w{}, x{}, y{}, z{};
+  measure(took, [&] {
+    if constexpr (Chains == 4)
+      asm volatile(".rept %c5\n"
+                   "v_mfma_f32_16x16x16_bf16 %0, %4, %4, %0\nv_mfma_f32_16x16x16_bf16 %1, %4, %4, %1\n"
+                   "v_mfma_f32_16x16x16_bf16 %2, %4, %4, %2\nv_mfma_f32_16x16x16_bf16 %3, %4, %4, %3\n.endr\ns_nop 15\ns_nop 15"
+                   : "+v"(w), "+v"(x), "+v"(y), "+v"(z) : "v"(a), "i"(Repeats / 4));
+    else
+      asm volatile(".rept %c2\nv_mfma_f32_16x16x16_bf16 %0, %1, %1, %0\n.endr\ns_nop 15\ns_nop 15" : "+v"(w) : "v"(a), "i"(Repeats));
+  });
+  out[threadIdx.x] = w[0] + x[0] + y[0] + z[0];
 }
 
-/// Each product is the next one's A: it waits for the result.
+/// Products of which each multiplies with what the one before it made.
 template <int Repeats>
 __global__ void dependent_products(unsigned long long* took, float* out) {
-  f32x4 sum = {1, 1, 1, 1};
-  unsigned long long const from = cycles();
-#pragma unroll
-  for (int i = 0; i < Repeats; ++i) asm volatile("v_mfma_f32_16x16x16_bf16 %0, %1, %1, 0" : "=v"(sum) : "v"(s16x4{__builtin_bit_cast(s16x4, u32x4{__builtin_bit_cast(unsigned, sum[0]), 0, 0, 0}.xy)}));
-  unsigned long long const to = cycles();
-  asm volatile("s_nop 15");
-  asm volatile("s_nop 15");
-  out[threadIdx.x] = sum[0];
-  if (threadIdx.x == 0) *took = to - from;
+  measure(took, [&] {
+    asm volatile(".rept %c0\nv_mfma_f32_16x16x16_bf16 v[104:107], v[100:101], v[100:101], 0\nv_mfma_f32_16x16x16_bf16 v[100:103], v[104:105], v[104:105], 0\n.endr\n"
+                 "s_nop 15\ns_nop 15" ::"i"(Repeats / 2) : "v100", "v101", "v102", "v103", "v104", "v105", "v106", "v107");
+  });
+  out[threadIdx.x] = 0;
 }
 
-/// Adds that follow each other.
 template <int Repeats>
 __global__ void adds(unsigned long long* took, float* out) {
-  float x = out[threadIdx.x];
-  asm volatile("" : "+v"(x));
-  unsigned long long const from = cycles();
-#pragma unroll
-  for (int i = 0; i < Repeats; ++i) asm volatile("v_add_f32 %0, 1.0, %0" : "+v"(x));
-  unsigned long long const to = cycles();
+  float x = 0;
+  measure(took, [&] { asm volatile(".rept %c1\nv_add_f32 %0, 1.0, %0\n.endr" : "+v"(x) : "i"(Repeats)); });
   out[threadIdx.x] = x;
-  if (threadIdx.x == 0) *took = to - from;
 }
 
 /// Reads of LDS, `stride` words from lane to lane.
@@ -75,16 +70,10 @@ __global__ void lds_reads(unsigned long long* took, float* out, int stride) {
   __shared__ float data[64 * 64];
   for (int i = threadIdx.x; i < 64 * 64; i += 64) data[i] = 1;
   unsigned const at = threadIdx.x * stride * 4;
-  float x[8] = {};
+  float x = 0;
   __syncthreads();
-  unsigned long long const from = cycles();
-#pragma unroll
-  for (int i = 0; i < Repeats; ++i) asm volatile("ds_read_b32 %0, %1" : "=v"(x[i % 8]) : "v"(at));
-  unsigned long long const to = cycles();
-  float total = data[(threadIdx.x * 17) & 4095];
-  for (float f : x) total += f;
-  out[threadIdx.x] = total;
-  if (threadIdx.x == 0) *took = to - from;
+  measure(took, [&] { asm volatile(".rept %c2\nds_read_b32 %0, %1\n.endr\ns_waitcnt lgkmcnt(0)" : "=v"(x) : "v"(at), "i"(Repeats)); });
+  out[threadIdx.x] = x + data[threadIdx.x];
 }
 
 __global__ void copy(u32x4* to, u32x4 const* from, size_t n) {
@@ -156,7 +145,6 @@ double microseconds(F&& launch) {
 /// Cycles of one of the instructions that the second has more of.
 template <class F, class G>
 void print_cycles(F&& fewer, G&& more) {
-  for (int warm = 0; warm < 2; ++warm) fewer(), more();
   fewer();
   auto const short_one = cycles_taken();
   more();
@@ -241,7 +229,7 @@ constexpr test_case cases[] = {
     {"adds", [] { print_cycles([] { adds<few><<<1, 64>>>(took, out); }, [] { adds<many><<<1, 64>>>(took, out); }); }},
     {"adds_two_waves_a_simd", [] { print_cycles([] { adds<few><<<1, 512>>>(took, out); }, [] { adds<many><<<1, 512>>>(took, out); }); }},
     {"lds_reads", [] { print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 1); }, [] { lds_reads<many><<<1, 64>>>(took, out, 1); }); }},
-    {"lds_conflicts_2", [] { print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 2); }, [] { lds_reads<many><<<1, 64>>>(took, out, 2); }); }},
+    {"lds_conflicts_4", [] { print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 4); }, [] { lds_reads<many><<<1, 64>>>(took, out, 4); }); }},
     {"lds_conflicts_32", [] { print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 32); }, [] { lds_reads<many><<<1, 64>>>(took, out, 32); }); }},
     {"copy", [] { copy_bandwidth(64, false); }},
     {"copy_wide", [] { copy_bandwidth(64, true); }},
