@@ -211,9 +211,60 @@ def taxes(data, out):
     out.append("")
 
 
+def measured(results, kind):
+    """The files of a kind that a machine made."""
+    return [path for path in results.glob(kind + ".*.json") if not path.stem.endswith("_projected")]
+
+
+def projected_shapes(data):
+    """Shape -> variant -> projection."""
+    shapes = {}
+    for b in data["benchmarks"]:
+        parts = b["name"].split("/")
+        shapes.setdefault("/".join([parts[0], *parts[2:]]) if len(parts) > 3 else b["name"], {})[parts[1] if len(parts) > 3 else ""] = b
+    return shapes
+
+
+def projections(results, out):
+    """Nothing here is a measurement, and every table says so."""
+    titles = {"ag_gemm": "All-gather + GEMM", "ag_gemm_sustained": "All-gather + GEMM at the clock of full power", "flash_decode": "Flash Decode", "primitives": "Primitives"}
+    for kind, title in titles.items():
+        path = results / f"{kind}.mi300x_projected.json"
+        if not path.exists():
+            continue
+        data = json.loads(path.read_text())
+        how, shapes = data["context"]["projected"], projected_shapes(data)
+        error = how["error"]
+        out.append(f"## Projection: {title}, MI300X\n")
+        out.append(f"**Not measured**: projected by `{how['model']}` at {how['mhz']} MHz, commit {data['context']['commit']}. Its median error on {error['points']} published points that it was not fitted to is "
+                   f"{error['median'] * 100:.0f} % ({', '.join(f'{name} {e * 100:.0f} %' for name, e in error['classes'].items())}; docs/simulator.md).\n")
+        time = lambda found, variant: found[variant]["real_time"] if variant in found else None
+        over = lambda a, b: number(a / b if a and b else None, 2)
+        if kind.startswith("ag_gemm"):
+            out.append("gemm: hipBLASLt at published rates, interpolated over sizes. all-gather: a kernel of this library's primitives in place of RCCL, simulated. bulk-synchronous: the sum of these, of a")
+            out.append("transposing copy where gather::k needs it, and of a graph's gaps. fused: `ag_gemm` as it chooses, simulated; with W = 1 the GEMM alone. Microseconds, projected.\n")
+            out += ["| W | gather | N | M | gemm | all-gather | bulk-synchronous | fused | fused / gemm | bulk-synchronous / fused |", "|---|---|---|---|---|---|---|---|---|---|"]
+            key = lambda name: dict(part.split(":") for part in name.split("/")[1:])
+            for name, found in sorted(shapes.items(), key=lambda item: [int(key(item[0])["W"]), key(item[0])["gather"], int(key(item[0])["N"]), int(key(item[0])["M"])]):
+                k, gemm, fused, twin = key(name), time(found, "gemm"), time(found, "chosen"), time(found, "bsp_graph")
+                out.append(f"| {k['W']} | {k['gather']} | {k['N']} | {k['M']} | {number(gemm)} | {number(time(found, 'all_gather'))} | {number(twin)} | {number(fused)} | {over(fused, gemm)} | {over(twin, fused)} |")
+        elif kind == "flash_decode":
+            out.append("One sequence, 96 query and 12 KV heads of 128, f16, pages of 16 in random order. bulk-synchronous: the same local kernel, an all-gather and a combining kernel, composed. Projected.\n")
+            out += ["| W | tokens | local | bulk-synchronous | fused | bulk-synchronous / fused | TB/s of a GPU |", "|---|---|---|---|---|---|---|"]
+            for name, found in shapes.items():
+                if "fused" in found:
+                    k, fused, twin = dict(part.split(":") for part in name.split("/")[1:]), time(found, "fused"), time(found, "bsp_graph")
+                    out.append(f"| {k['W']} | {k['kv']} | {number(time(found, 'local'))} | {number(twin)} | {number(fused)} | {over(twin, fused)} | {number(found['fused']['bytes'] / fused * 1e-6, 2)} |")
+        else:
+            out += ["| | microseconds, projected | GB/s |", "|---|---|---|"]
+            for b in data["benchmarks"]:
+                out.append(f"| `{b['name']}` | {b['real_time']:.2f} | {number(b['bytes_per_second'] / 1e9 if 'bytes_per_second' in b else None)} |")
+        out.append("")
+
+
 def of_most_ranks(results, kind):
     """The results of a kind with the most ranks, or None."""
-    files = sorted(results.glob(kind + ".*.json"), key=lambda path: int(path.stem.rpartition("x")[2]))
+    files = sorted(measured(results, kind), key=lambda path: int(path.stem.rpartition("x")[2]))
     return json.loads(files[-1].read_text()) if files else None
 
 
@@ -262,7 +313,7 @@ def main():
     results, page, readme = arguments.results, arguments.page, arguments.readme
     if not results.is_dir():
         parser.error(f"{results} is no folder")
-    out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. Nothing was measured on an MI300X.\n",
+    out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. Nothing was measured on an MI300X; what is said of one is a projection, under headings that say so.\n",
            "A time is one iteration of the slowest rank in microseconds: the median of replays of one graph with many iterations, in which weights",
            "rotate among more than 1 GB of copies, KV among more than 0.5 GB, and A and the query are others each time. Variants take turns in one run, and the outputs of the timed",
            "replays are checked. NCCL works on registered symmetric windows, with NVLS off; the twin is the better of eager and graph. AG+GEMM is told that B is constant",
@@ -271,13 +322,14 @@ def main():
                               ("gemm", "The GEMM alone", gemm_alone), ("gemm_row_major", "The GEMM alone, row-major B", gemm_alone),
                               ("flash_decode", "Flash Decode", flash_decode), ("ag_gemm_taxes", "The taxes: all-gather + GEMM", taxes),
                               ("flash_decode_taxes", "The taxes: Flash Decode", taxes), ("primitives", "Primitives", primitives)):
-        for path in sorted(results.glob(kind + ".*.json"), reverse=True):
+        for path in sorted(measured(results, kind), reverse=True):
             data = json.loads(path.read_text())
             if all(b.get("error_occurred") for b in data["benchmarks"]):  # primitives on one GPU: all of them are between GPUs
                 continue
             out.append(f"## {title}: {provenance(data['context'])}\n")
             tell(data, out)
             out.append("")
+    projections(results, out)
     page.write_text("\n".join(out).rstrip() + "\n")
     if readme:
         before, begin, rest = readme.read_text().partition("<!-- scripts/performance.py writes this -->\n")

@@ -61,8 +61,8 @@
   /* links and the host's bus */                                                                                                                      \
   X(link_gbs, 64, "GB/s", document, "xGMI, each direction of each link")                                                                              \
   X(link_efficiency, 0.75, "", measured, "xgmi: 48 GB/s of 64; one peer, 512 MiB: 48.3 (aiter 801)")                                                  \
-  X(link_ns, 350, "ns", assumed, "one way, nothing published; a load from a peer then takes 1.1 us")                                                  \
-  X(link_request, 16, "bytes", assumed, "that a read request takes of the other direction")                                                           \
+  X(link_ns, 250, "ns", assumed, "one way, nothing published; as vLLM's all-reduce of 2 ranks wants it")                                               \
+  X(link_request, 0, "bytes", derived, "that a read request takes of the other direction: pulls both ways at once reach 47 to 48 GB/s (aiter 801)")    \
   X(host_gbs, 55, "GB/s", assumed, "PCIe 5 x16, each direction")                                                                                      \
   X(host_ns, 700, "ns", assumed, "one way to host memory")                                                                                            \
   X(turn, 256, "cycles", assumed, "not the machine's: how long a CU is run at a time; the longer, the fewer times its registers come into the host's caches") \

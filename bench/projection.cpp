@@ -1,0 +1,289 @@
+// One shape of a benchmark on fusewire-sim --time: few launches, since each instruction is interpreted. scripts/project.py runs it and writes the benchmarks' JSON.
+//
+//   projection ag_gemm      pull|push|chosen k|m W M N K
+//   projection all_gather   W BYTES                          BYTES in all; a kernel that pulls from every peer, in place of the vendor's
+//   projection flash_decode fused|local W BATCH TOKENS       TOKENS of one sequence over all ranks; 96-12 heads of 128, f16, pages of 16
+//
+//   per rank:  graph of 1 call | graph of 2 calls        all ranks begin a graph together; time = 2 calls - 1 call, or that of 1 call where it is long
+//
+// Every call has weights, or KV, that no earlier call has touched, so that no cache holds them. Outputs are checked. Prints "us: TIME", the slowest rank's.
+#include <fusewire/fusewire.hpp>
+#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/kernels/flash_decode.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace fusewire;
+
+namespace {
+
+[[noreturn]] void usage() {
+  std::fprintf(stderr, "usage: projection ag_gemm pull|push|chosen k|m W M N K\n       projection all_gather W BYTES\n       projection flash_decode fused|local W BATCH TOKENS\n");
+  std::exit(2);
+}
+
+/// A small number that depends on the index: sums of products of such numbers are exact in fp32.
+int small_number(std::size_t i) { return int((i * 2654435761u >> 20) % 5) - 2; }
+
+/// All ranks go on together, once the host has enqueued what follows.
+__global__ void begin_together(world_view w, sym<barrier_state> s, std::uint64_t head_start) {
+  block const b;
+  std::uint64_t const t0 = platform::clock_ns();
+  while (platform::clock_ns() - t0 < head_start) platform::backoff();
+  barrier(b, w, s);
+}
+
+/// The time of a call, in the slowest rank's events. `few`: one call is long enough.
+class stopwatch {
+ public:
+  stopwatch(world& w, heap& h) : w_(w), view_(h.view()), meet_(h.allocate<barrier_state>(1)) {
+    check_hip(hipEventCreate(&start_), "hipEventCreate");
+    check_hip(hipEventCreate(&stop_), "hipEventCreate");
+  }
+  ~stopwatch() {
+    (void)hipEventDestroy(start_);
+    (void)hipEventDestroy(stop_);
+  }
+  static int calls(bool few) { return few ? 1 : 3; }
+
+  double time(bool few, std::function<void(int)> const& call) {
+    double const one = of_graph([&] { call(0); });
+    return few ? one : of_graph([&] { call(1), call(2); }) - one;
+  }
+
+ private:
+  double of_graph(std::function<void()> const& enqueue) {
+    hipGraph_t graph = nullptr;
+    hipGraphExec_t exec = nullptr;
+    check_hip(hipStreamBeginCapture(w_.stream(), hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
+    enqueue();
+    check_hip(hipStreamEndCapture(w_.stream(), &graph), "hipStreamEndCapture");
+    check_hip(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0), "hipGraphInstantiate");
+    launch(w_, w_.stream(), {.blocks = 1, .threads = 64}, begin_together, view_, meet_, std::uint64_t(40'000));
+    check_hip(hipEventRecord(start_, w_.stream()), "hipEventRecord");
+    check_hip(hipGraphLaunch(exec, w_.stream()), "hipGraphLaunch");
+    check_hip(hipEventRecord(stop_, w_.stream()), "hipEventRecord");
+    w_.check(w_.stream());
+    float ms = 0;
+    check_hip(hipEventElapsedTime(&ms, start_, stop_), "hipEventElapsedTime");
+    check_hip(hipGraphExecDestroy(exec), "hipGraphExecDestroy");
+    check_hip(hipGraphDestroy(graph), "hipGraphDestroy");
+    auto const all = w_.exchange().all_gather(double(ms) * 1e3);
+    return *std::max_element(all.begin(), all.end());
+  }
+
+  world& w_;
+  world_view view_;
+  sym<barrier_state> meet_;
+  hipEvent_t start_, stop_;
+};
+
+template <class T>
+T* upload(T* to, std::vector<T> const& from) {
+  check_hip(hipMemcpy(to, from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice), "hipMemcpy");
+  return to;
+}
+
+/// Device memory of one rank, gone with the program.
+template <class T>
+T* allocate(std::size_t count) {
+  void* p = nullptr;
+  check_hip(hipMalloc(&p, count * sizeof(T)), "hipMalloc");
+  return static_cast<T*>(p);
+}
+
+/// The same on all ranks, made once.
+std::vector<bf16> const& weights_of(std::size_t count) {
+  static std::vector<bf16> const b = [count] {
+    std::vector<bf16> all(count);
+    for (std::size_t i = 0; i < count; ++i) all[i] = bf16(float(small_number(i * 3)));
+    return all;
+  }();
+  return b;
+}
+
+struct gemm_case {
+  std::string variant;
+  fusewire::gather by;
+  int ranks, m, n, k;
+};
+
+double ag_gemm_time(world& w, gemm_case const& s) {
+  bool const few = double(s.m) * s.n * s.k > 256e6 * 64, by_k = s.by == gather::k;
+  int const calls = stopwatch::calls(few), rank = w.rank(), rows = by_k ? s.m : s.m / s.ranks, cols = by_k ? s.k / s.ranks : s.k;
+  auto const gathered = std::size_t(s.m) * std::size_t(s.k), shard = gathered / std::size_t(s.ranks), weights = std::size_t(s.n) * std::size_t(s.k);
+  ag_gemm_options o{.max_m = s.m, .k = s.k, .gather = s.by, .method = s.variant == "pull" ? method::pull : s.variant == "push" ? method::push : method::automatic};
+  heap h(w, {.bulk = round_up(2 * gathered * 2 + std::size_t(calls) * shard * 2 + 64_MiB, 2_MiB), .signal = 128_MiB});
+  channel ch(h, {.max_bytes = gathered * 2, .flags_per_source = ag_gemm<bf16>::flags_per_source(s.ranks, o)});
+  ag_gemm<bf16> op(ch, o);
+  stopwatch watch(w, h);
+  std::vector<bf16> a(shard);
+  std::vector<bf16> const& b = weights_of(weights);
+  auto const a_at = [&](int m, int k) { return float(small_number(std::size_t(m) * std::size_t(s.k) + std::size_t(k))); };
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < cols; ++c) a[std::size_t(r) * std::size_t(cols) + std::size_t(c)] = bf16(a_at(by_k ? r : rank * rows + r, by_k ? rank * cols + c : c));
+  std::vector<bf16*> shards, copies;
+  for (int i = 0; i < calls; ++i) {
+    shards.push_back(upload(h.view().here(h.allocate<bf16>(shard)), a));
+    copies.push_back(upload(allocate<bf16>(weights), b));
+  }
+  auto const size = std::size_t(s.m) * std::size_t(s.n);
+  bf16* const c = allocate<bf16>(size);
+  double const us = watch.time(few, [&](int i) {
+    op(w.stream(), {.a = {shards[std::size_t(i)], rows, cols, cols}, .b = {copies[std::size_t(i)], s.k, s.n, s.k}, .c = {c, s.m, s.n, s.n}, .m = s.m, .b_layout = layout::column_major, .b_is_constant = true});
+  });
+  std::vector<bf16> out(size);
+  check_hip(hipMemcpy(out.data(), c, size * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
+  for (std::size_t i = 0; i < size; i += size / 97 + 1) {
+    int const m = int(i / std::size_t(s.n)), n = int(i % std::size_t(s.n));
+    float want = 0;
+    for (int k = 0; k < s.k; ++k) want += a_at(m, k) * float(b[std::size_t(n) * std::size_t(s.k) + std::size_t(k)]);
+    require<runtime_failure>(std::abs(float(out[i]) - want) <= std::abs(want) / 128, std::source_location::current(), "rank ", rank, ": C[", m, ", ", n, "] is ", float(out[i]), ", not ", want);
+  }
+  return us;
+}
+
+/// Blocks b, b + W, ... of a rank bring rank b's shard. Blocks with one index meet on all ranks before and after.
+///   Deadlock: all blocks are resident, and a block waits for nobody but those with its index.
+__global__ void __launch_bounds__(512) pull_shards(world_view w, sym<barrier_state> meet, sym<bytes16> shards, bytes16* out, std::int64_t words) {
+  block const b;
+  sym<barrier_state> const mine = meet + b.index();
+  barrier(b, w, mine);
+  int const from = w.next(b.index() % w.size), part = b.index() / w.size, parts = b.count() / w.size;
+  std::int64_t const first = words * part / parts, last = words * (part + 1) / parts;
+  copy(b, w.on(from, shards) + first, out + from * words + first, last - first);
+  barrier(b, w, mine);
+}
+
+double all_gather_time(world& w, std::size_t bytes) {
+  auto const words = std::int64_t(std::max<std::size_t>(bytes / std::size_t(w.size()) / 16, 1));
+  int const blocks = w.size() * int(std::clamp<std::int64_t>(words / 4096, 1, 8));
+  heap h(w, {.bulk = round_up(std::size_t(words) * 16 * 3 + 64_MiB, 2_MiB)});
+  stopwatch watch(w, h);
+  auto const meet = h.allocate<barrier_state>(std::size_t(blocks));
+  auto const value = [](int rank, std::int64_t i) { return unsigned(rank * 7919 + i); };
+  std::vector<sym<bytes16>> shards;
+  std::vector<bytes16> mine(static_cast<std::size_t>(words));
+  for (std::int64_t i = 0; i < words; ++i) {
+    unsigned const x[4] = {value(w.rank(), i), 1, 2, 3};
+    std::memcpy(static_cast<void*>(&mine[std::size_t(i)]), x, 16);
+  }
+  for (int i = 0; i < stopwatch::calls(false); ++i) {
+    shards.push_back(h.allocate<bytes16>(std::size_t(words)));
+    upload(h.view().here(shards.back()), mine);
+  }
+  w.barrier();
+  auto* const out = allocate<bytes16>(std::size_t(words) * std::size_t(w.size()));
+  double const us = watch.time(false, [&](int i) { launch(w, w.stream(), {.blocks = blocks, .threads = 512}, pull_shards, h.view(), meet, shards[std::size_t(i)], out, words); });
+  std::vector<bytes16> got(std::size_t(words) * std::size_t(w.size()));
+  check_hip(hipMemcpy(got.data(), out, got.size() * 16, hipMemcpyDeviceToHost), "hipMemcpy");
+  for (int r = 0; r < w.size(); ++r)
+    for (std::int64_t i = 0; i < words; ++i) {
+      unsigned x[4];
+      std::memcpy(x, static_cast<void const*>(&got[std::size_t(r * words + i)]), 16);
+      require<runtime_failure>(x[0] == value(r, i) && x[3] == 3, std::source_location::current(), "rank ", w.rank(), ": word ", i, " of rank ", r, " is wrong");
+    }
+  return us;
+}
+
+constexpr int q_heads = 96, kv_heads = 12, d = 128, page = 16;
+
+/// Attends to this rank's share of the tokens, `local` without the others.
+double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) {
+  int const pages = ceil_div(tokens / ranks, page), all_pages = pages * batch;
+  auto const copy_elements = std::size_t(all_pages) * page * kv_heads * d;
+  bool const few = copy_elements * 4 > std::size_t(128) << 20;
+  int const calls = stopwatch::calls(few);
+  heap h(of, {.bulk = 256_MiB, .signal = 64_MiB});
+  channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 1});
+  flash_decode<f16> op(ch, {.max_batch = batch, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = d, .page_size = page, .max_pages = pages});
+  stopwatch watch(of, h);
+  auto const elements = std::size_t(batch) * q_heads * d;
+  // All values of a page and head are alike over d, so the host can check what comes out.
+  std::vector<f16> q(elements), k(copy_elements), v(copy_elements);
+  for (std::size_t i = 0; i < elements; ++i) q[i] = f16(0.0f);
+  auto const v_of = [](std::size_t token, int head) { return float(small_number(token * 13 + std::size_t(head))); };
+  for (std::size_t t = 0; t < copy_elements / d; ++t) {
+    f16 const x(v_of(t / kv_heads, int(t % kv_heads))), y(float(small_number(t)) / 8);
+    std::fill_n(v.begin() + std::ptrdiff_t(t) * d, d, x);
+    std::fill_n(k.begin() + std::ptrdiff_t(t) * d, d, y);
+  }
+  std::vector<std::int32_t> table(static_cast<std::size_t>(all_pages)), lengths(std::size_t(batch), tokens / ranks);
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), std::mt19937(1u));
+  f16 *const dq = upload(allocate<f16>(elements), q), *const out = allocate<f16>(elements);
+  auto* const dtable = upload(allocate<std::int32_t>(table.size()), table);
+  auto* const dlengths = upload(allocate<std::int32_t>(lengths.size()), lengths);
+  std::vector<f16*> ks, vs;
+  for (int i = 0; i < calls; ++i) {
+    ks.push_back(upload(allocate<f16>(copy_elements), k));
+    vs.push_back(upload(allocate<f16>(copy_elements), v));
+  }
+  w.barrier();
+  double const us = watch.time(few, [&](int i) {
+    op(of.stream(), {.q = dq, .k_cache = ks[std::size_t(i)], .v_cache = vs[std::size_t(i)], .block_table = dtable, .lengths = dlengths, .out = out, .batch = batch, .past_is_constant = true});
+  });
+  // The query is zero, so every token weighs the same: the output is the mean of v over the sequence, which is the same on all ranks.
+  std::vector<f16> got(elements);
+  check_hip(hipMemcpy(got.data(), out, elements * sizeof(f16), hipMemcpyDeviceToHost), "hipMemcpy");
+  for (int s = 0; s < batch; ++s)
+    for (int head = 0; head < q_heads; head += 17) {
+      double want = 0;
+      for (int p = 0; p < pages; ++p)
+        for (int t = 0; t < page; ++t) want += double(v_of(std::size_t(table[std::size_t(s * pages + p)]) * page + std::size_t(t), head / (q_heads / kv_heads)));
+      want /= double(pages) * page;
+      float const x = float(got[(std::size_t(s) * q_heads + std::size_t(head)) * d + 5]);
+      require<runtime_failure>(std::abs(double(x) - want) <= 4e-3, std::source_location::current(), "rank ", w.rank(), ", sequence ", s, ", head ", head, ": ", x, ", not ", want);
+    }
+  auto const all = w.exchange().all_gather(us);
+  return *std::max_element(all.begin(), all.end());
+}
+
+int number(char const* text) {
+  int const n = std::atoi(text);
+  if (n <= 0) usage();
+  return n;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::string const what = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "", third = argc > 3 ? argv[3] : "";
+  double us = 0;
+  auto const on = [&](int ranks, auto f) {
+    run_local(ranks, [&](world& w) {
+      double const mine = f(w);
+      if (w.rank() == 0) us = mine;
+    });
+  };
+  if (what == "ag_gemm" && argc == 8) {
+    gemm_case const s{second, third == "m" ? gather::m : gather::k, number(argv[4]), number(argv[5]), number(argv[6]), number(argv[7])};
+    if ((third != "k" && third != "m") || (second != "pull" && second != "push" && second != "chosen")) usage();
+    on(s.ranks, [&](world& w) { return ag_gemm_time(w, s); });
+  } else if (what == "all_gather" && argc == 4) {
+    on(number(argv[2]), [&](world& w) { return all_gather_time(w, std::size_t(number(argv[3]))); });
+  } else if (what == "flash_decode" && argc == 6) {
+    int const ranks = number(argv[3]), batch = number(argv[4]), tokens = number(argv[5]);
+    if ((second != "fused" && second != "local") || tokens % (ranks * page)) usage();
+    on(ranks, [&](world& w) {
+      if (second == "fused") return flash_decode_time(w, w, ranks, batch, tokens);
+      world alone = w.split(w.rank());
+      return flash_decode_time(w, alone, ranks, batch, tokens);
+    });
+  } else {
+    usage();
+  }
+  std::printf("us: %.3f\n", us);
+} catch (std::exception const& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return 1;
+}
