@@ -104,6 +104,38 @@ def gemm_alone(data, out):
     out.append(f"\nAbove the target: {missed} of {asked}.\n")
 
 
+SUMS = ["gemm", "collective", "bsp_eager", "bsp_graph", "one_shot", "two_shot", "fused"]
+
+
+def gemm_sums(data, out):
+    """GEMM + reduce-scatter or + all-reduce."""
+    shapes = {}
+    for b in data["benchmarks"]:
+        name = b["name"].split("/")
+        keys = dict(part.split(":") for part in name[2:])
+        if not b.get("error_occurred"):
+            shapes.setdefault((keys["dtype"], int(keys["W"]), int(keys["N"]), int(keys["K"])), {}).setdefault(int(keys["M"]), {})[name[1]] = b
+    for (dtype, w, n, k), by_m in sorted(shapes.items()):
+        variants = [v for v in SUMS if any(v in found for found in by_m.values())]
+        twin_of = lambda us: min((us[v] for v in ("bsp_eager", "bsp_graph") if v in us), default=None)
+        out.append(f"### {dtype}, W = {w}, N = {n}, K = {k} of all ranks\n")
+        out.append("| M | " + " | ".join(variants) + " | fused / gemm | twin / fused |")
+        out.append("|" + "---|" * (len(variants) + 3))
+        speedups = []
+        for m, found in sorted(by_m.items()):
+            us = {v: found[v]["real_time"] for v in variants if v in found}
+            twin = twin_of(us)
+            speedup = twin / us["fused"] if twin and "fused" in us else None
+            speedups += [speedup] if speedup else []
+            over = us["fused"] / us["gemm"] if {"fused", "gemm"} <= us.keys() else None
+            out.append(f"| {m} | " + " | ".join(number(us.get(v)) for v in variants) + f" | {number(over, 2)} | {number(speedup, 2)} |")
+        if speedups:
+            out.append(f"\nTwin over fused, geometric mean: {math.exp(sum(map(math.log, speedups)) / len(speedups)):.2f} (target: at least 1.25); least {min(speedups):.2f} (target: 1.00).")
+        elif w == 1:
+            out.append("\nOn one rank both operators launch the GEMM alone. Target: at most 1.03 of the vendor's.")
+        out.append("")
+
+
 USED_UP = {"2511", "1"}  # seeds whose measurements have gone into rules of the plan
 
 
@@ -320,6 +352,7 @@ def main():
            "(`b_is_constant`), so on Hopper its first stages load while the launch before it ends.\n"]
     for kind, title, tell in (("ag_gemm", "All-gather + GEMM", ag_gemm), ("ag_gemm_random", "All-gather + GEMM, random shapes", random_shapes),
                               ("gemm", "The GEMM alone", gemm_alone), ("gemm_row_major", "The GEMM alone, row-major B", gemm_alone),
+                              ("gemm_rs", "GEMM + reduce-scatter", gemm_sums), ("gemm_ar", "GEMM + all-reduce", gemm_sums),
                               ("flash_decode", "Flash Decode", flash_decode), ("ag_gemm_taxes", "The taxes: all-gather + GEMM", taxes),
                               ("flash_decode_taxes", "The taxes: Flash Decode", taxes), ("primitives", "Primitives", primitives)):
         for path in sorted(measured(results, kind), reverse=True):
