@@ -117,7 +117,7 @@ class runtime {
   std::vector<int> waiters_;  // threads in wait()
   std::vector<std::function<bool()> const*> until_;  // what each waits for
   bool pausing_ = false;  // with a clock: the machine stands still until host threads rest
-  u64 rest_entries_ = 0;  // entries_ when they did
+  u64 rest_entries_ = 0, quiet_entries_ = 0;  // entries_ when they did, and when they were seen to, once
   std::chrono::steady_clock::time_point unrest_since_;
   std::chrono::steady_clock::time_point last_activity_, stall_since_;
   u64 stall_entries_ = 0, seen_at_look_ = 0;

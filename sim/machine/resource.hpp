@@ -35,11 +35,11 @@ class resource {
  private:
   static constexpr u64 window = 64, windows = 64;  // cycles; those that are looked at one by one
   void advance(u64 to) {
-    for (u64 n = std::min(to - first_, windows); n; --n, ++first_) {
+    if (to - first_ > windows) later_ = std::max(0.0, later_ - static_cast<double>((to - first_ - windows) * window)), first_ = to - windows;
+    for (; first_ < to; ++first_) {  // the oldest window's place is taken by the one behind the last
       float const fills = std::min(static_cast<float>(later_), static_cast<float>(window));
       used_[first_ % windows] = fills, later_ -= fills;
     }
-    if (to > first_) later_ = std::max(0.0, later_ - static_cast<double>((to - first_) * window)), first_ = to;
   }
 
   float used_[windows] = {};

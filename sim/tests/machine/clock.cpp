@@ -74,10 +74,10 @@ TEST_CASE("a resource serves one request at a time") {
 }
 
 TEST_CASE("a cache's tags know what they hold, and give dirty lines back once") {
-  tag_array<64, 4> tags;
+  tag_array<2048, 2> tags;
   std::set<u64> written, back;
-  for (u64 i = 0; i < 1000; ++i) {
-    u64 const line = (u64{1} << 36) + i * 7;
+  for (u64 i = 0; i < 10'000; ++i) {
+    u64 const line = (u64{1} << 38) + i * 7;
     auto const first = tags.touch(line, true);
     CHECK_FALSE(first.hit);
     auto const again = tags.touch(line, false);
@@ -88,7 +88,7 @@ TEST_CASE("a cache's tags know what they hold, and give dirty lines back once") 
   }
   CHECK(std::ranges::includes(written, back));
   for (u64 const line : written) CHECK(tags.clean(line) == !back.contains(line));
-  CHECK(back.size() >= 1000 - 256);
+  CHECK(back.size() >= 10'000 - 4096);
   for (u64 const line : written) CHECK_FALSE(tags.clean(line));
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("the same program takes the same time again") {
 
 TEST_CASE("HIP does under the clock what it does without") {
   auto const name = GENERATE("calls copies", "calls launches", "order streams", "order default_stream", "order events", "order host_functions", "order graphs", "order two_gpus", "order threads");
-  result const r = sim("--gpus 4 --time", std::string("sim_hip_") + name);
+  result const r = sim("--gpus 4 --time --patience 50", std::string("sim_hip_") + name);  // "threads" spins on the host
   INFO(name << "\n" << r.output);
   CHECK(r.status == 0);
   CHECK_THAT(r.output, ContainsSubstring("done"));
