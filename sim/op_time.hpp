@@ -32,6 +32,7 @@ struct op_time {
 op_time const* times_of(program const&);
 std::size_t op_count(program const&);
 u64 image_base(program const&);
+bool same_code(program const&, program const&);
 std::shared_ptr<program const> keep(program const&);  // which a module owns
 
 }  // namespace fusewire::sim

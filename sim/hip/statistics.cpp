@@ -31,14 +31,27 @@ int fusewireSimReset() {
 
 namespace {
 
+void write_files(config const& c) {
+  timeline const& time = *runtime::get().waves().time();
+  auto const failed = [](std::string const& file) { std::fprintf(stderr, "fusewire-sim: %s cannot be written\n", file.c_str()); };
+  if (time.trace() && !time.trace()->write(c.trace, c.rates)) failed(c.trace);
+  if (c.stats_file.empty()) return;
+  std::FILE* const f = std::fopen(c.stats_file.c_str(), "w");
+  if (!f) return failed(c.stats_file);
+  std::fputs(profile_json(time, runtime::get().machine()).c_str(), f);
+  std::fclose(f);
+}
+
 struct at_exit {
   ~at_exit() {
-    if (!config::from_environment().print_stats) return;
+    config const c = config::from_environment();
+    if (c.time && !(c.trace.empty() && c.stats_file.empty())) write_files(c);
+    if (!c.print_stats) return;
     fusewire_sim_stats s;
     s.size = sizeof s;
     fusewireSimStats(&s);
     std::fprintf(stderr, "fusewire-sim: %" PRIu64 " launches, %" PRIu64 " workgroups, %" PRIu64 " instructions\n", s.launches, s.workgroups, s.instructions);
-    if (timeline const* const time = runtime::get().waves().time()) std::fputs(profile_text(*time, runtime::get().machine()).c_str(), stderr);
+    if (timeline const* const time = runtime::get().waves().time(); time && s.launches) std::fputs(profile_text(*time, runtime::get().machine()).c_str(), stderr);
     for (u64 a = 0; a < s.gpus; ++a)
       for (u64 b = 0; b < s.gpus; ++b)
         if (fusewire_sim_link const& x = s.links[a][b]; x.load_bytes | x.store_bytes | x.atomic_bytes)

@@ -45,7 +45,8 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
   --trace FILE           with --time: kernels, workgroups and links over time, for ui.perfetto.dev
   --processes N          starts N processes of the program that share the GPUs' memory, with RANK, WORLD_SIZE, LOCAL_RANK,
                          MASTER_ADDR and MASTER_PORT set as torchrun does; when one fails, the others have 20 s to say so
-  --stats                at exit, print launches, instructions and bytes over links
+  --stats                at exit, print launches, instructions and bytes over links; with --time also where the time of each kernel went
+  --stats-json FILE      the same of --time, for programs
   --count-calls          at exit, print how often each HIP call was made that can fail
   --fail-call N[:NAME]   the N-th of these calls fails (the N-th of that name), with an error that it may have
   --leaks                at exit, print what the program did not give back; exit status 86 if there is anything
@@ -54,7 +55,7 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
   --help, --version
 
 SIGINT prints where every wave stands, and ends the program.
-The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _TIME, _MHZ, _TIMING, _TRACE, _STATS, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and
+The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _TIME, _MHZ, _TIMING, _TRACE, _STATS, _STATS_JSON, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and
 _LIVELOCK for a program that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
 A fault, a broken barrier or a deadlock on a simulated GPU ends the program with a report and exit status 86.
 )";
@@ -217,7 +218,7 @@ int main(int argc, char** argv) {
       value = option.substr(equals + 1);
       option.resize(equals);
     } else {
-      static std::set<std::string> const with_value = {"--gpus", "--cus", "--partitions", "--seed", "--memory", "--processes", "--fail-call", "--patience", "--livelock", "--mhz", "--timing", "--trace"};
+      static std::set<std::string> const with_value = {"--gpus", "--cus", "--partitions", "--seed", "--memory", "--processes", "--fail-call", "--patience", "--livelock", "--mhz", "--timing", "--trace", "--stats-json"};
       if (!with_value.contains(option)) fail("unknown option " + option + "; see --help");
       if (++i == argc) fail(option + " needs a value");
       value = argv[i];
@@ -231,6 +232,7 @@ int main(int argc, char** argv) {
     else if (option == "--patience") check_number(option, value, 1, 3'600'000), setenv("FUSEWIRE_SIM_PATIENCE", value.c_str(), 1);
     else if (option == "--mhz") check_number(option, value, 100, 10'000), setenv("FUSEWIRE_SIM_MHZ", value.c_str(), 1);
     else if (option == "--timing") setenv("FUSEWIRE_SIM_TIMING", value.c_str(), 1);
+    else if (option == "--stats-json") setenv("FUSEWIRE_SIM_STATS_JSON", value.c_str(), 1);
     else if (option == "--trace") setenv("FUSEWIRE_SIM_TRACE", value.c_str(), 1);
     else if (option == "--livelock") check_number(option, value, 1, ~0ull), setenv("FUSEWIRE_SIM_LIVELOCK", value.c_str(), 1);
     else if (option == "--fail-call") check_number(option, value.substr(0, value.find(':')), 1, ~0ull), setenv("FUSEWIRE_SIM_FAIL_CALL", value.c_str(), 1);

@@ -61,6 +61,7 @@ config config::from_environment() {
       std::_Exit(exit_code_of_a_report);
     }
   if (char const* file = std::getenv("FUSEWIRE_SIM_TRACE")) c.trace = file;
+  if (char const* file = std::getenv("FUSEWIRE_SIM_STATS_JSON")) c.stats_file = file;
   if (c.time && std::getenv("FUSEWIRE_SIM_SHARED")) {
     std::fprintf(stderr, "fusewire-sim: the clock runs in one process: --time and --processes exclude each other; run the ranks as threads\n");
     std::_Exit(exit_code_of_a_report);

@@ -19,6 +19,7 @@ struct config {
   bool time = false;          // FUSEWIRE_SIM_TIME=1: the clock; memory is then neither weak nor strong
   timing rates = {};          // FUSEWIRE_SIM_TIMING=name=value,... and FUSEWIRE_SIM_MHZ
   std::string trace = {};     // FUSEWIRE_SIM_TRACE, a file
+  std::string stats_file = {};  // FUSEWIRE_SIM_STATS_JSON
   bool print_stats = false;   // FUSEWIRE_SIM_STATS=1
   bool count_calls = false;   // FUSEWIRE_SIM_COUNT_CALLS=1
   bool report_leaks = false;  // FUSEWIRE_SIM_LEAKS=1

@@ -48,7 +48,7 @@ class event_wheel {
   u64 now() const { return now_; }
 
  private:
-  static constexpr u64 slots = 16384;  // one cycle each
+  static constexpr u64 slots = 4096;  // one cycle each
   struct slot {
     timed_event *first = nullptr, *last = nullptr;
   };

@@ -76,6 +76,7 @@ double timeline::matrix_cycles(op_time const& o) const {
 /// The wave's next instruction waits until then, for this.
 void timeline::wait(wave_clock& k, stall why, u64 until) {
   u64 const cycles = until - k.time;
+  if (trace_ && k.of->index == 0) trace_->wait(k.cu->gpu, k.cu->cu, static_cast<resident_group const&>(*k.of->group).trace_place, why, k.time, until);
   k.profile->waited[static_cast<std::size_t>(why)] += cycles;
   k.hot->waited[k.of->pc] += cycles;
   k.time = until;
@@ -155,7 +156,9 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
   if (p != port::count) hold(t_.issue);
   u32 turns = 2, least = 2;  // of the banks
   if (o.on == unit::lds) {
-    bank_pattern const& p = pattern_of(k.hot->banks[pc], w, o, static_cast<u32>(t_.lds_bytes / 4));
+    auto& known = k.hot->banks[pc];
+    if (!known) known = std::make_unique<std::array<bank_pattern, 4>>();
+    bank_pattern const& p = pattern_of(*known, w, o, static_cast<u32>(t_.lds_bytes / 4));
     turns = std::max(1u, p.turns), least = std::max(1u, p.least);
   }
   m.issued_at = time, m.counted = 0, m.done_at = 0, m.scalar_done_at = 0;
@@ -233,6 +236,7 @@ void timeline::release_barrier(compute_unit_clock&, resident_group& g) {
     wave_clock& k = *w->pending->clock;
     k.profile->waited[static_cast<std::size_t>(stall::barrier)] += go - k.time;
     k.hot->waited[w->pc - 1] += go - k.time;
+    if (trace_ && w->index == 0) trace_->wait(k.cu->gpu, k.cu->cu, g.trace_place, stall::barrier, k.time, go);
     k.time = k.since = go;
     k.parked = false;
   }

@@ -55,9 +55,8 @@ void memory_request::add(u64 address, u64 bytes) {
     if (i > first) {
       piece& p = pieces[i - 1];
       if (p.bytes == 64 && (both == 128 || (address & 64) != p.half)) p.bytes = 128;
-      ++p.lanes;
     } else {
-      pieces[count++] = {line, both, static_cast<u32>(address & 64), 1};
+      pieces[count++] = {line, both, static_cast<u32>(address & 64)};
     }
     address = stop;
   }
@@ -94,7 +93,9 @@ double memory_paths::memory(int gpu, double time, u64 line, u32 bytes, bool writ
 double memory_paths::send(int from, int to, double time, double bytes) {
   link& l = link_to(from, to);
   l.bytes += static_cast<u64>(bytes);
-  return l.wire.take(now, time, bytes / link_rate_) + bytes / link_rate_ + link_latency_;
+  double const begin = l.wire.take(now, time, bytes / link_rate_);
+  if (trace) trace->link(from, to, static_cast<u64>(begin), static_cast<u64>(bytes));
+  return begin + bytes / link_rate_ + link_latency_;
 }
 
 /// A line that the XCD has written goes to where it belongs; returns when it is there.

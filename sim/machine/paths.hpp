@@ -7,6 +7,7 @@
 #include "machine/node.hpp"
 #include "machine/profile.hpp"
 #include "machine/resource.hpp"
+#include "machine/trace.hpp"
 #include "machine/timing.hpp"
 
 namespace fusewire::sim {
@@ -49,7 +50,6 @@ struct memory_request {
     u64 line;   // address / 128
     u32 bytes;  // 64 or 128
     u32 half;   // of 64: which, 0 or 64
-    u32 lanes;
   };
   kind what = kind::read;
   cache_bits bits;
@@ -73,6 +73,7 @@ class memory_paths {
   memory_paths(timing const&, node&);
   static constexpr double lookahead = 96;
 
+  trace_log* trace = nullptr;
   double now = 0;  // no request will come for an earlier time
   passage request(cu_path&, int gpu, int xcd, double time, memory_request const&, traffic&);
   double scalar_load(int gpu, int xcd, double time, u64 address, traffic&);  // when it is there, past the scalar cache

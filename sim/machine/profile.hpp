@@ -46,7 +46,7 @@ struct bank_pattern {
 struct hot_spots {
   std::shared_ptr<program const> of;  // modules may be gone when it is printed
   std::vector<u64> waited, executed;
-  std::map<u32, std::array<bank_pattern, 4>> banks;  // of LDS instructions
+  std::vector<std::unique_ptr<std::array<bank_pattern, 4>>> banks;  // of LDS instructions
 };
 
 }  // namespace fusewire::sim

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <utility>
 
 namespace fusewire::sim {
 namespace {
@@ -59,6 +60,46 @@ void hot_text(std::string& text, program const* code, hot_spots const& h, u64 al
   }
 }
 
+std::string quoted(std::string const& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 32 ? ' ' : c;
+  }
+  return out + '"';
+}
+
+std::string key_of(stall s) {
+  std::string key = name_of(s);
+  std::ranges::replace(key, ' ', '_');
+  return key;
+}
+
+void kernel_json(std::string& text, kernel_profile const& k, node const& n) {
+  timing const& t = n.settings.rates;
+  auto const cycles = static_cast<double>(k.cycles);
+  double const cus = n.settings.cus, simds = cus * 4;
+  text += "    {\"kernel\": " + quoted(k.name);
+  auto const number = [&](char const* name, u64 value) { say(text, ", \"%s\": %llu", name, static_cast<unsigned long long>(value)); };
+  auto const part = [&](char const* name, u64 of, double all) { say(text, ", \"%s\": %.5f", name, share(of, all) / 100); };
+  number("gpu", static_cast<u64>(k.gpu)), number("launches", k.launches);
+  say(text, ", \"simulated_us\": %.4f", t.us(k.cycles));
+  number("workgroups", k.workgroups), number("waves", k.waves), number("instructions", k.instructions);
+  say(text, ", \"waves_per_simd\": %.3f", cycles > 0 ? static_cast<double>(k.wave_cycles) / cycles / simds : 0);
+  part("mfma_busy", k.matrix, cycles * simds), part("valu_busy", k.vector, cycles * simds), part("lds_busy", k.lds, cycles * cus), part("lds_conflicts", k.lds_conflicts, cycles * cus);
+  text += ", \"waits\": {";
+  for (std::size_t i = 0; i < stalls; ++i)
+    say(text, "%s\"%s\": %.5f", i ? ", " : "", key_of(static_cast<stall>(i)).c_str(), share(k.waited[i], static_cast<double>(k.wave_cycles)) / 100);
+  text += "}";
+  traffic const& b = k.bytes;
+  number("l1_bytes", b.l1), number("l2_bytes", b.l2), number("mall_bytes", b.mall), number("hbm_bytes", b.hbm);
+  part("hbm_utilisation", b.hbm, cycles * t.bytes_per_cycle(t.hbm_gbs)), part("mall_utilisation", b.mall, cycles * t.bytes_per_cycle(t.mall_gbs));
+  part("l2_utilisation", b.l2, cycles * t.l2_bytes * memory_paths::l2_channels * n.xcds());
+  number("link_bytes_in", b.link_in), number("link_bytes_out", b.link_out), number("host_bytes", b.host);
+  number("writebacks", b.writebacks), number("lines_written_back", b.lines_written_back), number("flags_raised", b.flags_raised), number("polls", b.polls);
+  text += "}";
+}
+
 }  // namespace
 
 std::string profile_text(timeline const& time, node const& n) {
@@ -76,8 +117,31 @@ std::string profile_text(timeline const& time, node const& n) {
       if (auto const& l = time.paths().link_of(a, b); a != b && l.bytes)
         say(text, "  link of GPU %d to GPU %d: %.2f MB, %.1f %% busy\n", a, b, static_cast<double>(l.bytes) / 1e6, length ? 100 * l.wire.busy() / static_cast<double>(length) : 0);
   if (waited) text += "  where waves waited, % of all waiting:\n";
-  for (auto const& [code, h] : time.hot()) hot_text(text, code, h, waited);
+  std::vector<hot_spots> merged;  // each GPU has loaded its own copy of a program
+  for (auto const& [code, h] : time.hot()) {
+    auto const same = std::ranges::find_if(merged, [&](hot_spots const& m) { return same_code(*m.of, *code); });
+    hot_spots& into = same != merged.end() ? *same : merged.emplace_back();
+    if (!into.of) into.of = h.of, into.waited.resize(h.waited.size()), into.executed.resize(h.waited.size());
+    for (std::size_t i = 0; i < h.waited.size(); ++i) into.waited[i] += h.waited[i], into.executed[i] += h.executed[i];
+  }
+  for (hot_spots const& h : merged) hot_text(text, h.of.get(), h, waited);
   return text;
+}
+
+std::string profile_json(timeline const& time, node const& n) {
+  std::string text;
+  timing const& t = n.settings.rates;
+  say(text, "{\n  \"kind\": \"projection\", \"mhz\": %.0f, \"simulated_us\": %.4f,\n  \"kernels\": [\n", t.mhz, t.us(time.now()));
+  char const* comma = "";
+  for (auto const& [key, k] : time.profiles()) text += std::exchange(comma, ",\n"), kernel_json(text, k, n);
+  text += "\n  ],\n  \"links\": [\n";
+  comma = "";
+  for (int a = 0; a < n.settings.gpus; ++a)
+    for (int b = 0; b < n.settings.gpus; ++b)
+      if (auto const& l = time.paths().link_of(a, b); a != b && l.bytes)
+        say(text, "%s    {\"from\": %d, \"to\": %d, \"bytes\": %llu, \"busy\": %.5f}", std::exchange(comma, ",\n"), a, b, static_cast<unsigned long long>(l.bytes),
+            time.now() ? l.wire.busy() / static_cast<double>(time.now()) : 0);
+  return text + "\n  ]\n}\n";
 }
 
 }  // namespace fusewire::sim

@@ -5,5 +5,6 @@ namespace fusewire::sim {
 
 /// Where simulated time went: for people, and for programs.
 std::string profile_text(timeline const&, node const&);
+std::string profile_json(timeline const&, node const&);
 
 }  // namespace fusewire::sim

@@ -57,17 +57,26 @@ class tag_array {
   };
   result touch(u64 line, bool write) {
     if (!tags_) tags_ = std::make_unique<u32[]>(std::size_t{Sets} * Ways);
-    u32* const set = &tags_[std::size_t{set_of(line)} * Ways];
-    u32 const tag = tag_of(line);
-    u32 i = 0;
-    while (i < Ways - 1 && (set[i] & ~dirty) != tag) ++i;
+    u32 const number = set_of(line), tag = tag_of(line);
+    u32* const set = &tags_[std::size_t{number} * Ways];
+    u32 equal = 0;
+    for (u32 i = 0; i < Ways; ++i) equal |= static_cast<u32>((set[i] & ~dirty) == tag) << i;
     result r;
-    r.hit = (set[i] & ~dirty) == tag;
-    r.was_dirty = r.hit && (set[i] & dirty);
-    if (!r.hit && (set[i] & dirty)) r.evicted_dirty = true, r.victim = line_of(set[i], set_of(line));
-    u32 const now = tag | (write || r.was_dirty ? dirty : 0);
-    std::memmove(set + 1, set, i * sizeof *set);
-    set[0] = now;
+    if (equal == 1) {  // the latest
+      r.hit = true, r.was_dirty = set[0] & dirty;
+      set[0] |= write ? dirty : 0;
+      return r;
+    }
+    u32 const i = equal ? static_cast<u32>(__builtin_ctz(equal)) : Ways - 1;
+    u32 const old = set[i];
+    r.hit = equal != 0;
+    r.was_dirty = r.hit && (old & dirty);
+    if (!r.hit && (old & dirty)) r.evicted_dirty = true, r.victim = line_of(old, number);
+    if (r.hit)
+      for (u32 j = i; j > 0; --j) set[j] = set[j - 1];
+    else
+      std::memmove(set + 1, set, (Ways - 1) * sizeof *set);
+    set[0] = tag | (write || r.was_dirty ? dirty : 0);
     return r;
   }
   void clear() {

@@ -26,7 +26,8 @@ struct resident_group : workgroup {
   group_memory memory;
   compute_unit::simds simds{};
   bool ended = false;
-  u64 end_time = 0, barrier_time = 0;  // with a clock
+  u64 begin_time = 0, end_time = 0, barrier_time = 0;  // with a clock
+  u32 trace_place = 0;                                 // with a trace: of its CU's
 };
 
 class timeline;

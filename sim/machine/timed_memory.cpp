@@ -17,11 +17,20 @@ void timed_memory::issue(wave& w) {
 /// Checks the lanes and says which lines they need.
 bool timed_memory::collect(wave& w, access a, u64 mask, u64 const* address, int bytes) {
   request_.count = 0;
-  for (u64 m = mask; m; m &= m - 1) {
-    u64 const at = address[std::countr_zero(m)];
-    if (a == access::atomic ? !allowed_atomic(w, at, bytes) : !allowed(w, a, at, bytes)) return false;
-    count(w, a, static_cast<u64>(bytes));
-    request_.add(at, static_cast<u64>(bytes));
+  wave_memory const& m = *w.pending;
+  auto const size = static_cast<u64>(bytes);
+  for (u64 left = mask; left;) {
+    int const first = std::countr_zero(left);
+    int end = first + 1;  // of the lanes whose bytes follow each other
+    while (end < lanes && left >> end & 1 && address[end] == address[end - 1] + size) ++end;
+    u64 const at = address[first], all = size * static_cast<u64>(end - first);
+    bool const known = a != access::atomic && m.last && m.last->live && m.last->covers(at, all) && (!m.last->parts || within_piece(w, at, static_cast<int>(all)));
+    if (!known)
+      for (int l = first; l < end; ++l)
+        if (a == access::atomic ? !allowed_atomic(w, address[l], bytes) : !allowed(w, a, address[l], bytes)) return false;
+    count(w, a, all);
+    request_.add(at, all);
+    left = end == lanes ? 0 : left & ~u64{0} << end;
   }
   return true;
 }

@@ -1,6 +1,7 @@
 #include "machine/timeline.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -10,7 +11,6 @@ namespace fusewire::sim {
 namespace {
 
 constexpr u64 never = ~u64{0};
-constexpr u64 turn = 768;                         // cycles that a CU runs at a time: the longer, the fewer times its registers come into the host's caches
 constexpr u64 between_looks = 400'000;            // cycles, at whether every wave waits
 constexpr u32 polls_that_count = 64;              // repeats after which a wave is taken to wait for somebody
 constexpr u64 first_jump = 21'000, longest_jump = 210'000'000, longest_wait = 2'100'000'000'000;  // cycles: 10 us, 0.1 s, 1000 s
@@ -35,6 +35,7 @@ timeline::~timeline() = default;
 std::unique_ptr<node_memory> timeline::make_memory() {
   auto m = std::make_unique<timed_memory>(node_, t_, events_);
   memory_ = m.get();
+  if (!node_.settings.trace.empty()) trace_ = std::make_unique<trace_log>(), memory_->paths.trace = trace_.get();
   return m;
 }
 
@@ -62,8 +63,10 @@ void timeline::placed(resident_group& g) {
   double& free = dispatcher_free_[static_cast<std::size_t>(l.gpu)][static_cast<std::size_t>(g.xcd)];
   free = std::max(free, static_cast<double>(node_.cycles));
   ++l.profile.workgroups;
+  g.begin_time = static_cast<u64>(free);
+  if (trace_) g.trace_place = static_cast<u32>(std::countr_one(c.trace_places)) & 31, c.trace_places |= 1u << g.trace_place;
   hot_spots& hot = hot_[l.kernel->code];
-  if (hot.waited.empty()) hot.waited.resize(op_count(*l.kernel->code)), hot.executed.resize(hot.waited.size()), hot.of = keep(*l.kernel->code);
+  if (hot.waited.empty()) hot.waited.resize(op_count(*l.kernel->code)), hot.executed.resize(hot.waited.size()), hot.banks.resize(hot.waited.size()), hot.of = keep(*l.kernel->code);
   for (wave* w : g.waves) {
     free += t_.dispatch;
     if (spare_clocks_.empty()) {
@@ -103,7 +106,7 @@ void timeline::wake(compute_unit_clock& c) {
 
 /// A turn of the CU, in which its waves run in the exact order of their times. It ends before a wave goes on with a value that has not been taken yet. Of waves that can go on at the same time, the one with the highest priority goes first, then the one that has waited longest.
 void timeline::run(compute_unit_clock& c, u64 from) {
-  u64 const until = from + turn;
+  u64 const until = from + static_cast<u64>(t_.turn);
   auto const before = [](wave_clock const& a, wave_clock const& b) {
     return a.time != b.time ? a.time < b.time : a.priority != b.priority ? a.priority > b.priority : a.since < b.since;
   };
@@ -160,6 +163,10 @@ void timeline::handle(timed_event& e) {
     case timed_event::kind::group_end: {
       resident_group& g = *n.group;
       compute_unit_clock& c = cu_of(g.from->gpu, g.cu);
+      if (trace_) {
+        trace_->workgroup(c.gpu, c.cu, g.trace_place, g.from->profile.name, g.begin_time, g.end_time);
+        c.trace_places &= ~(1u << g.trace_place);
+      }
       for (wave* w : g.waves) {
         std::erase(c.waves, w->pending->clock);
         spare_clocks_.push_back(w->pending->clock);
@@ -173,7 +180,7 @@ void timeline::handle(timed_event& e) {
     case timed_event::kind::kernel_end: {
       kernel_launch& l = *n.launch;
       l.profile.cycles = l.end - l.begin;
-      last_end_ = std::max(last_end_, l.end);
+      if (trace_) trace_->kernel(l.gpu, l.profile.name, l.begin, l.end);
       profiles_[{l.gpu, l.kernel->demangled}].add(l.profile);
       scheduler_.finish(l);
       something_ended_ = true;

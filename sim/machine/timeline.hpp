@@ -28,7 +28,7 @@ class timeline {
   std::map<std::pair<int, std::string>, kernel_profile> const& profiles() const { return profiles_; }
   std::map<program const*, hot_spots> const& hot() const { return hot_; }
   memory_paths const& paths() const { return memory_->paths; }
-  u64 busy_until() const { return last_end_; }
+  trace_log const* trace() const { return trace_.get(); }  // null when nobody wants one
 
  private:
   struct notice : timed_event {  // of a CU, a workgroup or a launch
@@ -69,7 +69,8 @@ class timeline {
   std::vector<std::array<double, max_xcds>> dispatcher_free_;
   std::map<std::pair<int, std::string>, kernel_profile> profiles_;
   std::map<program const*, hot_spots> hot_;
-  u64 serial_ = 0, last_end_ = 0;
+  std::unique_ptr<trace_log> trace_;
+  u64 serial_ = 0;
   u64 looked_at_ = 0, changes_at_look_ = 0, reads_at_look_ = 0, jump_ = 0, jumped_ = 0;
   bool something_ended_ = false;
 };

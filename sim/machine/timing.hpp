@@ -65,6 +65,7 @@
   X(link_request, 0, "bytes", derived, "that a read request takes of the other direction: pulls both ways at once reach 47 to 48 GB/s (aiter 801)")    \
   X(host_gbs, 55, "GB/s", assumed, "PCIe 5 x16, each direction")                                                                                      \
   X(host_ns, 700, "ns", assumed, "one way to host memory")                                                                                            \
+  X(turn, 256, "cycles", assumed, "not the machine's: how long a CU is run at a time; the longer, the fewer times its registers come into the host's caches") \
   /* dispatch and the host */                                                                                                                         \
   X(dispatch, 8, "cycles", assumed, "of an XCD's dispatcher for one wave")                                                                            \
   X(wave_start, 100, "cycles", assumed, "from a place on a CU to the first instruction: registers are set")                                           \

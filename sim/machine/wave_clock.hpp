@@ -58,6 +58,7 @@ struct compute_unit_clock {
   u64 matrix_free[4] = {};
   u64 lds_free = 0;
   u64 wake_at = ~u64{0};  // the event that counts
+  u32 trace_places = 0;   // with a trace: which are taken
 };
 
 inline cu_path& cu_path_of(wave_clock& k) { return k.cu->path; }

@@ -1,6 +1,4 @@
 // Runs HIP programs under fusewire-sim and checks what they print.
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
@@ -12,27 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "runs.hpp"
+
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
-
-struct result {
-  int status;
-  std::string output;  // standard output and error
-};
-
-result shell(std::string const& command) {
-  result r{};
-  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  REQUIRE(pipe);
-  std::array<char, 4096> block;
-  while (size_t const n = fread(block.data(), 1, block.size(), pipe)) r.output.append(block.data(), n);
-  int const status = pclose(pipe);
-  r.status = WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
-  return r;
-}
-
-result sim(std::string const& options, std::string const& program) { return shell("timeout 60 " LAUNCHER " " + options + " " PROGRAMS "/" + program); }
 
 /// The names of a producer and a consumer, and "pull" when the data stays with the producer.
 int wrong_runs(std::string const& memory, int seed, std::string const& producer_and_consumer, int runs) {
