@@ -57,15 +57,15 @@ def model_error():
 
 
 class Runner:
-    def __init__(self, build, out, deadline, limit):
+    def __init__(self, build, out, deadline, limit, timing):
         self.launcher, self.program = build / "sim" / "fusewire-sim", build / "bin" / "projection"
         self.primitives = build / "bin" / "bench_primitives"
-        self.out, self.deadline, self.limit, self.not_run = out, deadline, limit, []
+        self.out, self.deadline, self.limit, self.timing, self.not_run = out, deadline, limit, timing, []
         for path in (self.launcher, self.program):
             if not path.exists():
                 sys.exit(f"error: {path} is not there\n       cmake --preset sim && cmake --build build/sim --target projection, or say with FUSEWIRE_BUILD_DIR where the build is")
         digest = lambda path: hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-        self.made_by = digest((self.launcher.parent / "lib" / "libamdhip64.so.7").resolve()) + " " + digest(self.program)
+        self.made_by = digest((self.launcher.parent / "lib" / "libamdhip64.so.7").resolve()) + " " + digest(self.program) + " " + timing
         self.left = lambda: self.deadline - time.monotonic()
 
     def simulate(self, gpus, mhz, *command):
@@ -76,7 +76,7 @@ class Runner:
             return None
         begin = time.monotonic()
         try:
-            done = subprocess.run([self.launcher, "--time", "--gpus", str(gpus), *map(str, command)], env={**os.environ, "FUSEWIRE_SIM_TIMING": f"mhz={mhz}"}, text=True,
+            done = subprocess.run([self.launcher, "--time", "--gpus", str(gpus), *map(str, command)], env={**os.environ, "FUSEWIRE_SIM_TIMING": ",".join([f"mhz={mhz}", *filter(None, [self.timing])])}, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=min(self.limit, self.left()))
         except subprocess.TimeoutExpired:
             self.not_run.append(f"{words} at {mhz} MHz (no end within {time.monotonic() - begin:.0f} s)")
@@ -98,7 +98,7 @@ class Runner:
         old = json.loads(path.read_text()) if path.exists() else {"benchmarks": []}
         known = {b["name"]: b for b in old["benchmarks"]}
         commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], text=True, stdout=subprocess.PIPE).stdout.strip()
-        context = {"machine": "MI300X", "commit": commit, "projected": {"model": "fusewire-sim --time", "mhz": mhz, "error": model_error()}}
+        context = {"machine": "MI300X", "commit": commit, "projected": {"model": "fusewire-sim --time", "mhz": mhz, "error": model_error(), **({"other_constants": self.timing} if self.timing else {})}}
         fresh = lambda key: key in known and known[key]["made_by"] == self.made_by
         def add(key, us, origin, **more):
             if us is None:
@@ -172,6 +172,7 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds after which nothing more is begun")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for one shape")
+    parser.add_argument("--timing", metavar="NAME=VALUE,...", default="", help="other constants than timing.hpp's; the file says which")
     parser.add_argument("--m", type=numbers, default=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], help="rows of ag_gemm; from 1024 on they belong to the set `sustained`")
     parser.add_argument("--large_m", type=numbers, default=[1024, 2048, 4096, 8192], help="rows of the set `sustained`: GEMMs at full power, at the clock that published ones imply")
     parser.add_argument("--n", type=numbers, default=[3584, 7168])
@@ -180,7 +181,7 @@ def main():
     parser.add_argument("--decode_worlds", type=numbers, default=[1, 2, 4, 8])
     parser.add_argument("--tokens", type=numbers, default=[8192, 16384, 32768, 65536, 131072])
     a = parser.parse_args()
-    runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit)
+    runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit, a.timing)
     known = {"ag_gemm": lambda: ag_gemm(runner, "ag_gemm", NOMINAL_MHZ, a.m, a.n, a.worlds, a.gathers),
              "sustained": lambda: ag_gemm(runner, "ag_gemm_sustained", sustained_mhz(), a.large_m, a.n, a.worlds, a.gathers),
              "flash_decode": lambda: flash_decode(runner, a.decode_worlds, a.tokens), "primitives": lambda: primitives(runner)}
