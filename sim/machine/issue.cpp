@@ -135,7 +135,7 @@ void timeline::issue(compute_unit_clock& c, wave_clock& k) {
       u64 const there = k.vm_wait((field & 15) | (field >> 14 & 3) << 4);
       not_before(there, k.polls ? stall::flags : stall::memory);
       if (there > static_cast<u64>(memory_paths::lookahead)) k.gate = std::max(k.gate, there - static_cast<u64>(memory_paths::lookahead));
-      not_before(k.lgkm_wait(field >> 8 & 15), stall::lds);
+      not_before(k.lgkm_wait(field >> 8 & 15), k.scalar_load ? stall::scalar_memory : stall::lds);
       break;
     }
     case unit::end: not_before(k.lgkm_latest, stall::lds); break;
@@ -188,10 +188,11 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
       c.lds_free = begin + turns;
       profile.lds += turns;
       profile.lds_conflicts += turns - least;
+      k.scalar_load = false;
       k.lgkm_done_at(begin + turns + static_cast<u64>(t_.lds_latency));
       break;
     }
-    case unit::scalar_memory: k.lgkm_done_at(std::max(m.scalar_done_at, time + static_cast<u64>(t_.scalar_hit))); break;
+    case unit::scalar_memory: k.scalar_load = true, k.lgkm_done_at(std::max(m.scalar_done_at, time + static_cast<u64>(t_.scalar_hit))); break;
     case unit::nop: next = time + static_cast<u64>(t_.issue) * (1 + static_cast<u64>(o.imm & 15)); break;
     case unit::branch: next = time + static_cast<u64>(w.pc == pc + 1 ? t_.branch_not_taken : t_.branch_taken); break;
     case unit::cache_control:

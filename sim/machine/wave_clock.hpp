@@ -27,6 +27,7 @@ struct wave_clock {
   u8 simd = 0, priority = 0;
   bool parked = false;       // at a barrier, or ended
   u64 gate = 0;              // it has waited for what takes effect by then
+  bool scalar_load = false;  // the latest of what lgkmcnt counts is one
   bool polls = false;        // its latest load was of memory that others write during the kernel
   u64 code_base = 0, code_line = ~u64{0};  // in lines of 128 bytes
   u64 began = 0;
