@@ -268,7 +268,7 @@ def projections(results, out):
         how, shapes = data["context"]["projected"], projected_shapes(data)
         error = how["error"]
         out.append(f"## Projection: {title}, MI300X\n")
-        out.append(f"**Not measured**: projected by `{how['model']}` at {how['mhz']} MHz, commit {data['context']['commit']}. Its median error on {error['points']} published points that it was not fitted to is "
+        out.append(f"**Not measured**: projected by `{how['model']}` at {how['mhz']} MHz{' with ' + how['other_constants'] if 'other_constants' in how else ''}, commit {data['context']['commit']}. Its median error on {error['points']} published points that it was not fitted to is "
                    f"{error['median'] * 100:.0f} % ({', '.join(f'{name} {e * 100:.0f} %' for name, e in error['classes'].items())}; docs/simulator.md).\n")
         time = lambda found, variant: found[variant]["real_time"] if variant in found else None
         over = lambda a, b: number(a / b if a and b else None, 2)
