@@ -195,10 +195,12 @@ class channel_epoch {
     wait_all(g, c_->world, c_->world.size, [&](int r) { return acknowledgement_flag(c_->world.rank, r); }, number_, [](int r) { return r; });
   }
 
+  /// channel_options::poison.
+  __device__ bool may_poison() const { return c_->poison; }
   /// Whether what is computed from here on, or from what this block has waited for, should be stored as NaN: channel_options::poison is set, and a wait of some
   /// rank was given up. Where it is set, this is a trip to memory.
   __device__ bool poisons() const {
-    if (!c_->poison) return false;
+    if (!may_poison()) return false;
     int const rank = platform::uniform(platform::opaque(c_->world.rank));  // the address is made when it is asked for: mainloops have no registers left for it
     return platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, rank)->abandoned) != 0;
   }

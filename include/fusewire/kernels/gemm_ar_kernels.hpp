@@ -10,8 +10,7 @@
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing; a block adds up only when all of its rank's multiplications are done or
 // other blocks are at them, and takes others' tiles only when the same is true of its rank's sums. Block 0's last wait (credit) comes last.
-// Order: as in gemm_rs_kernels.hpp. With one shot sums are stored at home and copied from there by the same threads: the barrier of their first signal orders
-// that among them. With two, the flag of a result is raised by the block that stored it into all inboxes.
+// Order: as in gemm_rs_kernels.hpp. With one shot sums are stored at home and copied from there by the same threads, which meet in between. With two, the flag of a result is raised by the block that stored it into all inboxes.
 // Reuse: the inbox by the channel's argument, both parts of it. A and B are read by this launch alone.
 // Abandonment: a flag that is given up counts as raised, and what is added up may be anything; where the channel poisons, what is stored then is NaN.
 #pragma once
@@ -39,6 +38,7 @@ struct everyones_inbox {
   __device__ void stored(Group g, tile_at t) const {
     int const m0 = t.m * tile_m, n0 = t.n * tile_n, columns = int(owners_inbox::pitch(n)) - n0, cols = columns < tile_n ? columns : tile_n;
     part_rows const rows(m - m0 < tile_m ? m - m0 : tile_m, part, parts);
+    g.sync();
     e.signal_here(g, w.rank, flag(t) + part);
     for (int i = 1; i < w.size; ++i) {
       int const peer = w.next(i), row = m0 + rows.first;

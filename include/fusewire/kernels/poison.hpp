@@ -26,6 +26,8 @@ struct into_or_poison {
   __device__ matrix<T> at(tile_at) const { return c; }
   template <group Group>
   __device__ void stored(Group g, tile_at t) const {
+    if (!e.may_poison()) return;
+    g.sync();  // nobody stores any more
     if (e.poisons()) detail::poison_tile(g, c, t.m * tile_m, t.n * tile_n, tile_m, tile_n);
   }
 };

@@ -38,7 +38,7 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
 };
 
 /// A tile sink. at(t) is the matrix that takes tile t, of any rank's memory; rows and columns are numbered as the grid of tiles does it, and those from its
-/// rows and cols on are not stored. stored(g, t): called by every thread of the group that has stored it; of a tile that blocks share, by such a group of each
+/// rows and cols on are not stored. stored(g, t): called by every thread of the group when it has stored its part, and before they meet; of a tile that blocks share, by such a group of each
 /// of them, which has stored its part_rows().
 template <class S>
 concept tile_sink = requires(S const s, block g, tile_at t) {
