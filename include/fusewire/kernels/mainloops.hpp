@@ -28,7 +28,7 @@ char const* why_not_tuned(gemm_tile tile, b_operand<T> const& b) {
 /// A plan in words: mainloop, tile, and why it is not a tuned one.
 template <class T>
 std::string in_words(gemm_plan const& p, layout b) {
-  char const* const name = with_mainloop<T>(p, b, []<class M>() { return M::name; });
+  char const* const name = with_mainloop<T>(p, b, [&]<class M>() { return M::name; });
   return text(name, ", tiles of ", p.tile_m, " x ", p.tile_n, p.parts > 1 ? text(", ", p.parts, " blocks share one") : "", p.why_not_tuned ? text(" (not a tuned mainloop: ", p.why_not_tuned, ")") : "");
 }
 
