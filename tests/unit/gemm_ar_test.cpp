@@ -229,7 +229,8 @@ TEST_CASE("gemm_ar refuses what it cannot do, and says what it can", "[gemm_ar][
     refuses("shots", {"shots = 7"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = shots(7)});
     refuses("k", {"gemm_ar: k = 12"}, {.max_m = 64, .max_n = 32, .k = 12});
     refuses("channel bytes", {"gemm_ar: what 2 ranks send", "16384"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = shots::one});
-    refuses("channel flags", {"flags", "has 2"}, {.max_m = 2, .max_n = 130, .k = 64, .shots = shots::one});
+    channel few(r.heap, {.max_bytes = 16_KiB, .flags_per_source = 2});
+    r.found.throws<out_of_space>("channel flags", {"flags", "has 2"}, [&] { gemm_ar<bf16> op(few, {.max_m = 2, .max_n = 130, .k = 64, .shots = shots::one}); });
     gemm_ar<bf16> op(ch, good);
     problem const p{21, 24, 64, layout::row_major, 1};
     auto call = g.call(p);
