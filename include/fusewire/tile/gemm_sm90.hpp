@@ -55,7 +55,6 @@ class gemm_sm90 {
   static constexpr int threads = C.threads(), tile_m = BlockM, tile_n = BlockN, least_blocks_per_unit = 1;
   __host__ __device__ static constexpr int shared_bytes() { return C.shared_bytes(); }
   static constexpr bool communicates_first = false;
-  static constexpr layout b_order = BOrder;
 
   using asking = wave;
   template <int Buffers>
