@@ -1,0 +1,23 @@
+// Memory behind a buffer descriptor: the hardware checks every address against a length, and what lies beyond reads as zero and costs nothing.
+#pragma once
+#include <fusewire/core/types.hpp>
+
+namespace fusewire {
+
+/// Bytes [0, bytes) from a uniform address on. An offset is the sum of a lane's part and of a uniform part, in bytes, each below 2^31; their sum is what the length bounds.
+class memory_buffer {
+ public:
+  __device__ memory_buffer(void const* data, std::uint32_t bytes)
+      : words_(__builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(data), 0, int(bytes), raw_32_bit)) {}
+
+  __device__ bytes16 load(int lane, int uniform) const { return __builtin_bit_cast(bytes16, __builtin_amdgcn_raw_buffer_load_b128(words_, lane, uniform, 0)); }
+  /// Of data that is read once: it does not push other lines out of the caches.
+  __device__ bytes16 load_streaming(int lane, int uniform) const { return __builtin_bit_cast(bytes16, __builtin_amdgcn_raw_buffer_load_b128(words_, lane, uniform, nontemporal)); }
+
+ private:
+  static constexpr int raw_32_bit = 0x00020000, nontemporal = 2;  // the descriptor's last word, of gfx942; the instruction's cache bits
+
+  __amdgpu_buffer_rsrc_t words_;
+};
+
+}  // namespace fusewire
