@@ -10,7 +10,7 @@ template <class T>
 class ag_gemm {
  public:
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel cannot hold max_m x k elements or their flags.
-  ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
+  ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o), memory_(where) {
     int const ranks = ch.world().size();
     require(o.max_m >= 1 && o.max_m <= most, where, "ag_gemm: max_m = ", o.max_m, "; 1 to ", most, " is accepted");
     require(o.gather == gather::k || o.gather == gather::m, where, "ag_gemm: gather = ", int(o.gather), "; gather::k and gather::m are accepted");
@@ -51,7 +51,7 @@ class ag_gemm {
     check(call, where);
     bool const pull = use_pull(call.m, call.c.cols);
     ag_gemm_plan const& plan = plan_for<Epilogue>(call, where);
-    with_mainloop<T>(plan.gemm, call.b_layout, [&]<class Mainloop>() { launch_ag_gemm<Mainloop>(ch_, stream, call, o_, plan, pull, e, where); });
+    with_mainloop<T>(plan.gemm, call.b_layout, [&]<class Mainloop>() { launch_ag_gemm<Mainloop>(ch_, stream, call, o_, plan, pull, e, memory_, where); });
   }
 
   /// Which mainloop a call takes and how A travels, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -104,7 +104,7 @@ class ag_gemm {
     gemm_shape const shape = shape_of_gather(call.m, call.c.cols, o_.k, ranks, o_.gather, call.b_layout);
     auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, [&](gemm_plan const& g) {
       return with_mainloop<T>(g, call.b_layout, [&]<class M>() {
-        return resident_clusters(ch_.world(), &ag_gemm_kernel<T, M, Epilogue>, g.parts, M::threads, M::shared_bytes(), o_.reserved_units, where);
+        return resident_groups<M>(ch_.world(), &ag_gemm_kernel<T, M, Epilogue>, g.parts, o_.reserved_units, where);
       });
     });
     if (!p) return p;
@@ -148,6 +148,7 @@ class ag_gemm {
 
   channel& ch_;
   ag_gemm_options o_;
+  typename tuned_mainloops<T>::memory memory_;
   std::map<std::tuple<int, int, layout, bool>, ag_gemm_plan> plans_;  // by m, n, layout of B, whether a tuned one may be
 };
 

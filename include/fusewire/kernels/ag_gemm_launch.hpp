@@ -24,7 +24,7 @@ inline std::string describe_ag_gemm(std::uint64_t const (&what)[launch_words]) {
 /// Fails: bad_argument, before anything is launched; as world::look().
 template <class Mainloop, class T, class Epilogue>
 void launch_ag_gemm(channel const& ch, hipStream_t stream, ag_gemm_call<T> const& call, ag_gemm_options const& o, ag_gemm_plan const& plan, bool pull, Epilogue const& epilogue,
-                    std::source_location where) {
+                    typename tuned_mainloops<T>::memory const& memory, std::source_location where) {
   world const& w = ch.world();
   int const n = call.c.cols, parts = plan.gemm.parts;
   gather_map const map{o.gather, call.m, o.k, w.size(), Mainloop::tile_m, plan.chunk_k};
@@ -39,7 +39,7 @@ void launch_ag_gemm(channel const& ch, hipStream_t stream, ag_gemm_call<T> const
   }
 
   auto const kernel = &ag_gemm_kernel<T, Mainloop, Epilogue>;
-  int const clusters = resident_clusters(w, kernel, parts, Mainloop::threads, Mainloop::shared_bytes(), o.reserved_units, where), fit = clusters * parts;
+  int const groups = resident_groups<Mainloop>(w, kernel, parts, o.reserved_units, where), fit = resident_groups<Mainloop>(w, kernel, Mainloop::has_clusters ? parts : 1, o.reserved_units, where) * (Mainloop::has_clusters ? parts : 1);
   require(fit >= 1, where, "ag_gemm: no block of ", Mainloop::threads, " threads and ", Mainloop::shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
           w.compute_units(), " units, ", o.reserved_units, " reserved, ", w.ranks_on_device(), " ranks)");
   require(o.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; at most ", fit, " blocks are resident at once");
@@ -48,20 +48,21 @@ void launch_ag_gemm(channel const& ch, hipStream_t stream, ag_gemm_call<T> const
   channel_view const view = ch.view(header);
   auto const inbox = [&](int slot) { return gathered_in(view.template slot<T const>(slot), map); };
   matrix<T const> const a[gathered_buffers] = {call.a.rows > 0 ? call.a : inbox(0), inbox(0), inbox(1)};
-  auto x = make_operands<Mainloop>(a, b_operand<T>{call.b.data, call.b.ld, call.b_layout, n}, o.k, call.b_is_constant, plan.gemm, map.m, last_tile_rows(map.m, map.tile_m), where);
+  auto x = make_operands<Mainloop>(a, b_operand<T>{call.b.data, call.b.ld, call.b_layout, n}, o.k, call.b_is_constant, plan.gemm, map.m, last_tile_rows(map.m, map.tile_m), memory, where);
   ag_gemm_arguments<T> const g{{call.a, map, order.pieces, pull, o.own_shard_first}, call.c,
                                {map.m_tiles(), ceil_div(n, Mainloop::tile_n), order.first_tile_row, plan.gemm.band, order.first_band}, plan.starts_together};
   int const tiles = g.tiles.count();
-  require(parts == 1 || tiles <= clusters, where, "ag_gemm: ", parts, " blocks for each of ", tiles, " tiles; ", clusters, " clusters of them are resident at once");
+  require(parts == 1 || tiles <= groups, where, "ag_gemm: ", parts, " blocks for each of ", tiles, " tiles; ", groups, " groups of them are resident at once");
   int blocks;
   if constexpr (Mainloop::communicates_first) {
-    x.first_blocks = o.comm_blocks ? o.comm_blocks : std::max(1, std::min({order.pieces.count(), fit / 4, 8 * w.size()}));
-    blocks = std::min(fit, std::max(pull ? w.dispatch_parts() : 1, x.first_blocks + tiles));  // begin_readable()
+    int const first = o.comm_blocks ? o.comm_blocks : std::max(1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4, 8 * w.size()}));
+    blocks = std::min(fit, std::max(pull ? w.dispatch_parts() : 1, first + tiles * parts));  // begin_readable()
+    set_blocks(x, first, tiles);
   } else {
-    blocks = std::min(clusters, std::max(tiles, ceil_div(map.most_pieces() * map.ranks, parts))) * parts;
+    blocks = std::min(groups, std::max(tiles, ceil_div(map.most_pieces() * map.ranks, parts))) * parts;
   }
   bool const early = !Mainloop::communicates_first && o.reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
-  launch(w, stream, {.blocks = blocks, .threads = Mainloop::threads, .shared_bytes = Mainloop::shared_bytes(), .cluster = parts, .early = early, .where = where}, kernel, view, g, x,
+  launch(w, stream, {.blocks = blocks, .threads = Mainloop::threads, .shared_bytes = Mainloop::shared_bytes(), .cluster = Mainloop::has_clusters ? parts : 1, .early = early, .where = where}, kernel, view, g, x,
          epilogue);
 }
 

@@ -1,20 +1,28 @@
-// gfx942 has no plan of its own yet.
+// How gfx942 gathers, on top of which mainloop it takes.
 #pragma once
-#include <optional>
+#include <algorithm>
 
 #include <fusewire/kernels/ag_gemm_plan.hpp>
+#include <fusewire/kernels/gemm_plan_gfx942.hpp>
 
 namespace fusewire {
 
 constexpr bool pull_is_faster(int, int, int, int, gather) { return false; }
 
-template <class Clusters>
-std::optional<gemm_plan> tuned_gemm_plan(gemm_shape const&, Clusters const&) {
-  return std::nullopt;
-}
-template <class Clusters>
-std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const&, int, gather, Clusters const&) {
-  return std::nullopt;
+template <class Groups>
+std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, Groups const& groups) {
+  constexpr int moving = 48, piece = 8 * 1024;  // blocks that only move pieces; bytes that a block loads at once
+  auto const beside = [&](gemm_plan const& p) {
+    gemm_plan one = p;
+    one.parts = 1;
+    return std::max(0, groups(one) - (p.parts > 1 && ranks > 1 ? moving : 0)) / p.parts;
+  };
+  auto const gemm = tuned_gemm_plan(s, beside);
+  if (!gemm) return std::nullopt;
+  ag_gemm_plan best{.gemm = *gemm, .pieces = piece_order::nest::by_chunk};
+  int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);
+  best.chunk_k = std::clamp(piece / (2 * rows * k_step), 1, s.steps_of_shard()) * k_step;
+  return best;
 }
 
 }  // namespace fusewire

@@ -40,6 +40,7 @@ class gathered_tiles {
     p = {next_shard(p.shard), first_, 0};
   }
   __device__ int k(place const& p) const { return by_k_ ? p.shard * cols_ + p.column : p.column; }
+  __device__ int column(place const& p) const { return p.column; }
   __device__ int left(place const& p) const { return count_ - p.step; }
 
   __device__ int begin(int tile_m) {

@@ -24,7 +24,7 @@ template <class T>
 class gemm {
  public:
   /// Loads the kernels of calls without an epilogue. `w` outlives it. Fails: bad_argument.
-  explicit gemm(world const& w, gemm_options const& o = {}, std::source_location where = std::source_location::current()) : w_(w), o_(o) {
+  explicit gemm(world const& w, gemm_options const& o = {}, std::source_location where = std::source_location::current()) : w_(w), o_(o), memory_(where) {
     require(o.reserved_units >= 0 && o.reserved_units < w.compute_units(), where, "gemm: reserved_units = ", o.reserved_units, "; 0 to ", w.compute_units() - 1, " is accepted");
     detail::require_tile("gemm", o.tile, where);
     prepare<identity>(where);
@@ -36,10 +36,10 @@ class gemm {
     for_each_mainloop<T>(o_.tile, [&]<class M>() { load_kernel(w_, &gemm_kernel<T, M, Epilogue>, M::threads, M::shared_bytes(), where); });
   }
 
-  /// Launches one kernel. Can be captured in a graph. Fails: bad_argument, before anything is launched; as world::look().
+  /// Launches one kernel. Can be captured in a graph. Launches of one operator must not overlap: they are for one stream. Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
-    detail::start_gemm<T>(w_, stream, call, plan_for<Epilogue>(call, where), o_.reserved_units, e, where);
+    detail::start_gemm<T>(w_, stream, call, plan_for<Epilogue>(call, where), memory_, o_.reserved_units, e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -67,6 +67,7 @@ class gemm {
 
   world const& w_;
   gemm_options o_;
+  typename tuned_mainloops<T>::memory memory_;
   std::map<std::tuple<int, int, int, layout, bool>, gemm_plan> plans_;  // by m, n, k, layout of B, whether a tuned one may be
 };
 

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   channel_epoch const& e = launch.epoch();
   int const ranks = ch.world.size, n = g.c.cols / ranks, parts = x.parts().value();
   everyones_columns<T> const inbox{e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, ceil_div(n, Mainloop::tile_n), Mainloop::part(), parts};
-  local_shards source(g.shards, g.k, Mainloop::part(), x.parts());
+  local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, epilogue);
 
   for (int const tiles = g.tiles.count(); work.now() < (ranks - 1) * tiles; work.next()) {
@@ -64,13 +64,13 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
     for (int p = 0; p < parts; ++p) e.wait(b, from, inbox.flag(t) + p);
     bool const poisoned = e.poisons();
     matrix<T> const to = inbox.columns(from);
-    bool const whole = detail::has_whole_quads(to);
+    bool const whole = has_whole_quads(to);
     detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, to.rows, n, [&](int r, int col) {
       alignas(8) T four[4];
       *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank).at(r, col));
       for (T& v : four)
         if (poisoned) v = T(__builtin_nanf(""));
-      detail::store_quad(to, r, col, four, whole);
+      store_quad(to, r, col, four, whole);
     });
   }
   launch.end(b);

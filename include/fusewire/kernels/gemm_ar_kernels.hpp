@@ -57,10 +57,10 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   channel_epoch const& e = launch.epoch();
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n), parts = x.parts().value();
   everyones_inbox const inbox{e, ch.world, g.c.rows, g.c.cols, Mainloop::tile_m, Mainloop::tile_n, n_tiles, Mainloop::part(), parts};
-  local_shards source(g.shards, g.k, Mainloop::part(), x.parts());
+  local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, identity{});
 
-  bool const whole = detail::has_whole_quads(g.c);
+  bool const whole = has_whole_quads(g.c);
   for (; work.now() < g.tiles.count(); work.next()) {
     tile_at const t = g.tiles[work.now()];
     for (int p = 0; p < parts; ++p) e.wait(b, 0, ranks - 1, inbox.flag(t) + p);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
     detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, g.c.rows, g.c.cols, [&](int r, int col) {
       alignas(8) T four[4];
       detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, epilogue);
-      detail::store_quad(g.c, r, col, four, whole);
+      store_quad(g.c, r, col, four, whole);
     });
   }
   launch.end(b);
@@ -84,10 +84,10 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
   row_shards const& shards = g.shards;
   owners_inbox const inbox{e, shards, rank, g.c.cols, n_tiles, Mainloop::part(), x.parts().value()};
-  local_shards source(shards, g.k, Mainloop::part(), x.parts());
+  local_shards source(shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, identity{});
 
-  bool const whole = detail::has_whole_quads(g.c);
+  bool const whole = has_whole_quads(g.c);
   auto const results = [&](int of) {  // the second inbox
     std::int64_t const pitch = owners_inbox::pitch(g.c.cols);
     return matrix<T>{reinterpret_cast<T*>(e.inbox<float>(of) + std::int64_t(ranks) * shards.per_rank * pitch), g.c.rows, g.c.cols, pitch};
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
       alignas(8) T four[4];
       auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
       detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, of_all);
-      detail::store_quad(g.c, row0 + r, col, four, whole);
+      store_quad(g.c, row0 + r, col, four, whole);
       for (int p = 1; p < ranks; ++p) *reinterpret_cast<uint2*>(results(ch.world.next(p)).at(row0 + r, col)) = *reinterpret_cast<uint2 const*>(four);
     });
     for (int p = 1; p < ranks; ++p) e.signal(b, ch.world.next(p), result_flag(m, n));
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
       *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(results(rank).at(r, col));
       for (T& x : four)
         if (poisoned) x = T(__builtin_nanf(""));
-      detail::store_quad(g.c, r, col, four, whole);
+      store_quad(g.c, r, col, four, whole);
     });
   }
   launch.end(b);

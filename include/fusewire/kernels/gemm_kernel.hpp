@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
     gemm_kernel(gemm_arguments<T> g, __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
   local_launch launch;
-  local_rows source(g.c.rows, g.k, Mainloop::tile_m, Mainloop::part(), x.parts());
+  local_rows source(g.c.rows, g.k, Mainloop::tile_m, x.k_part(), x.k_parts());
   Mainloop::run_and_end(shared, launch, x, g.tiles, source, into<T>{g.c}, nothing_beside{}, epilogue);
 }
 

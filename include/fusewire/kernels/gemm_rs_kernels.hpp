@@ -26,10 +26,10 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   channel_launch launch(ch);
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
   owners_inbox const inbox{launch.epoch(), g.shards, rank, g.c.cols, n_tiles, Mainloop::part(), x.parts().value()};
-  local_shards source(g.shards, g.k, Mainloop::part(), x.parts());
+  local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, identity{});
 
-  bool const whole = detail::has_whole_quads(g.c);
+  bool const whole = has_whole_quads(g.c);
   for (int const mine = g.shards.tile_rows_of(rank) * n_tiles; work.now() < mine; work.next()) {
     int const m = work.now() / n_tiles, n = work.now() % n_tiles;
     inbox.wait(b, ranks, m, n);
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
     detail::for_each_quad(b, m * Mainloop::tile_m, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, g.c.rows, g.c.cols, [&](int r, int col) {
       alignas(8) T four[4];
       detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, epilogue);
-      detail::store_quad(g.c, r, col, four, whole);
+      store_quad(g.c, r, col, four, whole);
     });
   }
   launch.end(b);

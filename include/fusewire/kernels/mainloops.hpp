@@ -2,7 +2,7 @@
 #pragma once
 #include <fusewire/kernels/architecture.hpp>
 #include <fusewire/kernels/gemm_plan.hpp>
-#include <fusewire/runtime/error.hpp>
+#include <fusewire/runtime/launch.hpp>
 #include <fusewire/tile/mainloop.hpp>
 
 namespace fusewire {
@@ -41,17 +41,33 @@ void for_each_mainloop(gemm_tile tile, F f) {
     if (tile == gemm_tile::automatic) tuned_mainloops<T>::for_each(f);
 }
 
+/// How many groups of `parts` blocks that share a tile are resident at once: clusters, where the mainloop has them.
+template <class Mainloop, class... P>
+int resident_groups(world const& w, void (*kernel)(P...), int parts, int reserved_units, std::source_location where) {
+  int const cluster = Mainloop::has_clusters ? parts : 1;
+  return resident_clusters(w, kernel, cluster, Mainloop::threads, Mainloop::shared_bytes(), reserved_units, where) * cluster / parts;
+}
+
 /// What a launch passes to its mainloop: buffers of A, and B [k, n]. `rows`: of the tallest tile, `last_rows` of those that have no more.
 template <class Mainloop, class T, int Buffers>
 typename Mainloop::template operands<Buffers> make_operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k, bool b_is_constant, gemm_plan const& plan, int rows,
-                                                            int last_rows, std::source_location where) {
+                                                            int last_rows, typename tuned_mainloops<T>::memory const& memory, std::source_location where) {
   if constexpr (Mainloop::communicates_first) {
-    typename Mainloop::template operands<Buffers> x{{{}, b}, 0};
+    typename Mainloop::template operands<Buffers> x{};
+    x.x.b = b;
     for (int i = 0; i < Buffers; ++i) x.x.a[i] = a[i];
+    if constexpr (requires { x.split; }) x.split = {k, plan.parts, 0, divisor(plan.parts * Mainloop::waves), memory.sums()};
     return x;
   } else {
     return tuned_mainloops<T>::template operands<Mainloop>(a, b, k, b_is_constant, plan, rows, last_rows, where);
   }
+}
+
+/// The launch's first blocks, which do not begin with a tile, and its tiles; of mainloops whose blocks communicate first.
+template <class Operands>
+void set_blocks(Operands& x, int first_blocks, int tiles) {
+  x.first_blocks = first_blocks;
+  if constexpr (requires { x.split; }) x.split.tiles = tiles;
 }
 
 }  // namespace fusewire

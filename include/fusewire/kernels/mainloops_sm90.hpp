@@ -11,6 +11,9 @@ namespace fusewire {
 template <class T>
 struct tuned_mainloops {
   static constexpr bool any = true;
+  struct memory {  // blocks that share a tile add up in shared memory
+    explicit memory(std::source_location) {}
+  };
 
   /// Whether the copy engine can read B.
   static bool accepts(b_operand<T> const& b) { return fits_copy_engine(b.data, b.ld); }

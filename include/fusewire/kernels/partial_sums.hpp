@@ -1,6 +1,7 @@
 // What operators that add up the products of all ranks share: who owns which rows, the inbox of fp32 sums, and how they are added.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
+#include <fusewire/tile/store_quad.hpp>
 #include <fusewire/tile/tiles.hpp>
 
 namespace fusewire {
@@ -74,18 +75,6 @@ struct owners_inbox {
 };
 
 namespace detail {
-
-/// 4 neighbouring elements of c, from (r, col) on; those that c does not have are left out. `whole`: has_whole_quads(c).
-template <class T>
-__device__ void store_quad(matrix<T> c, int r, int col, T const (&four)[4], bool whole) {
-  if (whole && col + 4 <= c.cols) *reinterpret_cast<uint2*>(c.at(r, col)) = *reinterpret_cast<uint2 const*>(four);
-  else
-    for (int j = 0; j < 4 && col + j < c.cols; ++j) c(r, col + j) = four[j];
-}
-template <class T>
-__device__ bool has_whole_quads(matrix<T> c) {
-  return (c.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 7)) == 0;
-}
 
 /// visit(r, col) for the first of each 4 neighbouring elements of a tile of at most tile_m x tile_n elements from (m0, n0) on.
 template <group Group, class Visit>

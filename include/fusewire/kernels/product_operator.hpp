@@ -31,7 +31,7 @@ class product_operator {
 
  protected:
   /// launch_name: of its launches, for headers.
-  product_operator(char const* name, char const* launch_name, channel& ch, Options const& o, std::source_location where) : name_(name), launch_name_(launch_name), ch_(ch), o_(o) {
+  product_operator(char const* name, char const* launch_name, channel& ch, Options const& o, std::source_location where) : name_(name), launch_name_(launch_name), ch_(ch), o_(o), memory_(where) {
     int const units = ch.world().compute_units();
     require(o.max_m >= 1 && o.max_m <= most, where, name, ": max_m = ", o.max_m, "; 1 to ", most, " is accepted");
     require(o.max_n >= 1 && o.max_n <= most, where, name, ": max_n = ", o.max_n, "; 1 to ", most, " is accepted");
@@ -78,13 +78,14 @@ class product_operator {
     int const n = call.b.cols;
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
     gemm_plan const& plan = plan_for<Epilogue>(kernel_of, call, shards, where);
-    if (w.size() == 1) return start_gemm<T>(w, stream, call, plan, o_.reserved_units, epilogue, where);
+    if (w.size() == 1) return start_gemm<T>(w, stream, call, plan, memory_, o_.reserved_units, epilogue, where);
     with_mainloop<T>(plan, call.b_layout, [&]<class M>() {
       row_shards const rows(call.m, shards, M::tile_m);
       int const after = first * rows.tile_rows;  // the first one's first tile row, if it has one
       sum_arguments<T> const g{call.c, rows, {rows.all_tile_rows(), ceil_div(n, M::tile_n), after < rows.all_tile_rows() ? after : 0, plan.band}, o_.k};
       matrix<T const> const a[1] = {call.a};
-      auto const x = make_operands<M>(a, b, o_.k, call.b_is_constant, plan, rows.per_rank, last_tile_rows(rows.per_rank, M::tile_m), where);
+      auto x = make_operands<M>(a, b, o_.k, call.b_is_constant, plan, rows.per_rank, last_tile_rows(rows.per_rank, M::tile_m), memory_, where);
+      if constexpr (M::communicates_first) set_blocks(x, 0, g.tiles.count());
       std::uint64_t const tile = std::uint64_t(M::tile_m / 8) << 24 | std::uint64_t(M::tile_n / 8) << 32 | std::uint64_t(plan.parts) << 40;
       launch_header header = make_header(launch_name_, std::uint64_t(std::is_same_v<T, f16>) | variant << 16 | tile, std::uint64_t(call.m), std::uint64_t(n), std::uint64_t(o_.k), 0, where);
       header.same_blocks = 0;  // a rank with less room takes fewer
@@ -116,6 +117,7 @@ class product_operator {
   Options o_;
 
  private:
+  typename tuned_mainloops<T>::memory memory_;
   std::map<std::tuple<int, int, layout, bool, int>, gemm_plan> plans_;  // by m, n, layout of B, whether a tuned one may be, shards
 };
 

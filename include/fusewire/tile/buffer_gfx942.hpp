@@ -14,6 +14,8 @@ class memory_buffer {
   /// Of data that is read once: it does not push other lines out of the caches.
   __device__ bytes16 load_streaming(int lane, int uniform) const { return __builtin_bit_cast(bytes16, __builtin_amdgcn_raw_buffer_load_b128(words_, lane, uniform, nontemporal)); }
 
+  __device__ unsigned long long load_8_streaming(int lane, int uniform) const { return __builtin_bit_cast(unsigned long long, __builtin_amdgcn_raw_buffer_load_b64(words_, lane, uniform, nontemporal)); }
+
  private:
   static constexpr int raw_32_bit = 0x00020000, nontemporal = 2;  // the descriptor's last word, of gfx942; the instruction's cache bits
 

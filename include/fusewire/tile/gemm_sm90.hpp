@@ -44,6 +44,8 @@ struct sm90_operands {
   divisor blocks_of_tile;  // of a cluster, which share a tile
 
   __device__ divisor const& parts() const { return blocks_of_tile; }
+  __device__ divisor const& k_parts() const { return blocks_of_tile; }
+  __device__ static int k_part() { return cluster_rank(); }
 };
 
 /// A mainloop.
@@ -54,7 +56,7 @@ class gemm_sm90 {
   static constexpr sm90_gemm_config C{BlockM, BlockN};  // as a template argument of a kernel nvcc does not take it
   static constexpr int threads = C.threads(), tile_m = BlockM, tile_n = BlockN, least_blocks_per_unit = 1;
   __host__ __device__ static constexpr int shared_bytes() { return C.shared_bytes(); }
-  static constexpr bool communicates_first = false;
+  static constexpr bool communicates_first = false, has_clusters = true, one_range_of_k = false;
 
   using asking = wave;
   template <int Buffers>

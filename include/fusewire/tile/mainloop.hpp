@@ -12,7 +12,8 @@
 namespace fusewire {
 
 /// asking: the group that calls a tile source. operands<N>: what a launch multiplies, N buffers of A and B; a kernel parameter, `__grid_constant__`.
-/// threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. part(): which of the blocks that share a tile this is; operands::parts() how many do.
+/// threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. part(): which of the blocks that store a tile this is; operands::parts() how many do.
+/// operands::k_part(), k_parts(): the same of the groups that each ask a source for a part of a tile's k; one_range_of_k: which is a range of all shards' k together.
 /// run(shared, launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work; run_and_end() ends the launch, too.
 /// Both are called by every thread of every block, first of all. beside(group, worker, workers, begin) is called by every thread of each of `workers` groups,
 /// and calls begin() before it uses the launch's epoch. The sink hears of a tile from the group that has stored it.
@@ -54,7 +55,7 @@ struct block_mainloop {
   static constexpr gemm_config config = Tile::config;
   static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n, least_blocks_per_unit = 1;
   static constexpr int shared_bytes() { return config.shared_bytes(); }
-  static constexpr bool communicates_first = true;
+  static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = false;
 
   using asking = block;
 
@@ -64,6 +65,8 @@ struct block_mainloop {
     int first_blocks;  // do what is to be done beside the tiles
 
     __device__ static constexpr divisor parts() { return 1; }
+    __device__ static constexpr divisor k_parts() { return 1; }
+    __device__ static constexpr int k_part() { return 0; }
   };
   __device__ static constexpr int part() { return 0; }
 

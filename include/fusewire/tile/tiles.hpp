@@ -23,7 +23,7 @@ struct k_run {
 
 /// A tile source. `place` is where a step along k begins. The steps of a tile, steps() of them and at least one, are the same for every tile: the first
 /// is at first(); advance(p, n) goes on by n, at most left(p), which is how many follow each other from p on; k(p) is the row of B where a step
-/// begins. For A, begin(m) announces tile row m and returns how many rows of A it has; wait(p) returns when its rows are there for the step at p, and
+/// begins, and column(p) its column in a buffer of A, all of which have as many. For A, begin(m) announces tile row m and returns how many rows of A it has; wait(p) returns when its rows are there for the step at p, and
 /// for as many after it as the run says. What is asked for in vain counts as there: see "When a rank does not come" in docs/protocol.md.
 /// begin and wait are called by a group of threads, all of them: which group is the mainloop's affair, and a source's type may depend on it.
 template <class S>
@@ -33,6 +33,7 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
   steps.advance(p, n);
   { steps.left(p) } -> std::same_as<int>;
   { steps.k(p) } -> std::same_as<int>;
+  { steps.column(p) } -> std::same_as<int>;
   { s.begin(n) } -> std::same_as<int>;
   { s.wait(p) } -> std::same_as<k_run>;
 };
@@ -81,6 +82,7 @@ class local_rows {
   __device__ void advance(place& p, int steps) const { p += steps * k_step; }
   __device__ int left(place p) const { return share_.first + share_.count - p / k_step; }
   __device__ int k(place p) const { return p; }
+  __device__ int column(place p) const { return p; }
   __device__ int begin(int tile_row) { return begin_at(tile_row * tile_m_, m_ - tile_row * tile_m_); }
   __device__ k_run wait(place p) const { return {0, row_, p, left(p)}; }
 

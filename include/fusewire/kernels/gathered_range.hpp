@@ -1,0 +1,72 @@
+// The source of AG+GEMM's tiles where very many share a tile's k: each has one range of the shards' k, taken one after the other, and waits for what lies in it.
+#pragma once
+#include <fusewire/device/channel_view.hpp>
+#include <fusewire/kernels/gathered_tiles.hpp>
+
+namespace fusewire {
+
+/// A tile source. gather::k: shards follow each other from the own one on, or in the order of ranks. The own shard is read where it lies, others from the inbox.
+/// Group: who calls begin() and wait().
+template <group Group>
+class gathered_range {
+ public:
+  /// Where a step begins.
+  struct place {
+    int shard, step;  // of the shard's
+    int left;         // steps of the range
+  };
+
+  /// Number `part` of `parts` that share a tile. `e` may become known later, but before begin().
+  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool, int part, divisor const& parts)
+      : e_(e), map_(map), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()), of_shard_(ceil_div(cols_, k_step)), first_shard_(own_shard_first && by_k_ ? rank : 0),
+        share_(by_k_ ? of_shard_ * map.ranks : of_shard_, part, parts) {}
+
+  __device__ int steps() const { return share_.count; }
+  __device__ place first() const {
+    place p{first_shard_, share_.first, share_.count};
+    for (; p.step >= of_shard_ && by_k_; p.step -= of_shard_) p.shard = next_shard(p.shard);
+    return p;
+  }
+  __device__ void advance(place& p, int steps) const {
+    p.step += steps;
+    p.left -= steps;
+    if (p.step == of_shard_) p = {next_shard(p.shard), 0, p.left};
+  }
+  __device__ int left(place const& p) const {
+    int const of_shard = of_shard_ - p.step;
+    return p.left < of_shard ? p.left : of_shard;
+  }
+  __device__ int column(place const& p) const { return p.step * k_step; }
+  __device__ int k(place const& p) const { return by_k_ ? p.shard * cols_ + column(p) : column(p); }
+
+  __device__ int begin(int tile_m) {
+    if (tile_m != tile_m_) known_shard_ = known_chunk_ = -1;
+    tile_m_ = tile_m;
+    int const left = map_.m - tile_m * map_.tile_m;
+    return left < map_.tile_m ? left : map_.tile_m;
+  }
+  __device__ k_run wait(place const& p) {
+    int const row = tile_m_ * map_.tile_m, in_shard = left(p);
+    if (by_k_ ? p.shard == rank_ : is_own(map_, tile_m_, rank_)) return {own_shard, by_k_ ? row : row - map_.first_row(rank_), column(p), in_shard};
+    int const chunk = map_.chunk_of(column(p)), end = ((chunk + 1) * map_.chunk_k - column(p)) / k_step;
+    if (platform::uniform(p.shard) != platform::uniform(known_shard_) || platform::uniform(chunk) != platform::uniform(known_chunk_)) {
+      e_.wait(Group{}, by_k_ ? p.shard : map_.first_owner(tile_m_), by_k_ ? p.shard : map_.last_owner(tile_m_), map_.flag(tile_m_, chunk));
+      platform::order_async_copies();
+      known_shard_ = p.shard;
+      known_chunk_ = chunk;
+    }
+    return {inbox_of_slot_0 + int(detail::slot_of(e_.number())), by_k_ ? p.shard * map_.m + row : row, column(p), end < in_shard ? end : in_shard};
+  }
+
+ private:
+  __device__ int next_shard(int shard) const { return by_k_ ? (shard + 1 < map_.ranks ? shard + 1 : 0) : shard; }
+
+  channel_epoch const& e_;
+  gather_map const& map_;
+  bool const by_k_;
+  int const rank_, cols_, of_shard_, first_shard_;
+  k_share const share_;
+  int tile_m_ = -1, known_shard_ = -1, known_chunk_ = -1;  // of the tile row: the chunk that has arrived
+};
+
+}  // namespace fusewire

@@ -1,0 +1,91 @@
+// gfx942's mainloop for few rows: the time is that of reading B, which is read once, from memory into the registers of the matrix instruction.
+//
+//   block   a tile of C, or with split-k a range of its k     wave   an eighth of the block's steps along k
+//
+//   B --16 B, non-temporal--> a ring of registers --+
+//   A (after its flag) --16 B-----------------------+--> matrix instruction --> fp32 sums of a wave --LDS--> of the block --> part_sums --> epilogue --> sink
+//
+// The first loads of B leave before the launch's epoch is known and before any flag is looked at. A wave asks its source for itself, so it waits for the flags
+// of its own range of k alone. The first blocks do what is to be done beside the tiles; tiles that find no block of their own are drawn by whoever is free.
+//
+// Loads of a wave return in order, so A travels in a ring as deep as that of B. The ring is filled group by group: a group's steps lie side by side in one shard,
+// and where it has fewer than the ring holds, the rest are zeros, which no memory is read for.
+#pragma once
+#include <fusewire/tile/few_rows_tile_gfx942.hpp>
+#include <fusewire/tile/mainloop.hpp>
+
+namespace fusewire {
+
+/// C tiles of Rows x Columns, each a multiple of 16.
+template <class T, int Rows, int Columns, layout BOrder>
+class few_rows_gfx942 {
+
+ public:
+  static constexpr int waves = 8;
+  static constexpr char const* name = "few_rows_gfx942";
+  static constexpr int threads = waves * wave::width, tile_m = Rows, tile_n = Columns, least_blocks_per_unit = 2;
+  static constexpr int shared_bytes() { return waves / 2 * Rows * Columns * int(sizeof(float)); }
+  static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = true;
+
+  using asking = wave;
+
+  /// How a tile's k is divided: among `blocks` blocks, 1 unless all tiles start at once, and their waves.
+  struct split_k {
+    int k, blocks, tiles;
+    divisor waves_of_tile;
+    part_sums sums;
+  };
+
+  template <int Buffers>
+  struct operands {
+    gemm_operands<T, Buffers> x;
+    int first_blocks;  // do what is to be done beside the tiles
+    split_k split;
+
+    __device__ static constexpr divisor parts() { return 1; }
+    __device__ divisor const& k_parts() const { return split.waves_of_tile; }
+    __device__ int k_part() const {
+      int const of_tile = split.blocks == 1 ? 0 : (block{}.index() - first_blocks) / split.tiles;
+      return of_tile * waves + platform::uniform(wave{}.index());
+    }
+  };
+  __device__ static constexpr int part() { return 0; }
+
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
+  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
+                                               Beside const& beside, Epilogue const& epilogue) {
+    block const b;
+    int const own = b.index() - x.first_blocks, all = tiles.count() * x.split.blocks, others = b.count() - x.first_blocks, at_once = all < others ? all : others;
+    auto const next = [&] { return platform::uniform(launch.next(b, static_cast<int*>(shared))) + at_once; };
+    if (own < 0) {
+      launch.begin();
+      beside(b, b.index(), x.first_blocks, [] {});
+    }
+    bool begun = own < 0;
+    int i = own >= 0 && own < all ? own : -1;
+    if (i < 0) {
+      if (!begun) launch.begin();
+      begun = true;
+      i = next();
+    }
+    for (; i < all; i = next()) {
+      int const split = i / tiles.count();
+      tile_at const t = tiles[i - split * tiles.count()];
+      few_rows_tile<T, Rows, Columns, BOrder, Source> tile(source, x.x.a, x.x.b, x.split.k, t.n * Columns);
+      tile.ask_for_b();
+      if (!begun) launch.begin();
+      begun = true;
+      tile.multiply(platform::uniform(source.begin(t.m)));
+      tile.reduce(static_cast<float4*>(shared), sink, x.split.sums, t, i - split * tiles.count(), tiles.count(), split, x.split.blocks, epilogue);
+    }
+    return {launch, shared, 0, i - all};
+  }
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
+  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
+                                     Beside const& beside, Epilogue const& epilogue) {
+    (void)run(shared, launch, x, tiles, source, sink, beside, epilogue);
+    launch.end(block{});
+  }
+};
+
+}  // namespace fusewire

@@ -1,0 +1,170 @@
+// One block's part of a tile of few_rows_gfx942: the rings, the multiplication, and the sum over waves and blocks. Figure and argument: few_rows_gfx942.hpp.
+#pragma once
+#include <fusewire/tile/buffer_gfx942.hpp>
+#include <fusewire/tile/part_sums_gfx942.hpp>
+#include <fusewire/tile/store_quad.hpp>
+#include <fusewire/tile/tiles.hpp>
+#include <fusewire/tile/weights_gfx942.hpp>
+
+namespace fusewire {
+
+template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
+class few_rows_tile {
+  using weights = weight_fragments<T, Columns, BOrder>;
+  using atom = mma_atom<T>;
+  static constexpr int waves = 8, threads = waves * wave::width;
+  static constexpr int atoms_m = Rows / 16, atoms_n = Columns / 16, slices = k_step / atom::k;
+  static constexpr int ring = 16 / (atoms_m + atoms_n) < 2 ? 2 : 16 / (atoms_m + atoms_n);  // steps: 128 registers
+  static constexpr int quads = Rows * Columns / 4, per_thread = ceil_div(quads, threads);     // fours of neighbouring sums of the tile
+
+ public:
+  /// Columns from n0 on; `a`: the launch's buffers; k: rows of B.
+  __device__ few_rows_tile(Source& source, matrix<T const> const* a, b_operand<T> const& b, int k, int n0) : source_(source), a_(a), b_(b, k, n0), cols_(a[0].cols), at_(source.first()) {}
+
+
+  /// The first group of B. Of the source it needs what is known before a tile is begun.
+  __device__ void ask_for_b() {
+    left_ = platform::uniform(source_.steps());
+    group_ = next_group();
+#pragma unroll
+    for (int s = 0; s < ring; ++s) load_b(s);
+  }
+
+  /// The sums of this wave. `rows`: of A's, that the tile has.
+  __device__ void multiply(int rows) {
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+#pragma unroll
+        for (int v = 0; v < atom::c_values; ++v) acc_[i][j][v] = 0;
+    find_a(rows);
+#pragma unroll
+    for (int s = 0; s < ring; ++s) load_a(s);
+    while (group_ > 0) {
+      source_.advance(at_, group_);
+      left_ -= group_;
+      group_ = next_group();
+      if (group_ > 0) find_a(rows);
+#pragma unroll
+      for (int s = 0; s < ring; ++s) {
+        multiply_step(s);
+        __builtin_amdgcn_sched_barrier(0);
+        load_b(s);
+        load_a(s);
+        __builtin_amdgcn_sched_barrier(0);
+      }
+    }
+  }
+
+  /// The sums of eight waves, in a fixed order, then of all blocks that share the tile, and where they go.
+  template <class Sink, class Epilogue>
+  __device__ void reduce(float4* shared, Sink const& sink, part_sums const& parts, tile_at t, int tile, int tiles, int split, int splits, Epilogue const& epilogue) {
+    block const b;
+    wave const w;
+    float4* const mine = shared + w.index() % (waves / 2) * quads + w.rank();
+    auto const of = [](typename atom::c_fragment& c) -> float4& { return reinterpret_cast<float4&>(c); };
+    b.sync();
+    if (platform::uniform(w.index()) >= waves / 2) for_each_fragment([&](int i, int j, int f) { mine[f] = of(acc_[i][j]); });
+    b.sync();
+    if (platform::uniform(w.index()) < waves / 2)
+      for_each_fragment([&](int i, int j, int f) {
+        float4 const other = mine[f];
+        for (int v = 0; v < 4; ++v) acc_[i][j][v] += (&other.x)[v];
+        mine[f] = of(acc_[i][j]);
+      });
+    b.sync();
+    float4 sums[per_thread];
+#pragma unroll
+    for (int n = 0; n < per_thread; ++n)
+      if (int const f = n * threads + b.rank(); f < quads) {
+        sums[n] = {};
+        for (int s = 0; s < waves / 2; ++s) {
+          float4 const x = weights::quad(shared + s * quads + f / (Columns * 4) * (Columns * 4), f % (Columns * 4) / 16, f % 16);
+          sums[n].x += x.x, sums[n].y += x.y, sums[n].z += x.z, sums[n].w += x.w;
+        }
+      }
+    b.sync();
+    bool const stores = splits == 1 || parts.add_up(sums, quads, reinterpret_cast<int*>(shared), tile, tiles, split, splits);
+    if (!stores) return;
+    auto const c = sink.at(t);
+    bool const whole = has_whole_quads(c);
+#pragma unroll
+    for (int n = 0; n < per_thread; ++n)
+      if (int const f = n * threads + b.rank(); f < quads) store_quad(c, t.m * Rows + f / (Columns * 4) * 16 + f % 16, t.n * Columns + f % (Columns * 4) / 16 * 4, sums[n], whole, epilogue);
+    sink.stored(b, t);
+  }
+
+ private:
+  /// How many steps the ring takes from at_ on.
+  __device__ int next_group() const {
+    if (left_ == 0) return 0;
+    int const side_by_side = platform::uniform(source_.left(at_));
+    return side_by_side < ring ? side_by_side : ring;
+  }
+
+  /// Waits until the group's A is there.
+  __device__ void find_a(int rows) {
+    if (group_ == 0) return;
+    k_run const first = source_.wait(at_);
+    auto place = at_;
+    for (int there = platform::uniform(first.count), more = there; there < group_; there += more) {
+      source_.advance(place, more);
+      more = platform::uniform(source_.wait(place).count);
+    }
+    matrix<T const> const& a = a_[platform::uniform(first.buffer)];
+    std::int64_t const ld = a.ld;
+    a_memory_ = {a.data + platform::uniform(first.row) * ld, std::uint32_t(platform::uniform(rows)) * std::uint32_t(ld) * 2};
+    a_lane_ = wave{}.rank() % 16 * int(ld) * 2 + first_k_of_lane() * 2;
+    a_atom_bytes_ = int(ld) * 32;
+    a_column_ = platform::uniform(first.column);
+  }
+
+  /// Columns of A in the group's s-th step; none beyond the group.
+  __device__ int columns_of(int column, int s) const { return s < group_ ? cols_ - column - s * k_step : 0; }
+
+  __device__ void load_b(int s) {
+    b_.load(fb_[s], platform::uniform(source_.k(at_)) + s * k_step, columns_of(platform::uniform(source_.column(at_)), s));
+  }
+  __device__ void load_a(int s) {
+    int const there = columns_of(a_column_, s);
+#pragma unroll
+    for (int slice = 0; slice < slices; ++slice) {
+      int const lane = first_k_of_lane() + slice * 32 < there ? a_lane_ : nowhere;
+#pragma unroll
+      for (int i = 0; i < atoms_m; ++i) fa_[s][slice][i] = a_memory_.load(lane, i * a_atom_bytes_ + (a_column_ + s * k_step + slice * 32) * 2);
+    }
+  }
+  __device__ void multiply_step(int s) {
+#pragma unroll
+    for (int slice = 0; slice < slices; ++slice)
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j) {
+        typename atom::a_fragment const columns{{weights::fragment(fb_[s], slice, j)}};
+#pragma unroll
+        for (int i = 0; i < atoms_m; ++i) atom::multiply(acc_[i][j], columns, typename atom::b_fragment{{fa_[s][slice][i]}});
+      }
+  }
+
+  template <class F>
+  __device__ static void for_each_fragment(F const& f) {
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j) f(i, j, (i * atoms_n + j) * wave::width);
+  }
+
+  Source& source_;
+  matrix<T const> const* a_;
+  weights b_;
+  int cols_;
+  typename atom::c_fragment acc_[atoms_m][atoms_n];
+  typename weights::step fb_[ring];
+  bytes16 fa_[ring][slices][atoms_m];
+  memory_buffer a_memory_{nullptr, 0};
+  int a_lane_ = 0, a_atom_bytes_ = 0, a_column_ = 0;
+  typename Source::place at_;  // of the group
+  int left_ = 0, group_ = 0;  // steps of the tile that are not loaded, with those of the group; steps of the group
+};
+
+}  // namespace fusewire
