@@ -1,5 +1,6 @@
 // One shape of a benchmark on fusewire-sim --time: few launches, since each instruction is interpreted. scripts/project.py runs it and writes the benchmarks' JSON.
 //
+//   projection gemm         M N K                            on one GPU, without a channel
 //   projection ag_gemm      pull|push|chosen k|m W M N K
 //   projection all_gather   W BYTES                          BYTES in all; a kernel that pulls from every peer, in place of the vendor's
 //   projection flash_decode fused|local W BATCH TOKENS       TOKENS of one sequence over all ranks; 96-12 heads of 128, f16, pages of 16
@@ -10,6 +11,7 @@
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/ag_gemm.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/kernels/gemm.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +29,7 @@ using namespace fusewire;
 namespace {
 
 [[noreturn]] void usage() {
-  std::fprintf(stderr, "usage: projection ag_gemm pull|push|chosen k|m W M N K\n       projection all_gather W BYTES\n       projection flash_decode fused|local W BATCH TOKENS\n");
+  std::fprintf(stderr, "usage: projection gemm M N K\n       projection ag_gemm pull|push|chosen k|m W M N K\n       projection all_gather W BYTES\n       projection flash_decode fused|local W BATCH TOKENS\n");
   std::exit(2);
 }
 
@@ -117,8 +119,47 @@ struct gemm_case {
   int ranks, m, n, k;
 };
 
+/// The gathered A, of which a row has of_k elements.
+float a_at(int m, int k, int of_k) { return float(small_number(std::size_t(m) * std::size_t(of_k) + std::size_t(k))); }
+
+void check_product(world const& w, bf16 const* c, std::vector<bf16> const& b, int rows, int n, int k) {
+  std::size_t const size = std::size_t(rows) * std::size_t(n);
+  std::vector<bf16> out(size);
+  check_hip(hipMemcpy(out.data(), c, size * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
+  for (std::size_t i = 0; i < size; i += size / 97 + 1) {
+    int const row = int(i / std::size_t(n)), col = int(i % std::size_t(n));
+    float want = 0;
+    for (int at = 0; at < k; ++at) want += a_at(row, at, k) * float(b[std::size_t(col) * std::size_t(k) + std::size_t(at)]);
+    require<runtime_failure>(std::abs(float(out[i]) - want) <= std::abs(want) / 128, std::source_location::current(), "rank ", w.rank(), ": C[", row, ", ", col, "] is ", float(out[i]), ", not ", want);
+  }
+}
+
+bool is_long(double m, double n, double k) { return m * n * k > 256e6 * 64; }
+
+double gemm_time(world& w, int m, int n, int k) {
+  bool const few = is_long(m, n, k);
+  heap h(w, {.bulk = 2_MiB, .signal = 2_MiB});
+  stopwatch watch(w, h);
+  gemm<bf16> op(w);
+  std::vector<bf16> const& b = weights_of(std::size_t(n) * std::size_t(k));
+  std::vector<bf16> a(std::size_t(m) * std::size_t(k));
+  for (int r = 0; r < m; ++r)
+    for (int at = 0; at < k; ++at) a[std::size_t(r) * std::size_t(k) + std::size_t(at)] = bf16(a_at(r, at, k));
+  std::vector<bf16*> as, bs;
+  for (int i = 0; i < stopwatch::calls(few); ++i) {
+    as.push_back(upload(allocate<bf16>(a.size()), a));
+    bs.push_back(upload(allocate<bf16>(b.size()), b));
+  }
+  bf16* const c = allocate<bf16>(std::size_t(m) * std::size_t(n));
+  auto const call = [&](int i) { return gemm_call<bf16>{.a = {as[std::size_t(i)], m, k, k}, .b = {bs[std::size_t(i)], k, n, k}, .c = {c, m, n, n}, .b_layout = layout::column_major, .b_is_constant = true}; };
+  std::printf("%s\n", op.describe(call(0)).c_str());
+  double const us = watch.time(few, [&](int i) { op(w.stream(), call(i)); });
+  check_product(w, c, b, m, n, k);
+  return us;
+}
+
 double ag_gemm_time(world& w, gemm_case const& s) {
-  bool const few = double(s.m) * s.n * s.k > 256e6 * 64, by_k = s.by == gather::k;
+  bool const few = is_long(s.m, s.n, s.k), by_k = s.by == gather::k;
   int const calls = stopwatch::calls(few), rank = w.rank(), rows = by_k ? s.m : s.m / s.ranks, cols = by_k ? s.k / s.ranks : s.k;
   auto const gathered = std::size_t(s.m) * std::size_t(s.k), shard = gathered / std::size_t(s.ranks), weights = std::size_t(s.n) * std::size_t(s.k);
   ag_gemm_options o{.max_m = s.m, .k = s.k, .gather = s.by, .method = s.variant == "pull" ? method::pull : s.variant == "push" ? method::push : method::automatic};
@@ -128,9 +169,8 @@ double ag_gemm_time(world& w, gemm_case const& s) {
   stopwatch watch(w, h);
   std::vector<bf16> a(shard);
   std::vector<bf16> const& b = weights_of(weights);
-  auto const a_at = [&](int m, int k) { return float(small_number(std::size_t(m) * std::size_t(s.k) + std::size_t(k))); };
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < cols; ++c) a[std::size_t(r) * std::size_t(cols) + std::size_t(c)] = bf16(a_at(by_k ? r : rank * rows + r, by_k ? rank * cols + c : c));
+    for (int c = 0; c < cols; ++c) a[std::size_t(r) * std::size_t(cols) + std::size_t(c)] = bf16(a_at(by_k ? r : rank * rows + r, by_k ? rank * cols + c : c, s.k));
   std::vector<bf16*> shards, copies;
   for (int i = 0; i < calls; ++i) {
     shards.push_back(upload(h.view().here(h.allocate<bf16>(shard)), a));
@@ -141,14 +181,7 @@ double ag_gemm_time(world& w, gemm_case const& s) {
   double const us = watch.time(few, [&](int i) {
     op(w.stream(), {.a = {shards[std::size_t(i)], rows, cols, cols}, .b = {copies[std::size_t(i)], s.k, s.n, s.k}, .c = {c, s.m, s.n, s.n}, .m = s.m, .b_layout = layout::column_major, .b_is_constant = true});
   });
-  std::vector<bf16> out(size);
-  check_hip(hipMemcpy(out.data(), c, size * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
-  for (std::size_t i = 0; i < size; i += size / 97 + 1) {
-    int const m = int(i / std::size_t(s.n)), n = int(i % std::size_t(s.n));
-    float want = 0;
-    for (int k = 0; k < s.k; ++k) want += a_at(m, k) * float(b[std::size_t(n) * std::size_t(s.k) + std::size_t(k)]);
-    require<runtime_failure>(std::abs(float(out[i]) - want) <= std::abs(want) / 128, std::source_location::current(), "rank ", rank, ": C[", m, ", ", n, "] is ", float(out[i]), ", not ", want);
-  }
+  check_product(w, c, b, s.m, s.n, s.k);
   return us;
 }
 
@@ -265,7 +298,9 @@ int main(int argc, char** argv) try {
       if (w.rank() == 0) us = mine;
     });
   };
-  if (what == "ag_gemm" && argc == 8) {
+  if (what == "gemm" && argc == 5) {
+    on(1, [&](world& w) { return gemm_time(w, number(argv[2]), number(argv[3]), number(argv[4])); });
+  } else if (what == "ag_gemm" && argc == 8) {
     gemm_case const s{second, third == "m" ? gather::m : gather::k, number(argv[4]), number(argv[5]), number(argv[6]), number(argv[7])};
     if ((third != "k" && third != "m") || (second != "pull" && second != "push" && second != "chosen")) usage();
     on(s.ranks, [&](world& w) { return ag_gemm_time(w, s); });

@@ -24,7 +24,7 @@ class few_rows_gfx942 {
   static constexpr int waves = 8;
   static constexpr char const* name = "few_rows_gfx942";
   static constexpr int threads = waves * wave::width, tile_m = Rows, tile_n = Columns, least_blocks_per_unit = 2;
-  static constexpr int shared_bytes() { return waves / 2 * Rows * Columns * int(sizeof(float)); }
+  static constexpr int shared_bytes() { return few_rows_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
   static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = true;
 
   using asking = wave;
@@ -57,26 +57,18 @@ class few_rows_gfx942 {
     block const b;
     int const own = b.index() - x.first_blocks, all = tiles.count() * x.split.blocks, others = b.count() - x.first_blocks, at_once = all < others ? all : others;
     auto const next = [&] { return platform::uniform(launch.next(b, static_cast<int*>(shared))) + at_once; };
-    if (own < 0) {
-      launch.begin();
-      beside(b, b.index(), x.first_blocks, [] {});
-    }
-    bool begun = own < 0;
-    int i = own >= 0 && own < all ? own : -1;
-    if (i < 0) {
-      if (!begun) launch.begin();
-      begun = true;
-      i = next();
-    }
+    launch.begin();
+    if (own < 0) beside(b, b.index(), x.first_blocks, [] {});
+    int i = own >= 0 && own < all ? own : next();
     for (; i < all; i = next()) {
       int const split = i / tiles.count();
       tile_at const t = tiles[i - split * tiles.count()];
-      few_rows_tile<T, Rows, Columns, BOrder, Source> tile(source, x.x.a, x.x.b, x.split.k, t.n * Columns);
+      few_rows_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
+      int const rows = platform::uniform(source.begin(t.m));
       tile.ask_for_b();
-      if (!begun) launch.begin();
-      begun = true;
-      tile.multiply(platform::uniform(source.begin(t.m)));
-      tile.reduce(static_cast<float4*>(shared), sink, x.split.sums, t, i - split * tiles.count(), tiles.count(), split, x.split.blocks, epilogue);
+      tile.ask_for_a(rows);
+      tile.multiply(rows);
+      tile.reduce(sink, x.split.sums, t, i - split * tiles.count(), tiles.count(), split, x.split.blocks, epilogue);
     }
     return {launch, shared, 0, i - all};
   }

@@ -18,8 +18,11 @@ class few_rows_tile {
   static constexpr int quads = Rows * Columns / 4, per_thread = ceil_div(quads, threads);     // fours of neighbouring sums of the tile
 
  public:
+  static constexpr int shared_bytes = Rows * 128 * waves > quads * 16 * waves / 2 ? Rows * 128 * waves : quads * 16 * waves / 2;  // A's steps; sums
+
   /// Columns from n0 on; `a`: the launch's buffers; k: rows of B.
-  __device__ few_rows_tile(Source& source, matrix<T const> const* a, b_operand<T> const& b, int k, int n0) : source_(source), a_(a), b_(b, k, n0), cols_(a[0].cols), at_(source.first()) {}
+  __device__ few_rows_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int k, int n0)
+      : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_(b, k, n0), cols_(a[0].cols), at_(source.first()) {}
 
 
   /// The first group of B. Of the source it needs what is known before a tile is begun.
@@ -29,8 +32,13 @@ class few_rows_tile {
 #pragma unroll
     for (int s = 0; s < ring; ++s) load_b(s);
   }
-
-  /// The sums of this wave. `rows`: of A's, that the tile has.
+  /// And of A, where it is there: its rows, of which the tile has `rows`.
+  __device__ void ask_for_a(int rows) {
+    find_a(rows);
+#pragma unroll
+    for (int s = 0; s < ring; ++s) load_a(s);
+  }
+  /// The sums of this wave.
   __device__ void multiply(int rows) {
 #pragma unroll
     for (int i = 0; i < atoms_m; ++i)
@@ -38,9 +46,6 @@ class few_rows_tile {
       for (int j = 0; j < atoms_n; ++j)
 #pragma unroll
         for (int v = 0; v < atom::c_values; ++v) acc_[i][j][v] = 0;
-    find_a(rows);
-#pragma unroll
-    for (int s = 0; s < ring; ++s) load_a(s);
     while (group_ > 0) {
       source_.advance(at_, group_);
       left_ -= group_;
@@ -59,9 +64,10 @@ class few_rows_tile {
 
   /// The sums of eight waves, in a fixed order, then of all blocks that share the tile, and where they go.
   template <class Sink, class Epilogue>
-  __device__ void reduce(float4* shared, Sink const& sink, part_sums const& parts, tile_at t, int tile, int tiles, int split, int splits, Epilogue const& epilogue) {
+  __device__ void reduce(Sink const& sink, part_sums const& parts, tile_at t, int tile, int tiles, int split, int splits, Epilogue const& epilogue) {
     block const b;
     wave const w;
+    auto* const shared = reinterpret_cast<float4*>(shared_);
     float4* const mine = shared + w.index() % (waves / 2) * quads + w.rank();
     auto const of = [](typename atom::c_fragment& c) -> float4& { return reinterpret_cast<float4&>(c); };
     b.sync();
@@ -115,8 +121,8 @@ class few_rows_tile {
     matrix<T const> const& a = a_[platform::uniform(first.buffer)];
     std::int64_t const ld = a.ld;
     a_memory_ = {a.data + platform::uniform(first.row) * ld, std::uint32_t(platform::uniform(rows)) * std::uint32_t(ld) * 2};
-    a_lane_ = wave{}.rank() % 16 * int(ld) * 2 + first_k_of_lane() * 2;
-    a_atom_bytes_ = int(ld) * 32;
+    a_lane_ = wave{}.rank() / 8 * int(ld) * 2 + wave{}.rank() % 8 * 16;
+    a_eight_bytes_ = int(ld) * 16;
     a_column_ = platform::uniform(first.column);
   }
 
@@ -126,24 +132,32 @@ class few_rows_tile {
   __device__ void load_b(int s) {
     b_.load(fb_[s], platform::uniform(source_.k(at_)) + s * k_step, columns_of(platform::uniform(source_.column(at_)), s));
   }
+  /// 8 rows by 8 neighbouring lanes' 128 bytes at a time.
   __device__ void load_a(int s) {
-    int const there = columns_of(a_column_, s);
+    int const lane = wave{}.rank() % 8 * 8 < columns_of(a_column_, s) ? a_lane_ : nowhere;
+#pragma unroll
+    for (int i = 0; i < Rows / 8; ++i) fa_[s][i] = a_memory_.load(lane, i * a_eight_bytes_ + (a_column_ + s * k_step) * 2);
+  }
+  /// A goes through LDS that is this wave's alone, from rows of 128 bytes to fragments.
+  __device__ void multiply_step(int s) {
+    wave const w;
+    bytes16* const a = shared_ + platform::uniform(w.index()) * Rows * 8;
+#pragma unroll
+    for (int i = 0; i < Rows / 8; ++i) a[swizzled<8>(i * 8 + w.rank() / 8, w.rank() % 8)] = fa_[s][i];
+    w.sync();
 #pragma unroll
     for (int slice = 0; slice < slices; ++slice) {
-      int const lane = first_k_of_lane() + slice * 32 < there ? a_lane_ : nowhere;
+      typename atom::b_fragment rows[atoms_m];
 #pragma unroll
-      for (int i = 0; i < atoms_m; ++i) fa_[s][slice][i] = a_memory_.load(lane, i * a_atom_bytes_ + (a_column_ + s * k_step + slice * 32) * 2);
-    }
-  }
-  __device__ void multiply_step(int s) {
-#pragma unroll
-    for (int slice = 0; slice < slices; ++slice)
+      for (int i = 0; i < atoms_m; ++i) rows[i].row[0] = a[swizzled<8>(i * 16 + w.rank() % 16, slice * 4 + w.rank() / 16)];
 #pragma unroll
       for (int j = 0; j < atoms_n; ++j) {
         typename atom::a_fragment const columns{{weights::fragment(fb_[s], slice, j)}};
 #pragma unroll
-        for (int i = 0; i < atoms_m; ++i) atom::multiply(acc_[i][j], columns, typename atom::b_fragment{{fa_[s][slice][i]}});
+        for (int i = 0; i < atoms_m; ++i) atom::multiply(acc_[i][j], columns, rows[i]);
       }
+    }
+    w.sync();
   }
 
   template <class F>
@@ -154,15 +168,16 @@ class few_rows_tile {
       for (int j = 0; j < atoms_n; ++j) f(i, j, (i * atoms_n + j) * wave::width);
   }
 
+  bytes16* shared_;
   Source& source_;
   matrix<T const> const* a_;
   weights b_;
   int cols_;
   typename atom::c_fragment acc_[atoms_m][atoms_n];
   typename weights::step fb_[ring];
-  bytes16 fa_[ring][slices][atoms_m];
+  bytes16 fa_[ring][Rows / 8];
   memory_buffer a_memory_{nullptr, 0};
-  int a_lane_ = 0, a_atom_bytes_ = 0, a_column_ = 0;
+  int a_lane_ = 0, a_eight_bytes_ = 0, a_column_ = 0;
   typename Source::place at_;  // of the group
   int left_ = 0, group_ = 0;  // steps of the tile that are not loaded, with those of the group; steps of the group
 };
