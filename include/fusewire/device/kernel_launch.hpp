@@ -40,10 +40,12 @@ class channel_launch {
     e_.leave(b);
   }
 
-  /// end() in two halves, for a mainloop whose idle warps end the launch while others multiply: settle() returns when the calling thread has the epoch, and
-  /// end_early() is called by one thread of a block, after collect(), when every thread of it that has called begin() has returned from settle().
+  /// end() in parts, for mainloops that draw no work, and in which a trip to memory at the end of a block would be waited for. settle() returns when the
+  /// calling thread has the epoch. One thread of every block calls depart() when every thread of it that has called begin() has returned from settle(), block 0's
+  /// after collect(), and leave() with the answer at any time after it.
   __device__ void settle() const { platform::settle(e_.number()); }
-  __device__ void end_early(block b) const { e_.leave(b, e_.depart()); }
+  __device__ unsigned depart() const { return e_.depart(); }
+  __device__ void leave(block b, unsigned departed) const { e_.leave(b, departed); }
 
  private:
   channel_view const& c_;
@@ -68,7 +70,8 @@ class local_launch {
   __device__ void collect(Group) const {}
   __device__ void end(block) const {}
   __device__ void settle() const {}
-  __device__ void end_early(block) const {}
+  __device__ unsigned depart() const { return 0; }
+  __device__ void leave(block, unsigned) const {}
 
  private:
   int drawn_ = 0;

@@ -54,29 +54,63 @@ class few_rows_gfx942 {
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
   __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
                                                Beside const& beside, Epilogue const& epilogue) {
-    block const b;
-    int const own = b.index() - x.first_blocks, all = tiles.count() * x.split.blocks, others = b.count() - x.first_blocks, at_once = all < others ? all : others;
-    auto const next = [&] { return platform::uniform(launch.next(b, static_cast<int*>(shared))) + at_once; };
-    launch.begin();
-    if (own < 0) beside(b, b.index(), x.first_blocks, [] {});
-    int i = own >= 0 && own < all ? own : next();
-    for (; i < all; i = next()) {
-      int const split = i / tiles.count();
-      tile_at const t = tiles[i - split * tiles.count()];
-      few_rows_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
-      int const rows = platform::uniform(source.begin(t.m));
-      tile.ask_for_b();
-      tile.ask_for_a(rows);
-      tile.multiply(rows);
-      tile.reduce(sink, x.split.sums, t, i - split * tiles.count(), tiles.count(), split, x.split.blocks, epilogue);
-    }
-    return {launch, shared, 0, i - all};
+    return {launch, shared, 0, go<false>(shared, launch, x, tiles, source, sink, beside, epilogue)};
   }
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
   __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
                                      Beside const& beside, Epilogue const& epilogue) {
-    (void)run(shared, launch, x, tiles, source, sink, beside, epilogue);
-    launch.end(block{});
+    (void)go<true>(shared, launch, x, tiles, source, sink, beside, epilogue);
+  }
+
+ private:
+  /// What the blocks work at, one after the other: tiles, or their parts. The first are taken without being drawn.
+  struct units {
+    int count, at_once, own;  // own: -1: none
+
+    template <int Buffers>
+    __device__ units(operands<Buffers> const& x, tile_order const& tiles) : count(tiles.count() * x.split.blocks), at_once(least(count, block{}.count() - x.first_blocks)), own(block{}.index() - x.first_blocks) {
+      if (own < 0 || own >= count) own = -1;
+    }
+    __device__ static int least(int a, int b) { return a < b ? a : b; }
+  };
+
+  /// The number of the piece of work after the tiles that this block has drawn, unless it Ends the launch. In a launch that ends with its tiles, and in which every
+  /// tile has blocks of its own, nobody draws, and a block departs while its first loads are under way.
+  template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
+  __device__ static int go(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink, Beside const& beside,
+                           Epilogue const& epilogue) {
+    block const b;
+    units const u(x, tiles);
+    bool const draws = !Ends || u.count > u.at_once;
+    auto const next = [&] { return draws ? u.at_once + platform::uniform(launch.next(b, static_cast<int*>(shared))) : u.count; };
+    unsigned departed = 0;
+    launch.begin();
+    if (b.index() < x.first_blocks) beside(b, b.index(), x.first_blocks, [] {});
+    int i = u.own >= 0 ? u.own : next();
+    for (; i < u.count; i = next()) {
+      int const split = i / tiles.count(), nth = i - split * tiles.count();
+      tile_at const t = tiles[nth];
+      few_rows_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
+      int const rows = platform::uniform(source.begin(t.m));
+      tile.ask_for_b();
+      if (!draws) {
+        launch.settle();
+        b.sync();
+        if (b.leader() && b.index() > 0) departed = launch.depart();
+      }
+      tile.ask_for_a(rows);
+      tile.multiply(rows);
+      tile.reduce(sink, x.split.sums, t, nth, tiles.count(), split, x.split.blocks, epilogue);
+    }
+    if (!Ends) return i - u.count;
+    if (draws) {
+      launch.end(b);
+    } else {
+      b.sync();
+      if (b.index() == 0) launch.collect(b);
+      if (b.leader()) launch.leave(b, u.own < 0 || b.index() == 0 ? launch.depart() : departed);
+    }
+    return 0;
   }
 };
 

@@ -165,7 +165,7 @@ class gemm_sm90 {
     if (block{}.index() == 0) launch.collect(idle{});
     launch.settle();
     asm volatile("bar.sync 3, %0;" ::"n"(C.threads() - 32) : "memory");
-    if (idle{}.leader()) launch.end_early(block{});
+    if (idle{}.leader()) launch.leave(block{}, launch.depart());
   }
 
   static constexpr bool moves_registers = C.warpgroups() == 2;  // 384 threads have 168 each, too few for a tile's sums
