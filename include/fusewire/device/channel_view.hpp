@@ -107,14 +107,14 @@ __device__ inline int checked_index(world_view const& w, misuse what, int value,
 /// an inbox that is as large as what is stored there. Checked by the simulator, and but for the inbox's size where FUSEWIRE_CHECKED is defined.
 class channel_epoch {
  public:
-  __device__ channel_epoch(channel_view const& c, epoch_t number) : c_(&c), number_(number) {}
+  __device__ channel_epoch(channel_view const& c, epoch_t number) : c_(&c), before_(number - 1) {}
 
-  __device__ epoch_t number() const { return number_; }
+  __device__ epoch_t number() const { return before_ + 1; }
 
   /// `peer`'s inbox of this launch: channel_options::max_bytes bytes, laid out as the kernel likes.
   template <class T>
   __device__ T* inbox(int peer) const {
-    return reinterpret_cast<T*>(c_->world.on(rank_in(misuse::inbox_rank, peer), c_->slots) + detail::slot_of(number_) * c_->slot_bytes);
+    return reinterpret_cast<T*>(c_->world.on(rank_in(misuse::inbox_rank, peer), c_->slots) + detail::slot_of(number()) * c_->slot_bytes);
   }
   template <class T>
   __device__ T* inbox() const {
@@ -122,7 +122,7 @@ class channel_epoch {
   }
 
   /// Where in the signal segment this launch's headers are, for a wait's report.
-  __device__ std::uint64_t headers() const { return c_->flags.offset + detail::slot_of(number_) * std::uint64_t(2 * c_->world.size) * sizeof(flag); }
+  __device__ std::uint64_t headers() const { return c_->flags.offset + detail::slot_of(number()) * std::uint64_t(2 * c_->world.size) * sizeof(flag); }
 
   /// Flag i from this rank, on `peer`. Signal it with signal(g, e.to(peer, i), e.number()) or signal(g, peer, i).
   __device__ flag* to(int peer, int i) const {
@@ -136,26 +136,26 @@ class channel_epoch {
   /// Publishes what the group stored and raises flag i on `peer`. As fusewire::signal.
   template <group Group>
   __device__ void signal(Group g, int peer, int i) const {
-    fusewire::signal(g, to(peer, i), number_);
+    fusewire::signal(g, to(peer, i), number());
   }
   /// Raises flag i of `source` on this rank, for this rank's own blocks: what the group stored is in this rank's memory.
   template <group Group>
   __device__ void signal_here(Group g, int source, int i) const {
-    fusewire::signal<scope::device>(g, from(source, i), number_);
+    fusewire::signal<scope::device>(g, from(source, i), number());
   }
   /// Waits for flag i of `source`. As fusewire::wait.
   template <group Group>
   __device__ void wait(Group g, int source, int i) const {
-    fusewire::wait(g, c_->world, from(source, i), number_, source);
+    fusewire::wait(g, c_->world, from(source, i), number(), source);
   }
   /// Waits for flag i of each of the sources [first, last].
   template <group Group>
   __device__ void wait(Group g, int first, int last, int i) const {
-    wait_all(g, c_->world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number_, [first](int s) { return first + s; });
+    wait_all(g, c_->world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number(), [first](int s) { return first + s; });
   }
 
   /// Whether flag i of `source` is up now. Order: as wait() if it is.
-  __device__ bool arrived(int source, int i) const { return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number_; }
+  __device__ bool arrived(int source, int i) const { return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number(); }
 
   /// Waits until `source` has begun this launch. After begin_readable() what its stream wrote into its own memory before is then readable; what
   /// an earlier kernel stored into a peer is not: signal that from the kernel that stores. False if it has not begun, or has launched something
@@ -163,8 +163,8 @@ class channel_epoch {
   template <group Group>
   [[nodiscard]] __device__ bool wait_begun(Group g, int source) const {
     flag const* const f = header_flag(c_->world.rank, source);
-    fusewire::wait(g, c_->world, f, number_, source);
-    return load(&f->value) == number_ && says_the_same(f);
+    fusewire::wait(g, c_->world, f, number(), source);
+    return load(&f->value) == number() && says_the_same(f);
   }
   /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source), whose answer says whether it is one. After an abandoned launch `source` may
   /// be ahead, and change the words at any time: read each once, and check that what they lead to is there.
@@ -182,17 +182,17 @@ class channel_epoch {
     unsigned* const arrived = &c_->world.here(c_->state)->arrived[source];
     if (platform::atomic_fetch_add<order::acq_rel, scope::device>(arrived, 1u) + 1 != total) return;
     platform::atomic_store<order::relaxed, scope::device>(arrived, 0u);
-    fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number_);
+    fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number());
   }
   /// Tells `source` at once that this rank has no work on its memory.
   template <group Group>
   __device__ void acknowledge_nothing(Group g, int source) const {
-    if (g.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number_);
+    if (g.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number());
   }
   /// Returns when every rank is done with this rank's memory. Called by: every thread of one group.
   template <group Group>
   __device__ void wait_acknowledged(Group g) const {
-    wait_all(g, c_->world, c_->world.size, [&](int r) { return acknowledgement_flag(c_->world.rank, r); }, number_, [](int r) { return r; });
+    wait_all(g, c_->world, c_->world.size, [&](int r) { return acknowledgement_flag(c_->world.rank, r); }, number(), [](int r) { return r; });
   }
 
   /// channel_options::poison.
@@ -224,11 +224,11 @@ class channel_epoch {
   /// Waits for the header of every rank. Called by: every thread of one group of block 0, once.
   template <group Group>
   __device__ void collect_credit(Group g) const {
-    wait_all(g, c_->world, c_->world.size, [&](int r) { return header_flag(c_->world.rank, r); }, number_, [](int r) { return r; });
+    wait_all(g, c_->world, c_->world.size, [&](int r) { return header_flag(c_->world.rank, r); }, number(), [](int r) { return r; });
     for (int r = g.rank(); r < c_->world.size; r += g.size()) {
       flag* const f = header_flag(c_->world.rank, r);
       unsigned* const too_late = &detail::watch_of(c_->world, c_->world.rank)->too_late;
-      if (load(&f->value) != number_) {  // abandoned; a later launch must not be named instead of this one
+      if (load(&f->value) != number()) {  // abandoned; a later launch must not be named instead of this one
         platform::atomic_store<order::relaxed, scope::system>(too_late, 1u);
         continue;
       }
@@ -247,8 +247,8 @@ class channel_epoch {
   /// what the first has returned, any time after it. The last block to depart makes the epoch this one: nobody reads it any more.
   __device__ unsigned depart() const {
     if constexpr (detail::checked)
-      if (platform::atomic_load<order::acquire, scope::device>(&c_->world.here(c_->state)->epoch) >= number_)
-        detail::note_misuse(c_->world, misuse::end_again, int(number_), 0);
+      if (platform::atomic_load<order::acquire, scope::device>(&c_->world.here(c_->state)->epoch) >= number())
+        detail::note_misuse(c_->world, misuse::end_again, int(number()), 0);
     return platform::atomic_fetch_add<order::relaxed, scope::device>(&c_->world.here(c_->state)->ticket, 1u) + 1;
   }
   __device__ void leave(block b, unsigned departed) const {
@@ -256,16 +256,16 @@ class channel_epoch {
     channel_state* const s = c_->world.here(c_->state);
     platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
     platform::atomic_store<order::relaxed, scope::device>(&s->next, 0u);
-    platform::atomic_store<order::relaxed, scope::device>(&s->epoch, number_);
+    platform::atomic_store<order::relaxed, scope::device>(&s->epoch, number());
   }
 
  private:
   friend struct channel_view;
 
   __device__ flag* flag_at(int peer, int row, int source) const { return c_->world.on(peer, c_->flags) + row * c_->world.size + source; }
-  __device__ flag* header_flag(int peer, int source) const { return flag_at(peer, detail::header_row(number_), source); }
-  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, detail::acknowledgement_row(number_), source); }
-  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, detail::data_row(number_, i), source); }
+  __device__ flag* header_flag(int peer, int source) const { return flag_at(peer, detail::header_row(number()), source); }
+  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, detail::acknowledgement_row(number()), source); }
+  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, detail::data_row(number(), i), source); }
 
   /// What is passed, if nobody checks.
   __device__ int rank_in(misuse call, int rank) const { return detail::checked_index(c_->world, call, rank, c_->world.size); }
@@ -278,7 +278,7 @@ class channel_epoch {
     channel_state* const s = c_->world.here(c_->state);
     int began = 0;
     if (wave{}.leader()) {
-      if (platform::atomic_exchange<order::relaxed, scope::device>(&s->released_in[platform::part_index()], number_) != number_)
+      if (platform::atomic_exchange<order::relaxed, scope::device>(&s->released_in[platform::part_index()], number()) != number())
         platform::fence<order::release, scope::system>();
       began = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&s->began, 1u)) + 1;
       if (began == b.count()) platform::atomic_store<order::relaxed, scope::device>(&s->began, 0u);
@@ -295,8 +295,8 @@ class channel_epoch {
       store(&f->note[launch_words], blocks_to_compare());
       for (int i = 0; i < 2; ++i) store(&f->note[header_words + i], c_->header.mine[i]);
       if constexpr (detail::checked)
-        if (p == c_->world.rank && load(&f->value) >= number_) detail::note_misuse(c_->world, misuse::begin_again, int(number_), 0);
-      platform::atomic_store<order::release, scope::system>(&f->value, number_);
+        if (p == c_->world.rank && load(&f->value) >= number()) detail::note_misuse(c_->world, misuse::begin_again, int(number()), 0);
+      platform::atomic_store<order::release, scope::system>(&f->value, number());
     }
   }
 
@@ -309,7 +309,7 @@ class channel_epoch {
   __device__ std::uint64_t blocks_to_compare() const { return c_->header.same_blocks * std::uint64_t(platform::grid_blocks()); }
 
   channel_view const* c_;
-  epoch_t number_;
+  epoch_t before_;  // as it was loaded: whoever does arithmetic with it waits for it
 };
 
 __device__ inline channel_epoch channel_view::begin(block b) const {

@@ -30,13 +30,19 @@ class few_rows_tile {
     left_ = platform::uniform(source_.steps());
     group_ = next_group();
 #pragma unroll
-    for (int s = 0; s < ring; ++s) load_b(s);
+    for (int s = 0; s < ring; ++s) {
+      load_b(s);
+      __builtin_amdgcn_sched_barrier(0);  // the scheduler would turn the order around, and the first wait would be for all
+    }
   }
   /// And of A, where it is there: its rows, of which the tile has `rows`.
   __device__ void ask_for_a(int rows) {
     find_a(rows);
 #pragma unroll
-    for (int s = 0; s < ring; ++s) load_a(s);
+    for (int s = 0; s < ring; ++s) {
+      load_a(s);
+      __builtin_amdgcn_sched_barrier(0);
+    }
   }
   /// The sums of this wave.
   __device__ void multiply(int rows) {
