@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
       e.signal(group, peer, p.flag);
     }
   };
-  gathered_tiles<typename Mainloop::asking> source(e, ch.world.rank, map, g.gather.own_shard_first, false, Mainloop::part(), x.parts());
+  gathered_tiles<typename Mainloop::asking> source(e, ch.world.rank, map, g.gather.own_shard_first, false, x.part(), x.parts());
   into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, push, identity{});
 }

@@ -21,7 +21,8 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
   if (!gemm) return std::nullopt;
   ag_gemm_plan best{.gemm = *gemm, .pieces = piece_order::nest::by_chunk};
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);
-  best.chunk_k = std::clamp(piece / (2 * rows * k_step), 1, s.steps_of_shard()) * k_step;
+  int const least = gemm->tile_m > 64 ? 8 : 1;  // steps: a block waits for each chunk with nothing else to do
+  best.chunk_k = std::min(std::max(piece / (2 * rows * k_step), least), s.steps_of_shard()) * k_step;
   return best;
 }
 

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
   int const ranks = ch.world.size, n = g.c.cols / ranks, parts = x.parts().value();
-  everyones_columns<T> const inbox{e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, ceil_div(n, Mainloop::tile_n), Mainloop::part(), parts};
+  everyones_columns<T> const inbox{e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, ceil_div(n, Mainloop::tile_n), x.part(), parts};
   local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, epilogue);
 

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n), parts = x.parts().value();
-  everyones_inbox const inbox{e, ch.world, g.c.rows, g.c.cols, Mainloop::tile_m, Mainloop::tile_n, n_tiles, Mainloop::part(), parts};
+  everyones_inbox const inbox{e, ch.world, g.c.rows, g.c.cols, Mainloop::tile_m, Mainloop::tile_n, n_tiles, x.part(), parts};
   local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, identity{});
 
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   channel_epoch const& e = launch.epoch();
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
   row_shards const& shards = g.shards;
-  owners_inbox const inbox{e, shards, rank, g.c.cols, n_tiles, Mainloop::part(), x.parts().value()};
+  owners_inbox const inbox{e, shards, rank, g.c.cols, n_tiles, x.part(), x.parts().value()};
   local_shards source(shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, identity{});
 

@@ -7,11 +7,11 @@
 
 namespace fusewire {
 
-/// The plan whose modelled time is least; none where no tuned mainloop is for the shape. `groups(plan)`: how many groups of plan.parts blocks are resident at once.
+/// The plan for few rows whose modelled time is least. `groups(plan)`: how many groups of plan.parts blocks are resident at once.
 template <class Groups>
-std::optional<gemm_plan> tuned_gemm_plan(gemm_shape const& s, Groups const& groups) {
+std::optional<gemm_plan> few_rows_plan(gemm_shape const& s, Groups const& groups) {
   constexpr int few_rows = 64;
-  if (s.rows > few_rows || std::int64_t(s.k) * s.n >= std::int64_t(1) << 30) return std::nullopt;
+  if (s.rows > few_rows) return std::nullopt;
   // Bytes per us: of memory, of all L2s, of a block; us of split-k.
   constexpr double memory = 4.6e6, caches = 16e6, of_one = 60e3, meeting = 3;
   std::optional<gemm_plan> best;
@@ -30,6 +30,24 @@ std::optional<gemm_plan> tuned_gemm_plan(gemm_shape const& s, Groups const& grou
     }
   }
   return best;
+}
+
+/// As many blocks for each tile as are resident at once, if that is more than one.
+template <class Groups>
+std::optional<gemm_plan> split_plan(gemm_shape const& s, Groups const& groups) {
+  gemm_plan p{.tuned = true, .tile_m = large_tile::config.block_m, .tile_n = large_tile::config.block_n};
+  int const tiles = s.tiles(p.tile_m, p.tile_n), most = std::min({16, split_memory::blocks / tiles, s.steps_of_shard() * s.k_shards / 4});
+  for (p.parts = most; p.parts > 1; --p.parts)
+    if (tiles <= groups(p)) return p;
+  return std::nullopt;
+}
+
+/// None where no tuned mainloop is for the shape.
+template <class Groups>
+std::optional<gemm_plan> tuned_gemm_plan(gemm_shape const& s, Groups const& groups) {
+  if (std::int64_t(s.k) * s.n >= std::int64_t(1) << 30) return std::nullopt;
+  auto const p = few_rows_plan(s, groups);
+  return p ? p : split_plan(s, groups);
 }
 
 }  // namespace fusewire

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   block const b;
   channel_launch launch(ch);
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
-  owners_inbox const inbox{launch.epoch(), g.shards, rank, g.c.cols, n_tiles, Mainloop::part(), x.parts().value()};
+  owners_inbox const inbox{launch.epoch(), g.shards, rank, g.c.cols, n_tiles, x.part(), x.parts().value()};
   local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, identity{});
 

@@ -1,11 +1,13 @@
-// The tuned mainloops of gfx942: few_rows_gfx942 with each of few_rows_tiles.
+// The tuned mainloops of gfx942: few_rows_gfx942 with each of few_rows_tiles, and split_gemm_gfx942.
 #pragma once
+#include <algorithm>
 #include <iterator>
 #include <memory>
 
 #include <fusewire/kernels/gemm_plan.hpp>
 #include <fusewire/runtime/world.hpp>
 #include <fusewire/tile/few_rows_gfx942.hpp>
+#include <fusewire/tile/split_gemm_gfx942.hpp>
 
 namespace fusewire {
 
@@ -20,7 +22,7 @@ inline constexpr few_rows_config few_rows_tiles[] = {{16, 16, layout::column_maj
 class split_memory {
  public:
   /// Blocks that share tiles, and sums of one of them.
-  static constexpr int blocks = 304, sums_of_block = 64 * 64;
+  static constexpr int blocks = 304, sums_of_block = 128 * 128;
 
   explicit split_memory(std::source_location where) {
     constexpr std::size_t bytes = std::size_t(blocks) * (sums_of_block * sizeof(float) + sizeof(unsigned));
@@ -49,18 +51,20 @@ struct tuned_mainloops {
   /// Whether lanes can load 16 bytes of B side by side, at an offset of 32 bits.
   static bool accepts(b_operand<T> const& b) { return (b.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 15)) == 0 && b.ld < 1 << 22; }
 
-  static int most_parts(int rows, int n) { return ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16); }
+  static int most_parts(int rows, int n) { return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), split_memory::blocks); }
 
   /// Calls f.operator()<M>() with the plan's mainloop, of the tiles from the I-th on.
   template <std::size_t I = 0, class F>
   static auto with(gemm_plan const& p, layout b, F f) {
     constexpr few_rows_config tile = few_rows_tiles[I];
+    if (p.tile_m == large_tile::config.block_m) return f.template operator()<split_gemm_gfx942<T, large_tile>>();
     if constexpr (I + 1 < std::size(few_rows_tiles))
       if (p.tile_m != tile.block_m || p.tile_n != tile.block_n || b != tile.b) return with<I + 1>(p, b, f);
     return f.template operator()<few_rows_gfx942<T, tile.block_m, tile.block_n, tile.b>>();
   }
   template <class F>
   static void for_each(F f) {
+    f.template operator()<split_gemm_gfx942<T, large_tile>>();
     for (few_rows_config const tile : few_rows_tiles) with(gemm_plan{.tile_m = tile.block_m, .tile_n = tile.block_n}, tile.b, f);
   }
 };

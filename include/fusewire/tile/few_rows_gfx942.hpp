@@ -12,7 +12,7 @@
 // and where it has fewer than the ring holds, the rest are zeros, which no memory is read for.
 #pragma once
 #include <fusewire/tile/few_rows_tile_gfx942.hpp>
-#include <fusewire/tile/mainloop.hpp>
+#include <fusewire/tile/units_gfx942.hpp>
 
 namespace fusewire {
 
@@ -21,20 +21,13 @@ template <class T, int Rows, int Columns, layout BOrder>
 class few_rows_gfx942 {
 
  public:
-  static constexpr int waves = 8;
+  static constexpr int waves = 8, askers = waves;  // each wave asks the source for its part of k
   static constexpr char const* name = "few_rows_gfx942";
   static constexpr int threads = waves * wave::width, tile_m = Rows, tile_n = Columns, least_blocks_per_unit = 2;
   static constexpr int shared_bytes() { return few_rows_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
   static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = true;
 
   using asking = wave;
-
-  /// How a tile's k is divided: among `blocks` blocks, 1 unless all tiles start at once, and their waves.
-  struct split_k {
-    int k, blocks, tiles;
-    divisor waves_of_tile;
-    part_sums sums;
-  };
 
   template <int Buffers>
   struct operands {
@@ -43,14 +36,10 @@ class few_rows_gfx942 {
     split_k split;
 
     __device__ static constexpr divisor parts() { return 1; }
-    __device__ divisor const& k_parts() const { return split.waves_of_tile; }
-    __device__ int k_part() const {
-      int const of_tile = split.blocks == 1 ? 0 : (block{}.index() - first_blocks) / split.tiles;
-      return of_tile * waves + platform::uniform(wave{}.index());
-    }
+    __device__ static constexpr int part() { return 0; }
+    __device__ divisor const& k_parts() const { return split.askers_of_tile; }
+    __device__ int k_part() const { return split.part(first_blocks) * askers + platform::uniform(wave{}.index()); }
   };
-  __device__ static constexpr int part() { return 0; }
-
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
   __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
                                                Beside const& beside, Epilogue const& epilogue) {
@@ -63,54 +52,18 @@ class few_rows_gfx942 {
   }
 
  private:
-  /// What the blocks work at, one after the other: tiles, or their parts. The first are taken without being drawn.
-  struct units {
-    int count, at_once, own;  // own: -1: none
-
-    template <int Buffers>
-    __device__ units(operands<Buffers> const& x, tile_order const& tiles) : count(tiles.count() * x.split.blocks), at_once(least(count, block{}.count() - x.first_blocks)), own(block{}.index() - x.first_blocks) {
-      if (own < 0 || own >= count) own = -1;
-    }
-    __device__ static int least(int a, int b) { return a < b ? a : b; }
-  };
-
-  /// The number of the piece of work after the tiles that this block has drawn, unless it Ends the launch. In a launch that ends with its tiles, and in which every
-  /// tile has blocks of its own, nobody draws, and a block departs while its first loads are under way.
   template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
   __device__ static int go(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink, Beside const& beside,
                            Epilogue const& epilogue) {
-    block const b;
-    units const u(x, tiles);
-    bool const draws = !Ends || u.count > u.at_once;
-    auto const next = [&] { return draws ? u.at_once + platform::uniform(launch.next(b, static_cast<int*>(shared))) : u.count; };
-    unsigned departed = 0;
-    launch.begin();
-    if (b.index() < x.first_blocks) beside(b, b.index(), x.first_blocks, [] {});
-    int i = u.own >= 0 ? u.own : next();
-    for (; i < u.count; i = next()) {
-      int const split = i / tiles.count(), nth = i - split * tiles.count();
-      tile_at const t = tiles[nth];
+    return take_units<Ends>(shared, launch, x, tiles, beside, [&](tile_at t, int nth, int part, auto const& on_its_way) {
       few_rows_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
       int const rows = platform::uniform(source.begin(t.m));
       tile.ask_for_b();
-      if (!draws) {
-        launch.settle();
-        b.sync();
-        if (b.leader() && b.index() > 0) departed = launch.depart();
-      }
+      on_its_way();
       tile.ask_for_a(rows);
       tile.multiply(rows);
-      tile.reduce(sink, x.split.sums, t, nth, tiles.count(), split, x.split.blocks, epilogue);
-    }
-    if (!Ends) return i - u.count;
-    if (draws) {
-      launch.end(b);
-    } else {
-      b.sync();
-      if (b.index() == 0) launch.collect(b);
-      if (b.leader()) launch.leave(b, u.own < 0 || b.index() == 0 ? launch.depart() : departed);
-    }
-    return 0;
+      tile.reduce(sink, x.split.sums, t, nth, tiles.count(), part, x.split.blocks, epilogue);
+    });
   }
 };
 

@@ -87,23 +87,41 @@ class block_gemm {
     int i = next();
     for (; i < tiles.count(); i = next()) {
       tile_at const t = tiles[i];
-      int const rows = source.begin(t.m);
       accumulator acc;
       block_gemm tile(shared, acc);
-      auto place = source.first();
-      for (int left = source.steps(); platform::uniform(left) > 0;) {
-        k_run const there = source.wait(place);
-        matrix<T const> const& a = x.a[there.buffer];
-        int const columns = least(there.count * k_step, a.cols - there.column);
-        tile.run(a.part(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
-        source.advance(place, there.count);
-        left -= there.count;
-      }
-      tile.finish();
+      tile.multiply(x, t, source);
       tile.store(sink.at(t), t.m * C.block_m, t.n * C.block_n, epilogue);
       sink.stored(block{}, t);
     }
     return i;
+  }
+
+  /// acc += the tile's A * B, as far as the source hands it out; returns how many rows of A the tile has. Requires: as run_tiles().
+  template <int Buffers, tile_source Source>
+  __device__ int multiply(gemm_operands<T, Buffers> const& x, tile_at t, Source& source) {
+    int const rows = source.begin(t.m);
+    auto place = source.first();
+    for (int left = source.steps(); platform::uniform(left) > 0;) {
+      k_run const there = source.wait(place);
+      matrix<T const> const& a = x.a[there.buffer];
+      int const columns = least(there.count * k_step, a.cols - there.column);
+      run(a.part(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
+      source.advance(place, there.count);
+      left -= there.count;
+    }
+    finish();
+    return rows;
+  }
+  /// visit(row, column, sum) for each of this thread's sums of the tile.
+  template <class Visit>
+  __device__ static void for_each_sum(accumulator& acc, Visit const& visit) {
+    int const lane = wave{}.rank();
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+#pragma unroll
+        for (int v = 0; v < atom::c_values; ++v) visit(wave_row() + i * atom::m + atom::c_row(lane, v), wave_col() + j * atom::n + atom::c_col(lane, v), acc.c[i][j][v]);
   }
 
   /// acc += A * B[k0, k0 + a.cols). The last step stays in LDS until the next run() has its first loads in flight, or finish().

@@ -45,6 +45,7 @@ struct sm90_operands {
 
   __device__ divisor const& parts() const { return blocks_of_tile; }
   __device__ divisor const& k_parts() const { return blocks_of_tile; }
+  __device__ static int part() { return cluster_rank(); }
   __device__ static int k_part() { return cluster_rank(); }
 };
 
@@ -61,8 +62,6 @@ class gemm_sm90 {
   using asking = wave;
   template <int Buffers>
   using operands = sm90_operands<Buffers>;
-  __device__ static int part() { return cluster_rank(); }
-
   static constexpr int block_k = 64;
   // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
   static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;

@@ -12,8 +12,8 @@
 namespace fusewire {
 
 /// asking: the group that calls a tile source. operands<N>: what a launch multiplies, N buffers of A and B; a kernel parameter, `__grid_constant__`.
-/// threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. part(): which of the blocks that store a tile this is; operands::parts() how many do.
-/// operands::k_part(), k_parts(): the same of the groups that each ask a source for a part of a tile's k; one_range_of_k: which is a range of all shards' k together.
+/// threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. operands::part(): which of the blocks that store a tile this is; parts() how many do.
+/// k_part(), k_parts(): the same of the groups that each ask a source for a part of a tile's k; one_range_of_k: which is a range of all shards' k together.
 /// run(shared, launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work; run_and_end() ends the launch, too.
 /// Both are called by every thread of every block, first of all. beside(group, worker, workers, begin) is called by every thread of each of `workers` groups,
 /// and calls begin() before it uses the launch's epoch. The sink hears of a tile from the group that has stored it.
@@ -22,7 +22,6 @@ concept mainloop = requires {
   typename M::asking;
   typename M::template operands<1>;
   { M::threads + M::tile_m + M::tile_n } -> std::same_as<int>;
-  { M::part() } -> std::same_as<int>;
 };
 
 struct nothing_beside {
@@ -66,10 +65,9 @@ struct block_mainloop {
 
     __device__ static constexpr divisor parts() { return 1; }
     __device__ static constexpr divisor k_parts() { return 1; }
+    __device__ static constexpr int part() { return 0; }
     __device__ static constexpr int k_part() { return 0; }
   };
-  __device__ static constexpr int part() { return 0; }
-
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
   __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
                                                Beside const& beside, Epilogue const& epilogue) {
