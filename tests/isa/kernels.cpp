@@ -4,11 +4,16 @@
 #include <fusewire/kernels/gemm_ar_kernels.hpp>
 #include <fusewire/kernels/gemm_kernel.hpp>
 #include <fusewire/kernels/gemm_rs_kernels.hpp>
+#include <fusewire/kernels/mainloops.hpp>
 
 using namespace fusewire;
 
 template <class T, class Tile>
 using loop = block_mainloop<T, Tile>;
+using rows_16 = few_rows_gfx942<bf16, 16, 16, layout::column_major>;
+using rows_64 = few_rows_gfx942<bf16, 64, 32, layout::column_major>;
+using rows_64_of_rows = few_rows_gfx942<f16, 64, 64, layout::row_major>;
+using split = split_gemm_gfx942<bf16, large_tile>;
 template <class T, class Tile, int Buffers>
 using operands = typename loop<T, Tile>::template operands<Buffers>;
 
@@ -23,3 +28,10 @@ template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, large_tile>, 
 template __global__ void fusewire::flash_decode_kernel<f16, 64>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<f16, 128>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<bf16, 128>(channel_view, decode_arguments<bf16>);
+template __global__ void fusewire::gemm_kernel<bf16, rows_16, identity>(gemm_arguments<bf16>, rows_16::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<bf16, rows_64, identity>(gemm_arguments<bf16>, rows_64::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<f16, rows_64_of_rows, identity>(gemm_arguments<f16>, rows_64_of_rows::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<bf16, split, identity>(gemm_arguments<bf16>, split::operands<1> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, rows_16, identity>(channel_view const, ag_gemm_arguments<bf16> const, rows_16::operands<3> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, split, identity>(channel_view const, ag_gemm_arguments<bf16> const, split::operands<3> const, identity);
+template __global__ void fusewire::gemm_rs_kernel<bf16, rows_64, identity>(channel_view const, sum_arguments<bf16> const, rows_64::operands<1> const, identity);

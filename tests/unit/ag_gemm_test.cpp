@@ -140,6 +140,21 @@ TEST_CASE("ag_gemm: random shapes, f16", "[ag_gemm]") { random_shapes<f16>(GENER
 TEST_CASE("ag_gemm: the small tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::small); }
 TEST_CASE("ag_gemm: the large tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::large); }
 
+TEST_CASE("ag_gemm: blocks share tiles, each with its range of k", "[ag_gemm]") {
+  auto const by = GENERATE(gather::k, gather::m);
+  auto const how = GENERATE(method::push, method::pull);
+  CAPTURE(int(by), int(how));
+  on_ranks(3, [&](rank_of_test& r) {
+    int const k = 1992;  // shards and chunks end within a step
+    gemm_rank<bf16> g(r, 200, 136, k);
+    ag_gemm_options const o{.max_m = 200, .k = k, .gather = by, .method = how};
+    channel ch(r.heap, {.max_bytes = 1_MiB, .flags_per_source = ag_gemm<bf16>::flags_per_source(r.size(), o)});
+    ag_gemm<bf16> op(ch, o);
+    for (layout const b : {layout::column_major, layout::row_major})
+      for (int const m : {3, 16, 40, 64, 100, 200}) g.run(op, {m, 136, k, b, unsigned(m)}, by);
+  });
+}
+
 TEST_CASE("ag_gemm: the edges of tiles", "[ag_gemm]") {
   on_ranks(2, [&](rank_of_test& r) {
     int const k = 80;

@@ -38,6 +38,17 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
 
 }  // namespace
 
+TEST_CASE("gemm_ar: blocks share tiles, each with its range of k", "[gemm_ar]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    gemm_ar_options const o{.max_m = 300, .max_n = 136, .k = 1096};
+    ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_ar<bf16> op(ch, o);
+    for (layout const b : {layout::column_major, layout::row_major})
+      for (int const m : {3, 33, 70, 130, 300}) g.run(op, {m, 136, o.k, b, unsigned(m)});
+  });
+}
+
 TEST_CASE("gemm_ar: random shapes, 1 to 8 ranks, bf16", "[gemm_ar]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 4, 150, 200); }
 TEST_CASE("gemm_ar: random shapes, f16", "[gemm_ar]") { random_shapes<f16>(GENERATE(1, 3, 8), 4, 150, 200); }
 TEST_CASE("gemm_ar: both tiles at any m", "[gemm_ar]") { random_shapes<bf16>(2, 4, 300, 130, GENERATE(gemm_tile::small, gemm_tile::large)); }

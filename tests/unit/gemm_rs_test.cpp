@@ -37,6 +37,17 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
 
 }  // namespace
 
+TEST_CASE("gemm_rs: blocks share tiles, each with its range of k", "[gemm_rs]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    gemm_rs_options const o{.max_m = 300, .max_n = 136, .k = 1096};
+    rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    for (layout const b : {layout::column_major, layout::row_major})
+      for (int const m : {3, 33, 70, 130, 300}) g.run(op, {m, 136, o.k, b, unsigned(m)});
+  });
+}
+
 TEST_CASE("gemm_rs: random shapes, 1 to 8 ranks, bf16", "[gemm_rs]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200); }
 TEST_CASE("gemm_rs: random shapes, f16", "[gemm_rs]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
 TEST_CASE("gemm_rs: the small tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 100, gemm_tile::small); }

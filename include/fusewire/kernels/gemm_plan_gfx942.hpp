@@ -20,7 +20,7 @@ std::optional<gemm_plan> few_rows_plan(gemm_shape const& s, Groups const& groups
   for (few_rows_config const c : few_rows_tiles) {
     if (c.b != s.b_layout || (c.block_m < s.rows && c.block_m < few_rows) || (c.block_m > 16 && s.rows <= 16)) continue;
     int const tiles = s.tiles(c.block_m, c.block_n);
-    for (int parts = 1; parts <= 8 && parts * 8 <= steps; ++parts) {
+    for (int parts = 1; parts == 1 || (parts <= 8 && parts * 8 <= steps); ++parts) {
       gemm_plan const p{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts};
       int const at_once = groups(p);
       if (at_once == 0 || (parts > 1 && (tiles > at_once || tiles * parts > split_memory::blocks))) continue;

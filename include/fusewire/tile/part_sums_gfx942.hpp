@@ -43,6 +43,7 @@ struct part_sums {
       unsigned* const ticket = tickets + tile;
       platform::atomic_fetch_add<order::relaxed, scope::device>(ticket, 1u);
       while (platform::atomic_load<order::relaxed, scope::device>(ticket) < unsigned(splits)) platform::backoff();
+      platform::acquire_polled<scope::device>(ticket);
       if (platform::atomic_fetch_add<order::relaxed, scope::device>(ticket, 1u) + 1 == 2 * unsigned(splits)) platform::atomic_store<order::relaxed, scope::device>(ticket, 0u);
     }
     b.sync();
