@@ -1,14 +1,16 @@
 // All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same matrices.
 //
-//   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] [--variants=NAME,...] [--repeats=7]
-//                 [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2] [--taxes] [--late=US,...] [Google Benchmark's options]
+//   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m]
+//                 [--variants=NAME,...] [--repeats=7] [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2]
+//                 [--taxes] [--late=US,...] [Google Benchmark's options]
 //
 // Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median of the repeats, each
 // a replay of R iterations. harness.hpp has the protocol. Variants:
 //
 //   gemm                  the vendor's GEMM of the gathered problem, best of its heuristics; no communication
 //   all_gather            the vendor's all-gather alone
-//   bsp_eager, bsp_graph  all-gather, then GEMM; gather:k: the better of a copy that transposes shards and W accumulating GEMMs
+//   bsp_eager, bsp_graph  all-gather, then GEMM; gather:k: the better of a copy that transposes shards and
+//                         W accumulating GEMMs
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //   chosen_eager          as chosen, not in a graph
 //

@@ -1,7 +1,8 @@
 // Flash Decode: fused, beside its bulk-synchronous twin and the local kernel alone, which take turns in one run on the same KV.
 //
-//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick] [--taxes] [--late=US,...]
-//                      [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] [--page_sizes=P,...]
+//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick]
+//                      [--taxes] [--late=US,...] [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...]
+//                      [--dims=64,128] [--page_sizes=P,...]
 //                      [--kinds=own,shared] [--dtypes=f16,bf16] [Google Benchmark's options]
 //
 // Names: flash_decode/VARIANT/W:w/batch:b/kv:n/heads:q-kv/d:d/page:p/pages:P. n: tokens of one sequence over all ranks, which have equal
@@ -12,7 +13,8 @@
 //   fused, fused_eager    flash_decode, in a graph or not
 //   local                 the same kernel in a world of one rank: its shard alone, no communication
 //   bsp_eager, bsp_graph  local, all-gather of its outputs and LSE by the vendor's library, a kernel that combines them
-//   read                  the floor: a kernel that reads as many bytes of KV, one after the other, and does nothing with them
+//   read                  the floor: a kernel that reads as many bytes of KV, one after the other, and does nothing
+//                         with them
 //
 // Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of all lists; a list that
 // is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. What does not fit in --memory of a rank is left out.

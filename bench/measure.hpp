@@ -1,6 +1,7 @@
 // R iterations per replay of a graph; variants that take turns.
 //
-//   per replay:  poison outputs | ranks meet on the device | start event | R iterations | stop event | clock | check outputs
+//   per replay:  poison outputs | ranks meet on the device | start event | R iterations | stop event | clock
+//                | check outputs
 //
 // A figure is the median over the repeats of the slowest rank's time, divided by R.
 #pragma once

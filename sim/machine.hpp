@@ -23,7 +23,7 @@ using u64 = std::uint64_t;
 
 inline constexpr int lanes = 64;
 
-// ---------------------------------------------------------------------------------------------------------------- memory
+// -------------------------------------------------------------------------------------------------------------- memory
 
 /// Cache bits of one vector memory instruction (CDNA3 ISA, "Memory scopes"): sc1 sc0 = 00 wave, 01 group, 10 agent, 11 system.
 struct cache_bits {
@@ -77,7 +77,7 @@ class memory_port {
   virtual u64 real_time(wave&) = 0;                   // s_memrealtime, 100 MHz
 };
 
-// --------------------------------------------------------------------------------------------------------------- program
+// ------------------------------------------------------------------------------------------------------------- program
 
 struct op;       // one decoded instruction, private to isa/
 struct program;  // a decoded code object, private to isa/
@@ -129,7 +129,7 @@ struct location {
 location where(wave const&);
 location where_is(program const&, u32 op);  // its offset is from the image's begin
 
-// ------------------------------------------------------------------------------------------------------------- execution
+// ----------------------------------------------------------------------------------------------------------- execution
 
 struct dispatch;
 

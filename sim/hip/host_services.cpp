@@ -117,7 +117,7 @@ u64 print(bool to_error, u64 const* begin, u64 const* end) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------------------- hostcall
+// ------------------------------------------------------------------------------------------------------------ hostcall
 
 /// Both stacks hold tagged indices of packets: the bits above index_mask change with each push, so that a wave whose packet is not on top any more
 /// cannot take it for the same.
@@ -193,7 +193,7 @@ void host_services::answer(u64* slot, u32 service) {
   spare_messages_.push_back(number);
 }
 
-// ------------------------------------------------------------------------------------------------------------- buffered
+// ------------------------------------------------------------------------------------------------------------ buffered
 
 u64 host_services::printf_buffer(dispatch const& d) {
   if (spare_buffers_.empty())

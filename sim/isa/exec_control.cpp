@@ -39,7 +39,7 @@ void end(wave& w, op const&) {
   w.state = wave_state::ended;
 }
 
-// ------------------------------------------------------------------------------------------------------ hardware registers
+// -------------------------------------------------------------------------------------------------- hardware registers
 
 enum hardware_register : u32 { mode = 1, status = 2, hw_id = 4, gpr_alloc = 5, lds_alloc = 6, shared_bases = 15, xcc_id = 20 };
 

@@ -62,7 +62,7 @@ float power_of_two(float x) {
 
 f16 half(float x) { return f16(x); }
 
-// --------------------------------------------------------------------------------------------------------------- division
+// ------------------------------------------------------------------------------------------------------------ division
 // v_div_scale, v_div_fmas and v_div_fixup bracket the Newton iterations of IEEE division: CDNA3 ISA, "VOP3 instructions".
 
 template <class T>
@@ -146,7 +146,7 @@ T div_fixup(T quotient, T denominator, T numerator) {
 }
 f16 div_fixup_half(f16 q, f16 d, f16 n) { return f16(div_fixup(float(q), float(d), float(n))); }
 
-// -------------------------------------------------------------------------------------------------------------- cube maps
+// ----------------------------------------------------------------------------------------------------------- cube maps
 
 struct cube {
   float id, ma, sc, tc;

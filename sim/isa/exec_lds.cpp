@@ -38,7 +38,7 @@ u8* contiguous(wave& w, u64 mask, u32 const* address, u32 offset) {
   return w.group->lds.data() + from;
 }
 
-// --------------------------------------------------------------------------------------------------------- loads, stores
+// ------------------------------------------------------------------------------------------------------- loads, stores
 
 template <int Bytes>
 void read(wave& w, op const& o) {
@@ -142,7 +142,7 @@ void lane_addresses(wave const& w, row& address) {
   for (int l = 0; l < lanes; ++l) address[l] = (w.s[124] & 0xffff) + 4 * u32(l);
 }
 
-// -------------------------------------------------------------------------------------------------------------- atomics
+// ------------------------------------------------------------------------------------------------------------- atomics
 
 template <class T>
 T data_of(wave const& w, u32 reg, int l) {
@@ -218,7 +218,7 @@ void count(wave& w, op const& o) {
   write_row(w.v[o.arg[0].reg], r.lane, w.exec());
 }
 
-// --------------------------------------------------------------------------------------------- crossing lanes, no memory
+// ------------------------------------------------------------------------------------------- crossing lanes, no memory
 
 void gather(wave& w, op const& o) {
   row r;

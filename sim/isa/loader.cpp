@@ -190,7 +190,7 @@ void decode_text(elf_file const& elf, u8 const* image, program& code) {
   if (!missing.empty()) reject("instructions that fusewire-sim does not implement:" + missing);
 }
 
-// ---------------------------------------------------------------------------------------------------------------- kernels
+// ------------------------------------------------------------------------------------------------------------- kernels
 
 std::string text(metadata const& map, char const* key) {
   auto const* const found = map.find(key);

@@ -8,7 +8,7 @@ u32 channel_of(u64 line) { return mixed(line >> 1) % memory_paths::channels; }  
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------------------------ a CU
+// ---------------------------------------------------------------------------------------------------------------- a CU
 
 cu_path::set_of_lines& cu_path::set_of(u64 number) {
   if (!sets_) sets_ = std::make_unique<set_of_lines[]>(sets);
@@ -62,7 +62,7 @@ void memory_request::add(u64 address, u64 bytes) {
   }
 }
 
-// --------------------------------------------------------------------------------------------------------------- the node
+// ------------------------------------------------------------------------------------------------------------ the node
 
 memory_paths::memory_paths(timing const& t, node& n) : t_(t), node_(n), count_(static_cast<std::size_t>(n.settings.gpus)), links_(count_ * count_) {
   for (std::size_t g = 0; g < count_; ++g) gpus_.push_back(std::make_unique<gpu_path>());

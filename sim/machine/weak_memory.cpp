@@ -38,7 +38,7 @@ weak_memory::type weak_memory::type_of(allocation const& a, int gpu) {
   return local ? type::rw : type::nc;
 }
 
-// ------------------------------------------------------------------------------------------------- from the L2s to memory
+// ---------------------------------------------------------------------------------------------- from the L2s to memory
 
 /// The line's dirty bytes reach memory.
 void weak_memory::to_memory(cache_line& line) {
@@ -244,7 +244,7 @@ bool weak_memory::act(wave& w, cache_bits bits, u32 pc, rmw op, u64 mask, u64 co
   return true;
 }
 
-// ------------------------------------------------------------------------------------------------- the edges of kernels
+// ------------------------------------------------------------------------------------------------ the edges of kernels
 
 void weak_memory::invalidate(wave& w, cache_bits bits) {
   group_memory& g = *w.pending->group;

@@ -109,7 +109,7 @@ class context {
 inline outcome expired(count_t n) { return {answer::broken, text(n, " waits expired")}; }
 inline outcome needs_peers() { return {answer::skipped, "needs two GPUs, and one rank on each"}; }
 
-// ------------------------------------------------------------------------------------------------------------ on the device
+// ------------------------------------------------------------------------------------------------------- on the device
 
 __device__ inline void add(count_t* to, count_t n) {
   if (n) (void)__hip_atomic_fetch_add(to, n, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
