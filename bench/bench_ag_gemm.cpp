@@ -1,11 +1,12 @@
-// All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same matrices.
+// All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same
+// matrices.
 //
 //   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m]
 //                 [--variants=NAME,...] [--repeats=7] [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2]
 //                 [--taxes] [--late=US,...] [Google Benchmark's options]
 //
-// Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median of the repeats, each
-// a replay of R iterations. harness.hpp has the protocol. Variants:
+// Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median
+// of the repeats, each a replay of R iterations. harness.hpp has the protocol. Variants:
 //
 //   gemm                  the vendor's GEMM of the gathered problem, best of its heuristics; no communication
 //   all_gather            the vendor's all-gather alone
@@ -14,13 +15,17 @@
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //   chosen_eager          as chosen, not in a graph
 //
-// --late: bsp_graph, pull, push and chosen once more, NAME/late:US, where in turns one rank per iteration begins US microseconds late; 0, which
-// is always among them, is what the others compare with, since making a rank late takes a kernel.
-// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks that are late.
-// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more M.
-// --random: instead of the sweep COUNT shapes drawn from --seed, which show whether ag_gemm chooses well for shapes that its plan was not fitted to.
-// A seed whose measurements were used for the plan is used up, as 1 is: take a new one, and tell scripts/performance.py.
-// N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
+// --late: bsp_graph, pull, push and chosen once more, NAME/late:US, where in turns one rank per iteration begins US
+// microseconds late; 0, which is always among them, is what the others compare with, since making a rank late takes a
+// kernel.
+// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks
+// that are late.
+// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more
+// M.
+// --random: instead of the sweep COUNT shapes drawn from --seed, which show whether ag_gemm chooses well for shapes
+// that its plan was not fitted to. A seed whose measurements were used for the plan is used up, as 1 is: take a new
+// one, and tell scripts/performance.py. N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the
+// better twin's time over this one.
 #include "choose_heuristic.hpp"
 #include "harness.hpp"
 #include "libraries.hpp"
@@ -294,7 +299,8 @@ struct row {
       if (f.name == name && f.failure.empty()) return &f;
     return nullptr;
   }
-  /// The bulk-synchronous twin at its best: with much to compute, what a graph saves is little and sometimes less than nothing.
+  /// The bulk-synchronous twin at its best: with much to compute, what a graph saves is little and sometimes less than
+  /// nothing.
   figure const* twin() const {
     auto const *eager = of("bsp_eager"), *graph = of("bsp_graph");
     return !eager || (graph && graph->us <= eager->us) ? graph : eager;

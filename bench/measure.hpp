@@ -35,7 +35,8 @@ inline std::vector<int> late_times(command_line& c, bool taxes) {
   return late;
 }
 
-/// The names under which a variant is measured with late ranks, NAME/late:US; none if its ranks do not communicate, or it is not in a graph.
+/// The names under which a variant is measured with late ranks, NAME/late:US; none if its ranks do not communicate, or
+/// it is not in a graph.
 inline std::vector<std::string> late_names(std::string const& name, std::vector<int> const& late) {
   std::vector<std::string> all;
   if (name == "bsp_graph" || name == "pull" || name == "push" || name == "chosen" || name == "fused")
@@ -126,8 +127,8 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// The n variants in the order of a round. From round to round each follows another one, until it has followed all (where n, or n + 1, is prime):
-/// what ran just before decides how hot a device is.
+/// The n variants in the order of a round. From round to round each follows another one, until it has followed all
+/// (where n, or n + 1, is prime): what ran just before decides how hot a device is.
 inline std::vector<std::size_t> order_of_round(std::size_t n, std::size_t round) {
   std::size_t prime = std::max<std::size_t>(n, 2);
   for (std::size_t d = 2; d * d <= prime; ++d)

@@ -1,4 +1,5 @@
-// Ranks pass a message around a ring, inside one kernel each: store the data at the neighbour, raise a flag there, wait for one's own.
+// Ranks pass a message around a ring, inside one kernel each: store the data at the neighbour, raise a flag there, wait
+// for one's own.
 //
 //   rank 0 --- data, flag ---> rank 1 --- data, flag ---> ... ---> rank W-1 --- data, flag ---> rank 0
 //
@@ -15,7 +16,8 @@ using namespace fusewire;
 
 constexpr int words = 1024;
 
-/// Rank 0 starts with 0, 1, 2, ...; every rank adds 1 to each word and sends the message on, until it is back at rank 0.
+/// Rank 0 starts with 0, 1, 2, ...; every rank adds 1 to each word and sends the message on, until it is back at rank
+/// 0.
 __global__ void pass_on(world_view w, sym<int> inbox, sym<flag> arrived) {
   block const b;
   int const to = w.next(1), from = w.next(w.size - 1);

@@ -1,4 +1,5 @@
-// Branches, waits, barriers, hardware registers, scalar memory: CDNA3 ISA, chapters 4 "Program flow control" and 7 "Scalar memory".
+// Branches, waits, barriers, hardware registers, scalar memory: CDNA3 ISA, chapters 4 "Program flow control" and 7
+// "Scalar memory".
 #include "late.hpp"
 #include "operands.hpp"
 #include "program.hpp"

@@ -1,4 +1,5 @@
-// Floating point of the vector ALU: CDNA3 ISA, chapter 6 "Vector ALU operations". Transcendentals have hardware's 1 ulp or better.
+// Floating point of the vector ALU: CDNA3 ISA, chapter 6 "Vector ALU operations". Transcendentals have hardware's 1 ulp
+// or better.
 #include <numbers>
 
 #include "operands.hpp"
@@ -48,7 +49,8 @@ float cosine(float turns) {
   return std::fabs(turns) > 256 ? 1.0f : float(std::cos(2 * std::numbers::pi * double(turns)));
 }
 
-/// 2^x through a degree-12 polynomial of the fraction in double precision; no branches, so that the lane loop vectorises.
+/// 2^x through a degree-12 polynomial of the fraction in double precision; no branches, so that the lane loop
+/// vectorises.
 float power_of_two(float x) {
   double const limited = !(x >= -160.0f) ? -160.0 : x > 160.0f ? 160.0 : double(x);  // -160 for NaN too: it is an integer
   double const whole = std::nearbyint(limited), t = (limited - whole) * std::numbers::ln2;
@@ -63,7 +65,8 @@ float power_of_two(float x) {
 f16 half(float x) { return f16(x); }
 
 // ------------------------------------------------------------------------------------------------------------ division
-// v_div_scale, v_div_fmas and v_div_fixup bracket the Newton iterations of IEEE division: CDNA3 ISA, "VOP3 instructions".
+// v_div_scale, v_div_fmas and v_div_fixup bracket the Newton iterations of IEEE division: CDNA3 ISA, "VOP3
+// instructions".
 
 template <class T>
 struct division;

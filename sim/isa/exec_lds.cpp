@@ -8,8 +8,8 @@ namespace {
 u32 first_offset(op const& o) { return u32(o.imm) & 0xff; }
 u32 second_offset(op const& o) { return u32(o.imm) >> 8; }
 
-/// Calls access(lane, bytes of LDS) for every enabled lane at its address + offset, modulo 2^32; false, with nothing done, if one is
-/// outside.
+/// Calls access(lane, bytes of LDS) for every enabled lane at its address + offset, modulo 2^32; false, with nothing
+/// done, if one is outside.
 template <int Bytes, class Access>
 bool each_address(wave& w, u64 mask, u32 const* address, u32 offset, Access access) {
   auto& lds = w.group->lds;
@@ -204,7 +204,8 @@ void add_updates(registry& r, std::string const& bits) {
   add_update<F, [](F m, F d, F) { return m + d; }>(r, "add", "f" + bits);
 }
 
-/// ds_append, ds_consume: the counter at M0 + offset moves by the number of enabled lanes; every lane gets its old value.
+/// ds_append, ds_consume: the counter at M0 + offset moves by the number of enabled lanes; every lane gets its old
+/// value.
 template <int Sign>
 void count(wave& w, op const& o) {
   u8* const at = lds_at(w, (w.s[124] & 0xffff) + u32(o.imm), 4);

@@ -119,7 +119,8 @@ void move_pair(wave& w, op const& o) {
 
 // ----------------------------------------------------------------------------------------------------- mixed precision
 
-/// Source `index` of v_fma_mix: a float, or the half that op_sel picks if op_sel_hi says so. neg_lo negates, neg_hi is abs.
+/// Source `index` of v_fma_mix: a float, or the half that op_sel picks if op_sel_hi says so. neg_lo negates, neg_hi is
+/// abs.
 void mixed_source(wave& w, op const& o, int index, float* to) {
   operand const& p = o.arg[1 + index];
   bool const is_half = o.op_sel_hi >> index & 1, upper = o.op_sel >> index & 1;

@@ -1,4 +1,5 @@
-// Code objects: AMDGPU ELF with code object metadata V5/V6. LLVM, "User guide for AMDGPU backend": ELF code object, kernel descriptor.
+// Code objects: AMDGPU ELF with code object metadata V5/V6. LLVM, "User guide for AMDGPU backend": ELF code object,
+// kernel descriptor.
 #include <elf.h>
 #include <llvm/ADT/StringRef.h>
 #include <llvm/Demangle/Demangle.h>

@@ -1,4 +1,5 @@
-// Reading and writing registers, all lanes at once, and the templates that turn a lambda over numbers into an instruction.
+// Reading and writing registers, all lanes at once, and the templates that turn a lambda over numbers into an
+// instruction.
 #pragma once
 #include <cstring>
 #include <type_traits>
@@ -194,8 +195,8 @@ struct lane_function {
   };
 };
 
-/// A vector instruction that maps F over the lanes: lanewise<[](float a, float b) { return a + b; }>. F's parameter types say how
-/// the sources are read, its result how the destination is written.
+/// A vector instruction that maps F over the lanes: lanewise<[](float a, float b) { return a + b; }>. F's parameter
+/// types say how the sources are read, its result how the destination is written.
 template <auto F>
 inline constexpr semantics lanewise = {
     .run = signature_of<F>::template arguments<lane_function<F>::template over>::run,

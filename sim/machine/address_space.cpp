@@ -99,8 +99,8 @@ allocation* address_space::allocate(int gpu, u64 size, memory_kind kind, unsigne
   allocations_.push_back({at, size, span, gpu, kind, number, true, flags});
   name(at, span, number);
   r.used += span;
-  // Small allocations, flags among them, start with a pattern, so that code which forgot to clear them fails here too. Large
-  // ones start as zero, because filling them would cost memory.
+  // Small allocations, flags among them, start with a pattern, so that code which forgot to clear them fails here too.
+  // Large ones start as zero, because filling them would cost memory.
   if (size <= (u64{1} << 20) && kind != memory_kind::image) std::memset(reinterpret_cast<void*>(at), 0xcd, size);
   return &allocations_.back();
 }

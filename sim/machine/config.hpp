@@ -40,8 +40,9 @@ inline constexpr bool thread_sanitizer = true;
 #else
 inline constexpr bool thread_sanitizer = false;
 #endif
-/// For the functions that touch simulated memory, and no others: a host that polls it, or stores what a kernel polls, is no race, as it is
-/// none on a real machine. A call of memcpy or memcmp would be watched all the same, so what is marked makes none.
+/// For the functions that touch simulated memory, and no others: a host that polls it, or stores what a kernel polls,
+/// is no race, as it is none on a real machine. A call of memcpy or memcmp would be watched all the same, so what is
+/// marked makes none.
 #define FUSEWIRE_SIM_UNWATCHED __attribute__((no_sanitize("thread")))
 
 }  // namespace fusewire::sim

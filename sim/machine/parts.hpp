@@ -21,10 +21,12 @@ struct part {
   bool covers(u64 address, u64 bytes) const { return address >= base && address - base <= size && bytes <= size - (address - base); }
 };
 
-/// The parts of one allocation. Each stays where it is for as long as the allocation is known, so that waves may keep the latest.
+/// The parts of one allocation. Each stays where it is for as long as the allocation is known, so that waves may keep
+/// the latest.
 class part_table {
  public:
-  /// Replaces the parts that it overlaps. One that is there already only gets the name: ranks that share memory all name what is in it.
+  /// Replaces the parts that it overlaps. One that is there already only gets the name: ranks that share memory all
+  /// name what is in it.
   void name(u64 base, u64 size, std::string text);
   void forget(u64 base, u64 size);  // those that begin there
   /// The part that begins last at or before the address; null when there is none.

@@ -77,7 +77,8 @@ memory_paths::memory_paths(timing const& t, node& n) : t_(t), node_(n), count_(s
   l2_return_ = t.l2_latency - t.l2_arrival;
 }
 
-/// Of a GPU's memory side, from the arrival at it: when a line that is read leaves it, when one that is written is there. The MALL writes on to the HBM at once.
+/// Of a GPU's memory side, from the arrival at it: when a line that is read leaves it, when one that is written is
+/// there. The MALL writes on to the HBM at once.
 double memory_paths::memory(int gpu, double time, u64 line, u32 bytes, bool write, traffic& counts) {
   gpu_path& g = *gpus_[static_cast<std::size_t>(gpu)];
   u32 const c = channel_of(line);

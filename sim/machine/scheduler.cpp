@@ -177,8 +177,8 @@ scheduler::outcome scheduler::step() {
   return outcome::worked;
 }
 
-/// Runs the waves of one workgroup in small random turns. Most workgroups get a few hundred instructions, some are left out, some
-/// run far ahead of all others: races need that.
+/// Runs the waves of one workgroup in small random turns. Most workgroups get a few hundred instructions, some are left
+/// out, some run far ahead of all others: races need that.
 void scheduler::run(resident_group& g) {
   random_source& chance = node_.chance;
   u32 const dice = chance.below(32);

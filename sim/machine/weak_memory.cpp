@@ -47,7 +47,8 @@ void weak_memory::to_memory(cache_line& line) {
   line.mask = {};
 }
 
-/// Before memory changes: released lines give up the bytes that are written (null: all of the line, which goes to memory).
+/// Before memory changes: released lines give up the bytes that are written (null: all of the line, which goes to
+/// memory).
 void weak_memory::unrelease(u64 line, byte_mask const* written) {
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu)
     if (l2_cache::slot* const s = released(static_cast<int>(gpu), line)) {

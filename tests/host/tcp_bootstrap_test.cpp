@@ -1,5 +1,5 @@
-// Ranks that find each other over TCP: collectives, groups, and what each rank is told when something is wrong. Ranks are threads here,
-// except where one has to die.
+// Ranks that find each other over TCP: collectives, groups, and what each rank is told when something is wrong. Ranks
+// are threads here, except where one has to die.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <signal.h>

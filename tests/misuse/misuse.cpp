@@ -1,5 +1,6 @@
-// What users get wrong with a channel and a heap, one case per run: misuse CASE. Every rank sends words to the next one, three times, in a kernel
-// that is right but for the case. Prints what run() throws, with status 1; the simulator's reports have its own status.
+// What users get wrong with a channel and a heap, one case per run: misuse CASE. Every rank sends words to the next
+// one, three times, in a kernel that is right but for the case. Prints what run() throws, with status 1; the
+// simulator's reports have its own status.
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
 

@@ -1,5 +1,6 @@
-// A rank's process is killed in the middle of a launch: every other rank reports it, from the device within the limit of a wait plus a
-// second, and from the host at once. Started as processes; ends with 0 when every survivor was told right.
+// A rank's process is killed in the middle of a launch: every other rank reports it, from the device within the limit
+// of a wait plus a second, and from the host at once. Started as processes; ends with 0 when every survivor was told
+// right.
 #include <fusewire/fusewire.hpp>
 #include <signal.h>
 #include <sys/wait.h>

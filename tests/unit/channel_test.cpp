@@ -1,5 +1,5 @@
-// The channel's protocol: shapes drawn anew for every launch, stragglers, thousands of launches, graphs, and pulls that let the
-// source overwrite its memory at once.
+// The channel's protocol: shapes drawn anew for every launch, stragglers, thousands of launches, graphs, and pulls that
+// let the source overwrite its memory at once.
 #include "channel_kernels.hpp"
 
 #include <cstdlib>
@@ -58,7 +58,8 @@ __global__ void pull_words(channel_view ch, pull_args a) {
   e.end(b);
 }
 
-/// As pull_words, through the inbox: a block fetches chunks and announces them here, and another block of this rank takes them.
+/// As pull_words, through the inbox: a block fetches chunks and announces them here, and another block of this rank
+/// takes them.
 __global__ void fetch_words(channel_view ch, pull_args a) {
   block const b;
   channel_epoch const e = ch.begin_readable(b);
@@ -125,8 +126,9 @@ __global__ void exchange_ranks(channel_view ch, unsigned* wrong) {
   e.end(b);
 }
 
-/// Thread 0 sends `words` words to everybody and takes those of the others as they come, without waiting for a flag unless it must: from its
-/// inbox, and from the inbox of who sent them. It has read both before, so its caches hold what was there.
+/// Thread 0 sends `words` words to everybody and takes those of the others as they come, without waiting for a flag
+/// unless it must: from its inbox, and from the inbox of who sent them. It has read both before, so its caches hold
+/// what was there.
 __global__ void take_what_has_arrived(channel_view ch, int words, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -339,7 +341,8 @@ TEST_CASE("channel: work is handed out once") {
 }
 
 namespace {
-/// Rank 1's blocks acknowledge pieces of rank 0's memory one after the other, and count those after which rank 0 has been told although there are more.
+/// Rank 1's blocks acknowledge pieces of rank 0's memory one after the other, and count those after which rank 0 has
+/// been told although there are more.
 __global__ void acknowledge_in_turn(channel_view ch, unsigned* early) {
   block const b;
   channel_epoch const e = ch.begin(b);

@@ -1,6 +1,7 @@
-// What goes wrong between ranks, on purpose: a rank does not launch, comes late, throws, loses a push, launches something else. Every
-// rank must hear of it within the limit of a wait plus a second, with a message that says what happened, stay invalid until reset(),
-// and give right results after it. The only tests that look at a clock: the limit is a promise.
+// What goes wrong between ranks, on purpose: a rank does not launch, comes late, throws, loses a push, launches
+// something else. Every rank must hear of it within the limit of a wait plus a second, with a message that says what
+// happened, stay invalid until reset(), and give right results after it. The only tests that look at a clock: the limit
+// is a promise.
 #include <fusewire/kernels/ag_gemm.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
 
@@ -261,8 +262,8 @@ void expect_right(rank_of_test& r, subject& s) {
   }
 }
 
-/// Runs `fault`, which launches and ends, on every rank, and says what every rank's check() said. Whoever is not to be late hears in time;
-/// the results stay invalid; more launches return at once; after reset() all is right.
+/// Runs `fault`, which launches and ends, on every rank, and says what every rank's check() said. Whoever is not to be
+/// late hears in time; the results stay invalid; more launches return at once; after reset() all is right.
 template <class Fault>
 std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bool culprit_is_late, Fault fault) {
   return on_ranks(
@@ -405,7 +406,8 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
 
 namespace {
 
-/// Everybody says that ranks launched different things, and which, or that another rank has said so; nobody speaks of a timeout.
+/// Everybody says that ranks launched different things, and which, or that another rank has said so; nobody speaks of a
+/// timeout.
 void check_disagreement(std::vector<std::string> const& verdicts, std::string const& most, std::string const& of_culprit) {
   int mismatches = 0;
   for (std::size_t r = 0; r < verdicts.size(); ++r) {

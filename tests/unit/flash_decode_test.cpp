@@ -1,5 +1,5 @@
-// Flash Decode against a reference in fp64 on the host. Inputs are eighths that 16 bits hold exactly. Where keys are equal and values
-// are integers every sum is exact and == needs no tolerance.
+// Flash Decode against a reference in fp64 on the host. Inputs are eighths that 16 bits hold exactly. Where keys are
+// equal and values are integers every sum is exact and == needs no tolerance.
 #include <fusewire/kernels/flash_decode.hpp>
 
 #include <algorithm>
@@ -115,8 +115,9 @@ struct decode_rank {
     r.fill(lse, 0xff);
   }
 
-  /// Each output is within what the arithmetic allows: the rounding of the output and of the weights to T (half an ulp each, the latter
-  /// of values up to vmax), subnormal f16 weights, and the rounding of a score's product with the scale.
+  /// Each output is within what the arithmetic allows: the rounding of the output and of the weights to T (half an ulp
+  /// each, the latter of values up to vmax), subnormal f16 weights, and the rounding of a score's product with the
+  /// scale.
   void compare(problem const& p) {
     auto const found = r.download(out);
     auto const found_lse = r.download(lse);
@@ -209,8 +210,8 @@ __global__ void plan_splits(decode_lengths lengths, split* found, int* counts, i
   if (b.leader()) counts[b.index()] = n;
 }
 
-/// The same from the rule: units of 128 tokens, and a gap behind each item, dealt to the blocks in equal runs; runs end where items do if
-/// all are alike and this makes no run longer.
+/// The same from the rule: units of 128 tokens, and a gap behind each item, dealt to the blocks in equal runs; runs end
+/// where items do if all are alike and this makes no run longer.
 std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int max_tokens, int kv_heads, int blocks) {
   struct item_at { int first, units, tokens; };
   std::vector<item_at> items;

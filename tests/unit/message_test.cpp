@@ -1,4 +1,5 @@
-// signal(), wait() and barrier(): messages by flag between ranks, by threads, waves and blocks, launched once and replayed.
+// signal(), wait() and barrier(): messages by flag between ranks, by threads, waves and blocks, launched once and
+// replayed.
 #include "support.hpp"
 
 using namespace support;
@@ -9,8 +10,8 @@ constexpr int message = 256;  // ints
 
 __host__ __device__ int word_of(int rank, int round, int i) { return rank * 1000003 + round * 1009 + i; }
 
-/// Block b belongs to one conversation: it sends `rounds` messages to the next rank and checks those of the previous one. Each round
-/// has a buffer and a flag of its own.
+/// Block b belongs to one conversation: it sends `rounds` messages to the next rank and checks those of the previous
+/// one. Each round has a buffer and a flag of its own.
 template <group Group>
 __global__ void pass_messages(world_view w, sym<int> inbox, sym<flag> flags, sym<unsigned> wrong, int rounds, epoch_t epoch) {
   Group const g;
@@ -48,7 +49,8 @@ void check_messages(int ranks, int threads) {
   });
 }
 
-/// `rounds` times: everybody writes a word into everybody's row, meets, reads all rows, and meets again before they are overwritten.
+/// `rounds` times: everybody writes a word into everybody's row, meets, reads all rows, and meets again before they are
+/// overwritten.
 template <group Group>
 __global__ void meet_and_compare(world_view w, sym<barrier_state> barriers, sym<int> rows, sym<unsigned> wrong, int const* input, int rounds) {
   Group const g;
@@ -123,8 +125,9 @@ __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<un
   }
 }
 
-/// The first wave meets all ranks, round by round, and reads what they sent, while the second reads the same lines all the time: what it makes the cache hold
-/// before a flag is up must be gone after wait_all(). words: [round][source][lane]; flags: [round][source].
+/// The first wave meets all ranks, round by round, and reads what they sent, while the second reads the same lines all
+/// the time: what it makes the cache hold before a flag is up must be gone after wait_all(). words:
+/// [round][source][lane]; flags: [round][source].
 __global__ void read_what_another_wave_reads(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, int* sum, int rounds) {
   wave const g;
   auto const row = [&](int rank, int round, int source) { return w.on(rank, words) + (round * w.size + source) * wave::width; };

@@ -1,5 +1,6 @@
-// A launch as its kernel sees it: how its threads begin, how work is handed out, how it ends. Made by every thread at the start of a kernel, and passed to
-// its mainloop, which calls the rest; only a kernel that has more to do after its tiles ends the launch itself.
+// A launch as its kernel sees it: how its threads begin, how work is handed out, how it ends. Made by every thread at
+// the start of a kernel, and passed to its mainloop, which calls the rest; only a kernel that has more to do after its
+// tiles ends the launch itself.
 //
 //   begin        waits for the stream's past, where the launch may run ahead of it; then the epoch is known --> epoch()
 //   next         0, 1, 2, ...: work for whichever block is free
@@ -40,8 +41,9 @@ class channel_launch {
     e_.leave(b);
   }
 
-  /// end() in two halves, for a mainloop whose idle warps end the launch while others multiply: settle() returns when the calling thread has the epoch, and
-  /// end_early() is called by one thread of a block, after collect(), when every thread of it that has called begin() has returned from settle().
+  /// end() in two halves, for a mainloop whose idle warps end the launch while others multiply: settle() returns when
+  /// the calling thread has the epoch, and end_early() is called by one thread of a block, after collect(), when every
+  /// thread of it that has called begin() has returned from settle().
   __device__ void settle() const { platform::settle(e_.number()); }
   __device__ void end_early(block b) const { e_.leave(b, e_.depart()); }
 

@@ -8,8 +8,8 @@
 
 namespace fusewire {
 
-/// How A travels: every rank stores its shard into all inboxes, or every rank loads the others' shards. `automatic` takes the one that is
-/// expected to be faster; like pull it needs A on the symmetric heap.
+/// How A travels: every rank stores its shard into all inboxes, or every rank loads the others' shards. `automatic`
+/// takes the one that is expected to be faster; like pull it needs A on the symmetric heap.
 enum class method { push, pull, automatic };
 
 struct ag_gemm_options {

@@ -1,5 +1,5 @@
-// flash_decode: attention of one query token per sequence over a KV cache that is sharded over the ranks by tokens, one kernel launch
-// per call. The kernel is in flash_decode_kernels.hpp.
+// flash_decode: attention of one query token per sequence over a KV cache that is sharded over the ranks by tokens, one
+// kernel launch per call. The kernel is in flash_decode_kernels.hpp.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -23,7 +23,8 @@ struct flash_decode_options {
                            // W / 2 times fewer bytes; 0: what takes less time
 };
 
-/// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks will do.
+/// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks
+/// will do.
 template <class T>
 struct flash_decode_call {
   T const* q = nullptr;                       // [batch, q_heads, d]
@@ -37,7 +38,8 @@ struct flash_decode_call {
   int pages = 0;                              // of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every
                                               // page number before it is followed: check() throws bad_argument
   bool past_is_constant = false;              // of all that is read here, what the stream has yet to do before this call writes at most q and
-                                              // the K and V of each shard's last token: the others' loads may begin early
+                                              // the K and V of each shard's last token: the others' loads may begin
+                                              // early
 };
 
 /// A launch of flash_decode in words, from what its header says.
@@ -50,8 +52,8 @@ template <class T>
   requires is_16_bit_float<T>
 class flash_decode {
  public:
-  /// Collective. Takes a workspace from the symmetric heap, and signal_bytes() of its signal segment. Fails: bad_argument; rank_mismatch;
-  /// out_of_space. Uses neither slots nor data flags of the channel.
+  /// Collective. Takes a workspace from the symmetric heap, and signal_bytes() of its signal segment. Fails:
+  /// bad_argument; rank_mismatch; out_of_space. Uses neither slots nor data flags of the channel.
   flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
     check(where);
     if (o_.scale == 0) o_.scale = 1 / std::sqrt(float(o_.head_dim));
@@ -94,9 +96,10 @@ class flash_decode {
     }
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph,
-  /// whose replays see the lengths and tables of their time.
-  /// Requires: the pages of a sequence's tokens are numbers of pages of the caches; a cache has less than 2^32 rows of d.
+  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// captured in a graph, whose replays see the lengths and tables of their time.
+  /// Requires: the pages of a sequence's tokens are numbers of pages of the caches; a cache has less than 2^32 rows of
+  /// d.
   /// Fails: bad_argument, before anything is launched; as world::look().
   void operator()(hipStream_t stream, flash_decode_call<T> const& c, std::source_location where = std::source_location::current()) {
     check(c, where);

@@ -1,4 +1,5 @@
-// The source of AG+GEMM's tiles: a gathered A, of which a rank's own shard is read where it lies, and the others from the inbox.
+// The source of AG+GEMM's tiles: a gathered A, of which a rank's own shard is read where it lies, and the others from
+// the inbox.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/kernels/gather_pieces.hpp>
@@ -9,11 +10,12 @@ namespace fusewire {
 /// The launch's buffers of A: the own shard, and the inbox of each slot.
 enum gathered_buffer { own_shard = 0, inbox_of_slot_0 = 1, inbox_of_slot_1 = 2, gathered_buffers = 3 };
 
-/// A tile source: the steps along k that fall to one block of those that share a tile, shard after shard from the own one on. Of every shard each block has a
-/// range, so that it waits for few flags.
-/// What decides about a barrier is said to be the same in all lanes (uniform()): where the compiler does not see it, the barrier would stand in code that a
-/// part of a wave could pass alone.
-/// Group: who calls begin() and wait(). A wave looks at many flags at once, and remembers what has arrived; a block waits for one chunk after the other.
+/// A tile source: the steps along k that fall to one block of those that share a tile, shard after shard from the own
+/// one on. Of every shard each block has a range, so that it waits for few flags.
+/// What decides about a barrier is said to be the same in all lanes (uniform()): where the compiler does not see it,
+/// the barrier would stand in code that a part of a wave could pass alone.
+/// Group: who calls begin() and wait(). A wave looks at many flags at once, and remembers what has arrived; a block
+/// waits for one chunk after the other.
 template <group Group>
 class gathered_tiles {
  public:
@@ -79,8 +81,9 @@ class gathered_tiles {
 
   __device__ int next_shard(int shard) const { return shard + 1 < map_.ranks ? shard + 1 : 0; }
 
-  /// Waits for the next chunk to arrive from all the tile row's owners; how many steps, over all shards in the order of use, have then arrived.
-  /// The lanes of a wave look at many at once, into the next shards too, a few times before one of them waits with the patience, and the limit, of wait().
+  /// Waits for the next chunk to arrive from all the tile row's owners; how many steps, over all shards in the order of
+  /// use, have then arrived. The lanes of a wave look at many at once, into the next shards too, a few times before one
+  /// of them waits with the patience, and the limit, of wait().
   __device__ int await_chunks() {
     chunk const next = chunk_at(known_chunks_);
     if constexpr (looks_ahead) {
@@ -101,8 +104,8 @@ class gathered_tiles {
     return next.end;
   }
 
-  /// The i-th chunk in the order of use: flag `flag` of `source`, and of the tile row's owners after it, says that it has arrived, and with it all
-  /// steps before the end-th.
+  /// The i-th chunk in the order of use: flag `flag` of `source`, and of the tile row's owners after it, says that it
+  /// has arrived, and with it all steps before the end-th.
   struct chunk {
     int source, flag, end;
   };

@@ -1,4 +1,5 @@
-// gemm: C [M, N] = A [M, K] * B [K, N] on one rank: the mainloop alone, without a channel. The kernel is in gemm_kernel.hpp.
+// gemm: C [M, N] = A [M, K] * B [K, N] on one rank: the mainloop alone, without a channel. The kernel is in
+// gemm_kernel.hpp.
 #pragma once
 #include <fusewire/kernels/gemm_launch.hpp>
 #include <fusewire/kernels/matrix_operand.hpp>
@@ -36,7 +37,8 @@ class gemm {
     for_each_mainloop<T>(o_.tile, [&]<class M>() { load_kernel(w_, &gemm_kernel<T, M, Epilogue>, M::threads, M::shared_bytes(), where); });
   }
 
-  /// Launches one kernel. Can be captured in a graph. Fails: bad_argument, before anything is launched; as world::look().
+  /// Launches one kernel. Can be captured in a graph. Fails: bad_argument, before anything is launched; as
+  /// world::look().
   template <epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
     detail::start_gemm<T>(w_, stream, call, plan_for<Epilogue>(call, where), o_.reserved_units, e, where);

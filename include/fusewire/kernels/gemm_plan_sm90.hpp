@@ -16,11 +16,12 @@ struct gemm_plan_sm90 : gemm_plan {
   sm90_gemm_config config() const { return {tile_m, tile_n}; }
 };
 
-/// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are resident at once.
-/// The model of a block: it takes its tiles one after the other; it multiplies, B comes out of memory no faster than memory is and no faster to one
-/// block than that can ask for it, and what takes longest takes a little longer for the others; sharing a tile costs the exchange of sums. Rates are
-/// fitted to one H200: of 64 shapes with up to 15 measured configurations each, what is chosen is the fastest within 1 % in 61 and takes at most 5 %
-/// longer in the others, all without turned tiles, whose rates come from some 15 shapes more. Communication is not in the model.
+/// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are
+/// resident at once. The model of a block: it takes its tiles one after the other; it multiplies, B comes out of memory
+/// no faster than memory is and no faster to one block than that can ask for it, and what takes longest takes a little
+/// longer for the others; sharing a tile costs the exchange of sums. Rates are fitted to one H200: of 64 shapes with up
+/// to 15 measured configurations each, what is chosen is the fastest within 1 % in 61 and takes at most 5 % longer in
+/// the others, all without turned tiles, whose rates come from some 15 shapes more. Communication is not in the model.
 template <class Clusters>
 gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
   // Per us: of a block; bytes of all and of a block; bytes of a block; us.
@@ -33,8 +34,8 @@ gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
       int const m_tiles = s.m_tiles(c.block_m), tiles = s.tiles(c.block_m, c.block_n), at_once = clusters(c, parts);
       if (at_once == 0 || (parts > 1 && tiles > at_once) || !c.can_share(std::min(s.rows, c.block_m), parts)) continue;
       double const steps = double(ceil_div(tiles, at_once)) * s.k_shards * ceil_div(in_shard, parts);
-      // Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's bandwidth. Turned ones lose by it in long launches only,
-      // which run at the power limit. As measured.
+      // Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's bandwidth.
+      // Turned ones lose by it in long launches only, which run at the power limit. As measured.
       double const turned = s.flops() < 2e11 ? 0.97 : 0.94;
       double const rate = flops * (c.block_m == 64 || c.width() >= 224 ? 1 : c.turned() ? turned : c.width() > 128 ? 0.95 : m_tiles <= 2 ? 0.91 : 0.865);
       bool const straddling = c.block_n % 64 != 0 && s.b_layout == layout::row_major && parts > 1;  // rows of boxes lie across two lines

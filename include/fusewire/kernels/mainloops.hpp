@@ -41,7 +41,8 @@ void for_each_mainloop(gemm_tile tile, F f) {
     if (tile == gemm_tile::automatic) tuned_mainloops<T>::for_each(f);
 }
 
-/// What a launch passes to its mainloop: buffers of A, and B [k, n]. `rows`: of the tallest tile, `last_rows` of those that have no more.
+/// What a launch passes to its mainloop: buffers of A, and B [k, n]. `rows`: of the tallest tile, `last_rows` of those
+/// that have no more.
 template <class Mainloop, class T, int Buffers>
 typename Mainloop::template operands<Buffers> make_operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k, bool b_is_constant, gemm_plan const& plan, int rows,
                                                             int last_rows, std::source_location where) {

@@ -1,11 +1,13 @@
-// What operators that add up the products of all ranks share: who owns which rows, the inbox of fp32 sums, and how they are added.
+// What operators that add up the products of all ranks share: who owns which rows, the inbox of fp32 sums, and how they
+// are added.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/tile/tiles.hpp>
 
 namespace fusewire {
 
-/// How the rows of C are cut: rank r owns rows [r R, (r + 1) R), R = ceil(M / W); the last ranks may own fewer rows, or none. A tile row is one rank's.
+/// How the rows of C are cut: rank r owns rows [r R, (r + 1) R), R = ceil(M / W); the last ranks may own fewer rows, or
+/// none. A tile row is one rank's.
 struct row_shards {
   int m, per_rank, tile_m, tile_rows;  // tile_rows: of R rows
 
@@ -42,8 +44,8 @@ class local_shards : public local_rows {
   row_shards const& shards_;
 };
 
-/// A tile sink: the inbox of the rank that owns the tile's rows, which is told. Holds [source][rows][N] sums in fp32, rows of whole 16 bytes.
-/// Each block of those that share a tile stores some of its rows, and has a flag of its own.
+/// A tile sink: the inbox of the rank that owns the tile's rows, which is told. Holds [source][rows][N] sums in fp32,
+/// rows of whole 16 bytes. Each block of those that share a tile stores some of its rows, and has a flag of its own.
 struct owners_inbox {
   channel_epoch const& e;
   row_shards const& shards;
@@ -75,7 +77,8 @@ struct owners_inbox {
 
 namespace detail {
 
-/// 4 neighbouring elements of c, from (r, col) on; those that c does not have are left out. `whole`: has_whole_quads(c).
+/// 4 neighbouring elements of c, from (r, col) on; those that c does not have are left out. `whole`:
+/// has_whole_quads(c).
 template <class T>
 __device__ void store_quad(matrix<T> c, int r, int col, T const (&four)[4], bool whole) {
   if (whole && col + 4 <= c.cols) *reinterpret_cast<uint2*>(c.at(r, col)) = *reinterpret_cast<uint2 const*>(four);
@@ -87,7 +90,8 @@ __device__ bool has_whole_quads(matrix<T> c) {
   return (c.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 7)) == 0;
 }
 
-/// visit(r, col) for the first of each 4 neighbouring elements of a tile of at most tile_m x tile_n elements from (m0, n0) on.
+/// visit(r, col) for the first of each 4 neighbouring elements of a tile of at most tile_m x tile_n elements from (m0,
+/// n0) on.
 template <group Group, class Visit>
 __device__ void for_each_quad(Group g, int m0, int n0, int tile_m, int tile_n, int rows, int cols, Visit const& visit) {
   int const quads = tile_n / 4;
@@ -97,8 +101,8 @@ __device__ void for_each_quad(Group g, int m0, int n0, int tile_m, int tile_n, i
   }
 }
 
-/// Four elements of T = epilogue(the sum over sources, in their order) from (r, col) on, `cols` the number of columns. from(s) is the matrix of source s.
-/// NaN if `poisoned`.
+/// Four elements of T = epilogue(the sum over sources, in their order) from (r, col) on, `cols` the number of columns.
+/// from(s) is the matrix of source s. NaN if `poisoned`.
 template <class T, class From, class Epilogue>
 __device__ void add_sources(T (&four)[4], int sources, From const& from, int r, int col, int cols, bool poisoned, Epilogue const& epilogue) {
   float sum[4] = {};

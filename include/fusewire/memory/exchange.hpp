@@ -1,4 +1,5 @@
-// How a rank's memory becomes its peers': threads of one process share pointers, processes share handles or file descriptors.
+// How a rank's memory becomes its peers': threads of one process share pointers, processes share handles or file
+// descriptors.
 //
 //   rank's process   hipMalloc --handle--> all_gather  --> hipIpcOpenMemHandle          a peer's process
 //                    cuMemCreate --descriptor--> UNIX socket --> map                    (nvidia, on request)

@@ -15,9 +15,9 @@ struct channel_options {
   bool poison = false;             // ag_gemm stores NaN where a wait was given up, for a trip to memory per tile of C. flash_decode always does
 };
 
-/// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per stream: launches of
-/// one channel that run at the same time would share an epoch. The simulator reports them; launch() refuses another stream than the last
-/// launch's while that one is busy.
+/// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per
+/// stream: launches of one channel that run at the same time would share an epoch. The simulator reports them; launch()
+/// refuses another stream than the last launch's while that one is busy.
 class channel {
  public:
   /// Collective.
@@ -76,8 +76,8 @@ class channel {
     return v;
   }
 
-  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch, on this channel and on all others of its heap.
-  /// Collective; waits for the device.
+  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch, on this channel
+  /// and on all others of its heap. Collective; waits for the device.
   void reset() { heap_.reset(); }
 
  private:
@@ -140,7 +140,8 @@ class channel {
                                  state.ticket == 1 ? " block" : " blocks", " called channel_epoch::end(), which every block must, once; results are invalid until reset()"));
   }
 
-  /// Rows of flags, one from each rank: headers and acknowledgements of slot 0, of slot 1, then data flags of slots 0 and 1 in turn.
+  /// Rows of flags, one from each rank: headers and acknowledgements of slot 0, of slot 1, then data flags of slots 0
+  /// and 1 in turn.
   static std::size_t slot_of(std::size_t row) { return row < 4 ? row / 2 : row % 2; }
 
   fusewire::heap& heap_;
@@ -150,8 +151,8 @@ class channel {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A header from an operator's name (1 to 8 letters), its variant and up to four extents. heap::names().add_launch() says what such a
-/// launch is called when it fails. Fails: bad_argument.
+/// A header from an operator's name (1 to 8 letters), its variant and up to four extents. heap::names().add_launch()
+/// says what such a launch is called when it fails. Fails: bad_argument.
 inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0, std::uint64_t e2 = 0, std::uint64_t e3 = 0,
                                  std::source_location where = std::source_location::current()) {
   return {.what = {name_table::word_of_name(name, where), variant, e0, e1, e2, e3}};

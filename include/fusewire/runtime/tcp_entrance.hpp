@@ -1,5 +1,5 @@
-// Where ranks come in: rank 0's listener, and connections that have yet to prove that they are of the job. What a stranger sends costs a
-// greeting's memory for two seconds, reaches nobody, and cannot end the job.
+// Where ranks come in: rank 0's listener, and connections that have yet to prove that they are of the job. What a
+// stranger sends costs a greeting's memory for two seconds, reaches nobody, and cannot end the job.
 #pragma once
 #include <poll.h>
 

@@ -3,10 +3,11 @@
 //   RANK  WORLD_SIZE  LOCAL_RANK        who this process is
 //   MASTER_ADDR  MASTER_PORT            where rank 0 listens; name or address, IPv4 or IPv6
 //   FUSEWIRE_MASTER_PORT                another port, where MASTER_PORT is somebody else's
-//   FUSEWIRE_JOB                        the job's secret: a random text of 16 characters or more. Without it rank 0 makes one and leaves
-//                                       it in a file that only this user can read, $XDG_RUNTIME_DIR/fusewire-UID-PORT, or in /tmp
+//   FUSEWIRE_JOB                        the job's secret: a random text of 16 characters or more. Without it rank 0
+//                                       makes one and leaves it in a file that only this user can read,
+//                                       $XDG_RUNTIME_DIR/fusewire-UID-PORT, or in /tmp
 //   TORCHELASTIC_RUN_ID                 with the secret, says which job it is
-//   TORCHELASTIC_RESTART_COUNT          and which start of it: who is left of an earlier one does not mix with a later one's
+//   TORCHELASTIC_RESTART_COUNT          and which start of it: a process left of an earlier start joins no later one
 //   FUSEWIRE_CONNECT_SECONDS            how long ranks wait for each other to start (60)
 //   FUSEWIRE_COLLECTIVE_SECONDS         how long ranks wait for each other in a collective on the host (600)
 #pragma once

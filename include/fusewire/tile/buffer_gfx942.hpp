@@ -1,10 +1,12 @@
-// Memory behind a buffer descriptor: the hardware checks every address against a length, and what lies beyond reads as zero and costs nothing.
+// Memory behind a buffer descriptor: the hardware checks every address against a length, and what lies beyond reads as
+// zero and costs nothing.
 #pragma once
 #include <fusewire/core/types.hpp>
 
 namespace fusewire {
 
-/// Bytes [0, bytes) from a uniform address on. An offset is the sum of a lane's part and of a uniform part, in bytes, each below 2^31; their sum is what the length bounds.
+/// Bytes [0, bytes) from a uniform address on. An offset is the sum of a lane's part and of a uniform part, in bytes,
+/// each below 2^31; their sum is what the length bounds.
 class memory_buffer {
  public:
   __device__ memory_buffer(void const* data, std::uint32_t bytes)

@@ -1,21 +1,25 @@
-// A mainloop: how the blocks of a launch go through a grid of tiles. It is a type; a kernel names no other property of the architecture.
+// A mainloop: how the blocks of a launch go through a grid of tiles. It is a type; a kernel names no other property of
+// the architecture.
 //
-//   every block: begin the launch --> tiles: source --A--> multiply --> epilogue --> sink --> the rest of the work, or end the launch
+//   every block: begin the launch --> tiles: source --A--> multiply --> epilogue --> sink
+//                --> the rest of the work, or end the launch
 //                beside them: what the kernel wants done at the same time, by whichever threads the mainloop has for it
 //
-// block_mainloop is the one that every architecture has: its first blocks do what is to be done beside the tiles, and then take tiles like all others.
-// gemm_sm90 is Hopper's, in which every block has warps for it.
+// block_mainloop is the one that every architecture has: its first blocks do what is to be done beside the tiles, and
+// then take tiles like all others. gemm_sm90 is Hopper's, in which every block has warps for it.
 #pragma once
 #include <fusewire/device/kernel_launch.hpp>
 #include <fusewire/tile/gemm.hpp>
 
 namespace fusewire {
 
-/// asking: the group that calls a tile source. operands<N>: what a launch multiplies, N buffers of A and B; a kernel parameter, `__grid_constant__`.
-/// threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. part(): which of the blocks that share a tile this is; operands::parts() how many do.
-/// run(shared, launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work; run_and_end() ends the launch, too.
-/// Both are called by every thread of every block, first of all. beside(group, worker, workers, begin) is called by every thread of each of `workers` groups,
-/// and calls begin() before it uses the launch's epoch. The sink hears of a tile from the group that has stored it.
+/// asking: the group that calls a tile source. operands<N>: what a launch multiplies, N buffers of A and B; a kernel
+/// parameter, `__grid_constant__`. threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. part(): which of the
+/// blocks that share a tile this is; operands::parts() how many do. run(shared, launch, operands, tiles, source, sink,
+/// beside, epilogue) does the tiles and returns the unclaimed_work; run_and_end() ends the launch, too. Both are called
+/// by every thread of every block, first of all. beside(group, worker, workers, begin) is called by every thread of
+/// each of `workers` groups, and calls begin() before it uses the launch's epoch. The sink hears of a tile from the
+/// group that has stored it.
 template <class M>
 concept mainloop = requires {
   typename M::asking;

@@ -1,4 +1,6 @@
-// How fast the simulator is: a bf16 GEMM, C = A x B^T with LDS tiles of 128 x 128 x 32.   fusewire-sim gemm_speed [size] [repeats]
+// How fast the simulator is: a bf16 GEMM, C = A x B^T with LDS tiles of 128 x 128 x 32.
+//
+//   fusewire-sim gemm_speed [size] [repeats]
 #include <hip/hip_bf16.h>
 #include <hip/hip_runtime.h>
 

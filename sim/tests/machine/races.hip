@@ -1,4 +1,5 @@
-// GPU 0 writes 256 values into memory of GPU 1 and raises a flag; GPU 1 waits for the flag and reads them. One right version and
+// GPU 0 writes 256 values into memory of GPU 1 and raises a flag; GPU 1 waits for the flag and reads them. One right
+// version and
 // ways to get it wrong.   fusewire-sim races <producer> <consumer> <runs>     prints how many runs read wrong values
 #include "check.hpp"
 
