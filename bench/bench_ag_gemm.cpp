@@ -77,7 +77,8 @@ ag_gemm_options options_of(std::string const& variant, shape const& s, int max_m
 }
 
 struct capacity {
-  std::size_t a = 0, shards = 0, c = 0, weights = 0, result = 0, gathered = 0;  // bytes; result and gathered of one iteration
+  // Bytes; result and gathered of one iteration
+  std::size_t a = 0, shards = 0, c = 0, weights = 0, result = 0, gathered = 0;
   int m = 1, k = 1, flags = 1;
 
   void include(shape const& s) {
@@ -444,7 +445,8 @@ int main(int argc, char** argv) {
          c.words("variants", "gemm|all_gather|bsp_eager|bsp_graph|pull|push|chosen|chosen_eager", taxes ? names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "chosen_eager", "chosen"} : usual),
          late_times(c, taxes)};
   auto sweep = taxes ? std::vector{16, 128, 1024, 4096} : quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
-  if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});  // tiles do not come out even
+  // Tiles do not come out even
+  if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});
   auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick || taxes ? std::vector{3584} : std::vector{3584, 7168});
   int const k = c.number("k", 8192), random = c.number("random", 0), seed = c.number("seed", 2);
   auto const dtypes = c.words("dtypes", "bf16|f16", quick || taxes ? names{"bf16"} : names{"bf16", "f16"}), gathers = c.words("gathers", "k|m", mainloop ? names{"k"} : names{"k", "m"});

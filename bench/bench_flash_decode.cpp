@@ -78,7 +78,8 @@ struct shape {
   int copies() const { return std::min(iterations(), int((distinct - 1) / copy_bytes()) + 1); }
   int rows() const { return batch * q_heads; }
   std::size_t result() const { return std::size_t(rows()) * std::size_t(d); }
-  std::size_t payload() const { return round_up(result() * 2 + std::size_t(rows()) * 4, 256); }  // out, then lse, of one rank
+  // Out, then lse, of one rank
+  std::size_t payload() const { return round_up(result() * 2 + std::size_t(rows()) * 4, 256); }
   std::size_t pool_bytes() const { return std::size_t(copies()) * copy_bytes(); }
   double bytes() const {
     double all = 0;

@@ -316,7 +316,8 @@ int main(int argc, char** argv) {
         for (int const k : ks)
           for (int const m : ms) {
             shape const s{op == "gemm_rs" ? sum_of::rows : sum_of::all, type == "f16" ? dtype::f16 : dtype::bf16, set.ranks, m, n, k};
-            if (k % (8 * s.ranks) != 0 || (s.what == sum_of::rows && m % s.ranks != 0)) continue;  // the collective has equal shares
+            // The collective has equal shares
+            if (k % (8 * s.ranks) != 0 || (s.what == sum_of::rows && m % s.ranks != 0)) continue;
             for (auto const& v : with_late(set.variants, set.late)) {
               if (s.what == sum_of::rows && v.find("_shot") != std::string::npos) continue;
               std::string const name = name_of(v, s);

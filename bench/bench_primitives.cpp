@@ -194,7 +194,8 @@ void copies(benchmark::State& state, bool push) {
     return [&w, view = h.view(), a, blocks](int i) { launch(w, w.stream(), {.blocks = blocks, .threads = threads}, copy_kernel<Group>, view, a, unsigned(i + 1)); };
   });
   state.SetBytesProcessed(state.iterations() * bytes);
-  if (bytes >= 64 << 20 && !std::is_same_v<Group, plain>) state.counters["target"] = 0.97 * (push ? 367 : 371);  // of what a plain kernel reaches
+  // Of what a plain kernel reaches
+  if (bytes >= 64 << 20 && !std::is_same_v<Group, plain>) state.counters["target"] = 0.97 * (push ? 367 : 371);
 }
 
 void signals(benchmark::State& state, double per_round, bool by_library) {

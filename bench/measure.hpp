@@ -62,7 +62,8 @@ inline void add_late(std::vector<variant>& variants, std::vector<int> const& lat
 struct figure {
   std::string name, failure;
   double us = 0, least = 0, most = 0, error = 0, mhz = 0;  // us: the median
-  double kernels = 0, host_us = 0;                         // of an iteration: kernels in the graph; without one, what the slowest rank's host needs to enqueue it
+  // Of an iteration: kernels in the graph; without one, what the slowest rank's host needs to enqueue it
+  double kernels = 0, host_us = 0;
 };
 
 class graph_exec {

@@ -43,7 +43,8 @@ struct simulator {
 struct result {
   std::string what, shape;
   double relative_error = 0, seconds = 0;
-  double link_bytes = 0, instructions = 0;  // of all ranks; measured by the simulator, else the bytes that the algorithm sends
+  // Of all ranks; measured by the simulator, else the bytes that the algorithm sends
+  double link_bytes = 0, instructions = 0;
   bool correct() const { return relative_error < limit; }
   double limit = 1e-2;
 };

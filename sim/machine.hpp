@@ -74,8 +74,10 @@ class memory_port {
   virtual void invalidate_scalars(wave&) {}           // s_dcache_inv
   virtual void writeback(wave&, cache_bits) = 0;      // buffer_wbl2
   virtual void invalidate(wave&, cache_bits) = 0;     // buffer_inv
-  virtual void wait_vmcnt(wave&, int outstanding) = 0;  // s_waitcnt vmcnt(n): at most n vector memory operations stay in flight
-  virtual bool late(wave&) { return false; }  // whether an LDS operation or scalar load that is issued now takes effect later
+  // s_waitcnt vmcnt(n): at most n vector memory operations stay in flight
+  virtual void wait_vmcnt(wave&, int outstanding) = 0;
+  // Whether an LDS operation or scalar load that is issued now takes effect later
+  virtual bool late(wave&) { return false; }
   virtual u64 clock(wave&) = 0;                       // s_memtime, in core cycles
   virtual u64 real_time(wave&) = 0;                   // s_memrealtime, 100 MHz
 };

@@ -132,7 +132,8 @@ double run(node& one, arguments g, unsigned short const* other_b, int batch) {
   g.tiles_n = (g.n + T.n - 1) / T.n;
   if (g.k % T.k) usage(how);
   check(hipFuncSetAttribute(reinterpret_cast<void const*>(&gemm<T>), hipFuncAttributeMaxDynamicSharedMemorySize, T.chunks() * 16), "hipFuncSetAttribute");
-  int const warm_ups = 2.0 * batch * g.m * g.n * g.k > 1e11 ? 0 : 1;  // a product that is long enough has warmed up as it begins
+  // A product that is long enough has warmed up as it begins
+  int const warm_ups = 2.0 * batch * g.m * g.n * g.k > 1e11 ? 0 : 1;
   return one.time(warm_ups, 1, [&](int, hipStream_t stream, int i) {
     if (i > 0) g.b = other_b;
     gemm<T><<<dim3(unsigned(g.tiles_m * g.tiles_n), unsigned(batch)), T.threads(), T.chunks() * 16, stream>>>(g);

@@ -298,7 +298,8 @@ bool runtime::hosts_rest(lock& l) {
   auto const now = clock_type::now();
   if (!woken) {
     if (rest_entries_ == entries_) return true;
-    bool const quiet = entering_ == 0 && !others_compute(), rest = quiet && quiet_entries_ == entries_;  // seen twice: a thread may be about to be woken
+    // Seen twice: a thread may be about to be woken
+    bool const quiet = entering_ == 0 && !others_compute(), rest = quiet && quiet_entries_ == entries_;
     quiet_entries_ = quiet ? static_cast<u64>(entries_) : 0;
     if (rest || now - unrest_since_ > std::chrono::milliseconds(node_.settings.patience)) {
       rest_entries_ = entries_;

@@ -52,7 +52,8 @@ float cosine(float turns) {
 /// 2^x through a degree-12 polynomial of the fraction in double precision; no branches, so that the lane loop
 /// vectorises.
 float power_of_two(float x) {
-  double const limited = !(x >= -160.0f) ? -160.0 : x > 160.0f ? 160.0 : double(x);  // -160 for NaN too: it is an integer
+  // -160 for NaN too: it is an integer
+  double const limited = !(x >= -160.0f) ? -160.0 : x > 160.0f ? 160.0 : double(x);
   double const whole = std::nearbyint(limited), t = (limited - whole) * std::numbers::ln2;
   double p = 1.0 / 479001600;
   constexpr double inverse[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,

@@ -62,7 +62,8 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
 
 SIGINT prints where every wave stands, and ends the program.
 The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _TIME, _MHZ, _TIMING, _TRACE, _STATS,
-_STATS_JSON, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and _LIVELOCK for a program that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
+_STATS_JSON, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and _LIVELOCK for a program
+that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
 A fault, a broken barrier or a deadlock on a simulated GPU ends the program with a report and exit status 86.
 )";
 

@@ -57,7 +57,8 @@ address_space::address_space(int gpus, shared_node const* shared) : shared_(shar
 }
 
 u64 address_space::take(region& r, u64 span) {
-  u64 const align = span >= (u64{2} << 20) ? u64{2} << 20 : page, whole = span + page;  // an unnamed page behind it catches small overruns
+  // An unnamed page behind it catches small overruns
+  u64 const align = span >= (u64{2} << 20) ? u64{2} << 20 : page, whole = span + page;
   auto const aligned = [align](u64 address) { return (address + align - 1) & ~(align - 1); };
   if (u64 const at = aligned(r.next); at + whole <= r.end) {
     if (at > r.next) give(r, r.next, at - r.next);

@@ -37,7 +37,8 @@ void count_turns(bank_pattern& p, op_time const& o, u32 banks) {
         if (!(p.exec >> l & 1)) continue;
         for (u32 k = 0; k < words; ++k) {
           u32 const word = (p.address[l] + p.at + offset) / 4 + k, bank = word % banks, have = std::min<u32>(used[bank], 4);
-          if (!o.lds_atomic && std::find(row[bank], row[bank] + have, word) != row[bank] + have) continue;  // one word for several lanes
+          // One word for several lanes
+          if (!o.lds_atomic && std::find(row[bank], row[bank] + have, word) != row[bank] + have) continue;
           if (have < 4) row[bank][have] = word;
           most = std::max<u32>(most, ++used[bank]);
         }

@@ -13,7 +13,8 @@ struct part {
   u64 base = 0, size = 0;
   std::string name;
   bool live = true;                // not given back
-  u64 ticket = 0;                  // address of the word to which every workgroup of a launch that touches the part adds once; 0: none
+  // Address of the word to which every workgroup of a launch that touches the part adds once; 0: none
+  u64 ticket = 0;
   std::string call = {};           // what adds to it, for reports
   dispatch const* user = nullptr;  // the launch that touches the part, until it is over
   std::vector<bool> left = {};     // by workgroup of `user`: it has added

@@ -88,7 +88,8 @@ double memory_paths::memory(int gpu, double time, u64 line, u32 bytes, bool writ
   if (hit && !write) return m + mall_latency_;
   counts.hbm += bytes;
   double const h = g.hbm[c].take(now, m, bytes / hbm_rate_);
-  return write ? std::max(m, h - 4096 / hbm_rate_) + mall_latency_ : h + hbm_latency_;  // writes wait in the MALL's queue, of 4 KB a channel
+  // Writes wait in the MALL's queue, of 4 KB a channel
+  return write ? std::max(m, h - 4096 / hbm_rate_) + mall_latency_ : h + hbm_latency_;
 }
 
 double memory_paths::send(int from, int to, double time, double bytes) {

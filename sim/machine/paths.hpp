@@ -26,7 +26,8 @@ class cu_path {
   void invalidate() { ++age_; }
 
   double pipe_free = 0;                                   // of the address unit and the L1
-  std::array<double, 2 + max_gpus> latest{};              // operations on one memory take effect in the order of issue: local, host, of each peer
+  // Operations on one memory take effect in the order of issue: local, host, of each peer
+  std::array<double, 2 + max_gpus> latest{};
   double wait_for_slot(double time, std::size_t misses);  // when one more miss may leave
   void miss_until(double ready) { misses_[next_miss_++ % misses_.size()] = ready; }
 

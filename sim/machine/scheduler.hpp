@@ -91,7 +91,8 @@ class scheduler {
   u64 changes_before_ = 0, clock_reads_before_ = 0, instructions_before_ = 0;
   u64 executed_ = 0, said_at_ = 0;  // instructions of all waves since a workgroup began or ended
   u32 stuck_rounds_ = 0;
-  u32 window_ = 1, pause_one_in_ = 0;  // how many workgroups may overtake one, how often the next is not placed yet; 0: never
+  // How many workgroups may overtake one, how often the next is not placed yet; 0: never
+  u32 window_ = 1, pause_one_in_ = 0;
   u64 jump_ = first_jump, jumped_ = 0;
 };
 

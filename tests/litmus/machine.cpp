@@ -43,7 +43,8 @@ placement place_blocks(context& c) {
   seen.in_turn = seen.in_order = true;
   seen.blocks = c.w.compute_units(), seen.times = std::min<int>(c.rounds, int(seen.first.size()));
   check_hip(platform::dispatch_parts(&seen.parts, c.w.device()), "hipDeviceGetAttribute");
-  int const n = seen.blocks, lds = platform::max_shared_bytes / 2 + 1024;  // more than half of a CU's: one block for each
+  // More than half of a CU's: one block for each
+  int const n = seen.blocks, lds = platform::max_shared_bytes / 2 + 1024;
   std::vector<unsigned> found(std::size_t(2 * n));
   if (c.w.rank() == 0)
     for (int t = 0; t < seen.times; ++t) {

@@ -90,7 +90,8 @@ void on_rank(world& w) {
   for (int i = 0; i < 3; ++i) {
     auto const view = ch.view(make_header(name, 0));
     int const grid = M == mistake::different_grid && w.rank() == 1 ? blocks - 1 : blocks;
-    if (M == mistake::two_streams && i == 1) kernel<M><<<blocks, threads, 0, second>>>(view, h.view().here(mine), h.view().here(sum), words);  // where launch() does not see it
+    // Where launch() does not see it
+    if (M == mistake::two_streams && i == 1) kernel<M><<<blocks, threads, 0, second>>>(view, h.view().here(mine), h.view().here(sum), words);
     else launch(w, M == mistake::busy_stream && i == 1 ? second : w.stream(), {.blocks = grid, .threads = threads}, kernel<M>, view, h.view().here(mine), h.view().here(sum), words);
     if (M == mistake::no_end || M == mistake::early_return) w.check(w.stream());
   }

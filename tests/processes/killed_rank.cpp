@@ -63,7 +63,8 @@ void run_rank(world& w) {
 }  // namespace
 
 int main() {
-  if (tcp_options::from_environment().rank == victim) {  // it dies in a child, so that whoever started the ranks sees none fail
+  // It dies in a child, so that whoever started the ranks sees none fail
+  if (tcp_options::from_environment().rank == victim) {
     pid_t const child = ::fork();
     if (child) {
       int status = 0;

@@ -307,7 +307,8 @@ void pull_many(int ranks, void (*kernel)(channel_view, pull_args)) {
     for (int i = 0; i < 60; ++i) {
       int const count = i % 9 == 5 ? 0 : 1 + random.below(most);
       int const salt = random.below(1000);
-      int* const mine = r.here(words) + 64 * ((r.rank() + i) % r.size());  // somewhere else on every rank and in every launch
+      // Somewhere else on every rank and in every launch
+      int* const mine = r.here(words) + 64 * ((r.rank() + i) % r.size());
       r.launch({2, 64}, write_words, mine, count, r.rank(), salt);
       launch_header h = make_header("pull", 0, std::uint64_t(count), std::uint64_t(salt));
       h.mine[0] = r.heap.offset_of(mine, std::size_t(count) * 4, "words", std::source_location::current());
@@ -398,7 +399,8 @@ TEST_CASE("channel: a subgroup has channels of its own") {
     channel ch(r.heap, gather_channel(200));
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(wrong, 0);
-    w.barrier();  // allocating and freeing wait for the device, where another part's kernels may be waiting for this thread
+    // Allocating and freeing wait for the device, where another part's kernels may be waiting for this thread
+    w.barrier();
     for (unsigned i = 0; i < (part.size() == 2 ? 30u : 20u); ++i) {
       gather_words_args const a{.own = draw_ownership(i, part.size(), 200), .wrong = r.here(wrong)};
       r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);

@@ -380,11 +380,11 @@ TEST_CASE("fault: a rank comes after the limit", "[faults]") {
 TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
-  for (auto const& said : verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
-         if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(0.5));
-         s[0]->launch(0);
-       }))
-    CHECK(said == "");
+  auto const verdicts = verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
+    if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(0.5));
+    s[0]->launch(0);
+  });
+  for (auto const& said : verdicts) CHECK(said == "");
 }
 
 TEST_CASE("fault: one push gets lost", "[faults]") {
@@ -400,7 +400,8 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   CHECK(contains(verdicts[0], text(" of ", name_of(k))));
   CHECK(contains(verdicts[0], text(" waited longer than 500 ms for a flag from rank 1 (", decodes ? "a result " : "data flag ")));
   CHECK(contains(verdicts[0], text(" of rank 1, slot ", slot, ", signal segment + ")));
-  CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));  // decode_losing has an inbox of its own
+  // decode_losing has an inbox of its own
+  CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));
   for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
 }
 

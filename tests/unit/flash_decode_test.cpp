@@ -511,7 +511,8 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
     load_kernel(r.world, spend<>, 64);
     auto const length = [](int, int) { return 20; };
-    int const before = 2, between = 2 * batch * kv_heads + 2;  // launches: what both slots are left with, and until each record's turn has come
+    // Launches: what both slots are left with, and until each record's turn has come
+    int const before = 2, between = 2 * batch * kv_heads + 2;
     for (int i = 0; i < before; ++i) d.run(op, {many, length, problem::random, unsigned(i)});
     d.fill({few, length});
     for (int i = 0; i < between; ++i) op(r.stream, d.call(few));
@@ -541,7 +542,8 @@ TEST_CASE("flash_decode: a record that is renewed is no result of the next launc
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     load_kernel(r.world, spend<>, 64);
-    for (unsigned i = 0; i < 4 * batch; ++i) {  // both slots in turn: one sequence, while the others' records are renewed; then all
+    // Both slots in turn: one sequence, while the others' records are renewed; then all
+    for (unsigned i = 0; i < 4 * batch; ++i) {
       problem const p{i % 4 < 2 ? 1 : batch, [](int, int) { return 20; }, problem::random, i};
       d.fill(p);
       if (r.rank() == 1) r.launch({1, 64}, spend<>, r.view(), ns_of(0.05));
@@ -576,7 +578,8 @@ TEST_CASE("flash_decode: launches on both sides of 2^32", "[flash_decode][channe
     decode_rank<bf16> d(r, {2, 1, 64}, 3, 4, 10, 0, hops);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
-    on_both_sides_of_2_to_32(r, ch, [&](int i) { d.run(op, {1 + i % 3, [](int, int) { return 20; }, problem::random, unsigned(i)}); }, 2 * 3 + 2);  // each record's turn comes
+    // Each record's turn comes
+    on_both_sides_of_2_to_32(r, ch, [&](int i) { d.run(op, {1 + i % 3, [](int, int) { return 20; }, problem::random, unsigned(i)}); }, 2 * 3 + 2);
   });
 }
 

@@ -39,7 +39,8 @@ void check_messages(int ranks, int threads) {
     auto const flags = r.heap.allocate<flag>(std::size_t(conversations * rounds));
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(wrong, 0);
-    for (epoch_t e : {1, 2, 3, 2, 1}) {  // a barrier on the host between them: the inboxes are single. A wait asks for one value, not for more
+    // A barrier on the host between them: the inboxes are single. A wait asks for one value, not for more
+    for (epoch_t e : {1, 2, 3, 2, 1}) {
       r.meet();
       r.launch({blocks, threads}, pass_messages<Group>, r.view(), inbox, flags, wrong, rounds, e);
       r.meet();
@@ -113,7 +114,8 @@ __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<un
   int const next = w.next(1), before = w.next(w.size - 1);
   auto const tell_and_wait = [&](int to, int from, int which, epoch_t round) {
     signal(b, w.on(to, flags) + which, round);
-    if (round / 2 % 2) wait(b, w, w.here(flags) + which, round, from);  // a reading has the same kind before and after it
+    // A reading has the same kind before and after it
+    if (round / 2 % 2) wait(b, w, w.here(flags) + which, round, from);
     else wait_all(b, w, 1, [&](int) { return w.here(flags) + which; }, round, [&](int) { return from; });
   };
   for (int i = 1; i <= rounds; ++i) {

@@ -7,7 +7,8 @@ namespace fusewire {
 /// Allocate with heap::allocate<barrier_state>(1); starts all zero. After a barrier that was abandoned, free it and
 /// allocate anew.
 struct barrier_state {
-  flag from[2][max_ranks];  // by parity of the epoch, so that a fast rank's next barrier cannot overwrite a flag still waited for
+  /// By parity of the epoch, so that a fast rank's next barrier cannot overwrite a flag still waited for
+  flag from[2][max_ranks];
   epoch_t epoch;            // barriers that this rank has passed; local
 };
 

@@ -41,7 +41,8 @@ struct channel_state {
   unsigned next;               // work handed out so far
   unsigned arrived[max_ranks];
   unsigned began;              // blocks of the current launch that have, if peers read this rank's memory
-  epoch_t released_in[platform::max_parts];  // for each part of the device: the launch in which it last released what the stream wrote before
+  /// For each part of the device: the launch in which it last released what the stream wrote before
+  epoch_t released_in[platform::max_parts];
 };
 
 class channel_epoch;
@@ -51,7 +52,8 @@ struct channel_view {
   world_view world;
   sym<std::byte> slots;        // 2 x slot_bytes
   std::uint64_t slot_bytes = 0;  // channel_options::max_bytes and a gap
-  sym<flag> flags;             // 2 x (headers [W], acknowledgements [W]), data [flags_per_source][2][W]: a flag beyond the last is beyond them all
+  /// 2 x (headers [W], acknowledgements [W]), data [flags_per_source][2][W]: a flag beyond the last is beyond them all
+  sym<flag> flags;
   int flags_per_source = 0;
   sym<channel_state> state;
   bool poison = false;         // channel_options::poison
@@ -215,7 +217,8 @@ class channel_epoch {
   /// channel_options::poison is set, and a wait of some rank was given up. Where it is set, this is a trip to memory.
   __device__ bool poisons() const {
     if (!may_poison()) return false;
-    int const rank = platform::uniform(platform::opaque(c_->world.rank));  // the address is made when it is asked for: mainloops have no registers left for it
+    // The address is made when it is asked for: mainloops have no registers left for it
+    int const rank = platform::uniform(platform::opaque(c_->world.rank));
     return platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, rank)->abandoned) != 0;
   }
 

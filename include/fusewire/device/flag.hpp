@@ -22,7 +22,8 @@ using epoch_t = unsigned long long;  // never wraps: 2^64 launches
 struct alignas(128) flag {
   epoch_t value;
   std::uint64_t note[14];
-  std::uint64_t headers;          // of a channel's flag: where in the signal segment its slot's headers are; else 0. Only failures look.
+  /// Of a channel's flag: where in the signal segment its slot's headers are; else 0. Only failures look.
+  std::uint64_t headers;
 };
 
 /// What a launch is: its operator's name in 8 letters, its variant, and up to four extents.
@@ -45,7 +46,8 @@ enum class misuse : unsigned { none, inbox_rank, signal_rank, signal_flag, wait_
 
 /// At the start of every rank's signal segment. Only spin loops read it.
 struct alignas(128) watch {
-  unsigned abandoned;             // 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
+  /// 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
+  unsigned abandoned;
   unsigned reported;              // somebody writes `report`, or has
   unsigned too_late;              // what headers of this and later launches say is not why it was abandoned
   unsigned released;              // `report` is of a wait that had not expired when another rank gave up
@@ -56,7 +58,8 @@ struct alignas(128) watch {
   std::uint64_t theirs[header_words], ours[header_words];
   std::int32_t wrong_block, wrong_value, accepted;  // what was passed, and one more than the largest that is accepted
   std::int32_t wrong_at;          // where it was found, if that is a place in a table
-  unsigned complete;              // written last: `report` and `released` are valid, and a disagreement that explains them is noted
+  /// Written last: `report` and `released` are valid, and a disagreement that explains them is noted
+  unsigned complete;
   unsigned* alarm;                // a word in this rank's host memory: not 0 when check() has something to throw
 };
 

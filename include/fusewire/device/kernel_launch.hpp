@@ -21,7 +21,8 @@ class channel_launch {
   /// Called by: every thread that uses the epoch, before anything that the stream has written is read.
   __device__ void begin() {
     wait_for_stream();
-    e_ = {c_, (peers_read_ ? c_.begin_readable(block{}) : c_.begin(block{})).number()};  // its channel is known to be c_, a parameter of the kernel
+    // Its channel is known to be c_, a parameter of the kernel
+    e_ = {c_, (peers_read_ ? c_.begin_readable(block{}) : c_.begin(block{})).number()};
     release_stream();
   }
   __device__ channel_epoch const& epoch() const { return e_; }

@@ -56,7 +56,8 @@ class stamped_reader {
     if (!waits_) patience_ = detail::patience(w_, grace_ns_);
     waits_ = true;
     gave_up_ = !patience_.lasts([&](bool released) {
-      epoch_t const found = found_ == 0 ? 0 : e_.number() - (detail::stamp_of(e_.number()) - found_);  // the latest with this stamp and of this parity
+      // The latest with this stamp and of this parity
+      epoch_t const found = found_ == 0 ? 0 : e_.number() - (detail::stamp_of(e_.number()) - found_);
       detail::give_up(w_, word_, e_.headers(), found, e_.number(), source_, released);
     });
     return !gave_up_;

@@ -152,7 +152,8 @@ class ag_gemm {
 
   channel& ch_;
   ag_gemm_options o_;
-  std::map<std::tuple<int, int, layout, bool>, ag_gemm_plan> plans_;  // by m, n, layout of B, whether a tuned one may be
+  /// By m, n, layout of B, whether a tuned one may be
+  std::map<std::tuple<int, int, layout, bool>, ag_gemm_plan> plans_;
 };
 
 }  // namespace fusewire

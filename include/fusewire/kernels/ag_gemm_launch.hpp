@@ -61,7 +61,8 @@ void launch_ag_gemm(channel const& ch, hipStream_t stream, ag_gemm_call<T> const
   } else {
     blocks = std::min(clusters, std::max(tiles, ceil_div(map.most_pieces() * map.ranks, parts))) * parts;
   }
-  bool const early = !Mainloop::communicates_first && o.reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
+  /// Blocks that wait for their turn would take the reserved ones
+  bool const early = !Mainloop::communicates_first && o.reserved_units == 0;
   launch(w, stream, {.blocks = blocks, .threads = Mainloop::threads, .shared_bytes = Mainloop::shared_bytes(), .cluster = parts, .early = early, .where = where}, kernel, view, g, x,
          epilogue);
 }

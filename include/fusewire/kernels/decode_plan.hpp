@@ -37,7 +37,8 @@ struct decode_lengths {
   static constexpr int most_splits = 264;  // of an item: what its last block has room for
 
   static constexpr int runs_of(int blocks, int kv) { return blocks < most_runs(kv) ? blocks : most_runs(kv); }
-  static constexpr int most_runs(int kv) { return (most_splits - 1) * kv; }  // no item is longer than a head of all sequences
+  // No item is longer than a head of all sequences
+  static constexpr int most_runs(int kv) { return (most_splits - 1) * kv; }
   __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
   __device__ int of(int sequence) const {
     int const n = tokens[sequence];

@@ -19,8 +19,9 @@ struct flash_decode_options {
   int max_pages = 0;       // of one sequence on one rank: columns of the block table
   float scale = 0;         // of the scores; 0: 1 / sqrt(d)
   int reserved_units = 0;  // compute units left to other work
-  int hops = 0;            // 1: every rank sends its part of a result to all others; 2: to one of them, which sends the sum on: a hop more, and
-                           // W / 2 times fewer bytes; 0: what takes less time
+  /// 1: every rank sends its part of a result to all others; 2: to one of them, which sends the sum on: a hop more, and
+  /// W / 2 times fewer bytes; 0: what takes less time
+  int hops = 0;
 };
 
 /// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks
@@ -32,14 +33,17 @@ struct flash_decode_call {
   T const* v_cache = nullptr;                 // [pages, page_size, kv_heads, d]
   std::int32_t const* block_table = nullptr;  // [batch, max_pages]; entries past a sequence's last page are not read
   std::int32_t const* lengths = nullptr;      // [batch]: tokens of this rank's shard, 0 to max_pages x page_size
-  T* out = nullptr;                           // [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait was given up
-  float* lse = nullptr;                       // [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
+  /// [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait was given up
+  T* out = nullptr;
+  /// [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
+  float* lse = nullptr;
   int batch = 0;                              // 1 to max_batch
-  int pages = 0;                              // of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every
-                                              // page number before it is followed: check() throws bad_argument
-  bool past_is_constant = false;              // of all that is read here, what the stream has yet to do before this call writes at most q and
-                                              // the K and V of each shard's last token: the others' loads may begin
-                                              // early
+  /// Of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every page
+  /// number before it is followed: check() throws bad_argument
+  int pages = 0;
+  /// Of all that is read here, what the stream has yet to do before this call writes at most q and the K and V of each
+  /// shard's last token: the others' loads may begin early
+  bool past_is_constant = false;
 };
 
 /// A launch of flash_decode in words, from what its header says.
@@ -130,7 +134,8 @@ class flash_decode {
   bool two_hops(int batch) const {
     if (o_.hops != 0) return o_.hops == 2;
     double const size = ch_.world().size(), bytes = double(batch) * o_.kv_heads * record().words() * sizeof(stamped);  // of one source
-    double const one = 2 * size, two = 1 + 1 + 2 * (1 - 1 / size);  // written and read: every source's; its own, those that it sums up, sums
+    // Written and read: every source's; its own, those that it sums up, sums
+    double const one = 2 * size, two = 1 + 1 + 2 * (1 - 1 / size);
     return bytes * (one - two) >= 1.5e6;
   }
   int max_tokens() const { return o_.max_pages * o_.page_size; }

@@ -41,7 +41,8 @@ struct decode_record {
   int heads, d;  // query heads that share a KV head
 
   __host__ __device__ constexpr int floats() const { return (heads * (d + 2) + 3) / 4 * 4; }
-  __host__ __device__ constexpr int words() const { return (heads * (d + 2) + 15) / 16 * 16; }  // in an inbox, stamped: o by component, then (m, l)
+  // In an inbox, stamped: o by component, then (m, l)
+  __host__ __device__ constexpr int words() const { return (heads * (d + 2) + 15) / 16 * 16; }
   __host__ __device__ constexpr int quads() const { return heads * d / 4; }
   __device__ quad& o(float* record, int i) const { return reinterpret_cast<quad*>(record)[i]; }
   __device__ quad const& o(float const* record, int i) const { return reinterpret_cast<quad const*>(record)[i]; }
@@ -151,10 +152,12 @@ class decode_block {
   }
 
  private:
-  static constexpr float not_a_number = __builtin_nanf("");  // as l it makes an output and its lse NaN: their parts have not come
+  /// As l it makes an output and its lse NaN: their parts have not come
+  static constexpr float not_a_number = __builtin_nanf("");
   static constexpr int waves = attention_waves(D);
   static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a sum: its owner may itself be waiting
-  static constexpr int splits_at_once = 12;  // as many as one sequence of 12 KV heads has on 132 units: read in one latency
+  /// As many as one sequence of 12 KV heads has on 132 units: read in one latency
+  static constexpr int splits_at_once = 12;
 
   __device__ stamped* inbox(int peer, int source, int item) const {
     return ch_.world.on(peer, g_.inbox) + ((std::int64_t(number_ & 1) * ch_.world.size + source) * g_.max_items + item) * record_.words();

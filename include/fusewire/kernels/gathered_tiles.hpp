@@ -50,7 +50,8 @@ class gathered_tiles {
     is_own_ = is_own(map_, tile_m, rank_);
     owners_ = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1;
     if constexpr (looks_ahead) {
-      float const of_one = platform::quick_reciprocal(float(owners_));  // exact enough for numbers up to 64, and sooner there than a quotient of integers
+      // Exact enough for numbers up to 64, and sooner there than a quotient of integers
+      float const of_one = platform::quick_reciprocal(float(owners_));
       at_once_ = int((float(wave::width) + 0.5f) * of_one);
       lane_chunk_ = int((float(wave{}.rank()) + 0.5f) * of_one);
       lane_owner_ = wave{}.rank() - lane_chunk_ * owners_;
@@ -121,12 +122,15 @@ class gathered_tiles {
   gather_map const& map_;
   bool const by_k_, starts_together_;
   int const rank_, cols_, first_shard_;
-  int first_, count_, first_chunk_, chunks_;  // of every shard: this block's first column, its steps, and the chunks in which they lie
+  /// Of every shard: this block's first column, its steps, and the chunks in which they lie
+  int first_, count_, first_chunk_, chunks_;
   // Of the current tile row:
   int tile_m_ = 0, first_owner_ = 0, owners_ = 1;
   bool is_own_ = false;
-  int at_once_ = 0, lane_chunk_ = 0, lane_owner_ = 0;  // chunks that the lanes look at together; which one, and whose flag, this lane does
-  int known_chunks_ = 0, known_ = 0;                   // chunks, and steps, that have arrived, over all shards in the order of use
+  /// Chunks that the lanes look at together; which one, and whose flag, this lane does
+  int at_once_ = 0, lane_chunk_ = 0, lane_owner_ = 0;
+  /// Chunks, and steps, that have arrived, over all shards in the order of use
+  int known_chunks_ = 0, known_ = 0;
 };
 
 }  // namespace fusewire

@@ -17,7 +17,8 @@ struct gemm_call {
   matrix<T const> b;           // [K, N]; column-major: b.ld is the distance between columns
   matrix<T> c;                 // [M, N]; overlaps neither a nor b
   layout b_layout = layout::row_major;
-  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  bool b_is_constant = false;
 };
 
 template <class T>
@@ -69,7 +70,8 @@ class gemm {
 
   world const& w_;
   gemm_options o_;
-  std::map<std::tuple<int, int, int, layout, bool>, gemm_plan> plans_;  // by m, n, k, layout of B, whether a tuned one may be
+  /// By m, n, k, layout of B, whether a tuned one may be
+  std::map<std::tuple<int, int, int, layout, bool>, gemm_plan> plans_;
 };
 
 }  // namespace fusewire

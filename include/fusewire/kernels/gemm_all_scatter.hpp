@@ -22,7 +22,8 @@ struct gemm_all_scatter_call {
   matrix<T> c;                 // [M, W n]; overlaps neither a nor b
   int m = 0;                   // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
-  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  bool b_is_constant = false;
 };
 
 /// The epilogue sees this rank's columns, counted from 0; every rank gets its results, the same bits in every run.

@@ -27,7 +27,8 @@ struct gemm_ar_call {
   matrix<T> c;        // [M, N]; overlaps neither a nor b
   int m = 0;          // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
-  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  bool b_is_constant = false;
 };
 
 /// Sums are fp32, in the order of ranks: the same bits on every rank and in every run. The epilogue sees the sum: with

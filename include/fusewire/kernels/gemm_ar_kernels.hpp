@@ -118,7 +118,8 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   }
 
   for (int const all = shards.all_tile_rows() * n_tiles; work.now() < all; work.next()) {
-    int const after = (work.now() - mine) / n_tiles, n = (work.now() - mine) % n_tiles;  // tile rows of the ranks before this one, then of those after it
+    // Tile rows of the ranks before this one, then of those after it
+    int const after = (work.now() - mine) / n_tiles, n = (work.now() - mine) % n_tiles;
     int const m = after < rank * shards.tile_rows ? after : after + shards.tile_rows_of(rank), owner = shards.owner(m);
     e.wait(b, owner, result_flag(m, n));
     bool const poisoned = e.poisons();

@@ -33,7 +33,8 @@ void launch_tiles(char const* name, world const& w, hipStream_t stream, gemm_pla
   require(clusters >= 1, where, name, ": no block of ", Mainloop::threads, " threads and ", Mainloop::shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
           w.compute_units(), " units, ", reserved_units, " reserved, ", w.ranks_on_device(), " ranks)");
   require(plan.parts == 1 || tiles <= clusters, where, name, ": ", plan.parts, " blocks for each of ", tiles, " tiles; ", clusters, " clusters of them are resident at once");
-  bool const early = !Mainloop::communicates_first && reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
+  /// Blocks that wait for their turn would take the reserved ones
+  bool const early = !Mainloop::communicates_first && reserved_units == 0;
   launch(w, stream,
          {.blocks = std::min(clusters, tiles) * plan.parts, .threads = Mainloop::threads, .shared_bytes = Mainloop::shared_bytes(), .cluster = plan.parts, .early = early, .where = where},
          kernel, arguments...);

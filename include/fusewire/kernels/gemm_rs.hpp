@@ -19,10 +19,13 @@ template <class T>
 struct gemm_rs_call {
   matrix<T const> a;  // [M, K]
   matrix<T const> b;  // [K, N]; column-major: b.ld is the distance between columns
-  matrix<T> c;        // [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none; overlaps neither a nor b
+  /// [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none;
+  /// overlaps neither a nor b
+  matrix<T> c;
   int m = 0;          // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
-  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  bool b_is_constant = false;
 };
 
 /// Sums are fp32, in the order of ranks: the same bits in every run. The epilogue sees the sum, with the row counted

@@ -58,7 +58,8 @@ struct owners_inbox {
     return {e.inbox<float>(owner) + source * shards.per_rank * pitch(n), shards.rows(owner), n, pitch(n)};
   }
   __device__ matrix<float> at(tile_at t) const {
-    int const owner = shards.owner(t.m), first = owner * shards.tile_rows * shards.tile_m;  // as the grid of tiles numbers the owner's rows
+    // As the grid of tiles numbers the owner's rows
+    int const owner = shards.owner(t.m), first = owner * shards.tile_rows * shards.tile_m;
     matrix<float> const c = from(rank, owner);
     return {c.data - first * c.ld, first + c.rows, n, c.ld};
   }

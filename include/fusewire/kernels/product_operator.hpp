@@ -117,7 +117,8 @@ class product_operator {
   Options o_;
 
  private:
-  std::map<std::tuple<int, int, layout, bool, int>, gemm_plan> plans_;  // by m, n, layout of B, whether a tuned one may be, shards
+  /// By m, n, layout of B, whether a tuned one may be, shards
+  std::map<std::tuple<int, int, layout, bool, int>, gemm_plan> plans_;
 };
 
 }  // namespace fusewire::detail

@@ -30,7 +30,8 @@ class descriptor_exchange {
     if (::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) fail("setsockopt(SO_PASSCRED)", errno);
     sockaddr_un at{};
     at.sun_family = AF_UNIX;
-    if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at.sun_family) != 0) fail("bind", errno);  // a name of the kernel's choice
+    // A name of the kernel's choice
+    if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at.sun_family) != 0) fail("bind", errno);
     socklen_t n = sizeof at;
     if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&at), &n) != 0) fail("getsockname", errno);
     std::memcpy(here_.name, at.sun_path + 1, std::min(sizeof here_.name, std::size_t(n) - offsetof(sockaddr_un, sun_path) - 1));

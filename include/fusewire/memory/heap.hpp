@@ -50,8 +50,8 @@ class alarm {
 struct heap_options {
   std::size_t bulk = 256_MiB;                       // bytes per rank
   std::size_t signal = 8_MiB;                       // bytes per rank
-  std::chrono::nanoseconds wait_limit = std::chrono::minutes(5);  // of one wait inside a kernel, longer than a rank may be late; a quarter of a second
-                                                                  // more for what comes by two hops
+  /// Of one wait inside a kernel, longer than a rank may be late; a quarter of a second more for what comes by two hops
+  std::chrono::nanoseconds wait_limit = std::chrono::minutes(5);
   sharing share = sharing::handle;                  // how processes map each other's memory
 };
 
@@ -269,7 +269,8 @@ class heap {
   void enable_peer_access(std::source_location where) const {
     for (int r = 0; r < world_.size(); ++r) {
       int const peer = world_.device_of(r);
-      if (peer == world_.device() || peer < 0) continue;  // a device that this process does not see is reached by its handle alone
+      // A device that this process does not see is reached by its handle alone
+      if (peer == world_.device() || peer < 0) continue;
       int can = 0;
       check_hip(hipDeviceCanAccessPeer(&can, world_.device(), peer), "hipDeviceCanAccessPeer", where);
       require<runtime_failure>(can, where, "heap: device ", world_.device(), " (rank ", world_.rank(), ") cannot access the memory of device ", peer, " (rank ", r,
@@ -344,7 +345,8 @@ class heap {
   /// unless its process has died.
   watch settled_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
     for (watch seen = watch_of(rank, stream);; seen = watch_of(rank, stream)) {
-      if (seen.complete) return watch_of(rank, stream);  // that copy may have begun before the word was written, this one has not
+      // That copy may have begun before the word was written, this one has not
+      if (seen.complete) return watch_of(rank, stream);
       if (std::chrono::steady_clock::now() - asked > std::chrono::milliseconds(seen.reported ? 1000 : 50)) return seen;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

@@ -12,7 +12,8 @@
 #error "fusewire needs gfx942: --offload-arch=gfx942, or CMAKE_HIP_ARCHITECTURES=gfx942"
 #endif
 
-#ifndef __grid_constant__  // CUDA's word for a parameter that a kernel reads where it was passed, as every kernel does here
+// CUDA's word for a parameter that a kernel reads where it was passed, as every kernel does here
+#ifndef __grid_constant__
 #define __grid_constant__
 #endif
 
@@ -274,7 +275,8 @@ constexpr int fillable(std::uint32_t const (&mask)[Words], int parts) {
 inline hipError_t fillable_units(int* n, hipStream_t stream, int parts) {
   std::uint32_t mask[32] = {};
   hipError_t e = hipExtStreamGetCUMask(stream, 32, mask);
-  bool const none = fillable(mask, 1) == 0;  // HIP writes nothing for a stream without a mask where there is one of all streams
+  /// HIP writes nothing for a stream without a mask where there is one of all streams
+  bool const none = fillable(mask, 1) == 0;
   if (e == hipSuccess && none) e = hipExtStreamGetCUMask(nullptr, 32, mask);
   *n = fillable(mask, parts);
   return e;

@@ -11,8 +11,10 @@ namespace fusewire {
 
 struct channel_options {
   std::size_t max_bytes = 64_MiB;  // of one launch's inbox; a channel takes twice that of the bulk segment
-  int flags_per_source = 1024;     // data flags that one rank may raise on another in one launch; 128 bytes each, twice, per rank
-  bool poison = false;             // ag_gemm stores NaN where a wait was given up, for a trip to memory per tile of C. flash_decode always does
+  /// Data flags that one rank may raise on another in one launch; 128 bytes each, twice, per rank
+  int flags_per_source = 1024;
+  /// ag_gemm stores NaN where a wait was given up, for a trip to memory per tile of C. flash_decode always does
+  bool poison = false;
 };
 
 /// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per
@@ -23,11 +25,13 @@ class channel {
   /// Collective.
   channel(heap& h, channel_options const& options, std::source_location where = std::source_location::current()) : heap_(h), options_(options) {
     require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where, "channel: max_bytes = ", options.max_bytes, "; 1 to ", SIZE_MAX / 4, " are accepted");
-    int const size = h.world().size(), most_flags = (1 << 30) / size - 2;  // the kernels number all flags of a rank with an int
+    // The kernels number all flags of a rank with an int
+    int const size = h.world().size(), most_flags = (1 << 30) / size - 2;
     require(options.flags_per_source >= 1 && options.flags_per_source <= most_flags, where, "channel: flags_per_source = ", options.flags_per_source, "; 1 to ", most_flags,
             " are accepted");
     view_.world = h.view();
-    view_.slot_bytes = round_up(options.max_bytes, 256) + 256;  // a gap between the slots, where what does not fit is seen
+    // A gap between the slots, where what does not fit is seen
+    view_.slot_bytes = round_up(options.max_bytes, 256) + 256;
     view_.flags_per_source = options.flags_per_source;
     view_.poison = options.poison;
     view_.state = h.allocate<channel_state>(1, 256, where);

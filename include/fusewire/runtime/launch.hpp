@@ -11,8 +11,11 @@ namespace fusewire {
 struct launch_shape {
   int blocks = 1, threads = 256;
   int shared_bytes = 0;  // dynamic
-  int cluster = 1;       // blocks that start together and reach each other's shared memory; 1 where the hardware has no clusters
-  bool early = false;    // the kernel itself waits for the end of what the stream did before (wait_for_stream), and may be launched ahead of it
+  /// Blocks that start together and reach each other's shared memory; 1 where the hardware has no clusters
+  int cluster = 1;
+  /// The kernel itself waits for the end of what the stream did before (wait_for_stream), and may be launched ahead of
+  /// it
+  bool early = false;
   std::source_location where = std::source_location::current();  // who launches, for messages
 };
 

@@ -179,7 +179,8 @@ class tcp_hub {
     auto const it = groups_.find(f.header.group);
     auto const member = it == groups_.end() ? -1 : index_of(it->second, rank);
     if (member < 0) {
-      if (f.header.kind == frame_kind::fail || f.header.kind == frame_kind::leave) return;  // the group is over, and nobody waits for an answer
+      // The group is over, and nobody waits for an answer
+      if (f.header.kind == frame_kind::fail || f.header.kind == frame_kind::leave) return;
       r.link.queue(frame_kind::fail, f.header.group, text("rank ", rank, " is not a member of group ", f.header.group));
       return;
     }

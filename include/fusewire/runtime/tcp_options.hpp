@@ -26,7 +26,8 @@ struct tcp_options {
   std::string run = {};               // sets apart jobs with one secret or one port
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds collective_timeout = std::chrono::seconds(600);
-  std::chrono::milliseconds failure_timeout = std::chrono::seconds(15);  // how long a rank that has failed waits for the others to leave
+  /// How long a rank that has failed waits for the others to leave
+  std::chrono::milliseconds failure_timeout = std::chrono::seconds(15);
   std::uint64_t layout = detail::layout_hash;                            // ranks with the same can share memory
 
   /// What a launcher set. Fails: bad_argument when a variable is missing or not a number that makes sense.

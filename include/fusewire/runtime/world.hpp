@@ -19,7 +19,8 @@ struct residency {
   int at_once;       // blocks of a unit, or clusters of a device
   int shared_bytes;  // per block
 };
-using kernel_key = std::tuple<void const*, int, int, int>;  // kernel, threads, shared bytes asked for, blocks of a cluster
+/// Kernel, threads, shared bytes asked for, blocks of a cluster
+using kernel_key = std::tuple<void const*, int, int, int>;
 
 /// One rank. Owned by one host thread. Ranks are numbered 0 to size - 1 and need not equal device numbers; several
 /// ranks may share a device (loopback), and then each of them gets its part of the compute units.

@@ -49,7 +49,8 @@ class wave_attention {
  public:
   using atom = attention_atom<T>;
   static constexpr int step = 32;  // tokens
-  static constexpr int pitch = 132;  // floats, of a head's o in LDS: at least D + 4, which spreads the heads over the banks
+  /// Floats, of a head's o in LDS: at least D + 4, which spreads the heads over the banks
+  static constexpr int pitch = 132;
 
   /// Bytes of LDS for Q, which the waves of a block share.
   static constexpr int q_bytes = 16 * D * 2;
@@ -125,7 +126,8 @@ class wave_attention {
   static constexpr int together = D / atom::rows < 8 ? D / atom::rows : 8;  // neighbouring d of a lane's V
   static constexpr int groups = outputs / together;
   static constexpr int per_head = atom::values / atom::lane_heads;
-  static constexpr bool values_ahead = D == 64;  // V is loaded a step ahead too: more bytes in flight, where that leaves registers
+  /// V is loaded a step ahead too: more bytes in flight, where that leaves registers
+  static constexpr bool values_ahead = D == 64;
 
   /// The lane, of which the compiler knows nothing: the many addresses that follow from it are computed where they are
   /// used, and do not take the registers that hold K and V.

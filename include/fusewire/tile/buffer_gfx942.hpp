@@ -17,7 +17,8 @@ class memory_buffer {
   __device__ bytes16 load_streaming(int lane, int uniform) const { return __builtin_bit_cast(bytes16, __builtin_amdgcn_raw_buffer_load_b128(words_, lane, uniform, nontemporal)); }
 
  private:
-  static constexpr int raw_32_bit = 0x00020000, nontemporal = 2;  // the descriptor's last word, of gfx942; the instruction's cache bits
+  /// The descriptor's last word, of gfx942; the instruction's cache bits
+  static constexpr int raw_32_bit = 0x00020000, nontemporal = 2;
 
   __amdgpu_buffer_rsrc_t words_;
 };

@@ -128,7 +128,8 @@ class block_gemm {
   template <class Out, class Epilogue>
   __device__ void store(matrix<Out> c, int m0, int n0, Epilogue const& epilogue) {
     constexpr int per_unit = 16 / sizeof(Out), units = wave_n / per_unit;
-    constexpr int pitch = wave_n + per_unit;  // elements; 16 rows at a time go through LDS, so that memory sees whole 16 bytes
+    // Elements; 16 rows at a time go through LDS, so that memory sees whole 16 bytes
+    constexpr int pitch = wave_n + per_unit;
     static_assert(C.waves_m * C.waves_n * 16 * pitch * int(sizeof(Out)) <= C.shared_bytes());
     wave const w;
     Out* const slab = reinterpret_cast<Out*>(shared_) + w.index() * 16 * pitch;

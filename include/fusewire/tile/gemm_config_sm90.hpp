@@ -7,7 +7,9 @@ namespace fusewire {
 
 /// Everything tunable about the mainloop. A step along k is 64 elements, which is what 128-byte swizzling holds.
 struct sm90_gemm_config {
-  int block_m = 128, block_n = 256;  // a block's tile, at most: 64 rows for each of one or two multiplying warpgroups; if turned, 64 columns for each of two
+  /// A block's tile, at most: 64 rows for each of one or two multiplying warpgroups; if turned, 64 columns for each of
+  /// two
+  int block_m = 128, block_n = 256;
 
   bool operator==(sm90_gemm_config const&) const = default;
 
@@ -16,8 +18,10 @@ struct sm90_gemm_config {
   static constexpr int slab_bytes = 16 * 64 * 2;
   /// Whether a warpgroup has 64 of its columns; then there are 128, and the rows are a multiple of 16.
   __host__ __device__ constexpr bool turned() const { return block_m > 128; }
-  __host__ __device__ constexpr int warpgroups() const { return (turned() ? block_n : block_m) / 64; }  // that multiply, 64 rows or columns each
-  __host__ __device__ constexpr int width() const { return turned() ? block_m : block_n; }              // of what a warpgroup multiplies 64 rows or columns with
+  // That multiply, 64 rows or columns each
+  __host__ __device__ constexpr int warpgroups() const { return (turned() ? block_n : block_m) / 64; }
+  // Of what a warpgroup multiplies 64 rows or columns with
+  __host__ __device__ constexpr int width() const { return turned() ? block_m : block_n; }
   __host__ __device__ constexpr int slabs_bytes() const { return warpgroups() * 4 * slab_bytes; }
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
   __host__ __device__ constexpr int b_bytes(layout b) const { return (b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n) * 128; }  // of a stage
@@ -27,7 +31,8 @@ struct sm90_gemm_config {
   __host__ __device__ constexpr int threads() const { return 128 + warpgroups() * 128; }
   __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - slabs_bytes() - (most_stages * 3 + 2) * 8; }
   __host__ __device__ constexpr int shared_bytes() const { return platform::max_shared_bytes; }
-  __host__ __device__ constexpr int sum_pitch() const { return block_n + (turned() ? 4 : 8); }  // floats: rows of sums begin in different banks
+  // Floats: rows of sums begin in different banks
+  __host__ __device__ constexpr int sum_pitch() const { return block_n + (turned() ? 4 : 8); }
   __host__ __device__ constexpr int row_bytes() const { return sum_pitch() * 4; }  // of a row of sums
   /// Whether a tile of that many rows can be shared by that many parts: a block's sums, and what others send it, lie in
   /// place of the stages.
@@ -52,8 +57,11 @@ struct sm90_stages {
   int last_rows;  // the same of tiles that have no more: the last ones of a matrix, or of a shard
   int of_a;  // how many; A comes from the L2 and needs no more than B
   int of_b;
-  int b_in_flight;  // of B at a time: what more is asked for while B comes from memory is not there sooner, and A must queue behind it
-  int b_at_first;   // the same for the first b_start: what A waits for at the start passes sooner; not 0, or warp 1 waits for what nobody asked for
+  /// Of B at a time: what more is asked for while B comes from memory is not there sooner, and A must queue behind it
+  int b_in_flight;
+  /// The same for the first b_start: what A waits for at the start passes sooner; not 0, or warp 1 waits for what
+  /// nobody asked for
+  int b_at_first;
 };
 
 /// Rows of a tile's boxes where `left` rows of the matrix are left: as many as there are, rounded up to the 8 that

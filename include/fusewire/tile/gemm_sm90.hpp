@@ -136,7 +136,8 @@ class gemm_sm90 {
       if (warp == 0) {
         begin();
         load_a(s, x.a, tiles, share, source);
-        if constexpr (Ends) epoch_is_known(launch);  // last of all: it has more urgent things to do than to wait for the epoch
+        // Last of all: it has more urgent things to do than to wait for the epoch
+        if constexpr (Ends) epoch_is_known(launch);
       } else if (warp > 1) {
         beside(idle{}, b.index(), b.count(), begin);
         if constexpr (Ends) end_beside(launch);
@@ -257,14 +258,17 @@ class gemm_sm90 {
 
   template <class Sink, class Epilogue>
   __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share, Sink const& sink, Epilogue const& epilogue) {
-    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.turned() ? 0 : first, column0 = C.turned() ? first : 0;  // of the tile's, which are this warpgroup's
-    auto const shared = shared_tile::rows_of(parts, tiles, share, sink);  // a division, done before there is anything to multiply
+    // Of the tile's, which are this warpgroup's
+    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.turned() ? 0 : first, column0 = C.turned() ? first : 0;
+    // A division, done before there is anything to multiply
+    auto const shared = shared_tile::rows_of(parts, tiles, share, sink);
     cursor at, from;  // of B, of A
     for (int const i : share) {
       tile_at const tile = tiles[i];
       auto const c = sink.at(tile);
       int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
-      if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {  // this warpgroup's part is not there
+      // This warpgroup's part is not there
+      if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
           s.full_b(at.stage).wait(at.parity);
           s.full_a(at.stage).wait(at.parity);

@@ -42,7 +42,8 @@ struct sm90_shared_tile {
     cluster_wait();
     if (Consumers{}.leader()) s.whole().expect(mine > 0 ? (r.parts - 1) * mine * C.row_bytes() : 0);  // before anybody sends
     Consumers{}.sync();  // all multiplications are done
-    if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());  // what read the stages is complete, and nothing is published
+    // What read the stages is complete, and nothing is published
+    if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());
     keep(s, acc, row0, column0, r.rows);
     fence_copy_engine_shared();
     Consumers{}.sync();

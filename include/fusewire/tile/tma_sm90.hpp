@@ -110,8 +110,8 @@ __device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch
 /// Starts the load of the box of `map` that begins at column x of row y; what lies outside the matrix becomes zero.
 /// Called by: one thread. Requires: `to` aligned to 1024 bytes, `done` expects the box's bytes.
 __device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int x, int y, mbarrier done) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-               ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
                : "memory");
 }
 

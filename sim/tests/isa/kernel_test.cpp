@@ -79,7 +79,8 @@ extern "C" __global__ void globals(int* a) {
   __hip_atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
   switch (a[64 + t]) {
     case 0: a[128 + t] = 11; break; case 1: a[128 + t] = t; break; case 2: a[128 + t] = a[t] * 3; break;
-    case 3: a[128 + t] = -1; break; case 4: a[128 + t] = t * t; break; case 5: a[128 + t] = 77; break; default: a[128 + t] = 9;
+    case 3: a[128 + t] = -1; break; case 4: a[128 + t] = t * t; break; case 5: a[128 + t] = 77; break;
+    default: a[128 + t] = 9;
   }
 }
 

@@ -89,7 +89,8 @@ void messages() {
 void refusals() {
   segment s(hipDeviceMallocDefault);
   hipIpcMemHandle_t h;
-  CHECK_ERROR(hipIpcGetMemHandle(&h, s.own + 4), hipErrorInvalidValue);                              // not an allocation's start
+  // Not an allocation's start
+  CHECK_ERROR(hipIpcGetMemHandle(&h, s.own + 4), hipErrorInvalidValue);
   CHECK_ERROR(hipIpcGetMemHandle(&h, s.of[static_cast<size_t>(!rank)]), hipErrorInvalidValue);       // somebody else's
   HIP(hipIpcGetMemHandle(&h, s.own));
   void* p = nullptr;
