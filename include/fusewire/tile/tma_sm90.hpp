@@ -111,7 +111,7 @@ __device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch
 /// Called by: one thread. Requires: `to` aligned to 1024 bytes, `done` expects the box's bytes.
 __device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int x, int y, mbarrier done) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-               "[%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
+               "[%0], [%1, {%2, %3}], [%4];" : : "r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
                : "memory");
 }
 
@@ -120,7 +120,7 @@ __device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int
 /// this block stays until the bytes are there.
 __device__ inline void copy_to_block(int rank, shared_address_t to, shared_address_t from, int bytes, mbarrier done) {
   asm volatile("{.reg .b32 there, counts; mapa.shared::cluster.u32 there, %0, %4; mapa.shared::cluster.u32 counts, %3, %4;"
-               "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%1], %2, [counts];}" ::"r"(to), "r"(from), "r"(bytes), "r"(done.at), "r"(rank)
+               "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%1], %2, [counts];}" : : "r"(to), "r"(from), "r"(bytes), "r"(done.at), "r"(rank)
                : "memory");
 }
 
