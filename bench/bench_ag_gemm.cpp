@@ -1,24 +1,31 @@
-// All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same matrices.
+// All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same
+// matrices.
 //
-//   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] [--variants=NAME,...] [--repeats=7]
-//                 [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2] [--taxes] [--late=US,...] [Google Benchmark's options]
+//   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m]
+//                 [--variants=NAME,...] [--repeats=7] [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2]
+//                 [--taxes] [--late=US,...] [Google Benchmark's options]
 //
-// Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median of the repeats, each
-// a replay of R iterations. harness.hpp has the protocol. Variants:
+// Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median
+// of the repeats, each a replay of R iterations. harness.hpp has the protocol. Variants:
 //
 //   gemm                  the vendor's GEMM of the gathered problem, best of its heuristics; no communication
 //   all_gather            the vendor's all-gather alone
-//   bsp_eager, bsp_graph  all-gather, then GEMM; gather:k: the better of a copy that transposes shards and W accumulating GEMMs
+//   bsp_eager, bsp_graph  all-gather, then GEMM; gather:k: the better of a copy that transposes shards and
+//                         W accumulating GEMMs
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //   chosen_eager          as chosen, not in a graph
 //
-// --late: bsp_graph, pull, push and chosen once more, NAME/late:US, where in turns one rank per iteration begins US microseconds late; 0, which
-// is always among them, is what the others compare with, since making a rank late takes a kernel.
-// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks that are late.
-// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more M.
-// --random: instead of the sweep COUNT shapes drawn from --seed, which show whether ag_gemm chooses well for shapes that its plan was not fitted to.
-// A seed whose measurements were used for the plan is used up, as 1 is: take a new one, and tell scripts/performance.py.
-// N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
+// --late: bsp_graph, pull, push and chosen once more, NAME/late:US, where in turns one rank per iteration begins US
+// microseconds late; 0, which is always among them, is what the others compare with, since making a rank late takes a
+// kernel.
+// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks
+// that are late.
+// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more
+// M.
+// --random: instead of the sweep COUNT shapes drawn from --seed, which show whether ag_gemm chooses well for shapes
+// that its plan was not fitted to. A seed whose measurements were used for the plan is used up, as 1 is: take a new
+// one, and tell scripts/performance.py. N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the
+// better twin's time over this one.
 #include "choose_heuristic.hpp"
 #include "harness.hpp"
 #include "libraries.hpp"
@@ -70,7 +77,8 @@ ag_gemm_options options_of(std::string const& variant, shape const& s, int max_m
 }
 
 struct capacity {
-  std::size_t a = 0, shards = 0, c = 0, weights = 0, result = 0, gathered = 0;  // bytes; result and gathered of one iteration
+  // Bytes; result and gathered of one iteration
+  std::size_t a = 0, shards = 0, c = 0, weights = 0, result = 0, gathered = 0;
   int m = 1, k = 1, flags = 1;
 
   void include(shape const& s) {
@@ -292,7 +300,8 @@ struct row {
       if (f.name == name && f.failure.empty()) return &f;
     return nullptr;
   }
-  /// The bulk-synchronous twin at its best: with much to compute, what a graph saves is little and sometimes less than nothing.
+  /// The bulk-synchronous twin at its best: with much to compute, what a graph saves is little and sometimes less than
+  /// nothing.
   figure const* twin() const {
     auto const *eager = of("bsp_eager"), *graph = of("bsp_graph");
     return !eager || (graph && graph->us <= eager->us) ? graph : eager;
@@ -436,7 +445,8 @@ int main(int argc, char** argv) {
          c.words("variants", "gemm|all_gather|bsp_eager|bsp_graph|pull|push|chosen|chosen_eager", taxes ? names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "chosen_eager", "chosen"} : usual),
          late_times(c, taxes)};
   auto sweep = taxes ? std::vector{16, 128, 1024, 4096} : quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
-  if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});  // tiles do not come out even
+  // Tiles do not come out even
+  if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});
   auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick || taxes ? std::vector{3584} : std::vector{3584, 7168});
   int const k = c.number("k", 8192), random = c.number("random", 0), seed = c.number("seed", 2);
   auto const dtypes = c.words("dtypes", "bf16|f16", quick || taxes ? names{"bf16"} : names{"bf16", "f16"}), gathers = c.words("gathers", "k|m", mainloop ? names{"k"} : names{"k", "m"});

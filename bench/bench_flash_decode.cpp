@@ -1,27 +1,33 @@
-// Flash Decode: fused, beside its bulk-synchronous twin and the local kernel alone, which take turns in one run on the same KV.
+// Flash Decode: fused, beside its bulk-synchronous twin and the local kernel alone, which take turns in one run on the
+// same KV.
 //
-//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick] [--taxes] [--late=US,...]
-//                      [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] [--page_sizes=P,...]
+//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick]
+//                      [--taxes] [--late=US,...] [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...]
+//                      [--dims=64,128] [--page_sizes=P,...]
 //                      [--kinds=own,shared] [--dtypes=f16,bf16] [Google Benchmark's options]
 //
-// Names: flash_decode/VARIANT/W:w/batch:b/kv:n/heads:q-kv/d:d/page:p/pages:P. n: tokens of one sequence over all ranks, which have equal
-// shards; `ragged`: lengths drawn from 1 to 131072, measured beside an even batch of as many tokens. P: `own` pages per sequence, or all
-// sequences on the same, `shared`. Pages lie in random order. The label is the element type. real_time is one iteration of the slowest
-// rank: the median of the repeats, each a replay of R iterations. harness.hpp has the protocol. Variants:
+// Names: flash_decode/VARIANT/W:w/batch:b/kv:n/heads:q-kv/d:d/page:p/pages:P. n: tokens of one sequence over all ranks,
+// which have equal shards; `ragged`: lengths drawn from 1 to 131072, measured beside an even batch of as many tokens.
+// P: `own` pages per sequence, or all sequences on the same, `shared`. Pages lie in random order. The label is the
+// element type. real_time is one iteration of the slowest rank: the median of the repeats, each a replay of R
+// iterations. harness.hpp has the protocol. Variants:
 //
 //   fused, fused_eager    flash_decode, in a graph or not
 //   local                 the same kernel in a world of one rank: its shard alone, no communication
 //   bsp_eager, bsp_graph  local, all-gather of its outputs and LSE by the vendor's library, a kernel that combines them
-//   read                  the floor: a kernel that reads as many bytes of KV, one after the other, and does nothing with them
+//   read                  the floor: a kernel that reads as many bytes of KV, one after the other, and does nothing
+//                         with them
 //
-// Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of all lists; a list that
-// is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. What does not fit in --memory of a rank is left out.
-// --late: bsp_graph and fused once more, NAME/late:US, where in turns one rank per iteration begins US microseconds late; 0, which is always among
-// them, is what the others compare with, since making a rank late takes a kernel.
-// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks that are late.
+// Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of
+// all lists; a list that is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. What does
+// not fit in --memory of a rank is left out.
+// --late: bsp_graph and fused once more, NAME/late:US, where in turns one rank per iteration begins US microseconds
+// late; 0, which is always among them, is what the others compare with, since making a rank late takes a kernel.
+// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks
+// that are late.
 // --hops: flash_decode_options::hops of the fused kernel.
-// Counters: bytes of KV that the longest rank has, once where pages are shared; target: those at 4.4 TB/s and 8 us (4 us for one rank), for
-// pages of their own; speedup: the better twin's time over this one.
+// Counters: bytes of KV that the longest rank has, once where pages are shared; target: those at 4.4 TB/s and 8 us (4
+// us for one rank), for pages of their own; speedup: the better twin's time over this one.
 #include "harness.hpp"
 #include "libraries.hpp"
 
@@ -72,7 +78,8 @@ struct shape {
   int copies() const { return std::min(iterations(), int((distinct - 1) / copy_bytes()) + 1); }
   int rows() const { return batch * q_heads; }
   std::size_t result() const { return std::size_t(rows()) * std::size_t(d); }
-  std::size_t payload() const { return round_up(result() * 2 + std::size_t(rows()) * 4, 256); }  // out, then lse, of one rank
+  // Out, then lse, of one rank
+  std::size_t payload() const { return round_up(result() * 2 + std::size_t(rows()) * 4, 256); }
   std::size_t pool_bytes() const { return std::size_t(copies()) * copy_bytes(); }
   double bytes() const {
     double all = 0;
@@ -144,7 +151,8 @@ struct reference_kv {
   int max_pages, page, q_heads, kv_heads;
 };
 
-/// One wave per part of a row's tokens: o [D], m, l in fp32, of scores in natural units. Plain on purpose: it is what the others are checked by.
+/// One wave per part of a row's tokens: o [D], m, l in fp32, of scores in natural units. Plain on purpose: it is what
+/// the others are checked by.
 template <class T, int D>
 __global__ void __launch_bounds__(256) reference_parts(reference_kv<T> kv, T const* q, int rows, int parts_of_row, float* out) {
   constexpr int mine = D / wave::width, waves = 256 / wave::width;
@@ -224,7 +232,8 @@ __global__ void __launch_bounds__(256) combine_payloads(std::byte const* all, st
   reinterpret_cast<eight*>(out)[i] = sum;
 }
 
-/// Reads n quads of k and n of v, four in flight per thread; a block for every 4 x blockDim.x, so that addresses rise with time.
+/// Reads n quads of k and n of v, four in flight per thread; a block for every 4 x blockDim.x, so that addresses rise
+/// with time.
 __global__ void __launch_bounds__(512) read_only(uint4 const* k, uint4 const* v, std::int64_t n, unsigned* never) {
   std::int64_t const first = std::int64_t(blockIdx.x) * 4 * blockDim.x + threadIdx.x;
   uint4 x[4] = {};
@@ -300,7 +309,8 @@ class shape_runner {
                    }});
   }
 
-  /// Fills the pool once per type: every shape takes its pages from it, in an order of its own. The query is the same on all ranks.
+  /// Fills the pool once per type: every shape takes its pages from it, in an order of its own. The query is the same
+  /// on all ranks.
   void prepare() {
     hipStream_t const stream = st_.stream();
     int const rank = st_.w.rank(), R = s_.iterations(), pages = s_.max_pages();

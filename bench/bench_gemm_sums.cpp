@@ -1,10 +1,13 @@
-// GEMM + reduce-scatter and GEMM + all-reduce: fused, beside their bulk-synchronous twin and the bare GEMM, which take turns in one run on the same matrices.
+// GEMM + reduce-scatter and GEMM + all-reduce: fused, beside their bulk-synchronous twin and the bare GEMM, which take
+// turns in one run on the same matrices.
 //
-//   bench_gemm_sums [--ranks=W] [--m=M,...] [--n=N,...] [--k=K,...] [--dtypes=bf16,f16] [--operators=gemm_rs,gemm_ar] [--variants=NAME,...] [--repeats=7]
-//                   [--row_major] [--quick] [--late=US,...] [Google Benchmark's options]
+//   bench_gemm_sums [--ranks=W] [--m=M,...] [--n=N,...] [--k=K,...] [--dtypes=bf16,f16]
+//                   [--operators=gemm_rs,gemm_ar] [--variants=NAME,...] [--repeats=7] [--row_major] [--quick]
+//                   [--late=US,...] [Google Benchmark's options]
 //
-// Names: OPERATOR/VARIANT/dtype:T/W:w/M:m/N:n/K:k. K is all ranks' together, of which each has K / W. real_time is one iteration of the slowest rank: the median
-// of the repeats, each a replay of R iterations. harness.hpp has the protocol. Variants:
+// Names: OPERATOR/VARIANT/dtype:T/W:w/M:m/N:n/K:k. K is all ranks' together, of which each has K / W. real_time is one
+// iteration of the slowest rank: the median of the repeats, each a replay of R iterations. harness.hpp has the
+// protocol. Variants:
 //
 //   gemm                  the vendor's GEMM of one rank's share, best of its heuristics; no communication
 //   collective            the vendor's reduce-scatter or all-reduce alone, of 16-bit elements
@@ -313,7 +316,8 @@ int main(int argc, char** argv) {
         for (int const k : ks)
           for (int const m : ms) {
             shape const s{op == "gemm_rs" ? sum_of::rows : sum_of::all, type == "f16" ? dtype::f16 : dtype::bf16, set.ranks, m, n, k};
-            if (k % (8 * s.ranks) != 0 || (s.what == sum_of::rows && m % s.ranks != 0)) continue;  // the collective has equal shares
+            // The collective has equal shares
+            if (k % (8 * s.ranks) != 0 || (s.what == sum_of::rows && m % s.ranks != 0)) continue;
             for (auto const& v : with_late(set.variants, set.late)) {
               if (s.what == sum_of::rows && v.find("_shot") != std::string::npos) continue;
               std::string const name = name_of(v, s);

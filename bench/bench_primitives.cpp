@@ -2,10 +2,11 @@
 //
 //   bench_primitives [--benchmark_filter=REGEX] [--benchmark_out=FILE --benchmark_out_format=json] ...
 //
-// Names: load, store (each released), atomic/fetch_add, copy/DIRECTION/GROUP/blocks:b/bytes:n (bytes_per_second: of one GPU to its
-// peer), signal/one_way, signal/round_trip, barrier/ranks:w. What ends in `plain`, or has it for a group, is the same without the library:
-// a loop over pointers, a flag without limit or report. The counter `target` is in GB/s for copies, in us for signals. A time is one
-// operation's, in the clock of rank 0's device; between GPUs only, so fewer than two skip.
+// Names: load, store (each released), atomic/fetch_add, copy/DIRECTION/GROUP/blocks:b/bytes:n (bytes_per_second: of one
+// GPU to its peer), signal/one_way, signal/round_trip, barrier/ranks:w. What ends in `plain`, or has it for a group, is
+// the same without the library: a loop over pointers, a flag without limit or report. The counter `target` is in GB/s
+// for copies, in us for signals. A time is one operation's, in the clock of rank 0's device; between GPUs only, so
+// fewer than two skip.
 #include "harness.hpp"
 
 using namespace fusewire;
@@ -134,7 +135,8 @@ __global__ void barriers(world_view w, sym<barrier_state> s, unsigned long long*
   if (b.leader()) *ns = platform::clock_ns() - t0;
 }
 
-/// Runs launch(world, heap, i) `repeats` times on every rank and hands rank 0's nanoseconds to the benchmark, divided by `per`.
+/// Runs launch(world, heap, i) `repeats` times on every rank and hands rank 0's nanoseconds to the benchmark, divided
+/// by `per`.
 template <class Prepare>
 void on_ranks(benchmark::State& state, int ranks, double per, heap_options const& options, Prepare prepare) {
   if (gpus() < ranks) {
@@ -192,7 +194,8 @@ void copies(benchmark::State& state, bool push) {
     return [&w, view = h.view(), a, blocks](int i) { launch(w, w.stream(), {.blocks = blocks, .threads = threads}, copy_kernel<Group>, view, a, unsigned(i + 1)); };
   });
   state.SetBytesProcessed(state.iterations() * bytes);
-  if (bytes >= 64 << 20 && !std::is_same_v<Group, plain>) state.counters["target"] = 0.97 * (push ? 367 : 371);  // of what a plain kernel reaches
+  // Of what a plain kernel reaches
+  if (bytes >= 64 << 20 && !std::is_same_v<Group, plain>) state.counters["target"] = 0.97 * (push ? 367 : 371);
 }
 
 void signals(benchmark::State& state, double per_round, bool by_library) {

@@ -5,7 +5,8 @@
 
 namespace fusewire::bench {
 
-/// Measures every heuristic, and the best of them again, and keeps the best. run(i) enqueues the i-th product and returns whether the heuristic took it.
+/// Measures every heuristic, and the best of them again, and keeps the best. run(i) enqueues the i-th product and
+/// returns whether the heuristic took it.
 /// Collective: all ranks keep the same.
 template <class T, class Run>
 void choose_heuristic(rank_base& st, blas_gemm<T>& g, double flops, Run const& run) {

@@ -13,8 +13,8 @@
 
 namespace fusewire::bench {
 
-/// Takes --name and --name=value out of the arguments; what is left is Google Benchmark's. Ends the program after --help, which prints `usage`, and
-/// with 2 after a value that is not accepted.
+/// Takes --name and --name=value out of the arguments; what is left is Google Benchmark's. Ends the program after
+/// --help, which prints `usage`, and with 2 after a value that is not accepted.
 class command_line {
  public:
   command_line(int& argc, char** argv, char const* usage) : argc_(argc), argv_(argv) {

@@ -16,7 +16,8 @@ __device__ inline float normal(std::uint64_t index, std::uint64_t seed) {
   return sqrtf(-2 * logf(u)) * cosf(6.2831853f * v);
 }
 
-/// out [rows, cols] of the block (first_row, first_col) of a matrix with `width` columns whose elements are normal(index, seed).
+/// out [rows, cols] of the block (first_row, first_col) of a matrix with `width` columns whose elements are
+/// normal(index, seed).
 template <class T>
 __global__ void fill_normal(T* out, std::int64_t rows, std::int64_t cols, std::int64_t first_row, std::int64_t first_col, std::int64_t width, std::uint64_t seed) {
   std::int64_t const step = std::int64_t(gridDim.x) * blockDim.x;
@@ -64,7 +65,8 @@ __global__ void compare(T const* x, float const* reference, std::int64_t n, sums
   atomic_ref<double, scope::device>(&out->reference2).fetch_add(r, order::relaxed);
 }
 
-/// C [m, n] = A [m, k] B in fp32; element (k, n) of B is b[k * k_step + n * n_step]. Plain on purpose: it is what the others are checked by.
+/// C [m, n] = A [m, k] B in fp32; element (k, n) of B is b[k * k_step + n * n_step]. Plain on purpose: it is what the
+/// others are checked by.
 template <class T>
 __global__ void __launch_bounds__(256) reference_gemm(T const* a, T const* b, float* c, int m, int n, int k, std::int64_t k_step, std::int64_t n_step) {
   __shared__ float as[16][68], bs[16][68];

@@ -1,4 +1,5 @@
-// The vendor's GEMM and collectives, the baselines of every comparison. The vendor's own names stand in vendor_*.hpp; RCCL has NCCL's.
+// The vendor's GEMM and collectives, the baselines of every comparison. The vendor's own names stand in vendor_*.hpp;
+// RCCL has NCCL's.
 #pragma once
 #include <fusewire/fusewire.hpp>
 
@@ -89,7 +90,8 @@ class blas_gemm {
   int chosen_ = 0;
 };
 
-/// A communicator of the world's ranks and memory that it has registered, as symmetric windows where the version knows them.
+/// A communicator of the world's ranks and memory that it has registered, as symmetric windows where the version knows
+/// them.
 class collectives {
  public:
   /// Collective.

@@ -1,6 +1,7 @@
 // R iterations per replay of a graph; variants that take turns.
 //
-//   per replay:  poison outputs | ranks meet on the device | start event | R iterations | stop event | clock | check outputs
+//   per replay:  poison outputs | ranks meet on the device | start event | R iterations | stop event | clock
+//                | check outputs
 //
 // A figure is the median over the repeats of the slowest rank's time, divided by R.
 #pragma once
@@ -34,7 +35,8 @@ inline std::vector<int> late_times(command_line& c, bool taxes) {
   return late;
 }
 
-/// The names under which a variant is measured with late ranks, NAME/late:US; none if its ranks do not communicate, or it is not in a graph.
+/// The names under which a variant is measured with late ranks, NAME/late:US; none if its ranks do not communicate, or
+/// it is not in a graph.
 inline std::vector<std::string> late_names(std::string const& name, std::vector<int> const& late) {
   std::vector<std::string> all;
   if (name == "bsp_graph" || name == "pull" || name == "push" || name == "chosen" || name == "fused")
@@ -60,7 +62,8 @@ inline void add_late(std::vector<variant>& variants, std::vector<int> const& lat
 struct figure {
   std::string name, failure;
   double us = 0, least = 0, most = 0, error = 0, mhz = 0;  // us: the median
-  double kernels = 0, host_us = 0;                         // of an iteration: kernels in the graph; without one, what the slowest rank's host needs to enqueue it
+  // Of an iteration: kernels in the graph; without one, what the slowest rank's host needs to enqueue it
+  double kernels = 0, host_us = 0;
 };
 
 class graph_exec {
@@ -125,8 +128,8 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// The n variants in the order of a round. From round to round each follows another one, until it has followed all (where n, or n + 1, is prime):
-/// what ran just before decides how hot a device is.
+/// The n variants in the order of a round. From round to round each follows another one, until it has followed all
+/// (where n, or n + 1, is prime): what ran just before decides how hot a device is.
 inline std::vector<std::size_t> order_of_round(std::size_t n, std::size_t round) {
   std::size_t prime = std::max<std::size_t>(n, 2);
   for (std::size_t d = 2; d * d <= prime; ++d)

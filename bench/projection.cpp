@@ -1,13 +1,19 @@
-// One shape of a benchmark on fusewire-sim --time: few launches, since each instruction is interpreted. scripts/project.py runs it and writes the benchmarks' JSON.
+// One shape of a benchmark on fusewire-sim --time: few launches, since each instruction is interpreted.
+// scripts/project.py runs it and writes the benchmarks' JSON.
 //
 //   projection gemm         M N K                            on one GPU, without a channel
 //   projection ag_gemm      pull|push|chosen k|m W M N K
-//   projection all_gather   W BYTES                          BYTES in all; a kernel that pulls from every peer, in place of the vendor's
-//   projection flash_decode fused|local W BATCH TOKENS       TOKENS of one sequence over all ranks; 96-12 heads of 128, f16, pages of 16
+//   projection all_gather   W BYTES                      BYTES in all; a kernel that pulls from every peer, in place
+//                                                        of the vendor's
+//   projection flash_decode fused|local W BATCH TOKENS   TOKENS of one sequence over all ranks; 96-12 heads of 128,
+//                                                        f16, pages of 16
 //
-//   per rank:  graph of 1 call | graph of 2 calls        all ranks begin a graph together; time = 2 calls - 1 call, or that of 1 call where it is long
+//   per rank:  graph of 1 call | graph of 2 calls
 //
-// Every call has weights, or KV, that no earlier call has touched, so that no cache holds them. Outputs are checked. Prints "us: TIME", the slowest rank's.
+// All ranks begin a graph together. The time is that of 2 calls less that of 1 call, or that of 1 call if it is long.
+//
+// Every call has weights, or KV, that no earlier call has touched, so that no cache holds them. Outputs are checked.
+// Prints "us: TIME", the slowest rank's.
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/ag_gemm.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
@@ -265,7 +271,8 @@ double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) 
   double const us = watch.time(few, [&](int i) {
     op(of.stream(), {.q = dq, .k_cache = ks[std::size_t(i)], .v_cache = vs[std::size_t(i)], .block_table = dtable, .lengths = dlengths, .out = out, .batch = batch, .past_is_constant = true});
   });
-  // The query is zero, so every token weighs the same: the output is the mean of v over the sequence, which is the same on all ranks.
+  // The query is zero, so every token weighs the same: the output is the mean of v over the sequence, which is the same
+  // on all ranks.
   std::vector<f16> got(elements);
   check_hip(hipMemcpy(got.data(), out, elements * sizeof(f16), hipMemcpyDeviceToHost), "hipMemcpy");
   for (int s = 0; s < batch; ++s)

@@ -85,7 +85,8 @@ class team {
   team(int ranks, std::function<std::unique_ptr<State>(world&)> make) : ranks_(ranks), make_(std::move(make)) {}
   ~team() { stop(); }
 
-  /// Calls job(state) on every rank. Rethrows what a rank threw. A job that takes longer than 90 s is a hang, and ends the program.
+  /// Calls job(state) on every rank. Rethrows what a rank threw. A job that takes longer than 90 s is a hang, and ends
+  /// the program.
   void run(std::function<void(State&)> job) {
     std::unique_lock lock(m_);
     if (!host_.joinable()) start();

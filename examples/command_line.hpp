@@ -8,8 +8,8 @@
 #include <optional>
 #include <string_view>
 
-/// The number of ranks on the command line, up to `most`, if there is one. Ends the program after --help, and with 2 after anything else; needs no
-/// HIP runtime for it.
+/// The number of ranks on the command line, up to `most`, if there is one. Ends the program after --help, and with 2
+/// after anything else; needs no HIP runtime for it.
 inline std::optional<int> ranks_of(int argc, char** argv, int most = fusewire::max_ranks) {
   if (argc < 2) return {};
   std::string_view const given = argv[1];

@@ -1,7 +1,8 @@
-// The demonstration that scripts/demo runs: all-gather + GEMM, pull and push, and Flash Decode, each one kernel launch per rank and
-// checked against an fp32 reference.
+// The demonstration that scripts/demo runs: all-gather + GEMM, pull and push, and Flash Decode, each one kernel launch
+// per rank and checked against an fp32 reference.
 //
-//   fusewire_demo [ranks]     1, 2, 4 or 8; default: 8 under fusewire-sim, else the largest up to 8 for which there is a GPU per rank
+//   fusewire_demo [ranks]     1, 2, 4 or 8; default: 8 under fusewire-sim, else the largest up to 8 for which there is
+//                             a GPU per rank
 #include <dlfcn.h>
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/ag_gemm.hpp>
@@ -42,7 +43,8 @@ struct simulator {
 struct result {
   std::string what, shape;
   double relative_error = 0, seconds = 0;
-  double link_bytes = 0, instructions = 0;  // of all ranks; measured by the simulator, else the bytes that the algorithm sends
+  // Of all ranks; measured by the simulator, else the bytes that the algorithm sends
+  double link_bytes = 0, instructions = 0;
   bool correct() const { return relative_error < limit; }
   double limit = 1e-2;
 };

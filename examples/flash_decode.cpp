@@ -1,4 +1,5 @@
-// Flash Decode in one kernel launch: one new token per sequence attends to a KV cache whose tokens are spread over all ranks.
+// Flash Decode in one kernel launch: one new token per sequence attends to a KV cache whose tokens are spread over all
+// ranks.
 //
 //   example_flash_decode [ranks]                  ranks are threads; default: one per GPU
 //   scripts/run-ranks -n 4 example_flash_decode   ranks are processes; torchrun --no-python does as well
@@ -48,7 +49,8 @@ float run_rank(world& w) {
   channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 1});
   flash_decode<bf16> attention(ch, {.max_batch = batch, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = d, .page_size = page_size, .max_pages = max_pages});
 
-  // This rank's caches [pages, page_size, kv_heads, d]: the pages of the sequences in any order, here from the last one down.
+  // This rank's caches [pages, page_size, kv_heads, d]: the pages of the sequences in any order, here from the last one
+  // down.
   constexpr int pages = batch * max_pages;
   std::vector<bf16> q, k(pages * page_size * kv_heads * d, bf16(0.0f)), v = k;
   std::vector<std::int32_t> table, lengths;

@@ -1,4 +1,5 @@
-// Ranks pass a message around a ring, inside one kernel each: store the data at the neighbour, raise a flag there, wait for one's own.
+// Ranks pass a message around a ring, inside one kernel each: store the data at the neighbour, raise a flag there, wait
+// for one's own.
 //
 //   rank 0 --- data, flag ---> rank 1 --- data, flag ---> ... ---> rank W-1 --- data, flag ---> rank 0
 //
@@ -15,12 +16,14 @@ using namespace fusewire;
 
 constexpr int words = 1024;
 
-/// Rank 0 starts with 0, 1, 2, ...; every rank adds 1 to each word and sends the message on, until it is back at rank 0.
+/// Rank 0 starts with 0, 1, 2, ...; every rank adds 1 to each word and sends the message on, until it is back at rank
+/// 0.
 __global__ void pass_on(world_view w, sym<int> inbox, sym<flag> arrived) {
   block const b;
   int const to = w.next(1), from = w.next(w.size - 1);
   if (w.rank != 0) wait(b, w, w.here(arrived), 1, from);  // the message is here, for every thread of the block
-  for (int i = b.rank(); i < words; i += b.size()) w.on(to, inbox)[i] = (w.rank == 0 ? i : w.here(inbox)[i]) + 1;  // remote memory is memory
+  // Remote memory is memory
+  for (int i = b.rank(); i < words; i += b.size()) w.on(to, inbox)[i] = (w.rank == 0 ? i : w.here(inbox)[i]) + 1;
   signal(b, w.on(to, arrived), 1);                        // after the data of all threads
   if (w.rank == 0) wait(b, w, w.here(arrived), 1, from);
 }
@@ -32,7 +35,8 @@ int main(int argc, char** argv) try {
     auto const arrived = heap.allocate<flag>(1);          // starts at 0
 
     launch(w, w.stream(), {.blocks = 1, .threads = 256}, pass_on, heap.view(), inbox, arrived);
-    w.check(w.stream());                                  // throws wait_timeout, naming the flag, if a message never came
+    // Throws wait_timeout, naming the flag, if a message never came
+    w.check(w.stream());
 
     std::vector<int> got(words);
     check_hip(hipMemcpyAsync(got.data(), heap.view().here(inbox), words * sizeof(int), hipMemcpyDeviceToHost, w.stream()), "hipMemcpyAsync");

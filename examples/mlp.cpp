@@ -1,5 +1,5 @@
-// A tensor-parallel MLP with sequence parallelism in two kernel launches: y = x + silu(x W1 + bias) W2. Every rank holds some rows of x and y, some columns
-// of W1 and the same rows of W2.
+// A tensor-parallel MLP with sequence parallelism in two kernel launches: y = x + silu(x W1 + bias) W2. Every rank
+// holds some rows of x and y, some columns of W1 and the same rows of W2.
 //
 //   all-gather + GEMM        x: rows of all ranks --> h = silu(x W1 + bias), this rank's columns
 //   GEMM + reduce-scatter    h W2, summed over ranks --> y = x + sum, this rank's rows

@@ -1,4 +1,5 @@
-// An own fused kernel: a matrix that is spread over the ranks is summed column by column on every rank, while its tiles travel.
+// An own fused kernel: a matrix that is spread over the ranks is summed column by column on every rank, while its tiles
+// travel.
 //
 //   rank r                                      every rank p
 //   pushers    a[r]: tile t --- data, flag ----> inbox: source r, tile t
@@ -22,7 +23,8 @@ constexpr int tile_rows = 16, cols = 256;
 constexpr int pushers = 4, consumers = 2;  // blocks
 constexpr int launches = 5;
 
-__global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums) {  // a: [rows, cols] of this rank; sums: [cols]
+// a: [rows, cols] of this rank; sums: [cols]
+__global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums) {
   block const b;
   channel_epoch const e = ch.begin(b);
   int const ranks = ch.world.size, tiles = a.rows / tile_rows;
@@ -70,7 +72,8 @@ int main(int argc, char** argv) try {
       launch(w, w.stream(), {.blocks = pushers + consumers, .threads = 256}, sum_columns, ch.view(make_header("sumcols", 0, rows, cols)),
              matrix<float const>{heap.view().here(a), rows, cols, cols}, heap.view().here(sums));
 
-      w.check(w.stream());  // before the copy: one into pageable memory must not wait behind a kernel that waits for other ranks
+      // Before the copy: one into pageable memory must not wait behind a kernel that waits for other ranks
+      w.check(w.stream());
       check_hip(hipMemcpyAsync(got.data(), heap.view().here(sums), bytes_of(got), hipMemcpyDeviceToHost, w.stream()), "hipMemcpyAsync");
       check_hip(hipStreamSynchronize(w.stream()), "hipStreamSynchronize");
       if (got != wanted) throw error(text("rank ", w.rank(), ", launch ", launch_number, ": wrong sums"));

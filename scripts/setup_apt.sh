@@ -56,7 +56,7 @@ llvms_here() {
   if may_install || [ -z "$installed" ]; then echo "${possible# }"; else echo "${installed# }"; fi
 }
 
-# ------------------------------------------------------------------------- other suites of the same mirror, in a private root
+# ------------------------------------------------------------------- other suites of the same mirror, in a private root
 
 # Sets $site: the address of the archive that this system's own release comes from.
 find_mirror() {

@@ -23,9 +23,10 @@ using u64 = std::uint64_t;
 
 inline constexpr int lanes = 64;
 
-// ---------------------------------------------------------------------------------------------------------------- memory
+// -------------------------------------------------------------------------------------------------------------- memory
 
-/// Cache bits of one vector memory instruction (CDNA3 ISA, "Memory scopes"): sc1 sc0 = 00 wave, 01 group, 10 agent, 11 system.
+/// Cache bits of one vector memory instruction (CDNA3 ISA, "Memory scopes"): sc1 sc0 = 00 wave, 01 group, 10 agent, 11
+/// system.
 struct cache_bits {
   bool sc0 = false, sc1 = false, nt = false;
 };
@@ -46,22 +47,24 @@ struct destination {
   destination from(int first, int count) const { return {put, static_cast<u16>(reg + first), static_cast<u8>(count), lds}; }
 };
 
-/// Global memory as one wave's instruction sees it. Every call names all lanes at once: lane l takes part when bit l of `mask`
-/// is set, at address[l]. A call that cannot be done (out of bounds, freed, no peer access, misaligned atomic) raises a fault on
-/// the wave (see fault()) and returns false; destination registers are then undefined. What a load or an atomic brings is put where
-/// it belongs at once, or any time before wait_vmcnt() says that it is there, all lanes together or some after the others.
+/// Global memory as one wave's instruction sees it. Every call names all lanes at once: lane l takes part when bit l of
+/// `mask` is set, at address[l]. A call that cannot be done (out of bounds, freed, no peer access, misaligned atomic)
+/// raises a fault on the wave (see fault()) and returns false; destination registers are then undefined. What a load or
+/// an atomic brings is put where it belongs at once, or any time before wait_vmcnt() says that it is there, all lanes
+/// together or some after the others.
 class memory_port {
  public:
   virtual ~memory_port() = default;
-  /// A vector memory instruction begins, of any kind and with any lanes: vmcnt counts it. The calls up to the next one belong to it.
+  /// A vector memory instruction begins, of any kind and with any lanes: vmcnt counts it. The calls up to the next one
+  /// belong to it.
   virtual void issue(wave&) = 0;
   /// Reads `bytes` (1, 2, 4, 8, 12, 16) per lane; the bits of a dword above the size are zero.
   virtual bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, destination const&) = 0;
   /// Writes the low `bytes` of in[dword][lane].
   virtual bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) = 0;
-  /// Atomic read-modify-write of 4 or 8 bytes, lane after lane. data[dword][lane]; for cmpswap data holds the new value and
-  /// `compare` the expected one. The cache bits are the scope as for loads (agent or system), not the encoding's sc0, which asks
-  /// for the old value.
+  /// Atomic read-modify-write of 4 or 8 bytes, lane after lane. data[dword][lane]; for cmpswap data holds the new value
+  /// and `compare` the expected one. The cache bits are the scope as for loads (agent or system), not the encoding's
+  /// sc0, which asks for the old value.
   virtual bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) = 0;
   /// s_load: `bytes` contiguous bytes through the scalar cache (never used for memory that changes during a kernel).
   /// `fresh` (glc): past the scalar cache.
@@ -71,13 +74,15 @@ class memory_port {
   virtual void invalidate_scalars(wave&) {}           // s_dcache_inv
   virtual void writeback(wave&, cache_bits) = 0;      // buffer_wbl2
   virtual void invalidate(wave&, cache_bits) = 0;     // buffer_inv
-  virtual void wait_vmcnt(wave&, int outstanding) = 0;  // s_waitcnt vmcnt(n): at most n vector memory operations stay in flight
-  virtual bool late(wave&) { return false; }  // whether an LDS operation or scalar load that is issued now takes effect later
+  // s_waitcnt vmcnt(n): at most n vector memory operations stay in flight
+  virtual void wait_vmcnt(wave&, int outstanding) = 0;
+  // Whether an LDS operation or scalar load that is issued now takes effect later
+  virtual bool late(wave&) { return false; }
   virtual u64 clock(wave&) = 0;                       // s_memtime, in core cycles
   virtual u64 real_time(wave&) = 0;                   // s_memrealtime, 100 MHz
 };
 
-// --------------------------------------------------------------------------------------------------------------- program
+// ------------------------------------------------------------------------------------------------------------- program
 
 struct op;       // one decoded instruction, private to isa/
 struct program;  // a decoded code object, private to isa/
@@ -109,9 +114,9 @@ struct module_variable {
   u64 size;
 };
 
-/// A code object, loaded: segments copied to `image` (the caller owns that memory and has made it accessible), relocations done,
-/// every instruction of every kernel and device function decoded. Throws std::runtime_error that names each instruction that
-/// is not implemented, with kernel and address.
+/// A code object, loaded: segments copied to `image` (the caller owns that memory and has made it accessible),
+/// relocations done, every instruction of every kernel and device function decoded. Throws std::runtime_error that
+/// names each instruction that is not implemented, with kernel and address.
 struct loaded_module {
   std::shared_ptr<program const> code;
   std::vector<kernel> kernels;
@@ -121,7 +126,8 @@ struct loaded_module {
 u64 image_size(std::span<u8 const> elf);
 loaded_module load_module(std::span<u8 const> elf, u8* image);
 
-/// Where a wave stands, for reports: "v_mfma_f32_16x16x16_bf16 v[0:3], ..." and "ag_gemm.hpp:57" (empty without line tables).
+/// Where a wave stands, for reports: "v_mfma_f32_16x16x16_bf16 v[0:3], ..." and "ag_gemm.hpp:57" (empty without line
+/// tables).
 struct location {
   u32 offset;  // bytes from the kernel's first instruction
   std::string instruction, source;
@@ -129,7 +135,7 @@ struct location {
 location where(wave const&);
 location where_is(program const&, u32 op);  // its offset is from the image's begin
 
-// ------------------------------------------------------------------------------------------------------------- execution
+// ----------------------------------------------------------------------------------------------------------- execution
 
 struct dispatch;
 
@@ -190,8 +196,8 @@ bool waits_for_lds(wave const&);
 void let_one_arrive(wave&);
 void forget(wave&);
 
-/// Registers as the packet processor sets them before the first instruction: kernarg pointer, workgroup ids, work-item ids, exec,
-/// scratch. Registers that hardware leaves undefined are filled with a pattern.
+/// Registers as the packet processor sets them before the first instruction: kernarg pointer, workgroup ids, work-item
+/// ids, exec, scratch. Registers that hardware leaves undefined are filled with a pattern.
 void start(wave&, dispatch const&, workgroup&, u32 index_in_group);
 
 /// Runs until `budget` instructions are done or the wave stops by itself: at s_barrier (state at_barrier, pc after it),

@@ -1,5 +1,5 @@
-// What the clock (machine/timeline.cpp) knows of one instruction: which unit it needs and which registers it waits for. How many cycles that takes
-// is said in machine/timing.hpp.
+// What the clock (machine/timeline.cpp) knows of one instruction: which unit it needs and which registers it waits for.
+// How many cycles that takes is said in machine/timing.hpp.
 #pragma once
 #include "machine.hpp"
 

@@ -22,7 +22,8 @@ __global__ void ring_sum(channel_view ch, float const* mine, float* sum, int til
 constexpr int tiles = 4, tile = 256;
 
 int main() try {
-  run(4, [](world& w) {  // four threads, of which several may share a GPU; under a launcher such as torchrun as many processes as it starts
+  // Four threads, of which several may share a GPU; under a launcher such as torchrun as many processes as it starts
+  run(4, [](world& w) {
     heap h(w, {.bulk = 64_MiB, .signal = 2_MiB});
     channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = tiles});
     float *mine = h.view().here(h.allocate<float>(tiles * tile)), *sum = h.view().here(h.allocate<float>(tiles * tile));

@@ -1,4 +1,5 @@
-// Everything to write kernels with. Operators have headers of their own in kernels/, and what they are made of in tile/.
+// Everything to write kernels with. Operators have headers of their own in kernels/, and what they are made of in
+// tile/.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>

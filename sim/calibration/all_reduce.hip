@@ -1,14 +1,17 @@
 // All-reduces of fp16 as the published ones work.   all_reduce pull|push GPUS BYTES
 //
-//   pull, 2 GPUs or few bytes   flags | every rank reads all inputs, adds, writes its output | flags                      as vLLM's on ROCm: 16 blocks of 512
-//   pull, more                  flags | rank r adds part r of all inputs | flags | every rank reads all parts | flags     threads, 16 bytes per thread in a grid loop
+//   pull, 2 GPUs or few bytes   flags | every rank reads all inputs, adds, writes its output | flags
+//   pull, more                  flags | rank r adds part r of all inputs | flags | every rank reads all parts | flags
 //
-//     inputs lie in uncached memory, as vLLM's registered buffers do: no L2 keeps a peer's
-//     per rank and launch, bytes into a GPU through its links: one stage (W - 1) x n; two stages 2 (W - 1) / W x n, n / W from each peer and stage
+//     as vLLM's on ROCm: 16 blocks of 512 threads, 16 bytes per thread in a grid loop; inputs lie in uncached memory,
+//     as vLLM's registered buffers do: no L2 keeps a peer's
+//     per rank and launch, bytes into a GPU through its links: one stage (W - 1) x n; two stages 2 (W - 1) / W x n,
+//     n / W from each peer and stage
 //
-//   push                a block has a tile of 32 KB: part p goes to rank p | flag | sum of own part | sum goes to all | flag | write       as quickreduce's two-shot:
-//                       256 threads, 8 x 16 bytes each, through uncached inboxes; up to 4 blocks per CU, then a block takes further tiles
+//   push   a block has a tile of 32 KB: part p goes to rank p | flag | sum of own part | sum goes to all | flag | write
 //
+//     as quickreduce's two-shot: 256 threads, 8 x 16 bytes each, through uncached inboxes; up to 4 blocks per CU, then
+//     a block takes further tiles
 //     per rank and launch: 2 (W - 1) / W x n out of a GPU, n / W to each peer and shot
 #include "point.hpp"
 
@@ -19,8 +22,8 @@ namespace {
 constexpr char const* how = "all_reduce pull|push GPUS BYTES";
 constexpr int pull_blocks = 16, pull_threads = 512, push_blocks = 304 * 4, push_threads = 256, atoms = 8, tile_words = atoms * push_threads;
 
-/// One of these per rank, in uncached memory. A launch's meetings have flags of their own: a fast peer that comes to one again has met everybody in
-/// between, so it overwrites no flag that is still awaited.
+/// One of these per rank, in uncached memory. A launch's meetings have flags of their own: a fast peer that comes to
+/// one again has met everybody in between, so it overwrites no flag that is still awaited.
 struct pull_flags {
   unsigned flag[4][pull_blocks][node::most];
 };

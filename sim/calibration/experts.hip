@@ -1,11 +1,16 @@
-// Rows of tokens to the ranks of their experts and back, as MORI's intra-node kernels do it.   experts dispatch|combine GPUS TOKENS TOP_K ROW_BYTES BLOCKS WAVES
+// Rows of tokens to the ranks of their experts and back, as MORI's intra-node kernels do it.
 //
-//   dispatch   a wave takes (token, expert) after (token, expert): a rank that the token is already sent to is left out | slot in the peer's inbox: an atomic of
-//              one lane over the link | the row into the peer's memory | grid counter | one wave waits for it, tells every rank how many rows it got from here,
-//              and waits for what they tell
-//   combine    grid counter | ranks meet | a wave adds up a token's rows, or a part of them, from the inboxes that they lie in
+//   experts dispatch|combine GPUS TOKENS TOP_K ROW_BYTES BLOCKS WAVES
 //
-//     per rank and launch: TOKENS x (ranks that a token goes to, of W: W (1 - (1 - 1 / W)^TOP_K)) x ROW_BYTES; (W - 1) / W of them over links
+//   dispatch   a wave takes (token, expert) after (token, expert): a rank that the token is already sent to is left out
+//              | slot in the peer's inbox: an atomic of one lane over the link | the row into the peer's memory
+//              | grid counter | one wave waits for it, tells every rank how many rows it got from here, and waits for
+//              what they tell
+//   combine    grid counter | ranks meet | a wave adds up a token's rows, or a part of them, from the inboxes that they
+//              lie in
+//
+//     per rank and launch: TOKENS x (ranks that a token goes to, of W: W (1 - (1 - 1 / W)^TOP_K)) x ROW_BYTES;
+//     (W - 1) / W of them over links
 //
 // Experts are drawn evenly. Counters are another set in every launch, so nothing resets them.
 #include "point.hpp"

@@ -1,12 +1,14 @@
 // C [m, n] = A [m, k] B [n, k]^T in bf16, one or a batch of them, sum in fp32.   gemm BATCH M N K TILE
 //
-//   memory -> registers (the next step's) | LDS [TM + TN][TK], 16-byte chunks swizzled by row | fragments | MFMA 16x16x16 | C
+//   memory -> registers (the next step's) | LDS [TM + TN][TK], 16-byte chunks swizzled by row | fragments
+//          | MFMA 16x16x16 | C
 //
-//     per launch: 2 m n k flop per product; (m / TM) n k + (n / TN) m k elements into the CUs, A, B and C at least once from memory
+//     per launch: 2 m n k flop per product; (m / TM) n k + (n / TN) m k elements into the CUs, A, B and C at least once
+//     from memory
 //
-// Tiles: 256x256 and 256x128 (8 waves), 128x128 (4 waves) with TK = 64 as large GEMMs have them; 32x64 (4 waves) with TK = 128, which reads B at the rate of memory for
-// few rows. Blocks go to XCDs in turn; each XCD gets neighbouring tiles, in groups of 8 rows of tiles. The
-// timed launch has a B that none has read before.
+// Tiles: 256x256 and 256x128 (8 waves), 128x128 (4 waves) with TK = 64 as large GEMMs have them; 32x64 (4 waves) with
+// TK = 128, which reads B at the rate of memory for few rows. Blocks go to XCDs in turn; each XCD gets neighbouring
+// tiles, in groups of 8 rows of tiles. The timed launch has a B that none has read before.
 #include "point.hpp"
 
 using namespace calibration;
@@ -130,7 +132,8 @@ double run(node& one, arguments g, unsigned short const* other_b, int batch) {
   g.tiles_n = (g.n + T.n - 1) / T.n;
   if (g.k % T.k) usage(how);
   check(hipFuncSetAttribute(reinterpret_cast<void const*>(&gemm<T>), hipFuncAttributeMaxDynamicSharedMemorySize, T.chunks() * 16), "hipFuncSetAttribute");
-  int const warm_ups = 2.0 * batch * g.m * g.n * g.k > 1e11 ? 0 : 1;  // a product that is long enough has warmed up as it begins
+  // A product that is long enough has warmed up as it begins
+  int const warm_ups = 2.0 * batch * g.m * g.n * g.k > 1e11 ? 0 : 1;
   return one.time(warm_ups, 1, [&](int, hipStream_t stream, int i) {
     if (i > 0) g.b = other_b;
     gemm<T><<<dim3(unsigned(g.tiles_m * g.tiles_n), unsigned(batch)), T.threads(), T.chunks() * 16, stream>>>(g);

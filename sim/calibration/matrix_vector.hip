@@ -1,10 +1,14 @@
-// y [n] = B [n, k] x [k] in fp16, the weights read once, as vLLM's and rocBLAS's skinny kernels do it.   matrix_vector N K
+// y [n] = B [n, k] x [k] in fp16, the weights read once, as vLLM's and rocBLAS's skinny kernels do it.
 //
-//   x -> LDS of every block | a wave takes two rows at a time: 2 x 1 KB of each in flight, nontemporal | dot products | sum over lanes | y
+//   matrix_vector N K
+//
+//   x -> LDS of every block | a wave takes two rows at a time: 2 x 1 KB of each in flight, nontemporal | dot products
+//     | sum over lanes | y
 //
 //     per launch: 2 n k bytes from memory, 304 blocks of 16 waves, 64 KB in flight per CU
 //
-// Weights that no launch has read before: the published times of matrices that fit into the Infinity Cache are those of memory, so theirs rotated as well.
+// Weights that no launch has read before: the published times of matrices that fit into the Infinity Cache are those of
+// memory, so theirs rotated as well.
 #include "point.hpp"
 
 using namespace calibration;

@@ -1,4 +1,5 @@
-// What the calibration programs share: a node of GPUs that reach each other's memory, and the time of a kernel that runs on all of them.
+// What the calibration programs share: a node of GPUs that reach each other's memory, and the time of a kernel that
+// runs on all of them.
 //
 //   per GPU:  warm-up launches | start event | timed launches | stop event       time = slowest GPU / launches
 //
@@ -83,7 +84,8 @@ class node {
     return to;
   }
 
-  /// Microseconds of one launch on the slowest GPU. launch(gpu, stream, i) enqueues the i-th. A host thread for each GPU, as a process each in what was published.
+  /// Microseconds of one launch on the slowest GPU. launch(gpu, stream, i) enqueues the i-th. A host thread for each
+  /// GPU, as a process each in what was published.
   template <class Launch>
   double time(int warm_ups, int launches, Launch launch) {
     std::vector<float> ms(static_cast<std::size_t>(gpus_));
@@ -119,7 +121,8 @@ class node {
   std::vector<hipEvent_t> starts_, stops_;
 };
 
-/// Small whole numbers in no simple order: their products and sums are exact in bf16 and fp16 as far as the checks look.
+/// Small whole numbers in no simple order: their products and sums are exact in bf16 and fp16 as far as the checks
+/// look.
 inline int small_number(std::size_t i) { return int((i * 2654435761u >> 20) % 5) - 2; }
 
 /// The program's last words.

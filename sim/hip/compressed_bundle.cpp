@@ -9,7 +9,8 @@
 
 namespace fusewire::sim {
 
-// magic, u16 version, u16 method (0 zlib, 1 zstd), [v2: u32, v3: u64 file size], u32 or u64 size of the contents, u64 hash
+// magic, u16 version, u16 method (0 zlib, 1 zstd), [v2: u32, v3: u64 file size], u32 or u64 size of the contents, u64
+// hash
 std::vector<u8> decompress_bundle(std::span<u8 const> bytes) {
   constexpr u64 most = u64{4} << 30;
   auto const read = [bytes](std::size_t at, std::size_t size) {

@@ -6,7 +6,8 @@
 
 namespace fusewire::sim {
 
-/// The bundle inside a "CCOB" header (clang --offload-compress). Throws std::runtime_error with the reason when it cannot be read.
+/// The bundle inside a "CCOB" header (clang --offload-compress). Throws std::runtime_error with the reason when it
+/// cannot be read.
 std::vector<u8> decompress_bundle(std::span<u8 const>);
 
 }  // namespace fusewire::sim

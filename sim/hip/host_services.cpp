@@ -117,10 +117,10 @@ u64 print(bool to_error, u64 const* begin, u64 const* end) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------------------- hostcall
+// ------------------------------------------------------------------------------------------------------------ hostcall
 
-/// Both stacks hold tagged indices of packets: the bits above index_mask change with each push, so that a wave whose packet is not on top any more
-/// cannot take it for the same.
+/// Both stacks hold tagged indices of packets: the bits above index_mask change with each push, so that a wave whose
+/// packet is not on top any more cannot take it for the same.
 struct host_services::hostcall {
   packet_header* headers;
   packet_payload* payloads;
@@ -171,8 +171,9 @@ bool host_services::serve() {
   return any;
 }
 
-/// A message is a stream (0: standard output, 1: error), a format and arguments, in as many packets as that takes. Word 0 of each is: bit 0, the
-/// first; bit 1, the last; bits 5 to 7, how many words follow; from bit 8, the message's number, which the host gives.
+/// A message is a stream (0: standard output, 1: error), a format and arguments, in as many packets as that takes. Word
+/// 0 of each is: bit 0, the first; bit 1, the last; bits 5 to 7, how many words follow; from bit 8, the message's
+/// number, which the host gives.
 void host_services::answer(u64* slot, u32 service) {
   constexpr u32 printf_service = 2;
   if (service != printf_service) unknown_service(service);
@@ -193,7 +194,7 @@ void host_services::answer(u64* slot, u32 service) {
   spare_messages_.push_back(number);
 }
 
-// ------------------------------------------------------------------------------------------------------------- buffered
+// ------------------------------------------------------------------------------------------------------------ buffered
 
 u64 host_services::printf_buffer(dispatch const& d) {
   if (spare_buffers_.empty())
@@ -206,8 +207,8 @@ u64 host_services::printf_buffer(dispatch const& d) {
   return a->base;
 }
 
-/// A record: a word of 4 bytes (bit 0: to standard error; bit 1: the format is in the module, under a hash; above: bytes of the record), the
-/// hash or the format, arguments.
+/// A record: a word of 4 bytes (bit 0: to standard error; bit 1: the format is in the module, under a hash; above:
+/// bytes of the record), the hash or the format, arguments.
 void host_services::ended(dispatch const& d) {
   auto const found = printing_.find(&d);
   if (found == printing_.end()) return;

@@ -6,11 +6,12 @@
 
 namespace fusewire::sim {
 
-/// What device code asks of the host while it runs: printf and the message of a failed assert. clang makes two kinds of printf for AMD GPUs:
-/// -mprintf-kind=hostcall (the default): a wave leaves a packet per call in a buffer that the runtime passes as a hidden argument, and polls
-///   the packet until the host has answered.
-/// -mprintf-kind=buffered: a launch appends records to a buffer of its own, which the host prints when the kernel has ended; what does not fit
-///   is lost.
+/// What device code asks of the host while it runs: printf and the message of a failed assert. clang makes two kinds of
+/// printf for AMD GPUs:
+///   -mprintf-kind=hostcall (the default): a wave leaves a packet per call in a buffer that the runtime passes as a
+///     hidden argument, and polls the packet until the host has answered.
+///   -mprintf-kind=buffered: a launch appends records to a buffer of its own, which the host prints when the kernel has
+///     ended; what does not fit is lost.
 /// Layouts: ROCm's device libraries (ockl, hostcall) and ROCclr (devhostcall.hpp, rocprintf.cpp).
 class host_services {
  public:

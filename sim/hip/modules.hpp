@@ -52,7 +52,8 @@ class module_registry {
   std::unordered_map<void const*, function> functions_;
 };
 
-/// The gfx942 code object of a __CLANG_OFFLOAD_BUNDLE__ or of a bare ELF; sets `problem` otherwise. More bytes may follow it.
+/// The gfx942 code object of a __CLANG_OFFLOAD_BUNDLE__ or of a bare ELF; sets `problem` otherwise. More bytes may
+/// follow it.
 std::vector<u8> code_object(std::span<u8 const> bundle, std::string& problem);
 
 /// What this process can read from an address on: bounds a code object of which HIP passes only the address.

@@ -24,7 +24,8 @@ constexpr auto patience_together = std::chrono::seconds(10);
 
 std::atomic<pid_t> background_thread{0};
 
-/// When the process got SIGINT, or 0: whoever runs the machine then says where it stands, and ends the process as SIGINT does.
+/// When the process got SIGINT, or 0: whoever runs the machine then says where it stands, and ends the process as
+/// SIGINT does.
 std::atomic<std::time_t> interrupted{0};
 std::atomic<bool> machine_runs{false};
 
@@ -33,8 +34,8 @@ void end_by_interrupt() {
   std::raise(SIGINT);
 }
 
-/// While nobody runs the machine, or seconds after the first time, SIGINT does what it does without us. One Ctrl-C can arrive twice: from
-/// the terminal, and from a launcher that passes it on, as timeout(1) does.
+/// While nobody runs the machine, or seconds after the first time, SIGINT does what it does without us. One Ctrl-C can
+/// arrive twice: from the terminal, and from a launcher that passes it on, as timeout(1) does.
 void on_interrupt(int) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -84,8 +85,8 @@ runtime::runtime() : node_(config::from_environment()), scheduler_(node_), modul
   watch_interrupt();
 }
 
-/// Threads of this process that compute at the moment, besides this one, ours, and those that only wait for the machine, however often they look. They
-/// may be about to call HIP.
+/// Threads of this process that compute at the moment, besides this one, ours, and those that only wait for the
+/// machine, however often they look. They may be about to call HIP.
 bool runtime::others_compute() const {
   std::vector<int> but = waiters_;
   but.insert(but.end(), {gettid(), background_thread});
@@ -159,7 +160,8 @@ void runtime::enqueue(ihipStream_t& s, std::shared_ptr<work_list const> nodes, b
   start_background();
 }
 
-/// Legacy default stream: it waits for what was enqueued before it in the device's blocking streams, and they wait for it.
+/// Legacy default stream: it waits for what was enqueued before it in the device's blocking streams, and they wait for
+/// it.
 bool runtime::may_start(ihipStream_t const& s, task const& t) const {
   auto const before = [&](ihipStream_t const& other) { return !other.queue.empty() && other.queue.front().sequence < t.sequence; };
   if (s.null) return std::ranges::none_of(streams_, [&](auto const& o) { return o->device == s.device && o->blocking() && before(*o); });
@@ -288,14 +290,16 @@ void runtime::host_reaches(u64 time) {
   now = std::max(now, time + rates.from_us(rates.host_wake_us));
 }
 
-/// With a clock, the machine goes on only while no host thread could still launch something for an earlier time: each waits here for what has not
-/// happened, or sleeps in the system. A thread that computes for longer than the patience is taken to need nothing but time.
+/// With a clock, the machine goes on only while no host thread could still launch something for an earlier time: each
+/// waits here for what has not happened, or sleeps in the system. A thread that computes for longer than the patience
+/// is taken to need nothing but time.
 bool runtime::hosts_rest(lock& l) {
   bool const woken = std::ranges::any_of(until_, [](auto const* until) { return (*until)(); });
   auto const now = clock_type::now();
   if (!woken) {
     if (rest_entries_ == entries_) return true;
-    bool const quiet = entering_ == 0 && !others_compute(), rest = quiet && quiet_entries_ == entries_;  // seen twice: a thread may be about to be woken
+    // Seen twice: a thread may be about to be woken
+    bool const quiet = entering_ == 0 && !others_compute(), rest = quiet && quiet_entries_ == entries_;
     quiet_entries_ = quiet ? static_cast<u64>(entries_) : 0;
     if (rest || now - unrest_since_ > std::chrono::milliseconds(node_.settings.patience)) {
       rest_entries_ = entries_;
@@ -384,9 +388,9 @@ void runtime::stalled(lock& l, bool patient) {
   scheduler_.keep_waiting(core_mhz * 200);
 }
 
-/// All waves of this process wait, perhaps for another process. Time passes as it does on the wall, but stands still while others run waves
-/// or compute, however slowly: a time-out on the device then means what it says. It is a deadlock when every process is stalled,
-/// nobody watches the clock, and that stays so.
+/// All waves of this process wait, perhaps for another process. Time passes as it does on the wall, but stands still
+/// while others run waves or compute, however slowly: a time-out on the device then means what it says. It is a
+/// deadlock when every process is stalled, nobody watches the clock, and that stays so.
 void runtime::stalled_together(lock& l) {
   note(shared_node::doing::stalled);
   l.unlock();

@@ -41,9 +41,10 @@ namespace fusewire::sim {
 
 using lock = std::unique_lock<std::mutex>;
 
-/// Streams, and the thread that makes them move. There is no thread per GPU: whichever host thread waits first runs all GPUs, the
-/// others sleep until what they wait for has happened or the running thread leaves. With a single host thread that waits in the
-/// ordinary ways, execution is a function of the seed. A host that only polls memory gets help from a background thread.
+/// Streams, and the thread that makes them move. There is no thread per GPU: whichever host thread waits first runs all
+/// GPUs, the others sleep until what they wait for has happened or the running thread leaves. With a single host thread
+/// that waits in the ordinary ways, execution is a function of the seed. A host that only polls memory gets help from a
+/// background thread.
 class runtime {
  public:
   static runtime& get();
@@ -57,7 +58,8 @@ class runtime {
   /// The stream behind a handle, for work on `device` when it is the default stream; null when the handle is unknown.
   ihipStream_t* stream_of(hipStream_t, int device);
   ihipStream_t* create_stream(int device, unsigned flags, int priority);
-  /// The CUs that kernels in the stream may use: ROC_GLOBAL_CU_MASK and the stream's mask, or the former alone where they have none in common.
+  /// The CUs that kernels in the stream may use: ROC_GLOBAL_CU_MASK and the stream's mask, or the former alone where
+  /// they have none in common.
   cu_mask cus_of(ihipStream_t const&) const;
   void destroy_stream(ihipStream_t&);
   bool known(hipEvent_t e) const { return events_.contains(e); }
@@ -137,8 +139,8 @@ thread_state& this_thread();
 
 hipError_t remember(hipError_t);
 
-/// Body of an API function that needs no lock: fails when a test wants it to, else remembers the error. `call` is the function
-/// that has this default argument evaluated; helpers that several functions share pass theirs on.
+/// Body of an API function that needs no lock: fails when a test wants it to, else remembers the error. `call` is the
+/// function that has this default argument evaluated; helpers that several functions share pass theirs on.
 template <class F>
 hipError_t unlocked_api(F&& body, char const* call = __builtin_FUNCTION()) {
   hipError_t const planted = planted_failure(call);

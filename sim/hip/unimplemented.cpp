@@ -1,5 +1,5 @@
-// Weak definitions of the whole interface. What the other files define takes their place; calling one that is left ends the
-// process with its name.
+// Weak definitions of the whole interface. What the other files define takes their place; calling one that is left ends
+// the process with its name.
 #include <unistd.h>
 
 #include <cstdio>

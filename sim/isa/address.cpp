@@ -104,8 +104,9 @@ flat_split split(lane_addresses const& a, u64 mask) {
 
 // ------------------------------------------------------------------------------------------------------------- buffers
 
-/// CDNA3 ISA, "Buffer addressing": base + scalar offset + offset + index * stride; beyond num_records loads give 0 and stores are
-/// dropped, dword by dword. num_records counts bytes, or records where the instruction has an index and the resource a stride.
+/// CDNA3 ISA, "Buffer addressing": base + scalar offset + offset + index * stride; beyond num_records loads give 0 and
+/// stores are dropped, dword by dword. num_records counts bytes, or records where the instruction has an index and the
+/// resource a stride.
 struct buffer_addresses {
   lane_addresses where;
   u64 inside[4] = {};        // lanes in range, per dword

@@ -1,4 +1,5 @@
-// Branches, waits, barriers, hardware registers, scalar memory: CDNA3 ISA, chapters 4 "Program flow control" and 7 "Scalar memory".
+// Branches, waits, barriers, hardware registers, scalar memory: CDNA3 ISA, chapters 4 "Program flow control" and 7
+// "Scalar memory".
 #include "late.hpp"
 #include "operands.hpp"
 #include "program.hpp"
@@ -39,7 +40,7 @@ void end(wave& w, op const&) {
   w.state = wave_state::ended;
 }
 
-// ------------------------------------------------------------------------------------------------------ hardware registers
+// -------------------------------------------------------------------------------------------------- hardware registers
 
 enum hardware_register : u32 { mode = 1, status = 2, hw_id = 4, gpr_alloc = 5, lds_alloc = 6, shared_bases = 15, xcc_id = 20 };
 
@@ -167,7 +168,8 @@ void add_control(registry& r) {
       {"s_setreg_imm32_b32", {.run = [](wave& w, op const& o) { set_register(w, o, o.arg[1].word); }}},
       {"s_set_gpr_idx_on", {.run = [](wave& w, op const& o) {
          w.mode |= 1u << 27;
-         w.s[124] = (w.s[124] & ~0xf0ffu) | (read_scalar32(w, o.arg[0]) & 255) | u32(o.arg[1].reg & 15) << 12;  // source 1 is an immediate
+         // Source 1 is an immediate
+         w.s[124] = (w.s[124] & ~0xf0ffu) | (read_scalar32(w, o.arg[0]) & 255) | u32(o.arg[1].reg & 15) << 12;
        }}},
       {"s_set_gpr_idx_off", {.run = [](wave& w, op const&) { w.mode &= ~(1u << 27); }}},
       {"s_set_gpr_idx_idx", {.run = [](wave& w, op const& o) { w.s[124] = (w.s[124] & ~0xffu) | (read_scalar32(w, o.arg[1]) & 255); }}},

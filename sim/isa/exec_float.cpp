@@ -1,4 +1,5 @@
-// Floating point of the vector ALU: CDNA3 ISA, chapter 6 "Vector ALU operations". Transcendentals have hardware's 1 ulp or better.
+// Floating point of the vector ALU: CDNA3 ISA, chapter 6 "Vector ALU operations". Transcendentals have hardware's 1 ulp
+// or better.
 #include <numbers>
 
 #include "operands.hpp"
@@ -48,9 +49,11 @@ float cosine(float turns) {
   return std::fabs(turns) > 256 ? 1.0f : float(std::cos(2 * std::numbers::pi * double(turns)));
 }
 
-/// 2^x through a degree-12 polynomial of the fraction in double precision; no branches, so that the lane loop vectorises.
+/// 2^x through a degree-12 polynomial of the fraction in double precision; no branches, so that the lane loop
+/// vectorises.
 float power_of_two(float x) {
-  double const limited = !(x >= -160.0f) ? -160.0 : x > 160.0f ? 160.0 : double(x);  // -160 for NaN too: it is an integer
+  // -160 for NaN too: it is an integer
+  double const limited = !(x >= -160.0f) ? -160.0 : x > 160.0f ? 160.0 : double(x);
   double const whole = std::nearbyint(limited), t = (limited - whole) * std::numbers::ln2;
   double p = 1.0 / 479001600;
   constexpr double inverse[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
@@ -62,8 +65,9 @@ float power_of_two(float x) {
 
 f16 half(float x) { return f16(x); }
 
-// --------------------------------------------------------------------------------------------------------------- division
-// v_div_scale, v_div_fmas and v_div_fixup bracket the Newton iterations of IEEE division: CDNA3 ISA, "VOP3 instructions".
+// ------------------------------------------------------------------------------------------------------------ division
+// v_div_scale, v_div_fmas and v_div_fixup bracket the Newton iterations of IEEE division: CDNA3 ISA, "VOP3
+// instructions".
 
 template <class T>
 struct division;
@@ -146,7 +150,7 @@ T div_fixup(T quotient, T denominator, T numerator) {
 }
 f16 div_fixup_half(f16 q, f16 d, f16 n) { return f16(div_fixup(float(q), float(d), float(n))); }
 
-// -------------------------------------------------------------------------------------------------------------- cube maps
+// ----------------------------------------------------------------------------------------------------------- cube maps
 
 struct cube {
   float id, ma, sc, tc;

@@ -50,7 +50,7 @@ u32 averaged_bytes(u32 a, u32 b, u32 round) {
   return r;
 }
 
-// ---------------------------------------------------------------------------------------------- carries and 64-bit products
+// ----------------------------------------------------------------------------------------- carries and 64-bit products
 
 /// F(a, b, carry in) gives 33 bits.
 template <auto F, bool CarryIn>

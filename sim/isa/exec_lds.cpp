@@ -8,8 +8,8 @@ namespace {
 u32 first_offset(op const& o) { return u32(o.imm) & 0xff; }
 u32 second_offset(op const& o) { return u32(o.imm) >> 8; }
 
-/// Calls access(lane, bytes of LDS) for every enabled lane at its address + offset, modulo 2^32; false, with nothing done, if one is
-/// outside.
+/// Calls access(lane, bytes of LDS) for every enabled lane at its address + offset, modulo 2^32; false, with nothing
+/// done, if one is outside.
 template <int Bytes, class Access>
 bool each_address(wave& w, u64 mask, u32 const* address, u32 offset, Access access) {
   auto& lds = w.group->lds;
@@ -38,7 +38,7 @@ u8* contiguous(wave& w, u64 mask, u32 const* address, u32 offset) {
   return w.group->lds.data() + from;
 }
 
-// --------------------------------------------------------------------------------------------------------- loads, stores
+// ------------------------------------------------------------------------------------------------------- loads, stores
 
 template <int Bytes>
 void read(wave& w, op const& o) {
@@ -142,7 +142,7 @@ void lane_addresses(wave const& w, row& address) {
   for (int l = 0; l < lanes; ++l) address[l] = (w.s[124] & 0xffff) + 4 * u32(l);
 }
 
-// -------------------------------------------------------------------------------------------------------------- atomics
+// ------------------------------------------------------------------------------------------------------------- atomics
 
 template <class T>
 T data_of(wave const& w, u32 reg, int l) {
@@ -204,7 +204,8 @@ void add_updates(registry& r, std::string const& bits) {
   add_update<F, [](F m, F d, F) { return m + d; }>(r, "add", "f" + bits);
 }
 
-/// ds_append, ds_consume: the counter at M0 + offset moves by the number of enabled lanes; every lane gets its old value.
+/// ds_append, ds_consume: the counter at M0 + offset moves by the number of enabled lanes; every lane gets its old
+/// value.
 template <int Sign>
 void count(wave& w, op const& o) {
   u8* const at = lds_at(w, (w.s[124] & 0xffff) + u32(o.imm), 4);
@@ -218,7 +219,7 @@ void count(wave& w, op const& o) {
   write_row(w.v[o.arg[0].reg], r.lane, w.exec());
 }
 
-// --------------------------------------------------------------------------------------------- crossing lanes, no memory
+// ------------------------------------------------------------------------------------------- crossing lanes, no memory
 
 void gather(wave& w, op const& o) {
   row r;

@@ -1,4 +1,5 @@
-// Global, flat, scratch and buffer loads and stores: CDNA3 ISA, chapters 8 "Vector memory" and 9 "Flat memory instructions".
+// Global, flat, scratch and buffer loads and stores: CDNA3 ISA, chapters 8 "Vector memory" and 9 "Flat memory
+// instructions".
 #include "address.hpp"
 #include "registry.hpp"
 

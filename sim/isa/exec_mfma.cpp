@@ -3,8 +3,8 @@
 //   A[i][k], B[k][j]  element k % per_lane of lane (i or j) + M * (block + Blocks * (k / per_lane))
 //   C[i][j], D[i][j]  groups of 4 rows: register i % 4 + 4 * (...), lanes j + N * (...)
 //
-// So with the elements unpacked to one row of 64 numbers per element index, every A[.][k], B[k][.] and C[i][.] is contiguous.
-// Products are accumulated in k order with one rounding each. EXEC is ignored.
+// So with the elements unpacked to one row of 64 numbers per element index, every A[.][k], B[k][.] and C[i][.] is
+// contiguous. Products are accumulated in k order with one rounding each. EXEC is ignored.
 #include "operands.hpp"
 #include "registry.hpp"
 

@@ -67,7 +67,7 @@ inline constexpr semantics halves2 = {.run = on_halves<T, F, 2>, .math = is_floa
 template <class T, auto F>
 inline constexpr semantics halves3 = {.run = on_halves<T, F, 3>, .math = is_float<T> ? arithmetic::f16_f64 : arithmetic::none};
 
-// ------------------------------------------------------------------------------------------------------ pairs of dwords
+// ----------------------------------------------------------------------------------------------------- pairs of dwords
 
 /// Source `index` of the low (half 0) or high result: op_sel picks the register of the pair.
 u32 const* dword_of(wave const& w, op const& o, int index, u32 selection, row& buffer) {
@@ -117,9 +117,10 @@ void move_pair(wave& w, op const& o) {
   write_row(w.v[o.arg[0].reg + 1], b.lane, w.exec());
 }
 
-// ------------------------------------------------------------------------------------------------------ mixed precision
+// ----------------------------------------------------------------------------------------------------- mixed precision
 
-/// Source `index` of v_fma_mix: a float, or the half that op_sel picks if op_sel_hi says so. neg_lo negates, neg_hi is abs.
+/// Source `index` of v_fma_mix: a float, or the half that op_sel picks if op_sel_hi says so. neg_lo negates, neg_hi is
+/// abs.
 void mixed_source(wave& w, op const& o, int index, float* to) {
   operand const& p = o.arg[1 + index];
   bool const is_half = o.op_sel_hi >> index & 1, upper = o.op_sel >> index & 1;
@@ -155,7 +156,7 @@ void mixed_fma(wave& w, op const& o) {
   write_row(to, r.lane, w.exec());
 }
 
-// ---------------------------------------------------------------------------------------------------------- dot products
+// -------------------------------------------------------------------------------------------------------- dot products
 
 template <int Bits, bool Signed>
 i64 element(u32 x, int i) {

@@ -40,7 +40,8 @@ u32 control_word(u32 host, u32 mode, arithmetic math) {
   return word;
 }
 
-/// Between s_set_gpr_idx_on and off, M0 is added to the VGPR numbers that its bits 15:12 choose: source 0, 1, 2, destination.
+/// Between s_set_gpr_idx_on and off, M0 is added to the VGPR numbers that its bits 15:12 choose: source 0, 1, 2,
+/// destination.
 op indexed(op o, u32 m0) {
   u32 const index = m0 & 255, which = m0 >> 12;
   for (int i = 0; i < 5; ++i) {

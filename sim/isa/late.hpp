@@ -6,7 +6,8 @@ namespace fusewire::sim {
 /// An LDS instruction: takes effect now, or any time before the wave has waited for it.
 void issue_lds(wave&, op const&);
 
-/// A scalar load of `dwords` into s[reg...], of which the first `inside` exist and the others are 0; or a scalar atomic, of one dword or two.
+/// A scalar load of `dwords` into s[reg...], of which the first `inside` exist and the others are 0; or a scalar
+/// atomic, of one dword or two.
 struct scalar_access {
   u64 address = 0;
   u16 reg = 0;

@@ -1,4 +1,5 @@
-// Code objects: AMDGPU ELF with code object metadata V5/V6. LLVM, "User guide for AMDGPU backend": ELF code object, kernel descriptor.
+// Code objects: AMDGPU ELF with code object metadata V5/V6. LLVM, "User guide for AMDGPU backend": ELF code object,
+// kernel descriptor.
 #include <elf.h>
 #include <llvm/ADT/StringRef.h>
 #include <llvm/Demangle/Demangle.h>
@@ -190,7 +191,7 @@ void decode_text(elf_file const& elf, u8 const* image, program& code) {
   if (!missing.empty()) reject("instructions that fusewire-sim does not implement:" + missing);
 }
 
-// ---------------------------------------------------------------------------------------------------------------- kernels
+// ------------------------------------------------------------------------------------------------------------- kernels
 
 std::string text(metadata const& map, char const* key) {
   auto const* const found = map.find(key);

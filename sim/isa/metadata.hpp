@@ -1,4 +1,5 @@
-// The metadata of a code object: MessagePack. LLVM's Document reads what LLVM wrote; this reads anything, or says that it cannot.
+// The metadata of a code object: MessagePack. LLVM's Document reads what LLVM wrote; this reads anything, or says that
+// it cannot.
 #pragma once
 #include <optional>
 #include <span>

@@ -80,7 +80,8 @@ struct op {
 
   // memory
   cache_bits cache;
-  bool offset_enable = false, index_enable = false, to_lds = false, returns = false;  // returns: an atomic the old value, an LDS instruction anything
+  // Returns: an atomic the old value, an LDS instruction anything
+  bool offset_enable = false, index_enable = false, to_lds = false, returns = false;
 };
 
 /// What a mnemonic means to the decoder.

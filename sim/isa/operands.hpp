@@ -1,4 +1,5 @@
-// Reading and writing registers, all lanes at once, and the templates that turn a lambda over numbers into an instruction.
+// Reading and writing registers, all lanes at once, and the templates that turn a lambda over numbers into an
+// instruction.
 #pragma once
 #include <cstring>
 #include <type_traits>
@@ -20,7 +21,7 @@ u32 const* fill(wave&, op const&, operand const&, width, u32* buffer);
 
 inline bool lane_on(u64 mask, int l) { return mask >> l & 1; }
 
-// --------------------------------------------------------------------------------------------------------------- scalar
+// -------------------------------------------------------------------------------------------------------------- scalar
 
 inline u32 read_scalar32(wave const& w, operand const& p) {
   switch (p.kind) {
@@ -61,7 +62,7 @@ inline void set_exec(wave& w, u64 mask) {
   w.s[127] = u32(mask >> 32);
 }
 
-// --------------------------------------------------------------------------------------------------------------- vector
+// -------------------------------------------------------------------------------------------------------------- vector
 
 template <class T>
 inline constexpr width width_of = sizeof(T) == 8 ? width::b64 : sizeof(T) == 4 ? width::b32 : width::b16;
@@ -164,7 +165,7 @@ void write_lanes(wave& w, op const& o, operand const& p, Value value) {
   if constexpr (sizeof(T) == 8) write_row(w.v[p.reg + 1], high.lane, mask);
 }
 
-// --------------------------------------------------------------------------------------------- instructions from lambdas
+// ------------------------------------------------------------------------------------------- instructions from lambdas
 
 template <class F>
 struct signature;
@@ -194,8 +195,8 @@ struct lane_function {
   };
 };
 
-/// A vector instruction that maps F over the lanes: lanewise<[](float a, float b) { return a + b; }>. F's parameter types say how
-/// the sources are read, its result how the destination is written.
+/// A vector instruction that maps F over the lanes: lanewise<[](float a, float b) { return a + b; }>. F's parameter
+/// types say how the sources are read, its result how the destination is written.
 template <auto F>
 inline constexpr semantics lanewise = {
     .run = signature_of<F>::template arguments<lane_function<F>::template over>::run,

@@ -53,8 +53,8 @@ struct kernel_descriptor {
   int preload_offset() const { return preload >> 7; }   // dwords
 };
 
-/// Decodes [begin, end) of the image into `code`. Returns the instructions that are not implemented, as text with function and
-/// address; they decode to an op that faults.
+/// Decodes [begin, end) of the image into `code`. Returns the instructions that are not implemented, as text with
+/// function and address; they decode to an op that faults.
 std::vector<std::string> decode(program& code, u32 begin, u32 end);
 
 /// What the clock needs to know of all instructions with this mnemonic, and of one of them.

@@ -1,5 +1,5 @@
-// fusewire-sim: runs a HIP program on simulated GPUs. It sets the environment and replaces itself by the program, or starts it as several
-// processes.
+// fusewire-sim: runs a HIP program on simulated GPUs. It sets the environment and replaces itself by the program, or
+// starts it as several processes.
 #include <arpa/inet.h>
 #include <elf.h>
 #include <limits.h>
@@ -34,29 +34,36 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
 
   --gpus N               GPUs of the node, 1 to 16 (default 8)
   --cus N                compute units per GPU, 1 to 304 (default 304); few make co-residency deadlocks show
-  --partitions N         each GPU shows itself as N devices, 1, 2, 4 or 8 (DPX, QPX, CPX), with as many XCDs and compute units fewer
+  --partitions N         each GPU shows itself as N devices, 1, 2, 4 or 8 (DPX, QPX, CPX), with as many XCDs
+                         and compute units fewer
   --seed N               of the interleaving and of the memory system's delays (default 1)
   --memory weak|strong   weak: as gfx942's memory model allows, caches and all (default)
                          strong: every access reaches memory at once, in order
-  --time                 runs with a clock: what programs and --stats say of time are simulated microseconds, a projection of what an MI300X would
-                         take (docs/simulator.md); takes the place of --memory, and of --processes
+  --time                 runs with a clock: what programs and --stats say of time are simulated microseconds, a
+                         projection of what an MI300X would take (docs/simulator.md); takes the place of --memory, and
+                         of --processes
   --mhz N                engine clock of --time (default 2100)
   --timing NAME=VALUE,...  other constants for the clock than those in sim/machine/timing.hpp
   --trace FILE           with --time: kernels, workgroups and links over time, for ui.perfetto.dev
-  --processes N          starts N processes of the program that share the GPUs' memory, with RANK, WORLD_SIZE, LOCAL_RANK,
-                         MASTER_ADDR and MASTER_PORT set as torchrun does; when one fails, the others have 20 s to say so
-  --stats                at exit, print launches, instructions and bytes over links; with --time also where the time of each kernel went
+  --processes N          starts N processes of the program that share the GPUs' memory, with RANK, WORLD_SIZE,
+                         LOCAL_RANK, MASTER_ADDR and MASTER_PORT set as torchrun does; when one fails, the others have
+                         20 s to say so
+  --stats                at exit, print launches, instructions and bytes over links; with --time also where the
+                         time of each kernel went
   --stats-json FILE      the same of --time, for programs
   --count-calls          at exit, print how often each HIP call was made that can fail
   --fail-call N[:NAME]   the N-th of these calls fails (the N-th of that name), with an error that it may have
   --leaks                at exit, print what the program did not give back; exit status 86 if there is anything
-  --patience MS          how long nothing may move before it is a time-out or a deadlock, while other host threads sleep (default 3000)
-  --livelock N           after N instructions in which no workgroup began or ended, print where every wave stands, and go on (default 2000000000)
+  --patience MS          how long nothing may move before it is a time-out or a deadlock, while other host threads
+                         sleep (default 3000)
+  --livelock N           after N instructions in which no workgroup began or ended, print where every wave stands, and
+                         go on (default 2000000000)
   --help, --version
 
 SIGINT prints where every wave stands, and ends the program.
-The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _TIME, _MHZ, _TIMING, _TRACE, _STATS, _STATS_JSON, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and
-_LIVELOCK for a program that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
+The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _TIME, _MHZ, _TIMING, _TRACE, _STATS,
+_STATS_JSON, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and _LIVELOCK for a program
+that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
 A fault, a broken barrier or a deadlock on a simulated GPU ends the program with a report and exit status 86.
 )";
 

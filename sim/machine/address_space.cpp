@@ -57,7 +57,8 @@ address_space::address_space(int gpus, shared_node const* shared) : shared_(shar
 }
 
 u64 address_space::take(region& r, u64 span) {
-  u64 const align = span >= (u64{2} << 20) ? u64{2} << 20 : page, whole = span + page;  // an unnamed page behind it catches small overruns
+  // An unnamed page behind it catches small overruns
+  u64 const align = span >= (u64{2} << 20) ? u64{2} << 20 : page, whole = span + page;
   auto const aligned = [align](u64 address) { return (address + align - 1) & ~(align - 1); };
   if (u64 const at = aligned(r.next); at + whole <= r.end) {
     if (at > r.next) give(r, r.next, at - r.next);
@@ -99,8 +100,8 @@ allocation* address_space::allocate(int gpu, u64 size, memory_kind kind, unsigne
   allocations_.push_back({at, size, span, gpu, kind, number, true, flags});
   name(at, span, number);
   r.used += span;
-  // Small allocations, flags among them, start with a pattern, so that code which forgot to clear them fails here too. Large
-  // ones start as zero, because filling them would cost memory.
+  // Small allocations, flags among them, start with a pattern, so that code which forgot to clear them fails here too.
+  // Large ones start as zero, because filling them would cost memory.
   if (size <= (u64{1} << 20) && kind != memory_kind::image) std::memset(reinterpret_cast<void*>(at), 0xcd, size);
   return &allocations_.back();
 }

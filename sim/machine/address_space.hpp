@@ -25,11 +25,11 @@ struct allocation {
   bool covers(u64 address, u64 bytes) const { return address >= base && address - base <= size && bytes <= size - (address - base); }
 };
 
-/// Device and pinned host memory of the node. It is ordinary memory of this process, at addresses of its own: one reservation,
-/// cut into a region per GPU and one for the host, with a table that names the allocation of every 4 KiB page. Freed pages keep
-/// their name until the region has been used up once, so that a late access can be told from a wild one.
-/// Processes that share a node map one file there, each allocates in a part of every region, and each has a table of its own, of what it
-/// has allocated or imported.
+/// Device and pinned host memory of the node. It is ordinary memory of this process, at addresses of its own: one
+/// reservation, cut into a region per GPU and one for the host, with a table that names the allocation of every 4 KiB
+/// page. Freed pages keep their name until the region has been used up once, so that a late access can be told from a
+/// wild one. Processes that share a node map one file there, each allocates in a part of every region, and each has a
+/// table of its own, of what it has allocated or imported.
 class address_space {
  public:
   explicit address_space(int gpus, shared_node const* = nullptr);
@@ -56,8 +56,8 @@ class address_space {
 
   u64 used(int gpu) const { return regions_[gpu].used; }
   static constexpr u64 capacity = u64{192} << 30;  // bytes per GPU
-  // A fixed place: addresses repeat from run to run, and processes share them. ThreadSanitizer leaves a program the first 2 TiB, where
-  // 17 regions of 64 GiB fit: there, an allocation fails before the capacity is reached.
+  // A fixed place: addresses repeat from run to run, and processes share them. ThreadSanitizer leaves a program the
+  // first 2 TiB, where 17 regions of 64 GiB fit: there, an allocation fails before the capacity is reached.
   static constexpr u64 region_bytes = u64{1} << (thread_sanitizer ? 36 : 39), wanted_place = thread_sanitizer ? 0x0080'0000'0000 : 0x2000'0000'0000;
 
  private:

@@ -12,7 +12,8 @@ using cu_mask = std::bitset<max_cus>;  // bit i is CU i, one of XCD i modulo the
 struct config {
   int gpus = 8;               // FUSEWIRE_SIM_GPUS, 1..16
   int cus = 304;              // FUSEWIRE_SIM_CUS, compute units per GPU; of a device, once the GPUs are partitioned
-  int partitions = 1;         // FUSEWIRE_SIM_PARTITIONS, devices that each GPU shows itself as; `gpus` counts devices then
+  // FUSEWIRE_SIM_PARTITIONS, devices that each GPU shows itself as; `gpus` counts devices then
+  int partitions = 1;
   cu_mask mask = {};          // ROC_GLOBAL_CU_MASK: CUs of every device that kernels may use; none: all of them
   u64 seed = 1;               // FUSEWIRE_SIM_SEED
   bool weak = true;           // FUSEWIRE_SIM_MEMORY=weak|strong
@@ -40,8 +41,9 @@ inline constexpr bool thread_sanitizer = true;
 #else
 inline constexpr bool thread_sanitizer = false;
 #endif
-/// For the functions that touch simulated memory, and no others: a host that polls it, or stores what a kernel polls, is no race, as it is
-/// none on a real machine. A call of memcpy or memcmp would be watched all the same, so what is marked makes none.
+/// For the functions that touch simulated memory, and no others: a host that polls it, or stores what a kernel polls,
+/// is no race, as it is none on a real machine. A call of memcpy or memcmp would be watched all the same, so what is
+/// marked makes none.
 #define FUSEWIRE_SIM_UNWATCHED __attribute__((no_sanitize("thread")))
 
 }  // namespace fusewire::sim

@@ -16,8 +16,8 @@ struct timed_event {
   explicit timed_event(kind k) : what(k) {}
 };
 
-/// Events in the order of their times; those of one time in the order in which they were put. Times never lie before the latest that was
-/// taken out.
+/// Events in the order of their times; those of one time in the order in which they were put. Times never lie before
+/// the latest that was taken out.
 class event_wheel {
  public:
   void put(timed_event& e, u64 time) {

@@ -18,7 +18,8 @@ void weak_memory::issue(wave& w) {
   ++w.pending->issued;
 }
 
-/// Before the wave issues what will bring a value to these registers: values come to registers in the order of issue (CDNA3 ISA, VM_CNT).
+/// Before the wave issues what will bring a value to these registers: values come to registers in the order of issue
+/// (CDNA3 ISA, VM_CNT).
 void weak_memory::keep_order(wave& w, destination const& to) {
   group_memory& g = *w.pending->group;
   if (!to.put) return;

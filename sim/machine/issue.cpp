@@ -1,4 +1,5 @@
-// The issue of one instruction: when its unit, its registers and what it waits for allow it, what it then holds and for how long.
+// The issue of one instruction: when its unit, its registers and what it waits for allow it, what it then holds and for
+// how long.
 #include <algorithm>
 #include <cmath>
 
@@ -22,7 +23,8 @@ port port_of(unit u) {
   }
 }
 
-/// How many turns of the banks an LDS instruction takes: lanes go in groups that the banks can serve at once, and within a group a bank serves one address after the other.
+/// How many turns of the banks an LDS instruction takes: lanes go in groups that the banks can serve at once, and
+/// within a group a bank serves one address after the other.
 void count_turns(bank_pattern& p, op_time const& o, u32 banks) {
   u32 const words = o.lds_bytes / 4, at_once = std::max(1u, banks / words);
   for (u32 second = 0; second < (o.lds_stride ? 2u : 1u); ++second) {
@@ -35,7 +37,8 @@ void count_turns(bank_pattern& p, op_time const& o, u32 banks) {
         if (!(p.exec >> l & 1)) continue;
         for (u32 k = 0; k < words; ++k) {
           u32 const word = (p.address[l] + p.at + offset) / 4 + k, bank = word % banks, have = std::min<u32>(used[bank], 4);
-          if (!o.lds_atomic && std::find(row[bank], row[bank] + have, word) != row[bank] + have) continue;  // one word for several lanes
+          // One word for several lanes
+          if (!o.lds_atomic && std::find(row[bank], row[bank] + have, word) != row[bank] + have) continue;
           if (have < 4) row[bank][have] = word;
           most = std::max<u32>(most, ++used[bank]);
         }

@@ -78,8 +78,8 @@ struct operation_in_flight {
   piece piece_of[lanes];
 };
 
-/// A buffer_wbl2 that has not been done yet: of the lines that were dirty at the time `until` of the L2, and of those to which the wave
-/// had stores in flight.
+/// A buffer_wbl2 that has not been done yet: of the lines that were dirty at the time `until` of the L2, and of those
+/// to which the wave had stores in flight.
 struct writeback_in_flight {
   wave* by = nullptr;
   u64 number = 0, until = 0;
@@ -99,8 +99,8 @@ class line_filter {
   std::array<u16, 256> count_{};
 };
 
-/// What the memory keeps about one workgroup: its place in the machine and what it has in flight. Waves of one workgroup share
-/// a CU and its L1, which keeps order line by line, so they see each other's stores in flight.
+/// What the memory keeps about one workgroup: its place in the machine and what it has in flight. Waves of one
+/// workgroup share a CU and its L1, which keeps order line by line, so they see each other's stores in flight.
 struct group_memory {
   int gpu = 0, xcd = 0, cu = 0;
   l1_cache* l1 = nullptr;
@@ -125,7 +125,8 @@ class node_memory : public memory_port {
 
   virtual void kernel_begins(int /*gpu*/) {}
   virtual void kernel_ends(int /*gpu*/) {}
-  /// Why the launch, which is over, was wrong: a workgroup did not add to the ticket of a part that the launch touched. Empty when it was right.
+  /// Why the launch, which is over, was wrong: a workgroup did not add to the ticket of a part that the launch touched.
+  /// Empty when it was right.
   std::string ended_wrong(dispatch const&, u64 groups);
   virtual void group_ends(group_memory&) {}
   virtual void tick(group_memory&) {}  // lets time pass for what the workgroup has in flight, and for caches

@@ -13,7 +13,8 @@ struct part {
   u64 base = 0, size = 0;
   std::string name;
   bool live = true;                // not given back
-  u64 ticket = 0;                  // address of the word to which every workgroup of a launch that touches the part adds once; 0: none
+  // Address of the word to which every workgroup of a launch that touches the part adds once; 0: none
+  u64 ticket = 0;
   std::string call = {};           // what adds to it, for reports
   dispatch const* user = nullptr;  // the launch that touches the part, until it is over
   std::vector<bool> left = {};     // by workgroup of `user`: it has added
@@ -21,10 +22,12 @@ struct part {
   bool covers(u64 address, u64 bytes) const { return address >= base && address - base <= size && bytes <= size - (address - base); }
 };
 
-/// The parts of one allocation. Each stays where it is for as long as the allocation is known, so that waves may keep the latest.
+/// The parts of one allocation. Each stays where it is for as long as the allocation is known, so that waves may keep
+/// the latest.
 class part_table {
  public:
-  /// Replaces the parts that it overlaps. One that is there already only gets the name: ranks that share memory all name what is in it.
+  /// Replaces the parts that it overlaps. One that is there already only gets the name: ranks that share memory all
+  /// name what is in it.
   void name(u64 base, u64 size, std::string text);
   void forget(u64 base, u64 size);  // those that begin there
   /// The part that begins last at or before the address; null when there is none.

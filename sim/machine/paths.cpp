@@ -8,7 +8,7 @@ u32 channel_of(u64 line) { return mixed(line >> 1) % memory_paths::channels; }  
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------------------------ a CU
+// ---------------------------------------------------------------------------------------------------------------- a CU
 
 cu_path::set_of_lines& cu_path::set_of(u64 number) {
   if (!sets_) sets_ = std::make_unique<set_of_lines[]>(sets);
@@ -62,7 +62,7 @@ void memory_request::add(u64 address, u64 bytes) {
   }
 }
 
-// --------------------------------------------------------------------------------------------------------------- the node
+// ------------------------------------------------------------------------------------------------------------ the node
 
 memory_paths::memory_paths(timing const& t, node& n) : t_(t), node_(n), count_(static_cast<std::size_t>(n.settings.gpus)), links_(count_ * count_) {
   for (std::size_t g = 0; g < count_; ++g) gpus_.push_back(std::make_unique<gpu_path>());
@@ -77,7 +77,8 @@ memory_paths::memory_paths(timing const& t, node& n) : t_(t), node_(n), count_(s
   l2_return_ = t.l2_latency - t.l2_arrival;
 }
 
-/// Of a GPU's memory side, from the arrival at it: when a line that is read leaves it, when one that is written is there. The MALL writes on to the HBM at once.
+/// Of a GPU's memory side, from the arrival at it: when a line that is read leaves it, when one that is written is
+/// there. The MALL writes on to the HBM at once.
 double memory_paths::memory(int gpu, double time, u64 line, u32 bytes, bool write, traffic& counts) {
   gpu_path& g = *gpus_[static_cast<std::size_t>(gpu)];
   u32 const c = channel_of(line);
@@ -87,7 +88,8 @@ double memory_paths::memory(int gpu, double time, u64 line, u32 bytes, bool writ
   if (hit && !write) return m + mall_latency_;
   counts.hbm += bytes;
   double const h = g.hbm[c].take(now, m, bytes / hbm_rate_);
-  return write ? std::max(m, h - 4096 / hbm_rate_) + mall_latency_ : h + hbm_latency_;  // writes wait in the MALL's queue, of 4 KB a channel
+  // Writes wait in the MALL's queue, of 4 KB a channel
+  return write ? std::max(m, h - 4096 / hbm_rate_) + mall_latency_ : h + hbm_latency_;
 }
 
 double memory_paths::send(int from, int to, double time, double bytes) {

@@ -26,7 +26,8 @@ class cu_path {
   void invalidate() { ++age_; }
 
   double pipe_free = 0;                                   // of the address unit and the L1
-  std::array<double, 2 + max_gpus> latest{};              // operations on one memory take effect in the order of issue: local, host, of each peer
+  // Operations on one memory take effect in the order of issue: local, host, of each peer
+  std::array<double, 2 + max_gpus> latest{};
   double wait_for_slot(double time, std::size_t misses);  // when one more miss may leave
   void miss_until(double ready) { misses_[next_miss_++ % misses_.size()] = ready; }
 
@@ -60,14 +61,14 @@ struct memory_request {
   void add(u64 address, u64 bytes);
 };
 
-/// When an operation takes effect, and when its wave may know. There are at least `lookahead` cycles between the two, and in no fewer after its
-/// issue does it take effect for another CU.
+/// When an operation takes effect, and when its wave may know. There are at least `lookahead` cycles between the two,
+/// and in no fewer after its issue does it take effect for another CU.
 struct passage {
   double effect = 0, done = 0;
 };
 
-/// The memory system of the node as lines see it: which caches hold them, and the queues of the L2 channels, the fabric, the MALL, the HBM
-/// channels and the links.
+/// The memory system of the node as lines see it: which caches hold them, and the queues of the L2 channels, the
+/// fabric, the MALL, the HBM channels and the links.
 class memory_paths {
  public:
   memory_paths(timing const&, node&);
@@ -99,7 +100,8 @@ class memory_paths {
     struct coming {
       u64 line = 0;
       double since = 0, ready = 0;  // when it was asked for, when it is there
-      /// For a request at `time` of a line that the L2 has or waits for. A CU whose turn came later may ask for an earlier time: then it is the one that brings the line.
+      /// For a request at `time` of a line that the L2 has or waits for. A CU whose turn came later may ask for an
+      /// earlier time: then it is the one that brings the line.
       double there(u64 wanted, double time) {
         if (line != wanted) return time;
         if (time < since) ready -= since - time, since = time;

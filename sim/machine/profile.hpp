@@ -34,7 +34,8 @@ struct kernel_profile {
   void add(kernel_profile const&);
 };
 
-/// Addresses of an LDS instruction that were seen before, relative to the first lane's, and what they take: where all lanes move by the same amount, the banks are as busy.
+/// Addresses of an LDS instruction that were seen before, relative to the first lane's, and what they take: where all
+/// lanes move by the same amount, the banks are as busy.
 struct bank_pattern {
   u64 exec = 0;
   u32 at = ~u32{0};  // the lowest bits of the first lane's

@@ -8,11 +8,13 @@
 
 namespace fusewire::sim {
 
-/// Something that serves one request at a time: how much of each window of 64 cycles is taken. Requests need not come in the order of their times, for CUs are run one after the
-/// other for hundreds of cycles each, and some are made for much later than now.
+/// Something that serves one request at a time: how much of each window of 64 cycles is taken. Requests need not come
+/// in the order of their times, for CUs are run one after the other for hundreds of cycles each, and some are made for
+/// much later than now.
 class resource {
  public:
-  /// A request at `time` that holds the resource for `cycles`; returns when it begins to be served. No request comes for a time before `now`.
+  /// A request at `time` that holds the resource for `cycles`; returns when it begins to be served. No request comes
+  /// for a time before `now`.
   double take(double now, double time, double cycles) {
     if (now >= static_cast<double>((first_ + 1) * window)) advance(static_cast<u64>(now) / window);
     busy_ += cycles;
@@ -47,7 +49,8 @@ class resource {
   double later_ = 0, busy_ = 0;  // work behind the last window
 };
 
-/// Which lines a cache holds, least recently used first out. `Ways` of 4-byte tags are one or two lines of the host's cache.
+/// Which lines a cache holds, least recently used first out. `Ways` of 4-byte tags are one or two lines of the host's
+/// cache.
 template <u32 Sets, u32 Ways>
 class tag_array {
  public:

@@ -17,7 +17,8 @@ constexpr u32 polls_that_count = 64;         // repeats after which a wave is ta
 constexpr u32 rounds_that_count = 256;       // in which nothing changed
 constexpr u64 instructions_that_count = 1'000'000;      // of a wave that polls, before it is called a deadlock ...
 constexpr u64 most_instructions = 20'000'000;           // ... but no more than this of all waves together
-constexpr u64 silence_that_counts = 4'000'000;          // instructions of a wave that touches no global memory: it polls LDS
+// Instructions of a wave that touches no global memory: it polls LDS
+constexpr u64 silence_that_counts = 4'000'000;
 constexpr u64 longest_jump = core_mhz * 100'000;            // cycles: 0.1 s
 constexpr u64 longest_wait = core_mhz * u64{1'000'000'000};  // cycles: 1000 s
 
@@ -177,8 +178,8 @@ scheduler::outcome scheduler::step() {
   return outcome::worked;
 }
 
-/// Runs the waves of one workgroup in small random turns. Most workgroups get a few hundred instructions, some are left out, some
-/// run far ahead of all others: races need that.
+/// Runs the waves of one workgroup in small random turns. Most workgroups get a few hundred instructions, some are left
+/// out, some run far ahead of all others: races need that.
 void scheduler::run(resident_group& g) {
   random_source& chance = node_.chance;
   u32 const dice = chance.below(32);
@@ -204,7 +205,8 @@ void scheduler::run(resident_group& g) {
     budget -= std::min(budget, std::max<u64>(done, 1));
     if (g.ended) return;
     if (w.pending->polls.repeats > 4) resting |= 1u << w.index;
-    if (node_.published && chance.one_in(2)) break;  // others get to see it while this workgroup's stores are still on their way
+    // Others get to see it while this workgroup's stores are still on their way
+    if (node_.published && chance.one_in(2)) break;
     if (weak_ && !g.memory.quiet()) memory_->tick(g.memory);
     for (wave* other : g.waves)
       if (waits_for_lds(*other) && chance.one_in(4)) let_one_arrive(*other);

@@ -32,8 +32,8 @@ struct resident_group : workgroup {
 
 class timeline;
 
-/// Runs the waves of all launches on all GPUs, interleaved at random; the interleaving is a function of the seed and of the order
-/// of the calls; with a clock, in the order of their times (timeline). Not thread-safe.
+/// Runs the waves of all launches on all GPUs, interleaved at random; the interleaving is a function of the seed and of
+/// the order of the calls; with a clock, in the order of their times (timeline). Not thread-safe.
 class scheduler {
  public:
   explicit scheduler(node&);
@@ -41,11 +41,11 @@ class scheduler {
 
   void start(std::shared_ptr<kernel_launch>);  // it joins the workgroups that run; the caller keeps its kernel alive
   enum class outcome { worked, idle, stalled };
-  /// Lets one workgroup run for a while. `stalled`: for a long time every wave has been polling memory that does not change, or
-  /// waiting at a barrier; nothing but the host can help.
+  /// Lets one workgroup run for a while. `stalled`: for a long time every wave has been polling memory that does not
+  /// change, or waiting at a barrier; nothing but the host can help.
   outcome step();
-  /// The host cannot help: waves that watch the clock see it jump ahead, so that their time-outs expire; when no wave watches the
-  /// clock, ends the process with a report.
+  /// The host cannot help: waves that watch the clock see it jump ahead, so that their time-outs expire; when no wave
+  /// watches the clock, ends the process with a report.
   void resolve_stall();
   /// The host may help: go on for a while, and let this much time pass.
   void keep_waiting(u64 cycles);
@@ -91,7 +91,8 @@ class scheduler {
   u64 changes_before_ = 0, clock_reads_before_ = 0, instructions_before_ = 0;
   u64 executed_ = 0, said_at_ = 0;  // instructions of all waves since a workgroup began or ended
   u32 stuck_rounds_ = 0;
-  u32 window_ = 1, pause_one_in_ = 0;  // how many workgroups may overtake one, how often the next is not placed yet; 0: never
+  // How many workgroups may overtake one, how often the next is not placed yet; 0: never
+  u32 window_ = 1, pause_one_in_ = 0;
   u64 jump_ = first_jump, jumped_ = 0;
 };
 

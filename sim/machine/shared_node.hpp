@@ -8,11 +8,13 @@
 
 namespace fusewire::sim {
 
-/// A node that several processes simulate together. Each runs the kernels that it launches; the GPUs' memory is one file, which every
-/// process maps at the same addresses, and so are notes on what each process is doing, by which the others know whether to wait.
+/// A node that several processes simulate together. Each runs the kernels that it launches; the GPUs' memory is one
+/// file, which every process maps at the same addresses, and so are notes on what each process is doing, by which the
+/// others know whether to wait.
 class shared_node {
  public:
-  /// The node in the file FUSEWIRE_SIM_SHARED; null when the variable is not set. Ends the process with a message when it cannot be.
+  /// The node in the file FUSEWIRE_SIM_SHARED; null when the variable is not set. Ends the process with a message when
+  /// it cannot be.
   static std::unique_ptr<shared_node> from_environment(int gpus);
 
   static constexpr int most_processes = 64;  // over the life of the file
@@ -21,7 +23,8 @@ class shared_node {
   u64 id() const { return id_; }             // of the file
   static constexpr u64 memory_at = u64{1} << 18;  // bytes from the start of the file
 
-  /// Notes that this process has opened another's memory, until note_closed(). False when more is open in the node than it has place for.
+  /// Notes that this process has opened another's memory, until note_closed(). False when more is open in the node than
+  /// it has place for.
   bool note_open(u64 base);
   void note_closed(u64 base);
   /// A process that lives and has the memory open; -1 when there is none.

@@ -22,9 +22,10 @@ struct timed_operation : timed_event {
   alignas(64) u32 data[4][lanes], compare[2][lanes];
 };
 
-/// Memory under the clock. An access takes effect when it arrives where it is served: loads take the value, stores and atomics act; until then
-/// nobody sees them. What lies between issue and effect, and between effect and the wait that it fulfils, memory_paths says. Caches cost time here and hide
-/// nothing: a program that forgets a release or an acquire is found by weak_memory, not by this.
+/// Memory under the clock. An access takes effect when it arrives where it is served: loads take the value, stores and
+/// atomics act; until then nobody sees them. What lies between issue and effect, and between effect and the wait that
+/// it fulfils, memory_paths says. Caches cost time here and hide nothing: a program that forgets a release or an
+/// acquire is found by weak_memory, not by this.
 class timed_memory final : public node_memory {
  public:
   timed_memory(node&, timing const&, event_wheel&);
@@ -42,7 +43,8 @@ class timed_memory final : public node_memory {
   void perform(timed_operation&);
 
   memory_paths paths;
-  // Of the instruction that is being executed: when it was issued, how many operations vmcnt counts for it, when they are all done, when a scalar load is.
+  // Of the instruction that is being executed: when it was issued, how many operations vmcnt counts for it, when they
+  // are all done, when a scalar load is.
   u64 issued_at = 0;
   u32 counted = 0;
   u64 done_at = 0, scalar_done_at = 0;

@@ -105,7 +105,9 @@ void timeline::wake(compute_unit_clock& c) {
   events_.put(n, first);
 }
 
-/// A turn of the CU, in which its waves run in the exact order of their times. It ends before a wave goes on with a value that has not been taken yet. Of waves that can go on at the same time, the one with the highest priority goes first, then the one that has waited longest.
+/// A turn of the CU, in which its waves run in the exact order of their times. It ends before a wave goes on with a
+/// value that has not been taken yet. Of waves that can go on at the same time, the one with the highest priority goes
+/// first, then the one that has waited longest.
 void timeline::run(compute_unit_clock& c, u64 from) {
   u64 const until = from + static_cast<u64>(t_.turn);
   auto const before = [](wave_clock const& a, wave_clock const& b) {
@@ -207,7 +209,8 @@ scheduler::outcome timeline::step(u64 limit) {
   return scheduler::outcome::worked;
 }
 
-/// For a long time no memory has changed, and every wave polls. Waves that poll go on burning time here, as they do on the machine.
+/// For a long time no memory has changed, and every wave polls. Waves that poll go on burning time here, as they do on
+/// the machine.
 bool timeline::all_wait() {
   looked_at_ = node_.cycles;
   bool const changed = std::exchange(changes_at_look_, node_.changes) != node_.changes;

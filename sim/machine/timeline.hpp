@@ -7,9 +7,10 @@
 
 namespace fusewire::sim {
 
-/// The clock: runs the waves of all launches in the order of simulated time. Nothing here loops over cycles: an instruction asks when its unit, its
-/// registers and what it waits for allow it to issue, and the wave's time becomes that. A CU has the turn for a few hundred cycles, its waves in exact order, until one needs a value that
-/// has not been taken: accesses take effect between turns, those of all CUs in exact order.
+/// The clock: runs the waves of all launches in the order of simulated time. Nothing here loops over cycles: an
+/// instruction asks when its unit, its registers and what it waits for allow it to issue, and the wave's time becomes
+/// that. A CU has the turn for a few hundred cycles, its waves in exact order, until one needs a value that has not
+/// been taken: accesses take effect between turns, those of all CUs in exact order.
 class timeline {
  public:
   timeline(node&, scheduler&);

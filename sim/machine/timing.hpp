@@ -1,14 +1,16 @@
-// Every constant of the clock, once. A value is `measured` where its source ran it on an MI300X, `document` where the vendor or its compiler says it, `derived` where it
-// follows from such values, `assumed` where nobody has published it: those are what calibration may move.
-// Another value for a run, without a rebuild: FUSEWIRE_SIM_TIMING="name=value,name=value", or fusewire-sim --timing.
+// Every constant of the clock, once. A value is `measured` where its source ran it on an MI300X, `document` where the
+// vendor or its compiler says it, `derived` where it follows from such values, `assumed` where nobody has published it:
+// those are what calibration may move. Another value for a run, without a rebuild:
+// FUSEWIRE_SIM_TIMING="name=value,name=value", or fusewire-sim --timing.
 #pragma once
 #include <string>
 
 #include "machine.hpp"
 
-// Sources. ISA: AMD, CDNA3 ISA document. WP: AMD, CDNA3 white paper. LLVM: GCNHazardRecognizer.cpp, gfx940. MT4G: microbenchmarks on an MI300X VF, ROCm 6.4, in cycles at
-// 2.1 GHz. Kog: Kog AI's launch measurements. Iris: ROCm/iris, concurrent/predictor.py. xgmi: ROCm blog "mi300x-rccl-xgmi". rocjitsu: mirage/builtin/src/timing.rs, whose
-// authors call theirs assumptions.
+// Sources. ISA: AMD, CDNA3 ISA document. WP: AMD, CDNA3 white paper. LLVM: GCNHazardRecognizer.cpp, gfx940. MT4G:
+// microbenchmarks on an MI300X VF, ROCm 6.4, in cycles at 2.1 GHz. Kog: Kog AI's launch measurements. Iris: ROCm/iris,
+// concurrent/predictor.py. xgmi: ROCm blog "mi300x-rccl-xgmi". rocjitsu: mirage/builtin/src/timing.rs, whose authors
+// call theirs assumptions.
 #define FUSEWIRE_SIM_TIMING(X)                                                                                                                        \
   X(mhz, 2100, "MHz", document, "WP: peak engine clock; GEMMs that draw full power run slower (--mhz)")                                               \
   /* issue */                                                                                                                                         \

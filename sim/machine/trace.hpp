@@ -8,8 +8,8 @@
 
 namespace fusewire::sim {
 
-/// What happened when, for a file that ui.perfetto.dev shows: a process for each GPU, with a track for its kernels and one for each workgroup's place on a CU, on which long
-/// waits of its first wave lie; and a counter for each link.
+/// What happened when, for a file that ui.perfetto.dev shows: a process for each GPU, with a track for its kernels and
+/// one for each workgroup's place on a CU, on which long waits of its first wave lie; and a counter for each link.
 class trace_log {
  public:
   void kernel(int gpu, std::string const& name, u64 begin, u64 end) { spans_.push_back({gpu, kernels_track, name_number(name), begin, end}); }

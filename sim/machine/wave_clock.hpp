@@ -32,7 +32,8 @@ struct wave_clock {
   u64 code_base = 0, code_line = ~u64{0};  // in lines of 128 bytes
   u64 began = 0;
 
-  // Operations counted by vmcnt complete in the order of issue, and so do those counted by lgkmcnt, as far as programs rely on it.
+  // Operations counted by vmcnt complete in the order of issue, and so do those counted by lgkmcnt, as far as programs
+  // rely on it.
   u64 vm[64] = {}, lgkm[16] = {};
   u32 vm_issued = 0, lgkm_issued = 0;
   u64 vm_latest = 0, lgkm_latest = 0;

@@ -38,7 +38,7 @@ weak_memory::type weak_memory::type_of(allocation const& a, int gpu) {
   return local ? type::rw : type::nc;
 }
 
-// ------------------------------------------------------------------------------------------------- from the L2s to memory
+// ---------------------------------------------------------------------------------------------- from the L2s to memory
 
 /// The line's dirty bytes reach memory.
 void weak_memory::to_memory(cache_line& line) {
@@ -47,7 +47,8 @@ void weak_memory::to_memory(cache_line& line) {
   line.mask = {};
 }
 
-/// Before memory changes: released lines give up the bytes that are written (null: all of the line, which goes to memory).
+/// Before memory changes: released lines give up the bytes that are written (null: all of the line, which goes to
+/// memory).
 void weak_memory::unrelease(u64 line, byte_mask const* written) {
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu)
     if (l2_cache::slot* const s = released(static_cast<int>(gpu), line)) {
@@ -244,7 +245,7 @@ bool weak_memory::act(wave& w, cache_bits bits, u32 pc, rmw op, u64 mask, u64 co
   return true;
 }
 
-// ------------------------------------------------------------------------------------------------- the edges of kernels
+// ------------------------------------------------------------------------------------------------ the edges of kernels
 
 void weak_memory::invalidate(wave& w, cache_bits bits) {
   group_memory& g = *w.pending->group;

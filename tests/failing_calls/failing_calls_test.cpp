@@ -1,5 +1,5 @@
-// Every HIP call of a program fails in turn: the program gets an error that names the call, on no rank does anything hang or end the
-// process, everything that was taken is given back, and the next world works.
+// Every HIP call of a program fails in turn: the program gets an error that names the call, on no rank does anything
+// hang or end the process, everything that was taken is given back, and the next world works.
 #include <dlfcn.h>
 #include <fusewire_sim.h>
 #include <catch2/generators/catch_generators_range.hpp>
@@ -152,7 +152,8 @@ std::vector<program> const programs = {
 std::string name_in_message(std::string const& call) {
   return call == "hipLaunchKernel" ? "kernel launch" : call == "hipExtMallocWithFlags" ? "malloc(signal segment)" : call;
 }
-/// Calls whose failure a program may survive in silence: destructors cannot throw, and by then the results have been checked.
+/// Calls whose failure a program may survive in silence: destructors cannot throw, and by then the results have been
+/// checked.
 bool may_pass(std::string const& call) {
   return call == "hipFree" || call == "hipHostFree" || call == "hipStreamDestroy" || call == "hipGraphDestroy" || call == "hipGraphExecDestroy" || call == "hipDeviceSynchronize";
 }

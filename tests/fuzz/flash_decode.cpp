@@ -1,5 +1,5 @@
-// flash_decode with any options and any call. Lengths are anything, tables name pages that are there; calls whose arrays would be longer
-// than what is there are only captured.
+// flash_decode with any options and any call. Lengths are anything, tables name pages that are there; calls whose
+// arrays would be longer than what is there are only captured.
 #include <fusewire/kernels/flash_decode.hpp>
 
 #include "input.hpp"

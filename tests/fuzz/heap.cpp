@@ -1,4 +1,5 @@
-// Heaps of any size; sequences of allocate, free and offset_of. What is allocated is aligned, inside its segment, and overlaps nothing.
+// Heaps of any size; sequences of allocate, free and offset_of. What is allocated is aligned, inside its segment, and
+// overlaps nothing.
 #include "input.hpp"
 
 using namespace fuzz;

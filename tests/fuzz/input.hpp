@@ -1,5 +1,5 @@
-// What the fuzz targets share: bytes as arguments, and the rule. A call with any arguments returns, or throws a fusewire::error; what
-// else is thrown, a sanitizer's report, and a report of the simulator are findings.
+// What the fuzz targets share: bytes as arguments, and the rule. A call with any arguments returns, or throws a
+// fusewire::error; what else is thrown, a sanitizer's report, and a report of the simulator are findings.
 #pragma once
 #include <fusewire/fusewire.hpp>
 

@@ -1,4 +1,5 @@
-// Worlds, parts of worlds, channels and launch shapes. A launch that is accepted runs with the shape that was asked for.
+// Worlds, parts of worlds, channels and launch shapes. A launch that is accepted runs with the shape that was asked
+// for.
 #include "input.hpp"
 
 using namespace fuzz;

@@ -35,7 +35,8 @@ std::uint16_t infinity() { return std::is_same_v<T, bf16> ? 0x7f80 : 0x7c00; }
 /// The positive value nearest to x >= 0, ties to even, by search.
 template <class T>
 std::uint16_t nearest(float x) {
-  unsigned low = 0, high = infinity<T>();  // meaning(low) <= x < meaning(high), where infinity stands for the next power of two
+  // meaning(low) <= x < meaning(high), where infinity stands for the next power of two
+  unsigned low = 0, high = infinity<T>();
   auto const value = [&](unsigned bits) { return bits == infinity<T>() ? 2 * meaning<T>(std::uint16_t(bits - 1)) - meaning<T>(std::uint16_t(bits - 2)) + 0.0 : meaning<T>(std::uint16_t(bits)); };
   if (double(x) >= value(high)) return std::uint16_t(high);
   while (high - low > 1) {
@@ -108,7 +109,8 @@ TEST_CASE("bf16 and f16: the ends of the range") {
   CHECK(bf16(std::numeric_limits<float>::denorm_min()).bits == 0);
   CHECK(bf16(-0.0f).bits == 0x8000);
   CHECK(f16(-0.0f).bits == 0x8000);
-  for (std::uint32_t payload : {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffffffffu}) {  // a NaN must not become infinity
+  // a NaN must not become infinity
+  for (std::uint32_t payload : {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffffffffu}) {
     CHECK(std::isnan(float(bf16(std::bit_cast<float>(payload)))));
     CHECK(std::isnan(float(f16(std::bit_cast<float>(payload)))));
   }

@@ -152,8 +152,9 @@ TEST_CASE("thread_bootstrap: different collectives at the same time are an error
     if (r == 1) std::this_thread::sleep_for(50ms);
     b.barrier();
     std::array<std::byte, 12> const some{};
+    // 24 bytes in all: rank 0 wants three times 8
     if (splits && r == 1) (void)b.split(0);
-    else (void)b.all_gather(some.data(), splits ? sizeof(int) : std::size_t(std::array{8, 4, 12}[std::size_t(r)]));  // 24 in all: rank 0 wants three times 8
+    else (void)b.all_gather(some.data(), splits ? sizeof(int) : std::size_t(std::array{8, 4, 12}[std::size_t(r)]));
   });
   print(o);
   CHECK(o.all_contain("different collectives"));

@@ -1,4 +1,5 @@
-// Tile orders and the cutting of A are plain arithmetic: every tile exactly once, every element of A in exactly one piece.
+// Tile orders and the cutting of A are plain arithmetic: every tile exactly once, every element of A in exactly one
+// piece.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <fusewire/kernels/gather_map.hpp>

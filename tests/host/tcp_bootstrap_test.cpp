@@ -1,5 +1,5 @@
-// Ranks that find each other over TCP: collectives, groups, and what each rank is told when something is wrong. Ranks are threads here,
-// except where one has to die.
+// Ranks that find each other over TCP: collectives, groups, and what each rank is told when something is wrong. Ranks
+// are threads here, except where one has to die.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <signal.h>
@@ -199,7 +199,8 @@ TEST_CASE("tcp_bootstrap: different collectives at the same time are an error") 
 TEST_CASE("tcp_bootstrap: ranks that gather different numbers of bytes are all told, even where a rank's own would fit") {
   auto const o = in_session(3, [](tcp_bootstrap& b) {
     std::array<std::byte, 12> const some{};
-    (void)b.all_gather(some.data(), std::size_t(std::array{8, 4, 12}[std::size_t(b.rank())]));  // 24 in all: rank 0 wants three times 8
+    // 24 in all: rank 0 wants three times 8
+    (void)b.all_gather(some.data(), std::size_t(std::array{8, 4, 12}[std::size_t(b.rank())]));
   });
   CHECK(o.all_contain("different collectives"));
 }
@@ -335,7 +336,8 @@ TEST_CASE("tcp_bootstrap: garbage on the port does not harm the ranks") {
       tcp_bootstrap(std::make_shared<tcp_session>(options_of(r, 2, port))).barrier();
       return;
     }
-    for (char const* words : {"GET / HTTP/1.0\r\n\r\n", "fwire01", "", "\x01"}) {  // another protocol; half a frame; nothing; noise
+    // Another protocol; half a frame; nothing; noise
+    for (char const* words : {"GET / HTTP/1.0\r\n\r\n", "fwire01", "", "\x01"}) {
       std::this_thread::sleep_for(30ms);
       detail::descriptor const d(::socket(AF_INET, SOCK_STREAM, 0));
       sockaddr_in a{};

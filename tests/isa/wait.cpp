@@ -34,7 +34,8 @@ __global__ void block_unlimited(world_view, flag const* f, epoch_t value, int* o
   *out = 1;
 }
 #ifndef __CUDACC__
-// Not for sm_90a: its compiler computes what only a report needs ahead of the loop, some 25 instructions in uniform registers.
+// Not for sm_90a: its compiler computes what only a report needs ahead of the loop, some 25 instructions in uniform
+// registers.
 __global__ void word_limited(channel_view c, stamped const* p, epoch_t epoch, float* out) {
   stamped_reader read(channel_epoch(c, epoch), c.world);
   float x;

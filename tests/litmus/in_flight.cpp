@@ -1,4 +1,5 @@
-// What is still under way when a wave goes on: writebacks without their wait, atomics without a result, loads past a barrier.
+// What is still under way when a wave goes on: writebacks without their wait, atomics without a result, loads past a
+// barrier.
 #include "questions.hpp"
 
 namespace litmus {
@@ -36,7 +37,8 @@ constexpr int threads = 1024;
 constexpr int adds = 2;    // of a thread, each to a line of its own
 constexpr int loads = 32;  // of a thread: the more are under way, the longer they take
 
-/// Every thread of role 0 adds 1 to words of its own in role 1's memory; its leader releases behind a barrier, which does not wait for memory.
+/// Every thread of role 0 adds 1 to words of its own in role 1's memory; its leader releases behind a barrier, which
+/// does not wait for memory.
 __global__ void add_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds, bool waits) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;
   unsigned* const mine = w.on(k.rank_of[1], data) + platform::thread_index() * 32;
@@ -59,8 +61,8 @@ __global__ void add_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag>
   }
 }
 
-/// Role 1 loads from role 0's memory; behind a barrier its leader says that there is room, and role 0 writes the next value. counts[1]: loads
-/// that brought the next value.
+/// Role 1 loads from role 0's memory; behind a barrier its leader says that there is room, and role 0 writes the next
+/// value. counts[1]: loads that brought the next value.
 __global__ void load_and_give_back(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds, bool waits) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;
   unsigned* const mine = w.on(k.rank_of[0], data) + platform::thread_index();

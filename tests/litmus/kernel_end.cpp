@@ -1,6 +1,7 @@
 // What the end of a kernel does to the lines that its blocks left in the L2s of all XCDs.
 //
-//   stream of rank r    fill: all XCDs write x | tell: one block releases, raises a flag on rank r+1, waits for that of rank r-1, reads x of r-1
+//   stream of rank r    fill: all XCDs write x
+//                       | tell: one block releases, raises a flag on rank r+1, waits for that of r-1, reads x of r-1
 //
 // Pull: x is memory of the rank that fills it. Push: it is memory of the next rank.
 #include "questions.hpp"

@@ -8,9 +8,10 @@ constexpr int shared_bytes = 16384;
 
 __device__ unsigned char byte_of(int role, int round) { return static_cast<unsigned char>(1 + (round * 2 + role) % 255); }
 
-/// Both roles read x, write every second byte of it, and release. In odd rounds role 0 is first and role 1 still has its own bytes in its L2 when
-/// those of role 0 come; in even rounds the other way round. counts[1]: bytes of the other that are not there after an acquire; counts[2]: own
-/// bytes that are gone. Roles have their flags in the memory of rank_of[role], and x is that of rank `home`.
+/// Both roles read x, write every second byte of it, and release. In odd rounds role 0 is first and role 1 still has
+/// its own bytes in its L2 when those of role 0 come; in even rounds the other way round. counts[1]: bytes of the other
+/// that are not there after an acquire; counts[2]: own bytes that are gone. Roles have their flags in the memory of
+/// rank_of[role], and x is that of rank `home`.
 __global__ void share_lines(cast k, world_view w, int home, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds) {
   int const role = k.role(), other = 1 - role;
   auto* const x = reinterpret_cast<unsigned char*>(w.on(home, data));

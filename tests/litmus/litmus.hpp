@@ -1,8 +1,10 @@
-// What only a machine can answer: one question each, asked by a small kernel whose outcome tells the possible answers apart.
+// What only a machine can answer: one question each, asked by a small kernel whose outcome tells the possible answers
+// apart.
 //
-// A question has a strong and a weak answer. The simulator gives the weak one where no primary source promises the strong one, so that what
-// passes under it holds on either machine; where the library needs the strong one, the question says so, and the machine's answer decides.
-// Every spin is bounded, by looks and by the clock: whatever the machine does, the program ends.
+// A question has a strong and a weak answer. The simulator gives the weak one where no primary source promises the
+// strong one, so that what passes under it holds on either machine; where the library needs the strong one, the
+// question says so, and the machine's answer decides. Every spin is bounded, by looks and by the clock: whatever the
+// machine does, the program ends.
 #pragma once
 #include <fusewire/fusewire.hpp>
 
@@ -47,8 +49,8 @@ constexpr int words = 1 << 16;    // of `data`
 constexpr int counters = 64;      // of `counts`
 constexpr int flags_of_rank = 64;
 
-/// Who plays the two roles of an experiment: ranks 0 and 1, a block each, where every rank has a GPU of its own; else blocks 0 and 1 of rank 0's
-/// GPU, which are on different XCDs.
+/// Who plays the two roles of an experiment: ranks 0 and 1, a block each, where every rank has a GPU of its own; else
+/// blocks 0 and 1 of rank 0's GPU, which are on different XCDs.
 struct cast {
   int first;       // role of block 0
   int rank_of[2];  // in whose memory a role has its flags
@@ -109,7 +111,7 @@ class context {
 inline outcome expired(count_t n) { return {answer::broken, text(n, " waits expired")}; }
 inline outcome needs_peers() { return {answer::skipped, "needs two GPUs, and one rank on each"}; }
 
-// ------------------------------------------------------------------------------------------------------------ on the device
+// ------------------------------------------------------------------------------------------------------- on the device
 
 __device__ inline void add(count_t* to, count_t n) {
   if (n) (void)__hip_atomic_fetch_add(to, n, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -149,7 +151,8 @@ __device__ inline bool receives(flag const* f, count_t value, count_t* expired_w
 
 /// All memory operations of this wave are over.
 __device__ inline void settle_wave() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
-/// A writeback of everything that this XCD's L2 holds, and its end: what a release needs, in the code of every compiler.
+/// A writeback of everything that this XCD's L2 holds, and its end: what a release needs, in the code of every
+/// compiler.
 __device__ inline void write_back() { asm volatile("buffer_wbl2 sc0 sc1\n\ts_waitcnt vmcnt(0)" ::: "memory"); }
 
 /// The block's stores are released, then *f is raised.

@@ -43,7 +43,8 @@ placement place_blocks(context& c) {
   seen.in_turn = seen.in_order = true;
   seen.blocks = c.w.compute_units(), seen.times = std::min<int>(c.rounds, int(seen.first.size()));
   check_hip(platform::dispatch_parts(&seen.parts, c.w.device()), "hipDeviceGetAttribute");
-  int const n = seen.blocks, lds = platform::max_shared_bytes / 2 + 1024;  // more than half of a CU's: one block for each
+  // More than half of a CU's: one block for each
+  int const n = seen.blocks, lds = platform::max_shared_bytes / 2 + 1024;
   std::vector<unsigned> found(std::size_t(2 * n));
   if (c.w.rank() == 0)
     for (int t = 0; t < seen.times; ++t) {
@@ -85,7 +86,8 @@ outcome dispatch_order(context& c) {
 
 namespace {
 
-/// Role 0 asks, role 1 answers with its clock. Into role 0's counts: [1] ticks of the shortest round trip, [2] role 1's clock less role 0's in the middle of it.
+/// Role 0 asks, role 1 answers with its clock. Into role 0's counts: [1] ticks of the shortest round trip, [2] role 1's
+/// clock less role 0's in the middle of it.
 __global__ void compare_clocks(cast k, world_view w, sym<flag> flags, sym<count_t> counts, int rounds) {
   if (platform::thread_index() != 0) return;
   int const role = k.role();
@@ -165,8 +167,8 @@ __device__ unsigned scalar_load(unsigned const* p) {
   return x;
 }
 
-/// Role 1 reads a word of its rank through the scalar cache; role 0 writes it; role 1 acquires and reads it again. counts[1]: the scalar load was
-/// stale; [2]: the vector load was; [3]: the scalar load behind s_dcache_inv was.
+/// Role 1 reads a word of its rank through the scalar cache; role 0 writes it; role 1 acquires and reads it again.
+/// counts[1]: the scalar load was stale; [2]: the vector load was; [3]: the scalar load behind s_dcache_inv was.
 __global__ void read_scalars(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;
   unsigned* const x = w.on(k.rank_of[1], data);

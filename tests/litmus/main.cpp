@@ -71,8 +71,9 @@ struct options {
 
 constexpr char const* usage = R"(usage: fusewire_litmus [--only NAME] [--rounds N] [--ranks N] [--json FILE] [--expect weak|strong] [--list]
 
-Asks the machine what no primary source promises, and prints for each question the answer here, the weaker one, and what in fusewire
-depends on it. One rank per GPU, as threads; processes where a launcher starts them (scripts/run-ranks, fusewire-sim --processes).
+Asks the machine what no primary source promises, and prints for each question the answer here, the weaker one,
+and what in fusewire depends on it. One rank per GPU, as threads; processes where a launcher starts them
+(scripts/run-ranks, fusewire-sim --processes).
 
   --only NAME    one question
   --rounds N     how often each is asked (100; 8 under fusewire-sim)
@@ -81,8 +82,8 @@ depends on it. One rank per GPU, as threads; processes where a launcher starts t
   --expect WHICH the exit status is 0 if the questions asked are answered so, 3 if not
   --list         the names of the questions
 
-Exit status without --expect: 0 when the library is right on this machine, 1 when an answer breaks it or a run went wrong. 77: nothing
-could be asked.
+Exit status without --expect: 0 when the library is right on this machine, 1 when an answer breaks it or a run went
+wrong. 77: nothing could be asked.
 )";
 
 options parse(int argc, char** argv) {

@@ -1,10 +1,11 @@
-// Right loops around the library's calls, in the forms in which users write them. A compiler that threads lanes from one test of the leader to the next, past the
-// barriers between them, makes a loop of their own for the lanes that do not lead: they go round while the leader waits to draw the next piece.
+// Right loops around the library's calls, in the forms in which users write them. A compiler that threads lanes from
+// one test of the leader to the next, past the barriers between them, makes a loop of their own for the lanes that do
+// not lead: they go round while the leader waits to draw the next piece.
 //
 //   fusewire_loops [loop]        all of them, or the one of this name
 //
-// A lane that does more pieces than there are writes where there is no memory, so that a loop that does not end is noticed: without a branch, which would
-// change the loop.
+// A lane that does more pieces than there are writes where there is no memory, so that a loop that does not end is
+// noticed: without a branch, which would change the loop.
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>

@@ -1,5 +1,6 @@
-// What users get wrong with a channel and a heap, one case per run: misuse CASE. Every rank sends words to the next one, three times, in a kernel
-// that is right but for the case. Prints what run() throws, with status 1; the simulator's reports have its own status.
+// What users get wrong with a channel and a heap, one case per run: misuse CASE. Every rank sends words to the next
+// one, three times, in a kernel that is right but for the case. Prints what run() throws, with status 1; the
+// simulator's reports have its own status.
 #include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
 
@@ -89,7 +90,8 @@ void on_rank(world& w) {
   for (int i = 0; i < 3; ++i) {
     auto const view = ch.view(make_header(name, 0));
     int const grid = M == mistake::different_grid && w.rank() == 1 ? blocks - 1 : blocks;
-    if (M == mistake::two_streams && i == 1) kernel<M><<<blocks, threads, 0, second>>>(view, h.view().here(mine), h.view().here(sum), words);  // where launch() does not see it
+    // Where launch() does not see it
+    if (M == mistake::two_streams && i == 1) kernel<M><<<blocks, threads, 0, second>>>(view, h.view().here(mine), h.view().here(sum), words);
     else launch(w, M == mistake::busy_stream && i == 1 ? second : w.stream(), {.blocks = grid, .threads = threads}, kernel<M>, view, h.view().here(mine), h.view().here(sum), words);
     if (M == mistake::no_end || M == mistake::early_return) w.check(w.stream());
   }

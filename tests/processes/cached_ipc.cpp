@@ -1,5 +1,5 @@
-// A node that maps uncached memory with caches through IPC handles: making a heap fails on every rank, with a sentence that says so. Run with
-// FUSEWIRE_SIM_CACHED_IPC=1; ends with 0 when every rank was told.
+// A node that maps uncached memory with caches through IPC handles: making a heap fails on every rank, with a sentence
+// that says so. Run with FUSEWIRE_SIM_CACHED_IPC=1; ends with 0 when every rank was told.
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>

@@ -1,5 +1,6 @@
-// Every HIP call of a rank that is a process fails in turn: that rank gets an error that names the call, the others are told in bounded
-// time, every process gives back what it took, and the ranks meet again. Started as processes under fusewire-sim.
+// Every HIP call of a rank that is a process fails in turn: that rank gets an error that names the call, the others are
+// told in bounded time, every process gives back what it took, and the ranks meet again. Started as processes under
+// fusewire-sim.
 #include <dlfcn.h>
 #include <fusewire/fusewire.hpp>
 #include <fusewire_sim.h>
@@ -60,7 +61,8 @@ std::string held_now() {
   return held(text.data(), text.size()) ? text.c_str() : "";
 }
 
-/// Calls whose failure a program may survive in silence: destructors cannot throw, and by then the results have been checked.
+/// Calls whose failure a program may survive in silence: destructors cannot throw, and by then the results have been
+/// checked.
 bool may_pass(std::string const& call) {
   return call == "hipFree" || call == "hipHostFree" || call == "hipStreamDestroy" || call == "hipDeviceSynchronize" || call == "hipIpcCloseMemHandle";
 }

@@ -1,5 +1,6 @@
-// A rank's process is killed in the middle of a launch: every other rank reports it, from the device within the limit of a wait plus a
-// second, and from the host at once. Started as processes; ends with 0 when every survivor was told right.
+// A rank's process is killed in the middle of a launch: every other rank reports it, from the device within the limit
+// of a wait plus a second, and from the host at once. Started as processes; ends with 0 when every survivor was told
+// right.
 #include <fusewire/fusewire.hpp>
 #include <signal.h>
 #include <sys/wait.h>
@@ -62,7 +63,8 @@ void run_rank(world& w) {
 }  // namespace
 
 int main() {
-  if (tcp_options::from_environment().rank == victim) {  // it dies in a child, so that whoever started the ranks sees none fail
+  // It dies in a child, so that whoever started the ranks sees none fail
+  if (tcp_options::from_environment().rank == victim) {
     pid_t const child = ::fork();
     if (child) {
       int status = 0;

@@ -1,5 +1,6 @@
-// A rank that unmaps its peers' memory late: nobody frees what it still has open, neither where heaps end as they should nor where a rank leaves one by an
-// exception. Started as processes under fusewire-sim, which reports memory that is freed too early.
+// A rank that unmaps its peers' memory late: nobody frees what it still has open, neither where heaps end as they
+// should nor where a rank leaves one by an exception. Started as processes under fusewire-sim, which reports memory
+// that is freed too early.
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>

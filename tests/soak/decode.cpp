@@ -1,5 +1,6 @@
-// Flash Decode under test. Keys are 0 but for one element, 0 or 16, that divides the tokens into two classes, and the query's sign says
-// which class outweighs the other entirely: an output is the mean of V over one class, exactly. Everything repeats every `period` tokens.
+// Flash Decode under test. Keys are 0 but for one element, 0 or 16, that divides the tokens into two classes, and the
+// query's sign says which class outweighs the other entirely: an output is the mean of V over one class, exactly.
+// Everything repeats every `period` tokens.
 #include <fusewire/kernels/flash_decode.hpp>
 
 #include "soak.hpp"

@@ -1,5 +1,6 @@
-// AG+GEMM under test. A is random in every generation; B has rank 2, so that an element of C is a sum of two products of sums over a
-// row of A, which a block finds for itself: p1(c) sum A(i, j) h1(j) + p2(c) sum A(i, j) h2(j). All in integers.
+// AG+GEMM under test. A is random in every generation; B has rank 2, so that an element of C is a sum of two products
+// of sums over a row of A, which a block finds for itself: p1(c) sum A(i, j) h1(j) + p2(c) sum A(i, j) h2(j). All in
+// integers.
 #pragma once
 #include <fusewire/kernels/ag_gemm.hpp>
 

@@ -1,4 +1,5 @@
-// The operator gemm_rs: the sum over ranks of shards of A by shards of B, along k, is AG+GEMM's C, of which each rank gets its rows.
+// The operator gemm_rs: the sum over ranks of shards of A by shards of B, along k, is AG+GEMM's C, of which each rank
+// gets its rows.
 #include <fusewire/kernels/gemm_rs.hpp>
 
 #include "gemm.hpp"

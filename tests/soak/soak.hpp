@@ -1,5 +1,6 @@
-// What the parts of the soak test share. A subject is an operator whose inputs follow from a generation: a counter in device memory, so
-// that every replay of a graph has inputs of its own. Every element that it writes is checked on the device.
+// What the parts of the soak test share. A subject is an operator whose inputs follow from a generation: a counter in
+// device memory, so that every replay of a graph has inputs of its own. Every element that it writes is checked on the
+// device.
 #pragma once
 #include <fusewire/fusewire.hpp>
 

@@ -1,5 +1,5 @@
-// All-gather + GEMM against a reference on the host. Small integers: fp32 sums are exact, and results that 8 bits hold are exact in
-// bf16, so == needs no tolerance.
+// All-gather + GEMM against a reference on the host. Small integers: fp32 sums are exact, and results that 8 bits hold
+// are exact in bf16, so == needs no tolerance.
 #include <fusewire/kernels/ag_gemm.hpp>
 
 #include <chrono>
@@ -350,7 +350,8 @@ TEST_CASE("ag_gemm: A may be overwritten when the last piece of it has been pull
     ag_gemm<bf16> op(ch, {.max_m = 1, .k = k, .gather = gather::m, .method = method::pull, .tile = gemm_tile::small, .comm_blocks = 1, .chunk_k = k / pieces});
     for (unsigned seed = 0; seed < 2; ++seed) {
       r.meet();
-      if (r.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // rank 0, which has all rows, waits for nothing but its acknowledgement
+      // Rank 0, which has all rows, waits for nothing but its acknowledgement
+      if (r.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       g.run(op, {1, 8, k, layout::column_major, seed}, gather::m);
     }
   });

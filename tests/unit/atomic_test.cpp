@@ -165,8 +165,8 @@ __global__ void fail_to_exchange(int* word, int* seen) {
   seen[3] = a.load();
 }
 
-// What an operation orders. Two sides write words into memory of their own and of the other side, raise a flag of the other side by
-// the operation, and wait for their own flag; the operation on it, once more, makes all words visible.
+// What an operation orders. Two sides write words into memory of their own and of the other side, raise a flag of the
+// other side by the operation, and wait for their own flag; the operation on it, once more, makes all words visible.
 
 constexpr int order_rounds = 6, order_words = 64;
 enum class way { release_and_acquire, acq_rel, unsaid };
@@ -209,7 +209,8 @@ __device__ void take(op what, atomic_ref<epoch_t, S> f, bool fails, Order... o) 
   }
 }
 
-/// The sides are two ranks, or two blocks of one rank. words: [side][round][own, given][order_words]; flags: [side][round].
+/// The sides are two ranks, or two blocks of one rank. words: [side][round][own, given][order_words]; flags:
+/// [side][round].
 template <scope S>
 __global__ void write_both_ways(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, op what, way how) {
   wave const g;

@@ -40,8 +40,8 @@ __global__ void await_rank(channel_view ch, int source) {
   e.end(b);
 }
 
-/// The first block waits in vain for the next rank, at a flag of the channel's or at `own`. The second takes what the next rank says of its wait, as soon
-/// as that is complete.
+/// The first block waits in vain for the next rank, at a flag of the channel's or at `own`. The second takes what the
+/// next rank says of its wait, as soon as that is complete.
 __global__ void await_and_take(channel_view ch, sym<flag> own, bool of_channel, wait_report* taken, std::uint64_t longest_ns) {
   block const b;
   world_view const& w = ch.world;

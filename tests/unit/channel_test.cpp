@@ -1,5 +1,5 @@
-// The channel's protocol: shapes drawn anew for every launch, stragglers, thousands of launches, graphs, and pulls that let the
-// source overwrite its memory at once.
+// The channel's protocol: shapes drawn anew for every launch, stragglers, thousands of launches, graphs, and pulls that
+// let the source overwrite its memory at once.
 #include "channel_kernels.hpp"
 
 #include <cstdlib>
@@ -58,7 +58,8 @@ __global__ void pull_words(channel_view ch, pull_args a) {
   e.end(b);
 }
 
-/// As pull_words, through the inbox: a block fetches chunks and announces them here, and another block of this rank takes them.
+/// As pull_words, through the inbox: a block fetches chunks and announces them here, and another block of this rank
+/// takes them.
 __global__ void fetch_words(channel_view ch, pull_args a) {
   block const b;
   channel_epoch const e = ch.begin_readable(b);
@@ -125,8 +126,9 @@ __global__ void exchange_ranks(channel_view ch, unsigned* wrong) {
   e.end(b);
 }
 
-/// Thread 0 sends `words` words to everybody and takes those of the others as they come, without waiting for a flag unless it must: from its
-/// inbox, and from the inbox of who sent them. It has read both before, so its caches hold what was there.
+/// Thread 0 sends `words` words to everybody and takes those of the others as they come, without waiting for a flag
+/// unless it must: from its inbox, and from the inbox of who sent them. It has read both before, so its caches hold
+/// what was there.
 __global__ void take_what_has_arrived(channel_view ch, int words, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -305,7 +307,8 @@ void pull_many(int ranks, void (*kernel)(channel_view, pull_args)) {
     for (int i = 0; i < 60; ++i) {
       int const count = i % 9 == 5 ? 0 : 1 + random.below(most);
       int const salt = random.below(1000);
-      int* const mine = r.here(words) + 64 * ((r.rank() + i) % r.size());  // somewhere else on every rank and in every launch
+      // Somewhere else on every rank and in every launch
+      int* const mine = r.here(words) + 64 * ((r.rank() + i) % r.size());
       r.launch({2, 64}, write_words, mine, count, r.rank(), salt);
       launch_header h = make_header("pull", 0, std::uint64_t(count), std::uint64_t(salt));
       h.mine[0] = r.heap.offset_of(mine, std::size_t(count) * 4, "words", std::source_location::current());
@@ -339,7 +342,8 @@ TEST_CASE("channel: work is handed out once") {
 }
 
 namespace {
-/// Rank 1's blocks acknowledge pieces of rank 0's memory one after the other, and count those after which rank 0 has been told although there are more.
+/// Rank 1's blocks acknowledge pieces of rank 0's memory one after the other, and count those after which rank 0 has
+/// been told although there are more.
 __global__ void acknowledge_in_turn(channel_view ch, unsigned* early) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -395,7 +399,8 @@ TEST_CASE("channel: a subgroup has channels of its own") {
     channel ch(r.heap, gather_channel(200));
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(wrong, 0);
-    w.barrier();  // allocating and freeing wait for the device, where another part's kernels may be waiting for this thread
+    // Allocating and freeing wait for the device, where another part's kernels may be waiting for this thread
+    w.barrier();
     for (unsigned i = 0; i < (part.size() == 2 ? 30u : 20u); ++i) {
       gather_words_args const a{.own = draw_ownership(i, part.size(), 200), .wrong = r.here(wrong)};
       r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);

@@ -1,4 +1,5 @@
-// copy() and copy_bytes(): by a thread, a wave and a block, every alignment and many lengths, to and from a peer, and matrices.
+// copy() and copy_bytes(): by a thread, a wave and a block, every alignment and many lengths, to and from a peer, and
+// matrices.
 #include "support.hpp"
 
 using namespace support;

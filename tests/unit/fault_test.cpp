@@ -1,6 +1,7 @@
-// What goes wrong between ranks, on purpose: a rank does not launch, comes late, throws, loses a push, launches something else. Every
-// rank must hear of it within the limit of a wait plus a second, with a message that says what happened, stay invalid until reset(),
-// and give right results after it. The only tests that look at a clock: the limit is a promise.
+// What goes wrong between ranks, on purpose: a rank does not launch, comes late, throws, loses a push, launches
+// something else. Every rank must hear of it within the limit of a wait plus a second, with a message that says what
+// happened, stay invalid until reset(), and give right results after it. The only tests that look at a clock: the limit
+// is a promise.
 #include <fusewire/kernels/ag_gemm.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
 
@@ -261,8 +262,8 @@ void expect_right(rank_of_test& r, subject& s) {
   }
 }
 
-/// Runs `fault`, which launches and ends, on every rank, and says what every rank's check() said. Whoever is not to be late hears in time;
-/// the results stay invalid; more launches return at once; after reset() all is right.
+/// Runs `fault`, which launches and ends, on every rank, and says what every rank's check() said. Whoever is not to be
+/// late hears in time; the results stay invalid; more launches return at once; after reset() all is right.
 template <class Fault>
 std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bool culprit_is_late, Fault fault) {
   return on_ranks(
@@ -379,11 +380,11 @@ TEST_CASE("fault: a rank comes after the limit", "[faults]") {
 TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
-  for (auto const& said : verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
-         if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(0.5));
-         s[0]->launch(0);
-       }))
-    CHECK(said == "");
+  auto const verdicts = verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
+    if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(0.5));
+    s[0]->launch(0);
+  });
+  for (auto const& said : verdicts) CHECK(said == "");
 }
 
 TEST_CASE("fault: one push gets lost", "[faults]") {
@@ -399,13 +400,15 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   CHECK(contains(verdicts[0], text(" of ", name_of(k))));
   CHECK(contains(verdicts[0], text(" waited longer than 500 ms for a flag from rank 1 (", decodes ? "a result " : "data flag ")));
   CHECK(contains(verdicts[0], text(" of rank 1, slot ", slot, ", signal segment + ")));
-  CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));  // decode_losing has an inbox of its own
+  // decode_losing has an inbox of its own
+  CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));
   for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
 }
 
 namespace {
 
-/// Everybody says that ranks launched different things, and which, or that another rank has said so; nobody speaks of a timeout.
+/// Everybody says that ranks launched different things, and which, or that another rank has said so; nobody speaks of a
+/// timeout.
 void check_disagreement(std::vector<std::string> const& verdicts, std::string const& most, std::string const& of_culprit) {
   int mismatches = 0;
   for (std::size_t r = 0; r < verdicts.size(); ++r) {

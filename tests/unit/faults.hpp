@@ -8,7 +8,8 @@
 namespace support {
 
 inline constexpr std::chrono::milliseconds limit{500};
-/// The limit and a second. The simulated clock goes on while the system keeps a rank's host thread waiting, of a busy machine for seconds.
+/// The limit and a second. The simulated clock goes on while the system keeps a rank's host thread waiting, of a busy
+/// machine for seconds.
 inline double seconds_to_report() { return simulator_stats() ? 15 : 1.5; }
 
 inline heap_options short_waits() {
@@ -23,7 +24,8 @@ inline double seconds_now() {
   return simulated ? double(simulated->cycles) / 2.1e9 : std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// The message of the error that check() throws, behind its type: "timeout: ", "abandoned: " or "mismatch: "; "" if it throws none.
+/// The message of the error that check() throws, behind its type: "timeout: ", "abandoned: " or "mismatch: "; "" if it
+/// throws none.
 inline std::string verdict(rank_of_test& r) {
   try {
     r.world.check(r.stream);
@@ -37,7 +39,8 @@ inline std::string verdict(rank_of_test& r) {
   return "";
 }
 
-/// Calls f, which launches something, though what was launched before may have failed by now: the first call after that says so, and the next one launches.
+/// Calls f, which launches something, though what was launched before may have failed by now: the first call after that
+/// says so, and the next one launches.
 template <class F>
 void anyway(F const& f) {
   try {
@@ -49,8 +52,8 @@ void anyway(F const& f) {
   f();
 }
 
-/// Keeps the stream busy. It looks at memory all the while: from a wave that does, the simulator knows at once that it only waits, and
-/// lets time jump.
+/// Keeps the stream busy. It looks at memory all the while: from a wave that does, the simulator knows at once that it
+/// only waits, and lets time jump.
 template <class = void>
 __global__ void spend(world_view w, std::uint64_t ns) {
   for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < ns;) {

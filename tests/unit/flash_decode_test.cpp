@@ -1,5 +1,5 @@
-// Flash Decode against a reference in fp64 on the host. Inputs are eighths that 16 bits hold exactly. Where keys are equal and values
-// are integers every sum is exact and == needs no tolerance.
+// Flash Decode against a reference in fp64 on the host. Inputs are eighths that 16 bits hold exactly. Where keys are
+// equal and values are integers every sum is exact and == needs no tolerance.
 #include <fusewire/kernels/flash_decode.hpp>
 
 #include <algorithm>
@@ -115,8 +115,9 @@ struct decode_rank {
     r.fill(lse, 0xff);
   }
 
-  /// Each output is within what the arithmetic allows: the rounding of the output and of the weights to T (half an ulp each, the latter
-  /// of values up to vmax), subnormal f16 weights, and the rounding of a score's product with the scale.
+  /// Each output is within what the arithmetic allows: the rounding of the output and of the weights to T (half an ulp
+  /// each, the latter of values up to vmax), subnormal f16 weights, and the rounding of a score's product with the
+  /// scale.
   void compare(problem const& p) {
     auto const found = r.download(out);
     auto const found_lse = r.download(lse);
@@ -209,8 +210,8 @@ __global__ void plan_splits(decode_lengths lengths, split* found, int* counts, i
   if (b.leader()) counts[b.index()] = n;
 }
 
-/// The same from the rule: units of 128 tokens, and a gap behind each item, dealt to the blocks in equal runs; runs end where items do if
-/// all are alike and this makes no run longer.
+/// The same from the rule: units of 128 tokens, and a gap behind each item, dealt to the blocks in equal runs; runs end
+/// where items do if all are alike and this makes no run longer.
 std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int max_tokens, int kv_heads, int blocks) {
   struct item_at { int first, units, tokens; };
   std::vector<item_at> items;
@@ -510,7 +511,8 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
     load_kernel(r.world, spend<>, 64);
     auto const length = [](int, int) { return 20; };
-    int const before = 2, between = 2 * batch * kv_heads + 2;  // launches: what both slots are left with, and until each record's turn has come
+    // Launches: what both slots are left with, and until each record's turn has come
+    int const before = 2, between = 2 * batch * kv_heads + 2;
     for (int i = 0; i < before; ++i) d.run(op, {many, length, problem::random, unsigned(i)});
     d.fill({few, length});
     for (int i = 0; i < between; ++i) op(r.stream, d.call(few));
@@ -540,7 +542,8 @@ TEST_CASE("flash_decode: a record that is renewed is no result of the next launc
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     load_kernel(r.world, spend<>, 64);
-    for (unsigned i = 0; i < 4 * batch; ++i) {  // both slots in turn: one sequence, while the others' records are renewed; then all
+    // Both slots in turn: one sequence, while the others' records are renewed; then all
+    for (unsigned i = 0; i < 4 * batch; ++i) {
       problem const p{i % 4 < 2 ? 1 : batch, [](int, int) { return 20; }, problem::random, i};
       d.fill(p);
       if (r.rank() == 1) r.launch({1, 64}, spend<>, r.view(), ns_of(0.05));
@@ -575,7 +578,8 @@ TEST_CASE("flash_decode: launches on both sides of 2^32", "[flash_decode][channe
     decode_rank<bf16> d(r, {2, 1, 64}, 3, 4, 10, 0, hops);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
-    on_both_sides_of_2_to_32(r, ch, [&](int i) { d.run(op, {1 + i % 3, [](int, int) { return 20; }, problem::random, unsigned(i)}); }, 2 * 3 + 2);  // each record's turn comes
+    // Each record's turn comes
+    on_both_sides_of_2_to_32(r, ch, [&](int i) { d.run(op, {1 + i % 3, [](int, int) { return 20; }, problem::random, unsigned(i)}); }, 2 * 3 + 2);
   });
 }
 

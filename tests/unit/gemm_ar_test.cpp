@@ -98,7 +98,8 @@ TEST_CASE("gemm_ar: sums are added in the order of ranks", "[gemm_ar]") {
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_ar<bf16> op(ch, o);
     std::vector<bf16> a(30 * 8, bf16(0.0f)), b(8 * 9, bf16(1.0f));
-    float const large = float(1 << 24), of_rank[] = {large, 1, -large};  // 2^24 + 1 is 2^24 in fp32: in any other order a 1 is left
+    // 2^24 + 1 is 2^24 in fp32: in any other order a 1 is left
+    float const large = float(1 << 24), of_rank[] = {large, 1, -large};
     for (int i = 0; i < 30; ++i) a[std::size_t(i * 8)] = bf16(of_rank[r.rank()]);
     for (int launch = 0; launch < 5; ++launch) {
       r.upload(a, g.a);

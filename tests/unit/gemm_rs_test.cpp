@@ -110,7 +110,8 @@ TEST_CASE("gemm_rs: sums are added in the order of ranks", "[gemm_rs]") {
     gemm_rs<bf16> op(ch, o);
     problem const p{30, 9, 8, layout::row_major, 0};
     std::vector<bf16> a(30 * 8, bf16(0.0f)), b(8 * 9, bf16(1.0f));
-    float const large = float(1 << 24), of_rank[] = {large, 1, -large};  // 2^24 + 1 is 2^24 in fp32: in any other order a 1 is left
+    // 2^24 + 1 is 2^24 in fp32: in any other order a 1 is left
+    float const large = float(1 << 24), of_rank[] = {large, 1, -large};
     for (int i = 0; i < 30; ++i) a[std::size_t(i * 8)] = bf16(of_rank[r.rank()]);
     for (int launch = 0; launch < 5; ++launch) {
       r.upload(a, g.a);

@@ -65,8 +65,8 @@ __device__ T cached(T const* p) {
   return value;
 }
 
-/// Rank 0 stores a word at home and one at rank 1, and publishes nothing; rank 1, whose caches hold what was there, sees both in the end.
-/// Or rank 0 says that it has stored, and rank 1, which acquires nothing, looks once.
+/// Rank 0 stores a word at home and one at rank 1, and publishes nothing; rank 1, whose caches hold what was there,
+/// sees both in the end. Or rank 0 says that it has stored, and rank 1, which acquires nothing, looks once.
 template <class T>
 __global__ void look_until_it_comes(world_view w, sym<T> words, sym<flag> flags, sym<unsigned> wrong, bool once) {
   thread const t;

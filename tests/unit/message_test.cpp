@@ -1,4 +1,5 @@
-// signal(), wait() and barrier(): messages by flag between ranks, by threads, waves and blocks, launched once and replayed.
+// signal(), wait() and barrier(): messages by flag between ranks, by threads, waves and blocks, launched once and
+// replayed.
 #include "support.hpp"
 
 using namespace support;
@@ -9,8 +10,8 @@ constexpr int message = 256;  // ints
 
 __host__ __device__ int word_of(int rank, int round, int i) { return rank * 1000003 + round * 1009 + i; }
 
-/// Block b belongs to one conversation: it sends `rounds` messages to the next rank and checks those of the previous one. Each round
-/// has a buffer and a flag of its own.
+/// Block b belongs to one conversation: it sends `rounds` messages to the next rank and checks those of the previous
+/// one. Each round has a buffer and a flag of its own.
 template <group Group>
 __global__ void pass_messages(world_view w, sym<int> inbox, sym<flag> flags, sym<unsigned> wrong, int rounds, epoch_t epoch) {
   Group const g;
@@ -38,7 +39,8 @@ void check_messages(int ranks, int threads) {
     auto const flags = r.heap.allocate<flag>(std::size_t(conversations * rounds));
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(wrong, 0);
-    for (epoch_t e : {1, 2, 3, 2, 1}) {  // a barrier on the host between them: the inboxes are single. A wait asks for one value, not for more
+    // A barrier on the host between them: the inboxes are single. A wait asks for one value, not for more
+    for (epoch_t e : {1, 2, 3, 2, 1}) {
       r.meet();
       r.launch({blocks, threads}, pass_messages<Group>, r.view(), inbox, flags, wrong, rounds, e);
       r.meet();
@@ -48,7 +50,8 @@ void check_messages(int ranks, int threads) {
   });
 }
 
-/// `rounds` times: everybody writes a word into everybody's row, meets, reads all rows, and meets again before they are overwritten.
+/// `rounds` times: everybody writes a word into everybody's row, meets, reads all rows, and meets again before they are
+/// overwritten.
 template <group Group>
 __global__ void meet_and_compare(world_view w, sym<barrier_state> barriers, sym<int> rows, sym<unsigned> wrong, int const* input, int rounds) {
   Group const g;
@@ -111,7 +114,8 @@ __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<un
   int const next = w.next(1), before = w.next(w.size - 1);
   auto const tell_and_wait = [&](int to, int from, int which, epoch_t round) {
     signal(b, w.on(to, flags) + which, round);
-    if (round / 2 % 2) wait(b, w, w.here(flags) + which, round, from);  // a reading has the same kind before and after it
+    // A reading has the same kind before and after it
+    if (round / 2 % 2) wait(b, w, w.here(flags) + which, round, from);
     else wait_all(b, w, 1, [&](int) { return w.here(flags) + which; }, round, [&](int) { return from; });
   };
   for (int i = 1; i <= rounds; ++i) {
@@ -123,8 +127,9 @@ __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<un
   }
 }
 
-/// The first wave meets all ranks, round by round, and reads what they sent, while the second reads the same lines all the time: what it makes the cache hold
-/// before a flag is up must be gone after wait_all(). words: [round][source][lane]; flags: [round][source].
+/// The first wave meets all ranks, round by round, and reads what they sent, while the second reads the same lines all
+/// the time: what it makes the cache hold before a flag is up must be gone after wait_all(). words:
+/// [round][source][lane]; flags: [round][source].
 __global__ void read_what_another_wave_reads(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, int* sum, int rounds) {
   wave const g;
   auto const row = [&](int rank, int round, int source) { return w.on(rank, words) + (round * w.size + source) * wave::width; };

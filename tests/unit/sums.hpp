@@ -1,4 +1,5 @@
-// Multiplications whose products all ranks add up, and their reference. Small integers: fp32 sums are exact, so == needs no tolerance.
+// Multiplications whose products all ranks add up, and their reference. Small integers: fp32 sums are exact, so ==
+// needs no tolerance.
 #pragma once
 #include <fusewire/device/atomic.hpp>
 #include <fusewire/kernels/partial_sums.hpp>
@@ -24,7 +25,8 @@ struct problem {
   }
 };
 
-/// One rank's memory for problems up to a capacity, and calls of Op<T> on it. Scattered: C is this rank's rows, else all of it.
+/// One rank's memory for problems up to a capacity, and calls of Op<T> on it. Scattered: C is this rank's rows, else
+/// all of it.
 template <template <class> class Op, template <class> class Call, class T, bool Scattered>
 struct sum_rank {
   rank_of_test& r;

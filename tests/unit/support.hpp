@@ -1,9 +1,10 @@
-// What the tests share. Ranks are threads and Catch2's assertions are not thread-safe: a rank notes what is wrong, and on_ranks()
-// asserts when all of them have returned.
+// What the tests share. Ranks are threads and Catch2's assertions are not thread-safe: a rank notes what is wrong, and
+// on_ranks() asserts when all of them have returned.
 //
-// Started as processes (fusewire-sim --processes 8, scripts/run-ranks -n 4), every process runs every test case, and the first of them
-// are the ranks that the case wants; the others wait. What the ranks found is gathered, so that all processes go the same way. A case that
-// wants more ranks than there are processes, or that is about threads, is skipped.
+// Started as processes (fusewire-sim --processes 8, scripts/run-ranks -n 4), every process runs every test case, and
+// the first of them are the ranks that the case wants; the others wait. What the ranks found is gathered, so that all
+// processes go the same way. A case that wants more ranks than there are processes, or that is about threads, is
+// skipped.
 #pragma once
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -86,7 +87,8 @@ inline std::vector<std::string> gather_texts(std::string const& mine, int ranks)
 
 inline bool contains(std::string const& s, std::string const& piece) { return s.find(piece) != s.npos; }
 
-/// Calls f(world&) on every rank and returns what each of them returned: texts, in rank order. Throws when a rank threw.
+/// Calls f(world&) on every rank and returns what each of them returned: texts, in rank order. Throws when a rank
+/// threw.
 template <class F>
 std::vector<std::string> on_worlds(int ranks, run_options const& options, F f) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
@@ -150,8 +152,8 @@ struct rank_of_test {
   T* here(sym<T> x) const {
     return view().here(x);
   }
-  /// Also before copies from and to pageable memory: one that waits behind a kernel can stop the other ranks of the process, for whom
-  /// that kernel waits.
+  /// Also before copies from and to pageable memory: one that waits behind a kernel can stop the other ranks of the
+  /// process, for whom that kernel waits.
   void synchronize() const { check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize"); }
   template <class T>
   void upload(std::vector<T> const& from, T* to) const {
@@ -197,8 +199,8 @@ inline void none_found_anything(std::vector<std::string> const& summaries) {
   SUCCEED();
 }
 
-/// Runs f(rank_of_test&) on every rank and asserts that none of them found anything wrong. Returns what each rank noted in
-/// rank_of_test::note, in rank order.
+/// Runs f(rank_of_test&) on every rank and asserts that none of them found anything wrong. Returns what each rank noted
+/// in rank_of_test::note, in rank order.
 template <class F>
 std::vector<std::string> on_ranks(int ranks, F f, heap_options const& options = small_heap(), run_options const& where = {}) {
   auto const said = on_worlds(ranks, where, [&](world& w) {
@@ -224,9 +226,10 @@ inline void skip_to(rank_of_test& r, channel& ch, epoch_t launches) {
   r.upload(std::vector{launches}, &r.here(view.state)->epoch);
   r.meet();
 }
-/// Calls launch(i) for a new channel's first five launches, and for seven from 2^32 - 1 on, of which the last five have the first ones' epochs in their low
-/// 32 bits; each time another rank comes late. What the first ones left behind must not be taken for the second ones'.
-/// `in_between`: launches half way, where the operator needs some of 2^32 to be its own.
+/// Calls launch(i) for a new channel's first five launches, and for seven from 2^32 - 1 on, of which the last five have
+/// the first ones' epochs in their low 32 bits; each time another rank comes late. What the first ones left behind must
+/// not be taken for the second ones'. `in_between`: launches half way, where the operator needs some of 2^32 to be its
+/// own.
 template <class F>
 void on_both_sides_of_2_to_32(rank_of_test& r, channel& ch, F launch, int in_between = 0) {
   auto const five = [&](int first) {

@@ -1,4 +1,5 @@
-// Division by a number that the host knows: a multiplication and a shift, where a kernel would spend a hundred cycles on each division.
+// Division by a number that the host knows: a multiplication and a shift, where a kernel would spend a hundred cycles
+// on each division.
 #pragma once
 #include <cstdint>
 

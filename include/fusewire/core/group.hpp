@@ -6,8 +6,9 @@
 
 namespace fusewire {
 
-/// rank() of size() cooperating threads; leader() is true for one of them; sync() makes their accesses to block-shared and
-/// device memory visible to each other. In a loop with sync() ask leader(), not rank() == 0: see platform::is_first().
+/// rank() of size() cooperating threads; leader() is true for one of them; sync() makes their accesses to block-shared
+/// and device memory visible to each other. In a loop with sync() ask leader(), not rank() == 0: see
+/// platform::is_first().
 template <class G>
 concept group = requires(G g) {
   { g.rank() } -> std::same_as<int>;

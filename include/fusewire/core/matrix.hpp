@@ -1,5 +1,5 @@
-// Views of matrices in memory. A view of memory that a peer writes is never `const __restrict__`: the compiler would read it
-// through a cache that an acquire does not cover.
+// Views of matrices in memory. A view of memory that a peer writes is never `const __restrict__`: the compiler would
+// read it through a cache that an acquire does not cover.
 #pragma once
 #include <type_traits>
 

@@ -14,8 +14,8 @@ struct flag;
 struct barrier_state;
 struct stamped;
 
-/// Memory that is polled inside a kernel lives in the signal segment, everything else in the bulk segment. The type decides, so a
-/// flag cannot be put where polling does not work.
+/// Memory that is polled inside a kernel lives in the signal segment, everything else in the bulk segment. The type
+/// decides, so a flag cannot be put where polling does not work.
 template <class T>
 inline constexpr bool lives_in_signal_segment = false;
 template <>
@@ -51,7 +51,8 @@ struct world_view {
   __host__ __device__ T* here(sym<T> x) const {
     return on(rank, x);
   }
-  /// The rank `i` places after this one: next(0) and next(size) are this rank. Requires: 0 <= i <= size, which costs no division.
+  /// The rank `i` places after this one: next(0) and next(size) are this rank. Requires: 0 <= i <= size, which costs no
+  /// division.
   __host__ __device__ int next(int i) const {
     int const r = rank + i;
     return r < size ? r : r - size;

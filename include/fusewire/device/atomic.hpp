@@ -34,8 +34,8 @@ concept atomic_integer = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) =
 template <class T>
 concept atomic_float = std::is_same_v<T, float> || std::is_same_v<T, double>;
 
-/// Requires: *p aligned to its size. On gfx942 a scope smaller than system is atomic only among the threads of the GPU that owns
-/// the memory.
+/// Requires: *p aligned to its size. On gfx942 a scope smaller than system is atomic only among the threads of the GPU
+/// that owns the memory.
 template <class T, scope S = scope::system>
 class atomic_ref {
   static_assert(atomic_integer<T> || atomic_float<T>, "atomic_ref: 32 and 64 bit integers, float and double");
@@ -90,7 +90,8 @@ class atomic_ref {
   T* p_;
 };
 
-/// Adds to two neighbouring 16-bit floats at once. Compare-and-swap on their common word, so that it holds at system scope.
+/// Adds to two neighbouring 16-bit floats at once. Compare-and-swap on their common word, so that it holds at system
+/// scope.
 /// Requires: *p aligned to 4 bytes.
 template <class T>
   requires is_16_bit_float<T>

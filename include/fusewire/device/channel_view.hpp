@@ -5,16 +5,21 @@
 //   to(p, i) --- data, flag -----> inbox, flags ------------------> from(r, i)
 //   end: the last block out, or to depart(), makes the epoch e
 //
-// Why two slots need no barrier. Rank r may write into p's slot of parity e&1 in launch e+2 only after p has read it in launch e.
+// Why two slots need no barrier. Rank r may write into p's slot of parity e&1 in launch e+2 only after p has read it in
+// launch e.
 //   1. r's launch e+2 starts after its launch e+1 has ended (stream order).
-//   2. r's launch e+1 has seen p's header of e+1, whatever the shape: end() waits for the header of every rank (the credit rule).
-//   3. p sent that header from its launch e+1, hence after its launch e, and everything that it read, had ended (stream order).
-// Why a flag needs no reset. Each slot has its own flags; a flag of slot e&1 is raised to exactly e in launch e and to nothing else
-// before launch e+2, and a wait asks for exactly e. A flag that a shape does not use keeps an old epoch, which no later wait asks
-// for. Slot addresses depend only on the capacity; flag indices and the layout within a slot may depend on the launch, because all
-// ranks agree on it: the header carries what was launched, and ranks that disagree abandon the launch and say in what.
-// Why it does not deadlock. Block 0 sends the headers before anything waits, or the last block to begin does (begin_readable), and no
-// block waits before it has begun. The host launches only grids whose blocks are all resident; what lies between is the kernel's own argument.
+//   2. r's launch e+1 has seen p's header of e+1, whatever the shape: end() waits for the header of every rank (the
+//      credit rule).
+//   3. p sent that header from its launch e+1, hence after its launch e, and everything that it read, had ended (stream
+//      order).
+// Why a flag needs no reset. Each slot has its own flags; a flag of slot e&1 is raised to exactly e in launch e and to
+// nothing else before launch e+2, and a wait asks for exactly e. A flag that a shape does not use keeps an old epoch,
+// which no later wait asks for. Slot addresses depend only on the capacity; flag indices and the layout within a slot
+// may depend on the launch, because all ranks agree on it: the header carries what was launched, and ranks that
+// disagree abandon the launch and say in what.
+// Why it does not deadlock. Block 0 sends the headers before anything waits, or the last block to begin does
+// (begin_readable), and no block waits before it has begun. The host launches only grids whose blocks are all resident;
+// what lies between is the kernel's own argument.
 #pragma once
 #include <fusewire/core/stream.hpp>
 #include <fusewire/device/flag.hpp>
@@ -36,7 +41,8 @@ struct channel_state {
   unsigned next;               // work handed out so far
   unsigned arrived[max_ranks];
   unsigned began;              // blocks of the current launch that have, if peers read this rank's memory
-  epoch_t released_in[platform::max_parts];  // for each part of the device: the launch in which it last released what the stream wrote before
+  /// For each part of the device: the launch in which it last released what the stream wrote before
+  epoch_t released_in[platform::max_parts];
 };
 
 class channel_epoch;
@@ -46,7 +52,8 @@ struct channel_view {
   world_view world;
   sym<std::byte> slots;        // 2 x slot_bytes
   std::uint64_t slot_bytes = 0;  // channel_options::max_bytes and a gap
-  sym<flag> flags;             // 2 x (headers [W], acknowledgements [W]), data [flags_per_source][2][W]: a flag beyond the last is beyond them all
+  /// 2 x (headers [W], acknowledgements [W]), data [flags_per_source][2][W]: a flag beyond the last is beyond them all
+  sym<flag> flags;
   int flags_per_source = 0;
   sym<channel_state> state;
   bool poison = false;         // channel_options::poison
@@ -58,25 +65,29 @@ struct channel_view {
     return reinterpret_cast<T*>(world.here(slots) + std::uint64_t(i) * slot_bytes);
   }
 
-  /// Called by: every thread that uses the epoch, first of all; the last wave of block 0 in any case, which tells the peers. In a kernel
-  /// with launch_shape::early: after wait_for_stream().
+  /// Called by: every thread that uses the epoch, first of all; the last wave of block 0 in any case, which tells the
+  /// peers. In a kernel with launch_shape::early: after wait_for_stream().
   __device__ channel_epoch begin(block b) const;
-  /// begin() of a kernel in which peers read this rank's own memory, as wait_begun() lets them. What earlier kernels wrote into it lies in the L2s
-  /// of all parts of the device (XCDs), and a kernel's end brings it to this device alone, as far as anybody says (docs/litmus.md,
-  /// kernel_end_reaches_peers). So the first block of each part releases it, and the last block to begin tells the peers.
-  /// Called by: every thread of every block. Requires: a block on every part, so as many blocks as world::dispatch_parts().
+  /// begin() of a kernel in which peers read this rank's own memory, as wait_begun() lets them. What earlier kernels
+  /// wrote into it lies in the L2s of all parts of the device (XCDs), and a kernel's end brings it to this device
+  /// alone, as far as anybody says (docs/litmus.md, kernel_end_reaches_peers). So the first block of each part releases
+  /// it, and the last block to begin tells the peers.
+  /// Called by: every thread of every block. Requires: a block on every part, so as many blocks as
+  /// world::dispatch_parts().
   __device__ channel_epoch begin_readable(block b) const;
 };
 
 namespace detail {
 
-/// Where a launch's parts of a channel are: its slot, and rows of flags, one of each source. Ranks compare them when they meet.
+/// Where a launch's parts of a channel are: its slot, and rows of flags, one of each source. Ranks compare them when
+/// they meet.
 __host__ __device__ constexpr epoch_t slot_of(epoch_t epoch) { return epoch & 1; }
 __host__ __device__ constexpr int header_row(epoch_t epoch) { return 2 * int(slot_of(epoch)); }
 __host__ __device__ constexpr int acknowledgement_row(epoch_t epoch) { return 2 * int(slot_of(epoch)) + 1; }
 __host__ __device__ constexpr int data_row(epoch_t epoch, int i) { return 4 + 2 * i + int(slot_of(epoch)); }
 
-/// Whether kernels check what they are passed: where FUSEWIRE_CHECKED is defined, as NDEBUG is for the host. It costs registers and time.
+/// Whether kernels check what they are passed: where FUSEWIRE_CHECKED is defined, as NDEBUG is for the host. It costs
+/// registers and time.
 #ifdef FUSEWIRE_CHECKED
 inline constexpr bool checked = true;
 #else
@@ -103,8 +114,9 @@ __device__ inline int checked_index(world_view const& w, misuse what, int value,
 
 }  // namespace detail
 
-/// One launch's use of a channel. Requires, wherever they are asked for: a rank that exists; a flag i with 0 <= i < channel_options::flags_per_source;
-/// an inbox that is as large as what is stored there. Checked by the simulator, and but for the inbox's size where FUSEWIRE_CHECKED is defined.
+/// One launch's use of a channel. Requires, wherever they are asked for: a rank that exists; a flag i with 0 <= i <
+/// channel_options::flags_per_source; an inbox that is as large as what is stored there. Checked by the simulator, and
+/// but for the inbox's size where FUSEWIRE_CHECKED is defined.
 class channel_epoch {
  public:
   __device__ channel_epoch(channel_view const& c, epoch_t number) : c_(&c), before_(number - 1) {}
@@ -138,7 +150,8 @@ class channel_epoch {
   __device__ void signal(Group g, int peer, int i) const {
     fusewire::signal(g, to(peer, i), number());
   }
-  /// Raises flag i of `source` on this rank, for this rank's own blocks: what the group stored is in this rank's memory.
+  /// Raises flag i of `source` on this rank, for this rank's own blocks: what the group stored is in this rank's
+  /// memory.
   template <group Group>
   __device__ void signal_here(Group g, int source, int i) const {
     fusewire::signal<scope::device>(g, from(source, i), number());
@@ -157,22 +170,25 @@ class channel_epoch {
   /// Whether flag i of `source` is up now. Order: as wait() if it is.
   __device__ bool arrived(int source, int i) const { return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number(); }
 
-  /// Waits until `source` has begun this launch. After begin_readable() what its stream wrote into its own memory before is then readable; what
-  /// an earlier kernel stored into a peer is not: signal that from the kernel that stores. False if it has not begun, or has launched something
-  /// else: then neither its words nor memory that they lead to must be used.
+  /// Waits until `source` has begun this launch. After begin_readable() what its stream wrote into its own memory
+  /// before is then readable; what an earlier kernel stored into a peer is not: signal that from the kernel that
+  /// stores. False if it has not begun, or has launched something else: then neither its words nor memory that they
+  /// lead to must be used.
   template <group Group>
   [[nodiscard]] __device__ bool wait_begun(Group g, int source) const {
     flag const* const f = header_flag(c_->world.rank, source);
     fusewire::wait(g, c_->world, f, number(), source);
     return load(&f->value) == number() && says_the_same(f);
   }
-  /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source), whose answer says whether it is one. After an abandoned launch `source` may
-  /// be ahead, and change the words at any time: read each once, and check that what they lead to is there.
+  /// Word i of `source`'s launch_header::mine. Requires: wait_begun(g, source), whose answer says whether it is one.
+  /// After an abandoned launch `source` may be ahead, and change the words at any time: read each once, and check that
+  /// what they lead to is there.
   __device__ std::uint64_t peer_word(int source, int i) const {
     return load(&header_flag(c_->world.rank, source)->note[header_words + i]);
   }
 
-  /// One of `total` pieces of work on `source`'s memory is done; the last one tells `source`, whose wait_acknowledged() waits for it.
+  /// One of `total` pieces of work on `source`'s memory is done; the last one tells `source`, whose wait_acknowledged()
+  /// waits for it.
   /// Called by: every thread of the group that did the piece.
   template <group Group>
   __device__ void acknowledge(Group g, int source, unsigned total) const {
@@ -197,16 +213,17 @@ class channel_epoch {
 
   /// channel_options::poison.
   __device__ bool may_poison() const { return c_->poison; }
-  /// Whether what is computed from here on, or from what this block has waited for, should be stored as NaN: channel_options::poison is set, and a wait of some
-  /// rank was given up. Where it is set, this is a trip to memory.
+  /// Whether what is computed from here on, or from what this block has waited for, should be stored as NaN:
+  /// channel_options::poison is set, and a wait of some rank was given up. Where it is set, this is a trip to memory.
   __device__ bool poisons() const {
     if (!may_poison()) return false;
-    int const rank = platform::uniform(platform::opaque(c_->world.rank));  // the address is made when it is asked for: mainloops have no registers left for it
+    // The address is made when it is asked for: mainloops have no registers left for it
+    int const rank = platform::uniform(platform::opaque(c_->world.rank));
     return platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, rank)->abandoned) != 0;
   }
 
-  /// 0, 1, 2, ... over all blocks of this launch: work for whoever is free. Called by: every thread of the block; `shared` is one
-  /// word of its shared memory.
+  /// 0, 1, 2, ... over all blocks of this launch: work for whoever is free. Called by: every thread of the block;
+  /// `shared` is one word of its shared memory.
   __device__ int next(block b, int* shared) const {
     if (b.leader()) *shared = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&c_->world.here(c_->state)->next, 1u));
     b.sync();
@@ -242,9 +259,11 @@ class channel_epoch {
     b.sync();
     if (b.leader()) leave(b, depart());
   }
-  /// leave() in two halves, for kernels that do not use next() and in which a trip to memory at the end of a block would be waited for.
-  /// Called by: one thread of every block, the first when all threads of the block that have called begin() have the epoch, the second with
-  /// what the first has returned, any time after it. The last block to depart makes the epoch this one: nobody reads it any more.
+  /// leave() in two halves, for kernels that do not use next() and in which a trip to memory at the end of a block
+  /// would be waited for.
+  /// Called by: one thread of every block, the first when all threads of the block that have called begin() have the
+  /// epoch, the second with what the first has returned, any time after it. The last block to depart makes the epoch
+  /// this one: nobody reads it any more.
   __device__ unsigned depart() const {
     if constexpr (detail::checked)
       if (platform::atomic_load<order::acquire, scope::device>(&c_->world.here(c_->state)->epoch) >= number())
@@ -271,8 +290,8 @@ class channel_epoch {
   __device__ int rank_in(misuse call, int rank) const { return detail::checked_index(c_->world, call, rank, c_->world.size); }
   __device__ int flag_in(misuse call, int i) const { return detail::checked_index(c_->world, call, i, c_->flags_per_source); }
 
-  /// Releases what earlier kernels left in this part's L2, if no block on it has. True in the last wave that comes: all parts have then,
-  /// because a block counts itself only when its own release, which waits for the writeback, is over.
+  /// Releases what earlier kernels left in this part's L2, if no block on it has. True in the last wave that comes: all
+  /// parts have then, because a block counts itself only when its own release, which waits for the writeback, is over.
   /// Called by: the last wave of every block.
   __device__ bool is_readable(block b) const {
     channel_state* const s = c_->world.here(c_->state);
@@ -286,7 +305,8 @@ class channel_epoch {
     return platform::shuffle(began, 0) == b.count();
   }
 
-  /// Each lane tells one peer what was launched. The last wave of block 0 does it, so that the others can start on their work.
+  /// Each lane tells one peer what was launched. The last wave of block 0 does it, so that the others can start on
+  /// their work.
   __device__ void send_header(block b) const {
     int const lanes = b.size() - wave{}.index() * wave::width;  // the last wave may be a part of one
     for (int p = wave{}.rank(); p < c_->world.size; p += lanes) {

@@ -1,10 +1,10 @@
 // Signal and wait: how one rank tells another that memory is ready.
 //
 //   producer  store ... store | every wave drains | group meets | leader: release, system --> flag
-//   consumer                             leader: poll relaxed, acquire once, system <-- flag | group meets | load ... load
+//   consumer                       leader: poll relaxed, acquire once, system <-- flag | group meets | load ... load
 //
-// The drain matters: a barrier alone does not wait for the stores of the other waves on gfx942, and a leader that released before
-// they had reached the L2 would publish a flag ahead of its data.
+// The drain matters: a barrier alone does not wait for the stores of the other waves on gfx942, and a leader that
+// released before they had reached the L2 would publish a flag ahead of its data.
 #pragma once
 #include <cstdint>
 
@@ -17,11 +17,13 @@ namespace fusewire {
 
 using epoch_t = unsigned long long;  // never wraps: 2^64 launches
 
-/// One flag per 128 bytes, so that no two share a cache line. `note` travels with the flag when its owner has something to add.
+/// One flag per 128 bytes, so that no two share a cache line. `note` travels with the flag when its owner has something
+/// to add.
 struct alignas(128) flag {
   epoch_t value;
   std::uint64_t note[14];
-  std::uint64_t headers;          // of a channel's flag: where in the signal segment its slot's headers are; else 0. Only failures look.
+  /// Of a channel's flag: where in the signal segment its slot's headers are; else 0. Only failures look.
+  std::uint64_t headers;
 };
 
 /// What a launch is: its operator's name in 8 letters, its variant, and up to four extents.
@@ -29,7 +31,8 @@ inline constexpr int launch_words = 6;
 /// What a header says that ranks compare: these words, and the number of blocks, or 0 where that may differ.
 inline constexpr int header_words = launch_words + 1;
 
-/// Who waited for what when a wait expired, or ended because another rank's had. Written by the waiting rank into its own signal segment, read by the host.
+/// Who waited for what when a wait expired, or ended because another rank's had. Written by the waiting rank into its
+/// own signal segment, read by the host.
 struct wait_report {
   std::int32_t block, from;       // the waiting block; the rank that should have signalled, -1 if not known
   std::uint64_t flag_offset;      // bytes from the start of the signal segment
@@ -37,12 +40,14 @@ struct wait_report {
   std::uint64_t launch[launch_words];  // which waited; all 0 if the flag is no channel's
 };
 
-/// Where a checked build (FUSEWIRE_CHECKED), or an operator that looks, found an index that does not exist, or a call out of its turn.
+/// Where a checked build (FUSEWIRE_CHECKED), or an operator that looks, found an index that does not exist, or a call
+/// out of its turn.
 enum class misuse : unsigned { none, inbox_rank, signal_rank, signal_flag, wait_rank, wait_flag, begin_again, end_again, page };
 
 /// At the start of every rank's signal segment. Only spin loops read it.
 struct alignas(128) watch {
-  unsigned abandoned;             // 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
+  /// 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
+  unsigned abandoned;
   unsigned reported;              // somebody writes `report`, or has
   unsigned too_late;              // what headers of this and later launches say is not why it was abandoned
   unsigned released;              // `report` is of a wait that had not expired when another rank gave up
@@ -53,7 +58,8 @@ struct alignas(128) watch {
   std::uint64_t theirs[header_words], ours[header_words];
   std::int32_t wrong_block, wrong_value, accepted;  // what was passed, and one more than the largest that is accepted
   std::int32_t wrong_at;          // where it was found, if that is a place in a table
-  unsigned complete;              // written last: `report` and `released` are valid, and a disagreement that explains them is noted
+  /// Written last: `report` and `released` are valid, and a disagreement that explains them is noted
+  unsigned complete;
   unsigned* alarm;                // a word in this rank's host memory: not 0 when check() has something to throw
 };
 
@@ -89,9 +95,10 @@ __device__ inline void note_disagreement(world_view const& w, int r, flag const*
   }
 }
 
-/// What there is to say of the launch whose wait expired, before later launches overwrite it: what it is, and if a rank has launched
-/// something else in the same epoch, that is why. A rank that has been released by somebody else's giving up cannot be two launches
-/// further yet: a moment ago nobody had given up. Others can be, once somebody has (`released`).
+/// What there is to say of the launch whose wait expired, before later launches overwrite it: what it is, and if a rank
+/// has launched something else in the same epoch, that is why. A rank that has been released by somebody else's giving
+/// up cannot be two launches further yet: a moment ago nobody had given up. Others can be, once somebody has
+/// (`released`).
 __device__ inline void note_launch(world_view const& w, std::uint64_t headers, epoch_t epoch, bool released) {
   watch* const mine = watch_of(w, w.rank);
   auto const* const of = reinterpret_cast<flag const*>(w.signal[w.rank] + headers);
@@ -108,8 +115,8 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
   }
 }
 
-/// The wait for *f has expired: the first block of a rank to find that says so and ends all waits. `released`: somebody else's has, and the
-/// first block of a rank to find that only says what it waited for, which may be the cause.
+/// The wait for *f has expired: the first block of a rank to find that says so and ends all waits. `released`: somebody
+/// else's has, and the first block of a rank to find that only says what it waited for, which may be the cause.
 __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted, int from, bool released) {
   watch* const mine = watch_of(w, w.rank);
   unsigned expected = 0;
@@ -124,16 +131,17 @@ __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t
   if (!released) abandon(w, true);
 }
 
-/// Of one thread's wait, from its first look in vain on. A look costs a trip to memory, so only every 16th is followed by others, at what
-/// limits the wait.
+/// Of one thread's wait, from its first look in vain on. A look costs a trip to memory, so only every 16th is followed
+/// by others, at what limits the wait.
 class patience {
  public:
   patience() = default;
   __device__ explicit patience(world_view const& w, std::uint64_t grace_ns = 0)
       : watch_(watch_of(w, w.rank)), start_(platform::clock_ns()), limit_(watch_->limit_ns + grace_ns) {}
 
-  /// After a look in vain: whether to look again. Else somebody has given up, or give_up(false) does. give_up(true) says what a wait was for that
-  /// somebody else ended; waits that had hardly begun, of launches behind an abandoned one, say nothing.
+  /// After a look in vain: whether to look again. Else somebody has given up, or give_up(false) does. give_up(true)
+  /// says what a wait was for that somebody else ended; waits that had hardly begun, of launches behind an abandoned
+  /// one, say nothing.
   template <class GiveUp>
   __device__ bool lasts(GiveUp give_up) {
     platform::backoff();
@@ -169,7 +177,8 @@ __device__ inline void spin(world_view const& w, flag const* f, epoch_t value, i
 }  // namespace detail
 
 /// Publishes everything the group has stored so far, then raises the flag to `value`.
-/// Called by: every thread of the group. Order: release at scope S (system: any rank may wait; device: this rank's blocks only).
+/// Called by: every thread of the group. Order: release at scope S (system: any rank may wait; device: this rank's
+/// blocks only).
 template <scope S = scope::system, group Group>
 __device__ void signal(Group g, flag* f, epoch_t value) {
   platform::drain_stores();
@@ -188,11 +197,12 @@ __device__ void signal_all(Group g, int count, FlagAt flag_at, epoch_t value) {
   }
 }
 
-/// Returns when *f, a flag of this rank, is `value`; what its signaller published before is then visible to the whole group.
+/// Returns when *f, a flag of this rank, is `value`; what its signaller published before is then visible to the whole
+/// group.
 /// Called by: every thread of the group. Order: acquire at system scope.
-/// Fails: after the time limit (heap_options::wait_limit) it returns all the same, every other wait of all ranks does too, and the
-/// host's check(), or next call, throws wait_timeout. What was waited for may then be anything: do not take addresses from it. `from` is only for
-/// that report.
+/// Fails: after the time limit (heap_options::wait_limit) it returns all the same, every other wait of all ranks does
+/// too, and the host's check(), or next call, throws wait_timeout. What was waited for may then be anything: do not
+/// take addresses from it. `from` is only for that report.
 template <group Group>
 __device__ void wait(Group g, world_view const& w, flag const* f, epoch_t value, int from = -1) {
   if (g.leader()) {

@@ -1,5 +1,6 @@
-// A launch as its kernel sees it: how its threads begin, how work is handed out, how it ends. Made by every thread at the start of a kernel, and passed to
-// its mainloop, which calls the rest; only a kernel that has more to do after its tiles ends the launch itself.
+// A launch as its kernel sees it: how its threads begin, how work is handed out, how it ends. Made by every thread at
+// the start of a kernel, and passed to its mainloop, which calls the rest; only a kernel that has more to do after its
+// tiles ends the launch itself.
 //
 //   begin        waits for the stream's past, where the launch may run ahead of it; then the epoch is known --> epoch()
 //   next         0, 1, 2, ...: work for whichever block is free
@@ -20,7 +21,8 @@ class channel_launch {
   /// Called by: every thread that uses the epoch, before anything that the stream has written is read.
   __device__ void begin() {
     wait_for_stream();
-    e_ = {c_, (peers_read_ ? c_.begin_readable(block{}) : c_.begin(block{})).number()};  // its channel is known to be c_, a parameter of the kernel
+    // Its channel is known to be c_, a parameter of the kernel
+    e_ = {c_, (peers_read_ ? c_.begin_readable(block{}) : c_.begin(block{})).number()};
     release_stream();
   }
   __device__ channel_epoch const& epoch() const { return e_; }

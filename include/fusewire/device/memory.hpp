@@ -144,7 +144,8 @@ class words_of_rows {
 };
 }  // namespace detail
 
-/// Copies a matrix of which every row begins and ends on 16 bytes, with up to `Flight` accesses in flight per thread. As copy_bytes.
+/// Copies a matrix of which every row begins and ends on 16 bytes, with up to `Flight` accesses in flight per thread.
+/// As copy_bytes.
 /// Requires: equal shapes; data, ld and cols of both multiples of 16 bytes.
 template <int Flight = 4, group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>

@@ -1,12 +1,14 @@
-// Data and the epoch that it belongs to in one word: who finds the epoch has the data, without a flag, a release or a fence.
+// Packs a value and its epoch into one 8-byte word, so that a reader that sees the epoch has the value, without a flag,
+// a release or a fence.
 //
-//   producer  (x, epoch) --one relaxed store of 8 bytes-->     consumer  polls, relaxed: the epoch? then x is what was stored with it
+//   producer  (x, epoch) --one relaxed store of 8 bytes--> word
+//   consumer                                               polls it, relaxed: the epoch? then x was stored with it
 //
-// 8 bytes at a multiple of 8 are written and read as a whole on either architecture, and nothing else is ordered by them. For small
-// payloads: they take twice the bytes, and arrive as fast as a flag that has nothing to publish.
-// The stamp is half of the epoch with its lowest bit set, so that memory that nobody has written holds no launch's. Two rules for users:
-// a word is written by launches of one parity only (a slot's), and it is not looked at 2^32 launches after it was written: words that
-// launches leave out are written anew from time to time.
+// 8 bytes at a multiple of 8 are written and read as a whole on either architecture, and nothing else is ordered by
+// them. For small payloads: they take twice the bytes, and arrive as fast as a flag that has nothing to publish.
+// The stamp is half of the epoch with its lowest bit set, so that memory that nobody has written holds no launch's. Two
+// rules for users: a word is written by launches of one parity only (a slot's), and it is not looked at 2^32 launches
+// after it was written: words that launches leave out are written anew from time to time.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 
@@ -30,7 +32,8 @@ __device__ inline void store_stamped(stamped* p, float x, epoch_t epoch) {
 ///   do { ... read(p, source) ... } while (read.again());
 class stamped_reader {
  public:
-  /// `grace_ns` beyond the limit of a wait: for what others send when their own wait is over, so that who waits first gives up first.
+  /// `grace_ns` beyond the limit of a wait: for what others send when their own wait is over, so that who waits first
+  /// gives up first.
   __device__ stamped_reader(channel_epoch const& e, world_view const& w, std::uint64_t grace_ns = 0) : e_(e), w_(w), grace_ns_(grace_ns) {}
 
   /// What `source` has stored; anything while again() has yet to say otherwise.
@@ -53,7 +56,8 @@ class stamped_reader {
     if (!waits_) patience_ = detail::patience(w_, grace_ns_);
     waits_ = true;
     gave_up_ = !patience_.lasts([&](bool released) {
-      epoch_t const found = found_ == 0 ? 0 : e_.number() - (detail::stamp_of(e_.number()) - found_);  // the latest with this stamp and of this parity
+      // The latest with this stamp and of this parity
+      epoch_t const found = found_ == 0 ? 0 : e_.number() - (detail::stamp_of(e_.number()) - found_);
       detail::give_up(w_, word_, e_.headers(), found, e_.number(), source_, released);
     });
     return !gave_up_;

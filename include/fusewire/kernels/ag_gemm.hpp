@@ -1,4 +1,5 @@
-// ag_gemm: C [M, N] = gather(A) [M, K] * B [K, N] on every rank, one kernel launch per call. The kernels are in ag_gemm_kernels.hpp.
+// ag_gemm: C [M, N] = gather(A) [M, K] * B [K, N] on every rank, one kernel launch per call. The kernels are in
+// ag_gemm_kernels.hpp.
 #pragma once
 #include <fusewire/kernels/ag_gemm_call.hpp>
 #include <fusewire/kernels/ag_gemm_launch.hpp>
@@ -43,8 +44,8 @@ class ag_gemm {
     for_each_mainloop<T>(o_.tile, [&]<class Mainloop>() { load_kernel(ch_.world(), &ag_gemm_kernel<T, Mainloop, Epilogue>, Mainloop::threads, Mainloop::shared_bytes(), where); });
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
-  /// After it, a may be overwritten by work on the stream.
+  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// captured in a graph. After it, a may be overwritten by work on the stream.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
@@ -54,7 +55,8 @@ class ag_gemm {
     with_mainloop<T>(plan.gemm, call.b_layout, [&]<class Mainloop>() { launch_ag_gemm<Mainloop>(ch_, stream, call, o_, plan, pull, e, memory_, where); });
   }
 
-  /// Which mainloop a call takes and how A travels, in words, and why it is not a tuned one where that is so. Fails: as the call.
+  /// Which mainloop a call takes and how A travels, in words, and why it is not a tuned one where that is so. Fails: as
+  /// the call.
   template <epilogue Epilogue = identity>
   std::string describe(ag_gemm_call<T> const& call, std::source_location where = std::source_location::current()) {
     check(call, where);
@@ -84,7 +86,8 @@ class ag_gemm {
   }
   static gather_map map_of(int ranks, ag_gemm_options const& o, int m, ag_gemm_plan const& p) { return {o.gather, m, o.k, ranks, p.gemm.tile_m, p.chunk_k}; }
 
-  /// A tuned plan, unless the options ask for what those mainloops do not have, or they cannot read B, or the channel has too few flags.
+  /// A tuned plan, unless the options ask for what those mainloops do not have, or they cannot read B, or the channel
+  /// has too few flags.
   template <class Epilogue>
   ag_gemm_plan const& plan_for(ag_gemm_call<T> const& call, std::source_location where) {
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, call.c.cols};

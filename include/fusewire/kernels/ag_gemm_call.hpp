@@ -8,8 +8,8 @@
 
 namespace fusewire {
 
-/// How A travels: every rank stores its shard into all inboxes, or every rank loads the others' shards. `automatic` takes the one that is
-/// expected to be faster; like pull it needs A on the symmetric heap.
+/// How A travels: every rank stores its shard into all inboxes, or every rank loads the others' shards. `automatic`
+/// takes the one that is expected to be faster; like pull it needs A on the symmetric heap.
 enum class method { push, pull, automatic };
 
 struct ag_gemm_options {
@@ -18,22 +18,29 @@ struct ag_gemm_options {
   fusewire::gather gather = gather::k;
   fusewire::method method = method::push;
   gemm_tile tile = gemm_tile::automatic;
-  int comm_blocks = 0;                 // blocks that communicate before they multiply; 0 chooses. Tuned kernels have none: others multiply if it is more
-  int chunk_k = 0;                     // columns of A per flag, up to the next multiple of 64; 0 chooses. Tuned kernels take twice as many until the flags suffice
+  /// Blocks that communicate before they multiply; 0 chooses. Tuned kernels have none: others multiply if it is more
+  int comm_blocks = 0;
+  /// Columns of A per flag, up to the next multiple of 64; 0 chooses. Tuned kernels take twice as many until the flags
+  /// suffice
+  int chunk_k = 0;
   int reserved_units = 0;              // compute units left to other work
-  bool own_shard_first = true;         // gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
+  /// gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
+  bool own_shard_first = true;
 };
 
 /// One call. All ranks pass the same m, n and layout, and b's with the same alignment.
 template <class T>
 struct ag_gemm_call {
-  matrix<T const> a;                   // gather::k: [M, K/W]; gather::m: [rows of this rank, K]; pull: on the symmetric heap
-  matrix<T const> b;                   // [K, N]; column-major: b.ld is the distance between columns. Tuned kernels read one whose address is a multiple
-                                       // of 16 and whose ld is one of 8, kernels that are slower any other
+  /// gather::k: [M, K/W]; gather::m: [rows of this rank, K]; pull: on the symmetric heap
+  matrix<T const> a;
+  /// [K, N]; column-major: b.ld is the distance between columns. Tuned kernels read one whose address is a multiple of
+  /// 16 and whose ld is one of 8, kernels that are slower any other
+  matrix<T const> b;
   matrix<T> c;                         // [M, N]; overlaps neither a nor b
   int m = 0;                           // rows of the gathered A, 1 to max_m
   layout b_layout = layout::row_major;
-  bool b_is_constant = false;          // nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  bool b_is_constant = false;
 };
 
 }  // namespace fusewire

@@ -1,20 +1,26 @@
-// All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in ag_gemm.hpp.
+// All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in
+// ag_gemm.hpp.
 //
 //   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece
 //   tiles              own rows or columns: from A, at once; others: wait flag --> from the inbox --mainloop--> C
 //
-// The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block while the others multiply. A part's sums
-// over k run in the order of shards from the own one on, or in that of ranks (own_shard_first = false); the same in every run.
-// With starts_together, tiles of own rows wait for the first piece of a peer's, so that the tiles of both read B together.
+// The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
+// while the others multiply. A part's sums over k run in the order of shards from the own one on, or in that of ranks
+// (own_shard_first = false); the same in every run. With starts_together, tiles of own rows wait for the first piece of
+// a peer's, so that the tiles of both read B together.
 //
-// Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for headers, which every rank's blocks
-// send before they wait for anything. Blocks that communicate first take tiles afterwards, and other mainloops have warps for it, so a tile waits only for work
-// that some block is already doing. Block 0's last waits (acknowledgements, credit) come after its own pieces, and keep no piece and no tile of others waiting.
-// Order: the group that asks the source acquires the flags. The mainloop hands that order on to what loads for it: by a barrier, or by a proxy fence.
-// Reuse: the inbox by the channel's argument. A of this rank: in push it is read only by this launch; in pull the launch ends only
-// after every peer has acknowledged, so the caller may overwrite it as soon as the launch is over.
-// Abandonment: a flag that is given up counts as raised, what is loaded then may be anything, and nothing of C is valid. Where the channel poisons, a block's
-// tiles become NaN when it has stored them; of a tile that blocks share each does so, the last one to store it the last.
+// Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for
+// headers, which every rank's blocks send before they wait for anything. Blocks that communicate first take tiles
+// afterwards, and other mainloops have warps for it, so a tile waits only for work that some block is already doing.
+// Block 0's last waits (acknowledgements, credit) come after its own pieces, and keep no piece and no tile of others
+// waiting.
+// Order: the group that asks the source acquires the flags. The mainloop hands that order on to what loads for it: by a
+// barrier, or by a proxy fence.
+// Reuse: the inbox by the channel's argument. A of this rank: in push it is read only by this launch; in pull the
+// launch ends only after every peer has acknowledged, so the caller may overwrite it as soon as the launch is over.
+// Abandonment: a flag that is given up counts as raised, what is loaded then may be anything, and nothing of C is
+// valid. Where the channel poisons, a block's tiles become NaN when it has stored them; of a tile that blocks share
+// each does so, the last one to store it the last.
 #pragma once
 #include <fusewire/kernels/gathered_range.hpp>
 #include <fusewire/kernels/gathered_tiles.hpp>

@@ -20,7 +20,8 @@ inline std::string describe_ag_gemm(std::uint64_t const (&what)[launch_words]) {
               ", k = ", what[4], ", tile ", variant(3) * 8, " x ", variant(4) * 8, parts, ", chunk_k = ", what[5]);
 }
 
-/// Requires: a call and options as ag_gemm accepts them; the plan's mainloop is Mainloop, and can read B; the channel holds m x k elements and the plan's flags.
+/// Requires: a call and options as ag_gemm accepts them; the plan's mainloop is Mainloop, and can read B; the channel
+/// holds m x k elements and the plan's flags.
 /// Fails: bad_argument, before anything is launched; as world::look().
 template <class Mainloop, class T, class Epilogue>
 void launch_ag_gemm(channel const& ch, hipStream_t stream, ag_gemm_call<T> const& call, ag_gemm_options const& o, ag_gemm_plan const& plan, bool pull, Epilogue const& epilogue,

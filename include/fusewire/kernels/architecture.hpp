@@ -1,4 +1,5 @@
-// What is genuinely different per architecture among the kernels: tuned_mainloops<T>, and the plans that choose among them.
+// What is genuinely different per architecture among the kernels: tuned_mainloops<T>, and the plans that choose among
+// them.
 #pragma once
 #include <fusewire/platform/platform.hpp>
 #if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)

@@ -1,15 +1,17 @@
-// How the KV of a batch is cut into splits, on the device and from the lengths alone, so that a captured graph replays with new lengths.
+// How the KV of a batch is cut into splits, on the device and from the lengths alone, so that a captured graph replays
+// with new lengths.
 //
 //   sequence 0, head 0 | sequence 0, head 1 | ...                 | sequence 1, head 0 | ...
 //   [128][128][128][..]|[128][128][128][..] |                     |[128][..]
 //   `------ block 0 ------'`------ block 1 ------'`--- ...
 //
-// An item is a sequence and a KV head. Its tokens are cut into units of 128, an empty one has one unit all the same. The units of all
-// items, one after the other, are dealt to the blocks in equal runs: every block reads about the same number of bytes, whatever the
-// lengths. A split is what a run and an item have in common: all of an item's splits but the first begin a run, all but the last end
-// one, so a block has at most one split that continues an item and one that starts an item and does not end it. To go from one item to
-// the next takes a block as long as some units do: so many follow each item, and nobody has work there. Where all items have as many units,
-// as in a batch of one, and runs need not be longer for it, they end where items do: fewer splits.
+// An item is a sequence and a KV head. Its tokens are cut into units of 128, an empty one has one unit all the same.
+// The units of all items, one after the other, are dealt to the blocks in equal runs: every block reads about the same
+// number of bytes, whatever the lengths. A split is what a run and an item have in common: all of an item's splits but
+// the first begin a run, all but the last end one, so a block has at most one split that continues an item and one that
+// starts an item and does not end it. To go from one item to the next takes a block as long as some units do: so many
+// follow each item, and nobody has work there. Where all items have as many units, as in a batch of one, and runs need
+// not be longer for it, they end where items do: fewer splits.
 #pragma once
 #include <fusewire/core/divisor.hpp>
 #include <fusewire/core/group.hpp>
@@ -35,7 +37,8 @@ struct decode_lengths {
   static constexpr int most_splits = 264;  // of an item: what its last block has room for
 
   static constexpr int runs_of(int blocks, int kv) { return blocks < most_runs(kv) ? blocks : most_runs(kv); }
-  static constexpr int most_runs(int kv) { return (most_splits - 1) * kv; }  // no item is longer than a head of all sequences
+  // No item is longer than a head of all sequences
+  static constexpr int most_runs(int kv) { return (most_splits - 1) * kv; }
   __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
   __device__ int of(int sequence) const {
     int const n = tokens[sequence];
@@ -99,8 +102,9 @@ class decode_run {
     units_ = decode_lengths::units_of(tokens_);
   }
 
-  /// One wave: every lane counts the units of its share of the sequences, a butterfly sums them up, and the lane in whose share this
-  /// block's run begins looks for the sequence. shared = {units per block, units of a head of all sequences, sequence, units before it, units between items}.
+  /// One wave: every lane counts the units of its share of the sequences, a butterfly sums them up, and the lane in
+  /// whose share this block's run begins looks for the sequence. shared = {units per block, units of a head of all
+  /// sequences, sequence, units before it, units between items}.
   __device__ void find(block b, int* shared) const {
     wave const w;
     int const share = ceil_div(l_.batch, w.size()), first = w.rank() * share, last = first + share < l_.batch ? first + share : l_.batch;

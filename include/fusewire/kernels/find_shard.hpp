@@ -6,7 +6,8 @@
 
 namespace fusewire {
 
-/// Waits until `source` has begun and sets `shard` to its A. False if it must not be read: the launch is abandoned, and the words may be of another one.
+/// Waits until `source` has begun and sets `shard` to its A. False if it must not be read: the launch is abandoned, and
+/// the words may be of another one.
 template <class T, group Group>
 __device__ bool find_shard(Group g, channel_epoch const& e, world_view const& w, gather_map const& map, int source, matrix<T const>& shard) {
   if (!e.wait_begun(g, source)) return false;

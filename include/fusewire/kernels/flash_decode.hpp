@@ -1,5 +1,5 @@
-// flash_decode: attention of one query token per sequence over a KV cache that is sharded over the ranks by tokens, one kernel launch
-// per call. The kernel is in flash_decode_kernels.hpp.
+// flash_decode: attention of one query token per sequence over a KV cache that is sharded over the ranks by tokens, one
+// kernel launch per call. The kernel is in flash_decode_kernels.hpp.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -19,11 +19,13 @@ struct flash_decode_options {
   int max_pages = 0;       // of one sequence on one rank: columns of the block table
   float scale = 0;         // of the scores; 0: 1 / sqrt(d)
   int reserved_units = 0;  // compute units left to other work
-  int hops = 0;            // 1: every rank sends its part of a result to all others; 2: to one of them, which sends the sum on: a hop more, and
-                           // W / 2 times fewer bytes; 0: what takes less time
+  /// 1: every rank sends its part of a result to all others; 2: to one of them, which sends the sum on: a hop more, and
+  /// W / 2 times fewer bytes; 0: what takes less time
+  int hops = 0;
 };
 
-/// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks will do.
+/// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks
+/// will do.
 template <class T>
 struct flash_decode_call {
   T const* q = nullptr;                       // [batch, q_heads, d]
@@ -31,13 +33,17 @@ struct flash_decode_call {
   T const* v_cache = nullptr;                 // [pages, page_size, kv_heads, d]
   std::int32_t const* block_table = nullptr;  // [batch, max_pages]; entries past a sequence's last page are not read
   std::int32_t const* lengths = nullptr;      // [batch]: tokens of this rank's shard, 0 to max_pages x page_size
-  T* out = nullptr;                           // [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait was given up
-  float* lse = nullptr;                       // [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
+  /// [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait was given up
+  T* out = nullptr;
+  /// [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
+  float* lse = nullptr;
   int batch = 0;                              // 1 to max_batch
-  int pages = 0;                              // of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every
-                                              // page number before it is followed: check() throws bad_argument
-  bool past_is_constant = false;              // of all that is read here, what the stream has yet to do before this call writes at most q and
-                                              // the K and V of each shard's last token: the others' loads may begin early
+  /// Of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every page
+  /// number before it is followed: check() throws bad_argument
+  int pages = 0;
+  /// Of all that is read here, what the stream has yet to do before this call writes at most q and the K and V of each
+  /// shard's last token: the others' loads may begin early
+  bool past_is_constant = false;
 };
 
 /// A launch of flash_decode in words, from what its header says.
@@ -50,8 +56,8 @@ template <class T>
   requires is_16_bit_float<T>
 class flash_decode {
  public:
-  /// Collective. Takes a workspace from the symmetric heap, and signal_bytes() of its signal segment. Fails: bad_argument; rank_mismatch;
-  /// out_of_space. Uses neither slots nor data flags of the channel.
+  /// Collective. Takes a workspace from the symmetric heap, and signal_bytes() of its signal segment. Fails:
+  /// bad_argument; rank_mismatch; out_of_space. Uses neither slots nor data flags of the channel.
   flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
     check(where);
     if (o_.scale == 0) o_.scale = 1 / std::sqrt(float(o_.head_dim));
@@ -94,9 +100,10 @@ class flash_decode {
     }
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph,
-  /// whose replays see the lengths and tables of their time.
-  /// Requires: the pages of a sequence's tokens are numbers of pages of the caches; a cache has less than 2^32 rows of d.
+  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// captured in a graph, whose replays see the lengths and tables of their time.
+  /// Requires: the pages of a sequence's tokens are numbers of pages of the caches; a cache has less than 2^32 rows of
+  /// d.
   /// Fails: bad_argument, before anything is launched; as world::look().
   void operator()(hipStream_t stream, flash_decode_call<T> const& c, std::source_location where = std::source_location::current()) {
     check(c, where);
@@ -127,7 +134,8 @@ class flash_decode {
   bool two_hops(int batch) const {
     if (o_.hops != 0) return o_.hops == 2;
     double const size = ch_.world().size(), bytes = double(batch) * o_.kv_heads * record().words() * sizeof(stamped);  // of one source
-    double const one = 2 * size, two = 1 + 1 + 2 * (1 - 1 / size);  // written and read: every source's; its own, those that it sums up, sums
+    // Written and read: every source's; its own, those that it sums up, sums
+    double const one = 2 * size, two = 1 + 1 + 2 * (1 - 1 / size);
     return bytes * (one - two) >= 1.5e6;
   }
   int max_tokens() const { return o_.max_pages * o_.page_size; }

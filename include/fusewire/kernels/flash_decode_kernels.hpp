@@ -1,24 +1,31 @@
-// Flash Decode over a KV cache that is sharded over the ranks by tokens: attention of one query token per sequence, one kernel. The
-// operator is in flash_decode.hpp.
+// Flash Decode over a KV cache that is sharded over the ranks by tokens: attention of one query token per sequence, one
+// kernel. The operator is in flash_decode.hpp.
 //
-//   splits    this rank's KV --attention--> (o, m, l) per wave --LDS--> per split --workspace, ticket--> per item, by the last to arrive
+//   splits    this rank's KV --attention--> (o, m, l) per wave --LDS--> per split
+//             --workspace, ticket--> per item, by the last to arrive
 //   push      (o, m, l) of the item --words with the epoch--> inbox of every rank, or with two hops of the item's owner
-//   combine   by the block that has pushed the item, when its splits are done: poll the inbox --sources in order--> out, lse
-//             with two hops the owner's block does that, and the sum --words with the epoch--> inbox of the others --poll--> out, lse
+//   combine   by the block that has pushed the item, when its splits are done:
+//             poll the inbox --sources in order--> out, lse
+//             with two hops the owner's block does that, and
+//             the sum --words with the epoch--> inbox of the others --poll--> out, lse
 //
-// An item is a sequence and a KV head; decode_plan.hpp says how items become splits. The query heads of a KV head are worked on
-// together, so the KV is read once. Everything between scores and out is fp32. A single rank pushes nothing: out is written at once.
+// An item is a sequence and a KV head; decode_plan.hpp says how items become splits. The query heads of a KV head are
+// worked on together, so the KV is read once. Everything between scores and out is fp32. A single rank pushes nothing:
+// out is written at once.
 //
-// Deadlock: splits wait for nothing, and a block combines only after its splits. All blocks are resident (launch() checks), so every
-// item is pushed without waiting for anybody: by the block that had all of the item, or by the last to arrive. Sums wait for pushes only,
-// and a thread waits for others' sums when it has sent its own.
-// Reuse: the inbox is the operator's own, in two slots by parity of the epoch, and is safe by the channel's argument: each source writes
-// a place of its own (an owner its sum where its part would be), which only this launch's combine reads. A word says which launch it is from (stamped.hpp). A place
-// in the workspace belongs to one block, which writes it once in a launch; it is read by the last to arrive of the same launch, after
-// its ticket. A ticket is back at 0 when the last has arrived.
-// Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read are only parameters
-// and, where the caller says that they are constant, lengths, table and K of splits without their shard's last token.
-// Same bits on every rank and in every run: the plan depends on lengths and grid; waves, splits and sources are each summed in order.
+// Deadlock: splits wait for nothing, and a block combines only after its splits. All blocks are resident (launch()
+// checks), so every item is pushed without waiting for anybody: by the block that had all of the item, or by the last
+// to arrive. Sums wait for pushes only, and a thread waits for others' sums when it has sent its own.
+// Reuse: the inbox is the operator's own, in two slots by parity of the epoch, and is safe by the channel's argument:
+// each source writes a place of its own (an owner its sum where its part would be), which only this launch's combine
+// reads. A word says which launch it is from (stamped.hpp). A place in the workspace belongs to one block, which writes
+// it once in a launch; it is read by the last to arrive of the same launch, after its ticket. A ticket is back at 0
+// when the last has arrived.
+// Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read
+// are only parameters and, where the caller says that they are constant, lengths, table and K of splits without their
+// shard's last token.
+// Same bits on every rank and in every run: the plan depends on lengths and grid; waves, splits and sources are each
+// summed in order.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/device/stamped.hpp>
@@ -34,7 +41,8 @@ struct decode_record {
   int heads, d;  // query heads that share a KV head
 
   __host__ __device__ constexpr int floats() const { return (heads * (d + 2) + 3) / 4 * 4; }
-  __host__ __device__ constexpr int words() const { return (heads * (d + 2) + 15) / 16 * 16; }  // in an inbox, stamped: o by component, then (m, l)
+  // In an inbox, stamped: o by component, then (m, l)
+  __host__ __device__ constexpr int words() const { return (heads * (d + 2) + 15) / 16 * 16; }
   __host__ __device__ constexpr int quads() const { return heads * d / 4; }
   __device__ quad& o(float* record, int i) const { return reinterpret_cast<quad*>(record)[i]; }
   __device__ quad const& o(float const* record, int i) const { return reinterpret_cast<quad const*>(record)[i]; }
@@ -144,10 +152,12 @@ class decode_block {
   }
 
  private:
-  static constexpr float not_a_number = __builtin_nanf("");  // as l it makes an output and its lse NaN: their parts have not come
+  /// As l it makes an output and its lse NaN: their parts have not come
+  static constexpr float not_a_number = __builtin_nanf("");
   static constexpr int waves = attention_waves(D);
   static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a sum: its owner may itself be waiting
-  static constexpr int splits_at_once = 12;  // as many as one sequence of 12 KV heads has on 132 units: read in one latency
+  /// As many as one sequence of 12 KV heads has on 132 units: read in one latency
+  static constexpr int splits_at_once = 12;
 
   __device__ stamped* inbox(int peer, int source, int item) const {
     return ch_.world.on(peer, g_.inbox) + ((std::int64_t(number_ & 1) * ch_.world.size + source) * g_.max_items + item) * record_.words();
@@ -180,13 +190,14 @@ class decode_block {
     store_stamped(scale + 1, part.s.l, number_);
   }
 
-  /// From one split to the next, in order, block or item grows; so the sum numbers them, and an item's splits are neighbours.
+  /// From one split to the next, in order, block or item grows; so the sum numbers them, and an item's splits are
+  /// neighbours.
   __device__ float* place_of(int block, int item) const { return g_.workspace + (std::int64_t(block) + item) * record_.floats(); }
 
   __device__ channel_epoch epoch() const { return {ch_, number_}; }
 
-  /// Gives the records of an item that this launch leaves unused a new stamp. Items take turns: none is looked at when it is 2^32 launches old,
-  /// unless fewer than max_items launches of this operator are in epochs of its slot's parity.
+  /// Gives the records of an item that this launch leaves unused a new stamp. Items take turns: none is looked at when
+  /// it is 2^32 launches old, unless fewer than max_items launches of this operator are in epochs of its slot's parity.
   __device__ void renew(int item) const {
     world_view const& w = ch_.world;
     for (int i = b_.rank(); i < w.size * record_.words(); i += b_.size()) {
@@ -202,7 +213,8 @@ class decode_block {
     platform::release_stream();
   }
 
-  /// Whether the split's pages are in the caches, as far as anybody looks; one that is not is noted. Every wave looks at all of them.
+  /// Whether the split's pages are in the caches, as far as anybody looks; one that is not is noted. Every wave looks
+  /// at all of them.
   __device__ bool pages_exist(decode_run const& run) const {
     if (g_.pages_to_check == 0 || run.done()) return true;
     wave const w;
@@ -241,8 +253,8 @@ class decode_block {
     b_.sync();
   }
 
-  /// Takes the sum over the waves to the inboxes if the split is all of its item, else to the workspace; then the last of the
-  /// item to arrive takes the sum over the splits to the inboxes. Returns whether the item is complete.
+  /// Takes the sum over the waves to the inboxes if the split is all of its item, else to the workspace; then the last
+  /// of the item to arrive takes the sum over the splits to the inboxes. Returns whether the item is complete.
   __device__ bool complete(decode_run const& run) const {
     bool const whole = run.whole();
     auto const over_waves = [&](int i) {

@@ -5,8 +5,8 @@
 
 namespace fusewire {
 
-/// The dimension along which A is sharded. k: rank r holds columns [r K/W, (r + 1) K/W) of all rows. m: rank r holds rows
-/// [r R, (r + 1) R) of all columns, R = ceil(M / W); the last ranks may hold fewer rows, or none.
+/// The dimension along which A is sharded. k: rank r holds columns [r K/W, (r + 1) K/W) of all rows. m: rank r holds
+/// rows [r R, (r + 1) R) of all columns, R = ceil(M / W); the last ranks may hold fewer rows, or none.
 enum class gather { k, m };
 
 /// A rectangle of the gathered A, and the flag that says it has arrived.
@@ -65,17 +65,20 @@ class gather_map {
   divisor by_tile_m_, by_chunk_k_, by_chunks_, by_rows_per_rank_;
 };
 
-/// One of the pieces that travel between a rank and each of its peers. Turn i is that of the rank i places before (push) or after (pull) it;
-/// 0 and `ranks` are those of the rank itself, whose pieces may be dealt with first, last, or some first and some last.
+/// One of the pieces that travel between a rank and each of its peers. Turn i is that of the rank i places before
+/// (push) or after (pull) it; 0 and `ranks` are those of the rank itself, whose pieces may be dealt with first, last,
+/// or some first and some last.
 struct piece_at {
   int turn, row, chunk;
 };
 
-/// The order in which they go, which is that in which the tiles in flight ask for them. `band` tile rows are in flight together.
+/// The order in which they go, which is that in which the tiles in flight ask for them. `band` tile rows are in flight
+/// together.
 ///   by_peer   each peer's pieces, band after band: the tiles of a peer's rows start one peer after the other
 ///   by_band   each band, peer after peer: a tile goes through the columns of one peer after the other
 ///   by_chunk  each chunk, of all peers' rows: the tiles of all rows start together
-/// Where `parts` blocks share a tile, each begins with its range of the chunks, so the chunks of these ranges go in turns.
+/// Where `parts` blocks share a tile, each begins with its range of the chunks, so the chunks of these ranges go in
+/// turns.
 class piece_order {
  public:
   enum class nest { by_peer, by_band, by_chunk };

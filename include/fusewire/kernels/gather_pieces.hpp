@@ -1,13 +1,16 @@
-// How the pieces of a gathered A travel, by whoever has time for it: pushed into every peer's inbox, or pulled into the own one.
+// How the pieces of a gathered A travel, by whoever has time for it: pushed into every peer's inbox, or pulled into the
+// own one.
 //
 //   push   A --copy--> inbox of every other rank --signal--> flag (source, tile row, chunk)
 //   pull   wait a peer's header; its A --copy--> own inbox --signal--> flag; acknowledge to the peer
 //
-// A crosses the link once, in the order in which the tiles in flight ask for it: every rank begins with its own shard and goes on with rank + 1,
-// rank + 2, ..., so at any time each rank sends to one peer and receives from one. The own shard stays where it is, but for rows of tiles that ranks share.
+// A crosses the link once, in the order in which the tiles in flight ask for it: every rank begins with its own shard
+// and goes on with rank + 1, rank + 2, ..., so at any time each rank sends to one peer and receives from one. The own
+// shard stays where it is, but for rows of tiles that ranks share.
 //
-// Order: the group that copied a piece raises its flag (signal), and a pull reads a peer's A between its header and the acknowledgement. A push waits for
-// nothing, a pull for headers alone; so whoever multiplies may wait for pieces that are being moved. The rest of the argument stands above each kernel.
+// Order: the group that copied a piece raises its flag (signal), and a pull reads a peer's A between its header and the
+// acknowledgement. A push waits for nothing, a pull for headers alone; so whoever multiplies may wait for pieces that
+// are being moved. The rest of the argument stands above each kernel.
 #pragma once
 #include <algorithm>
 
@@ -27,7 +30,8 @@ struct gather_plan {
   bool own_shard_first;  // gather::k; else every rank takes the shards in the order of ranks
 };
 
-/// The shard of `source` in an inbox, which holds gather::k's shards one below the other, [W M, K/W], and gather::m's as [M, K].
+/// The shard of `source` in an inbox, which holds gather::k's shards one below the other, [W M, K/W], and gather::m's
+/// as [M, K].
 template <class T>
 __device__ matrix<T> shard_in(T* inbox, gather_map const& map, int source) {
   std::int64_t const first_row = map.by == gather::k ? std::int64_t(source) * map.m : map.first_row(source);
@@ -44,9 +48,9 @@ __device__ inline bool is_own(gather_map const& map, int tile_m, int rank) {
   return map.by == gather::m && map.first_owner(tile_m) == rank && map.last_owner(tile_m) == rank;
 }
 
-/// Where a rank's tiles begin, and the order of the pieces that they ask for. First come the tile rows that are this rank's alone; where tile rows are taken
-/// one after the other (by_peer) they fill whole bands, the first of which may be lower. A row that two ranks share belongs to the second one's: it is there when
-/// that one's rows are.
+/// Where a rank's tiles begin, and the order of the pieces that they ask for. First come the tile rows that are this
+/// rank's alone; where tile rows are taken one after the other (by_peer) they fill whole bands, the first of which may
+/// be lower. A row that two ranks share belongs to the second one's: it is there when that one's rows are.
 struct gather_order {
   int first_tile_row, first_band;
   piece_order pieces;
@@ -60,14 +64,16 @@ inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, 
 
 namespace detail {
 
-/// Whether pieces of a tile row that `rank` shares, and moves to itself, are due in this turn: in the last one, since others wait longer. But where tile
-/// rows are taken one after the other, a row shared with the next rank is multiplied as soon as that one's first pieces are there: in turn 0.
+/// Whether pieces of a tile row that `rank` shares, and moves to itself, are due in this turn: in the last one, since
+/// others wait longer. But where tile rows are taken one after the other, a row shared with the next rank is multiplied
+/// as soon as that one's first pieces are there: in turn 0.
 template <class T>
 __device__ bool is_turn_of_own(gather_plan<T> const& x, int rank, int tile_row, int turn) {
   return x.pieces.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
 }
 
-// The pieces between this rank and the shards' owners, itself among them. `start` makes the epoch known; a push works out before it what it moves first.
+// The pieces between this rank and the shards' owners, itself among them. `start` makes the epoch known; a push works
+// out before it what it moves first.
 
 template <class T, group Group, class Start>
 __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker, int workers, Start const& start) {

@@ -1,4 +1,5 @@
-// The source of AG+GEMM's tiles: a gathered A, of which a rank's own shard is read where it lies, and the others from the inbox.
+// The source of AG+GEMM's tiles: a gathered A, of which a rank's own shard is read where it lies, and the others from
+// the inbox.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/kernels/gather_pieces.hpp>
@@ -9,11 +10,12 @@ namespace fusewire {
 /// The launch's buffers of A: the own shard, and the inbox of each slot.
 enum gathered_buffer { own_shard = 0, inbox_of_slot_0 = 1, inbox_of_slot_1 = 2, gathered_buffers = 3 };
 
-/// A tile source: the steps along k that fall to one block of those that share a tile, shard after shard from the own one on. Of every shard each block has a
-/// range, so that it waits for few flags.
-/// What decides about a barrier is said to be the same in all lanes (uniform()): where the compiler does not see it, the barrier would stand in code that a
-/// part of a wave could pass alone.
-/// Group: who calls begin() and wait(). A wave looks at many flags at once, and remembers what has arrived; a block waits for one chunk after the other.
+/// A tile source: the steps along k that fall to one block of those that share a tile, shard after shard from the own
+/// one on. Of every shard each block has a range, so that it waits for few flags.
+/// What decides about a barrier is said to be the same in all lanes (uniform()): where the compiler does not see it,
+/// the barrier would stand in code that a part of a wave could pass alone.
+/// Group: who calls begin() and wait(). A wave looks at many flags at once, and remembers what has arrived; a block
+/// waits for one chunk after the other.
 template <group Group>
 class gathered_tiles {
  public:
@@ -49,7 +51,8 @@ class gathered_tiles {
     is_own_ = is_own(map_, tile_m, rank_);
     owners_ = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1;
     if constexpr (looks_ahead) {
-      float const of_one = platform::quick_reciprocal(float(owners_));  // exact enough for numbers up to 64, and sooner there than a quotient of integers
+      // Exact enough for numbers up to 64, and sooner there than a quotient of integers
+      float const of_one = platform::quick_reciprocal(float(owners_));
       at_once_ = int((float(wave::width) + 0.5f) * of_one);
       lane_chunk_ = int((float(wave{}.rank()) + 0.5f) * of_one);
       lane_owner_ = wave{}.rank() - lane_chunk_ * owners_;
@@ -80,8 +83,9 @@ class gathered_tiles {
 
   __device__ int next_shard(int shard) const { return shard + 1 < map_.ranks ? shard + 1 : 0; }
 
-  /// Waits for the next chunk to arrive from all the tile row's owners; how many steps, over all shards in the order of use, have then arrived.
-  /// The lanes of a wave look at many at once, into the next shards too, a few times before one of them waits with the patience, and the limit, of wait().
+  /// Waits for the next chunk to arrive from all the tile row's owners; how many steps, over all shards in the order of
+  /// use, have then arrived. The lanes of a wave look at many at once, into the next shards too, a few times before one
+  /// of them waits with the patience, and the limit, of wait().
   __device__ int await_chunks() {
     chunk const next = chunk_at(known_chunks_);
     if constexpr (looks_ahead) {
@@ -102,8 +106,8 @@ class gathered_tiles {
     return next.end;
   }
 
-  /// The i-th chunk in the order of use: flag `flag` of `source`, and of the tile row's owners after it, says that it has arrived, and with it all
-  /// steps before the end-th.
+  /// The i-th chunk in the order of use: flag `flag` of `source`, and of the tile row's owners after it, says that it
+  /// has arrived, and with it all steps before the end-th.
   struct chunk {
     int source, flag, end;
   };
@@ -119,12 +123,15 @@ class gathered_tiles {
   gather_map const& map_;
   bool const by_k_, starts_together_;
   int const rank_, cols_, first_shard_;
-  int first_, count_, first_chunk_, chunks_;  // of every shard: this block's first column, its steps, and the chunks in which they lie
+  /// Of every shard: this block's first column, its steps, and the chunks in which they lie
+  int first_, count_, first_chunk_, chunks_;
   // Of the current tile row:
   int tile_m_ = 0, first_owner_ = 0, owners_ = 1;
   bool is_own_ = false;
-  int at_once_ = 0, lane_chunk_ = 0, lane_owner_ = 0;  // chunks that the lanes look at together; which one, and whose flag, this lane does
-  int known_chunks_ = 0, known_ = 0;                   // chunks, and steps, that have arrived, over all shards in the order of use
+  /// Chunks that the lanes look at together; which one, and whose flag, this lane does
+  int at_once_ = 0, lane_chunk_ = 0, lane_owner_ = 0;
+  /// Chunks, and steps, that have arrived, over all shards in the order of use
+  int known_chunks_ = 0, known_ = 0;
 };
 
 }  // namespace fusewire

@@ -1,4 +1,5 @@
-// gemm: C [M, N] = A [M, K] * B [K, N] on one rank: the mainloop alone, without a channel. The kernel is in gemm_kernel.hpp.
+// gemm: C [M, N] = A [M, K] * B [K, N] on one rank: the mainloop alone, without a channel. The kernel is in
+// gemm_kernel.hpp.
 #pragma once
 #include <fusewire/kernels/gemm_launch.hpp>
 #include <fusewire/kernels/matrix_operand.hpp>
@@ -16,7 +17,8 @@ struct gemm_call {
   matrix<T const> b;           // [K, N]; column-major: b.ld is the distance between columns
   matrix<T> c;                 // [M, N]; overlaps neither a nor b
   layout b_layout = layout::row_major;
-  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  bool b_is_constant = false;
 };
 
 template <class T>

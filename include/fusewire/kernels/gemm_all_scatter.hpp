@@ -1,5 +1,5 @@
-// gemm_all_scatter: C [M, W n] on every rank, of which rank r computes columns [r n, (r + 1) n) = A [M, K] * B [K, n], one kernel launch per call. The kernel is in
-// gemm_all_scatter_kernels.hpp.
+// gemm_all_scatter: C [M, W n] on every rank, of which rank r computes columns [r n, (r + 1) n) = A [M, K] * B [K, n],
+// one kernel launch per call. The kernel is in gemm_all_scatter_kernels.hpp.
 #pragma once
 #include <fusewire/kernels/gemm_all_scatter_kernels.hpp>
 #include <fusewire/kernels/product_operator.hpp>
@@ -22,7 +22,8 @@ struct gemm_all_scatter_call {
   matrix<T> c;                 // [M, W n]; overlaps neither a nor b
   int m = 0;                   // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
-  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  bool b_is_constant = false;
 };
 
 /// The epilogue sees this rank's columns, counted from 0; every rank gets its results, the same bits in every run.
@@ -32,7 +33,8 @@ class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
   using base::ch_, base::o_;
 
  public:
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel cannot hold the products or their flags.
+  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
+  /// cannot hold the products or their flags.
   gemm_all_scatter(channel& ch, gemm_all_scatter_options const& o, std::source_location where = std::source_location::current()) : base("gemm_all_scatter", "gemm_as", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_as", [](std::uint64_t const (&what)[launch_words]) { return base::describe("gemm_all_scatter", what); });
@@ -52,7 +54,8 @@ class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
     base::template load<Epilogue>(kernels<Epilogue>{}, where);
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
+  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_all_scatter_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {

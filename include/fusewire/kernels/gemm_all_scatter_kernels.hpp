@@ -1,14 +1,18 @@
-// GEMM + all-scatter in one kernel: C [M, W n] on every rank, of which rank r computes columns [r n, (r + 1) n) = A * B. The operator is in gemm_all_scatter.hpp.
+// GEMM + all-scatter in one kernel: C [M, W n] on every rank, of which rank r computes columns [r n, (r + 1) n) = A *
+// B. The operator is in gemm_all_scatter.hpp.
 //
-//   tiles        A, B --mainloop--> epilogue --> own columns of C --copy--> inbox [source][M][n] of every other rank --signal--> flag (source, tile, part)
+//   tiles        A, B --mainloop--> epilogue --> own columns of C
+//                --copy--> inbox [source][M][n] of every other rank --signal--> flag (source, tile, part)
 //   after them   wait for the flags of another rank's tile --> its columns of C
 //
-// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing, and a block takes others' tiles only when all of its rank's are done or
-// other blocks are at them. Block 0's last wait (credit) comes after its own work.
-// Order: the threads that stored a tile, or a part of its rows, meet, copy it and raise its flags, so their release carries the copies; the block that takes a
-// tile out of the inbox acquires every one of its flags first.
+// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing, and a block takes others'
+// tiles only when all of its rank's are done or other blocks are at them. Block 0's last wait (credit) comes after its
+// own work.
+// Order: the threads that stored a tile, or a part of its rows, meet, copy it and raise its flags, so their release
+// carries the copies; the block that takes a tile out of the inbox acquires every one of its flags first.
 // Reuse: the inbox by the channel's argument. A and B are read by this launch alone.
-// Abandonment: a flag that is given up counts as raised, and what is taken out then may be anything; where the channel poisons, it becomes NaN.
+// Abandonment: a flag that is given up counts as raised, and what is taken out then may be anything; where the channel
+// poisons, it becomes NaN.
 #pragma once
 #include <fusewire/kernels/partial_sums.hpp>
 #include <fusewire/tile/epilogue.hpp>
@@ -16,7 +20,8 @@
 
 namespace fusewire {
 
-/// A tile sink: this rank's columns of C, and from there the inbox of every other rank, each of which is told. Rows of the inbox are whole 16 bytes.
+/// A tile sink: this rank's columns of C, and from there the inbox of every other rank, each of which is told. Rows of
+/// the inbox are whole 16 bytes.
 template <class T>
 struct everyones_columns {
   channel_epoch const& e;

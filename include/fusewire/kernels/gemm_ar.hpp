@@ -1,12 +1,13 @@
-// gemm_ar: C [M, N] = the sum over ranks of A [M, K] * B [K, N], on every rank, one kernel launch per call. The kernels are in gemm_ar_kernels.hpp.
+// gemm_ar: C [M, N] = the sum over ranks of A [M, K] * B [K, N], on every rank, one kernel launch per call. The kernels
+// are in gemm_ar_kernels.hpp.
 #pragma once
 #include <fusewire/kernels/gemm_ar_kernels.hpp>
 #include <fusewire/kernels/product_operator.hpp>
 
 namespace fusewire {
 
-/// How sums travel. one: everybody sends everything to everybody, and adds it up. two: to the rank that owns the rows, which sends the result back. automatic: one for
-/// few rows, whose time is latency.
+/// How sums travel. one: everybody sends everything to everybody, and adds it up. two: to the rank that owns the rows,
+/// which sends the result back. automatic: one for few rows, whose time is latency.
 enum class shots { automatic, one, two };
 
 struct gemm_ar_options {
@@ -26,11 +27,12 @@ struct gemm_ar_call {
   matrix<T> c;        // [M, N]; overlaps neither a nor b
   int m = 0;          // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
-  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  bool b_is_constant = false;
 };
 
-/// Sums are fp32, in the order of ranks: the same bits on every rank and in every run. The epilogue sees the sum: with two shots the owner's epilogue does, and
-/// every rank gets its result.
+/// Sums are fp32, in the order of ranks: the same bits on every rank and in every run. The epilogue sees the sum: with
+/// two shots the owner's epilogue does, and every rank gets its result.
 template <class T>
 class gemm_ar : detail::product_operator<T, gemm_ar_options> {
   using base = detail::product_operator<T, gemm_ar_options>;
@@ -40,7 +42,8 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
   /// Up to as many rows `automatic` takes one shot. Not measured yet.
   static constexpr int one_shot_rows = 16;
 
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel cannot hold the sums or their flags.
+  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
+  /// cannot hold the sums or their flags.
   gemm_ar(channel& ch, gemm_ar_options const& o, std::source_location where = std::source_location::current()) : base("gemm_ar", "gemm_ar", ch, o, where) {
     require(o.shots == shots::automatic || o.shots == shots::one || o.shots == shots::two, where, "gemm_ar: shots = ", int(o.shots), "; a value of shots is accepted");
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
@@ -66,7 +69,8 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
     if (o_.shots != shots::one) base::template load<Epilogue>(two_shot<Epilogue>{}, where);
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
+  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_ar_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {

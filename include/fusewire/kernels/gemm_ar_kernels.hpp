@@ -1,18 +1,25 @@
-// GEMM + all-reduce in one kernel: C [M, N] = the sum over ranks of A * B, on every rank. The operator is in gemm_ar.hpp.
+// GEMM + all-reduce in one kernel: C [M, N] = the sum over ranks of A * B, on every rank. The operator is in
+// gemm_ar.hpp.
 //
-//   one-shot   A, B --mainloop--> fp32 sums --> inbox [source][M][N] of every rank --signal--> flag (source, tile, part)
+//   one-shot   A, B --mainloop--> fp32 sums --> inbox [source][M][N] of every rank
+//              --signal--> flag (source, tile, part)
 //              wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
-//   two-shot   A, B --mainloop--> fp32 sums --> inbox [source][rows][N] of the rank that owns the rows --signal--> flag (source, tile, part)
-//              wait for an own tile's flags of every source --> add up --> epilogue --> C, and the second inbox [M][N] of every rank --signal--> flag
+//   two-shot   A, B --mainloop--> fp32 sums --> inbox [source][rows][N] of the rank that owns the rows
+//              --signal--> flag (source, tile, part)
+//              wait for an own tile's flags of every source --> add up --> epilogue --> C, and the second inbox [M][N]
+//              of every rank --signal--> flag
 //              wait for another rank's tile --> C
 //
 // One-shot sends W - 1 times M x N x 4 bytes, and waits once; two-shot about 6 bytes for 4 (W - 1), and waits twice.
 //
-// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing; a block adds up only when all of its rank's multiplications are done or
-// other blocks are at them, and takes others' tiles only when the same is true of its rank's sums. Block 0's last wait (credit) comes last.
-// Order: as in gemm_rs_kernels.hpp. With one shot sums are stored at home and copied from there by the same threads, which meet in between. With two, the flag of a result is raised by the block that stored it into all inboxes.
+// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing; a block adds up only when all
+// of its rank's multiplications are done or other blocks are at them, and takes others' tiles only when the same is
+// true of its rank's sums. Block 0's last wait (credit) comes last.
+// Order: as in gemm_rs_kernels.hpp. With one shot sums are stored at home and copied from there by the same threads,
+// which meet in between. With two, the flag of a result is raised by the block that stored it into all inboxes.
 // Reuse: the inbox by the channel's argument, both parts of it. A and B are read by this launch alone.
-// Abandonment: a flag that is given up counts as raised, and what is added up may be anything; where the channel poisons, what is stored then is NaN.
+// Abandonment: a flag that is given up counts as raised, and what is added up may be anything; where the channel
+// poisons, what is stored then is NaN.
 #pragma once
 #include <fusewire/kernels/partial_sums.hpp>
 #include <fusewire/tile/epilogue.hpp>
@@ -20,7 +27,8 @@
 
 namespace fusewire {
 
-/// A tile sink: the inbox of every rank, each of which is told. Holds [source][M][N] sums in fp32, rows of whole 16 bytes.
+/// A tile sink: the inbox of every rank, each of which is told. Holds [source][M][N] sums in fp32, rows of whole 16
+/// bytes.
 struct everyones_inbox {
   channel_epoch const& e;
   world_view const& w;
@@ -110,7 +118,8 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   }
 
   for (int const all = shards.all_tile_rows() * n_tiles; work.now() < all; work.next()) {
-    int const after = (work.now() - mine) / n_tiles, n = (work.now() - mine) % n_tiles;  // tile rows of the ranks before this one, then of those after it
+    // Tile rows of the ranks before this one, then of those after it
+    int const after = (work.now() - mine) / n_tiles, n = (work.now() - mine) % n_tiles;
     int const m = after < rank * shards.tile_rows ? after : after + shards.tile_rows_of(rank), owner = shards.owner(m);
     e.wait(b, owner, result_flag(m, n));
     bool const poisoned = e.poisons();

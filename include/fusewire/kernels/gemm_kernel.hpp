@@ -1,4 +1,5 @@
-// C [M, N] = A [M, K] * B [K, N]: the mainloop alone, with a source and a sink in this rank's memory. The operator is in gemm.hpp.
+// C [M, N] = A [M, K] * B [K, N]: the mainloop alone, with a source and a sink in this rank's memory. The operator is
+// in gemm.hpp.
 #pragma once
 #include <fusewire/tile/epilogue.hpp>
 #include <fusewire/tile/mainloop.hpp>

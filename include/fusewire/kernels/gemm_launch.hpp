@@ -8,7 +8,8 @@
 
 namespace fusewire::detail {
 
-/// The tuned plan of a shape if the option and B allow it, else one for block_mainloop. kernel_of.operator()<M>() is the kernel that the launch is for.
+/// The tuned plan of a shape if the option and B allow it, else one for block_mainloop. kernel_of.operator()<M>() is
+/// the kernel that the launch is for.
 template <class T, class Kernel>
 gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_operand<T> const& b, int reserved_units, Kernel const& kernel_of, std::source_location where) {
   auto const clusters = [&](gemm_plan const& g) {
@@ -22,8 +23,9 @@ gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_opera
   return p;
 }
 
-/// Launches `kernel`, whose mainloop is Mainloop and which has no more work than its tiles and what comes after each, with as many blocks as fit and have
-/// something to do. `arguments`: its parameters. Fails: bad_argument, beginning with `name`; as launch().
+/// Launches `kernel`, whose mainloop is Mainloop and which has no more work than its tiles and what comes after each,
+/// with as many blocks as fit and have something to do. `arguments`: its parameters. Fails: bad_argument, beginning
+/// with `name`; as launch().
 template <class Mainloop, class... P>
 void launch_tiles(char const* name, world const& w, hipStream_t stream, gemm_plan const& plan, int tiles, int reserved_units, std::source_location where, void (*kernel)(P...),
                   std::type_identity_t<P> const&... arguments) {

@@ -1,11 +1,13 @@
-// How a launch multiplies: what a plan decides, and the shapes that it is for. kernels/mainloops.hpp leads from a plan to a mainloop.
+// How a launch multiplies: what a plan decides, and the shapes that it is for. kernels/mainloops.hpp leads from a plan
+// to a mainloop.
 #pragma once
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/tile/gemm.hpp>
 
 namespace fusewire {
 
-/// Tiles that are instantiated everywhere. small: few rows, many blocks. automatic: the tuned mainloops of the architecture where there are any.
+/// Tiles that are instantiated everywhere. small: few rows, many blocks. automatic: the tuned mainloops of the
+/// architecture where there are any.
 enum class gemm_tile { automatic, small, large };
 
 struct gemm_plan {
@@ -18,7 +20,8 @@ struct gemm_plan {
   char const* why_not_tuned = nullptr;  // where it is not
 };
 
-/// C [shards x rows, n]: every shard's rows are cut into tiles by themselves. k is multiplied in k_shards parts, one after the other, each in whole steps.
+/// C [shards x rows, n]: every shard's rows are cut into tiles by themselves. k is multiplied in k_shards parts, one
+/// after the other, each in whole steps.
 struct gemm_shape {
   int rows, shards, n, k, k_shards;
   layout b_layout;

@@ -16,28 +16,32 @@ struct gemm_plan_sm90 : gemm_plan {
   sm90_gemm_config config() const { return {tile_m, tile_n}; }
 };
 
-/// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are resident at once.
-/// The model of a block: it takes its tiles one after the other; it multiplies, B comes out of memory no faster than memory is and no faster to one
-/// block than that can ask for it, and what takes longest takes a little longer for the others; sharing a tile costs the exchange of sums. Rates are
-/// fitted to one H200: of 64 shapes with up to 15 measured configurations each, what is chosen is the fastest within 1 % in 61 and takes at most 5 %
-/// longer in the others, all without turned tiles, whose rates come from some 15 shapes more. Communication is not in the model.
+/// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are
+/// resident at once. The model of a block: it takes its tiles one after the other; it multiplies, B comes out of memory
+/// no faster than memory is and no faster to one block than that can ask for it, and what takes longest takes a little
+/// longer for the others; sharing a tile costs the exchange of sums. Rates are fitted to one H200: of 64 shapes with up
+/// to 15 measured configurations each, what is chosen is the fastest within 1 % in 61 and takes at most 5 % longer in
+/// the others, all without turned tiles, whose rates come from some 15 shapes more. Communication is not in the model.
 template <class Clusters>
 gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
   // Per us: of a block; bytes of all and of a block; bytes of a block; us.
   constexpr double flops = 6.5e6, memory = 3.8e6, memory_of_one = 45.6e3, exchange = 17e3, meeting = 1.9;
   int const in_shard = s.steps_of_shard();
-  gemm_plan_sm90 best{{.tuned = true, .tile_m = sm90_tiles[0].block_m, .tile_n = sm90_tiles[0].block_n}};  // where none fits, which the launch says
+  /// Where none fits, which the launch says
+  gemm_plan_sm90 best{{.tuned = true, .tile_m = sm90_tiles[0].block_m, .tile_n = sm90_tiles[0].block_n}};
   for (sm90_gemm_config const c : sm90_tiles)
     for (int parts = 1; parts <= 8 && parts <= in_shard; ++parts) {
-      if ((c.block_m == 64) != (s.rows <= 64) || !c.suits(s.b_layout)) continue;  // several rows of small tiles ask more of the L2 than it has
+      // Several rows of small tiles ask more of the L2 than it has
+      if ((c.block_m == 64) != (s.rows <= 64) || !c.suits(s.b_layout)) continue;
       int const m_tiles = s.m_tiles(c.block_m), tiles = s.tiles(c.block_m, c.block_n), at_once = clusters(c, parts);
       if (at_once == 0 || (parts > 1 && tiles > at_once) || !c.can_share(std::min(s.rows, c.block_m), parts)) continue;
       double const steps = double(ceil_div(tiles, at_once)) * s.k_shards * ceil_div(in_shard, parts);
-      // Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's bandwidth. Turned ones lose by it in long launches only,
-      // which run at the power limit. As measured.
+      // Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's bandwidth.
+      // Turned ones lose by it in long launches only, which run at the power limit. As measured.
       double const turned = s.flops() < 2e11 ? 0.97 : 0.94;
       double const rate = flops * (c.block_m == 64 || c.width() >= 224 ? 1 : c.turned() ? turned : c.width() > 128 ? 0.95 : m_tiles <= 2 ? 0.91 : 0.865);
-      bool const straddling = c.block_n % 64 != 0 && s.b_layout == layout::row_major && parts > 1;  // rows of boxes lie across two lines
+      // Rows of boxes lie across two lines
+      bool const straddling = c.block_n % 64 != 0 && s.b_layout == layout::row_major && parts > 1;
       double const step = c.block_m * 64.0 * 2 * c.block_n / rate * (straddling ? 1.25 : 1);
       double const sums = parts == 1 ? 0 : meeting + 4.0 * std::min(s.rows, c.block_m) * c.block_n * (parts - 1) / parts / exchange;
       double const multiplied = steps * step, read = 2.0 * s.k * s.n / memory, asked = steps * c.block_n * 128 / m_tiles / memory_of_one;
@@ -46,7 +50,8 @@ gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
       best = {{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts}, us, tiles <= at_once};
     }
   int const b_bytes = best.config().b_bytes(s.b_layout);
-  if (s.m_tiles(best.tile_m) <= 2) best.b_in_flight = (56 * 1024 + b_bytes / 2) / b_bytes;  // 56 KB of each block keep the memory busy
+  // 56 KB of each block keep the memory busy
+  if (s.m_tiles(best.tile_m) <= 2) best.b_in_flight = (56 * 1024 + b_bytes / 2) / b_bytes;
   return best;
 }
 

@@ -1,4 +1,5 @@
-// gemm_rs: C of rank r = rows of rank r of the sum over ranks of A [M, K] * B [K, N], one kernel launch per call. The kernel is in gemm_rs_kernels.hpp.
+// gemm_rs: C of rank r = rows of rank r of the sum over ranks of A [M, K] * B [K, N], one kernel launch per call. The
+// kernel is in gemm_rs_kernels.hpp.
 #pragma once
 #include <fusewire/kernels/gemm_rs_kernels.hpp>
 #include <fusewire/kernels/product_operator.hpp>
@@ -18,20 +19,25 @@ template <class T>
 struct gemm_rs_call {
   matrix<T const> a;  // [M, K]
   matrix<T const> b;  // [K, N]; column-major: b.ld is the distance between columns
-  matrix<T> c;        // [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none; overlaps neither a nor b
+  /// [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none;
+  /// overlaps neither a nor b
+  matrix<T> c;
   int m = 0;          // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
-  bool b_is_constant = false;  // nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  bool b_is_constant = false;
 };
 
-/// Sums are fp32, in the order of ranks: the same bits in every run. The epilogue sees the sum, with the row counted within this rank's rows.
+/// Sums are fp32, in the order of ranks: the same bits in every run. The epilogue sees the sum, with the row counted
+/// within this rank's rows.
 template <class T>
 class gemm_rs : detail::product_operator<T, gemm_rs_options> {
   using base = detail::product_operator<T, gemm_rs_options>;
   using base::ch_, base::o_;
 
  public:
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel cannot hold the sums or their flags.
+  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
+  /// cannot hold the sums or their flags.
   gemm_rs(channel& ch, gemm_rs_options const& o, std::source_location where = std::source_location::current()) : base("gemm_rs", "gemm_rs", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_rs", [](std::uint64_t const (&what)[launch_words]) { return base::describe("gemm_rs", what); });
@@ -49,7 +55,8 @@ class gemm_rs : detail::product_operator<T, gemm_rs_options> {
     base::template load<Epilogue>(kernels<Epilogue>{}, where);
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be captured in a graph.
+  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_rs_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {

@@ -1,16 +1,20 @@
-// GEMM + reduce-scatter in one kernel: C of a rank = its rows of the sum over ranks of A * B. The operator is in gemm_rs.hpp.
+// GEMM + reduce-scatter in one kernel: C of a rank = its rows of the sum over ranks of A * B. The operator is in
+// gemm_rs.hpp.
 //
-//   tiles        A, B --mainloop--> fp32 sums --> inbox [source][rows][N] of the rank that owns the rows --signal--> flag (source, tile, part)
+//   tiles        A, B --mainloop--> fp32 sums --> inbox [source][rows][N] of the rank that owns the rows
+//                --signal--> flag (source, tile, part)
 //   after them   wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
 //
-// Every rank begins with the rows of the rank after it and ends with its own, so at any time each rank sends to one peer and receives from one.
+// Every rank begins with the rows of the rank after it and ends with its own, so at any time each rank sends to one
+// peer and receives from one.
 //
-// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing, and a block adds up only when all of its rank's are done or
-// other blocks are at them. Block 0's last wait (credit) comes after its own work.
-// Order: the threads that stored a tile of sums, or a part of its rows, raise its flag, so their release carries them; the block that adds them up acquires
-// every flag of every source first.
+// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing, and a block adds up only when
+// all of its rank's are done or other blocks are at them. Block 0's last wait (credit) comes after its own work.
+// Order: the threads that stored a tile of sums, or a part of its rows, raise its flag, so their release carries them;
+// the block that adds them up acquires every flag of every source first.
 // Reuse: the inbox by the channel's argument. A and B are read by this launch alone.
-// Abandonment: a flag that is given up counts as raised, and what is added up may be anything; where the channel poisons, what is stored then is NaN.
+// Abandonment: a flag that is given up counts as raised, and what is added up may be anything; where the channel
+// poisons, what is stored then is NaN.
 #pragma once
 #include <fusewire/kernels/partial_sums.hpp>
 #include <fusewire/tile/epilogue.hpp>

@@ -8,7 +8,8 @@ namespace fusewire {
 
 namespace detail {
 
-/// `extent`: elements from the start of a line, of which ld is the pitch, to its end. `multiple`: of ld, 8 or 1; with 8, lines are read in whole 16 bytes.
+/// `extent`: elements from the start of a line, of which ld is the pitch, to its end. `multiple`: of ld, 8 or 1; with
+/// 8, lines are read in whole 16 bytes.
 /// Fails: bad_argument, beginning with `name`.
 template <class T>
 void check_matrix(char const* name, T const* data, std::int64_t ld, int extent, int multiple, std::source_location where) {
@@ -26,7 +27,8 @@ operand operand_of(char const* name, matrix<T> m, layout order = layout::row_maj
   return {name, m.data, std::uint64_t(by_column ? m.cols : m.rows), sizeof(T) * std::uint64_t(by_column ? m.rows : m.cols), sizeof(T) * std::uint64_t(m.ld)};
 }
 
-/// a [.., k], b [k, n] and c of a call: where they lie, and that c overlaps neither. Fails: bad_argument, beginning with `name`.
+/// a [.., k], b [k, n] and c of a call: where they lie, and that c overlaps neither. Fails: bad_argument, beginning
+/// with `name`.
 template <class Call>
 void check_product(std::string const& name, Call const& call, int k, int n, std::source_location where) {
   require(call.b.rows == k && call.b.cols == n, where, name, ": b is [", call.b.rows, ", ", call.b.cols, "]; [", k, ", ", n, "] is accepted");

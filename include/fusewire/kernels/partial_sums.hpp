@@ -1,4 +1,5 @@
-// What operators that add up the products of all ranks share: who owns which rows, the inbox of fp32 sums, and how they are added.
+// What operators that add up the products of all ranks share: who owns which rows, the inbox of fp32 sums, and how they
+// are added.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/tile/store_quad.hpp>
@@ -6,7 +7,8 @@
 
 namespace fusewire {
 
-/// How the rows of C are cut: rank r owns rows [r R, (r + 1) R), R = ceil(M / W); the last ranks may own fewer rows, or none. A tile row is one rank's.
+/// How the rows of C are cut: rank r owns rows [r R, (r + 1) R), R = ceil(M / W); the last ranks may own fewer rows, or
+/// none. A tile row is one rank's.
 struct row_shards {
   int m, per_rank, tile_m, tile_rows;  // tile_rows: of R rows
 
@@ -43,8 +45,8 @@ class local_shards : public local_rows {
   row_shards const& shards_;
 };
 
-/// A tile sink: the inbox of the rank that owns the tile's rows, which is told. Holds [source][rows][N] sums in fp32, rows of whole 16 bytes.
-/// Each block of those that share a tile stores some of its rows, and has a flag of its own.
+/// A tile sink: the inbox of the rank that owns the tile's rows, which is told. Holds [source][rows][N] sums in fp32,
+/// rows of whole 16 bytes. Each block of those that share a tile stores some of its rows, and has a flag of its own.
 struct owners_inbox {
   channel_epoch const& e;
   row_shards const& shards;
@@ -57,7 +59,8 @@ struct owners_inbox {
     return {e.inbox<float>(owner) + source * shards.per_rank * pitch(n), shards.rows(owner), n, pitch(n)};
   }
   __device__ matrix<float> at(tile_at t) const {
-    int const owner = shards.owner(t.m), first = owner * shards.tile_rows * shards.tile_m;  // as the grid of tiles numbers the owner's rows
+    // As the grid of tiles numbers the owner's rows
+    int const owner = shards.owner(t.m), first = owner * shards.tile_rows * shards.tile_m;
     matrix<float> const c = from(rank, owner);
     return {c.data - first * c.ld, first + c.rows, n, c.ld};
   }
@@ -86,8 +89,8 @@ __device__ void for_each_quad(Group g, int m0, int n0, int tile_m, int tile_n, i
   }
 }
 
-/// Four elements of T = epilogue(the sum over sources, in their order) from (r, col) on, `cols` the number of columns. from(s) is the matrix of source s.
-/// NaN if `poisoned`.
+/// Four elements of T = epilogue(the sum over sources, in their order) from (r, col) on, `cols` the number of columns.
+/// from(s) is the matrix of source s. NaN if `poisoned`.
 template <class T, class From, class Epilogue>
 __device__ void add_sources(T (&four)[4], int sources, From const& from, int r, int col, int cols, bool poisoned, Epilogue const& epilogue) {
   float sum[4] = {};

@@ -70,8 +70,9 @@ class product_operator {
     });
   }
 
-  /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of the product are cut into `shards` shards, the one of rank `first` comes first.
-  /// `variant`: what else the ranks have to agree on; it stands in the header. One rank alone sends nothing: its product is the result.
+  /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of the product are cut into
+  /// `shards` shards, the one of rank `first` comes first. `variant`: what else the ranks have to agree on; it stands
+  /// in the header. One rank alone sends nothing: its product is the result.
   template <class Kernel, class Call, class Epilogue>
   void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first, std::uint64_t variant, Epilogue const& epilogue, std::source_location where) {
     world const& w = ch_.world();

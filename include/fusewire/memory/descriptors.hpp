@@ -12,8 +12,9 @@
 
 namespace fusewire::detail {
 
-/// One rank's part. Anybody on this host can see and reach the socket, so a descriptor counts only with the secret of the exchange, which travels
-/// over the ranks' bootstrap, and from a process of this rank's user, which the kernel says.
+/// One rank's part. Anybody on this host can see and reach the socket, so a descriptor counts only with the secret of
+/// the exchange, which travels over the ranks' bootstrap, and from a process of this rank's user, which the kernel
+/// says.
 class descriptor_exchange {
  public:
   /// What the other ranks need to know of this one.
@@ -29,7 +30,8 @@ class descriptor_exchange {
     if (::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) fail("setsockopt(SO_PASSCRED)", errno);
     sockaddr_un at{};
     at.sun_family = AF_UNIX;
-    if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at.sun_family) != 0) fail("bind", errno);  // a name of the kernel's choice
+    // A name of the kernel's choice
+    if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at.sun_family) != 0) fail("bind", errno);
     socklen_t n = sizeof at;
     if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&at), &n) != 0) fail("getsockname", errno);
     std::memcpy(here_.name, at.sun_path + 1, std::min(sizeof here_.name, std::size_t(n) - offsetof(sockaddr_un, sun_path) - 1));
@@ -37,8 +39,9 @@ class descriptor_exchange {
 
   address const& here() const { return here_; }
 
-  /// Sends `mine` to each of `peers` and returns what each of them sent, in the same order. Requires: all of them are in the exchange, and `all` is
-  /// every rank's address. Fails: runtime_failure when not all have come in time, or one of them comes twice.
+  /// Sends `mine` to each of `peers` and returns what each of them sent, in the same order. Requires: all of them are
+  /// in the exchange, and `all` is every rank's address. Fails: runtime_failure when not all have come in time, or one
+  /// of them comes twice.
   std::vector<descriptor> run(std::vector<address> const& all, std::vector<int> const& peers, int mine, std::chrono::milliseconds limit) {
     std::vector<descriptor> got(peers.size());
     std::size_t sent = 0, came = 0;
@@ -106,8 +109,8 @@ class descriptor_exchange {
     return ::sendmsg(socket_.get(), &m, MSG_NOSIGNAL) == sizeof t ? 0 : errno;
   }
 
-  /// The next descriptor that a rank of this job sent, and which; none, and whatever came is closed, if it is not one of them. `more` is false when
-  /// nothing has come.
+  /// The next descriptor that a rank of this job sent, and which; none, and whatever came is closed, if it is not one
+  /// of them. `more` is false when nothing has come.
   descriptor receive(int& from, bool& more) const {
     ticket t{};
     iovec data{&t, sizeof t};

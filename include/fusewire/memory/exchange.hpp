@@ -1,4 +1,5 @@
-// How a rank's memory becomes its peers': threads of one process share pointers, processes share handles or file descriptors.
+// How a rank's memory becomes its peers': threads of one process share pointers, processes share handles or file
+// descriptors.
 //
 //   rank's process   hipMalloc --handle--> all_gather  --> hipIpcOpenMemHandle          a peer's process
 //                    cuMemCreate --descriptor--> UNIX socket --> map                    (nvidia, on request)
@@ -16,7 +17,8 @@ namespace fusewire {
 /// How processes map each other's memory. Threads of one process always share pointers.
 enum class sharing {
   handle,      // hipIpcMemHandle_t, cudaIpcMemHandle_t
-  descriptor,  // POSIX file descriptor; nvidia. The memory is there until its last mapping is gone, whatever becomes of its owner
+  // POSIX file descriptor; nvidia. The memory is there until its last mapping is gone, whatever becomes of its owner
+  descriptor,
 };
 
 /// Segments of memory of every rank, mapped here. Collective to make. Requires: no kernel uses them when they go.
@@ -87,7 +89,8 @@ class shared_segments {
     return s;
   }
 
-  using mappings = std::vector<std::shared_ptr<std::byte>>;  // by rank; this rank's own and those of its process own nothing
+  /// By rank; this rank's own and those of its process own nothing
+  using mappings = std::vector<std::shared_ptr<std::byte>>;
 
   static mappings through_handles(world& w, segment const& s, bool several_processes, std::source_location where) {
     struct card {
@@ -122,7 +125,8 @@ class shared_segments {
     int fd = -1;
     check_hip(platform::export_shared(&fd, s.memory.get()), text("export_shared(", s.name, " segment)").c_str(), where);
     detail::descriptor const exported(fd);
-    auto const cards = w.exchange().all_gather(card{s.memory.get(), s.bytes, exchange.here()});  // everybody is in the exchange
+    // Everybody is in the exchange
+    auto const cards = w.exchange().all_gather(card{s.memory.get(), s.bytes, exchange.here()});
 
     std::vector<detail::descriptor_exchange::address> addresses;
     for (card const& c : cards) addresses.push_back(c.address);

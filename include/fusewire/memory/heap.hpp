@@ -50,18 +50,18 @@ class alarm {
 struct heap_options {
   std::size_t bulk = 256_MiB;                       // bytes per rank
   std::size_t signal = 8_MiB;                       // bytes per rank
-  std::chrono::nanoseconds wait_limit = std::chrono::minutes(5);  // of one wait inside a kernel, longer than a rank may be late; a quarter of a second
-                                                                  // more for what comes by two hops
+  /// Of one wait inside a kernel, longer than a rank may be late; a quarter of a second more for what comes by two hops
+  std::chrono::nanoseconds wait_limit = std::chrono::minutes(5);
   sharing share = sharing::handle;                  // how processes map each other's memory
 };
 
-/// Collective calls: all ranks make them in the same order and with the same arguments; a difference is an error that says who asked
-/// for what. Not movable: channels and operators keep a reference.
+/// Collective calls: all ranks make them in the same order and with the same arguments; a difference is an error that
+/// says who asked for what. Not movable: channels and operators keep a reference.
 class heap {
  public:
   /// Collective. Requires: peer access between all devices of the world.
-  /// Fails: runtime_failure, naming the two ranks, where flags of one rank do not arrive at another (on AMD hardware, where that is a question of
-  /// memory types).
+  /// Fails: runtime_failure, naming the two ranks, where flags of one rank do not arrive at another (on AMD hardware,
+  /// where that is a question of memory types).
   heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
       : world_(w), options_(options), bulk_(0, options.bulk, 256), signal_(sizeof(watch), options.signal, 256) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB, " are accepted");
@@ -94,8 +94,8 @@ class heap {
     check_key_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
   }
   heap(heap const&) = delete;
-  /// Collective: memory goes when no rank's kernels can touch it any more. A rank that leaves by an exception does not wait for the
-  /// others; then, and when a device cannot tell that it is done, memory stays until all ranks are gone.
+  /// Collective: memory goes when no rank's kernels can touch it any more. A rank that leaves by an exception does not
+  /// wait for the others; then, and when a device cannot tell that it is done, memory stays until all ranks are gone.
   ~heap() {
     world_.remove_check(check_key_);
     hipError_t const e = hipDeviceSynchronize();
@@ -116,9 +116,10 @@ class heap {
   fusewire::world& world() const { return world_; }
   world_view const& view() const { return view_; }
 
-  /// `count` elements of T on every rank, at the same offset, in the segment where T belongs. Collective. Signal memory starts zero.
-  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes; on all ranks, when one has to say what world::look() would, and nothing
-  /// is allocated then.
+  /// `count` elements of T on every rank, at the same offset, in the segment where T belongs. Collective. Signal memory
+  /// starts zero.
+  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes; on all ranks, when one has to say what
+  /// world::look() would, and nothing is allocated then.
   template <class T>
   sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T), std::source_location where = std::source_location::current()) {
     require(count > 0, where, "heap::allocate: 0 elements; at least 1 is accepted");
@@ -160,7 +161,8 @@ class heap {
     if (in_signal) names_.remove_flags(x.offset);
   }
 
-  /// Frees on this rank alone, for a collective that fails on its way: the other ranks' part of it fails too, and nobody meets any more.
+  /// Frees on this rank alone, for a collective that fails on its way: the other ranks' part of it fails too, and
+  /// nobody meets any more.
   template <class T>
   void forget(sym<T> x) {
     if (x.count == 0) return;
@@ -179,14 +181,16 @@ class heap {
     return static_cast<std::uint64_t>(b - base);
   }
 
-  /// `bytes` bytes of what is allocated have bounds of their own, and this name, where fusewire-sim looks; ranks say it of every rank's memory alike.
-  /// Replaces names that it overlaps. Requires: nobody uses the memory before all ranks have named it.
+  /// `bytes` bytes of what is allocated have bounds of their own, and this name, where fusewire-sim looks; ranks say it
+  /// of every rank's memory alike. Replaces names that it overlaps. Requires: nobody uses the memory before all ranks
+  /// have named it.
   void name_part(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
     auto const& sim = detail::simulator::get();
     if (!sim.there()) return;
     for (int r = 0; r < view_.size; ++r) sim.name_part((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
   }
-  /// This rank's memory at the offset, named before, is one launch's at a time, and each block of it does one atomic on the word `ticket` bytes into it, by `call`.
+  /// This rank's memory at the offset, named before, is one launch's at a time, and each block of it does one atomic on
+  /// the word `ticket` bytes into it, by `call`.
   void name_ticket(std::uint64_t offset, std::size_t ticket, char const* call) const {
     auto const& sim = detail::simulator::get();
     std::byte const* const at = view_.bulk[view_.rank] + offset;
@@ -198,7 +202,8 @@ class heap {
 
   std::size_t allocations() const { return bulk_.allocations() + signal_.allocations(); }
 
-  /// Says on standard error that a launch failed, if it did and check() has not said so: for what ends with the names that the sentence needs.
+  /// Says on standard error that a launch failed, if it did and check() has not said so: for what ends with the names
+  /// that the sentence needs.
   /// Requires: what was launched is over.
   void tell_if_nobody_asked() {
     watch seen;
@@ -222,7 +227,8 @@ class heap {
     world_.exchange().barrier();
     for (auto const& r : resets_) r.second();
   }
-  /// For memory that reset() should make anew, in the order in which it was added; returns a key for remove_reset. Same order on all ranks.
+  /// For memory that reset() should make anew, in the order in which it was added; returns a key for remove_reset. Same
+  /// order on all ranks.
   int add_reset(std::function<void()> f) {
     resets_.emplace_back(++last_reset_, std::move(f));
     return last_reset_;
@@ -236,8 +242,8 @@ class heap {
     char const* name;
     std::uint64_t value;
   };
-  /// Collective. Fails: rank_mismatch, naming the first value that differs; if `alarmed` on some rank, there as world::look(), and launch_abandoned
-  /// on the others.
+  /// Collective. Fails: rank_mismatch, naming the first value that differs; if `alarmed` on some rank, there as
+  /// world::look(), and launch_abandoned on the others.
   template <std::size_t N>
   void agree(char const* call, std::array<named, N> const& values, std::source_location where, bool alarmed = false) {
     std::array<std::uint64_t, N + 1> mine{};
@@ -255,14 +261,16 @@ class heap {
   }
 
  private:
-  /// Bytes behind an allocation that belong to nobody, where the simulator sees that it is too small. Large ones may fill a segment to the last byte.
+  /// Bytes behind an allocation that belong to nobody, where the simulator sees that it is too small. Large ones may
+  /// fill a segment to the last byte.
   static constexpr std::size_t gap_behind(std::size_t bytes) { return bytes < 1_MiB; }
   static constexpr std::size_t most_alignment = 4096;  // the segments themselves begin at a page
 
   void enable_peer_access(std::source_location where) const {
     for (int r = 0; r < world_.size(); ++r) {
       int const peer = world_.device_of(r);
-      if (peer == world_.device() || peer < 0) continue;  // a device that this process does not see is reached by its handle alone
+      // A device that this process does not see is reached by its handle alone
+      if (peer == world_.device() || peer < 0) continue;
       int can = 0;
       check_hip(hipDeviceCanAccessPeer(&can, world_.device(), peer), "hipDeviceCanAccessPeer", where);
       require<runtime_failure>(can, where, "heap: device ", world_.device(), " (rank ", world_.rank(), ") cannot access the memory of device ", peer, " (rank ", r,
@@ -308,7 +316,8 @@ class heap {
     return seen;
   }
 
-  /// What this rank's kernels noted, as it concerns this rank alone: a disagreement, a misuse. Empty when there is none.
+  /// What this rank's kernels noted, as it concerns this rank alone: a disagreement, a misuse. Empty when there is
+  /// none.
   std::string own_fault(watch const& seen) const {
     if (seen.disagreed) return text("ranks launched different things: ", names_.header(world_.rank(), seen.ours), ", ", names_.header(int(seen.disagreed) - 1, seen.theirs));
     if (!seen.wrong) return "";
@@ -331,18 +340,20 @@ class heap {
                 " wanted");
   }
 
-  /// What the rank has noted, once it is complete. A rank that is released says so when its block next looks, so 50 ms from `asked` on are given to whoever
-  /// has said nothing. Whoever is at it is given longer: it ends with a store, unless its process has died.
+  /// What the rank has noted, once it is complete. A rank that is released says so when its block next looks, so 50 ms
+  /// from `asked` on are given to whoever has said nothing. Whoever is at it is given longer: it ends with a store,
+  /// unless its process has died.
   watch settled_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
     for (watch seen = watch_of(rank, stream);; seen = watch_of(rank, stream)) {
-      if (seen.complete) return watch_of(rank, stream);  // that copy may have begun before the word was written, this one has not
+      // That copy may have begun before the word was written, this one has not
+      if (seen.complete) return watch_of(rank, stream);
       if (std::chrono::steady_clock::now() - asked > std::chrono::milliseconds(seen.reported ? 1000 : 50)) return seen;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
 
-  /// What all ranks waited for, the cause first: waits of the earliest launch, and of these what expired before what was released. Flags that are no
-  /// channel's have no launch to go by and come last.
+  /// What all ranks waited for, the cause first: waits of the earliest launch, and of these what expired before what
+  /// was released. Flags that are no channel's have no launch to go by and come last.
   std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
     std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
     auto const now = std::chrono::steady_clock::now();

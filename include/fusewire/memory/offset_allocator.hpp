@@ -11,15 +11,17 @@ namespace fusewire {
 
 class offset_allocator {
  public:
-  /// Offsets and sizes are multiples of `unit`, a power of two: what a size leaves of its last unit belongs to it, so that odd sizes leave no holes.
+  /// Offsets and sizes are multiples of `unit`, a power of two: what a size leaves of its last unit belongs to it, so
+  /// that odd sizes leave no holes.
   explicit offset_allocator(std::size_t first, std::size_t capacity, std::size_t unit = 1) : unit_(unit) {
     std::size_t const begin = round_up(first, unit), end = capacity & ~(unit - 1);
     if (begin < end) add(begin, end - begin);
   }
 
-  /// The offset of `bytes` bytes, or nothing when no free range is large enough. Requires: bytes > 0; alignment a power of two.
-  /// It is in the smallest free range that is large enough wherever it begins, the lowest of several, which takes a time that grows with the logarithm
-  /// of the number of ranges. Where there is none it is in the smallest that is large enough because of where it begins, and those are tried in turn.
+  /// The offset of `bytes` bytes, or nothing when no free range is large enough. Requires: bytes > 0; alignment a power
+  /// of two. It is in the smallest free range that is large enough wherever it begins, the lowest of several, which
+  /// takes a time that grows with the logarithm of the number of ranges. Where there is none it is in the smallest that
+  /// is large enough because of where it begins, and those are tried in turn.
   std::optional<std::size_t> allocate(std::size_t bytes, std::size_t alignment) {
     if (bytes > largest_free()) return std::nullopt;
     std::size_t const wanted = round_up(bytes, unit_), surely = alignment > unit_ ? wanted + (alignment - unit_) : wanted;

@@ -1,5 +1,5 @@
-// What fusewire-sim is told of a heap's memory, so that bounds are those of an allocation, an inbox, a channel's flags. Elsewhere nobody listens, and
-// nothing is said.
+// What fusewire-sim is told of a heap's memory, so that bounds are those of an allocation, an inbox, a channel's flags.
+// Elsewhere nobody listens, and nothing is said.
 #pragma once
 #include <dlfcn.h>
 

@@ -1,9 +1,12 @@
-// Whether what a peer stores into a rank's signal segment arrives where the rank polls it: tried once, when a heap is made.
+// Whether what a peer stores into a rank's signal segment arrives where the rank polls it: tried once, when a heap is
+// made.
 //
-//   rank r, lane p    into word r of p: store 1 | sees p's 1: store 2 | sees p's 2: add 1 | sees p's 3: flags and atomics of p arrive
+//   rank r, lane p    into word r of p: store 1 | sees p's 1: store 2 | sees p's 2: add 1
+//                     | sees p's 3: flags and atomics of p arrive
 //
 // The second store meets a line that its reader has read before, which is where a cache shows that should not be there.
-// No rank waits for another's step before it has done its own, so the lanes of the wave can go in step; and every wait has a limit.
+// No rank waits for another's step before it has done its own, so the lanes of the wave can go in step; and every wait
+// has a limit.
 #pragma once
 #include <array>
 #include <chrono>
@@ -20,7 +23,8 @@ struct alignas(128) trial {
 };
 inline constexpr unsigned long long last_trial = 3;
 
-/// One wave; a lane per rank. `trials` is where in the signal segments max_ranks of them are; they are 0. `seen` of each tells how far it came.
+/// One wave; a lane per rank. `trials` is where in the signal segments max_ranks of them are; they are 0. `seen` of
+/// each tells how far it came.
 template <class = void>
 __global__ void try_flags(world_view w, std::uint64_t trials, std::uint64_t limit_ns) {
   int const peer = platform::thread_index();

@@ -12,7 +12,8 @@
 #error "fusewire needs gfx942: --offload-arch=gfx942, or CMAKE_HIP_ARCHITECTURES=gfx942"
 #endif
 
-#ifndef __grid_constant__  // CUDA's word for a parameter that a kernel reads where it was passed, as every kernel does here
+// CUDA's word for a parameter that a kernel reads where it was passed, as every kernel does here
+#ifndef __grid_constant__
 #define __grid_constant__
 #endif
 
@@ -65,14 +66,16 @@ __device__ T shuffle(T value, int lane) {
 __device__ inline int first_lane(bool x) { return __builtin_ffsll(std::int64_t(__ballot(x))); }
 /// `x`, which is the same in every lane of the wave: the compiler may keep it, and what follows from it, once per wave.
 __device__ inline int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
-/// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in registers.
+/// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in
+/// registers.
 __device__ inline int opaque(int x) {
   asm volatile("" : "+v"(x));
   return x;
 }
-/// Whether `rank` is 0, in words that the optimiser does not see through. It threads the lanes for which one test fails past the next test of the same thing,
-/// barriers or not: past a loop's head into a loop of their own, while the others of their wave wait to draw the next piece
-/// (llvm/llvm-project, pull request 204958). s_barrier counts waves, so it lets them pass.
+/// Whether `rank` is 0, in words that the optimiser does not see through. It threads the lanes for which one test fails
+/// past the next test of the same thing, barriers or not: past a loop's head into a loop of their own, while the others
+/// of their wave wait to draw the next piece (llvm/llvm-project, pull request 204958). s_barrier counts waves, so it
+/// lets them pass.
 __device__ inline bool is_first(int rank) { return opaque(rank) == 0; }
 /// Returns when x, which is not 0, is there: until then a load may be under way, also past a barrier.
 __device__ inline void settle(std::uint64_t x) { asm volatile("" ::"v"(x)); }
@@ -88,11 +91,13 @@ inline constexpr int scope_of = S == scope::block    ? __HIP_MEMORY_SCOPE_WORKGR
                                 : S == scope::device ? __HIP_MEMORY_SCOPE_AGENT
                                                      : __HIP_MEMORY_SCOPE_SYSTEM;
 
-/// Returns once this wave's loads and stores are done, and the writeback of a release. The compiler keeps this wait, whatever it knows.
+/// Returns once this wave's loads and stores are done, and the writeback of a release. The compiler keeps this wait,
+/// whatever it knows.
 __device__ inline void wait_for_memory() { __builtin_amdgcn_s_waitcnt(0x0f70); }  // vmcnt(0)
 
-/// A release beyond the block writes back the L2, and that is over at the next wait. LLVM 18 to 22 leave out their own wait where they know of no access
-/// that is under way, because they do not count the writeback as one (llvm/llvm-project, pull request 178316).
+/// A release beyond the block writes back the L2, and that is over at the next wait. LLVM 18 to 22 leave out their own
+/// wait where they know of no access that is under way, because they do not count the writeback as one
+/// (llvm/llvm-project, pull request 178316).
 template <order O, scope S>
 __device__ inline void fence() {
   if constexpr (S == scope::block) {
@@ -124,8 +129,8 @@ __device__ inline void acquire_polled(T const*) {
 /// What this thread has acquired, copies that it starts next see, too: there is no copy engine that reads past it.
 __device__ inline void order_async_copies() {}
 
-/// Returns once this wave's own stores have reached its L2, from where a later release of any wave of the block carries them on.
-/// __syncthreads() alone does not wait for them: it emits no vmcnt(0).
+/// Returns once this wave's own stores have reached its L2, from where a later release of any wave of the block carries
+/// them on. __syncthreads() alone does not wait for them: it emits no vmcnt(0).
 __device__ inline void drain_stores() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   wait_for_memory();
@@ -227,18 +232,20 @@ inline hipError_t export_shared(int*, void*) { return hipErrorNotSupported; }
 inline hipError_t import_shared(void**, std::size_t, int, int) { return hipErrorNotSupported; }
 inline void free_shared(void*, std::size_t) {}
 
-/// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
-/// for a device that is busy waiting for us. Where ranks are threads, each of many on one device gets a queue.
+/// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a
+/// load can wait for a device that is busy waiting for us. Where ranks are threads, each of many on one device gets a
+/// queue.
 inline void prepare_runtime(bool threads) {
   if (threads) setenv("GPU_MAX_HW_QUEUES", "32", 0);
 }
 
-/// The XCDs of a device with this many compute units, for a HIP that does not say. Those of MI300X, MI325X and MI300A have 38 each, and a
-/// partition of such a GPU (DPX, QPX, CPX) is whole XCDs. Other devices count as 8: what is counted in eighths is even on 1, 2, 4 and 8 XCDs.
+/// The XCDs of a device with this many compute units, for a HIP that does not say. Those of MI300X, MI325X and MI300A
+/// have 38 each, and a partition of such a GPU (DPX, QPX, CPX) is whole XCDs. Other devices count as 8: what is counted
+/// in eighths is even on 1, 2, 4 and 8 XCDs.
 constexpr int xcds_of(int units) { return units > 0 && units % 38 == 0 ? units / 38 : units < 8 ? units : 8; }
 
-/// How many parts of a device (XCDs) take the blocks of a launch in turn: block i goes to part i modulo their number, and waits there
-/// even when another part has room.
+/// How many parts of a device (XCDs) take the blocks of a launch in turn: block i goes to part i modulo their number,
+/// and waits there even when another part has room.
 inline hipError_t dispatch_parts(int* n, int device) {
 #if HIP_VERSION_MAJOR >= 7
   return hipDeviceGetAttribute(n, hipDeviceAttributeNumberOfXccs, device);
@@ -250,8 +257,8 @@ inline hipError_t dispatch_parts(int* n, int device) {
 #endif
 }
 
-/// How many of a mask's compute units blocks can fill: parts take blocks in turn, so every part counts as the one with the fewest. Bit i is a
-/// compute unit of part i modulo their number [Linux, mqd_symmetrically_map_cu_mask].
+/// How many of a mask's compute units blocks can fill: parts take blocks in turn, so every part counts as the one with
+/// the fewest. Bit i is a compute unit of part i modulo their number [Linux, mqd_symmetrically_map_cu_mask].
 template <std::size_t Words>
 constexpr int fillable(std::uint32_t const (&mask)[Words], int parts) {
   int fewest = int(32 * Words);
@@ -263,24 +270,27 @@ constexpr int fillable(std::uint32_t const (&mask)[Words], int parts) {
   return parts * fewest;
 }
 
-/// The compute units of the current device, which has `parts` parts, that blocks on the stream can fill: those that a mask leaves, of the
-/// stream (hipExtStreamCreateWithCUMask) or of all streams (ROC_GLOBAL_CU_MASK).
+/// The compute units of the current device, which has `parts` parts, that blocks on the stream can fill: those that a
+/// mask leaves, of the stream (hipExtStreamCreateWithCUMask) or of all streams (ROC_GLOBAL_CU_MASK).
 inline hipError_t fillable_units(int* n, hipStream_t stream, int parts) {
   std::uint32_t mask[32] = {};
   hipError_t e = hipExtStreamGetCUMask(stream, 32, mask);
-  bool const none = fillable(mask, 1) == 0;  // HIP writes nothing for a stream without a mask where there is one of all streams
+  /// HIP writes nothing for a stream without a mask where there is one of all streams
+  bool const none = fillable(mask, 1) == 0;
   if (e == hipSuccess && none) e = hipExtStreamGetCUMask(nullptr, 32, mask);
   *n = fillable(mask, parts);
   return e;
 }
 
-/// The environment variable, if one is set, by which a device gives blocks fewer compute units than HIP says; else null.
+/// The environment variable, if one is set, by which a device gives blocks fewer compute units than HIP says; else
+/// null.
 inline char const* hidden_mask() {
   char const* const mask = std::getenv("HSA_CU_MASK");
   return mask && *mask ? "HSA_CU_MASK" : nullptr;
 }
 
-/// What tells devices with one PCI address apart, as partitions of a GPU may have: as far as the driver gives them different ones.
+/// What tells devices with one PCI address apart, as partitions of a GPU may have: as far as the driver gives them
+/// different ones.
 inline hipError_t device_uuid(char (&id)[16], int device) {
   hipUUID uuid;
   hipError_t const e = hipDeviceGetUuid(&uuid, device);

@@ -64,7 +64,8 @@ __device__ T shuffle(T value, int lane) {
 __device__ inline int first_lane(bool x) { return __ffs(int(__ballot_sync(0xffffffffu, x))); }
 /// `x`, which is the same in every lane of the wave: the compiler may keep it, and what follows from it, once per wave.
 __device__ inline int uniform(int x) { return x; }
-/// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in registers.
+/// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in
+/// registers.
 __device__ inline int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
@@ -106,7 +107,8 @@ __device__ inline void fence() {
 /// What this thread has acquired, copies that it starts next (TMA) see, too.
 __device__ inline void order_async_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
-/// Nothing to wait for: fences are cumulative, so a release after a barrier covers the stores of every thread that met there.
+/// Nothing to wait for: fences are cumulative, so a release after a barrier covers the stores of every thread that met
+/// there.
 __device__ inline void drain_stores() {}
 
 template <order O, scope S, class T>
@@ -115,8 +117,8 @@ __device__ T atomic_load(T const* p) {
   __nv_atomic_load(const_cast<T*>(p), &value, order_of<O>::value, scope_of<S>::value);
   return value;
 }
-/// What an acquire load of *p would order, after relaxed loads of it have found the value waited for: that load, which costs less than
-/// a fence. The value must be one that nobody overwrites while it is waited for.
+/// What an acquire load of *p would order, after relaxed loads of it have found the value waited for: that load, which
+/// costs less than a fence. The value must be one that nobody overwrites while it is waited for.
 template <scope S, class T>
 __device__ inline void acquire_polled(T const* p) {
   (void)atomic_load<order::acquire, S>(p);
@@ -189,14 +191,16 @@ inline cudaError_t processes_share_device(int* yes, int device) {
   return cudaSuccess;
 }
 
-/// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a load can wait
-/// for a device that is busy waiting for us. Where ranks are threads, each of many on one device gets a queue.
+/// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a
+/// load can wait for a device that is busy waiting for us. Where ranks are threads, each of many on one device gets a
+/// queue.
 inline void prepare_runtime(bool threads) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
-/// How many parts of a device take the blocks of a launch in turn, whether they have room or not: here a block goes wherever it fits.
+/// How many parts of a device take the blocks of a launch in turn, whether they have room or not: here a block goes
+/// wherever it fits.
 inline cudaError_t dispatch_parts(int* n, int) {
   *n = 1;
   return cudaSuccess;
@@ -209,7 +213,8 @@ inline cudaError_t fillable_units(int* n, cudaStream_t, int) {
   return cudaDeviceGetAttribute(n, cudaDevAttrMultiProcessorCount, device);
 }
 
-/// The environment variable, if one is set, by which a device gives blocks fewer multiprocessors than CUDA says: there is none.
+/// The environment variable, if one is set, by which a device gives blocks fewer multiprocessors than CUDA says: there
+/// is none.
 inline char const* hidden_mask() { return nullptr; }
 
 /// What tells devices with one PCI address apart: nothing has to.
@@ -244,9 +249,11 @@ cudaError_t resident_clusters(int* n, F kernel, int cluster, int threads, int sh
 }
 /// In clusters, and `early`: ahead of the end of what the stream did before, where that lets it.
 inline constexpr bool launches_early = true;
-/// A kernel launched ahead of the end of what its stream did before must not read what that writes, or write what it reads, before this returns.
+/// A kernel launched ahead of the end of what its stream did before must not read what that writes, or write what it
+/// reads, before this returns.
 __device__ inline void wait_for_stream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-/// What the stream does next may be launched ahead, in the room that this kernel leaves, if it is a kernel that waits itself.
+/// What the stream does next may be launched ahead, in the room that this kernel leaves, if it is a kernel that waits
+/// itself.
 __device__ inline void release_stream() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 template <class... P>
 cudaError_t launch_extended(void (*kernel)(P...), int cluster, bool early, int blocks, int threads, int shared_bytes, cudaStream_t stream, P... arguments) {

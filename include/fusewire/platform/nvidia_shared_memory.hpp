@@ -1,5 +1,5 @@
-// Device memory that other processes map through POSIX file descriptors: virtual memory management, by the driver's entry points, so that
-// nobody has to link with the driver library.
+// Device memory that other processes map through POSIX file descriptors: virtual memory management, by the driver's
+// entry points, so that nobody has to link with the driver library.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>

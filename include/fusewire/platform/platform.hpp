@@ -1,9 +1,12 @@
-// The vendor: here, and in architecture.hpp and architecture_kernels.hpp for what tiles and kernels have of their own, is the only place that asks.
+// Selects the vendor's API. Only this file and the two architecture.hpp, which select what tiles and kernels have of
+// their own, ask for the vendor.
 #pragma once
 #if !defined(__HIP__) && !defined(__CUDACC__) && !defined(FUSEWIRE_PLATFORM_NVIDIA)
-#error "fusewire is compiled as HIP or CUDA: name the source .hip or .cu, or set_source_files_properties(... LANGUAGE HIP or CUDA); by hand -x hip or -x cu"
+#error "fusewire is compiled as HIP or CUDA: name the source .hip or .cu, or set_source_files_properties(... LANGUAGE \
+HIP or CUDA); by hand -x hip or -x cu"
 #elif __cplusplus < 201709L  // GCC 10's C++20
-#error "fusewire needs C++20: link with fusewire::fusewire, found after project(... LANGUAGES HIP or CUDA) has enabled the language; by hand -std=c++20"
+#error "fusewire needs C++20: link with fusewire::fusewire, found after project(... LANGUAGES HIP or CUDA) has \
+enabled the language; by hand -std=c++20"
 #endif
 
 #if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)

@@ -28,12 +28,14 @@ class bootstrap {
   virtual ~bootstrap() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Every rank's `bytes` bytes, in rank order. Throws peer_failed when a rank has failed and will not come, or does not come in time.
+  /// Every rank's `bytes` bytes, in rank order. Throws peer_failed when a rank has failed and will not come, or does
+  /// not come in time.
   virtual std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) = 0;
   /// The ranks that passed the same color, ordered by rank.
   virtual std::unique_ptr<bootstrap> split(int color) = 0;
 
-  /// Ends the group, and those split from it, for everybody: whoever waits, or comes later, gets peer_failed with this text.
+  /// Ends the group, and those split from it, for everybody: whoever waits, or comes later, gets peer_failed with this
+  /// text.
   virtual void fail(std::string const& why) = 0;
 
   /// Keeps `what` until every rank is gone.
@@ -58,13 +60,15 @@ class bootstrap {
 /// Ranks that are threads of one process.
 class thread_bootstrap final : public bootstrap {
  public:
-  /// What the threads share. A rank that fails calls fail(), and everybody who waits for it is told instead of waiting for ever.
+  /// What the threads share. A rank that fails calls fail(), and everybody who waits for it is told instead of waiting
+  /// for ever.
   class hub {
    public:
     /// `limit`: how long ranks wait for each other in a collective.
     explicit hub(int size, std::chrono::milliseconds limit = std::chrono::seconds(600)) : hub(all_below(size), limit) {}
 
-    /// The rank will not come to any collective of this group again, nor of those split from it that it is in; others may go on.
+    /// The rank will not come to any collective of this group again, nor of those split from it that it is in; others
+    /// may go on.
     void leave(int rank) { leave(rank, text("rank ", rank, " has returned")); }
 
     void fail(std::string why) {

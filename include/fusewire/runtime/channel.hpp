@@ -11,23 +11,27 @@ namespace fusewire {
 
 struct channel_options {
   std::size_t max_bytes = 64_MiB;  // of one launch's inbox; a channel takes twice that of the bulk segment
-  int flags_per_source = 1024;     // data flags that one rank may raise on another in one launch; 128 bytes each, twice, per rank
-  bool poison = false;             // ag_gemm stores NaN where a wait was given up, for a trip to memory per tile of C. flash_decode always does
+  /// Data flags that one rank may raise on another in one launch; 128 bytes each, twice, per rank
+  int flags_per_source = 1024;
+  /// ag_gemm stores NaN where a wait was given up, for a trip to memory per tile of C. flash_decode always does
+  bool poison = false;
 };
 
-/// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per stream: launches of
-/// one channel that run at the same time would share an epoch. The simulator reports them; launch() refuses another stream than the last
-/// launch's while that one is busy.
+/// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per
+/// stream: launches of one channel that run at the same time would share an epoch. The simulator reports them; launch()
+/// refuses another stream than the last launch's while that one is busy.
 class channel {
  public:
   /// Collective.
   channel(heap& h, channel_options const& options, std::source_location where = std::source_location::current()) : heap_(h), options_(options) {
     require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where, "channel: max_bytes = ", options.max_bytes, "; 1 to ", SIZE_MAX / 4, " are accepted");
-    int const size = h.world().size(), most_flags = (1 << 30) / size - 2;  // the kernels number all flags of a rank with an int
+    // The kernels number all flags of a rank with an int
+    int const size = h.world().size(), most_flags = (1 << 30) / size - 2;
     require(options.flags_per_source >= 1 && options.flags_per_source <= most_flags, where, "channel: flags_per_source = ", options.flags_per_source, "; 1 to ", most_flags,
             " are accepted");
     view_.world = h.view();
-    view_.slot_bytes = round_up(options.max_bytes, 256) + 256;  // a gap between the slots, where what does not fit is seen
+    // A gap between the slots, where what does not fit is seen
+    view_.slot_bytes = round_up(options.max_bytes, 256) + 256;
     view_.flags_per_source = options.flags_per_source;
     view_.poison = options.poison;
     view_.state = h.allocate<channel_state>(1, 256, where);
@@ -76,8 +80,8 @@ class channel {
     return v;
   }
 
-  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch, on this channel and on all others of its heap.
-  /// Collective; waits for the device.
+  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch, on this channel
+  /// and on all others of its heap. Collective; waits for the device.
   void reset() { heap_.reset(); }
 
  private:
@@ -140,7 +144,8 @@ class channel {
                                  state.ticket == 1 ? " block" : " blocks", " called channel_epoch::end(), which every block must, once; results are invalid until reset()"));
   }
 
-  /// Rows of flags, one from each rank: headers and acknowledgements of slot 0, of slot 1, then data flags of slots 0 and 1 in turn.
+  /// Rows of flags, one from each rank: headers and acknowledgements of slot 0, of slot 1, then data flags of slots 0
+  /// and 1 in turn.
   static std::size_t slot_of(std::size_t row) { return row < 4 ? row / 2 : row % 2; }
 
   fusewire::heap& heap_;
@@ -150,8 +155,8 @@ class channel {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A header from an operator's name (1 to 8 letters), its variant and up to four extents. heap::names().add_launch() says what such a
-/// launch is called when it fails. Fails: bad_argument.
+/// A header from an operator's name (1 to 8 letters), its variant and up to four extents. heap::names().add_launch()
+/// says what such a launch is called when it fails. Fails: bad_argument.
 inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0, std::uint64_t e2 = 0, std::uint64_t e3 = 0,
                                  std::source_location where = std::source_location::current()) {
   return {.what = {name_table::word_of_name(name, where), variant, e0, e1, e2, e3}};

@@ -1,10 +1,11 @@
 // File descriptors that are closed with their owner, and that a forked child does not keep open.
 //
-// A child of fork() has every descriptor of its parent. A rank's peers see it die by its closed connections, so a child that lived on would
-// hide that, and one that ran the rank's destructors would speak for it. So in the child each of these descriptors is /dev/null: what its
-// copies of our objects send goes nowhere, and the number is nobody else's.
+// A child of fork() has every descriptor of its parent. A rank's peers see it die by its closed connections, so a child
+// that lived on would hide that, and one that ran the rank's destructors would speak for it. So in the child each of
+// these descriptors is /dev/null: what its copies of our objects send goes nowhere, and the number is nobody else's.
 //
-// None of them is 0, 1 or 2, be it that the program was started without these: what somebody prints must not reach a peer.
+// None of them is 0, 1 or 2, be it that the program was started without these: what somebody prints must not reach a
+// peer.
 #pragma once
 #include <fcntl.h>
 #include <pthread.h>

@@ -72,7 +72,8 @@ inline void check_hip(hipError_t e, char const* what, std::source_location where
   throw runtime_failure(text(what, ": ", hipGetErrorName(e), " (", hipGetErrorString(e), ")  [", where.file_name(), ":", where.line(), "]"));
 }
 
-/// For calls that give something back, where nobody can be told that they failed: the failure is not blamed on the next call.
+/// For calls that give something back, where nobody can be told that they failed: the failure is not blamed on the next
+/// call.
 inline void ignore_hip(hipError_t e) {
   if (e != hipSuccess) (void)hipGetLastError();
 }

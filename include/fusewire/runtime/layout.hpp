@@ -11,8 +11,8 @@
 
 namespace fusewire::detail {
 
-/// Of sizes, of places within structures, and of a channel's rows of flags in two launches: equal in builds that agree. What an operator
-/// lays out in an inbox of its own is not in it, but the version is.
+/// Of sizes, of places within structures, and of a channel's rows of flags in two launches: equal in builds that agree.
+/// What an operator lays out in an inbox of its own is not in it, but the version is.
 constexpr std::uint64_t hash_of_layout() {
   std::uint64_t h = 0xcbf29ce484222325;  // FNV-1a, by words
   auto const mix = [&](auto... values) { ((h = (h ^ std::uint64_t(values)) * 0x100000001b3, h ^= h >> 32), ...); };

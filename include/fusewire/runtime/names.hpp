@@ -1,4 +1,5 @@
-// What flags and launches are called in error messages. The device leaves offsets and words behind; the host makes sentences of them.
+// What flags and launches are called in error messages. The device leaves offsets and words behind; the host makes
+// sentences of them.
 #pragma once
 #include <algorithm>
 #include <cstring>

@@ -37,8 +37,9 @@ inline bool is_known(void const* p, std::source_location where) {
   return e == hipSuccess && a.devicePointer != nullptr;
 }
 
-/// Fails: bad_argument when what the call writes overlaps what else it uses. In a checked build (FUSEWIRE_CHECKED) and under fusewire-sim also when HIP
-/// does not know one of them: to ask it takes longer than all else that a call looks at.
+/// Fails: bad_argument when what the call writes overlaps what else it uses. In a checked build (FUSEWIRE_CHECKED) and
+/// under fusewire-sim also when HIP does not know one of them: to ask it takes longer than all else that a call looks
+/// at.
 inline void check_operands(char const* call, std::span<operand const> written, std::span<operand const> read, std::source_location where) {
   for (operand const& w : written) {
     for (operand const& r : read)

@@ -30,7 +30,8 @@ inline bool same_address(place const& a, place const& b) {
   return same_host(a, b) && std::strcmp(a.bus, b.bus) == 0 && std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
 }
 inline bool same_device(place const& a, place const& b) { return same_process(a, b) ? a.device == b.device : same_address(a, b); }
-/// Whether a and b may be one device, and may be two: partitions of a GPU that the driver gives one PCI address and one UUID.
+/// Whether a and b may be one device, and may be two: partitions of a GPU that the driver gives one PCI address and one
+/// UUID.
 inline bool cannot_tell_apart(place const& a, place const& b) { return !same_process(a, b) && same_address(a, b) && a.may_be_partition; }
 
 /// From the operating system. Fails: std::system_error.
@@ -40,7 +41,8 @@ inline std::uint64_t random_bits() {
   return bits;
 }
 
-/// What all processes of one running system have in common, and those of others have not; "" on a system that does not say. Fails: runtime_failure.
+/// What all processes of one running system have in common, and those of others have not; "" on a system that does not
+/// say. Fails: runtime_failure.
 inline std::string boot_id(std::source_location where = std::source_location::current()) {
   constexpr char path[] = "/proc/sys/kernel/random/boot_id";
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> const file(std::fopen(path, "re"), &std::fclose);

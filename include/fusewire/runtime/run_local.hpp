@@ -15,10 +15,11 @@ struct run_options {
   std::vector<int> devices = {};  // device of each rank; empty: rank modulo the number of devices
 };
 
-/// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned. In a collective on the host they wait for each other as long
-/// as FUSEWIRE_COLLECTIVE_SECONDS says (600). When a rank has failed and others do not return at once, standard error says why it failed.
-/// Fails: rethrows the first exception of any rank that has a reason of its own, a timeout only when there is no other; ranks that wait
-/// for it in a collective are released with peer_failed.
+/// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned. In a collective on the host
+/// they wait for each other as long as FUSEWIRE_COLLECTIVE_SECONDS says (600). When a rank has failed and others do not
+/// return at once, standard error says why it failed.
+/// Fails: rethrows the first exception of any rank that has a reason of its own, a timeout only when there is no other;
+/// ranks that wait for it in a collective are released with peer_failed.
 template <class F>
 void run_local(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
   platform::prepare_runtime(true);

@@ -8,13 +8,14 @@
 
 namespace fusewire {
 
-/// One process's place among its peers, from the time when all of them have come until all of them have left or died. Every group of
-/// ranks that this process is in shares it. Used by one thread at a time. A child that the process forks is not among them: there its
-/// calls fail.
+/// One process's place among its peers, from the time when all of them have come until all of them have left or died.
+/// Every group of ranks that this process is in shares it. Used by one thread at a time. A child that the process forks
+/// is not among them: there its calls fail.
 class tcp_session {
  public:
-  /// Collective. Fails: bootstrap_failed on every rank that could be reached, saying which rank is missing, wrong or dead, at which
-  /// address, and what was expected; within connect_timeout (and a little: the hub is the one that knows why).
+  /// Collective. Fails: bootstrap_failed on every rank that could be reached, saying which rank is missing, wrong or
+  /// dead, at which address, and what was expected; within connect_timeout (and a little: the hub is the one that knows
+  /// why).
   explicit tcp_session(tcp_options o) : options_(bounded(std::move(o))) {
     require(options_.size >= 1 && options_.size <= max_ranks && options_.rank >= 0 && options_.rank < options_.size, std::source_location::current(),
             "tcp_session: rank ", options_.rank, " of ", options_.size, "; rank 0 to size - 1 of 1 to ", max_ranks, " is accepted");
@@ -32,8 +33,10 @@ class tcp_session {
     }
   }
   tcp_session(tcp_session const&) = delete;
-  /// Waits until every rank has left or died, at most collective_timeout, or failure_timeout when this rank has failed; then what was
-  /// kept goes. What some rank may still use, because the time was over or rank 0 is gone, stays as long as the process. When waiting takes long, standard error says so, and why this rank failed: an exception on its way cannot yet.
+  /// Waits until every rank has left or died, at most collective_timeout, or failure_timeout when this rank has failed;
+  /// then what was kept goes. What some rank may still use, because the time was over or rank 0 is gone, stays as long
+  /// as the process. When waiting takes long, standard error says so, and why this rank failed: an exception on its way
+  /// cannot yet.
   ~tcp_session() {
     if (process_ != ::getpid()) {  // a forked child's copy, without the hub's thread
       (void)hub_.release();
@@ -63,7 +66,8 @@ class tcp_session {
   int size() const { return options_.size; }
   int local_rank() const { return options_.local_rank; }
 
-  /// This rank will not come to the group's collectives again, nor to those of groups split from it: whoever waits there is told why.
+  /// This rank will not come to the group's collectives again, nor to those of groups split from it: whoever waits
+  /// there is told why.
   void fail(std::uint64_t group, std::string const& why) {
     if (!failure_.empty()) return;
     if (group == 0 && reason_.empty()) reason_ = why;
@@ -137,7 +141,8 @@ class tcp_session {
                                              detail::tcp_hub::limits{options_.connect_timeout, options_.collective_timeout});
   }
 
-  /// Until rank 0 has accepted us. Whatever else may listen there meanwhile gets another chance to be rank 0 until the deadline.
+  /// Until rank 0 has accepted us. Whatever else may listen there meanwhile gets another chance to be rank 0 until the
+  /// deadline.
   void connect(detail::time_point deadline) {
     where_ = text(options_.address, ":", options_.port);
     std::string problem;
@@ -227,7 +232,8 @@ class tcp_session {
     return true;
   }
 
-  /// Sends what is queued, then the next frame; nothing when the deadline has passed, or, with failure_ set, when the hub is gone.
+  /// Sends what is queued, then the next frame; nothing when the deadline has passed, or, with failure_ set, when the
+  /// hub is gone.
   std::optional<detail::frame> receive(detail::time_point deadline) {
     bool alive = flush(deadline);
     for (;;) {

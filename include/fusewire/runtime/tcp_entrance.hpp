@@ -1,5 +1,5 @@
-// Where ranks come in: rank 0's listener, and connections that have yet to prove that they are of the job. What a stranger sends costs a
-// greeting's memory for two seconds, reaches nobody, and cannot end the job.
+// Where ranks come in: rank 0's listener, and connections that have yet to prove that they are of the job. What a
+// stranger sends costs a greeting's memory for two seconds, reaches nobody, and cannot end the job.
 #pragma once
 #include <poll.h>
 
@@ -105,7 +105,8 @@ class tcp_entrance {
     bool const alive = s.link.send() && s.link.receive();
     auto const f = s.link.garbage() ? std::nullopt : s.link.take();
     auto const g = f && f->header.kind == frame_kind::hello ? f->as<greeting>() : std::nullopt;
-    if (g && g->proof == key_.proof_of_rank(s.challenge, *g) && !s.link.ended()) {  // one that gave up waiting comes again
+    // One that gave up waiting comes again
+    if (g && g->proof == key_.proof_of_rank(s.challenge, *g) && !s.link.ended()) {
       std::uint64_t const proof = key_.proof_of_hub(s.challenge, g->nonce);
       s.link.accept_up_to(largest_request);
       s.link.queue(frame_kind::accepted, 0, &proof, sizeof proof);

@@ -1,5 +1,5 @@
-// The middle of the star: a thread of rank 0's process that every rank, rank 0 too, is connected with. It knows the groups, so it can
-// say who is missing, and it tells everybody when somebody dies.
+// The middle of the star: a thread of rank 0's process that every rank, rank 0 too, is connected with. It knows the
+// groups, so it can say who is missing, and it tells everybody when somebody dies.
 //
 //   rank 1 --hello--> hub <--hello-- rank 2      all have come: welcome to each, and the entrance closes
 //   rank 1 --gather-> hub <--gather- rank 2      all members' parts have come: done to each
@@ -21,7 +21,8 @@ class tcp_hub {
   struct limits {
     std::chrono::milliseconds connect, collective;
   };
-  /// `own` is the end of rank 0's connection that belongs to the hub. `where` names the listener, for messages. `layout` is rank 0's.
+  /// `own` is the end of rank 0's connection that belongs to the hub. `where` names the listener, for messages.
+  /// `layout` is rank 0's.
   tcp_hub(tcp_entrance entrance, descriptor own, int size, std::uint64_t layout, std::string where, limits l)
       : entrance_(std::move(entrance)), layout_(layout), where_(std::move(where)), limits_(l), ranks_(std::size_t(size)), started_(now()) {
     group& all = groups_[0];
@@ -41,8 +42,8 @@ class tcp_hub {
     });
   }
   tcp_hub(tcp_hub const&) = delete;
-  /// Requires: rank 0's end of its connection is closed. Others that still wait are told that rank 0 has ended; where ranks did not
-  /// find each other, those that come within the next two seconds are told why.
+  /// Requires: rank 0's end of its connection is closed. Others that still wait are told that rank 0 has ended; where
+  /// ranks did not find each other, those that come within the next two seconds are told why.
   ~tcp_hub() { thread_.join(); }
 
  private:
@@ -178,7 +179,8 @@ class tcp_hub {
     auto const it = groups_.find(f.header.group);
     auto const member = it == groups_.end() ? -1 : index_of(it->second, rank);
     if (member < 0) {
-      if (f.header.kind == frame_kind::fail || f.header.kind == frame_kind::leave) return;  // the group is over, and nobody waits for an answer
+      // The group is over, and nobody waits for an answer
+      if (f.header.kind == frame_kind::fail || f.header.kind == frame_kind::leave) return;
       r.link.queue(frame_kind::fail, f.header.group, text("rank ", rank, " is not a member of group ", f.header.group));
       return;
     }
@@ -252,7 +254,8 @@ class tcp_hub {
     for (auto& r : ranks_)
       if (r.link.open()) r.link.queue(frame_kind::fail, 0, why);  // they wait for a welcome
   }
-  /// The rank comes no more: neither to this group nor to those split from it that it is in. A group that all have left goes.
+  /// The rank comes no more: neither to this group nor to those split from it that it is in. A group that all have left
+  /// goes.
   void leave(std::uint64_t id, int rank, std::string const& why) {
     group& g = groups_[id];
     if (index_of(g, rank) < 0) return;

@@ -3,10 +3,11 @@
 //   RANK  WORLD_SIZE  LOCAL_RANK        who this process is
 //   MASTER_ADDR  MASTER_PORT            where rank 0 listens; name or address, IPv4 or IPv6
 //   FUSEWIRE_MASTER_PORT                another port, where MASTER_PORT is somebody else's
-//   FUSEWIRE_JOB                        the job's secret: a random text of 16 characters or more. Without it rank 0 makes one and leaves
-//                                       it in a file that only this user can read, $XDG_RUNTIME_DIR/fusewire-UID-PORT, or in /tmp
+//   FUSEWIRE_JOB                        the job's secret: a random text of 16 characters or more. Without it rank 0
+//                                       makes one and leaves it in a file that only this user can read,
+//                                       $XDG_RUNTIME_DIR/fusewire-UID-PORT, or in /tmp
 //   TORCHELASTIC_RUN_ID                 with the secret, says which job it is
-//   TORCHELASTIC_RESTART_COUNT          and which start of it: who is left of an earlier one does not mix with a later one's
+//   TORCHELASTIC_RESTART_COUNT          and which start of it: a process left of an earlier start joins no later one
 //   FUSEWIRE_CONNECT_SECONDS            how long ranks wait for each other to start (60)
 //   FUSEWIRE_COLLECTIVE_SECONDS         how long ranks wait for each other in a collective on the host (600)
 #pragma once
@@ -25,7 +26,8 @@ struct tcp_options {
   std::string run = {};               // sets apart jobs with one secret or one port
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds collective_timeout = std::chrono::seconds(600);
-  std::chrono::milliseconds failure_timeout = std::chrono::seconds(15);  // how long a rank that has failed waits for the others to leave
+  /// How long a rank that has failed waits for the others to leave
+  std::chrono::milliseconds failure_timeout = std::chrono::seconds(15);
   std::uint64_t layout = detail::layout_hash;                            // ranks with the same can share memory
 
   /// What a launcher set. Fails: bad_argument when a variable is missing or not a number that makes sense.

@@ -1,4 +1,5 @@
-// How ranks of one job know each other: by a secret that they prove to know, without sending it, before anything else is believed.
+// How ranks of one job know each other: by a secret that they prove to know, without sending it, before anything else
+// is believed.
 //
 //   hub --challenge--> whoever connects --hello: nonce, who it is, proof over both and the challenge--> hub
 //   hub --accepted: proof over nonce and challenge--> rank           a wrong proof closes the connection
@@ -72,8 +73,9 @@ class job_key {
   siphash_key key_;
 };
 
-/// The secret of a job that was given none: rank 0 leaves a random one in a file that only this user can read, and takes it away when
-/// all ranks have come. Whoever else has the port in mind has another user id, or runs on another host.
+/// The secret of a job that was given none: rank 0 leaves a random one in a file that only this user can read, and
+/// takes it away when all ranks have come. Whoever else has the port in mind has another user id, or runs on another
+/// host.
 class job_file {
  public:
   /// Fails: bootstrap_failed.

@@ -137,7 +137,8 @@ struct frame {
   }
 };
 
-/// One end of a connection. Reading and writing never wait: what could not be sent yet and what came of the next frame is kept.
+/// One end of a connection. Reading and writing never wait: what could not be sent yet and what came of the next frame
+/// is kept.
 class connection {
  public:
   connection() = default;
@@ -171,7 +172,8 @@ class connection {
     sent_ = 0;
     return true;
   }
-  /// Reads up to the end of a frame and no further, whatever else has come. False when the other end is gone; take() first.
+  /// Reads up to the end of a frame and no further, whatever else has come. False when the other end is gone; take()
+  /// first.
   bool receive() {
     while (!garbage() && in_.size() < wanted()) {
       std::byte block[16384];

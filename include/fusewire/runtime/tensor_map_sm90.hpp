@@ -16,8 +16,10 @@ bool fits_copy_engine(T const* data, std::int64_t ld) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && ld % 8 == 0;
 }
 
-/// Boxes of box_rows x 64 elements (128 bytes, swizzled by 128 bytes) of a row-major matrix. Beyond its edges a box is zero.
-/// Requires: fits_copy_engine(x.data, x.ld), box_rows <= 256. Fails: runtime_failure without such a driver; bad_argument when it refuses the map.
+/// Boxes of box_rows x 64 elements (128 bytes, swizzled by 128 bytes) of a row-major matrix. Beyond its edges a box is
+/// zero.
+/// Requires: fits_copy_engine(x.data, x.ld), box_rows <= 256. Fails: runtime_failure without such a driver;
+/// bad_argument when it refuses the map.
 template <class T>
   requires is_16_bit_float<T>
 CUtensorMap make_tensor_map(matrix<T const> x, int box_rows, std::source_location where = std::source_location::current()) {

@@ -13,20 +13,23 @@
 
 namespace fusewire {
 
-/// What a compute unit, or with clusters of several blocks a device, holds of a kernel, and the dynamic shared memory to launch it with.
+/// What a compute unit, or with clusters of several blocks a device, holds of a kernel, and the dynamic shared memory
+/// to launch it with.
 struct residency {
   int at_once;       // blocks of a unit, or clusters of a device
   int shared_bytes;  // per block
 };
-using kernel_key = std::tuple<void const*, int, int, int>;  // kernel, threads, shared bytes asked for, blocks of a cluster
+/// Kernel, threads, shared bytes asked for, blocks of a cluster
+using kernel_key = std::tuple<void const*, int, int, int>;
 
-/// One rank. Owned by one host thread. Ranks are numbered 0 to size - 1 and need not equal device numbers; several ranks may share
-/// a device (loopback), and then each of them gets its part of the compute units.
+/// One rank. Owned by one host thread. Ranks are numbered 0 to size - 1 and need not equal device numbers; several
+/// ranks may share a device (loopback), and then each of them gets its part of the compute units.
 class world {
  public:
   /// Collective. `device` becomes the calling thread's current device.
-  /// Fails: runtime_failure on every rank where ranks of different processes share a device whose driver would run them in turns, or may be on
-  /// one partition of a GPU or on two; runtime_failure where the environment hides compute units and HIP does not say which.
+  /// Fails: runtime_failure on every rank where ranks of different processes share a device whose driver would run them
+  /// in turns, or may be on one partition of a GPU or on two; runtime_failure where the environment hides compute units
+  /// and HIP does not say which.
   world(std::unique_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current())
       : bootstrap_(std::move(b)), device_(device) {
     require(bootstrap_ != nullptr, where, "world: no bootstrap; one that says who the ranks are is accepted");
@@ -70,8 +73,8 @@ class world {
   }
   /// Ranks a and b share pointers.
   bool in_one_process(int a, int b) const { return same_process(place_of(a), place_of(b)); }
-  /// A stream of this rank's own that waits for no other. Ranks that share a device must not use the null stream: it is one for all
-  /// of them, and the first kernel on it would wait for a second that cannot start.
+  /// A stream of this rank's own that waits for no other. Ranks that share a device must not use the null stream: it is
+  /// one for all of them, and the first kernel on it would wait for a second that cannot start.
   hipStream_t stream() const { return stream_.get(); }
   /// Of this rank's device, as many as blocks can fill.
   int compute_units() const { return compute_units_; }
@@ -84,9 +87,10 @@ class world {
     check_hip(platform::fillable_units(&units, stream, dispatch_parts_), "hipExtStreamGetCUMask", where);
     return compute_units_ - units;
   }
-  /// How many of this rank's device's compute units are its own when `reserved` of them are left to another kernel. All ranks get as much as
-  /// those of the device with the most ranks, so that they plan alike. Blocks go to the parts of a device in turn, the other kernel's too, so
-  /// every part gives up its share of the reserved ones, rounded up, and ranks that share a device get equal shares of every part.
+  /// How many of this rank's device's compute units are its own when `reserved` of them are left to another kernel. All
+  /// ranks get as much as those of the device with the most ranks, so that they plan alike. Blocks go to the parts of a
+  /// device in turn, the other kernel's too, so every part gives up its share of the reserved ones, rounded up, and
+  /// ranks that share a device get equal shares of every part.
   /// Fails: bad_argument.
   int share_of_units(int reserved) const {
     require(reserved >= 0, std::source_location::current(), "world: ", reserved, " compute units reserved; 0 or more is accepted");
@@ -94,8 +98,8 @@ class world {
     if (ranks == 1 && reserved == 0) return compute_units_;
     return dispatch_parts_ * std::max(0, (compute_units_ / dispatch_parts_ - reserved / dispatch_parts_ - (reserved % dispatch_parts_ != 0)) / ranks);
   }
-  /// How many ranks of this world run on this rank's device. Worlds that split() made and that share a device do not count each other:
-  /// launch on one of them at a time.
+  /// How many ranks of this world run on this rank's device. Worlds that split() made and that share a device do not
+  /// count each other: launch on one of them at a time.
   int ranks_on_device() const {
     return ranks_beside(place_of(rank()));
   }
@@ -112,20 +116,22 @@ class world {
   }
   fusewire::bootstrap& exchange() { return *bootstrap_; }
 
-  /// A world of the ranks that pass the same color, in the same order. Collective. Where parts share a device, all ranks of the whole
-  /// must be between launches when one part allocates or frees: that waits for the device.
+  /// A world of the ranks that pass the same color, in the same order. Collective. Where parts share a device, all
+  /// ranks of the whole must be between launches when one part allocates or frees: that waits for the device.
   world split(int color) { return world(bootstrap_->split(color), device_); }
 
-  /// Synchronises the stream, then throws wait_timeout or rank_mismatch if a kernel of this rank gave up since the last reset().
+  /// Synchronises the stream, then throws wait_timeout or rank_mismatch if a kernel of this rank gave up since the last
+  /// reset().
   void check(hipStream_t stream) {
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     for (auto const& c : checks_) c.on(stream);
     std::erase_if(users_, [&](auto const& u) { return u.second.stream == stream; });
   }
 
-  /// Throws what check() would if a kernel of this rank has noted that it failed and nobody has been told yet. It waits for no kernel, and
-  /// costs a look at a word of the host's memory per heap. Launches, barrier() and what makes something of a heap or a channel begin with it. A replay of
-  /// a graph is no call of this library: whoever replays calls this, or check(), before results are used.
+  /// Throws what check() would if a kernel of this rank has noted that it failed and nobody has been told yet. It waits
+  /// for no kernel, and costs a look at a word of the host's memory per heap. Launches, barrier() and what makes
+  /// something of a heap or a channel begin with it. A replay of a graph is no call of this library: whoever replays
+  /// calls this, or check(), before results are used.
   void look() const {
     for (auto const& c : checks_) c.look();
   }
@@ -138,8 +144,9 @@ class world {
     return it->second;
   }
 
-  /// A launch on `stream` uses the channel whose state is at `channel`. Fails: bad_argument when the launch before was on another stream and is not over.
-  /// What is captured says nothing of when it runs. Requires: the other stream still exists, or check() has been called for it.
+  /// A launch on `stream` uses the channel whose state is at `channel`. Fails: bad_argument when the launch before was
+  /// on another stream and is not over. What is captured says nothing of when it runs. Requires: the other stream still
+  /// exists, or check() has been called for it.
   void launches_on(void const* channel, hipStream_t stream, bool captured, std::source_location where) const {
     user& last = users_[channel];
     if (!captured && last.busy && last.stream != stream) {

@@ -1,12 +1,13 @@
-// Attention of up to 16 query heads that share a KV head, by one wave: 32 tokens a step, K and V from memory straight into fragments.
+// Attention of up to 16 query heads that share a KV head, by one wave: 32 tokens a step, K and V from memory straight
+// into fragments.
 //
-//   K  [token, d]  --16 B per lane--> fragments            scores = K x Q      -- exp2 --> weights, in the registers where they are needed
-//   V  [token, d]  --8 tokens x 8 d per lane, transposed in registers--> fragments            o += V x weights
+//   K  [token, d]  --16 B per lane--> fragments --> scores = K x Q --exp2--> weights, in the registers that need them
+//   V  [token, d]  --8 tokens x 8 d per lane, transposed in registers--> fragments --> o += V x weights
 //
-// Why no lane needs another's weights: a lane's scores are those of its 8 tokens of its heads, and the second product wants from it
-// the weights of 8 tokens of the same heads. The order of tokens within a product is free, so the 8 that it has are the 8 that it
-// is asked for, and V is loaded in that order. The order of d is free too: the rows of output atom j are chosen such that the lane's
-// rows of all atoms are neighbours in memory.
+// Why no lane needs another's weights: a lane's scores are those of its 8 tokens of its heads, and the second product
+// wants from it the weights of 8 tokens of the same heads. The order of tokens within a product is free, so the 8 that
+// it has are the 8 that it is asked for, and V is loaded in that order. The order of d is free too: the rows of output
+// atom j are chosen such that the lane's rows of all atoms are neighbours in memory.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/tile/mma.hpp>
@@ -14,9 +15,10 @@
 
 namespace fusewire {
 
-/// The matrix instruction with one side for heads (Q and the weights) and one for tokens or d (K and V), its `rows`. A lane holds
-/// `lane_heads` heads, head(lane, i), in the head fragments and in the results alike; four lanes share a head, `sibling` apart. Of
-/// each head it has values / lane_heads results of an atom: rows row(lane, 0), row(lane, 1), ...
+/// The matrix instruction with one side for heads (Q and the weights) and one for tokens or d (K and V), its `rows`. A
+/// lane holds `lane_heads` heads, head(lane, i), in the head fragments and in the results alike; four lanes share a
+/// head, `sibling` apart. Of each head it has values / lane_heads results of an atom: rows row(lane, 0), row(lane, 1),
+/// ...
 template <class A>
 concept attention_instruction = requires(int lane, typename A::head_fragment h, typename A::kv_fragment kv, typename A::c_fragment c) {
   requires A::values / A::lane_heads * 4 == A::rows && platform::wave_size / 4 * A::lane_heads == 16;
@@ -47,13 +49,15 @@ class wave_attention {
  public:
   using atom = attention_atom<T>;
   static constexpr int step = 32;  // tokens
-  static constexpr int pitch = 132;  // floats, of a head's o in LDS: at least D + 4, which spreads the heads over the banks
+  /// Floats, of a head's o in LDS: at least D + 4, which spreads the heads over the banks
+  static constexpr int pitch = 132;
 
   /// Bytes of LDS for Q, which the waves of a block share.
   static constexpr int q_bytes = 16 * D * 2;
   static constexpr int q_fragments = q_bytes / 16;
 
-  /// Q as fragments, one per thread: load_query() before K and V are asked for, store_query() after it. `q`: [heads, D], 1 to 16 heads.
+  /// Q as fragments, one per thread: load_query() before K and V are asked for, store_query() after it. `q`: [heads,
+  /// D], 1 to 16 heads.
   /// Called by: every thread of the block, of at least q_fragments threads, which meets before run().
   __device__ static platform::native16 load_query(block b, T const* q, int heads) {
     int const i = platform::opaque(b.rank()) % q_fragments, lane = i % wave::width, fragment = i / wave::width, head = atom::head(lane, fragment % atom::lane_heads);
@@ -122,10 +126,11 @@ class wave_attention {
   static constexpr int together = D / atom::rows < 8 ? D / atom::rows : 8;  // neighbouring d of a lane's V
   static constexpr int groups = outputs / together;
   static constexpr int per_head = atom::values / atom::lane_heads;
-  static constexpr bool values_ahead = D == 64;  // V is loaded a step ahead too: more bytes in flight, where that leaves registers
+  /// V is loaded a step ahead too: more bytes in flight, where that leaves registers
+  static constexpr bool values_ahead = D == 64;
 
-  /// The lane, of which the compiler knows nothing: the many addresses that follow from it are computed where they are used, and do
-  /// not take the registers that hold K and V.
+  /// The lane, of which the compiler knows nothing: the many addresses that follow from it are computed where they are
+  /// used, and do not take the registers that hold K and V.
   __device__ static int fresh_lane() { return platform::opaque(platform::thread_index()) % wave::width; }
 
   /// d of a row of output atom j.

@@ -1,4 +1,5 @@
-// Attention on gfx942: the heads of a group are the columns of the matrix instructions, tokens (scores) and d (output) their rows.
+// Attention on gfx942: the heads of a group are the columns of the matrix instructions, tokens (scores) and d (output)
+// their rows.
 #pragma once
 #include <fusewire/tile/mma_gfx942.hpp>
 

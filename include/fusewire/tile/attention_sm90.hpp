@@ -1,11 +1,12 @@
-// Attention on sm_80 and later: the heads of a group are the rows of the matrix instructions, tokens (scores) and d (output) their columns.
+// Attention on sm_80 and later: the heads of a group are the rows of the matrix instructions, tokens (scores) and d
+// (output) their columns.
 #pragma once
 #include <fusewire/tile/mma_sm90.hpp>
 
 namespace fusewire {
 
-/// Waves of a block, and the second argument of __launch_bounds__: blocks of an SM. One large block has fewer parts to combine than two
-/// small ones; with d = 64 two hide more of each other's waits.
+/// Waves of a block, and the second argument of __launch_bounds__: blocks of an SM. One large block has fewer parts to
+/// combine than two small ones; with d = 64 two hide more of each other's waits.
 __host__ __device__ constexpr int attention_waves(int d) { return d == 128 ? 8 : 4; }
 __host__ __device__ constexpr int attention_bound(int d) { return d == 128 ? 1 : 2; }
 

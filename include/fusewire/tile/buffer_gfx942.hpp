@@ -1,10 +1,12 @@
-// Memory behind a buffer descriptor: the hardware checks every address against a length, and what lies beyond reads as zero and costs nothing.
+// Memory behind a buffer descriptor: the hardware checks every address against a length, and what lies beyond reads as
+// zero and costs nothing.
 #pragma once
 #include <fusewire/core/types.hpp>
 
 namespace fusewire {
 
-/// Bytes [0, bytes) from a uniform address on. An offset is the sum of a lane's part and of a uniform part, in bytes, each below 2^31; their sum is what the length bounds.
+/// Bytes [0, bytes) from a uniform address on. An offset is the sum of a lane's part and of a uniform part, in bytes,
+/// each below 2^31; their sum is what the length bounds.
 class memory_buffer {
  public:
   __device__ memory_buffer(void const* data, std::uint32_t bytes)
@@ -17,7 +19,8 @@ class memory_buffer {
   __device__ unsigned long long load_8_streaming(int lane, int uniform) const { return __builtin_bit_cast(unsigned long long, __builtin_amdgcn_raw_buffer_load_b64(words_, lane, uniform, nontemporal)); }
 
  private:
-  static constexpr int raw_32_bit = 0x00020000, nontemporal = 2;  // the descriptor's last word, of gfx942; the instruction's cache bits
+  /// The descriptor's last word, of gfx942; the instruction's cache bits
+  static constexpr int raw_32_bit = 0x00020000, nontemporal = 2;
 
   __amdgpu_buffer_rsrc_t words_;
 };

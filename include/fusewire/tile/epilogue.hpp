@@ -7,15 +7,16 @@
 namespace fusewire {
 
 namespace detail {
-/// Not written into the concept itself: there it would be looked up as a call of the host's function that asks, which may not call device functions.
+/// Not written into the concept itself: there it would be looked up as a call of the host's function that asks, which
+/// may not call device functions.
 template <class E>
 inline constexpr bool takes_an_element = requires(E const e, float acc, int i) {
   { e(acc, i, i) } -> std::convertible_to<float>;
 };
 }  // namespace detail
 
-/// float operator()(float acc, int row, int column) const, on the device: what is stored in place of acc, the element in that row and column of the operator's C.
-/// Passed to the kernel by value, so without anything on the host.
+/// float operator()(float acc, int row, int column) const, on the device: what is stored in place of acc, the element
+/// in that row and column of the operator's C. Passed to the kernel by value, so without anything on the host.
 template <class E>
 concept epilogue = std::is_trivially_copyable_v<E> && detail::takes_an_element<E>;
 

@@ -3,7 +3,8 @@
 //   memory --16 B--> registers --swizzled--> LDS --16 B--> fragments --> matrix instruction
 //     step t+1 ............................... step t
 //
-// Communication is not here: a tile source says where a tile's rows of A are, and when; a tile sink, where the tile of C goes.
+// Communication is not here: a tile source says where a tile's rows of A are, and when; a tile sink, where the tile of
+// C goes.
 #pragma once
 #include <fusewire/tile/mma.hpp>
 #include <fusewire/tile/tiles.hpp>
@@ -21,7 +22,8 @@ struct gemm_config {
   constexpr bool operator==(gemm_config const&) const = default;
 };
 
-/// Configurations that kernels are instantiated for. Types, because nvcc takes no value of class type as a kernel's template argument.
+/// Configurations that kernels are instantiated for. Types, because nvcc takes no value of class type as a kernel's
+/// template argument.
 struct small_tile {  // few rows
   static constexpr gemm_config config{.block_m = 32, .block_n = 64, .block_k = 64, .waves_m = 1, .waves_n = 4, .stages = 2};
 };
@@ -45,8 +47,8 @@ struct gemm_operands {
   b_operand<T> b;
 };
 
-/// LDS address of 16 bytes (8 k) of a row of a tile, in units of 16 bytes. The exclusive-or keeps both the reads of fragments (16
-/// rows, one unit) and the transposing writes (every fourth row, one unit) off each other's banks.
+/// LDS address of 16 bytes (8 k) of a row of a tile, in units of 16 bytes. The exclusive-or keeps both the reads of
+/// fragments (16 rows, one unit) and the transposing writes (every fourth row, one unit) off each other's banks.
 template <int UnitsPerRow>
 __device__ int swizzled(int row, int unit) {
   static_assert(UnitsPerRow == 4 || UnitsPerRow == 8);
@@ -80,8 +82,10 @@ class block_gemm {
         for (int v = 0; v < atom::c_values; ++v) acc_.c[i][j][v] = 0;
   }
 
-  /// For each tile number that next() draws, up to the first that is not one, which is returned: the tile's part of sink = epilogue(A * B).
-  /// Called by: every thread of the block. Requires: as the constructor and run(); the source's rows of A are at most C.block_m.
+  /// For each tile number that next() draws, up to the first that is not one, which is returned: the tile's part of
+  /// sink = epilogue(A * B).
+  /// Called by: every thread of the block. Requires: as the constructor and run(); the source's rows of A are at most
+  /// C.block_m.
   template <int Buffers, tile_source Source, tile_sink Sink, class Next, class Epilogue>
   __device__ static int run_tiles(void* shared, gemm_operands<T, Buffers> const& x, tile_order const& tiles, Next const& next, Source& source, Sink const& sink, Epilogue const& epilogue) {
     int i = next();
@@ -136,11 +140,13 @@ class block_gemm {
     pending_ = false;
   }
 
-  /// c[r, j] = Out(epilogue(acc, m0 + r, n0 + j)) for the part of the tile inside c. Called by: every thread of the block, after finish().
+  /// c[r, j] = Out(epilogue(acc, m0 + r, n0 + j)) for the part of the tile inside c. Called by: every thread of the
+  /// block, after finish().
   template <class Out, class Epilogue>
   __device__ void store(matrix<Out> c, int m0, int n0, Epilogue const& epilogue) {
     constexpr int per_unit = 16 / sizeof(Out), units = wave_n / per_unit;
-    constexpr int pitch = wave_n + per_unit;  // elements; 16 rows at a time go through LDS, so that memory sees whole 16 bytes
+    // Elements; 16 rows at a time go through LDS, so that memory sees whole 16 bytes
+    constexpr int pitch = wave_n + per_unit;
     static_assert(C.waves_m * C.waves_n * 16 * pitch * int(sizeof(Out)) <= C.shared_bytes());
     wave const w;
     Out* const slab = reinterpret_cast<Out*>(shared_) + w.index() * 16 * pitch;
@@ -226,8 +232,8 @@ class block_gemm {
   __device__ static int unit_of(int i) { return i * threads + platform::thread_index(); }
   __device__ static int least(int a, int b) { return a < b ? a : b; }
 
-  /// 8 k of one row of a k-contiguous operand; zero beyond k_end, the last valid row beyond `rows`. No branch: memory that is read in
-  /// vain is valid, and 0 x garbage must not become NaN.
+  /// 8 k of one row of a k-contiguous operand; zero beyond k_end, the last valid row beyond `rows`. No branch: memory
+  /// that is read in vain is valid, and 0 x garbage must not become NaN.
   __device__ static bytes16 load_unit(T const* data, std::int64_t ld, int rows, int unit, int k, int k_end) {
     int const row = least(unit / units_per_row, rows - 1), at = k + unit % units_per_row * 8;
     bytes16 x = *reinterpret_cast<bytes16 const*>(data + row * ld + least(at, k_end - 8));

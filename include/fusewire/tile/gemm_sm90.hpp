@@ -1,27 +1,33 @@
-// The Hopper mainloop: C = A [M, K] * B [K, N] by persistent blocks with one warpgroup that loads and two that multiply.
+// The Hopper mainloop: C = A [M, K] * B [K, N] by persistent blocks with one warpgroup that loads and two that
+// multiply.
 //
-//   warp 0           source: wait until a step of A is there --> copy engine: A --> full_a
-//   warp 1           copy engine: B --> full_b; as far ahead as there are stages for B, so before the first of A is there, too
-//   warps 2, 3       what the kernel wants done beside it; they see to the end of the launch, too, where nothing comes after its tiles
+//   warp 0           source: wait until a step of A is there --> TMA: A --> full_a
+//   warp 1           TMA: B --> full_b; as far ahead as there are stages for B, so before the first of A is there, too
+//   warps 2, 3       communication: what the kernel wants done beside the tiles; they also end the launch, where
+//                    nothing comes after its tiles
 //   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile, one group in flight --> empty
-//   shared memory    | A: stages | B: stages | one slab per consumer warp: C on its way out | full_a, full_b, empty; free, whole: of sums |
+//   shared memory    | A: stages | B: stages | epilogue staging, per consumer warp | full_a, full_b, empty
+//                    | free, whole: of partial sums |
 //
-// A half is 64 rows of a tile: wgmma takes 64 rows of one operand and any multiple of 8 of the other. In a turned tile it is 64 columns, as
-// C^T = B^T A^T, and the rows are the multiple: M = 320, N = 8192 are 128 tiles of 160 x 128, one for nearly every SM.
-// Where a consumer's half lies outside of C, it gives the stages back as they come.
-// Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the next.
-// Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, sends every other block its sums of that
-// one's rows of the tile, and adds up its own rows from all parts, in their order.
+// A half is 64 rows of a tile: wgmma takes 64 rows of one operand and any multiple of 8 of the other. In a turned tile
+// it is 64 columns, as C^T = B^T A^T, and the rows are the multiple: M = 320, N = 8192 are 128 tiles of 160 x 128, one
+// for nearly every SM. Where a consumer's half lies outside of C, it gives the stages back as they come.
+// Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the
+// next. Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, sends
+// every other block its sums of that one's rows of the tile, and adds up its own rows from all parts, in their order.
 //
-// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and what it has loaded, consumers for both, and for those of the
-// other parts. The source must not wait for anything that a later tile of this block makes, nor for what its cluster does after its tile.
-// Drain: after a source that gave up, warp 0 goes on as after any other. Every load that was started completes on its barrier, from memory that may
-// hold anything, consumers take it and arrive at `empty`, and no role ends before its last step.
-// Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`, which a warp does after its multiplications that read
-// the stage are complete. A may have fewer stages than B: a step's place for A is then that of an earlier step, whose `empty` is waited for instead;
-// no later step of that barrier can be complete before this one's A is there, so its parity tells.
-// A block's sums overwrite its stages when all steps of its only tile are complete in both consumers, and those of the others when it has told
-// them so (free). It ends when what it has sent is there.
+// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and what it has loaded, consumers for
+// both, and for those of the other parts. The source must not wait for anything that a later tile of this block makes,
+// nor for what its cluster does after its tile.
+// Drain: after a source that gave up, warp 0 goes on as after any other. Every load that was started completes on its
+// barrier, from memory that may hold anything, consumers take it and arrive at `empty`, and no role ends before its
+// last step.
+// Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`, which a warp does after its
+// multiplications that read the stage are complete. A may have fewer stages than B: a step's place for A is then that
+// of an earlier step, whose `empty` is waited for instead; no later step of that barrier can be complete before this
+// one's A is there, so its parity tells.
+// A block's sums overwrite its stages when all steps of its only tile are complete in both consumers, and those of the
+// others when it has told them so (free). It ends when what it has sent is there.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
@@ -71,7 +77,8 @@ class gemm_sm90 {
   using consumers = warps<4, C.warpgroups() * 4>;
   using idle = warps<2, 2>;
 
-  /// For an A of tiles of up to m rows, the last of which have last_m. Where blocks share a tile, B waits for the first of A: then most of the memory is B's, that of the slabs too, which are not used.
+  /// For an A of tiles of up to m rows, the last of which have last_m. Where blocks share a tile, B waits for the first
+  /// of A: then most of the memory is B's, that of the slabs too, which are not used.
   __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight, int b_at_first = 0) {
     int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
     int const both = bytes / (rows * 128 + b_bytes), most_of_a = parts > 1 ? 6 : C.most_stages, of_a = both < most_of_a ? both : most_of_a;
@@ -79,10 +86,12 @@ class gemm_sm90 {
     int const in_flight = b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b;
     return {rows, box_rows(last_m < m ? last_m : m, C.block_m), of_a, of_b, in_flight, b_at_first > 0 && b_at_first < in_flight ? b_at_first : in_flight};
   }
-  /// See tile/mainloop.hpp. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's part of the sink's matrix c, of T or float.
-  /// The source is asked for A by warp 0; what of it concerns B, by warp 1, which runs ahead. `beside` has 64 threads of every block.
-  /// Requires: a kernel with __launch_bounds__(threads, 1), launched with as many threads and shared_bytes() at `shared`; if the cluster has several blocks, no
-  /// more tiles than clusters, and can_share() of them; `x`: a kernel parameter, made by make_operands().
+  /// See tile/mainloop.hpp. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's part
+  /// of the sink's matrix c, of T or float. The source is asked for A by warp 0; what of it concerns B, by warp 1,
+  /// which runs ahead. `beside` has 64 threads of every block.
+  /// Requires: a kernel with __launch_bounds__(threads, 1), launched with as many threads and shared_bytes() at
+  /// `shared`; if the cluster has several blocks, no more tiles than clusters, and can_share() of them; `x`: a kernel
+  /// parameter, made by make_operands().
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
   __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, sm90_operands<Buffers> const& x, tile_order const& tiles, Source source, Sink const& sink,
                                                Beside const& beside, Epilogue const& epilogue) {
@@ -128,7 +137,8 @@ class gemm_sm90 {
       if (warp == 0) {
         begin();
         load_a(s, x.a, tiles, share, source);
-        if constexpr (Ends) epoch_is_known(launch);  // last of all: it has more urgent things to do than to wait for the epoch
+        // Last of all: it has more urgent things to do than to wait for the epoch
+        if constexpr (Ends) epoch_is_known(launch);
       } else if (warp > 1) {
         beside(idle{}, b.index(), b.count(), begin);
         if constexpr (Ends) end_beside(launch);
@@ -146,14 +156,16 @@ class gemm_sm90 {
       multiply(s, parts, source.steps(), tiles, share, sink, epilogue);
     }
     b.sync();
-    // Not before: a warp with nothing to do would take back what the consumers have yet to take, and a warpgroup must meet between two changes.
+    // Not before: a warp with nothing to do would take back what the consumers have yet to take, and a warpgroup must
+    // meet between two changes.
     if constexpr (moves_registers) {
       if (warp < 4) take_registers<registers>();
       else give_registers<registers>();
     }
   }
 
-  /// Barrier 3 of a block, at which warps 2 and 3 learn that all others but warp 1, which needs none, have the epoch: not only asked for it.
+  /// Barrier 3 of a block, at which warps 2 and 3 learn that all others but warp 1, which needs none, have the epoch:
+  /// not only asked for it.
   template <class Launch>
   __device__ static void epoch_is_known(Launch const& launch) {
     launch.settle();
@@ -177,7 +189,8 @@ class gemm_sm90 {
   using out = sm90_store<atom, C>;
   using shared_tile = sm90_shared_tile<atom, C, storage, consumers>;
 
-  /// Warps 2 and 3 have nothing to do with them, and warp 1, which made them, need not wait: B is on its way before the others are ready.
+  /// Warps 2 and 3 have nothing to do with them, and warp 1, which made them, need not wait: B is on its way before the
+  /// others are ready.
   __device__ static void barriers_are_ready(int warp) {
     if (warp == 1) asm volatile("bar.arrive 1, %0;" ::"n"(C.threads() - 64) : "memory");
     else asm volatile("bar.sync 1, %0;" ::"n"(C.threads() - 64) : "memory");
@@ -246,14 +259,17 @@ class gemm_sm90 {
 
   template <class Sink, class Epilogue>
   __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share, Sink const& sink, Epilogue const& epilogue) {
-    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.turned() ? 0 : first, column0 = C.turned() ? first : 0;  // of the tile's, which are this warpgroup's
-    auto const shared = shared_tile::rows_of(parts, tiles, share, sink);  // a division, done before there is anything to multiply
+    // Of the tile's, which are this warpgroup's
+    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.turned() ? 0 : first, column0 = C.turned() ? first : 0;
+    // A division, done before there is anything to multiply
+    auto const shared = shared_tile::rows_of(parts, tiles, share, sink);
     cursor at, from;  // of B, of A
     for (int const i : share) {
       tile_at const tile = tiles[i];
       auto const c = sink.at(tile);
       int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
-      if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {  // this warpgroup's part is not there
+      // This warpgroup's part is not there
+      if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
           s.full_b(at.stage).wait(at.parity);
           s.full_a(at.stage).wait(at.parity);

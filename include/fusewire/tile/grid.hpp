@@ -29,9 +29,9 @@ struct tile_at {
   int m, n;
 };
 
-/// The order in which the tiles of an m_tiles x n_tiles grid are taken: bands of `band` tile rows, column after column within a
-/// band, so that the tiles in flight share rows of A and columns of B in the cache. Row `first_m` comes first, the rest follow cyclically. The first
-/// band may have fewer rows.
+/// The order in which the tiles of an m_tiles x n_tiles grid are taken: bands of `band` tile rows, column after column
+/// within a band, so that the tiles in flight share rows of A and columns of B in the cache. Row `first_m` comes first,
+/// the rest follow cyclically. The first band may have fewer rows.
 class tile_order {
  public:
   __host__ __device__ constexpr tile_order(int m_tiles, int n_tiles, int first_m, int band, int first_band = 0)

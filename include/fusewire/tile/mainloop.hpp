@@ -1,10 +1,12 @@
-// A mainloop: how the blocks of a launch go through a grid of tiles. It is a type; a kernel names no other property of the architecture.
+// A mainloop: how the blocks of a launch go through a grid of tiles. It is a type; a kernel names no other property of
+// the architecture.
 //
-//   every block: begin the launch --> tiles: source --A--> multiply --> epilogue --> sink --> the rest of the work, or end the launch
+//   every block: begin the launch --> tiles: source --A--> multiply --> epilogue --> sink
+//                --> the rest of the work, or end the launch
 //                beside them: what the kernel wants done at the same time, by whichever threads the mainloop has for it
 //
-// block_mainloop is the one that every architecture has: its first blocks do what is to be done beside the tiles, and then take tiles like all others.
-// gemm_sm90 is Hopper's, in which every block has warps for it.
+// block_mainloop is the one that every architecture has: its first blocks do what is to be done beside the tiles, and
+// then take tiles like all others. gemm_sm90 is Hopper's, in which every block has warps for it.
 #pragma once
 #include <fusewire/device/kernel_launch.hpp>
 #include <fusewire/tile/gemm.hpp>

@@ -6,9 +6,9 @@
 
 namespace fusewire {
 
-/// C [m, n] += A [m, k] * B [k, n] by one wave, k = 32, fp32 accumulate. A lane holds, of each of its rows of A and of B transposed, 8
-/// neighbouring k: one 16-byte read. Row j of a fragment is a_row(lane, j) (b_row for B), its k are k_eighth(lane) * 8 and the 7
-/// after. Value i of a C fragment is at (c_row(lane, i), c_col(lane, i)).
+/// C [m, n] += A [m, k] * B [k, n] by one wave, k = 32, fp32 accumulate. A lane holds, of each of its rows of A and of
+/// B transposed, 8 neighbouring k: one 16-byte read. Row j of a fragment is a_row(lane, j) (b_row for B), its k are
+/// k_eighth(lane) * 8 and the 7 after. Value i of a C fragment is at (c_row(lane, i), c_col(lane, i)).
 template <class A>
 concept matrix_atom = requires(int lane, int i, typename A::a_fragment a, typename A::b_fragment b, typename A::c_fragment c) {
   requires A::k == 32 && A::m > 0 && A::n > 0;

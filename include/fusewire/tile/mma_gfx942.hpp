@@ -1,4 +1,5 @@
-// Matrix instructions of gfx942: v_mfma_f32_16x16x16, two of them for a 16 x 16 x 32 slice. Layouts: CDNA3 ISA, section 7.1.4.
+// Matrix instructions of gfx942: v_mfma_f32_16x16x16, two of them for a 16 x 16 x 32 slice. Layouts: CDNA3 ISA, section
+// 7.1.4.
 #pragma once
 #include <fusewire/core/types.hpp>
 
@@ -24,7 +25,8 @@ struct mma_atom {
   __device__ static int c_row(int lane, int i) { return lane / 16 * 4 + i; }
   __device__ static int c_col(int lane, int) { return lane % 16; }
 
-  /// c += a * b. The two instructions take k in an order of their own, the same for a and b, so the sum is over the same 32.
+  /// c += a * b. The two instructions take k in an order of their own, the same for a and b, so the sum is over the
+  /// same 32.
   __device__ static void multiply(c_fragment& c, a_fragment const& a, b_fragment const& b) {
     struct halves { four h[2]; };
     auto const ha = __builtin_bit_cast(halves, a), hb = __builtin_bit_cast(halves, b);

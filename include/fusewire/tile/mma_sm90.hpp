@@ -1,4 +1,5 @@
-// Matrix instructions of sm_80 and later: mma.m16n8k16, two of them for a 16 x 8 x 32 slice. Layouts: PTX ISA, mma.m16n8k16.
+// Matrix instructions of sm_80 and later: mma.m16n8k16, two of them for a 16 x 8 x 32 slice. Layouts: PTX ISA,
+// mma.m16n8k16.
 #pragma once
 #include <fusewire/core/types.hpp>
 
@@ -20,7 +21,8 @@ struct mma_atom {
   __device__ static int c_row(int lane, int i) { return lane / 4 + i / 2 * 8; }
   __device__ static int c_col(int lane, int i) { return lane % 4 * 2 + i % 2; }
 
-  /// c += a * b. The two instructions take k in an order of their own, the same for a and b, so the sum is over the same 32.
+  /// c += a * b. The two instructions take k in an order of their own, the same for a and b, so the sum is over the
+  /// same 32.
   __device__ static void multiply(c_fragment& c, a_fragment const& a, b_fragment const& b) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

@@ -16,8 +16,8 @@ struct sm90_shared_tile {
     cluster_wait();
   }
 
-  /// Which rows of sums are whose, in a tile that is shared: part p gets rows [p * each, (p + 1) * each). A block has its own sums of all rows,
-  /// and behind them what the others send of its rows.
+  /// Which rows of sums are whose, in a tile that is shared: part p gets rows [p * each, (p + 1) * each). A block has
+  /// its own sums of all rows, and behind them what the others send of its rows.
   struct rows_of_parts {
     int parts, me, rows, each;
 
@@ -33,7 +33,8 @@ struct sm90_shared_tile {
     return {parts, cluster_rank(), rows, ceil_div(rows, parts)};
   }
 
-  /// Every part sends the others its sums of their rows, adds up those of its own rows in the order of parts, and stores them.
+  /// Every part sends the others its sums of their rows, adds up those of its own rows in the order of parts, and
+  /// stores them.
   template <class Out, class Epilogue>
   __device__ static void share(Storage const& s, rows_of_parts const& r, typename Atom::c_fragment const& acc, int row0, int column0, int m0, int n0, int columns, matrix<Out> c,
                                     Epilogue const& epilogue) {
@@ -41,7 +42,8 @@ struct sm90_shared_tile {
     cluster_wait();
     if (Consumers{}.leader()) s.whole().expect(mine > 0 ? (r.parts - 1) * mine * C.row_bytes() : 0);  // before anybody sends
     Consumers{}.sync();  // all multiplications are done
-    if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());  // what read the stages is complete, and nothing is published
+    // What read the stages is complete, and nothing is published
+    if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());
     keep(s, acc, row0, column0, r.rows);
     fence_copy_engine_shared();
     Consumers{}.sync();

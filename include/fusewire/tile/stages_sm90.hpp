@@ -25,9 +25,12 @@ struct sm90_storage {
   __device__ mbarrier full_b(int stage) const { return {at + barriers_at + (C.most_stages + stage) * 8}; }
   __device__ mbarrier empty(int stage) const { return {at + barriers_at + (2 * C.most_stages + stage) * 8}; }
   __device__ bytes16* slab(int consumer) const { return reinterpret_cast<bytes16*>(base + C.stage_bytes() + consumer * C.slab_bytes); }
-  __device__ shared_address_t sum(int row) const { return at + row * C.row_bytes(); }  // of a row of sums, in place of the stages
-  __device__ mbarrier free() const { return {at + barriers_at + 3 * C.most_stages * 8}; }       // the other parts' stages
-  __device__ mbarrier whole() const { return {at + barriers_at + 3 * C.most_stages * 8 + 8}; }  // this part's rows of sums
+  // Of a row of sums, in place of the stages
+  __device__ shared_address_t sum(int row) const { return at + row * C.row_bytes(); }
+  // The other parts' stages
+  __device__ mbarrier free() const { return {at + barriers_at + 3 * C.most_stages * 8}; }
+  // This part's rows of sums
+  __device__ mbarrier whole() const { return {at + barriers_at + 3 * C.most_stages * 8 + 8}; }
 
   static constexpr int barriers_at = C.stage_bytes() + C.slabs_bytes();
 };

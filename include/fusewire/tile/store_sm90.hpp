@@ -1,4 +1,5 @@
-// From the sums of a multiplying warpgroup to memory: 16-bit floats through shared memory, so that memory sees whole 16 bytes and more; fp32 as they are.
+// From the sums of a multiplying warpgroup to memory: 16-bit floats through shared memory, so that memory sees whole 16
+// bytes and more; fp32 as they are.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
@@ -23,7 +24,8 @@ __device__ inline std::uint32_t pack(float low, float high) {
   return two;
 }
 
-/// Four 8 x 8 matrices of 16 bits, as wgmma leaves them; each lane has the address of a row, or if Transposed of a column.
+/// Four 8 x 8 matrices of 16 bits, as wgmma leaves them; each lane has the address of a row, or if Transposed of a
+/// column.
 template <bool Transposed>
 __device__ inline void store_matrices(shared_address_t at, std::uint32_t const (&four)[4]) {
   if constexpr (Transposed) asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(four[0]), "r"(four[1]), "r"(four[2]), "r"(four[3]) : "memory");
@@ -35,8 +37,9 @@ __device__ inline void store_matrices(shared_address_t at, std::uint32_t const (
 /// A multiplying warpgroup's part of a tile. Atom: its multiplication, whose accumulators it has.
 template <class Atom, sm90_gemm_config C>
 struct sm90_store {
-  /// This warpgroup's part of a tile, from c(m0, n0) on; `columns` of the tile's are left from there on. A warp's 16 rows leave in pieces of 64 columns through its
-  /// slab, or if turned its 16 columns in pieces of 64 rows. The slab's 16-byte units are turned by row off each other's banks.
+  /// This warpgroup's part of a tile, from c(m0, n0) on; `columns` of the tile's are left from there on. A warp's 16
+  /// rows leave in pieces of 64 columns through its slab, or if turned its 16 columns in pieces of 64 rows. The slab's
+  /// 16-byte units are turned by row off each other's banks.
   template <bool Whole, class T, class Epilogue>
   __device__ static void store(bytes16* slab, typename Atom::c_fragment const& acc, int m0, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
     int const thread = block{}.rank() % 128, lane = wave{}.rank(), warp0 = thread / 32 * 16;
@@ -47,7 +50,8 @@ struct sm90_store {
       int const row = m0 + (C.turned() ? right : down), col = C.turned() ? down : right;
       return Whole || (row < c.rows && col < columns) ? epilogue(acc[v], row, n0 + col) : 0.0f;
     };
-    // Turned, rows of a multiplication are columns of C, and are written as such: a slab's row is two units of a warp's 16.
+    // Turned, rows of a multiplication are columns of C, and are written as such: a slab's row is two units of a warp's
+    // 16.
     auto const unit_at = [](int row, int unit) { return C.turned() ? row * 2 + (unit ^ (row / 4 & 1)) : row * 8 + (unit ^ (row & 7)); };
 #pragma unroll
     for (int piece = 0; piece < ceil_div(C.width(), 64); ++piece) {
@@ -79,7 +83,8 @@ struct sm90_store {
     }
   }
 
-  /// The same of fp32: lanes swap what they have of two rows, and each stores four neighbouring columns of one; turned, a lane has its columns one by one.
+  /// The same of fp32: lanes swap what they have of two rows, and each stores four neighbouring columns of one; turned,
+  /// a lane has its columns one by one.
   template <class Epilogue>
   __device__ static void store_sums(typename Atom::c_fragment const& acc, int m0, int n0, int columns, matrix<float> c, Epilogue const& epilogue) {
     int const thread = block{}.rank() % 128, odd = thread % 2;

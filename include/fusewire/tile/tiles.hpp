@@ -1,9 +1,11 @@
 // The three things that a fused GEMM is put together from, beside its grid of tiles and its mainloop:
 //
-//   tile source --> where a tile's rows of A are, when they are there --> mainloop --> epilogue --> where C's tile goes <-- tile sink
+//   tile source --> where a tile's rows of A are, when they are there --> mainloop --> epilogue
+//               --> where C's tile goes <-- tile sink
 //
-// A mainloop goes through its tiles. It multiplies steps of 64 along k as the source hands them out, and the sink learns that a tile is stored. Neither
-// knows how the mainloop moves or multiplies what they name, so one text of each serves every architecture.
+// A mainloop goes through its tiles. It multiplies steps of 64 along k as the source hands them out, and the sink
+// learns that a tile is stored. Neither knows how the mainloop moves or multiplies what they name, so one text of each
+// serves every architecture.
 #pragma once
 #include <concepts>
 
@@ -16,7 +18,8 @@ namespace fusewire {
 
 inline constexpr int k_step = 64;  // columns of A
 
-/// Steps along k that are there, `count` of them side by side: from this row and column of one of the launch's buffers of A.
+/// Steps along k that are there, `count` of them side by side: from this row and column of one of the launch's buffers
+/// of A.
 struct k_run {
   int buffer, row, column, count;
 };
@@ -38,16 +41,18 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
   { s.wait(p) } -> std::same_as<k_run>;
 };
 
-/// A tile sink. at(t) is the matrix that takes tile t, of any rank's memory; rows and columns are numbered as the grid of tiles does it, and those from its
-/// rows and cols on are not stored. stored(g, t): called by every thread of the group when it has stored its part, and before they meet; of a tile that blocks share, by such a group of each
-/// of them, which has stored its part_rows().
+/// A tile sink. at(t) is the matrix that takes tile t, of any rank's memory; rows and columns are numbered as the grid
+/// of tiles does it, and those from its rows and cols on are not stored. stored(g, t): called by every thread of the
+/// group when it has stored its part, and before they meet; of a tile that blocks share, by such a group of each of
+/// them, which has stored its part_rows().
 template <class S>
 concept tile_sink = requires(S const s, block g, tile_at t) {
   s.at(t).rows;
   s.stored(g, t);
 };
 
-/// The steps along k of block `part` of those that share a tile: the first blocks have one more where they do not come out even.
+/// The steps along k of block `part` of those that share a tile: the first blocks have one more where they do not come
+/// out even.
 struct k_share {
   int first, count;
 

@@ -13,14 +13,16 @@
 
 namespace fusewire {
 
-/// A place in shared memory: 32 bits, which instructions for shared memory take as they are. The upper ones are the block's rank in its cluster.
+/// A place in shared memory: 32 bits, which instructions for shared memory take as they are. The upper ones are the
+/// block's rank in its cluster.
 using shared_address_t = std::uint32_t;
 
 __device__ inline shared_address_t shared_address(void const* p) { return shared_address_t(__cvta_generic_to_shared(p)); }
 
 /// True in one lane of the wave, and the compiler knows that it is one: what follows runs in uniform registers.
-/// Called by: every lane of the wave. What it guards must not wait for anything: the other lanes would run ahead, and overwrite uniform registers that
-/// an instruction of the one lane has yet to read (docs/tried.md). tests/isa/check_loads.py looks for that in the compiled code.
+/// Called by: every lane of the wave. What it guards must not wait for anything: the other lanes would run ahead, and
+/// overwrite uniform registers that an instruction of the one lane has yet to read (docs/tried.md).
+/// tests/isa/check_loads.py looks for that in the compiled code.
 __device__ inline bool elect_one() {
   int chosen;
   asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p;}" : "=r"(chosen));
@@ -49,8 +51,8 @@ __device__ inline int cluster_count() {
   asm volatile("mov.u32 %0, %%nclusterid.x;" : "=r"(n));
   return n;
 }
-/// Every thread of every block of the cluster meets, in two halves. Of what was done before, only mbarrier::fence_init() is ordered: more would take a
-/// trip to memory.
+/// Every thread of every block of the cluster meets, in two halves. Of what was done before, only
+/// mbarrier::fence_init() is ordered: more would take a trip to memory.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
@@ -62,8 +64,8 @@ __device__ inline float4 load_shared(shared_address_t at) {
   return v;
 }
 
-/// A barrier in shared memory, by its address: 8 bytes, aligned to 8. Its phases alternate in parity, starting with 0; waiting for parity 1 of a
-/// fresh one returns at once.
+/// A barrier in shared memory, by its address: 8 bytes, aligned to 8. Its phases alternate in parity, starting with 0;
+/// waiting for parity 1 of a fresh one returns at once.
 struct mbarrier {
   shared_address_t at;
 
@@ -97,8 +99,8 @@ struct mbarrier {
 /// What the copy engine reads next of shared memory may have been written by this thread.
 __device__ inline void fence_copy_engine_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// A matrix of which tiles load boxes. The last tile has a map of its own where it has fewer rows, since what a box has outside of the matrix takes the
-/// copy engine longer than what it has inside.
+/// A matrix of which tiles load boxes. The last tile has a map of its own where it has fewer rows, since what a box has
+/// outside of the matrix takes the copy engine longer than what it has inside.
 struct box_maps {
   CUtensorMap whole, last;
 };
@@ -108,16 +110,17 @@ __device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch
 /// Starts the load of the box of `map` that begins at column x of row y; what lies outside the matrix becomes zero.
 /// Called by: one thread. Requires: `to` aligned to 1024 bytes, `done` expects the box's bytes.
 __device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int x, int y, mbarrier done) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-               ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3}], [%4];" : : "r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
                : "memory");
 }
 
-/// Starts the copy of `bytes` bytes of this block's shared memory to the place `to` of block `rank` of the cluster, whose barrier at the place `done`
-/// counts them. Called by: one thread. Requires: places and `bytes` multiples of 16; this block stays until the bytes are there.
+/// Starts the copy of `bytes` bytes of this block's shared memory to the place `to` of block `rank` of the cluster,
+/// whose barrier at the place `done` counts them. Called by: one thread. Requires: places and `bytes` multiples of 16;
+/// this block stays until the bytes are there.
 __device__ inline void copy_to_block(int rank, shared_address_t to, shared_address_t from, int bytes, mbarrier done) {
   asm volatile("{.reg .b32 there, counts; mapa.shared::cluster.u32 there, %0, %4; mapa.shared::cluster.u32 counts, %3, %4;"
-               "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%1], %2, [counts];}" ::"r"(to), "r"(from), "r"(bytes), "r"(done.at), "r"(rank)
+               "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%1], %2, [counts];}" : : "r"(to), "r"(from), "r"(bytes), "r"(done.at), "r"(rank)
                : "memory");
 }
 

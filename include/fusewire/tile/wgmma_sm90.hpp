@@ -1,4 +1,5 @@
-// Warpgroup matrix instructions of sm_90a: wgmma.m64nNk16, operands in shared memory, accumulators in registers of 128 threads.
+// Warpgroup matrix instructions of sm_90a: wgmma.m64nNk16, operands in shared memory, accumulators in registers of 128
+// threads.
 //
 //   K-major, 128-byte swizzle (A; column-major B)      MN-major, 128-byte swizzle (row-major B)
 //     row r: 64 k = 128 bytes, 8 rows = 1024 bytes        k-row: 64 n = 128 bytes, 8 k-rows = 1024 bytes
@@ -12,7 +13,8 @@
 namespace fusewire {
 
 /// Where an operand begins in shared memory and how it goes on; 128-byte swizzle.
-/// Requires: `at` aligned to 1024 bytes, but for steps along k inside a tile. `chunk_bytes` is the distance of 64 n, for MN-major operands.
+/// Requires: `at` aligned to 1024 bytes, but for steps along k inside a tile. `chunk_bytes` is the distance of 64 n,
+/// for MN-major operands.
 __device__ inline std::uint64_t matrix_descriptor(shared_address_t at, int chunk_bytes = 16) {
   constexpr std::uint64_t swizzle_128 = 1ull << 62, eight_rows = 1024;  // bytes
   return ((at & 0x3ffffu) >> 4 | std::uint32_t(chunk_bytes >> 4) << 16) | (eight_rows >> 4) << 32 | swizzle_128;
@@ -22,7 +24,8 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
   return (std::uint32_t(descriptor) + std::uint32_t(bytes >> 4)) | descriptor >> 32 << 32;
 }
 
-// m64n{N}k16 with its accumulators as operands 0 to N / 2 - 1; the five behind them are the descriptors of A and B, whether to accumulate, and the layouts of A and B.
+// m64n{N}k16 with its accumulators as operands 0 to N / 2 - 1; the five behind them are the descriptors of A and B,
+// whether to accumulate, and the layouts of A and B.
 #define FUSEWIRE_WGMMA(N, TYPE, REGISTERS, A, B, ACCUMULATE, A_TRANSPOSED, B_TRANSPOSED, ...)                                                  \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %" ACCUMULATE ", 0; wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" REGISTERS \
                "}, %" A ", %" B ", p, 1, 1, %" A_TRANSPOSED ", %" B_TRANSPOSED ";}"                                                            \
@@ -68,11 +71,13 @@ struct wgmma_atom {
   static constexpr int c_values = n / 2;  // registers of a thread
   using c_fragment = float[c_values];
 
-  /// Row of values 0 and 1 of a thread in its warpgroup's 64; values 2 and 3 are 8 rows below, values 4 to 7 the same 8 columns on.
+  /// Row of values 0 and 1 of a thread in its warpgroup's 64; values 2 and 3 are 8 rows below, values 4 to 7 the same 8
+  /// columns on.
   __device__ static int c_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
   __device__ static int c_col(int thread) { return thread % 4 * 2; }
 
-  /// Starts d = a * b + (accumulate ? d : 0). Called by: every thread of the warpgroup, between wgmma_begin() and wgmma_commit().
+  /// Starts d = a * b + (accumulate ? d : 0). Called by: every thread of the warpgroup, between wgmma_begin() and
+  /// wgmma_commit().
   __device__ static void multiply(c_fragment& d, std::uint64_t a, std::uint64_t b, bool accumulate) {
     if constexpr (std::is_same_v<T, bf16>) {
       FUSEWIRE_WGMMA_OF("bf16");

@@ -77,7 +77,8 @@ std::vector<u8> read_file(std::string const& path);
 /// The code object of an assembly source; throws when it does not assemble.
 std::vector<u8> assemble(std::string const& source);
 
-/// Compiles HIP device code without any header through clang++ (FUSEWIRE_SIM_CLANG of the environment, else the build's); empty if there is none.
+/// Compiles HIP device code without any header through clang++ (FUSEWIRE_SIM_CLANG of the environment, else the
+/// build's); empty if there is none.
 std::vector<u8> compile_hip(std::string const& source, std::string const& options);
 
 }  // namespace fusewire::sim::test

@@ -1,4 +1,5 @@
-// Runs single instructions: all texts of a test are assembled at once, each then executes on a wave that the test fills.
+// Runs single instructions: all texts of a test are assembled at once, each then executes on a wave that the test
+// fills.
 #pragma once
 #include <functional>
 #include <memory>

@@ -22,10 +22,13 @@ typedef short s4 __attribute__((ext_vector_type(4)));
 typedef u32 u4 __attribute__((ext_vector_type(4)));
 #define TID __builtin_amdgcn_workitem_id_x()
 #define BID __builtin_amdgcn_workgroup_id_x()
-__device__ inline u32 block_size() { return ((const __attribute__((address_space(4))) u16*)__builtin_amdgcn_implicitarg_ptr())[6]; }
-__device__ inline u32 grid_size() { return ((const __attribute__((address_space(4))) u32*)__builtin_amdgcn_implicitarg_ptr())[0]; }
+#define CONSTANT const __attribute__((address_space(4)))
+__device__ inline u32 block_size() { return ((CONSTANT u16*)__builtin_amdgcn_implicitarg_ptr())[6]; }
+__device__ inline u32 grid_size() { return ((CONSTANT u32*)__builtin_amdgcn_implicitarg_ptr())[0]; }
 __device__ inline void barrier() {
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); __builtin_amdgcn_s_barrier(); __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
 extern "C" __global__ void add(float const* a, float const* b, float* c, int n) {
@@ -33,10 +36,11 @@ extern "C" __global__ void add(float const* a, float const* b, float* c, int n) 
 }
 
 // A [m, k] and B [n, k] bf16, C [m, n]; 64 x 64 tiles, four waves of 32 x 32
-extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(256, 256))) void gemm(u16 const* a, u16 const* b, float* c, int m, int n, int k) {
+extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(256, 256)))
+void gemm(u16 const* a, u16 const* b, float* c, int m, int n, int k) {
   __shared__ __attribute__((aligned(16))) u16 sa[64][40], sb[64][40];
-  int t = TID, wave = t / 64, l = t % 64, row = BID / (n / 64) * 64, column = BID % (n / 64) * 64, r = t / 4, q = t % 4 * 8;
-  int wm = wave / 2 * 32, wn = wave % 2 * 32;
+  int t = TID, wave = t / 64, l = t % 64, row = BID / (n / 64) * 64, column = BID % (n / 64) * 64;
+  int r = t / 4, q = t % 4 * 8, wm = wave / 2 * 32, wn = wave % 2 * 32;
   f16v sum = {0};
   for (int k0 = 0; k0 < k; k0 += 32) {
     u4 x = *(u4 const*)(a + (row + r) * k + k0 + q), y = *(u4 const*)(b + (column + r) * k + k0 + q);
@@ -44,12 +48,17 @@ extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(256, 256))) voi
     *(u4*)&sa[r][q] = x; *(u4*)&sb[r][q] = y;
     barrier();
     for (int kk = 0; kk < 32; kk += 8)
-      sum = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(*(s4*)&sa[wm + l % 32][kk + l / 32 * 4], *(s4*)&sb[wn + l % 32][kk + l / 32 * 4], sum, 0, 0, 0);
+      sum = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(*(s4*)&sa[wm + l % 32][kk + l / 32 * 4],
+                                                     *(s4*)&sb[wn + l % 32][kk + l / 32 * 4], sum, 0, 0, 0);
   }
   for (int i = 0; i < 16; i++) c[(row + wm + 8 * (i / 4) + 4 * (l / 32) + i % 4) * n + column + wn + l % 32] = sum[i];
 }
 
-__device__ __attribute__((noinline)) int weighted(int* p, int n) { int s = 0; for (int i = 0; i < n; i++) s += p[i] * i; return s; }
+__device__ __attribute__((noinline)) int weighted(int* p, int n) {
+  int s = 0;
+  for (int i = 0; i < n; i++) s += p[i] * i;
+  return s;
+}
 __device__ __attribute__((noinline)) int fibonacci(int n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
 // generic pointers to scratch, LDS and global memory; a stack; recursion
 extern "C" __global__ void call(int* a, int n) {
@@ -69,12 +78,14 @@ extern "C" __global__ void globals(int* a) {
   a[t] = table[a[t] & 3] + *pointer;
   __hip_atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
   switch (a[64 + t]) {
-    case 0: a[128 + t] = 11; break; case 1: a[128 + t] = t; break; case 2: a[128 + t] = a[t] * 3; break; case 3: a[128 + t] = -1; break;
-    case 4: a[128 + t] = t * t; break; case 5: a[128 + t] = 77; break; default: a[128 + t] = 9;
+    case 0: a[128 + t] = 11; break; case 1: a[128 + t] = t; break; case 2: a[128 + t] = a[t] * 3; break;
+    case 3: a[128 + t] = -1; break; case 4: a[128 + t] = t * t; break; case 5: a[128 + t] = 77; break;
+    default: a[128 + t] = 9;
   }
 }
 
-extern "C" __global__ void divide(long const* a, long* o, int const* b, int* p, double const* d, double* q, float const* f, float* g) {
+extern "C" __global__ void divide(long const* a, long* o, int const* b, int* p, double const* d, double* q,
+                                  float const* f, float* g) {
   int t = TID;
   o[t] = a[t] / a[t + 64]; o[t + 64] = a[t] % a[t + 64]; o[t + 128] = (u64)a[t] / (u64)a[t + 64];
   p[t] = b[t] / b[t + 64]; p[t + 64] = b[t] % b[t + 64]; p[t + 128] = (u32)b[t] / (u32)b[t + 64];

@@ -9,7 +9,8 @@ using namespace fusewire::sim::test;
 
 namespace {
 
-// What clang writes and nothing requires (.uses_dynamic_stack, .args, .sgpr_count, ...) is missing, as in objects that were written by hand.
+// What clang writes and nothing requires (.uses_dynamic_stack, .args, .sgpr_count, ...) is missing, as in objects that
+// were written by hand.
 constexpr char const* by_hand = R"(
 .text
 .p2align 8

@@ -1,4 +1,5 @@
-// Every MFMA against a plain triple loop; matrices are scattered to and gathered from lanes as CDNA3 ISA 7.1.4.2 describes them.
+// Every MFMA against a plain triple loop; matrices are scattered to and gathered from lanes as CDNA3 ISA 7.1.4.2
+// describes them.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 

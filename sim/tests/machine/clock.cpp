@@ -1,5 +1,5 @@
-// The clock (fusewire-sim --time): kernels whose simulated time follows from the machine's rates. The times are simulated, so they are the same wherever
-// the tests run; the bounds leave room for calibration of what is assumed.
+// The clock (fusewire-sim --time): kernels whose simulated time follows from the machine's rates. The times are
+// simulated, so they are the same wherever the tests run; the bounds leave room for calibration of what is assumed.
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 

@@ -21,7 +21,8 @@ __global__ void early_exit(int* p) {
 __global__ void wait_for(unsigned* flag, unsigned value) {
   while (__hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != value) __builtin_amdgcn_s_sleep(1);
 }
-__global__ __launch_bounds__(256) void meet_all(unsigned* count) {  // a barrier over a grid that may not be resident at once
+// A barrier over a grid that may not be resident at once
+__global__ __launch_bounds__(256) void meet_all(unsigned* count) {
   __shared__ int room[12 * 1024];
   room[threadIdx.x] = 0;
   __syncthreads();
@@ -47,7 +48,8 @@ __global__ void wait_in_lds() {
   __syncthreads();
   if (threadIdx.x >= 64) while (__hip_atomic_load(&flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP) == 0) {}
 }
-__global__ void count_and_look(unsigned* flag, unsigned n) {  // no deadlock: it works, and looks at a flag that nobody raises
+// No deadlock: it works, and looks at a flag that nobody raises
+__global__ void count_and_look(unsigned* flag, unsigned n) {
   unsigned x = threadIdx.x;
   for (unsigned i = 0; i < n && __hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0; ++i)
     for (int j = 0; j < 16; ++j) x = x * 1664525 + 1013904223;

@@ -1,4 +1,6 @@
-// How fast the simulator is: a bf16 GEMM, C = A x B^T with LDS tiles of 128 x 128 x 32.   fusewire-sim gemm_speed [size] [repeats]
+// How fast the simulator is: a bf16 GEMM, C = A x B^T with LDS tiles of 128 x 128 x 32.
+//
+//   fusewire-sim gemm_speed [size] [repeats]
 #include <hip/hip_bf16.h>
 #include <hip/hip_runtime.h>
 
@@ -44,6 +46,7 @@ __global__ __launch_bounds__(256) void gemm(short const* a, short const* b, floa
 
 int main(int argc, char** argv) {
   int const n = argc > 1 ? std::atoi(argv[1]) : 1024, repeats = argc > 2 ? std::atoi(argv[2]) : 1;
+  int const blocks = n / tile * (n / tile);
   std::vector<short> a(static_cast<size_t>(n) * n), b(a.size());
   auto const small = [](int x) { return static_cast<short>(__builtin_bit_cast(unsigned, static_cast<float>(x)) >> 16); };
   for (size_t i = 0; i < a.size(); ++i) a[i] = small(static_cast<int>(i * 7 % 5) - 2), b[i] = small(static_cast<int>(i * 11 % 7) - 3);
@@ -53,7 +56,7 @@ int main(int argc, char** argv) {
   ok &= hipMemcpy(da, a.data(), a.size() * 2, hipMemcpyHostToDevice) == hipSuccess && hipMemcpy(db, b.data(), a.size() * 2, hipMemcpyHostToDevice) == hipSuccess;
   for (int r = 0; r < repeats; ++r) {
     auto const start = std::chrono::steady_clock::now();
-    gemm<<<n / tile * (n / tile), 256>>>(da, db, dc, n, n);
+    gemm<<<blocks, 256>>>(da, db, dc, n, n);
     ok &= hipDeviceSynchronize() == hipSuccess;
     std::printf("GEMM %d^3 bf16: %.2f s\n", n, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }

@@ -1,4 +1,5 @@
-// Several processes on one node: memory that is shared by handles, atomics on it, and what is refused. Cases run in every process.
+// Several processes on one node: memory that is shared by handles, atomics on it, and what is refused. Cases run in
+// every process.
 #include "check.hpp"
 
 #include <signal.h>
@@ -32,7 +33,8 @@ __global__ void wait_for_ever(unsigned const* flag) {
 int number(char const* name) { return std::atoi(std::getenv(name)); }
 int const rank = number("RANK"), size = number("WORLD_SIZE");
 
-/// Every process's handle. Processes meet by files, which stay: a port comes again, a port and a launcher's pid together do not.
+/// Every process's handle. Processes meet by files, which stay: a port comes again, a port and a launcher's pid
+/// together do not.
 std::vector<hipIpcMemHandle_t> exchange(hipIpcMemHandle_t const& mine, int round) {
   auto const name = [&](int r) { return "/tmp/fusewire-sim-test-" + std::to_string(getppid()) + "." + std::getenv("MASTER_PORT") + "." + std::to_string(round) + "." + std::to_string(r); };
   std::ofstream(name(rank) + ".new", std::ios::binary).write(mine.reserved, sizeof mine.reserved);
@@ -87,7 +89,8 @@ void messages() {
 void refusals() {
   segment s(hipDeviceMallocDefault);
   hipIpcMemHandle_t h;
-  CHECK_ERROR(hipIpcGetMemHandle(&h, s.own + 4), hipErrorInvalidValue);                              // not an allocation's start
+  // Not an allocation's start
+  CHECK_ERROR(hipIpcGetMemHandle(&h, s.own + 4), hipErrorInvalidValue);
   CHECK_ERROR(hipIpcGetMemHandle(&h, s.of[static_cast<size_t>(!rank)]), hipErrorInvalidValue);       // somebody else's
   HIP(hipIpcGetMemHandle(&h, s.own));
   void* p = nullptr;

@@ -1,4 +1,5 @@
-// What no source promises, one program each: how often it is not so. A count of 0 in every run would mean that the simulator does more than it may.
+// What no source promises, one program each: how often it is not so. A count of 0 in every run would mean that the
+// simulator does more than it may.
 //   fusewire-sim promises NAME     prints the count
 #include "check.hpp"
 

@@ -1,4 +1,5 @@
-// GPU 0 writes 256 values into memory of GPU 1 and raises a flag; GPU 1 waits for the flag and reads them. One right version and
+// GPU 0 writes 256 values into memory of GPU 1 and raises a flag; GPU 1 waits for the flag and reads them. One right
+// version and
 // ways to get it wrong.   fusewire-sim races <producer> <consumer> <runs>     prints how many runs read wrong values
 #include "check.hpp"
 
@@ -44,7 +45,8 @@ __global__ void consumer(float* data, unsigned* flag, float* out, unsigned epoch
   if (i == 0) {
     while (__hip_atomic_load(flag, How == receive::acquire_load ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != epoch) __builtin_amdgcn_s_sleep(1);
     if constexpr (How == receive::agent_acquire) __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
-    if constexpr (How == receive::block_acquire) asm volatile("buffer_inv sc0" ::: "memory");  // as in tgsplit mode, which this is not
+    // As in tgsplit mode, which this is not
+    if constexpr (How == receive::block_acquire) asm volatile("buffer_inv sc0" ::: "memory");
     if constexpr (How == receive::right || How == receive::no_barrier) __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
   }
   if constexpr (How != receive::no_barrier) __syncthreads();

@@ -1,4 +1,6 @@
-// Kernels whose simulated time is known from the machine's rates.   fusewire-sim --time timed NAME: prints "NAME value", in the unit that the case says
+// Kernels whose simulated time is known from the machine's rates.
+//
+//   fusewire-sim --time timed NAME: prints "NAME value", in the unit that the case says
 #include "check.hpp"
 
 #include <cstring>

@@ -1,4 +1,5 @@
-// What a device of this vendor may be besides a whole one: a partition of a GPU, or one of whose compute units a mask leaves some.
+// What a device of this vendor may be besides a whole one: a partition of a GPU, or one of whose compute units a mask
+// leaves some.
 #include "../support.hpp"
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// The Hopper kernels: built for NVIDIA only. Small integers, so sums are exact and results that 8 bits hold are exact in bf16.
+// The Hopper kernels: built for NVIDIA only. Small integers, so sums are exact and results that 8 bits hold are exact
+// in bf16.
 #include <fusewire/kernels/ag_gemm.hpp>
 
 #include "../faults.hpp"
