@@ -35,7 +35,8 @@ using namespace fusewire;
 namespace {
 
 [[noreturn]] void usage() {
-  std::fprintf(stderr, "usage: projection gemm M N K\n       projection ag_gemm pull|push|chosen k|m W M N K\n       projection all_gather W BYTES\n       projection flash_decode fused|local W BATCH TOKENS\n");
+  std::fprintf(stderr, "usage: projection gemm M N K\n       projection ag_gemm pull|push|chosen k|m W M N K\n       "
+                       "projection all_gather W BYTES\n       projection flash_decode fused|local W BATCH TOKENS\n");
   std::exit(2);
 }
 
@@ -135,8 +136,10 @@ void check_product(world const& w, bf16 const* c, std::vector<bf16> const& b, in
   for (std::size_t i = 0; i < size; i += size / 97 + 1) {
     int const row = int(i / std::size_t(n)), col = int(i % std::size_t(n));
     float want = 0;
-    for (int at = 0; at < k; ++at) want += a_at(row, at, k) * float(b[std::size_t(col) * std::size_t(k) + std::size_t(at)]);
-    require<runtime_failure>(std::abs(float(out[i]) - want) <= std::abs(want) / 128, std::source_location::current(), "rank ", w.rank(), ": C[", row, ", ", col, "] is ", float(out[i]), ", not ", want);
+    for (int at = 0; at < k; ++at)
+      want += a_at(row, at, k) * float(b[std::size_t(col) * std::size_t(k) + std::size_t(at)]);
+    require<runtime_failure>(std::abs(float(out[i]) - want) <= std::abs(want) / 128, std::source_location::current(),
+                             "rank ", w.rank(), ": C[", row, ", ", col, "] is ", float(out[i]), ", not ", want);
   }
 }
 
@@ -157,7 +160,13 @@ double gemm_time(world& w, int m, int n, int k) {
     bs.push_back(upload(allocate<bf16>(b.size()), b));
   }
   bf16* const c = allocate<bf16>(std::size_t(m) * std::size_t(n));
-  auto const call = [&](int i) { return gemm_call<bf16>{.a = {as[std::size_t(i)], m, k, k}, .b = {bs[std::size_t(i)], k, n, k}, .c = {c, m, n, n}, .b_layout = layout::column_major, .b_is_constant = true}; };
+  auto const call = [&](int i) {
+    return gemm_call<bf16>{.a = {as[std::size_t(i)], m, k, k},
+                           .b = {bs[std::size_t(i)], k, n, k},
+                           .c = {c, m, n, n},
+                           .b_layout = layout::column_major,
+                           .b_is_constant = true};
+  };
   std::printf("%s\n", op.describe(call(0)).c_str());
   double const us = watch.time(few, [&](int i) { op(w.stream(), call(i)); });
   check_product(w, c, b, m, n, k);
@@ -166,9 +175,16 @@ double gemm_time(world& w, int m, int n, int k) {
 
 double ag_gemm_time(world& w, gemm_case const& s) {
   bool const few = is_long(s.m, s.n, s.k), by_k = s.by == gather::k;
-  int const calls = stopwatch::calls(few), rank = w.rank(), rows = by_k ? s.m : s.m / s.ranks, cols = by_k ? s.k / s.ranks : s.k;
-  auto const gathered = std::size_t(s.m) * std::size_t(s.k), shard = gathered / std::size_t(s.ranks), weights = std::size_t(s.n) * std::size_t(s.k);
-  ag_gemm_options o{.max_m = s.m, .k = s.k, .gather = s.by, .method = s.variant == "pull" ? method::pull : s.variant == "push" ? method::push : method::automatic};
+  int const calls = stopwatch::calls(few), rank = w.rank(), rows = by_k ? s.m : s.m / s.ranks,
+            cols = by_k ? s.k / s.ranks : s.k;
+  auto const gathered = std::size_t(s.m) * std::size_t(s.k), shard = gathered / std::size_t(s.ranks),
+             weights = std::size_t(s.n) * std::size_t(s.k);
+  ag_gemm_options o{.max_m = s.m,
+                    .k = s.k,
+                    .gather = s.by,
+                    .method = s.variant == "pull"   ? method::pull
+                              : s.variant == "push" ? method::push
+                                                    : method::automatic};
   heap h(w, {.bulk = round_up(2 * gathered * 2 + std::size_t(calls) * shard * 2 + 64_MiB, 2_MiB), .signal = 128_MiB});
   channel ch(h, {.max_bytes = gathered * 2, .flags_per_source = ag_gemm<bf16>::flags_per_source(s.ranks, o)});
   ag_gemm<bf16> op(ch, o);
@@ -176,7 +192,9 @@ double ag_gemm_time(world& w, gemm_case const& s) {
   std::vector<bf16> a(shard);
   std::vector<bf16> const& b = weights_of(weights);
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < cols; ++c) a[std::size_t(r) * std::size_t(cols) + std::size_t(c)] = bf16(a_at(by_k ? r : rank * rows + r, by_k ? rank * cols + c : c, s.k));
+    for (int c = 0; c < cols; ++c)
+      a[std::size_t(r) * std::size_t(cols) + std::size_t(c)] =
+          bf16(a_at(by_k ? r : rank * rows + r, by_k ? rank * cols + c : c, s.k));
   std::vector<bf16*> shards, copies;
   for (int i = 0; i < calls; ++i) {
     shards.push_back(upload(h.view().here(h.allocate<bf16>(shard)), a));
@@ -185,7 +203,12 @@ double ag_gemm_time(world& w, gemm_case const& s) {
   auto const size = std::size_t(s.m) * std::size_t(s.n);
   bf16* const c = allocate<bf16>(size);
   double const us = watch.time(few, [&](int i) {
-    op(w.stream(), {.a = {shards[std::size_t(i)], rows, cols, cols}, .b = {copies[std::size_t(i)], s.k, s.n, s.k}, .c = {c, s.m, s.n, s.n}, .m = s.m, .b_layout = layout::column_major, .b_is_constant = true});
+    op(w.stream(), {.a = {shards[std::size_t(i)], rows, cols, cols},
+                    .b = {copies[std::size_t(i)], s.k, s.n, s.k},
+                    .c = {c, s.m, s.n, s.n},
+                    .m = s.m,
+                    .b_layout = layout::column_major,
+                    .b_is_constant = true});
   });
   check_product(w, c, b, s.m, s.n, s.k);
   return us;
@@ -193,7 +216,8 @@ double ag_gemm_time(world& w, gemm_case const& s) {
 
 /// Blocks b, b + W, ... of a rank bring rank b's shard. Blocks with one index meet on all ranks before and after.
 ///   Deadlock: all blocks are resident, and a block waits for nobody but those with its index.
-__global__ void __launch_bounds__(512) pull_shards(world_view w, sym<barrier_state> meet, sym<bytes16> shards, bytes16* out, std::int64_t words) {
+__global__ void __launch_bounds__(512)
+    pull_shards(world_view w, sym<barrier_state> meet, sym<bytes16> shards, bytes16* out, std::int64_t words) {
   block const b;
   sym<barrier_state> const mine = meet + b.index();
   barrier(b, w, mine);
@@ -222,14 +246,18 @@ double all_gather_time(world& w, std::size_t bytes) {
   }
   w.barrier();
   auto* const out = allocate<bytes16>(std::size_t(words) * std::size_t(w.size()));
-  double const us = watch.time(false, [&](int i) { launch(w, w.stream(), {.blocks = blocks, .threads = 512}, pull_shards, h.view(), meet, shards[std::size_t(i)], out, words); });
+  double const us = watch.time(false, [&](int i) {
+    launch(w, w.stream(), {.blocks = blocks, .threads = 512}, pull_shards, h.view(), meet, shards[std::size_t(i)], out,
+           words);
+  });
   std::vector<bytes16> got(std::size_t(words) * std::size_t(w.size()));
   check_hip(hipMemcpy(got.data(), out, got.size() * 16, hipMemcpyDeviceToHost), "hipMemcpy");
   for (int r = 0; r < w.size(); ++r)
     for (std::int64_t i = 0; i < words; ++i) {
       unsigned x[4];
       std::memcpy(x, static_cast<void const*>(&got[std::size_t(r * words + i)]), 16);
-      require<runtime_failure>(x[0] == value(r, i) && x[3] == 3, std::source_location::current(), "rank ", w.rank(), ": word ", i, " of rank ", r, " is wrong");
+      require<runtime_failure>(x[0] == value(r, i) && x[3] == 3, std::source_location::current(), "rank ", w.rank(),
+                               ": word ", i, " of rank ", r, " is wrong");
     }
   return us;
 }
@@ -244,7 +272,12 @@ double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) 
   int const calls = stopwatch::calls(few);
   heap h(of, {.bulk = 256_MiB, .signal = 64_MiB});
   channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 1});
-  flash_decode<f16> op(ch, {.max_batch = batch, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = d, .page_size = page, .max_pages = pages});
+  flash_decode<f16> op(ch, {.max_batch = batch,
+                            .q_heads = q_heads,
+                            .kv_heads = kv_heads,
+                            .head_dim = d,
+                            .page_size = page,
+                            .max_pages = pages});
   stopwatch watch(of, h);
   auto const elements = std::size_t(batch) * q_heads * d;
   // All values of a page and head are alike over d, so the host can check what comes out.
@@ -269,7 +302,14 @@ double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) 
   }
   w.barrier();
   double const us = watch.time(few, [&](int i) {
-    op(of.stream(), {.q = dq, .k_cache = ks[std::size_t(i)], .v_cache = vs[std::size_t(i)], .block_table = dtable, .lengths = dlengths, .out = out, .batch = batch, .past_is_constant = true});
+    op(of.stream(), {.q = dq,
+                     .k_cache = ks[std::size_t(i)],
+                     .v_cache = vs[std::size_t(i)],
+                     .block_table = dtable,
+                     .lengths = dlengths,
+                     .out = out,
+                     .batch = batch,
+                     .past_is_constant = true});
   });
   // The query is zero, so every token weighs the same: the output is the mean of v over the sequence, which is the same
   // on all ranks.
@@ -279,10 +319,13 @@ double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) 
     for (int head = 0; head < q_heads; head += 17) {
       double want = 0;
       for (int p = 0; p < pages; ++p)
-        for (int t = 0; t < page; ++t) want += double(v_of(std::size_t(table[std::size_t(s * pages + p)]) * page + std::size_t(t), head / (q_heads / kv_heads)));
+        for (int t = 0; t < page; ++t)
+          want += double(v_of(std::size_t(table[std::size_t(s * pages + p)]) * page + std::size_t(t),
+                              head / (q_heads / kv_heads)));
       want /= double(pages) * page;
       float const x = float(got[(std::size_t(s) * q_heads + std::size_t(head)) * d + 5]);
-      require<runtime_failure>(std::abs(double(x) - want) <= 4e-3, std::source_location::current(), "rank ", w.rank(), ", sequence ", s, ", head ", head, ": ", x, ", not ", want);
+      require<runtime_failure>(std::abs(double(x) - want) <= 4e-3, std::source_location::current(), "rank ", w.rank(),
+                               ", sequence ", s, ", head ", head, ": ", x, ", not ", want);
     }
   auto const all = w.exchange().all_gather(us);
   return *std::max_element(all.begin(), all.end());
@@ -308,7 +351,9 @@ int main(int argc, char** argv) try {
   if (what == "gemm" && argc == 5) {
     on(1, [&](world& w) { return gemm_time(w, number(argv[2]), number(argv[3]), number(argv[4])); });
   } else if (what == "ag_gemm" && argc == 8) {
-    gemm_case const s{second, third == "m" ? gather::m : gather::k, number(argv[4]), number(argv[5]), number(argv[6]), number(argv[7])};
+    gemm_case const s{second,          third == "m" ? gather::m : gather::k,
+                      number(argv[4]), number(argv[5]),
+                      number(argv[6]), number(argv[7])};
     if ((third != "k" && third != "m") || (second != "pull" && second != "push" && second != "chosen")) usage();
     on(s.ranks, [&](world& w) { return ag_gemm_time(w, s); });
   } else if (what == "all_gather" && argc == 4) {

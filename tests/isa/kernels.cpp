@@ -17,21 +17,40 @@ using split = split_gemm_gfx942<bf16, large_tile>;
 template <class T, class Tile, int Buffers>
 using operands = typename loop<T, Tile>::template operands<Buffers>;
 
-template __global__ void fusewire::ag_gemm_kernel<bf16, loop<bf16, small_tile>, identity>(channel_view const, ag_gemm_arguments<bf16> const, operands<bf16, small_tile, 3> const, identity);
-template __global__ void fusewire::ag_gemm_kernel<bf16, loop<bf16, large_tile>, identity>(channel_view const, ag_gemm_arguments<bf16> const, operands<bf16, large_tile, 3> const, identity);
-template __global__ void fusewire::ag_gemm_kernel<f16, loop<f16, large_tile>, identity>(channel_view const, ag_gemm_arguments<f16> const, operands<f16, large_tile, 3> const, identity);
-template __global__ void fusewire::gemm_kernel<bf16, loop<bf16, large_tile>, identity>(gemm_arguments<bf16>, operands<bf16, large_tile, 1> const, identity);
-template __global__ void fusewire::gemm_ar_one_shot<bf16, loop<bf16, small_tile>, identity>(channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
-template __global__ void fusewire::gemm_ar_two_shot<bf16, loop<bf16, large_tile>, identity>(channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
-template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, small_tile>, identity>(channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
-template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, large_tile>, identity>(channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, loop<bf16, small_tile>, identity>(
+    channel_view const, ag_gemm_arguments<bf16> const, operands<bf16, small_tile, 3> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, loop<bf16, large_tile>, identity>(
+    channel_view const, ag_gemm_arguments<bf16> const, operands<bf16, large_tile, 3> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<f16, loop<f16, large_tile>, identity>(
+    channel_view const, ag_gemm_arguments<f16> const, operands<f16, large_tile, 3> const, identity);
+template __global__ void fusewire::gemm_kernel<bf16, loop<bf16, large_tile>, identity>(
+    gemm_arguments<bf16>, operands<bf16, large_tile, 1> const, identity);
+template __global__ void fusewire::gemm_ar_one_shot<bf16, loop<bf16, small_tile>, identity>(
+    channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
+template __global__ void fusewire::gemm_ar_two_shot<bf16, loop<bf16, large_tile>, identity>(
+    channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
+template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, small_tile>, identity>(
+    channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
+template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, large_tile>, identity>(
+    channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
 template __global__ void fusewire::flash_decode_kernel<f16, 64>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<f16, 128>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<bf16, 128>(channel_view, decode_arguments<bf16>);
-template __global__ void fusewire::gemm_kernel<bf16, rows_16, identity>(gemm_arguments<bf16>, rows_16::operands<1> const, identity);
-template __global__ void fusewire::gemm_kernel<bf16, rows_64, identity>(gemm_arguments<bf16>, rows_64::operands<1> const, identity);
-template __global__ void fusewire::gemm_kernel<f16, rows_64_of_rows, identity>(gemm_arguments<f16>, rows_64_of_rows::operands<1> const, identity);
-template __global__ void fusewire::gemm_kernel<bf16, split, identity>(gemm_arguments<bf16>, split::operands<1> const, identity);
-template __global__ void fusewire::ag_gemm_kernel<bf16, rows_16, identity>(channel_view const, ag_gemm_arguments<bf16> const, rows_16::operands<3> const, identity);
-template __global__ void fusewire::ag_gemm_kernel<bf16, split, identity>(channel_view const, ag_gemm_arguments<bf16> const, split::operands<3> const, identity);
-template __global__ void fusewire::gemm_rs_kernel<bf16, rows_64, identity>(channel_view const, sum_arguments<bf16> const, rows_64::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<bf16, rows_16, identity>(gemm_arguments<bf16>,
+                                                                        rows_16::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<bf16, rows_64, identity>(gemm_arguments<bf16>,
+                                                                        rows_64::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<f16, rows_64_of_rows, identity>(gemm_arguments<f16>,
+                                                                               rows_64_of_rows::operands<1> const,
+                                                                               identity);
+template __global__ void fusewire::gemm_kernel<bf16, split, identity>(gemm_arguments<bf16>, split::operands<1> const,
+                                                                      identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, rows_16, identity>(channel_view const,
+                                                                           ag_gemm_arguments<bf16> const,
+                                                                           rows_16::operands<3> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, split, identity>(channel_view const,
+                                                                         ag_gemm_arguments<bf16> const,
+                                                                         split::operands<3> const, identity);
+template __global__ void fusewire::gemm_rs_kernel<bf16, rows_64, identity>(channel_view const,
+                                                                           sum_arguments<bf16> const,
+                                                                           rows_64::operands<1> const, identity);

@@ -25,7 +25,8 @@ TEST_CASE("gemm: random shapes, types, layouts and tiles; epilogues", "[gemm]") 
       for (int i = 0; i < 8; ++i) {
         problem const p = random_problem(random, max_m, max_n, 8 * (1 + random.below(k / 8)));
         g.run(op, p);
-        g.run(op, p, plus_row_and_column{}, [](float x, int row, int col) { return x + float(row % 4) - 2 * float(col % 3); });
+        g.run(op, p, plus_row_and_column{},
+              [](float x, int row, int col) { return x + float(row % 4) - 2 * float(col % 3); });
       }
     };
     check(bf16{});
@@ -40,7 +41,15 @@ TEST_CASE("gemm: blocks share tiles of shape after shape", "[gemm]") {
       gemm<T> op(r.world);
       bool shared[2] = {};
       for (layout const b : {layout::column_major, layout::row_major})
-        for (auto const [m, n, k] : {std::array{1, 104, 2048}, {16, 40, 1600}, {33, 72, 2048}, {64, 104, 1096}, {65, 136, 2048}, {64, 64, 512}, {130, 128, 1000}, {257, 200, 1024}, {7, 8, 8}}) {
+        for (auto const [m, n, k] : {std::array{1, 104, 2048},
+                                     {16, 40, 1600},
+                                     {33, 72, 2048},
+                                     {64, 104, 1096},
+                                     {65, 136, 2048},
+                                     {64, 64, 512},
+                                     {130, 128, 1000},
+                                     {257, 200, 1024},
+                                     {7, 8, 8}}) {
           problem const p{m, n, k, b, unsigned(m)};
           g.run(op, p);
           if (op.describe(g.call(p)).find("blocks share one") != std::string::npos) shared[m > 64] = true;
@@ -75,7 +84,8 @@ TEST_CASE("gemm: a captured call is one kernel node", "[gemm][graph]") {
     gemm_rank<bf16> g(r, 64, 32, p.k);
     gemm<bf16> op(r.world);
     graph const captured(r.stream, [&] { op(r.stream, g.call(p)); });
-    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
+                   "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 5; ++p.seed) {
       g.upload(p);
       captured.launch(r.stream);
@@ -87,7 +97,8 @@ TEST_CASE("gemm: a captured call is one kernel node", "[gemm][graph]") {
 
 TEST_CASE("gemm refuses what it cannot do, and says what it can", "[gemm][errors]") {
   on_ranks(1, [&](rank_of_test& r) {
-    r.found.throws<bad_argument>("reserved_units", {"reserved_units = -1"}, [&] { gemm<bf16> op(r.world, {.reserved_units = -1}); });
+    r.found.throws<bad_argument>("reserved_units", {"reserved_units = -1"},
+                                 [&] { gemm<bf16> op(r.world, {.reserved_units = -1}); });
     gemm_rank<bf16> g(r, 64, 32, 64);
     gemm<bf16> op(r.world);
     problem const p{21, 24, 64, layout::row_major, 1};

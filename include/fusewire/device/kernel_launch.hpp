@@ -16,7 +16,8 @@ namespace fusewire {
 class channel_launch {
  public:
   /// peers_read: whether peers read this rank's own memory during the launch; see channel_view::begin_readable().
-  __device__ explicit channel_launch(channel_view const& ch, bool peers_read = false) : c_(ch), peers_read_(peers_read), e_(ch, 0) {}
+  __device__ explicit channel_launch(channel_view const& ch, bool peers_read = false)
+      : c_(ch), peers_read_(peers_read), e_(ch, 0) {}
 
   /// Called by: every thread that uses the epoch, before anything that the stream has written is read.
   __device__ void begin() {
@@ -42,9 +43,10 @@ class channel_launch {
     e_.leave(b);
   }
 
-  /// end() in parts, for mainloops that draw no work, and in which a trip to memory at the end of a block would be waited for. settle() returns when the
-  /// calling thread has the epoch. One thread of every block calls depart() when every thread of it that has called begin() has returned from settle(), block 0's
-  /// after collect(), and leave() with the answer at any time after it.
+  /// end() in parts, for mainloops that draw no work, and in which a trip to memory at the end of a block would be
+  /// waited for. settle() returns when the calling thread has the epoch. One thread of every block calls depart() when
+  /// every thread of it that has called begin() has returned from settle(), block 0's after collect(), and leave() with
+  /// the answer at any time after it.
   __device__ void settle() const { platform::settle(e_.number()); }
   __device__ unsigned depart() const { return e_.depart(); }
   __device__ void leave(block b, unsigned departed) const { e_.leave(b, departed); }

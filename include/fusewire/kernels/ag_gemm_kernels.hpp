@@ -33,25 +33,32 @@ namespace fusewire {
 template <class T>
 struct ag_gemm_arguments {
   gather_plan<T> gather;
-  matrix<T> c;           // [M, N]
+  matrix<T> c;  // [M, N]
   tile_order tiles;
   bool starts_together;  // gather::m; of mainloops that communicate while they multiply
 };
 
-/// Where the steps of a tile are cut into very many parts, a part is a range of all k; else it is a range of every shard's.
+/// Where the steps of a tile are cut into very many parts, a part is a range of all k; else it is a range of every
+/// shard's.
 template <mainloop M>
-using gathered_source = std::conditional_t<M::one_range_of_k, gathered_range<typename M::asking>, gathered_tiles<typename M::asking>>;
+using gathered_source =
+    std::conditional_t<M::one_range_of_k, gathered_range<typename M::asking>, gathered_tiles<typename M::asking>>;
 
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
-    ag_gemm_kernel(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g, __grid_constant__ typename Mainloop::template operands<gathered_buffers> const x, Epilogue epilogue) {
+    ag_gemm_kernel(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g,
+                   __grid_constant__ typename Mainloop::template operands<gathered_buffers> const x,
+                   Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
   bool const starts_together = !Mainloop::communicates_first && g.starts_together;
-  gathered_source<Mainloop> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, starts_together, x.k_part(), x.k_parts());
+  gathered_source<Mainloop> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, starts_together,
+                                   x.k_part(), x.k_parts());
   into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
-  auto const gather = [&](auto group, int worker, int workers, auto const& begin) { gather_pieces(group, e, ch.world, g.gather, worker, workers, begin); };
+  auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
+    gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
+  };
   Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, gather, epilogue);
 }
 

@@ -1,12 +1,13 @@
-// The source of AG+GEMM's tiles where very many share a tile's k: each has one range of the shards' k, taken one after the other, and waits for what lies in it.
+// The source of AG+GEMM's tiles where very many share a tile's k: each has one range of the shards' k, taken one after
+// the other, and waits for what lies in it.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/kernels/gathered_tiles.hpp>
 
 namespace fusewire {
 
-/// A tile source. gather::k: shards follow each other from the own one on, or in the order of ranks. The own shard is read where it lies, others from the inbox.
-/// Group: who calls begin() and wait().
+/// A tile source. gather::k: shards follow each other from the own one on, or in the order of ranks. The own shard is
+/// read where it lies, others from the inbox. Group: who calls begin() and wait().
 template <group Group>
 class gathered_range {
  public:
@@ -17,8 +18,10 @@ class gathered_range {
   };
 
   /// Number `part` of `parts` that share a tile. `e` may become known later, but before begin().
-  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool, int part, divisor const& parts)
-      : e_(e), map_(map), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()), of_shard_(ceil_div(cols_, k_step)), first_shard_(own_shard_first && by_k_ ? rank : 0),
+  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool,
+                            int part, divisor const& parts)
+      : e_(e), map_(map), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
+        of_shard_(ceil_div(cols_, k_step)), first_shard_(own_shard_first && by_k_ ? rank : 0),
         share_(by_k_ ? of_shard_ * map.ranks : of_shard_, part, parts) {}
 
   __device__ int steps() const { return share_.count; }
@@ -47,15 +50,19 @@ class gathered_range {
   }
   __device__ k_run wait(place const& p) {
     int const row = tile_m_ * map_.tile_m, in_shard = left(p);
-    if (by_k_ ? p.shard == rank_ : is_own(map_, tile_m_, rank_)) return {own_shard, by_k_ ? row : row - map_.first_row(rank_), column(p), in_shard};
+    if (by_k_ ? p.shard == rank_ : is_own(map_, tile_m_, rank_))
+      return {own_shard, by_k_ ? row : row - map_.first_row(rank_), column(p), in_shard};
     int const chunk = map_.chunk_of(column(p)), end = ((chunk + 1) * map_.chunk_k - column(p)) / k_step;
-    if (platform::uniform(p.shard) != platform::uniform(known_shard_) || platform::uniform(chunk) != platform::uniform(known_chunk_)) {
-      e_.wait(Group{}, by_k_ ? p.shard : map_.first_owner(tile_m_), by_k_ ? p.shard : map_.last_owner(tile_m_), map_.flag(tile_m_, chunk));
+    if (platform::uniform(p.shard) != platform::uniform(known_shard_) ||
+        platform::uniform(chunk) != platform::uniform(known_chunk_)) {
+      e_.wait(Group{}, by_k_ ? p.shard : map_.first_owner(tile_m_), by_k_ ? p.shard : map_.last_owner(tile_m_),
+              map_.flag(tile_m_, chunk));
       platform::order_async_copies();
       known_shard_ = p.shard;
       known_chunk_ = chunk;
     }
-    return {inbox_of_slot_0 + int(detail::slot_of(e_.number())), by_k_ ? p.shard * map_.m + row : row, column(p), end < in_shard ? end : in_shard};
+    return {inbox_of_slot_0 + int(detail::slot_of(e_.number())), by_k_ ? p.shard * map_.m + row : row, column(p),
+            end < in_shard ? end : in_shard};
   }
 
  private:

@@ -7,7 +7,8 @@
 
 namespace fusewire {
 
-/// The plan for few rows whose modelled time is least. `groups(plan)`: how many groups of plan.parts blocks are resident at once.
+/// The plan for few rows whose modelled time is least. `groups(plan)`: how many groups of plan.parts blocks are
+/// resident at once.
 template <class Groups>
 std::optional<gemm_plan> few_rows_plan(gemm_shape const& s, Groups const& groups) {
   constexpr int few_rows = 64;
@@ -25,7 +26,9 @@ std::optional<gemm_plan> few_rows_plan(gemm_shape const& s, Groups const& groups
       int const at_once = groups(p);
       if (at_once == 0 || (parts > 1 && (tiles > at_once || tiles * parts > split_memory::blocks))) continue;
       double const a = 2.0 * s.k * std::min(s.rows, c.block_m), b = 2.0 * s.k * c.block_n, read = 2.0 * s.k * s.n;
-      double const us = std::max({read / memory, (a + b) * tiles / caches, ceil_div(tiles, at_once) * (a + b) / parts / of_one}) + (parts > 1 ? meeting : 0);
+      double const us =
+          std::max({read / memory, (a + b) * tiles / caches, ceil_div(tiles, at_once) * (a + b) / parts / of_one}) +
+          (parts > 1 ? meeting : 0);
       if (!best || us < best_us) best = p, best_us = us;
     }
   }
@@ -36,7 +39,8 @@ std::optional<gemm_plan> few_rows_plan(gemm_shape const& s, Groups const& groups
 template <class Groups>
 std::optional<gemm_plan> split_plan(gemm_shape const& s, Groups const& groups) {
   gemm_plan p{.tuned = true, .tile_m = large_tile::config.block_m, .tile_n = large_tile::config.block_n};
-  int const tiles = s.tiles(p.tile_m, p.tile_n), most = std::min({16, split_memory::blocks / tiles, s.steps_of_shard() * s.k_shards / 4});
+  int const tiles = s.tiles(p.tile_m, p.tile_n),
+            most = std::min({16, split_memory::blocks / tiles, s.steps_of_shard() * s.k_shards / 4});
   for (p.parts = most; p.parts > 1; --p.parts)
     if (tiles <= groups(p)) return p;
   return std::nullopt;

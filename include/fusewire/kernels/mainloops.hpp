@@ -19,17 +19,19 @@ auto with_mainloop(gemm_plan const& p, layout b, F f) {
 /// Why a call cannot take a tuned mainloop; null if it can.
 template <class T>
 char const* why_not_tuned(gemm_tile tile, b_operand<T> const& b) {
-  return !tuned_mainloops<T>::any           ? "this architecture has no tuned mainloop"
-         : tile != gemm_tile::automatic     ? "the options name a tile"
-         : !tuned_mainloops<T>::accepts(b)  ? "b's address is no multiple of 16, or its ld none of 8"
-                                            : nullptr;
+  return !tuned_mainloops<T>::any          ? "this architecture has no tuned mainloop"
+         : tile != gemm_tile::automatic    ? "the options name a tile"
+         : !tuned_mainloops<T>::accepts(b) ? "b's address is no multiple of 16, or its ld none of 8"
+                                           : nullptr;
 }
 
 /// A plan in words: mainloop, tile, and why it is not a tuned one.
 template <class T>
 std::string in_words(gemm_plan const& p, layout b) {
   char const* const name = with_mainloop<T>(p, b, [&]<class M>() { return M::name; });
-  return text(name, ", tiles of ", p.tile_m, " x ", p.tile_n, p.parts > 1 ? text(", ", p.parts, " blocks share one") : "", p.why_not_tuned ? text(" (not a tuned mainloop: ", p.why_not_tuned, ")") : "");
+  return text(name, ", tiles of ", p.tile_m, " x ", p.tile_n,
+              p.parts > 1 ? text(", ", p.parts, " blocks share one") : "",
+              p.why_not_tuned ? text(" (not a tuned mainloop: ", p.why_not_tuned, ")") : "");
 }
 
 /// Calls f.operator()<M>() with every mainloop that calls with this option may take.
@@ -45,25 +47,32 @@ void for_each_mainloop(gemm_tile tile, F f) {
 template <class Mainloop, class... P>
 int resident_groups(world const& w, void (*kernel)(P...), int parts, int reserved_units, std::source_location where) {
   int const cluster = Mainloop::has_clusters ? parts : 1;
-  return resident_clusters(w, kernel, cluster, Mainloop::threads, Mainloop::shared_bytes(), reserved_units, where) * cluster / parts;
+  return resident_clusters(w, kernel, cluster, Mainloop::threads, Mainloop::shared_bytes(), reserved_units, where) *
+         cluster / parts;
 }
 
-/// What a launch passes to its mainloop: buffers of A, and B [k, n]. `rows`: of the tallest tile, `last_rows` of those that have no more.
+/// What a launch passes to its mainloop: buffers of A, and B [k, n]. `rows`: of the tallest tile, `last_rows` of those
+/// that have no more.
 template <class Mainloop, class T, int Buffers>
-typename Mainloop::template operands<Buffers> make_operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k, bool b_is_constant, gemm_plan const& plan, int rows,
-                                                            int last_rows, typename tuned_mainloops<T>::memory const& memory, std::source_location where) {
+typename Mainloop::template operands<Buffers> make_operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b,
+                                                            int k, bool b_is_constant, gemm_plan const& plan, int rows,
+                                                            int last_rows,
+                                                            typename tuned_mainloops<T>::memory const& memory,
+                                                            std::source_location where) {
   if constexpr (Mainloop::communicates_first) {
     typename Mainloop::template operands<Buffers> x{};
     x.x.b = b;
     for (int i = 0; i < Buffers; ++i) x.x.a[i] = a[i];
-    if constexpr (requires { x.split; }) x.split = {k, plan.parts, 0, divisor(plan.parts * Mainloop::askers), memory.sums()};
+    if constexpr (requires { x.split; })
+      x.split = {k, plan.parts, 0, divisor(plan.parts * Mainloop::askers), memory.sums()};
     return x;
   } else {
     return tuned_mainloops<T>::template operands<Mainloop>(a, b, k, b_is_constant, plan, rows, last_rows, where);
   }
 }
 
-/// The launch's first blocks, which do not begin with a tile, and its tiles; of mainloops whose blocks communicate first.
+/// The launch's first blocks, which do not begin with a tile, and its tiles; of mainloops whose blocks communicate
+/// first.
 template <class Operands>
 void set_blocks(Operands& x, int first_blocks, int tiles) {
   x.first_blocks = first_blocks;

@@ -16,9 +16,14 @@ struct few_rows_config {
   int block_m, block_n;
   layout b;
 };
-inline constexpr few_rows_config few_rows_tiles[] = {{16, 16, layout::column_major}, {32, 32, layout::column_major}, {64, 32, layout::column_major}, {16, 64, layout::row_major}, {64, 64, layout::row_major}};
+inline constexpr few_rows_config few_rows_tiles[] = {{16, 16, layout::column_major},
+                                                     {32, 32, layout::column_major},
+                                                     {64, 32, layout::column_major},
+                                                     {16, 64, layout::row_major},
+                                                     {64, 64, layout::row_major}};
 
-/// Device memory in which blocks that share a tile add up, for one operator on one device: launches of it do not overlap.
+/// Device memory in which blocks that share a tile add up, for one operator on one device: launches of it do not
+/// overlap.
 class split_memory {
  public:
   /// Blocks that share tiles, and sums of one of them.
@@ -49,9 +54,13 @@ struct tuned_mainloops {
   using memory = split_memory;
 
   /// Whether lanes can load 16 bytes of B side by side, at an offset of 32 bits.
-  static bool accepts(b_operand<T> const& b) { return (b.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 15)) == 0 && b.ld < 1 << 22; }
+  static bool accepts(b_operand<T> const& b) {
+    return (b.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 15)) == 0 && b.ld < 1 << 22;
+  }
 
-  static int most_parts(int rows, int n) { return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), split_memory::blocks); }
+  static int most_parts(int rows, int n) {
+    return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), split_memory::blocks);
+  }
 
   /// Calls f.operator()<M>() with the plan's mainloop, of the tiles from the I-th on.
   template <std::size_t I = 0, class F>
@@ -65,7 +74,8 @@ struct tuned_mainloops {
   template <class F>
   static void for_each(F f) {
     f.template operator()<split_gemm_gfx942<T, large_tile>>();
-    for (few_rows_config const tile : few_rows_tiles) with(gemm_plan{.tile_m = tile.block_m, .tile_n = tile.block_n}, tile.b, f);
+    for (few_rows_config const tile : few_rows_tiles)
+      with(gemm_plan{.tile_m = tile.block_m, .tile_n = tile.block_n}, tile.b, f);
   }
 };
 

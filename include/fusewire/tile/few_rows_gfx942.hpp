@@ -1,15 +1,19 @@
-// gfx942's mainloop for few rows: the time is that of reading B, which is read once, from memory into the registers of the matrix instruction.
+// gfx942's mainloop for few rows: the time is that of reading B, which is read once, from memory into the registers of
+// the matrix instruction.
 //
 //   block   a tile of C, or with split-k a range of its k     wave   an eighth of the block's steps along k
 //
 //   B --16 B, non-temporal--> a ring of registers --+
-//   A (after its flag) --16 B-----------------------+--> matrix instruction --> fp32 sums of a wave --LDS--> of the block --> part_sums --> epilogue --> sink
+//   A (after its flag) --16 B-----------------------+--> matrix instruction --> fp32 sums of a wave --LDS--> of the
+//   block --> part_sums --> epilogue --> sink
 //
-// The first loads of B leave before the launch's epoch is known and before any flag is looked at. A wave asks its source for itself, so it waits for the flags
-// of its own range of k alone. The first blocks do what is to be done beside the tiles; tiles that find no block of their own are drawn by whoever is free.
+// The first loads of B leave before the launch's epoch is known and before any flag is looked at. A wave asks its
+// source for itself, so it waits for the flags of its own range of k alone. The first blocks do what is to be done
+// beside the tiles; tiles that find no block of their own are drawn by whoever is free.
 //
-// Loads of a wave return in order, so A travels in a ring as deep as that of B. The ring is filled group by group: a group's steps lie side by side in one shard,
-// and where it has fewer than the ring holds, the rest are zeros, which no memory is read for.
+// Loads of a wave return in order, so A travels in a ring as deep as that of B. The ring is filled group by group: a
+// group's steps lie side by side in one shard, and where it has fewer than the ring holds, the rest are zeros, which no
+// memory is read for.
 #pragma once
 #include <fusewire/tile/few_rows_tile_gfx942.hpp>
 #include <fusewire/tile/units_gfx942.hpp>
@@ -19,7 +23,6 @@ namespace fusewire {
 /// C tiles of Rows x Columns, each a multiple of 16.
 template <class T, int Rows, int Columns, layout BOrder>
 class few_rows_gfx942 {
-
  public:
   static constexpr int waves = 8, askers = waves;  // each wave asks the source for its part of k
   static constexpr char const* name = "few_rows_gfx942";
@@ -41,29 +44,31 @@ class few_rows_gfx942 {
     __device__ int k_part() const { return split.part(first_blocks) * askers + platform::uniform(wave{}.index()); }
   };
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
+  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x,
+                                               tile_order const& tiles, Source& source, Sink const& sink,
                                                Beside const& beside, Epilogue const& epilogue) {
     return {launch, shared, 0, go<false>(shared, launch, x, tiles, source, sink, beside, epilogue)};
   }
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
-                                     Beside const& beside, Epilogue const& epilogue) {
+  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles,
+                                     Source& source, Sink const& sink, Beside const& beside, Epilogue const& epilogue) {
     (void)go<true>(shared, launch, x, tiles, source, sink, beside, epilogue);
   }
 
  private:
   template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
-  __device__ static int go(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink, Beside const& beside,
-                           Epilogue const& epilogue) {
-    return take_units<Ends>(shared, launch, x, tiles, beside, [&](tile_at t, int nth, int part, auto const& on_its_way) {
-      few_rows_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
-      int const rows = platform::uniform(source.begin(t.m));
-      tile.ask_for_b();
-      on_its_way();
-      tile.ask_for_a(rows);
-      tile.multiply(rows);
-      tile.reduce(sink, x.split.sums, t, nth, tiles.count(), part, x.split.blocks, epilogue);
-    });
+  __device__ static int go(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles,
+                           Source& source, Sink const& sink, Beside const& beside, Epilogue const& epilogue) {
+    return take_units<Ends>(
+        shared, launch, x, tiles, beside, [&](tile_at t, int nth, int part, auto const& on_its_way) {
+          few_rows_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
+          int const rows = platform::uniform(source.begin(t.m));
+          tile.ask_for_b();
+          on_its_way();
+          tile.ask_for_a(rows);
+          tile.multiply(rows);
+          tile.reduce(sink, x.split.sums, t, nth, tiles.count(), part, x.split.blocks, epilogue);
+        });
   }
 };
 

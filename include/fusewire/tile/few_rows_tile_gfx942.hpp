@@ -1,4 +1,5 @@
-// One block's part of a tile of few_rows_gfx942: the rings, the multiplication, and the sum over waves and blocks. Figure and argument: few_rows_gfx942.hpp.
+// One block's part of a tile of few_rows_gfx942: the rings, the multiplication, and the sum over waves and blocks.
+// Figure and argument: few_rows_gfx942.hpp.
 #pragma once
 #include <fusewire/tile/buffer_gfx942.hpp>
 #include <fusewire/tile/part_sums_gfx942.hpp>
@@ -15,15 +16,17 @@ class few_rows_tile {
   static constexpr int waves = 8, threads = waves * wave::width;
   static constexpr int atoms_m = Rows / 16, atoms_n = Columns / 16, slices = k_step / atom::k;
   static constexpr int ring = 16 / (atoms_m + atoms_n) < 2 ? 2 : 16 / (atoms_m + atoms_n);  // steps: 128 registers
-  static constexpr int quads = Rows * Columns / 4, per_thread = ceil_div(quads, threads);     // fours of neighbouring sums of the tile
+  static constexpr int quads = Rows * Columns / 4,
+                       per_thread = ceil_div(quads, threads);  // fours of neighbouring sums of the tile
 
  public:
-  static constexpr int shared_bytes = Rows * 128 * waves > quads * 16 * waves / 2 ? Rows * 128 * waves : quads * 16 * waves / 2;  // A's steps; sums
+  static constexpr int shared_bytes =
+      Rows * 128 * waves > quads * 16 * waves / 2 ? Rows * 128 * waves : quads * 16 * waves / 2;  // A's steps; sums
 
   /// Columns from n0 on; `a`: the launch's buffers; k: rows of B.
   __device__ few_rows_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int k, int n0)
-      : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_(b, k, n0), cols_(a[0].cols), at_(source.first()) {}
-
+      : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_(b, k, n0), cols_(a[0].cols),
+        at_(source.first()) {}
 
   /// The first group of B. Of the source it needs what is known before a tile is begun.
   __device__ void ask_for_b() {
@@ -32,7 +35,8 @@ class few_rows_tile {
 #pragma unroll
     for (int s = 0; s < ring; ++s) {
       load_b(s);
-      __builtin_amdgcn_sched_barrier(0);  // the scheduler would turn the order around, and the first wait would be for all
+      __builtin_amdgcn_sched_barrier(
+          0);  // the scheduler would turn the order around, and the first wait would be for all
     }
   }
   /// And of A, where it is there: its rows, of which the tile has `rows`.
@@ -70,14 +74,16 @@ class few_rows_tile {
 
   /// The sums of eight waves, in a fixed order, then of all blocks that share the tile, and where they go.
   template <class Sink, class Epilogue>
-  __device__ void reduce(Sink const& sink, part_sums const& parts, tile_at t, int tile, int tiles, int split, int splits, Epilogue const& epilogue) {
+  __device__ void reduce(Sink const& sink, part_sums const& parts, tile_at t, int tile, int tiles, int split,
+                         int splits, Epilogue const& epilogue) {
     block const b;
     wave const w;
     auto* const shared = reinterpret_cast<float4*>(shared_);
     float4* const mine = shared + w.index() % (waves / 2) * quads + w.rank();
     auto const of = [](typename atom::c_fragment& c) -> float4& { return reinterpret_cast<float4&>(c); };
     b.sync();
-    if (platform::uniform(w.index()) >= waves / 2) for_each_fragment([&](int i, int j, int f) { mine[f] = of(acc_[i][j]); });
+    if (platform::uniform(w.index()) >= waves / 2)
+      for_each_fragment([&](int i, int j, int f) { mine[f] = of(acc_[i][j]); });
     b.sync();
     if (platform::uniform(w.index()) < waves / 2)
       for_each_fragment([&](int i, int j, int f) {
@@ -92,18 +98,22 @@ class few_rows_tile {
       if (int const f = n * threads + b.rank(); f < quads) {
         sums[n] = {};
         for (int s = 0; s < waves / 2; ++s) {
-          float4 const x = weights::quad(shared + s * quads + f / (Columns * 4) * (Columns * 4), f % (Columns * 4) / 16, f % 16);
+          float4 const x =
+              weights::quad(shared + s * quads + f / (Columns * 4) * (Columns * 4), f % (Columns * 4) / 16, f % 16);
           sums[n].x += x.x, sums[n].y += x.y, sums[n].z += x.z, sums[n].w += x.w;
         }
       }
     b.sync();
-    bool const stores = splits == 1 || parts.add_up(sums, quads, reinterpret_cast<int*>(shared), tile, tiles, split, splits);
+    bool const stores =
+        splits == 1 || parts.add_up(sums, quads, reinterpret_cast<int*>(shared), tile, tiles, split, splits);
     if (!stores) return;
     auto const c = sink.at(t);
     bool const whole = has_whole_quads(c);
 #pragma unroll
     for (int n = 0; n < per_thread; ++n)
-      if (int const f = n * threads + b.rank(); f < quads) store_quad(c, t.m * Rows + f / (Columns * 4) * 16 + f % 16, t.n * Columns + f % (Columns * 4) / 16 * 4, sums[n], whole, epilogue);
+      if (int const f = n * threads + b.rank(); f < quads)
+        store_quad(c, t.m * Rows + f / (Columns * 4) * 16 + f % 16, t.n * Columns + f % (Columns * 4) / 16 * 4, sums[n],
+                   whole, epilogue);
     sink.stored(b, t);
   }
 
@@ -126,7 +136,8 @@ class few_rows_tile {
     }
     matrix<T const> const& a = a_[platform::uniform(first.buffer)];
     std::int64_t const ld = a.ld;
-    a_memory_ = {a.data + platform::uniform(first.row) * ld, std::uint32_t(platform::uniform(rows)) * std::uint32_t(ld) * 2};
+    a_memory_ = {a.data + platform::uniform(first.row) * ld,
+                 std::uint32_t(platform::uniform(rows)) * std::uint32_t(ld) * 2};
     a_lane_ = wave{}.rank() / 8 * int(ld) * 2 + wave{}.rank() % 8 * 16;
     a_eight_bytes_ = int(ld) * 16;
     a_column_ = platform::uniform(first.column);
@@ -136,13 +147,15 @@ class few_rows_tile {
   __device__ int columns_of(int column, int s) const { return s < group_ ? cols_ - column - s * k_step : 0; }
 
   __device__ void load_b(int s) {
-    b_.load(fb_[s], platform::uniform(source_.k(at_)) + s * k_step, columns_of(platform::uniform(source_.column(at_)), s));
+    b_.load(fb_[s], platform::uniform(source_.k(at_)) + s * k_step,
+            columns_of(platform::uniform(source_.column(at_)), s));
   }
   /// 8 rows by 8 neighbouring lanes' 128 bytes at a time.
   __device__ void load_a(int s) {
     int const lane = wave{}.rank() % 8 * 8 < columns_of(a_column_, s) ? a_lane_ : nowhere;
 #pragma unroll
-    for (int i = 0; i < Rows / 8; ++i) fa_[s][i] = a_memory_.load(lane, i * a_eight_bytes_ + (a_column_ + s * k_step) * 2);
+    for (int i = 0; i < Rows / 8; ++i)
+      fa_[s][i] = a_memory_.load(lane, i * a_eight_bytes_ + (a_column_ + s * k_step) * 2);
   }
   /// A goes through LDS that is this wave's alone, from rows of 128 bytes to fragments.
   __device__ void multiply_step(int s) {
@@ -155,7 +168,8 @@ class few_rows_tile {
     for (int slice = 0; slice < slices; ++slice) {
       typename atom::b_fragment rows[atoms_m];
 #pragma unroll
-      for (int i = 0; i < atoms_m; ++i) rows[i].row[0] = a[swizzled<8>(i * 16 + w.rank() % 16, slice * 4 + w.rank() / 16)];
+      for (int i = 0; i < atoms_m; ++i)
+        rows[i].row[0] = a[swizzled<8>(i * 16 + w.rank() % 16, slice * 4 + w.rank() / 16)];
 #pragma unroll
       for (int j = 0; j < atoms_n; ++j) {
         typename atom::a_fragment const columns{{weights::fragment(fb_[s], slice, j)}};
@@ -185,7 +199,7 @@ class few_rows_tile {
   memory_buffer a_memory_{nullptr, 0};
   int a_lane_ = 0, a_eight_bytes_ = 0, a_column_ = 0;
   typename Source::place at_;  // of the group
-  int left_ = 0, group_ = 0;  // steps of the tile that are not loaded, with those of the group; steps of the group
+  int left_ = 0, group_ = 0;   // steps of the tile that are not loaded, with those of the group; steps of the group
 };
 
 }  // namespace fusewire

@@ -13,12 +13,14 @@
 
 namespace fusewire {
 
-/// asking: the group that calls a tile source. operands<N>: what a launch multiplies, N buffers of A and B; a kernel parameter, `__grid_constant__`.
-/// threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. operands::part(): which of the blocks that store a tile this is; parts() how many do.
-/// k_part(), k_parts(): the same of the groups that each ask a source for a part of a tile's k; one_range_of_k: which is a range of all shards' k together.
-/// run(shared, launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work; run_and_end() ends the launch, too.
-/// Both are called by every thread of every block, first of all. beside(group, worker, workers, begin) is called by every thread of each of `workers` groups,
-/// and calls begin() before it uses the launch's epoch. The sink hears of a tile from the group that has stored it.
+/// asking: the group that calls a tile source. operands<N>: what a launch multiplies, N buffers of A and B; a kernel
+/// parameter, `__grid_constant__`. threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. operands::part():
+/// which of the blocks that store a tile this is; parts() how many do. k_part(), k_parts(): the same of the groups that
+/// each ask a source for a part of a tile's k; one_range_of_k: which is a range of all shards' k together. run(shared,
+/// launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work;
+/// run_and_end() ends the launch, too. Both are called by every thread of every block, first of all. beside(group,
+/// worker, workers, begin) is called by every thread of each of `workers` groups, and calls begin() before it uses the
+/// launch's epoch. The sink hears of a tile from the group that has stored it.
 template <class M>
 concept mainloop = requires {
   typename M::asking;
@@ -54,7 +56,8 @@ template <class T, class Tile>
 struct block_mainloop {
   static constexpr char const* name = "block_mainloop";
   static constexpr gemm_config config = Tile::config;
-  static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n, least_blocks_per_unit = 1;
+  static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n,
+                       least_blocks_per_unit = 1;
   static constexpr int shared_bytes() { return config.shared_bytes(); }
   static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = false;
 
@@ -71,7 +74,8 @@ struct block_mainloop {
     __device__ static constexpr int k_part() { return 0; }
   };
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
+  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x,
+                                               tile_order const& tiles, Source& source, Sink const& sink,
                                                Beside const& beside, Epilogue const& epilogue) {
     block const b;
     launch.begin();
@@ -81,8 +85,8 @@ struct block_mainloop {
     return {launch, shared, tiles.count(), drawn};
   }
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
-                                     Beside const& beside, Epilogue const& epilogue) {
+  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles,
+                                     Source& source, Sink const& sink, Beside const& beside, Epilogue const& epilogue) {
     (void)run(shared, launch, x, tiles, source, sink, beside, epilogue);
     launch.end(block{});
   }

@@ -10,7 +10,8 @@ __device__ bool has_whole_quads(matrix<T> c) {
   return (c.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) % (4 * sizeof(T)))) == 0;
 }
 
-/// c(r, col) and the 3 elements after it = `four`; those that c does not have are left out. `whole`: has_whole_quads(c).
+/// c(r, col) and the 3 elements after it = `four`; those that c does not have are left out. `whole`:
+/// has_whole_quads(c).
 template <class T>
 __device__ void store_quad(matrix<T> c, int r, int col, T const (&four)[4], bool whole) {
   struct alignas(4 * sizeof(T)) quad {

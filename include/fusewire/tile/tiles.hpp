@@ -24,11 +24,13 @@ struct k_run {
   int buffer, row, column, count;
 };
 
-/// A tile source. `place` is where a step along k begins. The steps of a tile, steps() of them and at least one, are the same for every tile: the first
-/// is at first(); advance(p, n) goes on by n, at most left(p), which is how many follow each other from p on; k(p) is the row of B where a step
-/// begins, and column(p) its column in a buffer of A, all of which have as many. For A, begin(m) announces tile row m and returns how many rows of A it has; wait(p) returns when its rows are there for the step at p, and
-/// for as many after it as the run says. What is asked for in vain counts as there: see "When a rank does not come" in docs/protocol.md.
-/// begin and wait are called by a group of threads, all of them: which group is the mainloop's affair, and a source's type may depend on it.
+/// A tile source. `place` is where a step along k begins. The steps of a tile, steps() of them and at least one, are
+/// the same for every tile: the first is at first(); advance(p, n) goes on by n, at most left(p), which is how many
+/// follow each other from p on; k(p) is the row of B where a step begins, and column(p) its column in a buffer of A,
+/// all of which have as many. For A, begin(m) announces tile row m and returns how many rows of A it has; wait(p)
+/// returns when its rows are there for the step at p, and for as many after it as the run says. What is asked for in
+/// vain counts as there: see "When a rank does not come" in docs/protocol.md. begin and wait are called by a group of
+/// threads, all of them: which group is the mainloop's affair, and a source's type may depend on it.
 template <class S>
 concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
   { steps.steps() } -> std::same_as<int>;

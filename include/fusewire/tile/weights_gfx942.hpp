@@ -1,10 +1,11 @@
-// B on its way from memory to the matrix instruction without a stop in LDS: which bytes a lane loads, and which columns its fragments are.
+// B on its way from memory to the matrix instruction without a stop in LDS: which bytes a lane loads, and which columns
+// its fragments are.
 //
 //   column-major   16 B = 8 k of a column: a fragment as it is                 atom j, row r: column 16 j + r
 //   row-major       8 B = 4 neighbouring columns of a k; 8 k make 4 fragments   atom j, row r: column 4 r + j
 //
-// The columns are the rows of the matrix instruction's first operand, so that a lane ends up with four neighbouring values of one row of C, or four atoms with one
-// each.
+// The columns are the rows of the matrix instruction's first operand, so that a lane ends up with four neighbouring
+// values of one row of C, or four atoms with one each.
 #pragma once
 #include <fusewire/tile/buffer_gfx942.hpp>
 #include <fusewire/tile/gemm.hpp>
@@ -32,8 +33,8 @@ class weight_fragments<T, Columns, layout::column_major> {
 
   /// Columns from n0 on. Requires: Columns * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int, int n0)
-      : memory_(b.data + n0 * b.ld, std::uint32_t(b.n - n0 < Columns ? b.n - n0 : Columns) * std::uint32_t(b.ld) * 2), atom_bytes_(int(b.ld) * 32),
-        lane_(wave{}.rank() % 16 * int(b.ld) * 2 + first_k_of_lane() * 2) {}
+      : memory_(b.data + n0 * b.ld, std::uint32_t(b.n - n0 < Columns ? b.n - n0 : Columns) * std::uint32_t(b.ld) * 2),
+        atom_bytes_(int(b.ld) * 32), lane_(wave{}.rank() % 16 * int(b.ld) * 2 + first_k_of_lane() * 2) {}
 
   /// From row k of B on, of which `there` rows are; zeros for the others.
   __device__ void load(step& s, int k, int there) const {
@@ -41,12 +42,14 @@ class weight_fragments<T, Columns, layout::column_major> {
     for (int slice = 0; slice < slices; ++slice) {
       int const lane = first_k_of_lane() + slice * 32 < there ? lane_ : nowhere;
 #pragma unroll
-      for (int j = 0; j < atoms; ++j) s.unit[slice][j] = memory_.load_streaming(lane, j * atom_bytes_ + (k + slice * 32) * 2);
+      for (int j = 0; j < atoms; ++j)
+        s.unit[slice][j] = memory_.load_streaming(lane, j * atom_bytes_ + (k + slice * 32) * 2);
     }
   }
   __device__ static bytes16 fragment(step const& s, int slice, int j) { return s.unit[slice][j]; }
 
-  /// Four neighbouring columns' sums of a row, from fragments [atom][lane] of the matrix instruction: the quad-th of the tile's, of row m of 16.
+  /// Four neighbouring columns' sums of a row, from fragments [atom][lane] of the matrix instruction: the quad-th of
+  /// the tile's, of row m of 16.
   __device__ static float4 quad(float4 const* fragments, int quad, int m) { return fragments[quad * 16 + m]; }
 
  private:
@@ -65,8 +68,8 @@ class weight_fragments<T, 64, layout::row_major> {
 
   /// Columns from n0 on of B [k, N]. Requires: k * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int k, int n0)
-      : memory_(b.data + n0, (std::uint32_t(k - 1) * std::uint32_t(b.ld) + std::uint32_t(b.n - n0 + 1) / 2 * 2) * 2), row_bytes_(int(b.ld) * 2),
-        lane_(first_k_of_lane() * row_bytes_ + wave{}.rank() % 16 * 8) {}
+      : memory_(b.data + n0, (std::uint32_t(k - 1) * std::uint32_t(b.ld) + std::uint32_t(b.n - n0 + 1) / 2 * 2) * 2),
+        row_bytes_(int(b.ld) * 2), lane_(first_k_of_lane() * row_bytes_ + wave{}.rank() % 16 * 8) {}
 
   __device__ void load(step& s, int k, int there) const {
 #pragma unroll
@@ -80,7 +83,8 @@ class weight_fragments<T, 64, layout::row_major> {
     bytes16 column;
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
-      auto const even = std::uint32_t(s.row[slice][2 * pair] >> j / 2 * 32), odd = std::uint32_t(s.row[slice][2 * pair + 1] >> j / 2 * 32);
+      auto const even = std::uint32_t(s.row[slice][2 * pair] >> j / 2 * 32),
+                 odd = std::uint32_t(s.row[slice][2 * pair + 1] >> j / 2 * 32);
       column.word[pair] = __builtin_amdgcn_perm(odd, even, j % 2 ? 0x07060302u : 0x05040100u);  // two halves of each
     }
     return column;
