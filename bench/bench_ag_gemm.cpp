@@ -101,42 +101,47 @@ using operators = std::map<std::string, std::unique_ptr<ag_gemm<T>>>;
 
 struct rank_state : rank_base {
   rank_state(world& w_, capacity const& c)
-      : rank_base(w_, round_up(c.shards + 2 * c.gathered + 512_MiB, 2_MiB), 128_MiB), ch(h, {.max_bytes = c.gathered, .flags_per_source = c.flags}), shards(h.allocate<std::byte>(c.shards)),
-        nccl(w_), send(nccl.allocate(c.shards)), received(nccl.allocate(c.gathered)), a(c.a), whole(c.gathered), weights(c.weights), c(c.c), first(c.result * 4), last(c.result * 4),
+      : rank_base(w_, round_up(c.shards + 2 * c.gathered + 512_MiB, 2_MiB), 128_MiB),
+        ch(h, {.max_bytes = c.gathered, .flags_per_source = c.flags}), shards(h.allocate<std::byte>(c.shards)),
+        nccl(w_), send(nccl.allocate(c.shards)), received(nccl.allocate(c.gathered)), a(c.a), whole(c.gathered),
+        weights(c.weights), c(c.c), first(c.result * 4), last(c.result * 4),
         workspace(blas_gemm<bf16>::workspace_bytes), max_m(c.m) {
     check_blas(vendor::blas_create(&blas) == vendor::blas_success, "create");
   }
   ~rank_state() { (void)vendor::blas_destroy(blas); }
 
   channel ch;
-  sym<std::byte> shards;        // [R][rows, cols] of A, on the symmetric heap
+  sym<std::byte> shards;  // [R][rows, cols] of A, on the symmetric heap
   collectives nccl;
-  std::byte *send, *received;   // [R] shards, one gathered A; registered
-  buffer a, whole;              // [R][M, K]; one A, transposed
-  buffer weights, c;            // [copies][K, N], [R][M, N]
-  buffer first, last;           // fp32 [M, N]: references of iterations 0 and R - 1
+  std::byte *send, *received;  // [R] shards, one gathered A; registered
+  buffer a, whole;             // [R][M, K]; one A, transposed
+  buffer weights, c;           // [copies][K, N], [R][M, N]
+  buffer first, last;          // fp32 [M, N]: references of iterations 0 and R - 1
   buffer workspace;
   int max_m;
   vendor::blas_handle blas{};
   operators<bf16> of_bf16;
   operators<f16> of_f16;
-  std::string prepared;         // the matrices that are there
+  std::string prepared;  // the matrices that are there
 };
 
 /// [W][m, k / W] to [m, k].
 __global__ void join_columns(bytes16 const* from, bytes16* to, int m, int words, int ranks) {
   std::int64_t const all = std::int64_t(m) * words * ranks;
-  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += std::int64_t(gridDim.x) * blockDim.x) {
+  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < all;
+       i += std::int64_t(gridDim.x) * blockDim.x) {
     std::int64_t const row = i / (words * ranks), col = i % (words * ranks);
     to[i] = from[(col / words * m + row) * words + col % words];
   }
 }
 
 /// Adds the number of differing elements to out->error2.
-__global__ void count_differences(std::uint16_t const* x, std::uint16_t const* y, int ranks, int m, int cols, bool by_k, sums* out) {
+__global__ void count_differences(std::uint16_t const* x, std::uint16_t const* y, int ranks, int m, int cols, bool by_k,
+                                  sums* out) {
   double wrong = 0;
   std::int64_t const k = by_k ? std::int64_t(cols) * ranks : cols, all = std::int64_t(m) * k;
-  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += std::int64_t(gridDim.x) * blockDim.x) {
+  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < all;
+       i += std::int64_t(gridDim.x) * blockDim.x) {
     std::int64_t const row = i / k, col = i % k, at = by_k ? (col / cols * m + row) * cols + col % cols : i;
     wrong += x[at] != y[i];
   }
@@ -154,19 +159,26 @@ class shape_runner {
 
   std::vector<figure> run() {
     std::vector<variant> all;
-    auto const wanted = [](char const* name) { return std::find(set.variants.begin(), set.variants.end(), name) != set.variants.end(); };
+    auto const wanted = [](char const* name) {
+      return std::find(set.variants.begin(), set.variants.end(), name) != set.variants.end();
+    };
     int const m = s_.m, n = s_.n, k = s_.k, kw = k / s_.ranks;
     bool const bsp = wanted("bsp_eager") || wanted("bsp_graph");
-    auto const gemm = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), blas_shape{m, n, k, k, ldb_, n, set.b_layout, false});
+    auto const gemm = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(),
+                                                     blas_shape{m, n, k, k, ldb_, n, set.b_layout, false});
     if (wanted("gemm") || bsp) choose(*gemm, k);
     auto const plain = [this, gemm](T const* a, int i) { check_blas((*gemm)(st_.stream(), a, b(i), c(i)), "matmul"); };
     if (wanted("gemm")) add(all, "gemm", true, [this, plain](int i) { plain(a(i), i); });
     if (wanted("all_gather")) {
       add(all, "all_gather", true, [this](int i) { gather_shards(i); });
-      all.back().poison = [this] { check_hip(hipMemsetAsync(st_.received, 0xff, s_.gathered() * 2, st_.stream()), "hipMemsetAsync"); };
+      all.back().poison = [this] {
+        check_hip(hipMemsetAsync(st_.received, 0xff, s_.gathered() * 2, st_.stream()), "hipMemsetAsync");
+      };
       all.back().check = [this] {
-        count_differences<<<dim3(512), dim3(256), 0, st_.stream()>>>(reinterpret_cast<std::uint16_t const*>(st_.received), reinterpret_cast<std::uint16_t const*>(a(s_.iterations() - 1)), s_.ranks,
-                                                                      s_.m, s_.cols(), s_.by == gather::k, st_.scratch.as<sums>());
+        count_differences<<<dim3(512), dim3(256), 0, st_.stream()>>>(
+            reinterpret_cast<std::uint16_t const*>(st_.received),
+            reinterpret_cast<std::uint16_t const*>(a(s_.iterations() - 1)), s_.ranks, s_.m, s_.cols(),
+            s_.by == gather::k, st_.scratch.as<sums>());
       };
     }
     if (bsp) {
@@ -178,19 +190,23 @@ class shape_runner {
       if (s_.by == gather::k && m > 1 && s_.ranks > 1) {  // one row is in its place as it comes
         std::function<void(int)> const copying = [this, plain, received](int i) {
           gather_shards(i);
-          join_columns<<<dim3(unsigned(std::min(1056, ceil_div(int(s_.gathered() / 8), 256)))), dim3(256), 0, st_.stream()>>>(
-              reinterpret_cast<bytes16 const*>(received), st_.whole.template as<bytes16>(), s_.m, s_.cols() / 8, s_.ranks);
+          join_columns<<<dim3(unsigned(std::min(1056, ceil_div(int(s_.gathered() / 8), 256)))), dim3(256), 0,
+                         st_.stream()>>>(reinterpret_cast<bytes16 const*>(received), st_.whole.template as<bytes16>(),
+                                         s_.m, s_.cols() / 8, s_.ranks);
           plain(st_.whole.template as<T>(), i);
         };
-        auto const set_sum = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), blas_shape{m, n, kw, kw, ldb_, n, set.b_layout, false});
-        auto const add_sum = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), blas_shape{m, n, kw, kw, ldb_, n, set.b_layout, true});
+        auto const set_sum = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(),
+                                                            blas_shape{m, n, kw, kw, ldb_, n, set.b_layout, false});
+        auto const add_sum = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(),
+                                                            blas_shape{m, n, kw, kw, ldb_, n, set.b_layout, true});
         choose(*set_sum, kw);
         choose(*add_sum, kw);
         std::function<void(int)> const accumulating = [this, set_sum, add_sum, received, kw](int i) {
           gather_shards(i);
           for (int r = 0; r < s_.ranks; ++r) {
             T const* const part = b(i) + std::int64_t(r) * kw * (set.b_layout == layout::column_major ? 1 : s_.n);
-            check_blas((r == 0 ? *set_sum : *add_sum)(st_.stream(), received + std::int64_t(r) * s_.m * kw, part, c(i)), "matmul");
+            check_blas((r == 0 ? *set_sum : *add_sum)(st_.stream(), received + std::int64_t(r) * s_.m * kw, part, c(i)),
+                       "matmul");
           }
         };
         twin = time_of(copying) <= time_of(accumulating) ? copying : accumulating;
@@ -211,28 +227,35 @@ class shape_runner {
   T* b(int i) const { return st_.weights.template as<T>() + std::size_t(i % copies_) * s_.weights(); }
   T* c(int i) const { return st_.c.template as<T>() + std::size_t(i) * s_.result(); }
   T* shard(int i) const { return reinterpret_cast<T*>(st_.h.view().here(st_.shards)) + std::size_t(i) * s_.shard(); }
-  void gather_shards(int i) const { st_.nccl.all_gather(st_.stream(), st_.send + std::size_t(i) * s_.shard() * 2, st_.received, s_.shard() * 2); }
+  void gather_shards(int i) const {
+    st_.nccl.all_gather(st_.stream(), st_.send + std::size_t(i) * s_.shard() * 2, st_.received, s_.shard() * 2);
+  }
 
   void fill(T* to, std::size_t rows, int cols, int first_row, int first_col, int width, std::uint64_t seed) const {
-    fill_normal<<<dim3(2048), dim3(256), 0, st_.stream()>>>(to, std::int64_t(rows), cols, first_row, first_col, width, seed);
+    fill_normal<<<dim3(2048), dim3(256), 0, st_.stream()>>>(to, std::int64_t(rows), cols, first_row, first_col, width,
+                                                            seed);
   }
 
   /// Matrices of this shape, and the references of its first and last iteration; A is another one in every iteration.
   void prepare() {
-    std::string const key = text(int(s_.type), ' ', s_.m, ' ', s_.n, ' ', s_.k), with_gather = text(key, ' ', int(s_.by));
+    std::string const key = text(int(s_.type), ' ', s_.m, ' ', s_.n, ' ', s_.k),
+                      with_gather = text(key, ' ', int(s_.by));
     if (st_.prepared == with_gather) return;
     int const R = s_.iterations(), rank = st_.w.rank();
     if (st_.prepared.rfind(key + ' ', 0) != 0) {
-      fill(st_.weights.template as<T>(), std::size_t(copies_) * std::size_t(s_.k), s_.n, 0, 0, s_.n, 1000 + std::uint64_t(rank));
+      fill(st_.weights.template as<T>(), std::size_t(copies_) * std::size_t(s_.k), s_.n, 0, 0, s_.n,
+           1000 + std::uint64_t(rank));
       for (int i = 0; i < R; ++i) fill(a(i), std::size_t(s_.m), s_.k, 0, 0, s_.k, 1 + std::uint64_t(i));
       bool const columns = set.b_layout == layout::column_major;
       for (int const i : {0, R - 1})
-        reference_gemm<<<dim3(unsigned(ceil_div(s_.n, 64)), unsigned(ceil_div(s_.m, 64))), dim3(256), 0, st_.stream()>>>(
-            a(i), b(i), reference(i), s_.m, s_.n, s_.k, columns ? 1 : std::int64_t(s_.n), columns ? std::int64_t(s_.k) : 1);
+        reference_gemm<<<dim3(unsigned(ceil_div(s_.n, 64)), unsigned(ceil_div(s_.m, 64))), dim3(256), 0,
+                         st_.stream()>>>(a(i), b(i), reference(i), s_.m, s_.n, s_.k, columns ? 1 : std::int64_t(s_.n),
+                                         columns ? std::int64_t(s_.k) : 1);
     }
     for (int i = 0; i < R; ++i)
       for (T* to : {shard(i), reinterpret_cast<T*>(st_.send) + std::size_t(i) * s_.shard()})
-        fill(to, std::size_t(s_.rows(rank)), s_.cols(), s_.by == gather::m ? rank * s_.rows(rank) : 0, s_.by == gather::k ? rank * s_.cols() : 0, s_.k, 1 + std::uint64_t(i));
+        fill(to, std::size_t(s_.rows(rank)), s_.cols(), s_.by == gather::m ? rank * s_.rows(rank) : 0,
+             s_.by == gather::k ? rank * s_.cols() : 0, s_.k, 1 + std::uint64_t(i));
     check_hip(hipGetLastError(), "preparing matrices");
     check_hip(hipStreamSynchronize(st_.stream()), "hipStreamSynchronize");
     st_.prepared = with_gather;
@@ -241,10 +264,14 @@ class shape_runner {
 
   void add(std::vector<variant>& all, char const* name, bool graph, std::function<void(int)> iteration) const {
     all.push_back({name, std::move(iteration), graph,
-                   [this] { check_hip(hipMemsetAsync(c(0), 0xff, std::size_t(s_.iterations()) * s_.result() * 2, st_.stream()), "hipMemsetAsync"); },
+                   [this] {
+                     check_hip(hipMemsetAsync(c(0), 0xff, std::size_t(s_.iterations()) * s_.result() * 2, st_.stream()),
+                               "hipMemsetAsync");
+                   },
                    [this] {
                      for (int const i : {0, s_.iterations() - 1})
-                       compare<<<dim3(512), dim3(256), 0, st_.stream()>>>(c(i), reference(i), std::int64_t(s_.result()), st_.scratch.as<sums>());
+                       compare<<<dim3(512), dim3(256), 0, st_.stream()>>>(c(i), reference(i), std::int64_t(s_.result()),
+                                                                          st_.scratch.as<sums>());
                    }});
   }
 
@@ -261,12 +288,18 @@ class shape_runner {
       return;
     }
     add(all, name, std::string(name) != "chosen_eager", [this, f = op.get()](int i) {
-      (*f)(st_.stream(), {.a = {shard(i), s_.rows(st_.w.rank()), s_.cols(), s_.cols()}, .b = {b(i), s_.k, s_.n, ldb_}, .c = {c(i), s_.m, s_.n, s_.n}, .m = s_.m, .b_layout = set.b_layout, .b_is_constant = true});
+      (*f)(st_.stream(), {.a = {shard(i), s_.rows(st_.w.rank()), s_.cols(), s_.cols()},
+                          .b = {b(i), s_.k, s_.n, ldb_},
+                          .c = {c(i), s_.m, s_.n, s_.n},
+                          .m = s_.m,
+                          .b_layout = set.b_layout,
+                          .b_is_constant = true});
     });
   }
 
   void choose(blas_gemm<T>& g, int k) {
-    choose_heuristic(st_, g, 2.0 * s_.m * s_.n * k, [&](int i) { return g(st_.stream(), st_.a.template as<T>(), b(i), c(i % s_.iterations())); });
+    choose_heuristic(st_, g, 2.0 * s_.m * s_.n * k,
+                     [&](int i) { return g(st_.stream(), st_.a.template as<T>(), b(i), c(i % s_.iterations())); });
   }
 
   /// Of a few replays of a graph, to choose between twins. Collective.
@@ -274,14 +307,17 @@ class shape_runner {
     int const R = std::min(s_.iterations(), 16);
     graph_exec graph;
     double best = 1e30;
-    auto const all = [&] { for (int i = 0; i < R; ++i) iteration(i); };
+    auto const all = [&] {
+      for (int i = 0; i < R; ++i) iteration(i);
+    };
     std::string const failure = st_.attempt([&] {
       iteration(0);
       st_.w.check(st_.stream());
       graph.capture(st_.stream(), all);
     });
     require<runtime_failure>(failure.empty(), std::source_location::current(), "choosing a twin: ", failure);
-    for (int i = 0; i < 4; ++i) best = std::min(best, slowest(st_, timed(st_, [&] { graph.launch(st_.stream()); }) / R));
+    for (int i = 0; i < 4; ++i)
+      best = std::min(best, slowest(st_, timed(st_, [&] { graph.launch(st_.stream()); }) / R));
     return best;
   }
 
@@ -314,7 +350,8 @@ std::map<std::string, row> results;
 /// "/late:US" of a variant's name goes to the end.
 std::string name_of(std::string const& variant, shape const& s) {
   auto const slash = std::min(variant.find('/'), variant.size());
-  return text("ag_gemm/", variant.substr(0, slash), "/gather:", s.by == gather::k ? "k" : "m", "/dtype:", s.type == dtype::bf16 ? "bf16" : "f16", "/W:", s.ranks, "/M:", s.m, "/N:", s.n, "/K:", s.k,
+  return text("ag_gemm/", variant.substr(0, slash), "/gather:", s.by == gather::k ? "k" : "m",
+              "/dtype:", s.type == dtype::bf16 ? "bf16" : "f16", "/W:", s.ranks, "/M:", s.m, "/N:", s.n, "/K:", s.k,
               variant.substr(slash));
 }
 
@@ -334,12 +371,14 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
     results[key] = r;
   }
   row const& r = results[key];
-  auto const found = std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
+  auto const found =
+      std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
   double const tolerance = s.type == dtype::bf16 ? 1e-2 : 2e-3;
-  std::string const failure = found == r.figures.end()      ? "not measured: the shape's first variant failed"
-                              : !found->failure.empty()     ? found->failure
-                              : !(found->error < tolerance) ? text("wrong: relative error ", found->error, " of the timed outputs")
-                                                            : "";
+  std::string const failure = found == r.figures.end()  ? "not measured: the shape's first variant failed"
+                              : !found->failure.empty() ? found->failure
+                              : !(found->error < tolerance)
+                                  ? text("wrong: relative error ", found->error, " of the timed outputs")
+                                  : "";
   if (!failure.empty()) {
     state.SkipWithError(failure.c_str());
     return;
@@ -361,12 +400,15 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
 /// Shapes drawn alike on every rank: M and N evenly over their logarithms, K a multiple of 512, both types and gathers.
 std::vector<shape> random_shapes(int count, unsigned seed, int ranks) {
   std::mt19937 random(seed);
-  auto const between = [&](double low, double high) { return low * std::exp2(std::log2(high / low) * (random() % 10000) / 10000.0); };
+  auto const between = [&](double low, double high) {
+    return low * std::exp2(std::log2(high / low) * (random() % 10000) / 10000.0);
+  };
   std::vector<shape> all;
   for (int i = 0; i < count; ++i) {
     gather const by = random() % 2 ? gather::m : gather::k;
     int const m = int(between(1, 8192)), n = int(between(512, 8192)) / 64 * 64, k = int(2 + random() % 15) * 512;
-    all.push_back({by, random() % 2 ? dtype::f16 : dtype::bf16, ranks, by == gather::m ? (m + ranks - 1) / ranks * ranks : m, n, k});
+    all.push_back({by, random() % 2 ? dtype::f16 : dtype::bf16, ranks,
+                   by == gather::m ? (m + ranks - 1) / ranks * ranks : m, n, k});
   }
   return all;
 }
@@ -382,12 +424,15 @@ std::vector<row> sorted_results() {
 }
 
 void print_table() {
-  std::printf("\nmicroseconds of one iteration, slowest rank, median; x: chosen over the bare GEMM; speedup: over the better twin; NVLS off\n");
-  std::printf("%-6s %-5s %2s %5s %5s %5s |%8s %8s %8s %8s %8s %8s %8s |%6s %7s %7s %8s\n", "gather", "dtype", "W", "M", "N", "K", "gemm", "gather", "eager", "graph", "pull", "push", "chosen", "x",
-              "speedup", "TFLOP/s", "link GB/s");
+  std::printf("\nmicroseconds of one iteration, slowest rank, median; x: chosen over the bare GEMM; speedup: over the "
+              "better twin; NVLS off\n");
+  std::printf("%-6s %-5s %2s %5s %5s %5s |%8s %8s %8s %8s %8s %8s %8s |%6s %7s %7s %8s\n", "gather", "dtype", "W", "M",
+              "N", "K", "gemm", "gather", "eager", "graph", "pull", "push", "chosen", "x", "speedup", "TFLOP/s",
+              "link GB/s");
   auto const rows = sorted_results();
   for (auto const& r : rows) {
-    std::printf("%-6s %-5s %2d %5d %5d %5d |", r.s.by == gather::k ? "k" : "m", r.s.type == dtype::bf16 ? "bf16" : "f16", r.s.ranks, r.s.m, r.s.n, r.s.k);
+    std::printf("%-6s %-5s %2d %5d %5d %5d |", r.s.by == gather::k ? "k" : "m",
+                r.s.type == dtype::bf16 ? "bf16" : "f16", r.s.ranks, r.s.m, r.s.n, r.s.k);
     for (char const* v : {"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"}) {
       if (auto const* f = r.of(v)) std::printf("%8.2f ", f->us);
       else std::printf("%8s ", "-");
@@ -409,22 +454,29 @@ void print_table() {
     close += over <= 1.05;
     most = std::max(most, over);
   }
-  if (compared > 0) std::printf("chosen is within 5 %% of the better of pull and push in %d of %d rows, and takes at most %.2f times as long\n", close, compared, most);
+  if (compared > 0)
+    std::printf(
+        "chosen is within 5 %% of the better of pull and push in %d of %d rows, and takes at most %.2f times as long\n",
+        close, compared, most);
 }
 
 void print_taxes() {
-  std::printf("\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when in turns one rank is that much late, all of it if everybody waits\n");
-  std::printf("\n%-6s %-5s %2s %5s %5s %5s %-7s |%8s %8s %8s %8s |", "gather", "dtype", "W", "M", "N", "K", "", "kernels", "host us", "eager", "graph");
+  std::printf("\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when in turns "
+              "one rank is that much late, all of it if everybody waits\n");
+  std::printf("\n%-6s %-5s %2s %5s %5s %5s %-7s |%8s %8s %8s %8s |", "gather", "dtype", "W", "M", "N", "K", "",
+              "kernels", "host us", "eager", "graph");
   for (int const late : set.late) std::printf(" late %3d", late);
   std::printf("\n");
   for (auto const& r : sorted_results())
     for (auto const& [graph, eager] : {std::pair{"bsp_graph", "bsp_eager"}, std::pair{"chosen", "chosen_eager"}}) {
       auto const *g = r.of(graph), *e = r.of(eager);
       if (!g || !e) continue;
-      std::printf("%-6s %-5s %2d %5d %5d %5d %-7s |%8.0f %8.2f %8.2f %8.2f |", r.s.by == gather::k ? "k" : "m", r.s.type == dtype::bf16 ? "bf16" : "f16", r.s.ranks, r.s.m, r.s.n, r.s.k, graph,
-                  g->kernels, e->host_us, e->us, g->us);
+      std::printf("%-6s %-5s %2d %5d %5d %5d %-7s |%8.0f %8.2f %8.2f %8.2f |", r.s.by == gather::k ? "k" : "m",
+                  r.s.type == dtype::bf16 ? "bf16" : "f16", r.s.ranks, r.s.m, r.s.n, r.s.k, graph, g->kernels,
+                  e->host_us, e->us, g->us);
       for (int const late : set.late)
-        if (auto const *l = r.of(text(graph, "/late:", late)), *none = r.of(text(graph, "/late:0")); l && none) std::printf(" %+7.1f ", l->us - none->us);
+        if (auto const *l = r.of(text(graph, "/late:", late)), *none = r.of(text(graph, "/late:0")); l && none)
+          std::printf(" %+7.1f ", l->us - none->us);
       std::printf("\n");
     }
 }
@@ -434,22 +486,33 @@ void print_taxes() {
 int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
   command_line c(argc, argv,
-                 "bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] [--variants=NAME,...] [--repeats=7]\n"
-                 "                     [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2] [--taxes] [--late=US,...]\n"
-                 "NAME: gemm, all_gather, bsp_eager, bsp_graph, pull, push, chosen, chosen_eager. --mainloop: the GEMM alone, on one rank. --random: shapes drawn\n"
-                 "from the seed. --late: in turns one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are late.");
+                 "bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] "
+                 "[--variants=NAME,...] [--repeats=7]\n"
+                 "                     [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2] [--taxes] "
+                 "[--late=US,...]\n"
+                 "NAME: gemm, all_gather, bsp_eager, bsp_graph, pull, push, chosen, chosen_eager. --mainloop: the GEMM "
+                 "alone, on one rank. --random: shapes drawn\n"
+                 "from the seed. --late: in turns one rank per iteration is late. --taxes: few shapes, eager and "
+                 "graph, ranks that are late.");
   bool const taxes = c.flag("taxes"), quick = c.flag("quick"), mainloop = c.flag("mainloop");
   using names = std::vector<std::string>;
-  names const usual = mainloop ? names{"gemm", "chosen"} : names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"};
-  set = {c.number("ranks", mainloop ? 1 : std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.flag("row_major") ? layout::row_major : layout::column_major,
-         c.words("variants", "gemm|all_gather|bsp_eager|bsp_graph|pull|push|chosen|chosen_eager", taxes ? names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "chosen_eager", "chosen"} : usual),
+  names const usual = mainloop ? names{"gemm", "chosen"}
+                               : names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"};
+  set = {c.number("ranks", mainloop ? 1 : std::max(1, gpus())), c.number("repeats", quick ? 3 : 7),
+         c.flag("row_major") ? layout::row_major : layout::column_major,
+         c.words("variants", "gemm|all_gather|bsp_eager|bsp_graph|pull|push|chosen|chosen_eager",
+                 taxes ? names{"gemm", "all_gather", "bsp_eager", "bsp_graph", "chosen_eager", "chosen"} : usual),
          late_times(c, taxes)};
-  auto sweep = taxes ? std::vector{16, 128, 1024, 4096} : quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+  auto sweep = taxes   ? std::vector{16, 128, 1024, 4096}
+               : quick ? std::vector{1, 16, 128, 1024, 4096}
+                       : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   // Tiles do not come out even
   if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});
-  auto const ms = c.numbers("m", sweep), ns = c.numbers("n", quick || taxes ? std::vector{3584} : std::vector{3584, 7168});
+  auto const ms = c.numbers("m", sweep),
+             ns = c.numbers("n", quick || taxes ? std::vector{3584} : std::vector{3584, 7168});
   int const k = c.number("k", 8192), random = c.number("random", 0), seed = c.number("seed", 2);
-  auto const dtypes = c.words("dtypes", "bf16|f16", quick || taxes ? names{"bf16"} : names{"bf16", "f16"}), gathers = c.words("gathers", "k|m", mainloop ? names{"k"} : names{"k", "m"});
+  auto const dtypes = c.words("dtypes", "bf16|f16", quick || taxes ? names{"bf16"} : names{"bf16", "f16"}),
+             gathers = c.words("gathers", "k|m", mainloop ? names{"k"} : names{"k", "m"});
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
@@ -468,7 +531,8 @@ int main(int argc, char** argv) {
       for (auto const& [n, k] : weights)
         for (int const m : ms)
           for (auto const& g : gathers) {
-            shape const s{g == "m" ? gather::m : gather::k, type == "f16" ? dtype::f16 : dtype::bf16, set.ranks, m, n, k};
+            shape const s{
+                g == "m" ? gather::m : gather::k, type == "f16" ? dtype::f16 : dtype::bf16, set.ranks, m, n, k};
             if (s.by == gather::k || m % s.ranks == 0) shapes.push_back(s);
           }
   for (shape const& s : shapes)
@@ -476,14 +540,19 @@ int main(int argc, char** argv) {
       std::string const name = name_of(v, s);
       if (!selected(name)) continue;
       room.include(s);
-      benchmark::RegisterBenchmark(name.c_str(), report, v, s)->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+      benchmark::RegisterBenchmark(name.c_str(), report, v, s)
+          ->UseManualTime()
+          ->Iterations(1)
+          ->Unit(benchmark::kMicrosecond);
     }
   add_context(set.ranks);
-  benchmark::AddCustomContext(vendor::collectives_name, text(NCCL_MAJOR, '.', NCCL_MINOR, '.', NCCL_PATCH, ", NVLS off"));
+  benchmark::AddCustomContext(vendor::collectives_name,
+                              text(NCCL_MAJOR, '.', NCCL_MINOR, '.', NCCL_PATCH, ", NVLS off"));
   benchmark::AddCustomContext(vendor::blas_name, text(vendor::blas_version()));
   if (random > 0) benchmark::AddCustomContext("seed", text(seed));
   benchmark::AddCustomContext("b_layout", set.b_layout == layout::column_major ? "column-major" : "row-major");
-  ranks = std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
+  ranks =
+      std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
   run_benchmarks(to_file);
   print_table();
   if (taxes) print_taxes();

@@ -59,7 +59,9 @@ struct shape {
     random.discard(8);
     return 1 + int(random() % longest_drawn);
   }
-  int length(int rank, int sequence) const { return tokens(sequence) / ranks + (rank < tokens(sequence) % ranks ? 1 : 0); }
+  int length(int rank, int sequence) const {
+    return tokens(sequence) / ranks + (rank < tokens(sequence) % ranks ? 1 : 0);
+  }
   int max_pages() const {
     int longest = 1;
     for (int s = 0; s < batch; ++s) longest = std::max(longest, length(0, s));
@@ -74,7 +76,9 @@ struct shape {
   std::size_t token_elements() const { return std::size_t(kv_heads) * std::size_t(d); }  // of K
   std::size_t page_bytes() const { return std::size_t(page) * token_elements() * 2; }    // of K
   std::size_t copy_bytes() const { return std::size_t(pages()) * page_bytes() * 2; }
-  int iterations() const { return copy_bytes() > (std::size_t(2) << 30) ? 8 : copy_bytes() > (std::size_t(256) << 20) ? 16 : 48; }
+  int iterations() const {
+    return copy_bytes() > (std::size_t(2) << 30) ? 8 : copy_bytes() > (std::size_t(256) << 20) ? 16 : 48;
+  }
   int copies() const { return std::min(iterations(), int((distinct - 1) / copy_bytes()) + 1); }
   int rows() const { return batch * q_heads; }
   std::size_t result() const { return std::size_t(rows()) * std::size_t(d); }
@@ -97,7 +101,8 @@ struct settings {
 settings set;
 
 struct capacity {
-  std::size_t pool = 0, pages = 0, outputs = 0, payloads = 0, payload = 0, signal = 0, workspace = 0, q = 0, references = 0, rows = 1;  // bytes, table entries
+  std::size_t pool = 0, pages = 0, outputs = 0, payloads = 0, payload = 0, signal = 0, workspace = 0, q = 0,
+              references = 0, rows = 1;  // bytes, table entries
   int batch = 1;
 
   void include(shape const& s) {
@@ -108,8 +113,10 @@ struct capacity {
     grow(outputs, R * s.result() * 2);
     grow(payloads, R * s.payload());
     grow(payload, s.payload());
-    grow(signal, flash_decode<f16>::signal_bytes(s.ranks, {.max_batch = s.batch, .q_heads = s.q_heads, .kv_heads = s.kv_heads, .head_dim = s.d}));
-    grow(workspace, std::size_t(s.batch * s.kv_heads) * std::size_t(decode_record{s.q_heads / s.kv_heads, s.d}.floats()) * 4);
+    grow(signal, flash_decode<f16>::signal_bytes(
+                     s.ranks, {.max_batch = s.batch, .q_heads = s.q_heads, .kv_heads = s.kv_heads, .head_dim = s.d}));
+    grow(workspace,
+         std::size_t(s.batch * s.kv_heads) * std::size_t(decode_record{s.q_heads / s.kv_heads, s.d}.floats()) * 4);
     grow(references, (s.result() + std::size_t(s.rows())) * 4);
     grow(rows, std::size_t(s.rows()));
     batch = std::max(batch, s.batch);
@@ -120,16 +127,20 @@ constexpr int parts = 24576;  // of all rows at least, for the reference
 
 struct rank_state : rank_base {
   rank_state(world& w_, capacity const& c)
-      : rank_base(w_, round_up(c.workspace + 2 * c.references + 64_MiB, 2_MiB), round_up(c.signal + 2_MiB, 2_MiB)), ch(h, {.max_bytes = 1, .flags_per_source = 1}),
-        partial(h.allocate<float>(2 * c.references / 4)), alone(w_.split(w_.rank())),
-        alone_heap(alone, {.bulk = round_up(c.workspace + 64_MiB, 2_MiB), .signal = 2_MiB, .wait_limit = std::chrono::seconds(2)}),
+      : rank_base(w_, round_up(c.workspace + 2 * c.references + 64_MiB, 2_MiB), round_up(c.signal + 2_MiB, 2_MiB)),
+        ch(h, {.max_bytes = 1, .flags_per_source = 1}), partial(h.allocate<float>(2 * c.references / 4)),
+        alone(w_.split(w_.rank())),
+        alone_heap(
+            alone,
+            {.bulk = round_up(c.workspace + 64_MiB, 2_MiB), .signal = 2_MiB, .wait_limit = std::chrono::seconds(2)}),
         alone_ch(alone_heap, {.max_bytes = 1, .flags_per_source = 1}), nccl(w_), send(nccl.allocate(c.payloads)),
-        received(nccl.allocate(c.payload * std::size_t(w_.size()))), k(c.pool / 2), v(c.pool / 2), q(c.outputs), out(c.outputs), table(c.pages * 4),
-        lengths(std::size_t(c.batch) * 4), first(c.references), last(c.references), split(std::max(std::size_t(parts), c.rows) * 130 * 4), pool_elements(c.pool / 4) {}
+        received(nccl.allocate(c.payload * std::size_t(w_.size()))), k(c.pool / 2), v(c.pool / 2), q(c.outputs),
+        out(c.outputs), table(c.pages * 4), lengths(std::size_t(c.batch) * 4), first(c.references), last(c.references),
+        split(std::max(std::size_t(parts), c.rows) * 130 * 4), pool_elements(c.pool / 4) {}
 
   channel ch;
-  sym<float> partial;          // references of this rank's shard, iterations 0 and R - 1: o [rows, d], lse [rows]
-  world alone;                 // of this rank only
+  sym<float> partial;  // references of this rank's shard, iterations 0 and R - 1: o [rows, d], lse [rows]
+  world alone;         // of this rank only
   heap alone_heap;
   channel alone_ch;
   collectives nccl;
@@ -154,16 +165,21 @@ struct reference_kv {
 /// One wave per part of a row's tokens: o [D], m, l in fp32, of scores in natural units. Plain on purpose: it is what
 /// the others are checked by.
 template <class T, int D>
-__global__ void __launch_bounds__(256) reference_parts(reference_kv<T> kv, T const* q, int rows, int parts_of_row, float* out) {
+__global__ void __launch_bounds__(256)
+    reference_parts(reference_kv<T> kv, T const* q, int rows, int parts_of_row, float* out) {
   constexpr int mine = D / wave::width, waves = 256 / wave::width;
   int const first = int(blockIdx.x) * waves + int(threadIdx.x) / wave::width, lane = int(threadIdx.x) % wave::width;
   for (int i = first; i < rows * parts_of_row; i += int(gridDim.x) * waves) {
-    int const row = i / parts_of_row, part = i % parts_of_row, sequence = row / kv.q_heads, head = row % kv.q_heads / (kv.q_heads / kv.kv_heads);
-    int const n = kv.lengths[sequence], length = (n + parts_of_row - 1) / parts_of_row, end = min(n, (part + 1) * length);
+    int const row = i / parts_of_row, part = i % parts_of_row, sequence = row / kv.q_heads,
+              head = row % kv.q_heads / (kv.q_heads / kv.kv_heads);
+    int const n = kv.lengths[sequence], length = (n + parts_of_row - 1) / parts_of_row,
+              end = min(n, (part + 1) * length);
     float query[mine], o[mine] = {}, m = minus_infinity, l = 0;
-    for (int j = 0; j < mine; ++j) query[j] = float(q[std::int64_t(row) * D + j * wave::width + lane]) * rsqrtf(float(D));
+    for (int j = 0; j < mine; ++j)
+      query[j] = float(q[std::int64_t(row) * D + j * wave::width + lane]) * rsqrtf(float(D));
     for (int t = part * length; t < end; ++t) {
-      std::int64_t const token = std::int64_t(kv.table[std::int64_t(sequence) * kv.max_pages + t / kv.page]) * kv.page + t % kv.page;
+      std::int64_t const token =
+          std::int64_t(kv.table[std::int64_t(sequence) * kv.max_pages + t / kv.page]) * kv.page + t % kv.page;
       std::int64_t const at = (token * kv.kv_heads + head) * D + lane;
       float x = 0;
       for (int j = 0; j < mine; ++j) x += query[j] * float(kv.k[at + j * wave::width]);
@@ -213,12 +229,17 @@ __global__ void join_ranks(world_view w, sym<float> partial, std::int64_t skip, 
 
 /// The twin's last kernel: payloads of all ranks (out, then lse) to out. A thread has eight neighbouring d.
 template <class T>
-__global__ void __launch_bounds__(256) combine_payloads(std::byte const* all, std::int64_t payload, int ranks, int rows, int d, T* out) {
-  struct alignas(16) eight { T x[8]; };
+__global__ void __launch_bounds__(256)
+    combine_payloads(std::byte const* all, std::int64_t payload, int ranks, int rows, int d, T* out) {
+  struct alignas(16) eight {
+    T x[8];
+  };
   std::int64_t const i = std::int64_t(blockIdx.x) * 256 + threadIdx.x;
   if (i >= std::int64_t(rows) * d / 8) return;
   std::int64_t const row = i * 8 / d;
-  auto const lse = [&](int r) { return reinterpret_cast<float const*>(all + r * payload + std::int64_t(rows) * d * 2)[row]; };
+  auto const lse = [&](int r) {
+    return reinterpret_cast<float const*>(all + r * payload + std::int64_t(rows) * d * 2)[row];
+  };
   float m = minus_infinity, l = 0, o[8] = {};
   for (int r = 0; r < ranks; ++r) m = fmaxf(m, lse(r));
   for (int r = 0; r < ranks; ++r) {
@@ -252,22 +273,37 @@ class shape_runner {
   shape_runner(rank_state& st, shape const& s) : st_(st), s_(s) { prepare(); }
 
   std::vector<figure> run() {
-    flash_decode_options const o{.max_batch = s_.batch, .q_heads = s_.q_heads, .kv_heads = s_.kv_heads, .head_dim = s_.d, .page_size = s_.page, .max_pages = s_.max_pages(), .hops = set.hops};
+    flash_decode_options const o{.max_batch = s_.batch,
+                                 .q_heads = s_.q_heads,
+                                 .kv_heads = s_.kv_heads,
+                                 .head_dim = s_.d,
+                                 .page_size = s_.page,
+                                 .max_pages = s_.max_pages(),
+                                 .hops = set.hops};
     flash_decode<T> fused(st_.ch, o), local(st_.alone_ch, o);
-    auto const shard = [&](int i) { local(st_.stream(), call(i, reinterpret_cast<T*>(send(i)), reinterpret_cast<float*>(send(i) + s_.result() * 2))); };
+    auto const shard = [&](int i) {
+      local(st_.stream(), call(i, reinterpret_cast<T*>(send(i)), reinterpret_cast<float*>(send(i) + s_.result() * 2)));
+    };
     auto const twin = [&](int i) {
       shard(i);
       st_.nccl.all_gather(st_.stream(), send(i), st_.received, s_.payload());
-      combine_payloads<<<dim3(unsigned((s_.result() / 8 + 255) / 256)), dim3(256), 0, st_.stream()>>>(st_.received, std::int64_t(s_.payload()), s_.ranks, s_.rows(), s_.d, out(i));
+      combine_payloads<<<dim3(unsigned((s_.result() / 8 + 255) / 256)), dim3(256), 0, st_.stream()>>>(
+          st_.received, std::int64_t(s_.payload()), s_.ranks, s_.rows(), s_.d, out(i));
     };
     std::vector<variant> all;
     for (auto const& name : set.variants) {
-      if (name == "fused" || name == "fused_eager") add(all, name, name == "fused", [&](int i) { fused(st_.stream(), call(i, out(i), nullptr)); });
+      if (name == "fused" || name == "fused_eager")
+        add(all, name, name == "fused", [&](int i) { fused(st_.stream(), call(i, out(i), nullptr)); });
       if (name == "local") {
         add(all, name, true, shard);
-        all.back().poison = [this] { check_hip(hipMemsetAsync(send(0), 0xff, std::size_t(s_.iterations()) * s_.payload(), st_.stream()), "hipMemsetAsync"); };
+        all.back().poison = [this] {
+          check_hip(hipMemsetAsync(send(0), 0xff, std::size_t(s_.iterations()) * s_.payload(), st_.stream()),
+                    "hipMemsetAsync");
+        };
         all.back().check = [this] {
-          for (int const i : {0, 1}) compare_with(reinterpret_cast<T const*>(send(i * (s_.iterations() - 1))), st_.h.view().here(st_.partial) + i * part_floats());
+          for (int const i : {0, 1})
+            compare_with(reinterpret_cast<T const*>(send(i * (s_.iterations() - 1))),
+                         st_.h.view().here(st_.partial) + i * part_floats());
         };
       }
       if (name == "bsp_eager") add(all, name, false, twin);
@@ -286,16 +322,28 @@ class shape_runner {
   T* q(int i) const { return st_.q.template as<T>() + std::size_t(i) * s_.result(); }
   T* out(int i) const { return st_.out.template as<T>() + std::size_t(i) * s_.result(); }
   std::byte* send(int i) const { return st_.send + std::size_t(i) * s_.payload(); }
-  std::int32_t* table(int i) const { return st_.table.template as<std::int32_t>() + std::size_t(i % s_.copies()) * std::size_t(s_.batch) * std::size_t(s_.max_pages()); }
+  std::int32_t* table(int i) const {
+    return st_.table.template as<std::int32_t>() +
+           std::size_t(i % s_.copies()) * std::size_t(s_.batch) * std::size_t(s_.max_pages());
+  }
   std::int64_t part_floats() const { return std::int64_t(s_.result()) + s_.rows(); }
   float* reference(int i) const { return (i == 0 ? st_.first : st_.last).template as<float>(); }
   flash_decode_call<T> call(int i, T* to, float* lse) const {
-    return {.q = q(i), .k_cache = st_.k.template as<T>(), .v_cache = st_.v.template as<T>(), .block_table = table(i), .lengths = st_.lengths.template as<std::int32_t>(), .out = to, .lse = lse,
-            .batch = s_.batch, .past_is_constant = true};
+    return {.q = q(i),
+            .k_cache = st_.k.template as<T>(),
+            .v_cache = st_.v.template as<T>(),
+            .block_table = table(i),
+            .lengths = st_.lengths.template as<std::int32_t>(),
+            .out = to,
+            .lse = lse,
+            .batch = s_.batch,
+            .past_is_constant = true};
   }
   void read(int i) const {
-    auto const n = std::int64_t(s_.bytes() / 2 / sizeof(uint4)), skip = std::int64_t(i % s_.copies()) * std::int64_t(s_.copy_bytes() / 2 / sizeof(uint4));
-    read_only<<<dim3(unsigned((2 * n + 2047) / 2048)), dim3(512), 0, st_.stream()>>>(st_.k.template as<uint4>() + skip, st_.v.template as<uint4>() + skip, n, st_.scratch.as<unsigned>() + 48);
+    auto const n = std::int64_t(s_.bytes() / 2 / sizeof(uint4)),
+               skip = std::int64_t(i % s_.copies()) * std::int64_t(s_.copy_bytes() / 2 / sizeof(uint4));
+    read_only<<<dim3(unsigned((2 * n + 2047) / 2048)), dim3(512), 0, st_.stream()>>>(
+        st_.k.template as<uint4>() + skip, st_.v.template as<uint4>() + skip, n, st_.scratch.as<unsigned>() + 48);
   }
   void compare_with(T const* x, float const* reference) const {
     compare<<<dim3(256), dim3(256), 0, st_.stream()>>>(x, reference, std::int64_t(s_.result()), st_.scratch.as<sums>());
@@ -303,7 +351,11 @@ class shape_runner {
 
   void add(std::vector<variant>& all, std::string const& name, bool graph, std::function<void(int)> iteration) const {
     all.push_back({name, std::move(iteration), graph,
-                   [this] { check_hip(hipMemsetAsync(out(0), 0xff, std::size_t(s_.iterations()) * s_.result() * 2, st_.stream()), "hipMemsetAsync"); },
+                   [this] {
+                     check_hip(
+                         hipMemsetAsync(out(0), 0xff, std::size_t(s_.iterations()) * s_.result() * 2, st_.stream()),
+                         "hipMemsetAsync");
+                   },
                    [this] {
                      for (int const i : {0, s_.iterations() - 1}) compare_with(out(i), reference(i));
                    }});
@@ -323,7 +375,8 @@ class shape_runner {
       st_.filled = s_.type;
     }
     fill(q(0), std::size_t(R) * s_.result(), 1);
-    std::vector<std::int32_t> order(std::size_t(s_.copies()) * std::size_t(s_.pages())), tables(std::size_t(s_.copies()) * std::size_t(s_.batch) * std::size_t(pages)), n;
+    std::vector<std::int32_t> order(std::size_t(s_.copies()) * std::size_t(s_.pages())),
+        tables(std::size_t(s_.copies()) * std::size_t(s_.batch) * std::size_t(pages)), n;
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(unsigned(rank)));
     for (int s = 0; s < s_.batch; ++s) n.push_back(s_.length(rank, s));
@@ -338,22 +391,35 @@ class shape_runner {
           next += mine;
         }
       }
-    check_hip(hipMemcpyAsync(st_.table.template as<void>(), tables.data(), tables.size() * 4, hipMemcpyHostToDevice, stream), "hipMemcpyAsync");
-    check_hip(hipMemcpyAsync(st_.lengths.template as<void>(), n.data(), n.size() * 4, hipMemcpyHostToDevice, stream), "hipMemcpyAsync");
+    check_hip(
+        hipMemcpyAsync(st_.table.template as<void>(), tables.data(), tables.size() * 4, hipMemcpyHostToDevice, stream),
+        "hipMemcpyAsync");
+    check_hip(hipMemcpyAsync(st_.lengths.template as<void>(), n.data(), n.size() * 4, hipMemcpyHostToDevice, stream),
+              "hipMemcpyAsync");
     int const parts_of_row = std::clamp(parts / s_.rows(), 1, ceil_div(pages * s_.page, 64));
     auto const here = [&](int i) { return st_.h.view().here(st_.partial) + i * part_floats(); };
     for (int const i : {0, 1}) {
       int const iteration = i * (R - 1);
-      reference_kv<T> const kv{st_.k.template as<T>(), st_.v.template as<T>(), table(iteration), st_.lengths.template as<std::int32_t>(), pages, s_.page, s_.q_heads, s_.kv_heads};
+      reference_kv<T> const kv{st_.k.template as<T>(),
+                               st_.v.template as<T>(),
+                               table(iteration),
+                               st_.lengths.template as<std::int32_t>(),
+                               pages,
+                               s_.page,
+                               s_.q_heads,
+                               s_.kv_heads};
       auto const kernel = s_.d == 64 ? &reference_parts<T, 64> : &reference_parts<T, 128>;
-      kernel<<<dim3(2048), dim3(256), 0, stream>>>(kv, q(iteration), s_.rows(), parts_of_row, st_.split.template as<float>());
-      join_parts<<<dim3(unsigned(s_.rows())), dim3(unsigned(s_.d)), 0, stream>>>(st_.split.template as<float>(), parts_of_row, s_.rows(), here(i));
+      kernel<<<dim3(2048), dim3(256), 0, stream>>>(kv, q(iteration), s_.rows(), parts_of_row,
+                                                   st_.split.template as<float>());
+      join_parts<<<dim3(unsigned(s_.rows())), dim3(unsigned(s_.d)), 0, stream>>>(st_.split.template as<float>(),
+                                                                                 parts_of_row, s_.rows(), here(i));
     }
     check_hip(hipGetLastError(), "the reference");
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     st_.w.barrier();
     for (int const i : {0, 1})
-      join_ranks<<<dim3(unsigned(s_.rows())), dim3(unsigned(s_.d)), 0, stream>>>(st_.h.view(), st_.partial, i * part_floats(), s_.rows(), reference(i));
+      join_ranks<<<dim3(unsigned(s_.rows())), dim3(unsigned(s_.d)), 0, stream>>>(
+          st_.h.view(), st_.partial, i * part_floats(), s_.rows(), reference(i));
     check_hip(hipGetLastError(), "the reference");
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     st_.w.barrier();
@@ -385,8 +451,9 @@ char const* name_of(dtype t) { return t == dtype::bf16 ? "bf16" : "f16"; }
 /// "/late:US" of a variant's name goes to the end.
 std::string name_of(std::string const& variant, shape const& s) {
   auto const slash = std::min(variant.find('/'), variant.size());
-  return text("flash_decode/", variant.substr(0, slash), "/W:", s.ranks, "/batch:", s.batch, "/kv:", s.kv > 0 ? text(s.kv) : "ragged", "/heads:", s.q_heads, "-", s.kv_heads, "/d:", s.d, "/page:", s.page,
-              "/pages:", s.shared ? "shared" : "own", variant.substr(slash));
+  return text("flash_decode/", variant.substr(0, slash), "/W:", s.ranks, "/batch:", s.batch,
+              "/kv:", s.kv > 0 ? text(s.kv) : "ragged", "/heads:", s.q_heads, "-", s.kv_heads, "/d:", s.d,
+              "/page:", s.page, "/pages:", s.shared ? "shared" : "own", variant.substr(slash));
 }
 
 /// The first benchmark of a shape measures all of its variants.
@@ -406,12 +473,14 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
     order_of_results.push_back(key);
   }
   row const& r = results[key];
-  auto const found = std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
+  auto const found =
+      std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
   double const tolerance = s.type == dtype::bf16 ? 1e-2 : 2e-3;
-  std::string const failure = found == r.figures.end()      ? "not measured: the shape's first variant failed"
-                              : !found->failure.empty()     ? found->failure
-                              : !(found->error < tolerance) ? text("wrong: relative error ", found->error, " of the timed outputs")
-                                                            : "";
+  std::string const failure = found == r.figures.end()  ? "not measured: the shape's first variant failed"
+                              : !found->failure.empty() ? found->failure
+                              : !(found->error < tolerance)
+                                  ? text("wrong: relative error ", found->error, " of the timed outputs")
+                                  : "";
   state.SetLabel(name_of(s.type));
   if (!failure.empty()) {
     state.SkipWithError(failure.c_str());
@@ -432,13 +501,16 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
 }
 
 void print_table() {
-  std::printf("\nmicroseconds of one iteration, slowest rank, median; HBM: KV at 4.8 TB/s; target: KV at 4.4 TB/s + 8 us, + 4 us for one rank; speedup: fused over the better twin; NVLS off\n");
-  std::printf("%2s %5s %7s %6s %3s %4s %-6s %-4s |%8s %8s %8s %8s %8s |%8s %8s |%8s %7s\n", "W", "batch", "kv", "heads", "d", "page", "pages", "type", "fused", "local", "eager", "graph", "read", "HBM", "target",
-              "GB/s", "speedup");
+  std::printf("\nmicroseconds of one iteration, slowest rank, median; HBM: KV at 4.8 TB/s; target: KV at 4.4 TB/s + 8 "
+              "us, + 4 us for one rank; speedup: fused over the better twin; NVLS off\n");
+  std::printf("%2s %5s %7s %6s %3s %4s %-6s %-4s |%8s %8s %8s %8s %8s |%8s %8s |%8s %7s\n", "W", "batch", "kv", "heads",
+              "d", "page", "pages", "type", "fused", "local", "eager", "graph", "read", "HBM", "target", "GB/s",
+              "speedup");
   for (auto const& key : order_of_results) {
     row const& r = results[key];
-    std::printf("%2d %5d %7s %6s %3d %4d %-6s %-4s |", r.s.ranks, r.s.batch, r.s.kv > 0 ? text(r.s.kv).c_str() : "ragged", text(r.s.q_heads, "-", r.s.kv_heads).c_str(), r.s.d, r.s.page,
-                r.s.shared ? "shared" : "own", name_of(r.s.type));
+    std::printf("%2d %5d %7s %6s %3d %4d %-6s %-4s |", r.s.ranks, r.s.batch,
+                r.s.kv > 0 ? text(r.s.kv).c_str() : "ragged", text(r.s.q_heads, "-", r.s.kv_heads).c_str(), r.s.d,
+                r.s.page, r.s.shared ? "shared" : "own", name_of(r.s.type));
     for (char const* v : {"fused", "local", "bsp_eager", "bsp_graph", "read"}) {
       if (auto const* f = r.of(v)) std::printf("%8.2f ", f->us);
       else std::printf("%8s ", "-");
@@ -454,7 +526,8 @@ void print_table() {
 }
 
 void print_taxes() {
-  std::printf("\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when in turns one rank is that much late, all of it if everybody waits\n");
+  std::printf("\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when in turns "
+              "one rank is that much late, all of it if everybody waits\n");
   std::printf("%2s %5s %7s %-9s |%8s %8s %8s %8s |", "W", "batch", "kv", "", "kernels", "host us", "eager", "graph");
   for (int const late : set.late) std::printf(" late %3d", late);
   std::printf("\n");
@@ -463,9 +536,11 @@ void print_taxes() {
     for (auto const& [graph, eager] : {std::pair{"bsp_graph", "bsp_eager"}, std::pair{"fused", "fused_eager"}}) {
       auto const *g = r.of(graph), *e = r.of(eager);
       if (!g || !e) continue;
-      std::printf("%2d %5d %7d %-9s |%8.0f %8.2f %8.2f %8.2f |", r.s.ranks, r.s.batch, r.s.kv, graph, g->kernels, e->host_us, e->us, g->us);
+      std::printf("%2d %5d %7d %-9s |%8.0f %8.2f %8.2f %8.2f |", r.s.ranks, r.s.batch, r.s.kv, graph, g->kernels,
+                  e->host_us, e->us, g->us);
       for (int const late : set.late)
-        if (auto const *l = r.of(text(graph, "/late:", late)), *none = r.of(text(graph, "/late:0")); l && none) std::printf(" %+7.1f ", l->us - none->us);
+        if (auto const *l = r.of(text(graph, "/late:", late)), *none = r.of(text(graph, "/late:0")); l && none)
+          std::printf(" %+7.1f ", l->us - none->us);
       std::printf("\n");
     }
   }
@@ -474,7 +549,12 @@ void print_taxes() {
 std::vector<shape> default_sweep(bool quick) {
   constexpr int K = 1024;
   std::vector<shape> all;
-  if (quick) return {{.kv = 8 * K, .page = 1}, {.kv = 8 * K}, {.kv = 128 * K}, {.batch = 4, .kv = 8 * K, .page = 1, .shared = true}, {.kv = 16 * K, .d = 64, .type = dtype::bf16}};
+  if (quick)
+    return {{.kv = 8 * K, .page = 1},
+            {.kv = 8 * K},
+            {.kv = 128 * K},
+            {.batch = 4, .kv = 8 * K, .page = 1, .shared = true},
+            {.kv = 16 * K, .d = 64, .type = dtype::bf16}};
   for (int const page : {1, 16})
     for (int const kv : {8, 16, 32, 64, 128, 256, 512, 1024}) all.push_back({.kv = kv * K, .page = page});
   for (int const batch : {4, 8, 16, 64})
@@ -506,20 +586,26 @@ shape even(shape s) {
 
 int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
-  command_line c(argc, argv,
-                 "bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick]\n"
-                 "                          [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] [--page_sizes=P,...]\n"
-                 "                          [--kinds=own,shared] [--dtypes=f16,bf16] [--taxes] [--late=US,...]\n"
-                 "NAME: fused, fused_eager, local, bsp_eager, bsp_graph, read. With a list of shapes the sweep is the product of all lists.\n"
-                 "--late: in turns one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are late.");
+  command_line c(
+      argc, argv,
+      "bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick]\n"
+      "                          [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] "
+      "[--page_sizes=P,...]\n"
+      "                          [--kinds=own,shared] [--dtypes=f16,bf16] [--taxes] [--late=US,...]\n"
+      "NAME: fused, fused_eager, local, bsp_eager, bsp_graph, read. With a list of shapes the sweep is the product of "
+      "all lists.\n"
+      "--late: in turns one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are late.");
   bool const taxes = c.flag("taxes"), quick = c.flag("quick");
   using names = std::vector<std::string>;
   set = {c.number("ranks", std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.number("hops", 0, "[0-2]"),
-         c.words("variants", "fused|fused_eager|local|bsp_eager|bsp_graph|read", taxes ? names{"fused", "fused_eager", "local", "bsp_eager", "bsp_graph"} : names{"fused", "local", "bsp_eager", "bsp_graph", "read"}),
+         c.words("variants", "fused|fused_eager|local|bsp_eager|bsp_graph|read",
+                 taxes ? names{"fused", "fused_eager", "local", "bsp_eager", "bsp_graph"}
+                       : names{"fused", "local", "bsp_eager", "bsp_graph", "read"}),
          late_times(c, taxes)};
   std::size_t const memory = std::size_t(c.number("memory", 28)) << 30;
   auto const batches = c.numbers("batches", {}), page_sizes = c.numbers("page_sizes", {});
-  auto const dims = c.words("dims", "64|128", {}), tokens = c.words("tokens", "ragged|[1-9][0-9]{0,8}", {}), heads = c.words("heads", "[1-9][0-9]{0,3}-[1-9][0-9]{0,3}", {});
+  auto const dims = c.words("dims", "64|128", {}), tokens = c.words("tokens", "ragged|[1-9][0-9]{0,8}", {}),
+             heads = c.words("heads", "[1-9][0-9]{0,3}-[1-9][0-9]{0,3}", {});
   auto const kinds = c.words("kinds", "own|shared", {}), dtypes = c.words("dtypes", "f16|bf16", {});
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
@@ -535,10 +621,14 @@ int main(int argc, char** argv) {
       for (auto const& value : values) change(all.emplace_back(s), value);
     if (!values.empty()) sweep = std::move(all);
   };
-  if (batches.empty() && dims.empty() && page_sizes.empty() && tokens.empty() && heads.empty() && kinds.empty() && dtypes.empty()) sweep = taxes ? few_shapes() : default_sweep(quick);
+  if (batches.empty() && dims.empty() && page_sizes.empty() && tokens.empty() && heads.empty() && kinds.empty() &&
+      dtypes.empty())
+    sweep = taxes ? few_shapes() : default_sweep(quick);
   vary(dtypes, [](shape& s, std::string const& x) { s.type = x == "bf16" ? dtype::bf16 : dtype::f16; });
   vary(kinds, [](shape& s, std::string const& x) { s.shared = x == "shared"; });
-  vary(heads, [](shape& s, std::string const& x) { s.q_heads = std::atoi(x.c_str()), s.kv_heads = std::atoi(x.c_str() + x.find('-') + 1); });
+  vary(heads, [](shape& s, std::string const& x) {
+    s.q_heads = std::atoi(x.c_str()), s.kv_heads = std::atoi(x.c_str() + x.find('-') + 1);
+  });
   vary(dims, [](shape& s, std::string const& x) { s.d = std::atoi(x.c_str()); });
   vary(page_sizes, [](shape& s, int x) { s.page = x; });
   vary(batches, [](shape& s, int x) { s.batch = x; });
@@ -550,7 +640,10 @@ int main(int argc, char** argv) {
       std::string const name = name_of(v, s);
       if (!selected(name)) continue;
       room.include(s);
-      benchmark::RegisterBenchmark(name.c_str(), report, v, s)->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+      benchmark::RegisterBenchmark(name.c_str(), report, v, s)
+          ->UseManualTime()
+          ->Iterations(1)
+          ->Unit(benchmark::kMicrosecond);
     }
   };
   for (shape s : sweep) {
@@ -559,8 +652,10 @@ int main(int argc, char** argv) {
     if (s.kv == 0) take(even(s));
   }
   add_context(set.ranks);
-  benchmark::AddCustomContext(vendor::collectives_name, text(NCCL_MAJOR, '.', NCCL_MINOR, '.', NCCL_PATCH, ", NVLS off"));
-  ranks = std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
+  benchmark::AddCustomContext(vendor::collectives_name,
+                              text(NCCL_MAJOR, '.', NCCL_MINOR, '.', NCCL_PATCH, ", NVLS off"));
+  ranks =
+      std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
   run_benchmarks(to_file);
   print_table();
   if (taxes) print_taxes();

@@ -38,8 +38,8 @@ struct shape {
   int ranks, m, n, k;
 
   int iterations() const { return m > 1024 ? 16 : 48; }
-  int share() const { return k / ranks; }                          // of k
-  int rows() const { return what == sum_of::rows ? m / ranks : m; }  // of c
+  int share() const { return k / ranks; }                                       // of k
+  int rows() const { return what == sum_of::rows ? m / ranks : m; }             // of c
   std::size_t a_size() const { return std::size_t(m) * std::size_t(share()); }  // elements
   std::size_t weights() const { return std::size_t(share()) * std::size_t(n); }
   std::size_t product() const { return std::size_t(m) * std::size_t(n); }
@@ -60,7 +60,12 @@ settings set;
 
 gemm_rs_options rs_options(shape const& s) { return {.max_m = s.m, .max_n = s.n, .k = s.share()}; }
 gemm_ar_options ar_options(std::string const& variant, shape const& s) {
-  return {.max_m = s.m, .max_n = s.n, .k = s.share(), .shots = variant == "one_shot" ? shots::one : variant == "two_shot" ? shots::two : shots::automatic};
+  return {.max_m = s.m,
+          .max_n = s.n,
+          .k = s.share(),
+          .shots = variant == "one_shot"   ? shots::one
+                   : variant == "two_shot" ? shots::two
+                                           : shots::automatic};
 }
 
 struct capacity {
@@ -86,8 +91,10 @@ struct capacity {
 
 struct rank_state : rank_base {
   rank_state(world& w_, capacity const& c)
-      : rank_base(w_, round_up(2 * c.slot + 64_MiB, 2_MiB), 128_MiB), ch(h, {.max_bytes = c.slot, .flags_per_source = c.flags}), nccl(w_), product(nccl.allocate(c.product * 2)),
-        c(nccl.allocate(c.c)), a(c.a), weights(c.weights), first(c.product * 4), last(c.product * 4), workspace(blas_gemm<bf16>::workspace_bytes) {
+      : rank_base(w_, round_up(2 * c.slot + 64_MiB, 2_MiB), 128_MiB),
+        ch(h, {.max_bytes = c.slot, .flags_per_source = c.flags}), nccl(w_), product(nccl.allocate(c.product * 2)),
+        c(nccl.allocate(c.c)), a(c.a), weights(c.weights), first(c.product * 4), last(c.product * 4),
+        workspace(blas_gemm<bf16>::workspace_bytes) {
     check_blas(vendor::blas_create(&blas) == vendor::blas_success, "create");
   }
   ~rank_state() { (void)vendor::blas_destroy(blas); }
@@ -99,21 +106,31 @@ struct rank_state : rank_base {
   buffer first, last;      // fp32 [M, N]: sums of iterations 0 and R - 1
   buffer workspace;
   vendor::blas_handle blas{};
-  std::string prepared;    // the matrices that are there
+  std::string prepared;  // the matrices that are there
 };
 
 template <class T>
 class shape_runner {
  public:
-  shape_runner(rank_state& st, shape const& s) : st_(st), s_(s), copies_(weight_copies(s)), ldb_(set.b_layout == layout::column_major ? s.share() : s.n) { prepare(); }
+  shape_runner(rank_state& st, shape const& s)
+      : st_(st), s_(s), copies_(weight_copies(s)), ldb_(set.b_layout == layout::column_major ? s.share() : s.n) {
+    prepare();
+  }
 
   std::vector<figure> run() {
-    auto const wanted = [](char const* name) { return std::find(set.variants.begin(), set.variants.end(), name) != set.variants.end(); };
+    auto const wanted = [](char const* name) {
+      return std::find(set.variants.begin(), set.variants.end(), name) != set.variants.end();
+    };
     bool const bsp = wanted("bsp_eager") || wanted("bsp_graph");
     std::vector<variant> all;
-    auto const product = std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(), blas_shape{s_.m, s_.n, s_.share(), s_.share(), ldb_, s_.n, set.b_layout, false});
-    auto const multiply = [this, product](int i) { return (*product)(st_.stream(), a(i), b(i), reinterpret_cast<T*>(st_.product)); };
-    if (wanted("gemm") || bsp) choose_heuristic(st_, *product, s_.flops(), [&](int i) { return multiply(i % s_.iterations()); });
+    auto const product =
+        std::make_shared<blas_gemm<T>>(st_.blas, st_.workspace.template as<void>(),
+                                       blas_shape{s_.m, s_.n, s_.share(), s_.share(), ldb_, s_.n, set.b_layout, false});
+    auto const multiply = [this, product](int i) {
+      return (*product)(st_.stream(), a(i), b(i), reinterpret_cast<T*>(st_.product));
+    };
+    if (wanted("gemm") || bsp)
+      choose_heuristic(st_, *product, s_.flops(), [&](int i) { return multiply(i % s_.iterations()); });
     if (wanted("gemm")) all.push_back({"gemm", [multiply](int i) { check_blas(multiply(i), "matmul"); }, true, {}, {}});
     if (wanted("collective")) all.push_back({"collective", [this](int i) { collect(c(i)); }, true, {}, {}});
     auto const twin = [this, multiply](int i) {
@@ -142,7 +159,9 @@ class shape_runner {
     else st_.nccl.all_reduce(st_.stream(), mine, to, s_.product());
   }
 
-  void fill(T* to, std::size_t rows, int cols, std::uint64_t seed) const { fill_normal<<<dim3(2048), dim3(256), 0, st_.stream()>>>(to, std::int64_t(rows), cols, 0, 0, cols, seed); }
+  void fill(T* to, std::size_t rows, int cols, std::uint64_t seed) const {
+    fill_normal<<<dim3(2048), dim3(256), 0, st_.stream()>>>(to, std::int64_t(rows), cols, 0, 0, cols, seed);
+  }
 
   /// Matrices of this shape, other ones on every rank, and the references of its first and last iteration.
   void prepare() {
@@ -150,11 +169,14 @@ class shape_runner {
     if (st_.prepared == key) return;
     int const R = s_.iterations(), rank = st_.w.rank();
     bool const columns = set.b_layout == layout::column_major;
-    fill(st_.weights.template as<T>(), std::size_t(copies_) * std::size_t(s_.share()), s_.n, 1000 + std::uint64_t(rank));
-    for (int i = 0; i < R; ++i) fill(a(i), std::size_t(s_.m), s_.share(), 1 + std::uint64_t(i) + 10'000 * std::uint64_t(rank));
+    fill(st_.weights.template as<T>(), std::size_t(copies_) * std::size_t(s_.share()), s_.n,
+         1000 + std::uint64_t(rank));
+    for (int i = 0; i < R; ++i)
+      fill(a(i), std::size_t(s_.m), s_.share(), 1 + std::uint64_t(i) + 10'000 * std::uint64_t(rank));
     for (int const i : {0, R - 1}) {
       reference_gemm<<<dim3(unsigned(ceil_div(s_.n, 64)), unsigned(ceil_div(s_.m, 64))), dim3(256), 0, st_.stream()>>>(
-          a(i), b(i), reference(i), s_.m, s_.n, s_.share(), columns ? 1 : std::int64_t(s_.n), columns ? std::int64_t(s_.share()) : 1);
+          a(i), b(i), reference(i), s_.m, s_.n, s_.share(), columns ? 1 : std::int64_t(s_.n),
+          columns ? std::int64_t(s_.share()) : 1);
       if (s_.ranks > 1) st_.nccl.all_reduce(st_.stream(), reference(i), reference(i), s_.product());
     }
     check_hip(hipGetLastError(), "preparing matrices");
@@ -164,18 +186,27 @@ class shape_runner {
 
   void add(std::vector<variant>& all, char const* name, bool graph, std::function<void(int)> iteration) const {
     all.push_back({name, std::move(iteration), graph,
-                   [this] { check_hip(hipMemsetAsync(c(0), 0xff, std::size_t(s_.iterations()) * s_.result() * 2, st_.stream()), "hipMemsetAsync"); },
+                   [this] {
+                     check_hip(hipMemsetAsync(c(0), 0xff, std::size_t(s_.iterations()) * s_.result() * 2, st_.stream()),
+                               "hipMemsetAsync");
+                   },
                    [this] {
                      std::size_t const mine = s_.what == sum_of::rows ? std::size_t(st_.w.rank()) * s_.result() : 0;
                      for (int const i : {0, s_.iterations() - 1})
-                       compare<<<dim3(512), dim3(256), 0, st_.stream()>>>(c(i), reference(i) + mine, std::int64_t(s_.result()), st_.scratch.as<sums>());
+                       compare<<<dim3(512), dim3(256), 0, st_.stream()>>>(
+                           c(i), reference(i) + mine, std::int64_t(s_.result()), st_.scratch.as<sums>());
                    }});
   }
 
   template <class Op>
   void launches(std::vector<variant>& all, char const* name, std::shared_ptr<Op> op) {
     add(all, name, std::string(name) != "fused_eager", [this, op](int i) {
-      (*op)(st_.stream(), {.a = {a(i), s_.m, s_.share(), s_.share()}, .b = {b(i), s_.share(), s_.n, ldb_}, .c = {c(i), s_.rows(), s_.n, s_.n}, .m = s_.m, .b_layout = set.b_layout, .b_is_constant = true});
+      (*op)(st_.stream(), {.a = {a(i), s_.m, s_.share(), s_.share()},
+                           .b = {b(i), s_.share(), s_.n, ldb_},
+                           .c = {c(i), s_.rows(), s_.n, s_.n},
+                           .m = s_.m,
+                           .b_layout = set.b_layout,
+                           .b_is_constant = true});
     });
   }
   void fused(std::vector<variant>& all, char const* name) {
@@ -215,7 +246,8 @@ std::map<std::string, row> results;
 /// "/late:US" of a variant's name goes to the end.
 std::string name_of(std::string const& variant, shape const& s) {
   auto const slash = std::min(variant.find('/'), variant.size());
-  return text(s.what == sum_of::rows ? "gemm_rs/" : "gemm_ar/", variant.substr(0, slash), "/dtype:", s.type == dtype::bf16 ? "bf16" : "f16", "/W:", s.ranks, "/M:", s.m, "/N:", s.n, "/K:", s.k,
+  return text(s.what == sum_of::rows ? "gemm_rs/" : "gemm_ar/", variant.substr(0, slash),
+              "/dtype:", s.type == dtype::bf16 ? "bf16" : "f16", "/W:", s.ranks, "/M:", s.m, "/N:", s.n, "/K:", s.k,
               variant.substr(slash));
 }
 
@@ -235,12 +267,14 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
     results[key] = r;
   }
   row const& r = results[key];
-  auto const found = std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
+  auto const found =
+      std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
   double const tolerance = s.type == dtype::bf16 ? 1e-2 : 2e-3;
-  std::string const failure = found == r.figures.end()      ? "not measured: the shape's first variant failed"
-                              : !found->failure.empty()     ? found->failure
-                              : !(found->error < tolerance) ? text("wrong: relative error ", found->error, " of the timed outputs")
-                                                            : "";
+  std::string const failure = found == r.figures.end()  ? "not measured: the shape's first variant failed"
+                              : !found->failure.empty() ? found->failure
+                              : !(found->error < tolerance)
+                                  ? text("wrong: relative error ", found->error, " of the timed outputs")
+                                  : "";
   if (!failure.empty()) {
     state.SkipWithError(failure.c_str());
     return;
@@ -259,13 +293,16 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
 }
 
 void print_table() {
-  std::printf("\nmicroseconds of one iteration, slowest rank, median; x: fused over the bare GEMM; speedup: over the better twin; K of all ranks; NVLS off\n");
-  std::printf("%-8s %-5s %2s %5s %5s %5s |%9s %10s %9s %9s %9s %9s %9s |%6s %7s %7s\n", "operator", "dtype", "W", "M", "N", "K", "gemm", "collective", "eager", "graph", "one-shot", "two-shot", "fused",
-              "x", "speedup", "TFLOP/s");
+  std::printf("\nmicroseconds of one iteration, slowest rank, median; x: fused over the bare GEMM; speedup: over the "
+              "better twin; K of all ranks; NVLS off\n");
+  std::printf("%-8s %-5s %2s %5s %5s %5s |%9s %10s %9s %9s %9s %9s %9s |%6s %7s %7s\n", "operator", "dtype", "W", "M",
+              "N", "K", "gemm", "collective", "eager", "graph", "one-shot", "two-shot", "fused", "x", "speedup",
+              "TFLOP/s");
   double speedups = 0, least = 1e30;
   int count = 0;
   for (auto const& [key, r] : results) {
-    std::printf("%-8s %-5s %2d %5d %5d %5d |", r.s.what == sum_of::rows ? "gemm_rs" : "gemm_ar", r.s.type == dtype::bf16 ? "bf16" : "f16", r.s.ranks, r.s.m, r.s.n, r.s.k);
+    std::printf("%-8s %-5s %2d %5d %5d %5d |", r.s.what == sum_of::rows ? "gemm_rs" : "gemm_ar",
+                r.s.type == dtype::bf16 ? "bf16" : "f16", r.s.ranks, r.s.m, r.s.n, r.s.k);
     for (char const* v : {"gemm", "collective", "bsp_eager", "bsp_graph", "one_shot", "two_shot", "fused"}) {
       int const width = std::string(v) == "collective" ? 10 : 9;
       if (auto const* f = r.of(v)) std::printf("%*.2f ", width, f->us);
@@ -281,7 +318,8 @@ void print_table() {
     if (x) std::printf("%7.1f", r.s.flops() / x->us * 1e-6);
     std::printf("\n");
   }
-  if (count > 0) std::printf("speedup: geometric mean %.2f, least %.2f of %d rows\n", std::exp(speedups / count), least, count);
+  if (count > 0)
+    std::printf("speedup: geometric mean %.2f, least %.2f of %d rows\n", std::exp(speedups / count), least, count);
 }
 
 }  // namespace
@@ -289,19 +327,25 @@ void print_table() {
 int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
   command_line c(argc, argv,
-                 "bench_gemm_sums [--ranks=W] [--m=M,...] [--n=N,...] [--k=K,...] [--dtypes=bf16,f16] [--operators=gemm_rs,gemm_ar] [--variants=NAME,...]\n"
+                 "bench_gemm_sums [--ranks=W] [--m=M,...] [--n=N,...] [--k=K,...] [--dtypes=bf16,f16] "
+                 "[--operators=gemm_rs,gemm_ar] [--variants=NAME,...]\n"
                  "                       [--repeats=7] [--row_major] [--quick] [--late=US,...]\n"
-                 "NAME: gemm, collective, bsp_eager, bsp_graph, one_shot, two_shot, fused, fused_eager. K is all ranks' together. --late: in turns one rank per\n"
+                 "NAME: gemm, collective, bsp_eager, bsp_graph, one_shot, two_shot, fused, fused_eager. K is all "
+                 "ranks' together. --late: in turns one rank per\n"
                  "iteration is late.");
   using names = std::vector<std::string>;
   bool const quick = c.flag("quick");
   int const of = c.number("ranks", std::max(1, gpus()));
-  names const usual = of == 1 ? names{"gemm", "fused"} : names{"gemm", "collective", "bsp_eager", "bsp_graph", "one_shot", "two_shot", "fused"};
+  names const usual = of == 1 ? names{"gemm", "fused"}
+                              : names{"gemm", "collective", "bsp_eager", "bsp_graph", "one_shot", "two_shot", "fused"};
   set = {of, c.number("repeats", quick ? 3 : 7), c.flag("row_major") ? layout::row_major : layout::column_major,
-         c.words("variants", "gemm|collective|bsp_eager|bsp_graph|one_shot|two_shot|fused|fused_eager", usual), late_times(c, false)};
-  auto const ms = c.numbers("m", quick ? std::vector{1, 16, 128, 1024, 4096} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192});
+         c.words("variants", "gemm|collective|bsp_eager|bsp_graph|one_shot|two_shot|fused|fused_eager", usual),
+         late_times(c, false)};
+  auto const ms = c.numbers("m", quick ? std::vector{1, 16, 128, 1024, 4096}
+                                       : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192});
   auto const ns = c.numbers("n", {8192}), ks = c.numbers("k", quick ? std::vector{8192} : std::vector{8192, 28672});
-  auto const dtypes = c.words("dtypes", "bf16|f16", {"bf16"}), operators = c.words("operators", "gemm_rs|gemm_ar", {"gemm_rs", "gemm_ar"});
+  auto const dtypes = c.words("dtypes", "bf16|f16", {"bf16"}),
+             operators = c.words("operators", "gemm_rs|gemm_ar", {"gemm_rs", "gemm_ar"});
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
@@ -315,7 +359,12 @@ int main(int argc, char** argv) {
       for (int const n : ns)
         for (int const k : ks)
           for (int const m : ms) {
-            shape const s{op == "gemm_rs" ? sum_of::rows : sum_of::all, type == "f16" ? dtype::f16 : dtype::bf16, set.ranks, m, n, k};
+            shape const s{op == "gemm_rs" ? sum_of::rows : sum_of::all,
+                          type == "f16" ? dtype::f16 : dtype::bf16,
+                          set.ranks,
+                          m,
+                          n,
+                          k};
             // The collective has equal shares
             if (k % (8 * s.ranks) != 0 || (s.what == sum_of::rows && m % s.ranks != 0)) continue;
             for (auto const& v : with_late(set.variants, set.late)) {
@@ -323,14 +372,19 @@ int main(int argc, char** argv) {
               std::string const name = name_of(v, s);
               if (!selected(name)) continue;
               room.include(s, v);
-              benchmark::RegisterBenchmark(name.c_str(), report, v, s)->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+              benchmark::RegisterBenchmark(name.c_str(), report, v, s)
+                  ->UseManualTime()
+                  ->Iterations(1)
+                  ->Unit(benchmark::kMicrosecond);
             }
           }
   add_context(set.ranks);
-  benchmark::AddCustomContext(vendor::collectives_name, text(NCCL_MAJOR, '.', NCCL_MINOR, '.', NCCL_PATCH, ", NVLS off"));
+  benchmark::AddCustomContext(vendor::collectives_name,
+                              text(NCCL_MAJOR, '.', NCCL_MINOR, '.', NCCL_PATCH, ", NVLS off"));
   benchmark::AddCustomContext(vendor::blas_name, text(vendor::blas_version()));
   benchmark::AddCustomContext("b_layout", set.b_layout == layout::column_major ? "column-major" : "row-major");
-  ranks = std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
+  ranks =
+      std::make_unique<team<rank_state>>(set.ranks, [room](world& w) { return std::make_unique<rank_state>(w, room); });
   run_benchmarks(to_file);
   print_table();
   ranks.reset();

@@ -19,10 +19,10 @@ constexpr int threads = 512, repeats = 15, rounds = 200;
 struct copy_arguments {
   bytes16 const* from;
   bytes16* to;
-  std::int64_t words;         // of 16 bytes
-  sym<barrier_state> start;   // both ranks begin together
-  unsigned* go;               // block 0 says that both have begun
-  unsigned long long* ns;     // how long the slowest block took, from the common start
+  std::int64_t words;        // of 16 bytes
+  sym<barrier_state> start;  // both ranks begin together
+  unsigned* go;              // block 0 says that both have begun
+  unsigned long long* ns;    // how long the slowest block took, from the common start
 };
 
 /// In place of a group: no call of the library.
@@ -111,10 +111,13 @@ __global__ void ping_pong(world_view w, sym<flag> f, epoch_t first, unsigned lon
 /// Ends after 2^24 looks in vain, a few seconds: its times mean nothing then.
 __global__ void ping_pong_plain(world_view w, sym<flag> f, epoch_t first, unsigned long long* ns) {
   std::uint64_t const t0 = platform::clock_ns();
-  auto const raise = [&](int rank, epoch_t i) { platform::atomic_store<order::release, scope::system>(&w.on(rank, f)->value, i); };
+  auto const raise = [&](int rank, epoch_t i) {
+    platform::atomic_store<order::release, scope::system>(&w.on(rank, f)->value, i);
+  };
   int left = 1 << 24;
   auto const poll = [&](epoch_t i) {
-    while (--left > 0 && platform::atomic_load<order::acquire, scope::system>(&w.here(f)->value) != i) platform::backoff();
+    while (--left > 0 && platform::atomic_load<order::acquire, scope::system>(&w.here(f)->value) != i)
+      platform::backoff();
   };
   for (epoch_t i = first; i < first + rounds; ++i)
     if (w.rank == 0) {
@@ -174,7 +177,9 @@ void accesses(benchmark::State& state, access what) {
     check_hip(hipMemset(h.view().here(x), 0, 4 * std::size_t(w.size())), "hipMemset");
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
     w.barrier();
-    return [&w, view = h.view(), x, what, ns](int) { launch(w, w.stream(), {.blocks = 1, .threads = 1}, one_by_one, view, x, what, ns); };
+    return [&w, view = h.view(), x, what, ns](int) {
+      launch(w, w.stream(), {.blocks = 1, .threads = 1}, one_by_one, view, x, what, ns);
+    };
   });
 }
 
@@ -190,8 +195,15 @@ void copies(benchmark::State& state, bool push) {
     check_hip(hipMemset(h.view().here(from), 0x5a, std::size_t(bytes)), "hipMemset");
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
     int const other = 1 - w.rank();
-    copy_arguments const a{h.view().on(push ? w.rank() : other, from), h.view().on(push ? other : w.rank(), to), bytes / 16, start, h.view().here(go), ns};
-    return [&w, view = h.view(), a, blocks](int i) { launch(w, w.stream(), {.blocks = blocks, .threads = threads}, copy_kernel<Group>, view, a, unsigned(i + 1)); };
+    copy_arguments const a{h.view().on(push ? w.rank() : other, from),
+                           h.view().on(push ? other : w.rank(), to),
+                           bytes / 16,
+                           start,
+                           h.view().here(go),
+                           ns};
+    return [&w, view = h.view(), a, blocks](int i) {
+      launch(w, w.stream(), {.blocks = blocks, .threads = threads}, copy_kernel<Group>, view, a, unsigned(i + 1));
+    };
   });
   state.SetBytesProcessed(state.iterations() * bytes);
   // Of what a plain kernel reaches
@@ -201,7 +213,10 @@ void copies(benchmark::State& state, bool push) {
 void signals(benchmark::State& state, double per_round, bool by_library) {
   on_ranks(state, 2, rounds * per_round, {.bulk = 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
     auto const f = h.allocate<flag>(1);
-    return [&w, view = h.view(), f, ns, by_library](int i) { launch(w, w.stream(), {.blocks = 1, .threads = 1}, by_library ? ping_pong : ping_pong_plain, view, f, epoch_t(1 + i * rounds), ns); };
+    return [&w, view = h.view(), f, ns, by_library](int i) {
+      launch(w, w.stream(), {.blocks = 1, .threads = 1}, by_library ? ping_pong : ping_pong_plain, view, f,
+             epoch_t(1 + i * rounds), ns);
+    };
   });
   if (by_library) state.counters["target"] = 1.1 * 1.32 * 2 / per_round;  // of what a plain flag takes
 }
@@ -209,17 +224,23 @@ void signals(benchmark::State& state, double per_round, bool by_library) {
 void barrier_of_all(benchmark::State& state) {
   on_ranks(state, int(state.range(0)), rounds, {.bulk = 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
     auto const s = h.allocate<barrier_state>(1);
-    return [&w, view = h.view(), s, ns](int) { launch(w, w.stream(), {.blocks = 1, .threads = 64}, barriers, view, s, ns); };
+    return [&w, view = h.view(), s, ns](int) {
+      launch(w, w.stream(), {.blocks = 1, .threads = 64}, barriers, view, s, ns);
+    };
   });
 }
 
-benchmark::internal::Benchmark* configure(benchmark::internal::Benchmark* b) { return b->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond); }
+benchmark::internal::Benchmark* configure(benchmark::internal::Benchmark* b) {
+  return b->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
   command_line(argc, argv, "bench_primitives");
-  auto const add = [](std::string const& name, auto... f) { return configure(benchmark::RegisterBenchmark(name.c_str(), f...)); };
+  auto const add = [](std::string const& name, auto... f) {
+    return configure(benchmark::RegisterBenchmark(name.c_str(), f...));
+  };
   add("load", accesses, access::load);
   add("store", accesses, access::store);
   add("atomic/fetch_add", accesses, access::fetch_add);

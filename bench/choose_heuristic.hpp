@@ -30,7 +30,9 @@ void choose_heuristic(rank_base& st, blas_gemm<T>& g, double flops, Run const& r
   for (int i = 0; i < g.choices(); ++i) order.push_back({microseconds(i, large ? 2 : 6), i});
   std::sort(order.begin(), order.end());
   order.resize(std::min<std::size_t>(order.size(), 4));
-  for (auto& o : order) o.first = median({microseconds(o.second, large ? 6 : 24), microseconds(o.second, large ? 6 : 24), microseconds(o.second, large ? 6 : 24)});
+  for (auto& o : order)
+    o.first = median({microseconds(o.second, large ? 6 : 24), microseconds(o.second, large ? 6 : 24),
+                      microseconds(o.second, large ? 6 : 24)});
   g.choose(std::min_element(order.begin(), order.end())->second);
 }
 

@@ -47,16 +47,20 @@ class command_line {
     if (all.empty()) refuse(name, "", accepted);
     return all;
   }
-  std::vector<int> numbers(std::string const& name, std::vector<int> otherwise, char const* accepted = "[1-9][0-9]{0,8}") {
+  std::vector<int> numbers(std::string const& name, std::vector<int> otherwise,
+                           char const* accepted = "[1-9][0-9]{0,8}") {
     std::vector<int> all;
     for (auto const& word : words(name, accepted, {})) all.push_back(std::stoi(word));
     return all.empty() ? otherwise : all;
   }
-  int number(std::string const& name, int otherwise, char const* accepted = "[1-9][0-9]{0,8}") { return std::stoi(words(name, accepted, {text(otherwise)})[0]); }
+  int number(std::string const& name, int otherwise, char const* accepted = "[1-9][0-9]{0,8}") {
+    return std::stoi(words(name, accepted, {text(otherwise)})[0]);
+  }
 
  private:
   [[noreturn]] static void refuse(std::string const& name, std::string const& word, char const* accepted) {
-    std::fprintf(stderr, "--%s=%s is not accepted; what matches %s is; --help shows all options\n", name.c_str(), word.c_str(), accepted);
+    std::fprintf(stderr, "--%s=%s is not accepted; what matches %s is; --help shows all options\n", name.c_str(),
+                 word.c_str(), accepted);
     std::exit(2);
   }
 
@@ -68,7 +72,8 @@ inline bool selected(std::string const& name) {
   std::string filter = benchmark::GetBenchmarkFilter();
   bool const inverse = !filter.empty() && filter[0] == '-';
   if (inverse) filter.erase(0, 1);
-  return filter.empty() || filter == "all" || std::regex_search(name, std::regex(filter, std::regex::extended)) != inverse;
+  return filter.empty() || filter == "all" ||
+         std::regex_search(name, std::regex(filter, std::regex::extended)) != inverse;
 }
 
 }  // namespace fusewire::bench

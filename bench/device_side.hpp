@@ -19,7 +19,8 @@ __device__ inline float normal(std::uint64_t index, std::uint64_t seed) {
 /// out [rows, cols] of the block (first_row, first_col) of a matrix with `width` columns whose elements are
 /// normal(index, seed).
 template <class T>
-__global__ void fill_normal(T* out, std::int64_t rows, std::int64_t cols, std::int64_t first_row, std::int64_t first_col, std::int64_t width, std::uint64_t seed) {
+__global__ void fill_normal(T* out, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                            std::int64_t first_col, std::int64_t width, std::uint64_t seed) {
   std::int64_t const step = std::int64_t(gridDim.x) * blockDim.x;
   for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * cols; i += step)
     out[i] = T(normal(std::uint64_t((first_row + i / cols) * width + first_col + i % cols), seed));
@@ -56,7 +57,9 @@ struct sums {
 template <class T>
 __global__ void compare(T const* x, float const* reference, std::int64_t n, sums* out) {
   double e = 0, r = 0;
-  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x, step = std::int64_t(gridDim.x) * blockDim.x; i < n; i += step) {
+  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x,
+                    step = std::int64_t(gridDim.x) * blockDim.x;
+       i < n; i += step) {
     float const d = float(x[i]) - reference[i];
     e += double(d) * d;
     r += double(reference[i]) * reference[i];
@@ -68,9 +71,11 @@ __global__ void compare(T const* x, float const* reference, std::int64_t n, sums
 /// C [m, n] = A [m, k] B in fp32; element (k, n) of B is b[k * k_step + n * n_step]. Plain on purpose: it is what the
 /// others are checked by.
 template <class T>
-__global__ void __launch_bounds__(256) reference_gemm(T const* a, T const* b, float* c, int m, int n, int k, std::int64_t k_step, std::int64_t n_step) {
+__global__ void __launch_bounds__(256)
+    reference_gemm(T const* a, T const* b, float* c, int m, int n, int k, std::int64_t k_step, std::int64_t n_step) {
   __shared__ float as[16][68], bs[16][68];
-  int const m0 = int(blockIdx.y) * 64, n0 = int(blockIdx.x) * 64, t = int(threadIdx.x), tm = t / 16 * 4, tn = t % 16 * 4;
+  int const m0 = int(blockIdx.y) * 64, n0 = int(blockIdx.x) * 64, t = int(threadIdx.x), tm = t / 16 * 4,
+            tn = t % 16 * 4;
   float sum[4][4] = {};
   for (int k0 = 0; k0 < k; k0 += 16) {
     for (int i = t; i < 1024; i += 256) {

@@ -37,25 +37,32 @@ class blas_gemm {
   static constexpr std::size_t workspace_bytes = 64_MiB;
   static constexpr int asked_for = 32;
 
-  blas_gemm(vendor::blas_handle handle, void* workspace, blas_shape const& s) : handle_(handle), workspace_(workspace), beta_(s.accumulate ? 1.0f : 0.0f) {
+  blas_gemm(vendor::blas_handle handle, void* workspace, blas_shape const& s)
+      : handle_(handle), workspace_(workspace), beta_(s.accumulate ? 1.0f : 0.0f) {
     using namespace vendor;
     constexpr blas_type type = std::is_same_v<T, bf16> ? blas_bf16 : blas_f16;
     // Column-major libraries: C^T [n, m] = B^T A^T, so B is their first operand.
     bool const transposed = s.b_layout == layout::column_major;
     check_blas(blas_operation_create(&operation_, blas_compute_f32, blas_f32) == blas_success, "operation");
     auto const op = blas_transposed;
-    if (transposed) check_blas(blas_operation_set(operation_, blas_transpose_a, &op, sizeof op) == blas_success, "operation's transpose");
+    if (transposed)
+      check_blas(blas_operation_set(operation_, blas_transpose_a, &op, sizeof op) == blas_success,
+                 "operation's transpose");
     auto const rows = [](int n) { return std::uint64_t(n); };
-    check_blas(blas_layout_create(&b_, type, rows(transposed ? s.k : s.n), rows(transposed ? s.n : s.k), s.ldb) == blas_success, "layout of B");
+    check_blas(blas_layout_create(&b_, type, rows(transposed ? s.k : s.n), rows(transposed ? s.n : s.k), s.ldb) ==
+                   blas_success,
+               "layout of B");
     check_blas(blas_layout_create(&a_, type, rows(s.k), rows(s.m), s.lda) == blas_success, "layout of A");
     check_blas(blas_layout_create(&c_, type, rows(s.n), rows(s.m), s.ldc) == blas_success, "layout of C");
     blas_preference preference;
     check_blas(blas_preference_create(&preference) == blas_success, "preference");
     std::size_t const most = workspace_bytes;
-    check_blas(blas_preference_set(preference, blas_max_workspace, &most, sizeof most) == blas_success, "preference's workspace");
+    check_blas(blas_preference_set(preference, blas_max_workspace, &most, sizeof most) == blas_success,
+               "preference's workspace");
     blas_choice found[asked_for];
     int count = 0;
-    bool const ok = blas_heuristics(handle_, operation_, b_, a_, c_, c_, preference, asked_for, found, &count) == blas_success;
+    bool const ok =
+        blas_heuristics(handle_, operation_, b_, a_, c_, c_, preference, asked_for, found, &count) == blas_success;
     blas_preference_destroy(preference);
     check_blas(ok && count > 0, "heuristics");
     for (int i = 0; i < count; ++i) choices_.push_back({found[i]});
@@ -73,7 +80,8 @@ class blas_gemm {
   bool operator()(hipStream_t stream, T const* a, T const* b, T* c) const {
     float const alpha = 1;
     auto const& choice = choices_[std::size_t(chosen_)];
-    return vendor::blas_matmul(handle_, operation_, &alpha, b, b_, a, a_, &beta_, c, c_, c, c_, &choice.is.algo, workspace_, workspace_bytes, stream) == vendor::blas_success;
+    return vendor::blas_matmul(handle_, operation_, &alpha, b, b_, a, a_, &beta_, c, c_, c, c_, &choice.is.algo,
+                               workspace_, workspace_bytes, stream) == vendor::blas_success;
   }
 
  private:
@@ -117,7 +125,8 @@ class collectives {
     memory_.push_back(p);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     ncclWindow_t window = nullptr;
-    symmetric_ = ncclCommWindowRegister(comm_, p, bytes, &window, NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess && window != nullptr && symmetric_;
+    symmetric_ = ncclCommWindowRegister(comm_, p, bytes, &window, NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess &&
+                 window != nullptr && symmetric_;
 #else
     symmetric_ = false;
 #endif
@@ -137,7 +146,8 @@ class collectives {
   void reduce_scatter(hipStream_t stream, T const* mine, T* sum, std::size_t count) const {
     int ranks = 1;
     check_nccl(ncclCommCount(comm_, &ranks), "ncclCommCount");
-    check_nccl(ncclReduceScatter(mine, sum, count / std::size_t(ranks), type_of<T>(), ncclSum, comm_, stream), "ncclReduceScatter");
+    check_nccl(ncclReduceScatter(mine, sum, count / std::size_t(ranks), type_of<T>(), ncclSum, comm_, stream),
+               "ncclReduceScatter");
   }
 
  private:

@@ -22,10 +22,10 @@ namespace fusewire::bench {
 /// One way to do the job of a shape, on one rank.
 struct variant {
   std::string name;
-  std::function<void(int)> iteration;       // enqueues the i-th
+  std::function<void(int)> iteration;  // enqueues the i-th
   bool graph = true;
-  std::function<void()> poison, check;      // enqueue; check adds to the sums
-  std::optional<int> late = {};             // us: in turns, one rank per iteration begins it that much later
+  std::function<void()> poison, check;  // enqueue; check adds to the sums
+  std::optional<int> late = {};         // us: in turns, one rank per iteration begins it that much later
 };
 
 /// --late=US,...; `taxes`: some, if it is not given. With any there is 0, too, which the others are compared with.
@@ -55,7 +55,8 @@ inline std::vector<std::string> with_late(std::vector<std::string> names, std::v
 inline void add_late(std::vector<variant>& variants, std::vector<int> const& late) {
   for (auto const& v : std::vector(variants)) {
     auto const names = late_names(v.name, late);
-    for (std::size_t i = 0; i < names.size(); ++i) variants.push_back({names[i], v.iteration, v.graph, v.poison, v.check, late[i]});
+    for (std::size_t i = 0; i < names.size(); ++i)
+      variants.push_back({names[i], v.iteration, v.graph, v.poison, v.check, late[i]});
   }
 }
 
@@ -106,7 +107,8 @@ class graph_exec {
 
 /// Microseconds that `enqueue` took on this rank's device, from the moment at which all ranks began.
 template <class F>
-double timed(rank_base& s, F enqueue, std::function<void()> const& before = {}, std::function<void()> const& after = {}) {
+double timed(rank_base& s, F enqueue, std::function<void()> const& before = {},
+             std::function<void()> const& after = {}) {
   if (before) before();
   launch(s.w, s.stream(), {.blocks = 1, .threads = 64}, start_together, s.h.view(), s.meet, std::uint64_t(150'000));
   check_hip(hipEventRecord(s.start, s.stream()), "hipEventRecord");
@@ -142,7 +144,8 @@ inline std::vector<std::size_t> order_of_round(std::size_t n, std::size_t round)
 
 /// Measures the variants in turns, R iterations at a time, in rounds of which the first is a warm-up.
 /// `recover` is called on all ranks after a failure. Collective; the same figures on every rank.
-inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& variants, int R, int repeats, std::function<void()> const& recover) {
+inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& variants, int R, int repeats,
+                                   std::function<void()> const& recover) {
   std::size_t const n = variants.size();
   std::vector<figure> figures(n);
   std::vector<graph_exec> graphs(n);
@@ -150,7 +153,8 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
   std::vector<sums> totals(n, sums{0, 0});
   auto const all_iterations = [&](std::size_t v) {
     for (int i = 0; i < R; ++i) {
-      if (variants[v].late && i % s.w.size() == s.w.rank()) stand_still<<<dim3(1), dim3(1), 0, s.stream()>>>(std::uint64_t(*variants[v].late) * 1000);
+      if (variants[v].late && i % s.w.size() == s.w.rank())
+        stand_still<<<dim3(1), dim3(1), 0, s.stream()>>>(std::uint64_t(*variants[v].late) * 1000);
       variants[v].iteration(i);
     }
   };
@@ -165,7 +169,9 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
       for (int i = 0; i < std::min(R, 2); ++i) variants[v].iteration(i);  // loads code and makes connections
       s.w.check(s.stream());
     }));
-    if (figures[v].failure.empty() && variants[v].graph) fail(v, s.attempt([&] { figures[v].kernels = double(graphs[v].capture(s.stream(), [&] { all_iterations(v); })) / R; }));
+    if (figures[v].failure.empty() && variants[v].graph)
+      fail(v, s.attempt(
+                  [&] { figures[v].kernels = double(graphs[v].capture(s.stream(), [&] { all_iterations(v); })) / R; }));
   }
   for (int round = 0; round <= repeats; ++round)
     for (std::size_t const v : order_of_round(n, std::size_t(round))) {

@@ -33,7 +33,8 @@ using namespace fusewire;
 namespace {
 
 [[noreturn]] void usage() {
-  std::fprintf(stderr, "usage: projection ag_gemm pull|push|chosen k|m W M N K\n       projection all_gather W BYTES\n       projection flash_decode fused|local W BATCH TOKENS\n");
+  std::fprintf(stderr, "usage: projection ag_gemm pull|push|chosen k|m W M N K\n       projection all_gather W BYTES\n "
+                       "      projection flash_decode fused|local W BATCH TOKENS\n");
   std::exit(2);
 }
 
@@ -125,18 +126,29 @@ struct gemm_case {
 
 double ag_gemm_time(world& w, gemm_case const& s) {
   bool const few = double(s.m) * s.n * s.k > 256e6 * 64, by_k = s.by == gather::k;
-  int const calls = stopwatch::calls(few), rank = w.rank(), rows = by_k ? s.m : s.m / s.ranks, cols = by_k ? s.k / s.ranks : s.k;
-  auto const gathered = std::size_t(s.m) * std::size_t(s.k), shard = gathered / std::size_t(s.ranks), weights = std::size_t(s.n) * std::size_t(s.k);
-  ag_gemm_options o{.max_m = s.m, .k = s.k, .gather = s.by, .method = s.variant == "pull" ? method::pull : s.variant == "push" ? method::push : method::automatic};
+  int const calls = stopwatch::calls(few), rank = w.rank(), rows = by_k ? s.m : s.m / s.ranks,
+            cols = by_k ? s.k / s.ranks : s.k;
+  auto const gathered = std::size_t(s.m) * std::size_t(s.k), shard = gathered / std::size_t(s.ranks),
+             weights = std::size_t(s.n) * std::size_t(s.k);
+  ag_gemm_options o{.max_m = s.m,
+                    .k = s.k,
+                    .gather = s.by,
+                    .method = s.variant == "pull"   ? method::pull
+                              : s.variant == "push" ? method::push
+                                                    : method::automatic};
   heap h(w, {.bulk = round_up(2 * gathered * 2 + std::size_t(calls) * shard * 2 + 64_MiB, 2_MiB), .signal = 128_MiB});
   channel ch(h, {.max_bytes = gathered * 2, .flags_per_source = ag_gemm<bf16>::flags_per_source(s.ranks, o)});
   ag_gemm<bf16> op(ch, o);
   stopwatch watch(w, h);
   std::vector<bf16> a(shard);
   std::vector<bf16> const& b = weights_of(weights);
-  auto const a_at = [&](int m, int k) { return float(small_number(std::size_t(m) * std::size_t(s.k) + std::size_t(k))); };
+  auto const a_at = [&](int m, int k) {
+    return float(small_number(std::size_t(m) * std::size_t(s.k) + std::size_t(k)));
+  };
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < cols; ++c) a[std::size_t(r) * std::size_t(cols) + std::size_t(c)] = bf16(a_at(by_k ? r : rank * rows + r, by_k ? rank * cols + c : c));
+    for (int c = 0; c < cols; ++c)
+      a[std::size_t(r) * std::size_t(cols) + std::size_t(c)] =
+          bf16(a_at(by_k ? r : rank * rows + r, by_k ? rank * cols + c : c));
   std::vector<bf16*> shards, copies;
   for (int i = 0; i < calls; ++i) {
     shards.push_back(upload(h.view().here(h.allocate<bf16>(shard)), a));
@@ -145,7 +157,12 @@ double ag_gemm_time(world& w, gemm_case const& s) {
   auto const size = std::size_t(s.m) * std::size_t(s.n);
   bf16* const c = allocate<bf16>(size);
   double const us = watch.time(few, [&](int i) {
-    op(w.stream(), {.a = {shards[std::size_t(i)], rows, cols, cols}, .b = {copies[std::size_t(i)], s.k, s.n, s.k}, .c = {c, s.m, s.n, s.n}, .m = s.m, .b_layout = layout::column_major, .b_is_constant = true});
+    op(w.stream(), {.a = {shards[std::size_t(i)], rows, cols, cols},
+                    .b = {copies[std::size_t(i)], s.k, s.n, s.k},
+                    .c = {c, s.m, s.n, s.n},
+                    .m = s.m,
+                    .b_layout = layout::column_major,
+                    .b_is_constant = true});
   });
   std::vector<bf16> out(size);
   check_hip(hipMemcpy(out.data(), c, size * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
@@ -153,14 +170,16 @@ double ag_gemm_time(world& w, gemm_case const& s) {
     int const m = int(i / std::size_t(s.n)), n = int(i % std::size_t(s.n));
     float want = 0;
     for (int k = 0; k < s.k; ++k) want += a_at(m, k) * float(b[std::size_t(n) * std::size_t(s.k) + std::size_t(k)]);
-    require<runtime_failure>(std::abs(float(out[i]) - want) <= std::abs(want) / 128, std::source_location::current(), "rank ", rank, ": C[", m, ", ", n, "] is ", float(out[i]), ", not ", want);
+    require<runtime_failure>(std::abs(float(out[i]) - want) <= std::abs(want) / 128, std::source_location::current(),
+                             "rank ", rank, ": C[", m, ", ", n, "] is ", float(out[i]), ", not ", want);
   }
   return us;
 }
 
 /// Blocks b, b + W, ... of a rank bring rank b's shard. Blocks with one index meet on all ranks before and after.
 ///   Deadlock: all blocks are resident, and a block waits for nobody but those with its index.
-__global__ void __launch_bounds__(512) pull_shards(world_view w, sym<barrier_state> meet, sym<bytes16> shards, bytes16* out, std::int64_t words) {
+__global__ void __launch_bounds__(512)
+    pull_shards(world_view w, sym<barrier_state> meet, sym<bytes16> shards, bytes16* out, std::int64_t words) {
   block const b;
   sym<barrier_state> const mine = meet + b.index();
   barrier(b, w, mine);
@@ -189,14 +208,18 @@ double all_gather_time(world& w, std::size_t bytes) {
   }
   w.barrier();
   auto* const out = allocate<bytes16>(std::size_t(words) * std::size_t(w.size()));
-  double const us = watch.time(false, [&](int i) { launch(w, w.stream(), {.blocks = blocks, .threads = 512}, pull_shards, h.view(), meet, shards[std::size_t(i)], out, words); });
+  double const us = watch.time(false, [&](int i) {
+    launch(w, w.stream(), {.blocks = blocks, .threads = 512}, pull_shards, h.view(), meet, shards[std::size_t(i)], out,
+           words);
+  });
   std::vector<bytes16> got(std::size_t(words) * std::size_t(w.size()));
   check_hip(hipMemcpy(got.data(), out, got.size() * 16, hipMemcpyDeviceToHost), "hipMemcpy");
   for (int r = 0; r < w.size(); ++r)
     for (std::int64_t i = 0; i < words; ++i) {
       unsigned x[4];
       std::memcpy(x, static_cast<void const*>(&got[std::size_t(r * words + i)]), 16);
-      require<runtime_failure>(x[0] == value(r, i) && x[3] == 3, std::source_location::current(), "rank ", w.rank(), ": word ", i, " of rank ", r, " is wrong");
+      require<runtime_failure>(x[0] == value(r, i) && x[3] == 3, std::source_location::current(), "rank ", w.rank(),
+                               ": word ", i, " of rank ", r, " is wrong");
     }
   return us;
 }
@@ -211,7 +234,12 @@ double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) 
   int const calls = stopwatch::calls(few);
   heap h(of, {.bulk = 256_MiB, .signal = 64_MiB});
   channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 1});
-  flash_decode<f16> op(ch, {.max_batch = batch, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = d, .page_size = page, .max_pages = pages});
+  flash_decode<f16> op(ch, {.max_batch = batch,
+                            .q_heads = q_heads,
+                            .kv_heads = kv_heads,
+                            .head_dim = d,
+                            .page_size = page,
+                            .max_pages = pages});
   stopwatch watch(of, h);
   auto const elements = std::size_t(batch) * q_heads * d;
   // All values of a page and head are alike over d, so the host can check what comes out.
@@ -236,7 +264,14 @@ double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) 
   }
   w.barrier();
   double const us = watch.time(few, [&](int i) {
-    op(of.stream(), {.q = dq, .k_cache = ks[std::size_t(i)], .v_cache = vs[std::size_t(i)], .block_table = dtable, .lengths = dlengths, .out = out, .batch = batch, .past_is_constant = true});
+    op(of.stream(), {.q = dq,
+                     .k_cache = ks[std::size_t(i)],
+                     .v_cache = vs[std::size_t(i)],
+                     .block_table = dtable,
+                     .lengths = dlengths,
+                     .out = out,
+                     .batch = batch,
+                     .past_is_constant = true});
   });
   // The query is zero, so every token weighs the same: the output is the mean of v over the sequence, which is the same
   // on all ranks.
@@ -246,10 +281,13 @@ double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) 
     for (int head = 0; head < q_heads; head += 17) {
       double want = 0;
       for (int p = 0; p < pages; ++p)
-        for (int t = 0; t < page; ++t) want += double(v_of(std::size_t(table[std::size_t(s * pages + p)]) * page + std::size_t(t), head / (q_heads / kv_heads)));
+        for (int t = 0; t < page; ++t)
+          want += double(v_of(std::size_t(table[std::size_t(s * pages + p)]) * page + std::size_t(t),
+                              head / (q_heads / kv_heads)));
       want /= double(pages) * page;
       float const x = float(got[(std::size_t(s) * q_heads + std::size_t(head)) * d + 5]);
-      require<runtime_failure>(std::abs(double(x) - want) <= 4e-3, std::source_location::current(), "rank ", w.rank(), ", sequence ", s, ", head ", head, ": ", x, ", not ", want);
+      require<runtime_failure>(std::abs(double(x) - want) <= 4e-3, std::source_location::current(), "rank ", w.rank(),
+                               ", sequence ", s, ", head ", head, ": ", x, ", not ", want);
     }
   auto const all = w.exchange().all_gather(us);
   return *std::max_element(all.begin(), all.end());
@@ -273,7 +311,9 @@ int main(int argc, char** argv) try {
     });
   };
   if (what == "ag_gemm" && argc == 8) {
-    gemm_case const s{second, third == "m" ? gather::m : gather::k, number(argv[4]), number(argv[5]), number(argv[6]), number(argv[7])};
+    gemm_case const s{second,          third == "m" ? gather::m : gather::k,
+                      number(argv[4]), number(argv[5]),
+                      number(argv[6]), number(argv[7])};
     if ((third != "k" && third != "m") || (second != "pull" && second != "push" && second != "chosen")) usage();
     on(s.ranks, [&](world& w) { return ag_gemm_time(w, s); });
   } else if (what == "all_gather" && argc == 4) {

@@ -27,7 +27,9 @@ class buffer {
   }
   ~buffer() { (void)hipFree(data_); }
   template <class T>
-  T* as() const { return reinterpret_cast<T*>(data_); }
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
 
  private:
   std::byte* data_ = nullptr;
@@ -36,7 +38,8 @@ class buffer {
 
 /// What every rank has for all shapes.
 struct rank_base {
-  explicit rank_base(world& w_, std::size_t bulk, std::size_t signal) : w(w_), h(w, {.bulk = bulk, .signal = signal, .wait_limit = std::chrono::seconds(2)}) {
+  explicit rank_base(world& w_, std::size_t bulk, std::size_t signal)
+      : w(w_), h(w, {.bulk = bulk, .signal = signal, .wait_limit = std::chrono::seconds(2)}) {
     meet = h.allocate<barrier_state>(1);
     check_hip(hipEventCreate(&start), "hipEventCreate");
     check_hip(hipEventCreate(&stop), "hipEventCreate");

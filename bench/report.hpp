@@ -28,7 +28,9 @@ inline void add_context(int ranks) {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string const text_of((std::istreambuf_iterator<char>(file)), {});
   std::smatch found;
-  std::string const driver = std::regex_search(text_of, found, std::regex("[0-9]+\\.[0-9]+\\.[0-9]+")) ? found.str() : text("for runtime ", driver_api);
+  std::string const driver = std::regex_search(text_of, found, std::regex("[0-9]+\\.[0-9]+\\.[0-9]+"))
+                                 ? found.str()
+                                 : text("for runtime ", driver_api);
   benchmark::AddCustomContext("machine", text(ranks, "x ", name));
   benchmark::AddCustomContext("driver", driver);
   benchmark::AddCustomContext("runtime", text(runtime));

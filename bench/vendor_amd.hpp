@@ -32,6 +32,8 @@ inline constexpr auto* blas_preference_destroy = &hipblasLtMatmulPreferenceDestr
 inline constexpr auto* blas_preference_set = &hipblasLtMatmulPreferenceSetAttribute;
 inline constexpr auto* blas_heuristics = &hipblasLtMatmulAlgoGetHeuristic;
 inline constexpr auto* blas_matmul = &hipblasLtMatmul;
-inline int blas_version() { return HIPBLASLT_VERSION_MAJOR * 100000 + HIPBLASLT_VERSION_MINOR * 100 + HIPBLASLT_VERSION_PATCH; }
+inline int blas_version() {
+  return HIPBLASLT_VERSION_MAJOR * 100000 + HIPBLASLT_VERSION_MINOR * 100 + HIPBLASLT_VERSION_PATCH;
+}
 
 }  // namespace fusewire::bench::vendor

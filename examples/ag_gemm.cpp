@@ -45,7 +45,8 @@ int run_rank(world& w) {
     return to;
   };
   bf16 *const da = upload(a), *const db = upload(b), *const dbias = upload(bias), *const dc = upload(c);
-  layer(w.stream(), {.a = {da, m, k_per_rank, k_per_rank}, .b = {db, k, n, n}, .c = {dc, m, n, n}, .m = m}, bias_silu<bf16>{dbias});
+  layer(w.stream(), {.a = {da, m, k_per_rank, k_per_rank}, .b = {db, k, n, n}, .c = {dc, m, n, n}, .m = m},
+        bias_silu<bf16>{dbias});
   w.check(w.stream());  // waits, and throws if a rank did not come
 
   check_hip(hipMemcpy(c.data(), dc, c.size() * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
@@ -66,7 +67,8 @@ int main(int argc, char** argv) try {
   int const ranks = ranks_of(argc, argv).value_or(std::max(2, device_count()));
   run(ranks, [](world& w) {
     int const wrong = run_rank(w);
-    std::printf("rank %d: C [%d, %d] = silu(gather(A) [%d, %d] x B + bias), %d elements wrong\n", w.rank(), m, n, m, k_per_rank * w.size(), wrong);
+    std::printf("rank %d: C [%d, %d] = silu(gather(A) [%d, %d] x B + bias), %d elements wrong\n", w.rank(), m, n, m,
+                k_per_rank * w.size(), wrong);
     if (wrong) throw error(text("rank ", w.rank(), ": ", wrong, " elements are wrong"));
   });
 } catch (std::exception const& e) {

@@ -15,8 +15,12 @@ inline std::optional<int> ranks_of(int argc, char** argv, int most = fusewire::m
   std::string_view const given = argv[1];
   int ranks = 0;
   auto const [end, failure] = std::from_chars(given.data(), given.data() + given.size(), ranks);
-  if (argc == 2 && failure == std::errc() && end == given.data() + given.size() && ranks >= 1 && ranks <= most) return ranks;
+  if (argc == 2 && failure == std::errc() && end == given.data() + given.size() && ranks >= 1 && ranks <= most)
+    return ranks;
   bool const help = given == "--help" || given == "-h";
-  std::fprintf(help ? stdout : stderr, "usage: %s [ranks]\nranks: 1 to %d threads; a launcher that starts a process per rank says itself how many\n", argv[0], most);
+  std::fprintf(
+      help ? stdout : stderr,
+      "usage: %s [ranks]\nranks: 1 to %d threads; a launcher that starts a process per rank says itself how many\n",
+      argv[0], most);
   std::exit(help ? 0 : 2);
 }

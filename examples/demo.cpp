@@ -28,14 +28,17 @@ clock_type::time_point const started = clock_type::now();
 
 template <class... Parts>
 void progress(Parts const&... parts) {
-  std::printf("[%6.1f s] %s\n", std::chrono::duration<double>(clock_type::now() - started).count(), text(parts...).c_str());
+  std::printf("[%6.1f s] %s\n", std::chrono::duration<double>(clock_type::now() - started).count(),
+              text(parts...).c_str());
   std::fflush(stdout);
 }
 
 /// Totals of the simulator, when this is one.
 struct simulator {
-  fusewire_sim_stats_function stats = reinterpret_cast<fusewire_sim_stats_function>(dlsym(RTLD_DEFAULT, "fusewireSimStats"));
-  fusewire_sim_reset_function reset = reinterpret_cast<fusewire_sim_reset_function>(dlsym(RTLD_DEFAULT, "fusewireSimReset"));
+  fusewire_sim_stats_function stats =
+      reinterpret_cast<fusewire_sim_stats_function>(dlsym(RTLD_DEFAULT, "fusewireSimStats"));
+  fusewire_sim_reset_function reset =
+      reinterpret_cast<fusewire_sim_reset_function>(dlsym(RTLD_DEFAULT, "fusewireSimReset"));
 
   explicit operator bool() const { return stats && reset; }
 };
@@ -105,12 +108,14 @@ void launch_counted(world& w, result& r, F launch) {
   r.link_bytes = 0;
   for (std::size_t a = 0; a < s.gpus; ++a)
     for (std::size_t b = 0; b < s.gpus; ++b)
-      if (a != b) r.link_bytes += double(s.links[a][b].load_bytes + s.links[a][b].store_bytes + s.links[a][b].atomic_bytes);
+      if (a != b)
+        r.link_bytes += double(s.links[a][b].load_bytes + s.links[a][b].store_bytes + s.links[a][b].atomic_bytes);
 }
 
 result all_gather_gemm(int ranks, method how) {
   constexpr int m = 128, n = 256, k = 8192;
-  static std::vector<bf16> const a = normal_values<bf16>(std::size_t(m) * k, 1), b = normal_values<bf16>(std::size_t(k) * n, 2);
+  static std::vector<bf16> const a = normal_values<bf16>(std::size_t(m) * k, 1),
+                                 b = normal_values<bf16>(std::size_t(k) * n, 2);
   static std::vector<float> const wanted = [] {
     progress("reference: all-gather + GEMM on the host");
     std::vector<float> c(std::size_t(m) * n), row(n);
@@ -129,7 +134,9 @@ result all_gather_gemm(int ranks, method how) {
     ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = gather::k, .method = how});
     int const k_local = k / w.size();
     std::vector<bf16> shard(std::size_t(m) * std::size_t(k_local)), c(std::size_t(m) * n, bf16(NAN));
-    for (int i = 0; i < m; ++i) std::copy_n(&a[std::size_t(i) * k + std::size_t(w.rank() * k_local)], k_local, &shard[std::size_t(i) * std::size_t(k_local)]);
+    for (int i = 0; i < m; ++i)
+      std::copy_n(&a[std::size_t(i) * k + std::size_t(w.rank() * k_local)], k_local,
+                  &shard[std::size_t(i) * std::size_t(k_local)]);
     bf16 *const da = upload(h, shard), *const db = upload(h, b), *const dc = upload(h, c);
     launch_counted(w, r, [&] {
       op(w.stream(), {.a = {da, m, k_local, k_local}, .b = {db, k, n, n}, .c = {dc, m, n, n}, .m = m});
@@ -146,7 +153,8 @@ result decode(int ranks) {
   constexpr int pages = tokens / page, group = q_heads / kv_heads;
   constexpr std::size_t cache = std::size_t(tokens) * kv_heads * d;
   static std::vector<f16> const q = normal_values<f16>(std::size_t(q_heads) * d, 3);
-  static std::vector<f16> const keys = normal_values<f16>(cache * std::size_t(ranks), 4), values = normal_values<f16>(cache * std::size_t(ranks), 5);
+  static std::vector<f16> const keys = normal_values<f16>(cache * std::size_t(ranks), 4),
+                                values = normal_values<f16>(cache * std::size_t(ranks), 5);
   static std::vector<float> const wanted = [&] {
     progress("reference: attention on the host");
     std::vector<float> out(std::size_t(q_heads) * d), p(std::size_t(tokens * ranks));
@@ -161,7 +169,8 @@ result decode(int ranks) {
       }
       for (auto& x : p) sum += x = std::exp(x - top);
       for (int t = 0; t < tokens * ranks; ++t)
-        for (int i = 0; i < d; ++i) out[std::size_t(h * d + i)] += p[std::size_t(t)] / sum * float(values[at(t) + std::size_t(i)]);
+        for (int i = 0; i < d; ++i)
+          out[std::size_t(h * d + i)] += p[std::size_t(t)] / sum * float(values[at(t) + std::size_t(i)]);
     }
     return out;
   }();
@@ -171,17 +180,30 @@ result decode(int ranks) {
   measure(r, ranks, [&](world& w) {
     heap h(w, {.bulk = 64_MiB, .signal = 4_MiB});
     channel ch(h, {.max_bytes = 4_MiB});
-    flash_decode<f16> op(ch, {.max_batch = 1, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = d, .page_size = page, .max_pages = pages});
+    flash_decode<f16> op(ch, {.max_batch = 1,
+                              .q_heads = q_heads,
+                              .kv_heads = kv_heads,
+                              .head_dim = d,
+                              .page_size = page,
+                              .max_pages = pages});
     std::vector<int> table(pages), length{tokens};
     for (int i = 0; i < pages; ++i) table[std::size_t(i)] = i;
     auto const mine = [&](std::vector<f16> const& all) {
-      return std::vector<f16>(all.begin() + std::ptrdiff_t(cache) * w.rank(), all.begin() + std::ptrdiff_t(cache) * (w.rank() + 1));
+      return std::vector<f16>(all.begin() + std::ptrdiff_t(cache) * w.rank(),
+                              all.begin() + std::ptrdiff_t(cache) * (w.rank() + 1));
     };
     std::vector<f16> out(std::size_t(q_heads) * d, f16(NAN));
-    f16 *const dq = upload(h, q), *const dk = upload(h, mine(keys)), *const dv = upload(h, mine(values)), *const d_out = upload(h, out);
+    f16 *const dq = upload(h, q), *const dk = upload(h, mine(keys)), *const dv = upload(h, mine(values)),
+               *const d_out = upload(h, out);
     int *const d_table = upload(h, table), *const d_length = upload(h, length);
     launch_counted(w, r, [&] {
-      op(w.stream(), {.q = dq, .k_cache = dk, .v_cache = dv, .block_table = d_table, .lengths = d_length, .out = d_out, .batch = 1});
+      op(w.stream(), {.q = dq,
+                      .k_cache = dk,
+                      .v_cache = dv,
+                      .block_table = d_table,
+                      .lengths = d_length,
+                      .out = d_out,
+                      .batch = 1});
       w.check(w.stream());
     });
     check_hip(hipMemcpy(out.data(), d_out, out.size() * sizeof(f16), hipMemcpyDeviceToHost), "hipMemcpy");
@@ -207,22 +229,28 @@ int main(int argc, char** argv) try {
   hipDeviceProp_t properties;
   if (gpus > 0) check_hip(hipGetDeviceProperties(&properties, 0), "hipGetDeviceProperties");
   int const ranks = asked.value_or(sim ? 8 : int(std::bit_floor(unsigned(std::clamp(gpus, 1, 8)))));
-  if (!std::has_single_bit(unsigned(ranks))) throw error(text(ranks, " ranks; 1, 2, 4 and 8 are accepted, so that every rank has as many of the 8192 columns"));
-  std::string const where = sim ? text("fusewire-sim, ", gpus, " simulated MI300X") : text(gpus, " x ", gpus > 0 ? properties.name : "no GPU");
+  if (!std::has_single_bit(unsigned(ranks)))
+    throw error(text(ranks, " ranks; 1, 2, 4 and 8 are accepted, so that every rank has as many of the 8192 columns"));
+  std::string const where = sim ? text("fusewire-sim, ", gpus, " simulated MI300X")
+                                : text(gpus, " x ", gpus > 0 ? properties.name : "no GPU");
 
   result const results[] = {all_gather_gemm(ranks, method::pull), all_gather_gemm(ranks, method::push), decode(ranks)};
   progress("done");
 
   std::printf("\n%d ranks on %s; one kernel launch per rank and row\n\n", ranks, where.c_str());
-  std::printf("%-14s %-38s %-14s %-14s %-13s %s\n", "kernel", "problem", "rel. error", sim ? "over links" : "to send", "instructions", "result");
+  std::printf("%-14s %-38s %-14s %-14s %-13s %s\n", "kernel", "problem", "rel. error", sim ? "over links" : "to send",
+              "instructions", "result");
   bool ok = true;
   for (auto const& r : results) {
     ok &= r.correct();
-    std::printf("%-14s %-38s %-14.2e %-14s %-13s %s\n", r.what.c_str(), r.shape.c_str(), r.relative_error, with_unit(r.link_bytes, "B").c_str(),
-                sim ? with_unit(r.instructions, "").c_str() : "-", r.correct() ? "correct" : "WRONG");
+    std::printf("%-14s %-38s %-14.2e %-14s %-13s %s\n", r.what.c_str(), r.shape.c_str(), r.relative_error,
+                with_unit(r.link_bytes, "B").c_str(), sim ? with_unit(r.instructions, "").c_str() : "-",
+                r.correct() ? "correct" : "WRONG");
   }
-  std::printf("\nrel. error: |C - reference| / |reference| in Frobenius norms, worst rank; at most 1e-2 (bf16) and 2e-3 (f16) count as correct\n");
-  if (sim) std::printf("instructions: of 64-lane waves, all GPUs together. Nothing here says how fast an MI300X would be.\n");
+  std::printf("\nrel. error: |C - reference| / |reference| in Frobenius norms, worst rank; at most 1e-2 (bf16) and "
+              "2e-3 (f16) count as correct\n");
+  if (sim)
+    std::printf("instructions: of 64-lane waves, all GPUs together. Nothing here says how fast an MI300X would be.\n");
   return ok ? 0 : 1;
 } catch (std::exception const& e) {
   std::fprintf(stderr, "fusewire_demo: %s\n", e.what());

@@ -47,7 +47,12 @@ std::vector<float> reference(int ranks, int s, int head) {
 float run_rank(world& w) {
   heap h(w, {.bulk = 64_MiB, .signal = 32_MiB});
   channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 1});
-  flash_decode<bf16> attention(ch, {.max_batch = batch, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = d, .page_size = page_size, .max_pages = max_pages});
+  flash_decode<bf16> attention(ch, {.max_batch = batch,
+                                    .q_heads = q_heads,
+                                    .kv_heads = kv_heads,
+                                    .head_dim = d,
+                                    .page_size = page_size,
+                                    .max_pages = max_pages});
 
   // This rank's caches [pages, page_size, kv_heads, d]: the pages of the sequences in any order, here from the last one
   // down.
@@ -74,7 +79,13 @@ float run_rank(world& w) {
     return to;
   };
   std::vector<bf16> out(q.size());
-  flash_decode_call<bf16> const call{.q = upload(q), .k_cache = upload(k), .v_cache = upload(v), .block_table = upload(table), .lengths = upload(lengths), .out = upload(out), .batch = batch};
+  flash_decode_call<bf16> const call{.q = upload(q),
+                                     .k_cache = upload(k),
+                                     .v_cache = upload(v),
+                                     .block_table = upload(table),
+                                     .lengths = upload(lengths),
+                                     .out = upload(out),
+                                     .batch = batch};
 
   attention(w.stream(), call);
   w.check(w.stream());  // waits, and throws if a rank did not come
@@ -99,9 +110,11 @@ int main(int argc, char** argv) try {
   std::printf("%d query heads, %d KV heads, d = %d, %d sequences, one kernel per rank\n", q_heads, kv_heads, d, batch);
   run(ranks, [](world& w) {
     float const worst = run_rank(w);
-    std::printf("rank %d: %3d + %3d tokens here, largest error %.5f\n", w.rank(), tokens_of(w.rank(), 0), tokens_of(w.rank(), 1), double(worst));
+    std::printf("rank %d: %3d + %3d tokens here, largest error %.5f\n", w.rank(), tokens_of(w.rank(), 0),
+                tokens_of(w.rank(), 1), double(worst));
     // weights are rounded to bf16 (1/512 of values up to 3/2), and so is the output
-    if (!(worst <= 0.006f)) throw error(text("rank ", w.rank(), ": the largest error is ", worst, "; 0.006 is accepted"));
+    if (!(worst <= 0.006f))
+      throw error(text("rank ", w.rank(), ": the largest error is ", worst, "; 0.006 is accepted"));
   });
 } catch (std::exception const& e) {
   std::fprintf(stderr, "%s\n", e.what());

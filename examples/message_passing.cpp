@@ -24,27 +24,31 @@ __global__ void pass_on(world_view w, sym<int> inbox, sym<flag> arrived) {
   if (w.rank != 0) wait(b, w, w.here(arrived), 1, from);  // the message is here, for every thread of the block
   // Remote memory is memory
   for (int i = b.rank(); i < words; i += b.size()) w.on(to, inbox)[i] = (w.rank == 0 ? i : w.here(inbox)[i]) + 1;
-  signal(b, w.on(to, arrived), 1);                        // after the data of all threads
+  signal(b, w.on(to, arrived), 1);  // after the data of all threads
   if (w.rank == 0) wait(b, w, w.here(arrived), 1, from);
 }
 
 int main(int argc, char** argv) try {
   run(ranks_of(argc, argv).value_or(4), [&](world& w) {
-    heap heap(w, {.bulk = 1_MiB, .signal = 64_KiB});      // collective, as are allocations
+    heap heap(w, {.bulk = 1_MiB, .signal = 64_KiB});  // collective, as are allocations
     auto const inbox = heap.allocate<int>(words);
-    auto const arrived = heap.allocate<flag>(1);          // starts at 0
+    auto const arrived = heap.allocate<flag>(1);  // starts at 0
 
     launch(w, w.stream(), {.blocks = 1, .threads = 256}, pass_on, heap.view(), inbox, arrived);
     // Throws wait_timeout, naming the flag, if a message never came
     w.check(w.stream());
 
     std::vector<int> got(words);
-    check_hip(hipMemcpyAsync(got.data(), heap.view().here(inbox), words * sizeof(int), hipMemcpyDeviceToHost, w.stream()), "hipMemcpyAsync");
+    check_hip(
+        hipMemcpyAsync(got.data(), heap.view().here(inbox), words * sizeof(int), hipMemcpyDeviceToHost, w.stream()),
+        "hipMemcpyAsync");
     check_hip(hipStreamSynchronize(w.stream()), "hipStreamSynchronize");
     int const hops = w.rank() == 0 ? w.size() : w.rank();
     for (int i = 0; i < words; ++i)
-      if (got[std::size_t(i)] != i + hops) throw error(text("rank ", w.rank(), ": word ", i, " is ", got[std::size_t(i)], " after ", hops, " hops"));
-    std::printf("rank %d on device %d: the message came after %d hop%s\n", w.rank(), w.device(), hops, hops == 1 ? "" : "s");
+      if (got[std::size_t(i)] != i + hops)
+        throw error(text("rank ", w.rank(), ": word ", i, " is ", got[std::size_t(i)], " after ", hops, " hops"));
+    std::printf("rank %d on device %d: the message came after %d hop%s\n", w.rank(), w.device(), hops,
+                hops == 1 ? "" : "s");
   });
   std::puts("passed");
 } catch (std::exception const& e) {

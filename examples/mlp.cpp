@@ -58,7 +58,8 @@ int run_rank(world& w) {
   ag_gemm_options const up_options{.max_m = tokens, .k = model, .gather = gather::m};
   gemm_rs_options const down_options{.max_m = tokens, .max_n = model, .k = hidden_per_rank};
   channel ch(h, {.max_bytes = std::max(tokens * model * sizeof(bf16), gemm_rs<bf16>::max_bytes(w.size(), down_options)),
-                 .flags_per_source = std::max(ag_gemm<bf16>::flags_per_source(w.size(), up_options), gemm_rs<bf16>::flags_per_source(w.size(), down_options))});
+                 .flags_per_source = std::max(ag_gemm<bf16>::flags_per_source(w.size(), up_options),
+                                              gemm_rs<bf16>::flags_per_source(w.size(), down_options))});
   ag_gemm<bf16> up(ch, up_options);  // two operators share a channel
   gemm_rs<bf16> down(ch, down_options);
 
@@ -86,7 +87,9 @@ int run_rank(world& w) {
   check_hip(hipMemcpy(found.data(), y.data, found.size() * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
   auto const wanted = reference(hidden_per_rank * w.size());
   int wrong = 0;
-  for (int i = 0; i < rows * model; ++i) wrong += !(std::abs(float(found[std::size_t(i)]) - wanted[std::size_t(row0 * model + i)]) <= 0.02f + std::abs(wanted[std::size_t(row0 * model + i)]) / 64);
+  for (int i = 0; i < rows * model; ++i)
+    wrong += !(std::abs(float(found[std::size_t(i)]) - wanted[std::size_t(row0 * model + i)]) <=
+               0.02f + std::abs(wanted[std::size_t(row0 * model + i)]) / 64);
   return wrong;
 }
 
@@ -96,7 +99,9 @@ int main(int argc, char** argv) try {
   int const ranks = ranks_of(argc, argv).value_or(std::max(2, device_count()));
   run(ranks, [](world& w) {
     int const wrong = run_rank(w);
-    std::printf("rank %d: y = x + silu(x W1 + bias) W2, %d tokens of %d, %d hidden: %d elements of this rank's rows wrong\n", w.rank(), tokens, model, hidden_per_rank * w.size(), wrong);
+    std::printf(
+        "rank %d: y = x + silu(x W1 + bias) W2, %d tokens of %d, %d hidden: %d elements of this rank's rows wrong\n",
+        w.rank(), tokens, model, hidden_per_rank * w.size(), wrong);
     if (wrong) throw error(text("rank ", w.rank(), ": ", wrong, " elements are wrong"));
   });
 } catch (std::exception const& e) {

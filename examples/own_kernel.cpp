@@ -29,7 +29,8 @@ __global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums)
   channel_epoch const e = ch.begin(b);
   int const ranks = ch.world.size, tiles = a.rows / tile_rows;
   auto const inbox = [&](int peer, int source, int t) {
-    return matrix<float>{e.inbox<float>(peer) + std::int64_t(source * tiles + t) * tile_rows * cols, tile_rows, cols, cols};
+    return matrix<float>{e.inbox<float>(peer) + std::int64_t(source * tiles + t) * tile_rows * cols, tile_rows, cols,
+                         cols};
   };
   if (b.index() < pushers) {
     for (int i = b.index(); i < tiles * ranks; i += pushers) {
@@ -55,7 +56,8 @@ int main(int argc, char** argv) try {
   constexpr int rows = 64;
   run(ranks_of(argc, argv).value_or(4), [&](world& w) {
     heap heap(w, {.bulk = 16_MiB, .signal = 1_MiB});
-    channel ch(heap, {.max_bytes = std::size_t(w.size()) * rows * cols * sizeof(float), .flags_per_source = rows / tile_rows});
+    channel ch(
+        heap, {.max_bytes = std::size_t(w.size()) * rows * cols * sizeof(float), .flags_per_source = rows / tile_rows});
     auto const a = heap.allocate<float>(rows * cols), sums = heap.allocate<float>(cols);
 
     for (int launch_number = 0; launch_number < launches; ++launch_number) {
@@ -67,14 +69,17 @@ int main(int argc, char** argv) try {
           if (rank == w.rank()) mine[std::size_t(i)] = x;
         }
       auto const bytes_of = [](auto const& v) { return v.size() * sizeof(v[0]); };
-      check_hip(hipMemcpyAsync(heap.view().here(a), mine.data(), bytes_of(mine), hipMemcpyHostToDevice, w.stream()), "hipMemcpyAsync");
+      check_hip(hipMemcpyAsync(heap.view().here(a), mine.data(), bytes_of(mine), hipMemcpyHostToDevice, w.stream()),
+                "hipMemcpyAsync");
 
-      launch(w, w.stream(), {.blocks = pushers + consumers, .threads = 256}, sum_columns, ch.view(make_header("sumcols", 0, rows, cols)),
-             matrix<float const>{heap.view().here(a), rows, cols, cols}, heap.view().here(sums));
+      launch(w, w.stream(), {.blocks = pushers + consumers, .threads = 256}, sum_columns,
+             ch.view(make_header("sumcols", 0, rows, cols)), matrix<float const>{heap.view().here(a), rows, cols, cols},
+             heap.view().here(sums));
 
       // Before the copy: one into pageable memory must not wait behind a kernel that waits for other ranks
       w.check(w.stream());
-      check_hip(hipMemcpyAsync(got.data(), heap.view().here(sums), bytes_of(got), hipMemcpyDeviceToHost, w.stream()), "hipMemcpyAsync");
+      check_hip(hipMemcpyAsync(got.data(), heap.view().here(sums), bytes_of(got), hipMemcpyDeviceToHost, w.stream()),
+                "hipMemcpyAsync");
       check_hip(hipStreamSynchronize(w.stream()), "hipStreamSynchronize");
       if (got != wanted) throw error(text("rank ", w.rank(), ", launch ", launch_number, ": wrong sums"));
     }

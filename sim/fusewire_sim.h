@@ -28,22 +28,27 @@ typedef struct {
 int fusewireSimStats(fusewire_sim_stats* stats); /* 0, or -1 when size is too small */
 int fusewireSimReset(void);                      /* zeroes the totals */
 
-/* For tests of error paths. The n-th HIP call from now fails, once, with an error that such a call may have; with a name, the n-th
- * call of that name; 0: none does. Calls that only ask for the last error or the name of an error do not count. */
+/* For tests of error paths. The n-th HIP call from now fails, once, with an error that such a call may have; with a
+ * name, the n-th call of that name; 0: none does. Calls that only ask for the last error or the name of an error do not
+ * count. */
 void fusewireSimFailCall(uint64_t n, char const* call);
 char const* fusewireSimFailedCall(void);     /* the name of the call that failed since then; null when none did */
 uint64_t fusewireSimCalls(char const* call); /* how many there were since then: of this name, or all when it is null */
-/* How many allocations, streams, events, graphs and modules the program holds. `text` (may be null) gets a line for each, oldest
- * first, as far as `size` bytes reach. */
+/* How many allocations, streams, events, graphs and modules the program holds. `text` (may be null) gets a line for
+ * each, oldest first, as far as `size` bytes reach. */
 uint64_t fusewireSimHeld(char* text, size_t size);
 
-/* For libraries that hand out parts of a large allocation: kernels' accesses to it are checked against the parts. From the first call on, an
- * access that is not within one part is reported, with the name of the nearest. `at` is where the part begins; a part replaces those that it
- * overlaps; size 0 names nothing. Threads that share memory may all name the same part; the latest name counts. 0, or -1 when the memory is not allocated. */
+/* For libraries that hand out parts of a large allocation: kernels' accesses to it are checked against the parts. From
+ * the first call on, an access that is not within one part is reported, with the name of the nearest. `at` is where the
+ * part begins; a part replaces those that it overlaps; size 0 names nothing. Threads that share memory may all name the
+ * same part; the latest name counts. 0, or -1 when the memory is not allocated. */
 int fusewireSimNamePart(void const* at, uint64_t size, char const* name);
-int fusewireSimForgetParts(void const* at, uint64_t size); /* that begin there: an access is use after free until a part is named there again */
-/* One launch at a time touches the part at `at`, and each of its workgroups does one atomic on the 4-byte word `ticket` in it, by `call`. A
- * second atomic of a workgroup, a launch that ends without one of each, and two launches at a time are reported. */
+int fusewireSimForgetParts(
+    void const* at,
+    uint64_t size); /* that begin there: an access is use after free until a part is named there again */
+/* One launch at a time touches the part at `at`, and each of its workgroups does one atomic on the 4-byte word `ticket`
+ * in it, by `call`. A second atomic of a workgroup, a launch that ends without one of each, and two launches at a time
+ * are reported. */
 int fusewireSimNameTicket(void const* at, void const* ticket, char const* call);
 
 typedef int (*fusewire_sim_name_part_function)(void const*, uint64_t, char const*);

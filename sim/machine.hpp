@@ -31,7 +31,27 @@ struct cache_bits {
   bool sc0 = false, sc1 = false, nt = false;
 };
 
-enum class rmw { swap, cmpswap, add, sub, smin, umin, smax, umax, and_, or_, xor_, inc, dec, add_f32, add_f64, min_f64, max_f64, pk_add_f16, pk_add_bf16 };
+enum class rmw {
+  swap,
+  cmpswap,
+  add,
+  sub,
+  smin,
+  umin,
+  smax,
+  umax,
+  and_,
+  or_,
+  xor_,
+  inc,
+  dec,
+  add_f32,
+  add_f64,
+  min_f64,
+  max_f64,
+  pk_add_f16,
+  pk_add_bf16
+};
 
 struct wave;
 
@@ -39,12 +59,14 @@ struct wave;
 struct destination {
   /// Takes data[dword][lane] for the lanes in `mask`; data are rows, aligned to 64 bytes. Null: nobody wants the value.
   void (*put)(wave&, destination const&, u64 mask, u32 const (*data)[lanes]) = nullptr;
-  u16 reg = 0;   // the first row of wave::v
+  u16 reg = 0;  // the first row of wave::v
   u8 dwords = 1;
-  u32 lds = 0;   // bytes, for loads to LDS
+  u32 lds = 0;  // bytes, for loads to LDS
 
   /// The part of it that begins with dword `first`.
-  destination from(int first, int count) const { return {put, static_cast<u16>(reg + first), static_cast<u8>(count), lds}; }
+  destination from(int first, int count) const {
+    return {put, static_cast<u16>(reg + first), static_cast<u8>(count), lds};
+  }
 };
 
 /// Global memory as one wave's instruction sees it. Every call names all lanes at once: lane l takes part when bit l of
@@ -65,21 +87,22 @@ class memory_port {
   /// Atomic read-modify-write of 4 or 8 bytes, lane after lane. data[dword][lane]; for cmpswap data holds the new value
   /// and `compare` the expected one. The cache bits are the scope as for loads (agent or system), not the encoding's
   /// sc0, which asks for the old value.
-  virtual bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) = 0;
+  virtual bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+                      u32 const (*compare)[lanes], destination const& old) = 0;
   /// s_load: `bytes` contiguous bytes through the scalar cache (never used for memory that changes during a kernel).
   /// `fresh` (glc): past the scalar cache.
   virtual bool scalar_load(wave&, u64 address, int bytes, bool fresh, u32* out) = 0;
   /// s_store, s_atomic: one read-modify-write of 4 or 8 bytes that acts now, at agent scope.
   virtual bool scalar_atomic(wave&, rmw, u64 address, int bytes, u64 data, u64 compare, destination const& old) = 0;
-  virtual void invalidate_scalars(wave&) {}           // s_dcache_inv
-  virtual void writeback(wave&, cache_bits) = 0;      // buffer_wbl2
-  virtual void invalidate(wave&, cache_bits) = 0;     // buffer_inv
+  virtual void invalidate_scalars(wave&) {}        // s_dcache_inv
+  virtual void writeback(wave&, cache_bits) = 0;   // buffer_wbl2
+  virtual void invalidate(wave&, cache_bits) = 0;  // buffer_inv
   // s_waitcnt vmcnt(n): at most n vector memory operations stay in flight
   virtual void wait_vmcnt(wave&, int outstanding) = 0;
   // Whether an LDS operation or scalar load that is issued now takes effect later
   virtual bool late(wave&) { return false; }
-  virtual u64 clock(wave&) = 0;                       // s_memtime, in core cycles
-  virtual u64 real_time(wave&) = 0;                   // s_memrealtime, 100 MHz
+  virtual u64 clock(wave&) = 0;      // s_memtime, in core cycles
+  virtual u64 real_time(wave&) = 0;  // s_memrealtime, 100 MHz
 };
 
 // ------------------------------------------------------------------------------------------------------------- program
@@ -95,16 +118,16 @@ struct kernel_argument {
 struct kernel {
   std::string name, demangled;
   program const* code = nullptr;
-  u32 entry = 0;             // index into the program's ops
+  u32 entry = 0;                        // index into the program's ops
   int sgprs = 0, vgprs = 0, agprs = 0;  // vgprs + agprs share the 512 registers of a lane
-  int lds = 0;               // bytes, static
-  int scratch = 0;           // bytes per lane, static
+  int lds = 0;                          // bytes, static
+  int scratch = 0;                      // bytes per lane, static
   bool dynamic_stack = false;
-  int max_threads = 1024;    // flat workgroup size limit
+  int max_threads = 1024;  // flat workgroup size limit
   int kernarg_bytes = 0;
   std::vector<kernel_argument> arguments;
   std::shared_ptr<std::map<u64, std::string> const> formats;  // of the module's buffered printf, by hash; may be null
-  std::array<u8, 64> descriptor{};  // the raw kernel descriptor
+  std::array<u8, 64> descriptor{};                            // the raw kernel descriptor
 };
 
 /// What device code may refer to besides its arguments: variables of the module at their load addresses.
@@ -146,7 +169,7 @@ struct workgroup {
   int cu = 0;   // 0..cus-1 on its GPU
   std::vector<u8> lds;
   std::vector<wave*> waves;
-  int running = 0;     // waves that have not ended
+  int running = 0;  // waves that have not ended
   int at_barrier = 0;
 };
 
@@ -170,19 +193,19 @@ struct wave {
   u32 s[128];                     // s0..s101; 106/107 vcc, 124 m0, 126/127 exec
   bool scc;
   wave_state state;
-  u32 pc;                         // index into the program's ops
-  u32 mode;                       // MODE register (round, denormals)
-  u32 index;                      // in its workgroup
+  u32 pc;     // index into the program's ops
+  u32 mode;   // MODE register (round, denormals)
+  u32 index;  // in its workgroup
   program const* code;
   workgroup* group;
   memory_port* memory;
-  wave_memory* pending;           // machine/'s
-  late_queue* late;               // isa/'s
-  u8* scratch;                    // scratch_bytes per lane, lane after lane
+  wave_memory* pending;  // machine/'s
+  late_queue* late;      // isa/'s
+  u8* scratch;           // scratch_bytes per lane, lane after lane
   u32 scratch_bytes;
-  u64 executed;                   // instructions
+  u64 executed;  // instructions
   bool faulted;
-  std::string* fault_text;        // set by fault()
+  std::string* fault_text;  // set by fault()
 
   u64 exec() const { return s[126] | u64(s[127]) << 32; }
   u64 vcc() const { return s[106] | u64(s[107]) << 32; }

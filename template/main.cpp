@@ -30,7 +30,8 @@ int main() try {
 
     std::vector<float> values(tiles * tile, float(w.rank()));
     check_hip(hipMemcpy(mine, values.data(), values.size() * sizeof(float), hipMemcpyHostToDevice), "hipMemcpy");
-    launch(w, w.stream(), {.blocks = tiles, .threads = tile}, ring_sum, ch.view(make_header("ring_sum", 0)), mine, sum, tiles);
+    launch(w, w.stream(), {.blocks = tiles, .threads = tile}, ring_sum, ch.view(make_header("ring_sum", 0)), mine, sum,
+           tiles);
     w.check(w.stream());  // waits for the kernel; throws, and says who waited for whom, if a rank did not come
     check_hip(hipMemcpy(values.data(), sum, values.size() * sizeof(float), hipMemcpyDeviceToHost), "hipMemcpy");
 

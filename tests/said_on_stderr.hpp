@@ -8,7 +8,9 @@
 
 class said_on_stderr {
  public:
-  said_on_stderr() : file_(memfd_create("stderr", MFD_CLOEXEC)), before_(dup(STDERR_FILENO)) { dup2(file_, STDERR_FILENO); }
+  said_on_stderr() : file_(memfd_create("stderr", MFD_CLOEXEC)), before_(dup(STDERR_FILENO)) {
+    dup2(file_, STDERR_FILENO);
+  }
   said_on_stderr(said_on_stderr const&) = delete;
   ~said_on_stderr() {
     dup2(before_, STDERR_FILENO);

@@ -20,7 +20,8 @@ using namespace calibration;
 namespace {
 
 constexpr char const* how = "all_reduce pull|push GPUS BYTES";
-constexpr int pull_blocks = 16, pull_threads = 512, push_blocks = 304 * 4, push_threads = 256, atoms = 8, tile_words = atoms * push_threads;
+constexpr int pull_blocks = 16, pull_threads = 512, push_blocks = 304 * 4, push_threads = 256, atoms = 8,
+              tile_words = atoms * push_threads;
 
 /// One of these per rank, in uncached memory. A launch's meetings have flags of their own: a fast peer that comes to
 /// one again has met everybody in between, so it overwrites no flag that is still awaited.
@@ -42,8 +43,10 @@ __device__ void meet(pull_arguments const& a, unsigned turn, bool publish) {
   __syncthreads();
   if (int const peer = int(threadIdx.x); peer < a.gpus) {
     if (publish) __builtin_amdgcn_fence(__ATOMIC_RELEASE, ""), __builtin_amdgcn_s_waitcnt(0x0f70);
-    __hip_atomic_store(&a.flags[peer]->flag[turn % 4][blockIdx.x][a.rank], turn, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
-    while (__hip_atomic_load(&a.flags[a.rank]->flag[turn % 4][blockIdx.x][peer], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != turn) {}
+    __hip_atomic_store(&a.flags[peer]->flag[turn % 4][blockIdx.x][a.rank], turn, __ATOMIC_RELAXED,
+                       __HIP_MEMORY_SCOPE_SYSTEM);
+    while (__hip_atomic_load(&a.flags[a.rank]->flag[turn % 4][blockIdx.x][peer], __ATOMIC_RELAXED,
+                             __HIP_MEMORY_SCOPE_SYSTEM) != turn) {}
     if (publish) __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
   }
   __syncthreads();
@@ -62,13 +65,16 @@ __device__ halves sum(pull_arguments const& a, std::int64_t i) {
 template <int W>
 __global__ void __launch_bounds__(pull_threads) pull_one_stage(pull_arguments a, unsigned turn) {
   meet(a, turn, false);
-  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < a.count; i += std::int64_t(gridDim.x) * blockDim.x) a.output[i] = sum<W>(a, i);
+  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < a.count;
+       i += std::int64_t(gridDim.x) * blockDim.x)
+    a.output[i] = sum<W>(a, i);
   meet(a, turn + 1, false);
 }
 
 template <int W>
 __global__ void __launch_bounds__(pull_threads) pull_two_stage(pull_arguments a, unsigned turn) {
-  std::int64_t const part = a.count / W, first = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x, step = std::int64_t(gridDim.x) * blockDim.x;
+  std::int64_t const part = a.count / W, first = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x,
+                     step = std::int64_t(gridDim.x) * blockDim.x;
   meet(a, turn, false);
   for (std::int64_t i = first; i < part; i += step) a.part[a.rank][i] = sum<W>(a, a.rank * part + i);
   meet(a, turn + 1, true);
@@ -84,8 +90,8 @@ __global__ void __launch_bounds__(pull_threads) pull_two_stage(pull_arguments a,
 struct push_arguments {
   halves const* input;
   halves* output;
-  halves* inbox[node::most];    // uncached: [2 shots][blocks][W][atoms / W][threads]
-  unsigned* flag[node::most];   // uncached: [2 shots][blocks][W]
+  halves* inbox[node::most];   // uncached: [2 shots][blocks][W][atoms / W][threads]
+  unsigned* flag[node::most];  // uncached: [2 shots][blocks][W]
   int rank, tiles;
 };
 
@@ -97,13 +103,15 @@ __device__ void raise(push_arguments const& a, int shot, unsigned turn) {
   if (int const peer = int(threadIdx.x); peer < W) {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
     __builtin_amdgcn_s_waitcnt(0x0f70);
-    __hip_atomic_store(a.flag[peer] + (shot * int(gridDim.x) + int(blockIdx.x)) * W + a.rank, turn, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+    __hip_atomic_store(a.flag[peer] + (shot * int(gridDim.x) + int(blockIdx.x)) * W + a.rank, turn, __ATOMIC_RELAXED,
+                       __HIP_MEMORY_SCOPE_SYSTEM);
   }
 }
 template <int W>
 __device__ void await(push_arguments const& a, int shot, int from, unsigned turn) {
   if (threadIdx.x == 0)
-    while (__hip_atomic_load(a.flag[a.rank] + (shot * int(gridDim.x) + int(blockIdx.x)) * W + from, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != turn) {}
+    while (__hip_atomic_load(a.flag[a.rank] + (shot * int(gridDim.x) + int(blockIdx.x)) * W + from, __ATOMIC_RELAXED,
+                             __HIP_MEMORY_SCOPE_SYSTEM) != turn) {}
   __syncthreads();
 }
 
@@ -111,7 +119,9 @@ template <int W>
 __global__ void __launch_bounds__(push_threads) push_two_shot(push_arguments a, unsigned turn) {
   constexpr int mine = atoms / W;
   int const t = int(threadIdx.x), rank = a.rank;
-  auto const inbox = [&](int of, int shot, int from) { return a.inbox[of] + (((std::int64_t(shot) * gridDim.x + blockIdx.x) * W + from) * mine) * push_threads + t; };
+  auto const inbox = [&](int of, int shot, int from) {
+    return a.inbox[of] + (((std::int64_t(shot) * gridDim.x + blockIdx.x) * W + from) * mine) * push_threads + t;
+  };
   for (int tile = int(blockIdx.x); tile < a.tiles; tile += int(gridDim.x), ++turn) {
     halves x[atoms], total[mine];
 #pragma unroll
@@ -214,7 +224,9 @@ int main(int argc, char** argv) {
     }
     unsigned const turns = unsigned((tiles + blocks - 1) / blocks);
     us = n.time(warm_ups, launches, [&](int g, hipStream_t stream, int i) {
-      for_gpus(gpus, [&](auto w) { push_two_shot<w()><<<blocks, push_threads, 0, stream>>>(a[std::size_t(g)], unsigned(i) * turns + 1); });
+      for_gpus(gpus, [&](auto w) {
+        push_two_shot<w()><<<blocks, push_threads, 0, stream>>>(a[std::size_t(g)], unsigned(i) * turns + 1);
+      });
     });
   }
   bool right = true;

@@ -33,14 +33,14 @@ struct local_counters {
 };
 
 struct arguments {
-  words const* rows;             // [tokens, row_words] of this rank
-  int const* ranks;              // [tokens, top_k]: where each expert is
-  int* places;                   // [tokens, top_k]: rank * capacity + slot, or -1
-  words* inbox[node::most];      // [capacity, row_words], uncached
-  int* source[node::most];       // [capacity]: which token of which rank lies there
+  words const* rows;         // [tokens, row_words] of this rank
+  int const* ranks;          // [tokens, top_k]: where each expert is
+  int* places;               // [tokens, top_k]: rank * capacity + slot, or -1
+  words* inbox[node::most];  // [capacity, row_words], uncached
+  int* source[node::most];   // [capacity]: which token of which rank lies there
   counters* shared[node::most];
   local_counters* mine;
-  words* output;                 // [tokens, row_words]
+  words* output;  // [tokens, row_words]
   int rank, gpus, tokens, top_k, row_words, capacity, launch;
 };
 
@@ -49,7 +49,8 @@ __device__ void wait_for(unsigned* counter, unsigned value) {
 }
 
 __global__ void dispatch(arguments a) {
-  int const lane = int(threadIdx.x) % 64, waves_of_block = int(blockDim.x) / 64, waves = int(gridDim.x) * waves_of_block;
+  int const lane = int(threadIdx.x) % 64, waves_of_block = int(blockDim.x) / 64,
+            waves = int(gridDim.x) * waves_of_block;
   int const wave = int(blockIdx.x) * waves_of_block + __builtin_amdgcn_readfirstlane(int(threadIdx.x) / 64);
   auto& mine = a.mine[a.launch];
   for (int i = wave; i < a.tokens * a.top_k; i += waves) {
@@ -75,8 +76,10 @@ __global__ void dispatch(arguments a) {
   if (wave == 0 && lane < a.gpus) {
     wait_for(&mine.waves, unsigned(waves));
     int const sent = __hip_atomic_load(&mine.sent[lane], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-    __hip_atomic_store(&a.shared[lane][a.launch].received[a.rank], sent + 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
-    while (__hip_atomic_load(&a.shared[a.rank][a.launch].received[lane], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0) {}
+    __hip_atomic_store(&a.shared[lane][a.launch].received[a.rank], sent + 1, __ATOMIC_RELAXED,
+                       __HIP_MEMORY_SCOPE_SYSTEM);
+    while (__hip_atomic_load(&a.shared[a.rank][a.launch].received[lane], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) ==
+           0) {}
   }
 }
 
@@ -90,7 +93,8 @@ __device__ void add(float (&sum)[8], words const& row) {
 
 template <int K>
 __global__ void combine(arguments a) {
-  int const lane = int(threadIdx.x) % 64, waves_of_block = int(blockDim.x) / 64, waves = int(gridDim.x) * waves_of_block;
+  int const lane = int(threadIdx.x) % 64, waves_of_block = int(blockDim.x) / 64,
+            waves = int(gridDim.x) * waves_of_block;
   int const wave = int(blockIdx.x) * waves_of_block + __builtin_amdgcn_readfirstlane(int(threadIdx.x) / 64);
   if (lane == 0) __hip_atomic_fetch_add(&a.mine[a.launch].waves, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
   if (blockIdx.x == 0 && int(threadIdx.x) < a.gpus) {
@@ -98,7 +102,8 @@ __global__ void combine(arguments a) {
     __hip_atomic_store(&a.shared[threadIdx.x][a.launch].met[a.rank], 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
   }
   if (int(threadIdx.x) < a.gpus)
-    while (__hip_atomic_load(&a.shared[a.rank][a.launch].met[threadIdx.x], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0) {}
+    while (__hip_atomic_load(&a.shared[a.rank][a.launch].met[threadIdx.x], __ATOMIC_RELAXED,
+                             __HIP_MEMORY_SCOPE_SYSTEM) == 0) {}
   __syncthreads();
   int const per_token = (waves + a.tokens - 1) / a.tokens, part = (a.row_words + per_token - 1) / per_token;
   for (int i = wave; i < a.tokens * per_token; i += waves) {
@@ -120,7 +125,9 @@ __global__ void combine(arguments a) {
         if (from[j]) add(sum, row[j]);
       words out;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) out[e] = __builtin_bit_cast(unsigned, sum[2 * e]) >> 16 | (__builtin_bit_cast(unsigned, sum[2 * e + 1]) & 0xffff0000u);
+      for (int e = 0; e < 4; ++e)
+        out[e] = __builtin_bit_cast(unsigned, sum[2 * e]) >> 16 |
+                 (__builtin_bit_cast(unsigned, sum[2 * e + 1]) & 0xffff0000u);
       a.output[std::int64_t(token) * a.row_words + w] = out;
     }
   }
@@ -136,9 +143,12 @@ unsigned short element(int rank, int token, int at) {
 
 int main(int argc, char** argv) {
   std::string const what = argc > 1 ? argv[1] : "";
-  int const gpus = int(number(argc, argv, 2, how)), tokens = int(number(argc, argv, 3, how)), top_k = int(number(argc, argv, 4, how)), row_bytes = int(number(argc, argv, 5, how)),
-            blocks = int(number(argc, argv, 6, how)), waves = int(number(argc, argv, 7, how)), row_words = row_bytes / 16, capacity = gpus * tokens;
-  if ((what != "dispatch" && what != "combine") || gpus > node::most || top_k > most_k || row_bytes % 16 || waves > 16) usage(how);
+  int const gpus = int(number(argc, argv, 2, how)), tokens = int(number(argc, argv, 3, how)),
+            top_k = int(number(argc, argv, 4, how)), row_bytes = int(number(argc, argv, 5, how)),
+            blocks = int(number(argc, argv, 6, how)), waves = int(number(argc, argv, 7, how)),
+            row_words = row_bytes / 16, capacity = gpus * tokens;
+  if ((what != "dispatch" && what != "combine") || gpus > node::most || top_k > most_k || row_bytes % 16 || waves > 16)
+    usage(how);
   node n(gpus);
   std::vector<arguments> a(static_cast<std::size_t>(gpus));
   std::vector<std::vector<int>> ranks(static_cast<std::size_t>(gpus));
@@ -193,20 +203,25 @@ int main(int argc, char** argv) {
     if (what == "dispatch") {
       auto const arrived = node::download(mine.shared[g] + 1, 1)[0];
       auto const source = node::download(mine.source[g], std::size_t(arrived.slots));
-      auto const rows = node::download(reinterpret_cast<unsigned short const*>(mine.inbox[g]), std::size_t(arrived.slots) * std::size_t(row_words) * 8);
+      auto const rows = node::download(reinterpret_cast<unsigned short const*>(mine.inbox[g]),
+                                       std::size_t(arrived.slots) * std::size_t(row_words) * 8);
       int rows_told = -gpus;
       for (int r = 0; r < gpus; ++r) rows_told += arrived.received[r];
       right &= rows_told == arrived.slots && arrived.slots > 0;
       for (int s = 0; s < arrived.slots; ++s)
-        for (int e = 0; e < row_words * 8; ++e) right &= rows[std::size_t(s * row_words) * 8 + std::size_t(e)] == element(source[std::size_t(s)] / tokens, source[std::size_t(s)] % tokens, e);
+        for (int e = 0; e < row_words * 8; ++e)
+          right &= rows[std::size_t(s * row_words) * 8 + std::size_t(e)] ==
+                   element(source[std::size_t(s)] / tokens, source[std::size_t(s)] % tokens, e);
     } else {
-      auto const out = node::download(reinterpret_cast<unsigned short const*>(mine.output), std::size_t(tokens) * std::size_t(row_words) * 8);
+      auto const out = node::download(reinterpret_cast<unsigned short const*>(mine.output),
+                                      std::size_t(tokens) * std::size_t(row_words) * 8);
       for (int t = 0; t < tokens; ++t) {
         unsigned went = 0;
         for (int j = 0; j < top_k; ++j) went |= 1u << ranks[std::size_t(g)][std::size_t(t * top_k + j)];
         for (int e = 0; e < row_words * 8; ++e) {
           float const x = __builtin_bit_cast(float, unsigned(element(g, t, e)) << 16) * float(__builtin_popcount(went));
-          right &= out[std::size_t(t * row_words) * 8 + std::size_t(e)] == static_cast<unsigned short>(__builtin_bit_cast(unsigned, x) >> 16);
+          right &= out[std::size_t(t * row_words) * 8 + std::size_t(e)] ==
+                   static_cast<unsigned short>(__builtin_bit_cast(unsigned, x) >> 16);
         }
       }
     }

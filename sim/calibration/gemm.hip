@@ -28,7 +28,8 @@ struct tile_shape {
   constexpr int threads() const { return waves_m * waves_n * 64; }
   constexpr int chunks() const { return (m + n) * k / 8; }  // of 16 bytes
 };
-constexpr tile_shape large{256, 256, 64, 2, 4}, wide{256, 128, 64, 4, 2}, medium{128, 128, 64, 2, 2}, narrow{32, 64, 128, 1, 4};
+constexpr tile_shape large{256, 256, 64, 2, 4}, wide{256, 128, 64, 4, 2}, medium{128, 128, 64, 2, 2},
+    narrow{32, 64, 128, 1, 4};
 
 struct arguments {
   unsigned short const *a, *b;
@@ -55,8 +56,10 @@ __global__ void __launch_bounds__(T.threads(), T.threads() / 256) gemm(arguments
   int const m0 = tile.x * T.m, n0 = tile.y * T.n, pitch = g.k * 2;  // bytes
   std::int64_t const batch = blockIdx.y;
   // Rows that are not there read as zeros.
-  auto const from_a = __builtin_amdgcn_make_buffer_rsrc(const_cast<unsigned short*>(g.a + (batch * g.m + m0) * g.k), 0, (g.m - m0) * pitch, 0x00020000);
-  auto const from_b = __builtin_amdgcn_make_buffer_rsrc(const_cast<unsigned short*>(g.b + (batch * g.n + n0) * g.k), 0, (g.n - n0) * pitch, 0x00020000);
+  auto const from_a = __builtin_amdgcn_make_buffer_rsrc(const_cast<unsigned short*>(g.a + (batch * g.m + m0) * g.k), 0,
+                                                        (g.m - m0) * pitch, 0x00020000);
+  auto const from_b = __builtin_amdgcn_make_buffer_rsrc(const_cast<unsigned short*>(g.b + (batch * g.n + n0) * g.k), 0,
+                                                        (g.n - n0) * pitch, 0x00020000);
   // Chunk t of a load's threads: row t / row_chunks, further loads are further rows.
   constexpr int rows_of_load = T.threads() / row_chunks;
   int const row = t / row_chunks, chunk = t % row_chunks, offset = row * pitch + chunk * 16;
@@ -66,7 +69,8 @@ __global__ void __launch_bounds__(T.threads(), T.threads() / 256) gemm(arguments
 #pragma unroll
     for (int i = 0; i < loads; ++i) {
       bool const is_a = i < a_loads;
-      next[i] = __builtin_amdgcn_raw_buffer_load_b128(is_a ? from_a : from_b, offset, (is_a ? i : i - a_loads) * rows_of_load * pitch + k0 * 2, 0);
+      next[i] = __builtin_amdgcn_raw_buffer_load_b128(is_a ? from_a : from_b, offset,
+                                                      (is_a ? i : i - a_loads) * rows_of_load * pitch + k0 * 2, 0);
     }
   };
   auto const store = [&] {
@@ -96,7 +100,8 @@ __global__ void __launch_bounds__(T.threads(), T.threads() / 256) gemm(arguments
 #pragma unroll
         for (int j = 0; j < mine_n; ++j)
 #pragma unroll
-          for (int h = 0; h < 2; ++h) sum[i][j] = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(fb[j].part[h], fa[i].part[h], sum[i][j], 0, 0, 0);
+          for (int h = 0; h < 2; ++h)
+            sum[i][j] = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(fb[j].part[h], fa[i].part[h], sum[i][j], 0, 0, 0);
     }
     __syncthreads();
     store();
@@ -131,7 +136,9 @@ double run(node& one, arguments g, unsigned short const* other_b, int batch) {
   g.tiles_m = (g.m + T.m - 1) / T.m;
   g.tiles_n = (g.n + T.n - 1) / T.n;
   if (g.k % T.k) usage(how);
-  check(hipFuncSetAttribute(reinterpret_cast<void const*>(&gemm<T>), hipFuncAttributeMaxDynamicSharedMemorySize, T.chunks() * 16), "hipFuncSetAttribute");
+  check(hipFuncSetAttribute(reinterpret_cast<void const*>(&gemm<T>), hipFuncAttributeMaxDynamicSharedMemorySize,
+                            T.chunks() * 16),
+        "hipFuncSetAttribute");
   // A product that is long enough has warmed up as it begins
   int const warm_ups = 2.0 * batch * g.m * g.n * g.k > 1e11 ? 0 : 1;
   return one.time(warm_ups, 1, [&](int, hipStream_t stream, int i) {
@@ -143,7 +150,8 @@ double run(node& one, arguments g, unsigned short const* other_b, int batch) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int const batch = int(number(argc, argv, 1, how)), m = int(number(argc, argv, 2, how)), n = int(number(argc, argv, 3, how)), k = int(number(argc, argv, 4, how));
+  int const batch = int(number(argc, argv, 1, how)), m = int(number(argc, argv, 2, how)),
+            n = int(number(argc, argv, 3, how)), k = int(number(argc, argv, 4, how));
   std::string const tile = argc > 5 ? argv[5] : "";
   if (n % 4) usage(how);
   node one(1);
@@ -151,7 +159,14 @@ int main(int argc, char** argv) {
   std::vector<unsigned short> a(bytes(m, k)), b(bytes(n, k));
   for (std::size_t i = 0; i < a.size(); ++i) a[i] = bf16(float(small_number(i)));
   for (std::size_t i = 0; i < b.size(); ++i) b[i] = bf16(float(small_number(i * 3 + 1)));
-  arguments g{node::upload(one.allocate<unsigned short>(0, a.size()), a), node::upload(one.allocate<unsigned short>(0, b.size()), b), one.allocate<unsigned short>(0, bytes(m, n)), m, n, k, 0, 0};
+  arguments g{node::upload(one.allocate<unsigned short>(0, a.size()), a),
+              node::upload(one.allocate<unsigned short>(0, b.size()), b),
+              one.allocate<unsigned short>(0, bytes(m, n)),
+              m,
+              n,
+              k,
+              0,
+              0};
   auto* const other_b = node::upload(one.allocate<unsigned short>(0, b.size()), b);
   double us = 0;
   if (tile == "256x256") us = run<large>(one, g, other_b, batch);
@@ -165,7 +180,8 @@ int main(int argc, char** argv) {
   for (std::size_t i = 0; i < c.size(); i += c.size() / 199 + 1) {
     std::size_t const row = i / std::size_t(n), of = row / std::size_t(m) * std::size_t(n) + i % std::size_t(n);
     float want = 0;
-    for (std::size_t at = 0; at < std::size_t(k); ++at) want += value(a[row * std::size_t(k) + at]) * value(b[of * std::size_t(k) + at]);
+    for (std::size_t at = 0; at < std::size_t(k); ++at)
+      want += value(a[row * std::size_t(k) + at]) * value(b[of * std::size_t(k) + at]);
     right &= c[i] == bf16(want);
   }
   return report(us, right);

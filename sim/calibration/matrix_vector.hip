@@ -19,7 +19,8 @@ constexpr char const* how = "matrix_vector N K";
 constexpr int cus = 304, waves = 16, threads = waves * 64, rows = 2, unroll = 2, most_k = 32 * 1024;
 using pair = _Float16 __attribute__((ext_vector_type(2)));
 
-__global__ void __launch_bounds__(threads) matrix_vector(halves const* b, halves const* x, _Float16* y, int n, int words_of_row) {
+__global__ void __launch_bounds__(threads)
+    matrix_vector(halves const* b, halves const* x, _Float16* y, int n, int words_of_row) {
   __shared__ halves lds[most_k / 8];
   for (int i = int(threadIdx.x); i < words_of_row; i += threads) lds[i] = x[i];
   __syncthreads();
@@ -31,14 +32,18 @@ __global__ void __launch_bounds__(threads) matrix_vector(halves const* b, halves
 #pragma unroll
       for (int u = 0; u < unroll; ++u)
 #pragma unroll
-        for (int r = 0; r < rows; ++r) w[r][u] = at + 64 * u < words_of_row ? __builtin_nontemporal_load(b + std::int64_t(first + r) * words_of_row + at + 64 * u) : halves{};
+        for (int r = 0; r < rows; ++r)
+          w[r][u] = at + 64 * u < words_of_row
+                        ? __builtin_nontemporal_load(b + std::int64_t(first + r) * words_of_row + at + 64 * u)
+                        : halves{};
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
         halves const v = lds[min(at + 64 * u, words_of_row - 1)];
 #pragma unroll
         for (int r = 0; r < rows; ++r)
 #pragma unroll
-          for (int i = 0; i < 8; i += 2) sum[r] = __builtin_amdgcn_fdot2(pair{v[i], v[i + 1]}, pair{w[r][u][i], w[r][u][i + 1]}, sum[r], false);
+          for (int i = 0; i < 8; i += 2)
+            sum[r] = __builtin_amdgcn_fdot2(pair{v[i], v[i + 1]}, pair{w[r][u][i], w[r][u][i + 1]}, sum[r], false);
       }
     }
 #pragma unroll
@@ -64,13 +69,15 @@ int main(int argc, char** argv) {
   for (auto& copy : b) copy = node::upload(one.allocate<_Float16>(0, weights.size()), weights);
   node::upload(x, vector);
   double const us = one.time(1, 1, [&](int, hipStream_t stream, int i) {
-    matrix_vector<<<cus, threads, 0, stream>>>(reinterpret_cast<halves const*>(b[i]), reinterpret_cast<halves const*>(x), y, n, k / 8);
+    matrix_vector<<<cus, threads, 0, stream>>>(reinterpret_cast<halves const*>(b[i]),
+                                               reinterpret_cast<halves const*>(x), y, n, k / 8);
   });
   auto const got = node::download(y, std::size_t(n));
   bool right = true;
   for (int row = 0; row < n; row += n / 61 + 1) {
     float want = 0;
-    for (int i = 0; i < k; ++i) want += float(weights[std::size_t(row) * std::size_t(k) + std::size_t(i)]) * float(vector[std::size_t(i)]);
+    for (int i = 0; i < k; ++i)
+      want += float(weights[std::size_t(row) * std::size_t(k) + std::size_t(i)]) * float(vector[std::size_t(i)]);
     right &= float(got[std::size_t(row)]) == float(_Float16(want));
   }
   return report(us, right);

@@ -42,7 +42,8 @@ class node {
  public:
   static constexpr int most = 8;
 
-  explicit node(int gpus) : gpus_(gpus), streams_(std::size_t(gpus)), starts_(std::size_t(gpus)), stops_(std::size_t(gpus)) {
+  explicit node(int gpus)
+      : gpus_(gpus), streams_(std::size_t(gpus)), starts_(std::size_t(gpus)), stops_(std::size_t(gpus)) {
     int there = 0;
     check(hipGetDeviceCount(&there), "hipGetDeviceCount");
     if (there < gpus) {

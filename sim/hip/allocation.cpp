@@ -12,44 +12,54 @@ allocation* allocation_at(runtime& r, void const* p) {
   return a && a->live && a->kind != memory_kind::image ? a : nullptr;
 }
 
-hipError_t allocate(void** out, size_t bytes, int device, memory_kind kind, unsigned flags, char const* call = __builtin_FUNCTION()) {
-  return api([&](runtime& r, lock&) {
-    if (!out) return hipErrorInvalidValue;
-    if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
-    *out = nullptr;
-    if (!bytes) return hipSuccess;
-    allocation* a = r.machine().memory.allocate(device, bytes, kind, flags);
-    if (!a) return hipErrorOutOfMemory;
-    *out = reinterpret_cast<void*>(a->base);
-    hold(*out, std::string(call) + ": " + std::to_string(bytes) + " bytes" + (device < 0 ? "" : " on GPU " + std::to_string(device)));
-    return hipSuccess;
-  }, call);
+hipError_t allocate(void** out, size_t bytes, int device, memory_kind kind, unsigned flags,
+                    char const* call = __builtin_FUNCTION()) {
+  return api(
+      [&](runtime& r, lock&) {
+        if (!out) return hipErrorInvalidValue;
+        if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+        *out = nullptr;
+        if (!bytes) return hipSuccess;
+        allocation* a = r.machine().memory.allocate(device, bytes, kind, flags);
+        if (!a) return hipErrorOutOfMemory;
+        *out = reinterpret_cast<void*>(a->base);
+        hold(*out, std::string(call) + ": " + std::to_string(bytes) + " bytes" +
+                       (device < 0 ? "" : " on GPU " + std::to_string(device)));
+        return hipSuccess;
+      },
+      call);
 }
 
 /// Requires: what could use the memory on this process's GPUs has ended.
 void release(runtime& r, allocation& a, char const* call) {
   if (shared_node const* node = r.machine().shared.get())
     if (int const p = node->opened_by(a.base); p >= 0)
-      report_call(std::string("free of open memory: ") + call + " of allocation " + std::to_string(a.number) + " (" + std::to_string(a.size) + " bytes on GPU " + std::to_string(a.gpu) +
-                  ") of process " + std::to_string(node->process()) + ", which process " + std::to_string(p) + " has open: hipIpcCloseMemHandle comes first");
+      report_call(std::string("free of open memory: ") + call + " of allocation " + std::to_string(a.number) + " (" +
+                  std::to_string(a.size) + " bytes on GPU " + std::to_string(a.gpu) + ") of process " +
+                  std::to_string(node->process()) + ", which process " + std::to_string(p) +
+                  " has open: hipIpcCloseMemHandle comes first");
   r.machine().memory.release(a);
 }
 
 /// Frees once everything in flight on every GPU that could use the memory has ended, as hipFree does.
 hipError_t free_memory(void* p, bool host, char const* call = __builtin_FUNCTION()) {
-  return api([&](runtime& r, lock& l) {
-    if (!p) return hipSuccess;
-    if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
-    allocation* a = allocation_at(r, p);
-    if (!a || a->base != reinterpret_cast<u64>(p) || (a->gpu < 0) != host || a->kind == memory_kind::registered || a->imported) return hipErrorInvalidValue;
-    int const device = a->gpu < 0 ? this_thread().device : a->gpu;
-    u64 const upto = r.last_sequence();
-    r.wait(l, [&] { return r.reached(device, upto, true); });
-    r.system_scope(-1);
-    if (a->live) release(r, *a, call);
-    let_go(p);
-    return hipSuccess;
-  }, call);
+  return api(
+      [&](runtime& r, lock& l) {
+        if (!p) return hipSuccess;
+        if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+        allocation* a = allocation_at(r, p);
+        if (!a || a->base != reinterpret_cast<u64>(p) || (a->gpu < 0) != host || a->kind == memory_kind::registered ||
+            a->imported)
+          return hipErrorInvalidValue;
+        int const device = a->gpu < 0 ? this_thread().device : a->gpu;
+        u64 const upto = r.last_sequence();
+        r.wait(l, [&] { return r.reached(device, upto, true); });
+        r.system_scope(-1);
+        if (a->live) release(r, *a, call);
+        let_go(p);
+        return hipSuccess;
+      },
+      call);
 }
 
 constexpr unsigned managed = 1u << 31;
@@ -107,7 +117,8 @@ hipError_t hipHostRegister(void* p, size_t n, unsigned flags) {
 hipError_t hipHostUnregister(void* p) {
   return api([&](runtime& r, lock&) {
     allocation* a = allocation_at(r, p);
-    if (!a || a->kind != memory_kind::registered || a->base != reinterpret_cast<u64>(p)) return hipErrorHostMemoryNotRegistered;
+    if (!a || a->kind != memory_kind::registered || a->base != reinterpret_cast<u64>(p))
+      return hipErrorHostMemoryNotRegistered;
     r.machine().memory.abandon(*a);
     let_go(p);
     return hipSuccess;
@@ -149,12 +160,13 @@ hipError_t hipFreeAsync(void* p, hipStream_t stream) {
     if (!s || (p && (!a || a->base != reinterpret_cast<u64>(p)))) return hipErrorInvalidValue;
     if (s->capturing) return hipErrorStreamCaptureUnsupported;
     let_go(p);
-    if (a) r.enqueue(*s, host_work{[a] {
-      runtime& later = runtime::get();
-      lock l = later.enter();
-      later.system_scope(-1);
-      release(later, *a, "hipFreeAsync");
-    }});
+    if (a)
+      r.enqueue(*s, host_work{[a] {
+        runtime& later = runtime::get();
+        lock l = later.enter();
+        later.system_scope(-1);
+        release(later, *a, "hipFreeAsync");
+      }});
     return hipSuccess;
   });
 }
@@ -174,7 +186,10 @@ hipError_t hipPointerGetAttributes(hipPointerAttribute_t* out, void const* p) {
     *out = {};
     allocation const* a = allocation_at(r, p);
     out->device = a && a->gpu >= 0 ? a->gpu : a ? 0 : -2;
-    out->type = !a ? hipMemoryTypeUnregistered : a->flags == managed ? hipMemoryTypeManaged : a->gpu >= 0 ? hipMemoryTypeDevice : hipMemoryTypeHost;
+    out->type = !a                    ? hipMemoryTypeUnregistered
+                : a->flags == managed ? hipMemoryTypeManaged
+                : a->gpu >= 0         ? hipMemoryTypeDevice
+                                      : hipMemoryTypeHost;
     if (!a) return hipSuccess;
     out->devicePointer = const_cast<void*>(p);
     if (a->gpu < 0) out->hostPointer = const_cast<void*>(p);
@@ -189,7 +204,9 @@ hipError_t hipPointerGetAttribute(void* data, hipPointer_attribute attribute, hi
     allocation const* a = allocation_at(r, p);
     if (!data || !a) return hipErrorInvalidValue;
     switch (attribute) {
-      case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE: *static_cast<unsigned*>(data) = a->gpu >= 0 ? hipMemoryTypeDevice : hipMemoryTypeHost; break;
+      case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *static_cast<unsigned*>(data) = a->gpu >= 0 ? hipMemoryTypeDevice : hipMemoryTypeHost;
+        break;
       case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<void**>(data) = p; break;
       case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(data) = std::max(a->gpu, 0); break;
       case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<u64*>(data) = a->base; break;
@@ -229,7 +246,8 @@ hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* out, void* p) {
     if (!node) return hipErrorNotSupported;  // all GPUs are in one process, so there is nobody to share memory with
     allocation const* a = allocation_at(r, p);
     if (!out || !a || a->base != reinterpret_cast<u64>(p) || a->gpu < 0 || a->imported) return hipErrorInvalidValue;
-    shared_handle const h{shared_handle::right_mark, node->id(), a->base, a->size, a->span, a->gpu, node->process(), a->flags, a->kind};
+    shared_handle const h{shared_handle::right_mark, node->id(), a->base, a->size, a->span, a->gpu,
+                          node->process(),           a->flags,   a->kind};
     *out = {};
     std::memcpy(out, &h, sizeof h);
     return hipSuccess;
@@ -242,10 +260,12 @@ hipError_t hipIpcOpenMemHandle(void** out, hipIpcMemHandle_t handle, unsigned fl
     if (!node) return hipErrorNotSupported;
     shared_handle h;
     std::memcpy(&h, &handle, sizeof h);
-    if (!out || flags != hipIpcMemLazyEnablePeerAccess || h.mark != shared_handle::right_mark || h.node != node->id()) return hipErrorInvalidValue;
+    if (!out || flags != hipIpcMemLazyEnablePeerAccess || h.mark != shared_handle::right_mark || h.node != node->id())
+      return hipErrorInvalidValue;
     if (h.process == node->process()) return hipErrorInvalidContext;  // its own: as on hardware
     allocation theirs;
-    theirs.base = h.base, theirs.size = h.size, theirs.span = h.span, theirs.gpu = h.gpu, theirs.flags = h.flags, theirs.kind = h.kind;
+    theirs.base = h.base, theirs.size = h.size, theirs.span = h.span, theirs.gpu = h.gpu, theirs.flags = h.flags,
+    theirs.kind = h.kind;
     allocation* a = r.machine().memory.import(theirs);
     if (!a) return hipErrorAlreadyMapped;
     if (!node->note_open(a->base)) {

@@ -20,16 +20,20 @@ std::vector<u8> decompress_bundle(std::span<u8 const> bytes) {
     return x;
   };
   u64 const version = read(4, 2), method = read(6, 2);
-  if (version != 2 && version != 3) throw std::runtime_error("its compressed bundle has version " + std::to_string(version) + "; 2 and 3 are known");
+  if (version != 2 && version != 3)
+    throw std::runtime_error("its compressed bundle has version " + std::to_string(version) + "; 2 and 3 are known");
   std::size_t const word = version == 2 ? 4 : 8, start = 8 + 2 * word + 8;
   u64 const file = read(8, word), size = read(8 + word, word);
-  if (file < start || file > bytes.size() || size > most) throw std::runtime_error("its compressed bundle is truncated or malformed");
+  if (file < start || file > bytes.size() || size > most)
+    throw std::runtime_error("its compressed bundle is truncated or malformed");
   llvm::ArrayRef<u8> const packed(bytes.data() + start, file - start);
   bool const zstd = method == 1;
   if (zstd ? !llvm::compression::zstd::isAvailable() : !llvm::compression::zlib::isAvailable())
-    throw std::runtime_error(std::string("it is compressed with ") + (zstd ? "zstd" : "zlib") + ", which this build cannot read; compile with --no-offload-compress");
+    throw std::runtime_error(std::string("it is compressed with ") + (zstd ? "zstd" : "zlib") +
+                             ", which this build cannot read; compile with --no-offload-compress");
   llvm::SmallVector<u8, 0> contents;
-  llvm::Error error = zstd ? llvm::compression::zstd::decompress(packed, contents, size) : llvm::compression::zlib::decompress(packed, contents, size);
+  llvm::Error error = zstd ? llvm::compression::zstd::decompress(packed, contents, size)
+                           : llvm::compression::zlib::decompress(packed, contents, size);
   if (error) throw std::runtime_error("its compressed bundle is damaged: " + llvm::toString(std::move(error)));
   return {contents.begin(), contents.end()};
 }

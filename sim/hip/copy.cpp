@@ -16,53 +16,64 @@ u64 extent(u64 pitch, u64 width, u64 height) { return height ? pitch * (height -
 enum class when { now, later };
 
 hipError_t copy(copy_work c, hipStream_t stream, when w, char const* call = __builtin_FUNCTION()) {
-  return api([&](runtime& r, lock& l) {
-    ihipStream_t* s = r.stream_of(stream, this_thread().device);
-    if (!s) return hipErrorInvalidHandle;
-    if (!c.width || !c.height) return hipSuccess;
-    if (!c.to || !c.from || c.to_pitch < c.width || c.from_pitch < c.width) return hipErrorInvalidValue;
-    if (!in_bounds(r, c.to, extent(c.to_pitch, c.width, c.height)) || !in_bounds(r, c.from, extent(c.from_pitch, c.width, c.height))) return hipErrorInvalidValue;
-    if (w == when::now)
-      if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
-    bool const to_pageable = pageable(r, c.to);
-    if (!s->capturing && w == when::later && pageable(r, c.from)) {  // the caller may reuse pageable memory at once
-      auto const* p = static_cast<u8 const*>(c.from);
-      c.staged = std::make_shared<std::vector<u8>>(p, p + extent(c.from_pitch, c.width, c.height));
-      c.from = c.staged->data();
-    }
-    bool const capturing = s->capturing;
-    if (hipError_t const e = submit(r, *s, hipGraphNodeTypeMemcpy, std::move(c)); e != hipSuccess) return e;
-    if (!capturing && (w == when::now || to_pageable)) {
-      u64 const upto = r.last_sequence();
-      r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
-      r.host_reaches(s->time);
-    }
-    return hipSuccess;
-  }, call);
+  return api(
+      [&](runtime& r, lock& l) {
+        ihipStream_t* s = r.stream_of(stream, this_thread().device);
+        if (!s) return hipErrorInvalidHandle;
+        if (!c.width || !c.height) return hipSuccess;
+        if (!c.to || !c.from || c.to_pitch < c.width || c.from_pitch < c.width) return hipErrorInvalidValue;
+        if (!in_bounds(r, c.to, extent(c.to_pitch, c.width, c.height)) ||
+            !in_bounds(r, c.from, extent(c.from_pitch, c.width, c.height)))
+          return hipErrorInvalidValue;
+        if (w == when::now)
+          if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+        bool const to_pageable = pageable(r, c.to);
+        if (!s->capturing && w == when::later && pageable(r, c.from)) {  // the caller may reuse pageable memory at once
+          auto const* p = static_cast<u8 const*>(c.from);
+          c.staged = std::make_shared<std::vector<u8>>(p, p + extent(c.from_pitch, c.width, c.height));
+          c.from = c.staged->data();
+        }
+        bool const capturing = s->capturing;
+        if (hipError_t const e = submit(r, *s, hipGraphNodeTypeMemcpy, std::move(c)); e != hipSuccess) return e;
+        if (!capturing && (w == when::now || to_pageable)) {
+          u64 const upto = r.last_sequence();
+          r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
+          r.host_reaches(s->time);
+        }
+        return hipSuccess;
+      },
+      call);
 }
 
-hipError_t copy(void* to, void const* from, size_t bytes, hipStream_t stream, when w, char const* call = __builtin_FUNCTION()) {
+hipError_t copy(void* to, void const* from, size_t bytes, hipStream_t stream, when w,
+                char const* call = __builtin_FUNCTION()) {
   return copy(copy_work{to, from, bytes, bytes, bytes, 1, nullptr}, stream, w, call);
 }
 
-hipError_t fill(void* to, u64 pitch, u32 value, u32 element, u64 width, u64 height, hipStream_t stream, when w, char const* call = __builtin_FUNCTION()) {
-  return api([&](runtime& r, lock& l) {
-    ihipStream_t* s = r.stream_of(stream, this_thread().device);
-    if (!s) return hipErrorInvalidHandle;
-    if (!width || !height) return hipSuccess;
-    allocation const* a = to ? r.machine().memory.find(reinterpret_cast<u64>(to)) : nullptr;
-    if (!a || !in_bounds(r, to, extent(pitch, width * element, height))) return hipErrorInvalidValue;
-    if (w == when::now)
-      if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
-    bool const host = a->gpu < 0, capturing = s->capturing;
-    if (hipError_t const e = submit(r, *s, hipGraphNodeTypeMemset, fill_work{to, pitch, width, height, value, element}); e != hipSuccess) return e;
-    if (w == when::now && host && !capturing) {
-      u64 const upto = r.last_sequence();
-      r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
-      r.host_reaches(s->time);
-    }
-    return hipSuccess;
-  }, call);
+hipError_t fill(void* to, u64 pitch, u32 value, u32 element, u64 width, u64 height, hipStream_t stream, when w,
+                char const* call = __builtin_FUNCTION()) {
+  return api(
+      [&](runtime& r, lock& l) {
+        ihipStream_t* s = r.stream_of(stream, this_thread().device);
+        if (!s) return hipErrorInvalidHandle;
+        if (!width || !height) return hipSuccess;
+        allocation const* a = to ? r.machine().memory.find(reinterpret_cast<u64>(to)) : nullptr;
+        if (!a || !in_bounds(r, to, extent(pitch, width * element, height))) return hipErrorInvalidValue;
+        if (w == when::now)
+          if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+        bool const host = a->gpu < 0, capturing = s->capturing;
+        if (hipError_t const e =
+                submit(r, *s, hipGraphNodeTypeMemset, fill_work{to, pitch, width, height, value, element});
+            e != hipSuccess)
+          return e;
+        if (w == when::now && host && !capturing) {
+          u64 const upto = r.last_sequence();
+          r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
+          r.host_reaches(s->time);
+        }
+        return hipSuccess;
+      },
+      call);
 }
 
 std::optional<module_registry::address> symbol(void const* p, size_t bytes, size_t offset) {
@@ -74,11 +85,13 @@ std::optional<module_registry::address> symbol(void const* p, size_t bytes, size
   return v;
 }
 
-hipError_t to_symbol(void const* p, void const* from, size_t bytes, size_t offset, hipStream_t s, when w, char const* call = __builtin_FUNCTION()) {
+hipError_t to_symbol(void const* p, void const* from, size_t bytes, size_t offset, hipStream_t s, when w,
+                     char const* call = __builtin_FUNCTION()) {
   auto const v = symbol(p, bytes, offset);
   return v ? copy(reinterpret_cast<void*>(v->at), from, bytes, s, w, call) : remember(hipErrorInvalidSymbol);
 }
-hipError_t from_symbol(void* to, void const* p, size_t bytes, size_t offset, hipStream_t s, when w, char const* call = __builtin_FUNCTION()) {
+hipError_t from_symbol(void* to, void const* p, size_t bytes, size_t offset, hipStream_t s, when w,
+                       char const* call = __builtin_FUNCTION()) {
   auto const v = symbol(p, bytes, offset);
   return v ? copy(to, reinterpret_cast<void const*>(v->at), bytes, s, w, call) : remember(hipErrorInvalidSymbol);
 }
@@ -87,40 +100,91 @@ hipError_t from_symbol(void* to, void const* p, size_t bytes, size_t offset, hip
 
 extern "C" {
 
-hipError_t hipMemcpy(void* to, void const* from, size_t n, hipMemcpyKind) { return copy(to, from, n, nullptr, when::now); }
-hipError_t hipMemcpyAsync(void* to, void const* from, size_t n, hipMemcpyKind, hipStream_t s) { return copy(to, from, n, s, when::later); }
-hipError_t hipMemcpyWithStream(void* to, void const* from, size_t n, hipMemcpyKind, hipStream_t s) { return copy(to, from, n, s, when::now); }
-hipError_t hipMemcpyPeer(void* to, int, void const* from, int, size_t n) { return copy(to, from, n, nullptr, when::now); }
-hipError_t hipMemcpyPeerAsync(void* to, int, void const* from, int, size_t n, hipStream_t s) { return copy(to, from, n, s, when::later); }
-hipError_t hipMemcpyHtoD(hipDeviceptr_t to, void const* from, size_t n) { return copy(to, from, n, nullptr, when::now); }
+hipError_t hipMemcpy(void* to, void const* from, size_t n, hipMemcpyKind) {
+  return copy(to, from, n, nullptr, when::now);
+}
+hipError_t hipMemcpyAsync(void* to, void const* from, size_t n, hipMemcpyKind, hipStream_t s) {
+  return copy(to, from, n, s, when::later);
+}
+hipError_t hipMemcpyWithStream(void* to, void const* from, size_t n, hipMemcpyKind, hipStream_t s) {
+  return copy(to, from, n, s, when::now);
+}
+hipError_t hipMemcpyPeer(void* to, int, void const* from, int, size_t n) {
+  return copy(to, from, n, nullptr, when::now);
+}
+hipError_t hipMemcpyPeerAsync(void* to, int, void const* from, int, size_t n, hipStream_t s) {
+  return copy(to, from, n, s, when::later);
+}
+hipError_t hipMemcpyHtoD(hipDeviceptr_t to, void const* from, size_t n) {
+  return copy(to, from, n, nullptr, when::now);
+}
 hipError_t hipMemcpyDtoH(void* to, hipDeviceptr_t from, size_t n) { return copy(to, from, n, nullptr, when::now); }
-hipError_t hipMemcpyDtoD(hipDeviceptr_t to, hipDeviceptr_t from, size_t n) { return copy(to, from, n, nullptr, when::now); }
-hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, void const* from, size_t n, hipStream_t s) { return copy(to, from, n, s, when::later); }
-hipError_t hipMemcpyDtoHAsync(void* to, hipDeviceptr_t from, size_t n, hipStream_t s) { return copy(to, from, n, s, when::later); }
-hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to, hipDeviceptr_t from, size_t n, hipStream_t s) { return copy(to, from, n, s, when::later); }
+hipError_t hipMemcpyDtoD(hipDeviceptr_t to, hipDeviceptr_t from, size_t n) {
+  return copy(to, from, n, nullptr, when::now);
+}
+hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, void const* from, size_t n, hipStream_t s) {
+  return copy(to, from, n, s, when::later);
+}
+hipError_t hipMemcpyDtoHAsync(void* to, hipDeviceptr_t from, size_t n, hipStream_t s) {
+  return copy(to, from, n, s, when::later);
+}
+hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to, hipDeviceptr_t from, size_t n, hipStream_t s) {
+  return copy(to, from, n, s, when::later);
+}
 
-hipError_t hipMemcpy2D(void* to, size_t to_pitch, void const* from, size_t from_pitch, size_t width, size_t height, hipMemcpyKind) {
+hipError_t hipMemcpy2D(void* to, size_t to_pitch, void const* from, size_t from_pitch, size_t width, size_t height,
+                       hipMemcpyKind) {
   return copy(copy_work{to, from, to_pitch, from_pitch, width, height, nullptr}, nullptr, when::now);
 }
-hipError_t hipMemcpy2DAsync(void* to, size_t to_pitch, void const* from, size_t from_pitch, size_t width, size_t height, hipMemcpyKind, hipStream_t s) {
+hipError_t hipMemcpy2DAsync(void* to, size_t to_pitch, void const* from, size_t from_pitch, size_t width, size_t height,
+                            hipMemcpyKind, hipStream_t s) {
   return copy(copy_work{to, from, to_pitch, from_pitch, width, height, nullptr}, s, when::later);
 }
 
-hipError_t hipMemset(void* to, int value, size_t n) { return fill(to, n, static_cast<u32>(value), 1, n, 1, nullptr, when::now); }
-hipError_t hipMemsetAsync(void* to, int value, size_t n, hipStream_t s) { return fill(to, n, static_cast<u32>(value), 1, n, 1, s, when::later); }
-hipError_t hipMemsetD8(hipDeviceptr_t to, unsigned char value, size_t n) { return fill(to, n, value, 1, n, 1, nullptr, when::now); }
-hipError_t hipMemsetD8Async(hipDeviceptr_t to, unsigned char value, size_t n, hipStream_t s) { return fill(to, n, value, 1, n, 1, s, when::later); }
-hipError_t hipMemsetD16(hipDeviceptr_t to, unsigned short value, size_t n) { return fill(to, 2 * n, value, 2, n, 1, nullptr, when::now); }
-hipError_t hipMemsetD16Async(hipDeviceptr_t to, unsigned short value, size_t n, hipStream_t s) { return fill(to, 2 * n, value, 2, n, 1, s, when::later); }
-hipError_t hipMemsetD32(hipDeviceptr_t to, int value, size_t n) { return fill(to, 4 * n, static_cast<u32>(value), 4, n, 1, nullptr, when::now); }
-hipError_t hipMemsetD32Async(hipDeviceptr_t to, int value, size_t n, hipStream_t s) { return fill(to, 4 * n, static_cast<u32>(value), 4, n, 1, s, when::later); }
-hipError_t hipMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) { return fill(to, pitch, static_cast<u32>(value), 1, width, height, nullptr, when::now); }
-hipError_t hipMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, hipStream_t s) { return fill(to, pitch, static_cast<u32>(value), 1, width, height, s, when::later); }
+hipError_t hipMemset(void* to, int value, size_t n) {
+  return fill(to, n, static_cast<u32>(value), 1, n, 1, nullptr, when::now);
+}
+hipError_t hipMemsetAsync(void* to, int value, size_t n, hipStream_t s) {
+  return fill(to, n, static_cast<u32>(value), 1, n, 1, s, when::later);
+}
+hipError_t hipMemsetD8(hipDeviceptr_t to, unsigned char value, size_t n) {
+  return fill(to, n, value, 1, n, 1, nullptr, when::now);
+}
+hipError_t hipMemsetD8Async(hipDeviceptr_t to, unsigned char value, size_t n, hipStream_t s) {
+  return fill(to, n, value, 1, n, 1, s, when::later);
+}
+hipError_t hipMemsetD16(hipDeviceptr_t to, unsigned short value, size_t n) {
+  return fill(to, 2 * n, value, 2, n, 1, nullptr, when::now);
+}
+hipError_t hipMemsetD16Async(hipDeviceptr_t to, unsigned short value, size_t n, hipStream_t s) {
+  return fill(to, 2 * n, value, 2, n, 1, s, when::later);
+}
+hipError_t hipMemsetD32(hipDeviceptr_t to, int value, size_t n) {
+  return fill(to, 4 * n, static_cast<u32>(value), 4, n, 1, nullptr, when::now);
+}
+hipError_t hipMemsetD32Async(hipDeviceptr_t to, int value, size_t n, hipStream_t s) {
+  return fill(to, 4 * n, static_cast<u32>(value), 4, n, 1, s, when::later);
+}
+hipError_t hipMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) {
+  return fill(to, pitch, static_cast<u32>(value), 1, width, height, nullptr, when::now);
+}
+hipError_t hipMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, hipStream_t s) {
+  return fill(to, pitch, static_cast<u32>(value), 1, width, height, s, when::later);
+}
 
-hipError_t hipMemcpyToSymbol(void const* p, void const* from, size_t n, size_t offset, hipMemcpyKind) { return to_symbol(p, from, n, offset, nullptr, when::now); }
-hipError_t hipMemcpyToSymbolAsync(void const* p, void const* from, size_t n, size_t offset, hipMemcpyKind, hipStream_t s) { return to_symbol(p, from, n, offset, s, when::later); }
-hipError_t hipMemcpyFromSymbol(void* to, void const* p, size_t n, size_t offset, hipMemcpyKind) { return from_symbol(to, p, n, offset, nullptr, when::now); }
-hipError_t hipMemcpyFromSymbolAsync(void* to, void const* p, size_t n, size_t offset, hipMemcpyKind, hipStream_t s) { return from_symbol(to, p, n, offset, s, when::later); }
+hipError_t hipMemcpyToSymbol(void const* p, void const* from, size_t n, size_t offset, hipMemcpyKind) {
+  return to_symbol(p, from, n, offset, nullptr, when::now);
+}
+hipError_t hipMemcpyToSymbolAsync(void const* p, void const* from, size_t n, size_t offset, hipMemcpyKind,
+                                  hipStream_t s) {
+  return to_symbol(p, from, n, offset, s, when::later);
+}
+hipError_t hipMemcpyFromSymbol(void* to, void const* p, size_t n, size_t offset, hipMemcpyKind) {
+  return from_symbol(to, p, n, offset, nullptr, when::now);
+}
+hipError_t hipMemcpyFromSymbolAsync(void* to, void const* p, size_t n, size_t offset, hipMemcpyKind, hipStream_t s) {
+  return from_symbol(to, p, n, offset, s, when::later);
+}
 
 hipError_t hipGetSymbolAddress(void** address, void const* p) {
   auto const v = symbol(p, 0, 0);

@@ -18,7 +18,8 @@ void describe_device(hipDeviceProp_t& p, int device) {
   std::snprintf(p.gcnArchName, sizeof p.gcnArchName, "gfx942:sramecc+:xnack-");
   std::snprintf(p.uuid.bytes, sizeof p.uuid.bytes, "sim-%08d", device);
   p.totalGlobalMem = address_space::capacity;
-  p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = p.maxSharedMemoryPerMultiProcessor = p.sharedMemPerBlockOptin = lds_per_cu;
+  p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = p.maxSharedMemoryPerMultiProcessor = p.sharedMemPerBlockOptin =
+      lds_per_cu;
   p.regsPerBlock = p.regsPerMultiprocessor = 4 * 512 * lanes;
   p.warpSize = lanes;
   p.memPitch = p.totalConstMem = 2147483647;
@@ -30,8 +31,10 @@ void describe_device(hipDeviceProp_t& p, int device) {
   config const& c = runtime::get().machine().settings;
   p.clockRate = static_cast<int>(c.rates.mhz * 1000);
   p.multiProcessorCount = c.mask.any() ? static_cast<int>(c.mask.count()) : c.cus;
-  p.canMapHostMemory = p.concurrentKernels = p.ECCEnabled = p.unifiedAddressing = p.cooperativeLaunch = p.isLargeBar = 1;
-  p.hostRegisterSupported = p.streamPrioritiesSupported = p.managedMemory = p.hostNativeAtomicSupported = p.memoryPoolsSupported = 1;
+  p.canMapHostMemory = p.concurrentKernels = p.ECCEnabled = p.unifiedAddressing = p.cooperativeLaunch = p.isLargeBar =
+      1;
+  p.hostRegisterSupported = p.streamPrioritiesSupported = p.managedMemory = p.hostNativeAtomicSupported =
+      p.memoryPoolsSupported = 1;
   p.canUseHostPointerForRegisteredMem = p.directManagedMemAccessFromHost = p.concurrentManagedAccess = 1;
   p.pciBusID = bus_of(device);
   p.asyncEngineCount = 8;
@@ -39,9 +42,11 @@ void describe_device(hipDeviceProp_t& p, int device) {
   p.l2CacheSize = 4 << 20;
   p.maxThreadsPerMultiProcessor = 2048, p.maxBlocksPerMultiProcessor = 32;
   p.textureAlignment = p.texturePitchAlignment = p.surfaceAlignment = 256;
-  p.arch.hasGlobalInt32Atomics = p.arch.hasGlobalFloatAtomicExch = p.arch.hasSharedInt32Atomics = p.arch.hasSharedFloatAtomicExch = 1;
+  p.arch.hasGlobalInt32Atomics = p.arch.hasGlobalFloatAtomicExch = p.arch.hasSharedInt32Atomics =
+      p.arch.hasSharedFloatAtomicExch = 1;
   p.arch.hasFloatAtomicAdd = p.arch.hasGlobalInt64Atomics = p.arch.hasSharedInt64Atomics = p.arch.hasDoubles = 1;
-  p.arch.hasWarpVote = p.arch.hasWarpBallot = p.arch.hasWarpShuffle = p.arch.hasThreadFenceSystem = p.arch.has3dGrid = 1;
+  p.arch.hasWarpVote = p.arch.hasWarpBallot = p.arch.hasWarpShuffle = p.arch.hasThreadFenceSystem = p.arch.has3dGrid =
+      1;
 }
 
 std::optional<int> attribute(hipDeviceAttribute_t a, int device) {
@@ -129,7 +134,9 @@ hipError_t hipGetDevice(int* d) {
 hipError_t hipSetDevice(int d) {
   return unlocked_api([&] { return valid(d) ? (this_thread().device = d, hipSuccess) : hipErrorInvalidDevice; });
 }
-hipError_t hipDeviceGet(hipDevice_t* out, int d) { return remember(out && valid(d) ? (*out = d, hipSuccess) : hipErrorInvalidDevice); }
+hipError_t hipDeviceGet(hipDevice_t* out, int d) {
+  return remember(out && valid(d) ? (*out = d, hipSuccess) : hipErrorInvalidDevice);
+}
 hipError_t hipSetDeviceFlags(unsigned) { return hipSuccess; }
 hipError_t hipGetDeviceFlags(unsigned* f) { return remember(f ? (*f = 0, hipSuccess) : hipErrorInvalidValue); }
 
@@ -213,7 +220,9 @@ hipError_t hipDeviceGetLimit(size_t* value, hipLimit_t limit) {
 
 hipError_t hipDeviceSetLimit(hipLimit_t, size_t) { return hipSuccess; }
 hipError_t hipDeviceSetCacheConfig(hipFuncCache_t) { return hipSuccess; }
-hipError_t hipDeviceGetCacheConfig(hipFuncCache_t* c) { return remember(c ? (*c = hipFuncCachePreferNone, hipSuccess) : hipErrorInvalidValue); }
+hipError_t hipDeviceGetCacheConfig(hipFuncCache_t* c) {
+  return remember(c ? (*c = hipFuncCachePreferNone, hipSuccess) : hipErrorInvalidValue);
+}
 hipError_t hipDeviceSetSharedMemConfig(hipSharedMemConfig) { return hipSuccess; }
 
 hipError_t hipDeviceCanAccessPeer(int* can, int d, int peer) {

@@ -44,10 +44,12 @@ constexpr entry entries[] = {
     ENTRY(hipErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
     ENTRY(hipErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
     ENTRY(hipErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
-    ENTRY(hipErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a capturing blocking stream"),
+    ENTRY(hipErrorStreamCaptureImplicit,
+          "operation would make the legacy stream depend on a capturing blocking stream"),
     ENTRY(hipErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
     ENTRY(hipErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread"),
-    ENTRY(hipErrorGraphExecUpdateFailure, "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update"),
+    ENTRY(hipErrorGraphExecUpdateFailure, "the graph update was not performed because it included changes which "
+                                          "violated constraints specific to instantiated graph update"),
     ENTRY(hipErrorUnknown, "unknown error"),
 #undef ENTRY
 };
@@ -64,8 +66,12 @@ extern "C" {
 
 char const* hipGetErrorName(hipError_t e) { return find(e).name; }
 char const* hipGetErrorString(hipError_t e) { return find(e).text; }
-hipError_t hipDrvGetErrorName(hipError_t e, char const** s) { return s ? (*s = find(e).name, hipSuccess) : hipErrorInvalidValue; }
-hipError_t hipDrvGetErrorString(hipError_t e, char const** s) { return s ? (*s = find(e).text, hipSuccess) : hipErrorInvalidValue; }
+hipError_t hipDrvGetErrorName(hipError_t e, char const** s) {
+  return s ? (*s = find(e).name, hipSuccess) : hipErrorInvalidValue;
+}
+hipError_t hipDrvGetErrorString(hipError_t e, char const** s) {
+  return s ? (*s = find(e).text, hipSuccess) : hipErrorInvalidValue;
+}
 hipError_t hipPeekAtLastError() { return this_thread().error; }
 hipError_t hipGetLastError() { return std::exchange(this_thread().error, hipSuccess); }
 hipError_t hipExtGetLastError() { return hipGetLastError(); }

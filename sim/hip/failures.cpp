@@ -22,7 +22,7 @@ struct ledger {
   std::mutex m;
   std::map<std::string_view, u64> counts;  // since the failure was planted
   u64 calls = 0, fail_at = 0;
-  std::string fail_name;                   // empty: any
+  std::string fail_name;  // empty: any
   char const* failed = nullptr;
   u64 taken = 0;
   std::map<void const*, std::pair<u64, std::string>> held;  // in which order, and what
@@ -83,8 +83,10 @@ hipError_t planted_failure(char const* call) {
 }
 
 bool gives_back(char const* call) {
-  static std::set<std::string_view> const calls = {"hipFree",         "hipHostFree",     "hipFreeHost",         "hipFreeAsync",  "hipHostUnregister",   "hipStreamDestroy",
-                                                   "hipEventDestroy", "hipGraphDestroy", "hipGraphExecDestroy", "hipModuleUnload", "hipIpcCloseMemHandle"};
+  static std::set<std::string_view> const calls = {"hipFree",         "hipHostFree",         "hipFreeHost",
+                                                   "hipFreeAsync",    "hipHostUnregister",   "hipStreamDestroy",
+                                                   "hipEventDestroy", "hipGraphDestroy",     "hipGraphExecDestroy",
+                                                   "hipModuleUnload", "hipIpcCloseMemHandle"};
   return calls.contains(call);
 }
 
@@ -152,12 +154,14 @@ struct at_exit {
     ledger& l = the_ledger();
     if (c.count_calls) {
       std::fprintf(stderr, "fusewire-sim: %" PRIu64 " HIP calls that can fail\n", l.calls);
-      for (auto const& [call, n] : l.counts) std::fprintf(stderr, "  %8" PRIu64 " %.*s\n", n, static_cast<int>(call.size()), call.data());
+      for (auto const& [call, n] : l.counts)
+        std::fprintf(stderr, "  %8" PRIu64 " %.*s\n", n, static_cast<int>(call.size()), call.data());
     }
     if (c.report_leaks && !l.held.empty()) {
       std::vector<char> text(1 << 20);
       u64 const n = fusewireSimHeld(text.data(), text.size());
-      std::fprintf(stderr, "fusewire-sim: the program ends without giving back %" PRIu64 " objects:\n%s", n, text.data());
+      std::fprintf(stderr, "fusewire-sim: the program ends without giving back %" PRIu64 " objects:\n%s", n,
+                   text.data());
       std::fflush(stdout);
       _exit(exit_code_of_a_report);
     }

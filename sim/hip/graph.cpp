@@ -20,7 +20,8 @@ std::shared_ptr<work_list> ihipGraph::flatten(std::vector<hipGraphNode*>* order)
   while (place.size() < nodes.size()) {
     bool any = false;
     for (auto const& n : nodes) {
-      if (place.contains(n.get()) || !std::ranges::all_of(n->after, [&](hipGraphNode* d) { return place.contains(d); })) continue;
+      if (place.contains(n.get()) || !std::ranges::all_of(n->after, [&](hipGraphNode* d) { return place.contains(d); }))
+        continue;
       work_node w{n->what, {}};
       for (hipGraphNode* d : n->after) w.after.push_back(place[d]);
       place.emplace(n.get(), static_cast<u32>(list->size()));
@@ -47,19 +48,22 @@ hipError_t copy_out(std::vector<hipGraphNode_t> const& from, hipGraphNode_t* to,
 }
 
 hipError_t instantiate(hipGraphExec_t* out, hipGraph_t graph, char const* call = __builtin_FUNCTION()) {
-  return unlocked_api([&] {
-    if (!out || !graph) return hipErrorInvalidValue;
-    auto exec = std::make_unique<hipGraphExec>();
-    exec->nodes = graph->flatten(&exec->order);
-    if (!exec->nodes) return hipErrorInvalidValue;
-    for (hipGraphNode const* n : exec->order) exec->types.push_back(n->type);
-    *out = exec.release();
-    hold(*out, std::string(call) + ": an executable graph");
-    return hipSuccess;
-  }, call);
+  return unlocked_api(
+      [&] {
+        if (!out || !graph) return hipErrorInvalidValue;
+        auto exec = std::make_unique<hipGraphExec>();
+        exec->nodes = graph->flatten(&exec->order);
+        if (!exec->nodes) return hipErrorInvalidValue;
+        for (hipGraphNode const* n : exec->order) exec->types.push_back(n->type);
+        *out = exec.release();
+        hold(*out, std::string(call) + ": an executable graph");
+        return hipSuccess;
+      },
+      call);
 }
 
-hipError_t add_node(hipGraphNode_t* out, hipGraph_t graph, hipGraphNode_t const* after, size_t n, hipGraphNodeType type, work w) {
+hipError_t add_node(hipGraphNode_t* out, hipGraph_t graph, hipGraphNode_t const* after, size_t n, hipGraphNodeType type,
+                    work w) {
   if (!out || !graph || (n && !after)) return remember(hipErrorInvalidValue);
   *out = graph->add(type, std::move(w), {after, after + n});
   return hipSuccess;
@@ -148,7 +152,8 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* out) {
     for (ihipStream_t* m : c->members) {
       for (hipGraphNode_t n : m->tail) {
         std::vector<hipGraphNode_t> reach = s->tail;
-        for (size_t i = 0; i < reach.size(); ++i) reach.insert(reach.end(), reach[i]->after.begin(), reach[i]->after.end());
+        for (size_t i = 0; i < reach.size(); ++i)
+          reach.insert(reach.end(), reach[i]->after.begin(), reach[i]->after.end());
         unjoined |= std::ranges::find(reach, n) == reach.end();
       }
     }
@@ -166,29 +171,37 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* out) {
   }());
 }
 
-static hipError_t capture_info(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id, hipGraph_t* graph, hipGraphNode_t const** after, size_t* count,
+static hipError_t capture_info(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id,
+                               hipGraph_t* graph, hipGraphNode_t const** after, size_t* count,
                                char const* call = __builtin_FUNCTION()) {
-  return api([&](runtime& r, lock&) {
-    ihipStream_t* s = r.stream_of(handle, this_thread().device);
-    if (!s || !status) return hipErrorInvalidValue;
-    capture const* c = s->capturing;
-    *status = !c ? hipStreamCaptureStatusNone : c->invalid ? hipStreamCaptureStatusInvalidated : hipStreamCaptureStatusActive;
-    if (!c) return hipSuccess;
-    if (id) *id = c->id;
-    if (graph) *graph = c->graph.get();
-    if (after) *after = s->tail.data();
-    if (count) *count = s->tail.size();
-    return hipSuccess;
-  }, call);
+  return api(
+      [&](runtime& r, lock&) {
+        ihipStream_t* s = r.stream_of(handle, this_thread().device);
+        if (!s || !status) return hipErrorInvalidValue;
+        capture const* c = s->capturing;
+        *status = !c           ? hipStreamCaptureStatusNone
+                  : c->invalid ? hipStreamCaptureStatusInvalidated
+                               : hipStreamCaptureStatusActive;
+        if (!c) return hipSuccess;
+        if (id) *id = c->id;
+        if (graph) *graph = c->graph.get();
+        if (after) *after = s->tail.data();
+        if (count) *count = s->tail.size();
+        return hipSuccess;
+      },
+      call);
 }
 
-hipError_t hipStreamIsCapturing(hipStream_t handle, hipStreamCaptureStatus* status) { return capture_info(handle, status, nullptr, nullptr, nullptr, nullptr); }
+hipError_t hipStreamIsCapturing(hipStream_t handle, hipStreamCaptureStatus* status) {
+  return capture_info(handle, status, nullptr, nullptr, nullptr, nullptr);
+}
 
 hipError_t hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id) {
   return capture_info(handle, status, id, nullptr, nullptr, nullptr);
 }
 
-hipError_t hipStreamGetCaptureInfo_v2(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id, hipGraph_t* graph, hipGraphNode_t const** after, size_t* count) {
+hipError_t hipStreamGetCaptureInfo_v2(hipStream_t handle, hipStreamCaptureStatus* status, unsigned long long* id,
+                                      hipGraph_t* graph, hipGraphNode_t const** after, size_t* count) {
   return capture_info(handle, status, id, graph, after, count);
 }
 
@@ -216,8 +229,12 @@ hipError_t hipGraphDestroy(hipGraph_t graph) {
   });
 }
 
-hipError_t hipGraphInstantiate(hipGraphExec_t* out, hipGraph_t graph, hipGraphNode_t*, char*, size_t) { return instantiate(out, graph); }
-hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* out, hipGraph_t graph, unsigned long long) { return instantiate(out, graph); }
+hipError_t hipGraphInstantiate(hipGraphExec_t* out, hipGraph_t graph, hipGraphNode_t*, char*, size_t) {
+  return instantiate(out, graph);
+}
+hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* out, hipGraph_t graph, unsigned long long) {
+  return instantiate(out, graph);
+}
 
 hipError_t hipGraphExecDestroy(hipGraphExec_t exec) {
   return unlocked_api([&] {
@@ -243,13 +260,15 @@ hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t handle) {
   });
 }
 
-hipError_t hipGraphExecUpdate(hipGraphExec_t exec, hipGraph_t graph, hipGraphNode_t* where, hipGraphExecUpdateResult* result) {
+hipError_t hipGraphExecUpdate(hipGraphExec_t exec, hipGraph_t graph, hipGraphNode_t* where,
+                              hipGraphExecUpdateResult* result) {
   if (!exec || !graph || !result) return remember(hipErrorInvalidValue);
   std::vector<hipGraphNode*> order;
   auto nodes = graph->flatten(&order);
   if (where) *where = nullptr;
   bool same = nodes && nodes->size() == exec->nodes->size();
-  for (size_t i = 0; same && i < order.size(); ++i) same = order[i]->type == exec->types[i] && (*nodes)[i].after == (*exec->nodes)[i].after;
+  for (size_t i = 0; same && i < order.size(); ++i)
+    same = order[i]->type == exec->types[i] && (*nodes)[i].after == (*exec->nodes)[i].after;
   *result = same ? hipGraphExecUpdateSuccess : hipGraphExecUpdateErrorTopologyChanged;
   if (!same) return remember(hipErrorGraphExecUpdateFailure);
   exec->nodes = std::move(nodes), exec->order = std::move(order);
@@ -303,7 +322,8 @@ hipError_t hipGraphAddEmptyNode(hipGraphNode_t* out, hipGraph_t g, hipGraphNode_
   return add_node(out, g, after, n, hipGraphNodeTypeEmpty, std::monostate{});
 }
 
-hipError_t hipGraphAddKernelNode(hipGraphNode_t* out, hipGraph_t g, hipGraphNode_t const* after, size_t n, hipKernelNodeParams const* p) {
+hipError_t hipGraphAddKernelNode(hipGraphNode_t* out, hipGraph_t g, hipGraphNode_t const* after, size_t n,
+                                 hipKernelNodeParams const* p) {
   kernel_work w;
   if (!p) return remember(hipErrorInvalidValue);
   if (hipError_t const e = kernel_from(*p, w); e != hipSuccess) return e;
@@ -321,16 +341,20 @@ hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t exec, hipGraphNode_t n
   return hipSuccess;
 }
 
-hipError_t hipGraphAddMemcpyNode1D(hipGraphNode_t* out, hipGraph_t g, hipGraphNode_t const* after, size_t n, void* to, void const* from, size_t bytes, hipMemcpyKind) {
+hipError_t hipGraphAddMemcpyNode1D(hipGraphNode_t* out, hipGraph_t g, hipGraphNode_t const* after, size_t n, void* to,
+                                   void const* from, size_t bytes, hipMemcpyKind) {
   return add_node(out, g, after, n, hipGraphNodeTypeMemcpy, copy_work{to, from, bytes, bytes, bytes, 1, nullptr});
 }
 
-hipError_t hipGraphAddMemsetNode(hipGraphNode_t* out, hipGraph_t g, hipGraphNode_t const* after, size_t n, hipMemsetParams const* p) {
+hipError_t hipGraphAddMemsetNode(hipGraphNode_t* out, hipGraph_t g, hipGraphNode_t const* after, size_t n,
+                                 hipMemsetParams const* p) {
   if (!p) return remember(hipErrorInvalidValue);
-  return add_node(out, g, after, n, hipGraphNodeTypeMemset, fill_work{p->dst, p->pitch, p->width, p->height, p->value, p->elementSize});
+  return add_node(out, g, after, n, hipGraphNodeTypeMemset,
+                  fill_work{p->dst, p->pitch, p->width, p->height, p->value, p->elementSize});
 }
 
-hipError_t hipGraphAddHostNode(hipGraphNode_t* out, hipGraph_t g, hipGraphNode_t const* after, size_t n, hipHostNodeParams const* p) {
+hipError_t hipGraphAddHostNode(hipGraphNode_t* out, hipGraph_t g, hipGraphNode_t const* after, size_t n,
+                               hipHostNodeParams const* p) {
   if (!p || !p->fn) return remember(hipErrorInvalidValue);
   return add_node(out, g, after, n, hipGraphNodeTypeHost, host_work{[fn = p->fn, data = p->userData] { fn(data); }});
 }

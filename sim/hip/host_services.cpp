@@ -27,7 +27,9 @@ struct signal {  // amd_signal_t: no mailbox, so a wave that raises it sends no 
 };
 
 [[noreturn]] void unknown_service(u32 service) {
-  std::fprintf(stderr, "fusewire-sim: device code asks for service %u of the host, which is not implemented (2, printf, is)\n", service);
+  std::fprintf(stderr,
+               "fusewire-sim: device code asks for service %u of the host, which is not implemented (2, printf, is)\n",
+               service);
   std::fflush(stdout);
   std::_Exit(exit_code_of_a_report);
 }
@@ -35,7 +37,9 @@ struct signal {  // amd_signal_t: no mailbox, so a wave that raises it sends no 
 u64 words(std::size_t bytes) { return (bytes + 7) / 8; }
 
 /// Of a string that begins at p, without its end.
-std::size_t length(u64 const* p, u64 const* end) { return p < end ? strnlen(reinterpret_cast<char const*>(p), static_cast<std::size_t>(end - p) * 8) : 0; }
+std::size_t length(u64 const* p, u64 const* end) {
+  return p < end ? strnlen(reinterpret_cast<char const*>(p), static_cast<std::size_t>(end - p) * 8) : 0;
+}
 
 template <class... T>
 void append(std::string& out, std::string const& spec, T... values) {
@@ -89,7 +93,9 @@ std::string formatted(std::string const& format, u64 const* argument, u64 const*
       case 'o':
       case 'u':
       case 'x':
-      case 'X': append(out, spec + "ll" + kind, static_cast<unsigned long long>(zero_extended(*argument++, size))); break;
+      case 'X':
+        append(out, spec + "ll" + kind, static_cast<unsigned long long>(zero_extended(*argument++, size)));
+        break;
       case 'c': append(out, spec + "c", static_cast<int>(*argument++)); break;
       case 'p': append(out, spec + "p", reinterpret_cast<void*>(*argument++)); break;
       case 'n': ++argument; break;
@@ -110,7 +116,8 @@ namespace {
 /// A format and its arguments. The number of characters.
 u64 print(bool to_error, u64 const* begin, u64 const* end) {
   std::string const format(reinterpret_cast<char const*>(begin), length(begin, end));
-  std::string const text = formatted(format, begin + std::min<u64>(words(format.size() + 1), static_cast<u64>(end - begin)), end);
+  std::string const text =
+      formatted(format, begin + std::min<u64>(words(format.size() + 1), static_cast<u64>(end - begin)), end);
   std::fwrite(text.data(), 1, text.size(), to_error ? stderr : stdout);
   return text.size();
 }
@@ -130,7 +137,9 @@ struct host_services::hostcall {
 
   /// Enough packets for every wave that can be resident: the device libraries do not look whether the stack is empty.
   static u64 packets(node const& n) { return std::bit_ceil(u64{waves_per_cu} * static_cast<u64>(n.settings.cus) + 1); }
-  static u64 bytes(node const& n) { return sizeof(hostcall) + packets(n) * (sizeof(packet_header) + sizeof(packet_payload)); }
+  static u64 bytes(node const& n) {
+    return sizeof(hostcall) + packets(n) * (sizeof(packet_header) + sizeof(packet_payload));
+  }
 };
 
 u64 host_services::hostcall_buffer(int gpu) {
@@ -198,7 +207,8 @@ void host_services::answer(u64* slot, u32 service) {
 
 u64 host_services::printf_buffer(dispatch const& d) {
   if (spare_buffers_.empty())
-    if (allocation* const fresh = node_.memory.allocate(-1, printf_bytes, memory_kind::host)) spare_buffers_.push_back(fresh);
+    if (allocation* const fresh = node_.memory.allocate(-1, printf_bytes, memory_kind::host))
+      spare_buffers_.push_back(fresh);
   if (spare_buffers_.empty()) return 0;
   allocation* const a = printing_[&d] = spare_buffers_.back();
   spare_buffers_.pop_back();

@@ -31,10 +31,10 @@ class host_services {
   void answer(u64* slot, u32 service);
 
   node& node_;
-  std::vector<allocation*> hostcalls_;                 // per GPU; null until a kernel asks for it
+  std::vector<allocation*> hostcalls_;  // per GPU; null until a kernel asks for it
   std::map<dispatch const*, allocation*> printing_;
   std::vector<allocation*> spare_buffers_;
-  std::vector<std::vector<u64>> messages_;             // those that more packets will continue, by number
+  std::vector<std::vector<u64>> messages_;  // those that more packets will continue, by number
   std::vector<u64> spare_messages_;
 };
 

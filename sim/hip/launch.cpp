@@ -25,13 +25,16 @@ bool packed(void** extra, std::vector<u8>& out) {
 void fill_hidden(kernel_launch& l, kernel_work const& w, host_services& services) {
   std::vector<u8>& segment = l.kernarg;
   kernel const& k = *l.kernel;
-  auto const put = [&](kernel_argument const& a, u64 value) { std::memcpy(&segment[static_cast<std::size_t>(a.offset)], &value, static_cast<std::size_t>(a.size)); };
+  auto const put = [&](kernel_argument const& a, u64 value) {
+    std::memcpy(&segment[static_cast<std::size_t>(a.offset)], &value, static_cast<std::size_t>(a.size));
+  };
   for (kernel_argument const& a : k.arguments) {
     if (!hidden(a)) continue;
     auto const axis = static_cast<std::size_t>(a.kind.back() - 'x');
     if (a.kind.starts_with("hidden_block_count_")) put(a, w.grid[axis]);
     else if (a.kind.starts_with("hidden_group_size_")) put(a, w.block[axis]);
-    else if (a.kind == "hidden_grid_dims") put(a, w.grid[2] > 1 || w.block[2] > 1 ? 3 : w.grid[1] > 1 || w.block[1] > 1 ? 2 : 1);
+    else if (a.kind == "hidden_grid_dims")
+      put(a, w.grid[2] > 1 || w.block[2] > 1 ? 3 : w.grid[1] > 1 || w.block[1] > 1 ? 2 : 1);
     else if (a.kind == "hidden_dynamic_lds_size") put(a, w.lds);
     else if (a.kind == "hidden_hostcall_buffer") put(a, services.hostcall_buffer(l.gpu));
     else if (a.kind == "hidden_printf_buffer") put(a, services.printf_buffer(l));
@@ -67,17 +70,20 @@ std::shared_ptr<kernel_launch> runtime::launch(ihipStream_t const& s, kernel_wor
   return l;
 }
 
-hipError_t prepare(runtime& r, function const& f, int device, dim3 grid, dim3 block, void** arguments, void** extra, u64 lds, kernel_work& out) {
+hipError_t prepare(runtime& r, function const& f, int device, dim3 grid, dim3 block, void** arguments, void** extra,
+                   u64 lds, kernel_work& out) {
   kernel const* k = r.modules().kernel_of(f, device);
   if (!k) return f.source->problem.empty() ? hipErrorInvalidDeviceFunction : hipErrorNoBinaryForGpu;
   u64 const threads = u64{block.x} * block.y * block.z;
   if (!grid.x || !grid.y || !grid.z || !threads || threads > 1024) return hipErrorInvalidConfiguration;
   if (threads > static_cast<u64>(k->max_threads)) {
-    std::fprintf(stderr, "fusewire-sim: %s: a block of %llu threads; its launch bounds allow %d\n", k->demangled.c_str(), static_cast<unsigned long long>(threads), k->max_threads);
+    std::fprintf(stderr, "fusewire-sim: %s: a block of %llu threads; its launch bounds allow %d\n",
+                 k->demangled.c_str(), static_cast<unsigned long long>(threads), k->max_threads);
     return hipErrorLaunchFailure;
   }
   if (lds > lds_per_cu || static_cast<u64>(k->lds) + lds > lds_per_cu) return hipErrorInvalidValue;
-  if (groups_per_cu(*k, static_cast<u32>(threads), static_cast<u32>(static_cast<u64>(k->lds) + lds)) == 0) return hipErrorLaunchOutOfResources;
+  if (groups_per_cu(*k, static_cast<u32>(threads), static_cast<u32>(static_cast<u64>(k->lds) + lds)) == 0)
+    return hipErrorLaunchOutOfResources;
   out.what = &f;
   out.grid[0] = grid.x, out.grid[1] = grid.y, out.grid[2] = grid.z;
   out.block[0] = block.x, out.block[1] = block.y, out.block[2] = block.z;
@@ -89,7 +95,9 @@ hipError_t prepare(runtime& r, function const& f, int device, dim3 grid, dim3 bl
   if (arguments) {
     int i = 0;
     for (kernel_argument const& a : k->arguments)
-      if (!hidden(a)) std::memcpy(&out.arguments[static_cast<std::size_t>(a.offset)], arguments[i++], static_cast<std::size_t>(a.size));
+      if (!hidden(a))
+        std::memcpy(&out.arguments[static_cast<std::size_t>(a.offset)], arguments[i++],
+                    static_cast<std::size_t>(a.size));
   } else if (bytes && !packed(extra, out.arguments)) {
     return hipErrorInvalidValue;
   }
@@ -102,25 +110,32 @@ hipError_t submit(runtime& r, ihipStream_t& s, hipGraphNodeType type, work w) {
   return hipSuccess;
 }
 
-hipError_t submit(runtime& r, ihipStream_t& s, kernel_work w) { return submit(r, s, hipGraphNodeTypeKernel, std::move(w)); }
+hipError_t submit(runtime& r, ihipStream_t& s, kernel_work w) {
+  return submit(r, s, hipGraphNodeTypeKernel, std::move(w));
+}
 
 namespace {
 
-hipError_t launch_on(hipStream_t stream, function const* f, dim3 grid, dim3 block, void** arguments, void** extra, u64 lds, bool cooperative,
-                     char const* call = __builtin_FUNCTION()) {
-  return api([&](runtime& r, lock&) {
-    if (!f) return hipErrorInvalidDeviceFunction;
-    ihipStream_t* s = r.stream_of(stream, this_thread().device);
-    if (!s) return hipErrorInvalidHandle;
-    kernel_work w;
-    if (hipError_t const e = prepare(r, *f, s->device, grid, block, arguments, extra, lds, w); e != hipSuccess) return e;
-    if (cooperative) {
-      kernel const* k = r.modules().kernel_of(*f, s->device);
-      u64 const fit = u64{groups_per_cu(*k, block.x * block.y * block.z, static_cast<u32>(k->lds) + static_cast<u32>(lds))} * static_cast<u64>(r.machine().settings.cus);
-      if (u64{grid.x} * grid.y * grid.z > fit) return hipErrorCooperativeLaunchTooLarge;
-    }
-    return submit(r, *s, std::move(w));
-  }, call);
+hipError_t launch_on(hipStream_t stream, function const* f, dim3 grid, dim3 block, void** arguments, void** extra,
+                     u64 lds, bool cooperative, char const* call = __builtin_FUNCTION()) {
+  return api(
+      [&](runtime& r, lock&) {
+        if (!f) return hipErrorInvalidDeviceFunction;
+        ihipStream_t* s = r.stream_of(stream, this_thread().device);
+        if (!s) return hipErrorInvalidHandle;
+        kernel_work w;
+        if (hipError_t const e = prepare(r, *f, s->device, grid, block, arguments, extra, lds, w); e != hipSuccess)
+          return e;
+        if (cooperative) {
+          kernel const* k = r.modules().kernel_of(*f, s->device);
+          u64 const fit =
+              u64{groups_per_cu(*k, block.x * block.y * block.z, static_cast<u32>(k->lds) + static_cast<u32>(lds))} *
+              static_cast<u64>(r.machine().settings.cus);
+          if (u64{grid.x} * grid.y * grid.z > fit) return hipErrorCooperativeLaunchTooLarge;
+        }
+        return submit(r, *s, std::move(w));
+      },
+      call);
 }
 
 function const* function_at(void const* stub) {
@@ -140,42 +155,56 @@ hipError_t hipLaunchKernel(void const* stub, dim3 grid, dim3 block, void** argum
   return launch_on(stream, function_at(stub), grid, block, arguments, nullptr, lds, false);
 }
 
-hipError_t hipLaunchCooperativeKernel(void const* stub, dim3 grid, dim3 block, void** arguments, unsigned lds, hipStream_t stream) {
+hipError_t hipLaunchCooperativeKernel(void const* stub, dim3 grid, dim3 block, void** arguments, unsigned lds,
+                                      hipStream_t stream) {
   return launch_on(stream, function_at(stub), grid, block, arguments, nullptr, lds, true);
 }
 
-hipError_t hipExtLaunchKernel(void const* stub, dim3 grid, dim3 block, void** arguments, size_t lds, hipStream_t stream, hipEvent_t start, hipEvent_t stop, int) {
+hipError_t hipExtLaunchKernel(void const* stub, dim3 grid, dim3 block, void** arguments, size_t lds, hipStream_t stream,
+                              hipEvent_t start, hipEvent_t stop, int) {
   if (start)
     if (hipError_t const e = hipEventRecord(start, stream); e != hipSuccess) return e;
   if (hipError_t const e = hipLaunchKernel(stub, grid, block, arguments, lds, stream); e != hipSuccess) return e;
   return stop ? hipEventRecord(stop, stream) : hipSuccess;
 }
 
-hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned lds, hipStream_t stream, void** arguments, void** extra) {
-  return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, extra, lds, false);
+hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                 unsigned bz, unsigned lds, hipStream_t stream, void** arguments, void** extra) {
+  return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, extra, lds,
+                   false);
 }
 
-hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned lds, hipStream_t stream, void** arguments) {
-  return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, nullptr, lds, true);
+hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                                            unsigned by, unsigned bz, unsigned lds, hipStream_t stream,
+                                            void** arguments) {
+  return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, nullptr, lds,
+                   true);
 }
 
-static hipError_t load_module_data(hipModule_t* module, std::span<u8 const> image, char const* call = __builtin_FUNCTION()) {
-  return api([&](runtime& r, lock&) {
-    if (!module || !image.data()) return hipErrorInvalidValue;
-    module_source* m = r.modules().add_bundle(image);
-    if (!r.modules().load(*m, this_thread().device)) {
-      r.modules().remove(m);
-      return hipErrorNoBinaryForGpu;
-    }
-    *module = reinterpret_cast<hipModule_t>(m);
-    hold(m, std::string(call) + ": a module");
-    return hipSuccess;
-  }, call);
+static hipError_t load_module_data(hipModule_t* module, std::span<u8 const> image,
+                                   char const* call = __builtin_FUNCTION()) {
+  return api(
+      [&](runtime& r, lock&) {
+        if (!module || !image.data()) return hipErrorInvalidValue;
+        module_source* m = r.modules().add_bundle(image);
+        if (!r.modules().load(*m, this_thread().device)) {
+          r.modules().remove(m);
+          return hipErrorNoBinaryForGpu;
+        }
+        *module = reinterpret_cast<hipModule_t>(m);
+        hold(m, std::string(call) + ": a module");
+        return hipSuccess;
+      },
+      call);
 }
 
-hipError_t hipModuleLoadData(hipModule_t* module, void const* image) { return load_module_data(module, readable_from(image)); }
+hipError_t hipModuleLoadData(hipModule_t* module, void const* image) {
+  return load_module_data(module, readable_from(image));
+}
 
-hipError_t hipModuleLoadDataEx(hipModule_t* module, void const* image, unsigned, hipJitOption*, void**) { return load_module_data(module, readable_from(image)); }
+hipError_t hipModuleLoadDataEx(hipModule_t* module, void const* image, unsigned, hipJitOption*, void**) {
+  return load_module_data(module, readable_from(image));
+}
 
 hipError_t hipModuleLoad(hipModule_t* module, char const* path) {
   std::FILE* f = path ? std::fopen(path, "rb") : nullptr;
@@ -200,7 +229,8 @@ hipError_t hipModuleUnload(hipModule_t module) {
 hipError_t hipModuleGetFunction(hipFunction_t* f, hipModule_t module, char const* name) {
   return api([&](runtime& r, lock&) {
     if (!f || !module || !name) return hipErrorInvalidValue;
-    function const* found = r.modules().function_of(*reinterpret_cast<module_source*>(module), name, this_thread().device);
+    function const* found =
+        r.modules().function_of(*reinterpret_cast<module_source*>(module), name, this_thread().device);
     *f = reinterpret_cast<hipFunction_t>(const_cast<function*>(found));
     return found ? hipSuccess : hipErrorNotFound;
   });

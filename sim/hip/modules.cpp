@@ -112,7 +112,9 @@ void module_registry::remove(module_source* source) {
   std::erase_if(sources_, [&](auto const& s) { return s.get() == source; });
 }
 
-void module_registry::add_function(module_source* source, void const* stub, char const* name) { functions_[stub] = {source, name, -1}; }
+void module_registry::add_function(module_source* source, void const* stub, char const* name) {
+  functions_[stub] = {source, name, -1};
+}
 
 function const* module_registry::find_function(void const* stub) const {
   auto const f = functions_.find(stub);
@@ -154,7 +156,8 @@ kernel const* module_registry::kernel_of(function const& f, int device) {
   return m ? m->find(f.name) : nullptr;
 }
 
-std::optional<module_registry::address> module_registry::variable(module_source& source, std::string const& name, int device) {
+std::optional<module_registry::address> module_registry::variable(module_source& source, std::string const& name,
+                                                                  int device) {
   if (device_module const* m = load(source, device))
     for (module_variable const& v : m->code.variables)
       if (v.name == name) return address{v.address, v.size};

@@ -38,7 +38,8 @@ int fusewireSimNameTicket(void const* at, void const* ticket, char const* call) 
   lock l = r.enter();
   allocation* const a = live_at(r, at, 0);
   part* const p = a && a->parts ? a->parts->before(reinterpret_cast<u64>(at)) : nullptr;
-  if (!p || !p->live || p->base != reinterpret_cast<u64>(at) || !call || !p->covers(reinterpret_cast<u64>(ticket), 4)) return -1;
+  if (!p || !p->live || p->base != reinterpret_cast<u64>(at) || !call || !p->covers(reinterpret_cast<u64>(ticket), 4))
+    return -1;
   if (!p->ticket) p->ticket = reinterpret_cast<u64>(ticket), p->call = call;
   return 0;
 }

@@ -25,7 +25,8 @@ extern "C" {
 void** __hipRegisterFatBinary(void const* data) {
   runtime& r = runtime::get();
   lock l = r.enter();
-  return reinterpret_cast<void**>(r.modules().add_bundle(readable_from(static_cast<fat_binary_wrapper const*>(data)->bundle)));
+  return reinterpret_cast<void**>(
+      r.modules().add_bundle(readable_from(static_cast<fat_binary_wrapper const*>(data)->bundle)));
 }
 
 void __hipUnregisterFatBinary(void** module) {
@@ -34,7 +35,8 @@ void __hipUnregisterFatBinary(void** module) {
   if (!r.pending()) r.modules().remove(reinterpret_cast<module_source*>(module));
 }
 
-void __hipRegisterFunction(void** module, void const* stub, char*, char const* name, unsigned, void*, void*, void*, void*, int*) {
+void __hipRegisterFunction(void** module, void const* stub, char*, char const* name, unsigned, void*, void*, void*,
+                           void*, int*) {
   runtime& r = runtime::get();
   lock l = r.enter();
   r.modules().add_function(reinterpret_cast<module_source*>(module), stub, name);

@@ -40,13 +40,15 @@ void on_interrupt(int) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   std::time_t first = 0;
-  if (!machine_runs || (!interrupted.compare_exchange_strong(first, now.tv_sec + 1) && now.tv_sec + 1 > first + 1)) end_by_interrupt();
+  if (!machine_runs || (!interrupted.compare_exchange_strong(first, now.tv_sec + 1) && now.tv_sec + 1 > first + 1))
+    end_by_interrupt();
 }
 
 /// A program that wants SIGINT for itself keeps it.
 void watch_interrupt() {
-  struct sigaction before {};
-  if (sigaction(SIGINT, nullptr, &before) == 0 && before.sa_handler == SIG_DFL && !(before.sa_flags & SA_SIGINFO)) std::signal(SIGINT, on_interrupt);
+  struct sigaction before{};
+  if (sigaction(SIGINT, nullptr, &before) == 0 && before.sa_handler == SIG_DFL && !(before.sa_flags & SA_SIGINFO))
+    std::signal(SIGINT, on_interrupt);
 }
 
 /// Of the program: ThreadSanitizer has one of its own, at the latest since start_background().
@@ -77,7 +79,9 @@ runtime& runtime::get() {
   return *one;
 }
 
-runtime::runtime() : node_(config::from_environment()), scheduler_(node_), modules_(node_), services_(node_), last_activity_(clock_type::now()) {
+runtime::runtime()
+    : node_(config::from_environment()), scheduler_(node_), modules_(node_), services_(node_),
+      last_activity_(clock_type::now()) {
   for (int d = 0; d < gpus(); ++d) {
     null_streams_.push_back(create_stream(d, 0, 0));
     null_streams_.back()->null = true;
@@ -107,7 +111,8 @@ lock runtime::enter() {
 
 cu_mask runtime::cus_of(ihipStream_t const& s) const {
   config const& c = node_.settings;
-  cu_mask const all = c.mask.any() ? c.mask : ~cu_mask() >> static_cast<std::size_t>(max_cus - c.cus), both = all & s.mask;
+  cu_mask const all = c.mask.any() ? c.mask : ~cu_mask() >> static_cast<std::size_t>(max_cus - c.cus),
+                both = all & s.mask;
   return both.any() ? both : all;
 }
 
@@ -163,8 +168,12 @@ void runtime::enqueue(ihipStream_t& s, std::shared_ptr<work_list const> nodes, b
 /// Legacy default stream: it waits for what was enqueued before it in the device's blocking streams, and they wait for
 /// it.
 bool runtime::may_start(ihipStream_t const& s, task const& t) const {
-  auto const before = [&](ihipStream_t const& other) { return !other.queue.empty() && other.queue.front().sequence < t.sequence; };
-  if (s.null) return std::ranges::none_of(streams_, [&](auto const& o) { return o->device == s.device && o->blocking() && before(*o); });
+  auto const before = [&](ihipStream_t const& other) {
+    return !other.queue.empty() && other.queue.front().sequence < t.sequence;
+  };
+  if (s.null)
+    return std::ranges::none_of(streams_,
+                                [&](auto const& o) { return o->device == s.device && o->blocking() && before(*o); });
   return !s.blocking() || !before(*null_streams_[static_cast<std::size_t>(s.device)]);
 }
 
@@ -228,19 +237,25 @@ bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
     } else if (auto const* c = std::get_if<copy_work>(&w)) {
       system_scope(s.device);
       for (void const* const p : {static_cast<void const*>(c->to), c->from})
-        if (allocation const* a = node_.memory.find(reinterpret_cast<u64>(p)); a && a->gpu >= 0 && a->gpu != s.device) system_scope(a->gpu);
+        if (allocation const* a = node_.memory.find(reinterpret_cast<u64>(p)); a && a->gpu >= 0 && a->gpu != s.device)
+          system_scope(a->gpu);
       for (u64 row = 0; row < c->height; ++row)
-        std::memmove(static_cast<u8*>(c->to) + row * c->to_pitch, static_cast<u8 const*>(c->from) + row * c->from_pitch, c->width);
+        std::memmove(static_cast<u8*>(c->to) + row * c->to_pitch, static_cast<u8 const*>(c->from) + row * c->from_pitch,
+                     c->width);
       if (!timed) node_.cycles += c->width * c->height * core_mhz / 50'000;  // 50 GB/s
-      allocation const *const to = node_.memory.find(reinterpret_cast<u64>(c->to)), *const from = node_.memory.find(reinterpret_cast<u64>(c->from));
+      allocation const *const to = node_.memory.find(reinterpret_cast<u64>(c->to)), *const from = node_.memory.find(
+                                                                                        reinterpret_cast<u64>(c->from));
       bool const local = to && from && to->gpu == s.device && from->gpu == s.device;
       complete(i, earliest(s, t, i, false) + rates.from_us(rates.copy_us) +
-                      static_cast<u64>(static_cast<double>(c->width * c->height) / rates.bytes_per_cycle(local ? rates.copy_local_gbs : rates.copy_gbs)));
+                      static_cast<u64>(static_cast<double>(c->width * c->height) /
+                                       rates.bytes_per_cycle(local ? rates.copy_local_gbs : rates.copy_gbs)));
     } else if (auto const* f = std::get_if<fill_work>(&w)) {
       std::vector<u8> bytes(f->width * f->element);
       for (u64 e = 0; e < f->width; ++e) std::memcpy(&bytes[e * f->element], &f->value, f->element);
-      for (u64 row = 0; row < f->height; ++row) scheduler_.memory().fill(s.device, static_cast<u8*>(f->to) + row * f->pitch, bytes.data(), bytes.size());
-      complete(i, earliest(s, t, i, true) + static_cast<u64>(static_cast<double>(bytes.size() * f->height) / rates.bytes_per_cycle(rates.copy_local_gbs)));
+      for (u64 row = 0; row < f->height; ++row)
+        scheduler_.memory().fill(s.device, static_cast<u8*>(f->to) + row * f->pitch, bytes.data(), bytes.size());
+      complete(i, earliest(s, t, i, true) + static_cast<u64>(static_cast<double>(bytes.size() * f->height) /
+                                                             rates.bytes_per_cycle(rates.copy_local_gbs)));
       s.kernel_end = s.time;
     } else if (auto const* h = std::get_if<host_work>(&w)) {
       t.done[i] = true;  // before the lock is released
@@ -252,10 +267,12 @@ bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
       --t.left, any = true;
       t.ends[i] = s.time = earliest(s, t, i, false);
     } else if (auto const* r = std::get_if<record_work>(&w)) {
-      r->state->done = true, r->state->device = s.device, r->state->cycles = timed ? earliest(s, t, i, false) : node_.cycles;
+      r->state->done = true, r->state->device = s.device,
+      r->state->cycles = timed ? earliest(s, t, i, false) : node_.cycles;
       complete(i, r->state->cycles);
     } else if (auto const* e = std::get_if<wait_work>(&w)) {
-      if (e->state->done) waited_for(*e->state, s.device), complete(i, std::max(e->state->cycles, earliest(s, t, i, false)));
+      if (e->state->done)
+        waited_for(*e->state, s.device), complete(i, std::max(e->state->cycles, earliest(s, t, i, false)));
     } else {
       complete(i, s.time);
     }
@@ -267,7 +284,9 @@ bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
 u64 runtime::earliest(ihipStream_t const& s, task const& t, std::size_t node, bool is_kernel) const {
   timing const& rates = node_.settings.rates;
   u64 time = t.issued + rates.from_us(t.graph ? rates.graph_launch_us : rates.launch_us);
-  auto const behind = [&](ihipStream_t const& o) { time = std::max({time, o.time, is_kernel && o.kernel_end ? o.kernel_end + rates.from_us(rates.kernel_gap_us) : 0}); };
+  auto const behind = [&](ihipStream_t const& o) {
+    time = std::max({time, o.time, is_kernel && o.kernel_end ? o.kernel_end + rates.from_us(rates.kernel_gap_us) : 0});
+  };
   std::vector<u32> const& after = (*t.nodes)[node].after;
   for (u32 const d : after) time = std::max(time, t.ends[d] + (is_kernel ? rates.from_us(rates.graph_gap_us) : 0));
   if (!after.empty()) return time;
@@ -333,7 +352,8 @@ void runtime::waited_for(event_state const& e, int device) {
 
 bool runtime::reached(int device, u64 sequence, bool all_streams) const {
   return std::ranges::all_of(streams_, [&](auto const& s) {
-    return s->device != device || s->queue.empty() || s->queue.front().sequence > sequence || !(all_streams || s->null || s->blocking());
+    return s->device != device || s->queue.empty() || s->queue.front().sequence > sequence ||
+           !(all_streams || s->null || s->blocking());
   });
 }
 
@@ -380,7 +400,8 @@ void runtime::stalled(lock& l, bool patient) {
   if (!patient) {
     bool const alone = thread_count() <= waiting_;
     if (!alone && now - last_look_ >= between_looks && (last_look_ = now, others_compute())) stall_since_ = now;
-    if (alone || now - stall_since_ > std::chrono::milliseconds(node_.settings.patience)) return scheduler_.resolve_stall();
+    if (alone || now - stall_since_ > std::chrono::milliseconds(node_.settings.patience))
+      return scheduler_.resolve_stall();
   }
   l.unlock();
   std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -401,10 +422,13 @@ void runtime::stalled_together(lock& l) {
   if (since_look < between_looks) return scheduler_.keep_waiting(0);
   last_look_ = now;
   u64 const seen = node_.changes + node_.clock_reads;
-  if (std::exchange(seen_at_look_, seen) != seen || since_look > std::chrono::seconds(1) || !node_.shared->all_stalled()) all_stalled_since_ = now;
+  if (std::exchange(seen_at_look_, seen) != seen || since_look > std::chrono::seconds(1) ||
+      !node_.shared->all_stalled())
+    all_stalled_since_ = now;
   if (now - all_stalled_since_ > patience_together) report_deadlock(node_, scheduler_);
   if (since_look > 2 * between_looks || !node_.shared->others_rest()) return scheduler_.keep_waiting(0);
-  scheduler_.keep_waiting(static_cast<u64>(std::chrono::duration_cast<std::chrono::microseconds>(since_look).count()) * core_mhz);
+  scheduler_.keep_waiting(static_cast<u64>(std::chrono::duration_cast<std::chrono::microseconds>(since_look).count()) *
+                          core_mhz);
 }
 
 void runtime::wait(lock& l, std::function<bool()> const& until) {
@@ -480,7 +504,10 @@ void runtime::background() {
     std::this_thread::sleep_for(idle_before_background / 2);
     lock l(mutex_);
     u64 const entries = entries_;
-    if (running_ || !pending() || clock_type::now() - last_activity_ < (node_.settings.time ? std::chrono::milliseconds(node_.settings.patience) : idle_before_background)) continue;
+    if (running_ || !pending() ||
+        clock_type::now() - last_activity_ <
+            (node_.settings.time ? std::chrono::milliseconds(node_.settings.patience) : idle_before_background))
+      continue;
     set_running(true);
     while (entries_ == entries && waiting_ == 0 && turn(l, true)) give_way(l);
     set_running(false);

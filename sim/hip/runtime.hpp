@@ -19,9 +19,9 @@ struct ihipStream_t {
   int device = 0;
   unsigned flags = 0;
   int priority = 0;
-  bool null = false;       // a device's legacy default stream
+  bool null = false;            // a device's legacy default stream
   fusewire::sim::cu_mask mask;  // of hipExtStreamCreateWithCUMask; none: it has none
-  bool destroyed = false;  // by the user; kept until it has drained
+  bool destroyed = false;       // by the user; kept until it has drained
   std::deque<fusewire::sim::task> queue;
   fusewire::sim::u64 time = 0, kernel_end = 0;  // with a clock: when what is done was done
   fusewire::sim::capture* capturing = nullptr;
@@ -72,9 +72,9 @@ class runtime {
   /// What the host's waiting for a device, or its copying, does to the device's caches; -1: to those of all.
   void system_scope(int device);
   void waited_for(event_state const&, int device);
-  void poll(lock&);  // a query: lets the machine run for a moment
+  void poll(lock&);                   // a query: lets the machine run for a moment
   u64 device_time(int device) const;  // when all that is done in its streams was done
-  void host_reaches(u64 time);  // with a clock: this thread has waited for something that happened then
+  void host_reaches(u64 time);        // with a clock: this thread has waited for something that happened then
   u64 last_sequence() const { return sequence_; }
   /// Everything up to `sequence` is done in the device's streams (or only in those that the default stream waits for).
   bool reached(int device, u64 sequence, bool all_streams) const;
@@ -116,10 +116,10 @@ class runtime {
   u64 sequence_ = 0;
   bool running_ = false, attention_ = false, background_started_ = false;
   int waiting_ = 0;
-  std::vector<int> waiters_;  // threads in wait()
+  std::vector<int> waiters_;                         // threads in wait()
   std::vector<std::function<bool()> const*> until_;  // what each waits for
-  bool pausing_ = false;  // with a clock: the machine stands still until host threads rest
-  u64 rest_entries_ = 0, quiet_entries_ = 0;  // entries_ when they did, and when they were seen to, once
+  bool pausing_ = false;                             // with a clock: the machine stands still until host threads rest
+  u64 rest_entries_ = 0, quiet_entries_ = 0;         // entries_ when they did, and when they were seen to, once
   std::chrono::steady_clock::time_point unrest_since_;
   std::chrono::steady_clock::time_point last_activity_, stall_since_;
   u64 stall_entries_ = 0, seen_at_look_ = 0;
@@ -152,11 +152,13 @@ hipError_t unlocked_api(F&& body, char const* call = __builtin_FUNCTION()) {
 /// Body of an API function: the same under the lock.
 template <class F>
 hipError_t api(F&& body, char const* call = __builtin_FUNCTION()) {
-  return unlocked_api([&] {
-    runtime& r = runtime::get();
-    lock l = r.enter();
-    return body(r, l);
-  }, call);
+  return unlocked_api(
+      [&] {
+        runtime& r = runtime::get();
+        lock l = r.enter();
+        return body(r, l);
+      },
+      call);
 }
 
 }  // namespace fusewire::sim

@@ -15,14 +15,17 @@ hipError_t not_while_capturing(ihipStream_t& s) {
   return hipErrorStreamCaptureUnsupported;
 }
 
-hipError_t create(hipStream_t* out, unsigned flags, int priority, cu_mask mask = {}, char const* call = __builtin_FUNCTION()) {
-  return api([&](runtime& r, lock&) {
-    if (!out || (flags & ~static_cast<unsigned>(hipStreamNonBlocking))) return hipErrorInvalidValue;
-    *out = r.create_stream(this_thread().device, flags, std::clamp(priority, -1, 1));
-    (*out)->mask = mask;
-    hold(*out, std::string(call) + ": a stream of GPU " + std::to_string(this_thread().device));
-    return hipSuccess;
-  }, call);
+hipError_t create(hipStream_t* out, unsigned flags, int priority, cu_mask mask = {},
+                  char const* call = __builtin_FUNCTION()) {
+  return api(
+      [&](runtime& r, lock&) {
+        if (!out || (flags & ~static_cast<unsigned>(hipStreamNonBlocking))) return hipErrorInvalidValue;
+        *out = r.create_stream(this_thread().device, flags, std::clamp(priority, -1, 1));
+        (*out)->mask = mask;
+        hold(*out, std::string(call) + ": a stream of GPU " + std::to_string(this_thread().device));
+        return hipSuccess;
+      },
+      call);
 }
 
 }  // namespace
@@ -31,7 +34,9 @@ extern "C" {
 
 hipError_t hipStreamCreate(hipStream_t* s) { return create(s, 0, 0); }
 hipError_t hipStreamCreateWithFlags(hipStream_t* s, unsigned flags) { return create(s, flags, 0); }
-hipError_t hipStreamCreateWithPriority(hipStream_t* s, unsigned flags, int priority) { return create(s, flags, priority); }
+hipError_t hipStreamCreateWithPriority(hipStream_t* s, unsigned flags, int priority) {
+  return create(s, flags, priority);
+}
 
 hipError_t hipExtStreamCreateWithCUMask(hipStream_t* s, uint32_t words, uint32_t const* mask) {
   if (!words || !mask) return remember(hipErrorInvalidValue);
@@ -50,7 +55,8 @@ hipError_t hipExtStreamGetCUMask(hipStream_t handle, uint32_t words, uint32_t* m
     if (!mask || words < static_cast<uint32_t>(counted + 31) / 32) return hipErrorInvalidValue;
     if (c.mask.any() && handle && handle != hipStreamPerThread && s->mask.none()) return hipSuccess;
     cu_mask const cus = r.cus_of(*s);
-    for (uint32_t i = 0; i < std::min<uint32_t>(words, (max_cus + 31) / 32); ++i) mask[i] = static_cast<uint32_t>((cus >> 32 * i & cu_mask(~uint32_t{0})).to_ulong());
+    for (uint32_t i = 0; i < std::min<uint32_t>(words, (max_cus + 31) / 32); ++i)
+      mask[i] = static_cast<uint32_t>((cus >> 32 * i & cu_mask(~uint32_t{0})).to_ulong());
     return hipSuccess;
   });
 }
@@ -184,13 +190,15 @@ hipError_t hipStreamAddCallback(hipStream_t handle, hipStreamCallback_t callback
 }
 
 static hipError_t create_event(hipEvent_t* out, unsigned flags, char const* call = __builtin_FUNCTION()) {
-  return api([&](runtime& r, lock&) {
-    if (!out) return hipErrorInvalidValue;
-    *out = new ihipEvent_t{flags, this_thread().device, nullptr, nullptr, {}};
-    r.events().insert(*out);
-    hold(*out, std::string(call) + ": an event");
-    return hipSuccess;
-  }, call);
+  return api(
+      [&](runtime& r, lock&) {
+        if (!out) return hipErrorInvalidValue;
+        *out = new ihipEvent_t{flags, this_thread().device, nullptr, nullptr, {}};
+        r.events().insert(*out);
+        hold(*out, std::string(call) + ": an event");
+        return hipSuccess;
+      },
+      call);
 }
 hipError_t hipEventCreate(hipEvent_t* e) { return create_event(e, 0); }
 hipError_t hipEventCreateWithFlags(hipEvent_t* e, unsigned flags) { return create_event(e, flags); }
@@ -248,9 +256,11 @@ hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
   return api([&](runtime& r, lock&) {
     if (!ms) return hipErrorInvalidValue;
     if (!r.known(start) || !r.known(stop)) return hipErrorInvalidHandle;
-    if ((start->flags | stop->flags) & hipEventDisableTiming || !start->state || !stop->state) return hipErrorInvalidHandle;
+    if ((start->flags | stop->flags) & hipEventDisableTiming || !start->state || !stop->state)
+      return hipErrorInvalidHandle;
     if (!start->state->done || !stop->state->done) return hipErrorNotReady;
-    *ms = static_cast<float>(static_cast<double>(stop->state->cycles) - static_cast<double>(start->state->cycles)) / (static_cast<float>(r.machine().settings.rates.mhz) * 1e3f);
+    *ms = static_cast<float>(static_cast<double>(stop->state->cycles) - static_cast<double>(start->state->cycles)) /
+          (static_cast<float>(r.machine().settings.rates.mhz) * 1e3f);
     return hipSuccess;
   });
 }

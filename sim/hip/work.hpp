@@ -63,8 +63,8 @@ struct task {
   std::shared_ptr<work_list const> nodes;
   u64 sequence = 0;  // over all streams
   bool graph = false;
-  u64 issued = 0;           // with a clock: the host's time when it was enqueued
-  std::vector<u64> ends;    // with a clock: of each node that is done
+  u64 issued = 0;         // with a clock: the host's time when it was enqueued
+  std::vector<u64> ends;  // with a clock: of each node that is done
   bool started = false;
   std::vector<bool> done;
   std::vector<std::shared_ptr<kernel_launch>> launches;  // per node, null until launched

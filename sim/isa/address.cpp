@@ -39,8 +39,8 @@ bool each_lane(u64 mask, Access access) {
 
 u8* scratch_at(wave& w, int lane, u64 offset, u32 size) {
   if (offset + size <= w.scratch_bytes) return w.scratch + u64(lane) * w.scratch_bytes + offset;
-  fault(w, "scratch access of " + std::to_string(size) + " bytes at " + hex(offset) + " in lane " + std::to_string(lane) + ", which has " +
-               std::to_string(w.scratch_bytes) + " bytes");
+  fault(w, "scratch access of " + std::to_string(size) + " bytes at " + hex(offset) + " in lane " +
+               std::to_string(lane) + ", which has " + std::to_string(w.scratch_bytes) + " bytes");
   return nullptr;
 }
 
@@ -67,10 +67,8 @@ bool store_bytes(u8* to, int lane, int bytes, u32 const (*in)[lanes]) {
 template <class T>
 void update_as(u8* at, rmw what, int lane, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) {
   auto const value = [&](u32 const(*rows)[lanes]) {
-    if constexpr (sizeof(T) == 8)
-      return rows ? as<T>(rows[0][lane] | u64(rows[1][lane]) << 32) : T();
-    else
-      return rows ? as<T>(rows[0][lane]) : T();
+    if constexpr (sizeof(T) == 8) return rows ? as<T>(rows[0][lane] | u64(rows[1][lane]) << 32) : T();
+    else return rows ? as<T>(rows[0][lane]) : T();
   };
   T before;
   std::memcpy(&before, at, sizeof before);
@@ -80,12 +78,11 @@ void update_as(u8* at, rmw what, int lane, u32 const (*data)[lanes], u32 const (
   if constexpr (sizeof(T) == 8)
     if (old) old[1][lane] = u32(as<u64>(before) >> 32);
 }
-bool update_bytes(u8* at, rmw what, int lane, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) {
+bool update_bytes(u8* at, rmw what, int lane, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes],
+                  u32 (*old)[lanes]) {
   if (!at) return false;
-  if (bytes == 8)
-    update_as<u64>(at, what, lane, data, compare, old);
-  else
-    update_as<u32>(at, what, lane, data, compare, old);
+  if (bytes == 8) update_as<u64>(at, what, lane, data, compare, old);
+  else update_as<u32>(at, what, lane, data, compare, old);
   return true;
 }
 
@@ -109,7 +106,7 @@ flat_split split(lane_addresses const& a, u64 mask) {
 /// resource a stride.
 struct buffer_addresses {
   lane_addresses where;
-  u64 inside[4] = {};        // lanes in range, per dword
+  u64 inside[4] = {};  // lanes in range, per dword
   bool ok = true;
 };
 
@@ -159,7 +156,8 @@ u8* lds_at(wave& w, u64 address, u32 size) {
   auto& lds = w.group->lds;
   if (address + size <= lds.size()) [[likely]]
     return lds.data() + address;
-  fault(w, "LDS access of " + std::to_string(size) + " bytes at " + hex(address) + "; the workgroup has " + std::to_string(lds.size()) + " bytes");
+  fault(w, "LDS access of " + std::to_string(size) + " bytes at " + hex(address) + "; the workgroup has " +
+               std::to_string(lds.size()) + " bytes");
   return nullptr;
 }
 
@@ -183,7 +181,9 @@ bool load_segment(wave& w, op const& o, segment where, u64 mask, int bytes, dest
   };
   switch (where) {
     case segment::global: global_addresses(w, o, a); return w.memory->load(w, o.cache, mask, a.at, bytes, to);
-    case segment::scratch: scratch_offsets(w, o, a); return own(mask, [&](int l) { return scratch_at(w, l, a.at[l], bytes); });
+    case segment::scratch:
+      scratch_offsets(w, o, a);
+      return own(mask, [&](int l) { return scratch_at(w, l, a.at[l], bytes); });
     case segment::flat: {
       global_addresses(w, o, a);
       flat_split const parts = split(a, mask);
@@ -219,7 +219,8 @@ bool store_segment(wave& w, op const& o, segment where, u64 mask, int bytes, u32
       flat_split const to = split(a, mask);
       if (to.shared) wait_lgkmcnt(w, 0);
       return each_lane(to.shared, [&](int l) { return store_bytes(lds_at(w, u32(a.at[l]), bytes), l, bytes, in); }) &&
-             each_lane(to.scratch, [&](int l) { return store_bytes(scratch_at(w, l, u32(a.at[l]), bytes), l, bytes, in); }) &&
+             each_lane(to.scratch,
+                       [&](int l) { return store_bytes(scratch_at(w, l, u32(a.at[l]), bytes), l, bytes, in); }) &&
              (!to.global || w.memory->store(w, o.cache, to.global, a.at, bytes, in));
     }
     case segment::buffer: {
@@ -236,12 +237,15 @@ bool atomic_segment(wave& w, op const& o, segment where, rmw what, u64 mask, int
                     u32 const (*compare)[lanes], destination const& old) {
   // sc0 of an atomic asks for the old value; its scope is sc1 alone: agent or system.
   cache_bits const scope{.sc0 = o.cache.sc1, .sc1 = true, .nt = o.cache.nt};
-  auto const global = [&](u64 some, u64 const* at) { return w.memory->atomic(w, scope, what, some, at, bytes, data, compare, old); };
+  auto const global = [&](u64 some, u64 const* at) {
+    return w.memory->atomic(w, scope, what, some, at, bytes, data, compare, old);
+  };
   lane_addresses a;
   auto const own = [&](u64 some, auto place) {
     if (some == 0) return true;
     row found[2] = {};
-    if (!each_lane(some, [&](int l) { return update_bytes(place(l), what, l, bytes, data, compare, &found[0].lane); })) return false;
+    if (!each_lane(some, [&](int l) { return update_bytes(place(l), what, l, bytes, data, compare, &found[0].lane); }))
+      return false;
     if (old.put) old.put(w, old, some, &found[0].lane);
     return true;
   };
@@ -252,7 +256,8 @@ bool atomic_segment(wave& w, op const& o, segment where, rmw what, u64 mask, int
       flat_split const parts = split(a, mask);
       if (parts.shared) wait_lgkmcnt(w, 0);  // an order of the simulator's: none is promised
       return own(parts.shared, [&](int l) { return lds_at(w, u32(a.at[l]), bytes); }) &&
-             own(parts.scratch, [&](int l) { return scratch_at(w, l, u32(a.at[l]), bytes); }) && (!parts.global || global(parts.global, a.at));
+             own(parts.scratch, [&](int l) { return scratch_at(w, l, u32(a.at[l]), bytes); }) &&
+             (!parts.global || global(parts.global, a.at));
     }
     case segment::buffer: {
       auto b = buffer_lanes(w, o, bytes);

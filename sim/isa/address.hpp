@@ -8,8 +8,8 @@ enum class segment { global, flat, scratch, buffer };
 
 bool load_segment(wave&, op const&, segment, u64 mask, int bytes, destination const&);
 bool store_segment(wave&, op const&, segment, u64 mask, int bytes, u32 const (*in)[lanes]);
-bool atomic_segment(wave&, op const&, segment, rmw, u64 mask, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes],
-                    destination const& old);
+bool atomic_segment(wave&, op const&, segment, rmw, u64 mask, int bytes, u32 const (*data)[lanes],
+                    u32 const (*compare)[lanes], destination const& old);
 
 /// LDS bytes [address, address + size), or null after a fault.
 u8* lds_at(wave&, u64 address, u32 size);

@@ -29,7 +29,9 @@ operand float_constant(double value) {
 }
 /// A literal is the upper half of a double and, as hardware does, the zero-extended low half of any other 64-bit
 /// operand; double_operand says which.
-operand literal(u32 value, bool double_operand) { return constant(u16(value), value, double_operand ? u64(value) << 32 : value); }
+operand literal(u32 value, bool double_operand) {
+  return constant(u16(value), value, double_operand ? u64(value) << 32 : value);
+}
 
 operand register_operand(source kind, u32 index) {
   operand o;
@@ -82,7 +84,8 @@ struct instruction_words {
 };
 
 void modify(operand& o) {
-  if (o.kind == source::vgpr && (o.negate || o.absolute || o.sign_extend || o.high_half || o.permuted || o.part != select::dword))
+  if (o.kind == source::vgpr &&
+      (o.negate || o.absolute || o.sign_extend || o.high_half || o.permuted || o.part != select::dword))
     o.kind = source::vgpr_modified;
 }
 
@@ -131,20 +134,16 @@ void decode_short_vector(op& o, encoding e, instruction_words w, opcode const& c
   u32 const field0 = bits(w.first, 0, 9);
   semantics const& meaning = *code.meaning;
   int next = 0;
-  if (compare)
-    o.arg[next++] = sgpr(106);
+  if (compare) o.arg[next++] = sgpr(106);
   else if (meaning.destinations > 0)
     o.arg[next++] = meaning.scalar_result ? sgpr(bits(w.first, 17, 8)) : vgpr(bits(w.first, 17, 8));
   if (meaning.destinations == 2) o.arg[next++] = sgpr(106);
   operand& source0 = o.arg[next++];
   operand* const source1 = e == encoding::vop1 ? nullptr : &o.arg[next++];
   if (source1) *source1 = vgpr(bits(w.first, 9, 8));
-  if (field0 == sdwa_follows)
-    decode_sdwa(o, source0, source1, w.second, compare);
-  else if (field0 == dpp_follows)
-    decode_dpp(o, source0, source1, w.second);
-  else
-    source0 = source_operand(field0, w.second, double_operand);
+  if (field0 == sdwa_follows) decode_sdwa(o, source0, source1, w.second, compare);
+  else if (field0 == dpp_follows) decode_dpp(o, source0, source1, w.second);
+  else source0 = source_operand(field0, w.second, double_operand);
   modify(source0);
   if (source1) modify(*source1);
   if (code.name == "v_fmamk_f32" || code.name == "v_madmk_f16") {
@@ -160,7 +159,8 @@ void decode_short_vector(op& o, encoding e, instruction_words w, opcode const& c
 void decode_vop3(op& o, instruction_words w, opcode const& code) {
   semantics const& meaning = *code.meaning;
   int next = 0;
-  if (meaning.destinations > 0) o.arg[next++] = meaning.scalar_result ? sgpr(bits(w.first, 0, 8)) : vgpr(bits(w.first, 0, 8));
+  if (meaning.destinations > 0)
+    o.arg[next++] = meaning.scalar_result ? sgpr(bits(w.first, 0, 8)) : vgpr(bits(w.first, 0, 8));
   bool const vop3b = meaning.destinations == 2;
   if (vop3b) o.arg[next++] = sgpr(bits(w.first, 8, 7));
   o.op_sel = vop3b ? 0 : bits(w.first, 11, 4);
@@ -225,10 +225,8 @@ void decode_smem(op& o, instruction_words w) {
   o.returns = bits(w.first, 16, 1);
   bool const immediate = bits(w.first, 17, 1), register_offset = bits(w.first, 14, 1);
   if (immediate) o.imm = sign_extended(bits(w.second, 0, 21), 21);
-  if (register_offset)
-    o.arg[2] = sgpr(bits(w.second, 25, 7));
-  else if (!immediate)
-    o.arg[2] = sgpr(bits(w.second, 0, 7));
+  if (register_offset) o.arg[2] = sgpr(bits(w.second, 25, 7));
+  else if (!immediate) o.arg[2] = sgpr(bits(w.second, 0, 7));
 }
 
 /// arg: destination, address, data, scalar offset or base, buffer resource. DS: destination, address, data, second
@@ -333,14 +331,15 @@ std::vector<std::string> decode(program& code, u32 begin, u32 end) {
         o.returns = has("read") || has("rtn") || has("permute") || has("swizzle") || has("append") || has("consume");
         if (has("read")) o.arg[2] = o.arg[3] = {};
       }
-      o.vector = form == encoding::vop1 || form == encoding::vop2 || form == encoding::vopc || form == encoding::vop3 || form == encoding::vop3p || form == encoding::ds ||
-                 form == encoding::flat || form == encoding::mubuf;
+      o.vector = form == encoding::vop1 || form == encoding::vop2 || form == encoding::vopc || form == encoding::vop3 ||
+                 form == encoding::vop3p || form == encoding::ds || form == encoding::flat || form == encoding::mubuf;
       if (entry.branches) branches.push_back(u32(code.ops.size()));
     } else {
       o.run = not_implemented;
       if (auto const function = code.function_at(at); !function.empty()) {
         auto const text = disassemble({bytes, std::min<u32>(left, 16)});
-        missing.push_back((text ? *text : ".long " + hex(words.first)) + " at " + hex(at) + " of " + std::string(function));
+        missing.push_back((text ? *text : ".long " + hex(words.first)) + " at " + hex(at) + " of " +
+                          std::string(function));
       }
     }
     code.op_at[at / 4] = u32(code.ops.size());

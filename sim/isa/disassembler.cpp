@@ -56,7 +56,8 @@ class llvm_disassembler {
     std::lock_guard const lock(mutex_);
     llvm::MCInst instruction;
     u64 size = 0;
-    if (decoder_->getInstruction(instruction, size, {bytes.data(), bytes.size()}, 0, llvm::nulls()) != llvm::MCDisassembler::Success)
+    if (decoder_->getInstruction(instruction, size, {bytes.data(), bytes.size()}, 0, llvm::nulls()) !=
+        llvm::MCDisassembler::Success)
       return std::nullopt;
     std::string text;
     llvm::raw_string_ostream stream(text);

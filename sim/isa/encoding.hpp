@@ -6,7 +6,23 @@
 
 namespace fusewire::sim {
 
-enum class encoding : u8 { sop2, sopk, sop1, sopc, sopp, vop2, vop1, vopc, vop3, vop3p, smem, ds, flat, mubuf, unknown };
+enum class encoding : u8 {
+  sop2,
+  sopk,
+  sop1,
+  sopc,
+  sopp,
+  vop2,
+  vop1,
+  vopc,
+  vop3,
+  vop3p,
+  smem,
+  ds,
+  flat,
+  mubuf,
+  unknown
+};
 
 constexpr u32 bits(u64 word, int low, int count) { return u32(word >> low & ((u64(1) << count) - 1)); }
 constexpr i32 sign_extended(u32 value, int width) { return i32(value << (32 - width)) >> (32 - width); }

@@ -82,7 +82,8 @@ T combined(rmw what, T old, T data, T compare) {
     if (what == rmw::pk_add_f16)
       return packed(as<u16>(f16(half_at(old, 0) + half_at(data, 0))), as<u16>(f16(half_at(old, 1) + half_at(data, 1))));
     if (what == rmw::pk_add_bf16)
-      return packed(to_bf16(from_bf16(u16(old)) + from_bf16(u16(data))), to_bf16(from_bf16(u16(old >> 16)) + from_bf16(u16(data >> 16))));
+      return packed(to_bf16(from_bf16(u16(old)) + from_bf16(u16(data))),
+                    to_bf16(from_bf16(u16(old >> 16)) + from_bf16(u16(data >> 16))));
   }
   return old;
 }

@@ -20,7 +20,8 @@ void compare(wave& w, op const& o) {
 }
 
 template <class T>
-constexpr arithmetic math_of = is_float<T> ? (sizeof(T) == 4 ? arithmetic::f32 : arithmetic::f16_f64) : arithmetic::none;
+constexpr arithmetic math_of =
+    is_float<T> ? (sizeof(T) == 4 ? arithmetic::f32 : arithmetic::f16_f64) : arithmetic::none;
 
 template <class A, class B, auto F>
 void add(registry& r, std::string const& name) {
@@ -55,10 +56,12 @@ bool of_class(T x, u32 wanted) {
   bool const negative = b >> top & 1;
   u32 const exponent = u32(bits(b << 1) >> (mantissa + 1)), full = (1u << (top - mantissa)) - 1;
   int kind;
-  if (exponent == full && fraction)
-    kind = fraction >> (mantissa - 1) ? 1 : 0;
+  if (exponent == full && fraction) kind = fraction >> (mantissa - 1) ? 1 : 0;
   else
-    kind = exponent == full ? (negative ? 2 : 9) : exponent ? (negative ? 3 : 8) : fraction ? (negative ? 4 : 7) : (negative ? 5 : 6);
+    kind = exponent == full ? (negative ? 2 : 9)
+           : exponent       ? (negative ? 3 : 8)
+           : fraction       ? (negative ? 4 : 7)
+                            : (negative ? 5 : 6);
   return wanted >> kind & 1;
 }
 

@@ -11,20 +11,19 @@ namespace {
 constexpr semantics nothing = {.run = [](wave&, op const&) {}, .destinations = 0};
 
 void branch(wave& w, op const& o) {
-  if (o.target == no_op)
-    fault(w, "branch leaves the code");
-  else
-    w.pc = o.target;
+  if (o.target == no_op) fault(w, "branch leaves the code");
+  else w.pc = o.target;
 }
 template <auto Condition>
-inline constexpr semantics branch_if = {.run = [](wave& w, op const& o) { if (Condition(w)) branch(w, o); }};
+inline constexpr semantics branch_if = {.run = [](wave& w, op const& o) {
+  if (Condition(w)) branch(w, o);
+}};
 
 void jump(wave& w, u64 address) {
-  u32 const index = address - w.code->base < u64(4) * w.code->op_at.size() ? w.code->index_of(u32(address - w.code->base)) : no_op;
-  if (index == no_op)
-    fault(w, "jump to " + hex(address) + ", where no instruction begins");
-  else
-    w.pc = index;
+  u32 const index =
+      address - w.code->base < u64(4) * w.code->op_at.size() ? w.code->index_of(u32(address - w.code->base)) : no_op;
+  if (index == no_op) fault(w, "jump to " + hex(address) + ", where no instruction begins");
+  else w.pc = index;
 }
 u64 next_address(wave const& w, op const& o) { return w.code->base + o.offset + o.size; }
 
@@ -42,7 +41,15 @@ void end(wave& w, op const&) {
 
 // -------------------------------------------------------------------------------------------------- hardware registers
 
-enum hardware_register : u32 { mode = 1, status = 2, hw_id = 4, gpr_alloc = 5, lds_alloc = 6, shared_bases = 15, xcc_id = 20 };
+enum hardware_register : u32 {
+  mode = 1,
+  status = 2,
+  hw_id = 4,
+  gpr_alloc = 5,
+  lds_alloc = 6,
+  shared_bases = 15,
+  xcc_id = 20
+};
 
 struct register_field {
   u32 id, offset, width;
@@ -83,21 +90,32 @@ u64 scalar_address(wave const& w, op const& o) {
 
 template <int Dwords>
 void scalar_load(wave& w, op const& o) {
-  issue_scalar(w, {.address = scalar_address(w, o), .reg = o.arg[0].reg, .dwords = Dwords, .inside = Dwords, .glc = o.returns});
+  issue_scalar(
+      w, {.address = scalar_address(w, o), .reg = o.arg[0].reg, .dwords = Dwords, .inside = Dwords, .glc = o.returns});
 }
 
 /// Dword after dword: exchanges whose old values nobody wants.
 template <int Dwords>
 void scalar_store(wave& w, op const& o) {
   u64 const address = scalar_address(w, o);
-  for (int d = 0; d < Dwords; ++d) issue_scalar(w, {.address = address + 4 * u64(d), .atomic = true, .what = rmw::swap, .data = w.s[o.arg[0].reg + d]});
+  for (int d = 0; d < Dwords; ++d)
+    issue_scalar(w,
+                 {.address = address + 4 * u64(d), .atomic = true, .what = rmw::swap, .data = w.s[o.arg[0].reg + d]});
 }
 
 template <rmw What, int Dwords>
 void scalar_atomic(wave& w, op const& o) {
-  auto const value = [&](int first) { return w.s[o.arg[0].reg + first] | (Dwords == 2 ? u64(w.s[o.arg[0].reg + first + 1]) << 32 : 0); };
-  issue_scalar(w, {.address = scalar_address(w, o), .reg = o.arg[0].reg, .dwords = Dwords, .glc = o.returns, .atomic = true, .what = What,
-                   .data = value(0), .compare = What == rmw::cmpswap ? value(Dwords) : 0});
+  auto const value = [&](int first) {
+    return w.s[o.arg[0].reg + first] | (Dwords == 2 ? u64(w.s[o.arg[0].reg + first + 1]) << 32 : 0);
+  };
+  issue_scalar(w, {.address = scalar_address(w, o),
+                   .reg = o.arg[0].reg,
+                   .dwords = Dwords,
+                   .glc = o.returns,
+                   .atomic = true,
+                   .what = What,
+                   .data = value(0),
+                   .compare = What == rmw::cmpswap ? value(Dwords) : 0});
 }
 template <rmw What>
 void add_scalar_atomic(registry& r, std::string const& name) {
@@ -113,15 +131,16 @@ void scalar_buffer_load(wave& w, op const& o) {
   u64 const size = stride ? stride * resource[2] : resource[2];
   u64 const offset = (u64(i64(o.imm)) + (o.arg[2].kind == source::sgpr ? w.s[o.arg[2].reg] : 0)) & ~u64(3);
   int const inside = offset >= size ? 0 : int(std::min<u64>(Dwords, (size - offset) / 4));
-  issue_scalar(w, {.address = base + offset, .reg = o.arg[0].reg, .dwords = Dwords, .inside = inside, .glc = o.returns});
+  issue_scalar(w,
+               {.address = base + offset, .reg = o.arg[0].reg, .dwords = Dwords, .inside = inside, .glc = o.returns});
 }
 
 }  // namespace
 
 void add_control(registry& r) {
-  for (auto name : {"s_nop", "s_setprio", "s_sendmsg", "s_sendmsghalt", "s_icache_inv", "s_incperflevel", "s_decperflevel", "s_ttracedata",
-                    "s_dcache_wb", "s_dcache_wb_vol", "s_wakeup", "s_sethalt", "s_code_end", "v_nop", "ds_nop",
-                    "buffer_wbinvl1", "buffer_wbinvl1_vol", "v_clrexcp"})
+  for (auto name : {"s_nop", "s_setprio", "s_sendmsg", "s_sendmsghalt", "s_icache_inv", "s_incperflevel",
+                    "s_decperflevel", "s_ttracedata", "s_dcache_wb", "s_dcache_wb_vol", "s_wakeup", "s_sethalt",
+                    "s_code_end", "v_nop", "ds_nop", "buffer_wbinvl1", "buffer_wbinvl1_vol", "v_clrexcp"})
     r.add(name, nothing);
   add_scalar_atomic<rmw::swap>(r, "swap");
   add_scalar_atomic<rmw::cmpswap>(r, "cmpswap");
@@ -146,44 +165,56 @@ void add_control(registry& r) {
       {"s_cbranch_execnz", branch_if<[](wave const& w) { return w.exec() != 0; }>},
       {"s_getpc_b64", {.run = [](wave& w, op const& o) { write_scalar64(w, o.arg[0], next_address(w, o)); }}},
       {"s_setpc_b64", {.run = [](wave& w, op const& o) { jump(w, read_scalar64(w, o.arg[1])); }}},
-      {"s_swappc_b64", {.run = [](wave& w, op const& o) {
-         u64 const to = read_scalar64(w, o.arg[1]);
-         write_scalar64(w, o.arg[0], next_address(w, o));
-         jump(w, to);
-       }}},
-      {"s_call_b64", {.run = [](wave& w, op const& o) {
-         write_scalar64(w, o.arg[0], next_address(w, o));
-         branch(w, o);
-       }}},
+      {"s_swappc_b64",
+       {.run =
+            [](wave& w, op const& o) {
+              u64 const to = read_scalar64(w, o.arg[1]);
+              write_scalar64(w, o.arg[0], next_address(w, o));
+              jump(w, to);
+            }}},
+      {"s_call_b64",
+       {.run =
+            [](wave& w, op const& o) {
+              write_scalar64(w, o.arg[0], next_address(w, o));
+              branch(w, o);
+            }}},
       {"s_waitcnt", {.run = wait}},
       {"s_barrier", {.run = [](wave& w, op const&) { w.state = wave_state::at_barrier; }}},
       {"s_sleep", {.run = [](wave& w, op const&) { w.state = wave_state::sleeping; }}},
       {"s_endpgm", {.run = end}},
       {"s_endpgm_saved", {.run = end}},
-      {"s_trap", {.run = [](wave& w, op const& o) {
-         fault(w, "s_trap " + std::to_string(o.imm) + (o.imm == 2 ? " (abort, assert or __builtin_trap)" : ""));
-       }}},
+      {"s_trap",
+       {.run =
+            [](wave& w, op const& o) {
+              fault(w, "s_trap " + std::to_string(o.imm) + (o.imm == 2 ? " (abort, assert or __builtin_trap)" : ""));
+            }}},
       {"s_getreg_b32", {.run = get_register}},
       {"s_setreg_b32", {.run = [](wave& w, op const& o) { set_register(w, o, w.s[o.arg[0].reg]); }}},
       {"s_setreg_imm32_b32", {.run = [](wave& w, op const& o) { set_register(w, o, o.arg[1].word); }}},
-      {"s_set_gpr_idx_on", {.run = [](wave& w, op const& o) {
-         w.mode |= 1u << 27;
-         // Source 1 is an immediate
-         w.s[124] = (w.s[124] & ~0xf0ffu) | (read_scalar32(w, o.arg[0]) & 255) | u32(o.arg[1].reg & 15) << 12;
-       }}},
+      {"s_set_gpr_idx_on",
+       {.run =
+            [](wave& w, op const& o) {
+              w.mode |= 1u << 27;
+              // Source 1 is an immediate
+              w.s[124] = (w.s[124] & ~0xf0ffu) | (read_scalar32(w, o.arg[0]) & 255) | u32(o.arg[1].reg & 15) << 12;
+            }}},
       {"s_set_gpr_idx_off", {.run = [](wave& w, op const&) { w.mode &= ~(1u << 27); }}},
-      {"s_set_gpr_idx_idx", {.run = [](wave& w, op const& o) { w.s[124] = (w.s[124] & ~0xffu) | (read_scalar32(w, o.arg[1]) & 255); }}},
-      {"s_set_gpr_idx_mode", {.run = [](wave& w, op const& o) { w.s[124] = (w.s[124] & ~0xf000u) | u32(o.imm & 15) << 12; }}},
+      {"s_set_gpr_idx_idx",
+       {.run = [](wave& w, op const& o) { w.s[124] = (w.s[124] & ~0xffu) | (read_scalar32(w, o.arg[1]) & 255); }}},
+      {"s_set_gpr_idx_mode",
+       {.run = [](wave& w, op const& o) { w.s[124] = (w.s[124] & ~0xf000u) | u32(o.imm & 15) << 12; }}},
       {"s_dcache_inv", {.run = [](wave& w, op const&) { w.memory->invalidate_scalars(w); }}},
       {"s_dcache_inv_vol", {.run = [](wave& w, op const&) { w.memory->invalidate_scalars(w); }}},
       {"s_memtime", {.run = [](wave& w, op const& o) { write_scalar64(w, o.arg[0], w.memory->clock(w)); }}},
       {"s_memrealtime", {.run = [](wave& w, op const& o) { write_scalar64(w, o.arg[0], w.memory->real_time(w)); }}},
       {"buffer_wbl2", {.run = [](wave& w, op const& o) { w.memory->writeback(w, o.cache); }}},
       {"buffer_inv", {.run = [](wave& w, op const& o) { w.memory->invalidate(w, o.cache); }}},
-      {"s_setvskip", {.run = [](wave& w, op const& o) {
-         bool const on = read_scalar32(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 31) & 1;
-         w.mode = (w.mode & ~skip_vector) | (on ? skip_vector : 0);
-       }}},
+      {"s_setvskip",
+       {.run =
+            [](wave& w, op const& o) {
+              bool const on = read_scalar32(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 31) & 1;
+              w.mode = (w.mode & ~skip_vector) | (on ? skip_vector : 0);
+            }}},
       {"s_store_dword", {.run = scalar_store<1>}},
       {"s_store_dwordx2", {.run = scalar_store<2>}},
       {"s_store_dwordx4", {.run = scalar_store<4>}},

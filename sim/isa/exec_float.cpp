@@ -141,7 +141,8 @@ void div_fmas(wave& w, op const& o) {
 template <class T>
 T div_fixup(T quotient, T denominator, T numerator) {
   bool const negative = std::signbit(denominator) != std::signbit(numerator);
-  if (numerator == 0 || denominator == 0 || !std::isfinite(numerator) || !std::isfinite(denominator)) return numerator / denominator;
+  if (numerator == 0 || denominator == 0 || !std::isfinite(numerator) || !std::isfinite(denominator))
+    return numerator / denominator;
   int const size = std::ilogb(numerator) - std::ilogb(denominator);
   using d = division<T>;
   if (size < d::lowest - d::mantissa - 1) quotient = 0;
@@ -164,10 +165,11 @@ cube cube_face(float x, float y, float z) {
 
 /// v_trig_preop_f64: 53 bits of 2 / pi from bit 53 * segment on, scaled to the argument's exponent.
 double trig_preop(double x, u32 segment) {
-  static constexpr u64 two_over_pi[] = {0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0,
-                                        0x06492eea09d1921c, 0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4,
-                                        0x9c845f8bbdf9283b, 0x1ff897ffde05980f, 0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d,
-                                        0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb1f8d5d08, 0x56033046fc7b6bab, 0xf0cfbc209af4361d};
+  static constexpr u64 two_over_pi[] = {0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561,
+                                        0xb7246e3a424dd2e0, 0x06492eea09d1921c, 0xfe1deb1cb129a73e, 0xe88235f52ebb4484,
+                                        0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f,
+                                        0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d, 0x7527bac7ebe5f17b,
+                                        0x3d0739f78a5292ea, 0x6bfb5fb1f8d5d08,  0x56033046fc7b6bab, 0xf0cfbc209af4361d};
   int shift = int(segment & 31) * 53;
   int const exponent = int(as<u64>(x) >> 52 & 0x7ff);
   if (exponent > 1077) shift += exponent - 1077;
@@ -260,8 +262,10 @@ void add_f16(registry& r) {
       {"v_mul_f16", lanewise<[](f16 a, f16 b) { return f16(a * b); }>},
       {"v_min_f16", lanewise<[](f16 a, f16 b) { return half(lesser(float(a), float(b))); }>},
       {"v_max_f16", lanewise<[](f16 a, f16 b) { return half(greater(float(a), float(b))); }>},
-      {"v_min3_f16", lanewise_half<[](f16 a, f16 b, f16 c) { return half(lesser(float(a), lesser(float(b), float(c)))); }>},
-      {"v_max3_f16", lanewise_half<[](f16 a, f16 b, f16 c) { return half(greater(float(a), greater(float(b), float(c)))); }>},
+      {"v_min3_f16",
+       lanewise_half<[](f16 a, f16 b, f16 c) { return half(lesser(float(a), lesser(float(b), float(c)))); }>},
+      {"v_max3_f16",
+       lanewise_half<[](f16 a, f16 b, f16 c) { return half(greater(float(a), greater(float(b), float(c)))); }>},
       {"v_med3_f16", lanewise_half<[](f16 a, f16 b, f16 c) { return half(median(float(a), float(b), float(c))); }>},
       {"v_fma_f16", lanewise_half<[](f16 a, f16 b, f16 c) { return fused(a, b, c); }>},
       {"v_fma_legacy_f16", lanewise<[](f16 a, f16 b, f16 c) { return fused(a, b, c); }>},

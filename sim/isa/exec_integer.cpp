@@ -15,12 +15,9 @@ u32 permuted_bytes(u32 a, u32 b, u32 selector) {
   for (int i = 0; i < 4; ++i) {
     u32 const s = selector >> 8 * i & 255;
     u32 byte;
-    if (s < 8)
-      byte = u32(data >> 8 * s) & 255;
-    else if (s < 12)
-      byte = data >> (16 * (s - 8) + 15) & 1 ? 255 : 0;
-    else
-      byte = s == 12 ? 0 : 255;
+    if (s < 8) byte = u32(data >> 8 * s) & 255;
+    else if (s < 12) byte = data >> (16 * (s - 8) + 15) & 1 ? 255 : 0;
+    else byte = s == 12 ? 0 : 255;
     r |= byte << 8 * i;
   }
   return r;
@@ -116,7 +113,8 @@ void add_32(registry& r) {
       {"v_bfrev_b32", lanewise<[](u32 a) { return reversed(a); }>},
       {"v_ffbh_u32", lanewise<[](u32 a) { return a ? u32(std::countl_zero(a)) : ~u32(0); }>},
       {"v_ffbl_b32", lanewise<[](u32 a) { return a ? u32(std::countr_zero(a)) : ~u32(0); }>},
-      {"v_ffbh_i32", lanewise<[](i32 a) { return a == 0 || a == -1 ? ~u32(0) : u32(std::countl_zero(u32(a < 0 ? ~a : a))); }>},
+      {"v_ffbh_i32",
+       lanewise<[](i32 a) { return a == 0 || a == -1 ? ~u32(0) : u32(std::countl_zero(u32(a < 0 ? ~a : a))); }>},
       {"v_add_u32", add_of<u32>},
       {"v_sub_u32", subtract_of<u32>},
       {"v_subrev_u32", subtract_reverse_of<u32>},
@@ -168,7 +166,8 @@ void add_32(registry& r) {
       {"v_sad_u8", lanewise<[](u32 a, u32 b, u32 c) { return sum_of_distances(a, b, c); }>},
       {"v_sad_hi_u8", lanewise<[](u32 a, u32 b, u32 c) { return (sum_of_distances(a, b, 0) << 16) + c; }>},
       {"v_msad_u8", lanewise<[](u32 a, u32 b, u32 c) { return masked_sum_of_distances(a, b, c); }>},
-      {"v_sad_u16", lanewise<[](u32 a, u32 b, u32 c) { return distance(a & 0xffff, b & 0xffff) + distance(a >> 16, b >> 16) + c; }>},
+      {"v_sad_u16",
+       lanewise<[](u32 a, u32 b, u32 c) { return distance(a & 0xffff, b & 0xffff) + distance(a >> 16, b >> 16) + c; }>},
       {"v_sad_u32", lanewise<[](u32 a, u32 b, u32 c) { return distance(a, b) + c; }>},
       {"v_lerp_u8", lanewise<[](u32 a, u32 b, u32 c) { return averaged_bytes(a, b, c); }>},
       {"v_sat_pk_u8_i16", lanewise<[](u32 a) {
@@ -193,7 +192,8 @@ void add_64(registry& r) {
       {"v_mad_u64_u32", {.run = multiply_add_64<u32, u64>, .destinations = 2}},
       {"v_mad_i64_i32", {.run = multiply_add_64<i32, i64>, .destinations = 2}},
       {"v_qsad_pk_u16_u8", lanewise<[](u64 a, u32 b, u64 c) { return four_windows<sum_of_distances>(a, b, c); }>},
-      {"v_mqsad_pk_u16_u8", lanewise<[](u64 a, u32 b, u64 c) { return four_windows<masked_sum_of_distances>(a, b, c); }>},
+      {"v_mqsad_pk_u16_u8",
+       lanewise<[](u64 a, u32 b, u64 c) { return four_windows<masked_sum_of_distances>(a, b, c); }>},
   });
 }
 

@@ -23,7 +23,8 @@ bool each_address(wave& w, u64 mask, u32 const* address, u32 offset, Access acce
   if (mask == ~u64(0)) [[likely]]
     for (int l = 0; l < lanes; ++l) access(l, begin + u32(address[l] + offset));
   else
-    for (u64 left = mask; left; left &= left - 1) access(std::countr_zero(left), begin + u32(address[std::countr_zero(left)] + offset));
+    for (u64 left = mask; left; left &= left - 1)
+      access(std::countr_zero(left), begin + u32(address[std::countr_zero(left)] + offset));
   return true;
 }
 
@@ -146,10 +147,8 @@ void lane_addresses(wave const& w, row& address) {
 
 template <class T>
 T data_of(wave const& w, u32 reg, int l) {
-  if constexpr (sizeof(T) == 8)
-    return as<T>(w.v[reg][l] | u64(w.v[reg + 1][l]) << 32);
-  else
-    return as<T>(w.v[reg][l]);
+  if constexpr (sizeof(T) == 8) return as<T>(w.v[reg][l] | u64(w.v[reg + 1][l]) << 32);
+  else return as<T>(w.v[reg][l]);
 }
 
 /// F(memory, first data, second data) gives the new memory.
@@ -297,17 +296,23 @@ void add_access(registry& r) {
       {"ds_wrxchg2_rtn_b64", {.run = exchange_two<8, 1>}},
       {"ds_wrxchg2st64_rtn_b32", {.run = exchange_two<4, 64>}},
       {"ds_wrxchg2st64_rtn_b64", {.run = exchange_two<8, 64>}},
-      {"ds_read_addtid_b32", {.run = [](wave& w, op const& o) {
-         row address, r;
-         lane_addresses(w, address);
-         if (each_address<4>(w, w.exec(), address.lane, u32(o.imm), [&](int l, u8 const* from) { std::memcpy(&r[l], from, 4); }))
-           write_row(w.v[o.arg[0].reg], r.lane, w.exec());
-       }}},
-      {"ds_write_addtid_b32", {.run = [](wave& w, op const& o) {
-         row address;
-         lane_addresses(w, address);
-         each_address<4>(w, w.exec(), address.lane, u32(o.imm), [&](int l, u8* to) { std::memcpy(to, &w.v[o.arg[2].reg][l], 4); });
-       }}},
+      {"ds_read_addtid_b32",
+       {.run =
+            [](wave& w, op const& o) {
+              row address, r;
+              lane_addresses(w, address);
+              if (each_address<4>(w, w.exec(), address.lane, u32(o.imm),
+                                  [&](int l, u8 const* from) { std::memcpy(&r[l], from, 4); }))
+                write_row(w.v[o.arg[0].reg], r.lane, w.exec());
+            }}},
+      {"ds_write_addtid_b32",
+       {.run =
+            [](wave& w, op const& o) {
+              row address;
+              lane_addresses(w, address);
+              each_address<4>(w, w.exec(), address.lane, u32(o.imm),
+                              [&](int l, u8* to) { std::memcpy(to, &w.v[o.arg[2].reg][l], 4); });
+            }}},
   });
 }
 
@@ -324,10 +329,13 @@ void add_lds(registry& r) {
     return packed(to_bf16(bf16_of(m, 0) + bf16_of(d, 0)), to_bf16(bf16_of(m, 1) + bf16_of(d, 1)));
   }>(r, "pk_add", "bf16");
   r.add("ds_wrap_rtn_b32", {.run = update<u32, [](u32 m, u32 d, u32 e) { return m >= d ? m - d : m + e; }, true>});
-  r.add("ds_condxchg32_rtn_b64", {.run = update<u64, [](u64 m, u64 d, u64) {
-    u64 const low = d >> 31 & 1 ? d & 0x7fffffff : m & 0xffffffff, high = d >> 63 ? d >> 32 & 0x7fffffff : m >> 32;
-    return high << 32 | low;
-  }, true>});
+  r.add("ds_condxchg32_rtn_b64", {.run = update<u64,
+                                                [](u64 m, u64 d, u64) {
+                                                  u64 const low = d >> 31 & 1 ? d & 0x7fffffff : m & 0xffffffff,
+                                                            high = d >> 63 ? d >> 32 & 0x7fffffff : m >> 32;
+                                                  return high << 32 | low;
+                                                },
+                                                true>});
   r.add("ds_append", {.run = count<1>});
   r.add("ds_consume", {.run = count<-1>});
   r.add("ds_bpermute_b32", {.run = gather});

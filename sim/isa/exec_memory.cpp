@@ -51,7 +51,8 @@ void load(wave& w, op const& o) {
   w.memory->issue(w);
   u64 const mask = w.exec();
   if (mask == 0) return;
-  destination const to = o.to_lds ? destination{put_in_lds<How>, 0, 1, (w.s[124] & 0xffff) + u32(o.imm)} : destination{put_in_registers<How>, o.arg[0].reg, (Bytes + 3) / 4, 0};
+  destination const to = o.to_lds ? destination{put_in_lds<How>, 0, 1, (w.s[124] & 0xffff) + u32(o.imm)}
+                                  : destination{put_in_registers<How>, o.arg[0].reg, (Bytes + 3) / 4, 0};
   load_segment(w, o, Segment, mask, Bytes, to);
 }
 
@@ -103,7 +104,9 @@ void add_memory(registry& r) {
   add_segment<segment::flat>(r, "flat");
   add_segment<segment::scratch>(r, "scratch");
   add_segment<segment::buffer>(r, "buffer");
-  auto const to_lds = [&](char const* name, handler run) { r.add(std::string("global_load_lds_") + name, {.run = run, .to_lds = true}); };
+  auto const to_lds = [&](char const* name, handler run) {
+    r.add(std::string("global_load_lds_") + name, {.run = run, .to_lds = true});
+  };
   to_lds("dword", load<segment::global, 4, widen::none>);
   to_lds("ubyte", load<segment::global, 1, widen::u8>);
   to_lds("sbyte", load<segment::global, 1, widen::i8>);

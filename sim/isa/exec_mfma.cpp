@@ -20,7 +20,9 @@ struct f32_element {
 struct xf32_element {
   using type = float;
   static constexpr int per_register = 1;
-  static float get(u32 x, int) { return as<float>((x & 0x7f800000) == 0x7f800000 ? x : (x + 0xfff + (x >> 13 & 1)) & ~0x1fffu); }
+  static float get(u32 x, int) {
+    return as<float>((x & 0x7f800000) == 0x7f800000 ? x : (x + 0xfff + (x >> 13 & 1)) & ~0x1fffu);
+  }
 };
 struct f16_element {
   using type = float;
@@ -73,7 +75,10 @@ int permuted_lane(int pattern, int l) {
     case 1: return l & 31;
     case 2: return 32 + (l & 31);
     case 3: return (l + 16) & 63;
-    case 4: case 5: case 6: case 7: return 16 * (pattern - 4) + (l & 15);
+    case 4:
+    case 5:
+    case 6:
+    case 7: return 16 * (pattern - 4) + (l & 15);
   }
   return l;
 }
@@ -92,7 +97,8 @@ void multiply(wave& w, op const& o) {
   using T = typename A::type;
   constexpr int N = M, per_lane = K * M * Blocks / lanes;
   // the groups of 4 rows that one register holds side by side, over all blocks
-  constexpr int blocks_per_register = std::max(1, lanes / (N * M / 4)), groups_per_register = lanes / blocks_per_register / N;
+  constexpr int blocks_per_register = std::max(1, lanes / (N * M / 4)),
+                groups_per_register = lanes / blocks_per_register / N;
   alignas(64) T a[per_lane][lanes], b[per_lane][lanes];
   unpack<A, per_lane>(w, o.arg[1], a);
   unpack<B, per_lane>(w, o.arg[2], b);
@@ -104,14 +110,14 @@ void multiply(wave& w, op const& o) {
     int const a_block = broadcast_block(o, block) * M;
     for (int i = 0; i < M; i += 4) {
       int const group = i / 4;
-      int const first = 4 * (group / groups_per_register + M / (4 * groups_per_register) * (block / blocks_per_register));
+      int const first =
+          4 * (group / groups_per_register + M / (4 * groups_per_register) * (block / blocks_per_register));
       int const lane = N * (group % groups_per_register + groups_per_register * (block % blocks_per_register));
       alignas(64) T sum[4][N];
       for (int r = 0; r < 4; ++r)
         if (constant)
           for (int j = 0; j < N; ++j) sum[r][j] = start;
-        else
-          std::memcpy(sum[r], &w.v[o.arg[3].reg + first + r][lane], sizeof sum[r]);
+        else std::memcpy(sum[r], &w.v[o.arg[3].reg + first + r][lane], sizeof sum[r]);
       for (int k = 0; k < K; ++k) {
         T const* const column = &a[k % per_lane][k / per_lane * M * Blocks + a_block + i];
         T const* const line = &b[k % per_lane][k / per_lane * N * Blocks + block * N];
@@ -129,8 +135,9 @@ void multiply_f64(wave& w, op const& o) {
   constexpr int N = M, rows_per_register = lanes / (N * Blocks);
   double a[lanes], b[lanes], c[M * N * Blocks / lanes][lanes];
   auto const get = [&](operand const& p, int index, int l, int negate) {
-    double const x = p.kind == source::vgpr ? as<double>(w.v[p.reg + 2 * index][l] | u64(w.v[p.reg + 2 * index + 1][l]) << 32)
-                                            : as<double>(read_scalar64(w, p));
+    double const x = p.kind == source::vgpr
+                         ? as<double>(w.v[p.reg + 2 * index][l] | u64(w.v[p.reg + 2 * index + 1][l]) << 32)
+                         : as<double>(read_scalar64(w, p));
     return negate ? -x : x;
   };
   for (int l = 0; l < lanes; ++l) {

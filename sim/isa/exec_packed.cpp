@@ -30,9 +30,13 @@ class half_pairs {
     high_sign_ = o.neg_hi >> source_index & 1 ? 0x8000 : 0;
   }
   template <class T>
-  T low(int l) const { return as<T>(u16(from_[l] >> low_shift_ ^ low_sign_)); }
+  T low(int l) const {
+    return as<T>(u16(from_[l] >> low_shift_ ^ low_sign_));
+  }
   template <class T>
-  T high(int l) const { return as<T>(u16(from_[l] >> high_shift_ ^ high_sign_)); }
+  T high(int l) const {
+    return as<T>(u16(from_[l] >> high_shift_ ^ high_sign_));
+  }
 
  private:
   u32 const* from_;
@@ -43,10 +47,8 @@ class half_pairs {
 
 template <class T, class R>
 u16 half_result(op const& o, R x) {
-  if constexpr (is_float<T>)
-    return as<u16>(o.clamp ? finished(o, T(x)) : T(x));
-  else
-    return u16(o.clamp ? R(std::clamp<i64>(x, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())) : x);
+  if constexpr (is_float<T>) return as<u16>(o.clamp ? finished(o, T(x)) : T(x));
+  else return u16(o.clamp ? R(std::clamp<i64>(x, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())) : x);
 }
 
 /// F over the low and the high halves; integer F returns the wide result, for the clamp.
@@ -56,16 +58,19 @@ void on_halves(wave& w, op const& o) {
   row r;
   for (int l = 0; l < lanes; ++l) {
     if constexpr (Sources == 3)
-      r[l] = packed(half_result<T>(o, F(a.low<T>(l), b.low<T>(l), c.low<T>(l))), half_result<T>(o, F(a.high<T>(l), b.high<T>(l), c.high<T>(l))));
+      r[l] = packed(half_result<T>(o, F(a.low<T>(l), b.low<T>(l), c.low<T>(l))),
+                    half_result<T>(o, F(a.high<T>(l), b.high<T>(l), c.high<T>(l))));
     else
       r[l] = packed(half_result<T>(o, F(a.low<T>(l), b.low<T>(l))), half_result<T>(o, F(a.high<T>(l), b.high<T>(l))));
   }
   write_row(w.v[o.arg[0].reg], r.lane, w.exec());
 }
 template <class T, auto F>
-inline constexpr semantics halves2 = {.run = on_halves<T, F, 2>, .math = is_float<T> ? arithmetic::f16_f64 : arithmetic::none};
+inline constexpr semantics halves2 = {.run = on_halves<T, F, 2>,
+                                      .math = is_float<T> ? arithmetic::f16_f64 : arithmetic::none};
 template <class T, auto F>
-inline constexpr semantics halves3 = {.run = on_halves<T, F, 3>, .math = is_float<T> ? arithmetic::f16_f64 : arithmetic::none};
+inline constexpr semantics halves3 = {.run = on_halves<T, F, 3>,
+                                      .math = is_float<T> ? arithmetic::f16_f64 : arithmetic::none};
 
 // ----------------------------------------------------------------------------------------------------- pairs of dwords
 
@@ -93,10 +98,8 @@ void on_dwords(wave& w, op const& o) {
     auto const get = [&](int i, int l) { return as<float>(from[i][l] ^ sign[i]); };
     for (int l = 0; l < lanes; ++l) {
       float x;
-      if constexpr (Sources == 3)
-        x = F(get(0, l), get(1, l), get(2, l));
-      else
-        x = F(get(0, l), get(1, l));
+      if constexpr (Sources == 3) x = F(get(0, l), get(1, l), get(2, l));
+      else x = F(get(0, l), get(1, l));
       result[half][l] = as<u32>(x);
     }
     if (o.clamp)
@@ -125,7 +128,9 @@ void mixed_source(wave& w, op const& o, int index, float* to) {
   operand const& p = o.arg[1 + index];
   bool const is_half = o.op_sel_hi >> index & 1, upper = o.op_sel >> index & 1;
   bool const negate = o.neg_lo >> index & 1, absolute = o.neg_hi >> index & 1;
-  u32 const fixed = p.kind == source::constant ? (is_half ? packed_constant(p) : p.word) : p.kind == source::vgpr ? 0 : read_scalar32(w, p);
+  u32 const fixed = p.kind == source::constant ? (is_half ? packed_constant(p) : p.word)
+                    : p.kind == source::vgpr   ? 0
+                                               : read_scalar32(w, p);
   for (int l = 0; l < lanes; ++l) {
     u32 const x = p.kind == source::vgpr ? w.v[p.reg][l] : fixed;
     float f = is_half ? float(as<f16>(u16(upper ? x >> 16 : x))) : as<float>(x);
@@ -146,12 +151,9 @@ void mixed_fma(wave& w, op const& o) {
   row r;
   for (int l = 0; l < lanes; ++l) {
     float const x = finished(o, std::fma(a[l], b[l], c[l]));
-    if constexpr (Where == mixed_result::f32)
-      r[l] = as<u32>(x);
-    else if constexpr (Where == mixed_result::low)
-      r[l] = (to[l] & 0xffff0000) | as<u16>(f16(x));
-    else
-      r[l] = (to[l] & 0xffff) | u32(as<u16>(f16(x))) << 16;
+    if constexpr (Where == mixed_result::f32) r[l] = as<u32>(x);
+    else if constexpr (Where == mixed_result::low) r[l] = (to[l] & 0xffff0000) | as<u16>(f16(x));
+    else r[l] = (to[l] & 0xffff) | u32(as<u16>(f16(x))) << 16;
   }
   write_row(to, r.lane, w.exec());
 }
@@ -188,13 +190,15 @@ void float_dot(wave& w, op const& o) {
   reader<float> const c(w, o, o.arg[3]);
   u32 const sign = o.neg_lo & 4 ? 0x80000000 : 0;
   write_lanes<float>(w, o, o.arg[0], [&](int l) {
-    return half_dot(packed(a.low<u16>(l), a.high<u16>(l)), packed(b.low<u16>(l), b.high<u16>(l)), as<float>(as<u32>(c[l]) ^ sign));
+    return half_dot(packed(a.low<u16>(l), a.high<u16>(l)), packed(b.low<u16>(l), b.high<u16>(l)),
+                    as<float>(as<u32>(c[l]) ^ sign));
   });
 }
 
 u32 packed_fma(u32 a, u32 b, u32 c) {
   auto const half = [](u32 x, int i) { return double(as<f16>(u16(x >> 16 * i))); };
-  return packed(as<u16>(f16(std::fma(half(a, 0), half(b, 0), half(c, 0)))), as<u16>(f16(std::fma(half(a, 1), half(b, 1), half(c, 1)))));
+  return packed(as<u16>(f16(std::fma(half(a, 0), half(b, 0), half(c, 0)))),
+                as<u16>(f16(std::fma(half(a, 1), half(b, 1), half(c, 1)))));
 }
 
 }  // namespace
@@ -205,7 +209,8 @@ void add_packed(registry& r) {
       {"v_pk_mul_f16", halves2<f16, [](f16 a, f16 b) { return f16(a * b); }>},
       {"v_pk_min_f16", halves2<f16, [](f16 a, f16 b) { return f16(lesser(float(a), float(b))); }>},
       {"v_pk_max_f16", halves2<f16, [](f16 a, f16 b) { return f16(greater(float(a), float(b))); }>},
-      {"v_pk_fma_f16", halves3<f16, [](f16 a, f16 b, f16 c) { return f16(std::fma(double(a), double(b), double(c))); }>},
+      {"v_pk_fma_f16",
+       halves3<f16, [](f16 a, f16 b, f16 c) { return f16(std::fma(double(a), double(b), double(c))); }>},
       {"v_pk_fmac_f16", accumulate<[](u32 a, u32 b, u32 c) { return packed_fma(a, b, c); }>},
       {"v_pk_add_i16", halves2<i16, [](i16 a, i16 b) { return a + b; }>},
       {"v_pk_sub_i16", halves2<i16, [](i16 a, i16 b) { return a - b; }>},

@@ -47,7 +47,8 @@ inline constexpr semantics scalar_compare = {
 
 /// SOPK: F(register, simm16).
 template <auto F>
-inline constexpr semantics compare_immediate = {.run = [](wave& w, op const& o) { w.scc = F(w.s[o.arg[0].reg], o.imm); }};
+inline constexpr semantics compare_immediate = {
+    .run = [](wave& w, op const& o) { w.scc = F(w.s[o.arg[0].reg], o.imm); }};
 
 /// D = EXEC, EXEC = F(source, EXEC).
 template <auto F>
@@ -117,23 +118,41 @@ void add_moves(registry& r) {
       {"s_mov_b32", scalar<[](u32 a) { return a; }>},
       {"s_mov_b64", scalar<[](u64 a) { return a; }>},
       {"s_movk_i32", {.run = [](wave& w, op const& o) { w.s[o.arg[0].reg] = u32(o.imm); }}},
-      {"s_cmov_b32", {.run = [](wave& w, op const& o) { if (w.scc) write_scalar(w, o.arg[0], read_scalar32(w, o.arg[1])); }}},
-      {"s_cmov_b64", {.run = [](wave& w, op const& o) { if (w.scc) write_scalar64(w, o.arg[0], read_scalar64(w, o.arg[1])); }}},
-      {"s_cmovk_i32", {.run = [](wave& w, op const& o) { if (w.scc) w.s[o.arg[0].reg] = u32(o.imm); }}},
+      {"s_cmov_b32",
+       {.run =
+            [](wave& w, op const& o) {
+              if (w.scc) write_scalar(w, o.arg[0], read_scalar32(w, o.arg[1]));
+            }}},
+      {"s_cmov_b64",
+       {.run =
+            [](wave& w, op const& o) {
+              if (w.scc) write_scalar64(w, o.arg[0], read_scalar64(w, o.arg[1]));
+            }}},
+      {"s_cmovk_i32",
+       {.run =
+            [](wave& w, op const& o) {
+              if (w.scc) w.s[o.arg[0].reg] = u32(o.imm);
+            }}},
       {"s_cselect_b32", scalar<[](bool& scc, u32 a, u32 b) { return scc ? a : b; }>},
       {"s_cselect_b64", scalar<[](bool& scc, u64 a, u64 b) { return scc ? a : b; }>},
       // relative to M0
-      {"s_movrels_b32", {.run = [](wave& w, op const& o) { w.s[o.arg[0].reg] = w.s[(o.arg[1].reg + w.s[124]) & 127]; }}},
-      {"s_movrels_b64", {.run = [](wave& w, op const& o) {
-         u32 const from = (o.arg[1].reg + w.s[124]) & 126;
-         write_scalar64(w, o.arg[0], w.s[from] | u64(w.s[from + 1]) << 32);
-       }}},
-      {"s_movreld_b32", {.run = [](wave& w, op const& o) { w.s[(o.arg[0].reg + w.s[124]) & 127] = read_scalar32(w, o.arg[1]); }}},
-      {"s_movreld_b64", {.run = [](wave& w, op const& o) {
-         u32 const to = (o.arg[0].reg + w.s[124]) & 126;
-         u64 const x = read_scalar64(w, o.arg[1]);
-         w.s[to] = u32(x), w.s[to + 1] = u32(x >> 32);
-       }}},
+      {"s_movrels_b32",
+       {.run = [](wave& w, op const& o) { w.s[o.arg[0].reg] = w.s[(o.arg[1].reg + w.s[124]) & 127]; }}},
+      {"s_movrels_b64",
+       {.run =
+            [](wave& w, op const& o) {
+              u32 const from = (o.arg[1].reg + w.s[124]) & 126;
+              write_scalar64(w, o.arg[0], w.s[from] | u64(w.s[from + 1]) << 32);
+            }}},
+      {"s_movreld_b32",
+       {.run = [](wave& w, op const& o) { w.s[(o.arg[0].reg + w.s[124]) & 127] = read_scalar32(w, o.arg[1]); }}},
+      {"s_movreld_b64",
+       {.run =
+            [](wave& w, op const& o) {
+              u32 const to = (o.arg[0].reg + w.s[124]) & 126;
+              u64 const x = read_scalar64(w, o.arg[1]);
+              w.s[to] = u32(x), w.s[to + 1] = u32(x >> 32);
+            }}},
   });
 }
 
@@ -162,14 +181,20 @@ void add_bits(registry& r) {
       {"s_sext_i32_i8", scalar<[](u32 a) { return i32(i8(a)); }>},
       {"s_sext_i32_i16", scalar<[](u32 a) { return i32(i16(a)); }>},
       {"s_bitreplicate_b64_b32", scalar<[](u32 a) { return replicated_bits(a); }>},
-      {"s_bitset0_b32", {.run = [](wave& w, op const& o) { w.s[o.arg[0].reg] &= ~(1u << (read_scalar32(w, o.arg[1]) & 31)); }}},
-      {"s_bitset1_b32", {.run = [](wave& w, op const& o) { w.s[o.arg[0].reg] |= 1u << (read_scalar32(w, o.arg[1]) & 31); }}},
-      {"s_bitset0_b64", {.run = [](wave& w, op const& o) {
-         write_scalar64(w, o.arg[0], read_scalar64(w, o.arg[0]) & ~(u64(1) << (read_scalar32(w, o.arg[1]) & 63)));
-       }}},
-      {"s_bitset1_b64", {.run = [](wave& w, op const& o) {
-         write_scalar64(w, o.arg[0], read_scalar64(w, o.arg[0]) | u64(1) << (read_scalar32(w, o.arg[1]) & 63));
-       }}},
+      {"s_bitset0_b32",
+       {.run = [](wave& w, op const& o) { w.s[o.arg[0].reg] &= ~(1u << (read_scalar32(w, o.arg[1]) & 31)); }}},
+      {"s_bitset1_b32",
+       {.run = [](wave& w, op const& o) { w.s[o.arg[0].reg] |= 1u << (read_scalar32(w, o.arg[1]) & 31); }}},
+      {"s_bitset0_b64",
+       {.run =
+            [](wave& w, op const& o) {
+              write_scalar64(w, o.arg[0], read_scalar64(w, o.arg[0]) & ~(u64(1) << (read_scalar32(w, o.arg[1]) & 63)));
+            }}},
+      {"s_bitset1_b64",
+       {.run =
+            [](wave& w, op const& o) {
+              write_scalar64(w, o.arg[0], read_scalar64(w, o.arg[0]) | u64(1) << (read_scalar32(w, o.arg[1]) & 63));
+            }}},
       {"s_and_b32", scalar_nz<[](u32 a, u32 b) { return a & b; }>},
       {"s_and_b64", scalar_nz<[](u64 a, u64 b) { return a & b; }>},
       {"s_or_b32", scalar_nz<[](u32 a, u32 b) { return a | b; }>},
@@ -206,30 +231,71 @@ void add_bits(registry& r) {
 
 void add_arithmetic(registry& r) {
   r.add({
-      {"s_add_u32", scalar<[](bool& scc, u32 a, u32 b) { u32 r; scc = __builtin_add_overflow(a, b, &r); return r; }>},
-      {"s_sub_u32", scalar<[](bool& scc, u32 a, u32 b) { u32 r; scc = __builtin_sub_overflow(a, b, &r); return r; }>},
-      {"s_add_i32", scalar<[](bool& scc, i32 a, i32 b) { i32 r; scc = __builtin_add_overflow(a, b, &r); return r; }>},
-      {"s_sub_i32", scalar<[](bool& scc, i32 a, i32 b) { i32 r; scc = __builtin_sub_overflow(a, b, &r); return r; }>},
-      {"s_addc_u32", scalar<[](bool& scc, u32 a, u32 b) { u64 const r = u64(a) + b + scc; scc = r >> 32; return u32(r); }>},
-      {"s_subb_u32", scalar<[](bool& scc, u32 a, u32 b) { u64 const r = u64(a) - b - scc; scc = r >> 32 & 1; return u32(r); }>},
-      {"s_min_i32", scalar<[](bool& scc, i32 a, i32 b) { scc = a < b; return std::min(a, b); }>},
-      {"s_min_u32", scalar<[](bool& scc, u32 a, u32 b) { scc = a < b; return std::min(a, b); }>},
-      {"s_max_i32", scalar<[](bool& scc, i32 a, i32 b) { scc = a > b; return std::max(a, b); }>},
-      {"s_max_u32", scalar<[](bool& scc, u32 a, u32 b) { scc = a > b; return std::max(a, b); }>},
+      {"s_add_u32", scalar<[](bool& scc, u32 a, u32 b) {
+         u32 r;
+         scc = __builtin_add_overflow(a, b, &r);
+         return r;
+       }>},
+      {"s_sub_u32", scalar<[](bool& scc, u32 a, u32 b) {
+         u32 r;
+         scc = __builtin_sub_overflow(a, b, &r);
+         return r;
+       }>},
+      {"s_add_i32", scalar<[](bool& scc, i32 a, i32 b) {
+         i32 r;
+         scc = __builtin_add_overflow(a, b, &r);
+         return r;
+       }>},
+      {"s_sub_i32", scalar<[](bool& scc, i32 a, i32 b) {
+         i32 r;
+         scc = __builtin_sub_overflow(a, b, &r);
+         return r;
+       }>},
+      {"s_addc_u32", scalar<[](bool& scc, u32 a, u32 b) {
+         u64 const r = u64(a) + b + scc;
+         scc = r >> 32;
+         return u32(r);
+       }>},
+      {"s_subb_u32", scalar<[](bool& scc, u32 a, u32 b) {
+         u64 const r = u64(a) - b - scc;
+         scc = r >> 32 & 1;
+         return u32(r);
+       }>},
+      {"s_min_i32", scalar<[](bool& scc, i32 a, i32 b) {
+         scc = a < b;
+         return std::min(a, b);
+       }>},
+      {"s_min_u32", scalar<[](bool& scc, u32 a, u32 b) {
+         scc = a < b;
+         return std::min(a, b);
+       }>},
+      {"s_max_i32", scalar<[](bool& scc, i32 a, i32 b) {
+         scc = a > b;
+         return std::max(a, b);
+       }>},
+      {"s_max_u32", scalar<[](bool& scc, u32 a, u32 b) {
+         scc = a > b;
+         return std::max(a, b);
+       }>},
       {"s_mul_i32", scalar<[](u32 a, u32 b) { return a * b; }>},
       {"s_mul_hi_u32", scalar<[](u32 a, u32 b) { return u32(u64(a) * b >> 32); }>},
       {"s_mul_hi_i32", scalar<[](i32 a, i32 b) { return u32(u64(i64(a) * b) >> 32); }>},
       {"s_abs_i32", scalar_nz<[](i32 a) { return a < 0 ? 0 - u32(a) : u32(a); }>},
-      {"s_absdiff_i32", scalar_nz<[](i32 a, i32 b) { u32 const d = u32(a) - u32(b); return i32(d) < 0 ? 0 - d : d; }>},
+      {"s_absdiff_i32", scalar_nz<[](i32 a, i32 b) {
+         u32 const d = u32(a) - u32(b);
+         return i32(d) < 0 ? 0 - d : d;
+       }>},
       {"s_lshl1_add_u32", scalar<[](bool& scc, u32 a, u32 b) { return add_scaled(scc, a, b, 1); }>},
       {"s_lshl2_add_u32", scalar<[](bool& scc, u32 a, u32 b) { return add_scaled(scc, a, b, 2); }>},
       {"s_lshl3_add_u32", scalar<[](bool& scc, u32 a, u32 b) { return add_scaled(scc, a, b, 3); }>},
       {"s_lshl4_add_u32", scalar<[](bool& scc, u32 a, u32 b) { return add_scaled(scc, a, b, 4); }>},
-      {"s_addk_i32", {.run = [](wave& w, op const& o) {
-         i32 sum;
-         w.scc = __builtin_add_overflow(i32(w.s[o.arg[0].reg]), o.imm, &sum);
-         w.s[o.arg[0].reg] = u32(sum);
-       }}},
+      {"s_addk_i32",
+       {.run =
+            [](wave& w, op const& o) {
+              i32 sum;
+              w.scc = __builtin_add_overflow(i32(w.s[o.arg[0].reg]), o.imm, &sum);
+              w.s[o.arg[0].reg] = u32(sum);
+            }}},
       {"s_mulk_i32", {.run = [](wave& w, op const& o) { w.s[o.arg[0].reg] *= u32(o.imm); }}},
   });
 }
@@ -284,10 +350,18 @@ void add_scalar(registry& r) {
   add_immediate_compares<i32, i16>(r, "i32");
   add_immediate_compares<u32, u16>(r, "u32");
   r.add({
-      {"s_bitcmp0_b32", {.run = [](wave& w, op const& o) { w.scc = !(read_scalar32(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 31) & 1); }}},
-      {"s_bitcmp1_b32", {.run = [](wave& w, op const& o) { w.scc = read_scalar32(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 31) & 1; }}},
-      {"s_bitcmp0_b64", {.run = [](wave& w, op const& o) { w.scc = !(read_scalar64(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 63) & 1); }}},
-      {"s_bitcmp1_b64", {.run = [](wave& w, op const& o) { w.scc = read_scalar64(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 63) & 1; }}},
+      {"s_bitcmp0_b32",
+       {.run = [](wave& w,
+                  op const& o) { w.scc = !(read_scalar32(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 31) & 1); }}},
+      {"s_bitcmp1_b32",
+       {.run = [](wave& w,
+                  op const& o) { w.scc = read_scalar32(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 31) & 1; }}},
+      {"s_bitcmp0_b64",
+       {.run = [](wave& w,
+                  op const& o) { w.scc = !(read_scalar64(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 63) & 1); }}},
+      {"s_bitcmp1_b64",
+       {.run = [](wave& w,
+                  op const& o) { w.scc = read_scalar64(w, o.arg[0]) >> (read_scalar32(w, o.arg[1]) & 63) & 1; }}},
   });
 }
 

@@ -63,10 +63,8 @@ u64 run_in_mode(wave& w, op const* ops, u64 budget) {
       ++done;
       continue;
     }
-    if (w.mode & index_enable && o.vector_alu)
-      o.run(w, indexed(o, w.s[124]));
-    else
-      o.run(w, o);
+    if (w.mode & index_enable && o.vector_alu) o.run(w, indexed(o, w.s[124]));
+    else o.run(w, o);
     ++done;
     if (w.faulted) w.pc = at;
   }
@@ -79,7 +77,8 @@ u64 run_in_mode(wave& w, op const* ops, u64 budget) {
 u64 execute(wave& w, u64 budget) {
   op const* const ops = w.code->ops.data();
   u64 done = 0;
-  while (done < budget && !stopped(w)) done += plain(w.mode) ? run_plain(w, ops, budget - done) : run_in_mode(w, ops, budget - done);
+  while (done < budget && !stopped(w))
+    done += plain(w.mode) ? run_plain(w, ops, budget - done) : run_in_mode(w, ops, budget - done);
   w.executed += done;
   return done;
 }

@@ -33,7 +33,8 @@ struct sources {
 /// Whether the result can replace a register that the instruction reads.
 bool replaces_a_source(op const& o) {
   sources const from(o);
-  return o.returns && std::any_of(from.reg, from.reg + from.count, [&](u16 r) { return r >= o.arg[0].reg && r < o.arg[0].reg + 4; });
+  return o.returns &&
+         std::any_of(from.reg, from.reg + from.count, [&](u16 r) { return r >= o.arg[0].reg && r < o.arg[0].reg + 4; });
 }
 
 }  // namespace
@@ -83,7 +84,8 @@ void perform(wave& w, scalar_access const& a) {
     return;
   }
   u32 data[16] = {};
-  if (a.inside == 0 || w.memory->scalar_load(w, a.address, 4 * a.inside, a.glc, data)) std::copy_n(data, a.dwords, &w.s[a.reg]);
+  if (a.inside == 0 || w.memory->scalar_load(w, a.address, 4 * a.inside, a.glc, data))
+    std::copy_n(data, a.dwords, &w.s[a.reg]);
 }
 
 void perform_scalar(wave& w, std::size_t i) {
@@ -124,7 +126,8 @@ void wait_lgkmcnt(wave& w, int outstanding) {
   if (!w.late) return;
   auto const most = std::size_t(outstanding);
   while (w.late->lds.size() > most && !w.faulted) perform_lds(w);
-  while (w.late->lds.size() + w.late->scalar.size() > most && !w.late->scalar.empty() && !w.faulted) perform_scalar(w, w.late->scalar.size() - 1);
+  while (w.late->lds.size() + w.late->scalar.size() > most && !w.late->scalar.empty() && !w.faulted)
+    perform_scalar(w, w.late->scalar.size() - 1);
 }
 
 void let_one_arrive(wave& w) {

@@ -62,19 +62,26 @@ struct elf_file {
   std::vector<Elf64_Shdr> sections;
 
   explicit elf_file(std::span<u8 const> elf) : bytes(elf.data(), elf.size()), header(bytes.read<Elf64_Ehdr>(0)) {
-    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) reject("not a 64-bit ELF file");
+    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64)
+      reject("not a 64-bit ELF file");
     u32 const machine = header.e_flags & 0xff;
     if (header.e_machine != EM_AMDGPU || machine != machine_gfx942)
-      reject("not for gfx942 (ELF machine " + std::to_string(header.e_machine) + ", processor flag " + hex(machine) + ")");
-    if ((header.e_phnum && header.e_phentsize < sizeof(Elf64_Phdr)) || (header.e_shnum && header.e_shentsize < sizeof(Elf64_Shdr)))
+      reject("not for gfx942 (ELF machine " + std::to_string(header.e_machine) + ", processor flag " + hex(machine) +
+             ")");
+    if ((header.e_phnum && header.e_phentsize < sizeof(Elf64_Phdr)) ||
+        (header.e_shnum && header.e_shentsize < sizeof(Elf64_Shdr)))
       reject("entries of its header tables are too small");
-    for (int i = 0; i < header.e_phnum; ++i) segments.push_back(bytes.read<Elf64_Phdr>(header.e_phoff + u64(i) * header.e_phentsize));
-    for (int i = 0; i < header.e_shnum; ++i) sections.push_back(bytes.read<Elf64_Shdr>(header.e_shoff + u64(i) * header.e_shentsize));
+    for (int i = 0; i < header.e_phnum; ++i)
+      segments.push_back(bytes.read<Elf64_Phdr>(header.e_phoff + u64(i) * header.e_phentsize));
+    for (int i = 0; i < header.e_shnum; ++i)
+      sections.push_back(bytes.read<Elf64_Shdr>(header.e_shoff + u64(i) * header.e_shentsize));
     for (auto const& s : segments) {
       if (s.p_type != PT_LOAD && s.p_type != PT_DYNAMIC && s.p_type != PT_NOTE) continue;
       bytes.range(s.p_offset, s.p_filesz);
-      if (s.p_type == PT_LOAD && (s.p_filesz > s.p_memsz || s.p_vaddr > largest_image || s.p_memsz > largest_image - s.p_vaddr))
-        reject("segment of " + hex(s.p_memsz) + " bytes, " + hex(s.p_filesz) + " of them in the file, at address " + hex(s.p_vaddr));
+      if (s.p_type == PT_LOAD &&
+          (s.p_filesz > s.p_memsz || s.p_vaddr > largest_image || s.p_memsz > largest_image - s.p_vaddr))
+        reject("segment of " + hex(s.p_memsz) + " bytes, " + hex(s.p_filesz) + " of them in the file, at address " +
+               hex(s.p_vaddr));
     }
   }
 
@@ -87,7 +94,8 @@ struct elf_file {
   /// The bytes [begin, begin + size) of the image come from the file.
   bool in_file(u64 begin, u64 size) const {
     return std::any_of(segments.begin(), segments.end(), [&](Elf64_Phdr const& s) {
-      return s.p_type == PT_LOAD && begin >= s.p_vaddr && begin - s.p_vaddr <= s.p_filesz && size <= s.p_filesz - (begin - s.p_vaddr);
+      return s.p_type == PT_LOAD && begin >= s.p_vaddr && begin - s.p_vaddr <= s.p_filesz &&
+             size <= s.p_filesz - (begin - s.p_vaddr);
     });
   }
 };
@@ -110,7 +118,8 @@ std::vector<symbol> symbols_of(elf_file const& elf) {
       int const type = ELF64_ST_TYPE(raw.st_info);
       bool const placed = type == STT_FUNC || type == STT_OBJECT;
       symbol s{elf.bytes.string(names.sh_offset + raw.st_name), raw};
-      if (placed && (raw.st_value > end || raw.st_size > end - raw.st_value)) reject("symbol " + s.name + " lies outside of the segments");
+      if (placed && (raw.st_value > end || raw.st_size > end - raw.st_value))
+        reject("symbol " + s.name + " lies outside of the segments");
       all.push_back(std::move(s));
     }
   }
@@ -176,10 +185,12 @@ void decode_text(elf_file const& elf, u8 const* image, program& code) {
     if (s.sh_flags & SHF_EXECINSTR && s.sh_size) executable.push_back({s.sh_addr, s.sh_addr + s.sh_size});
   if (executable.empty())
     for (auto const& s : elf.segments)
-      if (s.p_type == PT_LOAD && s.p_flags & PF_X && s.p_filesz) executable.push_back({s.p_vaddr, s.p_vaddr + s.p_filesz});
+      if (s.p_type == PT_LOAD && s.p_flags & PF_X && s.p_filesz)
+        executable.push_back({s.p_vaddr, s.p_vaddr + s.p_filesz});
   if (executable.empty()) return;
   for (auto const& r : executable)
-    if (r.begin >= r.end || (r.begin | r.end) % 4 || r.end > last_code || !elf.in_file(r.begin, r.end - r.begin)) reject("code from " + hex(r.begin) + " to " + hex(r.end) + " does not lie in a segment");
+    if (r.begin >= r.end || (r.begin | r.end) % 4 || r.end > last_code || !elf.in_file(r.begin, r.end - r.begin))
+      reject("code from " + hex(r.begin) + " to " + hex(r.end) + " does not lie in a segment");
   std::sort(executable.begin(), executable.end(), [](range const& a, range const& b) { return a.begin < b.begin; });
   for (std::size_t i = 1; i < executable.size(); ++i)
     if (executable[i].begin < executable[i - 1].end) reject("sections of code overlap at " + hex(executable[i].begin));
@@ -201,13 +212,17 @@ std::string text(metadata const& map, char const* key) {
 int number(metadata const& map, char const* key, int most, int otherwise = 0) {
   auto const* const found = map.find(key);
   u64 const value = found ? found->number : u64(otherwise);
-  if (value > u64(most)) reject(std::string("its metadata has ") + key + " = " + std::to_string(i64(value)) + "; the limit is " + std::to_string(most));
+  if (value > u64(most))
+    reject(std::string("its metadata has ") + key + " = " + std::to_string(i64(value)) + "; the limit is " +
+           std::to_string(most));
   return int(value);
 }
 
 kernel_argument read_argument(metadata const& meta) {
-  kernel_argument const a{number(meta, ".offset", largest_kernarg), number(meta, ".size", largest_kernarg), text(meta, ".value_kind")};
-  if (a.kind.starts_with("hidden_") && a.size > 8) reject("its metadata has a " + a.kind + " of " + std::to_string(a.size) + " bytes");
+  kernel_argument const a{number(meta, ".offset", largest_kernarg), number(meta, ".size", largest_kernarg),
+                          text(meta, ".value_kind")};
+  if (a.kind.starts_with("hidden_") && a.size > 8)
+    reject("its metadata has a " + a.kind + " of " + std::to_string(a.size) + " bytes");
   return a;
 }
 
@@ -255,7 +270,8 @@ std::shared_ptr<std::map<u64, std::string> const> read_formats(metadata const& l
   return formats;
 }
 
-std::vector<kernel> read_kernels(elf_file const& elf, std::vector<symbol> const& symbols, u8 const* image, program const& code) {
+std::vector<kernel> read_kernels(elf_file const& elf, std::vector<symbol> const& symbols, u8 const* image,
+                                 program const& code) {
   constexpr u32 metadata_note = 32;
   std::vector<kernel> kernels;
   for (auto const& s : elf.segments) {
@@ -267,7 +283,8 @@ std::vector<kernel> read_kernels(elf_file const& elf, std::vector<symbol> const&
         auto const root = read_metadata({elf.bytes.range(content, note.n_descsz), note.n_descsz});
         if (!root) reject("malformed metadata");
         if (auto const* const list = root->find("amdhsa.kernels"))
-          for (metadata const& meta : list->items) kernels.push_back(read_kernel(meta, symbols, {image, elf.image_size()}, code));
+          for (metadata const& meta : list->items)
+            kernels.push_back(read_kernel(meta, symbols, {image, elf.image_size()}, code));
         if (auto const* const list = root->find("amdhsa.printf"))
           for (auto const formats = read_formats(*list); kernel& k : kernels) k.formats = formats;
       }
@@ -294,15 +311,19 @@ loaded_module load_module(std::span<u8 const> bytes, u8* image) {
   for (auto const& s : symbols) {
     int const type = ELF64_ST_TYPE(s.raw.st_info);
     if (type == STT_FUNC) code->functions.push_back({s.name, u32(s.raw.st_value), u32(s.raw.st_value + s.raw.st_size)});
-    if (type == STT_OBJECT && !s.name.ends_with(".kd")) module.variables.push_back({s.name, code->base + s.raw.st_value, s.raw.st_size});
+    if (type == STT_OBJECT && !s.name.ends_with(".kd"))
+      module.variables.push_back({s.name, code->base + s.raw.st_value, s.raw.st_size});
   }
-  std::sort(code->functions.begin(), code->functions.end(), [](auto const& a, auto const& b) { return a.begin < b.begin; });
+  std::sort(code->functions.begin(), code->functions.end(),
+            [](auto const& a, auto const& b) { return a.begin < b.begin; });
   auto const same = [](auto const& a, auto const& b) { return a.name == b.name; };
   code->functions.erase(std::unique(code->functions.begin(), code->functions.end(), same), code->functions.end());
   // Assembly need not say how long a function is: it then reaches to the next, or to the end of the code.
   for (std::size_t i = 0; i < code->functions.size(); ++i)
-    if (auto& f = code->functions[i]; f.end == f.begin) f.end = i + 1 < code->functions.size() ? code->functions[i + 1].begin : ~u32(0);
-  std::sort(module.variables.begin(), module.variables.end(), [](auto const& a, auto const& b) { return a.name < b.name; });
+    if (auto& f = code->functions[i]; f.end == f.begin)
+      f.end = i + 1 < code->functions.size() ? code->functions[i + 1].begin : ~u32(0);
+  std::sort(module.variables.begin(), module.variables.end(),
+            [](auto const& a, auto const& b) { return a.name < b.name; });
   module.variables.erase(std::unique(module.variables.begin(), module.variables.end(), same), module.variables.end());
 
   decode_text(elf, image, *code);

@@ -11,7 +11,7 @@ namespace fusewire::sim {
 /// Of each kind of value the members of the others are empty.
 struct metadata {
   std::string key;  // in a map; those whose key is no string are left out
-  u64 number = 0;  // also 0 and 1 for false and true
+  u64 number = 0;   // also 0 and 1 for false and true
   std::string text;
   std::vector<metadata> items;  // of an array or a map
 

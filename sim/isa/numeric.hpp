@@ -54,7 +54,10 @@ template <class Int, class Float>
 Int saturated(Float x) {
   constexpr double low = double(std::numeric_limits<Int>::min()), high = double(std::numeric_limits<Int>::max());
   double const v = double(x);
-  return v != v ? Int(0) : v <= low ? std::numeric_limits<Int>::min() : v >= high ? std::numeric_limits<Int>::max() : Int(v);
+  return v != v      ? Int(0)
+         : v <= low  ? std::numeric_limits<Int>::min()
+         : v >= high ? std::numeric_limits<Int>::max()
+                     : Int(v);
 }
 
 inline u32 reversed(u32 x) {

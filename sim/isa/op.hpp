@@ -53,11 +53,11 @@ using lane_map = std::array<signed char, lanes>;
 struct op {
   handler run = nullptr;
   handler effect = nullptr;  // of an LDS instruction, which run() issues
-  operand arg[5];  // destinations first, then sources
-  u32 offset = 0;  // bytes from the image's begin
-  u32 target = 0;  // branch: index of the op it goes to
-  i32 imm = 0;     // SOPP/SOPK: simm16; memory: the offset field; DS: both offset bytes
-  u8 size = 0;     // bytes
+  operand arg[5];            // destinations first, then sources
+  u32 offset = 0;            // bytes from the image's begin
+  u32 target = 0;            // branch: index of the op it goes to
+  i32 imm = 0;               // SOPP/SOPK: simm16; memory: the offset field; DS: both offset bytes
+  u8 size = 0;               // bytes
   u8 destinations = 0;
   bool vector = false, vector_alu = false;  // VOP, DS, flat and buffer; VOP
   arithmetic math = arithmetic::none;

@@ -19,7 +19,10 @@ void matrix_shape(std::string const& name, op_time& t) {
            : ends("_f64")                                                      ? matrix_type::f64
                                                                                : matrix_type::half;
   t.products = m * n * k * blocks;
-  u32 const bytes = t.type == matrix_type::byte ? 1 : t.type == matrix_type::half ? 2 : t.type == matrix_type::f64 ? 8 : 4;
+  u32 const bytes = t.type == matrix_type::byte   ? 1
+                    : t.type == matrix_type::half ? 2
+                    : t.type == matrix_type::f64  ? 8
+                                                  : 4;
   t.result_rows = u8(m * n * blocks * (bytes == 8 ? 2 : 1) / lanes);
   t.rows[0] = t.rows[1] = u8(std::max(1u, m * k * blocks * bytes / 4 / lanes));
   t.rows[2] = t.result_rows;
@@ -74,7 +77,8 @@ op_time time_of(std::string const& name) {
     t.on = unit::branch;
   } else if (is("v_")) {
     t.on = unit::vector;
-    if (is("v_exp_") || is("v_log_") || is("v_rcp_") || is("v_rsq_") || is("v_sqrt_") || is("v_sin_") || is("v_cos_")) t.on = unit::transcendental;
+    if (is("v_exp_") || is("v_log_") || is("v_rcp_") || is("v_rsq_") || is("v_sqrt_") || is("v_sin_") || is("v_cos_"))
+      t.on = unit::transcendental;
     if (is("v_mul_lo_u32") || is("v_mul_hi_") || is("v_mad_u64_u32") || is("v_mad_i64_i32")) t.on = unit::quarter_rate;
     bool const wide = has("64") || is("v_pk_mul_f32") || is("v_pk_fma_f32") || is("v_pk_add_f32") || is("v_pk_mov");
     t.rows[0] = t.rows[1] = t.rows[2] = wide ? 2 : 1;
@@ -87,7 +91,8 @@ void add_operands(op_time& t, op const& o) {
   t.code_line = u16(o.offset >> 7);
   t.address = o.arg[1].reg;
   t.result = o.arg[0].reg;
-  u32 const first = t.on == unit::vector || t.on == unit::transcendental || t.on == unit::quarter_rate ? o.destinations : 1;
+  u32 const first =
+      t.on == unit::vector || t.on == unit::transcendental || t.on == unit::quarter_rate ? o.destinations : 1;
   for (u32 i = 0; i < 3; ++i) {
     operand const& a = o.arg[std::min(first + i, 4u)];
     if (a.is_vgpr() && t.rows[i]) t.source[i] = a.reg;

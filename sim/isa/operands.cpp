@@ -81,7 +81,8 @@ u64 dpp_write_mask(wave const& w, op const& o) {
 
 void merge_destination(op const& o, u32 const* old, u32* r, bool half) {
   if (half && o.destination_part == select::dword) {
-    for (int l = 0; l < lanes; ++l) r[l] = o.high_destination ? (old[l] & 0xffff) | r[l] << 16 : (old[l] & ~0xffffu) | (r[l] & 0xffff);
+    for (int l = 0; l < lanes; ++l)
+      r[l] = o.high_destination ? (old[l] & 0xffff) | r[l] << 16 : (old[l] & ~0xffffu) | (r[l] & 0xffff);
     return;
   }
   bool const byte = o.destination_part < select::word_0;

@@ -52,10 +52,8 @@ inline void write_scalar64(wave& w, operand const& p, u64 value) {
 }
 template <class T>
 void write_scalar(wave& w, operand const& p, T value) {
-  if constexpr (sizeof(T) == 8)
-    write_scalar64(w, p, as<u64>(value));
-  else
-    w.s[p.reg] = as<u32>(value);
+  if constexpr (sizeof(T) == 8) write_scalar64(w, p, as<u64>(value));
+  else w.s[p.reg] = as<u32>(value);
 }
 inline void set_exec(wave& w, u64 mask) {
   w.s[126] = u32(mask);
@@ -65,7 +63,9 @@ inline void set_exec(wave& w, u64 mask) {
 // -------------------------------------------------------------------------------------------------------------- vector
 
 template <class T>
-inline constexpr width width_of = sizeof(T) == 8 ? width::b64 : sizeof(T) == 4 ? width::b32 : width::b16;
+inline constexpr width width_of = sizeof(T) == 8   ? width::b64
+                                  : sizeof(T) == 4 ? width::b32
+                                                   : width::b16;
 
 /// A source of type T: reads lane by lane without a copy when it is a plain register.
 template <class T>
@@ -74,14 +74,11 @@ class reader {
   reader(wave& w, op const& o, operand const& p) {
     if (p.kind == source::vgpr) [[likely]]
       from_ = w.v[p.reg];
-    else
-      from_ = fill(w, o, p, width_of<T>, buffer_.lane);
+    else from_ = fill(w, o, p, width_of<T>, buffer_.lane);
   }
   T operator[](int l) const {
-    if constexpr (sizeof(T) == 4)
-      return as<T>(from_[l]);
-    else
-      return as<T>(u16(from_[l]));
+    if constexpr (sizeof(T) == 4) return as<T>(from_[l]);
+    else return as<T>(u16(from_[l]));
   }
 
  private:
@@ -159,7 +156,8 @@ void write_lanes(wave& w, op const& o, operand const& p, Value value) {
     if (o.clamp || o.output_scale) [[unlikely]]
       for (int l = 0; l < lanes; ++l) put(l, finished(o, T(value(l))));
   u64 const mask = write_mask(w, o);
-  if (sizeof(T) == 2 ? (o.keep_high || o.destination_part != select::dword) : (sizeof(T) == 4 && o.destination_part != select::dword)) [[unlikely]]
+  if (sizeof(T) == 2 ? (o.keep_high || o.destination_part != select::dword)
+                     : (sizeof(T) == 4 && o.destination_part != select::dword)) [[unlikely]]
     merge_destination(o, w.v[p.reg], low.lane, sizeof(T) == 2);
   write_row(w.v[p.reg], low.lane, mask);
   if constexpr (sizeof(T) == 8) write_row(w.v[p.reg + 1], high.lane, mask);
@@ -189,7 +187,9 @@ struct lane_function {
     template <std::size_t... I>
     static void sources(wave& w, op const& o, std::index_sequence<I...>) {
       using R = typename signature_of<F>::result;
-      [&](reader<A> const&... s) { write_lanes<R>(w, o, o.arg[0], [&](int l) { return F(s[l]...); }); }(reader<A>(w, o, o.arg[Destinations + I])...);
+      [&](reader<A> const&... s) {
+        write_lanes<R>(w, o, o.arg[0], [&](int l) { return F(s[l]...); });
+      }(reader<A>(w, o, o.arg[Destinations + I])...);
     }
     static void run(wave& w, op const& o) { sources(w, o, std::index_sequence_for<A...>{}); }
   };

@@ -20,7 +20,9 @@ namespace {
 
 /// Whose a source file is: the user's, a kernel's of the library, the library's, HIP's or the compiler's.
 int distance_from_user(std::string const& file) {
-  static constexpr std::pair<char const*, int> folders[] = {{"/fusewire/kernels/", 1}, {"/fusewire/tile/", 2}, {"/include/fusewire/", 3}, {"/include/hip/", 4}, {"/lib/clang/", 4}, {"/usr/include/", 4}};
+  static constexpr std::pair<char const*, int> folders[] = {{"/fusewire/kernels/", 1}, {"/fusewire/tile/", 2},
+                                                            {"/include/fusewire/", 3}, {"/include/hip/", 4},
+                                                            {"/lib/clang/", 4},        {"/usr/include/", 4}};
   for (auto const& [folder, distance] : folders)
     if (file.find(folder) != file.npos) return distance;
   return 0;
@@ -37,8 +39,9 @@ std::string source_of(program const& code, u32 offset) {
   });
   if (!code.lines) return {};
   using specifier = llvm::DILineInfoSpecifier;
-  auto const frames = code.lines->dwarf->getInliningInfoForAddress({offset, llvm::object::SectionedAddress::UndefSection},
-                                                                    specifier(specifier::FileLineInfoKind::AbsoluteFilePath, specifier::FunctionNameKind::ShortName));
+  auto const frames = code.lines->dwarf->getInliningInfoForAddress(
+      {offset, llvm::object::SectionedAddress::UndefSection},
+      specifier(specifier::FileLineInfoKind::AbsoluteFilePath, specifier::FunctionNameKind::ShortName));
   u32 best = 0;  // the innermost of those that are nearest to the user
   for (u32 i = 1; i < frames.getNumberOfFrames(); ++i)
     if (distance_from_user(frames.getFrame(i).FileName) < distance_from_user(frames.getFrame(best).FileName)) best = i;
@@ -60,7 +63,8 @@ std::string hex(u64 value) {
 }
 
 std::string_view program::function_at(u32 offset) const {
-  auto const after = std::upper_bound(functions.begin(), functions.end(), offset, [](u32 at, function_range const& f) { return at < f.begin; });
+  auto const after = std::upper_bound(functions.begin(), functions.end(), offset,
+                                      [](u32 at, function_range const& f) { return at < f.begin; });
   if (after == functions.begin() || offset >= std::prev(after)->end) return {};
   return std::prev(after)->name;
 }
@@ -81,14 +85,17 @@ location where(wave const& w) {
   program const& code = *w.code;
   if (w.pc >= code.ops.size()) return {0, "(outside the code)", {}};
   location at = where_is(code, w.pc);
-  if (w.group && w.group->launch && w.group->launch->kernel) at.offset -= code.ops[w.group->launch->kernel->entry].offset;
+  if (w.group && w.group->launch && w.group->launch->kernel)
+    at.offset -= code.ops[w.group->launch->kernel->entry].offset;
   return at;
 }
 
 location where_is(program const& code, u32 index) {
   op const& o = code.ops[index];
   location at{o.offset, {}, source_of(code, o.offset)};
-  if (o.size) at.instruction = disassemble(std::span(code.bytes).subspan(o.offset - code.text, o.size)).value_or("(no instruction)");
+  if (o.size)
+    at.instruction =
+        disassemble(std::span(code.bytes).subspan(o.offset - code.text, o.size)).value_or("(no instruction)");
   return at;
 }
 

@@ -24,14 +24,14 @@ struct function_range {
 struct line_table;  // LLVM's reader of the code object's DWARF
 
 struct program : std::enable_shared_from_this<program> {
-  u64 base = 0;                // address of the image
+  u64 base = 0;  // address of the image
   std::vector<op> ops;
   std::vector<op_time> times;  // of each op
   std::vector<u32> op_at;      // offset / 4 -> index into ops, or no_op
   std::vector<u8> bytes;       // the executable part of the image, from byte `text`
   u32 text = 0;
   std::vector<function_range> functions;  // sorted by begin
-  std::vector<u8> elf;         // kept for the line tables, which are read when first asked for
+  std::vector<u8> elf;                    // kept for the line tables, which are read when first asked for
   mutable std::shared_ptr<line_table> lines;
   mutable std::once_flag lines_read;
 

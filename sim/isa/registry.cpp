@@ -18,8 +18,8 @@ void add_lds(registry&);
 registry const& instructions() {
   static registry const all = [] {
     registry r;
-    for (auto family : {add_scalar, add_control, add_integer, add_float, add_convert, add_compare, add_lane, add_packed, add_mfma,
-                        add_memory, add_atomic, add_lds})
+    for (auto family : {add_scalar, add_control, add_integer, add_float, add_convert, add_compare, add_lane, add_packed,
+                        add_mfma, add_memory, add_atomic, add_lds})
       family(r);
     return r;
   }();

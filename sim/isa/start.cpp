@@ -9,7 +9,15 @@ namespace {
 
 constexpr u32 undefined = 0xcdcdcdcd;
 
-enum property : u32 { private_segment_buffer = 1, dispatch_ptr = 2, queue_ptr = 4, kernarg_ptr = 8, dispatch_id = 16, flat_scratch_init = 32, private_segment_size = 64 };
+enum property : u32 {
+  private_segment_buffer = 1,
+  dispatch_ptr = 2,
+  queue_ptr = 4,
+  kernarg_ptr = 8,
+  dispatch_id = 16,
+  flat_scratch_init = 32,
+  private_segment_size = 64
+};
 
 void user_registers(wave& w, dispatch const& launch, kernel_descriptor const& d) {
   int next = 0;
@@ -67,7 +75,8 @@ void start(wave& w, dispatch const& launch, workgroup& group, u32 index_in_group
   w.s[126] = u32(exec);
   w.s[127] = u32(exec >> 32);
   for (u32 l = 0; l < here; ++l) {
-    u32 const t = first + l, x = t % launch.block[0], y = t / launch.block[0] % launch.block[1], z = t / launch.block[0] / launch.block[1];
+    u32 const t = first + l, x = t % launch.block[0], y = t / launch.block[0] % launch.block[1],
+              z = t / launch.block[0] / launch.block[1];
     w.v[0][l] = x | y << 10 | z << 20;
   }
 }

@@ -113,10 +113,12 @@ fs::path library_directory() {
     fs::path const directory = fs::weakly_canonical(here / candidate);
     if (fs::exists(directory / "libamdhip64.so.7")) return directory;
   }
-  fail("its libamdhip64.so.7 is not beside it (looked in " + (here / "lib").string() + " and " + (here / "../lib/fusewire-sim").lexically_normal().string() + ")");
+  fail("its libamdhip64.so.7 is not beside it (looked in " + (here / "lib").string() + " and " +
+       (here / "../lib/fusewire-sim").lexically_normal().string() + ")");
 }
 
-void check_number(std::string const& option, std::string const& value, unsigned long long low, unsigned long long high) {
+void check_number(std::string const& option, std::string const& value, unsigned long long low,
+                  unsigned long long high) {
   char* end = nullptr;
   errno = 0;
   unsigned long long const n = std::strtoull(value.c_str(), &end, 0);
@@ -130,7 +132,9 @@ int free_port() {
   a.sin_family = AF_INET;
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t n = sizeof a;
-  if (s < 0 || bind(s, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0 || getsockname(s, reinterpret_cast<sockaddr*>(&a), &n) != 0) fail("no free port", 1);
+  if (s < 0 || bind(s, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0 ||
+      getsockname(s, reinterpret_cast<sockaddr*>(&a), &n) != 0)
+    fail("no free port", 1);
   close(s);
   return ntohs(a.sin_port);
 }
@@ -210,7 +214,8 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (option == "--version") {
-      std::printf("fusewire-sim %d.%d.%d\n", FUSEWIRE_VERSION / 10000, FUSEWIRE_VERSION / 100 % 100, FUSEWIRE_VERSION % 100);
+      std::printf("fusewire-sim %d.%d.%d\n", FUSEWIRE_VERSION / 10000, FUSEWIRE_VERSION / 100 % 100,
+                  FUSEWIRE_VERSION % 100);
       return 0;
     }
     if (option == "--time") {
@@ -218,31 +223,42 @@ int main(int argc, char** argv) {
       continue;
     }
     if (option == "--stats" || option == "--count-calls" || option == "--leaks") {
-      setenv(option == "--stats" ? "FUSEWIRE_SIM_STATS" : option == "--leaks" ? "FUSEWIRE_SIM_LEAKS" : "FUSEWIRE_SIM_COUNT_CALLS", "1", 1);
+      setenv(option == "--stats"   ? "FUSEWIRE_SIM_STATS"
+             : option == "--leaks" ? "FUSEWIRE_SIM_LEAKS"
+                                   : "FUSEWIRE_SIM_COUNT_CALLS",
+             "1", 1);
       continue;
     }
     if (size_t const equals = option.find('='); equals != option.npos) {
       value = option.substr(equals + 1);
       option.resize(equals);
     } else {
-      static std::set<std::string> const with_value = {"--gpus", "--cus", "--partitions", "--seed", "--memory", "--processes", "--fail-call", "--patience", "--livelock", "--mhz", "--timing", "--trace", "--stats-json"};
+      static std::set<std::string> const with_value = {
+          "--gpus",     "--cus",      "--partitions", "--seed",   "--memory", "--processes", "--fail-call",
+          "--patience", "--livelock", "--mhz",        "--timing", "--trace",  "--stats-json"};
       if (!with_value.contains(option)) fail("unknown option " + option + "; see --help");
       if (++i == argc) fail(option + " needs a value");
       value = argv[i];
     }
     if (option == "--gpus") check_number(option, value, 1, 16), setenv("FUSEWIRE_SIM_GPUS", value.c_str(), 1);
     else if (option == "--cus") check_number(option, value, 1, 304), setenv("FUSEWIRE_SIM_CUS", value.c_str(), 1);
-    else if (option == "--partitions") check_number(option, value, 1, 8), setenv("FUSEWIRE_SIM_PARTITIONS", value.c_str(), 1);
+    else if (option == "--partitions")
+      check_number(option, value, 1, 8), setenv("FUSEWIRE_SIM_PARTITIONS", value.c_str(), 1);
     else if (option == "--seed") check_number(option, value, 0, ~0ull), setenv("FUSEWIRE_SIM_SEED", value.c_str(), 1);
     else if (option == "--processes") check_number(option, value, 1, 64), processes = std::stoi(value);
-    else if (option == "--memory" && (value == "weak" || value == "strong")) setenv("FUSEWIRE_SIM_MEMORY", value.c_str(), 1);
-    else if (option == "--patience") check_number(option, value, 1, 3'600'000), setenv("FUSEWIRE_SIM_PATIENCE", value.c_str(), 1);
+    else if (option == "--memory" && (value == "weak" || value == "strong"))
+      setenv("FUSEWIRE_SIM_MEMORY", value.c_str(), 1);
+    else if (option == "--patience")
+      check_number(option, value, 1, 3'600'000), setenv("FUSEWIRE_SIM_PATIENCE", value.c_str(), 1);
     else if (option == "--mhz") check_number(option, value, 100, 10'000), setenv("FUSEWIRE_SIM_MHZ", value.c_str(), 1);
     else if (option == "--timing") setenv("FUSEWIRE_SIM_TIMING", value.c_str(), 1);
     else if (option == "--stats-json") setenv("FUSEWIRE_SIM_STATS_JSON", value.c_str(), 1);
     else if (option == "--trace") setenv("FUSEWIRE_SIM_TRACE", value.c_str(), 1);
-    else if (option == "--livelock") check_number(option, value, 1, ~0ull), setenv("FUSEWIRE_SIM_LIVELOCK", value.c_str(), 1);
-    else if (option == "--fail-call") check_number(option, value.substr(0, value.find(':')), 1, ~0ull), setenv("FUSEWIRE_SIM_FAIL_CALL", value.c_str(), 1);
+    else if (option == "--livelock")
+      check_number(option, value, 1, ~0ull), setenv("FUSEWIRE_SIM_LIVELOCK", value.c_str(), 1);
+    else if (option == "--fail-call")
+      check_number(option, value.substr(0, value.find(':')), 1, ~0ull),
+          setenv("FUSEWIRE_SIM_FAIL_CALL", value.c_str(), 1);
     else if (option == "--memory") fail("--memory " + value + ": expected weak or strong");
     else fail("unknown option " + option + "; see --help");
   }
@@ -251,9 +267,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   fs::path const program = find_program(argv[i]);
-  if (program.empty() && fs::exists(argv[i])) fail(std::string(argv[i]) + ": not in PATH; is ./" + argv[i] + " meant?", 127);
+  if (program.empty() && fs::exists(argv[i]))
+    fail(std::string(argv[i]) + ": not in PATH; is ./" + argv[i] + " meant?", 127);
   if (program.empty()) fail(std::string(argv[i]) + ": no such program", 127);
-  if (access(program.c_str(), X_OK) != 0 || fs::is_directory(program)) fail(program.string() + " cannot be executed", 126);
+  if (access(program.c_str(), X_OK) != 0 || fs::is_directory(program))
+    fail(program.string() + " cannot be executed", 126);
   check_program(program);
 
   std::string libraries = library_directory().string();

@@ -11,13 +11,16 @@ namespace {
 
 void* reserve(u64 hint, u64 bytes, shared_node const* shared = nullptr) {
   if (shared) {  // the same place in every process, or not at all
-    void* p = mmap(reinterpret_cast<void*>(hint), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, shared->file(), shared_node::memory_at);
+    void* p = mmap(reinterpret_cast<void*>(hint), bytes, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, shared->file(), shared_node::memory_at);
     if (p == reinterpret_cast<void*>(hint)) return p;
     std::perror("fusewire-sim: cannot map the memory that processes share at its address");
     std::_Exit(exit_code_of_a_report);
   }
   constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  void* p = hint ? mmap(reinterpret_cast<void*>(hint), bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) : MAP_FAILED;
+  void* p = hint
+                ? mmap(reinterpret_cast<void*>(hint), bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0)
+                : MAP_FAILED;
   if (p == MAP_FAILED) p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (p == MAP_FAILED) {
     std::perror("fusewire-sim: cannot reserve address space for device memory");
@@ -45,11 +48,13 @@ char const* name_of(memory_kind kind) {
   return "";
 }
 
-address_space::address_space(int gpus, shared_node const* shared) : shared_(shared), regions_(static_cast<std::size_t>(gpus) + 1) {
+address_space::address_space(int gpus, shared_node const* shared)
+    : shared_(shared), regions_(static_cast<std::size_t>(gpus) + 1) {
   bytes_ = regions_.size() * region_bytes;
   base_ = reinterpret_cast<u64>(reserve(wanted_place, bytes_, shared));
   pages_ = static_cast<u32*>(reserve(0, (bytes_ >> page_bits) * sizeof(u32)));
-  u64 const part = shared ? region_bytes / shared_node::most_processes : region_bytes, first = shared ? static_cast<u64>(shared->process()) * part : 0;
+  u64 const part = shared ? region_bytes / shared_node::most_processes : region_bytes,
+            first = shared ? static_cast<u64>(shared->process()) * part : 0;
   for (std::size_t i = 0; i < regions_.size(); ++i) {
     regions_[i].next = base_ + i * region_bytes + first + (page << 4);
     regions_[i].end = base_ + i * region_bytes + first + part - (page << 4);
@@ -81,7 +86,8 @@ u64 address_space::take(region& r, u64 span) {
 void address_space::give(region& r, u64 base, u64 bytes) {
   if (auto const next = r.free.find(base + bytes); next != r.free.end()) bytes += next->second, r.free.erase(next);
   auto const next = r.free.lower_bound(base);
-  if (next != r.free.begin() && std::prev(next)->first + std::prev(next)->second == base) std::prev(next)->second += bytes;
+  if (next != r.free.begin() && std::prev(next)->first + std::prev(next)->second == base)
+    std::prev(next)->second += bytes;
   else r.free.emplace(base, bytes);
 }
 
@@ -115,7 +121,9 @@ void address_space::release(allocation& a) {
 }
 
 allocation* address_space::import(allocation const& theirs) {
-  if (theirs.base < base_ || theirs.base + theirs.span > base_ + bytes_ || theirs.base % page || theirs.span % page || !theirs.span) return nullptr;
+  if (theirs.base < base_ || theirs.base + theirs.span > base_ + bytes_ || theirs.base % page || theirs.span % page ||
+      !theirs.span)
+    return nullptr;
   if (allocation const* here = find(theirs.base); here && here->live) return nullptr;
   auto const number = static_cast<u32>(allocations_.size() + 1);
   allocations_.push_back(theirs);
@@ -154,7 +162,9 @@ allocation const* address_space::nearest(u64 address) const {
   allocation const* best = nullptr;
   for (allocation const& a : allocations_) {
     if (a.kind == memory_kind::image) continue;
-    if (!best || distance(a, address) < distance(*best, address) || (distance(a, address) == distance(*best, address) && a.live && !best->live)) best = &a;
+    if (!best || distance(a, address) < distance(*best, address) ||
+        (distance(a, address) == distance(*best, address) && a.live && !best->live))
+      best = &a;
   }
   return best;
 }

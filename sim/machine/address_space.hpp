@@ -16,13 +16,15 @@ struct allocation {
   u64 span = 0;            // bytes of address space taken
   int gpu = -1;            // -1: host memory
   memory_kind kind = memory_kind::coarse;
-  u32 number = 0;          // in order of allocation, from 1
+  u32 number = 0;  // in order of allocation, from 1
   bool live = false;
-  unsigned flags = 0;      // as given to HIP
-  bool imported = false;   // another process's, opened with hipIpcOpenMemHandle
+  unsigned flags = 0;                      // as given to HIP
+  bool imported = false;                   // another process's, opened with hipIpcOpenMemHandle
   std::shared_ptr<part_table> parts = {};  // null while the program has named none
   u64 end() const { return base + size; }
-  bool covers(u64 address, u64 bytes) const { return address >= base && address - base <= size && bytes <= size - (address - base); }
+  bool covers(u64 address, u64 bytes) const {
+    return address >= base && address - base <= size && bytes <= size - (address - base);
+  }
 };
 
 /// Device and pinned host memory of the node. It is ordinary memory of this process, at addresses of its own: one
@@ -40,7 +42,7 @@ class address_space {
   /// Another process's allocation. Null when its addresses are in use here.
   allocation* import(allocation const&);
   allocation* adopt(u64 address, u64 size, unsigned flags);  // hipHostRegister; null when it overlaps another
-  void abandon(allocation&);  // of adopt() and import()
+  void abandon(allocation&);                                 // of adopt() and import()
 
   /// The live or freed allocation whose pages hold `address`; null when there is none.
   allocation* find(u64 address) {
@@ -58,7 +60,8 @@ class address_space {
   static constexpr u64 capacity = u64{192} << 30;  // bytes per GPU
   // A fixed place: addresses repeat from run to run, and processes share them. ThreadSanitizer leaves a program the
   // first 2 TiB, where 17 regions of 64 GiB fit: there, an allocation fails before the capacity is reached.
-  static constexpr u64 region_bytes = u64{1} << (thread_sanitizer ? 36 : 39), wanted_place = thread_sanitizer ? 0x0080'0000'0000 : 0x2000'0000'0000;
+  static constexpr u64 region_bytes = u64{1} << (thread_sanitizer ? 36 : 39),
+                       wanted_place = thread_sanitizer ? 0x0080'0000'0000 : 0x2000'0000'0000;
 
  private:
   static constexpr int page_bits = 12;
@@ -75,9 +78,9 @@ class address_space {
   bool shared_ = false;
   u64 base_ = 0, bytes_ = 0;
   u32* pages_ = nullptr;
-  std::vector<region> regions_;       // one per GPU, then the host's
+  std::vector<region> regions_;  // one per GPU, then the host's
   std::deque<allocation> allocations_;
-  std::map<u64, u32> adopted_;        // base -> number
+  std::map<u64, u32> adopted_;  // base -> number
 };
 
 }  // namespace fusewire::sim

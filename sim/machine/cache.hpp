@@ -39,7 +39,9 @@ FUSEWIRE_SIM_UNWATCHED inline bool differ(u8 const* a, u8 const* b, u64 bytes) {
   }
   return different != 0;
 }
-FUSEWIRE_SIM_UNWATCHED inline u8* copy_line(u8* to, u8 const* from) { return static_cast<u8*>(std::memcpy(to, from, line_bytes)); }
+FUSEWIRE_SIM_UNWATCHED inline u8* copy_line(u8* to, u8 const* from) {
+  return static_cast<u8*>(std::memcpy(to, from, line_bytes));
+}
 
 /// Copies the masked bytes; true when any of them differed.
 FUSEWIRE_SIM_UNWATCHED inline bool merge(u8* to, u8 const* from, byte_mask const& mask) {
@@ -116,7 +118,7 @@ class l2_cache {
     u64 since = 0;            // the cache's time when it became dirty
     bool remote = false;      // memory of another GPU
     bool listed = false;
-    u8 xcds = 0;              // of a released line: who has written it
+    u8 xcds = 0;  // of a released line: who has written it
   };
   slot* find(u64 line) {
     if (!used_) return nullptr;
@@ -129,7 +131,9 @@ class l2_cache {
   /// A slot for a line that find() does not have; `evict` is told of a victim with dirty bytes.
   template <class Evict>
   slot& insert(u64 line, bool remote, random_source& chance, Evict evict) {
-    if (!slots_) slots_.reset(static_cast<slot*>(std::calloc(sets * ways, sizeof(slot)))), tags_ = std::make_unique<u64[][ways]>(sets);
+    if (!slots_)
+      slots_.reset(static_cast<slot*>(std::calloc(sets * ways, sizeof(slot)))),
+          tags_ = std::make_unique<u64[][ways]>(sets);
     u32 const set = index(line);
     u32 way = 0;
     while (way < ways && tags_[set][way]) ++way;

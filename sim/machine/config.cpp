@@ -45,7 +45,9 @@ config config::from_environment() {
   c.cus = static_cast<int>(number("FUSEWIRE_SIM_CUS", max_cus, 1, max_cus));
   c.partitions = static_cast<int>(number("FUSEWIRE_SIM_PARTITIONS", 1, 1, max_xcds));
   if (max_xcds % c.partitions || c.cus % max_xcds * (c.partitions - 1) || c.gpus * c.partitions > max_gpus) {
-    std::fprintf(stderr, "fusewire-sim: %d GPUs of %d CUs in %d partitions each: expected 1, 2, 4 or 8 partitions, CUs in eights, and no more than %d devices in all\n",
+    std::fprintf(stderr,
+                 "fusewire-sim: %d GPUs of %d CUs in %d partitions each: expected 1, 2, 4 or 8 partitions, CUs in "
+                 "eights, and no more than %d devices in all\n",
                  c.gpus, c.cus, c.partitions, max_gpus);
     std::_Exit(exit_code_of_a_report);
   }
@@ -63,7 +65,8 @@ config config::from_environment() {
   if (char const* file = std::getenv("FUSEWIRE_SIM_TRACE")) c.trace = file;
   if (char const* file = std::getenv("FUSEWIRE_SIM_STATS_JSON")) c.stats_file = file;
   if (c.time && std::getenv("FUSEWIRE_SIM_SHARED")) {
-    std::fprintf(stderr, "fusewire-sim: the clock runs in one process: --time and --processes exclude each other; run the ranks as threads\n");
+    std::fprintf(stderr, "fusewire-sim: the clock runs in one process: --time and --processes exclude each other; run "
+                         "the ranks as threads\n");
     std::_Exit(exit_code_of_a_report);
   }
   if (c.time) c.weak = false;
@@ -77,7 +80,10 @@ config config::from_environment() {
     char* end = nullptr;
     c.fail_call = std::strtoull(call, &end, 10);
     if (*call < '1' || *call > '9' || (*end && *end != ':')) {
-      std::fprintf(stderr, "fusewire-sim: FUSEWIRE_SIM_FAIL_CALL=%s: expected a number from 1 on, or such a number, a colon and the name of a call\n", call);
+      std::fprintf(stderr,
+                   "fusewire-sim: FUSEWIRE_SIM_FAIL_CALL=%s: expected a number from 1 on, or such a number, a colon "
+                   "and the name of a call\n",
+                   call);
       std::_Exit(exit_code_of_a_report);
     }
     if (*end) c.fail_name = end + 1;

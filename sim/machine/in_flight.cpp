@@ -34,18 +34,22 @@ void weak_memory::keep_order(wave& w, destination const& to) {
   }
 }
 
-void weak_memory::put_in_flight(wave& w, bool is_atomic, cache_bits bits, u64 mask, u64 const* address, int bytes, destination const& to, rmw what, u32 const (*data)[lanes], u32 const (*compare)[lanes]) {
+void weak_memory::put_in_flight(wave& w, bool is_atomic, cache_bits bits, u64 mask, u64 const* address, int bytes,
+                                destination const& to, rmw what, u32 const (*data)[lanes],
+                                u32 const (*compare)[lanes]) {
   group_memory& g = *w.pending->group;
   if (spare_.empty()) spare_.push_back(std::make_unique<operation_in_flight>());
   auto o = std::move(spare_.back());
   spare_.pop_back();
   o->by = &w, o->pc = w.pc, o->number = w.pending->issued;
-  o->is_atomic = is_atomic, o->bits = bits, o->what = what, o->bytes = bytes, o->to = to, o->mask = mask, o->first = std::countr_zero(mask);
+  o->is_atomic = is_atomic, o->bits = bits, o->what = what, o->bytes = bytes, o->to = to, o->mask = mask,
+  o->first = std::countr_zero(mask);
   o->pieces = 0;
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);
     o->address[l] = address[l];
-    if (!o->pieces || o->piece_of[o->pieces - 1].line != line_of(address[l])) o->piece_of[o->pieces++] = {line_of(address[l]), 0};
+    if (!o->pieces || o->piece_of[o->pieces - 1].line != line_of(address[l]))
+      o->piece_of[o->pieces++] = {line_of(address[l]), 0};
     o->piece_of[o->pieces - 1].mask |= u64{1} << l;
   }
   for (u32 p = 0; p < o->pieces; ++p) (is_atomic ? g.atomics : g.loads).add(o->piece_of[p].line);
@@ -60,9 +64,9 @@ void weak_memory::put_in_flight(wave& w, bool is_atomic, cache_bits bits, u64 ma
 void weak_memory::perform(operation_in_flight& o, u64 mask) {
   u32 const pc = mask >> o.first & 1 ? o.pc : nowhere;
   if (o.is_atomic)
-    act(*o.by, o.bits, pc, o.what, mask, o.address, o.bytes, o.data, o.what == rmw::cmpswap ? o.compare : nullptr, o.to);
-  else
-    read(*o.by, o.bits, pc, mask, o.address, o.bytes, o.to);
+    act(*o.by, o.bits, pc, o.what, mask, o.address, o.bytes, o.data, o.what == rmw::cmpswap ? o.compare : nullptr,
+        o.to);
+  else read(*o.by, o.bits, pc, mask, o.address, o.bytes, o.to);
 }
 
 void weak_memory::retire(group_memory& g, std::size_t i) {
@@ -189,11 +193,10 @@ void weak_memory::send(wave& w, store_in_flight&& s) {
   settle(g, s.line.address);
   g.l1->drop(s.line.address);
   if (g.stores.size() >= 256) drain_line(g, g.stores.front().line.address);
-  bool const follows = std::ranges::any_of(g.stores, [&](store_in_flight const& o) { return o.line.address == s.line.address; });
-  if (follows || node_.chance.one_in(delay_one_in_))
-    g.stores.push_back(s);
-  else
-    arrive(g, s);
+  bool const follows =
+      std::ranges::any_of(g.stores, [&](store_in_flight const& o) { return o.line.address == s.line.address; });
+  if (follows || node_.chance.one_in(delay_one_in_)) g.stores.push_back(s);
+  else arrive(g, s);
 }
 
 void weak_memory::drain_line(group_memory& g, u64 line) {
@@ -202,7 +205,8 @@ void weak_memory::drain_line(group_memory& g, u64 line) {
   std::erase_if(g.stores, [&](store_in_flight const& s) { return s.line.address == line; });
 }
 
-bool weak_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
+bool weak_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* address, int bytes,
+                         u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
   group_memory& g = *w.pending->group;
   bool const later = late_one_in_ && node_.chance.one_in(late_one_in_);
   for (u64 m = mask; m; m &= m - 1) {
@@ -214,7 +218,8 @@ bool weak_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* 
       return false;
     }
     if (where.gpu >= 0 && where.gpu != g.gpu && !(bits.sc0 && bits.sc1)) {
-      fault(w, "atomic with agent scope on memory of another GPU: not atomic there; use system scope: " + describe(node_.memory, a, &where));
+      fault(w, "atomic with agent scope on memory of another GPU: not atomic there; use system scope: " +
+                   describe(node_.memory, a, &where));
       return false;
     }
     count(w, access::atomic, bytes);

@@ -13,11 +13,18 @@ u64 up(double x) { return static_cast<u64>(std::ceil(x)); }
 
 port port_of(unit u) {
   switch (u) {
-    case unit::vector: case unit::transcendental: case unit::quarter_rate: case unit::matrix: return port::vector;
-    case unit::lds: case unit::crossing: return port::lds;
-    case unit::vector_memory: case unit::flat_memory: case unit::cache_control: return port::memory;
+    case unit::vector:
+    case unit::transcendental:
+    case unit::quarter_rate:
+    case unit::matrix: return port::vector;
+    case unit::lds:
+    case unit::crossing: return port::lds;
+    case unit::vector_memory:
+    case unit::flat_memory:
+    case unit::cache_control: return port::memory;
     case unit::scalar_memory: return port::scalar_memory;
-    case unit::branch: case unit::message: return port::branch;
+    case unit::branch:
+    case unit::message: return port::branch;
     case unit::scalar: return port::scalar;
     default: return port::count;  // waits, barriers, s_nop: no unit's
   }
@@ -28,7 +35,8 @@ port port_of(unit u) {
 void count_turns(bank_pattern& p, op_time const& o, u32 banks) {
   u32 const words = o.lds_bytes / 4, at_once = std::max(1u, banks / words);
   for (u32 second = 0; second < (o.lds_stride ? 2u : 1u); ++second) {
-    u32 const offset = o.lds_stride ? (static_cast<u32>(o.imm) >> 8 * second & 255) * o.lds_bytes * o.lds_stride : static_cast<u32>(o.imm) & 0xffff;
+    u32 const offset = o.lds_stride ? (static_cast<u32>(o.imm) >> 8 * second & 255) * o.lds_bytes * o.lds_stride
+                                    : static_cast<u32>(o.imm) & 0xffff;
     for (u32 from = 0; from < lanes; from += at_once) {
       u32 row[64][4];
       u8 used[64] = {};
@@ -36,7 +44,8 @@ void count_turns(bank_pattern& p, op_time const& o, u32 banks) {
       for (u32 l = from; l < std::min<u32>(from + at_once, lanes); ++l) {
         if (!(p.exec >> l & 1)) continue;
         for (u32 k = 0; k < words; ++k) {
-          u32 const word = (p.address[l] + p.at + offset) / 4 + k, bank = word % banks, have = std::min<u32>(used[bank], 4);
+          u32 const word = (p.address[l] + p.at + offset) / 4 + k, bank = word % banks,
+                    have = std::min<u32>(used[bank], 4);
           // One word for several lanes
           if (!o.lds_atomic && std::find(row[bank], row[bank] + have, word) != row[bank] + have) continue;
           if (have < 4) row[bank][have] = word;
@@ -79,7 +88,8 @@ double timeline::matrix_cycles(op_time const& o) const {
 /// The wave's next instruction waits until then, for this.
 void timeline::wait(wave_clock& k, stall why, u64 until) {
   u64 const cycles = until - k.time;
-  if (trace_ && k.of->index == 0) trace_->wait(k.cu->gpu, k.cu->cu, static_cast<resident_group const&>(*k.of->group).trace_place, why, k.time, until);
+  if (trace_ && k.of->index == 0)
+    trace_->wait(k.cu->gpu, k.cu->cu, static_cast<resident_group const&>(*k.of->group).trace_place, why, k.time, until);
   k.profile->waited[static_cast<std::size_t>(why)] += cycles;
   k.hot->waited[k.of->pc] += cycles;
   k.time = until;
@@ -101,7 +111,8 @@ u64 timeline::operands(wave_clock const& k, op_time const& o, u64 time) const {
   for (int s = 0; s < 3; ++s)
     for (u32 r = 0; r < o.rows[s]; ++r) {
       u64 ready = k.ready[(o.source[s] + r) & 511];
-      if (s == 2 && o.on == unit::matrix) ready -= std::min(ready, static_cast<u64>(t_.matrix_result - t_.matrix_forward));
+      if (s == 2 && o.on == unit::matrix)
+        ready -= std::min(ready, static_cast<u64>(t_.matrix_result - t_.matrix_forward));
       time = std::max(time, ready);
     }
   return time;
@@ -111,33 +122,40 @@ void timeline::issue(compute_unit_clock& c, wave_clock& k) {
   op_time const& o = k.times[k.of->pc];
   if (!fetched(c, k, o)) return;
   port const p = port_of(o.on);
-  if (p != port::count && c.port_free[k.simd][static_cast<std::size_t>(p)] > k.time) return wait(k, p == port::vector ? stall::vector : stall::issue, c.port_free[k.simd][static_cast<std::size_t>(p)]);
+  if (p != port::count && c.port_free[k.simd][static_cast<std::size_t>(p)] > k.time)
+    return wait(k, p == port::vector ? stall::vector : stall::issue, c.port_free[k.simd][static_cast<std::size_t>(p)]);
   u64 start = k.time;
   stall why = stall::issue;
   auto const not_before = [&](u64 t, stall reason) {
     if (t > start) start = t, why = reason;
   };
   switch (o.on) {
-    case unit::vector: case unit::transcendental: case unit::quarter_rate: not_before(operands(k, o, start), stall::matrix); break;
+    case unit::vector:
+    case unit::transcendental:
+    case unit::quarter_rate: not_before(operands(k, o, start), stall::matrix); break;
     case unit::matrix:
       not_before(operands(k, o, start), stall::matrix);
       not_before(c.matrix_free[k.simd], stall::matrix);
       break;
-    case unit::lds: case unit::crossing:
+    case unit::lds:
+    case unit::crossing:
       not_before(operands(k, o, start), stall::matrix);
       not_before(c.lds_free - std::min<u64>(c.lds_free, static_cast<u64>(t_.lds_queue)), stall::lds);
       not_before(k.lgkm_wait(14), stall::lds);
       break;
-    case unit::vector_memory: case unit::flat_memory:
+    case unit::vector_memory:
+    case unit::flat_memory:
       not_before(operands(k, o, start), stall::matrix);
-      not_before(up(c.path.pipe_free) - std::min<u64>(up(c.path.pipe_free), static_cast<u64>(t_.l1_queue)), stall::memory);
+      not_before(up(c.path.pipe_free) - std::min<u64>(up(c.path.pipe_free), static_cast<u64>(t_.l1_queue)),
+                 stall::memory);
       not_before(k.vm_wait(62), stall::memory);
       break;
     case unit::wait: {
       auto const field = static_cast<u32>(o.imm);
       u64 const there = k.vm_wait((field & 15) | (field >> 14 & 3) << 4);
       not_before(there, k.polls ? stall::flags : stall::memory);
-      if (there > static_cast<u64>(memory_paths::lookahead)) k.gate = std::max(k.gate, there - static_cast<u64>(memory_paths::lookahead));
+      if (there > static_cast<u64>(memory_paths::lookahead))
+        k.gate = std::max(k.gate, there - static_cast<u64>(memory_paths::lookahead));
       not_before(k.lgkm_wait(field >> 8 & 15), k.scalar_load ? stall::scalar_memory : stall::lds);
       break;
     }
@@ -155,7 +173,9 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
   kernel_profile& profile = *k.profile;
   timed_memory& m = *memory_;
   port const p = port_of(o.on);
-  auto const hold = [&](double cycles) { c.port_free[k.simd][static_cast<std::size_t>(p)] = time + static_cast<u64>(cycles); };
+  auto const hold = [&](double cycles) {
+    c.port_free[k.simd][static_cast<std::size_t>(p)] = time + static_cast<u64>(cycles);
+  };
   if (p != port::count) hold(t_.issue);
   u32 turns = 2, least = 2;  // of the banks
   if (o.on == unit::lds) {
@@ -186,7 +206,8 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
       for (u32 r = 0; r < o.result_rows; ++r) k.ready[(o.result + r) & 511] = ready;
       break;
     }
-    case unit::lds: case unit::crossing: {
+    case unit::lds:
+    case unit::crossing: {
       u64 const begin = std::max(time, c.lds_free);
       c.lds_free = begin + turns;
       profile.lds += turns;
@@ -195,7 +216,9 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
       k.lgkm_done_at(begin + turns + static_cast<u64>(t_.lds_latency));
       break;
     }
-    case unit::scalar_memory: k.scalar_load = true, k.lgkm_done_at(std::max(m.scalar_done_at, time + static_cast<u64>(t_.scalar_hit))); break;
+    case unit::scalar_memory:
+      k.scalar_load = true, k.lgkm_done_at(std::max(m.scalar_done_at, time + static_cast<u64>(t_.scalar_hit)));
+      break;
     case unit::nop: next = time + static_cast<u64>(t_.issue) * (1 + static_cast<u64>(o.imm & 15)); break;
     case unit::branch: next = time + static_cast<u64>(w.pc == pc + 1 ? t_.branch_not_taken : t_.branch_taken); break;
     case unit::cache_control:

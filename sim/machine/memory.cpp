@@ -29,15 +29,14 @@ std::string describe(address_space const& space, u64 address, allocation const* 
   if (!a) return hex(address) + "; nothing is allocated";
   constexpr u64 near = u64{64} << 20;
   std::string place;
-  if (address >= a->end() + near || address + near < a->base) return hex(address) + ", far from every allocation; host memory must be pinned";
-  if (address >= a->end())
-    place = std::to_string(address - a->end()) + " bytes past the end of";
-  else if (address < a->base)
-    place = std::to_string(a->base - address) + " bytes before";
-  else
-    place = std::to_string(address - a->base) + " bytes into";
-  return hex(address) + ", " + place + (a->live ? " allocation " : " freed allocation ") + std::to_string(a->number) + " (" +
-         std::to_string(a->size) + " bytes at " + hex(a->base) + ", " + name_of(a->kind) + ", " + owner(*a) + ")";
+  if (address >= a->end() + near || address + near < a->base)
+    return hex(address) + ", far from every allocation; host memory must be pinned";
+  if (address >= a->end()) place = std::to_string(address - a->end()) + " bytes past the end of";
+  else if (address < a->base) place = std::to_string(a->base - address) + " bytes before";
+  else place = std::to_string(address - a->base) + " bytes into";
+  return hex(address) + ", " + place + (a->live ? " allocation " : " freed allocation ") + std::to_string(a->number) +
+         " (" + std::to_string(a->size) + " bytes at " + hex(a->base) + ", " + name_of(a->kind) + ", " + owner(*a) +
+         ")";
 }
 
 std::string node_memory::what_of(access kind, int bytes) {
@@ -51,7 +50,8 @@ bool node_memory::look_up(wave& w, access kind, u64 address, int bytes) {
   allocation const* a = node_.memory.find(address);
   if (!a && m.group->kernarg.covers(address, bytes)) a = &m.group->kernarg;
   if (!a && address < 4096 && uses_heap(w)) {
-    fault(w, "null pointer in a kernel that uses malloc, free, new or delete, which are not implemented for device code");
+    fault(w,
+          "null pointer in a kernel that uses malloc, free, new or delete, which are not implemented for device code");
     return false;
   }
   if (!a || (a->live && !a->covers(address, bytes))) {
@@ -64,7 +64,8 @@ bool node_memory::look_up(wave& w, access kind, u64 address, int bytes) {
   }
   int const gpu = m.group->gpu;
   if (a->gpu >= 0 && a->gpu != gpu && !(node_.peers[gpu] >> a->gpu & 1)) {
-    fault(w, "no peer access from GPU " + std::to_string(gpu) + " to GPU " + std::to_string(a->gpu) + ": " + what + describe(node_.memory, address, a));
+    fault(w, "no peer access from GPU " + std::to_string(gpu) + " to GPU " + std::to_string(a->gpu) + ": " + what +
+                 describe(node_.memory, address, a));
     return false;
   }
   m.last = a;
@@ -85,12 +86,15 @@ bool node_memory::look_up_part(wave& w, access kind, allocation const& a, u64 ad
     u64 const last = address + static_cast<u64>(bytes);
     if (address >= near->end()) place = std::to_string(address - near->end()) + " bytes past the end of ";
     else if (address < near->base) place = std::to_string(near->base - address) + " bytes before ";
-    else if (last > near->end() && near->live) place = "the last " + std::to_string(last - near->end()) + " of them past the end of ";
+    else if (last > near->end() && near->live)
+      place = "the last " + std::to_string(last - near->end()) + " of them past the end of ";
     else place = std::to_string(address - near->base) + " bytes into ";
     place += near->name + " (" + std::to_string(near->size) + " bytes" + (near->live ? ")" : "; given back)");
   }
-  std::string text = (freed ? "use after free: " : "out-of-bounds ") + what_of(kind, bytes) + hex(address) + ", " + place;
-  if (m.piece && m.piece != near && m.piece->live && a.covers(m.piece->base, 0)) text += "\n  the access before it was to " + m.piece->name;
+  std::string text =
+      (freed ? "use after free: " : "out-of-bounds ") + what_of(kind, bytes) + hex(address) + ", " + place;
+  if (m.piece && m.piece != near && m.piece->live && a.covers(m.piece->base, 0))
+    text += "\n  the access before it was to " + m.piece->name;
   fault(w, text + "\n  all within " + describe(node_.memory, address, &a));
   return false;
 }
@@ -99,8 +103,8 @@ bool node_memory::look_up_part(wave& w, access kind, allocation const& a, u64 ad
 bool node_memory::note_use(wave& w, access kind, part& p, u64 address) {
   dispatch const* const launch = w.group->launch;
   if (p.user && p.user != launch) {
-    fault(w, p.name + " is used by two launches at once: by this one and by " + p.user->kernel->demangled + " on GPU " + std::to_string(p.user->gpu) +
-                 ", which has not ended; launches that share it belong on one stream");
+    fault(w, p.name + " is used by two launches at once: by this one and by " + p.user->kernel->demangled + " on GPU " +
+                 std::to_string(p.user->gpu) + ", which has not ended; launches that share it belong on one stream");
     return false;
   }
   u32 const* const grid = launch->grid;
@@ -113,7 +117,8 @@ bool node_memory::note_use(wave& w, access kind, part& p, u64 address) {
   u32 const* const id = w.group->id;
   u64 const at = id[0] + u64{grid[0]} * (id[1] + u64{grid[1]} * id[2]);
   if (p.left[at]) {
-    fault(w, "this workgroup calls " + p.call + " for the second time in one launch on " + p.name + ", which takes one from each workgroup and nothing after it");
+    fault(w, "this workgroup calls " + p.call + " for the second time in one launch on " + p.name +
+                 ", which takes one from each workgroup and nothing after it");
     return false;
   }
   p.left[at] = true;
@@ -128,8 +133,9 @@ std::string node_memory::ended_wrong(dispatch const& l, u64 groups) {
     auto const left = static_cast<u64>(std::ranges::count(p->left, true));
     if (left < groups && p->live) {
       auto const first = static_cast<u64>(std::ranges::find(p->left, false) - p->left.begin());
-      wrong = std::to_string(groups - left) + " of " + std::to_string(groups) + " workgroups ended without " + p->call + " on " + p->name + "; the first of them is workgroup (" +
-              std::to_string(first % l.grid[0]) + "," + std::to_string(first / l.grid[0] % l.grid[1]) + "," + std::to_string(first / l.grid[0] / l.grid[1]) + ")";
+      wrong = std::to_string(groups - left) + " of " + std::to_string(groups) + " workgroups ended without " + p->call +
+              " on " + p->name + "; the first of them is workgroup (" + std::to_string(first % l.grid[0]) + "," +
+              std::to_string(first / l.grid[0] % l.grid[1]) + "," + std::to_string(first / l.grid[0] / l.grid[1]) + ")";
     }
     return true;
   });
@@ -151,7 +157,8 @@ u64 node_memory::real_time(wave& w) {
   u64 const ticks = clock(w) * wall_clock_mhz / core_mhz;
   if (!node_.settings.weak) return ticks;
   group_memory const& g = *w.pending->group;
-  return ticks + (node_.settings.seed * 64 + static_cast<u64>(g.gpu * max_xcds + g.xcd)) * 0x9e3779b97f4a7c15 % 1'000'000;
+  return ticks +
+         (node_.settings.seed * 64 + static_cast<u64>(g.gpu * max_xcds + g.xcd)) * 0x9e3779b97f4a7c15 % 1'000'000;
 }
 
 bool node_memory::scalar_load(wave& w, u64 address, int bytes, bool fresh, u32* out) {
@@ -161,17 +168,20 @@ bool node_memory::scalar_load(wave& w, u64 address, int bytes, bool fresh, u32* 
   return true;
 }
 
-bool node_memory::scalar_atomic(wave& w, rmw what, u64 address, int bytes, u64 data, u64 compare, destination const& old) {
+bool node_memory::scalar_atomic(wave& w, rmw what, u64 address, int bytes, u64 data, u64 compare,
+                                destination const& old) {
   if (!allowed_atomic(w, address, bytes)) return false;
   alignas(64) u32 rows[2][2][lanes];  // of data and compare; lane 0 is used
-  for (int d = 0; d < 2; ++d) rows[0][d][0] = static_cast<u32>(data >> 32 * d), rows[1][d][0] = static_cast<u32>(compare >> 32 * d);
+  for (int d = 0; d < 2; ++d)
+    rows[0][d][0] = static_cast<u32>(data >> 32 * d), rows[1][d][0] = static_cast<u32>(compare >> 32 * d);
   return act(w, {.sc0 = false, .sc1 = true, .nt = false}, w.pc, what, 1, &address, bytes, rows[0], rows[1], old);
 }
 
 bool node_memory::allowed_atomic(wave& w, u64 address, int bytes) {
   if (!allowed(w, access::atomic, address, bytes)) return false;
   if (address % static_cast<u64>(bytes) == 0) return true;
-  fault(w, "misaligned atomic of " + std::to_string(bytes) + " bytes at " + describe(node_.memory, address, w.pending->last));
+  fault(w, "misaligned atomic of " + std::to_string(bytes) + " bytes at " +
+               describe(node_.memory, address, w.pending->last));
   return false;
 }
 
@@ -205,11 +215,13 @@ bool strong_memory::store(wave& w, cache_bits, u64 mask, u64 const* address, int
   return true;
 }
 
-bool strong_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
+bool strong_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* address, int bytes,
+                           u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
   return act(w, bits, w.pc, op, mask, address, bytes, data, compare, old);
 }
 
-bool strong_memory::act(wave& w, cache_bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
+bool strong_memory::act(wave& w, cache_bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes,
+                        u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
   alignas(64) u32 found[2][lanes];
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);

@@ -37,11 +37,11 @@ struct wave_clock;
 /// What the memory keeps about one wave.
 struct wave_memory {
   group_memory* group = nullptr;
-  wave_clock* clock = nullptr;       // with a clock
-  u64 serial = 0;                    // of the wave, over all
-  allocation const* last = nullptr;  // of the latest access
-  part const* piece = nullptr;       // of `last`, where that has parts
-  u64 issued = 0;                    // vector memory operations, for vmcnt
+  wave_clock* clock = nullptr;           // with a clock
+  u64 serial = 0;                        // of the wave, over all
+  allocation const* last = nullptr;      // of the latest access
+  part const* piece = nullptr;           // of `last`, where that has parts
+  u64 issued = 0;                        // vector memory operations, for vmcnt
   u64 issued_before = 0, active_at = 0;  // when, in instructions of the wave, the latest of them was
   poll_tracker polls;
 };
@@ -142,7 +142,8 @@ class node_memory : public memory_port {
   /// True when the wave may access the bytes; sets wave_memory::last. Otherwise raises the fault.
   bool allowed(wave& w, access a, u64 address, int bytes) {
     allocation const* last = w.pending->last;
-    return (last && last->live && last->covers(address, bytes) && (!last->parts || within_piece(w, address, bytes))) || look_up(w, a, address, bytes);
+    return (last && last->live && last->covers(address, bytes) && (!last->parts || within_piece(w, address, bytes))) ||
+           look_up(w, a, address, bytes);
   }
   /// allowed(), of an access that was allowed when it was issued: the memory may have been freed since.
   bool still_allowed(wave& w, access a, u64 address, int bytes) {
@@ -160,7 +161,8 @@ class node_memory : public memory_port {
   bool look_up(wave&, access, u64 address, int bytes);
   bool allowed_atomic(wave&, u64 address, int bytes);
   /// An atomic that was allowed, on the lanes in `mask`.
-  virtual bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) = 0;
+  virtual bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+                   u32 const (*compare)[lanes], destination const& old) = 0;
   static std::string what_of(access, int bytes);  // "global read of 4 bytes at "
   bool look_up_part(wave&, access, allocation const&, u64 address, int bytes);
   bool note_use(wave&, access, part&, u64 address);
@@ -187,13 +189,15 @@ class strong_memory final : public node_memory {
   using node_memory::node_memory;
   bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, destination const&) override;
   bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) override;
-  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
+  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+              u32 const (*compare)[lanes], destination const& old) override;
   void writeback(wave&, cache_bits) override {}
   void invalidate(wave&, cache_bits) override {}
   void wait_vmcnt(wave&, int) override {}
 
  protected:
-  bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
+  bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+           u32 const (*compare)[lanes], destination const& old) override;
 };
 
 /// Reads `bytes` of one lane from p / writes them to p. Aligned 4 and 8 bytes are read and written in one piece.
@@ -211,8 +215,17 @@ FUSEWIRE_SIM_UNWATCHED inline void gather(u8 const* p, int bytes, u32 (*out)[lan
       out[1][lane] = static_cast<u32>(x >> 32);
       break;
     }
-    case 12: __builtin_memcpy(d, p, 12); out[1][lane] = d[1]; out[2][lane] = d[2]; break;
-    default: __builtin_memcpy(d, p, 16); out[1][lane] = d[1]; out[2][lane] = d[2]; out[3][lane] = d[3]; break;
+    case 12:
+      __builtin_memcpy(d, p, 12);
+      out[1][lane] = d[1];
+      out[2][lane] = d[2];
+      break;
+    default:
+      __builtin_memcpy(d, p, 16);
+      out[1][lane] = d[1];
+      out[2][lane] = d[2];
+      out[3][lane] = d[3];
+      break;
   }
   out[0][lane] = d[0];
 }
@@ -228,8 +241,17 @@ FUSEWIRE_SIM_UNWATCHED inline void scatter(u8* p, int bytes, u32 const (*in)[lan
       else *reinterpret_cast<u64 volatile*>(p) = x;
       break;
     }
-    case 12: d[1] = in[1][lane]; d[2] = in[2][lane]; __builtin_memcpy(p, d, 12); break;
-    default: d[1] = in[1][lane]; d[2] = in[2][lane]; d[3] = in[3][lane]; __builtin_memcpy(p, d, 16); break;
+    case 12:
+      d[1] = in[1][lane];
+      d[2] = in[2][lane];
+      __builtin_memcpy(p, d, 12);
+      break;
+    default:
+      d[1] = in[1][lane];
+      d[2] = in[2][lane];
+      d[3] = in[3][lane];
+      __builtin_memcpy(p, d, 16);
+      break;
   }
 }
 

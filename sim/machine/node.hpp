@@ -9,7 +9,8 @@ namespace fusewire::sim {
 
 /// The state that everything shares. Guarded by the runtime's lock.
 struct node {
-  explicit node(config c) : settings(c), shared(shared_node::from_environment(c.gpus)), memory(c.gpus, shared.get()), chance(c.seed) {}
+  explicit node(config c)
+      : settings(c), shared(shared_node::from_environment(c.gpus)), memory(c.gpus, shared.get()), chance(c.seed) {}
 
   config settings;
   std::unique_ptr<shared_node> shared;  // null: this process simulates the whole node
@@ -17,10 +18,10 @@ struct node {
   random_source chance;
   std::array<u32, max_gpus> peers{};  // bit q of peers[g]: GPU g may access the memory of GPU q
   fusewire_sim_stats stats{};
-  u64 changes = 0;                    // counts whatever makes progress: memory that changed, waves that ended, ...
-  u64 cycles = 0;                     // simulated time, core clock
+  u64 changes = 0;  // counts whatever makes progress: memory that changed, waves that ended, ...
+  u64 cycles = 0;   // simulated time, core clock
   u64 clock_reads = 0;
-  bool published = false;             // an atomic or a store beyond group scope has just taken effect
+  bool published = false;  // an atomic or a store beyond group scope has just taken effect
 
   int xcds() const { return std::min(settings.cus, max_xcds / settings.partitions); }
 };

@@ -18,7 +18,8 @@ void part_table::name(u64 base, u64 size, std::string text) {
 }
 
 void part_table::forget(u64 base, u64 size) {
-  for (auto at = by_base_.lower_bound(base); at != by_base_.end() && at->first - base < size; ++at) at->second->live = false;
+  for (auto at = by_base_.lower_bound(base); at != by_base_.end() && at->first - base < size; ++at)
+    at->second->live = false;
 }
 
 part* part_table::before(u64 address) {

@@ -12,14 +12,16 @@ namespace fusewire::sim {
 struct part {
   u64 base = 0, size = 0;
   std::string name;
-  bool live = true;                // not given back
+  bool live = true;  // not given back
   // Address of the word to which every workgroup of a launch that touches the part adds once; 0: none
   u64 ticket = 0;
   std::string call = {};           // what adds to it, for reports
   dispatch const* user = nullptr;  // the launch that touches the part, until it is over
   std::vector<bool> left = {};     // by workgroup of `user`: it has added
   u64 end() const { return base + size; }
-  bool covers(u64 address, u64 bytes) const { return address >= base && address - base <= size && bytes <= size - (address - base); }
+  bool covers(u64 address, u64 bytes) const {
+    return address >= base && address - base <= size && bytes <= size - (address - base);
+  }
 };
 
 /// The parts of one allocation. Each stays where it is for as long as the allocation is known, so that waves may keep

@@ -64,7 +64,8 @@ void memory_request::add(u64 address, u64 bytes) {
 
 // ------------------------------------------------------------------------------------------------------------ the node
 
-memory_paths::memory_paths(timing const& t, node& n) : t_(t), node_(n), count_(static_cast<std::size_t>(n.settings.gpus)), links_(count_ * count_) {
+memory_paths::memory_paths(timing const& t, node& n)
+    : t_(t), node_(n), count_(static_cast<std::size_t>(n.settings.gpus)), links_(count_ * count_) {
   for (std::size_t g = 0; g < count_; ++g) gpus_.push_back(std::make_unique<gpu_path>());
   auto const rate = [&](double gbs) { return t.bytes_per_cycle(gbs); };
   double const part = n.settings.partitions;
@@ -104,7 +105,8 @@ double memory_paths::send(int from, int to, double time, double bytes) {
 double memory_paths::write_line(int gpu, int xcd, double time, u64 line, traffic& counts) {
   allocation const* const a = node_.memory.find(line * line_bytes);
   int const owner = a && a->gpu >= 0 ? a->gpu : gpu;
-  double const left = gpus_[static_cast<std::size_t>(gpu)]->xcds[static_cast<std::size_t>(xcd)].fabric.take(now, time, line_bytes / fabric_rate_);
+  double const left = gpus_[static_cast<std::size_t>(gpu)]->xcds[static_cast<std::size_t>(xcd)].fabric.take(
+      now, time, line_bytes / fabric_rate_);
   ++counts.lines_written_back;
   if (owner == gpu) return memory(gpu, left, line, line_bytes, true, counts);
   counts.link_out += line_bytes;
@@ -136,7 +138,8 @@ passage memory_paths::request(cu_path& c, int gpu, int xcd, double time, memory_
     cu_path::line* kept = nullptr;
     if (may_keep) {
       if ((kept = c.find(p.line))) {
-        all.effect = std::max({all.effect, from + 16, kept->taken}), all.done = std::max({all.done, from + t_.l1_latency, kept->ready});
+        all.effect = std::max({all.effect, from + 16, kept->taken}),
+        all.done = std::max({all.done, from + t_.l1_latency, kept->ready});
         continue;
       }
       kept = &c.insert(p.line);
@@ -147,7 +150,9 @@ passage memory_paths::request(cu_path& c, int gpu, int xcd, double time, memory_
     counts.l2 += p.bytes;
     auto const misses = static_cast<std::size_t>(t_.l1_misses);
     double const arrival = (r.what == kind::write ? from : c.wait_for_slot(from, misses)) + t_.l2_arrival;
-    passage const one = r.owner < 0 ? host(gpu, arrival, r, p, counts) : r.owner == gpu ? local(gpu, xcd, arrival, r, p, counts) : remote(gpu, xcd, arrival, r, p, counts);
+    passage const one = r.owner < 0      ? host(gpu, arrival, r, p, counts)
+                        : r.owner == gpu ? local(gpu, xcd, arrival, r, p, counts)
+                                         : remote(gpu, xcd, arrival, r, p, counts);
     if (r.what != kind::write) c.miss_until(one.done);
     if (kept) kept->taken = one.effect, kept->ready = one.done;
     all.effect = std::max(all.effect, one.effect), all.done = std::max(all.done, one.done);
@@ -161,7 +166,8 @@ passage memory_paths::request(cu_path& c, int gpu, int xcd, double time, memory_
   return all;
 }
 
-passage memory_paths::local(int gpu, int xcd, double arrival, memory_request const& r, memory_request::piece const& p, traffic& counts) {
+passage memory_paths::local(int gpu, int xcd, double arrival, memory_request const& r, memory_request::piece const& p,
+                            traffic& counts) {
   using kind = memory_request::kind;
   gpu_path& g = *gpus_[static_cast<std::size_t>(gpu)];
   xcd_path& x = g.xcds[static_cast<std::size_t>(xcd)];
@@ -171,7 +177,8 @@ passage memory_paths::local(int gpu, int xcd, double arrival, memory_request con
   auto const leave = [&](double time, u32 bytes) { return x.fabric.take(now, time, bytes / fabric_rate_); };
   if (r.what == kind::atomic) {  // at the memory side, for the XCDs to agree
     double const turn = g.atomics[mixed(p.line) % g.atomics.size()].take(now, at, t_.atomic_service);
-    double const there = r.uncached ? memory(gpu, leave(turn, 64), p.line, 64, false, counts) : turn + t_.atomic_latency;
+    double const there =
+        r.uncached ? memory(gpu, leave(turn, 64), p.line, 64, false, counts) : turn + t_.atomic_latency;
     return {turn, there + t_.atomic_service + l2_return_};
   }
   if (write && (r.uncached || r.bits.sc1)) {
@@ -196,12 +203,14 @@ passage memory_paths::local(int gpu, int xcd, double arrival, memory_request con
   return {r.uncached ? ready - mall_latency_ / 2 : at, ready + l2_return_};
 }
 
-passage memory_paths::remote(int gpu, int xcd, double arrival, memory_request const& r, memory_request::piece const& p, traffic& counts) {
+passage memory_paths::remote(int gpu, int xcd, double arrival, memory_request const& r, memory_request::piece const& p,
+                             traffic& counts) {
   using kind = memory_request::kind;
   xcd_path& x = gpus_[static_cast<std::size_t>(gpu)]->xcds[static_cast<std::size_t>(xcd)];
   bool const write = r.what == kind::write, system = r.bits.sc0 && r.bits.sc1;
   bool const kept = !r.uncached && !system && r.what != kind::atomic;
-  double const at = x.channel[mixed(p.line) % l2_channels].take(now, arrival, p.bytes / (write ? l2_write_rate_ : l2_rate_));
+  double const at =
+      x.channel[mixed(p.line) % l2_channels].take(now, arrival, p.bytes / (write ? l2_write_rate_ : l2_rate_));
   auto& coming = x.in_flight[mixed(p.line) % x.in_flight.size()];
   if (kept) {
     auto const t = x.l2.touch(p.line, write);
@@ -233,7 +242,8 @@ passage memory_paths::remote(int gpu, int xcd, double arrival, memory_request co
   return {turn, send(r.owner, gpu, memory(r.owner, turn, p.line, 64, false, counts), 64) + l2_return_};
 }
 
-passage memory_paths::host(int gpu, double arrival, memory_request const& r, memory_request::piece const& p, traffic& counts) {
+passage memory_paths::host(int gpu, double arrival, memory_request const& r, memory_request::piece const& p,
+                           traffic& counts) {
   gpu_path& g = *gpus_[static_cast<std::size_t>(gpu)];
   counts.host += p.bytes;
   bool const write = r.what == memory_request::kind::write;
@@ -281,7 +291,8 @@ void memory_paths::drop_remote(int gpu, int xcd) {
 double memory_paths::kernel_ends(int gpu, double time, traffic& counts) {
   double done = time;
   for (int x = 0; x < node_.xcds(); ++x)
-    if (!gpus_[static_cast<std::size_t>(gpu)]->xcds[static_cast<std::size_t>(x)].written.empty()) done = std::max(done, writeback(gpu, x, time, false, counts));
+    if (!gpus_[static_cast<std::size_t>(gpu)]->xcds[static_cast<std::size_t>(x)].written.empty())
+      done = std::max(done, writeback(gpu, x, time, false, counts));
   return done;
 }
 

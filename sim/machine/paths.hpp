@@ -25,7 +25,7 @@ class cu_path {
   void drop(u64 number);
   void invalidate() { ++age_; }
 
-  double pipe_free = 0;                                   // of the address unit and the L1
+  double pipe_free = 0;  // of the address unit and the L1
   // Operations on one memory take effect in the order of issue: local, host, of each peer
   std::array<double, 2 + max_gpus> latest{};
   double wait_for_slot(double time, std::size_t misses);  // when one more miss may leave
@@ -80,16 +80,18 @@ class memory_paths {
   double scalar_load(int gpu, int xcd, double time, u64 address, traffic&);  // when it is there, past the scalar cache
   /// buffer_wbl2: when what the XCD had written is in memory.
   double writeback(int gpu, int xcd, double time, bool system, traffic&);
-  void drop_remote(int gpu, int xcd);                     // buffer_inv at system scope: lines of peers
-  double kernel_ends(int gpu, double time, traffic&);     // when the release at agent scope is done
+  void drop_remote(int gpu, int xcd);                  // buffer_inv at system scope: lines of peers
+  double kernel_ends(int gpu, double time, traffic&);  // when the release at agent scope is done
 
-  double hbm_busy(int gpu) const;   // cycles, of all channels
+  double hbm_busy(int gpu) const;  // cycles, of all channels
   static constexpr u32 channels = 128, l2_channels = 16;
   struct link {
     resource wire;
     u64 bytes = 0;
   };
-  link const& link_of(int from, int to) const { return links_[static_cast<std::size_t>(from) * count_ + static_cast<std::size_t>(to)]; }
+  link const& link_of(int from, int to) const {
+    return links_[static_cast<std::size_t>(from) * count_ + static_cast<std::size_t>(to)];
+  }
 
  private:
   struct xcd_path {
@@ -117,7 +119,9 @@ class memory_paths {
     std::array<resource, 1024> atomics;  // by line
     resource to_host, from_host;
   };
-  link& link_to(int from, int to) { return links_[static_cast<std::size_t>(from) * count_ + static_cast<std::size_t>(to)]; }
+  link& link_to(int from, int to) {
+    return links_[static_cast<std::size_t>(from) * count_ + static_cast<std::size_t>(to)];
+  }
   double memory(int gpu, double time, u64 line, u32 bytes, bool write, traffic&);
   double send(int from, int to, double time, double bytes);
   double write_line(int gpu, int xcd, double time, u64 line, traffic&);
@@ -131,7 +135,8 @@ class memory_paths {
   std::vector<std::unique_ptr<gpu_path>> gpus_;
   std::vector<link> links_;
   // in cycles, from t_
-  double mall_latency_, hbm_latency_, link_latency_, host_latency_, link_rate_, host_rate_, hbm_rate_, mall_rate_, l2_rate_, l2_write_rate_, fabric_rate_, l2_return_;
+  double mall_latency_, hbm_latency_, link_latency_, host_latency_, link_rate_, host_rate_, hbm_rate_, mall_rate_,
+      l2_rate_, l2_write_rate_, fabric_rate_, l2_return_;
 };
 
 }  // namespace fusewire::sim

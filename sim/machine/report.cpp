@@ -42,7 +42,8 @@ bool polls_memory(wave const& w) { return w.pending->polls.repeats != 0; }
 }  // namespace
 
 void report_fault(resident_group const& g, wave& w) {
-  std::fprintf(stderr, "fusewire-sim: %s\n  %s, wave %u of %zu\n  %s\n", w.fault_text->c_str(), who(g).c_str(), w.index, g.waves.size(), place_of(w).c_str());
+  std::fprintf(stderr, "fusewire-sim: %s\n  %s, wave %u of %zu\n  %s\n", w.fault_text->c_str(), who(g).c_str(), w.index,
+               g.waves.size(), place_of(w).c_str());
   finish();
 }
 
@@ -57,8 +58,10 @@ void report_call(std::string const& why) {
 }
 
 void report_broken_barrier(resident_group const& g) {
-  std::fprintf(stderr, "fusewire-sim: barrier: a wave waits at a barrier that %zu of %zu waves of its workgroup left by ending\n  %s\n",
-               g.waves.size() - static_cast<std::size_t>(g.running), g.waves.size(), who(g).c_str());
+  std::fprintf(
+      stderr,
+      "fusewire-sim: barrier: a wave waits at a barrier that %zu of %zu waves of its workgroup left by ending\n  %s\n",
+      g.waves.size() - static_cast<std::size_t>(g.running), g.waves.size(), who(g).c_str());
   for (wave* w : g.waves)
     if (w->state == wave_state::at_barrier) {
       std::fprintf(stderr, "  wave %u waits at %s\n", w->index, place_of(*w).c_str());
@@ -93,8 +96,11 @@ void print_waves(node& n, scheduler& s, bool all_wait) {
       if (w->state == wave_state::ended) continue;
       standing how = standing_of(*w);
       if (all_wait && how == standing::runs) how = standing::silent;
-      std::string const what = how == standing::polls ? std::to_string(w->pending->polls.last.address) : how == standing::runs ? std::to_string(w->pc) : "";
-      std::string const key = std::to_string(g->from->gpu) + g->from->kernel->name + std::to_string(static_cast<int>(how)) + "." + what;
+      std::string const what = how == standing::polls  ? std::to_string(w->pending->polls.last.address)
+                               : how == standing::runs ? std::to_string(w->pc)
+                                                       : "";
+      std::string const key =
+          std::to_string(g->from->gpu) + g->from->kernel->name + std::to_string(static_cast<int>(how)) + "." + what;
       auto [it, fresh] = kinds.try_emplace(key, alike{g, w, how});
       ++it->second.waves;
     }
@@ -108,7 +114,9 @@ void print_waves(node& n, scheduler& s, bool all_wait) {
     std::fprintf(stderr, "  %s, wave %u", who(*k.group).c_str(), w.index);
     if (k.waves > 1) std::fprintf(stderr, " (and %d waves like it)", k.waves - 1);
     if (k.how != standing::polls) {
-      char const* const does = k.how == standing::at_barrier ? " waits at a barrier" : k.how == standing::silent ? " runs on without touching global memory" : " runs";
+      char const* const does = k.how == standing::at_barrier ? " waits at a barrier"
+                               : k.how == standing::silent   ? " runs on without touching global memory"
+                                                             : " runs";
       std::fprintf(stderr, "%s\n    %s\n", does, place_of(w).c_str());
       continue;
     }
@@ -119,13 +127,17 @@ void print_waves(node& n, scheduler& s, bool all_wait) {
     u32 const pc = std::exchange(w.pc, poll.pc);
     std::fprintf(stderr, "\n    %s\n", place_of(w).c_str());
     w.pc = pc;
-    if (std::string const why = s.memory().hidden(poll.address, k.group->memory); !why.empty()) std::fprintf(stderr, "    %s\n", why.c_str());
+    if (std::string const why = s.memory().hidden(poll.address, k.group->memory); !why.empty())
+      std::fprintf(stderr, "    %s\n", why.c_str());
   }
   for (auto const& l : s.launches()) {
     u64 const started = l->started;
     if (started < l->total)
-      std::fprintf(stderr, "  GPU %d, kernel %s: %llu of %llu workgroups have not started, because the %d CUs of the GPU%s are full: they are not co-resident\n", l->gpu,
-                   l->kernel->demangled.c_str(), static_cast<unsigned long long>(l->total - started), static_cast<unsigned long long>(l->total), static_cast<int>(l->cus.count()),
+      std::fprintf(stderr,
+                   "  GPU %d, kernel %s: %llu of %llu workgroups have not started, because the %d CUs of the GPU%s are "
+                   "full: they are not co-resident\n",
+                   l->gpu, l->kernel->demangled.c_str(), static_cast<unsigned long long>(l->total - started),
+                   static_cast<unsigned long long>(l->total), static_cast<int>(l->cus.count()),
                    static_cast<int>(l->cus.count()) < n.settings.cus ? " that its mask leaves" : "");
   }
 }
@@ -139,7 +151,10 @@ void report_deadlock(node& n, scheduler& s) {
 }
 
 void report_livelock(node& n, scheduler& s, u64 instructions) {
-  std::fprintf(stderr, "fusewire-sim: no workgroup has begun or ended for %llu instructions, which may be a livelock; it goes on\n", static_cast<unsigned long long>(instructions));
+  std::fprintf(
+      stderr,
+      "fusewire-sim: no workgroup has begun or ended for %llu instructions, which may be a livelock; it goes on\n",
+      static_cast<unsigned long long>(instructions));
   print_waves(n, s, false);
 }
 

@@ -23,7 +23,8 @@ bool compute_unit::place(footprint const& f, simds& out) {
   std::array<simd, 4> after = simds_;
   for (u32 w = 0; w < f.waves; ++w) {
     auto const least = std::ranges::min_element(after, {}, &simd::waves);
-    if (least->waves == max_waves || least->vgprs + f.vgprs > max_vgprs || least->sgprs + f.sgprs > max_sgprs) return false;
+    if (least->waves == max_waves || least->vgprs + f.vgprs > max_vgprs || least->sgprs + f.sgprs > max_sgprs)
+      return false;
     ++least->waves, least->vgprs += f.vgprs, least->sgprs += f.sgprs;
     out[w] = static_cast<u8>(least - after.begin());
   }

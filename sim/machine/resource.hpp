@@ -24,7 +24,8 @@ class resource {
     while (w < end && used_[w % windows] >= window) ++w;
     if (from >= full_from_ && from <= full_to_) full_to_ = w;
     else full_from_ = from, full_to_ = w;
-    double const begin = w < end ? std::max(time, static_cast<double>(w * window) + used_[w % windows]) : std::max(time, static_cast<double>(end * window) + later_);
+    double const begin = w < end ? std::max(time, static_cast<double>(w * window) + used_[w % windows])
+                                 : std::max(time, static_cast<double>(end * window) + later_);
     for (; w < end && cycles > 0; ++w) {
       float const fits = std::min(static_cast<float>(cycles), static_cast<float>(window) - used_[w % windows]);
       used_[w % windows] += fits, cycles -= fits;
@@ -37,7 +38,8 @@ class resource {
  private:
   static constexpr u64 window = 64, windows = 64;  // cycles; those that are looked at one by one
   void advance(u64 to) {
-    if (to - first_ > windows) later_ = std::max(0.0, later_ - static_cast<double>((to - first_ - windows) * window)), first_ = to - windows;
+    if (to - first_ > windows)
+      later_ = std::max(0.0, later_ - static_cast<double>((to - first_ - windows) * window)), first_ = to - windows;
     for (; first_ < to; ++first_) {  // the oldest window's place is taken by the one behind the last
       float const fills = std::min(static_cast<float>(later_), static_cast<float>(window));
       used_[first_ % windows] = fills, later_ -= fills;
@@ -77,8 +79,7 @@ class tag_array {
     if (!r.hit && (old & dirty)) r.evicted_dirty = true, r.victim = line_of(old, number);
     if (r.hit)
       for (u32 j = i; j > 0; --j) set[j] = set[j - 1];
-    else
-      std::memmove(set + 1, set, (Ways - 1) * sizeof *set);
+    else std::memmove(set + 1, set, (Ways - 1) * sizeof *set);
     set[0] = tag | (write || r.was_dirty ? dirty : 0);
     return r;
   }

@@ -65,7 +65,8 @@ T update(T* p, rmw op, T data, T compare, T& now) {
 }
 
 /// Updates the 4 or 8 bytes at p for one lane; true when they changed. Requires: p is aligned.
-inline bool update(u8* p, rmw op, int bytes, int lane, u32 const (*data)[lanes], u32 const (*compare)[lanes], u32 (*old)[lanes]) {
+inline bool update(u8* p, rmw op, int bytes, int lane, u32 const (*data)[lanes], u32 const (*compare)[lanes],
+                   u32 (*old)[lanes]) {
   auto const wide = [lane](u32 const(*x)[lanes]) { return x ? x[0][lane] | u64{x[1][lane]} << 32 : 0; };
   if (bytes == 4) {
     u32 now, was = update(reinterpret_cast<u32*>(p), op, data[0][lane], compare ? compare[0][lane] : 0, now);

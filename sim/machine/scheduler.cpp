@@ -13,16 +13,19 @@
 namespace fusewire::sim {
 namespace {
 
-constexpr u32 polls_that_count = 64;         // repeats after which a wave is taken to wait for somebody
-constexpr u32 rounds_that_count = 256;       // in which nothing changed
-constexpr u64 instructions_that_count = 1'000'000;      // of a wave that polls, before it is called a deadlock ...
-constexpr u64 most_instructions = 20'000'000;           // ... but no more than this of all waves together
+constexpr u32 polls_that_count = 64;                // repeats after which a wave is taken to wait for somebody
+constexpr u32 rounds_that_count = 256;              // in which nothing changed
+constexpr u64 instructions_that_count = 1'000'000;  // of a wave that polls, before it is called a deadlock ...
+constexpr u64 most_instructions = 20'000'000;       // ... but no more than this of all waves together
 // Instructions of a wave that touches no global memory: it polls LDS
 constexpr u64 silence_that_counts = 4'000'000;
-constexpr u64 longest_jump = core_mhz * 100'000;            // cycles: 0.1 s
+constexpr u64 longest_jump = core_mhz * 100'000;             // cycles: 0.1 s
 constexpr u64 longest_wait = core_mhz * u64{1'000'000'000};  // cycles: 1000 s
 
-bool waits(wave const& w) { return w.state == wave_state::at_barrier || w.state == wave_state::ended || w.pending->polls.repeats >= polls_that_count || w.executed - w.pending->active_at > silence_that_counts; }
+bool waits(wave const& w) {
+  return w.state == wave_state::at_barrier || w.state == wave_state::ended ||
+         w.pending->polls.repeats >= polls_that_count || w.executed - w.pending->active_at > silence_that_counts;
+}
 
 }  // namespace
 
@@ -74,7 +77,8 @@ wave* scheduler::take_wave() {
       std::perror("fusewire-sim: no memory for the registers of a wave");
       std::_Exit(exit_code_of_a_report);
     }
-    for (std::size_t i = batch; i-- > 0;) spare_waves_.push_back(reinterpret_cast<wave*>(static_cast<u8*>(p) + i * size));
+    for (std::size_t i = batch; i-- > 0;)
+      spare_waves_.push_back(reinterpret_cast<wave*>(static_cast<u8*>(p) + i * size));
   }
   wave* w = spare_waves_.back();
   spare_waves_.pop_back();
@@ -101,14 +105,16 @@ bool scheduler::place(kernel_launch& l, int xcd) {
   auto const cus = static_cast<u32>(x.cus.size());
   u32 tried = 0;
   auto const number = [&] { return static_cast<u32>(xcd) + x.next_cu * static_cast<u32>(node_.xcds()); };
-  while (tried < cus && !(l.cus[number()] && x.cus[x.next_cu].place(l.takes, simds))) x.next_cu = (x.next_cu + 1) % cus, ++tried;
+  while (tried < cus && !(l.cus[number()] && x.cus[x.next_cu].place(l.takes, simds)))
+    x.next_cu = (x.next_cu + 1) % cus, ++tried;
   if (tried == cus) return false;
   l.choice[static_cast<std::size_t>(xcd)].pop_back();
   ++l.started;
   auto* g = new resident_group;
   g->from = &l;
   g->launch = &l;
-  g->id[0] = static_cast<u32>(next % l.grid[0]), g->id[1] = static_cast<u32>(next / l.grid[0] % l.grid[1]), g->id[2] = static_cast<u32>(next / l.grid[0] / l.grid[1]);
+  g->id[0] = static_cast<u32>(next % l.grid[0]), g->id[1] = static_cast<u32>(next / l.grid[0] % l.grid[1]),
+  g->id[2] = static_cast<u32>(next / l.grid[0] / l.grid[1]);
   g->xcd = xcd;
   g->cu = static_cast<int>(number());
   g->simds = simds;
@@ -117,7 +123,8 @@ bool scheduler::place(kernel_launch& l, int xcd) {
 
   g->memory.gpu = l.gpu, g->memory.xcd = xcd, g->memory.cu = g->cu;
   if (weak_) g->memory.l1 = &weak_->l1(l.gpu, g->cu), g->memory.l2 = &weak_->l2(l.gpu, xcd);
-  g->memory.kernarg = {reinterpret_cast<u64>(l.kernarg.data()), l.kernarg.size(), 0, -1, memory_kind::kernarg, 0, true, 0};
+  g->memory.kernarg = {
+      reinterpret_cast<u64>(l.kernarg.data()), l.kernarg.size(), 0, -1, memory_kind::kernarg, 0, true, 0};
   auto const scratch = static_cast<u32>(l.kernel->scratch + (l.kernel->dynamic_stack ? 16384 : 0));
   for (u32 i = 0; i < l.takes.waves; ++i) {
     wave* w = take_wave();
@@ -170,7 +177,8 @@ scheduler::outcome scheduler::step() {
     if (live_.empty()) return outcome::worked;
     if (stuck_rounds_ >= rounds_that_count) return outcome::stalled;
     round_ = live_;
-    for (std::size_t i = round_.size(); i > 1; --i) std::swap(round_[i - 1], round_[node_.chance.below(static_cast<u32>(i))]);
+    for (std::size_t i = round_.size(); i > 1; --i)
+      std::swap(round_[i - 1], round_[node_.chance.below(static_cast<u32>(i))]);
     at_ = 0;
   }
   resident_group& g = *round_[at_++];
@@ -185,11 +193,13 @@ void scheduler::run(resident_group& g) {
   u32 const dice = chance.below(32);
   if (dice == 0 && live_.size() > 1) return;
   u64 budget = dice < 6 ? chance.between(16, 256) : dice < 30 ? chance.between(512, 4096) : chance.between(8192, 65536);
-  u32 const turn = weak_ ? std::array{16u, 128u, 1024u}[chance.below(3)] : std::array{64u, 1024u, 4096u}[chance.below(3)];
+  u32 const turn =
+      weak_ ? std::array{16u, 128u, 1024u}[chance.below(3)] : std::array{64u, 1024u, 4096u}[chance.below(3)];
   std::array<wave*, 16> ready;
   for (wave* w : g.waves)
     if (w->state == wave_state::sleeping) w->state = wave_state::running;
-  wave* const left_out = g.running > 1 && chance.one_in(4) ? g.waves[chance.below(static_cast<u32>(g.waves.size()))] : nullptr;
+  wave* const left_out =
+      g.running > 1 && chance.one_in(4) ? g.waves[chance.below(static_cast<u32>(g.waves.size()))] : nullptr;
   u32 resting = 0;  // waves that poll without success rest for the remainder
   while (budget) {
     u32 n = 0;
@@ -216,7 +226,8 @@ void scheduler::run(resident_group& g) {
 
 void scheduler::run_wave(resident_group& g, wave& w, u64 budget) {
   u64 const done = execute(w, budget);
-  if (std::exchange(w.pending->issued_before, w.pending->issued) != w.pending->issued) w.pending->active_at = w.executed;
+  if (std::exchange(w.pending->issued_before, w.pending->issued) != w.pending->issued)
+    w.pending->active_at = w.executed;
   node_.stats.instructions += done;
   executed_ += done;
   cycle_parts_ += 4 * (done + (w.state == wave_state::sleeping ? 16 : 0));  // a wave issues about every fourth cycle
@@ -288,12 +299,12 @@ void scheduler::end_round() {
     report_livelock(node_, *this, executed_);
     said_at_ *= 4;
   }
-  bool const stuck = node_.changes == changes_before_ && std::ranges::all_of(live_, [](resident_group* g) { return std::ranges::all_of(g->waves, [](wave* w) { return waits(*w); }); });
+  bool const stuck = node_.changes == changes_before_ && std::ranges::all_of(live_, [](resident_group* g) {
+                       return std::ranges::all_of(g->waves, [](wave* w) { return waits(*w); });
+                     });
   changes_before_ = node_.changes;
-  if (stuck)
-    ++stuck_rounds_;
-  else
-    host_did_something();
+  if (stuck) ++stuck_rounds_;
+  else host_did_something();
   if (stuck_rounds_ == 1) clock_reads_before_ = node_.clock_reads, instructions_before_ = node_.stats.instructions;
 }
 
@@ -306,7 +317,9 @@ void scheduler::keep_waiting(u64 cycles) {
 void scheduler::resolve_stall() {
   if (timeline_) return timeline_->resolve_stall();
   if (node_.clock_reads == clock_reads_before_) {
-    if (node_.stats.instructions - instructions_before_ >= std::min(live_waves_ * instructions_that_count, most_instructions)) report_deadlock(node_, *this);
+    if (node_.stats.instructions - instructions_before_ >=
+        std::min(live_waves_ * instructions_that_count, most_instructions))
+      report_deadlock(node_, *this);
     return keep_waiting(0);
   }
   if (jumped_ >= longest_wait) report_deadlock(node_, *this);

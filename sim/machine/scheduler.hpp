@@ -9,12 +9,12 @@ namespace fusewire::sim {
 
 /// A kernel launch on its way through the machine.
 struct kernel_launch : dispatch {
-  u64 total = 0, started = 0, finished = 0;  // workgroups
-  std::array<u64, max_xcds> next{};          // index of the next workgroup to choose from, per XCD
+  u64 total = 0, started = 0, finished = 0;       // workgroups
+  std::array<u64, max_xcds> next{};               // index of the next workgroup to choose from, per XCD
   std::array<std::vector<u64>, max_xcds> choice;  // those that may start next
   footprint takes;
-  cu_mask cus;                             // its workgroups may use these
-  u64 begin = 0, end = 0;                  // with a clock: when the first workgroup may be placed, when all is done
+  cu_mask cus;             // its workgroups may use these
+  u64 begin = 0, end = 0;  // with a clock: when the first workgroup may be placed, when all is done
   kernel_profile profile;
   bool ended = false;
   bool done() const { return ended; }

@@ -58,24 +58,29 @@ std::unique_ptr<shared_node> shared_node::from_environment(int gpus) {
   if (!path || !*path) return nullptr;
   std::unique_ptr<shared_node> n(new shared_node);
   n->file_ = open(path, O_RDWR | O_CLOEXEC);
-  if (n->file_ < 0) refuse(path, "cannot be opened; fusewire-sim --processes makes such a file, and an empty one in /dev/shm will do");
+  if (n->file_ < 0)
+    refuse(path, "cannot be opened; fusewire-sim --processes makes such a file, and an empty one in /dev/shm will do");
   auto const bytes = static_cast<off_t>(memory_at + static_cast<u64>(gpus + 1) * address_space::region_bytes);
   struct stat s;
-  if (fstat(n->file_, &s) != 0 || (s.st_size < bytes && ftruncate(n->file_, bytes) != 0)) refuse(path, "cannot be made as large as the node's memory (it is sparse)");
+  if (fstat(n->file_, &s) != 0 || (s.st_size < bytes && ftruncate(n->file_, bytes) != 0))
+    refuse(path, "cannot be made as large as the node's memory (it is sparse)");
   n->id_ = s.st_ino;
   void* const p = mmap(nullptr, memory_at, PROT_READ | PROT_WRITE, MAP_SHARED, n->file_, 0);
   if (p == MAP_FAILED) refuse(path, "cannot be mapped");
   n->header_ = static_cast<header*>(p);
   static_assert(sizeof(header) <= memory_at && memory_at % 4096 == 0);
   u32 nobody = 0;
-  while (n->process_ < most_processes && !n->mine().pid.compare_exchange_strong(nobody, static_cast<u32>(getpid()))) ++n->process_, nobody = 0;
+  while (n->process_ < most_processes && !n->mine().pid.compare_exchange_strong(nobody, static_cast<u32>(getpid())))
+    ++n->process_, nobody = 0;
   if (n->process_ == most_processes) refuse(path, "more than 64 processes have used it");
   return n;
 }
 
 bool shared_node::note_open(u64 base) {
   for (std::atomic<u64>& o : header_->opened)
-    if (u64 nothing = 0; o.load(std::memory_order_relaxed) == 0 && o.compare_exchange_strong(nothing, opened_here(base))) return true;
+    if (u64 nothing = 0;
+        o.load(std::memory_order_relaxed) == 0 && o.compare_exchange_strong(nothing, opened_here(base)))
+      return true;
   return false;
 }
 

@@ -20,7 +20,7 @@ class shared_node {
   static constexpr int most_processes = 64;  // over the life of the file
   int process() const { return process_; }   // this one's number, in order of arrival
   int file() const { return file_; }
-  u64 id() const { return id_; }             // of the file
+  u64 id() const { return id_; }                  // of the file
   static constexpr u64 memory_at = u64{1} << 18;  // bytes from the start of the file
 
   /// Notes that this process has opened another's memory, until note_closed(). False when more is open in the node than
@@ -45,7 +45,8 @@ class shared_node {
   static constexpr int most_open = 1 << 14;
   static constexpr u64 most_of_page = 4095;  // a base is a page's, so its low bits can say who: 1 + the process
   static_assert(most_processes < most_of_page);
-  static_assert(std::atomic<u32>::is_always_lock_free && std::atomic<u64>::is_always_lock_free && std::atomic<doing>::is_always_lock_free);
+  static_assert(std::atomic<u32>::is_always_lock_free && std::atomic<u64>::is_always_lock_free &&
+                std::atomic<doing>::is_always_lock_free);
   struct header {
     slot slots[most_processes];
     std::atomic<u64> opened[most_open];  // 0: free

@@ -7,7 +7,8 @@
 
 namespace fusewire::sim {
 
-timed_memory::timed_memory(node& n, timing const& t, event_wheel& events) : node_memory(n), paths(t, n), t_(t), events_(events) {}
+timed_memory::timed_memory(node& n, timing const& t, event_wheel& events)
+    : node_memory(n), paths(t, n), t_(t), events_(events) {}
 
 void timed_memory::issue(wave& w) {
   node_memory::issue(w);
@@ -24,10 +25,12 @@ bool timed_memory::collect(wave& w, access a, u64 mask, u64 const* address, int 
     int end = first + 1;  // of the lanes whose bytes follow each other
     while (end < lanes && left >> end & 1 && address[end] == address[end - 1] + size) ++end;
     u64 const at = address[first], all = size * static_cast<u64>(end - first);
-    bool const known = a != access::atomic && m.last && m.last->live && m.last->covers(at, all) && (!m.last->parts || within_piece(w, at, static_cast<int>(all)));
+    bool const known = a != access::atomic && m.last && m.last->live && m.last->covers(at, all) &&
+                       (!m.last->parts || within_piece(w, at, static_cast<int>(all)));
     if (!known)
       for (int l = first; l < end; ++l)
-        if (a == access::atomic ? !allowed_atomic(w, address[l], bytes) : !allowed(w, a, address[l], bytes)) return false;
+        if (a == access::atomic ? !allowed_atomic(w, address[l], bytes) : !allowed(w, a, address[l], bytes))
+          return false;
     count(w, a, all);
     request_.add(at, all);
     left = end == lanes ? 0 : left & ~u64{0} << end;
@@ -35,14 +38,16 @@ bool timed_memory::collect(wave& w, access a, u64 mask, u64 const* address, int 
   return true;
 }
 
-timed_operation& timed_memory::begin(wave& w, memory_request::kind access, cache_bits bits, u64 mask, u64 const* address, int bytes) {
+timed_operation& timed_memory::begin(wave& w, memory_request::kind access, cache_bits bits, u64 mask,
+                                     u64 const* address, int bytes) {
   if (spare_.empty()) {
     all_.push_back(std::make_unique<timed_operation>());
     spare_.push_back(all_.back().get());
   }
   timed_operation& o = *spare_.back();
   spare_.pop_back();
-  o.access = access, o.by = &w, o.memory = w.pending, o.serial = w.pending->serial, o.pc = w.pc, o.bits = bits, o.mask = mask, o.bytes = bytes;
+  o.access = access, o.by = &w, o.memory = w.pending, o.serial = w.pending->serial, o.pc = w.pc, o.bits = bits,
+  o.mask = mask, o.bytes = bytes;
   std::copy_n(address, lanes, o.address);
   return o;
 }
@@ -56,7 +61,8 @@ void timed_memory::send(wave& w, timed_operation& o, bool ordered) {
   request_.what = o.access, request_.bits = o.bits;
   request_.owner = where.kind == memory_kind::kernarg ? m.group->gpu : where.gpu;
   request_.uncached = where.kind == memory_kind::uncached || where.gpu < 0;
-  passage p = paths.request(cu_path_of(k), m.group->gpu, m.group->xcd, static_cast<double>(issued_at), request_, counts);
+  passage p =
+      paths.request(cu_path_of(k), m.group->gpu, m.group->xcd, static_cast<double>(issued_at), request_, counts);
   if (ordered) {
     k.last_effect = p.effect = std::max(p.effect, k.last_effect);
     p.done = std::max(p.done, p.effect + memory_paths::lookahead);
@@ -84,7 +90,8 @@ bool timed_memory::store(wave& w, cache_bits bits, u64 mask, u64 const* address,
   return true;
 }
 
-bool timed_memory::atomic(wave& w, cache_bits bits, rmw what, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
+bool timed_memory::atomic(wave& w, cache_bits bits, rmw what, u64 mask, u64 const* address, int bytes,
+                          u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
   if (!collect(w, access::atomic, mask, address, bytes)) return false;
   timed_operation& o = begin(w, memory_request::kind::atomic, bits, mask, address, bytes);
   o.update = what, o.to = old;
@@ -125,7 +132,8 @@ void timed_memory::perform(timed_operation& o) {
     alignas(64) u32 found[2][lanes];
     for (u64 m = o.mask; m; m &= m - 1) {
       int const l = std::countr_zero(m);
-      node_.changes += update(reinterpret_cast<u8*>(o.address[l]), o.update, o.bytes, l, o.data, o.update == rmw::cmpswap ? o.compare : nullptr, found);
+      node_.changes += update(reinterpret_cast<u8*>(o.address[l]), o.update, o.bytes, l, o.data,
+                              o.update == rmw::cmpswap ? o.compare : nullptr, found);
     }
     if (there) {
       note_poll(w, o.pc, o.mask, o.address, found);
@@ -136,7 +144,8 @@ void timed_memory::perform(timed_operation& o) {
 }
 
 /// Of scalar atomics, which act when they are issued.
-bool timed_memory::act(wave& w, cache_bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
+bool timed_memory::act(wave& w, cache_bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes,
+                       u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
   alignas(64) u32 found[2][lanes];
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);
@@ -152,7 +161,9 @@ bool timed_memory::scalar_load(wave& w, u64 address, int bytes, bool fresh, u32*
   wave_memory const& m = *w.pending;
   for (u64 line = address / 64; line <= (address + static_cast<u64>(bytes) - 1) / 64; ++line) {
     bool const hit = !fresh && scalar_hit(*m.clock, line);
-    double const done = hit ? static_cast<double>(issued_at) + t_.scalar_hit : paths.scalar_load(m.group->gpu, m.group->xcd, static_cast<double>(issued_at), line * 64, m.clock->profile->bytes);
+    double const done = hit ? static_cast<double>(issued_at) + t_.scalar_hit
+                            : paths.scalar_load(m.group->gpu, m.group->xcd, static_cast<double>(issued_at), line * 64,
+                                                m.clock->profile->bytes);
     scalar_done_at = std::max(scalar_done_at, static_cast<u64>(std::ceil(done)));
   }
   return true;
@@ -162,7 +173,9 @@ void timed_memory::writeback(wave& w, cache_bits bits) {
   issue(w);
   wave_memory const& m = *w.pending;
   double done = static_cast<double>(issued_at) + t_.address_cycles;
-  if (bits.sc1) done = paths.writeback(m.group->gpu, m.group->xcd, std::max(done, static_cast<double>(m.clock->vm_latest)), bits.sc0, m.clock->profile->bytes);
+  if (bits.sc1)
+    done = paths.writeback(m.group->gpu, m.group->xcd, std::max(done, static_cast<double>(m.clock->vm_latest)),
+                           bits.sc0, m.clock->profile->bytes);
   done_at = std::max(done_at, static_cast<u64>(std::ceil(done)));
 }
 
@@ -179,6 +192,8 @@ u64 timed_memory::clock(wave&) {
 }
 
 /// The counters of all GPUs start together.
-u64 timed_memory::real_time(wave& w) { return static_cast<u64>(static_cast<double>(clock(w)) * wall_clock_mhz / t_.mhz); }
+u64 timed_memory::real_time(wave& w) {
+  return static_cast<u64>(static_cast<double>(clock(w)) * wall_clock_mhz / t_.mhz);
+}
 
 }  // namespace fusewire::sim

@@ -32,7 +32,8 @@ class timed_memory final : public node_memory {
   void issue(wave&) override;
   bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, destination const&) override;
   bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) override;
-  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
+  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+              u32 const (*compare)[lanes], destination const& old) override;
   bool scalar_load(wave&, u64 address, int bytes, bool fresh, u32* out) override;
   void writeback(wave&, cache_bits) override;
   void invalidate(wave&, cache_bits) override;
@@ -51,7 +52,8 @@ class timed_memory final : public node_memory {
   u64 jumped = 0;  // cycles by which waves see time further ahead than it is
 
  protected:
-  bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
+  bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+           u32 const (*compare)[lanes], destination const& old) override;
 
  private:
   timed_operation& begin(wave&, memory_request::kind, cache_bits, u64 mask, u64 const* address, int bytes);

@@ -11,9 +11,9 @@ namespace fusewire::sim {
 namespace {
 
 constexpr u64 never = ~u64{0};
-constexpr u64 between_looks = 400'000;            // cycles, at whether every wave waits ...
-constexpr u64 between_jumps = 8'000;              // ... and once they do
-constexpr u32 polls_that_count = 64;              // repeats after which a wave is taken to wait for somebody
+constexpr u64 between_looks = 400'000;  // cycles, at whether every wave waits ...
+constexpr u64 between_jumps = 8'000;    // ... and once they do
+constexpr u32 polls_that_count = 64;    // repeats after which a wave is taken to wait for somebody
 constexpr u64 first_jump = 21'000, longest_wait = 2'100'000'000'000;  // cycles: 10 us, 1000 s
 
 }  // namespace
@@ -65,9 +65,12 @@ void timeline::placed(resident_group& g) {
   free = std::max(free, static_cast<double>(node_.cycles));
   ++l.profile.workgroups;
   g.begin_time = static_cast<u64>(free);
-  if (trace_) g.trace_place = static_cast<u32>(std::countr_one(c.trace_places)) & 31, c.trace_places |= 1u << g.trace_place;
+  if (trace_)
+    g.trace_place = static_cast<u32>(std::countr_one(c.trace_places)) & 31, c.trace_places |= 1u << g.trace_place;
   hot_spots& hot = hot_[l.kernel->code];
-  if (hot.waited.empty()) hot.waited.resize(op_count(*l.kernel->code)), hot.executed.resize(hot.waited.size()), hot.banks.resize(hot.waited.size()), hot.of = keep(*l.kernel->code);
+  if (hot.waited.empty())
+    hot.waited.resize(op_count(*l.kernel->code)), hot.executed.resize(hot.waited.size()),
+        hot.banks.resize(hot.waited.size()), hot.of = keep(*l.kernel->code);
   for (wave* w : g.waves) {
     free += t_.dispatch;
     if (spare_clocks_.empty()) {
@@ -205,7 +208,8 @@ scheduler::outcome timeline::step(u64 limit) {
     memory_->paths.now = static_cast<double>(e.time);
     handle(e);
   }
-  if (node_.cycles >= looked_at_ + (jumped_ ? between_jumps : between_looks) && all_wait()) return scheduler::outcome::stalled;
+  if (node_.cycles >= looked_at_ + (jumped_ ? between_jumps : between_looks) && all_wait())
+    return scheduler::outcome::stalled;
   return scheduler::outcome::worked;
 }
 
@@ -219,13 +223,17 @@ bool timeline::all_wait() {
     return false;
   }
   return std::ranges::all_of(scheduler_.live_, [](resident_group* g) {
-    return std::ranges::all_of(g->waves, [](wave* w) { return w->state == wave_state::at_barrier || w->state == wave_state::ended || w->pending->polls.repeats >= polls_that_count; });
+    return std::ranges::all_of(g->waves, [](wave* w) {
+      return w->state == wave_state::at_barrier || w->state == wave_state::ended ||
+             w->pending->polls.repeats >= polls_that_count;
+    });
   });
 }
 
 /// Waves that watch the clock see it jump ahead.
 void timeline::resolve_stall() {
-  if (std::exchange(reads_at_look_, node_.clock_reads) == node_.clock_reads || jumped_ >= longest_wait) report_deadlock(node_, scheduler_);
+  if (std::exchange(reads_at_look_, node_.clock_reads) == node_.clock_reads || jumped_ >= longest_wait)
+    report_deadlock(node_, scheduler_);
   u64 const jump = std::max(first_jump, jumped_ / 4);
   memory_->jumped += jump, jumped_ += jump;
 }

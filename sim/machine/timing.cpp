@@ -25,11 +25,11 @@ std::string timing::set(std::string const& text) {
 
 std::string timing::table() const {
   std::string text;
-#define FUSEWIRE_SIM_FIELD(field, otherwise, unit, kind, source)                                                    \
-  {                                                                                                                 \
-    char line[400];                                                                                                 \
-    std::snprintf(line, sizeof line, "%-18s %10g %-8s %-9s %s\n", #field, field, unit, #kind, source);              \
-    text += line;                                                                                                   \
+#define FUSEWIRE_SIM_FIELD(field, otherwise, unit, kind, source)                                       \
+  {                                                                                                    \
+    char line[400];                                                                                    \
+    std::snprintf(line, sizeof line, "%-18s %10g %-8s %-9s %s\n", #field, field, unit, #kind, source); \
+    text += line;                                                                                      \
   }
   FUSEWIRE_SIM_TIMING(FUSEWIRE_SIM_FIELD)
 #undef FUSEWIRE_SIM_FIELD

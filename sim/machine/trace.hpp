@@ -12,11 +12,16 @@ namespace fusewire::sim {
 /// one for each workgroup's place on a CU, on which long waits of its first wave lie; and a counter for each link.
 class trace_log {
  public:
-  void kernel(int gpu, std::string const& name, u64 begin, u64 end) { spans_.push_back({gpu, kernels_track, name_number(name), begin, end}); }
+  void kernel(int gpu, std::string const& name, u64 begin, u64 end) {
+    spans_.push_back({gpu, kernels_track, name_number(name), begin, end});
+  }
   /// `place`: of those that the CU has.
-  void workgroup(int gpu, int cu, u32 place, std::string const& kernel, u64 begin, u64 end) { spans_.push_back({gpu, track_of(cu, place), name_number(kernel), begin, end}); }
+  void workgroup(int gpu, int cu, u32 place, std::string const& kernel, u64 begin, u64 end) {
+    spans_.push_back({gpu, track_of(cu, place), name_number(kernel), begin, end});
+  }
   void wait(int gpu, int cu, u32 place, stall why, u64 begin, u64 end) {
-    if (end - begin >= shortest_wait) spans_.push_back({gpu, track_of(cu, place), name_number(std::string("waits: ") + name_of(why)), begin, end});
+    if (end - begin >= shortest_wait)
+      spans_.push_back({gpu, track_of(cu, place), name_number(std::string("waits: ") + name_of(why)), begin, end});
   }
   void link(int from, int to, u64 time, u64 bytes) { links_[{from, to}][time / link_step] += bytes; }
 
@@ -28,7 +33,9 @@ class trace_log {
   static constexpr u32 kernels_track = 0, places = 32;
   static constexpr u64 link_step = 2048;  // cycles
   static u32 track_of(int cu, u32 place) { return 1 + static_cast<u32>(cu) * places + place; }
-  u32 name_number(std::string const& name) { return names_.try_emplace(name, static_cast<u32>(names_.size())).first->second; }
+  u32 name_number(std::string const& name) {
+    return names_.try_emplace(name, static_cast<u32>(names_.size())).first->second;
+  }
 
   struct span {
     int gpu;

@@ -17,18 +17,18 @@ struct shared_caches {
 
 /// What the clock keeps about one wave: when it can go on, and its scoreboard.
 struct wave_clock {
-  u64 time = 0;              // of its next instruction
-  u64 since = 0;             // when it first wanted to issue it
+  u64 time = 0;   // of its next instruction
+  u64 since = 0;  // when it first wanted to issue it
   op_time const* times = nullptr;
   wave* of = nullptr;
   compute_unit_clock* cu = nullptr;
   kernel_profile* profile = nullptr;
   hot_spots* hot = nullptr;
   u8 simd = 0, priority = 0;
-  bool parked = false;       // at a barrier, or ended
-  u64 gate = 0;              // it has waited for what takes effect by then
-  bool scalar_load = false;  // the latest of what lgkmcnt counts is one
-  bool polls = false;        // its latest load was of memory that others write during the kernel
+  bool parked = false;                     // at a barrier, or ended
+  u64 gate = 0;                            // it has waited for what takes effect by then
+  bool scalar_load = false;                // the latest of what lgkmcnt counts is one
+  bool polls = false;                      // its latest load was of memory that others write during the kernel
   u64 code_base = 0, code_line = ~u64{0};  // in lines of 128 bytes
   u64 began = 0;
 
@@ -43,8 +43,8 @@ struct wave_clock {
   u64 vm_wait(u32 left) const { return left >= 63 || vm_issued <= left ? 0 : vm[(vm_issued - left - 1) % 64]; }
   u64 lgkm_wait(u32 left) const { return left >= 15 || lgkm_issued <= left ? 0 : lgkm[(lgkm_issued - left - 1) % 16]; }
 
-  u64 matrix_latest = 0;   // no result of a matrix product comes after this
-  u64 ready[512] = {};     // registers that one writes: when anything but an accumulation may read them
+  u64 matrix_latest = 0;  // no result of a matrix product comes after this
+  u64 ready[512] = {};    // registers that one writes: when anything but an accumulation may read them
 };
 
 /// Units that issue one instruction each in a SIMD's turn.

@@ -8,7 +8,9 @@ namespace fusewire::sim {
 namespace {
 
 u8* host(u64 address) { return reinterpret_cast<u8*>(address); }
-u32 pick(random_source& chance, std::initializer_list<u32> choices) { return choices.begin()[chance.below(static_cast<u32>(choices.size()))]; }
+u32 pick(random_source& chance, std::initializer_list<u32> choices) {
+  return choices.begin()[chance.below(static_cast<u32>(choices.size()))];
+}
 
 }  // namespace
 
@@ -105,7 +107,8 @@ void weak_memory::arrive(group_memory& g, store_in_flight const& s) {
     node_.published |= node_.changes != before && s.bits.sc1;
     return;
   }
-  if (!slot) slot = &g.l2->insert(line, t == type::nc, node_.chance, [&](l2_cache::slot& victim) { to_memory(victim); });
+  if (!slot)
+    slot = &g.l2->insert(line, t == type::nc, node_.chance, [&](l2_cache::slot& victim) { to_memory(victim); });
   node_.changes += g.l2->write(*slot, s.line.data, s.line.mask);
 }
 
@@ -159,7 +162,8 @@ u8 const* weak_memory::view(wave& w, cache_bits bits, u64 line, u8* scratch) {
   return found;
 }
 
-bool weak_memory::read(wave& w, cache_bits bits, u32 pc, u64 mask, u64 const* address, int bytes, destination const& to) {
+bool weak_memory::read(wave& w, cache_bits bits, u32 pc, u64 mask, u64 const* address, int bytes,
+                       destination const& to) {
   alignas(64) u32 out[4][lanes];
   u64 line = ~u64{0};
   u8 const* seen = nullptr;
@@ -208,7 +212,8 @@ bool weak_memory::scalar_load(wave& w, u64 address, int bytes, bool fresh, u32* 
 
 // ------------------------------------------------------------------------------------------------------------- atomics
 
-bool weak_memory::act(wave& w, cache_bits bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
+bool weak_memory::act(wave& w, cache_bits bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes,
+                      u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
   group_memory& g = *w.pending->group;
   alignas(64) u32 found[2][lanes];
   for (u64 m = mask; m; m &= m - 1) {
@@ -305,13 +310,18 @@ std::string weak_memory::hidden(u64 address, group_memory const& reader) const {
       if (!s) continue;
       std::string const where = "the L2 of GPU " + std::to_string(g) + " XCD " + std::to_string(x);
       bool const own = static_cast<int>(g) == reader.gpu && static_cast<int>(x) == reader.xcd;
-      if (!own && s->mask.half[at >> 6] >> (at & 63) & 1) return where + " holds a newer value that was never written back (release with system scope missing)";
-      if (own && s->remote && gpus_[g].l2[x].whole(*s) && differ(s->data + at, host(address), 4)) return where + " holds an old copy (acquire with system scope missing)";
+      if (!own && s->mask.half[at >> 6] >> (at & 63) & 1)
+        return where + " holds a newer value that was never written back (release with system scope missing)";
+      if (own && s->remote && gpus_[g].l2[x].whole(*s) && differ(s->data + at, host(address), 4))
+        return where + " holds an old copy (acquire with system scope missing)";
     }
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu)
-    if (l2_cache::slot const* s = gpus_[gpu].released.find(line); s && s->mask.half[at >> 6] >> (at & 63) & 1 && static_cast<int>(gpu) != reader.gpu)
-      return "GPU " + std::to_string(gpu) + " has released a newer value at agent scope, for itself alone (release with system scope missing)";
-  if (u8 const* l1 = reader.l1 ? reader.l1->find(line) : nullptr; l1 && differ(l1 + at, host(address), 4)) return "the CU's L1 holds an old copy (acquire missing)";
+    if (l2_cache::slot const* s = gpus_[gpu].released.find(line);
+        s && s->mask.half[at >> 6] >> (at & 63) & 1 && static_cast<int>(gpu) != reader.gpu)
+      return "GPU " + std::to_string(gpu) +
+             " has released a newer value at agent scope, for itself alone (release with system scope missing)";
+  if (u8 const* l1 = reader.l1 ? reader.l1->find(line) : nullptr; l1 && differ(l1 + at, host(address), 4))
+    return "the CU's L1 holds an old copy (acquire missing)";
   return {};
 }
 

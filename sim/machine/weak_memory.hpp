@@ -13,8 +13,8 @@ namespace fusewire::sim {
 /// In flight. A store reaches the L2, a load takes its value, an atomic acts some time after it was issued: at the
 ///   latest when its wave waits for it (s_waitcnt vmcnt). Operations of one workgroup on one line keep their order, for
 ///   waves of a workgroup share an L1; otherwise any may overtake any. s_barrier waits for none. A load's registers
-///   keep what they held until it has its value. LDS operations and scalar loads, too, until lgkmcnt: those of one wave on
-///   LDS keep their order (isa/late.cpp).
+///   keep what they held until it has its value. LDS operations and scalar loads, too, until lgkmcnt: those of one wave
+///   on LDS keep their order (isa/late.cpp).
 /// Writebacks. buffer_wbl2 is done some time after it was issued, at the latest at the wait; it takes the lines that
 ///   were dirty when it was issued, and what its own wave had stored before.
 /// L1. Plain loads may find a line that is old. `buffer_inv sc1` (agent, system) empties the CU's L1; loads with sc1
@@ -44,7 +44,8 @@ class weak_memory final : public node_memory {
   void issue(wave&) override;
   bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, destination const&) override;
   bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) override;
-  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
+  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+              u32 const (*compare)[lanes], destination const& old) override;
   bool scalar_load(wave&, u64 address, int bytes, bool fresh, u32* out) override;
   void invalidate_scalars(wave&) override;
   void writeback(wave&, cache_bits) override;
@@ -66,11 +67,14 @@ class weak_memory final : public node_memory {
  private:
   enum class type { rw, nc, cc, uc };
   static type type_of(allocation const&, int gpu);
-  bool keeps(allocation const& a) const { return node_.settings.cached_ipc && a.imported && a.kind == memory_kind::uncached; }
+  bool keeps(allocation const& a) const {
+    return node_.settings.cached_ipc && a.imported && a.kind == memory_kind::uncached;
+  }
 
   // in_flight.cpp
   void keep_order(wave&, destination const&);
-  void put_in_flight(wave&, bool is_atomic, cache_bits, u64 mask, u64 const* address, int bytes, destination const&, rmw, u32 const (*data)[lanes], u32 const (*compare)[lanes]);
+  void put_in_flight(wave&, bool is_atomic, cache_bits, u64 mask, u64 const* address, int bytes, destination const&,
+                     rmw, u32 const (*data)[lanes], u32 const (*compare)[lanes]);
   void settle(group_memory&, u64 line);
   void perform(operation_in_flight&, u64 mask);
   void retire(group_memory&, std::size_t i);
@@ -80,7 +84,8 @@ class weak_memory final : public node_memory {
   void complete(group_memory&, writeback_in_flight const&);
 
   bool read(wave&, cache_bits, u32 pc, u64 mask, u64 const* address, int bytes, destination const&);
-  bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) override;
+  bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+           u32 const (*compare)[lanes], destination const& old) override;
   u8 const* view(wave&, cache_bits, u64 line, u8* scratch);
   u8 const* view_l2(group_memory&, cache_bits, u64 line, type, u8* scratch);
   void arrive(group_memory&, store_in_flight const&);

@@ -88,11 +88,13 @@ void ag_gemm_program(world& w) {
   constexpr int m = 5, n = 20;
   int const k = 16 * w.size();
   ag_gemm<bf16> op(ch, {.max_m = 8, .k = k, .gather = gather::k, .method = Method});
-  auto const a = r.heap.allocate<bf16>(std::size_t(m * 16)), b = r.heap.allocate<bf16>(std::size_t(k * n)), c = r.heap.allocate<bf16>(std::size_t(m * n));
+  auto const a = r.heap.allocate<bf16>(std::size_t(m * 16)), b = r.heap.allocate<bf16>(std::size_t(k * n)),
+             c = r.heap.allocate<bf16>(std::size_t(m * n));
   r.upload(std::vector<bf16>(a.count, bf16(float(1 + w.rank()))), a);
   r.upload(std::vector<bf16>(b.count, bf16(1.f)), b);
   r.fill(c, 0xff);
-  ag_gemm_call<bf16> const call{.a = {r.here(a), m, 16, 16}, .b = {r.here(b), k, n, n}, .c = {r.here(c), m, n, n}, .m = m};
+  ag_gemm_call<bf16> const call{
+      .a = {r.here(a), m, 16, 16}, .b = {r.here(b), k, n, n}, .c = {r.here(c), m, n, n}, .m = m};
   op(r.stream, call);
   w.check(r.stream);
   auto const right = [&] {
@@ -109,13 +111,21 @@ void ag_gemm_program(world& w) {
 void flash_decode_program(world& w) {
   rank_of_test r(w, tiny_heap());
   channel ch(r.heap, tiny_channel());
-  flash_decode<bf16> op(ch, {.max_batch = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 64, .page_size = 1, .max_pages = 2});
-  auto const q = r.heap.allocate<bf16>(64), k = r.heap.allocate<bf16>(64), v = r.heap.allocate<bf16>(64), out = r.heap.allocate<bf16>(64);
+  flash_decode<bf16> op(ch,
+                        {.max_batch = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 64, .page_size = 1, .max_pages = 2});
+  auto const q = r.heap.allocate<bf16>(64), k = r.heap.allocate<bf16>(64), v = r.heap.allocate<bf16>(64),
+             out = r.heap.allocate<bf16>(64);
   auto const table = r.heap.allocate<std::int32_t>(2), lengths = r.heap.allocate<std::int32_t>(1);
   r.fill(q, 0), r.fill(k, 0), r.fill(table, 0), r.fill(out, 0xff);
   r.upload(std::vector<bf16>(64, bf16(float(2 + 2 * w.rank()))), v);
   r.upload(std::vector<std::int32_t>{1}, lengths);
-  op(r.stream, {.q = r.here(q), .k_cache = r.here(k), .v_cache = r.here(v), .block_table = r.here(table), .lengths = r.here(lengths), .out = r.here(out), .batch = 1});
+  op(r.stream, {.q = r.here(q),
+                .k_cache = r.here(k),
+                .v_cache = r.here(v),
+                .block_table = r.here(table),
+                .lengths = r.here(lengths),
+                .out = r.here(out),
+                .batch = 1});
   w.check(r.stream);
   for (bf16 x : r.download(out)) must(float(x) == float(1 + w.size()), "flash_decode");
 }
@@ -150,12 +160,15 @@ std::vector<program> const programs = {
 
 /// What check_hip() calls it in its message.
 std::string name_in_message(std::string const& call) {
-  return call == "hipLaunchKernel" ? "kernel launch" : call == "hipExtMallocWithFlags" ? "malloc(signal segment)" : call;
+  return call == "hipLaunchKernel"         ? "kernel launch"
+         : call == "hipExtMallocWithFlags" ? "malloc(signal segment)"
+                                           : call;
 }
 /// Calls whose failure a program may survive in silence: destructors cannot throw, and by then the results have been
 /// checked.
 bool may_pass(std::string const& call) {
-  return call == "hipFree" || call == "hipHostFree" || call == "hipStreamDestroy" || call == "hipGraphDestroy" || call == "hipGraphExecDestroy" || call == "hipDeviceSynchronize";
+  return call == "hipFree" || call == "hipHostFree" || call == "hipStreamDestroy" || call == "hipGraphDestroy" ||
+         call == "hipGraphExecDestroy" || call == "hipDeviceSynchronize";
 }
 
 std::string held(simulator const& sim) {
@@ -208,10 +221,11 @@ TEST_CASE("every HIP call fails in turn") {
     CAPTURE(failed, error);
     if (passed) CHECK((may_pass(failed) || said.find(name_in_message(failed)) != std::string::npos));
     else CHECK(error.find(name_in_message(failed)) != std::string::npos);
-    if (!passed) CHECK_NOTHROW(run_local(p.ranks, {.devices = p.devices}, [](world& w) {
-      heap h(w, tiny_heap());
-      w.barrier();
-    }));
+    if (!passed)
+      CHECK_NOTHROW(run_local(p.ranks, {.devices = p.devices}, [](world& w) {
+        heap h(w, tiny_heap());
+        w.barrier();
+      }));
   }
   alarm(0);
   CHECK(failures > 20);

@@ -17,13 +17,16 @@ matrix<T> some_matrix(input& in, bf16* base, int rows, int cols, std::int64_t ld
   if (in.rarely()) x.cols = in.integer();
   if (in.below(4) == 0) x.ld = in.coin() ? ld + in.below(64) : in.integer<std::int64_t>();
   if (in.rarely())
-    x.data = in.one_of<T*>({nullptr, base + 1, base + 8, reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(base) + 1), reinterpret_cast<T*>(std::uintptr_t(16))});
+    x.data =
+        in.one_of<T*>({nullptr, base + 1, base + 8, reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(base) + 1),
+                       reinterpret_cast<T*>(std::uintptr_t(16))});
   return x;
 }
 
 template <class T>
 bool is_there(matrix<T> x, bf16 const* base, bool column_major = false) {
-  if (x.data < base || x.data > base + 16 || x.rows < 0 || x.cols < 0 || x.ld < 0 || x.ld > std::int64_t(elements)) return false;
+  if (x.data < base || x.data > base + 16 || x.rows < 0 || x.cols < 0 || x.ld < 0 || x.ld > std::int64_t(elements))
+    return false;
   std::int64_t const lines = column_major ? x.cols : x.rows, along = column_major ? x.rows : x.cols;
   return (lines - 1) * x.ld + along + 16 <= std::int64_t(elements);
 }
@@ -65,7 +68,8 @@ void use(input& in, world& w) {
     call.a = some_matrix<bf16 const>(in, here(a), rows, cols, cols);
     call.b = some_matrix<bf16 const>(in, here(b), o.k, n, call.b_layout == layout::column_major ? o.k : n);
     call.c = some_matrix<bf16>(in, here(c), call.m, n, n);
-    int const runs = is_there(call.a, here(a)) && is_there(call.b, here(b), call.b_layout == layout::column_major) && is_there(call.c, here(c));
+    int const runs = is_there(call.a, here(a)) && is_there(call.b, here(b), call.b_layout == layout::column_major) &&
+                     is_there(call.c, here(c));
     auto const all = w.exchange().all_gather(runs);
     if (!std::ranges::all_of(all, [](int x) { return x; })) {
       without_running(w.stream(), [&] { op(w.stream(), call); });

@@ -38,17 +38,24 @@ void use(input& in, world& w) {
     std::memcpy(&o.scale, &bits, sizeof bits);
   }
   flash_decode<bf16> op(ch, o);
-  double const cache = double(o.page_size) * o.kv_heads * o.head_dim, queries = double(o.max_batch) * o.q_heads * o.head_dim, entries = double(o.max_batch) * o.max_pages;
+  double const cache = double(o.page_size) * o.kv_heads * o.head_dim,
+               queries = double(o.max_batch) * o.q_heads * o.head_dim, entries = double(o.max_batch) * o.max_pages;
   bool const there = cache <= double(elements) && queries <= double(elements) && entries <= 4096;
   for (int i = 0; i < 3 && !in.done(); ++i) {
     bool bad = false;
     auto const pointer = [&]<class T>(T* good) -> T* {
       if (!in.rarely()) return good;
       bad = true;
-      return in.one_of<T*>({nullptr, reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(good) + 1), reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(good) + 8), good + 1});
+      return in.one_of<T*>({nullptr, reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(good) + 1),
+                            reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(good) + 8), good + 1});
     };
-    flash_decode_call<bf16> const call{.q = pointer(here(q)), .k_cache = pointer(here(kv)), .v_cache = pointer(here(kv)), .block_table = pointer(here(table)),
-                                       .lengths = pointer(here(lengths)), .out = pointer(here(out)), .lse = nullptr,
+    flash_decode_call<bf16> const call{.q = pointer(here(q)),
+                                       .k_cache = pointer(here(kv)),
+                                       .v_cache = pointer(here(kv)),
+                                       .block_table = pointer(here(table)),
+                                       .lengths = pointer(here(lengths)),
+                                       .out = pointer(here(out)),
+                                       .lse = nullptr,
                                        .batch = in.rarely() ? in.integer() : 1 + in.below(4) % o.max_batch};
     if (bad || !there) {
       without_running(w.stream(), [&] { op(w.stream(), call); });

@@ -16,7 +16,8 @@ struct taken {
 
 template <class T>
 void allocate(input& in, heap& h, std::vector<taken>& all, int type, std::size_t segment) {
-  auto const count = in.integer<std::size_t>(), alignment = in.coin() ? alignof(T) << in.below(6) : in.integer<std::size_t>();
+  auto const count = in.integer<std::size_t>(),
+             alignment = in.coin() ? alignof(T) << in.below(6) : in.integer<std::size_t>();
   sym<T> x;
   if (!accepted([&] { x = h.allocate<T>(count, alignment); })) return;
   must(x.count == count, "another count");
@@ -24,7 +25,8 @@ void allocate(input& in, heap& h, std::vector<taken>& all, int type, std::size_t
   must(x.offset <= segment && x.count * sizeof(T) <= segment - x.offset, "out of the segment");
   constexpr bool in_signal = lives_in_signal_segment<T>;
   for (auto const& t : all)
-    if ((t.type == 2 || t.type == 3) == in_signal) must(t.offset >= x.offset + count * sizeof(T) || x.offset >= t.offset + t.bytes, "overlaps");
+    if ((t.type == 2 || t.type == 3) == in_signal)
+      must(t.offset >= x.offset + count * sizeof(T) || x.offset >= t.offset + t.bytes, "overlaps");
   all.push_back({x.offset, count * sizeof(T), type});
 }
 
@@ -54,14 +56,18 @@ void use(input& in, heap& h, heap_options const& o) {
         auto const base = reinterpret_cast<std::uintptr_t>(h.view().bulk[h.world().rank()]);
         auto const distance = in.integer<std::uint64_t>(), bytes = in.integer<std::uint64_t>();
         std::uint64_t offset = 0;
-        if (accepted([&] { offset = h.offset_of(reinterpret_cast<void const*>(base + distance), bytes, "p", std::source_location::current()); }))
+        if (accepted([&] {
+              offset = h.offset_of(reinterpret_cast<void const*>(base + distance), bytes, "p",
+                                   std::source_location::current());
+            }))
           must(offset == distance && distance < o.bulk && bytes <= o.bulk - distance, "offset_of");
         break;
       }
       case 6: {
         auto const offset = in.integer<std::uint64_t>();
         int const type = in.below(4);
-        auto const found = std::ranges::find_if(all, [&](taken const& t) { return t.offset == offset && (t.type < 2) == (type < 2); });
+        auto const found =
+            std::ranges::find_if(all, [&](taken const& t) { return t.offset == offset && (t.type < 2) == (type < 2); });
         must(free(h, offset, type) == (found != all.end()), "free of what is not allocated");
         if (found != all.end()) all.erase(found);
         break;
@@ -84,7 +90,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   if (first.coin()) {  // nothing between what is quick to clear and what no device has
     constexpr std::size_t beyond = std::size_t(1) << 40;
     o.bulk = first.one_of<std::size_t>({0, 1, 1_MiB - 1, 1_MiB, 1_MiB + 1, 64_MiB, beyond, SIZE_MAX - 4096, SIZE_MAX});
-    o.signal = first.one_of<std::size_t>({0, 1, 64_KiB - 1, 64_KiB, 64_KiB + 1, 1_MiB, beyond, SIZE_MAX - 4096, SIZE_MAX});
+    o.signal =
+        first.one_of<std::size_t>({0, 1, 64_KiB - 1, 64_KiB, 64_KiB + 1, 1_MiB, beyond, SIZE_MAX - 4096, SIZE_MAX});
     o.wait_limit = std::chrono::nanoseconds(first.integer<std::int64_t>());
   }
   on_ranks(two, [&](world& w) {

@@ -91,6 +91,8 @@ void on_ranks(bool two, F f) {
   });
 }
 
-inline heap_options small_heap() { return {.bulk = 1_MiB, .signal = 256_KiB, .wait_limit = std::chrono::milliseconds(20)}; }
+inline heap_options small_heap() {
+  return {.bulk = 1_MiB, .signal = 256_KiB, .wait_limit = std::chrono::milliseconds(20)};
+}
 
 }  // namespace fuzz

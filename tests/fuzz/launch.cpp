@@ -26,7 +26,11 @@ void use(input& in, world& w) {
   for (int i = 0; i < 16 && !in.done(); ++i) switch (in.below(6)) {
       case 0: accepted([&] { (void)w.device_of(in.integer()); }); break;
       case 1: accepted([&] { must(w.share_of_units(in.integer()) >= 0, "share_of_units"); }); break;
-      case 2: accepted([&] { must(resident_blocks(w, count_threads, in.integer(), in.integer(), in.integer()) >= 0, "resident_blocks"); }); break;
+      case 2:
+        accepted([&] {
+          must(resident_blocks(w, count_threads, in.integer(), in.integer(), in.integer()) >= 0, "resident_blocks");
+        });
+        break;
       case 3: {
         int const color = in.below(4) ? in.integer() : in.integer() / (1 + w.rank());
         world part = w.split(color);

@@ -17,7 +17,7 @@ namespace {
 /// A file that can be told from every other.
 detail::descriptor memory() { return detail::descriptor(::memfd_create("segment", MFD_CLOEXEC)); }
 ino_t id_of(detail::descriptor const& d) {
-  struct stat s {};
+  struct stat s{};
   return ::fstat(d.get(), &s) == 0 ? s.st_ino : 0;
 }
 
@@ -44,7 +44,8 @@ struct three_ranks {
           std::vector<int> const peers{(r + 1) % 3, (r + 2) % 3};
           auto const got = at[std::size_t(r)]->run(addresses, peers, own[std::size_t(r)].get(), limit);
           for (std::size_t i = 0; i < peers.size(); ++i)
-            if (id_of(got[i]) != id_of(own[std::size_t(peers[i])])) said[std::size_t(r)] += text("not the memory of rank ", peers[i]);
+            if (id_of(got[i]) != id_of(own[std::size_t(peers[i])]))
+              said[std::size_t(r)] += text("not the memory of rank ", peers[i]);
         } catch (std::exception const& e) {
           said[std::size_t(r)] = e.what();
         }
@@ -55,7 +56,8 @@ struct three_ranks {
 };
 
 /// Sends descriptors to `to` as rank `from` would. How many did not fit the socket's queue does not matter.
-void inject(detail::descriptor_exchange::address const& to, std::uint64_t secret, int from, std::vector<int> const& fds) {
+void inject(detail::descriptor_exchange::address const& to, std::uint64_t secret, int from,
+            std::vector<int> const& fds) {
   detail::descriptor const s(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   struct {
     std::uint64_t secret;
@@ -106,7 +108,8 @@ TEST_CASE("descriptor_exchange: the socket's public name says nothing of the sec
   }
 }
 
-TEST_CASE("descriptor_exchange: what does not know the secret, or carries no descriptor, or several, is not taken for a rank's") {
+TEST_CASE("descriptor_exchange: what does not know the secret, or carries no descriptor, or several, is not taken for "
+          "a rank's") {
   three_ranks ranks;
   auto const evil = memory();
   auto const& victim = ranks.addresses[1];

@@ -21,23 +21,30 @@ T of_bits(std::uint16_t bits) {
 /// What the format says, in double: sign, exponent, mantissa.
 template <class T>
 double meaning(std::uint16_t bits) {
-  constexpr int mantissa_bits = std::is_same_v<T, bf16> ? 7 : 10, exponent_bits = 15 - mantissa_bits, bias = (1 << (exponent_bits - 1)) - 1;
+  constexpr int mantissa_bits = std::is_same_v<T, bf16> ? 7 : 10, exponent_bits = 15 - mantissa_bits,
+                bias = (1 << (exponent_bits - 1)) - 1;
   int const exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1), mantissa = bits & ((1 << mantissa_bits) - 1);
   double const sign = bits >> 15 ? -1 : 1;
-  if (exponent == (1 << exponent_bits) - 1) return mantissa ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+  if (exponent == (1 << exponent_bits) - 1)
+    return mantissa ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
   if (exponent == 0) return sign * std::ldexp(double(mantissa), 1 - bias - mantissa_bits);
   return sign * std::ldexp(double(mantissa + (1 << mantissa_bits)), exponent - bias - mantissa_bits);
 }
 
 template <class T>
-std::uint16_t infinity() { return std::is_same_v<T, bf16> ? 0x7f80 : 0x7c00; }
+std::uint16_t infinity() {
+  return std::is_same_v<T, bf16> ? 0x7f80 : 0x7c00;
+}
 
 /// The positive value nearest to x >= 0, ties to even, by search.
 template <class T>
 std::uint16_t nearest(float x) {
   // meaning(low) <= x < meaning(high), where infinity stands for the next power of two
   unsigned low = 0, high = infinity<T>();
-  auto const value = [&](unsigned bits) { return bits == infinity<T>() ? 2 * meaning<T>(std::uint16_t(bits - 1)) - meaning<T>(std::uint16_t(bits - 2)) + 0.0 : meaning<T>(std::uint16_t(bits)); };
+  auto const value = [&](unsigned bits) {
+    return bits == infinity<T>() ? 2 * meaning<T>(std::uint16_t(bits - 1)) - meaning<T>(std::uint16_t(bits - 2)) + 0.0
+                                 : meaning<T>(std::uint16_t(bits));
+  };
   if (double(x) >= value(high)) return std::uint16_t(high);
   while (high - low > 1) {
     unsigned const middle = (low + high) / 2;

@@ -46,7 +46,8 @@ TEST_CASE("launch_header: name, variant, extents") {
   CHECK(std::memcmp(&h.what[0], "ag_gemm\0", 8) == 0);
   CHECK(h.what[1] == 5);
   for (std::uint64_t i = 0; i < 4; ++i) CHECK(h.what[2 + i] == i + 1);
-  for (char const* refused : {"a_long_name", "nineletrs", "", static_cast<char const*>(nullptr)}) CHECK_THROWS_AS(make_header(refused, 0), bad_argument);
+  for (char const* refused : {"a_long_name", "nineletrs", "", static_cast<char const*>(nullptr)})
+    CHECK_THROWS_AS(make_header(refused, 0), bad_argument);
   CHECK(std::memcmp(make_header("eightlet", 0).what, "eightlet", 8) == 0);
 }
 

@@ -86,7 +86,9 @@ TEST_CASE("tcp_session: a rank's death is noticed, whatever a child that it has 
   ::kill(-group, SIGKILL);
   ::waitpid(group, nullptr, 0);
   print(o);
-  for (int r = 0; r < 3; ++r) CHECK((r == victim || contains(o.said[std::size_t(r)], victim == 0 ? "has ended or died" : text("rank 1 (process ", group))));
+  for (int r = 0; r < 3; ++r)
+    CHECK((r == victim ||
+           contains(o.said[std::size_t(r)], victim == 0 ? "has ended or died" : text("rank 1 (process ", group))));
   CHECK(o.took < 20s);
 }
 
@@ -131,10 +133,12 @@ TEST_CASE("descriptor: none is a standard stream's, where the program was starte
   pid_t const p = ::fork();
   if (p == 0) {
     for (int fd : {0, 1, 2}) ::close(fd);
-    detail::descriptor const first(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), second(::socket(AF_UNIX, SOCK_STREAM, 0));
+    detail::descriptor const first(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+        second(::socket(AF_UNIX, SOCK_STREAM, 0));
     int kind = 0;
     socklen_t n = sizeof kind;
-    bool const sockets = ::getsockopt(first.get(), SOL_SOCKET, SO_TYPE, &kind, &n) == 0 && ::getsockopt(second.get(), SOL_SOCKET, SO_TYPE, &kind, &n) == 0;
+    bool const sockets = ::getsockopt(first.get(), SOL_SOCKET, SO_TYPE, &kind, &n) == 0 &&
+                         ::getsockopt(second.get(), SOL_SOCKET, SO_TYPE, &kind, &n) == 0;
     bool const low = first.get() <= 2 || second.get() <= 2 || ::fcntl(0, F_GETFD) >= 0;
     ::_exit(!sockets ? 2 : low ? 1 : 0);
   }
@@ -145,7 +149,8 @@ TEST_CASE("descriptor: none is a standard stream's, where the program was starte
 
 TEST_CASE("thread_bootstrap: different collectives at the same time are an error for all ranks") {
   bool const splits = GENERATE(true, false);
-  auto const hub = std::make_shared<thread_bootstrap::hub>(3, std::chrono::milliseconds::max());  // "for ever" does not end at once
+  auto const hub =
+      std::make_shared<thread_bootstrap::hub>(3, std::chrono::milliseconds::max());  // "for ever" does not end at once
   auto const o = at_once(3, [&](int r) {
     thread_bootstrap b(hub, r);
     b.barrier();
@@ -174,7 +179,8 @@ TEST_CASE("thread_bootstrap: a rank that does not come to a collective is named,
     }
   });
   print(o);
-  CHECK(o.all_contain("this collective cannot complete: rank 1 did not come to a collective in which rank 0, 2 waited for 0.3 s"));
+  CHECK(o.all_contain(
+      "this collective cannot complete: rank 1 did not come to a collective in which rank 0, 2 waited for 0.3 s"));
   CHECK(o.took < 20s);
 }
 

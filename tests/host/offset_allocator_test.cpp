@@ -13,7 +13,9 @@ namespace {
 /// The same promises, kept slowly: one byte map.
 class model {
  public:
-  model(std::size_t first, std::size_t capacity, std::size_t unit) : unit_(unit), used_(capacity / unit * unit, false) { std::fill_n(used_.begin(), round_up(first, unit), true); }
+  model(std::size_t first, std::size_t capacity, std::size_t unit) : unit_(unit), used_(capacity / unit * unit, false) {
+    std::fill_n(used_.begin(), round_up(first, unit), true);
+  }
 
   std::optional<std::size_t> allocate(std::size_t bytes, std::size_t alignment) {
     std::size_t const wanted = round_up(bytes, unit_);
@@ -22,7 +24,8 @@ class model {
       std::size_t of = SIZE_MAX;
       for (auto const& [start, length] : free_runs()) {
         std::size_t const at = round_up(start, alignment);
-        bool const fits = surely ? length >= wanted + std::max(alignment, unit_) - unit_ : at + wanted <= start + length;
+        bool const fits =
+            surely ? length >= wanted + std::max(alignment, unit_) - unit_ : at + wanted <= start + length;
         if (fits && length < of) of = length, best = at;
       }
       if (!best) continue;
@@ -31,7 +34,9 @@ class model {
     }
     return std::nullopt;
   }
-  void release(std::size_t at, std::size_t bytes) { std::fill_n(used_.begin() + std::ptrdiff_t(at), round_up(bytes, unit_), false); }
+  void release(std::size_t at, std::size_t bytes) {
+    std::fill_n(used_.begin() + std::ptrdiff_t(at), round_up(bytes, unit_), false);
+  }
   std::size_t largest_free() const {
     std::size_t best = 0;
     for (auto const& run : free_runs()) best = std::max(best, run.second);

@@ -14,7 +14,8 @@ namespace {
 bool overlap_bytewise(operand const& x, operand const& y, std::byte const* buffer) {
   std::vector<bool> used(4096, false);
   for (std::uint64_t r = 0; r < x.rows; ++r)
-    for (std::uint64_t i = 0; i < x.row; ++i) used[std::size_t(static_cast<std::byte const*>(x.data) - buffer) + r * x.pitch + i] = true;
+    for (std::uint64_t i = 0; i < x.row; ++i)
+      used[std::size_t(static_cast<std::byte const*>(x.data) - buffer) + r * x.pitch + i] = true;
   for (std::uint64_t r = 0; r < y.rows; ++r)
     for (std::uint64_t i = 0; i < y.row; ++i)
       if (used[std::size_t(static_cast<std::byte const*>(y.data) - buffer) + r * y.pitch + i]) return true;
@@ -30,7 +31,9 @@ TEST_CASE("operands: what overlaps is found, and parts of one matrix side by sid
   int apart = 0, together = 0, beside = 0;
   for (int i = 0; i < 20000; ++i) {
     std::uint64_t const pitch = 8 + below(40);
-    auto const make = [&](std::uint64_t p) { return operand{"x", buffer + below(1000), 1 + below(8), 1 + below(p), p}; };
+    auto const make = [&](std::uint64_t p) {
+      return operand{"x", buffer + below(1000), 1 + below(8), 1 + below(p), p};
+    };
     operand const x = make(pitch), y = make(pitch);
     bool const found = overlap(x, y);
     REQUIRE(found == overlap(y, x));

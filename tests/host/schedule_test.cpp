@@ -13,10 +13,12 @@
 using namespace fusewire;
 
 TEST_CASE("tile_order takes every tile once, the first band of rows first", "[grid]") {
-  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), band = GENERATE(1, 3, 8), first_band = GENERATE(0, 1, 2, 9);
+  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), band = GENERATE(1, 3, 8),
+            first_band = GENERATE(0, 1, 2, 9);
   for (int first = 0; first < m_tiles; ++first) {
     tile_order const order{m_tiles, n_tiles, first, band, first_band};
-    int const most = std::min(band, m_tiles), rows = first_band > 0 ? std::min(first_band, most) : most;  // of the first band
+    int const most = std::min(band, m_tiles),
+              rows = first_band > 0 ? std::min(first_band, most) : most;  // of the first band
     std::set<std::pair<int, int>> seen;
     for (int i = 0; i < order.count(); ++i) {
       tile_at const t = order[i];
@@ -39,9 +41,12 @@ TEST_CASE("dealt gives every number to exactly one worker", "[grid]") {
 
 TEST_CASE("a divisor divides as the operator does", "[grid]") {
   constexpr int most = 2147483647;
-  for (int d : {1, 2, 3, 5, 7, 8, 10, 28, 63, 64, 65, 127, 641, 1000, 4096, 65535, 65536, 65537, 1 << 30, (1 << 30) + 1, most - 1, most}) {
+  for (int d : {1,        2,   3,   5,    7,    8,     10,    28,    63,      64,
+                65,       127, 641, 1000, 4096, 65535, 65536, 65537, 1 << 30, (1 << 30) + 1,
+                most - 1, most}) {
     divisor const by(d);
-    for (int n : {0, 1, 2, d - 1, d, d == most ? d : d + 1, d <= most / 3 ? 3 * d - 1 : 5, d <= most / 3 ? 3 * d : 6, 12345, 99999999, (1 << 30) - 1, 1 << 30, most / d * d - 1, most / d * d, most - 1, most}) {
+    for (int n : {0, 1, 2, d - 1, d, d == most ? d : d + 1, d <= most / 3 ? 3 * d - 1 : 5, d <= most / 3 ? 3 * d : 6,
+                  12345, 99999999, (1 << 30) - 1, 1 << 30, most / d * d - 1, most / d * d, most - 1, most}) {
       REQUIRE(n / by == n / d);
       REQUIRE(n % by == n % d);
     }
@@ -50,7 +55,8 @@ TEST_CASE("a divisor divides as the operator does", "[grid]") {
 
 TEST_CASE("the pieces of all ranks cover the gathered A once, each with a flag of its own", "[gather_map]") {
   auto const by = GENERATE(gather::k, gather::m);
-  int const ranks = GENERATE(1, 2, 3, 5, 8), m = GENERATE(1, 2, 7, 31, 32, 33, 130), tile_m = GENERATE(16, 32, 128), chunk_k = GENERATE(8, 24, 512);
+  int const ranks = GENERATE(1, 2, 3, 5, 8), m = GENERATE(1, 2, 7, 31, 32, 33, 130), tile_m = GENERATE(16, 32, 128),
+            chunk_k = GENERATE(8, 24, 512);
   int const k = 16 * ranks;
   gather_map const map{by, m, k, ranks, tile_m, chunk_k};
   std::vector<int> covered(static_cast<std::size_t>(m * k));
@@ -87,12 +93,14 @@ TEST_CASE("the owners of a row of tiles are the ranks that hold its rows", "[gat
 TEST_CASE("piece_order takes every piece once, and the first tile rows' before the last's", "[gather_map]") {
   using nest = piece_order::nest;
   auto const by = GENERATE(nest::by_peer, nest::by_band, nest::by_chunk);
-  int const first_turn = GENERATE(0, 1), turns = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8), chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), parts = GENERATE(1, 2, 4);
+  int const first_turn = GENERATE(0, 1), turns = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8),
+            chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), parts = GENERATE(1, 2, 4);
   piece_order const order{by, turns, rows, chunks, band, parts, first_turn};
   std::set<std::tuple<int, int, int>> seen;
   for (int i = 0; i < order.count(); ++i) {
     piece_at const p = order[i];
-    REQUIRE((p.turn >= first_turn && p.turn <= turns && p.row >= 0 && p.row < rows && p.chunk >= 0 && p.chunk < chunks));
+    REQUIRE(
+        (p.turn >= first_turn && p.turn <= turns && p.row >= 0 && p.row < rows && p.chunk >= 0 && p.chunk < chunks));
     seen.insert({p.turn, p.row, p.chunk});
     if (i == 0) continue;
     piece_at const q = order[i - 1];

@@ -14,8 +14,9 @@ namespace {
 
 struct environment {
   explicit environment(std::initializer_list<std::pair<char const*, char const*>> variables) {
-    for (char const* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FUSEWIRE_MASTER_PORT", "FUSEWIRE_CONNECT_SECONDS",
-                             "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "FUSEWIRE_JOB"}) {
+    for (char const* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FUSEWIRE_MASTER_PORT",
+                             "FUSEWIRE_CONNECT_SECONDS", "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE",
+                             "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "FUSEWIRE_JOB"}) {
       char const* const before = std::getenv(name);
       saved.emplace_back(name, before ? std::optional<std::string>(before) : std::nullopt);
       ::unsetenv(name);
@@ -42,11 +43,18 @@ std::string refusal(std::initializer_list<std::pair<char const*, char const*>> v
 
 TEST_CASE("tcp_options: what torchrun sets is read") {
   {
-    environment const e({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "host7"}, {"MASTER_PORT", "12345"}, {"FUSEWIRE_CONNECT_SECONDS", "7"},
-                         {"FUSEWIRE_JOB", "0123456789abcdef"}, {"TORCHELASTIC_RUN_ID", "a run"}});
+    environment const e({{"RANK", "5"},
+                         {"WORLD_SIZE", "8"},
+                         {"LOCAL_RANK", "1"},
+                         {"MASTER_ADDR", "host7"},
+                         {"MASTER_PORT", "12345"},
+                         {"FUSEWIRE_CONNECT_SECONDS", "7"},
+                         {"FUSEWIRE_JOB", "0123456789abcdef"},
+                         {"TORCHELASTIC_RUN_ID", "a run"}});
     auto const o = tcp_options::from_environment();
     CHECK((o.rank == 5 && o.size == 8 && o.local_rank == 1 && o.address == "host7" && o.port == 12345));
-    CHECK((o.connect_timeout == 7s && o.collective_timeout == 600s && o.secret == "0123456789abcdef" && o.run == "a run"));
+    CHECK((o.connect_timeout == 7s && o.collective_timeout == 600s && o.secret == "0123456789abcdef" &&
+           o.run == "a run"));
     ::setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
     CHECK(tcp_options::from_environment().run == "a run\nstart 2");
   }
@@ -56,7 +64,8 @@ TEST_CASE("tcp_options: what torchrun sets is read") {
     CHECK((o.local_rank == 2 && o.address == "127.0.0.1" && o.port == 29500 && o.connect_timeout == 60s));
   }
   {
-    environment const e({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "1000"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+    environment const e(
+        {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "1000"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
     CHECK(tcp_options::from_environment().port == 1001);
     ::setenv("FUSEWIRE_MASTER_PORT", "2000", 1);
     CHECK(tcp_options::from_environment().port == 2000);
@@ -71,10 +80,15 @@ TEST_CASE("tcp_options: what makes no sense is refused by name") {
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "4"}}), "RANK = 4; 0 to 3"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "-1"}}), "RANK = -1"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4x"}, {"RANK", "1"}}), "WORLD_SIZE = 4x"));
-  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT = 70000; 1 to 65535"));
-  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}), "MASTER_PORT = 65535; 1 to 65534"));
-  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_CONNECT_SECONDS", "soon"}}), "FUSEWIRE_CONNECT_SECONDS = soon"));
-  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_JOB", "password"}}), "FUSEWIRE_JOB has 8 characters; 16 or more"));
+  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "70000"}}),
+                 "MASTER_PORT = 70000; 1 to 65535"));
+  CHECK(contains(
+      refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
+      "MASTER_PORT = 65535; 1 to 65534"));
+  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_CONNECT_SECONDS", "soon"}}),
+                 "FUSEWIRE_CONNECT_SECONDS = soon"));
+  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_JOB", "password"}}),
+                 "FUSEWIRE_JOB has 8 characters; 16 or more"));
 }
 
 TEST_CASE("tcp_bootstrap: gathers, in rank order, of any size") {
@@ -83,7 +97,8 @@ TEST_CASE("tcp_bootstrap: gathers, in rank order, of any size") {
     for (int i = 0; i < 100; ++i) {
       auto const all = b.all_gather(b.rank() + 10 * i);
       for (int p = 0; p < ranks; ++p)
-        if (all[std::size_t(p)] != p + 10 * i) throw error(text("round ", i, ": rank ", p, " said ", all[std::size_t(p)]));
+        if (all[std::size_t(p)] != p + 10 * i)
+          throw error(text("round ", i, ": rank ", p, " said ", all[std::size_t(p)]));
     }
     std::vector<std::byte> const large(100'000, std::byte(b.rank() + 1));
     auto const all = b.all_gather(large.data(), large.size());
@@ -126,7 +141,8 @@ TEST_CASE("tcp_bootstrap: over IPv6") {
   CHECK(o.quiet());
 }
 
-TEST_CASE("tcp_bootstrap: a rank that fails is quoted to those who wait, in its group and in the groups split from it") {
+TEST_CASE(
+    "tcp_bootstrap: a rank that fails is quoted to those who wait, in its group and in the groups split from it") {
   auto const o = in_session(4, [](tcp_bootstrap& b) {
     auto const part = b.split(b.rank() / 2);
     if (b.rank() == 3) throw error("the reason");
@@ -192,11 +208,13 @@ TEST_CASE("tcp_bootstrap: a rank that returns releases those that wait in groups
 TEST_CASE("tcp_bootstrap: different collectives at the same time are an error") {
   auto o = in_session(2, [](tcp_bootstrap& b) { b.rank() ? void(b.split(0)) : b.barrier(); });
   CHECK(o.all_contain("different collectives"));
-  o = in_session(2, [](tcp_bootstrap& b) { b.rank() ? void(b.all_gather(1)) : void(b.all_gather(std::array<char, 100>{})); });
+  o = in_session(
+      2, [](tcp_bootstrap& b) { b.rank() ? void(b.all_gather(1)) : void(b.all_gather(std::array<char, 100>{})); });
   CHECK(o.all_contain("different collectives"));
 }
 
-TEST_CASE("tcp_bootstrap: ranks that gather different numbers of bytes are all told, even where a rank's own would fit") {
+TEST_CASE(
+    "tcp_bootstrap: ranks that gather different numbers of bytes are all told, even where a rank's own would fit") {
   auto const o = in_session(3, [](tcp_bootstrap& b) {
     std::array<std::byte, 12> const some{};
     // 24 in all: rank 0 wants three times 8
@@ -237,7 +255,8 @@ TEST_CASE("tcp_bootstrap: the port is in use") {
   local_port const taken(AF_INET, true);
   auto const o = at_once(1, [&](int) { tcp_session s(options_of(0, 1, taken.number)); });
   print(o);
-  CHECK(contains(o.said[0], text("rank 0 of 1: cannot listen at 127.0.0.1:", taken.number, ": Address already in use")));
+  CHECK(
+      contains(o.said[0], text("rank 0 of 1: cannot listen at 127.0.0.1:", taken.number, ": Address already in use")));
   CHECK(contains(o.said[0], "choose another MASTER_PORT"));
 }
 
@@ -344,7 +363,8 @@ TEST_CASE("tcp_bootstrap: garbage on the port does not harm the ranks") {
       a.sin_family = AF_INET;
       a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
       a.sin_port = htons(std::uint16_t(port));
-      if (::connect(d.get(), reinterpret_cast<sockaddr*>(&a), sizeof a) == 0) (void)::send(d.get(), words, std::strlen(words), MSG_NOSIGNAL);
+      if (::connect(d.get(), reinterpret_cast<sockaddr*>(&a), sizeof a) == 0)
+        (void)::send(d.get(), words, std::strlen(words), MSG_NOSIGNAL);
     }
   });
   print(o);

@@ -19,7 +19,8 @@ inline bool contains(std::string const& s, std::string const& piece) { return s.
 struct local_port {
   detail::descriptor socket;
   int number = 0;
-  explicit local_port(int family = AF_INET, bool listens = false) : socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit local_port(int family = AF_INET, bool listens = false)
+      : socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in6 six{};
     six.sin6_family = AF_INET6;
     six.sin6_addr = in6addr_loopback;
@@ -37,7 +38,8 @@ inline int free_port(int family = AF_INET) { return local_port(family).number; }
 
 inline tcp_options options_of(int rank, int size, int port, std::chrono::milliseconds connect = 10s) {
   tcp_options o;
-  o.rank = rank, o.size = size, o.port = port, o.secret = "the secret of these tests", o.connect_timeout = connect, o.collective_timeout = 10s;
+  o.rank = rank, o.size = size, o.port = port, o.secret = "the secret of these tests", o.connect_timeout = connect,
+  o.collective_timeout = 10s;
   return o;
 }
 
@@ -73,7 +75,8 @@ inline outcome at_once(int ranks, std::function<void(int)> const& f) {
 }
 
 /// f(bootstrap&) on every rank of a session.
-inline outcome in_session(int ranks, std::function<void(tcp_bootstrap&)> const& f, std::chrono::milliseconds collective = 10s) {
+inline outcome in_session(int ranks, std::function<void(tcp_bootstrap&)> const& f,
+                          std::chrono::milliseconds collective = 10s) {
   int const port = free_port();
   return at_once(ranks, [&](int r) {
     tcp_options o = options_of(r, ranks, port);
@@ -100,7 +103,6 @@ pid_t child(F f) {
   if (p) return p;
   try {
     f();
-  } catch (...) {
-  }
+  } catch (...) {}
   for (;;) ::pause();
 }

@@ -30,7 +30,9 @@ class guest {
   }
   static bool listens(int port) { return guest().knock(port); }
 
-  bool send(void const* p, std::size_t bytes) { return ::send(socket_.get(), p, bytes, MSG_NOSIGNAL) == ssize_t(bytes); }
+  bool send(void const* p, std::size_t bytes) {
+    return ::send(socket_.get(), p, bytes, MSG_NOSIGNAL) == ssize_t(bytes);
+  }
   void send(frame_kind kind, void const* payload, std::size_t bytes, std::uint64_t group = 0) {
     send_header(kind, std::uint32_t(bytes), group);
     send(payload, bytes);
@@ -59,7 +61,8 @@ class guest {
     return !read(&c, 1) && !late_;
   }
   /// Waits for the challenge, and says who it is.
-  void introduce(int rank, int size, detail::job_key const& key, std::string const& host = "here", std::uint64_t layout = detail::layout_hash) {
+  void introduce(int rank, int size, detail::job_key const& key, std::string const& host = "here",
+                 std::uint64_t layout = detail::layout_hash) {
     auto const f = next();
     if (!f) return;
     detail::greeting g{};
@@ -105,7 +108,9 @@ struct ends {
 };
 
 /// Ranks 0 and 1 meet; rank 1 starts when `before`, which speaks to the port, is done.
-outcome with_guests(std::function<void(int port)> const& before, std::function<void(tcp_options&)> const& change = [](tcp_options&) {}) {
+outcome with_guests(
+    std::function<void(int port)> const& before,
+    std::function<void(tcp_options&)> const& change = [](tcp_options&) {}) {
   int const port = free_port();
   std::atomic<bool> done = false;
   return at_once(3, [&](int r) {
@@ -349,7 +354,8 @@ TEST_CASE("tcp_hub: strangers that take all descriptors do not keep the ranks ou
   });
   std::vector<guest> silent;
   for (int i = 0; i < 200; ++i) silent.emplace_back(port);
-  auto const o = at_once(1, [&](int) { tcp_bootstrap(std::make_shared<tcp_session>(options_of(1, 2, port, 8s))).barrier(); });
+  auto const o =
+      at_once(1, [&](int) { tcp_bootstrap(std::make_shared<tcp_session>(options_of(1, 2, port, 8s))).barrier(); });
   print(o);
   CHECK(o.quiet());
   CHECK(status_of(rank_0) == 0);
@@ -414,7 +420,8 @@ TEST_CASE("tcp_hub: rank 0 without memory for what ranks send ends the job, not 
     } catch (peer_failed const& e) {
       b.fail(e.what());
       expect(contains(e.what(), "has ended or died"), e.what());
-      expect(contains(listen.text(), "fusewire: rank 0 cannot connect the ranks any more: std::bad_alloc"), "nothing was said");
+      expect(contains(listen.text(), "fusewire: rank 0 cannot connect the ranks any more: std::bad_alloc"),
+             "nothing was said");
       return;
     }
     throw error("all was kept");
@@ -495,7 +502,7 @@ TEST_CASE("job_file: the user who left it can read it, whatever the umask") {
   mode_t const before = ::umask(0777);
   detail::job_file const file(port);
   ::umask(before);
-  struct stat s {};
+  struct stat s{};
   REQUIRE(::stat(folder.file(port).c_str(), &s) == 0);
   CHECK(s.st_mode == (S_IFREG | 0600));
 }
@@ -504,7 +511,7 @@ TEST_CASE("job_file: ranks that were given no secret agree on one that nobody el
   runtime_folder const folder;
   int const port = free_port();
   std::ofstream(folder.file(port)) << "what an earlier job left behind";
-  struct stat meanwhile {};
+  struct stat meanwhile{};
   bool afterwards = true;
   auto const o = at_once(2, [&](int r) {
     tcp_options a = options_of(r, 2, port);

@@ -12,14 +12,22 @@ using loop = block_mainloop<T, Tile>;
 template <class T, class Tile, int Buffers>
 using operands = typename loop<T, Tile>::template operands<Buffers>;
 
-template __global__ void fusewire::ag_gemm_kernel<bf16, loop<bf16, small_tile>, identity>(channel_view const, ag_gemm_arguments<bf16> const, operands<bf16, small_tile, 3> const, identity);
-template __global__ void fusewire::ag_gemm_kernel<bf16, loop<bf16, large_tile>, identity>(channel_view const, ag_gemm_arguments<bf16> const, operands<bf16, large_tile, 3> const, identity);
-template __global__ void fusewire::ag_gemm_kernel<f16, loop<f16, large_tile>, identity>(channel_view const, ag_gemm_arguments<f16> const, operands<f16, large_tile, 3> const, identity);
-template __global__ void fusewire::gemm_kernel<bf16, loop<bf16, large_tile>, identity>(gemm_arguments<bf16>, operands<bf16, large_tile, 1> const, identity);
-template __global__ void fusewire::gemm_ar_one_shot<bf16, loop<bf16, small_tile>, identity>(channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
-template __global__ void fusewire::gemm_ar_two_shot<bf16, loop<bf16, large_tile>, identity>(channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
-template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, small_tile>, identity>(channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
-template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, large_tile>, identity>(channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, loop<bf16, small_tile>, identity>(
+    channel_view const, ag_gemm_arguments<bf16> const, operands<bf16, small_tile, 3> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, loop<bf16, large_tile>, identity>(
+    channel_view const, ag_gemm_arguments<bf16> const, operands<bf16, large_tile, 3> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<f16, loop<f16, large_tile>, identity>(
+    channel_view const, ag_gemm_arguments<f16> const, operands<f16, large_tile, 3> const, identity);
+template __global__ void fusewire::gemm_kernel<bf16, loop<bf16, large_tile>, identity>(
+    gemm_arguments<bf16>, operands<bf16, large_tile, 1> const, identity);
+template __global__ void fusewire::gemm_ar_one_shot<bf16, loop<bf16, small_tile>, identity>(
+    channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
+template __global__ void fusewire::gemm_ar_two_shot<bf16, loop<bf16, large_tile>, identity>(
+    channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
+template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, small_tile>, identity>(
+    channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
+template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, large_tile>, identity>(
+    channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
 template __global__ void fusewire::flash_decode_kernel<f16, 64>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<f16, 128>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<bf16, 128>(channel_view, decode_arguments<bf16>);

@@ -10,7 +10,9 @@ constexpr auto kernel = &ag_gemm_kernel<bf16, gemm_sm90<bf16, M, N, BOrder>, ide
 template <int M, int N, layout BOrder>
 constexpr auto sums = &gemm_rs_kernel<bf16, gemm_sm90<bf16, M, N, BOrder>, identity>;
 
-void* kernels[] = {(void*)kernel<64, 128, layout::column_major>, (void*)kernel<64, 128, layout::row_major>, (void*)kernel<128, 128, layout::column_major>,
-                   (void*)kernel<128, 256, layout::row_major>, (void*)kernel<64, 112, layout::column_major>, (void*)kernel<128, 144, layout::column_major>,
-                   (void*)kernel<128, 192, layout::row_major>, (void*)kernel<160, 128, layout::column_major>,
-                   (void*)sums<64, 128, layout::column_major>, (void*)sums<128, 256, layout::row_major>, (void*)sums<160, 128, layout::column_major>};
+void* kernels[] = {(void*)kernel<64, 128, layout::column_major>,  (void*)kernel<64, 128, layout::row_major>,
+                   (void*)kernel<128, 128, layout::column_major>, (void*)kernel<128, 256, layout::row_major>,
+                   (void*)kernel<64, 112, layout::column_major>,  (void*)kernel<128, 144, layout::column_major>,
+                   (void*)kernel<128, 192, layout::row_major>,    (void*)kernel<160, 128, layout::column_major>,
+                   (void*)sums<64, 128, layout::column_major>,    (void*)sums<128, 256, layout::row_major>,
+                   (void*)sums<160, 128, layout::column_major>};

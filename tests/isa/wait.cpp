@@ -45,7 +45,9 @@ __global__ void word_limited(channel_view c, stamped const* p, epoch_t epoch, fl
 }
 __global__ void word_unlimited(channel_view, stamped const* p, epoch_t epoch, float* out) {
   std::uint64_t word;
-  while (std::uint32_t(word = platform::atomic_load<order::relaxed, scope::system>(&p->word)) != detail::stamp_of(epoch)) platform::backoff();
+  while (std::uint32_t(word = platform::atomic_load<order::relaxed, scope::system>(&p->word)) !=
+         detail::stamp_of(epoch))
+    platform::backoff();
   *out = __uint_as_float(std::uint32_t(word >> 32));
 }
 #endif

@@ -6,7 +6,8 @@ namespace litmus {
 namespace {
 
 /// Role 0 fills role 1's memory and raises a flag there, right behind a writeback, which it waits for or does not.
-__global__ void write_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds, bool waits) {
+__global__ void write_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts,
+                               int rounds, bool waits) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;
   unsigned* const x = w.on(k.rank_of[1], data);
   count_t* const c = w.here(counts);
@@ -21,7 +22,9 @@ __global__ void write_and_tell(cast k, world_view w, sym<unsigned> data, sym<fla
           write_back();
           raise(ready, count_t(t));
         } else {
-          asm volatile("buffer_wbl2 sc0 sc1\n\tglobal_store_dwordx2 %0, %1, off sc0 sc1" ::"v"(&ready->value), "v"(count_t(t)) : "memory");
+          asm volatile("buffer_wbl2 sc0 sc1\n\tglobal_store_dwordx2 %0, %1, off sc0 sc1" ::"v"(&ready->value),
+                       "v"(count_t(t))
+                       : "memory");
         }
       }
     } else {
@@ -39,14 +42,16 @@ constexpr int loads = 32;  // of a thread: the more are under way, the longer th
 
 /// Every thread of role 0 adds 1 to words of its own in role 1's memory; its leader releases behind a barrier, which
 /// does not wait for memory.
-__global__ void add_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds, bool waits) {
+__global__ void add_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds,
+                             bool waits) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;
   unsigned* const mine = w.on(k.rank_of[1], data) + platform::thread_index() * 32;
   count_t* const c = w.here(counts);
   for (int t = 1; t <= rounds; ++t) {
     if (k.role() == 0) {
       if (!meets(room, count_t(t - 1), c)) return;
-      for (int i = 0; i < adds; ++i) (void)__hip_atomic_fetch_add(mine + i * threads * 32, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+      for (int i = 0; i < adds; ++i)
+        (void)__hip_atomic_fetch_add(mine + i * threads * 32, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
       if (waits) settle_wave();
       asm volatile("s_barrier" ::: "memory");
       if (platform::thread_index() == 0) {
@@ -55,7 +60,8 @@ __global__ void add_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag>
       }
     } else {
       if (!receives(ready, count_t(t), c)) return;
-      for (int i = 0; i < adds; ++i) add(c + 1, platform::atomic_load<order::relaxed, scope::system>(mine + i * threads * 32) != unsigned(t));
+      for (int i = 0; i < adds; ++i)
+        add(c + 1, platform::atomic_load<order::relaxed, scope::system>(mine + i * threads * 32) != unsigned(t));
       give_back(room, count_t(t));
     }
   }
@@ -63,7 +69,8 @@ __global__ void add_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag>
 
 /// Role 1 loads from role 0's memory; behind a barrier its leader says that there is room, and role 0 writes the next
 /// value. counts[1]: loads that brought the next value.
-__global__ void load_and_give_back(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds, bool waits) {
+__global__ void load_and_give_back(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts,
+                                   int rounds, bool waits) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;
   unsigned* const mine = w.on(k.rank_of[0], data) + platform::thread_index();
   count_t* const c = w.here(counts);
@@ -99,14 +106,19 @@ outcome with_and_without(context& c, experiment kernel, int block_threads, int l
     if (count_t const n = context::sum(all, 0)) return expired(n);
     wrong[waits] = context::sum(all, 1);
   }
-  std::string const seen = text(c.where(), ": ", wrong[0], " of ", count_t(c.rounds) * count_t(looked_at), " ", what, " without the wait, ", wrong[1], " with it");
+  std::string const seen = text(c.where(), ": ", wrong[0], " of ", count_t(c.rounds) * count_t(looked_at), " ", what,
+                                " without the wait, ", wrong[1], " with it");
   return {wrong[1] ? answer::broken : wrong[0] ? answer::weak : answer::strong, seen};
 }
 
 }  // namespace
 
 outcome writeback_delay(context& c) { return with_and_without(c, write_and_tell, 256, words, "words stale"); }
-outcome late_atomics(context& c) { return with_and_without(c, add_and_tell, threads, threads * adds, "atomics missing"); }
-outcome late_loads(context& c) { return with_and_without(c, load_and_give_back, threads, threads * loads, "loads too late"); }
+outcome late_atomics(context& c) {
+  return with_and_without(c, add_and_tell, threads, threads * adds, "atomics missing");
+}
+outcome late_loads(context& c) {
+  return with_and_without(c, load_and_give_back, threads, threads * loads, "loads too late");
+}
 
 }  // namespace litmus

@@ -11,11 +11,13 @@ namespace {
 
 __global__ void fill(unsigned* to, int n, unsigned value) {
   int const all = platform::grid_blocks() * platform::block_threads();
-  for (int i = platform::block_index() * platform::block_threads() + platform::thread_index(); i < n; i += all) to[i] = value;
+  for (int i = platform::block_index() * platform::block_threads() + platform::thread_index(); i < n; i += all)
+    to[i] = value;
 }
 
 /// counts[which]: words that are not what the kernel before wrote.
-__global__ void tell_and_look(world_view w, sym<flag> flags, unsigned const* from, int n, unsigned value, sym<count_t> counts, int which) {
+__global__ void tell_and_look(world_view w, sym<flag> flags, unsigned const* from, int n, unsigned value,
+                              sym<count_t> counts, int which) {
   int const next = w.next(1), previous = w.next(w.size - 1);
   count_t* const c = w.here(counts);
   publish(w.on(next, flags), value);
@@ -56,9 +58,11 @@ outcome between_kernels(context& c, bool push) {
   check_hip(hipGraphExecDestroy(ready), "hipGraphExecDestroy");
   check_hip(hipGraphDestroy(graph), "hipGraphDestroy");
   if (count_t const n = context::sum(all, 0)) return expired(n);
-  count_t const back_to_back = context::sum(all, 1), in_graph = context::sum(all, 2), looked_at = count_t(c.rounds) * words * count_t(c.w.size());
-  return {back_to_back + in_graph ? answer::weak : answer::strong,
-          text(back_to_back, " of ", looked_at, " words stale back to back, ", in_graph, " of ", looked_at, " in a graph")};
+  count_t const back_to_back = context::sum(all, 1), in_graph = context::sum(all, 2),
+                looked_at = count_t(c.rounds) * words * count_t(c.w.size());
+  return {
+      back_to_back + in_graph ? answer::weak : answer::strong,
+      text(back_to_back, " of ", looked_at, " words stale back to back, ", in_graph, " of ", looked_at, " in a graph")};
 }
 
 }  // namespace

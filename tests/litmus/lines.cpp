@@ -6,13 +6,16 @@ namespace {
 
 constexpr int shared_bytes = 16384;
 
-__device__ unsigned char byte_of(int role, int round) { return static_cast<unsigned char>(1 + (round * 2 + role) % 255); }
+__device__ unsigned char byte_of(int role, int round) {
+  return static_cast<unsigned char>(1 + (round * 2 + role) % 255);
+}
 
 /// Both roles read x, write every second byte of it, and release. In odd rounds role 0 is first and role 1 still has
 /// its own bytes in its L2 when those of role 0 come; in even rounds the other way round. counts[1]: bytes of the other
 /// that are not there after an acquire; counts[2]: own bytes that are gone. Roles have their flags in the memory of
 /// rank_of[role], and x is that of rank `home`.
-__global__ void share_lines(cast k, world_view w, int home, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds) {
+__global__ void share_lines(cast k, world_view w, int home, sym<unsigned> data, sym<flag> flags, sym<count_t> counts,
+                            int rounds) {
   int const role = k.role(), other = 1 - role;
   auto* const x = reinterpret_cast<unsigned char*>(w.on(home, data));
   flag *const mine = w.on(k.rank_of[role], flags) + role * 2, *const theirs = w.on(k.rank_of[other], flags) + other * 2;
@@ -25,7 +28,8 @@ __global__ void share_lines(cast k, world_view w, int home, sym<unsigned> data, 
     }
     give_back(theirs + 1, count_t(2 * t - 1));  // both have read before either writes
     if (!meets(mine + 1, count_t(2 * t - 1), c)) return;
-    for (int i = platform::thread_index(); i < shared_bytes / 2; i += platform::block_threads()) x[2 * i + role] = byte_of(role, t);
+    for (int i = platform::thread_index(); i < shared_bytes / 2; i += platform::block_threads())
+      x[2 * i + role] = byte_of(role, t);
     bool const first = t % 2 != role;
     if (first) publish(theirs, count_t(t));
     if (!receives(mine, count_t(t), c)) return;
@@ -49,7 +53,8 @@ struct lost {
 lost share(context& c, cast const* k, int blocks, int home) {
   c.clear();
   if (k) {
-    share_lines<<<dim3(unsigned(blocks)), dim3(256), 0, c.w.stream()>>>(*k, c.view(), home, c.data, c.flags, c.counts, c.rounds);
+    share_lines<<<dim3(unsigned(blocks)), dim3(256), 0, c.w.stream()>>>(*k, c.view(), home, c.data, c.flags, c.counts,
+                                                                        c.rounds);
     check_hip(hipGetLastError(), "kernel launch");
   }
   auto const all = c.gather();
@@ -63,7 +68,8 @@ outcome shared_lines(context& c) {
   std::string seen;
   count_t wrong = 0, waits = 0;
   auto const note = [&](char const* who, lost const& l) {
-    seen += text(seen.empty() ? "" : "; ", who, ": ", l.of_other, " bytes of the other and ", l.of_mine, " own bytes lost");
+    seen +=
+        text(seen.empty() ? "" : "; ", who, ": ", l.of_other, " bytes of the other and ", l.of_mine, " own bytes lost");
     wrong += l.of_other + l.of_mine;
     waits += l.expired;
   };
@@ -90,7 +96,7 @@ constexpr int enough_looks = 4096;
 ///   counts[3], [4]: the same at system scope, which is what the library does
 __global__ void look_through_mapping(world_view w, sym<flag> flags, sym<count_t> counts) {
   flag *const there = w.on(0, flags), *const here = w.here(flags);
-  flag *const theirs = w.on(1 - w.rank, flags);
+  flag* const theirs = w.on(1 - w.rank, flags);
   count_t* const c = w.here(counts);
   count_t *const read = &there[0].value, *const written = &there[1].value;
   auto const await = [&](int i, count_t value) {
@@ -107,7 +113,8 @@ __global__ void look_through_mapping(world_view w, sym<flag> flags, sym<count_t>
   };
   if (platform::thread_index() != 0) return;
   if (w.rank == 1) {
-    count_t const before = platform::atomic_load<order::relaxed, scope::device>(read) + platform::atomic_load<order::relaxed, scope::system>(read + 1);
+    count_t const before = platform::atomic_load<order::relaxed, scope::device>(read) +
+                           platform::atomic_load<order::relaxed, scope::system>(read + 1);
     settle_wave();
     raise(theirs + 8, 1 + before);  // `before` is 0: the flag is raised behind the load
     if (!await(8, 1)) return;
@@ -143,9 +150,12 @@ outcome uncached_through_ipc(context& c) {
   auto const all = c.gather();
   if (count_t const n = context::sum(all, 0)) return expired(n);
   auto const said = [&](int i) { return context::sum(all, i) ? "not seen" : "seen"; };
-  bool const kept = context::sum(all, 1) + context::sum(all, 2) != 0, broken = context::sum(all, 3) + context::sum(all, 4) != 0;
-  std::string const seen = text(c.w.in_one_process(0, 1) ? "mapped by peer access, within a process" : "mapped by an IPC handle", ": agent-scope store of the owner ", said(1),
-                                " by the peer, of the peer ", said(2), " by the owner; system scope ", said(3), " and ", said(4));
+  bool const kept = context::sum(all, 1) + context::sum(all, 2) != 0,
+             broken = context::sum(all, 3) + context::sum(all, 4) != 0;
+  std::string const seen =
+      text(c.w.in_one_process(0, 1) ? "mapped by peer access, within a process" : "mapped by an IPC handle",
+           ": agent-scope store of the owner ", said(1), " by the peer, of the peer ", said(2),
+           " by the owner; system scope ", said(3), " and ", said(4));
   return {broken ? answer::broken : kept ? answer::weak : answer::strong, seen};
 }
 

@@ -45,8 +45,8 @@ struct question {
 /// All of them, in the order in which they are asked.
 std::vector<question> const& questions();
 
-constexpr int words = 1 << 16;    // of `data`
-constexpr int counters = 64;      // of `counts`
+constexpr int words = 1 << 16;  // of `data`
+constexpr int counters = 64;    // of `counts`
 constexpr int flags_of_rank = 64;
 
 /// Who plays the two roles of an experiment: ranks 0 and 1, a block each, where every rank has a GPU of its own; else
@@ -61,8 +61,8 @@ struct cast {
 class context {
  public:
   context(world& w, heap& h, int rounds)
-      : w(w), h(h), rounds(rounds), data(h.allocate<unsigned>(words)), counts(h.allocate<count_t>(counters)), flags(h.allocate<flag>(flags_of_rank)),
-        far(w.size() > 1 && w.most_ranks_on_a_device() == 1) {}
+      : w(w), h(h), rounds(rounds), data(h.allocate<unsigned>(words)), counts(h.allocate<count_t>(counters)),
+        flags(h.allocate<flag>(flags_of_rank)), far(w.size() > 1 && w.most_ranks_on_a_device() == 1) {}
 
   world_view const& view() const { return h.view(); }
 
@@ -117,7 +117,9 @@ __device__ inline void add(count_t* to, count_t n) {
   if (n) (void)__hip_atomic_fetch_add(to, n, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 /// Past every cache, without order.
-__device__ inline void raise(flag* f, count_t value) { platform::atomic_store<order::relaxed, scope::system>(&f->value, value); }
+__device__ inline void raise(flag* f, count_t value) {
+  platform::atomic_store<order::relaxed, scope::system>(&f->value, value);
+}
 
 /// One thread polls until *f is `value` or, where the other is ahead, more; false when that takes too long.
 __device__ inline bool reaches(flag const* f, count_t value) {
@@ -174,7 +176,8 @@ __device__ inline void give_back(flag* f, count_t value) {
 /// How many of p[0], p[stride], ... the block does not find to be `value`. The sum over the threads is what counts.
 __device__ inline count_t differing(unsigned const* p, int n, unsigned value, int stride = 1) {
   count_t wrong = 0;
-  for (int i = platform::thread_index(); i < n; i += platform::block_threads()) wrong += p[std::int64_t(i) * stride] != value;
+  for (int i = platform::thread_index(); i < n; i += platform::block_threads())
+    wrong += p[std::int64_t(i) * stride] != value;
   return wrong;
 }
 

@@ -31,10 +31,10 @@ namespace {
 /// What several launches of as many blocks as there are CUs showed, rank 0's GPU asked.
 struct placement {
   int blocks, parts, times;
-  std::array<int, 8> first;   // XCD of block 0, by launch
-  bool in_turn = true;        // block i on the XCD after that of block i-1
-  bool in_order = true;       // blocks started in the order of their numbers
-  count_t missed;             // blocks that did not see all others there
+  std::array<int, 8> first;  // XCD of block 0, by launch
+  bool in_turn = true;       // block i on the XCD after that of block i-1
+  bool in_order = true;      // blocks started in the order of their numbers
+  count_t missed;            // blocks that did not see all others there
 };
 
 placement place_blocks(context& c) {
@@ -50,7 +50,8 @@ placement place_blocks(context& c) {
     for (int t = 0; t < seen.times; ++t) {
       unsigned* const where = c.view().here(c.data);
       check_hip(hipMemset(where, 0, words * sizeof(unsigned)), "hipMemset");
-      start_and_meet<<<dim3(unsigned(n)), dim3(64), unsigned(lds), c.w.stream()>>>(where, where + n, where + 2 * n, c.view().here(c.counts));
+      start_and_meet<<<dim3(unsigned(n)), dim3(64), unsigned(lds), c.w.stream()>>>(where, where + n, where + 2 * n,
+                                                                                   c.view().here(c.counts));
       check_hip(hipGetLastError(), "kernel launch");
       check_hip(hipStreamSynchronize(c.w.stream()), "hipStreamSynchronize");
       check_hip(hipMemcpy(found.data(), where, found.size() * sizeof(unsigned), hipMemcpyDeviceToHost), "hipMemcpy");
@@ -68,7 +69,10 @@ placement place_blocks(context& c) {
 
 outcome first_xcd(context& c) {
   placement const p = place_blocks(c);
-  std::string said = text(p.blocks, " blocks, ", p.parts, " XCDs: block i ", p.in_turn ? "is on the XCD after that of block i-1" : "is NOT on the XCD after that of block i-1", "; block 0 on XCD");
+  std::string said =
+      text(p.blocks, " blocks, ", p.parts, " XCDs: block i ",
+           p.in_turn ? "is on the XCD after that of block i-1" : "is NOT on the XCD after that of block i-1",
+           "; block 0 on XCD");
   bool zero = true;
   for (int t = 0; t < p.times; ++t) {
     said += text(" ", p.first[std::size_t(t)]);
@@ -79,8 +83,9 @@ outcome first_xcd(context& c) {
 
 outcome dispatch_order(context& c) {
   placement const p = place_blocks(c);
-  std::string const said = text(p.times, " times ", p.blocks, " blocks of a CU each start ", p.in_order ? "in order" : "out of order", "; ",
-                                p.missed ? text("NOT all there at once: ", p.missed, " did not see the others") : "all there at once");
+  std::string const said =
+      text(p.times, " times ", p.blocks, " blocks of a CU each start ", p.in_order ? "in order" : "out of order", "; ",
+           p.missed ? text("NOT all there at once: ", p.missed, " did not see the others") : "all there at once");
   return {p.missed ? answer::broken : p.in_order ? answer::strong : answer::weak, said};
 }
 
@@ -128,7 +133,8 @@ outcome clocks(context& c) {
   auto const compare = [&](char const* who, cast const* k, int blocks) {
     c.clear();
     if (k) {
-      compare_clocks<<<dim3(unsigned(blocks)), dim3(64), 0, c.w.stream()>>>(*k, c.view(), c.flags, c.counts, 16 * c.rounds);
+      compare_clocks<<<dim3(unsigned(blocks)), dim3(64), 0, c.w.stream()>>>(*k, c.view(), c.flags, c.counts,
+                                                                            16 * c.rounds);
       check_hip(hipGetLastError(), "kernel launch");
     }
     auto const all = c.gather();
@@ -169,7 +175,8 @@ __device__ unsigned scalar_load(unsigned const* p) {
 
 /// Role 1 reads a word of its rank through the scalar cache; role 0 writes it; role 1 acquires and reads it again.
 /// counts[1]: the scalar load was stale; [2]: the vector load was; [3]: the scalar load behind s_dcache_inv was.
-__global__ void read_scalars(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds) {
+__global__ void read_scalars(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts,
+                             int rounds) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;
   unsigned* const x = w.on(k.rank_of[1], data);
   count_t* const c = w.here(counts);
@@ -201,7 +208,8 @@ outcome scalar_cache(context& c) {
   auto const all = c.gather();
   if (count_t const n = context::sum(all, 0)) return expired(n);
   count_t const scalar = context::sum(all, 1), vector = context::sum(all, 2), again = context::sum(all, 3);
-  std::string const seen = text(c.where(), ": ", scalar, " of ", c.rounds, " scalar loads stale behind an acquire, ", again, " behind s_dcache_inv; ", vector, " vector loads");
+  std::string const seen = text(c.where(), ": ", scalar, " of ", c.rounds, " scalar loads stale behind an acquire, ",
+                                again, " behind s_dcache_inv; ", vector, " vector loads");
   return {vector ? answer::broken : scalar ? answer::weak : answer::strong, seen};
 }
 
@@ -234,8 +242,10 @@ outcome flag_round_trip(context& c) {
       check_hip(hipGetLastError(), "kernel launch");
     }
     auto const all = c.gather();
-    if (context::sum(all, 0)) return {answer::broken, text("a flag between ranks 0 and ", peer, " was not seen within 10 s")};
-    seen += text(peer > 1 ? ", " : text(rounds, " round trips each, in microseconds: "), "rank ", peer, " ", std::round(double(all[0][1]) / rounds) / 100);
+    if (context::sum(all, 0))
+      return {answer::broken, text("a flag between ranks 0 and ", peer, " was not seen within 10 s")};
+    seen += text(peer > 1 ? ", " : text(rounds, " round trips each, in microseconds: "), "rank ", peer, " ",
+                 std::round(double(all[0][1]) / rounds) / 100);
   }
   return {answer::strong, seen};
 }

@@ -28,7 +28,9 @@ enum class loop {
   barriers,
   waits_for_all,
 };
-constexpr char const* names[] = {"endless", "condition", "for_statement", "all_signalled", "acknowledged", "own_leader", "own_tickets", "register_counter", "waits_first", "waves", "barriers", "waits_for_all"};
+constexpr char const* names[] = {"endless",      "condition",  "for_statement", "all_signalled",
+                                 "acknowledged", "own_leader", "own_tickets",   "register_counter",
+                                 "waits_first",  "waves",      "barriers",      "waits_for_all"};
 
 constexpr int count = 8;  // pieces
 
@@ -43,9 +45,7 @@ __global__ void pieces(channel_view ch, int* out, int* notes, sym<barrier_state>
   __shared__ int done[256];
   done[b.rank()] = 0;
   auto const too_often = [&] { return std::int64_t(++done[b.rank()] / (count + 1)) << 40; };
-  auto const work = [&](int t) {
-    e.inbox<int>(to)[too_often() + t * b.size() + b.rank()] = t;
-  };
+  auto const work = [&](int t) { e.inbox<int>(to)[too_often() + t * b.size() + b.rank()] = t; };
   auto const take = [&](int t) {
     e.wait(b, from, t);
     out[t * b.size() + b.rank()] = e.inbox<int>()[t * b.size() + b.rank()];
@@ -180,12 +180,13 @@ void run_loop(world& w, heap& h, int threads) {
   check_hip(hipMemset(h.view().here(out), 0xff, count * 256 * sizeof(int)), "hipMemset");
   check_hip(hipMemset(h.view().here(tickets), 0, sizeof(unsigned)), "hipMemset");
   check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
-  launch(w, w.stream(), {.blocks = 2, .threads = threads}, pieces<L>, ch.view(make_header("pieces", int(L))), h.view().here(out), h.view().here(notes), meeting,
-         h.view().here(tickets));
+  launch(w, w.stream(), {.blocks = 2, .threads = threads}, pieces<L>, ch.view(make_header("pieces", int(L))),
+         h.view().here(out), h.view().here(notes), meeting, h.view().here(tickets));
   w.check(w.stream());
   auto const got = read(h.view().here(out), std::size_t(count * threads));
   for (int i = 0; i < count * threads; ++i)
-    if (got[std::size_t(i)] != i / threads) throw error(text("loop ", names[int(L)], ", ", threads, " threads: word ", i, " is ", got[std::size_t(i)]));
+    if (got[std::size_t(i)] != i / threads)
+      throw error(text("loop ", names[int(L)], ", ", threads, " threads: word ", i, " is ", got[std::size_t(i)]));
   h.free(meeting);
   h.free(tickets);
   h.free(notes);

@@ -16,22 +16,64 @@ namespace {
 constexpr int words = 500, blocks = 3, threads = 128;
 
 enum class mistake {
-  none, missing_signal, no_end, early_return, end_twice, begin_again, two_streams, busy_stream, different_grid, inbox_too_small, flag_too_large, flag_negative, wait_flag_too_large, no_such_rank,
-  heap_overflow, heap_overflow_on_peer, use_after_free, not_checked, long_name, no_such_page, host_memory
+  none,
+  missing_signal,
+  no_end,
+  early_return,
+  end_twice,
+  begin_again,
+  two_streams,
+  busy_stream,
+  different_grid,
+  inbox_too_small,
+  flag_too_large,
+  flag_negative,
+  wait_flag_too_large,
+  no_such_rank,
+  heap_overflow,
+  heap_overflow_on_peer,
+  use_after_free,
+  not_checked,
+  long_name,
+  no_such_page,
+  host_memory
 };
-constexpr std::string_view names[] = {"none", "missing_signal", "no_end", "early_return", "end_twice", "begin_again", "two_streams", "busy_stream", "different_grid", "inbox_too_small", "flag_too_large",
-                                      "flag_negative", "wait_flag_too_large", "no_such_rank", "heap_overflow", "heap_overflow_on_peer", "use_after_free", "not_checked", "long_name", "no_such_page", "host_memory"};
+constexpr std::string_view names[] = {"none",
+                                      "missing_signal",
+                                      "no_end",
+                                      "early_return",
+                                      "end_twice",
+                                      "begin_again",
+                                      "two_streams",
+                                      "busy_stream",
+                                      "different_grid",
+                                      "inbox_too_small",
+                                      "flag_too_large",
+                                      "flag_negative",
+                                      "wait_flag_too_large",
+                                      "no_such_rank",
+                                      "heap_overflow",
+                                      "heap_overflow_on_peer",
+                                      "use_after_free",
+                                      "not_checked",
+                                      "long_name",
+                                      "no_such_page",
+                                      "host_memory"};
 
 template <mistake M>
 __device__ void exchange(channel_view const& ch, block b, int const* mine, int* sum, int n) {
   auto const e = ch.begin(b);
   world_view const& w = ch.world;
-  int const to = w.next(1), from = w.next(w.size - 1), first = b.index() * b.size() + b.rank(), step = b.count() * b.size();
+  int const to = w.next(1), from = w.next(w.size - 1), first = b.index() * b.size() + b.rank(),
+            step = b.count() * b.size();
   if (M == mistake::early_return && b.index() == 2) return;
   for (int i = first; i < n; i += step) e.inbox<int>(to)[i] = mine[i];
   int const last = b.count() - 1;
   if (M != mistake::missing_signal || w.rank != 1)
-    e.signal(b, M == mistake::no_such_rank ? to + 2 * w.size : to, M == mistake::flag_too_large && b.index() == last ? blocks : M == mistake::flag_negative && b.index() == last ? -1 : b.index());
+    e.signal(b, M == mistake::no_such_rank ? to + 2 * w.size : to,
+             M == mistake::flag_too_large && b.index() == last  ? blocks
+             : M == mistake::flag_negative && b.index() == last ? -1
+                                                                : b.index());
   if (M == mistake::wait_flag_too_large && b.index() == last) e.wait(b, from, blocks + 1);
   else if (M != mistake::different_grid && M != mistake::early_return) e.wait(b, from, b.index());
   for (int i = first; i < n; i += step) sum[i] = e.inbox<int>()[i] + mine[i];
@@ -57,16 +99,25 @@ void decode(world& w) {
   constexpr int d = 64, pages = 4;
   heap h(w, {.bulk = 2_MiB, .signal = 256_KiB, .wait_limit = std::chrono::milliseconds(500)});
   channel ch(h, {.max_bytes = 1, .flags_per_source = 1});
-  flash_decode<bf16> op(ch, {.max_batch = 1, .q_heads = 1, .kv_heads = 1, .head_dim = d, .page_size = 16, .max_pages = 2});
+  flash_decode<bf16> op(ch,
+                        {.max_batch = 1, .q_heads = 1, .kv_heads = 1, .head_dim = d, .page_size = 16, .max_pages = 2});
   auto const q = h.allocate<bf16>(d), cache = h.allocate<bf16>(pages * 16 * d), out = h.allocate<bf16>(d);
   auto const table = h.allocate<std::int32_t>(2), lengths = h.allocate<std::int32_t>(1);
-  auto const upload = [&](auto to, auto const& from) { check_hip(hipMemcpy(h.view().here(to), &from, sizeof from, hipMemcpyHostToDevice), "hipMemcpy"); };
+  auto const upload = [&](auto to, auto const& from) {
+    check_hip(hipMemcpy(h.view().here(to), &from, sizeof from, hipMemcpyHostToDevice), "hipMemcpy");
+  };
   upload(table, std::array<std::int32_t, 2>{0, M == mistake::no_such_page && w.rank() == 1 ? pages : 1});
   upload(lengths, std::int32_t(20));
   alignas(16) static bf16 const q_on_host[d] = {};
   w.barrier();
-  op(w.stream(), {.q = M == mistake::host_memory ? q_on_host : h.view().here(q), .k_cache = h.view().here(cache), .v_cache = h.view().here(cache), .block_table = h.view().here(table),
-                  .lengths = h.view().here(lengths), .out = h.view().here(out), .batch = 1, .pages = pages});
+  op(w.stream(), {.q = M == mistake::host_memory ? q_on_host : h.view().here(q),
+                  .k_cache = h.view().here(cache),
+                  .v_cache = h.view().here(cache),
+                  .block_table = h.view().here(table),
+                  .lengths = h.view().here(lengths),
+                  .out = h.view().here(out),
+                  .batch = 1,
+                  .pages = pages});
   w.check(w.stream());
 }
 
@@ -77,7 +128,8 @@ void on_rank(world& w) {
   channel ch(h, {.max_bytes = M == mistake::inbox_too_small ? 1024 : words * sizeof(int), .flags_per_source = blocks});
   auto const mine = h.allocate<int>(words), sum = h.allocate<int>(words);
   if constexpr (M == mistake::heap_overflow) launch(w, w.stream(), {}, fill, h.view().here(mine), words + 1);
-  if constexpr (M == mistake::heap_overflow_on_peer) launch(w, w.stream(), {}, fill, h.view().on(h.view().next(1), mine), words + 1);
+  if constexpr (M == mistake::heap_overflow_on_peer)
+    launch(w, w.stream(), {}, fill, h.view().on(h.view().next(1), mine), words + 1);
   if constexpr (M == mistake::use_after_free) {
     h.free(mine);
     launch(w, w.stream(), {}, fill, h.view().here(mine), 1);
@@ -85,18 +137,23 @@ void on_rank(world& w) {
     return;
   }
   hipStream_t second = nullptr;
-  if (M == mistake::two_streams || M == mistake::busy_stream) check_hip(hipStreamCreateWithFlags(&second, hipStreamNonBlocking), "hipStreamCreateWithFlags");
+  if (M == mistake::two_streams || M == mistake::busy_stream)
+    check_hip(hipStreamCreateWithFlags(&second, hipStreamNonBlocking), "hipStreamCreateWithFlags");
   char const* const name = M == mistake::long_name ? "exchange_of_words" : "exchange";
   for (int i = 0; i < 3; ++i) {
     auto const view = ch.view(make_header(name, 0));
     int const grid = M == mistake::different_grid && w.rank() == 1 ? blocks - 1 : blocks;
     // Where launch() does not see it
-    if (M == mistake::two_streams && i == 1) kernel<M><<<blocks, threads, 0, second>>>(view, h.view().here(mine), h.view().here(sum), words);
-    else launch(w, M == mistake::busy_stream && i == 1 ? second : w.stream(), {.blocks = grid, .threads = threads}, kernel<M>, view, h.view().here(mine), h.view().here(sum), words);
+    if (M == mistake::two_streams && i == 1)
+      kernel<M><<<blocks, threads, 0, second>>>(view, h.view().here(mine), h.view().here(sum), words);
+    else
+      launch(w, M == mistake::busy_stream && i == 1 ? second : w.stream(), {.blocks = grid, .threads = threads},
+             kernel<M>, view, h.view().here(mine), h.view().here(sum), words);
     if (M == mistake::no_end || M == mistake::early_return) w.check(w.stream());
   }
   if (M == mistake::not_checked) {
-    launch(w, w.stream(), {.blocks = blocks, .threads = threads}, kernel<mistake::missing_signal>, ch.view(make_header(name, 0)), h.view().here(mine), h.view().here(sum), words);
+    launch(w, w.stream(), {.blocks = blocks, .threads = threads}, kernel<mistake::missing_signal>,
+           ch.view(make_header(name, 0)), h.view().here(mine), h.view().here(sum), words);
     check_hip(hipStreamSynchronize(w.stream()), "hipStreamSynchronize");
     return;
   }

@@ -14,7 +14,8 @@ int main() {
       } catch (runtime_failure const& e) {
         std::string const said = e.what();
         std::printf("rank %d: %s\n", w.rank(), said.c_str());
-        for (char const* piece : {"polled its signal segment for 2000 ms", "saw nothing of what rank", "cached where it must not be (through IPC", "cached_ipc.cpp"})
+        for (char const* piece : {"polled its signal segment for 2000 ms", "saw nothing of what rank",
+                                  "cached where it must not be (through IPC", "cached_ipc.cpp"})
           if (said.find(piece) == said.npos) throw error(text("'", piece, "' is not in: ", said));
         return;
       }

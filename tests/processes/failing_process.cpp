@@ -48,7 +48,8 @@ void exchange(world& w) {
   channel ch(h, {.max_bytes = 64_KiB, .flags_per_source = 4});
   auto const out = h.allocate<int>(std::size_t(w.size()));
   for (int epoch = 1; epoch <= 2; ++epoch) {
-    launch(w, w.stream(), {.blocks = 1, .threads = 64}, exchange_numbers, ch.view(make_header("numbers", 0)), h.view().here(out));
+    launch(w, w.stream(), {.blocks = 1, .threads = 64}, exchange_numbers, ch.view(make_header("numbers", 0)),
+           h.view().here(out));
     w.check(w.stream());
     std::vector<int> found(out.count);
     check_hip(hipMemcpy(found.data(), h.view().here(out), found.size() * sizeof(int), hipMemcpyDefault), "hipMemcpy");
@@ -64,10 +65,13 @@ std::string held_now() {
 /// Calls whose failure a program may survive in silence: destructors cannot throw, and by then the results have been
 /// checked.
 bool may_pass(std::string const& call) {
-  return call == "hipFree" || call == "hipHostFree" || call == "hipStreamDestroy" || call == "hipDeviceSynchronize" || call == "hipIpcCloseMemHandle";
+  return call == "hipFree" || call == "hipHostFree" || call == "hipStreamDestroy" || call == "hipDeviceSynchronize" ||
+         call == "hipIpcCloseMemHandle";
 }
 std::string name_in_message(std::string const& call) {
-  return call == "hipLaunchKernel" ? "kernel launch" : call == "hipExtMallocWithFlags" ? "malloc(signal segment)" : call;
+  return call == "hipLaunchKernel"         ? "kernel launch"
+         : call == "hipExtMallocWithFlags" ? "malloc(signal segment)"
+                                           : call;
 }
 
 /// The n-th call of the victim fails. False when it makes fewer.
@@ -91,8 +95,12 @@ bool run_once(int victim, unsigned n) {
   std::string const name = failed ? failed : "";
   session.reset();  // what peers may have mapped is kept until all have left
   fail_call(0, nullptr);
-  expect(held_now().empty(), text("rank ", here.rank, " keeps after a failure of ", name, " on rank ", victim, ":\n", held_now()));
-  if (!name.empty()) expect(error.empty() ? may_pass(name) || said.find(name_in_message(name)) != said.npos : error.find(name_in_message(name)) != error.npos, text(name, " failed, and the error is '", error, "'"));
+  expect(held_now().empty(),
+         text("rank ", here.rank, " keeps after a failure of ", name, " on rank ", victim, ":\n", held_now()));
+  if (!name.empty())
+    expect(error.empty() ? may_pass(name) || said.find(name_in_message(name)) != said.npos
+                         : error.find(name_in_message(name)) != error.npos,
+           text(name, " failed, and the error is '", error, "'"));
   return here.rank == victim ? failed != nullptr : !error.empty();
 }
 
@@ -109,13 +117,15 @@ int main() {
       unsigned n = 1;
       for (bool failed = true; failed; ++n) {
         bool const mine = run_once(victim, n);
-        auto const seen = tcp_bootstrap(std::make_shared<tcp_session>(tcp_options::from_environment())).all_gather(int(mine));
+        auto const seen =
+            tcp_bootstrap(std::make_shared<tcp_session>(tcp_options::from_environment())).all_gather(int(mine));
         failed = seen[std::size_t(victim)];
         if (!failed)
           for (int s : seen) expect(s == 0, "an error without a failing call");
       }
       expect(n > 30, text("only ", n, " calls"));
-      if (tcp_options::from_environment().rank == 0) std::printf("rank %d: each of %u calls has failed\n", victim, n - 2);
+      if (tcp_options::from_environment().rank == 0)
+        std::printf("rank %d: each of %u calls has failed\n", victim, n - 2);
     }
   } catch (std::exception const& e) {
     std::fprintf(stderr, "%s\n", e.what());

@@ -38,7 +38,8 @@ void run_rank(world& w) {
   auto const start = std::chrono::steady_clock::now();
   auto const report = [&](char const* from, std::string const& what) {
     auto const took = std::chrono::steady_clock::now() - start;
-    std::printf("rank %d, %s, after %.2f s: %s\n", w.rank(), from, std::chrono::duration<double>(took).count(), what.c_str());
+    std::printf("rank %d, %s, after %.2f s: %s\n", w.rank(), from, std::chrono::duration<double>(took).count(),
+                what.c_str());
     std::fflush(stdout);
     return took;
   };
@@ -55,8 +56,11 @@ void run_rank(world& w) {
     host = e.what();
   }
   report("host", host);
-  expect(device.find(text("from rank ", victim)) != std::string::npos || device.find("gave up") != std::string::npos, "the report from the device");
-  expect(host.find(text("rank ", victim, " (process ")) != std::string::npos && host.find("has died") != std::string::npos, "the report from the host");
+  expect(device.find(text("from rank ", victim)) != std::string::npos || device.find("gave up") != std::string::npos,
+         "the report from the device");
+  expect(
+      host.find(text("rank ", victim, " (process ")) != std::string::npos && host.find("has died") != std::string::npos,
+      "the report from the host");
   expect(took < limit + std::chrono::seconds(1), "it took too long");
 }
 

@@ -18,7 +18,9 @@ struct decode_values {
   __host__ __device__ static int place(int rank, int sequence, int t) { return (t + 7 * rank + 3 * sequence) % period; }
   __device__ static int v(int place, int head, int j) { return small(unsigned(place), unsigned(head), unsigned(j), 4); }
   __device__ static bool heavy(int place, int head) { return hash(unsigned(place), unsigned(head), 99) & 1; }
-  __device__ static bool likes_heavy(int sequence, int head, unsigned generation) { return hash(unsigned(sequence), unsigned(head), generation) & 1; }
+  __device__ static bool likes_heavy(int sequence, int head, unsigned generation) {
+    return hash(unsigned(sequence), unsigned(head), generation) & 1;
+  }
   /// Sometimes none, sometimes all there is room for.
   __device__ static int length(int rank, int sequence, int most, unsigned generation) {
     unsigned const h = hash(unsigned(rank * 64 + sequence), 3, generation);
@@ -26,13 +28,16 @@ struct decode_values {
   }
 };
 
-__device__ inline int page_of(int sequence, int page, int pages, int batch) { return (sequence * pages + page) * 5 % (batch * pages); }
+__device__ inline int page_of(int sequence, int page, int pages, int batch) {
+  return (sequence * pages + page) * 5 % (batch * pages);
+}
 
 template <class T>
 __global__ void fill_cache(decode_shape s, int rank, T* k, T* v, std::int32_t* table) {
   int const pages = s.max_tokens / page_size;
   for (int x = block{}.index(); x < s.batch * s.max_tokens; x += block{}.count()) {
-    int const sequence = x / s.max_tokens, t = x % s.max_tokens, page = page_of(sequence, t / page_size, pages, s.batch), place = decode_values::place(rank, sequence, t);
+    int const sequence = x / s.max_tokens, t = x % s.max_tokens,
+              page = page_of(sequence, t / page_size, pages, s.batch), place = decode_values::place(rank, sequence, t);
     if (block{}.leader()) table[sequence * pages + t / page_size] = page;
     for (int y = block{}.rank(); y < s.kv_heads * s.d; y += block{}.size()) {
       std::int64_t const at = (std::int64_t(page) * page_size + t % page_size) * s.kv_heads * s.d + y;
@@ -44,10 +49,12 @@ __global__ void fill_cache(decode_shape s, int rank, T* k, T* v, std::int32_t* t
 
 template <class T>
 __global__ void fill_queries(decode_shape s, int rank, T* q, std::int32_t* lengths, progress const* now) {
-  for (int x = block{}.index() * block{}.size() + block{}.rank(); x < s.batch * s.q_heads * s.d; x += block{}.count() * block{}.size()) {
+  for (int x = block{}.index() * block{}.size() + block{}.rank(); x < s.batch * s.q_heads * s.d;
+       x += block{}.count() * block{}.size()) {
     int const sequence = x / (s.q_heads * s.d), head = x / s.d % s.q_heads;
     q[x] = T(x % s.d ? 1.0f : decode_values::likes_heavy(sequence, head, now->generation) ? 16.0f : -16.0f);
-    if (x % (s.q_heads * s.d) == 0) lengths[sequence] = decode_values::length(rank, sequence, s.max_tokens, now->generation);
+    if (x % (s.q_heads * s.d) == 0)
+      lengths[sequence] = decode_values::length(rank, sequence, s.max_tokens, now->generation);
   }
 }
 
@@ -82,10 +89,20 @@ class decode_subject final : public subject {
  public:
   explicit decode_subject(rank_state& r)
       : r_(r), most_{r.world.size(), r.size.batch, 8, 2, D, r.size.tokens / page_size * page_size},
-        op_(r.channel, {.max_batch = most_.batch, .q_heads = 8, .kv_heads = 2, .head_dim = D, .page_size = page_size, .max_pages = most_.max_tokens / page_size, .scale = 1, .hops = std::is_same_v<T, f16> ? 2 : 1}),
-        q_(r.allocate<T>(std::size_t(most_.batch * 8 * D))), k_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),
-        v_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)), out_(r.allocate<T>(std::size_t(most_.batch * 8 * D))),
-        table_(r.allocate<std::int32_t>(std::size_t(most_.batch * (most_.max_tokens / page_size)))), lengths_(r.allocate<std::int32_t>(std::size_t(most_.batch))) {
+        op_(r.channel, {.max_batch = most_.batch,
+                        .q_heads = 8,
+                        .kv_heads = 2,
+                        .head_dim = D,
+                        .page_size = page_size,
+                        .max_pages = most_.max_tokens / page_size,
+                        .scale = 1,
+                        .hops = std::is_same_v<T, f16> ? 2 : 1}),
+        q_(r.allocate<T>(std::size_t(most_.batch * 8 * D))),
+        k_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),
+        v_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),
+        out_(r.allocate<T>(std::size_t(most_.batch * 8 * D))),
+        table_(r.allocate<std::int32_t>(std::size_t(most_.batch * (most_.max_tokens / page_size)))),
+        lengths_(r.allocate<std::int32_t>(std::size_t(most_.batch))) {
     r.local(64, 128, fill_cache<T>, most_, r.world.rank(), k_, v_, table_);
   }
   std::string name() const override { return text("flash_decode d = ", D, std::is_same_v<T, f16> ? " f16" : " bf16"); }
@@ -102,7 +119,13 @@ class decode_subject final : public subject {
 
  private:
   void launch(int batch) {
-    op_(r_.stream(), {.q = q_, .k_cache = k_, .v_cache = v_, .block_table = table_, .lengths = lengths_, .out = out_, .batch = batch});
+    op_(r_.stream(), {.q = q_,
+                      .k_cache = k_,
+                      .v_cache = v_,
+                      .block_table = table_,
+                      .lengths = lengths_,
+                      .out = out_,
+                      .batch = batch});
   }
 
   rank_state& r_;

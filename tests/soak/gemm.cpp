@@ -10,9 +10,17 @@ class operator_subject final : public gemm_subject<T> {
 
  public:
   explicit operator_subject(rank_state& r)
-      : base(r, By), op_(r.channel, {.max_m = r.size.m, .k = base::k_, .gather = By, .method = How, .tile = Tile, .chunk_k = r.size.k >= 1024 ? 512 : 16}) {}
+      : base(r, By), op_(r.channel, {.max_m = r.size.m,
+                                     .k = base::k_,
+                                     .gather = By,
+                                     .method = How,
+                                     .tile = Tile,
+                                     .chunk_k = r.size.k >= 1024 ? 512 : 16}) {}
   std::string name() const override {
-    return text("ag_gemm ", How == method::push ? "push" : "pull", base::gathered(), base::type(), Tile == gemm_tile::small ? " small" : Tile == gemm_tile::large ? " large" : "");
+    return text("ag_gemm ", How == method::push ? "push" : "pull", base::gathered(), base::type(),
+                Tile == gemm_tile::small   ? " small"
+                : Tile == gemm_tile::large ? " large"
+                                           : "");
   }
 
  private:
@@ -28,8 +36,9 @@ std::unique_ptr<subject> make(rank_state& r) {
 
 bool const added = [] {
   using enum gemm_tile;
-  for (factory const f : {make<bf16, gather::k, method::push, automatic>, make<bf16, gather::m, method::push, large>, make<bf16, gather::k, method::pull, automatic>,
-                          make<bf16, gather::m, method::pull, small>, make<f16, gather::k, method::push, small>, make<f16, gather::m, method::push, automatic>,
+  for (factory const f : {make<bf16, gather::k, method::push, automatic>, make<bf16, gather::m, method::push, large>,
+                          make<bf16, gather::k, method::pull, automatic>, make<bf16, gather::m, method::pull, small>,
+                          make<f16, gather::k, method::push, small>, make<f16, gather::m, method::push, automatic>,
                           make<f16, gather::k, method::pull, large>, make<f16, gather::m, method::pull, automatic>})
     factories().push_back(f);
   return true;

@@ -17,7 +17,8 @@ struct gemm_values {
 /// This rank's shard of A, [rows, cols] at (row0, col0) of the whole.
 template <class T>
 __global__ void fill_a(T* a, int rows, int cols, int row0, int col0, progress const* now) {
-  for (std::int64_t x = block{}.index() * block{}.size() + block{}.rank(); x < std::int64_t(rows) * cols; x += std::int64_t(block{}.count()) * block{}.size())
+  for (std::int64_t x = block{}.index() * block{}.size() + block{}.rank(); x < std::int64_t(rows) * cols;
+       x += std::int64_t(block{}.count()) * block{}.size())
     a[x] = T(float(gemm_values::a(row0 + int(x / cols), col0 + int(x % cols), now->generation)));
 }
 
@@ -49,7 +50,9 @@ __global__ void check_gemm(matrix<T> c, int row0, int k, checker check) {
     b.sync();
     for (int col = b.rank(); col < c.cols; col += b.size()) {
       T* const element = c.at(i, col);
-      check.compare(float(*element), float(T(float(sums[0] * gemm_values::p(0, col) + sums[1] * gemm_values::p(1, col)))), row0 + i, col);
+      check.compare(float(*element),
+                    float(T(float(sums[0] * gemm_values::p(0, col) + sums[1] * gemm_values::p(1, col)))), row0 + i,
+                    col);
       element->bits = 0xffff;
     }
     b.sync();
@@ -61,13 +64,17 @@ template <class T>
 class gemm_subject : public subject {
  public:
   gemm_subject(rank_state& r, gather by)
-      : r_(r), by_(by), k_(int(round_up(std::size_t(r.size.k), std::size_t(8 * r.world.size())))), ldb_(std::int64_t(round_up(std::size_t(r.size.n), 8))),
-        a_(r.allocate<T>(std::size_t(r.size.m) * std::size_t(k_))), c_(r.allocate<T>(std::size_t(r.size.m) * std::size_t(r.size.n))) {
+      : r_(r), by_(by), k_(int(round_up(std::size_t(r.size.k), std::size_t(8 * r.world.size())))),
+        ldb_(std::int64_t(round_up(std::size_t(r.size.n), 8))),
+        a_(r.allocate<T>(std::size_t(r.size.m) * std::size_t(k_))),
+        c_(r.allocate<T>(std::size_t(r.size.m) * std::size_t(r.size.n))) {
     for (layout const order : {layout::row_major, layout::column_major}) {
       b_[int(order)] = r.allocate<T>(std::size_t(order == layout::row_major ? k_ * ldb_ : std::int64_t(k_) * r.size.n));
-      r.local(64, 256, fill_b<T>, matrix<T>{b_[int(order)], k_, r.size.n, order == layout::row_major ? ldb_ : k_}, order);
+      r.local(64, 256, fill_b<T>, matrix<T>{b_[int(order)], k_, r.size.n, order == layout::row_major ? ldb_ : k_},
+              order);
     }
-    check_hip(hipMemsetAsync(c_, 0xff, std::size_t(r.size.m) * std::size_t(r.size.n) * sizeof(T), r.stream()), "hipMemsetAsync");
+    check_hip(hipMemsetAsync(c_, 0xff, std::size_t(r.size.m) * std::size_t(r.size.n) * sizeof(T), r.stream()),
+              "hipMemsetAsync");
   }
   void draw(random_source& random) override {
     m_ = random.up_to(r_.size.m);
@@ -86,19 +93,25 @@ class gemm_subject : public subject {
  protected:
   void fill() const {
     gather_map const map = shard();
-    r_.local(64, 256, fill_a<T>, a_, map.rows(r_.world.rank()), map.cols(), map.first_row(r_.world.rank()), map.first_col(r_.world.rank()), r_.now);
+    r_.local(64, 256, fill_a<T>, a_, map.rows(r_.world.rank()), map.cols(), map.first_row(r_.world.rank()),
+             map.first_col(r_.world.rank()), r_.now);
   }
   /// c begins with row row0 of C.
   void check(matrix<T> c, int row0, int number) const {
-    if (c.rows > 0) r_.local(std::min(c.rows, 132), 256, check_gemm<T>, c, row0, k_, checker{r_.now, number, {m_, n_, int(order_)}});
+    if (c.rows > 0)
+      r_.local(std::min(c.rows, 132), 256, check_gemm<T>, c, row0, k_, checker{r_.now, number, {m_, n_, int(order_)}});
   }
   int m_of(bool wrong) const { return !wrong ? m_ : m_ > 1 ? m_ - 1 : m_ + 1; }
   virtual void multiply(ag_gemm_call<T> const& call) = 0;
   gather_map shard(int m = 0) const { return {by_, m ? m : m_, k_, r_.world.size(), 128, 512}; }
   ag_gemm_call<T> call(int m) const {
     gather_map const map = shard(m);
-    return {.a = {a_, map.rows(r_.world.rank()), map.cols(), map.cols()}, .b = {b_[int(order_)], k_, n_, order_ == layout::row_major ? ldb_ : k_},
-            .c = {c_, m, n_, n_}, .m = m, .b_layout = order_, .b_is_constant = b_is_constant_};
+    return {.a = {a_, map.rows(r_.world.rank()), map.cols(), map.cols()},
+            .b = {b_[int(order_)], k_, n_, order_ == layout::row_major ? ldb_ : k_},
+            .c = {c_, m, n_, n_},
+            .m = m,
+            .b_layout = order_,
+            .b_is_constant = b_is_constant_};
   }
   static char const* type() { return std::is_same_v<T, f16> ? " f16" : " bf16"; }
   char const* gathered() const { return by_ == gather::k ? " gather::k" : " gather::m"; }

@@ -13,8 +13,15 @@ class rs_subject final : public gemm_subject<T> {
   using base::r_, base::m_, base::n_, base::c_;
 
  public:
-  explicit rs_subject(rank_state& r) : base(r, gather::k), op_(r.channel, {.max_m = r.size.m, .max_n = r.size.n, .k = base::k_ / r.world.size(), .tile = Tile}) {}
-  std::string name() const override { return text("gemm_rs", base::type(), Tile == gemm_tile::small ? " small" : Tile == gemm_tile::large ? " large" : ""); }
+  explicit rs_subject(rank_state& r)
+      : base(r, gather::k),
+        op_(r.channel, {.max_m = r.size.m, .max_n = r.size.n, .k = base::k_ / r.world.size(), .tile = Tile}) {}
+  std::string name() const override {
+    return text("gemm_rs", base::type(),
+                Tile == gemm_tile::small   ? " small"
+                : Tile == gemm_tile::large ? " large"
+                                           : "");
+  }
 
   long long step(int number) override {
     int const rows = op_.rows(m_);
@@ -44,7 +51,8 @@ std::unique_ptr<subject> make(rank_state& r) {
 }
 
 bool const added = [] {
-  for (factory const f : {make<bf16, gemm_tile::automatic>, make<bf16, gemm_tile::large>, make<f16, gemm_tile::small>}) factories().push_back(f);
+  for (factory const f : {make<bf16, gemm_tile::automatic>, make<bf16, gemm_tile::large>, make<f16, gemm_tile::small>})
+    factories().push_back(f);
   return true;
 }();
 

@@ -33,7 +33,9 @@ struct totals {
 
 bool simulated() { return dlsym(RTLD_DEFAULT, "fusewireSimStats") != nullptr; }
 
-double seconds_since(std::chrono::steady_clock::time_point t) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count(); }
+double seconds_since(std::chrono::steady_clock::time_point t) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
+}
 
 __global__ void next_generation(progress* now) { ++now->generation; }
 
@@ -44,7 +46,8 @@ __global__ void spend(std::uint64_t ns) {
 /// One rank's soak. All ranks draw the same from `common_`; delays come from a source of the rank's own.
 class soaker {
  public:
-  soaker(rank_state& r, options const& o, totals& t) : r_(r), o_(o), t_(t), common_{hash(o.seed, 1, 1)}, own_{hash(o.seed, 2, unsigned(r.world.rank()))} {
+  soaker(rank_state& r, options const& o, totals& t)
+      : r_(r), o_(o), t_(t), common_{hash(o.seed, 1, 1)}, own_{hash(o.seed, 2, unsigned(r.world.rank()))} {
     for (factory const f : factories()) {
       auto s = f(r);
       if (s->name().find(o.only) != std::string::npos) subjects_.push_back(std::move(s));
@@ -66,7 +69,8 @@ class soaker {
       t_.seconds = seconds_since(start);
       if (r_.world.rank() == 0 && t_.seconds > said + 5) {
         said = t_.seconds;
-        std::printf("%6.0f s  %lld rounds, %lld launches, %lld replays, %lld outputs checked, %lld resets, 0 wrong\n", said, t_.rounds, t_.launches, t_.replays, t_.outputs, t_.resets);
+        std::printf("%6.0f s  %lld rounds, %lld launches, %lld replays, %lld outputs checked, %lld resets, 0 wrong\n",
+                    said, t_.rounds, t_.launches, t_.replays, t_.outputs, t_.resets);
         std::fflush(stdout);
       }
       int const go_on = inspect() && t_.seconds < o_.seconds;
@@ -133,8 +137,9 @@ class soaker {
     int heard = 0;
     for (int const h : r_.world.exchange().all_gather(int(!said.empty()))) heard += h;
     r_.channel.reset();
-    require<error>(heard > 0 || r_.world.size() == 1, std::source_location::current(), "soak: rank ", culprit, missing ? " launched nothing" : " launched another shape of ",
-                   subjects_[std::size_t(which)]->name(), ", and nobody noticed");
+    require<error>(heard > 0 || r_.world.size() == 1, std::source_location::current(), "soak: rank ", culprit,
+                   missing ? " launched nothing" : " launched another shape of ", subjects_[std::size_t(which)]->name(),
+                   ", and nobody noticed");
     ++t_.resets;
   }
 
@@ -160,8 +165,9 @@ class soaker {
     check_hip(hipStreamSynchronize(r_.stream()), "hipStreamSynchronize");
     if (now.wrong == 0) return true;
     t_.wrong = now.wrong;
-    t_.first_wrong = text("rank ", r_.world.rank(), ": ", subjects_[std::size_t(now.subject)]->name(), " (", now.extent[0], ", ", now.extent[1], ", ", now.extent[2], "), generation ",
-                          now.of_generation, ": element (", now.at[0], ", ", now.at[1], ") is ", now.found, ", wanted ", now.wanted);
+    t_.first_wrong = text("rank ", r_.world.rank(), ": ", subjects_[std::size_t(now.subject)]->name(), " (",
+                          now.extent[0], ", ", now.extent[1], ", ", now.extent[2], "), generation ", now.of_generation,
+                          ": element (", now.at[0], ", ", now.at[1], ") is ", now.found, ", wanted ", now.wanted);
     return false;
   }
 
@@ -174,7 +180,9 @@ class soaker {
 
 void soak_rank(world& w, options const& o, totals& t) {
   sizes const size = o.small ? sizes{96, 96, 64, 3, 96} : sizes{2048, 2048, 2048, 16, 4096};
-  heap h(w, {.bulk = o.small ? 32_MiB : 2_GiB, .signal = 16_MiB, .wait_limit = std::chrono::seconds(simulated() ? 10 : 2)});
+  heap h(
+      w,
+      {.bulk = o.small ? 32_MiB : 2_GiB, .signal = 16_MiB, .wait_limit = std::chrono::seconds(simulated() ? 10 : 2)});
   channel ch(h, {.max_bytes = o.small ? 1_MiB : 32_MiB, .flags_per_source = 1024});
   progress* const now = h.view().here(h.allocate<progress>(1));
   check_hip(hipMemsetAsync(now, 0, sizeof *now, w.stream()), "hipMemsetAsync");
@@ -195,7 +203,9 @@ options parse(int argc, char** argv) {
     else if (name == "--small" && !value.empty()) o.small = value != "0";
     else if (name == "--json" && !value.empty()) o.json = value;
     else if (name == "--only" && !value.empty()) o.only = value;
-    else throw bad_argument("usage: fusewire_soak [--seconds 10] [--seed 1] [--ranks N] [--small 0|1] [--json FILE] [--only TEXT]");
+    else
+      throw bad_argument(
+          "usage: fusewire_soak [--seconds 10] [--seed 1] [--ranks N] [--small 0|1] [--json FILE] [--only TEXT]");
   }
   int gpus = 0;
   check_hip(hipGetDeviceCount(&gpus), "hipGetDeviceCount");
@@ -232,9 +242,11 @@ int main(int argc, char** argv) try {
     all.wrong += t.wrong;
     if (all.first_wrong.empty()) all.first_wrong = t.first_wrong;
   }
-  std::string const json = text("{\"seed\": ", o.seed, ", \"ranks\": ", o.ranks, ", \"seconds\": ", all.seconds, ", \"rounds\": ", all.rounds, ", \"launches\": ", all.launches,
-                                ", \"replays\": ", all.replays, ", \"outputs_checked\": ", all.outputs, ", \"delays\": ", all.delays, ", \"abandoned_on_purpose\": ", all.resets,
-                                ", \"wrong\": ", all.wrong, ", \"hangs\": ", hangs, ", \"first_wrong\": ", quoted(all.first_wrong), ", \"failure\": ", quoted(failure), "}");
+  std::string const json = text(
+      "{\"seed\": ", o.seed, ", \"ranks\": ", o.ranks, ", \"seconds\": ", all.seconds, ", \"rounds\": ", all.rounds,
+      ", \"launches\": ", all.launches, ", \"replays\": ", all.replays, ", \"outputs_checked\": ", all.outputs,
+      ", \"delays\": ", all.delays, ", \"abandoned_on_purpose\": ", all.resets, ", \"wrong\": ", all.wrong,
+      ", \"hangs\": ", hangs, ", \"first_wrong\": ", quoted(all.first_wrong), ", \"failure\": ", quoted(failure), "}");
   std::printf("%s\n", json.c_str());
   if (!o.json.empty()) std::ofstream(o.json) << json << "\n";
   return all.wrong != 0 || !failure.empty();

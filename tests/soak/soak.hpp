@@ -21,7 +21,7 @@ struct sizes {
 /// In device memory, of one rank.
 struct progress {
   unsigned generation;
-  unsigned wrong;                  // elements; the first of them:
+  unsigned wrong;  // elements; the first of them:
   int subject, extent[3], at[2];
   unsigned of_generation;
   float found, wanted;
@@ -34,7 +34,8 @@ struct checker {
 
   __device__ unsigned generation() const { return progress->generation; }
   __device__ void compare(float found, float wanted, int i, int j) const {
-    if (found == wanted || atomic_ref<unsigned, scope::device>(&progress->wrong).fetch_add(1u, order::relaxed) != 0) return;
+    if (found == wanted || atomic_ref<unsigned, scope::device>(&progress->wrong).fetch_add(1u, order::relaxed) != 0)
+      return;
     progress->subject = subject;
     for (int x = 0; x < 3; ++x) progress->extent[x] = extent[x];
     progress->at[0] = i, progress->at[1] = j;
@@ -50,7 +51,9 @@ __host__ __device__ inline unsigned hash(unsigned a, unsigned b, unsigned c) {
   return h ^ h >> 16;
 }
 /// -range to range.
-__host__ __device__ inline int small(unsigned a, unsigned b, unsigned c, int range) { return int(hash(a, b, c) % unsigned(2 * range + 1)) - range; }
+__host__ __device__ inline int small(unsigned a, unsigned b, unsigned c, int range) {
+  return int(hash(a, b, c) % unsigned(2 * range + 1)) - range;
+}
 
 /// The same sequence on every rank, where it is asked alike.
 struct random_source {

@@ -35,9 +35,7 @@ struct gemm_rank {
   sym<T> a, b, c;
 
   gemm_rank(rank_of_test& rank, int max_m, int max_n, int max_k)
-      : r(rank),
-        a(r.heap.allocate<T>(std::size_t(max_m * max_k))),
-        b(r.heap.allocate<T>(std::size_t(max_n * max_k))),
+      : r(rank), a(r.heap.allocate<T>(std::size_t(max_m * max_k))), b(r.heap.allocate<T>(std::size_t(max_n * max_k))),
         c(r.heap.allocate<T>(std::size_t(max_m * max_n))) {}
 
   gather_map shard(problem const& p, gather by) const { return {by, p.m, p.k, r.size(), 128, 512}; }
@@ -47,13 +45,15 @@ struct gemm_rank {
     int const rows = map.rows(r.rank()), cols = map.cols();
     std::vector<T> v(std::size_t(rows * cols));
     for (int i = 0; i < rows; ++i)
-      for (int j = 0; j < cols; ++j) v[std::size_t(i * cols + j)] = T(p.a(map.first_row(r.rank()) + i, map.first_col(r.rank()) + j));
+      for (int j = 0; j < cols; ++j)
+        v[std::size_t(i * cols + j)] = T(p.a(map.first_row(r.rank()) + i, map.first_col(r.rank()) + j));
     return v;
   }
   std::vector<T> b_values(problem const& p) const {
     std::vector<T> v(std::size_t(p.k * p.n));
     for (int j = 0; j < p.k; ++j)
-      for (int col = 0; col < p.n; ++col) v[std::size_t(p.b_layout == layout::row_major ? j * p.n + col : col * p.k + j)] = T(p.b(j, col));
+      for (int col = 0; col < p.n; ++col)
+        v[std::size_t(p.b_layout == layout::row_major ? j * p.n + col : col * p.k + j)] = T(p.b(j, col));
     return v;
   }
   ag_gemm_call<T> call(problem const& p, gather by) const {
@@ -67,7 +67,9 @@ struct gemm_rank {
   }
   /// Uploads, launches, overwrites A at once, and compares.
   template <class Epilogue = identity, class Wanted = float (*)(float, int)>
-  void run(ag_gemm<T>& op, problem const& p, gather by, Epilogue const& epilogue = {}, Wanted wanted = [](float x, int) { return x; }) {
+  void run(
+      ag_gemm<T>& op, problem const& p, gather by, Epilogue const& epilogue = {},
+      Wanted wanted = [](float x, int) { return x; }) {
     r.upload(a_values(p, by), a);
     r.upload(b_values(p), b);
     r.fill(c, 0xff);
@@ -82,13 +84,17 @@ struct gemm_rank {
     for (int i = 0; i < p.m; ++i)
       for (int j = 0; j < p.n; ++j) {
         float const f = float(found[std::size_t(i * p.n + j)]), w = float(T(wanted(p.c(i, j), j)));
-        if (!r.found.expect(f == w, "m ", p.m, " n ", p.n, " k ", p.k, p.b_layout == layout::row_major ? " row" : " column", ": c(", i, ", ", j, ") = ", f, ", wanted ", w)) return;
+        if (!r.found.expect(f == w, "m ", p.m, " n ", p.n, " k ", p.k,
+                            p.b_layout == layout::row_major ? " row" : " column", ": c(", i, ", ", j, ") = ", f,
+                            ", wanted ", w))
+          return;
       }
   }
 };
 
 problem random_problem(lcg& random, int max_m, int max_n, int k) {
-  return {1 + random.below(random.below(2) ? max_m : 8), 1 + random.below(max_n), k, random.below(2) ? layout::row_major : layout::column_major, random()};
+  return {1 + random.below(random.below(2) ? max_m : 8), 1 + random.below(max_n), k,
+          random.below(2) ? layout::row_major : layout::column_major, random()};
 }
 
 channel_options small_channel() { return {.max_bytes = 1_MiB, .flags_per_source = 256}; }
@@ -103,7 +109,8 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
     int const k = by == gather::k ? 8 * r.size() * (1 + random.below(24)) : 8 * (1 + random.below(24 * r.size()));
     gemm_rank<T> g(r, max_m, max_n, k);
     channel ch(r.heap, small_channel());
-    ag_gemm<T> op(ch, {.max_m = max_m, .k = k, .gather = by, .method = how, .tile = tile, .chunk_k = 64 * (1 + random.below(3))});
+    ag_gemm<T> op(
+        ch, {.max_m = max_m, .k = k, .gather = by, .method = how, .tile = tile, .chunk_k = 64 * (1 + random.below(3))});
     for (int i = 0; i < launches; ++i) g.run(op, random_problem(random, max_m, max_n, k), by);
   });
 }
@@ -119,7 +126,8 @@ struct counted {
 };
 
 /// C again and again, below each other, by a block that uses the shared memory for itself whenever store() is over.
-__global__ void __launch_bounds__(small_tile::config.threads()) multiply_and_scribble(matrix<bf16 const> a, b_operand<bf16> b, matrix<bf16> c, int times) {
+__global__ void __launch_bounds__(small_tile::config.threads())
+    multiply_and_scribble(matrix<bf16 const> a, b_operand<bf16> b, matrix<bf16> c, int times) {
   extern __shared__ bytes16 shared[];
   block const all;
   for (int i = 0; i < times; ++i) {
@@ -135,7 +143,9 @@ __global__ void __launch_bounds__(small_tile::config.threads()) multiply_and_scr
 
 }  // namespace
 
-TEST_CASE("ag_gemm: random shapes, 1 to 8 ranks, bf16", "[ag_gemm]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200); }
+TEST_CASE("ag_gemm: random shapes, 1 to 8 ranks, bf16", "[ag_gemm]") {
+  random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200);
+}
 TEST_CASE("ag_gemm: random shapes, f16", "[ag_gemm]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
 TEST_CASE("ag_gemm: the small tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::small); }
 TEST_CASE("ag_gemm: the large tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::large); }
@@ -148,7 +158,8 @@ TEST_CASE("ag_gemm: the edges of tiles", "[ag_gemm]") {
     for (auto how : {method::push, method::pull}) {
       ag_gemm<bf16> op(ch, {.max_m = 129, .k = k, .gather = gather::m, .method = how});
       for (int m : {1, 31, 32, 33, 64, 65, 127, 128, 129})
-        for (int n : {1, 63, 64, 65, 128, 129}) g.run(op, {m, n, k, m % 2 ? layout::row_major : layout::column_major, unsigned(m * n)}, gather::m);
+        for (int n : {1, 63, 64, 65, 128, 129})
+          g.run(op, {m, n, k, m % 2 ? layout::row_major : layout::column_major, unsigned(m * n)}, gather::m);
     }
   });
 }
@@ -157,10 +168,12 @@ TEST_CASE("ag_gemm: shards of whole tiles, in a channel that is just large enoug
   auto const by = GENERATE(gather::k, gather::m);
   auto const how = GENERATE(method::push, method::pull);
   on_ranks(2, [&](rank_of_test& r) {
-    int const m = 64, k = 256, chunk_k = 64, tiles = m / small_tile::config.block_m, chunks = (by == gather::k ? k / 2 : k) / chunk_k;
+    int const m = 64, k = 256, chunk_k = 64, tiles = m / small_tile::config.block_m,
+              chunks = (by == gather::k ? k / 2 : k) / chunk_k;
     gemm_rank<bf16> g(r, m, 24, k);
     channel ch(r.heap, {.max_bytes = m * k * 2, .flags_per_source = tiles * chunks});
-    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = by, .method = how, .tile = gemm_tile::small, .chunk_k = chunk_k});
+    ag_gemm<bf16> op(ch,
+                     {.max_m = m, .k = k, .gather = by, .method = how, .tile = gemm_tile::small, .chunk_k = chunk_k});
     for (unsigned seed = 0; seed < 3; ++seed) g.run(op, {m, 24, k, layout::row_major, seed}, by);
   });
 }
@@ -172,14 +185,16 @@ TEST_CASE("ag_gemm: a channel with as many flags as it asks for", "[ag_gemm]") {
     gemm_rank<bf16> g(r, m, 24, k);
     ag_gemm_options const o{.max_m = m, .k = k, .gather = by};
     int const flags = ag_gemm<bf16>::flags_per_source(2, o), most = 2 * (by == gather::k ? k / 2 : k) / 64;
-    r.found.expect(flags >= 1 && flags <= most, flags, " flags for two tile rows of pieces, at most ", most, " of them");
+    r.found.expect(flags >= 1 && flags <= most, flags, " flags for two tile rows of pieces, at most ", most,
+                   " of them");
     channel ch(r.heap, {.max_bytes = m * k * 2, .flags_per_source = flags});
     ag_gemm<bf16> op(ch, o);
     for (int i : {1, 64, m}) g.run(op, {i, 24, k, layout::column_major, unsigned(i)}, by);
   });
 }
 
-TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows and in a last one with fewer", "[ag_gemm]") {
+TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows and in a last one with fewer",
+          "[ag_gemm]") {
   on_ranks(2, [&](rank_of_test& r) {
     int const most_m = 300, n = 130, k = 32;
     gemm_rank<bf16> g(r, most_m, n, k);
@@ -190,7 +205,9 @@ TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows a
       r.fill(calls, 0);
       g.run(op, {m, n, k, layout::row_major, unsigned(m)}, gather::m, counted{r.here(calls), n});
       auto const found = r.download(calls);
-      for (int i = 0; i < m * n; ++i) r.found.expect(found[std::size_t(i)] == 1, "m = ", m, ": c(", i / n, ", ", i % n, ") was computed ", found[std::size_t(i)], " times");
+      for (int i = 0; i < m * n; ++i)
+        r.found.expect(found[std::size_t(i)] == 1, "m = ", m, ": c(", i / n, ", ", i % n, ") was computed ",
+                       found[std::size_t(i)], " times");
     }
   });
 }
@@ -204,7 +221,8 @@ TEST_CASE("ag_gemm: A crosses each link once", "[ag_gemm]") {
     problem const p{192, 24, 64, layout::row_major, 1};
     gemm_rank<bf16> g(r, p.m, p.n, p.k);
     channel ch(r.heap, small_channel());
-    ag_gemm<bf16> op(ch, {.max_m = p.m, .k = p.k, .gather = by, .method = how, .tile = gemm_tile::small, .comm_blocks = 1});
+    ag_gemm<bf16> op(ch,
+                     {.max_m = p.m, .k = p.k, .gather = by, .method = how, .tile = gemm_tile::small, .comm_blocks = 1});
     auto const bytes = [&] {
       r.meet();
       auto const link = simulator_stats()->links[r.rank()][r.partner()];
@@ -214,7 +232,8 @@ TEST_CASE("ag_gemm: A crosses each link once", "[ag_gemm]") {
     auto const before = bytes();
     g.run(op, p, by);
     auto const crossed = bytes() - before, shard = std::uint64_t(p.m * p.k / 2) * sizeof(bf16);
-    r.found.expect(crossed >= shard && crossed < shard + 512, crossed, " bytes crossed the link; the shard has ", shard, ", flags and a header less than 512");
+    r.found.expect(crossed >= shard && crossed < shard + 512, crossed, " bytes crossed the link; the shard has ", shard,
+                   ", flags and a header less than 512");
   });
 }
 
@@ -235,8 +254,11 @@ TEST_CASE("ag_gemm: what is a rank's own is multiplied where it lies", "[ag_gemm
     for (int slot : {0, 1}) {
       auto const inbox = r.download(static_cast<std::byte const*>(view.slot<std::byte>(slot)), bytes);
       for (std::size_t i = 0; i < bytes / 2; ++i)
-        if (!r.found.expect(inbox[own + i] == std::byte(0x5a), "slot ", slot, ": byte ", i, " of the own shard in the inbox was written")) break;
-      r.found.expect(inbox[bytes / 2 - own] != std::byte(0x5a) || inbox[bytes / 2 - own + 1] != std::byte(0x5a), "slot ", slot, ": the peer's shard is not in the inbox");
+        if (!r.found.expect(inbox[own + i] == std::byte(0x5a), "slot ", slot, ": byte ", i,
+                            " of the own shard in the inbox was written"))
+          break;
+      r.found.expect(inbox[bytes / 2 - own] != std::byte(0x5a) || inbox[bytes / 2 - own + 1] != std::byte(0x5a),
+                     "slot ", slot, ": the peer's shard is not in the inbox");
     }
   });
 }
@@ -250,11 +272,15 @@ TEST_CASE("block_gemm: the shared memory is free when store() is over", "[ag_gem
     r.upload(g.b_values(p), g.b);
     r.fill(g.c, 0xff);
     constexpr gemm_config C = small_tile::config;
-    r.launch({.blocks = 1, .threads = C.threads(), .shared_bytes = C.shared_bytes()}, multiply_and_scribble, matrix<bf16 const>{r.here(g.a), p.m, p.k, p.k},
-             b_operand<bf16>{r.here(g.b), p.k, layout::column_major, p.n}, matrix<bf16>{r.here(g.c), p.m * times, p.n, p.n}, times);
+    r.launch({.blocks = 1, .threads = C.threads(), .shared_bytes = C.shared_bytes()}, multiply_and_scribble,
+             matrix<bf16 const>{r.here(g.a), p.m, p.k, p.k},
+             b_operand<bf16>{r.here(g.b), p.k, layout::column_major, p.n},
+             matrix<bf16>{r.here(g.c), p.m * times, p.n, p.n}, times);
     auto const c = r.download(g.c);
     for (int i = 0; i < p.m * times; ++i)
-      for (int j = 0; j < p.n; ++j) r.found.expect(float(c[std::size_t(i * p.n + j)]) == p.c(i % p.m, j), "time ", i / p.m, ": c(", i % p.m, ", ", j, ") = ", float(c[std::size_t(i * p.n + j)]));
+      for (int j = 0; j < p.n; ++j)
+        r.found.expect(float(c[std::size_t(i * p.n + j)]) == p.c(i % p.m, j), "time ", i / p.m, ": c(", i % p.m, ", ",
+                       j, ") = ", float(c[std::size_t(i * p.n + j)]));
   });
 }
 
@@ -274,12 +300,18 @@ TEST_CASE("ag_gemm: leading dimensions, and memory around the operands stays as 
     r.upload(wide_a, g.a);
     r.upload(wide_b, g.b);
     r.fill(g.c, 0x7f);
-    op(r.stream, {.a = {r.here(g.a), 70, 16, a_ld}, .b = {r.here(g.b), p.k, p.n, b_ld}, .c = {r.here(g.c), 70, 50, c_ld}, .m = 70, .b_layout = order});
+    op(r.stream, {.a = {r.here(g.a), 70, 16, a_ld},
+                  .b = {r.here(g.b), p.k, p.n, b_ld},
+                  .c = {r.here(g.c), 70, 50, c_ld},
+                  .m = 70,
+                  .b_layout = order});
     r.world.check(r.stream);
     auto const c = r.download(g.c);
     for (int i = 0; i < 80 * 80; ++i) {
       int const row = i / c_ld, col = i % c_ld;
-      if (row < p.m && col < p.n) r.found.expect(float(c[std::size_t(i)]) == p.c(row, col), "c(", row, ", ", col, ") = ", float(c[std::size_t(i)]));
+      if (row < p.m && col < p.n)
+        r.found.expect(float(c[std::size_t(i)]) == p.c(row, col), "c(", row, ", ", col,
+                       ") = ", float(c[std::size_t(i)]));
       else r.found.expect(c[std::size_t(i)].bits == 0x7f7f, "element ", i, " outside c was written");
     }
   });
@@ -297,7 +329,8 @@ TEST_CASE("ag_gemm: epilogues", "[ag_gemm]") {
     ag_gemm<bf16> op(ch, {.max_m = 70, .k = k, .gather = gather::k});
     op.prepare<bias<bf16>>();
     problem const p{70, n, k, layout::row_major, 11};
-    g.run(op, p, gather::k, bias<bf16>{r.here(bias_values)}, [&](float x, int j) { return x + float(values[std::size_t(j)]); });
+    g.run(op, p, gather::k, bias<bf16>{r.here(bias_values)},
+          [&](float x, int j) { return x + float(values[std::size_t(j)]); });
 
     r.upload(g.a_values(p, gather::k), g.a);
     op(r.stream, g.call(p, gather::k), bias_silu<bf16>{r.here(bias_values)});
@@ -305,23 +338,29 @@ TEST_CASE("ag_gemm: epilogues", "[ag_gemm]") {
     auto const c = r.download(static_cast<bf16 const*>(r.here(g.c)), std::size_t(p.m * p.n));
     for (int i = 0; i < p.m * p.n; ++i) {
       double const x = p.c(i / n, i % n) + float(values[std::size_t(i % n)]), silu = x / (1 + std::exp(-x));
-      r.found.expect(std::abs(float(c[std::size_t(i)]) - silu) <= std::abs(silu) / 200 + 1e-6, "silu(", x, ") = ", float(c[std::size_t(i)]), ", wanted ", silu);  // bf16: 1 / 256
+      r.found.expect(std::abs(float(c[std::size_t(i)]) - silu) <= std::abs(silu) / 200 + 1e-6, "silu(", x,
+                     ") = ", float(c[std::size_t(i)]), ", wanted ", silu);  // bf16: 1 / 256
     }
   });
 }
 
-TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn anew, a straggler among the ranks", "[ag_gemm][channel]") {
+TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn anew, a straggler among the ranks",
+          "[ag_gemm][channel]") {
   on_ranks(3, [&](rank_of_test& r) {
     int const k = 240;
     gemm_rank<bf16> g(r, 100, 60, k);
     channel ch(r.heap, small_channel());
-    auto make = [&](gather by, method how) { return ag_gemm<bf16>(ch, {.max_m = 100, .k = k, .gather = by, .method = how, .chunk_k = 64}); };
-    ag_gemm<bf16> ops[4] = {make(gather::k, method::push), make(gather::m, method::push), make(gather::k, method::pull), make(gather::m, method::pull)};
+    auto make = [&](gather by, method how) {
+      return ag_gemm<bf16>(ch, {.max_m = 100, .k = k, .gather = by, .method = how, .chunk_k = 64});
+    };
+    ag_gemm<bf16> ops[4] = {make(gather::k, method::push), make(gather::m, method::push), make(gather::k, method::pull),
+                            make(gather::m, method::pull)};
     lcg random{7};
     for (int i = 0; i < 80; ++i) {
       int const which = random.below(4);
       problem const p = random_problem(random, 100, 60, k);
-      if (random.below(4) == 0 && random.below(3) == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (random.below(4) == 0 && random.below(3) == r.rank())
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
       g.run(ops[which], p, which % 2 ? gather::m : gather::k);
     }
   });
@@ -332,7 +371,13 @@ TEST_CASE("ag_gemm: A may be overwritten when the last piece of it has been pull
     constexpr int k = 1 << 17, pieces = 2;  // large ones, to which a write of A cannot come too late
     gemm_rank<bf16> g(r, 1, 8, k);
     channel ch(r.heap, small_channel());
-    ag_gemm<bf16> op(ch, {.max_m = 1, .k = k, .gather = gather::m, .method = method::pull, .tile = gemm_tile::small, .comm_blocks = 1, .chunk_k = k / pieces});
+    ag_gemm<bf16> op(ch, {.max_m = 1,
+                          .k = k,
+                          .gather = gather::m,
+                          .method = method::pull,
+                          .tile = gemm_tile::small,
+                          .comm_blocks = 1,
+                          .chunk_k = k / pieces});
     for (unsigned seed = 0; seed < 2; ++seed) {
       r.meet();
       // Rank 0, which has all rows, waits for nothing but its acknowledgement
@@ -369,14 +414,22 @@ TEST_CASE("ag_gemm: 10,000 launches without a host wait in between", "[ag_gemm][
       for (int j = 0; j < batch; ++j) {  // one A for all of them, overwritten right after each call
         auto const& q = p[std::size_t(j)];
         int const rows = op.rows(q.m);
-        if (rows) check_hip(hipMemcpyAsync(r.here(a_now), r.here(g.a) + j * max_m * k, std::size_t(rows * k) * 2, hipMemcpyDeviceToDevice, r.stream), "hipMemcpyAsync");
-        op(r.stream, {.a = {r.here(a_now), rows, k, k}, .b = {r.here(g.b), k, n, k}, .c = {r.here(g.c) + j * max_m * n, q.m, n, n}, .m = q.m, .b_layout = layout::column_major});
+        if (rows)
+          check_hip(hipMemcpyAsync(r.here(a_now), r.here(g.a) + j * max_m * k, std::size_t(rows * k) * 2,
+                                   hipMemcpyDeviceToDevice, r.stream),
+                    "hipMemcpyAsync");
+        op(r.stream, {.a = {r.here(a_now), rows, k, k},
+                      .b = {r.here(g.b), k, n, k},
+                      .c = {r.here(g.c) + j * max_m * n, q.m, n, n},
+                      .m = q.m,
+                      .b_layout = layout::column_major});
       }
       r.world.check(r.stream);
       auto const c = r.download(g.c);
       for (int j = 0; j < batch; ++j)
         for (int e = 0; e < p[std::size_t(j)].m * n; ++e)
-          r.found.expect(float(c[std::size_t(j * max_m * n + e)]) == p[std::size_t(j)].c(e / n, e % n), "launch ", i * batch + j, ", element ", e);
+          r.found.expect(float(c[std::size_t(j * max_m * n + e)]) == p[std::size_t(j)].c(e / n, e % n), "launch ",
+                         i * batch + j, ", element ", e);
     }
   });
 }
@@ -388,7 +441,8 @@ TEST_CASE("ag_gemm: launches on both sides of 2^32", "[ag_gemm][channel]") {
     gemm_rank<bf16> g(r, 70, 30, 48);
     channel ch(r.heap, small_channel());
     ag_gemm<bf16> op(ch, {.max_m = 70, .k = 48, .gather = by, .method = how, .tile = gemm_tile::small});
-    on_both_sides_of_2_to_32(r, ch, [&](int i) { g.run(op, {1 + i * 29 % 70, 30, 48, layout::row_major, unsigned(i)}, by); });
+    on_both_sides_of_2_to_32(r, ch,
+                             [&](int i) { g.run(op, {1 + i * 29 % 70, 30, 48, layout::row_major, unsigned(i)}, by); });
   });
 }
 
@@ -400,7 +454,8 @@ TEST_CASE("ag_gemm: a captured call is one kernel node, and its replays see chan
     channel ch(r.heap, small_channel());
     ag_gemm<bf16> op(ch, {.max_m = 64, .k = p.k, .gather = gather::k, .method = how});
     graph const captured(r.stream, [&] { op(r.stream, g.call(p, gather::k)); });
-    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
+                   "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 50; ++p.seed) {
       r.upload(g.a_values(p, gather::k), g.a);
       r.upload(g.b_values(p), g.b);
@@ -430,11 +485,13 @@ TEST_CASE("ag_gemm: every rank gets the same bits", "[ag_gemm]") {
     r.world.check(r.stream);
     auto const c = r.download(static_cast<bf16 const*>(r.here(g.c)), m * n);
     if (r.rank() == 0)
-      for (int peer = 1; peer < r.size(); ++peer) check_hip(hipMemcpy(r.view().on(peer, rank0), c.data(), m * n * 2, hipMemcpyDefault), "hipMemcpy");
+      for (int peer = 1; peer < r.size(); ++peer)
+        check_hip(hipMemcpy(r.view().on(peer, rank0), c.data(), m * n * 2, hipMemcpyDefault), "hipMemcpy");
     r.meet();
     if (r.rank() == 0) return;
     auto const other = r.download(rank0);
-    for (int i = 0; i < m * n; ++i) r.found.expect(c[std::size_t(i)].bits == other[std::size_t(i)].bits, "element ", i, " differs from rank 0's");
+    for (int i = 0; i < m * n; ++i)
+      r.found.expect(c[std::size_t(i)].bits == other[std::size_t(i)].bits, "element ", i, " differs from rank 0's");
   });
 }
 
@@ -445,7 +502,8 @@ TEST_CASE("ag_gemm: ranks that call with different shapes get an error that says
     ag_gemm<bf16> op(ch, {.max_m = 64, .k = 64, .gather = gather::k});
     problem const p{r.rank() == 0 ? 20 : 21, 24, 64, layout::row_major, 1};
     op(r.stream, g.call(p, gather::k));
-    r.found.throws<rank_mismatch>("different m", {"ag_gemm push gather::k bf16, m = 20, n = 24, k = 64", "m = 21"}, [&] { r.world.check(r.stream); });
+    r.found.throws<rank_mismatch>("different m", {"ag_gemm push gather::k bf16, m = 20, n = 24, k = 64", "m = 21"},
+                                  [&] { r.world.check(r.stream); });
     ch.reset();
     g.run(op, {20, 24, 64, layout::row_major, 1}, gather::k);
   });
@@ -492,9 +550,11 @@ TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][
     refuses_call("a not on the heap", {"not on the symmetric heap"}, [&](call& c) { c.a.data = outside; });
     check_hip(hipFree(outside), "hipFree");
     refuses_call("c over a", {"c = ", "overlaps a = "}, [](call& c) { c.c.data = const_cast<bf16*>(c.a.at(19, 31)); });
-    refuses_call("c over b", {"c = ", "overlaps b = "}, [](call& c) { c.c.data = const_cast<bf16*>(c.b.data) - 19 * 24; });
+    refuses_call("c over b", {"c = ", "overlaps b = "},
+                 [](call& c) { c.c.data = const_cast<bf16*>(c.b.data) - 19 * 24; });
     std::vector<bf16> on_host(64 * 24);
-    if (simulator_stats()) refuses_call("host memory", {"b = ", "memory of the host"}, [&](call& c) { c.b.data = on_host.data(); });
+    if (simulator_stats())
+      refuses_call("host memory", {"b = ", "memory of the host"}, [&](call& c) { c.b.data = on_host.data(); });
     r.meet();  // a free waits for the device, where a rank that is ahead may be waiting for us
     r.found.expect(r.heap.allocations() == allocations, "a refused call left memory allocated");
     g.run(op, p, gather::k);

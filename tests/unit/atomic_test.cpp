@@ -6,7 +6,8 @@ using namespace support;
 namespace {
 
 enum class op { add, sub, bit_and, bit_or, bit_xor, min, max, exchange, compare_exchange, load_store };
-constexpr op integer_ops[] = {op::add, op::sub, op::bit_and, op::bit_or, op::bit_xor, op::min, op::max, op::exchange, op::compare_exchange, op::load_store};
+constexpr op integer_ops[] = {op::add, op::sub, op::bit_and,  op::bit_or,           op::bit_xor,
+                              op::min, op::max, op::exchange, op::compare_exchange, op::load_store};
 constexpr op float_ops[] = {op::add, op::sub, op::exchange, op::compare_exchange, op::load_store};
 constexpr order orders[] = {order::relaxed, order::acquire, order::release, order::acq_rel};
 
@@ -30,21 +31,19 @@ __device__ void act(atomic_ref<T, S> word, op what, order o, int t, T* returned)
     case op::exchange: *returned = word.exchange(T(t + 1000), o); return;
     case op::compare_exchange: {
       T old = word.load(order::relaxed);
-      while (!word.compare_exchange(old, old + T(t + 1), o)) {
-      }
+      while (!word.compare_exchange(old, old + T(t + 1), o)) {}
       *returned = old;
       return;
     }
-    default:
-      word.store(T(77), o);
-      *returned = word.load(o);
+    default: word.store(T(77), o); *returned = word.load(o);
   }
 }
 
 template <class T, scope S>
 __global__ void everybody(world_view w, int owner, sym<T> words, int word, op what, order o, sym<T> returned) {
   int const t = w.rank * block{}.size() * block{}.count() + block{}.index() * block{}.size() + block{}.rank();
-  act<T, S>(atomic_ref<T, S>(w.on(owner, words) + word), what, o, t, w.here(returned) + (t - w.rank * block{}.size() * block{}.count()));
+  act<T, S>(atomic_ref<T, S>(w.on(owner, words) + word), what, o, t,
+            w.here(returned) + (t - w.rank * block{}.size() * block{}.count()));
 }
 
 template <class T>
@@ -100,7 +99,8 @@ void check_atomics(rank_of_test& r, op const (&ops)[N]) {
     op const what = ops[i / 4];
     world_view w = r.view();
     if (!far) w.rank = 0, w.bulk[0] = r.view().bulk[r.rank()];
-    r.launch({S == scope::block ? 1 : blocks, S == scope::block ? mine : threads}, everybody<T, S>, w, far ? r.size() - 1 : 0, words, int(i), what, orders[i % 4], returned);
+    r.launch({S == scope::block ? 1 : blocks, S == scope::block ? mine : threads}, everybody<T, S>, w,
+             far ? r.size() - 1 : 0, words, int(i), what, orders[i % 4], returned);
     if (what == op::exchange) {
       r.meet();
       auto const last = r.download(static_cast<T const*>(r.view().on(far ? r.size() - 1 : r.rank(), words)) + i, 1)[0];
@@ -110,7 +110,8 @@ void check_atomics(rank_of_test& r, op const (&ops)[N]) {
           auto const more = r.download(static_cast<T const*>(r.view().on(r.view().next(p), returned)), mine);
           got.insert(got.end(), more.begin(), more.end());
         }
-      r.found.expect(exchanged_once(got, last, all), "exchange, order ", i % 4, ", scope ", int(S), ", ", sizeof(T), " bytes: a value was lost");
+      r.found.expect(exchanged_once(got, last, all), "exchange, order ", i % 4, ", scope ", int(S), ", ", sizeof(T),
+                     " bytes: a value was lost");
       r.meet();
     }
   }
@@ -118,7 +119,8 @@ void check_atomics(rank_of_test& r, op const (&ops)[N]) {
   if (!far || r.rank() == r.size() - 1) {
     auto const last = r.download(words);
     for (std::size_t i = 0; i < last.size(); ++i)
-      r.found.expect(final_is_right(ops[i / 4], last[i], all), "operation ", int(ops[i / 4]), ", order ", i % 4, ", scope ", int(S), ", ", sizeof(T), " bytes: ", last[i], " in the end");
+      r.found.expect(final_is_right(ops[i / 4], last[i], all), "operation ", int(ops[i / 4]), ", order ", i % 4,
+                     ", scope ", int(S), ", ", sizeof(T), " bytes: ", last[i], " in the end");
   }
   r.meet();
 }
@@ -149,7 +151,8 @@ void check_pairs(int ranks) {
     if (r.rank() == 0) {
       auto const sums = r.download(pairs);
       for (std::size_t i = 0; i < sums.size(); ++i)
-        r.found.expect(float(sums[i]) == float(4 * threads * r.size()) * (i % 2 ? -2.0f : 1.0f), "pair sum ", i, " is ", float(sums[i]));
+        r.found.expect(float(sums[i]) == float(4 * threads * r.size()) * (i % 2 ? -2.0f : 1.0f), "pair sum ", i, " is ",
+                       float(sums[i]));
     }
     r.meet();
   });
@@ -170,9 +173,12 @@ __global__ void fail_to_exchange(int* word, int* seen) {
 
 constexpr int order_rounds = 6, order_words = 64;
 enum class way { release_and_acquire, acq_rel, unsaid };
-constexpr op order_ops[] = {op::load_store, op::exchange, op::compare_exchange, op::add, op::sub, op::bit_and, op::bit_or, op::bit_xor, op::min, op::max};
+constexpr op order_ops[] = {op::load_store, op::exchange, op::compare_exchange, op::add, op::sub,
+                            op::bit_and,    op::bit_or,   op::bit_xor,          op::min, op::max};
 
-__host__ __device__ epoch_t lowered(op what) { return what == op::bit_and ? 3 : what == op::min ? 9 : what == op::sub ? 5 : 0; }
+__host__ __device__ epoch_t lowered(op what) {
+  return what == op::bit_and ? 3 : what == op::min ? 9 : what == op::sub ? 5 : 0;
+}
 
 /// `lowered` becomes another value.
 template <scope S, class... Order>
@@ -216,8 +222,12 @@ __global__ void write_both_ways(world_view w, sym<int> words, sym<flag> flags, s
   wave const g;
   int const me = S == scope::system ? w.rank : block{}.index(), other = 1 - me;
   auto const rank_of = [&](int side) { return S == scope::system ? side : w.rank; };
-  auto const words_of = [&](int side, int round, int given) { return w.on(rank_of(side), words) + ((side * order_rounds + round) * 2 + given) * order_words + g.rank(); };
-  auto const flag_of = [&](int side, int round) { return atomic_ref<epoch_t, S>(&(w.on(rank_of(side), flags) + side * order_rounds + round)->value); };
+  auto const words_of = [&](int side, int round, int given) {
+    return w.on(rank_of(side), words) + ((side * order_rounds + round) * 2 + given) * order_words + g.rank();
+  };
+  auto const flag_of = [&](int side, int round) {
+    return atomic_ref<epoch_t, S>(&(w.on(rank_of(side), flags) + side * order_rounds + round)->value);
+  };
   for (int i = 0; i < order_rounds; ++i) {
     bool const wrong_before = *words_of(me, i, 1) < 0 || *words_of(other, i, 0) < 0;  // now they are cached
     *words_of(me, i, 0) = 100 + i;
@@ -233,7 +243,8 @@ __global__ void write_both_ways(world_view w, sym<int> words, sym<flag> flags, s
       else take(what, mine, i % 2);
     }
     g.sync();
-    if (wrong_before || *words_of(other, i, 0) != 100 + i || *words_of(me, i, 1) != 200 + i) atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
+    if (wrong_before || *words_of(other, i, 0) != 100 + i || *words_of(me, i, 1) != 200 + i)
+      atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
   }
 }
 
@@ -250,7 +261,8 @@ void check_order(rank_of_test& r) {
       r.upload(std::vector<flag>(flags.count, flag{lowered(what), {}, 0}), flags);
       r.meet();
       r.launch({S == scope::system ? 1 : 2, wave::width}, write_both_ways<S>, r.view(), words, flags, wrong, what, how);
-      r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words: operation ", int(what), ", order ", int(how), ", scope ", int(S));
+      r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words: operation ", int(what), ", order ",
+                     int(how), ", scope ", int(S));
       r.meet();
     }
 }

@@ -42,7 +42,8 @@ __global__ void await_rank(channel_view ch, int source) {
 
 /// The first block waits in vain for the next rank, at a flag of the channel's or at `own`. The second takes what the
 /// next rank says of its wait, as soon as that is complete.
-__global__ void await_and_take(channel_view ch, sym<flag> own, bool of_channel, wait_report* taken, std::uint64_t longest_ns) {
+__global__ void await_and_take(channel_view ch, sym<flag> own, bool of_channel, wait_report* taken,
+                               std::uint64_t longest_ns) {
   block const b;
   world_view const& w = ch.world;
   channel_epoch const e = ch.begin(b);
@@ -50,7 +51,8 @@ __global__ void await_and_take(channel_view ch, sym<flag> own, bool of_channel, 
   if (b.index() == 0 && !of_channel) wait(b, w, w.here(own), 7, w.next(1));
   if (b.index() == 1 && b.leader()) {
     watch const* const theirs = detail::watch_of(w, w.next(1));
-    for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < longest_ns; platform::backoff()) {
+    for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < longest_ns;
+         platform::backoff()) {
       if (!platform::atomic_load<order::acquire, scope::system>(&theirs->complete)) continue;
       *taken = theirs->report;
       break;
@@ -130,7 +132,8 @@ TEST_CASE("channel: a source has begun when its header is of this launch and say
     bool same;
     unsigned answer;
   };
-  auto const header = GENERATE(forged{0, true, 0}, forged{2, true, 1}, forged{2, false, 0}, forged{4, true, 0}, forged{4, false, 0});
+  auto const header =
+      GENERATE(forged{0, true, 0}, forged{2, true, 1}, forged{2, false, 0}, forged{4, true, 0}, forged{4, false, 0});
   auto const verdicts = on_ranks(
       2,
       [&](rank_of_test& r) {
@@ -165,7 +168,8 @@ TEST_CASE("channel: a reset brings the ranks together on all channels of a heap"
         load_kernel(r.world, await_rank, 64);
         r.meet();
         if (r.rank() == 0)
-          for (int i = 0; i < 2; ++i) anyway([&] { r.launch({1, 64}, await_rank, other.view(make_header("await", 0)), 1); });
+          for (int i = 0; i < 2; ++i)
+            anyway([&] { r.launch({1, 64}, await_rank, other.view(make_header("await", 0)), 1); });
         (void)verdict(r);
         one.reset();
         expect_right(r, other, 280);
@@ -214,11 +218,13 @@ TEST_CASE("channel: when one rank gives up, every wait of every rank ends, also 
     if (w.rank() != 2) {
       gather_words_args const a{.own = equal_shares(ranks, 100), .wrong = r.here(wrong)};
       r.launch({1, 1}, stamp, r.here(times));
-      for (int i = 0; i < launches; ++i) anyway([&] { r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
+      for (int i = 0; i < launches; ++i)
+        anyway([&] { r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
       anyway([&] { r.launch({1, 1}, stamp, r.here(times) + 1); });
       said = verdict(r);
       auto const ns = r.download(times);
-      r.found.expect(ns[1] - ns[0] < ns_of(3), launches, " launches took ", (ns[1] - ns[0]) / 1'000'000, " ms; the limit of one wait is ", limit.count(), " ms");
+      r.found.expect(ns[1] - ns[0] < ns_of(3), launches, " launches took ", (ns[1] - ns[0]) / 1'000'000,
+                     " ms; the limit of one wait is ", limit.count(), " ms");
     }
     ch.reset();
     expect_right(r, ch, 210);
@@ -252,7 +258,8 @@ TEST_CASE("channel: a signal that never comes is reported with rank, flag and ep
   CHECK(contains(verdicts[0], " waited longer than 500 ms for a flag from rank 1 (data flag 0 of rank 1, slot 1"));
   CHECK(contains(verdicts[0], "signal segment + "));
   CHECK(contains(verdicts[0], " found, 7 wanted"));
-  for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
+  for (std::size_t r = 1; r < verdicts.size(); ++r)
+    CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
 }
 
 TEST_CASE("channel: a rank that does not launch is named, and reset() brings it back") {
@@ -311,16 +318,22 @@ TEST_CASE("channel: what a wait in vain reports is there when it says that it is
         auto const view = ch.view(said);
         int const next = (r.rank() + 1) % r.size(), after_next = (r.rank() + 2) % r.size();
         for (epoch_t round = 1; round <= 3; ++round) {
-          std::uint64_t const place = of_channel ? view.flags.offset + std::uint64_t(detail::data_row(round, 0) * r.size() + after_next) * sizeof(flag) : own.offset;
+          std::uint64_t const place =
+              of_channel
+                  ? view.flags.offset + std::uint64_t(detail::data_row(round, 0) * r.size() + after_next) * sizeof(flag)
+                  : own.offset;
           r.fill(taken, 0);
           r.meet();
           r.launch({2, 64}, await_and_take, view, own, of_channel, r.here(taken), ns_of(8));
           (void)verdict(r);
           auto const [block, from, at, found, wanted, launch] = r.download(taken)[0];
-          r.found.expect(block == 0 && from == after_next && found == 0 && wanted == (of_channel ? round : 7), "of rank ", next, ": block ", block, ", from ", from, ", epoch ", found,
-                         " found, ", wanted, " wanted");
+          r.found.expect(block == 0 && from == after_next && found == 0 && wanted == (of_channel ? round : 7),
+                         "of rank ", next, ": block ", block, ", from ", from, ", epoch ", found, " found, ", wanted,
+                         " wanted");
           r.found.expect(at == place, "of rank ", next, ": flag at signal segment + ", at, ", expected ", place);
-          for (int i = 0; i < launch_words; ++i) r.found.expect(launch[i] == (of_channel ? said.what[i] : 0), "of rank ", next, ": word ", i, " of the launch is ", launch[i]);
+          for (int i = 0; i < launch_words; ++i)
+            r.found.expect(launch[i] == (of_channel ? said.what[i] : 0), "of rank ", next, ": word ", i,
+                           " of the launch is ", launch[i]);
           ch.reset();
         }
       },
@@ -361,7 +374,8 @@ TEST_CASE("channel: ranks that launch different things are told what") {
         auto const wrong = r.heap.allocate<unsigned>(1);
         r.meet();
         gather_words_args const a{.own = equal_shares(r.size(), 100), .wrong = r.here(wrong)};
-        launch_header const h = r.rank() == 1 ? make_header("scatter", 3, 8192, 24) : make_header("gather", 2, 4096, 24);
+        launch_header const h =
+            r.rank() == 1 ? make_header("scatter", 3, 8192, 24) : make_header("gather", 2, 4096, 24);
         r.launch({2, 64}, gather_words<>, ch.view(h), a);
         r.note = verdict(r);
         ch.reset();
@@ -423,10 +437,14 @@ TEST_CASE("channel: check() finds a launch that did not end, on its stream alone
     check_hip(hipStreamCreateWithFlags(&other, hipStreamNonBlocking), "hipStreamCreateWithFlags");
     r.world.check(other);
     check_hip(hipStreamDestroy(other), "hipStreamDestroy");
-    r.found.throws<launch_unfinished>("no end", {"launch 8 of a channel did not end", "launched await", "with 2 blocks, and 0 blocks called channel_epoch::end()"}, [&] { r.world.check(r.stream); });
+    r.found.throws<launch_unfinished>("no end",
+                                      {"launch 8 of a channel did not end", "launched await",
+                                       "with 2 blocks, and 0 blocks called channel_epoch::end()"},
+                                      [&] { r.world.check(r.stream); });
     state.ticket = 1;
     state_is(state);
-    r.found.throws<launch_unfinished>("one end", {"and 1 block called channel_epoch::end()"}, [&] { r.world.check(r.stream); });
+    r.found.throws<launch_unfinished>("one end", {"and 1 block called channel_epoch::end()"},
+                                      [&] { r.world.check(r.stream); });
     ch.reset();
     expect_right(r, ch, 310);
   });
@@ -458,7 +476,9 @@ TEST_CASE("channel: what nobody has asked for is told by the next call, once, an
           fusewire::launch(r.world, s, {1, 64}, await_rank, ch.view(make_header("await", 0)), 1);
           if (call != stream_of_its_own) r.synchronize();
           else check_hip(hipStreamSynchronize(other), "hipStreamSynchronize");
-          std::vector<std::string> const pieces{"rank 0, block 0 of await", "waited longer than 500 ms for a flag from rank 1", "epoch 0 found, 1 wanted; results are invalid until reset()"};
+          std::vector<std::string> const pieces{"rank 0, block 0 of await",
+                                                "waited longer than 500 ms for a flag from rank 1",
+                                                "epoch 0 found, 1 wanted; results are invalid until reset()"};
           std::size_t const allocations = r.heap.allocations();
           r.found.throws<wait_timeout>("next call", pieces, next_call);
           r.found.expect(r.heap.allocations() == allocations, "a call that threw has allocated");
@@ -488,7 +508,11 @@ TEST_CASE("channel: what nobody has asked for is told where another rank has giv
     if (r.rank() < 2) {
       r.launch({1, 64}, await_rank, ch.view(make_header("await", 0)), 2);
       r.synchronize();
-      r.found.throws<wait_timeout>("next call", {r.rank() == 0 ? "rank 0, block 0 of await" : "rank 1: the launch was abandoned because rank 0 gave up", "for a flag from rank 2"}, [&] { (void)ch.view({}); });
+      r.found.throws<wait_timeout>(
+          "next call",
+          {r.rank() == 0 ? "rank 0, block 0 of await" : "rank 1: the launch was abandoned because rank 0 gave up",
+           "for a flag from rank 2"},
+          [&] { (void)ch.view({}); });
     }
     ch.reset();
     expect_right(r, ch, 340);
@@ -507,7 +531,9 @@ TEST_CASE("channel: a replay that fails is told by look() after it, and by check
         gather_words_args const a{.own = equal_shares(r.size(), 100), .wrong = r.here(wrong)};
         graph const replayed(r.stream, [&] { r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
         r.meet();
-        std::vector<std::string> const pieces{"rank 0, block ", " of gather (variant 1", "waited longer than 500 ms for a flag from rank 1", "results are invalid until reset()"};
+        std::vector<std::string> const pieces{"rank 0, block ", " of gather (variant 1",
+                                              "waited longer than 500 ms for a flag from rank 1",
+                                              "results are invalid until reset()"};
         if (r.rank() == 0) {
           r.world.look();
           for (int i = 0; i < 3; ++i) replayed.launch(r.stream);  // which throws nothing
@@ -537,7 +563,8 @@ TEST_CASE("channel: what nobody has asked for is told in a capture, too") {
         if (r.rank() == 0) {
           r.launch({1, 64}, await_rank, ch.view(make_header("await", 0)), 1);
           r.synchronize();
-          r.found.throws<wait_timeout>("capture", {"a launch before this capture has failed"}, [&] { graph(r.stream, [&] { (void)ch.view({}); }); });
+          r.found.throws<wait_timeout>("capture", {"a launch before this capture has failed"},
+                                       [&] { graph(r.stream, [&] { (void)ch.view({}); }); });
           r.found.throws<wait_timeout>("next call", {"for a flag from rank 1"}, [&] { (void)ch.view({}); });
         }
         ch.reset();
@@ -549,7 +576,8 @@ TEST_CASE("channel: what nobody has asked for is told in a capture, too") {
 TEST_CASE("channel: bad arguments") {
   on_ranks(2, [](rank_of_test& r) {
     auto const refuse = [&]<class E>(E*, channel_options const& o, std::vector<std::string> const& pieces) {
-      r.found.throws<E>(text(o.max_bytes, " bytes, ", o.flags_per_source, " flags"), pieces, [&] { channel(r.heap, o); });
+      r.found.throws<E>(text(o.max_bytes, " bytes, ", o.flags_per_source, " flags"), pieces,
+                        [&] { channel(r.heap, o); });
     };
     bad_argument* const bad = nullptr;
     out_of_space* const too_large = nullptr;
@@ -561,8 +589,10 @@ TEST_CASE("channel: bad arguments") {
     refuse(too_large, {.max_bytes = 5_MiB}, {"10486272 bytes wanted", "bulk"});
     refuse(too_large, {.max_bytes = 1, .flags_per_source = 1 << 20}, {"signal"});
     refuse(bad, {.max_bytes = 1, .flags_per_source = 0x7fffffff}, {"flags_per_source = 2147483647", "1 to 536870910"});
-    r.found.throws<rank_mismatch>("unequal", {"bytes"}, [&] { channel(r.heap, {.max_bytes = r.rank() ? 512u : 256u}); });
-    r.found.throws<rank_mismatch>("unequal", {"bytes"}, [&] { channel(r.heap, {.max_bytes = 256, .flags_per_source = 1 + r.rank()}); });
+    r.found.throws<rank_mismatch>("unequal", {"bytes"},
+                                  [&] { channel(r.heap, {.max_bytes = r.rank() ? 512u : 256u}); });
+    r.found.throws<rank_mismatch>("unequal", {"bytes"},
+                                  [&] { channel(r.heap, {.max_bytes = 256, .flags_per_source = 1 + r.rank()}); });
     r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations after refusals");
     channel const fine(r.heap, gather_channel(200));
     expect_right(r, fine, 130);
@@ -576,7 +606,8 @@ TEST_CASE("channel: an operator that refuses on one rank does not harm later lau
         channel ch(r.heap, gather_channel(200));
         auto const wrong = r.heap.allocate<unsigned>(1);
         gather_words_args const a{.own = equal_shares(2, 100), .wrong = r.here(wrong)};
-        r.found.throws<bad_argument>("too many blocks", {"fit at once"}, [&] { r.launch({1 << 20, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
+        r.found.throws<bad_argument>("too many blocks", {"fit at once"},
+                                     [&] { r.launch({1 << 20, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
         r.meet();
         expect_right(r, ch, 150);
       },

@@ -16,8 +16,8 @@ inline ownership draw_ownership(unsigned seed, int ranks, int most) {
   int const kind = random.below(8);
   for (int r = 0; r < 8; ++r) {
     int n = r < ranks ? 1 + random.below(most) : 0;
-    if (random.below(4) == 0 || kind == 0) n = 0;          // some own nothing; now and then nobody owns anything
-    if (kind == 1 && r != int(seed) % ranks) n = 0;        // or one rank owns everything
+    if (random.below(4) == 0 || kind == 0) n = 0;    // some own nothing; now and then nobody owns anything
+    if (kind == 1 && r != int(seed) % ranks) n = 0;  // or one rank owns everything
     o.count[r] = n;
     o.before[r + 1] = o.before[r] + n;
   }
@@ -26,16 +26,18 @@ inline ownership draw_ownership(unsigned seed, int ranks, int most) {
 
 inline constexpr int chunk = 96;  // words that one flag announces
 
-__host__ __device__ inline int word_of(int rank, int i, epoch_t epoch, int salt) { return rank * 1000003 + i * 31 + int(epoch % 100'000) * 7 + salt; }
+__host__ __device__ inline int word_of(int rank, int i, epoch_t epoch, int salt) {
+  return rank * 1000003 + i * 31 + int(epoch % 100'000) * 7 + salt;
+}
 
 /// What a launch of gather_words needs besides the channel.
 struct gather_words_args {
   ownership own;
-  int const* input = nullptr;     // [own.count[rank]]; null: words are derived from the epoch
-  int* out = nullptr;             // [own.before[W]]; null: words are only compared
+  int const* input = nullptr;  // [own.count[rank]]; null: words are derived from the epoch
+  int* out = nullptr;          // [own.before[W]]; null: words are only compared
   unsigned* wrong = nullptr;
-  std::uint64_t delay_ns = 0;     // before anything is sent
-  int skip_signal_to = -1;        // planted: this rank's flag 0 never reaches that rank
+  std::uint64_t delay_ns = 0;  // before anything is sent
+  int skip_signal_to = -1;     // planted: this rank's flag 0 never reaches that rank
 };
 
 /// Mistakes that the tests must notice.
@@ -55,14 +57,16 @@ __global__ void gather_words(channel_view ch, gather_words_args a) {
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
   if (a.delay_ns)
-    for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < a.delay_ns;) platform::backoff();
+    for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < a.delay_ns;)
+      platform::backoff();
   int const mine = a.own.count[w.rank];
   for (int c = b.index(); c * chunk < mine; c += b.count()) {
     int const first = c * chunk, last = first + chunk < mine ? first + chunk : mine;
     for (int k = 0; k < w.size; ++k) {
       int const peer = w.next(k);
       int* const inbox = e.inbox<int>(peer) + a.own.before[w.rank];
-      for (int i = first + b.rank(); i < last; i += b.size()) inbox[i] = a.input ? a.input[i] : word_of(w.rank, i, e.number(), 0);
+      for (int i = first + b.rank(); i < last; i += b.size())
+        inbox[i] = a.input ? a.input[i] : word_of(w.rank, i, e.number(), 0);
       if (c == 0 && peer == a.skip_signal_to) continue;
       if constexpr (Bug == planted::no_drain) {
         if (b.leader()) platform::atomic_store<order::relaxed, scope::system>(&e.to(peer, c)->value, e.number());
@@ -84,14 +88,16 @@ __global__ void gather_words(channel_view ch, gather_words_args a) {
       for (int i = c * chunk + b.rank(); i < c * chunk + chunk && i < a.own.count[source]; i += b.size()) {
         int const word = inbox[i];
         if (a.out) a.out[a.own.before[source] + i] = word;
-        if (!a.input && word != word_of(source, i, e.number(), 0)) atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
+        if (!a.input && word != word_of(source, i, e.number(), 0))
+          atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
       }
     }
   }
   if constexpr (Bug == planted::no_credit) {
     b.sync();
     channel_state* const s = w.here(ch.state);
-    if (b.leader() && platform::atomic_fetch_add<order::relaxed, scope::device>(&s->ticket, 1u) + 1 == unsigned(b.count())) {
+    if (b.leader() &&
+        platform::atomic_fetch_add<order::relaxed, scope::device>(&s->ticket, 1u) + 1 == unsigned(b.count())) {
       platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
       platform::atomic_store<order::relaxed, scope::device>(&s->epoch, e.number());
     }
@@ -101,9 +107,12 @@ __global__ void gather_words(channel_view ch, gather_words_args a) {
 }
 
 inline launch_header header_of(ownership const& o) {
-  return make_header("gather", 1, std::uint64_t(o.before[8]), std::uint64_t(o.count[0]), std::uint64_t(o.count[1]), std::uint64_t(o.count[2]));
+  return make_header("gather", 1, std::uint64_t(o.before[8]), std::uint64_t(o.count[0]), std::uint64_t(o.count[1]),
+                     std::uint64_t(o.count[2]));
 }
 
-inline channel_options gather_channel(int most) { return {.max_bytes = std::size_t(8 * most) * 4, .flags_per_source = most / chunk + 1}; }
+inline channel_options gather_channel(int most) {
+  return {.max_bytes = std::size_t(8 * most) * 4, .flags_per_source = most / chunk + 1};
+}
 
 }  // namespace support

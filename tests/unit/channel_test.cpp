@@ -20,7 +20,8 @@ void gather_many(int ranks, int launches, int blocks, int threads, int most, uns
     for (int i = 0; i < launches; ++i) {
       gather_words_args a{.own = draw_ownership(seed + unsigned(i), ranks, most), .wrong = r.here(wrong)};
       if (straggler_every && (i + r.rank()) % straggler_every == 0) a.delay_ns = 30'000;
-      if (straggler_every && (i + 3 * r.rank()) % (straggler_every * 5) == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (straggler_every && (i + 3 * r.rank()) % (straggler_every * 5) == 1)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       r.launch({1 + int(seed + unsigned(i)) % blocks, threads}, gather_words<>, ch.view(header_of(a.own)), a);
     }
     r.world.check(r.stream);
@@ -30,9 +31,9 @@ void gather_many(int ranks, int launches, int blocks, int threads, int most, uns
 }
 
 struct pull_args {
-  int count = 0;           // words of every rank
+  int count = 0;  // words of every rank
   unsigned* wrong = nullptr;
-  int salt = 0;            // of the words of this launch
+  int salt = 0;  // of the words of this launch
 };
 
 /// Every rank reads every other rank's words where they lie; nobody's kernel ends before everybody has read its words.
@@ -51,7 +52,8 @@ __global__ void pull_words(channel_view ch, pull_args a) {
     int const* const words = reinterpret_cast<int const*>(w.bulk[source] + e.peer_word(source, 0));
     int const salt = int(e.peer_word(source, 1));
     for (int i = b.index() * b.size() + b.rank(); i < a.count; i += b.count() * b.size())
-      if (words[i] != word_of(source, i, 0, a.salt) || salt != a.salt + source) atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
+      if (words[i] != word_of(source, i, 0, a.salt) || salt != a.salt + source)
+        atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
     e.acknowledge(b, source, unsigned(b.count()));
   }
   if (b.index() == 0) e.wait_acknowledged(b);
@@ -71,7 +73,9 @@ __global__ void fetch_words(channel_view ch, pull_args a) {
     for (int c = b.index(); c < pieces; c += b.count()) {
       bool const begun = e.wait_begun(b, source);
       int const* const words = reinterpret_cast<int const*>(w.bulk[source] + e.peer_word(source, 0)) + c * chunk;
-      if (begun) copy(b, words, e.inbox<int>() + source * a.count + c * chunk, a.count - c * chunk < chunk ? a.count - c * chunk : chunk);
+      if (begun)
+        copy(b, words, e.inbox<int>() + source * a.count + c * chunk,
+             a.count - c * chunk < chunk ? a.count - c * chunk : chunk);
       e.signal_here(b, source, c);
       e.acknowledge(b, source, unsigned(pieces));
     }
@@ -80,14 +84,16 @@ __global__ void fetch_words(channel_view ch, pull_args a) {
     for (int c = (b.index() + 1) % b.count(); c < pieces; c += b.count()) {
       e.wait(b, source, c);
       for (int i = c * chunk + b.rank(); i < c * chunk + chunk && i < a.count; i += b.size())
-        if (e.inbox<int>()[source * a.count + i] != word_of(source, i, 0, a.salt)) atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
+        if (e.inbox<int>()[source * a.count + i] != word_of(source, i, 0, a.salt))
+          atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
     }
   if (b.index() == 0) e.wait_acknowledged(b);
   e.end(b);
 }
 
 __global__ void write_words(int* words, int count, int rank, int salt) {
-  for (int i = block{}.index() * block{}.size() + block{}.rank(); i < count; i += block{}.count() * block{}.size()) words[i] = word_of(rank, i, 0, salt);
+  for (int i = block{}.index() * block{}.size() + block{}.rank(); i < count; i += block{}.count() * block{}.size())
+    words[i] = word_of(rank, i, 0, salt);
 }
 
 /// Takes work by e.next(): every piece exactly once and by all waves of a block, whatever the number of blocks.
@@ -121,7 +127,8 @@ __global__ void exchange_ranks(channel_view ch, unsigned* wrong) {
   if (b.index() == b.count() - 1) {
     e.wait(b, 0, w.size - 1, 0);
     for (int p = b.rank(); p < w.size; p += b.size())
-      if (e.inbox<epoch_t>()[p] != e.number() * 100 + epoch_t(p)) atomic_ref<unsigned, scope::device>(wrong).fetch_add(1u, order::relaxed);
+      if (e.inbox<epoch_t>()[p] != e.number() * 100 + epoch_t(p))
+        atomic_ref<unsigned, scope::device>(wrong).fetch_add(1u, order::relaxed);
   }
   e.end(b);
 }
@@ -138,7 +145,8 @@ __global__ void take_what_has_arrived(channel_view ch, int words, unsigned* wron
     unsigned failures = 0;
     for (int p = 0; p < w.size; ++p)
       for (int i = 0; i < words; ++i)
-        failures += (e.inbox<int>()[p * words + i] == word_of(p, i, e.number() + 1, 0)) + (e.inbox<int>(p)[p * words + i] == word_of(p, i, e.number() + 1, 0));
+        failures += (e.inbox<int>()[p * words + i] == word_of(p, i, e.number() + 1, 0)) +
+                    (e.inbox<int>(p)[p * words + i] == word_of(p, i, e.number() + 1, 0));
     for (int p = 0; p < w.size; ++p)
       for (int i = 0; i < words; ++i) e.inbox<int>(p)[w.rank * words + i] = word_of(w.rank, i, e.number(), 0);
     for (int p = 0; p < w.size; ++p) e.signal(t, p, 0);
@@ -148,7 +156,8 @@ __global__ void take_what_has_arrived(channel_view ch, int words, unsigned* wron
       if (!e.arrived(source, 0)) e.wait(t, source, 0);
       failures += !e.arrived(source, 0);
       for (int i = 0; i < words; ++i)
-        failures += (e.inbox<int>()[source * words + i] != word_of(source, i, e.number(), 0)) + (e.inbox<int>(source)[source * words + i] != word_of(source, i, e.number(), 0));
+        failures += (e.inbox<int>()[source * words + i] != word_of(source, i, e.number(), 0)) +
+                    (e.inbox<int>(source)[source * words + i] != word_of(source, i, e.number(), 0));
     }
     if (failures) atomic_ref<unsigned, scope::device>(wrong).fetch_add(failures, order::relaxed);
   }
@@ -168,7 +177,9 @@ TEST_CASE("channel: a new shape at every launch") {
   gather_many(ranks, 60, 3, 128, 600, unsigned(ranks) * 1000);
 }
 
-TEST_CASE("channel: blocks whose last wave is not full") { gather_many(GENERATE(2, 8), 20, 2, wave::width + 1, 200, 77); }
+TEST_CASE("channel: blocks whose last wave is not full") {
+  gather_many(GENERATE(2, 8), 20, 2, wave::width + 1, 200, 77);
+}
 TEST_CASE("channel: blocks of less than a wave") { gather_many(GENERATE(2, 8), 10, 2, 3, 50, 78); }
 
 TEST_CASE("channel: stragglers, by device and by host") { gather_many(GENERATE(2, 4, 8), 60, 2, 64, 300, 4242, 4); }
@@ -183,14 +194,16 @@ TEST_CASE("channel: launches on both sides of 2^32") {
     channel ch(r.heap, gather_channel(200));
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(wrong, 0);
-    graph const replayed(r.stream, [&] { r.launch({2, 64}, exchange_ranks, ch.view(make_header("exchange", 0)), r.here(wrong)); });
+    graph const replayed(
+        r.stream, [&] { r.launch({2, 64}, exchange_ranks, ch.view(make_header("exchange", 0)), r.here(wrong)); });
     on_both_sides_of_2_to_32(r, ch, [&](int i) {
       gather_words_args const a{.own = draw_ownership(unsigned(i), r.size(), 200), .wrong = r.here(wrong)};
       if (i % 5 == 3) replayed.launch(r.stream);
       else r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
     });
     r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
-    r.found.expect(r.download(&r.here(ch.view(make_header("test", 0)).state)->epoch, 1)[0] == (epoch_t(1) << 32) + 5, "another epoch than 2^32 + 5");
+    r.found.expect(r.download(&r.here(ch.view(make_header("test", 0)).state)->epoch, 1)[0] == (epoch_t(1) << 32) + 5,
+                   "another epoch than 2^32 + 5");
   });
 }
 
@@ -210,7 +223,8 @@ TEST_CASE("channel: what arrives is what was sent") {
         }
       if (!mine.empty()) r.upload(mine, input);
       r.fill(out, 0xee);
-      r.launch({3, 128}, gather_words<>, ch.view(header_of(own)), gather_words_args{.own = own, .input = r.here(input), .out = r.here(out), .wrong = r.here(wrong)});
+      r.launch({3, 128}, gather_words<>, ch.view(header_of(own)),
+               gather_words_args{.own = own, .input = r.here(input), .out = r.here(out), .wrong = r.here(wrong)});
       r.found.equal(r.download(static_cast<int const*>(r.here(out)), wanted.size()), wanted, text("launch ", i));
     }
     r.world.check(r.stream);
@@ -229,7 +243,8 @@ TEST_CASE("channel: 50 replays of a graph, with changing data") {
     load_kernel(r.world, gather_words<>, 64);
     gather_words_args const a{.own = own, .input = r.here(input), .out = r.here(out), .wrong = r.here(wrong)};
     graph const one(r.stream, [&] { r.launch({2, 64}, gather_words<>, ch.view(header_of(own)), a); });
-    r.found.expect(one.nodes() == std::vector{hipGraphNodeTypeKernel}, "a captured call has ", one.nodes().size(), " nodes");
+    r.found.expect(one.nodes() == std::vector{hipGraphNodeTypeKernel}, "a captured call has ", one.nodes().size(),
+                   " nodes");
     graph const three(r.stream, [&] {
       for (int i = 0; i < 3; ++i) r.launch({2, 64}, gather_words<>, ch.view(header_of(own)), a);
     });
@@ -258,7 +273,8 @@ TEST_CASE("channel: what has arrived can be read without a wait") {
     r.fill(wrong, 0);
     load_kernel(r.world, take_what_has_arrived, 64);
     r.meet();
-    for (int i = 0; i < 20; ++i) r.launch({1, 64}, take_what_has_arrived, ch.view(make_header("arrived", 0)), words, r.here(wrong));
+    for (int i = 0; i < 20; ++i)
+      r.launch({1, 64}, take_what_has_arrived, ch.view(make_header("arrived", 0)), words, r.here(wrong));
     r.world.check(r.stream);
     r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
     r.meet();
@@ -324,7 +340,9 @@ void pull_many(int ranks, void (*kernel)(channel_view, pull_args)) {
 }  // namespace
 
 TEST_CASE("channel: sources are overwritten right after each pull") { pull_many(GENERATE(1, 2, 3, 4, 8), pull_words); }
-TEST_CASE("channel: sources are fetched into the inbox and overwritten right after each pull") { pull_many(GENERATE(1, 2, 3, 8), fetch_words); }
+TEST_CASE("channel: sources are fetched into the inbox and overwritten right after each pull") {
+  pull_many(GENERATE(1, 2, 3, 8), fetch_words);
+}
 
 TEST_CASE("channel: work is handed out once") {
   on_ranks(2, [](rank_of_test& r) {
@@ -333,7 +351,8 @@ TEST_CASE("channel: work is handed out once") {
     auto const taken = r.heap.allocate<unsigned>(pieces);
     r.fill(taken, 0);
     for (unsigned launches = 1; launches <= 5; ++launches) {
-      r.launch({int(launches), 4 * wave::width}, take_work, ch.view(make_header("work", 0, launches)), r.here(taken), pieces);
+      r.launch({int(launches), 4 * wave::width}, take_work, ch.view(make_header("work", 0, launches)), r.here(taken),
+               pieces);
       r.found.equal(r.download(taken), std::vector<unsigned>(pieces, 4 * launches), "pieces");
     }
     r.world.check(r.stream);
@@ -351,9 +370,12 @@ __global__ void acknowledge_in_turn(channel_view ch, unsigned* early) {
   if (w.rank == 1) {
     unsigned const* const arrived = &w.here(ch.state)->arrived[0];
     flag const* const told = w.on(0, ch.flags) + (2 * (e.number() & 1) + 1) * std::uint64_t(w.size) + 1;
-    for (int look = 0; look < 1000 && platform::atomic_load<order::relaxed, scope::device>(arrived) != unsigned(b.index()); ++look) platform::backoff();
+    for (int look = 0;
+         look < 1000 && platform::atomic_load<order::relaxed, scope::device>(arrived) != unsigned(b.index()); ++look)
+      platform::backoff();
     for (int look = 0; look < 50; ++look)
-      if (b.leader() && platform::atomic_load<order::relaxed, scope::system>(&told->value) == e.number()) atomic_ref<unsigned, scope::device>(early).fetch_add(1u, order::relaxed);
+      if (b.leader() && platform::atomic_load<order::relaxed, scope::system>(&told->value) == e.number())
+        atomic_ref<unsigned, scope::device>(early).fetch_add(1u, order::relaxed);
     platform::fence<order::acquire, scope::system>();  // tests/isa/check_order.py wants one behind what is polled
     e.acknowledge(b, 0, unsigned(b.count()));
     if (b.index() == 0) e.acknowledge_nothing(b, 1);
@@ -372,7 +394,8 @@ TEST_CASE("channel: a rank is told of the last piece of its memory, not before")
     r.fill(early, 0);
     load_kernel(r.world, acknowledge_in_turn, 64);
     r.meet();
-    for (int launches = 0; launches < 4; ++launches) r.launch({3, 64}, acknowledge_in_turn, ch.view(make_header("told", 0)), r.here(early));
+    for (int launches = 0; launches < 4; ++launches)
+      r.launch({3, 64}, acknowledge_in_turn, ch.view(make_header("told", 0)), r.here(early));
     r.world.check(r.stream);
     r.found.expect(r.download(early)[0] == 0, "told too early, at ", r.download(early)[0], " looks");
   });
@@ -385,7 +408,8 @@ TEST_CASE("channel: all waves of a launch see the same epoch") {
     r.fill(wrong, 0);
     load_kernel(r.world, compare_epochs, 4 * wave::width);
     r.meet();
-    for (epoch_t i = 1; i <= 100; ++i) r.launch({4, 4 * wave::width}, compare_epochs, ch.view(make_header("epochs", 0)), i, r.here(wrong));
+    for (epoch_t i = 1; i <= 100; ++i)
+      r.launch({4, 4 * wave::width}, compare_epochs, ch.view(make_header("epochs", 0)), i, r.here(wrong));
     r.world.check(r.stream);
     r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " waves with another epoch");
     r.meet();

@@ -21,8 +21,8 @@ __device__ void copy_one(Group g, copy_case c, unsigned char const* from, unsign
 }
 
 /// Gets from the partner and puts to the partner, by a group of the given size.
-__global__ void copy_cases(world_view w, int partner, copy_case const* cases, int count, sym<unsigned char> from, sym<unsigned char> got, sym<unsigned char> put,
-                           int group_size) {
+__global__ void copy_cases(world_view w, int partner, copy_case const* cases, int count, sym<unsigned char> from,
+                           sym<unsigned char> got, sym<unsigned char> put, int group_size) {
   for (int i = block{}.index(); i < count; i += block{}.count()) {
     copy_case const c = cases[i];
     unsigned char const* const here = w.here(from) + i * room;
@@ -42,7 +42,8 @@ __global__ void copy_cases(world_view w, int partner, copy_case const* cases, in
 
 void check_cases(rank_of_test& r, std::vector<copy_case> const& cases) {
   std::size_t const bytes = cases.size() * room;
-  auto const from = r.heap.allocate<unsigned char>(bytes), got = r.heap.allocate<unsigned char>(bytes), put = r.heap.allocate<unsigned char>(bytes);
+  auto const from = r.heap.allocate<unsigned char>(bytes), got = r.heap.allocate<unsigned char>(bytes),
+             put = r.heap.allocate<unsigned char>(bytes);
   auto const list = r.heap.allocate<copy_case>(cases.size());
   r.upload(cases, list);
   std::vector<unsigned char> mine(bytes);
@@ -53,13 +54,15 @@ void check_cases(rank_of_test& r, std::vector<copy_case> const& cases) {
     r.fill(got, 0);
     r.fill(put, 0);
     r.meet();
-    r.launch({8, 4 * wave::width}, copy_cases, r.view(), r.partner(), static_cast<copy_case const*>(r.here(list)), int(cases.size()), from, got, put, group_size);
+    r.launch({8, 4 * wave::width}, copy_cases, r.view(), r.partner(), static_cast<copy_case const*>(r.here(list)),
+             int(cases.size()), from, got, put, group_size);
     r.meet();
     auto const wanted = [&](int owner) {
       std::vector<unsigned char> all(bytes);
       for (std::size_t i = 0; i < cases.size(); ++i)
         for (int k = 0; k < cases[i].bytes; ++k)
-          all[i * room + std::size_t(16 + cases[i].to_alignment + k)] = byte_of(owner, int(i) * room + 16 + cases[i].from_alignment + k);
+          all[i * room + std::size_t(16 + cases[i].to_alignment + k)] =
+              byte_of(owner, int(i) * room + 16 + cases[i].from_alignment + k);
       return all;
     };
     r.found.equal(r.download(got), wanted(r.partner()), text("get by ", group_size));
@@ -75,7 +78,8 @@ __global__ void copy_matrix(matrix<T const> from, matrix<T> to) {
 template <class T>
 __global__ void copy_matrix_by_waves(matrix<T const> from, matrix<T> to) {
   int const waves = block{}.size() / wave::width;
-  for (int row = wave{}.index(); row < from.rows; row += waves) copy(wave{}, from.part(row, 0, 1, from.cols), to.part(row, 0, 1, to.cols));
+  for (int row = wave{}.index(); row < from.rows; row += waves)
+    copy(wave{}, from.part(row, 0, 1, from.cols), to.part(row, 0, 1, to.cols));
 }
 
 struct matrix_case {
@@ -91,13 +95,24 @@ void check_matrices(rank_of_test& r) {
   r.upload(mine, from);
   r.meet();
   auto const theirs = r.download(static_cast<T const*>(r.view().on(r.partner(), from)), elements);
-  for (matrix_case const c : {matrix_case{1, 1, 1, 1, 0, 0}, {7, 16, 16, 16, 0, 0}, {7, 16, 32, 48, 16, 16}, {64, 128, 128, 144, 0, 0}, {33, 48, 48, 48, 0, 0},
-                              {5, 17, 17, 20, 0, 0}, {5, 16, 17, 16, 0, 0}, {5, 16, 16, 16, 1, 0}, {5, 13, 16, 16, 3, 3}, {0, 16, 16, 16, 0, 0}, {3, 0, 16, 16, 0, 0},
-                              {1, 4096, 4096, 4096, 0, 0}, {300, 16, 16, 16, 0, 0}}) {
+  for (matrix_case const c : {matrix_case{1, 1, 1, 1, 0, 0},
+                              {7, 16, 16, 16, 0, 0},
+                              {7, 16, 32, 48, 16, 16},
+                              {64, 128, 128, 144, 0, 0},
+                              {33, 48, 48, 48, 0, 0},
+                              {5, 17, 17, 20, 0, 0},
+                              {5, 16, 17, 16, 0, 0},
+                              {5, 16, 16, 16, 1, 0},
+                              {5, 13, 16, 16, 3, 3},
+                              {0, 16, 16, 16, 0, 0},
+                              {3, 0, 16, 16, 0, 0},
+                              {1, 4096, 4096, 4096, 0, 0},
+                              {300, 16, 16, 16, 0, 0}}) {
     auto const wanted = [&] {
       std::vector<T> all(elements);
       for (int i = 0; i < c.rows; ++i)
-        for (int k = 0; k < c.cols; ++k) all[std::size_t(c.to_shift + i * c.to_ld + k)] = theirs[std::size_t(c.from_shift + i * c.from_ld + k)];
+        for (int k = 0; k < c.cols; ++k)
+          all[std::size_t(c.to_shift + i * c.to_ld + k)] = theirs[std::size_t(c.from_shift + i * c.from_ld + k)];
       return all;
     }();
     matrix<T const> const source{r.view().on(r.partner(), from) + c.from_shift, c.rows, c.cols, c.from_ld};
@@ -105,7 +120,8 @@ void check_matrices(rank_of_test& r) {
     for (auto kernel : {copy_matrix<T>, copy_matrix_by_waves<T>}) {
       r.fill(to, 0);
       r.launch({1, 4 * wave::width}, kernel, source, target);
-      r.found.equal(r.download(to), wanted, text(c.rows, " x ", c.cols, " elements of ", sizeof(T), " bytes, ld ", c.from_ld, " to ", c.to_ld));
+      r.found.equal(r.download(to), wanted,
+                    text(c.rows, " x ", c.cols, " elements of ", sizeof(T), " bytes, ld ", c.from_ld, " to ", c.to_ld));
     }
   }
   r.meet();
@@ -127,7 +143,8 @@ TEST_CASE("copy: every length up to 70, and some more") {
   on_ranks(2, [](rank_of_test& r) {
     std::vector<copy_case> cases;
     for (int bytes = 0; bytes <= 70; ++bytes)
-      for (auto const& [f, t] : {std::pair{0, 0}, {5, 5}, {8, 0}, {4, 12}, {2, 0}, {3, 10}}) cases.push_back({f, t, bytes});
+      for (auto const& [f, t] : {std::pair{0, 0}, {5, 5}, {8, 0}, {4, 12}, {2, 0}, {3, 10}})
+        cases.push_back({f, t, bytes});
     for (int bytes : {127, 128, 129, 255, 256, 257, 511, 512, 513, 600})
       for (auto const& [f, t] : {std::pair{0, 0}, {15, 15}, {9, 1}, {1, 0}}) cases.push_back({f, t, bytes});
     check_cases(r, cases);
@@ -189,18 +206,21 @@ __global__ void copy_its_part(matrix<int const> from, matrix<int> to) { copy(one
 }  // namespace
 
 TEST_CASE("copy: a matrix of more words than an int counts") {
-  std::int64_t const words_per_row = GENERATE(4, 15), words = GENERATE((std::int64_t(1) << 31) + 60, (std::int64_t(1) << 32) + 120);
+  std::int64_t const words_per_row = GENERATE(4, 15),
+                     words = GENERATE((std::int64_t(1) << 31) + 60, (std::int64_t(1) << 32) + 120);
   on_ranks(1, [=](rank_of_test& r) {
     int const cols = int(4 * words_per_row), rows = int(words / words_per_row);
     auto const from = r.heap.allocate<int>(std::size_t(cols)), to = r.heap.allocate<int>(std::size_t(cols));
     std::vector<int> mine, wanted(std::size_t(cols), 0);
     for (int i = 0; i < cols; ++i) mine.push_back(i + 1);
     for (std::int64_t i = one_of_many::its_rank; i < rows * words_per_row; i += one_of_many::its_size)
-      for (std::int64_t j = i % words_per_row * 4, last = j + 4; j < last; ++j) wanted[std::size_t(j)] = mine[std::size_t(j)];
+      for (std::int64_t j = i % words_per_row * 4, last = j + 4; j < last; ++j)
+        wanted[std::size_t(j)] = mine[std::size_t(j)];
     r.upload(mine, from);
     r.fill(to, 0);
     // All rows are one: only their number is huge.
-    r.launch({1, 64}, copy_its_part, matrix<int const>{r.here(from), rows, cols, 0}, matrix<int>{r.here(to), rows, cols, 0});
+    r.launch({1, 64}, copy_its_part, matrix<int const>{r.here(from), rows, cols, 0},
+             matrix<int>{r.here(to), rows, cols, 0});
     r.found.equal(r.download(to), wanted, "copy");
   });
 }

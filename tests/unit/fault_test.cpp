@@ -40,7 +40,8 @@ class subject {
 constexpr int as_prepared = 0x7b;  // every byte of an output: a number that nobody computes, and not NaN
 
 void expect_element(rank_of_test& r, std::string const& what, int i, int j, float found, float wanted, bool or_nan) {
-  r.found.expect(found == wanted || (or_nan && std::isnan(found)), what, "(", i, ", ", j, ") = ", found, ", wanted ", wanted);
+  r.found.expect(found == wanted || (or_nan && std::isnan(found)), what, "(", i, ", ", j, ") = ", found, ", wanted ",
+                 wanted);
 }
 
 class words_subject final : public subject {
@@ -57,7 +58,9 @@ class words_subject final : public subject {
   void expect_right(bool) override {
     r_.found.expect(r_.download(wrong_)[0] == 0, r_.download(wrong_)[0], " wrong words");
   }
-  std::string name(int shape) const override { return shape ? "gather (variant 1, extents 360, 120, 120, 120)" : "gather (variant 1, extents 450, 150, 150, 150)"; }
+  std::string name(int shape) const override {
+    return shape ? "gather (variant 1, extents 360, 120, 120, 120)" : "gather (variant 1, extents 450, 150, 150, 150)";
+  }
 
  private:
   ownership own(int shape) const {
@@ -79,8 +82,9 @@ template <class T>
 class gemm_subject final : public subject {
  public:
   gemm_subject(rank_of_test& r, channel& ch, gather by, method how)
-      : r_(r), ch_(ch), by_(by), how_(how), k_(16 * r.size()), op_(ch, {.max_m = 56, .k = k_, .gather = by, .method = how}),
-        a_(r.heap.allocate<T>(std::size_t(56 * k_))), b_(r.heap.allocate<T>(std::size_t(k_ * n))), c_(r.heap.allocate<T>(56 * n)) {
+      : r_(r), ch_(ch), by_(by), how_(how), k_(16 * r.size()),
+        op_(ch, {.max_m = 56, .k = k_, .gather = by, .method = how}), a_(r.heap.allocate<T>(std::size_t(56 * k_))),
+        b_(r.heap.allocate<T>(std::size_t(k_ * n))), c_(r.heap.allocate<T>(56 * n)) {
     std::vector<T> b;
     for (int i = 0; i < k_ * n; ++i) b.push_back(T(b_value(i / n, i % n)));
     r.upload(b, b_);
@@ -91,20 +95,25 @@ class gemm_subject final : public subject {
     gather_map const g = map(0);
     std::vector<T> a;
     for (int i = 0; i < g.rows(r_.rank()); ++i)
-      for (int j = 0; j < g.cols(); ++j) a.push_back(T(a_value(g.first_row(r_.rank()) + i, g.first_col(r_.rank()) + j)));
+      for (int j = 0; j < g.cols(); ++j)
+        a.push_back(T(a_value(g.first_row(r_.rank()) + i, g.first_col(r_.rank()) + j)));
     r_.upload(a, a_);
     r_.fill(c_, as_prepared);
   }
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
-    channel_view const view = ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8, std::uint64_t(rows_of(0)), n, std::uint64_t(k_), 512));
+    channel_view const view =
+        ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8, std::uint64_t(rows_of(0)), n, std::uint64_t(k_), 512));
     auto const inbox = [&](int slot) { return gathered_in(view.slot<T const>(slot), map(0)); };
     gather_order const order = order_of_gather(map(0), r_.rank(), false, piece_order::nest::by_band, 8);
-    ag_gemm_arguments<T> const g{{c.a, map(0), order.pieces, false, false}, c.c, {map(0).m_tiles(), ceil_div(n, mainloop::tile_n), 0, 8}, false};
-    typename mainloop::template operands<gathered_buffers> const x{{{c.a, inbox(0), inbox(1)}, {c.b.data, c.b.ld, c.b_layout, n}}, 1};
-    fusewire::launch(r_.world, r_.stream, {.blocks = 3, .threads = mainloop::threads, .shared_bytes = mainloop::shared_bytes()}, push_losing<T, mainloop>, view, g, x,
-                     r_.rank() == culprit ? to : -1);
+    ag_gemm_arguments<T> const g{
+        {c.a, map(0), order.pieces, false, false}, c.c, {map(0).m_tiles(), ceil_div(n, mainloop::tile_n), 0, 8}, false};
+    typename mainloop::template operands<gathered_buffers> const x{
+        {{c.a, inbox(0), inbox(1)}, {c.b.data, c.b.ld, c.b_layout, n}}, 1};
+    fusewire::launch(r_.world, r_.stream,
+                     {.blocks = 3, .threads = mainloop::threads, .shared_bytes = mainloop::shared_bytes()},
+                     push_losing<T, mainloop>, view, g, x, r_.rank() == culprit ? to : -1);
   }
   bool can_lose() const override { return how_ == method::push; }
   void refuse() override {
@@ -122,8 +131,8 @@ class gemm_subject final : public subject {
       }
   }
   std::string name(int shape) const override {
-    return text("ag_gemm ", how_ == method::push ? "push" : "pull", " gather::", by_ == gather::k ? "k" : "m", std::is_same_v<T, f16> ? " f16" : " bf16",
-                ", m = ", rows_of(shape), ", n = 24, k = ", k_);
+    return text("ag_gemm ", how_ == method::push ? "push" : "pull", " gather::", by_ == gather::k ? "k" : "m",
+                std::is_same_v<T, f16> ? " f16" : " bf16", ", m = ", rows_of(shape), ", n = 24, k = ", k_);
   }
 
  private:
@@ -135,7 +144,10 @@ class gemm_subject final : public subject {
   gather_map map(int shape) const { return {by_, rows_of(shape), k_, r_.size(), mainloop::tile_m, 512}; }
   ag_gemm_call<T> call(int shape) const {
     gather_map const g = map(shape);
-    return {.a = {r_.here(a_), g.rows(r_.rank()), g.cols(), g.cols()}, .b = {r_.here(b_), k_, n, n}, .c = {r_.here(c_), rows_of(shape), n, n}, .m = rows_of(shape)};
+    return {.a = {r_.here(a_), g.rows(r_.rank()), g.cols(), g.cols()},
+            .b = {r_.here(b_), k_, n, n},
+            .c = {r_.here(c_), rows_of(shape), n, n},
+            .m = rows_of(shape)};
   }
 
   rank_of_test& r_;
@@ -149,7 +161,8 @@ class gemm_subject final : public subject {
 
 /// flash_decode_kernel whose results for rank `lost_to` get lost: they go to this rank itself instead.
 template <class T, int D>
-__global__ void __launch_bounds__(decode_threads(D)) decode_losing(channel_view ch, decode_arguments<T> g, int lost_to) {
+__global__ void __launch_bounds__(decode_threads(D))
+    decode_losing(channel_view ch, decode_arguments<T> g, int lost_to) {
   extern __shared__ bytes16 shared[];
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -165,13 +178,23 @@ __global__ void __launch_bounds__(decode_threads(D)) decode_losing(channel_view 
 class decode_subject final : public subject {
  public:
   decode_subject(rank_of_test& r, channel& ch, int hops)
-      : r_(r), ch_(ch), hops_(hops), op_(ch, {.max_batch = 2, .q_heads = 2, .kv_heads = 1, .head_dim = d, .page_size = 16, .max_pages = 4, .hops = hops}), q_(r.heap.allocate<bf16>(2 * 2 * d)),
-        k_(r.heap.allocate<bf16>(8 * 16 * d)), v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)), table_(r.heap.allocate<std::int32_t>(8)),
-        lengths_(r.heap.allocate<std::int32_t>(2)), workspace_(r.heap.allocate<float>(2 * 2 * 1024)), tickets_(r.heap.allocate<unsigned>(4)), inbox_(r.heap.allocate<stamped>(std::size_t(2 * r.size() * 2 * record.words()))) {
-    r.heap.names().add_flags(inbox_.offset, inbox_.count * sizeof(stamped) / sizeof(flag), [size = r.size()](std::uint64_t i) {
-      int const at = int(i * sizeof(flag) / sizeof(stamped)) / (2 * record.words());
-      return text("a result of rank ", at % size, ", slot ", at / size);
-    });
+      : r_(r), ch_(ch), hops_(hops), op_(ch, {.max_batch = 2,
+                                              .q_heads = 2,
+                                              .kv_heads = 1,
+                                              .head_dim = d,
+                                              .page_size = 16,
+                                              .max_pages = 4,
+                                              .hops = hops}),
+        q_(r.heap.allocate<bf16>(2 * 2 * d)), k_(r.heap.allocate<bf16>(8 * 16 * d)),
+        v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)),
+        table_(r.heap.allocate<std::int32_t>(8)), lengths_(r.heap.allocate<std::int32_t>(2)),
+        workspace_(r.heap.allocate<float>(2 * 2 * 1024)), tickets_(r.heap.allocate<unsigned>(4)),
+        inbox_(r.heap.allocate<stamped>(std::size_t(2 * r.size() * 2 * record.words()))) {
+    r.heap.names().add_flags(inbox_.offset, inbox_.count * sizeof(stamped) / sizeof(flag),
+                             [size = r.size()](std::uint64_t i) {
+                               int const at = int(i * sizeof(flag) / sizeof(stamped)) / (2 * record.words());
+                               return text("a result of rank ", at % size, ", slot ", at / size);
+                             });
     r.fill(q_, 0);
     r.fill(k_, 0);
     r.fill(tickets_, 0);
@@ -191,9 +214,27 @@ class decode_subject final : public subject {
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
-    decode_arguments<bf16> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, nullptr, {c.lengths, 2, 64, 1, 2}, 4, 4, 2, 2, hops_ == 2, false, 0.125f * log2_of_e, inbox_, r_.here(workspace_), r_.here(tickets_)};
-    fusewire::launch(r_.world, r_.stream, {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared_bytes(2, d)}, decode_losing<bf16, d>,
-                     ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g, r_.rank() == culprit ? to : -1);
+    decode_arguments<bf16> const g{c.q,
+                                   c.k_cache,
+                                   c.v_cache,
+                                   c.block_table,
+                                   c.out,
+                                   nullptr,
+                                   {c.lengths, 2, 64, 1, 2},
+                                   4,
+                                   4,
+                                   2,
+                                   2,
+                                   hops_ == 2,
+                                   false,
+                                   0.125f * log2_of_e,
+                                   inbox_,
+                                   r_.here(workspace_),
+                                   r_.here(tickets_)};
+    fusewire::launch(r_.world, r_.stream,
+                     {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared_bytes(2, d)},
+                     decode_losing<bf16, d>, ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g,
+                     r_.rank() == culprit ? to : -1);
   }
   bool can_lose() const override { return true; }
   void refuse() override {
@@ -209,18 +250,30 @@ class decode_subject final : public subject {
           float sum = 0, count = 0;
           for (int rank = 0; rank < r_.size(); ++rank)
             for (int t = 0; t < tokens(rank, s); ++t) sum += v_value(rank, s, t, j), ++count;
-          expect_element(r_, text("out of sequence ", s), head, j, float(out[std::size_t((s * 2 + head) * d + j)]), float(bf16(sum / count)), or_nan);
+          expect_element(r_, text("out of sequence ", s), head, j, float(out[std::size_t((s * 2 + head) * d + j)]),
+                         float(bf16(sum / count)), or_nan);
         }
   }
-  std::string name(int shape) const override { return text("flash_decode bf16, head_dim = 64, batch = ", shape ? 1 : 2, ", q_heads = 2, kv_heads = 1, max_batch = 2"); }
+  std::string name(int shape) const override {
+    return text("flash_decode bf16, head_dim = 64, batch = ", shape ? 1 : 2,
+                ", q_heads = 2, kv_heads = 1, max_batch = 2");
+  }
 
  private:
   static constexpr int d = 64;
   static constexpr decode_record record{2, d};
   static int tokens(int rank, int s) { return 20 + 7 * rank + 11 * s; }
-  float v_value(int rank, int s, int t, int j) const { return float((rank * 5 + s + t * 3 + j) % 7) - 3 + float(9 * salt_); }
+  float v_value(int rank, int s, int t, int j) const {
+    return float((rank * 5 + s + t * 3 + j) % 7) - 3 + float(9 * salt_);
+  }
   flash_decode_call<bf16> call(int shape) const {
-    return {.q = r_.here(q_), .k_cache = r_.here(k_), .v_cache = r_.here(v_), .block_table = r_.here(table_), .lengths = r_.here(lengths_), .out = r_.here(out_), .batch = shape ? 1 : 2};
+    return {.q = r_.here(q_),
+            .k_cache = r_.here(k_),
+            .v_cache = r_.here(v_),
+            .block_table = r_.here(table_),
+            .lengths = r_.here(lengths_),
+            .out = r_.here(out_),
+            .batch = shape ? 1 : 2};
   }
 
   rank_of_test& r_;
@@ -280,14 +333,17 @@ std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bo
         fault(r, s);
         std::string const said = r.note = verdict(r);
         double const seconds = seconds_now() - start;
-        if (r.rank() != culprit || !culprit_is_late) r.found.expect(seconds <= seconds_to_report(), "the report came after ", seconds, " s: ", said);
+        if (r.rank() != culprit || !culprit_is_late)
+          r.found.expect(seconds <= seconds_to_report(), "the report came after ", seconds, " s: ", said);
         r.world.barrier();
         if (!said.empty()) {
           double const again = seconds_now();
           for (int i = 0; i < 3; ++i) s[0]->launch(0);
           std::string const still = verdict(r);  // what others waited for may have been noted since
-          r.found.expect(still.substr(0, still.find('\n')) == said.substr(0, said.find('\n')), "before reset(), a check says: ", still, "\n  and said before: ", said);
-          r.found.expect(seconds_now() - again < 1e-3 * double(limit.count()), "launches before reset() took ", seconds_now() - again, " s");
+          r.found.expect(still.substr(0, still.find('\n')) == said.substr(0, said.find('\n')),
+                         "before reset(), a check says: ", still, "\n  and said before: ", said);
+          r.found.expect(seconds_now() - again < 1e-3 * double(limit.count()), "launches before reset() took ",
+                         seconds_now() - again, " s");
         }
         ch.reset();
         for (auto const& each : s) expect_right(r, *each);
@@ -324,16 +380,19 @@ std::string name_of(kind k, int shape = 0) {
 }  // namespace
 
 TEST_CASE("fault: a rank does not launch", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode,
+                          kind::decode_two_hops);
   CAPTURE(int(k));
-  check_culprit_named(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) {
-                        if (r.rank() != culprit) s[0]->launch(0);
-                      }),
+  check_culprit_named(verdicts_of(k, {}, false,
+                                  [](rank_of_test& r, auto& s) {
+                                    if (r.rank() != culprit) s[0]->launch(0);
+                                  }),
                       name_of(k));
 }
 
 TEST_CASE("fault: what has waited in vain is NaN, and everything else is right", "[faults]") {
-  auto const k = GENERATE(kind::push_k, kind::push_m, kind::push_k_f16, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
+  auto const k = GENERATE(kind::push_k, kind::push_m, kind::push_k_f16, kind::pull_k, kind::pull_m, kind::decode,
+                          kind::decode_two_hops);
   CAPTURE(int(k));
   on_ranks(
       ranks,
@@ -359,15 +418,19 @@ TEST_CASE("fault: what has waited in vain is NaN, and everything else is right",
 TEST_CASE("fault: a rank's call throws before its launch", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::pull_m, kind::decode, kind::decode_two_hops);
   CAPTURE(int(k));
-  check_culprit_named(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) {
-                        if (r.rank() == culprit) r.found.template throws<bad_argument>("a call that is refused", {}, [&] { s[0]->refuse(); });
-                        else s[0]->launch(0);
-                      }),
+  check_culprit_named(verdicts_of(k, {}, false,
+                                  [](rank_of_test& r, auto& s) {
+                                    if (r.rank() == culprit)
+                                      r.found.template throws<bad_argument>("a call that is refused", {},
+                                                                            [&] { s[0]->refuse(); });
+                                    else s[0]->launch(0);
+                                  }),
                       name_of(k));
 }
 
 TEST_CASE("fault: a rank comes after the limit", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode,
+                          kind::decode_two_hops);
   CAPTURE(int(k));
   auto const verdicts = verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
     if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(2.5));
@@ -378,7 +441,8 @@ TEST_CASE("fault: a rank comes after the limit", "[faults]") {
 }
 
 TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode,
+                          kind::decode_two_hops);
   CAPTURE(int(k));
   auto const verdicts = verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
     if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(0.5));
@@ -398,18 +462,21 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   });
   INFO(verdicts[0]);
   CHECK(contains(verdicts[0], text(" of ", name_of(k))));
-  CHECK(contains(verdicts[0], text(" waited longer than 500 ms for a flag from rank 1 (", decodes ? "a result " : "data flag ")));
+  CHECK(contains(verdicts[0],
+                 text(" waited longer than 500 ms for a flag from rank 1 (", decodes ? "a result " : "data flag ")));
   CHECK(contains(verdicts[0], text(" of rank 1, slot ", slot, ", signal segment + ")));
   // decode_losing has an inbox of its own
   CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));
-  for (std::size_t r = 1; r < verdicts.size(); ++r) CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
+  for (std::size_t r = 1; r < verdicts.size(); ++r)
+    CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
 }
 
 namespace {
 
 /// Everybody says that ranks launched different things, and which, or that another rank has said so; nobody speaks of a
 /// timeout.
-void check_disagreement(std::vector<std::string> const& verdicts, std::string const& most, std::string const& of_culprit) {
+void check_disagreement(std::vector<std::string> const& verdicts, std::string const& most,
+                        std::string const& of_culprit) {
   int mismatches = 0;
   for (std::size_t r = 0; r < verdicts.size(); ++r) {
     INFO("rank " << r << ": " << verdicts[r]);
@@ -425,20 +492,32 @@ void check_disagreement(std::vector<std::string> const& verdicts, std::string co
 }  // namespace
 
 TEST_CASE("fault: a rank launches another shape", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode, kind::decode_two_hops);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode,
+                          kind::decode_two_hops);
   CAPTURE(int(k));
-  check_disagreement(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) { s[0]->launch(r.rank() == culprit); }), name_of(k), name_of(k, 1));
+  check_disagreement(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) { s[0]->launch(r.rank() == culprit); }),
+                     name_of(k), name_of(k, 1));
 }
 
 TEST_CASE("fault: a rank launches another variant, or another operator", "[faults]") {
-  auto const [k, with] = GENERATE(table<kind, kind>({{kind::push_k, kind::pull_k}, {kind::pull_m, kind::pull_k}, {kind::push_k, kind::push_m}, {kind::push_k, kind::push_k_f16},
-                                                     {kind::push_m, kind::decode}, {kind::pull_k, kind::decode}, {kind::decode, kind::words}, {kind::pull_m, kind::words}}));
+  auto const [k, with] = GENERATE(table<kind, kind>({{kind::push_k, kind::pull_k},
+                                                     {kind::pull_m, kind::pull_k},
+                                                     {kind::push_k, kind::push_m},
+                                                     {kind::push_k, kind::push_k_f16},
+                                                     {kind::push_m, kind::decode},
+                                                     {kind::pull_k, kind::decode},
+                                                     {kind::decode, kind::words},
+                                                     {kind::pull_m, kind::words}}));
   CAPTURE(int(k), int(with));
-  check_disagreement(verdicts_of(k, {with}, false, [](rank_of_test& r, auto& s) { s[r.rank() == culprit]->launch(0); }), name_of(k), name_of(with));
+  check_disagreement(verdicts_of(k, {with}, false, [](rank_of_test& r, auto& s) { s[r.rank() == culprit]->launch(0); }),
+                     name_of(k), name_of(with));
 }
 
 TEST_CASE("fault: a rank launches two operators in another order", "[faults]") {
-  auto const [k, with] = GENERATE(table<kind, kind>({{kind::push_k, kind::decode}, {kind::pull_m, kind::decode}, {kind::push_m, kind::pull_m}, {kind::words, kind::push_k}}));
+  auto const [k, with] = GENERATE(table<kind, kind>({{kind::push_k, kind::decode},
+                                                     {kind::pull_m, kind::decode},
+                                                     {kind::push_m, kind::pull_m},
+                                                     {kind::words, kind::push_k}}));
   CAPTURE(int(k), int(with));
   auto const verdicts = verdicts_of(k, {with}, false, [](rank_of_test& r, auto& s) {
     s[r.rank() == culprit]->launch(0);
@@ -447,14 +526,16 @@ TEST_CASE("fault: a rank launches two operators in another order", "[faults]") {
   check_disagreement(verdicts, name_of(k), name_of(with));
 }
 
-TEST_CASE("fault: launches without a check in between: the first one that failed is the one that is named", "[faults]") {
+TEST_CASE("fault: launches without a check in between: the first one that failed is the one that is named",
+          "[faults]") {
   auto const verdicts = verdicts_of(kind::push_k, {kind::decode, kind::pull_m}, false, [](rank_of_test& r, auto& s) {
     for (int i = 0; i < 12; ++i)
       if (i != 0 || r.rank() != culprit) anyway([&] { s[std::size_t(i % 3)]->launch(i & 1); });
   });
   std::string const said = verdicts[0] + verdicts[2];
   INFO(said);
-  CHECK((contains(said, "launched ag_gemm push gather::k bf16, m = 40") || contains(said, " of ag_gemm push gather::k bf16, m = 40")));
+  CHECK((contains(said, "launched ag_gemm push gather::k bf16, m = 40") ||
+         contains(said, " of ag_gemm push gather::k bf16, m = 40")));
 }
 
 TEST_CASE("fault: a rank that throws or leaves before its launch is what run_local reports", "[faults]") {
@@ -506,7 +587,9 @@ TEST_CASE("fault: flags and barriers that are no channel's are named too", "[fau
         if (r.rank() == 0) {
           r.launch({1, 64}, wait_for_a_flag, r.view(), flags);
           std::string const said = verdict(r);
-          r.found.expect(contains(said, "timeout: rank 0, block 0 waited longer than 500 ms for a flag from rank 2 (flag 3 of 5, signal segment + "), said);
+          r.found.expect(contains(said, "timeout: rank 0, block 0 waited longer than 500 ms for a flag from rank 2 "
+                                        "(flag 3 of 5, signal segment + "),
+                         said);
           r.found.expect(contains(said, "): epoch 0 found, 9 wanted"), said);
         }
         r.world.barrier();
@@ -514,7 +597,9 @@ TEST_CASE("fault: flags and barriers that are no channel's are named too", "[fau
         r.launch({1, 64}, meet, r.view(), state + 1, r.rank() != culprit);
         std::string const said = verdict(r);
         if (r.rank() != culprit)
-          r.found.expect(contains(said, "for a flag from rank 1 (barrier 1, flag of rank 1, signal segment + ") || contains(said, "gave up"), said);
+          r.found.expect(contains(said, "for a flag from rank 1 (barrier 1, flag of rank 1, signal segment + ") ||
+                             contains(said, "gave up"),
+                         said);
         r.world.barrier();
         r.heap.reset();
         r.found.expect(verdict(r).empty(), "reset() leaves ", verdict(r));

@@ -21,7 +21,8 @@ inline heap_options short_waits() {
 /// The simulated clock, where there is one.
 inline double seconds_now() {
   auto const simulated = simulator_stats();
-  return simulated ? double(simulated->cycles) / 2.1e9 : std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return simulated ? double(simulated->cycles) / 2.1e9
+                   : std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 /// The message of the error that check() throws, behind its type: "timeout: ", "abandoned: " or "mismatch: "; "" if it
@@ -47,8 +48,7 @@ void anyway(F const& f) {
     return f();
   } catch (launch_abandoned const&) {
   } catch (wait_timeout const&) {
-  } catch (rank_mismatch const&) {
-  }
+  } catch (rank_mismatch const&) {}
   f();
 }
 

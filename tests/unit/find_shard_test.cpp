@@ -18,7 +18,9 @@ __global__ void look_for_shard(channel_view ch, gather_map map, int* found, int*
   bool const there = find_shard(b, e, ch.world, map, source, shard);
   if (b.leader()) *found = there;
   auto const* const begin = reinterpret_cast<bf16 const*>(ch.world.bulk[source]);
-  if (b.leader()) *inside = !there || (&shard(0, 0) >= begin && &shard(shard.rows - 1, shard.cols - 1) < begin + ch.world.bulk_bytes / sizeof(bf16));
+  if (b.leader())
+    *inside = !there || (&shard(0, 0) >= begin &&
+                         &shard(shard.rows - 1, shard.cols - 1) < begin + ch.world.bulk_bytes / sizeof(bf16));
   e.acknowledge(b, source, 1);
   e.acknowledge_nothing(b, ch.world.rank);
   e.wait_acknowledged(b);
@@ -39,14 +41,26 @@ TEST_CASE("find_shard: words that lead outside of the peer's memory are not foll
     };
     auto const found = r.heap.allocate<int>(1);
     auto const inside = r.heap.allocate<int>(1);
-    for (words const w : {words{0, cols, true}, {end - shard, cols, true}, {end - shard + 16, cols, false}, {end, cols, false}, {end + 16, cols, false}, {std::uint64_t(0) - 16, cols, false},
-                          {8, cols, false}, {0, cols - 8, false}, {0, cols + 4, false}, {0, 0, false}, {0, end / 8, false}, {0, std::uint64_t(1) << 63, false}, {0, std::uint64_t(0) - 8, false}}) {
+    for (words const w : {words{0, cols, true},
+                          {end - shard, cols, true},
+                          {end - shard + 16, cols, false},
+                          {end, cols, false},
+                          {end + 16, cols, false},
+                          {std::uint64_t(0) - 16, cols, false},
+                          {8, cols, false},
+                          {0, cols - 8, false},
+                          {0, cols + 4, false},
+                          {0, 0, false},
+                          {0, end / 8, false},
+                          {0, std::uint64_t(1) << 63, false},
+                          {0, std::uint64_t(0) - 8, false}}) {
       launch_header h = make_header("look", 0);
       h.mine[0] = w.offset;
       h.mine[1] = w.ld;
       r.launch({1, 2 * wave::width}, look_for_shard<>, ch.view(h), map, r.here(found), r.here(inside));
       r.world.check(r.stream);
-      r.found.expect(r.download(found)[0] == int(w.good), "offset ", w.offset, ", ld ", w.ld, ": ", w.good ? "refused" : "accepted");
+      r.found.expect(r.download(found)[0] == int(w.good), "offset ", w.offset, ", ld ", w.ld, ": ",
+                     w.good ? "refused" : "accepted");
       r.found.expect(r.download(inside)[0] == 1, "offset ", w.offset, ", ld ", w.ld, ": outside of the rank's memory");
     }
   });

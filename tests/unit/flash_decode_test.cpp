@@ -39,7 +39,8 @@ struct problem {
   float k(int r, int s, int t, int head, int j) const {
     if (keys == equal_keys) return float(eighths(seed, 77, unsigned(head), unsigned(j), 8)) / 8;
     if (keys == one_dominant && j == 0) return t == length(r, s) / 2 && r == 0 ? 16 : -16;
-    return float(eighths(seed + 1, unsigned(r * 64 + s), unsigned(t * 32 + head), unsigned(j), 8)) / (keys == large ? 1 : 8);
+    return float(eighths(seed + 1, unsigned(r * 64 + s), unsigned(t * 32 + head), unsigned(j), 8)) /
+           (keys == large ? 1 : 8);
   }
   float v(int r, int s, int t, int head, int j) const {
     float const x = float(eighths(seed + 2, unsigned(r * 64 + s), unsigned(t * 32 + head), unsigned(j), 8));
@@ -62,21 +63,36 @@ struct decode_rank {
   sym<std::int32_t> table, lengths;
   sym<float> lse;
 
-  decode_rank(rank_of_test& rank, heads_of heads, int batch, int page, int pages_per_sequence, float score_scale = 0, int hops_of_results = 0)
-      : r(rank), h(heads), max_batch(batch), page_size(page), max_pages(pages_per_sequence), pages(batch * pages_per_sequence + 3), scale(score_scale), hops(hops_of_results),
+  decode_rank(rank_of_test& rank, heads_of heads, int batch, int page, int pages_per_sequence, float score_scale = 0,
+              int hops_of_results = 0)
+      : r(rank), h(heads), max_batch(batch), page_size(page), max_pages(pages_per_sequence),
+        pages(batch * pages_per_sequence + 3), scale(score_scale), hops(hops_of_results),
         q(r.heap.template allocate<T>(std::size_t(batch * h.q * h.d))),
-        k(r.heap.template allocate<T>(std::size_t(pages * page * h.kv * h.d))),
-        v(r.heap.template allocate<T>(k.count)),
+        k(r.heap.template allocate<T>(std::size_t(pages * page * h.kv * h.d))), v(r.heap.template allocate<T>(k.count)),
         out(r.heap.template allocate<T>(q.count)),
         table(r.heap.template allocate<std::int32_t>(std::size_t(batch * max_pages))),
         lengths(r.heap.template allocate<std::int32_t>(std::size_t(batch))),
         lse(r.heap.template allocate<float>(std::size_t(batch * h.q))) {}
 
   flash_decode_options options() const {
-    return {.max_batch = max_batch, .q_heads = h.q, .kv_heads = h.kv, .head_dim = h.d, .page_size = page_size, .max_pages = max_pages, .scale = scale, .hops = hops};
+    return {.max_batch = max_batch,
+            .q_heads = h.q,
+            .kv_heads = h.kv,
+            .head_dim = h.d,
+            .page_size = page_size,
+            .max_pages = max_pages,
+            .scale = scale,
+            .hops = hops};
   }
   flash_decode_call<T> call(int batch) const {
-    return {.q = r.here(q), .k_cache = r.here(k), .v_cache = r.here(v), .block_table = r.here(table), .lengths = r.here(lengths), .out = r.here(out), .lse = r.here(lse), .batch = batch};
+    return {.q = r.here(q),
+            .k_cache = r.here(k),
+            .v_cache = r.here(v),
+            .block_table = r.here(table),
+            .lengths = r.here(lengths),
+            .out = r.here(out),
+            .lse = r.here(lse),
+            .batch = batch};
   }
 
   /// Pages in a shuffled order. Whatever is not a token is NaN, and table entries past the last page are no pages.
@@ -84,7 +100,8 @@ struct decode_rank {
     std::vector<T> qs(q.count), ks(k.count), vs(k.count);
     for (auto* x : {&qs, &ks, &vs})
       for (T& e : *x) e.bits = 0xffff;
-    std::vector<std::int32_t> tables(table.count, 0x7ffffff0), ns(lengths.count, -1), order(static_cast<std::size_t>(pages));
+    std::vector<std::int32_t> tables(table.count, 0x7ffffff0), ns(lengths.count, -1),
+        order(static_cast<std::size_t>(pages));
     std::iota(order.begin(), order.end(), 0);
     lcg random{p.seed + unsigned(r.rank())};
     for (int i = pages - 1; i > 0; --i) std::swap(order[std::size_t(i)], order[std::size_t(random.below(i + 1))]);
@@ -97,7 +114,9 @@ struct decode_rank {
         if (t % page_size == 0) page = order[std::size_t(next++)];
         for (int head = 0; head < h.kv; ++head)
           for (int j = 0; j < h.d; ++j) {
-            auto const at = (std::size_t(page * page_size + t % page_size) * std::size_t(h.kv) + std::size_t(head)) * std::size_t(h.d) + std::size_t(j);
+            auto const at = (std::size_t(page * page_size + t % page_size) * std::size_t(h.kv) + std::size_t(head)) *
+                                std::size_t(h.d) +
+                            std::size_t(j);
             ks[at] = T(p.k(r.rank(), s, t, head, j));
             vs[at] = T(p.v(r.rank(), s, t, head, j));
           }
@@ -152,13 +171,20 @@ struct decode_rank {
         bool const exact = p.keys == problem::equal_keys;
         double const fp32 = most * 0x1p-21 + 1e-6;
         for (int j = 0; j < h.d; ++j) {
-          double const wanted = l > 0 ? o[std::size_t(j)] / l : 0, f = float(found[std::size_t((s * h.q + head) * h.d + j)]);
-          double const allowed = half_ulp<T> * (std::abs(wanted) + vmax) * 1.01 + double(x.size()) * 0x1p-25 * vmax + fp32 * vmax;
-          bool const good = exact ? f == float(T(float(o[std::size_t(j)]) / float(std::max(l, 1.0)))) : std::abs(f - wanted) <= allowed;
-          if (!r.found.expect(good, "sequence ", s, " head ", head, " d ", j, ": ", f, ", wanted ", wanted, " +- ", exact ? 0 : allowed)) return;
+          double const wanted = l > 0 ? o[std::size_t(j)] / l : 0,
+                       f = float(found[std::size_t((s * h.q + head) * h.d + j)]);
+          double const allowed =
+              half_ulp<T> * (std::abs(wanted) + vmax) * 1.01 + double(x.size()) * 0x1p-25 * vmax + fp32 * vmax;
+          bool const good = exact ? f == float(T(float(o[std::size_t(j)]) / float(std::max(l, 1.0))))
+                                  : std::abs(f - wanted) <= allowed;
+          if (!r.found.expect(good, "sequence ", s, " head ", head, " d ", j, ": ", f, ", wanted ", wanted, " +- ",
+                              exact ? 0 : allowed))
+            return;
         }
         double const wanted = l > 0 ? m + std::log(l) : -INFINITY, f = found_lse[std::size_t(s * h.q + head)];
-        if (!r.found.expect(f == wanted || std::abs(f - wanted) <= fp32 + std::abs(wanted) * 0x1p-22, "sequence ", s, " head ", head, ": lse ", f, ", wanted ", wanted)) return;
+        if (!r.found.expect(f == wanted || std::abs(f - wanted) <= fp32 + std::abs(wanted) * 0x1p-22, "sequence ", s,
+                            " head ", head, ": lse ", f, ", wanted ", wanted))
+          return;
       }
     for (std::size_t i = std::size_t(p.batch * h.q * h.d); i < out.count; ++i)
       if (!r.found.expect(found[i].bits == 0xffff, "element ", i, " of out, beyond the batch, was written")) return;
@@ -206,14 +232,18 @@ __global__ void plan_splits(decode_lengths lengths, split* found, int* counts, i
   int n = 0;
   for (decode_run run(b, lengths, words); !run.done() && n < most; run.next(), ++n)
     if (b.leader())
-      found[b.index() * most + n] = {run.sequence(), run.head(), run.item(), run.begin(), run.end(), run.starts(), run.whole(), run.has_last_token(), run.first_block(), run.last_block()};
+      found[b.index() * most + n] = {run.sequence(),    run.head(),      run.item(),  run.begin(),
+                                     run.end(),         run.starts(),    run.whole(), run.has_last_token(),
+                                     run.first_block(), run.last_block()};
   if (b.leader()) counts[b.index()] = n;
 }
 
 /// The same from the rule: units of 128 tokens, and a gap behind each item, dealt to the blocks in equal runs; runs end
 /// where items do if all are alike and this makes no run longer.
 std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int max_tokens, int kv_heads, int blocks) {
-  struct item_at { int first, units, tokens; };
+  struct item_at {
+    int first, units, tokens;
+  };
   std::vector<item_at> items;
   int all = 0, gap = decode_lengths::gap;
   for (int n : lengths)
@@ -222,10 +252,13 @@ std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int m
       items.push_back({all, units, tokens});
       all += units + gap;
     }
-  int const runs = std::min(blocks, decode_lengths::most_runs(kv_heads)), count = int(items.size()), units = items[0].units;
+  int const runs = std::min(blocks, decode_lengths::most_runs(kv_heads)), count = int(items.size()),
+            units = items[0].units;
   int length = ceil_div(all, runs);
-  bool const alike = std::all_of(items.begin(), items.end(), [&](item_at const& i) { return i.units == units; }), many = count > runs;
-  if (int const aligned = many ? ceil_div(count, runs) * (units + gap) : ceil_div(units, runs / count); alike && aligned <= length) {
+  bool const alike = std::all_of(items.begin(), items.end(), [&](item_at const& i) { return i.units == units; }),
+             many = count > runs;
+  if (int const aligned = many ? ceil_div(count, runs) * (units + gap) : ceil_div(units, runs / count);
+      alike && aligned <= length) {
     length = aligned;
     if (!many) gap = ceil_div(units, length) * length - units;
     for (int i = 0; i < count; ++i) items[std::size_t(i)].first = i * (units + gap);
@@ -236,18 +269,21 @@ std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int m
     int const first_block = first / length, last_block = (first + units - 1) / length;
     for (int b = first_block; b <= last_block; ++b) {
       int const from = std::max(first, b * length) - first, to = std::min(first + units, (b + 1) * length) - first;
-      of[std::size_t(b)].push_back({i / kv_heads, i % kv_heads, i, from * 128, std::min(to * 128, tokens), from == 0, from == 0 && to == units, to == units, first_block, last_block});
+      of[std::size_t(b)].push_back({i / kv_heads, i % kv_heads, i, from * 128, std::min(to * 128, tokens), from == 0,
+                                    from == 0 && to == units, to == units, first_block, last_block});
     }
   }
   return of;
 }
 
 /// The query and the newest token's K and V, of every sequence: what a decoder's stream writes just before it attends.
-__global__ void write_newest(f16* q, f16* k, f16* v, decode_lengths l, std::int32_t const* table, int q_elements, int page_size, int max_pages, int d, float query, float key, float value) {
+__global__ void write_newest(f16* q, f16* k, f16* v, decode_lengths l, std::int32_t const* table, int q_elements,
+                             int page_size, int max_pages, int d, float query, float key, float value) {
   block const b;
   for (int i = b.rank(); i < q_elements; i += b.size()) q[i] = f16(query);
   for (int s = 0; s < l.batch; ++s) {
-    int const t = l.of(s) - 1, row = table[s * max_pages + t / page_size] * page_size + t % page_size, elements = l.kv_heads * d;
+    int const t = l.of(s) - 1, row = table[s * max_pages + t / page_size] * page_size + t % page_size,
+              elements = l.kv_heads * d;
     for (int i = b.rank(); i < elements; i += b.size()) {
       k[std::int64_t(row) * elements + i] = f16(key);
       v[std::int64_t(row) * elements + i] = f16(value);
@@ -279,18 +315,25 @@ TEST_CASE("decode_run: every block has the splits that the rule gives it", "[fla
           for (bool const alike : {false, true}) {  // some runs of seven that are alike end with a sequence
             if (batch * kv_heads > most * blocks) continue;
             std::vector<int> lengths;
-            for (int s = 0; s < batch; ++s) lengths.push_back(alike ? 200 : random.below(3) ? 128 * random.below(9) + random.below(3) - 1 : random.below(1500));
+            for (int s = 0; s < batch; ++s)
+              lengths.push_back(alike             ? 200
+                                : random.below(3) ? 128 * random.below(9) + random.below(3) - 1
+                                                  : random.below(1500));
             r.upload(std::vector<std::int32_t>(lengths.begin(), lengths.end()), tokens);
             r.fill(counts, 0xff);
-            r.launch({blocks, 128}, plan_splits, decode_lengths(tokens, batch, max_tokens, kv_heads, blocks), r.here(found), r.here(counts), most);
+            r.launch({blocks, 128}, plan_splits, decode_lengths(tokens, batch, max_tokens, kv_heads, blocks),
+                     r.here(found), r.here(counts), most);
             auto const n = r.download(counts);
             auto const all = r.download(found);
             auto const wanted = splits_of(lengths, max_tokens, kv_heads, blocks);
             for (int b = 0; b < blocks; ++b) {
               auto const& w = wanted[std::size_t(b)];
-              if (!r.found.expect(n[std::size_t(b)] == int(w.size()), "block ", b, " of ", blocks, ", batch ", batch, ": ", n[std::size_t(b)], " splits, wanted ", w.size())) continue;
+              if (!r.found.expect(n[std::size_t(b)] == int(w.size()), "block ", b, " of ", blocks, ", batch ", batch,
+                                  ": ", n[std::size_t(b)], " splits, wanted ", w.size()))
+                continue;
               for (std::size_t i = 0; i < w.size(); ++i)
-                r.found.expect(all[std::size_t(b * most) + i] == w[i], "block ", b, " of ", blocks, ", batch ", batch, ": split ", i, ", of sequence ", w[i].sequence, ", is wrong");
+                r.found.expect(all[std::size_t(b * most) + i] == w[i], "block ", b, " of ", blocks, ", batch ", batch,
+                               ": split ", i, ", of sequence ", w[i].sequence, ", is wrong");
             }
           }
       check_hip(hipFree(tokens), "hipFree");
@@ -316,7 +359,8 @@ TEST_CASE("flash_decode: heads per KV head, d and type", "[flash_decode]") {
 TEST_CASE("flash_decode: page sizes", "[flash_decode]") {
   int const page_size = GENERATE(1, 4, 16, 256);
   CAPTURE(page_size);
-  one<f16>(2, {6, 2, 64}, page_size, ceil_div(280, page_size), {2, [](int r, int s) { return 280 - 37 * (r + 2 * s); }});
+  one<f16>(2, {6, 2, 64}, page_size, ceil_div(280, page_size),
+           {2, [](int r, int s) { return 280 - 37 * (r + 2 * s); }});
 }
 
 TEST_CASE("flash_decode: lengths around the edges of pages, steps, units and waves", "[flash_decode]") {
@@ -326,7 +370,8 @@ TEST_CASE("flash_decode: lengths around the edges of pages, steps, units and wav
     flash_decode<f16> op(ch, d.options());
     int const edges[] = {0, 1, 3, 4, 5, 31, 32, 33, 63, 65, 127, 128, 129, 160, 255, 256, 257, 264};
     for (int i = 0; i < 18; i += 6)
-      d.run(op, {6, [&, i](int rank, int s) { return edges[rank == 0 ? i + s : 17 - i - s]; }, problem::random, unsigned(i)});
+      d.run(op, {6, [&, i](int rank, int s) { return edges[rank == 0 ? i + s : 17 - i - s]; }, problem::random,
+                 unsigned(i)});
   });
 }
 
@@ -338,7 +383,9 @@ TEST_CASE("flash_decode: the same edges with pages of one token and of 64, d = 1
     channel ch(r.heap, decode_channel());
     flash_decode<f16> op(ch, d.options());
     int const edges[] = {1, 32, 63, 64, 65, 127, 128, 129, 255, 257};
-    for (int i = 0; i < 10; i += 5) d.run(op, {5, [&, i](int rank, int s) { return edges[rank == 0 ? i + s : 9 - i - s]; }, problem::random, unsigned(i)});
+    for (int i = 0; i < 10; i += 5)
+      d.run(op, {5, [&, i](int rank, int s) { return edges[rank == 0 ? i + s : 9 - i - s]; }, problem::random,
+                 unsigned(i)});
   });
 }
 
@@ -373,9 +420,11 @@ TEST_CASE("flash_decode: equal keys are a mean, exactly", "[flash_decode]") {
   one<f16>(2, {4, 2, 64}, 16, 20, p, 64.0f);  // scores of hundreds
 }
 
-TEST_CASE("flash_decode: the key that outweighs all is first, last, or at an edge of a step or unit", "[flash_decode]") {
+TEST_CASE("flash_decode: the key that outweighs all is first, last, or at an edge of a step or unit",
+          "[flash_decode]") {
   int const lengths[] = {1, 63, 64, 65, 255, 257};  // it is in the middle
-  one<f16>(2, {4, 2, 64}, 16, 17, {6, [&](int r, int s) { return r == 0 ? lengths[s] : lengths[5 - s]; }, problem::one_dominant}, 1.0f);
+  one<f16>(2, {4, 2, 64}, 16, 17,
+           {6, [&](int r, int s) { return r == 0 ? lengths[s] : lengths[5 - s]; }, problem::one_dominant}, 1.0f);
 }
 
 TEST_CASE("flash_decode: large scores, and one key that outweighs all", "[flash_decode]") {
@@ -482,7 +531,9 @@ TEST_CASE("flash_decode: the same bits on every rank and in every run, with one 
   }
 }
 
-TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn anew, operators of two shapes, a straggler", "[flash_decode][channel]") {
+TEST_CASE(
+    "flash_decode: many launches on one channel, batch and lengths drawn anew, operators of two shapes, a straggler",
+    "[flash_decode][channel]") {
   on_decode_ranks(3, [&](rank_of_test& r) {
     decode_rank<bf16> a(r, {4, 2, 64}, 5, 4, 40);
     decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10, 0, 2);
@@ -491,7 +542,8 @@ TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn a
     flash_decode<f16> op_b(ch, b.options());
     lcg random{5};
     for (unsigned i = 0; i < 30; ++i) {
-      if (random.below(4) == 0 && random.below(3) == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (random.below(4) == 0 && random.below(3) == r.rank())
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
       auto const length = [i](int rank, int s) { return any_length(i % 5 == 0 ? 150 : 40, i, rank, s); };
       if (i % 3 == 2) b.run(op_b, {1 + random.below(3), length, problem::random, i});
       else a.run(op_a, {1 + random.below(5), length, problem::random, i});
@@ -529,11 +581,13 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
       r.world.check(r.stream);
       d.compare(p);
     }
-    for (flag const& f : r.download(behind)) r.found.expect(f.value == 0 && f.note[0] == 0, "what lies behind the inbox was written");
+    for (flag const& f : r.download(behind))
+      r.found.expect(f.value == 0 && f.note[0] == 0, "what lies behind the inbox was written");
   });
 }
 
-TEST_CASE("flash_decode: a record that is renewed is no result of the next launch in its slot", "[flash_decode][channel][long]") {
+TEST_CASE("flash_decode: a record that is renewed is no result of the next launch in its slot",
+          "[flash_decode][channel][long]") {
   int const hops = GENERATE(1, 2);
   CAPTURE(hops);
   on_decode_ranks(2, [&](rank_of_test& r) {
@@ -554,7 +608,8 @@ TEST_CASE("flash_decode: a record that is renewed is no result of the next launc
   });
 }
 
-TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its channel's epoch", "[flash_decode][channel]") {
+TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its channel's epoch",
+          "[flash_decode][channel]") {
   on_decode_ranks(2, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {2, 2, 64}, 2, 4, 10);
     channel ch(r.heap, decode_channel());
@@ -579,7 +634,9 @@ TEST_CASE("flash_decode: launches on both sides of 2^32", "[flash_decode][channe
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     // Each record's turn comes
-    on_both_sides_of_2_to_32(r, ch, [&](int i) { d.run(op, {1 + i % 3, [](int, int) { return 20; }, problem::random, unsigned(i)}); }, 2 * 3 + 2);
+    on_both_sides_of_2_to_32(
+        r, ch, [&](int i) { d.run(op, {1 + i % 3, [](int, int) { return 20; }, problem::random, unsigned(i)}); },
+        2 * 3 + 2);
   });
 }
 
@@ -610,7 +667,8 @@ TEST_CASE("flash_decode: one hop and two by turns, as the batch asks for them", 
     decode_rank<bf16> d(r, {16, 1, 128}, 8, 4, 10);  // all records: 12 x 8 x 16.6 KB
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
-    for (unsigned i = 0; i < 6; ++i) d.run(op, {i % 3 == 1 ? 1 : 8, [i](int rank, int s) { return any_length(40, i, rank, s); }, problem::random, i});
+    for (unsigned i = 0; i < 6; ++i)
+      d.run(op, {i % 3 == 1 ? 1 : 8, [i](int rank, int s) { return any_length(40, i, rank, s); }, problem::random, i});
   });
 }
 
@@ -635,19 +693,24 @@ TEST_CASE("flash_decode: many launches without a host wait in between", "[flash_
     auto const wanted = r.download(d.out), found = r.download(all);
     for (std::size_t i = 0; i < launches; ++i)
       for (std::size_t e = 0; e < d.out.count / (i % batch ? 1 : 2); ++e)
-        if (!r.found.expect(std::abs(float(found[i * d.out.count + e]) - float(wanted[e])) <= 0.01f, "launch ", i, ", element ", e)) return;
+        if (!r.found.expect(std::abs(float(found[i * d.out.count + e]) - float(wanted[e])) <= 0.01f, "launch ", i,
+                            ", element ", e))
+          return;
   });
 }
 
-TEST_CASE("flash_decode: a captured call is one kernel node, and its replays see changed lengths and tables", "[flash_decode][graph]") {
+TEST_CASE("flash_decode: a captured call is one kernel node, and its replays see changed lengths and tables",
+          "[flash_decode][graph]") {
   on_decode_ranks(2, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {4, 2, 64}, 3, 4, 60);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     graph const captured(r.stream, [&] { op(r.stream, d.call(3)); });
-    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
+                   "a captured call is not one kernel node");
     for (unsigned i = 0; i < 12; ++i) {
-      problem const p{3, [i](int rank, int s) { return any_length(i % 4 == 3 ? 240 : 60, i, rank, s); }, problem::random, i};
+      problem const p{3, [i](int rank, int s) { return any_length(i % 4 == 3 ? 240 : 60, i, rank, s); },
+                      problem::random, i};
       d.fill(p);
       captured.launch(r.stream);
       r.world.check(r.stream);
@@ -672,7 +735,9 @@ TEST_CASE("flash_decode: what the stream writes just before, where the rest is c
     r.fill(x.v, 0);
     auto const outs = r.heap.template allocate<f16>(steps * x.out.count);
     auto const newest = [&](float query, float key, float value) {
-      r.launch({1, 128}, write_newest, r.here(x.q), r.here(x.k), r.here(x.v), decode_lengths(r.here(x.lengths), batch, tokens, 2, 1), r.here(x.table), int(x.q.count), page, pages, d, query, key, value);
+      r.launch({1, 128}, write_newest, r.here(x.q), r.here(x.k), r.here(x.v),
+               decode_lengths(r.here(x.lengths), batch, tokens, 2, 1), r.here(x.table), int(x.q.count), page, pages, d,
+               query, key, value);
     };
     for (int i = 0; i < steps; ++i) {
       newest(NAN, NAN, NAN);
@@ -685,11 +750,14 @@ TEST_CASE("flash_decode: what the stream writes just before, where the rest is c
     r.world.check(r.stream);
     auto const found = r.download(outs);
     for (std::size_t i = 0; i < found.size(); ++i)
-      if (!r.found.expect(float(found[i]) == float(i / x.out.count + 1), "output ", i, " is ", float(found[i]), ", wanted ", i / x.out.count + 1)) return;
+      if (!r.found.expect(float(found[i]) == float(i / x.out.count + 1), "output ", i, " is ", float(found[i]),
+                          ", wanted ", i / x.out.count + 1))
+        return;
   });
 }
 
-TEST_CASE("flash_decode: ranks that call with different batches get an error that says in what", "[flash_decode][errors]") {
+TEST_CASE("flash_decode: ranks that call with different batches get an error that says in what",
+          "[flash_decode][errors]") {
   on_decode_ranks(2, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {2, 1, 64}, 3, 4, 20);
     channel ch(r.heap, decode_channel());
@@ -697,7 +765,9 @@ TEST_CASE("flash_decode: ranks that call with different batches get an error tha
     problem const p{3, [](int, int) { return 40; }};
     d.fill(p);
     op(r.stream, d.call(r.rank() == 0 ? 2 : 3));
-    r.found.throws<rank_mismatch>("different batch", {"flash_decode bf16, head_dim = 64, batch = 2, q_heads = 2", "batch = 3"}, [&] { r.world.check(r.stream); });
+    r.found.throws<rank_mismatch>("different batch",
+                                  {"flash_decode bf16, head_dim = 64, batch = 2, q_heads = 2", "batch = 3"},
+                                  [&] { r.world.check(r.stream); });
     ch.reset();
     d.run(op, p);
     r.found.throws<rank_mismatch>("different capacity", {"flash_decode", "max_batch"}, [&] {
@@ -734,9 +804,12 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("hops below 0", {"hops = -1"}, [](options& o) { o.hops = -1; });
     refuses("hops that differ", {"hops"}, [&](options& o) { o.hops = r.rank(); });
     refuses("reserved_units", {"reserved_units = 100000"}, [](options& o) { o.reserved_units = 100000; });
-    refuses("signal segment", {"bytes wanted in the signal segment", "enlarge heap_options::signal"}, [](options& o) { o.max_batch = 1300; });
-    refuses("table", {"max_batch = 5", "max_pages = 268435456", "up to 1073741824 entries"}, [](options& o) { o.max_batch = 5, o.max_pages = 268435456; });
-    refuses("units", {"up to 1073741824 units"}, [](options& o) { o.max_batch = 512, o.max_pages = 2097152, o.page_size = 512; });
+    refuses("signal segment", {"bytes wanted in the signal segment", "enlarge heap_options::signal"},
+            [](options& o) { o.max_batch = 1300; });
+    refuses("table", {"max_batch = 5", "max_pages = 268435456", "up to 1073741824 entries"},
+            [](options& o) { o.max_batch = 5, o.max_pages = 268435456; });
+    refuses("units", {"up to 1073741824 units"},
+            [](options& o) { o.max_batch = 512, o.max_pages = 2097152, o.page_size = 512; });
 
     flash_decode<bf16> op(ch, d.options());
     problem const p{2, [](int, int) { return 50; }};
@@ -767,17 +840,23 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses_call("pages", {"pages = -1"}, [](call& c) { c.pages = -1; });
     refuses_call("rows of a cache", {"pages = 536870913", "536870912"}, [](call& c) { c.pages = 536870913; });
     refuses_call("out over q", {"out = ", "overlaps q"}, [](call& c) { c.out = const_cast<bf16*>(c.q) + 4; });
-    refuses_call("out over lengths", {"out = ", "overlaps lengths"}, [](call& c) { c.lengths = reinterpret_cast<std::int32_t const*>(c.out) + 5; });
-    refuses_call("out over the end of k", {"out = ", "overlaps k_cache"}, [&](call& c) { c.pages = d.pages, c.out = const_cast<bf16*>(c.k_cache) + d.k.count - 4; });
+    refuses_call("out over lengths", {"out = ", "overlaps lengths"},
+                 [](call& c) { c.lengths = reinterpret_cast<std::int32_t const*>(c.out) + 5; });
+    refuses_call("out over the end of k", {"out = ", "overlaps k_cache"},
+                 [&](call& c) { c.pages = d.pages, c.out = const_cast<bf16*>(c.k_cache) + d.k.count - 4; });
     refuses_call("lse over out", {"out = ", "overlaps lse"}, [](call& c) { c.lse = reinterpret_cast<float*>(c.out); });
     std::vector<bf16> on_host(4096);
-    if (simulator_stats()) refuses_call("host memory", {"q = ", "memory of the host"}, [&](call& c) { c.q = on_host.data() + (8 - reinterpret_cast<std::uintptr_t>(on_host.data()) / 2 % 8) % 8; });
+    if (simulator_stats())
+      refuses_call("host memory", {"q = ", "memory of the host"}, [&](call& c) {
+        c.q = on_host.data() + (8 - reinterpret_cast<std::uintptr_t>(on_host.data()) / 2 % 8) % 8;
+      });
   });
 }
 
 TEST_CASE("flash_decode: a page that does not exist is named before it is read", "[flash_decode][errors]") {
   if (!simulator_stats()) SKIP("only a checked build and fusewire-sim look");
-  auto const [page, entry, hops] = GENERATE(table<std::int32_t, int, int>({{43, 22, 1}, {-1, 0, 1}, {0x7fffffff, 24, 2}}));
+  auto const [page, entry, hops] =
+      GENERATE(table<std::int32_t, int, int>({{43, 22, 1}, {-1, 0, 1}, {0x7fffffff, 24, 2}}));
   CAPTURE(page, entry, hops);
   auto const verdicts = on_ranks(
       2,
@@ -809,20 +888,25 @@ TEST_CASE("flash_decode: a page that does not exist is named before it is read",
         d.compare(p);
       },
       short_waits());
-  CHECK(contains(verdicts[1], text("flash_decode: entry ", entry, " of the block table is page ", page, "; 0 to 42 are accepted")));
+  CHECK(contains(verdicts[1],
+                 text("flash_decode: entry ", entry, " of the block table is page ", page, "; 0 to 42 are accepted")));
 }
 
 TEST_CASE("flash_decode: as many blocks as there can be runs", "[flash_decode]") {
   if (!simulator_stats()) SKIP("only the simulator counts blocks");
-  on_ranks(1, [](rank_of_test& r) {
-    decode_rank<bf16> d(r, {1, 1, 64}, 4, 256, 40);
-    channel ch(r.heap, decode_channel());
-    flash_decode<bf16> op(ch, d.options());
-    problem const p{4, [](int, int s) { return 100 * s; }};
-    d.fill(p);
-    auto const before = simulator_stats()->workgroups;
-    d.run(op, p);
-    auto const blocks = simulator_stats()->workgroups - before;
-    r.found.expect(blocks == std::uint64_t(decode_lengths::most_runs(1)) || r.world.compute_units() < 264, blocks, " blocks");
-  }, decode_heap());
+  on_ranks(
+      1,
+      [](rank_of_test& r) {
+        decode_rank<bf16> d(r, {1, 1, 64}, 4, 256, 40);
+        channel ch(r.heap, decode_channel());
+        flash_decode<bf16> op(ch, d.options());
+        problem const p{4, [](int, int s) { return 100 * s; }};
+        d.fill(p);
+        auto const before = simulator_stats()->workgroups;
+        d.run(op, p);
+        auto const blocks = simulator_stats()->workgroups - before;
+        r.found.expect(blocks == std::uint64_t(decode_lengths::most_runs(1)) || r.world.compute_units() < 264, blocks,
+                       " blocks");
+      },
+      decode_heap());
 }

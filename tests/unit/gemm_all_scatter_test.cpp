@@ -12,7 +12,8 @@ using namespace support;
 namespace {
 
 channel_options enough_for(int ranks, gemm_all_scatter_options const& o) {
-  return {.max_bytes = gemm_all_scatter<bf16>::max_bytes(ranks, o), .flags_per_source = gemm_all_scatter<bf16>::flags_per_source(ranks, o)};
+  return {.max_bytes = gemm_all_scatter<bf16>::max_bytes(ranks, o),
+          .flags_per_source = gemm_all_scatter<bf16>::flags_per_source(ranks, o)};
 }
 
 /// One rank's memory for problems up to a capacity; their n is one rank's.
@@ -22,25 +23,33 @@ struct scatter_rank {
   sym<T> a, b, c;
 
   scatter_rank(rank_of_test& rank, gemm_all_scatter_options const& o)
-      : r(rank), a(r.heap.allocate<T>(std::size_t(o.max_m * o.k))), b(r.heap.allocate<T>(std::size_t(o.max_n * o.k))), c(r.heap.allocate<T>(std::size_t(o.max_m * o.max_n * r.size()))) {}
+      : r(rank), a(r.heap.allocate<T>(std::size_t(o.max_m * o.k))), b(r.heap.allocate<T>(std::size_t(o.max_n * o.k))),
+        c(r.heap.allocate<T>(std::size_t(o.max_m * o.max_n * r.size()))) {}
 
   void upload(problem const& p) {
     std::vector<T> va(std::size_t(p.m * p.k)), vb(std::size_t(p.n * p.k));
     for (int i = 0; i < p.m; ++i)
       for (int j = 0; j < p.k; ++j) va[std::size_t(i * p.k + j)] = T(p.a(r.rank(), i, j));
     for (int j = 0; j < p.k; ++j)
-      for (int col = 0; col < p.n; ++col) vb[std::size_t(p.b_layout == layout::row_major ? j * p.n + col : col * p.k + j)] = T(p.b(r.rank(), j, col));
+      for (int col = 0; col < p.n; ++col)
+        vb[std::size_t(p.b_layout == layout::row_major ? j * p.n + col : col * p.k + j)] = T(p.b(r.rank(), j, col));
     r.upload(va, a);
     r.upload(vb, b);
     r.fill(c, 0xff);
   }
   gemm_all_scatter_call<T> call(problem const& p) const {
     int const n = p.n * r.size();
-    return {.a = {r.here(a), p.m, p.k, p.k}, .b = {r.here(b), p.k, p.n, p.b_layout == layout::row_major ? p.n : p.k}, .c = {r.here(c), p.m, n, n}, .m = p.m, .b_layout = p.b_layout};
+    return {.a = {r.here(a), p.m, p.k, p.k},
+            .b = {r.here(b), p.k, p.n, p.b_layout == layout::row_major ? p.n : p.k},
+            .c = {r.here(c), p.m, n, n},
+            .m = p.m,
+            .b_layout = p.b_layout};
   }
   /// Uploads, launches, overwrites A and B at once, and compares. wanted(x, row, column of the source's).
   template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>
-  void run(gemm_all_scatter<T>& op, problem const& p, Epilogue const& epilogue = {}, Wanted wanted = [](float x, int, int) { return x; }) {
+  void run(
+      gemm_all_scatter<T>& op, problem const& p, Epilogue const& epilogue = {},
+      Wanted wanted = [](float x, int, int) { return x; }) {
     upload(p);
     op(r.stream, call(p), epilogue);
     check_hip(hipMemsetAsync(r.here(a), 0xff, a.count * sizeof(T), r.stream), "hipMemsetAsync");
@@ -57,7 +66,8 @@ struct scatter_rank {
         float sum = 0;
         for (int l = 0; l < p.k; ++l) sum += p.a(source, i, l) * p.b(source, l, col);
         float const f = float(found[std::size_t(i * p.n * r.size() + j)]), w = float(T(wanted(sum, i, col)));
-        if (!r.found.expect(f == w, "m ", p.m, " n ", p.n, " k ", p.k, ": c(", i, ", ", j, ") = ", f, ", wanted ", w)) return;
+        if (!r.found.expect(f == w, "m ", p.m, " n ", p.n, " k ", p.k, ": c(", i, ", ", j, ") = ", f, ", wanted ", w))
+          return;
       }
   }
 };
@@ -73,7 +83,8 @@ void random_shapes(int ranks, int max_m, int max_n, gemm_tile tile = gemm_tile::
     gemm_all_scatter<T> op(ch, o);
     for (int i = 0; i < 5; ++i) {
       problem const p = random_problem(random, max_m, max_n, o.k);
-      if (random.below(4) == 0 && random.below(ranks) == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (random.below(4) == 0 && random.below(ranks) == r.rank())
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
       g.run(op, p);
     }
   });
@@ -81,10 +92,18 @@ void random_shapes(int ranks, int max_m, int max_n, gemm_tile tile = gemm_tile::
 
 }  // namespace
 
-TEST_CASE("gemm_all_scatter: random shapes, 1 to 8 ranks, bf16", "[gemm_all_scatter]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 150, 100); }
-TEST_CASE("gemm_all_scatter: random shapes, f16", "[gemm_all_scatter]") { random_shapes<f16>(GENERATE(1, 3, 8), 150, 100); }
-TEST_CASE("gemm_all_scatter: the small tile at any m", "[gemm_all_scatter]") { random_shapes<bf16>(2, 200, 100, gemm_tile::small); }
-TEST_CASE("gemm_all_scatter: the large tile at any m", "[gemm_all_scatter]") { random_shapes<bf16>(2, 300, 150, gemm_tile::large); }
+TEST_CASE("gemm_all_scatter: random shapes, 1 to 8 ranks, bf16", "[gemm_all_scatter]") {
+  random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 150, 100);
+}
+TEST_CASE("gemm_all_scatter: random shapes, f16", "[gemm_all_scatter]") {
+  random_shapes<f16>(GENERATE(1, 3, 8), 150, 100);
+}
+TEST_CASE("gemm_all_scatter: the small tile at any m", "[gemm_all_scatter]") {
+  random_shapes<bf16>(2, 200, 100, gemm_tile::small);
+}
+TEST_CASE("gemm_all_scatter: the large tile at any m", "[gemm_all_scatter]") {
+  random_shapes<bf16>(2, 300, 150, gemm_tile::large);
+}
 
 TEST_CASE("gemm_all_scatter: the epilogue sees each element once, on the rank that computes it", "[gemm_all_scatter]") {
   on_ranks(3, [&](rank_of_test& r) {
@@ -98,7 +117,9 @@ TEST_CASE("gemm_all_scatter: the epilogue sees each element once, on the rank th
       r.fill(calls, 0);
       g.run(op, p, counted{r.here(calls), p.n});
       auto const found = r.download(calls);
-      for (int i = 0; i < o.max_m * p.n; ++i) r.found.expect(found[std::size_t(i)] == unsigned(i < m * p.n), "m = ", m, ": element ", i, " was computed ", found[std::size_t(i)], " times");
+      for (int i = 0; i < o.max_m * p.n; ++i)
+        r.found.expect(found[std::size_t(i)] == unsigned(i < m * p.n), "m = ", m, ": element ", i, " was computed ",
+                       found[std::size_t(i)], " times");
       g.run(op, p, plus_row_and_column{}, [](float x, int i, int j) { return x + float(i % 4) - 2 * float(j % 3); });
     }
   });
@@ -128,7 +149,8 @@ TEST_CASE("gemm_all_scatter: leading dimensions, and memory around c stays as it
       }
       float sum = 0;
       for (int l = 0; l < p.k; ++l) sum += p.a(source, row, l) * p.b(source, l, col % p.n);
-      r.found.expect(float(c[std::size_t(i)]) == float(bf16(sum)), "c(", row, ", ", col, ") = ", float(c[std::size_t(i)]));
+      r.found.expect(float(c[std::size_t(i)]) == float(bf16(sum)), "c(", row, ", ", col,
+                     ") = ", float(c[std::size_t(i)]));
     }
   });
 }
@@ -151,11 +173,13 @@ TEST_CASE("gemm_all_scatter: a product crosses each link once", "[gemm_all_scatt
     auto const before = bytes();
     g.run(op, p);
     auto const crossed = bytes() - before, product = std::uint64_t(p.m * p.n) * sizeof(bf16);
-    r.found.expect(crossed >= product && crossed < product + 512, crossed, " bytes crossed the link; the product has ", product, ", flags and a header less than 512");
+    r.found.expect(crossed >= product && crossed < product + 512, crossed, " bytes crossed the link; the product has ",
+                   product, ", flags and a header less than 512");
   });
 }
 
-TEST_CASE("gemm_all_scatter: a captured call is one kernel node, and its replays see changed data", "[gemm_all_scatter][graph]") {
+TEST_CASE("gemm_all_scatter: a captured call is one kernel node, and its replays see changed data",
+          "[gemm_all_scatter][graph]") {
   on_ranks(2, [&](rank_of_test& r) {
     problem p{40, 24, 64, layout::row_major, 0};
     gemm_all_scatter_options const o{.max_m = 64, .max_n = 32, .k = p.k};
@@ -163,7 +187,8 @@ TEST_CASE("gemm_all_scatter: a captured call is one kernel node, and its replays
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_all_scatter<bf16> op(ch, o);
     graph const captured(r.stream, [&] { op(r.stream, g.call(p)); });
-    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
+                   "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 20; ++p.seed) {
       g.upload(p);
       captured.launch(r.stream);
@@ -173,7 +198,8 @@ TEST_CASE("gemm_all_scatter: a captured call is one kernel node, and its replays
   });
 }
 
-TEST_CASE("gemm_all_scatter: many launches on one channel without a host wait in between", "[gemm_all_scatter][channel]") {
+TEST_CASE("gemm_all_scatter: many launches on one channel without a host wait in between",
+          "[gemm_all_scatter][channel]") {
   on_ranks(3, [&](rank_of_test& r) {
     constexpr int launches = 40;
     gemm_all_scatter_options const o{.max_m = 7, .max_n = 12, .k = 16};
@@ -190,13 +216,16 @@ TEST_CASE("gemm_all_scatter: many launches on one channel without a host wait in
     }
     r.world.check(r.stream);
     for (int i = 0; i < launches; ++i) {
-      check_hip(hipMemcpy(r.here(g.c), r.here(all) + i * 7 * 12 * 3, 7 * 12 * 3 * sizeof(bf16), hipMemcpyDeviceToDevice), "hipMemcpy");
+      check_hip(
+          hipMemcpy(r.here(g.c), r.here(all) + i * 7 * 12 * 3, 7 * 12 * 3 * sizeof(bf16), hipMemcpyDeviceToDevice),
+          "hipMemcpy");
       g.compare(p, [](float x, int, int) { return x; });
     }
   });
 }
 
-TEST_CASE("gemm_all_scatter: ranks that call with different shapes get an error that says in what", "[gemm_all_scatter][errors]") {
+TEST_CASE("gemm_all_scatter: ranks that call with different shapes get an error that says in what",
+          "[gemm_all_scatter][errors]") {
   on_ranks(2, [&](rank_of_test& r) {
     gemm_all_scatter_options const o{.max_m = 64, .max_n = 32, .k = 64};
     scatter_rank<bf16> g(r, o);
@@ -205,7 +234,8 @@ TEST_CASE("gemm_all_scatter: ranks that call with different shapes get an error 
     problem const p{r.rank() == 0 ? 20 : 22, 24, 64, layout::row_major, 1};
     g.upload(p);
     op(r.stream, g.call(p));
-    r.found.throws<rank_mismatch>("different m", {"gemm_all_scatter bf16, m = 20, n = 24, k = 64, tile ", "m = 22"}, [&] { r.world.check(r.stream); });
+    r.found.throws<rank_mismatch>("different m", {"gemm_all_scatter bf16, m = 20, n = 24, k = 64, tile ", "m = 22"},
+                                  [&] { r.world.check(r.stream); });
     ch.reset();
     g.run(op, {20, 24, 64, layout::row_major, 1});
   });

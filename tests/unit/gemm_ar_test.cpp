@@ -15,7 +15,8 @@ template <class T>
 using ar_rank = sum_rank<gemm_ar, gemm_ar_call, T, false>;
 
 channel_options enough_for(int ranks, gemm_ar_options const& o) {
-  return {.max_bytes = gemm_ar<bf16>::max_bytes(ranks, o), .flags_per_source = gemm_ar<bf16>::flags_per_source(ranks, o)};
+  return {.max_bytes = gemm_ar<bf16>::max_bytes(ranks, o),
+          .flags_per_source = gemm_ar<bf16>::flags_per_source(ranks, o)};
 }
 
 template <class T>
@@ -24,13 +25,15 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
   CAPTURE(ranks, int(how));
   on_ranks(ranks, [&](rank_of_test& r) {
     lcg random{unsigned(ranks) * 3 + unsigned(how)};
-    gemm_ar_options const o{.max_m = max_m, .max_n = max_n, .k = 8 * (1 + random.below(20)), .shots = how, .tile = tile};
+    gemm_ar_options const o{
+        .max_m = max_m, .max_n = max_n, .k = 8 * (1 + random.below(20)), .shots = how, .tile = tile};
     ar_rank<T> g(r, max_m, max_n, o.k);
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_ar<T> op(ch, o);
     for (int i = 0; i < launches; ++i) {
       problem const p = random_problem(random, max_m, max_n, o.k);
-      if (random.below(4) == 0 && random.below(ranks) == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (random.below(4) == 0 && random.below(ranks) == r.rank())
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
       g.run(op, p);
     }
   });
@@ -38,9 +41,13 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
 
 }  // namespace
 
-TEST_CASE("gemm_ar: random shapes, 1 to 8 ranks, bf16", "[gemm_ar]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 4, 150, 200); }
+TEST_CASE("gemm_ar: random shapes, 1 to 8 ranks, bf16", "[gemm_ar]") {
+  random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 4, 150, 200);
+}
 TEST_CASE("gemm_ar: random shapes, f16", "[gemm_ar]") { random_shapes<f16>(GENERATE(1, 3, 8), 4, 150, 200); }
-TEST_CASE("gemm_ar: both tiles at any m", "[gemm_ar]") { random_shapes<bf16>(2, 4, 300, 130, GENERATE(gemm_tile::small, gemm_tile::large)); }
+TEST_CASE("gemm_ar: both tiles at any m", "[gemm_ar]") {
+  random_shapes<bf16>(2, 4, 300, 130, GENERATE(gemm_tile::small, gemm_tile::large));
+}
 
 TEST_CASE("gemm_ar: the edges of tiles and of shards, and of what takes one shot", "[gemm_ar]") {
   auto const how = GENERATE(shots::automatic, shots::one, shots::two);
@@ -50,7 +57,8 @@ TEST_CASE("gemm_ar: the edges of tiles and of shards, and of what takes one shot
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_ar<bf16> op(ch, o);
     for (int m : {1, 2, 16, 17, 64, 65, 128, 129, 130, 257})
-      for (int n : {1, 63, 65, 129}) g.run(op, {m, n, o.k, m % 2 ? layout::row_major : layout::column_major, unsigned(m * n)});
+      for (int n : {1, 63, 65, 129})
+        g.run(op, {m, n, o.k, m % 2 ? layout::row_major : layout::column_major, unsigned(m * n)});
   });
 }
 
@@ -66,13 +74,15 @@ TEST_CASE("gemm_ar: the epilogue sees each sum once where it is added up, with t
     for (int m : {200, 67, 2}) {
       problem const p{m, 70, o.k, layout::column_major, unsigned(m)};
       row_shards const shards(m, r.size(), 1);
-      int const first = how == shots::one ? 0 : shards.first_row(r.rank()), rows = how == shots::one ? m : shards.rows(r.rank());
+      int const first = how == shots::one ? 0 : shards.first_row(r.rank()),
+                rows = how == shots::one ? m : shards.rows(r.rank());
       r.fill(calls, 0);
       g.run(op, p, counted{r.here(calls), p.n});
       auto const found = r.download(calls);
       for (int i = 0; i < o.max_m * p.n; ++i) {
         unsigned const wanted = i / p.n >= first && i / p.n < first + rows;
-        r.found.expect(found[std::size_t(i)] == wanted, "m = ", m, ": element ", i, " was computed ", found[std::size_t(i)], " times, wanted ", wanted);
+        r.found.expect(found[std::size_t(i)] == wanted, "m = ", m, ": element ", i, " was computed ",
+                       found[std::size_t(i)], " times, wanted ", wanted);
       }
       g.run(op, p, plus_row_and_column{}, [](float x, int i, int j) { return x + float(i % 4) - 2 * float(j % 3); });
     }
@@ -120,7 +130,9 @@ TEST_CASE("gemm_ar: memory around c stays as it is", "[gemm_ar]") {
     auto const c = r.download(g.c);
     for (int i = 0; i < int(g.c.count); ++i) {
       int const row = i / c_ld, col = i % c_ld;
-      if (row < p.m && col < p.n) r.found.expect(float(c[std::size_t(i)]) == float(bf16(p.c(2, row, col))), "c(", row, ", ", col, ") = ", float(c[std::size_t(i)]));
+      if (row < p.m && col < p.n)
+        r.found.expect(float(c[std::size_t(i)]) == float(bf16(p.c(2, row, col))), "c(", row, ", ", col,
+                       ") = ", float(c[std::size_t(i)]));
       else r.found.expect(c[std::size_t(i)].bits == 0x7f7f, "element ", i, " outside c was written");
     }
   });
@@ -144,8 +156,10 @@ TEST_CASE("gemm_ar: what crosses a link", "[gemm_ar]") {
     };
     auto const before = bytes();
     g.run(op, p);
-    auto const crossed = bytes() - before, elements = std::uint64_t(p.m * p.n), wanted = how == shots::one ? elements * 4 : elements / 2 * (4 + 2);
-    r.found.expect(crossed >= wanted && crossed < wanted + 512, crossed, " bytes crossed the link; sums and results have ", wanted, ", flags and a header less than 512");
+    auto const crossed = bytes() - before, elements = std::uint64_t(p.m * p.n),
+               wanted = how == shots::one ? elements * 4 : elements / 2 * (4 + 2);
+    r.found.expect(crossed >= wanted && crossed < wanted + 512, crossed,
+                   " bytes crossed the link; sums and results have ", wanted, ", flags and a header less than 512");
   });
 }
 
@@ -156,7 +170,8 @@ TEST_CASE("gemm_ar: launches on both sides of 2^32", "[gemm_ar][channel]") {
     ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_ar<bf16> op(ch, o);
-    on_both_sides_of_2_to_32(r, ch, [&](int i) { g.run(op, {1 + i * 29 % 70, 30, o.k, layout::row_major, unsigned(i)}); });
+    on_both_sides_of_2_to_32(r, ch,
+                             [&](int i) { g.run(op, {1 + i * 29 % 70, 30, o.k, layout::row_major, unsigned(i)}); });
   });
 }
 
@@ -169,7 +184,8 @@ TEST_CASE("gemm_ar: a captured call is one kernel node, and its replays see chan
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_ar<bf16> op(ch, o);
     graph const captured(r.stream, [&] { op(r.stream, g.call(p)); });
-    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
+                   "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 30; ++p.seed) {
       g.upload(p);
       captured.launch(r.stream);
@@ -190,17 +206,22 @@ TEST_CASE("gemm_ar: one shot and two by turns, many launches without a host wait
     g.upload(whole);
     auto const all = g.call(whole);
     auto const rows = [](int i) { return i % 2 ? m : 7; };  // the others of C stay NaN
-    for (int i = 0; i < launches; ++i) {  // columns [i n, (i + 1) n)
+    for (int i = 0; i < launches; ++i) {                    // columns [i n, (i + 1) n)
       matrix<bf16 const> a = all.a;
       a.rows = rows(i);
-      op(r.stream, {.a = a, .b = {all.b.data + i * n * k, k, n, k}, .c = {all.c.data + i * n, rows(i), n, all.c.ld}, .m = rows(i), .b_layout = layout::column_major});
+      op(r.stream, {.a = a,
+                    .b = {all.b.data + i * n * k, k, n, k},
+                    .c = {all.c.data + i * n, rows(i), n, all.c.ld},
+                    .m = rows(i),
+                    .b_layout = layout::column_major});
     }
     r.world.check(r.stream);
     auto const c = r.download(static_cast<bf16 const*>(r.here(g.c)), std::size_t(m * whole.n));
     for (int i = 0; i < m; ++i)
       for (int j = 0; j < whole.n; ++j) {
         bf16 const x = c[std::size_t(i * whole.n + j)];
-        if (i < rows(j / n)) r.found.expect(float(x) == float(bf16(whole.c(3, i, j))), "c(", i, ", ", j, ") = ", float(x));
+        if (i < rows(j / n))
+          r.found.expect(float(x) == float(bf16(whole.c(3, i, j))), "c(", i, ", ", j, ") = ", float(x));
         else r.found.expect(x.bits == 0xffff, "c(", i, ", ", j, ") was written");
       }
   });
@@ -215,7 +236,9 @@ TEST_CASE("gemm_ar: ranks that call with different shapes get an error that says
     problem const p{r.rank() == 0 ? 20 : 10, 24, 64, layout::row_major, 1};
     g.upload(p);
     op(r.stream, g.call(p));
-    r.found.throws<rank_mismatch>("different m", {"gemm_ar two-shot bf16, m = 20, n = 24, k = 64, tile ", "gemm_ar one-shot bf16, m = 10"}, [&] { r.world.check(r.stream); });
+    r.found.throws<rank_mismatch>(
+        "different m", {"gemm_ar two-shot bf16, m = 20, n = 24, k = 64, tile ", "gemm_ar one-shot bf16, m = 10"},
+        [&] { r.world.check(r.stream); });
     ch.reset();
     g.run(op, {20, 24, 64, layout::row_major, 1});
   });
@@ -226,12 +249,17 @@ TEST_CASE("gemm_ar refuses what it cannot do, and says what it can", "[gemm_ar][
     gemm_ar_options const good{.max_m = 64, .max_n = 32, .k = 64};
     ar_rank<bf16> g(r, 64, 32, 64);
     channel ch(r.heap, enough_for(r.size(), good));
-    auto refuses = [&](char const* what, std::vector<std::string> const& pieces, gemm_ar_options const& o) { r.found.throws<error>(what, pieces, [&] { gemm_ar<bf16> op(ch, o); }); };
+    auto refuses = [&](char const* what, std::vector<std::string> const& pieces, gemm_ar_options const& o) {
+      r.found.throws<error>(what, pieces, [&] { gemm_ar<bf16> op(ch, o); });
+    };
     refuses("shots", {"shots = 7"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = shots(7)});
     refuses("k", {"gemm_ar: k = 12"}, {.max_m = 64, .max_n = 32, .k = 12});
-    refuses("channel bytes", {"gemm_ar: what 2 ranks send", "16384"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = shots::one});
+    refuses("channel bytes", {"gemm_ar: what 2 ranks send", "16384"},
+            {.max_m = 64, .max_n = 32, .k = 64, .shots = shots::one});
     channel few(r.heap, {.max_bytes = 16_KiB, .flags_per_source = 2});
-    r.found.throws<out_of_space>("channel flags", {"flags", "has 2"}, [&] { gemm_ar<bf16> op(few, {.max_m = 2, .max_n = 130, .k = 64, .shots = shots::one}); });
+    r.found.throws<out_of_space>("channel flags", {"flags", "has 2"}, [&] {
+      gemm_ar<bf16> op(few, {.max_m = 2, .max_n = 130, .k = 64, .shots = shots::one});
+    });
     gemm_ar<bf16> op(ch, good);
     problem const p{21, 24, 64, layout::row_major, 1};
     auto call = g.call(p);

@@ -15,7 +15,8 @@ template <class T>
 using rs_rank = sum_rank<gemm_rs, gemm_rs_call, T, true>;
 
 channel_options enough_for(int ranks, gemm_rs_options const& o) {
-  return {.max_bytes = gemm_rs<bf16>::max_bytes(ranks, o), .flags_per_source = gemm_rs<bf16>::flags_per_source(ranks, o)};
+  return {.max_bytes = gemm_rs<bf16>::max_bytes(ranks, o),
+          .flags_per_source = gemm_rs<bf16>::flags_per_source(ranks, o)};
 }
 
 template <class T>
@@ -29,7 +30,8 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
     gemm_rs<T> op(ch, o);
     for (int i = 0; i < launches; ++i) {
       problem const p = random_problem(random, max_m, max_n, o.k);
-      if (random.below(4) == 0 && random.below(ranks) == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (random.below(4) == 0 && random.below(ranks) == r.rank())
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
       g.run(op, p);
     }
   });
@@ -37,7 +39,9 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
 
 }  // namespace
 
-TEST_CASE("gemm_rs: random shapes, 1 to 8 ranks, bf16", "[gemm_rs]") { random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200); }
+TEST_CASE("gemm_rs: random shapes, 1 to 8 ranks, bf16", "[gemm_rs]") {
+  random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200);
+}
 TEST_CASE("gemm_rs: random shapes, f16", "[gemm_rs]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
 TEST_CASE("gemm_rs: the small tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 100, gemm_tile::small); }
 TEST_CASE("gemm_rs: the large tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 150, gemm_tile::large); }
@@ -68,7 +72,8 @@ TEST_CASE("gemm_rs: the edges of tiles and of shards", "[gemm_rs]") {
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_rs<bf16> op(ch, o);
     for (int m : {1, 2, 63, 64, 65, 127, 128, 129, 130, 255, 256, 257, 258})
-      for (int n : {1, 63, 64, 65, 129}) g.run(op, {m, n, o.k, m % 2 ? layout::row_major : layout::column_major, unsigned(m * n)});
+      for (int n : {1, 63, 64, 65, 129})
+        g.run(op, {m, n, o.k, m % 2 ? layout::row_major : layout::column_major, unsigned(m * n)});
   });
 }
 
@@ -85,7 +90,9 @@ TEST_CASE("gemm_rs: the epilogue sees each sum once, with the rows of its rank",
       r.fill(calls, 0);
       g.run(op, p, counted{r.here(calls), p.n});
       auto const found = r.download(calls);
-      for (int i = 0; i < o.max_m * p.n; ++i) r.found.expect(found[std::size_t(i)] == unsigned(i < g.rows(p) * p.n), "m = ", m, ": element ", i, " was computed ", found[std::size_t(i)], " times");
+      for (int i = 0; i < o.max_m * p.n; ++i)
+        r.found.expect(found[std::size_t(i)] == unsigned(i < g.rows(p) * p.n), "m = ", m, ": element ", i,
+                       " was computed ", found[std::size_t(i)], " times");
       g.run(op, p, plus_row_and_column{}, [](float x, int i, int j) { return x + float(i % 4) - 2 * float(j % 3); });
     }
   });
@@ -132,7 +139,9 @@ TEST_CASE("gemm_rs: leading dimensions, and memory around c stays as it is", "[g
     auto const c = r.download(g.c);
     for (int i = 0; i < int(g.c.count); ++i) {
       int const row = i / c_ld, col = i % c_ld;
-      if (row < 35 && col < p.n) r.found.expect(float(c[std::size_t(i)]) == float(bf16(p.c(2, 35 * r.rank() + row, col))), "c(", row, ", ", col, ") = ", float(c[std::size_t(i)]));
+      if (row < 35 && col < p.n)
+        r.found.expect(float(c[std::size_t(i)]) == float(bf16(p.c(2, 35 * r.rank() + row, col))), "c(", row, ", ", col,
+                       ") = ", float(c[std::size_t(i)]));
       else r.found.expect(c[std::size_t(i)].bits == 0x7f7f, "element ", i, " outside c was written");
     }
   });
@@ -156,7 +165,8 @@ TEST_CASE("gemm_rs: a sum crosses each link once", "[gemm_rs]") {
     auto const before = bytes();
     g.run(op, p);
     auto const crossed = bytes() - before, sums = std::uint64_t(p.m / 2 * p.n) * sizeof(float);
-    r.found.expect(crossed >= sums && crossed < sums + 512, crossed, " bytes crossed the link; the sums have ", sums, ", flags and a header less than 512");
+    r.found.expect(crossed >= sums && crossed < sums + 512, crossed, " bytes crossed the link; the sums have ", sums,
+                   ", flags and a header less than 512");
   });
 }
 
@@ -166,7 +176,8 @@ TEST_CASE("gemm_rs: launches on both sides of 2^32", "[gemm_rs][channel]") {
     rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_rs<bf16> op(ch, o);
-    on_both_sides_of_2_to_32(r, ch, [&](int i) { g.run(op, {1 + i * 29 % 70, 30, o.k, layout::row_major, unsigned(i)}); });
+    on_both_sides_of_2_to_32(r, ch,
+                             [&](int i) { g.run(op, {1 + i * 29 % 70, 30, o.k, layout::row_major, unsigned(i)}); });
   });
 }
 
@@ -178,7 +189,8 @@ TEST_CASE("gemm_rs: a captured call is one kernel node, and its replays see chan
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_rs<bf16> op(ch, o);
     graph const captured(r.stream, [&] { op(r.stream, g.call(p)); });
-    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
+                   "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 50; ++p.seed) {
       g.upload(p);
       captured.launch(r.stream);
@@ -199,7 +211,11 @@ TEST_CASE("gemm_rs: many launches on one channel without a host wait in between"
     g.upload(whole);
     auto const one = g.call(whole);
     for (int i = 0; i < launches; ++i)  // columns [i n, (i + 1) n)
-      op(r.stream, {.a = one.a, .b = {one.b.data + i * n * k, k, n, k}, .c = {one.c.data + i * n, one.c.rows, n, one.c.ld}, .m = m, .b_layout = layout::column_major});
+      op(r.stream, {.a = one.a,
+                    .b = {one.b.data + i * n * k, k, n, k},
+                    .c = {one.c.data + i * n, one.c.rows, n, one.c.ld},
+                    .m = m,
+                    .b_layout = layout::column_major});
     r.world.check(r.stream);
     g.compare(whole, [](float x, int, int) { return x; });
   });
@@ -214,7 +230,8 @@ TEST_CASE("gemm_rs: ranks that call with different shapes get an error that says
     problem const p{r.rank() == 0 ? 20 : 22, 24, 64, layout::row_major, 1};
     g.upload(p);
     op(r.stream, g.call(p));
-    r.found.throws<rank_mismatch>("different m", {"gemm_rs bf16, m = 20, n = 24, k = 64, tile ", "m = 22"}, [&] { r.world.check(r.stream); });
+    r.found.throws<rank_mismatch>("different m", {"gemm_rs bf16, m = 20, n = 24, k = 64, tile ", "m = 22"},
+                                  [&] { r.world.check(r.stream); });
     ch.reset();
     g.run(op, {20, 24, 64, layout::row_major, 1});
   });
@@ -225,14 +242,18 @@ TEST_CASE("gemm_rs refuses what it cannot do, and says what it can", "[gemm_rs][
     gemm_rs_options const good{.max_m = 64, .max_n = 32, .k = 64};
     rs_rank<bf16> g(r, 64, 32, 64);
     channel ch(r.heap, enough_for(r.size(), good));
-    auto refuses = [&](char const* what, std::vector<std::string> const& pieces, gemm_rs_options const& o) { r.found.throws<error>(what, pieces, [&] { gemm_rs<bf16> op(ch, o); }); };
+    auto refuses = [&](char const* what, std::vector<std::string> const& pieces, gemm_rs_options const& o) {
+      r.found.throws<error>(what, pieces, [&] { gemm_rs<bf16> op(ch, o); });
+    };
     refuses("max_m", {"max_m = 0"}, {.max_m = 0, .max_n = 32, .k = 64});
     refuses("max_n", {"max_n = 0"}, {.max_m = 64, .max_n = 0, .k = 64});
     refuses("k", {"k = 12", "8"}, {.max_m = 64, .max_n = 32, .k = 12});
     refuses("channel bytes", {"max_m = 65", "8448", "8192"}, {.max_m = 65, .max_n = 32, .k = 64});
     channel few(r.heap, {.max_bytes = 8_KiB, .flags_per_source = 1});
-    r.found.throws<out_of_space>("channel flags", {" flags per source", "has 1"}, [&] { gemm_rs<bf16> op(few, {.max_m = 2, .max_n = 66, .k = 64}); });
-    refuses("reserved_units", {"reserved_units = 100000"}, {.max_m = 64, .max_n = 32, .k = 64, .reserved_units = 100000});
+    r.found.throws<out_of_space>("channel flags", {" flags per source", "has 1"},
+                                 [&] { gemm_rs<bf16> op(few, {.max_m = 2, .max_n = 66, .k = 64}); });
+    refuses("reserved_units", {"reserved_units = 100000"},
+            {.max_m = 64, .max_n = 32, .k = 64, .reserved_units = 100000});
 
     gemm_rs<bf16> op(ch, good);
     problem const p{21, 24, 64, layout::row_major, 1};

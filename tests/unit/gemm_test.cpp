@@ -23,7 +23,8 @@ TEST_CASE("gemm: random shapes, types, layouts and tiles; epilogues", "[gemm]") 
       for (int i = 0; i < 8; ++i) {
         problem const p = random_problem(random, max_m, max_n, 8 * (1 + random.below(k / 8)));
         g.run(op, p);
-        g.run(op, p, plus_row_and_column{}, [](float x, int row, int col) { return x + float(row % 4) - 2 * float(col % 3); });
+        g.run(op, p, plus_row_and_column{},
+              [](float x, int row, int col) { return x + float(row % 4) - 2 * float(col % 3); });
       }
     };
     check(bf16{});
@@ -41,10 +42,13 @@ TEST_CASE("gemm: says which mainloop a call takes, and why it is not a tuned one
       r.found.expect(words.find(what) != std::string::npos, words, "; wanted ", what);
     };
     says(small, "block_mainloop, tiles of 32 x 64");
-    says(automatic, tuned_mainloops<bf16>::any ? "gemm_sm90, tiles of 64 x " : "(not a tuned mainloop: this architecture has no tuned mainloop)");
+    says(automatic, tuned_mainloops<bf16>::any ? "gemm_sm90, tiles of 64 x "
+                                               : "(not a tuned mainloop: this architecture has no tuned mainloop)");
     call.b_layout = layout::row_major;
     call.b.ld = 31;
-    says(automatic, tuned_mainloops<bf16>::any ? "(not a tuned mainloop: b's address is no multiple of 16, or its ld none of 8)" : "block_mainloop");
+    says(automatic, tuned_mainloops<bf16>::any
+                        ? "(not a tuned mainloop: b's address is no multiple of 16, or its ld none of 8)"
+                        : "block_mainloop");
   });
 }
 
@@ -54,7 +58,8 @@ TEST_CASE("gemm: a captured call is one kernel node", "[gemm][graph]") {
     gemm_rank<bf16> g(r, 64, 32, p.k);
     gemm<bf16> op(r.world);
     graph const captured(r.stream, [&] { op(r.stream, g.call(p)); });
-    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel}, "a captured call is not one kernel node");
+    r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
+                   "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 5; ++p.seed) {
       g.upload(p);
       captured.launch(r.stream);
@@ -66,7 +71,8 @@ TEST_CASE("gemm: a captured call is one kernel node", "[gemm][graph]") {
 
 TEST_CASE("gemm refuses what it cannot do, and says what it can", "[gemm][errors]") {
   on_ranks(1, [&](rank_of_test& r) {
-    r.found.throws<bad_argument>("reserved_units", {"reserved_units = -1"}, [&] { gemm<bf16> op(r.world, {.reserved_units = -1}); });
+    r.found.throws<bad_argument>("reserved_units", {"reserved_units = -1"},
+                                 [&] { gemm<bf16> op(r.world, {.reserved_units = -1}); });
     gemm_rank<bf16> g(r, 64, 32, 64);
     gemm<bf16> op(r.world);
     problem const p{21, 24, 64, layout::row_major, 1};

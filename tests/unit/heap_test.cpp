@@ -31,7 +31,8 @@ TEST_CASE("heap: arrays lie at the same offset of every rank and do not overlap"
     for (std::size_t i = 0; i < 10; ++i) arrays.push_back(r.heap.allocate<int>(100 + 77 * i));
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       auto const everywhere = r.world.exchange().all_gather(arrays[i].offset);
-      for (auto o : everywhere) r.found.expect(o == arrays[i].offset, "array ", i, " is at ", o, " and ", arrays[i].offset);
+      for (auto o : everywhere)
+        r.found.expect(o == arrays[i].offset, "array ", i, " is at ", o, " and ", arrays[i].offset);
       r.upload(std::vector<int>(arrays[i].count, r.rank() * 100 + int(i)), arrays[i]);
     }
     r.meet();
@@ -51,9 +52,11 @@ TEST_CASE("heap: alignment") {
     for (std::size_t alignment = 4; alignment <= 4096; alignment *= 2) {
       auto const odd = r.heap.allocate<char>(3, 1);
       auto const a = r.heap.allocate<int>(5, alignment);
-      r.found.expect(reinterpret_cast<std::uintptr_t>(r.here(a)) % alignment == 0, "alignment ", alignment, " is not kept: ", static_cast<void*>(r.here(a)));
+      r.found.expect(reinterpret_cast<std::uintptr_t>(r.here(a)) % alignment == 0, "alignment ", alignment,
+                     " is not kept: ", static_cast<void*>(r.here(a)));
       auto const f = r.heap.allocate<flag>(1, std::max<std::size_t>(alignment, 128));
-      r.found.expect(reinterpret_cast<std::uintptr_t>(r.here(f)) % std::max<std::size_t>(alignment, 128) == 0, "a flag's alignment ", alignment, " is not kept");
+      r.found.expect(reinterpret_cast<std::uintptr_t>(r.here(f)) % std::max<std::size_t>(alignment, 128) == 0,
+                     "a flag's alignment ", alignment, " is not kept");
       r.heap.free(f);
       r.heap.free(a);
       r.heap.free(odd);
@@ -116,15 +119,18 @@ TEST_CASE("heap: bad arguments of allocate and free") {
     r.found.throws<bad_argument>("double free", {text("offset ", a.offset), "bulk"}, [&] { r.heap.free(a); });
     auto const f = r.heap.allocate<flag>(1);
     r.heap.free(f);
-    r.found.throws<bad_argument>("double free of a flag", {text("offset ", f.offset), "signal"}, [&] { r.heap.free(f); });
+    r.found.throws<bad_argument>("double free of a flag", {text("offset ", f.offset), "signal"},
+                                 [&] { r.heap.free(f); });
     r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations after refusals");
   });
 }
 
 TEST_CASE("heap: ranks that ask for different things are told who asked for what") {
   on_ranks(3, [](rank_of_test& r) {
-    r.found.throws<rank_mismatch>("sizes", {"heap::allocate", "disagree in bytes", "rank 0 has 40", "rank 2 has 44"}, [&] { r.heap.allocate<int>(r.rank() == 2 ? 11 : 10); });
-    r.found.throws<rank_mismatch>("alignment", {"alignment", "256", "512"}, [&] { r.heap.allocate<int>(10, r.rank() == 1 ? 512 : 256); });
+    r.found.throws<rank_mismatch>("sizes", {"heap::allocate", "disagree in bytes", "rank 0 has 40", "rank 2 has 44"},
+                                  [&] { r.heap.allocate<int>(r.rank() == 2 ? 11 : 10); });
+    r.found.throws<rank_mismatch>("alignment", {"alignment", "256", "512"},
+                                  [&] { r.heap.allocate<int>(10, r.rank() == 1 ? 512 : 256); });
     auto const a = r.heap.allocate<int>(10), b = r.heap.allocate<int>(10);
     r.found.throws<rank_mismatch>("free", {"heap::free"}, [&] { r.heap.free(r.rank() == 0 ? a : b); });
     r.found.expect(r.heap.allocations() == 2, r.heap.allocations(), " allocations after a mismatch");
@@ -139,12 +145,17 @@ TEST_CASE("heap: segments that are too small, or differ between ranks") {
     found.rank = w.rank();
     found.throws<bad_argument>("bulk", {"1000 bytes", "1048576"}, [&] { heap(w, {.bulk = 1000}); });
     found.throws<bad_argument>("signal", {"100 bytes", "65536"}, [&] { heap(w, {.bulk = 1_MiB, .signal = 100}); });
-    found.throws<bad_argument>("wait limit", {"wait_limit", "0"}, [&] { heap(w, {.bulk = 1_MiB, .wait_limit = std::chrono::seconds(0)}); });
-    found.throws<bad_argument>("wait limit", {"wait_limit", "-5"}, [&] { heap(w, {.bulk = 1_MiB, .wait_limit = std::chrono::nanoseconds(-5)}); });
-    found.throws<rank_mismatch>("unequal", {"bulk", "1048576", "2097152"}, [&] { heap(w, {.bulk = w.rank() ? 2_MiB : 1_MiB, .signal = 64_KiB}); });
+    found.throws<bad_argument>("wait limit", {"wait_limit", "0"},
+                               [&] { heap(w, {.bulk = 1_MiB, .wait_limit = std::chrono::seconds(0)}); });
+    found.throws<bad_argument>("wait limit", {"wait_limit", "-5"},
+                               [&] { heap(w, {.bulk = 1_MiB, .wait_limit = std::chrono::nanoseconds(-5)}); });
+    found.throws<rank_mismatch>("unequal", {"bulk", "1048576", "2097152"},
+                                [&] { heap(w, {.bulk = w.rank() ? 2_MiB : 1_MiB, .signal = 64_KiB}); });
     for (std::size_t const bytes : {SIZE_MAX, SIZE_MAX - 2_MiB, SIZE_MAX / 2})
-      found.throws<out_of_space>("more than has addresses", {text(bytes), "have addresses"}, [&] { heap(w, {.bulk = bytes, .signal = 64_KiB}); });
-    found.throws<runtime_failure>("more than there is", {"bulk"}, [&] { heap(w, {.bulk = std::size_t(1) << 50, .signal = 64_KiB}); });
+      found.throws<out_of_space>("more than has addresses", {text(bytes), "have addresses"},
+                                 [&] { heap(w, {.bulk = bytes, .signal = 64_KiB}); });
+    found.throws<runtime_failure>("more than there is", {"bulk"},
+                                  [&] { heap(w, {.bulk = std::size_t(1) << 50, .signal = 64_KiB}); });
     heap fine(w, {.bulk = 1_MiB, .signal = 64_KiB});
     found.expect(fine.allocations() == 0, "a new heap has allocations");
     return found.summary();
@@ -157,15 +168,21 @@ TEST_CASE("heap: offset_of accepts what is on the heap and nothing else") {
     r.found.expect(r.heap.offset_of(r.here(a), 400, "a", here()) == a.offset, "offset of an array");
     r.found.expect(r.heap.offset_of(r.here(a) + 3, 4, "a", here()) == a.offset + 12, "offset of an element");
     int on_the_stack = 0;
-    r.found.throws<bad_argument>("stack", {"weights", "(4 bytes)", "not on the symmetric heap"}, [&] { r.heap.offset_of(&on_the_stack, 4, "weights", here()); });
-    r.found.throws<bad_argument>("null", {"a = ", "not on the symmetric heap"}, [&] { r.heap.offset_of(nullptr, 4, "a", here()); });
-    r.found.throws<bad_argument>("past the end", {"not on the symmetric heap"}, [&] { r.heap.offset_of(r.here(a), 8_MiB + 1, "a", here()); });
-    r.found.throws<bad_argument>("longer than memory", {"not on the symmetric heap"}, [&] { r.heap.offset_of(r.here(a) + 1, SIZE_MAX, "a", here()); });
+    r.found.throws<bad_argument>("stack", {"weights", "(4 bytes)", "not on the symmetric heap"},
+                                 [&] { r.heap.offset_of(&on_the_stack, 4, "weights", here()); });
+    r.found.throws<bad_argument>("null", {"a = ", "not on the symmetric heap"},
+                                 [&] { r.heap.offset_of(nullptr, 4, "a", here()); });
+    r.found.throws<bad_argument>("past the end", {"not on the symmetric heap"},
+                                 [&] { r.heap.offset_of(r.here(a), 8_MiB + 1, "a", here()); });
+    r.found.throws<bad_argument>("longer than memory", {"not on the symmetric heap"},
+                                 [&] { r.heap.offset_of(r.here(a) + 1, SIZE_MAX, "a", here()); });
     if (r.size() > 1)
-      r.found.throws<bad_argument>("a peer's", {"not on the symmetric heap"}, [&] { r.heap.offset_of(r.view().on(r.partner(), a), 4, "a", here()); });
+      r.found.throws<bad_argument>("a peer's", {"not on the symmetric heap"},
+                                   [&] { r.heap.offset_of(r.view().on(r.partner(), a), 4, "a", here()); });
     int* elsewhere = nullptr;
     check_hip(hipMalloc(&elsewhere, 64), "hipMalloc");
-    r.found.throws<bad_argument>("other device memory", {"not on the symmetric heap"}, [&] { r.heap.offset_of(elsewhere, 4, "a", here()); });
+    r.found.throws<bad_argument>("other device memory", {"not on the symmetric heap"},
+                                 [&] { r.heap.offset_of(elsewhere, 4, "a", here()); });
     r.meet();
     check_hip(hipFree(elsewhere), "hipFree");
   });
@@ -178,7 +195,9 @@ TEST_CASE("heap: several ranks share a device") {
     r.upload(std::vector<int>(64, r.rank()), a);
     r.launch({1, 64}, count_in, r.here(a), 64, 10);
     r.meet();
-    for (int p = 0; p < 4; ++p) r.found.equal(r.download(static_cast<int const*>(r.view().on(p, a)), 64), std::vector<int>(64, p + 10), text("array of rank ", p));
+    for (int p = 0; p < 4; ++p)
+      r.found.equal(r.download(static_cast<int const*>(r.view().on(p, a)), 64), std::vector<int>(64, p + 10),
+                    text("array of rank ", p));
     r.meet();
   };
   on_ranks(4, body, small_heap(), {.devices = {0, 0, 0, 0}});
@@ -191,7 +210,8 @@ TEST_CASE("heap: two heaps of one world are apart") {
     r.upload(std::vector<int>(16, 1), a);
     r.upload(std::vector<int>(16, 2), second.view().here(b));
     r.found.equal(r.download(a), std::vector<int>(16, 1), "first heap");
-    r.found.throws<bad_argument>("the other heap's memory", {"not on the symmetric heap"}, [&] { r.heap.offset_of(second.view().here(b), 4, "b", here()); });
+    r.found.throws<bad_argument>("the other heap's memory", {"not on the symmetric heap"},
+                                 [&] { r.heap.offset_of(second.view().here(b), 4, "b", here()); });
   });
 }
 
@@ -209,12 +229,13 @@ TEST_CASE("heap: memory is given back, also by constructors that throw") {
       expect_refusal(h, {.max_bytes = 1_GiB});
       expect_refusal(h, {.max_bytes = 1_MiB, .flags_per_source = 1 << 20});
     });
-    CHECK_THROWS_AS(run_local(2, {.devices = {0, 0}}, [](world& w) {
-                      heap h(w, {.bulk = 64_MiB, .signal = 64_KiB});
-                      channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 8});
-                      if (w.rank() == 1) throw error("on purpose");
-                      h.allocate<int>(1);
-                    }),
+    CHECK_THROWS_AS(run_local(2, {.devices = {0, 0}},
+                              [](world& w) {
+                                heap h(w, {.bulk = 64_MiB, .signal = 64_KiB});
+                                channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 8});
+                                if (w.rank() == 1) throw error("on purpose");
+                                h.allocate<int>(1);
+                              }),
                     error);
   };
   once();  // the runtime's own, once for ever

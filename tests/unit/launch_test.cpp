@@ -20,7 +20,8 @@ __global__ void all_together(world_view w, sym<flag> counter, sym<unsigned> arri
   block b;
   if (b.leader()) {
     atomic_ref<unsigned> const all(w.on(0, arrived));
-    if (all.fetch_add(1u) + 1 == unsigned(blocks * w.size)) signal_all(thread{}, w.size, [&](int r) { return w.on(r, counter); }, 1);
+    if (all.fetch_add(1u) + 1 == unsigned(blocks * w.size))
+      signal_all(thread{}, w.size, [&](int r) { return w.on(r, counter); }, 1);
   }
   wait(b, w, w.here(counter), 1, 0);
 }
@@ -32,7 +33,8 @@ TEST_CASE("launch: bad shapes") {
     auto const word = r.heap.allocate<int>(1);
     r.fill(word, 0);
     auto const refuse = [&](launch_shape s, std::vector<std::string> const& pieces) {
-      r.found.throws<bad_argument>(text(s.blocks, " x ", s.threads, " x ", s.shared_bytes), pieces, [&] { r.launch(s, touch, r.here(word)); });
+      r.found.throws<bad_argument>(text(s.blocks, " x ", s.threads, " x ", s.shared_bytes), pieces,
+                                   [&] { r.launch(s, touch, r.here(word)); });
     };
     refuse({0, 64}, {"0 blocks of 64 threads", "at least 1"});
     refuse({-3, 64}, {"-3 blocks", "at least 1"});
@@ -40,7 +42,8 @@ TEST_CASE("launch: bad shapes") {
     refuse({1, -64}, {"-64 threads", "1 to 1024"});
     refuse({1, 1025}, {"1025 threads", "1 to 1024"});
     refuse({1, 64, -1}, {"-1 bytes of shared memory", text(platform::max_shared_bytes)});
-    refuse({1, 64, platform::max_shared_bytes + 1}, {text(platform::max_shared_bytes + 1, " bytes of shared memory"), text("0 to ", platform::max_shared_bytes)});
+    refuse({1, 64, platform::max_shared_bytes + 1}, {text(platform::max_shared_bytes + 1, " bytes of shared memory"),
+                                                     text("0 to ", platform::max_shared_bytes)});
     refuse({1 << 30, 64}, {"1073741824 blocks", "fit at once"});
     r.found.expect(r.download(word)[0] == 0, "a refused launch ran");
     r.launch({3, 64}, touch, r.here(word));
@@ -50,7 +53,8 @@ TEST_CASE("launch: bad shapes") {
 
 TEST_CASE("launch: a refusal names the caller's file and line") {
   on_ranks(1, [](rank_of_test& r) {
-    r.found.throws<bad_argument>("place", {text("launch_test.cpp:", __LINE__)}, [&] { launch(r.world, r.stream, {.blocks = 0}, touch, static_cast<int*>(nullptr)); });
+    r.found.throws<bad_argument>("place", {text("launch_test.cpp:", __LINE__)},
+                                 [&] { launch(r.world, r.stream, {.blocks = 0}, touch, static_cast<int*>(nullptr)); });
   });
 }
 
@@ -61,7 +65,8 @@ TEST_CASE("launch: more blocks than fit are refused with the number that do") {
       launch(w, w.stream(), {fit + 1, 1024}, touch, static_cast<int*>(nullptr));
     } catch (bad_argument const& e) {
       std::string const message = e.what();
-      for (auto const& piece : {text(fit + 1, " blocks of 1024 threads"), text(fit, " fit at once"), std::string("2 ranks share it")})
+      for (auto const& piece :
+           {text(fit + 1, " blocks of 1024 threads"), text(fit, " fit at once"), std::string("2 ranks share it")})
         if (message.find(piece) == message.npos) throw error(text("'", piece, "' is not in: ", message));
       return "";
     }
@@ -74,7 +79,8 @@ TEST_CASE("launch: the null stream is refused where ranks share a device") {
     try {
       launch(w, nullptr, {1, 64}, touch, static_cast<int*>(nullptr));
     } catch (bad_argument const& e) {
-      if (std::string(e.what()).find("null stream") == std::string::npos) throw error(text("another refusal: ", e.what()));
+      if (std::string(e.what()).find("null stream") == std::string::npos)
+        throw error(text("another refusal: ", e.what()));
       return "";
     }
     throw error("the null stream was not refused");
@@ -93,7 +99,8 @@ TEST_CASE("launch: as many blocks as fit are resident at once") {
     r.found.expect(fit <= w.compute_units() / ranks * 32, fit, " blocks fit");
     r.meet();
     r.launch({fit, 64}, all_together, r.view(), counter, arrived, fit);
-    r.found.throws<error>("another one", {text(fit)}, [&] { r.launch({fit + 1, 64}, all_together, r.view(), counter, arrived, fit); });
+    r.found.throws<error>("another one", {text(fit)},
+                          [&] { r.launch({fit + 1, 64}, all_together, r.view(), counter, arrived, fit); });
     w.check(r.stream);
     r.meet();
   };
@@ -118,8 +125,10 @@ TEST_CASE("launch: reserved compute units are left alone") {
     int const all = resident_blocks(r.world, touch, 256, 0), units = r.world.compute_units();
     int parts = 1;
     check_hip(platform::dispatch_parts(&parts, r.world.device()), "dispatch_parts");
-    r.found.expect(resident_blocks(r.world, touch, 256, 0, 2) == all / units * (parts == 1 ? units - 2 : units - parts), "two reserved units");
-    r.found.expect(resident_blocks(r.world, touch, 256, 0, parts + 1) == all / units * (units - 2 * parts), "one more than there are parts");
+    r.found.expect(resident_blocks(r.world, touch, 256, 0, 2) == all / units * (parts == 1 ? units - 2 : units - parts),
+                   "two reserved units");
+    r.found.expect(resident_blocks(r.world, touch, 256, 0, parts + 1) == all / units * (units - 2 * parts),
+                   "one more than there are parts");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, units) == 0, "all units reserved");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, units + 5) == 0, "more than all units reserved");
   });
@@ -131,7 +140,8 @@ TEST_CASE("launch: a captured launch is one kernel node") {
     r.fill(word, 0);
     load_kernel(r.world, touch, 64);
     graph const g(r.stream, [&] { r.launch({2, 64}, touch, r.here(word)); });
-    r.found.expect(g.nodes() == std::vector{hipGraphNodeTypeKernel}, "a captured launch has ", g.nodes().size(), " nodes");
+    r.found.expect(g.nodes() == std::vector{hipGraphNodeTypeKernel}, "a captured launch has ", g.nodes().size(),
+                   " nodes");
     r.found.expect(r.download(word)[0] == 0, "capture ran the kernel");
     for (int i = 0; i < 50; ++i) g.launch(r.stream);
     r.found.expect(r.download(word)[0] == 50 * 128, "50 replays added ", r.download(word)[0]);

@@ -15,14 +15,16 @@ __host__ __device__ T value_of(int rank, int i) {
 
 template <class T>
 __host__ __device__ bool same(T const& a, T const& b) {
-  if constexpr (std::is_same_v<T, bytes16>) return a.word[0] == b.word[0] && a.word[1] == b.word[1] && a.word[2] == b.word[2] && a.word[3] == b.word[3];
+  if constexpr (std::is_same_v<T, bytes16>)
+    return a.word[0] == b.word[0] && a.word[1] == b.word[1] && a.word[2] == b.word[2] && a.word[3] == b.word[3];
   else if constexpr (is_16_bit_float<T>) return a.bits == b.bits;
   else return a == b;
 }
 
 /// Blocks move `per_block` elements at a time from the partner's `from` here, and from here to the partner's `to`.
 template <class T>
-__global__ void exchange(world_view w, int partner, sym<T> from, sym<T> loaded, sym<T> stored, int per_block, int count) {
+__global__ void exchange(world_view w, int partner, sym<T> from, sym<T> loaded, sym<T> stored, int per_block,
+                         int count) {
   for (int first = block{}.index() * per_block; first < count; first += block{}.count() * per_block)
     for (int i = first + block{}.rank(); i < first + per_block; i += block{}.size()) {
       w.here(loaded)[i] = load(w.on(partner, from) + i);
@@ -47,8 +49,10 @@ void check_exchange(int ranks) {
       auto const l = r.download(loaded), s = r.download(stored);
       int const writer = (r.rank() + r.size() - r.size() / 2) % r.size();
       for (int i = 0; i < count; ++i) {
-        r.found.expect(same(l[std::size_t(i)], value_of<T>(r.partner(), i)), "load of ", sizeof(T), " bytes, ", per_block, " a block: element ", i, " is wrong");
-        r.found.expect(same(s[std::size_t(i)], value_of<T>(writer, i + 1)), "store of ", sizeof(T), " bytes, ", per_block, " a block: element ", i, " is wrong");
+        r.found.expect(same(l[std::size_t(i)], value_of<T>(r.partner(), i)), "load of ", sizeof(T), " bytes, ",
+                       per_block, " a block: element ", i, " is wrong");
+        r.found.expect(same(s[std::size_t(i)], value_of<T>(writer, i + 1)), "store of ", sizeof(T), " bytes, ",
+                       per_block, " a block: element ", i, " is wrong");
       }
       r.meet();
     }
@@ -59,7 +63,8 @@ void check_exchange(int ranks) {
 template <class T>
 __device__ T cached(T const* p) {
   unsigned words[sizeof(T) / 4];
-  for (std::size_t i = 0; i < sizeof(T) / 4; ++i) words[i] = platform::atomic_load<order::relaxed, scope::device>(reinterpret_cast<unsigned const*>(p) + i);
+  for (std::size_t i = 0; i < sizeof(T) / 4; ++i)
+    words[i] = platform::atomic_load<order::relaxed, scope::device>(reinterpret_cast<unsigned const*>(p) + i);
   T value;
   memcpy(&value, words, sizeof(T));
   return value;
@@ -105,7 +110,8 @@ void check_that_it_comes(bool once) {
     r.meet();
     r.launch({1, 1}, look_until_it_comes<T>, r.view(), words, flags, wrong, once);
     r.meet();
-    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " of 4 words of ", sizeof(T), " bytes are wrong, or never came");
+    r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " of 4 words of ", sizeof(T),
+                   " bytes are wrong, or never came");
   });
 }
 

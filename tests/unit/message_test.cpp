@@ -13,7 +13,8 @@ __host__ __device__ int word_of(int rank, int round, int i) { return rank * 1000
 /// Block b belongs to one conversation: it sends `rounds` messages to the next rank and checks those of the previous
 /// one. Each round has a buffer and a flag of its own.
 template <group Group>
-__global__ void pass_messages(world_view w, sym<int> inbox, sym<flag> flags, sym<unsigned> wrong, int rounds, epoch_t epoch) {
+__global__ void pass_messages(world_view w, sym<int> inbox, sym<flag> flags, sym<unsigned> wrong, int rounds,
+                              epoch_t epoch) {
   Group const g;
   int const groups = block{}.size() / g.size();
   int const conversation = block{}.index() * groups + block{}.rank() / g.size();
@@ -26,7 +27,8 @@ __global__ void pass_messages(world_view w, sym<int> inbox, sym<flag> flags, sym
     wait(g, w, w.here(flags) + at, epoch, from);
     int const* const here = w.here(inbox) + at * message;
     for (int k = g.rank(); k < message; k += g.size())
-      if (here[k] != word_of(from, at + int(epoch), k)) atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
+      if (here[k] != word_of(from, at + int(epoch), k))
+        atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
   }
 }
 
@@ -34,7 +36,9 @@ template <group Group>
 void check_messages(int ranks, int threads) {
   on_ranks(ranks, [=](rank_of_test& r) {
     constexpr int blocks = 3, rounds = 3;
-    int const conversations = blocks * (std::is_same_v<Group, thread> ? threads : std::is_same_v<Group, wave> ? threads / wave::width : 1);
+    int const conversations = blocks * (std::is_same_v<Group, thread> ? threads
+                                        : std::is_same_v<Group, wave> ? threads / wave::width
+                                                                      : 1);
     auto const inbox = r.heap.allocate<int>(std::size_t(conversations * rounds * message));
     auto const flags = r.heap.allocate<flag>(std::size_t(conversations * rounds));
     auto const wrong = r.heap.allocate<unsigned>(1);
@@ -53,16 +57,19 @@ void check_messages(int ranks, int threads) {
 /// `rounds` times: everybody writes a word into everybody's row, meets, reads all rows, and meets again before they are
 /// overwritten.
 template <group Group>
-__global__ void meet_and_compare(world_view w, sym<barrier_state> barriers, sym<int> rows, sym<unsigned> wrong, int const* input, int rounds) {
+__global__ void meet_and_compare(world_view w, sym<barrier_state> barriers, sym<int> rows, sym<unsigned> wrong,
+                                 int const* input, int rounds) {
   Group const g;
   if (!std::is_same_v<Group, block> && block{}.rank() / g.size() > 0) return;
   for (int round = 0; round < rounds; ++round) {
     for (int p = 0; p < w.size; ++p)
-      for (int i = g.rank(); i < 64; i += g.size()) (w.on(p, rows) + w.rank * 64)[i] = word_of(w.rank, round, i) + *input;
+      for (int i = g.rank(); i < 64; i += g.size())
+        (w.on(p, rows) + w.rank * 64)[i] = word_of(w.rank, round, i) + *input;
     barrier(g, w, barriers);
     for (int p = 0; p < w.size; ++p)
       for (int i = g.rank(); i < 64; i += g.size())
-        if ((w.here(rows) + p * 64)[i] != word_of(p, round, i) + *input) atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
+        if ((w.here(rows) + p * 64)[i] != word_of(p, round, i) + *input)
+          atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
     barrier(g, w, barriers);
   }
 }
@@ -82,7 +89,8 @@ void check_barrier(int ranks) {
         r.upload(std::vector{(epoch_t(1) << 32) - 5}, &r.here(barriers)->epoch);
         r.meet();
       }
-      r.launch({1, 128}, meet_and_compare<Group>, r.view(), barriers, rows, wrong, static_cast<int const*>(r.here(input)), 5);
+      r.launch({1, 128}, meet_and_compare<Group>, r.view(), barriers, rows, wrong,
+               static_cast<int const*>(r.here(input)), 5);
     }
     r.world.check(r.stream);
     r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words");
@@ -91,7 +99,8 @@ void check_barrier(int ranks) {
 }
 
 /// Sends with one release for all peers.
-__global__ void send_to_all(world_view w, sym<int> inbox, sym<flag> flags, sym<int> sum, int const* input, epoch_t const* epoch) {
+__global__ void send_to_all(world_view w, sym<int> inbox, sym<flag> flags, sym<int> sum, int const* input,
+                            epoch_t const* epoch) {
   block b;
   epoch_t const e = *epoch;
   int const slot = int(e & 1) * w.size;
@@ -122,7 +131,8 @@ __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<un
     for (int k = b.rank(); k < message; k += b.size()) w.here(words)[k] = word_of(w.rank, i, k);
     tell_and_wait(before, next, 0, epoch_t(i));
     for (int k = b.rank(); k < message; k += b.size())
-      if (w.on(next, words)[k] != word_of(next, i, k)) atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
+      if (w.on(next, words)[k] != word_of(next, i, k))
+        atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
     tell_and_wait(next, before, 1, epoch_t(i));
   }
 }
@@ -130,16 +140,20 @@ __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<un
 /// The first wave meets all ranks, round by round, and reads what they sent, while the second reads the same lines all
 /// the time: what it makes the cache hold before a flag is up must be gone after wait_all(). words:
 /// [round][source][lane]; flags: [round][source].
-__global__ void read_what_another_wave_reads(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, int* sum, int rounds) {
+__global__ void read_what_another_wave_reads(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong,
+                                             int* sum, int rounds) {
   wave const g;
-  auto const row = [&](int rank, int round, int source) { return w.on(rank, words) + (round * w.size + source) * wave::width; };
+  auto const row = [&](int rank, int round, int source) {
+    return w.on(rank, words) + (round * w.size + source) * wave::width;
+  };
   if (g.index() == 0) {
     for (int i = 0; i < rounds; ++i) {
       for (int p = 0; p < w.size; ++p) row(p, i, w.rank)[g.rank()] = word_of(w.rank, i, g.rank());
       signal_all(g, w.size, [&](int p) { return w.on(p, flags) + i * w.size + w.rank; }, 1);
       wait_all(g, w, w.size, [&](int p) { return w.here(flags) + i * w.size + p; }, 1, [](int p) { return p; });
       for (int p = 0; p < w.size; ++p)
-        if (row(w.rank, i, p)[g.rank()] != word_of(p, i, g.rank())) atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
+        if (row(w.rank, i, p)[g.rank()] != word_of(p, i, g.rank()))
+          atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
     }
   } else {
     int total = 0;
@@ -158,7 +172,8 @@ __global__ void whisper(world_view w, sym<int> words, sym<flag> flags, sym<unsig
     if (i > 0 || me > 0) {
       int const before = i * waves + me - 1;
       wait(g, w, w.here(flags) + before, 1, w.rank);
-      if (w.here(words)[before * wave::width + g.rank()] != before) atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
+      if (w.here(words)[before * wave::width + g.rank()] != before)
+        atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
     }
     int const now = i * waves + me;
     w.here(words)[now * wave::width + g.rank()] = now;
@@ -203,7 +218,8 @@ TEST_CASE("messages: that stay at their sender, whose memory is read again and a
 TEST_CASE("messages: of which another wave reads the lines while they come") {
   on_ranks(4, [](rank_of_test& r) {
     constexpr int rounds = 8;
-    auto const words = r.heap.allocate<int>(std::size_t(rounds * r.size() * wave::width)), sum = r.heap.allocate<int>(wave::width);
+    auto const words = r.heap.allocate<int>(std::size_t(rounds * r.size() * wave::width)),
+               sum = r.heap.allocate<int>(wave::width);
     auto const flags = r.heap.allocate<flag>(std::size_t(rounds * r.size()));
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(words, 0);
@@ -229,7 +245,8 @@ TEST_CASE("messages: 50 replays of a graph, with changing data") {
     load_kernel(r.world, send_to_all, 128);
     load_kernel(r.world, advance, 1);
     graph const g(r.stream, [&] {
-      r.launch({1, 128}, send_to_all, r.view(), inbox, flags, sum, static_cast<int const*>(r.here(input)), static_cast<epoch_t const*>(r.here(epoch)));
+      r.launch({1, 128}, send_to_all, r.view(), inbox, flags, sum, static_cast<int const*>(r.here(input)),
+               static_cast<epoch_t const*>(r.here(epoch)));
       r.launch({1, 1}, advance, r.here(epoch));
     });
     r.meet();
@@ -258,8 +275,12 @@ TEST_CASE("barrier: replayed in a graph") {
     auto const input = r.heap.allocate<int>(1);
     r.fill(wrong, 0);
     load_kernel(r.world, meet_and_compare<block>, 128);
-    graph const g(r.stream, [&] { r.launch({1, 128}, meet_and_compare<block>, r.view(), barriers, rows, wrong, static_cast<int const*>(r.here(input)), 2); });
-    r.found.expect(g.nodes() == std::vector{hipGraphNodeTypeKernel}, "a captured launch has ", g.nodes().size(), " nodes");
+    graph const g(r.stream, [&] {
+      r.launch({1, 128}, meet_and_compare<block>, r.view(), barriers, rows, wrong,
+               static_cast<int const*>(r.here(input)), 2);
+    });
+    r.found.expect(g.nodes() == std::vector{hipGraphNodeTypeKernel}, "a captured launch has ", g.nodes().size(),
+                   " nodes");
     r.meet();
     for (int replay = 0; replay < 50; ++replay) {
       r.upload({replay}, input);  // the same on every rank

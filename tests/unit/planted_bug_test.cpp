@@ -30,7 +30,8 @@ long long wrong_words(int ranks, int launches, ownership const& own, int straggl
         r.meet();
         try {
           for (int i = 0; i < launches; ++i) {
-            gather_words_args const a{.own = own, .wrong = r.here(wrong), .delay_ns = r.rank() == straggler ? 100'000u : 0u};
+            gather_words_args const a{
+                .own = own, .wrong = r.here(wrong), .delay_ns = r.rank() == straggler ? 100'000u : 0u};
             r.launch({2, 256}, gather_words<Bug>, ch.view(header_of(a.own)), a);
           }
           r.world.check(r.stream);

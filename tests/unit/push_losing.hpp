@@ -7,7 +7,9 @@ namespace support {
 /// ag_gemm_kernel, pushing, without the first piece for rank `lost_to`.
 template <class T, fusewire::mainloop Mainloop>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
-    push_losing(fusewire::channel_view ch, fusewire::ag_gemm_arguments<T> g, __grid_constant__ typename Mainloop::template operands<fusewire::gathered_buffers> const x, int lost_to) {
+    push_losing(fusewire::channel_view ch, fusewire::ag_gemm_arguments<T> g,
+                __grid_constant__ typename Mainloop::template operands<fusewire::gathered_buffers> const x,
+                int lost_to) {
   using namespace fusewire;
   extern __shared__ bytes16 shared[];
   channel_launch launch(ch);
@@ -21,11 +23,13 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
       if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
       gather_piece const p = map.piece(ch.world.rank, at.row, at.chunk);
       int const row = p.row - map.first_row(ch.world.rank), col = p.col - map.first_col(ch.world.rank);
-      copy_aligned(group, g.gather.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(peer), map, ch.world.rank).part(row, col, p.rows, p.cols));
+      copy_aligned(group, g.gather.a.part(row, col, p.rows, p.cols),
+                   shard_in(e.inbox<T>(peer), map, ch.world.rank).part(row, col, p.rows, p.cols));
       e.signal(group, peer, p.flag);
     }
   };
-  gathered_tiles<typename Mainloop::asking> source(e, ch.world.rank, map, g.gather.own_shard_first, false, Mainloop::part(), x.parts());
+  gathered_tiles<typename Mainloop::asking> source(e, ch.world.rank, map, g.gather.own_shard_first, false,
+                                                   Mainloop::part(), x.parts());
   into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, push, identity{});
 }

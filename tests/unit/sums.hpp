@@ -15,8 +15,12 @@ struct problem {
   layout b_layout;
   unsigned seed;
 
-  float a(int rank, int i, int j) const { return float((unsigned(i) * 7 + unsigned(j) * 3 + unsigned(rank) * 2 + seed) % 5) - 2; }
-  float b(int rank, int j, int c) const { return float((unsigned(j) * 5 + unsigned(c) * 3 + unsigned(rank) + seed / 5) % 3) - 1; }
+  float a(int rank, int i, int j) const {
+    return float((unsigned(i) * 7 + unsigned(j) * 3 + unsigned(rank) * 2 + seed) % 5) - 2;
+  }
+  float b(int rank, int j, int c) const {
+    return float((unsigned(j) * 5 + unsigned(c) * 3 + unsigned(rank) + seed / 5) % 3) - 1;
+  }
   float c(int ranks, int i, int col) const {
     float sum = 0;
     for (int r = 0; r < ranks; ++r)
@@ -33,7 +37,8 @@ struct sum_rank {
   sym<T> a, b, c;
 
   sum_rank(rank_of_test& rank, int max_m, int max_n, int k)
-      : r(rank), a(r.heap.allocate<T>(std::size_t(max_m * k))), b(r.heap.allocate<T>(std::size_t(max_n * k))), c(r.heap.allocate<T>(std::size_t(max_m * max_n))) {}
+      : r(rank), a(r.heap.allocate<T>(std::size_t(max_m * k))), b(r.heap.allocate<T>(std::size_t(max_n * k))),
+        c(r.heap.allocate<T>(std::size_t(max_m * max_n))) {}
 
   int first_row(problem const& p) const { return Scattered ? row_shards(p.m, r.size(), 1).first_row(r.rank()) : 0; }
   int rows(problem const& p) const { return Scattered ? row_shards(p.m, r.size(), 1).rows(r.rank()) : p.m; }
@@ -43,7 +48,8 @@ struct sum_rank {
     for (int i = 0; i < p.m; ++i)
       for (int j = 0; j < p.k; ++j) va[std::size_t(i * p.k + j)] = T(p.a(r.rank(), i, j));
     for (int j = 0; j < p.k; ++j)
-      for (int col = 0; col < p.n; ++col) vb[std::size_t(p.b_layout == layout::row_major ? j * p.n + col : col * p.k + j)] = T(p.b(r.rank(), j, col));
+      for (int col = 0; col < p.n; ++col)
+        vb[std::size_t(p.b_layout == layout::row_major ? j * p.n + col : col * p.k + j)] = T(p.b(r.rank(), j, col));
     r.upload(va, a);
     r.upload(vb, b);
     r.fill(c, 0xff);
@@ -59,7 +65,8 @@ struct sum_rank {
   }
   /// Uploads, launches, overwrites A and B at once, and compares.
   template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>
-  void run(Op<T>& op, problem const& p, Epilogue const& epilogue = {}, Wanted wanted = [](float x, int, int) { return x; }) {
+  void run(
+      Op<T>& op, problem const& p, Epilogue const& epilogue = {}, Wanted wanted = [](float x, int, int) { return x; }) {
     upload(p);
     op(r.stream, call(p), epilogue);
     check_hip(hipMemsetAsync(r.here(a), 0xff, a.count * sizeof(T), r.stream), "hipMemsetAsync");
@@ -72,14 +79,19 @@ struct sum_rank {
     auto const found = r.download(static_cast<T const*>(r.here(c)), std::size_t(rows(p) * p.n));
     for (int i = 0; i < rows(p); ++i)
       for (int j = 0; j < p.n; ++j) {
-        float const f = float(found[std::size_t(i * p.n + j)]), w = float(T(wanted(p.c(r.size(), first_row(p) + i, j), i, j)));
-        if (!r.found.expect(f == w, "m ", p.m, " n ", p.n, " k ", p.k, p.b_layout == layout::row_major ? " row" : " column", ": c(", i, ", ", j, ") = ", f, ", wanted ", w)) return;
+        float const f = float(found[std::size_t(i * p.n + j)]),
+                    w = float(T(wanted(p.c(r.size(), first_row(p) + i, j), i, j)));
+        if (!r.found.expect(f == w, "m ", p.m, " n ", p.n, " k ", p.k,
+                            p.b_layout == layout::row_major ? " row" : " column", ": c(", i, ", ", j, ") = ", f,
+                            ", wanted ", w))
+          return;
       }
   }
 };
 
 inline problem random_problem(lcg& random, int max_m, int max_n, int k) {
-  return {1 + random.below(random.below(2) ? max_m : 8), 1 + random.below(max_n), k, random.below(2) ? layout::row_major : layout::column_major, random()};
+  return {1 + random.below(random.below(2) ? max_m : 8), 1 + random.below(max_n), k,
+          random.below(2) ? layout::row_major : layout::column_major, random()};
 }
 
 /// Counts its calls for each element of C.

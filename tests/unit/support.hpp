@@ -30,9 +30,11 @@ class findings {
   }
   template <class T>
   bool equal(std::vector<T> const& found, std::vector<T> const& wanted, std::string const& what) {
-    if (!expect(found.size() == wanted.size(), what, ": ", found.size(), " elements, wanted ", wanted.size())) return false;
+    if (!expect(found.size() == wanted.size(), what, ": ", found.size(), " elements, wanted ", wanted.size()))
+      return false;
     bool same = true;
-    for (std::size_t i = 0; i < found.size(); ++i) same &= expect(found[i] == wanted[i], what, ": element ", i, " is ", +found[i], ", wanted ", +wanted[i]);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      same &= expect(found[i] == wanted[i], what, ": element ", i, " is ", +found[i], ", wanted ", +wanted[i]);
     return same;
   }
   /// f() throws E, and its message contains every one of the pieces.
@@ -42,7 +44,8 @@ class findings {
       f();
       expect(false, what, ": nothing was thrown");
     } catch (E const& e) {
-      for (auto const& p : pieces) expect(std::string(e.what()).find(p) != std::string::npos, what, ": '", p, "' is not in: ", e.what());
+      for (auto const& p : pieces)
+        expect(std::string(e.what()).find(p) != std::string::npos, what, ": '", p, "' is not in: ", e.what());
     } catch (std::exception const& e) {
       expect(false, what, ": another type of exception was thrown: ", e.what());
     }
@@ -61,7 +64,9 @@ inline sharing sharing_of_tests() {
   char const* const how = std::getenv("FUSEWIRE_TEST_SHARING");
   return how && std::string(how) == "descriptor" ? sharing::descriptor : sharing::handle;
 }
-inline heap_options small_heap() { return {.bulk = 8_MiB, .signal = 2_MiB, .wait_limit = std::chrono::seconds(5), .share = sharing_of_tests()}; }
+inline heap_options small_heap() {
+  return {.bulk = 8_MiB, .signal = 2_MiB, .wait_limit = std::chrono::seconds(5), .share = sharing_of_tests()};
+}
 
 /// All processes of the test program; it lives as long as the program.
 inline tcp_bootstrap& all_processes() {
@@ -81,7 +86,9 @@ inline std::vector<std::string> gather_texts(std::string const& mine, int ranks)
   padded.resize(longest + 1);
   auto const raw = all.all_gather(padded.data(), padded.size());
   std::vector<std::string> texts;
-  for (int r = 0; r < ranks; ++r) texts.emplace_back(reinterpret_cast<char const*>(raw.data()) + std::size_t(r) * padded.size(), lengths[std::size_t(r)]);
+  for (int r = 0; r < ranks; ++r)
+    texts.emplace_back(reinterpret_cast<char const*>(raw.data()) + std::size_t(r) * padded.size(),
+                       lengths[std::size_t(r)]);
   return texts;
 }
 
@@ -141,7 +148,9 @@ struct rank_of_test {
   findings found;
   std::string note;  // on_ranks() returns it; any bytes
 
-  rank_of_test(fusewire::world& w, heap_options const& o) : world(w), heap(w, o), stream(w.stream()) { found.rank = w.rank(); }
+  rank_of_test(fusewire::world& w, heap_options const& o) : world(w), heap(w, o), stream(w.stream()) {
+    found.rank = w.rank();
+  }
 
   int rank() const { return world.rank(); }
   int size() const { return world.size(); }
@@ -158,7 +167,8 @@ struct rank_of_test {
   template <class T>
   void upload(std::vector<T> const& from, T* to) const {
     synchronize();
-    check_hip(hipMemcpyAsync(to, from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice, stream), "hipMemcpyAsync");
+    check_hip(hipMemcpyAsync(to, from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice, stream),
+              "hipMemcpyAsync");
     synchronize();
   }
   template <class T>
@@ -202,7 +212,8 @@ inline void none_found_anything(std::vector<std::string> const& summaries) {
 /// Runs f(rank_of_test&) on every rank and asserts that none of them found anything wrong. Returns what each rank noted
 /// in rank_of_test::note, in rank order.
 template <class F>
-std::vector<std::string> on_ranks(int ranks, F f, heap_options const& options = small_heap(), run_options const& where = {}) {
+std::vector<std::string> on_ranks(int ranks, F f, heap_options const& options = small_heap(),
+                                  run_options const& where = {}) {
   auto const said = on_worlds(ranks, where, [&](world& w) {
     rank_of_test r(w, options);
     f(r);

@@ -44,7 +44,8 @@ TEST_CASE("run_local: bad arguments") {
   CHECK(contains(message_of<bad_argument>([&] { run_local(0, nothing); }), "0 ranks; 1 to 64"));
   CHECK(contains(message_of<bad_argument>([&] { run_local(-1, nothing); }), "-1 ranks"));
   CHECK(contains(message_of<bad_argument>([&] { run_local(65, nothing); }), "65 ranks; 1 to 64"));
-  CHECK(contains(message_of<bad_argument>([&] { run_local(3, {.devices = {0, 0}}, nothing); }), "2 devices for 3 ranks"));
+  CHECK(
+      contains(message_of<bad_argument>([&] { run_local(3, {.devices = {0, 0}}, nothing); }), "2 devices for 3 ranks"));
   CHECK(contains(message_of<bad_argument>([&] { run_local(1, {.devices = {1000}}, nothing); }), "device 1000"));
   CHECK(contains(message_of<bad_argument>([&] { run_local(2, {.devices = {0, -1}}, nothing); }), "device -1"));
   CHECK(contains(message_of<bad_argument>([&] { run_local(0, nothing); }), "world_test.cpp"));
@@ -68,7 +69,10 @@ TEST_CASE("run_local: devices are chosen round robin, or as told") {
     findings found;
     found.expect(w.device() == (w.rank() == 1 ? 0 : last), "device ", w.device());
     found.expect(w.device_of(0) == last && w.device_of(1) == 0 && w.device_of(2) == last, "devices of the others");
-    found.expect(w.ranks_on_device() == (devices == 1 ? 3 : w.rank() == 1 ? 1 : 2), w.ranks_on_device(), " ranks on the device");
+    found.expect(w.ranks_on_device() == (devices == 1    ? 3
+                                         : w.rank() == 1 ? 1
+                                                         : 2),
+                 w.ranks_on_device(), " ranks on the device");
     summaries[std::size_t(w.rank())] = found.summary();
   });
   for (auto const& s : summaries) CHECK(s == "");
@@ -99,7 +103,8 @@ TEST_CASE("run_local: why a rank failed is said while another has yet to return"
   std::string const thrown = message_of<error>([&] {
     run_local(2, [&](world& w) {
       if (w.rank() == 0) throw error("the reason");
-      for (int i = 0; i < 1000 && said.empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10)), said = listen.text();
+      for (int i = 0; i < 1000 && said.empty(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10)), said = listen.text();
     });
   });
   CHECK(thrown == "the reason");
@@ -112,7 +117,8 @@ TEST_CASE("run_local: collectives wait as long as FUSEWIRE_COLLECTIVE_SECONDS sa
   std::atomic<bool> told = false;
   std::string const thrown = message_of<peer_failed>([&] {
     run_local(2, [&](world& w) {
-      for (int i = 0; i < 3000 && w.rank() == 1 && !told; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      for (int i = 0; i < 3000 && w.rank() == 1 && !told; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
       try {
         w.barrier();
       } catch (...) {
@@ -127,10 +133,11 @@ TEST_CASE("run_local: collectives wait as long as FUSEWIRE_COLLECTIVE_SECONDS sa
 
 TEST_CASE("run_local: exceptions of other types come out too") {
   needs_threads("about run_local");
-  CHECK_THROWS_AS(run_local(2, [](world& w) {
-                    if (w.rank() == 1) throw 42;
-                    w.barrier();
-                  }),
+  CHECK_THROWS_AS(run_local(2,
+                            [](world& w) {
+                              if (w.rank() == 1) throw 42;
+                              w.barrier();
+                            }),
                   int);
 }
 
@@ -203,7 +210,8 @@ TEST_CASE("world: subgroups have ranks, heaps and kernels of their own") {
     findings found;
     found.rank = w.rank();
     world part = w.split(w.rank() % 2);
-    found.expect(part.size() == 3 && part.rank() == w.rank() / 2, "rank ", part.rank(), " of ", part.size(), " in the subgroup");
+    found.expect(part.size() == 3 && part.rank() == w.rank() / 2, "rank ", part.rank(), " of ", part.size(),
+                 " in the subgroup");
     found.expect(part.device() == w.device(), "device ", part.device());
     {
       rank_of_test r(part, {.bulk = 1_MiB, .signal = 128_KiB});
@@ -230,7 +238,8 @@ TEST_CASE("world: a rank that returns, or leaves a subgroup, releases those that
     run_local(5, [&](world& w) {
       try {
         world pair = w.split(w.rank() / 2), again = pair.split(0);
-        if (w.rank() == 3 && !leaves) throw bad_argument("caught by the rank itself, so nobody is told that it leaves these groups");
+        if (w.rank() == 3 && !leaves)
+          throw bad_argument("caught by the rank itself, so nobody is told that it leaves these groups");
         for (int i = 0; i < 50 && w.rank() != 3; ++i) again.barrier();
       } catch (bad_argument const&) {
       } catch (peer_failed const& e) {

@@ -20,7 +20,8 @@ __device__ auto with_order(order o, F f) {
 }
 template <class F>
 __device__ auto with_load_order(order o, F f) {
-  return o == order::relaxed ? f(std::integral_constant<order, order::relaxed>{}) : f(std::integral_constant<order, order::acquire>{});
+  return o == order::relaxed ? f(std::integral_constant<order, order::relaxed>{})
+                             : f(std::integral_constant<order, order::acquire>{});
 }
 template <class F>
 __device__ void with_store_order(order o, F f) {
@@ -54,7 +55,8 @@ class atomic_ref {
   }
   /// True when *p was `expected` and is now `desired`; otherwise `expected` becomes what *p was.
   __device__ bool compare_exchange(T& expected, T desired, order o = order::acq_rel) const {
-    return detail::with_order(o, [&](auto k) { return platform::atomic_compare_exchange<decltype(k)::value, S>(p_, expected, desired); });
+    return detail::with_order(
+        o, [&](auto k) { return platform::atomic_compare_exchange<decltype(k)::value, S>(p_, expected, desired); });
   }
   __device__ T fetch_add(T value, order o = order::acq_rel) const {
     return detail::with_order(o, [&](auto k) { return platform::atomic_fetch_add<decltype(k)::value, S>(p_, value); });

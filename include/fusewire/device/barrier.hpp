@@ -9,7 +9,7 @@ namespace fusewire {
 struct barrier_state {
   /// By parity of the epoch, so that a fast rank's next barrier cannot overwrite a flag still waited for
   flag from[2][max_ranks];
-  epoch_t epoch;            // barriers that this rank has passed; local
+  epoch_t epoch;  // barriers that this rank has passed; local
 };
 
 /// Returns when every rank has called it; what any rank's calling group stored before is then visible to every rank's

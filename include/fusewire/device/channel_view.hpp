@@ -30,17 +30,17 @@ namespace fusewire {
 /// What a launch is, for ranks to compare. Equal on all ranks, and as many blocks, or the launch is abandoned.
 struct launch_header {
   std::uint64_t what[launch_words] = {};
-  std::uint64_t mine[2] = {};      // this rank's own words, readable by peers: see peer_word()
-  std::uint64_t same_blocks = 1;   // 0: ranks may launch different numbers of blocks
+  std::uint64_t mine[2] = {};     // this rank's own words, readable by peers: see peer_word()
+  std::uint64_t same_blocks = 1;  // 0: ranks may launch different numbers of blocks
 };
 
 /// Lives in the bulk segment; only its own rank touches it.
 struct channel_state {
-  epoch_t epoch;               // launches that have ended
-  unsigned ticket;             // blocks of the current launch that are done
-  unsigned next;               // work handed out so far
+  epoch_t epoch;    // launches that have ended
+  unsigned ticket;  // blocks of the current launch that are done
+  unsigned next;    // work handed out so far
   unsigned arrived[max_ranks];
-  unsigned began;              // blocks of the current launch that have, if peers read this rank's memory
+  unsigned began;  // blocks of the current launch that have, if peers read this rank's memory
   /// For each part of the device: the launch in which it last released what the stream wrote before
   epoch_t released_in[platform::max_parts];
 };
@@ -50,13 +50,13 @@ class channel_epoch;
 /// Passed to kernels by value; made by channel::view().
 struct channel_view {
   world_view world;
-  sym<std::byte> slots;        // 2 x slot_bytes
+  sym<std::byte> slots;          // 2 x slot_bytes
   std::uint64_t slot_bytes = 0;  // channel_options::max_bytes and a gap
   /// 2 x (headers [W], acknowledgements [W]), data [flags_per_source][2][W]: a flag beyond the last is beyond them all
   sym<flag> flags;
   int flags_per_source = 0;
   sym<channel_state> state;
-  bool poison = false;         // channel_options::poison
+  bool poison = false;  // channel_options::poison
   launch_header header;
 
   /// This rank's inbox in slot 0 or 1, for those who must name both before they know the epoch.
@@ -99,7 +99,8 @@ __device__ inline void note_misuse(world_view const& w, misuse what, int value, 
   watch* const mine = watch_of(w, w.rank);
   unsigned nothing = 0;
   if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->wrong, nothing, unsigned(what))) return;
-  mine->wrong_block = platform::block_index(), mine->wrong_value = value, mine->accepted = accepted, mine->wrong_at = at;
+  mine->wrong_block = platform::block_index(), mine->wrong_value = value, mine->accepted = accepted,
+  mine->wrong_at = at;
   abandon(w, false);
 }
 /// `value` where it is below `below` or nobody checks, else 0.
@@ -126,7 +127,8 @@ class channel_epoch {
   /// `peer`'s inbox of this launch: channel_options::max_bytes bytes, laid out as the kernel likes.
   template <class T>
   __device__ T* inbox(int peer) const {
-    return reinterpret_cast<T*>(c_->world.on(rank_in(misuse::inbox_rank, peer), c_->slots) + detail::slot_of(number_) * c_->slot_bytes);
+    return reinterpret_cast<T*>(c_->world.on(rank_in(misuse::inbox_rank, peer), c_->slots) +
+                                detail::slot_of(number_) * c_->slot_bytes);
   }
   template <class T>
   __device__ T* inbox() const {
@@ -134,7 +136,9 @@ class channel_epoch {
   }
 
   /// Where in the signal segment this launch's headers are, for a wait's report.
-  __device__ std::uint64_t headers() const { return c_->flags.offset + detail::slot_of(number_) * std::uint64_t(2 * c_->world.size) * sizeof(flag); }
+  __device__ std::uint64_t headers() const {
+    return c_->flags.offset + detail::slot_of(number_) * std::uint64_t(2 * c_->world.size) * sizeof(flag);
+  }
 
   /// Flag i from this rank, on `peer`. Signal it with signal(g, e.to(peer, i), e.number()) or signal(g, peer, i).
   __device__ flag* to(int peer, int i) const {
@@ -164,11 +168,15 @@ class channel_epoch {
   /// Waits for flag i of each of the sources [first, last].
   template <group Group>
   __device__ void wait(Group g, int first, int last, int i) const {
-    wait_all(g, c_->world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number_, [first](int s) { return first + s; });
+    wait_all(
+        g, c_->world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number_,
+        [first](int s) { return first + s; });
   }
 
   /// Whether flag i of `source` is up now. Order: as wait() if it is.
-  __device__ bool arrived(int source, int i) const { return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number_; }
+  __device__ bool arrived(int source, int i) const {
+    return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number_;
+  }
 
   /// Waits until `source` has begun this launch. After begin_readable() what its stream wrote into its own memory
   /// before is then readable; what an earlier kernel stored into a peer is not: signal that from the kernel that
@@ -208,7 +216,9 @@ class channel_epoch {
   /// Returns when every rank is done with this rank's memory. Called by: every thread of one group.
   template <group Group>
   __device__ void wait_acknowledged(Group g) const {
-    wait_all(g, c_->world, c_->world.size, [&](int r) { return acknowledgement_flag(c_->world.rank, r); }, number_, [](int r) { return r; });
+    wait_all(
+        g, c_->world, c_->world.size, [&](int r) { return acknowledgement_flag(c_->world.rank, r); }, number_,
+        [](int r) { return r; });
   }
 
   /// channel_options::poison.
@@ -225,7 +235,8 @@ class channel_epoch {
   /// 0, 1, 2, ... over all blocks of this launch: work for whoever is free. Called by: every thread of the block;
   /// `shared` is one word of its shared memory.
   __device__ int next(block b, int* shared) const {
-    if (b.leader()) *shared = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&c_->world.here(c_->state)->next, 1u));
+    if (b.leader())
+      *shared = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&c_->world.here(c_->state)->next, 1u));
     b.sync();
     int const i = *shared;
     b.sync();
@@ -241,7 +252,9 @@ class channel_epoch {
   /// Waits for the header of every rank. Called by: every thread of one group of block 0, once.
   template <group Group>
   __device__ void collect_credit(Group g) const {
-    wait_all(g, c_->world, c_->world.size, [&](int r) { return header_flag(c_->world.rank, r); }, number_, [](int r) { return r; });
+    wait_all(
+        g, c_->world, c_->world.size, [&](int r) { return header_flag(c_->world.rank, r); }, number_,
+        [](int r) { return r; });
     for (int r = g.rank(); r < c_->world.size; r += g.size()) {
       flag* const f = header_flag(c_->world.rank, r);
       unsigned* const too_late = &detail::watch_of(c_->world, c_->world.rank)->too_late;
@@ -281,14 +294,26 @@ class channel_epoch {
  private:
   friend struct channel_view;
 
-  __device__ flag* flag_at(int peer, int row, int source) const { return c_->world.on(peer, c_->flags) + row * c_->world.size + source; }
-  __device__ flag* header_flag(int peer, int source) const { return flag_at(peer, detail::header_row(number_), source); }
-  __device__ flag* acknowledgement_flag(int peer, int source) const { return flag_at(peer, detail::acknowledgement_row(number_), source); }
-  __device__ flag* data_flag(int peer, int source, int i) const { return flag_at(peer, detail::data_row(number_, i), source); }
+  __device__ flag* flag_at(int peer, int row, int source) const {
+    return c_->world.on(peer, c_->flags) + row * c_->world.size + source;
+  }
+  __device__ flag* header_flag(int peer, int source) const {
+    return flag_at(peer, detail::header_row(number_), source);
+  }
+  __device__ flag* acknowledgement_flag(int peer, int source) const {
+    return flag_at(peer, detail::acknowledgement_row(number_), source);
+  }
+  __device__ flag* data_flag(int peer, int source, int i) const {
+    return flag_at(peer, detail::data_row(number_, i), source);
+  }
 
   /// What is passed, if nobody checks.
-  __device__ int rank_in(misuse call, int rank) const { return detail::checked_index(c_->world, call, rank, c_->world.size); }
-  __device__ int flag_in(misuse call, int i) const { return detail::checked_index(c_->world, call, i, c_->flags_per_source); }
+  __device__ int rank_in(misuse call, int rank) const {
+    return detail::checked_index(c_->world, call, rank, c_->world.size);
+  }
+  __device__ int flag_in(misuse call, int i) const {
+    return detail::checked_index(c_->world, call, i, c_->flags_per_source);
+  }
 
   /// Releases what earlier kernels left in this part's L2, if no block on it has. True in the last wave that comes: all
   /// parts have then, because a block counts itself only when its own release, which waits for the writeback, is over.
@@ -297,7 +322,8 @@ class channel_epoch {
     channel_state* const s = c_->world.here(c_->state);
     int began = 0;
     if (wave{}.leader()) {
-      if (platform::atomic_exchange<order::relaxed, scope::device>(&s->released_in[platform::part_index()], number_) != number_)
+      if (platform::atomic_exchange<order::relaxed, scope::device>(&s->released_in[platform::part_index()], number_) !=
+          number_)
         platform::fence<order::release, scope::system>();
       began = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&s->began, 1u)) + 1;
       if (began == b.count()) platform::atomic_store<order::relaxed, scope::device>(&s->began, 0u);
@@ -315,7 +341,8 @@ class channel_epoch {
       store(&f->note[launch_words], blocks_to_compare());
       for (int i = 0; i < 2; ++i) store(&f->note[header_words + i], c_->header.mine[i]);
       if constexpr (detail::checked)
-        if (p == c_->world.rank && load(&f->value) >= number_) detail::note_misuse(c_->world, misuse::begin_again, int(number_), 0);
+        if (p == c_->world.rank && load(&f->value) >= number_)
+          detail::note_misuse(c_->world, misuse::begin_again, int(number_), 0);
       platform::atomic_store<order::release, scope::system>(&f->value, number_);
     }
   }
@@ -326,7 +353,9 @@ class channel_epoch {
     return equal;
   }
 
-  __device__ std::uint64_t blocks_to_compare() const { return c_->header.same_blocks * std::uint64_t(platform::grid_blocks()); }
+  __device__ std::uint64_t blocks_to_compare() const {
+    return c_->header.same_blocks * std::uint64_t(platform::grid_blocks());
+  }
 
   channel_view const* c_;
   epoch_t number_;

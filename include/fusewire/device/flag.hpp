@@ -34,33 +34,43 @@ inline constexpr int header_words = launch_words + 1;
 /// Who waited for what when a wait expired, or ended because another rank's had. Written by the waiting rank into its
 /// own signal segment, read by the host.
 struct wait_report {
-  std::int32_t block, from;       // the waiting block; the rank that should have signalled, -1 if not known
-  std::uint64_t flag_offset;      // bytes from the start of the signal segment
+  std::int32_t block, from;   // the waiting block; the rank that should have signalled, -1 if not known
+  std::uint64_t flag_offset;  // bytes from the start of the signal segment
   epoch_t found, wanted;
   std::uint64_t launch[launch_words];  // which waited; all 0 if the flag is no channel's
 };
 
 /// Where a checked build (FUSEWIRE_CHECKED), or an operator that looks, found an index that does not exist, or a call
 /// out of its turn.
-enum class misuse : unsigned { none, inbox_rank, signal_rank, signal_flag, wait_rank, wait_flag, begin_again, end_again, page };
+enum class misuse : unsigned {
+  none,
+  inbox_rank,
+  signal_rank,
+  signal_flag,
+  wait_rank,
+  wait_flag,
+  begin_again,
+  end_again,
+  page
+};
 
 /// At the start of every rank's signal segment. Only spin loops read it.
 struct alignas(128) watch {
   /// 0, or 1 + the rank that gave up first: every wait of every rank then returns at once
   unsigned abandoned;
-  unsigned reported;              // somebody writes `report`, or has
-  unsigned too_late;              // what headers of this and later launches say is not why it was abandoned
-  unsigned released;              // `report` is of a wait that had not expired when another rank gave up
-  std::uint64_t limit_ns;         // a single wait may last this long
+  unsigned reported;       // somebody writes `report`, or has
+  unsigned too_late;       // what headers of this and later launches say is not why it was abandoned
+  unsigned released;       // `report` is of a wait that had not expired when another rank gave up
+  std::uint64_t limit_ns;  // a single wait may last this long
   wait_report report;
-  unsigned disagreed;             // 0, or 1 + the rank whose launch differs from this rank's
-  unsigned wrong;                 // a misuse in this rank's kernels, the first that was found
+  unsigned disagreed;  // 0, or 1 + the rank whose launch differs from this rank's
+  unsigned wrong;      // a misuse in this rank's kernels, the first that was found
   std::uint64_t theirs[header_words], ours[header_words];
   std::int32_t wrong_block, wrong_value, accepted;  // what was passed, and one more than the largest that is accepted
-  std::int32_t wrong_at;          // where it was found, if that is a place in a table
+  std::int32_t wrong_at;                            // where it was found, if that is a place in a table
   /// Written last: `report` and `released` are valid, and a disagreement that explains them is noted
   unsigned complete;
-  unsigned* alarm;                // a word in this rank's host memory: not 0 when check() has something to throw
+  unsigned* alarm;  // a word in this rank's host memory: not 0 when check() has something to throw
 };
 
 namespace detail {
@@ -68,13 +78,16 @@ namespace detail {
 __device__ inline watch* watch_of(world_view const& w, int rank) { return reinterpret_cast<watch*>(w.signal[rank]); }
 
 /// Tells this rank's host, which looks at its next call.
-__device__ inline void raise_alarm(watch const* mine) { platform::atomic_store<order::relaxed, scope::system>(load(&mine->alarm), 1u); }
+__device__ inline void raise_alarm(watch const* mine) {
+  platform::atomic_store<order::relaxed, scope::system>(load(&mine->alarm), 1u);
+}
 
 /// Ends every wait on rank r. `expired`: because a wait has, and who waited compares headers.
 __device__ inline void abandon_on(world_view const& w, int r, bool expired) {
   unsigned nobody = 0;
   if (expired) platform::atomic_store<order::relaxed, scope::system>(&watch_of(w, r)->too_late, 1u);
-  platform::atomic_compare_exchange<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, nobody, unsigned(w.rank + 1));
+  platform::atomic_compare_exchange<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, nobody,
+                                                                   unsigned(w.rank + 1));
 }
 
 /// Ends every wait on every rank, so that all kernels run to their end with invalid results instead of spinning.
@@ -87,7 +100,8 @@ __device__ inline void abandon(world_view const& w, bool expired) {
 __device__ inline void note_disagreement(world_view const& w, int r, flag const* theirs, flag const* ours) {
   watch* const mine = watch_of(w, w.rank);
   unsigned expected = 0;
-  if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->disagreed, expected, unsigned(r + 1))) return;
+  if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->disagreed, expected, unsigned(r + 1)))
+    return;
 #pragma unroll 1
   for (int i = 0; i < header_words; ++i) {
     mine->theirs[i] = load(&theirs->note[i]);
@@ -117,14 +131,20 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
 
 /// The wait for *f has expired: the first block of a rank to find that says so and ends all waits. `released`: somebody
 /// else's has, and the first block of a rank to find that only says what it waited for, which may be the cause.
-__device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted, int from, bool released) {
+__device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted,
+                               int from, bool released) {
   watch* const mine = watch_of(w, w.rank);
   unsigned expected = 0;
   if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u)) {
     if (!released) abandon_on(w, w.rank, true);  // who said so may not have come that far
     return;
   }
-  mine->report = {platform::block_index(), from, std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]), found, wanted, {}};
+  mine->report = {platform::block_index(),
+                  from,
+                  std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]),
+                  found,
+                  wanted,
+                  {}};
   mine->released = released;
   if (headers != 0) note_launch(w, headers, wanted, released);
   platform::atomic_store<order::release, scope::system>(&mine->complete, 1u);

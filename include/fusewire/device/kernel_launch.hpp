@@ -16,7 +16,8 @@ namespace fusewire {
 class channel_launch {
  public:
   /// peers_read: whether peers read this rank's own memory during the launch; see channel_view::begin_readable().
-  __device__ explicit channel_launch(channel_view const& ch, bool peers_read = false) : c_(ch), peers_read_(peers_read), e_(ch, 0) {}
+  __device__ explicit channel_launch(channel_view const& ch, bool peers_read = false)
+      : c_(ch), peers_read_(peers_read), e_(ch, 0) {}
 
   /// Called by: every thread that uses the epoch, before anything that the stream has written is read.
   __device__ void begin() {

@@ -13,15 +13,25 @@ namespace detail {
 template <int Bytes>
 struct word_of;
 template <>
-struct word_of<1> { using type = std::uint8_t; };
+struct word_of<1> {
+  using type = std::uint8_t;
+};
 template <>
-struct word_of<2> { using type = std::uint16_t; };
+struct word_of<2> {
+  using type = std::uint16_t;
+};
 template <>
-struct word_of<4> { using type = std::uint32_t; };
+struct word_of<4> {
+  using type = std::uint32_t;
+};
 template <>
-struct word_of<8> { using type = unsigned long long; };
+struct word_of<8> {
+  using type = unsigned long long;
+};
 template <>
-struct word_of<16> { using type = bytes16; };
+struct word_of<16> {
+  using type = bytes16;
+};
 }  // namespace detail
 
 template <class T>
@@ -124,7 +134,8 @@ template <class Word>
 class words_of_rows {
  public:
   __device__ words_of_rows(Word* data, std::int64_t ld, int per_row, int first, int step)
-      : at_(data + first / per_row * ld + first % per_row), step_(step / per_row * ld + step % per_row), wrap_(ld - per_row), column_(first % per_row), columns_(step % per_row), per_row_(per_row) {}
+      : at_(data + first / per_row * ld + first % per_row), step_(step / per_row * ld + step % per_row),
+        wrap_(ld - per_row), column_(first % per_row), columns_(step % per_row), per_row_(per_row) {}
 
   __device__ Word* next() {
     Word* const here = at_;
@@ -154,7 +165,8 @@ __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   int const per_row = from.cols / v;
   std::int64_t const words = std::int64_t(from.rows) * per_row;
   if (words == 0) return;
-  detail::words_of_rows f(reinterpret_cast<platform::native16 const*>(from.data), from.ld / v, per_row, g.rank(), g.size());
+  detail::words_of_rows f(reinterpret_cast<platform::native16 const*>(from.data), from.ld / v, per_row, g.rank(),
+                          g.size());
   detail::words_of_rows t(reinterpret_cast<platform::native16*>(to.data), to.ld / v, per_row, g.rank(), g.size());
   std::int64_t i = g.rank();
   auto const in_flight = [&]<int N>(std::integral_constant<int, N>) {

@@ -25,7 +25,8 @@ __device__ constexpr std::uint32_t stamp_of(epoch_t epoch) { return std::uint32_
 
 /// Order: relaxed, system.
 __device__ inline void store_stamped(stamped* p, float x, epoch_t epoch) {
-  platform::atomic_store<order::relaxed, scope::system>(&p->word, std::uint64_t(__float_as_uint(x)) << 32 | detail::stamp_of(epoch));
+  platform::atomic_store<order::relaxed, scope::system>(
+      &p->word, std::uint64_t(__float_as_uint(x)) << 32 | detail::stamp_of(epoch));
 }
 
 /// One thread's looks at words of this launch, until it has seen all in one go:
@@ -34,7 +35,8 @@ class stamped_reader {
  public:
   /// `grace_ns` beyond the limit of a wait: for what others send when their own wait is over, so that who waits first
   /// gives up first.
-  __device__ stamped_reader(channel_epoch const& e, world_view const& w, std::uint64_t grace_ns = 0) : e_(e), w_(w), grace_ns_(grace_ns) {}
+  __device__ stamped_reader(channel_epoch const& e, world_view const& w, std::uint64_t grace_ns = 0)
+      : e_(e), w_(w), grace_ns_(grace_ns) {}
 
   /// What `source` has stored; anything while again() has yet to say otherwise.
   __device__ float operator()(stamped const* p, int source) {

@@ -12,24 +12,30 @@ class ag_gemm {
  public:
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
   /// cannot hold max_m x k elements or their flags.
-  ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
+  ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current())
+      : ch_(ch), o_(o) {
     int const ranks = ch.world().size();
     require(o.max_m >= 1 && o.max_m <= most, where, "ag_gemm: max_m = ", o.max_m, "; 1 to ", most, " is accepted");
-    require(o.gather == gather::k || o.gather == gather::m, where, "ag_gemm: gather = ", int(o.gather), "; gather::k and gather::m are accepted");
+    require(o.gather == gather::k || o.gather == gather::m, where, "ag_gemm: gather = ", int(o.gather),
+            "; gather::k and gather::m are accepted");
     int const multiple = o.gather == gather::k ? 8 * ranks : 8;
-    require(o.k >= 1 && o.k <= most && o.k % multiple == 0, where, "ag_gemm: k = ", o.k, "; a multiple of ", multiple, " up to ", most, " is accepted",
+    require(o.k >= 1 && o.k <= most && o.k % multiple == 0, where, "ag_gemm: k = ", o.k, "; a multiple of ", multiple,
+            " up to ", most, " is accepted",
             o.gather == gather::k ? text(" for gather::k with ", ranks, " ranks") : "");
     require(o.comm_blocks >= 0, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; 0 (choose) or more is accepted");
-    require(o.chunk_k >= 0 && o.chunk_k <= most && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k, "; 0 (choose) or a multiple of 8 up to ", most, " is accepted");
-    require(o.method == method::push || o.method == method::pull || o.method == method::automatic, where, "ag_gemm: method = ", int(o.method), "; a method is accepted");
+    require(o.chunk_k >= 0 && o.chunk_k <= most && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k,
+            "; 0 (choose) or a multiple of 8 up to ", most, " is accepted");
+    require(o.method == method::push || o.method == method::pull || o.method == method::automatic, where,
+            "ag_gemm: method = ", int(o.method), "; a method is accepted");
     detail::require_tile("ag_gemm", o.tile, where);
-    require(o.reserved_units >= 0 && o.reserved_units < ch.world().compute_units(), where, "ag_gemm: reserved_units = ", o.reserved_units, "; 0 to ",
-            ch.world().compute_units() - 1, " is accepted");
+    require(o.reserved_units >= 0 && o.reserved_units < ch.world().compute_units(), where,
+            "ag_gemm: reserved_units = ", o.reserved_units, "; 0 to ", ch.world().compute_units() - 1, " is accepted");
     std::size_t const inbox = std::size_t(o.max_m) * std::size_t(o.k) * sizeof(T);
-    require<out_of_space>(inbox <= ch.options().max_bytes, where, "ag_gemm: the gathered A, ", o.max_m, " x ", o.k, ", takes ", inbox, " bytes; the channel's max_bytes is ",
-                          ch.options().max_bytes);
+    require<out_of_space>(inbox <= ch.options().max_bytes, where, "ag_gemm: the gathered A, ", o.max_m, " x ", o.k,
+                          ", takes ", inbox, " bytes; the channel's max_bytes is ", ch.options().max_bytes);
     int const flags = least_flags(ranks, o);
-    require<out_of_space>(flags <= ch.options().flags_per_source, where, "ag_gemm: needs ", flags, " flags per source; the channel has ", ch.options().flags_per_source);
+    require<out_of_space>(flags <= ch.options().flags_per_source, where, "ag_gemm: needs ", flags,
+                          " flags per source; the channel has ", ch.options().flags_per_source);
     ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
     prepare<identity>(where);
     ch.world().exchange().barrier();
@@ -37,23 +43,30 @@ class ag_gemm {
 
   /// What channel_options::flags_per_source should be for these options: with less, down to what the constructor
   /// asks for, A travels in larger pieces. Requires: options that the constructor accepts.
-  static int flags_per_source(int ranks, ag_gemm_options const& o) { return std::max(least_flags(ranks, o), tuned_flags(ranks, o)); }
+  static int flags_per_source(int ranks, ag_gemm_options const& o) {
+    return std::max(least_flags(ranks, o), tuned_flags(ranks, o));
+  }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <epilogue Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
-    for_each_mainloop<T>(o_.tile, [&]<class Mainloop>() { load_kernel(ch_.world(), &ag_gemm_kernel<T, Mainloop, Epilogue>, Mainloop::threads, Mainloop::shared_bytes(), where); });
+    for_each_mainloop<T>(o_.tile, [&]<class Mainloop>() {
+      load_kernel(ch_.world(), &ag_gemm_kernel<T, Mainloop, Epilogue>, Mainloop::threads, Mainloop::shared_bytes(),
+                  where);
+    });
   }
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
   /// captured in a graph. After it, a may be overwritten by work on the stream.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
-  void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
+  void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& e = {},
+                  std::source_location where = std::source_location::current()) {
     check(call, where);
     bool const pull = use_pull(call.m, call.c.cols);
     ag_gemm_plan const& plan = plan_for<Epilogue>(call, where);
-    with_mainloop<T>(plan.gemm, call.b_layout, [&]<class Mainloop>() { launch_ag_gemm<Mainloop>(ch_, stream, call, o_, plan, pull, e, where); });
+    with_mainloop<T>(plan.gemm, call.b_layout,
+                     [&]<class Mainloop>() { launch_ag_gemm<Mainloop>(ch_, stream, call, o_, plan, pull, e, where); });
   }
 
   /// Which mainloop a call takes and how A travels, in words, and why it is not a tuned one where that is so. Fails: as
@@ -62,7 +75,8 @@ class ag_gemm {
   std::string describe(ag_gemm_call<T> const& call, std::source_location where = std::source_location::current()) {
     check(call, where);
     ag_gemm_plan const& plan = plan_for<Epilogue>(call, where);
-    return text("ag_gemm, ", use_pull(call.m, call.c.cols) ? "pull" : "push", ", pieces of ", plan.chunk_k, " columns: ", in_words<T>(plan.gemm, call.b_layout));
+    return text("ag_gemm, ", use_pull(call.m, call.c.cols) ? "pull" : "push", ", pieces of ", plan.chunk_k,
+                " columns: ", in_words<T>(plan.gemm, call.b_layout));
   }
 
   /// Rows of A that this rank holds, for a call with `m` rows in all. Fails: bad_argument.
@@ -77,15 +91,23 @@ class ag_gemm {
   void accept(int m, std::source_location where) const {
     require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; 1 to max_m = ", o_.max_m, " is accepted");
   }
-  bool use_pull(int m, int n) const { return o_.method == method::pull || (o_.method == method::automatic && pull_is_faster(m, n, o_.k, ch_.world().size(), o_.gather)); }
+  bool use_pull(int m, int n) const {
+    return o_.method == method::pull ||
+           (o_.method == method::automatic && pull_is_faster(m, n, o_.k, ch_.world().size(), o_.gather));
+  }
 
   /// A plan for block_mainloop.
   static ag_gemm_plan plain_plan(ag_gemm_options const& o, int m) {
-    ag_gemm_plan p{.gemm = plain_gemm_plan(o.tile, m), .chunk_k = o.chunk_k ? ceil_div(o.chunk_k, k_step) * k_step : m <= 512 ? 512 : 2048};
+    ag_gemm_plan p{.gemm = plain_gemm_plan(o.tile, m),
+                   .chunk_k = o.chunk_k  ? ceil_div(o.chunk_k, k_step) * k_step
+                              : m <= 512 ? 512
+                                         : 2048};
     p.pieces = o.gather == gather::k ? piece_order::nest::by_band : piece_order::nest::by_peer;
     return p;
   }
-  static gather_map map_of(int ranks, ag_gemm_options const& o, int m, ag_gemm_plan const& p) { return {o.gather, m, o.k, ranks, p.gemm.tile_m, p.chunk_k}; }
+  static gather_map map_of(int ranks, ag_gemm_options const& o, int m, ag_gemm_plan const& p) {
+    return {o.gather, m, o.k, ranks, p.gemm.tile_m, p.chunk_k};
+  }
 
   /// A tuned plan, unless the options ask for what those mainloops do not have, or they cannot read B, or the channel
   /// has too few flags.
@@ -98,7 +120,9 @@ class ag_gemm {
     if (fresh) {
       auto const tuned = why_not ? std::nullopt : tuned_plan<Epilogue>(call, where);
       it->second = tuned ? *tuned : plain_plan(o_, call.m);
-      if (!tuned) it->second.gemm.why_not_tuned = why_not ? why_not : "the channel has too few flags for it, or its pieces are too many";
+      if (!tuned)
+        it->second.gemm.why_not_tuned =
+            why_not ? why_not : "the channel has too few flags for it, or its pieces are too many";
     }
     return it->second;
   }
@@ -108,7 +132,8 @@ class ag_gemm {
     gemm_shape const shape = shape_of_gather(call.m, call.c.cols, o_.k, ranks, o_.gather, call.b_layout);
     auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, [&](gemm_plan const& g) {
       return with_mainloop<T>(g, call.b_layout, [&]<class M>() {
-        return resident_clusters(ch_.world(), &ag_gemm_kernel<T, M, Epilogue>, g.parts, M::threads, M::shared_bytes(), o_.reserved_units, where);
+        return resident_clusters(ch_.world(), &ag_gemm_kernel<T, M, Epilogue>, g.parts, M::threads, M::shared_bytes(),
+                                 o_.reserved_units, where);
       });
     });
     if (!p) return p;
@@ -117,7 +142,8 @@ class ag_gemm {
     while (map_of(ranks, o_, call.m, *p).flags_per_source() > flags && p->chunk_k < o_.k) p->chunk_k *= 2;
     gather_map const map = map_of(ranks, o_, call.m, *p);
     // The shards' rows, one below the other, and the pieces of all are numbered with an int.
-    bool const fits = map.flags_per_source() <= flags && map.m <= most / map.ranks && std::int64_t(map.most_tile_rows()) * map.chunks() <= most / map.ranks;
+    bool const fits = map.flags_per_source() <= flags && map.m <= most / map.ranks &&
+                      std::int64_t(map.most_tile_rows()) * map.chunks() <= most / map.ranks;
     return fits ? p : std::nullopt;
   }
 
@@ -133,7 +159,9 @@ class ag_gemm {
   /// Enough for the pieces of any tuned plan.
   static int tuned_flags(int ranks, ag_gemm_options const& o) {
     if constexpr (!tuned_mainloops<T>::any) return 0;
-    return gather_map(o.gather, o.max_m, o.k, ranks, o.max_m <= 64 ? 64 : 128, std::max(k_step, ceil_div(o.chunk_k, k_step) * k_step)).flags_per_source();
+    return gather_map(o.gather, o.max_m, o.k, ranks, o.max_m <= 64 ? 64 : 128,
+                      std::max(k_step, ceil_div(o.chunk_k, k_step) * k_step))
+        .flags_per_source();
   }
 
   void check(ag_gemm_call<T> const& call, std::source_location where) const {
@@ -141,13 +169,18 @@ class ag_gemm {
     accept(call.m, where);
     gather_map const g = map_of(ch_.world().size(), o_, call.m, plain_plan(o_, call.m));
     int const rows = g.rows(rank), cols = g.cols();
-    require(call.a.rows == rows && call.a.cols == cols, where, "ag_gemm: a is [", call.a.rows, ", ", call.a.cols, "]; [", rows, ", ", cols, "] is accepted on rank ", rank,
-            " (", o_.gather == gather::k ? "gather::k: M, K/W" : "gather::m: rows of this rank, K", ")");
+    require(call.a.rows == rows && call.a.cols == cols, where, "ag_gemm: a is [", call.a.rows, ", ", call.a.cols,
+            "]; [", rows, ", ", cols, "] is accepted on rank ", rank, " (",
+            o_.gather == gather::k ? "gather::k: M, K/W" : "gather::m: rows of this rank, K", ")");
     int const n = call.c.cols;
-    require(n >= 1 && n <= most && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n, "]; [", call.m, ", 1 to ", most, "] is accepted");
+    require(n >= 1 && n <= most && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n, "]; [",
+            call.m, ", 1 to ", most, "] is accepted");
     detail::check_product("ag_gemm", call, o_.k, n, where);
-    std::int64_t const tiles = std::int64_t(ceil_div(call.m, small_tile::config.block_m)) * ceil_div(n, small_tile::config.block_n), pieces = std::int64_t(g.most_tile_rows()) * g.chunks() * g.ranks;
-    require(tiles <= most && pieces <= most, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles, " tiles, and A travels in ", pieces, " pieces; up to ", most, " of each are accepted");
+    std::int64_t const tiles = std::int64_t(ceil_div(call.m, small_tile::config.block_m)) *
+                               ceil_div(n, small_tile::config.block_n),
+                       pieces = std::int64_t(g.most_tile_rows()) * g.chunks() * g.ranks;
+    require(tiles <= most && pieces <= most, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles,
+            " tiles, and A travels in ", pieces, " pieces; up to ", most, " of each are accepted");
   }
 
   channel& ch_;

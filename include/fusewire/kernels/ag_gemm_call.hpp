@@ -13,8 +13,8 @@ namespace fusewire {
 enum class method { push, pull, automatic };
 
 struct ag_gemm_options {
-  int max_m = 0;                       // capacity: rows of the gathered A
-  int k = 0;                           // columns of the gathered A, a multiple of 8; with gather::k of 8 W
+  int max_m = 0;  // capacity: rows of the gathered A
+  int k = 0;      // columns of the gathered A, a multiple of 8; with gather::k of 8 W
   fusewire::gather gather = gather::k;
   fusewire::method method = method::push;
   gemm_tile tile = gemm_tile::automatic;
@@ -23,7 +23,7 @@ struct ag_gemm_options {
   /// Columns of A per flag, up to the next multiple of 64; 0 chooses. Tuned kernels take twice as many until the flags
   /// suffice
   int chunk_k = 0;
-  int reserved_units = 0;              // compute units left to other work
+  int reserved_units = 0;  // compute units left to other work
   /// gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
   bool own_shard_first = true;
 };
@@ -36,8 +36,8 @@ struct ag_gemm_call {
   /// [K, N]; column-major: b.ld is the distance between columns. Tuned kernels read one whose address is a multiple of
   /// 16 and whose ld is one of 8, kernels that are slower any other
   matrix<T const> b;
-  matrix<T> c;                         // [M, N]; overlaps neither a nor b
-  int m = 0;                           // rows of the gathered A, 1 to max_m
+  matrix<T> c;  // [M, N]; overlaps neither a nor b
+  int m = 0;    // rows of the gathered A, 1 to max_m
   layout b_layout = layout::row_major;
   /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
   bool b_is_constant = false;

@@ -32,21 +32,26 @@ namespace fusewire {
 template <class T>
 struct ag_gemm_arguments {
   gather_plan<T> gather;
-  matrix<T> c;           // [M, N]
+  matrix<T> c;  // [M, N]
   tile_order tiles;
   bool starts_together;  // gather::m; of mainloops that communicate while they multiply
 };
 
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
-    ag_gemm_kernel(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g, __grid_constant__ typename Mainloop::template operands<gathered_buffers> const x, Epilogue epilogue) {
+    ag_gemm_kernel(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g,
+                   __grid_constant__ typename Mainloop::template operands<gathered_buffers> const x,
+                   Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
   bool const starts_together = !Mainloop::communicates_first && g.starts_together;
-  gathered_tiles<typename Mainloop::asking> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, starts_together, Mainloop::part(), x.parts());
+  gathered_tiles<typename Mainloop::asking> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first,
+                                                   starts_together, Mainloop::part(), x.parts());
   into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
-  auto const gather = [&](auto group, int worker, int workers, auto const& begin) { gather_pieces(group, e, ch.world, g.gather, worker, workers, begin); };
+  auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
+    gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
+  };
   Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, gather, epilogue);
 }
 

@@ -107,7 +107,8 @@ class decode_run {
   /// sequences, sequence, units before it, units between items}.
   __device__ void find(block b, int* shared) const {
     wave const w;
-    int const share = ceil_div(l_.batch, w.size()), first = w.rank() * share, last = first + share < l_.batch ? first + share : l_.batch;
+    int const share = ceil_div(l_.batch, w.size()), first = w.rank() * share,
+              last = first + share < l_.batch ? first + share : l_.batch;
     int mine = 0, most = 0;
     for (int s = first; s < last; ++s) {
       int const units = l_.units_of(l_.of(s));
@@ -147,7 +148,7 @@ class decode_run {
   }
 
   decode_lengths l_;
-  int length_, gap_, at_, end_;                             // units
+  int length_, gap_, at_, end_;                                      // units
   int sequence_ = 0, head_ = 0, tokens_ = 0, item_ = 0, units_ = 1;  // item_: its first unit
 };
 

@@ -11,8 +11,8 @@
 namespace fusewire {
 
 struct flash_decode_options {
-  int max_batch = 0;       // capacity: sequences
-  int q_heads = 0;         // a multiple of kv_heads, up to 16 times as many
+  int max_batch = 0;  // capacity: sequences
+  int q_heads = 0;    // a multiple of kv_heads, up to 16 times as many
   int kv_heads = 0;
   int head_dim = 128;      // d: 64 or 128
   int page_size = 16;      // tokens, a power of two
@@ -37,7 +37,7 @@ struct flash_decode_call {
   T* out = nullptr;
   /// [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
   float* lse = nullptr;
-  int batch = 0;                              // 1 to max_batch
+  int batch = 0;  // 1 to max_batch
   /// Of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every page
   /// number before it is followed: check() throws bad_argument
   int pages = 0;
@@ -48,8 +48,8 @@ struct flash_decode_call {
 
 /// A launch of flash_decode in words, from what its header says.
 inline std::string describe_flash_decode(std::uint64_t const (&what)[launch_words]) {
-  return text("flash_decode", what[1] & 1 ? " f16" : " bf16", ", head_dim = ", what[1] >> 8, ", batch = ", what[2], ", q_heads = ", what[3], ", kv_heads = ", what[4],
-              ", max_batch = ", what[5]);
+  return text("flash_decode", what[1] & 1 ? " f16" : " bf16", ", head_dim = ", what[1] >> 8, ", batch = ", what[2],
+              ", q_heads = ", what[3], ", kv_heads = ", what[4], ", max_batch = ", what[5]);
 }
 
 template <class T>
@@ -58,7 +58,8 @@ class flash_decode {
  public:
   /// Collective. Takes a workspace from the symmetric heap, and signal_bytes() of its signal segment. Fails:
   /// bad_argument; rank_mismatch; out_of_space. Uses neither slots nor data flags of the channel.
-  flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current()) : ch_(ch), o_(o) {
+  flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current())
+      : ch_(ch), o_(o) {
     check(where);
     if (o_.scale == 0) o_.scale = 1 / std::sqrt(float(o_.head_dim));
     load_kernel(ch.world(), kernel(), threads(), shared_bytes(), where);
@@ -66,17 +67,23 @@ class flash_decode {
     h.names().add_launch("flashdec", describe_flash_decode);
     using named = fusewire::heap::named;
     auto const number = [](char const* name, int value) { return named{name, std::uint64_t(value)}; };
-    h.agree("flash_decode", std::array{number("max_batch", o.max_batch), number("head_dim", o.head_dim), number("q_heads", o.q_heads), number("kv_heads", o.kv_heads), number("hops", o.hops),
-                                       named{"scale (its bits)", std::bit_cast<std::uint32_t>(o_.scale)}}, where);
+    h.agree("flash_decode",
+            std::array{number("max_batch", o.max_batch), number("head_dim", o.head_dim), number("q_heads", o.q_heads),
+                       number("kv_heads", o.kv_heads), number("hops", o.hops),
+                       named{"scale (its bits)", std::bit_cast<std::uint32_t>(o_.scale)}},
+            where);
     int blocks = 1;
     for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks = std::max(blocks, b);
-    workspace_ = h.template allocate<float>((std::size_t(blocks) + std::size_t(max_items())) * std::size_t(record().floats()), 256, where);
+    workspace_ = h.template allocate<float>(
+        (std::size_t(blocks) + std::size_t(max_items())) * std::size_t(record().floats()), 256, where);
     try {
       inbox_ = h.template allocate<stamped>(inbox_words(), 256, where);
-      h.names().add_flags(inbox_.offset, inbox_words() * sizeof(stamped) / sizeof(flag), [words = record().words(), items = max_items(), size = ch.world().size()](std::uint64_t i) {
-        int const at = int(i * sizeof(flag) / sizeof(stamped)) / words;
-        return text("item ", at % items, " of rank ", at / items % size, ", slot ", at / items / size);
-      });
+      h.names().add_flags(inbox_.offset, inbox_words() * sizeof(stamped) / sizeof(flag),
+                          [words = record().words(), items = max_items(), size = ch.world().size()](std::uint64_t i) {
+                            int const at = int(i * sizeof(flag) / sizeof(stamped)) / words;
+                            return text("item ", at % items, " of rank ", at / items % size, ", slot ",
+                                        at / items / size);
+                          });
       tickets_ = h.template allocate<unsigned>(std::size_t(max_items()) + 2, 256, where);
       check_hip(hipMemset(h.view().here(tickets_), 0, tickets_.count * sizeof(unsigned)), "hipMemset(tickets)", where);
       check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
@@ -105,17 +112,37 @@ class flash_decode {
   /// Requires: the pages of a sequence's tokens are numbers of pages of the caches; a cache has less than 2^32 rows of
   /// d.
   /// Fails: bad_argument, before anything is launched; as world::look().
-  void operator()(hipStream_t stream, flash_decode_call<T> const& c, std::source_location where = std::source_location::current()) {
+  void operator()(hipStream_t stream, flash_decode_call<T> const& c,
+                  std::source_location where = std::source_location::current()) {
     check(c, where);
     int const blocks = grid(c.batch, where);
-    decode_arguments<T> const g{c.q, c.k_cache, c.v_cache, c.block_table, c.out, c.lse, {c.lengths, c.batch, max_tokens(), o_.kv_heads, blocks},
-                                o_.max_pages, std::countr_zero(unsigned(o_.page_size)), group(), max_items(), two_hops(c.batch), c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache), o_.scale * log2_of_e, inbox_,
-                                ch_.heap().view().here(workspace_), ch_.heap().view().here(tickets_), detail::checked || detail::simulator::get().there() ? c.pages : 0};
-    launch_header header = make_header("flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
-                                             std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
-    header.same_blocks = 0;  // a rank with less room takes fewer
+    decode_arguments<T> const g{c.q,
+                                c.k_cache,
+                                c.v_cache,
+                                c.block_table,
+                                c.out,
+                                c.lse,
+                                {c.lengths, c.batch, max_tokens(), o_.kv_heads, blocks},
+                                o_.max_pages,
+                                std::countr_zero(unsigned(o_.page_size)),
+                                group(),
+                                max_items(),
+                                two_hops(c.batch),
+                                c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache),
+                                o_.scale * log2_of_e,
+                                inbox_,
+                                ch_.heap().view().here(workspace_),
+                                ch_.heap().view().here(tickets_),
+                                detail::checked || detail::simulator::get().there() ? c.pages : 0};
+    launch_header header = make_header(
+        "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
+        std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
+    header.same_blocks = 0;                     // a rank with less room takes fewer
     bool const early = o_.reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
-    fusewire::launch(ch_.world(), stream, {.blocks = blocks, .threads = threads(), .shared_bytes = shared_bytes(), .early = early, .where = where}, kernel(), ch_.view(header), g);
+    fusewire::launch(
+        ch_.world(), stream,
+        {.blocks = blocks, .threads = threads(), .shared_bytes = shared_bytes(), .early = early, .where = where},
+        kernel(), ch_.view(header), g);
   }
 
   /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
@@ -133,7 +160,8 @@ class flash_decode {
   /// A hop takes as long as a rank takes to write and read 1.5 MB of words more; measured (docs/tried.md).
   bool two_hops(int batch) const {
     if (o_.hops != 0) return o_.hops == 2;
-    double const size = ch_.world().size(), bytes = double(batch) * o_.kv_heads * record().words() * sizeof(stamped);  // of one source
+    double const size = ch_.world().size(),
+                 bytes = double(batch) * o_.kv_heads * record().words() * sizeof(stamped);  // of one source
     // Written and read: every source's; its own, those that it sums up, sums
     double const one = 2 * size, two = 1 + 1 + 2 * (1 - 1 / size);
     return bytes * (one - two) >= 1.5e6;
@@ -147,37 +175,49 @@ class flash_decode {
   /// As many blocks as are resident, or as there can be work for.
   int grid(int batch, std::source_location where) const {
     int const fit = resident_blocks(ch_.world(), kernel(), threads(), shared_bytes(), o_.reserved_units, where);
-    require(fit >= 1, where, "flash_decode: no block of ", threads(), " threads and ", shared_bytes(), " bytes of shared memory fits on this rank's part of the device (",
-            ch_.world().compute_units(), " units, ", o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
-    return std::min({fit, batch * o_.kv_heads * decode_lengths::units_of(max_tokens()), decode_lengths::most_runs(o_.kv_heads)});
+    require(fit >= 1, where, "flash_decode: no block of ", threads(), " threads and ", shared_bytes(),
+            " bytes of shared memory fits on this rank's part of the device (", ch_.world().compute_units(), " units, ",
+            o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
+    return std::min(
+        {fit, batch * o_.kv_heads * decode_lengths::units_of(max_tokens()), decode_lengths::most_runs(o_.kv_heads)});
   }
 
   void check(std::source_location where) const {
     auto const& o = o_;
     constexpr int most = 1 << 30, most_heads = 1 << 20;
     require(o.max_batch >= 1, where, "flash_decode: max_batch = ", o.max_batch, "; at least 1 is accepted");
-    require(o.kv_heads >= 1 && o.kv_heads <= most_heads, where, "flash_decode: kv_heads = ", o.kv_heads, "; 1 to ", most_heads, " is accepted");
-    require(o.q_heads >= o.kv_heads && o.q_heads % o.kv_heads == 0 && o.q_heads / o.kv_heads <= 16, where, "flash_decode: q_heads = ", o.q_heads, "; 1 to 16 times kv_heads = ",
-            o.kv_heads, " is accepted");
-    require(o.head_dim == 64 || o.head_dim == 128, where, "flash_decode: head_dim = ", o.head_dim, "; 64 and 128 are accepted");
-    require(o.page_size >= 1 && std::has_single_bit(unsigned(o.page_size)), where, "flash_decode: page_size = ", o.page_size, "; a power of two is accepted");
-    require(o.max_pages >= 1 && o.max_pages <= most / o.page_size, where, "flash_decode: max_pages = ", o.max_pages, "; 1 to ", most / o.page_size, " pages of ", o.page_size,
-            " tokens are accepted");
-    require(o.max_batch <= most / o.max_pages, where, "flash_decode: max_batch = ", o.max_batch, " with max_pages = ", o.max_pages, "; a block table of up to ", most,
-            " entries is accepted");
-    require(std::isfinite(o.scale), where, "flash_decode: scale = ", o.scale, "; a finite number is accepted, 0 for 1 / sqrt(head_dim)");
-    require(o.hops >= 0 && o.hops <= 2, where, "flash_decode: hops = ", o.hops, "; 0 (what takes less time), 1 and 2 are accepted");
-    require(o.reserved_units >= 0 && o.reserved_units < ch_.world().compute_units(), where, "flash_decode: reserved_units = ", o.reserved_units, "; 0 to ",
-            ch_.world().compute_units() - 1, " is accepted");
-    double const units = double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);
-    require(units <= most, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(), " tokens and ", o.kv_heads, " KV heads; up to ", most,
+    require(o.kv_heads >= 1 && o.kv_heads <= most_heads, where, "flash_decode: kv_heads = ", o.kv_heads, "; 1 to ",
+            most_heads, " is accepted");
+    require(o.q_heads >= o.kv_heads && o.q_heads % o.kv_heads == 0 && o.q_heads / o.kv_heads <= 16, where,
+            "flash_decode: q_heads = ", o.q_heads, "; 1 to 16 times kv_heads = ", o.kv_heads, " is accepted");
+    require(o.head_dim == 64 || o.head_dim == 128, where, "flash_decode: head_dim = ", o.head_dim,
+            "; 64 and 128 are accepted");
+    require(o.page_size >= 1 && std::has_single_bit(unsigned(o.page_size)), where,
+            "flash_decode: page_size = ", o.page_size, "; a power of two is accepted");
+    require(o.max_pages >= 1 && o.max_pages <= most / o.page_size, where, "flash_decode: max_pages = ", o.max_pages,
+            "; 1 to ", most / o.page_size, " pages of ", o.page_size, " tokens are accepted");
+    require(o.max_batch <= most / o.max_pages, where, "flash_decode: max_batch = ", o.max_batch,
+            " with max_pages = ", o.max_pages, "; a block table of up to ", most, " entries is accepted");
+    require(std::isfinite(o.scale), where, "flash_decode: scale = ", o.scale,
+            "; a finite number is accepted, 0 for 1 / sqrt(head_dim)");
+    require(o.hops >= 0 && o.hops <= 2, where, "flash_decode: hops = ", o.hops,
+            "; 0 (what takes less time), 1 and 2 are accepted");
+    require(o.reserved_units >= 0 && o.reserved_units < ch_.world().compute_units(), where,
+            "flash_decode: reserved_units = ", o.reserved_units, "; 0 to ", ch_.world().compute_units() - 1,
+            " is accepted");
+    double const units =
+        double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);
+    require(units <= most, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(),
+            " tokens and ", o.kv_heads, " KV heads; up to ", most,
             " units of 128 tokens of a head, and 4 more per head of a sequence, are accepted");
     double const quads = double(o.max_batch) * o.kv_heads * record().quads();
-    require(quads <= most, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads, " of ", o.head_dim, ": outputs of ", 4 * quads, " numbers; up to ", 4.0 * most, " are accepted");
+    require(quads <= most, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads, " of ",
+            o.head_dim, ": outputs of ", 4 * quads, " numbers; up to ", 4.0 * most, " are accepted");
   }
 
   void check(flash_decode_call<T> const& c, std::source_location where) const {
-    require(c.batch >= 1 && c.batch <= o_.max_batch, where, "flash_decode: batch = ", c.batch, "; 1 to max_batch = ", o_.max_batch, " is accepted");
+    require(c.batch >= 1 && c.batch <= o_.max_batch, where, "flash_decode: batch = ", c.batch,
+            "; 1 to max_batch = ", o_.max_batch, " is accepted");
     address("q", c.q, 16, where);
     address("k_cache", c.k_cache, 16, where);
     address("v_cache", c.v_cache, 16, where);
@@ -185,23 +225,31 @@ class flash_decode {
     address("lengths", c.lengths, 4, where);
     address("out", c.out, 8, where);
     if (c.lse) address("lse", c.lse, 4, where);
-    std::int64_t const tokens = std::int64_t(c.pages) << std::countr_zero(unsigned(o_.page_size)), most_pages = (std::int64_t(1) << 32) / o_.page_size / o_.kv_heads;
-    require(c.pages >= 0 && c.pages <= most_pages, where, "flash_decode: pages = ", c.pages, "; 0 (not said) to ", most_pages, ", which have 2^32 rows of head_dim, is accepted");
-    auto const extent = []<class E>(char const* name, E const* data, std::int64_t count) { return detail::operand{name, data, std::uint64_t(count), sizeof(E), sizeof(E)}; };
-    std::int64_t const outputs = std::int64_t(c.batch) * o_.q_heads, of_page = c.pages ? tokens : o_.page_size, cached = of_page * o_.kv_heads * o_.head_dim;
-    detail::operand const read[] = {extent("q", c.q, outputs * o_.head_dim), extent("k_cache", c.k_cache, cached), extent("v_cache", c.v_cache, cached),
-                                    extent("block_table", c.block_table, std::int64_t(c.batch) * o_.max_pages), extent("lengths", c.lengths, c.batch)};
+    std::int64_t const tokens = std::int64_t(c.pages) << std::countr_zero(unsigned(o_.page_size)),
+                       most_pages = (std::int64_t(1) << 32) / o_.page_size / o_.kv_heads;
+    require(c.pages >= 0 && c.pages <= most_pages, where, "flash_decode: pages = ", c.pages, "; 0 (not said) to ",
+            most_pages, ", which have 2^32 rows of head_dim, is accepted");
+    auto const extent = []<class E>(char const* name, E const* data, std::int64_t count) {
+      return detail::operand{name, data, std::uint64_t(count), sizeof(E), sizeof(E)};
+    };
+    std::int64_t const outputs = std::int64_t(c.batch) * o_.q_heads, of_page = c.pages ? tokens : o_.page_size,
+                       cached = of_page * o_.kv_heads * o_.head_dim;
+    detail::operand const read[] = {extent("q", c.q, outputs * o_.head_dim), extent("k_cache", c.k_cache, cached),
+                                    extent("v_cache", c.v_cache, cached),
+                                    extent("block_table", c.block_table, std::int64_t(c.batch) * o_.max_pages),
+                                    extent("lengths", c.lengths, c.batch)};
     detail::operand const written[] = {extent("out", c.out, outputs * o_.head_dim), extent("lse", c.lse, outputs)};
     detail::check_operands("flash_decode", written, read, where);
   }
   static void address(char const* name, void const* p, unsigned multiple, std::source_location where) {
     require(p != nullptr, where, "flash_decode: ", name, " is null");
-    require(reinterpret_cast<std::uintptr_t>(p) % multiple == 0, where, "flash_decode: ", name, " = ", p, "; an address that is a multiple of ", multiple, " is accepted");
+    require(reinterpret_cast<std::uintptr_t>(p) % multiple == 0, where, "flash_decode: ", name, " = ", p,
+            "; an address that is a multiple of ", multiple, " is accepted");
   }
 
   channel& ch_;
   flash_decode_options o_;
-  sym<float> workspace_;   // only this rank touches its own
+  sym<float> workspace_;  // only this rank touches its own
   sym<stamped> inbox_;
   sym<unsigned> tickets_;
   int exceptions_ = std::uncaught_exceptions();

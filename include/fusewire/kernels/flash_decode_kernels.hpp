@@ -46,30 +46,36 @@ struct decode_record {
   __host__ __device__ constexpr int quads() const { return heads * d / 4; }
   __device__ quad& o(float* record, int i) const { return reinterpret_cast<quad*>(record)[i]; }
   __device__ quad const& o(float const* record, int i) const { return reinterpret_cast<quad const*>(record)[i]; }
-  __device__ softmax_scale& scale(float* record, int head) const { return reinterpret_cast<softmax_scale*>(record + heads * d)[head]; }
-  __device__ softmax_scale const& scale(float const* record, int head) const { return reinterpret_cast<softmax_scale const*>(record + heads * d)[head]; }
+  __device__ softmax_scale& scale(float* record, int head) const {
+    return reinterpret_cast<softmax_scale*>(record + heads * d)[head];
+  }
+  __device__ softmax_scale const& scale(float const* record, int head) const {
+    return reinterpret_cast<softmax_scale const*>(record + heads * d)[head];
+  }
 };
 
 template <class T>
 struct decode_arguments {
-  T const *q, *k, *v;        // [batch, q heads, d], [pages, page size, kv heads, d] twice
-  std::int32_t const* pages; // [batch, max_pages]
-  T* out;                    // [batch, q heads, d]
-  float* lse;                // [batch, q heads], or null
+  T const *q, *k, *v;         // [batch, q heads, d], [pages, page size, kv heads, d] twice
+  std::int32_t const* pages;  // [batch, max_pages]
+  T* out;                     // [batch, q heads, d]
+  float* lse;                 // [batch, q heads], or null
   decode_lengths lengths;
   int max_pages, page_shift, group;  // group: query heads per KV head
-  int max_items;             // capacity: records per source in a slot of the inbox
-  bool two_hops;             // item i is summed up by rank i % W alone
-  bool past_is_constant;     // of what is read, what the stream does just before writes at most q and the last tokens
-  float scale;               // of the scores, in units of log 2
-  sym<stamped> inbox;        // 2 slots of [W][max_items] records
-  float* workspace;          // [blocks + max_items] records
-  unsigned* tickets;         // [max_items], 0 between launches; then a counter for each slot
-  int pages_to_check = 0;    // of the caches; 0: page numbers are not looked at
+  int max_items;                     // capacity: records per source in a slot of the inbox
+  bool two_hops;                     // item i is summed up by rank i % W alone
+  bool past_is_constant;   // of what is read, what the stream does just before writes at most q and the last tokens
+  float scale;             // of the scores, in units of log 2
+  sym<stamped> inbox;      // 2 slots of [W][max_items] records
+  float* workspace;        // [blocks + max_items] records
+  unsigned* tickets;       // [max_items], 0 between launches; then a counter for each slot
+  int pages_to_check = 0;  // of the caches; 0: page numbers are not looked at
 };
 
 /// LDS of a block: a few words, Q, each wave's (m, l) and o.
-__host__ __device__ constexpr int decode_shared_bytes(int heads, int d) { return 32 + 16 * d * 2 + attention_waves(d) * heads * (8 + 132 * 4); }
+__host__ __device__ constexpr int decode_shared_bytes(int heads, int d) {
+  return 32 + 16 * d * 2 + attention_waves(d) * heads * (8 + 132 * 4);
+}
 
 namespace detail {
 
@@ -79,7 +85,8 @@ class decode_block {
 
  public:
   __device__ decode_block(channel_view const& ch, decode_arguments<T> const& g, bytes16* shared)
-      : ch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), q_(shared + 2), scales_(reinterpret_cast<softmax_scale*>(q_ + attention::q_bytes / 16)),
+      : ch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), q_(shared + 2),
+        scales_(reinterpret_cast<softmax_scale*>(q_ + attention::q_bytes / 16)),
         o_(reinterpret_cast<float*>(scales_ + waves * g.group)), record_{g.group, D} {}
 
   /// All splits of this block; what they complete is on its way to the inboxes.
@@ -127,7 +134,8 @@ class decode_block {
       stamped_reader read(e, w);
       softmax_part sum;
       do {
-        sum = combine_parts<4>(w.size, [&](int r) { return read_scale(read, r, at); }, [&](int r) { return read_o(read, r, at); });
+        sum = combine_parts<4>(
+            w.size, [&](int r) { return read_scale(read, r, at); }, [&](int r) { return read_o(read, r, at); });
       } while (read.again());
       if (read.gave_up()) sum.s.l = not_a_number;
       else if (g_.two_hops) {
@@ -160,7 +168,8 @@ class decode_block {
   static constexpr int splits_at_once = 12;
 
   __device__ stamped* inbox(int peer, int source, int item) const {
-    return ch_.world.on(peer, g_.inbox) + ((std::int64_t(number_ & 1) * ch_.world.size + source) * g_.max_items + item) * record_.words();
+    return ch_.world.on(peer, g_.inbox) +
+           ((std::int64_t(number_ & 1) * ch_.world.size + source) * g_.max_items + item) * record_.words();
   }
 
   /// The i-th quad of an item.
@@ -178,11 +187,13 @@ class decode_block {
   __device__ quad read_o(stamped_reader& read, int source, quad_at at) const {
     quad o;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) o.x[j] = read(inbox(ch_.world.rank, source, at.item) + j * record_.quads() + at.i, source);
+    for (int j = 0; j < 4; ++j)
+      o.x[j] = read(inbox(ch_.world.rank, source, at.item) + j * record_.quads() + at.i, source);
     return o;
   }
   __device__ void send(int peer, quad_at at, softmax_part const& part) const {
-    stamped *const to = inbox(peer, ch_.world.rank, at.item), *const scale = to + 4 * record_.quads() + at.i / (D / 4) * 2;
+    stamped *const to = inbox(peer, ch_.world.rank, at.item), *const scale =
+                                                                  to + 4 * record_.quads() + at.i / (D / 4) * 2;
 #pragma unroll
     for (int j = 0; j < 4; ++j) store_stamped(to + j * record_.quads() + at.i, part.o.x[j], number_);
     if (at.i % (D / 4) > 0) return;
@@ -192,7 +203,9 @@ class decode_block {
 
   /// From one split to the next, in order, block or item grows; so the sum numbers them, and an item's splits are
   /// neighbours.
-  __device__ float* place_of(int block, int item) const { return g_.workspace + (std::int64_t(block) + item) * record_.floats(); }
+  __device__ float* place_of(int block, int item) const {
+    return g_.workspace + (std::int64_t(block) + item) * record_.floats();
+  }
 
   __device__ channel_epoch epoch() const { return {ch_, number_}; }
 
@@ -202,7 +215,8 @@ class decode_block {
     world_view const& w = ch_.world;
     for (int i = b_.rank(); i < w.size * record_.words(); i += b_.size()) {
       int const source = i / record_.words();
-      bool const used = item < g_.lengths.batch * g_.lengths.kv_heads && (!g_.two_hops || owner(item) == w.rank || owner(item) == source);
+      bool const used = item < g_.lengths.batch * g_.lengths.kv_heads &&
+                        (!g_.two_hops || owner(item) == w.rank || owner(item) == source);
       if (!used) store_stamped(inbox(w.rank, source, item) + i % record_.words(), 0, number_);
     }
   }
@@ -234,7 +248,10 @@ class decode_block {
 
   /// Asks for the split's first K.
   __device__ attention open(decode_run const& run) const {
-    paged_kv<T> const kv{g_.k, g_.v, g_.pages, unsigned(run.sequence()) * unsigned(g_.max_pages), g_.page_shift, g_.lengths.kv_heads, run.head()};
+    paged_kv<T> const kv{g_.k,          g_.v,
+                         g_.pages,      unsigned(run.sequence()) * unsigned(g_.max_pages),
+                         g_.page_shift, g_.lengths.kv_heads,
+                         run.head()};
     bool const empty = run.done() || !pages_exist(run);
     int const begin = empty ? 0 : run.begin(), end = empty ? 0 : run.end();
     return {kv, begin + platform::uniform(wave{}.index()) * attention::step, end, waves * attention::step};
@@ -259,8 +276,11 @@ class decode_block {
     bool const whole = run.whole();
     auto const over_waves = [&](int i) {
       int const head = i / (D / 4), four = i % (D / 4);
-      return combine_parts<waves>(waves, [&](int w) { return scales_[w * g_.group + head]; },
-                                  [&](int w) { return *reinterpret_cast<quad const*>(o_ + (w * g_.group + head) * attention::pitch + four * 4); });
+      return combine_parts<waves>(
+          waves, [&](int w) { return scales_[w * g_.group + head]; },
+          [&](int w) {
+            return *reinterpret_cast<quad const*>(o_ + (w * g_.group + head) * attention::pitch + four * 4);
+          });
     };
     int splits = 1;
     float const* first = nullptr;
@@ -272,13 +292,15 @@ class decode_block {
       splits = run.last_block() - run.first_block() + 1;
       if (!last_to_arrive(run.item(), splits)) return false;
       first = place_of(run.first_block(), run.item());
-      for (int i = b_.rank(); i < splits * g_.group; i += b_.size()) scales[i] = record_.scale(first + i / g_.group * record_.floats(), i % g_.group);
+      for (int i = b_.rank(); i < splits * g_.group; i += b_.size())
+        scales[i] = record_.scale(first + i / g_.group * record_.floats(), i % g_.group);
       b_.sync();
     }
     for (int i = b_.rank(); i < record_.quads(); i += b_.size())
       push({run.item(), i}, whole ? over_waves(i)
-                                  : combine_parts<splits_at_once>(splits, [&](int n) { return scales[n * g_.group + i / (D / 4)]; },
-                                                                  [&](int n) { return record_.o(first + n * record_.floats(), i); }));
+                                  : combine_parts<splits_at_once>(
+                                        splits, [&](int n) { return scales[n * g_.group + i / (D / 4)]; },
+                                        [&](int n) { return record_.o(first + n * record_.floats(), i); }));
     return true;
   }
 
@@ -307,7 +329,9 @@ class decode_block {
   }
 
   __device__ void write(quad_at at, softmax_part const& x) const {
-    struct alignas(8) { T value[4]; } out;
+    struct alignas(8) {
+      T value[4];
+    } out;
 #pragma unroll
     for (int j = 0; j < 4; ++j) out.value[j] = T(x.s.l > 0 ? x.o.x[j] / x.s.l : x.s.l == 0 ? 0.0f : x.s.l);
     std::int64_t const head = std::int64_t(at.item) * g_.group + at.i / (D / 4);
@@ -318,8 +342,8 @@ class decode_block {
 
   block b_;
   channel_view const& ch_;
-  epoch_t number_ = 0;         // until begin()
-  unsigned departed_ = 0;      // of the leader
+  epoch_t number_ = 0;     // until begin()
+  unsigned departed_ = 0;  // of the leader
   decode_arguments<T> const& g_;
   int* words_;
   bytes16* q_;
@@ -332,7 +356,8 @@ class decode_block {
 }  // namespace detail
 
 template <class T, int D>
-__global__ void __launch_bounds__(decode_threads(D), attention_bound(D)) flash_decode_kernel(channel_view ch, decode_arguments<T> g) {
+__global__ void __launch_bounds__(decode_threads(D), attention_bound(D))
+    flash_decode_kernel(channel_view ch, decode_arguments<T> g) {
   extern __shared__ bytes16 shared[];
   detail::decode_block<T, D> work(ch, g, shared);
   work.run_splits();

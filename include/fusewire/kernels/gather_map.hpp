@@ -22,11 +22,15 @@ class gather_map {
   int m, k, ranks, tile_m, chunk_k;
 
   __host__ __device__ constexpr gather_map(gather by, int m, int k, int ranks, int tile_m, int chunk_k)
-      : by(by), m(m), k(k), ranks(ranks), tile_m(tile_m), chunk_k(chunk_k), rows_per_rank_((m + ranks - 1) / ranks), cols_(by == gather::k ? k / ranks : k),
-        m_tiles_((m + tile_m - 1) / tile_m), chunks_((cols_ + chunk_k - 1) / chunk_k), by_tile_m_(tile_m), by_chunk_k_(chunk_k), by_chunks_(chunks_), by_rows_per_rank_(rows_per_rank_) {}
+      : by(by), m(m), k(k), ranks(ranks), tile_m(tile_m), chunk_k(chunk_k), rows_per_rank_((m + ranks - 1) / ranks),
+        cols_(by == gather::k ? k / ranks : k), m_tiles_((m + tile_m - 1) / tile_m),
+        chunks_((cols_ + chunk_k - 1) / chunk_k), by_tile_m_(tile_m), by_chunk_k_(chunk_k), by_chunks_(chunks_),
+        by_rows_per_rank_(rows_per_rank_) {}
 
   __host__ __device__ constexpr int rows_per_rank() const { return rows_per_rank_; }
-  __host__ __device__ constexpr int first_row(int r) const { return by == gather::k ? 0 : (r * rows_per_rank() < m ? r * rows_per_rank() : m); }
+  __host__ __device__ constexpr int first_row(int r) const {
+    return by == gather::k ? 0 : (r * rows_per_rank() < m ? r * rows_per_rank() : m);
+  }
   __host__ __device__ constexpr int rows(int r) const { return by == gather::k ? m : first_row(r + 1) - first_row(r); }
   __host__ __device__ constexpr int first_col(int r) const { return by == gather::k ? r * cols() : 0; }
   __host__ __device__ constexpr int cols() const { return cols_; }
@@ -38,16 +42,26 @@ class gather_map {
   __host__ __device__ constexpr int flag(int m_tile, int chunk) const { return m_tile * chunks() + chunk; }
 
   /// The ranks that hold rows of a tile row.
-  __host__ __device__ constexpr int first_owner(int m_tile) const { return by == gather::k ? 0 : m_tile * tile_m / by_rows_per_rank_; }
-  __host__ __device__ constexpr int last_owner(int m_tile) const { return by == gather::k ? ranks - 1 : last_row(m_tile) / by_rows_per_rank_; }
+  __host__ __device__ constexpr int first_owner(int m_tile) const {
+    return by == gather::k ? 0 : m_tile * tile_m / by_rows_per_rank_;
+  }
+  __host__ __device__ constexpr int last_owner(int m_tile) const {
+    return by == gather::k ? ranks - 1 : last_row(m_tile) / by_rows_per_rank_;
+  }
 
   /// Tile rows that rank r has a part of.
-  __host__ __device__ constexpr int tile_rows(int r) const { return rows(r) == 0 ? 0 : (first_row(r) + rows(r) - 1) / by_tile_m_ - first_row(r) / by_tile_m_ + 1; }
+  __host__ __device__ constexpr int tile_rows(int r) const {
+    return rows(r) == 0 ? 0 : (first_row(r) + rows(r) - 1) / by_tile_m_ - first_row(r) / by_tile_m_ + 1;
+  }
   __host__ __device__ constexpr int pieces(int r) const { return tile_rows(r) * chunks(); }
   /// At least as many as those of any rank.
-  __host__ __device__ constexpr int most_tile_rows() const { return by == gather::k ? m_tiles() : (rows_per_rank() + tile_m - 1) / by_tile_m_ + 1; }
+  __host__ __device__ constexpr int most_tile_rows() const {
+    return by == gather::k ? m_tiles() : (rows_per_rank() + tile_m - 1) / by_tile_m_ + 1;
+  }
   __host__ __device__ constexpr int most_pieces() const { return most_tile_rows() * chunks(); }
-  __host__ __device__ constexpr gather_piece piece(int r, int i) const { return piece(r, i / by_chunks_, i % by_chunks_); }
+  __host__ __device__ constexpr gather_piece piece(int r, int i) const {
+    return piece(r, i / by_chunks_, i % by_chunks_);
+  }
   /// Of rank r's shard, tile row `row` of those that it has a part of.
   __host__ __device__ constexpr gather_piece piece(int r, int row, int chunk) const {
     int const tile = first_row(r) / by_tile_m_ + row;
@@ -84,11 +98,16 @@ class piece_order {
   enum class nest { by_peer, by_band, by_chunk };
 
   /// rows: tile rows of a shard. There are turns from first_turn, 0 or 1, to `turns`.
-  __host__ __device__ constexpr piece_order(nest by, int turns, int rows, int chunks, int band, int parts = 1, int first_turn = 1)
-      : by_(by), first_turn_(first_turn), turns_(turns - first_turn + 1), rows_(rows), chunks_(chunks), band_(rows == 0 ? 1 : by == nest::by_chunk || band > rows ? rows : band),
-        peer_(rows > 0 ? rows * chunks : 1), whole_band_(band_ * chunks * (by == nest::by_peer ? 1 : turns_)), by_turns_(turns_), by_chunks_(chunks), by_peer_(peer_), by_whole_band_(whole_band_), by_band_(band_),
-        by_last_(rows % band_ == 0 ? band_ : rows % band_),
-        parts_(parts), of_each_(chunks / parts), of_some_(chunks % parts), by_parts_(parts) {}
+  __host__ __device__ constexpr piece_order(nest by, int turns, int rows, int chunks, int band, int parts = 1,
+                                            int first_turn = 1)
+      : by_(by), first_turn_(first_turn), turns_(turns - first_turn + 1), rows_(rows), chunks_(chunks),
+        band_(rows == 0                             ? 1
+              : by == nest::by_chunk || band > rows ? rows
+                                                    : band),
+        peer_(rows > 0 ? rows * chunks : 1), whole_band_(band_ * chunks * (by == nest::by_peer ? 1 : turns_)),
+        by_turns_(turns_), by_chunks_(chunks), by_peer_(peer_), by_whole_band_(whole_band_), by_band_(band_),
+        by_last_(rows % band_ == 0 ? band_ : rows % band_), parts_(parts), of_each_(chunks / parts),
+        of_some_(chunks % parts), by_parts_(parts) {}
 
   __host__ __device__ constexpr int count() const { return turns_ * rows_ * chunks_; }
   __host__ __device__ constexpr int first_turn() const { return first_turn_; }
@@ -97,7 +116,8 @@ class piece_order {
       int const column = i / by_band_;
       return {first_turn_ + column % by_turns_, i - column * rows_, in_turns(column / by_turns_)};
     }
-    int const outer = by_ == nest::by_peer ? i / by_peer_ : 0, rest = i - outer * peer_, b = rest / by_whole_band_, in_band = rest - b * whole_band_;
+    int const outer = by_ == nest::by_peer ? i / by_peer_ : 0, rest = i - outer * peer_, b = rest / by_whole_band_,
+              in_band = rest - b * whole_band_;
     divisor const& height = (b + 1) * band_ > rows_ ? by_last_ : by_band_;
     int const column = in_band / height;
     return {first_turn_ + outer + column / by_chunks_, b * band_ + in_band % height, in_turns(column % by_chunks_)};

@@ -55,11 +55,15 @@ struct gather_order {
   int first_tile_row, first_band;
   piece_order pieces;
 };
-inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, piece_order::nest nest, int band, int parts = 1) {
+inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, piece_order::nest nest, int band,
+                                    int parts = 1) {
   bool const in_turn = nest == piece_order::nest::by_peer;
-  int const own = ceil_div(map.first_row(rank), map.tile_m), next = rank + 1 < map.ranks ? map.first_row(rank + 1) / map.tile_m : map.m_tiles();
+  int const own = ceil_div(map.first_row(rank), map.tile_m),
+            next = rank + 1 < map.ranks ? map.first_row(rank + 1) / map.tile_m : map.m_tiles();
   int const first_turn = in_turn && map.rows_per_rank() % map.tile_m != 0 ? 0 : 1;
-  return {own % map.m_tiles(), in_turn ? std::max(next - own, 0) % band : 0, {nest, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), band, parts, first_turn}};
+  return {own % map.m_tiles(),
+          in_turn ? std::max(next - own, 0) % band : 0,
+          {nest, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), band, parts, first_turn}};
 }
 
 namespace detail {
@@ -76,7 +80,8 @@ __device__ bool is_turn_of_own(gather_plan<T> const& x, int rank, int tile_row, 
 // out before it what it moves first.
 
 template <class T, group Group, class Start>
-__device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker, int workers, Start const& start) {
+__device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
+                            int workers, Start const& start) {
   gather_map const& map = x.map;
   struct transfer {
     int peer;
@@ -87,7 +92,9 @@ __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w
     piece_at const at = x.pieces[i];
     int const peer = w.next(map.ranks - at.turn);  // who asks for this shard first comes first
     gather_piece const p = map.piece(w.rank, at.row, at.chunk);
-    return {peer, p, peer != w.rank || (map.by == gather::m && !is_own(map, p.tile_row, peer) && is_turn_of_own(x, peer, p.tile_row, at.turn))};
+    return {peer, p,
+            peer != w.rank || (map.by == gather::m && !is_own(map, p.tile_row, peer) &&
+                               is_turn_of_own(x, peer, p.tile_row, at.turn))};
   };
   int i = worker;
   transfer t = transfer_of(i);
@@ -96,17 +103,19 @@ __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w
     if (!t.needed) continue;
     gather_piece const& p = t.piece;
     int const row = p.row - map.first_row(w.rank), col = p.col - map.first_col(w.rank);
-    copy_aligned(g, x.a.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(t.peer), map, w.rank).part(row, col, p.rows, p.cols));
+    copy_aligned(g, x.a.part(row, col, p.rows, p.cols),
+                 shard_in(e.inbox<T>(t.peer), map, w.rank).part(row, col, p.rows, p.cols));
     e.signal(g, t.peer, p.flag);
   }
 }
 
 template <class T, group Group, class Start>
-__device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker, int workers, Start const& start) {
+__device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
+                            int workers, Start const& start) {
   gather_map const& map = x.map;
   start();
   matrix<T const> shard = x.a;
-  int of = w.rank;       // whose it is
+  int of = w.rank;  // whose it is
   bool readable = true;
   for (int const i : dealt(x.pieces.count(), worker, workers)) {
     piece_at const at = x.pieces[i];
@@ -125,7 +134,9 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
         readable = source == w.rank || find_shard(g, e, w, map, source, shard);
       }
       int const row = p.row - map.first_row(source), col = p.col - map.first_col(source);
-      if (readable) copy_aligned<8>(g, shard.part(row, col, p.rows, p.cols), shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
+      if (readable)
+        copy_aligned<8>(g, shard.part(row, col, p.rows, p.cols),
+                        shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
       e.signal_here(g, source, p.flag);
     }
     e.acknowledge(g, source, unsigned(rows * map.chunks()));
@@ -136,7 +147,8 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
 
 /// Moves this worker's share of the pieces. `start()` makes the epoch known. Called by: every thread of the group.
 template <class T, group Group, class Start>
-__device__ void gather_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker, int workers, Start const& start) {
+__device__ void gather_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
+                              int workers, Start const& start) {
   if (x.pull) detail::pull_pieces(g, e, w, x, worker, workers, start);
   else detail::push_pieces(g, e, w, x, worker, workers, start);
 }

@@ -25,8 +25,10 @@ class gathered_tiles {
   };
 
   /// The block is number `part` of `parts` that share a tile. `e` may become known later, but before begin().
-  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool starts_together, int part, divisor const& parts)
-      : e_(e), map_(map), by_k_(map.by == gather::k), starts_together_(starts_together), rank_(rank), cols_(map.cols()), first_shard_(own_shard_first && by_k_ ? rank : 0) {
+  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first,
+                            bool starts_together, int part, divisor const& parts)
+      : e_(e), map_(map), by_k_(map.by == gather::k), starts_together_(starts_together), rank_(rank), cols_(map.cols()),
+        first_shard_(own_shard_first && by_k_ ? rank : 0) {
     k_share const share(ceil_div(cols_, k_step), part, parts);
     count_ = share.count;
     first_ = share.first * k_step;
@@ -66,7 +68,8 @@ class gathered_tiles {
   }
   __device__ k_run wait(place const& p) {
     int const row = tile_m_ * map_.tile_m, left = count_ - p.step;
-    if (by_k_ ? p.shard == rank_ : is_own_) return {own_shard, by_k_ ? row : row - map_.first_row(rank_), p.column, left};
+    if (by_k_ ? p.shard == rank_ : is_own_)
+      return {own_shard, by_k_ ? row : row - map_.first_row(rank_), p.column, left};
     int const nth = p.shard - first_shard_, before = (nth < 0 ? nth + map_.ranks : nth) * count_ + p.step;
     if (platform::uniform(known_ - before) <= 0) {
       do known_ = await_chunks();
@@ -74,7 +77,8 @@ class gathered_tiles {
       platform::order_async_copies();
     }
     int const there = known_ - before;
-    return {inbox_of_slot_0 + int(detail::slot_of(e_.number())), by_k_ ? p.shard * map_.m + row : row, p.column, there < left ? there : left};
+    return {inbox_of_slot_0 + int(detail::slot_of(e_.number())), by_k_ ? p.shard * map_.m + row : row, p.column,
+            there < left ? there : left};
   }
 
  private:
@@ -89,7 +93,8 @@ class gathered_tiles {
     chunk const next = chunk_at(known_chunks_);
     if constexpr (looks_ahead) {
       chunk const mine = chunk_at(known_chunks_ + lane_chunk_);
-      bool const asks = lane_chunk_ < at_once_ && known_chunks_ + lane_chunk_ < (by_k_ ? chunks_ * map_.ranks : chunks_);
+      bool const asks =
+          lane_chunk_ < at_once_ && known_chunks_ + lane_chunk_ < (by_k_ ? chunks_ * map_.ranks : chunks_);
       for (int look = 0; look < 64; ++look) {
         bool const up = asks && (is_own_chunk(mine) || e_.arrived(mine.source + lane_owner_, mine.flag));
         int const missing = platform::first_lane(!up);
@@ -100,7 +105,8 @@ class gathered_tiles {
         return platform::shuffle(mine.end, (there - 1) * owners_);
       }
     }
-    if (looks_ahead || platform::uniform(!is_own_chunk(next))) e_.wait(Group{}, next.source, by_k_ ? next.source : map_.last_owner(tile_m_), next.flag);
+    if (looks_ahead || platform::uniform(!is_own_chunk(next)))
+      e_.wait(Group{}, next.source, by_k_ ? next.source : map_.last_owner(tile_m_), next.flag);
     ++known_chunks_;
     return next.end;
   }

@@ -13,9 +13,9 @@ struct gemm_options {
 
 template <class T>
 struct gemm_call {
-  matrix<T const> a;           // [M, K], K a multiple of 8
-  matrix<T const> b;           // [K, N]; column-major: b.ld is the distance between columns
-  matrix<T> c;                 // [M, N]; overlaps neither a nor b
+  matrix<T const> a;  // [M, K], K a multiple of 8
+  matrix<T const> b;  // [K, N]; column-major: b.ld is the distance between columns
+  matrix<T> c;        // [M, N]; overlaps neither a nor b
   layout b_layout = layout::row_major;
   /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
   bool b_is_constant = false;
@@ -26,8 +26,11 @@ template <class T>
 class gemm {
  public:
   /// Loads the kernels of calls without an epilogue. `w` outlives it. Fails: bad_argument.
-  explicit gemm(world const& w, gemm_options const& o = {}, std::source_location where = std::source_location::current()) : w_(w), o_(o) {
-    require(o.reserved_units >= 0 && o.reserved_units < w.compute_units(), where, "gemm: reserved_units = ", o.reserved_units, "; 0 to ", w.compute_units() - 1, " is accepted");
+  explicit gemm(world const& w, gemm_options const& o = {},
+                std::source_location where = std::source_location::current())
+      : w_(w), o_(o) {
+    require(o.reserved_units >= 0 && o.reserved_units < w.compute_units(), where,
+            "gemm: reserved_units = ", o.reserved_units, "; 0 to ", w.compute_units() - 1, " is accepted");
     detail::require_tile("gemm", o.tile, where);
     prepare<identity>(where);
   }
@@ -35,13 +38,16 @@ class gemm {
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <epilogue Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
-    for_each_mainloop<T>(o_.tile, [&]<class M>() { load_kernel(w_, &gemm_kernel<T, M, Epilogue>, M::threads, M::shared_bytes(), where); });
+    for_each_mainloop<T>(o_.tile, [&]<class M>() {
+      load_kernel(w_, &gemm_kernel<T, M, Epilogue>, M::threads, M::shared_bytes(), where);
+    });
   }
 
   /// Launches one kernel. Can be captured in a graph. Fails: bad_argument, before anything is launched; as
   /// world::look().
   template <epilogue Epilogue = identity>
-  void operator()(hipStream_t stream, gemm_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
+  void operator()(hipStream_t stream, gemm_call<T> const& call, Epilogue const& e = {},
+                  std::source_location where = std::source_location::current()) {
     detail::start_gemm<T>(w_, stream, call, plan_for<Epilogue>(call, where), o_.reserved_units, e, where);
   }
 
@@ -57,14 +63,18 @@ class gemm {
   template <class Epilogue>
   gemm_plan const& plan_for(gemm_call<T> const& call, std::source_location where) {
     int const m = call.c.rows, n = call.c.cols, k = call.a.cols;
-    require(m >= 1 && n >= 1 && m <= most && n <= most, where, "gemm: c is [", m, ", ", n, "]; 1 to ", most, " of each are accepted");
-    require(k >= 8 && k <= most && k % 8 == 0 && call.a.rows == m, where, "gemm: a is [", call.a.rows, ", ", k, "]; [", m, ", a multiple of 8 up to ", most, "] is accepted");
-    require(std::int64_t(ceil_div(m, small_tile::config.block_m)) * ceil_div(n, small_tile::config.block_n) <= most, where, "gemm: c is [", m, ", ", n,
-            "], more tiles than the ", most, " that are accepted");
+    require(m >= 1 && n >= 1 && m <= most && n <= most, where, "gemm: c is [", m, ", ", n, "]; 1 to ", most,
+            " of each are accepted");
+    require(k >= 8 && k <= most && k % 8 == 0 && call.a.rows == m, where, "gemm: a is [", call.a.rows, ", ", k, "]; [",
+            m, ", a multiple of 8 up to ", most, "] is accepted");
+    require(std::int64_t(ceil_div(m, small_tile::config.block_m)) * ceil_div(n, small_tile::config.block_n) <= most,
+            where, "gemm: c is [", m, ", ", n, "], more tiles than the ", most, " that are accepted");
     detail::check_product("gemm", call, k, n, where);
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
     auto const [it, fresh] = plans_.try_emplace({m, n, k, call.b_layout, tuned_mainloops<T>::accepts(b)});
-    if (fresh) it->second = detail::plan_gemm<T>(w_, {m, 1, n, k, 1, call.b_layout}, o_.tile, b, o_.reserved_units, detail::gemm_kernels<T, Epilogue>{}, where);
+    if (fresh)
+      it->second = detail::plan_gemm<T>(w_, {m, 1, n, k, 1, call.b_layout}, o_.tile, b, o_.reserved_units,
+                                        detail::gemm_kernels<T, Epilogue>{}, where);
     return it->second;
   }
 

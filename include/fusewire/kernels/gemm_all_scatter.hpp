@@ -7,9 +7,9 @@
 namespace fusewire {
 
 struct gemm_all_scatter_options {
-  int max_m = 0;           // capacity: rows of A
-  int max_n = 0;           // capacity: columns of B, one rank's
-  int k = 0;               // columns of A, a multiple of 8
+  int max_m = 0;  // capacity: rows of A
+  int max_n = 0;  // capacity: columns of B, one rank's
+  int k = 0;      // columns of A, a multiple of 8
   gemm_tile tile = gemm_tile::automatic;
   int reserved_units = 0;  // compute units left to other work
 };
@@ -17,10 +17,10 @@ struct gemm_all_scatter_options {
 /// One call. All ranks pass the same m, n and layout.
 template <class T>
 struct gemm_all_scatter_call {
-  matrix<T const> a;           // [M, K]
-  matrix<T const> b;           // [K, n]; column-major: b.ld is the distance between columns
-  matrix<T> c;                 // [M, W n]; overlaps neither a nor b
-  int m = 0;                   // rows of A, 1 to max_m
+  matrix<T const> a;  // [M, K]
+  matrix<T const> b;  // [K, n]; column-major: b.ld is the distance between columns
+  matrix<T> c;        // [M, W n]; overlaps neither a nor b
+  int m = 0;          // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
   /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
   bool b_is_constant = false;
@@ -35,9 +35,12 @@ class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
  public:
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
   /// cannot hold the products or their flags.
-  gemm_all_scatter(channel& ch, gemm_all_scatter_options const& o, std::source_location where = std::source_location::current()) : base("gemm_all_scatter", "gemm_as", ch, o, where) {
+  gemm_all_scatter(channel& ch, gemm_all_scatter_options const& o,
+                   std::source_location where = std::source_location::current())
+      : base("gemm_all_scatter", "gemm_as", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
-    ch.heap().names().add_launch("gemm_as", [](std::uint64_t const (&what)[launch_words]) { return base::describe("gemm_all_scatter", what); });
+    ch.heap().names().add_launch(
+        "gemm_as", [](std::uint64_t const(&what)[launch_words]) { return base::describe("gemm_all_scatter", what); });
     prepare<identity>(where);
     ch.world().exchange().barrier();
   }
@@ -58,7 +61,8 @@ class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
   /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
-  void operator()(hipStream_t stream, gemm_all_scatter_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
+  void operator()(hipStream_t stream, gemm_all_scatter_call<T> const& call, Epilogue const& e = {},
+                  std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
     base::check(call, call.m, ch_.world().size(), where);
     base::start(stream, kernels<Epilogue>{}, call, 1, 0, 0, e, where);
@@ -66,10 +70,12 @@ class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
   template <epilogue Epilogue = identity>
-  std::string describe(gemm_all_scatter_call<T> const& call, std::source_location where = std::source_location::current()) {
+  std::string describe(gemm_all_scatter_call<T> const& call,
+                       std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
     base::check(call, call.m, ch_.world().size(), where);
-    return text("gemm_all_scatter: ", in_words<T>(base::template plan_for<Epilogue>(kernels<Epilogue>{}, call, 1, where), call.b_layout));
+    return text("gemm_all_scatter: ",
+                in_words<T>(base::template plan_for<Epilogue>(kernels<Epilogue>{}, call, 1, where), call.b_layout));
   }
 
  private:

@@ -30,10 +30,14 @@ struct everyones_columns {
   int n, tile_m, tile_n, n_tiles;
   int part, parts;  // this block, of those that share a tile
 
-  __host__ __device__ static constexpr std::int64_t pitch(int n) { return ceil_div(n, per_16_bytes<T>) * std::int64_t(per_16_bytes<T>); }
+  __host__ __device__ static constexpr std::int64_t pitch(int n) {
+    return ceil_div(n, per_16_bytes<T>) * std::int64_t(per_16_bytes<T>);
+  }
 
   __device__ matrix<T> columns(int rank) const { return {c.data + std::int64_t(rank) * n, c.rows, n, c.ld}; }
-  __device__ matrix<T> from(int source, int of) const { return {e.inbox<T>(of) + std::int64_t(source) * c.rows * pitch(n), c.rows, n, pitch(n)}; }
+  __device__ matrix<T> from(int source, int of) const {
+    return {e.inbox<T>(of) + std::int64_t(source) * c.rows * pitch(n), c.rows, n, pitch(n)};
+  }
   __device__ matrix<T> at(tile_at) const { return columns(w.rank); }
   /// The first of the tile's `parts` flags, of each source.
   __device__ int flag(tile_at t) const { return (t.m * n_tiles + t.n) * parts; }
@@ -44,7 +48,8 @@ struct everyones_columns {
     g.sync();
     for (int i = 1; i < w.size; ++i) {
       int const peer = w.next(i), row = m0 + rows.first;
-      if (rows.count > 0) copy(g, columns(w.rank).part(row, n0, rows.count, cols), from(w.rank, peer).part(row, n0, rows.count, cols));
+      if (rows.count > 0)
+        copy(g, columns(w.rank).part(row, n0, rows.count, cols), from(w.rank, peer).part(row, n0, rows.count, cols));
       e.signal(g, peer, flag(t) + part);
     }
   }
@@ -52,14 +57,15 @@ struct everyones_columns {
 
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
-    gemm_all_scatter_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g, __grid_constant__ typename Mainloop::template operands<1> const x,
-                            Epilogue epilogue) {
+    gemm_all_scatter_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
+                            __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
   block const b;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
   int const ranks = ch.world.size, n = g.c.cols / ranks, parts = x.parts().value();
-  everyones_columns<T> const inbox{e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, ceil_div(n, Mainloop::tile_n), Mainloop::part(), parts};
+  everyones_columns<T> const inbox{
+      e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, ceil_div(n, Mainloop::tile_n), Mainloop::part(), parts};
   local_shards source(g.shards, g.k, Mainloop::part(), x.parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, epilogue);
 
@@ -70,13 +76,15 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
     bool const poisoned = e.poisons();
     matrix<T> const to = inbox.columns(from);
     bool const whole = detail::has_whole_quads(to);
-    detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, to.rows, n, [&](int r, int col) {
-      alignas(8) T four[4];
-      *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank).at(r, col));
-      for (T& v : four)
-        if (poisoned) v = T(__builtin_nanf(""));
-      detail::store_quad(to, r, col, four, whole);
-    });
+    detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
+                          to.rows, n, [&](int r, int col) {
+                            alignas(8) T four[4];
+                            *reinterpret_cast<uint2*>(four) =
+                                *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank).at(r, col));
+                            for (T& v : four)
+                              if (poisoned) v = T(__builtin_nanf(""));
+                            detail::store_quad(to, r, col, four, whole);
+                          });
   }
   launch.end(b);
 }

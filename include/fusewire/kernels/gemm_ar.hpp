@@ -11,9 +11,9 @@ namespace fusewire {
 enum class shots { automatic, one, two };
 
 struct gemm_ar_options {
-  int max_m = 0;           // capacity: rows of A
-  int max_n = 0;           // capacity: columns of B
-  int k = 0;               // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
+  int max_m = 0;  // capacity: rows of A
+  int max_n = 0;  // capacity: columns of B
+  int k = 0;      // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
   fusewire::shots shots = shots::automatic;
   gemm_tile tile = gemm_tile::automatic;
   int reserved_units = 0;  // compute units left to other work
@@ -44,10 +44,14 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
 
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
   /// cannot hold the sums or their flags.
-  gemm_ar(channel& ch, gemm_ar_options const& o, std::source_location where = std::source_location::current()) : base("gemm_ar", "gemm_ar", ch, o, where) {
-    require(o.shots == shots::automatic || o.shots == shots::one || o.shots == shots::two, where, "gemm_ar: shots = ", int(o.shots), "; a value of shots is accepted");
+  gemm_ar(channel& ch, gemm_ar_options const& o, std::source_location where = std::source_location::current())
+      : base("gemm_ar", "gemm_ar", ch, o, where) {
+    require(o.shots == shots::automatic || o.shots == shots::one || o.shots == shots::two, where,
+            "gemm_ar: shots = ", int(o.shots), "; a value of shots is accepted");
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
-    ch.heap().names().add_launch("gemm_ar", [](std::uint64_t const (&what)[launch_words]) { return base::describe(what[1] >> 16 & 1 ? "gemm_ar one-shot" : "gemm_ar two-shot", what); });
+    ch.heap().names().add_launch("gemm_ar", [](std::uint64_t const(&what)[launch_words]) {
+      return base::describe(what[1] >> 16 & 1 ? "gemm_ar one-shot" : "gemm_ar two-shot", what);
+    });
     prepare<identity>(where);
     ch.world().exchange().barrier();
   }
@@ -56,10 +60,12 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
   static std::size_t max_bytes(int ranks, gemm_ar_options const& o) {
     int const shard = ceil_div(o.max_m, ranks);
     std::size_t const results = std::size_t(o.max_m) * std::size_t(owners_inbox::pitch(o.max_n)) * sizeof(T);
-    return std::max(base::bytes_of_sums(o, ranks, one_shot_max(o)), o.shots == shots::one ? 0 : base::bytes_of_sums(o, ranks, shard) + results);
+    return std::max(base::bytes_of_sums(o, ranks, one_shot_max(o)),
+                    o.shots == shots::one ? 0 : base::bytes_of_sums(o, ranks, shard) + results);
   }
   static int flags_per_source(int ranks, gemm_ar_options const& o) {
-    return std::max(one_shot_max(o) > 0 ? base::most_flags(o, one_shot_max(o)) : 0, o.shots == shots::one ? 0 : 2 * base::most_flags(o, ceil_div(o.max_m, ranks)));
+    return std::max(one_shot_max(o) > 0 ? base::most_flags(o, one_shot_max(o)) : 0,
+                    o.shots == shots::one ? 0 : 2 * base::most_flags(o, ceil_div(o.max_m, ranks)));
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
@@ -73,7 +79,8 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
   /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
-  void operator()(hipStream_t stream, gemm_ar_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
+  void operator()(hipStream_t stream, gemm_ar_call<T> const& call, Epilogue const& e = {},
+                  std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
     base::check(call, call.m, 1, where);
     int const ranks = ch_.world().size();
@@ -87,7 +94,9 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
     base::accept(call.m, where);
     base::check(call, call.m, 1, where);
     bool const one = call.m <= one_shot_max(o_);
-    gemm_plan const& plan = one ? base::template plan_for<Epilogue>(one_shot<Epilogue>{}, call, 1, where) : base::template plan_for<Epilogue>(two_shot<Epilogue>{}, call, ch_.world().size(), where);
+    gemm_plan const& plan =
+        one ? base::template plan_for<Epilogue>(one_shot<Epilogue>{}, call, 1, where)
+            : base::template plan_for<Epilogue>(two_shot<Epilogue>{}, call, ch_.world().size(), where);
     return text(one ? "gemm_ar, one-shot: " : "gemm_ar, two-shot: ", in_words<T>(plan, call.b_layout));
   }
 
@@ -107,7 +116,9 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
     }
   };
 
-  static int one_shot_max(gemm_ar_options const& o) { return o.shots == shots::one ? o.max_m : o.shots == shots::two ? 0 : std::min(o.max_m, one_shot_rows); }
+  static int one_shot_max(gemm_ar_options const& o) {
+    return o.shots == shots::one ? o.max_m : o.shots == shots::two ? 0 : std::min(o.max_m, one_shot_rows);
+  }
 };
 
 }  // namespace fusewire

@@ -44,13 +44,16 @@ struct everyones_inbox {
   __device__ int flag(tile_at t) const { return (t.m * n_tiles + t.n) * parts; }
   template <group Group>
   __device__ void stored(Group g, tile_at t) const {
-    int const m0 = t.m * tile_m, n0 = t.n * tile_n, columns = int(owners_inbox::pitch(n)) - n0, cols = columns < tile_n ? columns : tile_n;
+    int const m0 = t.m * tile_m, n0 = t.n * tile_n, columns = int(owners_inbox::pitch(n)) - n0,
+              cols = columns < tile_n ? columns : tile_n;
     part_rows const rows(m - m0 < tile_m ? m - m0 : tile_m, part, parts);
     g.sync();
     e.signal_here(g, w.rank, flag(t) + part);
     for (int i = 1; i < w.size; ++i) {
       int const peer = w.next(i), row = m0 + rows.first;
-      if (rows.count > 0) copy_aligned(g, from(w.rank, w.rank).part(row, n0, rows.count, cols), from(w.rank, peer).part(row, n0, rows.count, cols));
+      if (rows.count > 0)
+        copy_aligned(g, from(w.rank, w.rank).part(row, n0, rows.count, cols),
+                     from(w.rank, peer).part(row, n0, rows.count, cols));
       e.signal(g, peer, flag(t) + part);
     }
   }
@@ -58,13 +61,16 @@ struct everyones_inbox {
 
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
-    gemm_ar_one_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g, __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
+    gemm_ar_one_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
+                     __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
   block const b;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n), parts = x.parts().value();
-  everyones_inbox const inbox{e, ch.world, g.c.rows, g.c.cols, Mainloop::tile_m, Mainloop::tile_n, n_tiles, Mainloop::part(), parts};
+  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n),
+            parts = x.parts().value();
+  everyones_inbox const inbox{e,       ch.world,         g.c.rows, g.c.cols, Mainloop::tile_m, Mainloop::tile_n,
+                              n_tiles, Mainloop::part(), parts};
   local_shards source(g.shards, g.k, Mainloop::part(), x.parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, identity{});
 
@@ -73,18 +79,22 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
     tile_at const t = g.tiles[work.now()];
     for (int p = 0; p < parts; ++p) e.wait(b, 0, ranks - 1, inbox.flag(t) + p);
     bool const poisoned = e.poisons();
-    detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, g.c.rows, g.c.cols, [&](int r, int col) {
-      alignas(8) T four[4];
-      detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, epilogue);
-      detail::store_quad(g.c, r, col, four, whole);
-    });
+    detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
+                          g.c.rows, g.c.cols, [&](int r, int col) {
+                            alignas(8) T four[4];
+                            detail::add_sources(
+                                four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned,
+                                epilogue);
+                            detail::store_quad(g.c, r, col, four, whole);
+                          });
   }
   launch.end(b);
 }
 
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
-    gemm_ar_two_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g, __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
+    gemm_ar_two_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
+                     __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
   block const b;
   channel_launch launch(ch);
@@ -98,22 +108,30 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
   bool const whole = detail::has_whole_quads(g.c);
   auto const results = [&](int of) {  // the second inbox
     std::int64_t const pitch = owners_inbox::pitch(g.c.cols);
-    return matrix<T>{reinterpret_cast<T*>(e.inbox<float>(of) + std::int64_t(ranks) * shards.per_rank * pitch), g.c.rows, g.c.cols, pitch};
+    return matrix<T>{reinterpret_cast<T*>(e.inbox<float>(of) + std::int64_t(ranks) * shards.per_rank * pitch), g.c.rows,
+                     g.c.cols, pitch};
   };
-  auto const result_flag = [&](int tile_row, int tile_n) { return shards.tile_rows * n_tiles * inbox.parts + tile_row % shards.tile_rows * n_tiles + tile_n; };
+  auto const result_flag = [&](int tile_row, int tile_n) {
+    return shards.tile_rows * n_tiles * inbox.parts + tile_row % shards.tile_rows * n_tiles + tile_n;
+  };
 
   int const row0 = shards.first_row(rank), mine = shards.tile_rows_of(rank) * n_tiles;
   for (; work.now() < mine; work.next()) {
     int const m = work.now() / n_tiles, n = work.now() % n_tiles;
     inbox.wait(b, ranks, m, n);
     bool const poisoned = e.poisons();
-    detail::for_each_quad(b, m * Mainloop::tile_m, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, shards.rows(rank), g.c.cols, [&](int r, int col) {
-      alignas(8) T four[4];
-      auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
-      detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, of_all);
-      detail::store_quad(g.c, row0 + r, col, four, whole);
-      for (int p = 1; p < ranks; ++p) *reinterpret_cast<uint2*>(results(ch.world.next(p)).at(row0 + r, col)) = *reinterpret_cast<uint2 const*>(four);
-    });
+    detail::for_each_quad(
+        b, m * Mainloop::tile_m, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, shards.rows(rank), g.c.cols,
+        [&](int r, int col) {
+          alignas(8) T four[4];
+          auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
+          detail::add_sources(
+              four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, of_all);
+          detail::store_quad(g.c, row0 + r, col, four, whole);
+          for (int p = 1; p < ranks; ++p)
+            *reinterpret_cast<uint2*>(results(ch.world.next(p)).at(row0 + r, col)) =
+                *reinterpret_cast<uint2 const*>(four);
+        });
     for (int p = 1; p < ranks; ++p) e.signal(b, ch.world.next(p), result_flag(m, n));
   }
 
@@ -124,13 +142,14 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
     e.wait(b, owner, result_flag(m, n));
     bool const poisoned = e.poisons();
     int const m0 = shards.first_row(owner) + shards.row_in_shard(m);
-    detail::for_each_quad(b, m0, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, shards.first_row(owner) + shards.rows(owner), g.c.cols, [&](int r, int col) {
-      alignas(8) T four[4];
-      *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(results(rank).at(r, col));
-      for (T& x : four)
-        if (poisoned) x = T(__builtin_nanf(""));
-      detail::store_quad(g.c, r, col, four, whole);
-    });
+    detail::for_each_quad(b, m0, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
+                          shards.first_row(owner) + shards.rows(owner), g.c.cols, [&](int r, int col) {
+                            alignas(8) T four[4];
+                            *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(results(rank).at(r, col));
+                            for (T& x : four)
+                              if (poisoned) x = T(__builtin_nanf(""));
+                            detail::store_quad(g.c, r, col, four, whole);
+                          });
   }
   launch.end(b);
 }

@@ -15,7 +15,8 @@ struct gemm_arguments {
 
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
-    gemm_kernel(gemm_arguments<T> g, __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
+    gemm_kernel(gemm_arguments<T> g, __grid_constant__ typename Mainloop::template operands<1> const x,
+                Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
   local_launch launch;
   local_rows source(g.c.rows, g.k, Mainloop::tile_m, Mainloop::part(), x.parts());

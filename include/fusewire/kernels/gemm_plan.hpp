@@ -11,12 +11,12 @@ namespace fusewire {
 enum class gemm_tile { automatic, small, large };
 
 struct gemm_plan {
-  bool tuned = false;       // a mainloop of the architecture's own; else block_mainloop, with small_tile or large_tile
+  bool tuned = false;  // a mainloop of the architecture's own; else block_mainloop, with small_tile or large_tile
   int tile_m = 0, tile_n = 0;
-  int parts = 1;            // blocks that share a tile, each with its part of k
-  int band = 8;             // tile rows that are in flight together
-  int b_in_flight = 0;      // sm90_stages; 0: as many as there are stages
-  int b_at_first = 0;       // 0: as b_in_flight
+  int parts = 1;                        // blocks that share a tile, each with its part of k
+  int band = 8;                         // tile rows that are in flight together
+  int b_in_flight = 0;                  // sm90_stages; 0: as many as there are stages
+  int b_at_first = 0;                   // 0: as b_in_flight
   char const* why_not_tuned = nullptr;  // where it is not
 };
 
@@ -38,7 +38,9 @@ constexpr int last_tile_rows(int rows, int tile_m) { return rows - (ceil_div(row
 /// A plan for block_mainloop.
 inline gemm_plan plain_gemm_plan(gemm_tile tile, int rows) {
   constexpr int few_rows = 64;
-  gemm_config const c = tile == gemm_tile::small || (tile == gemm_tile::automatic && rows <= few_rows) ? small_tile::config : large_tile::config;
+  gemm_config const c = tile == gemm_tile::small || (tile == gemm_tile::automatic && rows <= few_rows)
+                            ? small_tile::config
+                            : large_tile::config;
   return {.tile_m = c.block_m, .tile_n = c.block_n};
 }
 

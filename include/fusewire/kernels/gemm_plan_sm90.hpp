@@ -39,12 +39,18 @@ gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
       // Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's bandwidth.
       // Turned ones lose by it in long launches only, which run at the power limit. As measured.
       double const turned = s.flops() < 2e11 ? 0.97 : 0.94;
-      double const rate = flops * (c.block_m == 64 || c.width() >= 224 ? 1 : c.turned() ? turned : c.width() > 128 ? 0.95 : m_tiles <= 2 ? 0.91 : 0.865);
+      double const rate = flops * (c.block_m == 64 || c.width() >= 224 ? 1
+                                   : c.turned()                        ? turned
+                                   : c.width() > 128                   ? 0.95
+                                   : m_tiles <= 2                      ? 0.91
+                                                                       : 0.865);
       // Rows of boxes lie across two lines
       bool const straddling = c.block_n % 64 != 0 && s.b_layout == layout::row_major && parts > 1;
       double const step = c.block_m * 64.0 * 2 * c.block_n / rate * (straddling ? 1.25 : 1);
-      double const sums = parts == 1 ? 0 : meeting + 4.0 * std::min(s.rows, c.block_m) * c.block_n * (parts - 1) / parts / exchange;
-      double const multiplied = steps * step, read = 2.0 * s.k * s.n / memory, asked = steps * c.block_n * 128 / m_tiles / memory_of_one;
+      double const sums =
+          parts == 1 ? 0 : meeting + 4.0 * std::min(s.rows, c.block_m) * c.block_n * (parts - 1) / parts / exchange;
+      double const multiplied = steps * step, read = 2.0 * s.k * s.n / memory,
+                   asked = steps * c.block_n * 128 / m_tiles / memory_of_one;
       double const us = std::pow(std::pow(multiplied, 8) + std::pow(read, 8) + std::pow(asked, 8), 1.0 / 8) + sums;
       if (best.us != 0 && us >= best.us) continue;
       best = {{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts}, us, tiles <= at_once};
@@ -57,7 +63,9 @@ gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
 
 template <class Clusters>
 std::optional<gemm_plan> tuned_gemm_plan(gemm_shape const& s, Clusters const& clusters) {
-  return plan_gemm_sm90(s, [&](sm90_gemm_config c, int parts) { return clusters(gemm_plan{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts}); });
+  return plan_gemm_sm90(s, [&](sm90_gemm_config c, int parts) {
+    return clusters(gemm_plan{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts});
+  });
 }
 
 }  // namespace fusewire

@@ -7,9 +7,9 @@
 namespace fusewire {
 
 struct gemm_rs_options {
-  int max_m = 0;           // capacity: rows of A
-  int max_n = 0;           // capacity: columns of B
-  int k = 0;               // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
+  int max_m = 0;  // capacity: rows of A
+  int max_n = 0;  // capacity: columns of B
+  int k = 0;      // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
   gemm_tile tile = gemm_tile::automatic;
   int reserved_units = 0;  // compute units left to other work
 };
@@ -22,7 +22,7 @@ struct gemm_rs_call {
   /// [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none;
   /// overlaps neither a nor b
   matrix<T> c;
-  int m = 0;          // rows of A, 1 to max_m
+  int m = 0;  // rows of A, 1 to max_m
   layout b_layout = layout::row_major;
   /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
   bool b_is_constant = false;
@@ -38,16 +38,22 @@ class gemm_rs : detail::product_operator<T, gemm_rs_options> {
  public:
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
   /// cannot hold the sums or their flags.
-  gemm_rs(channel& ch, gemm_rs_options const& o, std::source_location where = std::source_location::current()) : base("gemm_rs", "gemm_rs", ch, o, where) {
+  gemm_rs(channel& ch, gemm_rs_options const& o, std::source_location where = std::source_location::current())
+      : base("gemm_rs", "gemm_rs", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
-    ch.heap().names().add_launch("gemm_rs", [](std::uint64_t const (&what)[launch_words]) { return base::describe("gemm_rs", what); });
+    ch.heap().names().add_launch(
+        "gemm_rs", [](std::uint64_t const(&what)[launch_words]) { return base::describe("gemm_rs", what); });
     prepare<identity>(where);
     ch.world().exchange().barrier();
   }
 
   /// What channel_options should be, at least, for these options.
-  static std::size_t max_bytes(int ranks, gemm_rs_options const& o) { return base::bytes_of_sums(o, ranks, ceil_div(o.max_m, ranks)); }
-  static int flags_per_source(int ranks, gemm_rs_options const& o) { return base::most_flags(o, ceil_div(o.max_m, ranks)); }
+  static std::size_t max_bytes(int ranks, gemm_rs_options const& o) {
+    return base::bytes_of_sums(o, ranks, ceil_div(o.max_m, ranks));
+  }
+  static int flags_per_source(int ranks, gemm_rs_options const& o) {
+    return base::most_flags(o, ceil_div(o.max_m, ranks));
+  }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <epilogue Epilogue>
@@ -59,7 +65,8 @@ class gemm_rs : detail::product_operator<T, gemm_rs_options> {
   /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
-  void operator()(hipStream_t stream, gemm_rs_call<T> const& call, Epilogue const& e = {}, std::source_location where = std::source_location::current()) {
+  void operator()(hipStream_t stream, gemm_rs_call<T> const& call, Epilogue const& e = {},
+                  std::source_location where = std::source_location::current()) {
     int const ranks = ch_.world().size();
     base::check(call, rows(call.m, where), 1, where);
     base::start(stream, kernels<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, e, where);
@@ -69,7 +76,9 @@ class gemm_rs : detail::product_operator<T, gemm_rs_options> {
   template <epilogue Epilogue = identity>
   std::string describe(gemm_rs_call<T> const& call, std::source_location where = std::source_location::current()) {
     base::check(call, rows(call.m, where), 1, where);
-    return text("gemm_rs: ", in_words<T>(base::template plan_for<Epilogue>(kernels<Epilogue>{}, call, ch_.world().size(), where), call.b_layout));
+    return text("gemm_rs: ",
+                in_words<T>(base::template plan_for<Epilogue>(kernels<Epilogue>{}, call, ch_.world().size(), where),
+                            call.b_layout));
   }
 
   /// Rows of C that this rank owns, for a call with `m` rows in all. Fails: bad_argument.

@@ -24,7 +24,8 @@ namespace fusewire {
 
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
-    gemm_rs_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g, __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
+    gemm_rs_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
+                   __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
   block const b;
   channel_launch launch(ch);
@@ -38,11 +39,14 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
     int const m = work.now() / n_tiles, n = work.now() % n_tiles;
     inbox.wait(b, ranks, m, n);
     bool const poisoned = launch.epoch().poisons();
-    detail::for_each_quad(b, m * Mainloop::tile_m, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, g.c.rows, g.c.cols, [&](int r, int col) {
-      alignas(8) T four[4];
-      detail::add_sources(four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, epilogue);
-      detail::store_quad(g.c, r, col, four, whole);
-    });
+    detail::for_each_quad(b, m * Mainloop::tile_m, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, g.c.rows,
+                          g.c.cols, [&](int r, int col) {
+                            alignas(8) T four[4];
+                            detail::add_sources(
+                                four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned,
+                                epilogue);
+                            detail::store_quad(g.c, r, col, four, whole);
+                          });
   }
   launch.end(b);
 }

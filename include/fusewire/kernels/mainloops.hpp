@@ -19,17 +19,19 @@ auto with_mainloop(gemm_plan const& p, layout b, F f) {
 /// Why a call cannot take a tuned mainloop; null if it can.
 template <class T>
 char const* why_not_tuned(gemm_tile tile, b_operand<T> const& b) {
-  return !tuned_mainloops<T>::any           ? "this architecture has no tuned mainloop"
-         : tile != gemm_tile::automatic     ? "the options name a tile"
-         : !tuned_mainloops<T>::accepts(b)  ? "b's address is no multiple of 16, or its ld none of 8"
-                                            : nullptr;
+  return !tuned_mainloops<T>::any          ? "this architecture has no tuned mainloop"
+         : tile != gemm_tile::automatic    ? "the options name a tile"
+         : !tuned_mainloops<T>::accepts(b) ? "b's address is no multiple of 16, or its ld none of 8"
+                                           : nullptr;
 }
 
 /// A plan in words: mainloop, tile, and why it is not a tuned one.
 template <class T>
 std::string in_words(gemm_plan const& p, layout b) {
   char const* const name = with_mainloop<T>(p, b, [&]<class M>() { return M::name; });
-  return text(name, ", tiles of ", p.tile_m, " x ", p.tile_n, p.parts > 1 ? text(", ", p.parts, " blocks share one") : "", p.why_not_tuned ? text(" (not a tuned mainloop: ", p.why_not_tuned, ")") : "");
+  return text(name, ", tiles of ", p.tile_m, " x ", p.tile_n,
+              p.parts > 1 ? text(", ", p.parts, " blocks share one") : "",
+              p.why_not_tuned ? text(" (not a tuned mainloop: ", p.why_not_tuned, ")") : "");
 }
 
 /// Calls f.operator()<M>() with every mainloop that calls with this option may take.
@@ -44,7 +46,8 @@ void for_each_mainloop(gemm_tile tile, F f) {
 /// What a launch passes to its mainloop: buffers of A, and B [k, n]. `rows`: of the tallest tile, `last_rows` of those
 /// that have no more.
 template <class Mainloop, class T, int Buffers>
-typename Mainloop::template operands<Buffers> make_operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k, bool b_is_constant, gemm_plan const& plan, int rows,
+typename Mainloop::template operands<Buffers> make_operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b,
+                                                            int k, bool b_is_constant, gemm_plan const& plan, int rows,
                                                             int last_rows, std::source_location where) {
   if constexpr (Mainloop::communicates_first) {
     typename Mainloop::template operands<Buffers> x{{{}, b}, 0};

@@ -30,7 +30,8 @@ struct tuned_mainloops {
     if constexpr (I + 1 < std::size(sm90_tiles))
       if (p.tile_m != tile.block_m || p.tile_n != tile.block_n) return with<I + 1>(p, b, f);
     if constexpr (tile.suits(layout::row_major))
-      if (b == layout::row_major) return f.template operator()<gemm_sm90<T, tile.block_m, tile.block_n, layout::row_major>>();
+      if (b == layout::row_major)
+        return f.template operator()<gemm_sm90<T, tile.block_m, tile.block_n, layout::row_major>>();
     return f.template operator()<gemm_sm90<T, tile.block_m, tile.block_n, layout::column_major>>();
   }
   template <class F>
@@ -41,17 +42,19 @@ struct tuned_mainloops {
   }
 
   template <class Mainloop, int Buffers>
-  static sm90_operands<Buffers> operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k, bool b_is_constant, gemm_plan const& plan, int rows,
-                                         int last_rows, std::source_location where) {
-    require(Mainloop::C.can_share(std::min(rows, Mainloop::tile_m), plan.parts), where, "sums of ", plan.parts, " parts of a ", Mainloop::tile_m, " x ", Mainloop::tile_n,
-            " tile do not fit in shared memory");
+  static sm90_operands<Buffers> operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k,
+                                         bool b_is_constant, gemm_plan const& plan, int rows, int last_rows,
+                                         std::source_location where) {
+    require(Mainloop::C.can_share(std::min(rows, Mainloop::tile_m), plan.parts), where, "sums of ", plan.parts,
+            " parts of a ", Mainloop::tile_m, " x ", Mainloop::tile_n, " tile do not fit in shared memory");
     sm90_operands<Buffers> x;
     x.columns = b.n;
     x.b_is_constant = b_is_constant;
     x.stages = Mainloop::stages(rows, last_rows, plan.parts, plan.b_in_flight, plan.b_at_first);
     x.blocks_of_tile = divisor(plan.parts);
     for (int i = 0; i < Buffers; ++i) x.a[i] = make_box_maps(a[i], x.stages.rows, x.stages.last_rows, where);
-    matrix<T const> const lines = b.order == layout::row_major ? matrix<T const>{b.data, k, b.n, b.ld} : matrix<T const>{b.data, b.n, k, b.ld};
+    matrix<T const> const lines =
+        b.order == layout::row_major ? matrix<T const>{b.data, k, b.n, b.ld} : matrix<T const>{b.data, b.n, k, b.ld};
     x.b = make_box_maps(lines, Mainloop::b_box_rows, Mainloop::last_b_box_rows(b.n), where);
     return x;
   }

@@ -12,37 +12,46 @@ namespace detail {
 /// 8, lines are read in whole 16 bytes.
 /// Fails: bad_argument, beginning with `name`.
 template <class T>
-void check_matrix(char const* name, T const* data, std::int64_t ld, int extent, int multiple, std::source_location where) {
+void check_matrix(char const* name, T const* data, std::int64_t ld, int extent, int multiple,
+                  std::source_location where) {
   constexpr std::int64_t most_ld = std::int64_t(1) << 31;  // bytes of a matrix fit 64 bits
   require(data != nullptr, where, name, ".data is null");
-  require(reinterpret_cast<std::uintptr_t>(data) % (multiple == 8 ? 16 : sizeof(T)) == 0, where, name, ".data = ", static_cast<void const*>(data), "; an address that is a multiple of ",
+  require(reinterpret_cast<std::uintptr_t>(data) % (multiple == 8 ? 16 : sizeof(T)) == 0, where, name,
+          ".data = ", static_cast<void const*>(data), "; an address that is a multiple of ",
           multiple == 8 ? 16 : sizeof(T), " is accepted");
-  require(ld >= extent && ld <= most_ld && ld % multiple == 0, where, name, ".ld = ", ld, "; ", extent, " to ", most_ld, multiple == 8 ? " and a multiple of 8" : "", " is accepted");
+  require(ld >= extent && ld <= most_ld && ld % multiple == 0, where, name, ".ld = ", ld, "; ", extent, " to ", most_ld,
+          multiple == 8 ? " and a multiple of 8" : "", " is accepted");
 }
 
 /// What a matrix [rows, cols] covers, in lines as its layout says.
 template <class T>
 operand operand_of(char const* name, matrix<T> m, layout order = layout::row_major) {
   bool const by_column = order == layout::column_major;
-  return {name, m.data, std::uint64_t(by_column ? m.cols : m.rows), sizeof(T) * std::uint64_t(by_column ? m.rows : m.cols), sizeof(T) * std::uint64_t(m.ld)};
+  return {name, m.data, std::uint64_t(by_column ? m.cols : m.rows),
+          sizeof(T) * std::uint64_t(by_column ? m.rows : m.cols), sizeof(T) * std::uint64_t(m.ld)};
 }
 
 /// a [.., k], b [k, n] and c of a call: where they lie, and that c overlaps neither. Fails: bad_argument, beginning
 /// with `name`.
 template <class Call>
 void check_product(std::string const& name, Call const& call, int k, int n, std::source_location where) {
-  require(call.b.rows == k && call.b.cols == n, where, name, ": b is [", call.b.rows, ", ", call.b.cols, "]; [", k, ", ", n, "] is accepted");
-  require(call.b_layout == layout::row_major || call.b_layout == layout::column_major, where, name, ": b_layout = ", int(call.b_layout), "; a layout is accepted");
+  require(call.b.rows == k && call.b.cols == n, where, name, ": b is [", call.b.rows, ", ", call.b.cols, "]; [", k,
+          ", ", n, "] is accepted");
+  require(call.b_layout == layout::row_major || call.b_layout == layout::column_major, where, name,
+          ": b_layout = ", int(call.b_layout), "; a layout is accepted");
   if (call.a.rows > 0) check_matrix((name + ": a").c_str(), call.a.data, call.a.ld, call.a.cols, 8, where);
-  if (call.b_layout == layout::column_major) check_matrix((name + ": b (column-major)").c_str(), call.b.data, call.b.ld, k, 8, where);
+  if (call.b_layout == layout::column_major)
+    check_matrix((name + ": b (column-major)").c_str(), call.b.data, call.b.ld, k, 8, where);
   else check_matrix((name + ": b (row-major)").c_str(), call.b.data, call.b.ld, n, 1, where);
   if (call.c.rows > 0) check_matrix((name + ": c").c_str(), call.c.data, call.c.ld, call.c.cols, 1, where);
-  operand const read[] = {operand_of("a", call.a), operand_of("b", call.b, call.b_layout)}, written[] = {operand_of("c", call.c)};
+  operand const read[] = {operand_of("a", call.a), operand_of("b", call.b, call.b_layout)},
+                written[] = {operand_of("c", call.c)};
   check_operands(name.c_str(), written, read, where);
 }
 
 inline void require_tile(char const* name, gemm_tile tile, std::source_location where) {
-  require(tile == gemm_tile::automatic || tile == gemm_tile::small || tile == gemm_tile::large, where, name, ": tile = ", int(tile), "; a gemm_tile is accepted");
+  require(tile == gemm_tile::automatic || tile == gemm_tile::small || tile == gemm_tile::large, where, name,
+          ": tile = ", int(tile), "; a gemm_tile is accepted");
 }
 
 }  // namespace detail

@@ -11,12 +11,17 @@ namespace fusewire {
 struct row_shards {
   int m, per_rank, tile_m, tile_rows;  // tile_rows: of R rows
 
-  __host__ __device__ constexpr row_shards(int m, int ranks, int tile_m) : m(m), per_rank(ceil_div(m, ranks)), tile_m(tile_m), tile_rows(ceil_div(per_rank, tile_m)) {}
+  __host__ __device__ constexpr row_shards(int m, int ranks, int tile_m)
+      : m(m), per_rank(ceil_div(m, ranks)), tile_m(tile_m), tile_rows(ceil_div(per_rank, tile_m)) {}
 
   __host__ __device__ constexpr int first_row(int r) const { return std::int64_t(r) * per_rank < m ? r * per_rank : m; }
-  __host__ __device__ constexpr int rows(int r) const { return m - first_row(r) < per_rank ? m - first_row(r) : per_rank; }
+  __host__ __device__ constexpr int rows(int r) const {
+    return m - first_row(r) < per_rank ? m - first_row(r) : per_rank;
+  }
   /// Of all ranks, and of one. Tile rows are numbered rank after rank, and none has no rows.
-  __host__ __device__ constexpr int all_tile_rows() const { return m / per_rank * tile_rows + ceil_div(m % per_rank, tile_m); }
+  __host__ __device__ constexpr int all_tile_rows() const {
+    return m / per_rank * tile_rows + ceil_div(m % per_rank, tile_m);
+  }
   __host__ __device__ constexpr int tile_rows_of(int r) const { return ceil_div(rows(r), tile_m); }
   __host__ __device__ constexpr int owner(int tile_row) const { return tile_row / tile_rows; }
   /// Within its owner's rows.
@@ -34,7 +39,8 @@ struct sum_arguments {
 /// A tile source: this rank's A [M, K], the launch's buffer 0, by the tile rows of row_shards.
 class local_shards : public local_rows {
  public:
-  __device__ local_shards(row_shards const& s, int k, int part, divisor const& parts) : local_rows(s.m, k, s.tile_m, part, parts), shards_(s) {}
+  __device__ local_shards(row_shards const& s, int k, int part, divisor const& parts)
+      : local_rows(s.m, k, s.tile_m, part, parts), shards_(s) {}
   __device__ int begin(int tile_row) {
     int const owner = shards_.owner(tile_row), row = shards_.row_in_shard(tile_row), left = shards_.rows(owner) - row;
     return begin_at(shards_.first_row(owner) + row, left);
@@ -64,7 +70,9 @@ struct owners_inbox {
     return {c.data - first * c.ld, first + c.rows, n, c.ld};
   }
   /// The first of the tile's `parts` flags, of each source.
-  __device__ int flag(int tile_row, int tile_n) const { return (tile_row % shards.tile_rows * n_tiles + tile_n) * parts; }
+  __device__ int flag(int tile_row, int tile_n) const {
+    return (tile_row % shards.tile_rows * n_tiles + tile_n) * parts;
+  }
   template <group Group>
   __device__ void stored(Group g, tile_at t) const {
     e.signal(g, shards.owner(t.m), flag(t.m, t.n) + part);
@@ -105,7 +113,8 @@ __device__ void for_each_quad(Group g, int m0, int n0, int tile_m, int tile_n, i
 /// Four elements of T = epilogue(the sum over sources, in their order) from (r, col) on, `cols` the number of columns.
 /// from(s) is the matrix of source s. NaN if `poisoned`.
 template <class T, class From, class Epilogue>
-__device__ void add_sources(T (&four)[4], int sources, From const& from, int r, int col, int cols, bool poisoned, Epilogue const& epilogue) {
+__device__ void add_sources(T (&four)[4], int sources, From const& from, int r, int col, int cols, bool poisoned,
+                            Epilogue const& epilogue) {
   float sum[4] = {};
 #pragma unroll 4
   for (int s = 0; s < sources; ++s) {
@@ -113,7 +122,8 @@ __device__ void add_sources(T (&four)[4], int sources, From const& from, int r, 
     sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
   }
 #pragma unroll
-  for (int j = 0; j < 4; ++j) four[j] = col + j < cols ? T(poisoned ? __builtin_nanf("") : epilogue(sum[j], r, col + j)) : T(0.0f);
+  for (int j = 0; j < 4; ++j)
+    four[j] = col + j < cols ? T(poisoned ? __builtin_nanf("") : epilogue(sum[j], r, col + j)) : T(0.0f);
 }
 
 }  // namespace detail

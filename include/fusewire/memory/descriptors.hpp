@@ -24,17 +24,20 @@ class descriptor_exchange {
   };
 
   /// Fails: runtime_failure.
-  explicit descriptor_exchange(int rank) : rank_(rank), socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+  explicit descriptor_exchange(int rank)
+      : rank_(rank), socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     if (!socket_) fail("socket", errno);
     int const on = 1;
-    if (::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) fail("setsockopt(SO_PASSCRED)", errno);
+    if (::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
+      fail("setsockopt(SO_PASSCRED)", errno);
     sockaddr_un at{};
     at.sun_family = AF_UNIX;
     // A name of the kernel's choice
     if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at.sun_family) != 0) fail("bind", errno);
     socklen_t n = sizeof at;
     if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&at), &n) != 0) fail("getsockname", errno);
-    std::memcpy(here_.name, at.sun_path + 1, std::min(sizeof here_.name, std::size_t(n) - offsetof(sockaddr_un, sun_path) - 1));
+    std::memcpy(here_.name, at.sun_path + 1,
+                std::min(sizeof here_.name, std::size_t(n) - offsetof(sockaddr_un, sun_path) - 1));
   }
 
   address const& here() const { return here_; }
@@ -42,7 +45,8 @@ class descriptor_exchange {
   /// Sends `mine` to each of `peers` and returns what each of them sent, in the same order. Requires: all of them are
   /// in the exchange, and `all` is every rank's address. Fails: runtime_failure when not all have come in time, or one
   /// of them comes twice.
-  std::vector<descriptor> run(std::vector<address> const& all, std::vector<int> const& peers, int mine, std::chrono::milliseconds limit) {
+  std::vector<descriptor> run(std::vector<address> const& all, std::vector<int> const& peers, int mine,
+                              std::chrono::milliseconds limit) {
     std::vector<descriptor> got(peers.size());
     std::size_t sent = 0, came = 0;
     auto const deadline = now() + limit;
@@ -57,13 +61,15 @@ class descriptor_exchange {
         auto const peer = std::ranges::find(peers, from);
         if (!d || peer == peers.end()) continue;
         descriptor& place = got[std::size_t(peer - peers.begin())];
-        if (place) throw runtime_failure(text(who(), "two came from rank ", from, ", of which one must be a stranger's"));
+        if (place)
+          throw runtime_failure(text(who(), "two came from rank ", from, ", of which one must be a stranger's"));
         place = std::move(d);
         ++came;
       }
       if (sent == peers.size() && came == peers.size()) break;
       if (now() >= deadline)
-        throw runtime_failure(text(who(), peers.size() - came, " of ", peers.size(), " peers' descriptors did not come within ", double(limit.count()) / 1000, " s"));
+        throw runtime_failure(text(who(), peers.size() - came, " of ", peers.size(),
+                                   " peers' descriptors did not come within ", double(limit.count()) / 1000, " s"));
       pollfd waiting{socket_.get(), POLLIN, 0};
       ::poll(&waiting, 1, sent < peers.size() ? 1 : std::min(100, milliseconds_until(deadline)));
     }
@@ -82,7 +88,9 @@ class descriptor_exchange {
   };
 
   std::string who() const { return text("heap: rank ", rank_, ", exchange of file descriptors: "); }
-  [[noreturn]] void fail(char const* call, int e) const { throw runtime_failure(text(who(), call, ": ", system_error(e))); }
+  [[noreturn]] void fail(char const* call, int e) const {
+    throw runtime_failure(text(who(), call, ": ", system_error(e)));
+  }
 
   int send(address const& to, int fd) const {
     sockaddr_un at{};
@@ -138,7 +146,8 @@ class descriptor_exchange {
       }
     }
     ours = ours && same_user;
-    if (ours && came.empty() && (m.msg_flags & MSG_CTRUNC)) fail("recvmsg: a peer's descriptor has come, and this process can open no more files (ulimit -n)", EMFILE);
+    if (ours && came.empty() && (m.msg_flags & MSG_CTRUNC))
+      fail("recvmsg: a peer's descriptor has come, and this process can open no more files (ulimit -n)", EMFILE);
     ours = ours && came.size() == 1;
     from = ours ? t.from : -1;
     return ours ? std::move(came[0]) : descriptor();

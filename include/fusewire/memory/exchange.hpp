@@ -16,7 +16,7 @@ namespace fusewire {
 
 /// How processes map each other's memory. Threads of one process always share pointers.
 enum class sharing {
-  handle,      // hipIpcMemHandle_t, cudaIpcMemHandle_t
+  handle,  // hipIpcMemHandle_t, cudaIpcMemHandle_t
   // POSIX file descriptor; nvidia. The memory is there until its last mapping is gone, whatever becomes of its owner
   descriptor,
 };
@@ -33,14 +33,16 @@ class shared_segments {
   shared_segments(world& w, std::vector<request> const& wanted, sharing how, std::source_location where) : world_(w) {
     int processes = 1;
     for (int r = 0; r < w.size(); ++r) {
-      require<runtime_failure>(same_host(w.place_of(r), w.place_of(w.rank())), where, "heap: rank ", r, " is on host ", host_of(w, r), ", rank ", w.rank(), " on ",
-                               host_of(w, w.rank()), "; ranks of one host are accepted");
+      require<runtime_failure>(same_host(w.place_of(r), w.place_of(w.rank())), where, "heap: rank ", r, " is on host ",
+                               host_of(w, r), ", rank ", w.rank(), " on ", host_of(w, w.rank()),
+                               "; ranks of one host are accepted");
       processes += !w.in_one_process(r, w.rank());
     }
     bool const descriptors = how == sharing::descriptor && processes > 1;
     try {
       for (request const& q : wanted) own_.push_back(allocate(w, q, processes > 1, descriptors, where));
-      for (segment const& s : own_) mapped_.push_back(descriptors ? through_descriptors(w, s, where) : through_handles(w, s, processes > 1, where));
+      for (segment const& s : own_)
+        mapped_.push_back(descriptors ? through_descriptors(w, s, where) : through_handles(w, s, processes > 1, where));
     } catch (...) {
       abandon();
       throw;
@@ -74,15 +76,18 @@ class shared_segments {
     return detail::printable({name, ::strnlen(name, sizeof name)});
   }
 
-  static segment allocate(world const& w, request const& q, bool several_processes, bool descriptors, std::source_location where) {
+  static segment allocate(world const& w, request const& q, bool several_processes, bool descriptors,
+                          std::source_location where) {
     void* p = nullptr;
     // Handles share whole blocks of 2 MiB: a segment should not share one with a stranger.
     segment s{{}, several_processes ? round_up(q.bytes, std::size_t(2) << 20) : q.bytes, q.name};
     if (descriptors) {
-      check_hip(platform::malloc_shared(&p, &s.bytes, w.device()), text("malloc_shared(", q.name, " segment)").c_str(), where);
+      check_hip(platform::malloc_shared(&p, &s.bytes, w.device()), text("malloc_shared(", q.name, " segment)").c_str(),
+                where);
       s.memory.reset(static_cast<std::byte*>(p), [bytes = s.bytes](std::byte* m) { platform::free_shared(m, bytes); });
     } else {
-      if (q.signal) check_hip(platform::malloc_signal(&p, s.bytes), text("malloc(", q.name, " segment)").c_str(), where);
+      if (q.signal)
+        check_hip(platform::malloc_signal(&p, s.bytes), text("malloc(", q.name, " segment)").c_str(), where);
       else check_hip(hipMalloc(&p, s.bytes), text("hipMalloc(", q.name, " segment)").c_str(), where);
       s.memory.reset(static_cast<std::byte*>(p), [](std::byte* m) { ignore_hip(hipFree(m)); });
     }
@@ -99,7 +104,9 @@ class shared_segments {
     };
     card mine{};
     mine.pointer = s.memory.get();
-    if (several_processes) check_hip(hipIpcGetMemHandle(&mine.handle, mine.pointer), text("hipIpcGetMemHandle(", s.name, " segment)").c_str(), where);
+    if (several_processes)
+      check_hip(hipIpcGetMemHandle(&mine.handle, mine.pointer),
+                text("hipIpcGetMemHandle(", s.name, " segment)").c_str(), where);
     auto const cards = w.exchange().all_gather(mine);
     mappings all;
     for (int r = 0; r < w.size(); ++r) {
@@ -109,7 +116,8 @@ class shared_segments {
         continue;
       }
       void* p = nullptr;
-      check_hip(hipIpcOpenMemHandle(&p, c.handle, hipIpcMemLazyEnablePeerAccess), text("hipIpcOpenMemHandle(", s.name, " segment of rank ", r, ")").c_str(), where);
+      check_hip(hipIpcOpenMemHandle(&p, c.handle, hipIpcMemLazyEnablePeerAccess),
+                text("hipIpcOpenMemHandle(", s.name, " segment of rank ", r, ")").c_str(), where);
       all.emplace_back(static_cast<std::byte*>(p), [](std::byte* m) { ignore_hip(hipIpcCloseMemHandle(m)); });
     }
     return all;
@@ -132,14 +140,17 @@ class shared_segments {
     for (card const& c : cards) addresses.push_back(c.address);
     std::vector<int> peers;
     for (int i = 1; i < w.size(); ++i)
-      if (int const r = w.rank() + i < w.size() ? w.rank() + i : w.rank() + i - w.size(); !w.in_one_process(r, w.rank())) peers.push_back(r);
+      if (int const r = w.rank() + i < w.size() ? w.rank() + i : w.rank() + i - w.size();
+          !w.in_one_process(r, w.rank()))
+        peers.push_back(r);
     auto const came = exchange.run(addresses, peers, exported.get(), std::chrono::seconds(60));
 
     mappings all(std::size_t(w.size()));
     for (std::size_t i = 0; i < peers.size(); ++i) {
       std::size_t const r = std::size_t(peers[i]), bytes = cards[r].bytes;
       void* p = nullptr;
-      check_hip(platform::import_shared(&p, bytes, w.device(), came[i].get()), text("import_shared(", s.name, " segment of rank ", r, ")").c_str(), where);
+      check_hip(platform::import_shared(&p, bytes, w.device(), came[i].get()),
+                text("import_shared(", s.name, " segment of rank ", r, ")").c_str(), where);
       all[r].reset(static_cast<std::byte*>(p), [bytes](std::byte* m) { platform::free_shared(m, bytes); });
     }
     for (int r = 0; r < w.size(); ++r)

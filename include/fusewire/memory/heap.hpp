@@ -32,7 +32,8 @@ namespace detail {
 class alarm {
  public:
   explicit alarm(std::source_location where) {
-    check_hip(hipHostMalloc(&word_, sizeof *word_, hipHostMallocMapped | hipHostMallocCoherent), "hipHostMalloc(alarm)", where);
+    check_hip(hipHostMalloc(&word_, sizeof *word_, hipHostMallocMapped | hipHostMallocCoherent), "hipHostMalloc(alarm)",
+              where);
     lower();
   }
   alarm(alarm const&) = delete;
@@ -48,11 +49,11 @@ class alarm {
 }  // namespace detail
 
 struct heap_options {
-  std::size_t bulk = 256_MiB;                       // bytes per rank
-  std::size_t signal = 8_MiB;                       // bytes per rank
+  std::size_t bulk = 256_MiB;  // bytes per rank
+  std::size_t signal = 8_MiB;  // bytes per rank
   /// Of one wait inside a kernel, longer than a rank may be late; a quarter of a second more for what comes by two hops
   std::chrono::nanoseconds wait_limit = std::chrono::minutes(5);
-  sharing share = sharing::handle;                  // how processes map each other's memory
+  sharing share = sharing::handle;  // how processes map each other's memory
 };
 
 /// Collective calls: all ranks make them in the same order and with the same arguments; a difference is an error that
@@ -64,14 +65,20 @@ class heap {
   /// where that is a question of memory types).
   heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
       : world_(w), options_(options), bulk_(0, options.bulk, 256), signal_(sizeof(watch), options.signal, 256) {
-    require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB, " are accepted");
-    require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; at least ", 64_KiB, " are accepted");
+    require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB,
+            " are accepted");
+    require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; at least ", 64_KiB,
+            " are accepted");
     for (std::size_t const bytes : {options.bulk, options.signal})
-      require<out_of_space>(bytes <= SIZE_MAX / 4, where, "heap: a segment of ", bytes, " bytes; at most ", SIZE_MAX / 4, " have addresses");
-    require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(), " ns; more than 0 is accepted");
+      require<out_of_space>(bytes <= SIZE_MAX / 4, where, "heap: a segment of ", bytes, " bytes; at most ",
+                            SIZE_MAX / 4, " have addresses");
+    require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(),
+            " ns; more than 0 is accepted");
     agree("heap", std::array{named{"bulk bytes", options.bulk}, named{"signal bytes", options.signal}}, where);
     enable_peer_access(where);
-    segments_.emplace(w, std::vector<shared_segments::request>{{options.bulk, false, "bulk"}, {options.signal, true, "signal"}}, options.share, where);
+    segments_.emplace(
+        w, std::vector<shared_segments::request>{{options.bulk, false, "bulk"}, {options.signal, true, "signal"}},
+        options.share, where);
     view_.rank = w.rank();
     view_.size = w.size();
     view_.bulk_bytes = options.bulk;
@@ -87,11 +94,13 @@ class heap {
     w.exchange().barrier();  // no peer may touch the segment before it is zero
     if (w.size() > 1) {
       using namespace std::chrono_literals;
-      trial::run(w, view_, round_up(sizeof(watch), 256), std::clamp<std::chrono::nanoseconds>(options.wait_limit, 2s, 10s), where);
+      trial::run(w, view_, round_up(sizeof(watch), 256),
+                 std::clamp<std::chrono::nanoseconds>(options.wait_limit, 2s, 10s), where);
     }
     name_part(false, 0, 0, "");
     name_part(true, 0, sizeof(watch), text("what the heap at ", detail::short_place(where), " notes of its launches"));
-    check_key_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
+    check_key_ =
+        w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
   }
   heap(heap const&) = delete;
   /// Collective: memory goes when no rank's kernels can touch it any more. A rank that leaves by an exception does not
@@ -121,21 +130,28 @@ class heap {
   /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes; on all ranks, when one has to say what
   /// world::look() would, and nothing is allocated then.
   template <class T>
-  sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T), std::source_location where = std::source_location::current()) {
+  sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T),
+                  std::source_location where = std::source_location::current()) {
     require(count > 0, where, "heap::allocate: 0 elements; at least 1 is accepted");
-    require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T) && alignment <= most_alignment, where, "heap::allocate: alignment ", alignment,
-            "; a power of two from ", alignof(T), " to ", most_alignment, " is accepted");
-    require<out_of_space>(count <= (SIZE_MAX - 1) / sizeof(T), where, "heap::allocate: ", count, " elements of ", sizeof(T), " bytes wanted; at most ", (SIZE_MAX - 1) / sizeof(T),
-                          " have addresses");
+    require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T) && alignment <= most_alignment, where,
+            "heap::allocate: alignment ", alignment, "; a power of two from ", alignof(T), " to ", most_alignment,
+            " is accepted");
+    require<out_of_space>(count <= (SIZE_MAX - 1) / sizeof(T), where, "heap::allocate: ", count, " elements of ",
+                          sizeof(T), " bytes wanted; at most ", (SIZE_MAX - 1) / sizeof(T), " have addresses");
     constexpr bool in_signal = lives_in_signal_segment<T>;
-    agree("heap::allocate", std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment}, named{"signal segment", in_signal}}, where, alarmed());
+    agree("heap::allocate",
+          std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment},
+                     named{"signal segment", in_signal}},
+          where, alarmed());
     auto& segment = in_signal ? signal_ : bulk_;
     auto const offset = segment.allocate(count * sizeof(T) + gap_behind(count * sizeof(T)), alignment);
-    require<out_of_space>(offset.has_value(), where, "heap::allocate: ", count * sizeof(T), " bytes wanted in the ", in_signal ? "signal" : "bulk",
-                          " segment, ", segment.largest_free(), " bytes free in one piece; enlarge heap_options::", in_signal ? "signal" : "bulk");
+    require<out_of_space>(offset.has_value(), where, "heap::allocate: ", count * sizeof(T), " bytes wanted in the ",
+                          in_signal ? "signal" : "bulk", " segment, ", segment.largest_free(),
+                          " bytes free in one piece; enlarge heap_options::", in_signal ? "signal" : "bulk");
     sym<T> const x{*offset, count};
     if (detail::simulator::get().there())
-      name_part(in_signal, x.offset, count * sizeof(T), text("heap::allocate<", detail::type_name<T>(), ">(", count, ") at ", detail::short_place(where)));
+      name_part(in_signal, x.offset, count * sizeof(T),
+                text("heap::allocate<", detail::type_name<T>(), ">(", count, ") at ", detail::short_place(where)));
     if (in_signal) {
       name_flags(x);
       try {
@@ -156,8 +172,9 @@ class heap {
     constexpr bool in_signal = lives_in_signal_segment<T>;
     agree("heap::free", std::array{named{"offset", x.offset}, named{"signal segment", in_signal}}, where);
     forget_parts(in_signal, x.offset);
-    require((in_signal ? signal_ : bulk_).release(x.offset), where, "heap::free: nothing is allocated at offset ", x.offset, " of the ",
-            in_signal ? "signal" : "bulk", " segment; a sym that allocate() returned and that was not freed yet is accepted");
+    require((in_signal ? signal_ : bulk_).release(x.offset), where, "heap::free: nothing is allocated at offset ",
+            x.offset, " of the ", in_signal ? "signal" : "bulk",
+            " segment; a sym that allocate() returned and that was not freed yet is accepted");
     if (in_signal) names_.remove_flags(x.offset);
   }
 
@@ -175,9 +192,11 @@ class heap {
   std::uint64_t offset_of(void const* p, std::size_t bytes, char const* name, std::source_location where) const {
     auto const* const b = static_cast<std::byte const*>(p);
     std::byte const* const base = view_.bulk[view_.rank];
-    bool const inside = b >= base && b < base + options_.bulk && bytes <= options_.bulk - static_cast<std::size_t>(b - base);
-    require(inside, where, name, " = ", p, " (", bytes, " bytes) is not on the symmetric heap; memory from heap::allocate, in [",
-            static_cast<void const*>(base), ", ", static_cast<void const*>(base + options_.bulk), "), is accepted");
+    bool const inside =
+        b >= base && b < base + options_.bulk && bytes <= options_.bulk - static_cast<std::size_t>(b - base);
+    require(inside, where, name, " = ", p, " (", bytes,
+            " bytes) is not on the symmetric heap; memory from heap::allocate, in [", static_cast<void const*>(base),
+            ", ", static_cast<void const*>(base + options_.bulk), "), is accepted");
     return static_cast<std::uint64_t>(b - base);
   }
 
@@ -187,7 +206,8 @@ class heap {
   void name_part(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
     auto const& sim = detail::simulator::get();
     if (!sim.there()) return;
-    for (int r = 0; r < view_.size; ++r) sim.name_part((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
+    for (int r = 0; r < view_.size; ++r)
+      sim.name_part((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
   }
   /// This rank's memory at the offset, named before, is one launch's at a time, and each block of it does one atomic on
   /// the word `ticket` bytes into it, by `call`.
@@ -210,9 +230,14 @@ class heap {
     if (told_) return;
     hipError_t const e = hipMemcpy(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost);
     ignore_hip(e);
-    if (e != hipSuccess) std::fprintf(stderr, "fusewire: hipMemcpy(watch): %s; whether a launch failed that nobody asked for is not known\n", hipGetErrorName(e));
+    if (e != hipSuccess)
+      std::fprintf(stderr,
+                   "fusewire: hipMemcpy(watch): %s; whether a launch failed that nobody asked for is not known\n",
+                   hipGetErrorName(e));
     if (e != hipSuccess) return;
-    std::string const why = own_fault(seen), what = !why.empty() ? why : seen.complete && !seen.released ? sentence(view_.rank, seen) : "";
+    std::string const why = own_fault(seen), what = !why.empty()                      ? why
+                                                    : seen.complete && !seen.released ? sentence(view_.rank, seen)
+                                                                                      : "";
     if (what.empty()) return;
     told_ = true;
     std::fprintf(stderr, "fusewire: a launch failed, and nobody called world::check() afterwards: %s\n", what.c_str());
@@ -252,11 +277,13 @@ class heap {
     auto const all = world_.exchange().all_gather(mine);
     if (alarmed) throw_if_alarmed();
     for (int r = 0; r < world_.size(); ++r)
-      require<launch_abandoned>(all[static_cast<std::size_t>(r)][N] == 0, where, call, ": a launch of rank ", r, " has failed, and its error says why");
+      require<launch_abandoned>(all[static_cast<std::size_t>(r)][N] == 0, where, call, ": a launch of rank ", r,
+                                " has failed, and its error says why");
     for (int r = 0; r < world_.size(); ++r)
       for (std::size_t i = 0; i < N; ++i) {
         std::uint64_t const first = all[0][i], theirs = all[static_cast<std::size_t>(r)][i];
-        require<rank_mismatch>(theirs == first, where, call, ": ranks disagree in ", values[i].name, ": rank 0 has ", first, ", rank ", r, " has ", theirs);
+        require<rank_mismatch>(theirs == first, where, call, ": ranks disagree in ", values[i].name, ": rank 0 has ",
+                               first, ", rank ", r, " has ", theirs);
       }
   }
 
@@ -273,7 +300,8 @@ class heap {
       if (peer == world_.device() || peer < 0) continue;
       int can = 0;
       check_hip(hipDeviceCanAccessPeer(&can, world_.device(), peer), "hipDeviceCanAccessPeer", where);
-      require<runtime_failure>(can, where, "heap: device ", world_.device(), " (rank ", world_.rank(), ") cannot access the memory of device ", peer, " (rank ", r,
+      require<runtime_failure>(can, where, "heap: device ", world_.device(), " (rank ", world_.rank(),
+                               ") cannot access the memory of device ", peer, " (rank ", r,
                                "); devices linked by xGMI or NVLink are accepted");
       hipError_t const e = hipDeviceEnablePeerAccess(peer, 0);
       if (e == hipErrorPeerAccessAlreadyEnabled) (void)hipGetLastError();
@@ -294,7 +322,8 @@ class heap {
     auto const& sim = detail::simulator::get();
     if (!sim.there()) return;
     std::size_t const bytes = (in_signal ? signal_ : bulk_).size_at(offset);
-    for (int r = 0; r < view_.size; ++r) sim.forget_parts((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes);
+    for (int r = 0; r < view_.size; ++r)
+      sim.forget_parts((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes);
   }
 
   void name_flags(sym<flag> x) {
@@ -311,7 +340,8 @@ class heap {
 
   watch watch_of(int rank, hipStream_t stream) const {
     watch seen;
-    check_hip(hipMemcpyAsync(&seen, view_.signal[rank], sizeof seen, hipMemcpyDeviceToHost, stream), "hipMemcpyAsync(watch)");
+    check_hip(hipMemcpyAsync(&seen, view_.signal[rank], sizeof seen, hipMemcpyDeviceToHost, stream),
+              "hipMemcpyAsync(watch)");
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     return seen;
   }
@@ -319,25 +349,36 @@ class heap {
   /// What this rank's kernels noted, as it concerns this rank alone: a disagreement, a misuse. Empty when there is
   /// none.
   std::string own_fault(watch const& seen) const {
-    if (seen.disagreed) return text("ranks launched different things: ", names_.header(world_.rank(), seen.ours), ", ", names_.header(int(seen.disagreed) - 1, seen.theirs));
+    if (seen.disagreed)
+      return text("ranks launched different things: ", names_.header(world_.rank(), seen.ours), ", ",
+                  names_.header(int(seen.disagreed) - 1, seen.theirs));
     if (!seen.wrong) return "";
     auto const what = static_cast<misuse>(seen.wrong);
     std::string const who = text("rank ", world_.rank(), ", block ", seen.wrong_block, ": ");
-    if (what == misuse::begin_again) return who + text("channel_epoch::begin() for the second time in launch ", seen.wrong_value, ", or the launch before did not end");
-    if (what == misuse::end_again) return who + text("channel_epoch::end() for the second time in launch ", seen.wrong_value);
-    if (what == misuse::page) return who + text("flash_decode: entry ", seen.wrong_at, " of the block table is page ", seen.wrong_value, "; 0 to ", seen.accepted - 1, " are accepted");
-    char const* const call = what == misuse::inbox_rank ? "inbox()" : what == misuse::signal_rank || what == misuse::signal_flag ? "signal() or to()" : "wait(), arrived() or from()";
+    if (what == misuse::begin_again)
+      return who + text("channel_epoch::begin() for the second time in launch ", seen.wrong_value,
+                        ", or the launch before did not end");
+    if (what == misuse::end_again)
+      return who + text("channel_epoch::end() for the second time in launch ", seen.wrong_value);
+    if (what == misuse::page)
+      return who + text("flash_decode: entry ", seen.wrong_at, " of the block table is page ", seen.wrong_value,
+                        "; 0 to ", seen.accepted - 1, " are accepted");
+    char const* const call = what == misuse::inbox_rank ? "inbox()"
+                             : what == misuse::signal_rank || what == misuse::signal_flag
+                                 ? "signal() or to()"
+                                 : "wait(), arrived() or from()";
     bool const flags = what == misuse::signal_flag || what == misuse::wait_flag;
-    return who + text("channel_epoch::", call, ": ", flags ? "flag " : "rank ", seen.wrong_value, "; 0 to ", seen.accepted - 1, " are accepted",
-                      flags ? " (channel_options::flags_per_source)" : "");
+    return who + text("channel_epoch::", call, ": ", flags ? "flag " : "rank ", seen.wrong_value, "; 0 to ",
+                      seen.accepted - 1, " are accepted", flags ? " (channel_options::flags_per_source)" : "");
   }
 
   std::string sentence(int rank, watch const& seen) const {
     wait_report const& w = seen.report;
     return text("rank ", rank, ", block ", w.block, w.launch[0] ? " of " + names_.launch(w.launch) : "",
-                seen.released ? text(" waited, until rank ", int(seen.abandoned) - 1, " gave up,") : text(" waited longer than ", seen.limit_ns / 1000000, " ms"), " for a flag",
-                w.from < 0 ? "" : text(" from rank ", w.from), " (", names_.flag_at(w.flag_offset), ", signal segment + ", w.flag_offset, "): epoch ", w.found, " found, ", w.wanted,
-                " wanted");
+                seen.released ? text(" waited, until rank ", int(seen.abandoned) - 1, " gave up,")
+                              : text(" waited longer than ", seen.limit_ns / 1000000, " ms"),
+                " for a flag", w.from < 0 ? "" : text(" from rank ", w.from), " (", names_.flag_at(w.flag_offset),
+                ", signal segment + ", w.flag_offset, "): epoch ", w.found, " found, ", w.wanted, " wanted");
   }
 
   /// What the rank has noted, once it is complete. A rank that is released says so when its block next looks, so 50 ms
@@ -377,7 +418,10 @@ class heap {
     hipStreamCaptureStatus capture;
     check_hip(hipStreamIsCapturing(world_.stream(), &capture), "hipStreamIsCapturing");
     if (capture != hipStreamCaptureStatusNone)
-      throw wait_timeout(text("rank ", view_.rank, ": a launch before this capture has failed, and world::check(), which cannot be captured, says why", until_reset));
+      throw wait_timeout(
+          text("rank ", view_.rank,
+               ": a launch before this capture has failed, and world::check(), which cannot be captured, says why",
+               until_reset));
     ignore_hip(hipDeviceSynchronize());  // what the kernel says is complete when it has ended
     throw_if_abandoned(world_.stream());
   }
@@ -396,8 +440,8 @@ class heap {
     for (std::size_t i = 1; i < waits.size(); ++i) others += "\n  after that, " + waits[i];
     std::string const cause = waits.empty() ? "" : waits[0];
     if (seen.complete && !seen.released) throw wait_timeout(cause + until_reset + others);
-    throw launch_abandoned(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1, " gave up", waits.empty() ? "; its error says why" : ": ", cause,
-                                until_reset, others));
+    throw launch_abandoned(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1,
+                                " gave up", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
   }
 
   fusewire::world& world_;

@@ -24,7 +24,8 @@ class offset_allocator {
   /// is large enough because of where it begins, and those are tried in turn.
   std::optional<std::size_t> allocate(std::size_t bytes, std::size_t alignment) {
     if (bytes > largest_free()) return std::nullopt;
-    std::size_t const wanted = round_up(bytes, unit_), surely = alignment > unit_ ? wanted + (alignment - unit_) : wanted;
+    std::size_t const wanted = round_up(bytes, unit_),
+                      surely = alignment > unit_ ? wanted + (alignment - unit_) : wanted;
     auto it = by_size_.lower_bound({surely, 0});
     if (it == by_size_.end()) it = by_size_.lower_bound({wanted, 0});
     for (; it != by_size_.end(); ++it) {
@@ -52,7 +53,8 @@ class offset_allocator {
       remove(start + length, more);
       length += more;
     }
-    if (auto before = free_.lower_bound(start); before != free_.begin() && (--before)->first + before->second == start) {
+    if (auto before = free_.lower_bound(start);
+        before != free_.begin() && (--before)->first + before->second == start) {
       auto const [lower, more] = *before;
       remove(lower, more);
       start = lower;
@@ -84,7 +86,7 @@ class offset_allocator {
   }
 
   std::size_t unit_, looks_ = 0;
-  std::map<std::size_t, std::size_t> free_, used_;          // offset -> bytes
+  std::map<std::size_t, std::size_t> free_, used_;         // offset -> bytes
   std::set<std::pair<std::size_t, std::size_t>> by_size_;  // (bytes, offset) of what is free
 };
 

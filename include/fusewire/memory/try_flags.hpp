@@ -35,7 +35,9 @@ __global__ void try_flags(world_view w, std::uint64_t trials, std::uint64_t limi
   unsigned long long seen = 0;
   platform::atomic_store<order::relaxed, scope::system>(&there->word, 1ull);
   for (unsigned long long step = 1; step <= last_trial; ++step) {
-    while ((seen = platform::atomic_load<order::relaxed, scope::system>(&here->word)) < step && platform::clock_ns() - start <= limit_ns) platform::backoff();
+    while ((seen = platform::atomic_load<order::relaxed, scope::system>(&here->word)) < step &&
+           platform::clock_ns() - start <= limit_ns)
+      platform::backoff();
     if (step == 1) platform::atomic_store<order::relaxed, scope::system>(&there->word, 2ull);
     if (step == 2) (void)platform::atomic_fetch_add<order::relaxed, scope::system>(&there->word, 1ull);
   }
@@ -52,11 +54,14 @@ struct flag_trial {
   }
   /// Collective. Requires: all ranks have loaded the kernel and zeroed their `trials`.
   /// Fails: runtime_failure on every rank, which names the first two ranks between whom the least arrived.
-  static void run(world& w, world_view const& view, std::uint64_t trials, std::chrono::nanoseconds limit, std::source_location where) {
+  static void run(world& w, world_view const& view, std::uint64_t trials, std::chrono::nanoseconds limit,
+                  std::source_location where) {
     try_flags<><<<dim3(1), dim3(max_ranks), 0, w.stream()>>>(view, trials, static_cast<std::uint64_t>(limit.count()));
     check_hip(hipGetLastError(), "kernel launch", where);
     std::array<trial, max_ranks> found{};
-    check_hip(hipMemcpyAsync(found.data(), view.signal[w.rank()] + trials, sizeof found, hipMemcpyDeviceToHost, w.stream()), "hipMemcpyAsync(trials)", where);
+    check_hip(
+        hipMemcpyAsync(found.data(), view.signal[w.rank()] + trials, sizeof found, hipMemcpyDeviceToHost, w.stream()),
+        "hipMemcpyAsync(trials)", where);
     check_hip(hipStreamSynchronize(w.stream()), "hipStreamSynchronize", where);
     std::array<unsigned char, max_ranks> seen{};
     for (std::size_t i = 0; i < found.size(); ++i) seen[i] = static_cast<unsigned char>(found[i].seen);
@@ -67,13 +72,17 @@ struct flag_trial {
       for (int p = 0; p < w.size(); ++p)
         if (unsigned const n = all[std::size_t(r)][std::size_t(p)]; n < least) least = n, reader = r, writer = p;
     if (reader < 0) return;
-    constexpr char const* saw[] = {"nothing of what", "the first store, but not the second, that", "the stores, but not the atomic addition, that"};
-    throw runtime_failure(text("heap: rank ", reader, " polled its signal segment for ", limit.count() / 1000000, " ms and saw ", saw[least], " rank ", writer,
-                               " made there. Either that segment is cached where it must not be (",
-                               w.in_one_process(reader, writer) ? "hipDeviceMallocUncached had no effect"
-                                                                : "through IPC: hipIpcOpenMemHandle did not map it as hipDeviceMallocUncached allocated it",
-                               "), or kernels of these ranks do not run at the same time (a profiler or a setting that runs kernels one after the other)  [", where.file_name(), ":",
-                               where.line(), "]"));
+    constexpr char const* saw[] = {"nothing of what", "the first store, but not the second, that",
+                                   "the stores, but not the atomic addition, that"};
+    throw runtime_failure(
+        text("heap: rank ", reader, " polled its signal segment for ", limit.count() / 1000000, " ms and saw ",
+             saw[least], " rank ", writer, " made there. Either that segment is cached where it must not be (",
+             w.in_one_process(reader, writer)
+                 ? "hipDeviceMallocUncached had no effect"
+                 : "through IPC: hipIpcOpenMemHandle did not map it as hipDeviceMallocUncached allocated it",
+             "), or kernels of these ranks do not run at the same time (a profiler or a setting that runs kernels one "
+             "after the other)  [",
+             where.file_name(), ":", where.line(), "]"));
   }
 };
 

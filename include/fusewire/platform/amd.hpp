@@ -39,7 +39,9 @@ __device__ inline int grid_blocks() { return int(gridDim.x); }
 
 /// The part of the device that this wave runs on: its XCD, which has an L2 of its own. 0 to max_parts - 1.
 inline constexpr int max_parts = 8;
-__device__ inline int part_index() { return int(__builtin_amdgcn_s_getreg(20 | 31 << 11)) & (max_parts - 1); }  // XCC_ID
+__device__ inline int part_index() {
+  return int(__builtin_amdgcn_s_getreg(20 | 31 << 11)) & (max_parts - 1);
+}  // XCC_ID
 
 // ------------------------------------------------------------------------------------------------ execution and clocks
 __device__ inline void block_sync() { __syncthreads(); }
@@ -118,7 +120,8 @@ __device__ inline void release_before() {
   if constexpr (O == order::release || O == order::acq_rel) fence<order::release, S>();
 }
 template <order O>
-inline constexpr int order_after_release = O == order::relaxed || O == order::release ? __ATOMIC_RELAXED : __ATOMIC_ACQUIRE;
+inline constexpr int order_after_release =
+    O == order::relaxed || O == order::release ? __ATOMIC_RELAXED : __ATOMIC_ACQUIRE;
 
 /// What an acquire load of *p would order, after relaxed loads of it have found the value waited for.
 template <scope S, class T>
@@ -153,7 +156,8 @@ __device__ T atomic_exchange(T* p, T value) {
 template <order O, scope S, class T>
 __device__ bool atomic_compare_exchange(T* p, T& expected, T desired) {
   release_before<O, S>();
-  return __hip_atomic_compare_exchange_strong(p, &expected, desired, order_after_release<O>, order_after_release<O>, scope_of<S>);
+  return __hip_atomic_compare_exchange_strong(p, &expected, desired, order_after_release<O>, order_after_release<O>,
+                                              scope_of<S>);
 }
 template <order O, scope S, class T>
 __device__ T atomic_fetch_add(T* p, T value) {
@@ -215,7 +219,9 @@ __device__ inline float quick_reciprocal(float x) { return __builtin_amdgcn_rcpf
 
 // --------------------------------------------------------------------------------------------------------------- host
 /// Memory that peers write and kernels poll: never cached by a peer, coherent in the owner's cache.
-inline hipError_t malloc_signal(void** p, std::size_t bytes) { return hipExtMallocWithFlags(p, bytes, hipDeviceMallocUncached); }
+inline hipError_t malloc_signal(void** p, std::size_t bytes) {
+  return hipExtMallocWithFlags(p, bytes, hipDeviceMallocUncached);
+}
 
 /// Whether polled memory works is a matter of the memory type that each mapping got, and is tried when a heap is made.
 inline constexpr bool tries_flags = true;
@@ -307,7 +313,9 @@ inline hipError_t may_be_partition(int* yes, int device) {
 }
 
 template <class F>
-hipError_t allow_shared_bytes(F, int) { return hipSuccess; }  // LDS needs no opt-in
+hipError_t allow_shared_bytes(F, int) {
+  return hipSuccess;
+}  // LDS needs no opt-in
 
 /// There are no clusters of blocks.
 template <class F>

@@ -51,11 +51,15 @@ inline hipError_t hipGetDeviceCount(int* n) { return cudaGetDeviceCount(n); }
 inline hipError_t hipSetDevice(int d) { return cudaSetDevice(d); }
 inline hipError_t hipGetDevice(int* d) { return cudaGetDevice(d); }
 inline hipError_t hipGetDeviceProperties(hipDeviceProp_t* p, int d) { return cudaGetDeviceProperties(p, d); }
-inline hipError_t hipDeviceGetAttribute(int* v, hipDeviceAttribute_t a, int d) { return cudaDeviceGetAttribute(v, a, d); }
+inline hipError_t hipDeviceGetAttribute(int* v, hipDeviceAttribute_t a, int d) {
+  return cudaDeviceGetAttribute(v, a, d);
+}
 inline hipError_t hipDeviceGetPCIBusId(char* bus, int n, int d) { return cudaDeviceGetPCIBusId(bus, n, d); }
 inline hipError_t hipDeviceSynchronize() { return cudaDeviceSynchronize(); }
 inline hipError_t hipDeviceCanAccessPeer(int* can, int d, int peer) { return cudaDeviceCanAccessPeer(can, d, peer); }
-inline hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) { return cudaDeviceEnablePeerAccess(peer, flags); }
+inline hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
+  return cudaDeviceEnablePeerAccess(peer, flags);
+}
 inline hipError_t hipGetLastError() { return cudaGetLastError(); }
 inline char const* hipGetErrorName(hipError_t e) { return cudaGetErrorName(e); }
 inline char const* hipGetErrorString(hipError_t e) { return cudaGetErrorString(e); }
@@ -63,30 +67,46 @@ inline hipError_t hipRuntimeGetVersion(int* v) { return cudaRuntimeGetVersion(v)
 inline hipError_t hipDriverGetVersion(int* v) { return cudaDriverGetVersion(v); }
 
 template <class T>
-hipError_t hipMalloc(T** p, std::size_t bytes) { return cudaMalloc(reinterpret_cast<void**>(p), bytes); }
+hipError_t hipMalloc(T** p, std::size_t bytes) {
+  return cudaMalloc(reinterpret_cast<void**>(p), bytes);
+}
 inline hipError_t hipFree(void* p) { return cudaFree(p); }
 inline hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* h, void* p) { return cudaIpcGetMemHandle(h, p); }
-inline hipError_t hipIpcOpenMemHandle(void** p, hipIpcMemHandle_t h, unsigned flags) { return cudaIpcOpenMemHandle(p, h, flags); }
+inline hipError_t hipIpcOpenMemHandle(void** p, hipIpcMemHandle_t h, unsigned flags) {
+  return cudaIpcOpenMemHandle(p, h, flags);
+}
 inline hipError_t hipIpcCloseMemHandle(void* p) { return cudaIpcCloseMemHandle(p); }
 template <class T>
-hipError_t hipHostMalloc(T** p, std::size_t bytes, unsigned flags = 0) { return cudaHostAlloc(reinterpret_cast<void**>(p), bytes, flags); }
+hipError_t hipHostMalloc(T** p, std::size_t bytes, unsigned flags = 0) {
+  return cudaHostAlloc(reinterpret_cast<void**>(p), bytes, flags);
+}
 inline hipError_t hipHostFree(void* p) { return cudaFreeHost(p); }
-inline hipError_t hipMemcpy(void* to, void const* from, std::size_t n, hipMemcpyKind k) { return cudaMemcpy(to, from, n, k); }
-inline hipError_t hipMemcpyAsync(void* to, void const* from, std::size_t n, hipMemcpyKind k, hipStream_t s) { return cudaMemcpyAsync(to, from, n, k, s); }
+inline hipError_t hipMemcpy(void* to, void const* from, std::size_t n, hipMemcpyKind k) {
+  return cudaMemcpy(to, from, n, k);
+}
+inline hipError_t hipMemcpyAsync(void* to, void const* from, std::size_t n, hipMemcpyKind k, hipStream_t s) {
+  return cudaMemcpyAsync(to, from, n, k, s);
+}
 inline hipError_t hipMemset(void* p, int v, std::size_t n) { return cudaMemset(p, v, n); }
 inline hipError_t hipMemsetAsync(void* p, int v, std::size_t n, hipStream_t s) { return cudaMemsetAsync(p, v, n, s); }
 inline hipError_t hipMemGetInfo(std::size_t* free, std::size_t* total) { return cudaMemGetInfo(free, total); }
-inline hipError_t hipPointerGetAttributes(hipPointerAttribute_t* a, void const* p) { return cudaPointerGetAttributes(a, p); }
+inline hipError_t hipPointerGetAttributes(hipPointerAttribute_t* a, void const* p) {
+  return cudaPointerGetAttributes(a, p);
+}
 
 inline hipError_t hipStreamCreate(hipStream_t* s) { return cudaStreamCreate(s); }
 inline hipError_t hipStreamCreateWithFlags(hipStream_t* s, unsigned f) { return cudaStreamCreateWithFlags(s, f); }
 inline hipError_t hipStreamDestroy(hipStream_t s) { return cudaStreamDestroy(s); }
 inline hipError_t hipStreamSynchronize(hipStream_t s) { return cudaStreamSynchronize(s); }
 inline hipError_t hipStreamQuery(hipStream_t s) { return cudaStreamQuery(s); }
-inline hipError_t hipStreamWaitEvent(hipStream_t s, hipEvent_t e, unsigned f = 0) { return cudaStreamWaitEvent(s, e, f); }
+inline hipError_t hipStreamWaitEvent(hipStream_t s, hipEvent_t e, unsigned f = 0) {
+  return cudaStreamWaitEvent(s, e, f);
+}
 inline hipError_t hipStreamBeginCapture(hipStream_t s, hipStreamCaptureMode m) { return cudaStreamBeginCapture(s, m); }
 inline hipError_t hipStreamEndCapture(hipStream_t s, hipGraph_t* g) { return cudaStreamEndCapture(s, g); }
-inline hipError_t hipStreamIsCapturing(hipStream_t s, hipStreamCaptureStatus* st) { return cudaStreamIsCapturing(s, st); }
+inline hipError_t hipStreamIsCapturing(hipStream_t s, hipStreamCaptureStatus* st) {
+  return cudaStreamIsCapturing(s, st);
+}
 inline hipError_t hipLaunchHostFunc(hipStream_t s, hipHostFn_t f, void* p) { return cudaLaunchHostFunc(s, f, p); }
 
 inline hipError_t hipEventCreate(hipEvent_t* e) { return cudaEventCreate(e); }
@@ -97,18 +117,23 @@ inline hipError_t hipEventSynchronize(hipEvent_t e) { return cudaEventSynchroniz
 inline hipError_t hipEventQuery(hipEvent_t e) { return cudaEventQuery(e); }
 inline hipError_t hipEventElapsedTime(float* ms, hipEvent_t a, hipEvent_t b) { return cudaEventElapsedTime(ms, a, b); }
 
-inline hipError_t hipGraphInstantiate(hipGraphExec_t* e, hipGraph_t g, hipGraphNode_t*, char*, std::size_t) { return cudaGraphInstantiate(e, g, 0); }
+inline hipError_t hipGraphInstantiate(hipGraphExec_t* e, hipGraph_t g, hipGraphNode_t*, char*, std::size_t) {
+  return cudaGraphInstantiate(e, g, 0);
+}
 inline hipError_t hipGraphLaunch(hipGraphExec_t e, hipStream_t s) { return cudaGraphLaunch(e, s); }
 inline hipError_t hipGraphExecDestroy(hipGraphExec_t e) { return cudaGraphExecDestroy(e); }
 inline hipError_t hipGraphDestroy(hipGraph_t g) { return cudaGraphDestroy(g); }
-inline hipError_t hipGraphGetNodes(hipGraph_t g, hipGraphNode_t* nodes, std::size_t* n) { return cudaGraphGetNodes(g, nodes, n); }
+inline hipError_t hipGraphGetNodes(hipGraph_t g, hipGraphNode_t* nodes, std::size_t* n) {
+  return cudaGraphGetNodes(g, nodes, n);
+}
 inline hipError_t hipGraphNodeGetType(hipGraphNode_t n, hipGraphNodeType* t) { return cudaGraphNodeGetType(n, t); }
 
 inline hipError_t hipFuncGetAttributes(hipFuncAttributes* a, void const* f) { return cudaFuncGetAttributes(a, f); }
 inline hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void const* f, int threads, std::size_t shared) {
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(n, f, threads, shared);
 }
-inline hipError_t hipLaunchKernel(void const* f, dim3 grid, dim3 block, void** args, std::size_t shared, hipStream_t s) {
+inline hipError_t hipLaunchKernel(void const* f, dim3 grid, dim3 block, void** args, std::size_t shared,
+                                  hipStream_t s) {
   return cudaLaunchKernel(f, grid, block, args, shared, s);
 }
 

@@ -73,7 +73,9 @@ __device__ inline int opaque(int x) {
 /// Whether `rank` is 0.
 __device__ inline bool is_first(int rank) { return rank == 0; }
 /// Returns when x, which is not 0, is there: until then a load may be under way, also past a barrier.
-__device__ inline void settle(std::uint64_t x) { asm volatile("{.reg .pred p; setp.eq.u64 p, %0, 0; @p trap;}" ::"l"(x)); }
+__device__ inline void settle(std::uint64_t x) {
+  asm volatile("{.reg .pred p; setp.eq.u64 p, %0, 0; @p trap;}" ::"l"(x));
+}
 
 // ------------------------------------------------------------------------------------------------------- memory order
 // Enumerators, because nvcc's atomics take no constexpr variables.
@@ -135,7 +137,8 @@ __device__ T atomic_exchange(T* p, T value) {
 }
 template <order O, scope S, class T>
 __device__ bool atomic_compare_exchange(T* p, T& expected, T desired) {
-  return __nv_atomic_compare_exchange(p, &expected, &desired, false, order_of<O>::value, order_of<O>::failure, scope_of<S>::value);
+  return __nv_atomic_compare_exchange(p, &expected, &desired, false, order_of<O>::value, order_of<O>::failure,
+                                      scope_of<S>::value);
 }
 template <order O, scope S, class T>
 __device__ T atomic_fetch_add(T* p, T value) {
@@ -169,7 +172,9 @@ __device__ T atomic_fetch_max(T* p, T value) {
 
 // ------------------------------------------------------------------------------------------------------ element types
 __host__ __device__ inline std::uint16_t bf16_from(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
-__host__ __device__ inline float float_from_bf16(std::uint16_t bits) { return __bfloat162float(__ushort_as_bfloat16(bits)); }
+__host__ __device__ inline float float_from_bf16(std::uint16_t bits) {
+  return __bfloat162float(__ushort_as_bfloat16(bits));
+}
 __host__ __device__ inline std::uint16_t f16_from(float x) { return __half_as_ushort(__float2half_rn(x)); }
 __host__ __device__ inline float float_from_f16(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 __device__ inline float exp2(float x) { return exp2f(x); }
@@ -226,7 +231,8 @@ inline cudaError_t may_be_partition(int* yes, int) {
 
 template <class F>
 cudaError_t allow_shared_bytes(F kernel, int bytes) {
-  return cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  return cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              bytes);
 }
 
 /// Clusters: blocks that start together and reach each other's shared memory.
@@ -239,7 +245,8 @@ struct extended_launch {
     attributes[0].val.clusterDim = {unsigned(cluster), 1, 1};
     attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[1].val.programmaticStreamSerializationAllowed = early;
-    config = {dim3(unsigned(blocks)), dim3(unsigned(threads)), std::size_t(shared_bytes), stream, attributes, early ? 2u : 1u};
+    config = {dim3(unsigned(blocks)), dim3(unsigned(threads)), std::size_t(shared_bytes), stream, attributes,
+              early ? 2u : 1u};
   }
 };
 template <class F>
@@ -256,7 +263,8 @@ __device__ inline void wait_for_stream() { asm volatile("griddepcontrol.wait;" :
 /// itself.
 __device__ inline void release_stream() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 template <class... P>
-cudaError_t launch_extended(void (*kernel)(P...), int cluster, bool early, int blocks, int threads, int shared_bytes, cudaStream_t stream, P... arguments) {
+cudaError_t launch_extended(void (*kernel)(P...), int cluster, bool early, int blocks, int threads, int shared_bytes,
+                            cudaStream_t stream, P... arguments) {
   extended_launch const l(cluster, early, blocks, threads, shared_bytes, stream);
   return cudaLaunchKernelEx(&l.config, kernel, arguments...);
 }

@@ -73,7 +73,8 @@ inline cudaError_t malloc_shared(void** p, std::size_t* bytes, int device) {
   what.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   what.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
   std::size_t step = 0;
-  if (cudaError_t const e = detail::granularity(&step, &what, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED); e != cudaSuccess) return e;
+  if (cudaError_t const e = detail::granularity(&step, &what, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED); e != cudaSuccess)
+    return e;
   *bytes = (*bytes + step - 1) / step * step;
   CUmemGenericAllocationHandle h = 0;
   if (cudaError_t const e = detail::create(&h, *bytes, &what, 0); e != cudaSuccess) return e;
@@ -92,7 +93,10 @@ inline cudaError_t export_shared(int* fd, void* p) {
 /// Maps another process's memory for `device`. Requires: `bytes` as malloc_shared() rounded them there.
 inline cudaError_t import_shared(void** p, std::size_t bytes, int device, int fd) {
   CUmemGenericAllocationHandle h = 0;
-  if (cudaError_t const e = detail::import_handle(&h, reinterpret_cast<void*>(std::intptr_t(fd)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR); e != cudaSuccess) return e;
+  if (cudaError_t const e = detail::import_handle(&h, reinterpret_cast<void*>(std::intptr_t(fd)),
+                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+      e != cudaSuccess)
+    return e;
   return detail::map_whole(p, bytes, device, h);
 }
 

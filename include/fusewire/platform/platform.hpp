@@ -2,7 +2,8 @@
 // their own, ask for the vendor.
 #pragma once
 #if !defined(__HIP__) && !defined(__CUDACC__) && !defined(FUSEWIRE_PLATFORM_NVIDIA)
-#error "fusewire is compiled as HIP or CUDA: name the source .hip or .cu, or set_source_files_properties(... LANGUAGE \
+#error \
+    "fusewire is compiled as HIP or CUDA: name the source .hip or .cu, or set_source_files_properties(... LANGUAGE \
 HIP or CUDA); by hand -x hip or -x cu"
 #elif __cplusplus < 201709L  // GCC 10's C++20
 #error "fusewire needs C++20: link with fusewire::fusewire, found after project(... LANGUAGES HIP or CUDA) has \

@@ -19,7 +19,9 @@ namespace fusewire {
 
 namespace detail {
 /// "For ever" as a user may say it, in a number that can be added to the time.
-inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) { return std::min<std::chrono::milliseconds>(limit, std::chrono::hours(24 * 365)); }
+inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) {
+  return std::min<std::chrono::milliseconds>(limit, std::chrono::hours(24 * 365));
+}
 }  // namespace detail
 
 /// One rank's end of a group of ranks. All calls are collective.
@@ -42,7 +44,9 @@ class bootstrap {
   virtual void keep(std::shared_ptr<void> what) = 0;
 
   void barrier() {
-    if (auto const raw = all_gather(nullptr, 0); !raw.empty()) throw rank_mismatch(text("ranks are in different collectives: a barrier wanted, ", raw.size(), " bytes came in all"));
+    if (auto const raw = all_gather(nullptr, 0); !raw.empty())
+      throw rank_mismatch(
+          text("ranks are in different collectives: a barrier wanted, ", raw.size(), " bytes came in all"));
   }
 
   template <class T>
@@ -51,7 +55,8 @@ class bootstrap {
     auto const raw = all_gather(&mine, sizeof(T));
     std::vector<T> all(static_cast<std::size_t>(size()));
     if (raw.size() != all.size() * sizeof(T))
-      throw rank_mismatch(text("ranks are in different collectives: ", sizeof(T), " bytes wanted from each of ", size(), ", ", raw.size(), " came in all"));
+      throw rank_mismatch(text("ranks are in different collectives: ", sizeof(T), " bytes wanted from each of ", size(),
+                               ", ", raw.size(), " came in all"));
     std::memcpy(all.data(), raw.data(), raw.size());
     return all;
   }
@@ -85,7 +90,8 @@ class thread_bootstrap final : public bootstrap {
    private:
     friend class thread_bootstrap;
     hub(std::vector<int> members, std::chrono::milliseconds limit)
-        : members_(std::move(members)), size_(int(members_.size())), limit_(detail::bounded(limit)), contribution_(members_.size()), came_(members_.size()), splits_(members_.size()) {}
+        : members_(std::move(members)), size_(int(members_.size())), limit_(detail::bounded(limit)),
+          contribution_(members_.size()), came_(members_.size()), splits_(members_.size()) {}
     static std::vector<int> all_below(int size) {
       require(size >= 1, std::source_location::current(), "thread_bootstrap: ", size, " ranks; at least 1 is accepted");
       std::vector<int> all(static_cast<std::size_t>(size));
@@ -149,12 +155,14 @@ class thread_bootstrap final : public bootstrap {
   };
 
   thread_bootstrap(std::shared_ptr<hub> h, int rank) : hub_(std::move(h)), rank_(rank) {
-    require(hub_ && rank >= 0 && rank < hub_->size_, std::source_location::current(), "thread_bootstrap: rank ", rank, "; a hub and a rank below its size are accepted");
+    require(hub_ && rank >= 0 && rank < hub_->size_, std::source_location::current(), "thread_bootstrap: rank ", rank,
+            "; a hub and a rank below its size are accepted");
   }
   /// Leaves a group that was split from another, unless an exception does: then whoever catches that says why.
   ~thread_bootstrap() override {
     int const rank = hub_->members_[static_cast<std::size_t>(rank_)];
-    if (part_ && std::uncaught_exceptions() == exceptions_) hub_->leave(rank, text("rank ", rank, " has left the group"));
+    if (part_ && std::uncaught_exceptions() == exceptions_)
+      hub_->leave(rank, text("rank ", rank, " has left the group"));
   }
 
   int rank() const override { return rank_; }
@@ -208,7 +216,8 @@ class thread_bootstrap final : public bootstrap {
     auto const round = h.round_;
     bool const last = ++h.arrived_ == h.size_;
     bool same = true;
-    for (std::size_t i = 0; last && i < h.contribution_.size(); ++i) same &= h.splits_[i] == splits && h.contribution_[i].size() == bytes;
+    for (std::size_t i = 0; last && i < h.contribution_.size(); ++i)
+      same &= h.splits_[i] == splits && h.contribution_[i].size() == bytes;
     if (!same) {
       h.fail_locked("ranks are in different collectives: some gather, some split, or not all gather as many bytes");
     } else if (last) {
@@ -219,7 +228,8 @@ class thread_bootstrap final : public bootstrap {
       ++h.round_;
       h.wake_.notify_all();
     } else if (!h.wake_.wait_for(lock, h.limit_, [&] { return h.round_ != round || !h.failure_.empty(); })) {
-      h.fail_locked(text("rank ", h.list(false), " did not come to a collective in which rank ", h.list(true), " waited for ", double(h.limit_.count()) / 1000, " s"));
+      h.fail_locked(text("rank ", h.list(false), " did not come to a collective in which rank ", h.list(true),
+                         " waited for ", double(h.limit_.count()) / 1000, " s"));
     }
     if (h.round_ == round) throw cannot_complete();
     return h.gathered_;

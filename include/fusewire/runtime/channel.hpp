@@ -23,12 +23,14 @@ struct channel_options {
 class channel {
  public:
   /// Collective.
-  channel(heap& h, channel_options const& options, std::source_location where = std::source_location::current()) : heap_(h), options_(options) {
-    require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where, "channel: max_bytes = ", options.max_bytes, "; 1 to ", SIZE_MAX / 4, " are accepted");
+  channel(heap& h, channel_options const& options, std::source_location where = std::source_location::current())
+      : heap_(h), options_(options) {
+    require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where,
+            "channel: max_bytes = ", options.max_bytes, "; 1 to ", SIZE_MAX / 4, " are accepted");
     // The kernels number all flags of a rank with an int
     int const size = h.world().size(), most_flags = (1 << 30) / size - 2;
-    require(options.flags_per_source >= 1 && options.flags_per_source <= most_flags, where, "channel: flags_per_source = ", options.flags_per_source, "; 1 to ", most_flags,
-            " are accepted");
+    require(options.flags_per_source >= 1 && options.flags_per_source <= most_flags, where,
+            "channel: flags_per_source = ", options.flags_per_source, "; 1 to ", most_flags, " are accepted");
     view_.world = h.view();
     // A gap between the slots, where what does not fit is seen
     view_.slot_bytes = round_up(options.max_bytes, 256) + 256;
@@ -38,9 +40,8 @@ class channel {
     try {
       view_.slots = h.allocate<std::byte>(2 * view_.slot_bytes, 256, where);
       view_.flags = h.allocate<flag>(std::size_t(2 * size) * (2 + std::size_t(options.flags_per_source)), 128, where);
-      h.names().add_flags(view_.flags.offset, view_.flags.count, [size](std::uint64_t i) {
-        return flag_name(size, int(i));
-      });
+      h.names().add_flags(view_.flags.offset, view_.flags.count,
+                          [size](std::uint64_t i) { return flag_name(size, int(i)); });
       name_parts(where);
       clear(0, where);
       reset_key_ = h.add_reset([this] { meet(); });
@@ -89,7 +90,8 @@ class channel {
   void meet() {
     auto const where = std::source_location::current();
     channel_state mine;
-    check_hip(hipMemcpy(&mine, view_.world.here(view_.state), sizeof mine, hipMemcpyDeviceToHost), "hipMemcpy(channel state)", where);
+    check_hip(hipMemcpy(&mine, view_.world.here(view_.state), sizeof mine, hipMemcpyDeviceToHost),
+              "hipMemcpy(channel state)", where);
     for (epoch_t e : world().exchange().all_gather(mine.epoch)) mine.epoch = std::max(mine.epoch, e);
     clear(mine.epoch, where);
   }
@@ -109,19 +111,25 @@ class channel {
     heap_.name_part(false, view_.state.offset, sizeof(channel_state), "the state" + mine);
     heap_.name_ticket(view_.state.offset, offsetof(channel_state, ticket), "channel_epoch::end()");
     for (std::uint64_t slot : {0, 1})
-      heap_.name_part(false, view_.slots.offset + slot * view_.slot_bytes, options_.max_bytes, text("slot ", slot, " of the inbox", mine, ", max_bytes = ", options_.max_bytes));
+      heap_.name_part(false, view_.slots.offset + slot * view_.slot_bytes, options_.max_bytes,
+                      text("slot ", slot, " of the inbox", mine, ", max_bytes = ", options_.max_bytes));
     heap_.name_part(true, view_.flags.offset, first, "the headers" + mine);
-    heap_.name_part(true, view_.flags.offset + first, view_.flags.count * sizeof(flag) - first, text("the data flags", mine, ", flags_per_source = ", options_.flags_per_source));
+    heap_.name_part(true, view_.flags.offset + first, view_.flags.count * sizeof(flag) - first,
+                    text("the data flags", mine, ", flags_per_source = ", options_.flags_per_source));
   }
 
   void clear(epoch_t epoch, std::source_location where) {
     std::vector<flag> fresh(view_.flags.count);
     for (std::size_t i = 0; i < fresh.size(); ++i)
-      fresh[i].headers = view_.flags.offset + slot_of(i / std::size_t(world().size())) * std::size_t(2 * world().size()) * sizeof(flag);
+      fresh[i].headers = view_.flags.offset +
+                         slot_of(i / std::size_t(world().size())) * std::size_t(2 * world().size()) * sizeof(flag);
     channel_state state{};
     state.epoch = epoch;
-    check_hip(hipMemcpy(view_.world.here(view_.state), &state, sizeof state, hipMemcpyHostToDevice), "hipMemcpy(channel state)", where);
-    check_hip(hipMemcpy(view_.world.here(view_.flags), fresh.data(), fresh.size() * sizeof(flag), hipMemcpyHostToDevice), "hipMemcpy(flags)", where);
+    check_hip(hipMemcpy(view_.world.here(view_.state), &state, sizeof state, hipMemcpyHostToDevice),
+              "hipMemcpy(channel state)", where);
+    check_hip(
+        hipMemcpy(view_.world.here(view_.flags), fresh.data(), fresh.size() * sizeof(flag), hipMemcpyHostToDevice),
+        "hipMemcpy(flags)", where);
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
     world().exchange().barrier();
   }
@@ -131,17 +139,21 @@ class channel {
     if (!world().used_last_by(view_.world.here(view_.state), stream)) return;
     channel_state state;
     flag begun[2];  // this rank's own headers
-    check_hip(hipMemcpyAsync(&state, view_.world.here(view_.state), sizeof state, hipMemcpyDeviceToHost, stream), "hipMemcpyAsync(channel state)");
+    check_hip(hipMemcpyAsync(&state, view_.world.here(view_.state), sizeof state, hipMemcpyDeviceToHost, stream),
+              "hipMemcpyAsync(channel state)");
     for (int slot : {0, 1})
-      check_hip(hipMemcpyAsync(&begun[slot], view_.world.here(view_.flags) + 2 * slot * world().size() + world().rank(), sizeof(flag), hipMemcpyDeviceToHost, stream),
+      check_hip(hipMemcpyAsync(&begun[slot], view_.world.here(view_.flags) + 2 * slot * world().size() + world().rank(),
+                               sizeof(flag), hipMemcpyDeviceToHost, stream),
                 "hipMemcpyAsync(header)");
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     flag const& latest = begun[begun[1].value > begun[0].value];
     if (latest.value <= state.epoch && state.ticket == 0) return;
     std::uint64_t words[header_words];
     std::ranges::copy_n(latest.note, header_words, words);
-    throw launch_unfinished(text("launch ", state.epoch + 1, " of a channel did not end: ", heap_.names().header(world().rank(), words), ", and ", state.ticket,
-                                 state.ticket == 1 ? " block" : " blocks", " called channel_epoch::end(), which every block must, once; results are invalid until reset()"));
+    throw launch_unfinished(
+        text("launch ", state.epoch + 1, " of a channel did not end: ", heap_.names().header(world().rank(), words),
+             ", and ", state.ticket, state.ticket == 1 ? " block" : " blocks",
+             " called channel_epoch::end(), which every block must, once; results are invalid until reset()"));
   }
 
   /// Rows of flags, one from each rank: headers and acknowledgements of slot 0, of slot 1, then data flags of slots 0
@@ -157,7 +169,8 @@ class channel {
 
 /// A header from an operator's name (1 to 8 letters), its variant and up to four extents. heap::names().add_launch()
 /// says what such a launch is called when it fails. Fails: bad_argument.
-inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0, std::uint64_t e2 = 0, std::uint64_t e3 = 0,
+inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0,
+                                 std::uint64_t e2 = 0, std::uint64_t e3 = 0,
                                  std::source_location where = std::source_location::current()) {
   return {.what = {name_table::word_of_name(name, where), variant, e0, e1, e2, e3}};
 }

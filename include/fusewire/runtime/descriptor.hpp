@@ -41,10 +41,11 @@ class owned_descriptors {
 
  private:
   owned_descriptors() {
-    ::pthread_atfork([] { get().m_.lock(); }, [] { get().m_.unlock(); }, [] {
-      get().give_up();
-      get().m_.unlock();
-    });
+    ::pthread_atfork([] { get().m_.lock(); }, [] { get().m_.unlock(); },
+                     [] {
+                       get().give_up();
+                       get().m_.unlock();
+                     });
   }
   void give_up() const {
     int const nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -17,15 +17,18 @@ inline std::optional<std::string> variable(char const* name) {
 }
 
 /// A number from `low` to `high`; `otherwise` where the variable is not set. Fails: bad_argument.
-inline long long number_in(char const* name, long long low, long long high, std::optional<long long> otherwise, std::source_location where) {
+inline long long number_in(char const* name, long long low, long long high, std::optional<long long> otherwise,
+                           std::source_location where) {
   auto const value = variable(name);
-  require(value || otherwise, where, name, " is not set; torchrun, scripts/run-ranks and fusewire-sim --processes set "
+  require(value || otherwise, where, name,
+          " is not set; torchrun, scripts/run-ranks and fusewire-sim --processes set "
           "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT");
   if (!value) return *otherwise;
   char* end = nullptr;
   errno = 0;
   long long const n = std::strtoll(value->c_str(), &end, 10);
-  require(errno == 0 && *end == 0 && n >= low && n <= high, where, name, " = ", *value, "; ", low, " to ", high, " are accepted");
+  require(errno == 0 && *end == 0 && n >= low && n <= high, where, name, " = ", *value, "; ", low, " to ", high,
+          " are accepted");
   return n;
 }
 

@@ -69,7 +69,8 @@ void require(bool ok, std::source_location where, Parts const&... parts) {
 inline void check_hip(hipError_t e, char const* what, std::source_location where = std::source_location::current()) {
   if (e == hipSuccess) return;
   (void)hipGetLastError();  // a failure that has been reported is not reported again by the next call
-  throw runtime_failure(text(what, ": ", hipGetErrorName(e), " (", hipGetErrorString(e), ")  [", where.file_name(), ":", where.line(), "]"));
+  throw runtime_failure(text(what, ": ", hipGetErrorName(e), " (", hipGetErrorString(e), ")  [", where.file_name(), ":",
+                             where.line(), "]"));
 }
 
 /// For calls that give something back, where nobody can be told that they failed: the failure is not blamed on the next

@@ -27,7 +27,8 @@ void const* address_of(void (*kernel)(P...)) {
 
 template <class T>
 void note_channel(world const& w, T const& argument, hipStream_t stream, bool captured, std::source_location where) {
-  if constexpr (std::is_same_v<T, channel_view>) w.launches_on(argument.world.here(argument.state), stream, captured, where);
+  if constexpr (std::is_same_v<T, channel_view>)
+    w.launches_on(argument.world.here(argument.state), stream, captured, where);
 }
 }  // namespace detail
 
@@ -38,18 +39,23 @@ void note_channel(world const& w, T const& argument, hipStream_t stream, bool ca
 /// Where ranks share a device, every block asks for more than half of a unit's shared memory and so has the unit to
 /// itself: then the blocks of any mix of kernels, of ranks in different launches, fit whenever their number does.
 template <class... P>
-residency load_kernel(world const& w, void (*kernel)(P...), int threads, int shared_bytes = 0, std::source_location where = std::source_location::current()) {
+residency load_kernel(world const& w, void (*kernel)(P...), int threads, int shared_bytes = 0,
+                      std::source_location where = std::source_location::current()) {
   require(kernel != nullptr, where, "load_kernel: no kernel; a __global__ function is accepted");
-  require(threads >= 1 && threads <= 1024, where, "load_kernel: blocks of ", threads, " threads; 1 to 1024 are accepted");
-  require(shared_bytes >= 0 && shared_bytes <= platform::max_shared_bytes, where, "load_kernel: ", shared_bytes, " bytes of shared memory; 0 to ",
-          platform::max_shared_bytes, " are accepted");
+  require(threads >= 1 && threads <= 1024, where, "load_kernel: blocks of ", threads,
+          " threads; 1 to 1024 are accepted");
+  require(shared_bytes >= 0 && shared_bytes <= platform::max_shared_bytes, where, "load_kernel: ", shared_bytes,
+          " bytes of shared memory; 0 to ", platform::max_shared_bytes, " are accepted");
   return w.remember({detail::address_of(kernel), threads, shared_bytes, 1}, [&] {
     hipFuncAttributes a;
     check_hip(hipFuncGetAttributes(&a, detail::address_of(kernel)), "hipFuncGetAttributes", where);
     residency r{0, shared_bytes};
-    if (w.ranks_on_device() > 1) r.shared_bytes = std::max(shared_bytes, platform::max_shared_bytes / 2 + 1024 - int(a.sharedSizeBytes));
-    check_hip(platform::allow_shared_bytes(kernel, platform::max_shared_bytes - int(a.sharedSizeBytes)), "allow_shared_bytes", where);
-    check_hip(hipOccupancyMaxActiveBlocksPerMultiprocessor(&r.at_once, detail::address_of(kernel), threads, static_cast<std::size_t>(r.shared_bytes)),
+    if (w.ranks_on_device() > 1)
+      r.shared_bytes = std::max(shared_bytes, platform::max_shared_bytes / 2 + 1024 - int(a.sharedSizeBytes));
+    check_hip(platform::allow_shared_bytes(kernel, platform::max_shared_bytes - int(a.sharedSizeBytes)),
+              "allow_shared_bytes", where);
+    check_hip(hipOccupancyMaxActiveBlocksPerMultiprocessor(&r.at_once, detail::address_of(kernel), threads,
+                                                           static_cast<std::size_t>(r.shared_bytes)),
               "hipOccupancyMaxActiveBlocksPerMultiprocessor", where);
     return r;
   });
@@ -58,7 +64,8 @@ residency load_kernel(world const& w, void (*kernel)(P...), int threads, int sha
 /// How many blocks of the kernel this rank's part of its device holds at once. `reserved` compute units are left to
 /// other work.
 template <class... P>
-int resident_blocks(world const& w, void (*kernel)(P...), int threads, int shared_bytes, int reserved = 0, std::source_location where = std::source_location::current()) {
+int resident_blocks(world const& w, void (*kernel)(P...), int threads, int shared_bytes, int reserved = 0,
+                    std::source_location where = std::source_location::current()) {
   return w.share_of_units(reserved) * load_kernel(w, kernel, threads, shared_bytes, where).at_once;
 }
 
@@ -66,16 +73,17 @@ int resident_blocks(world const& w, void (*kernel)(P...), int threads, int share
 /// left out, each of which may take the room of a cluster; none where ranks share one, because clusters of one rank
 /// need room side by side that blocks of another may have broken up.
 template <class... P>
-int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int threads, int shared_bytes, int reserved = 0,
-                      std::source_location where = std::source_location::current()) {
+int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int threads, int shared_bytes,
+                      int reserved = 0, std::source_location where = std::source_location::current()) {
   if (cluster == 1) return resident_blocks(w, kernel, threads, shared_bytes, reserved, where);
   if (w.most_ranks_on_a_device() > 1) return 0;
   (void)load_kernel(w, kernel, threads, shared_bytes, where);
   int const fit = w.remember({detail::address_of(kernel), threads, shared_bytes, cluster}, [&] {
-    residency r{0, shared_bytes};
-    check_hip(platform::resident_clusters(&r.at_once, kernel, cluster, threads, shared_bytes), "resident_clusters", where);
-    return r;
-  }).at_once;
+                     residency r{0, shared_bytes};
+                     check_hip(platform::resident_clusters(&r.at_once, kernel, cluster, threads, shared_bytes),
+                               "resident_clusters", where);
+                     return r;
+                   }).at_once;
   return std::max(0, fit - reserved);
 }
 
@@ -87,31 +95,42 @@ int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int thr
 /// Fails: bad_argument when they do not fit, naming how many do, or when a channel among the arguments is in use on
 /// another stream; as world::look().
 template <class... P>
-void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...), std::type_identity_t<P> const&... arguments) {
+void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...),
+            std::type_identity_t<P> const&... arguments) {
   auto const where = s.where;
   w.look();
   require(s.blocks >= 1 && s.threads >= 1 && s.threads <= 1024, where, "launch: ", s.blocks, " blocks of ", s.threads,
           " threads; at least 1 block of 1 to 1024 threads is accepted");
-  require(s.shared_bytes >= 0 && s.shared_bytes <= platform::max_shared_bytes, where, "launch: ", s.shared_bytes, " bytes of shared memory; 0 to ",
-          platform::max_shared_bytes, " are accepted");
-  require(stream != nullptr || w.ranks_on_device() == 1, where, "launch: the null stream, which the ", w.ranks_on_device(), " ranks on device ", w.device(),
-          " share, so that their kernels could not wait for each other; world::stream() or another stream of this rank is accepted");
-  require(s.cluster >= 1 && s.blocks % s.cluster == 0, where, "launch: clusters of ", s.cluster, " blocks; a divisor of the ", s.blocks, " blocks is accepted");
+  require(s.shared_bytes >= 0 && s.shared_bytes <= platform::max_shared_bytes, where, "launch: ", s.shared_bytes,
+          " bytes of shared memory; 0 to ", platform::max_shared_bytes, " are accepted");
+  require(stream != nullptr || w.ranks_on_device() == 1, where, "launch: the null stream, which the ",
+          w.ranks_on_device(), " ranks on device ", w.device(),
+          " share, so that their kernels could not wait for each other; world::stream() or another stream of this rank "
+          "is accepted");
+  require(s.cluster >= 1 && s.blocks % s.cluster == 0, where, "launch: clusters of ", s.cluster,
+          " blocks; a divisor of the ", s.blocks, " blocks is accepted");
   int const masked = w.masked_units(stream, where);
   int const fit = s.cluster * resident_clusters(w, kernel, s.cluster, s.threads, s.shared_bytes, masked, where);
-  require(s.blocks <= fit || masked == 0, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes, " bytes of shared memory; ", fit,
-          " fit at once on the ", w.compute_units() - masked, " of ", w.compute_units(), " compute units that the stream's mask leaves (as many of each XCD as of the one "
-          "with fewest), and blocks that wait for each other must all fit; ", masked, " reserved units, or a stream without a mask, are accepted");
-  require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes, " bytes of shared memory; ", fit,
-          " fit at once on this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");
+  require(s.blocks <= fit || masked == 0, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ",
+          s.shared_bytes, " bytes of shared memory; ", fit, " fit at once on the ", w.compute_units() - masked, " of ",
+          w.compute_units(),
+          " compute units that the stream's mask leaves (as many of each XCD as of the one "
+          "with fewest), and blocks that wait for each other must all fit; ",
+          masked, " reserved units, or a stream without a mask, are accepted");
+  require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes,
+          " bytes of shared memory; ", fit, " fit at once on this rank's part of device ", w.device(), " (",
+          w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");
   int const shared = load_kernel(w, kernel, s.threads, s.shared_bytes, where).shared_bytes;
   hipStreamCaptureStatus capture;
   check_hip(hipStreamIsCapturing(stream, &capture), "hipStreamIsCapturing", where);
   bool const captured = capture != hipStreamCaptureStatusNone;
   (detail::note_channel(w, arguments, stream, captured, where), ...);
   bool const early = s.early && platform::launches_early && w.ranks_on_device() == 1;
-  if (s.cluster == 1 && !early) kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(arguments...);
-  else check_hip(platform::launch_extended(kernel, s.cluster, early, s.blocks, s.threads, shared, stream, arguments...), "cudaLaunchKernelEx", where);
+  if (s.cluster == 1 && !early)
+    kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(arguments...);
+  else
+    check_hip(platform::launch_extended(kernel, s.cluster, early, s.blocks, s.threads, shared, stream, arguments...),
+              "cudaLaunchKernelEx", where);
   check_hip(hipGetLastError(), "kernel launch", where);
   if (w.ranks_on_device() > 1 && !captured) check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
 }

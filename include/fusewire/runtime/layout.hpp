@@ -17,9 +17,12 @@ constexpr std::uint64_t hash_of_layout() {
   std::uint64_t h = 0xcbf29ce484222325;  // FNV-1a, by words
   auto const mix = [&](auto... values) { ((h = (h ^ std::uint64_t(values)) * 0x100000001b3, h ^= h >> 32), ...); };
   mix(FUSEWIRE_VERSION, checked, max_ranks, platform::max_parts, launch_words, header_words);
-  mix(sizeof(flag), offsetof(flag, note), offsetof(flag, headers), sizeof(barrier_state), offsetof(barrier_state, epoch), sizeof(stamped));
-  mix(sizeof(watch), offsetof(watch, abandoned), offsetof(watch, reported), offsetof(watch, too_late), offsetof(watch, released));
-  mix(offsetof(watch, limit_ns), offsetof(watch, report), offsetof(watch, disagreed), offsetof(watch, theirs), offsetof(watch, complete), sizeof(wait_report));
+  mix(sizeof(flag), offsetof(flag, note), offsetof(flag, headers), sizeof(barrier_state),
+      offsetof(barrier_state, epoch), sizeof(stamped));
+  mix(sizeof(watch), offsetof(watch, abandoned), offsetof(watch, reported), offsetof(watch, too_late),
+      offsetof(watch, released));
+  mix(offsetof(watch, limit_ns), offsetof(watch, report), offsetof(watch, disagreed), offsetof(watch, theirs),
+      offsetof(watch, complete), sizeof(wait_report));
   mix(sizeof(channel_state), sizeof(launch_header), sizeof(place), sizeof(hipIpcMemHandle_t));
   for (epoch_t e : {0, 1}) mix(slot_of(e), header_row(e), acknowledgement_row(e), data_row(e, 0), data_row(e, 1));
   return h;

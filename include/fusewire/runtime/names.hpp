@@ -16,7 +16,9 @@ using launch_description = std::function<std::string(std::uint64_t const (&what)
 class name_table {
  public:
   /// The `count` flags from `offset` on of the signal segment: `name_of(i)` is what flag i is called.
-  void add_flags(std::uint64_t offset, std::uint64_t count, std::function<std::string(std::uint64_t)> name_of) { flags_[offset] = {count, std::move(name_of)}; }
+  void add_flags(std::uint64_t offset, std::uint64_t count, std::function<std::string(std::uint64_t)> name_of) {
+    flags_[offset] = {count, std::move(name_of)};
+  }
   void remove_flags(std::uint64_t offset) { flags_.erase(offset); }
 
   std::string flag_at(std::uint64_t offset) const {
@@ -28,7 +30,8 @@ class name_table {
   }
 
   /// Launches whose header begins with `name` are described by `f`.
-  void add_launch(char const* name, launch_description f, std::source_location where = std::source_location::current()) {
+  void add_launch(char const* name, launch_description f,
+                  std::source_location where = std::source_location::current()) {
     launches_[word_of_name(name, where)] = std::move(f);
   }
 
@@ -41,17 +44,20 @@ class name_table {
 
   /// What `rank` says that it launched: a launch and its number of blocks.
   std::string header(int rank, std::uint64_t const (&words)[header_words]) const {
-    if (std::ranges::all_of(words, [](std::uint64_t x) { return x == 0; })) return text("rank ", rank, " sent no header for this epoch");
+    if (std::ranges::all_of(words, [](std::uint64_t x) { return x == 0; }))
+      return text("rank ", rank, " sent no header for this epoch");
     std::uint64_t what[launch_words];
     std::ranges::copy_n(words, launch_words, what);
     std::uint64_t const blocks = words[launch_words];
-    return text("rank ", rank, " launched ", what[0] ? launch(what) : "what has no name", blocks ? text(" with ", blocks, blocks == 1 ? " block" : " blocks") : "");
+    return text("rank ", rank, " launched ", what[0] ? launch(what) : "what has no name",
+                blocks ? text(" with ", blocks, blocks == 1 ? " block" : " blocks") : "");
   }
 
   /// The first word of a header. Fails: bad_argument.
   static std::uint64_t word_of_name(char const* name, std::source_location where) {
     std::size_t const letters = name ? std::strlen(name) : 0;
-    require(letters >= 1 && letters <= 8, where, "the name of a launch, \"", name ? name : "", "\", has ", letters, " letters; 1 to 8 are accepted");
+    require(letters >= 1 && letters <= 8, where, "the name of a launch, \"", name ? name : "", "\", has ", letters,
+            " letters; 1 to 8 are accepted");
     std::uint64_t word = 0;
     std::memcpy(&word, name, letters);
     return word;
@@ -62,7 +68,7 @@ class name_table {
     std::uint64_t count;
     std::function<std::string(std::uint64_t)> name_of;
   };
-  std::map<std::uint64_t, range> flags_;                // by offset of the first
+  std::map<std::uint64_t, range> flags_;                  // by offset of the first
   std::map<std::uint64_t, launch_description> launches_;  // by the first word of the header
 };
 

@@ -24,7 +24,8 @@ inline bool overlap(operand const& x, operand const& y) {
   if (x.empty() || y.empty() || x.end() <= y.begin() || y.end() <= x.begin()) return false;
   if (x.pitch != y.pitch) return true;
   // Parts of one matrix may lie side by side.
-  std::uint64_t const apart = x.begin() <= y.begin() ? (y.begin() - x.begin()) % x.pitch : (x.pitch - (x.begin() - y.begin()) % x.pitch) % x.pitch;
+  std::uint64_t const apart = x.begin() <= y.begin() ? (y.begin() - x.begin()) % x.pitch
+                                                     : (x.pitch - (x.begin() - y.begin()) % x.pitch) % x.pitch;
   return apart < x.row || apart + y.row > x.pitch;
 }
 
@@ -40,17 +41,21 @@ inline bool is_known(void const* p, std::source_location where) {
 /// Fails: bad_argument when what the call writes overlaps what else it uses. In a checked build (FUSEWIRE_CHECKED) and
 /// under fusewire-sim also when HIP does not know one of them: to ask it takes longer than all else that a call looks
 /// at.
-inline void check_operands(char const* call, std::span<operand const> written, std::span<operand const> read, std::source_location where) {
+inline void check_operands(char const* call, std::span<operand const> written, std::span<operand const> read,
+                           std::source_location where) {
   for (operand const& w : written) {
     for (operand const& r : read)
-      require(!overlap(w, r), where, call, ": ", w.name, " = ", w.data, " overlaps ", r.name, " = ", r.data, "; memory that nothing else of the call lies in is accepted");
+      require(!overlap(w, r), where, call, ": ", w.name, " = ", w.data, " overlaps ", r.name, " = ", r.data,
+              "; memory that nothing else of the call lies in is accepted");
     for (operand const& other : written)
-      require(&other == &w || !overlap(w, other), where, call, ": ", w.name, " = ", w.data, " overlaps ", other.name, " = ", other.data, "; memory of its own is accepted");
+      require(&other == &w || !overlap(w, other), where, call, ": ", w.name, " = ", w.data, " overlaps ", other.name,
+              " = ", other.data, "; memory of its own is accepted");
   }
   if (!checked && !simulator::get().there()) return;
   for (auto const& all : {written, read})
     for (operand const& o : all)
-      require(o.empty() || is_known(o.data, where), where, call, ": ", o.name, " = ", o.data, " is memory of the host; what HIP has allocated or registered is accepted");
+      require(o.empty() || is_known(o.data, where), where, call, ": ", o.name, " = ", o.data,
+              " is memory of the host; what HIP has allocated or registered is accepted");
 }
 
 }  // namespace fusewire::detail

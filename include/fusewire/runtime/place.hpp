@@ -14,25 +14,31 @@
 namespace fusewire {
 
 struct place {
-  char host[40] = {};            // the same for all processes of one running system
-  char host_name[24] = {};       // for people
+  char host[40] = {};       // the same for all processes of one running system
+  char host_name[24] = {};  // for people
   std::uint64_t process[2] = {};
-  int device = 0;                // as its process numbers devices
-  char bus[20] = {};             // the device's PCI address; partitions of a GPU may have the same
-  char uuid[16] = {};            // the device's; so may partitions, under some drivers
-  int may_be_partition = 0;      // of a GPU
-  int shared_by_processes = 0;   // kernels of several processes run on the device at once
+  int device = 0;               // as its process numbers devices
+  char bus[20] = {};            // the device's PCI address; partitions of a GPU may have the same
+  char uuid[16] = {};           // the device's; so may partitions, under some drivers
+  int may_be_partition = 0;     // of a GPU
+  int shared_by_processes = 0;  // kernels of several processes run on the device at once
 };
 
 inline bool same_host(place const& a, place const& b) { return std::strcmp(a.host, b.host) == 0; }
-inline bool same_process(place const& a, place const& b) { return same_host(a, b) && std::memcmp(a.process, b.process, sizeof a.process) == 0; }
+inline bool same_process(place const& a, place const& b) {
+  return same_host(a, b) && std::memcmp(a.process, b.process, sizeof a.process) == 0;
+}
 inline bool same_address(place const& a, place const& b) {
   return same_host(a, b) && std::strcmp(a.bus, b.bus) == 0 && std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
 }
-inline bool same_device(place const& a, place const& b) { return same_process(a, b) ? a.device == b.device : same_address(a, b); }
+inline bool same_device(place const& a, place const& b) {
+  return same_process(a, b) ? a.device == b.device : same_address(a, b);
+}
 /// Whether a and b may be one device, and may be two: partitions of a GPU that the driver gives one PCI address and one
 /// UUID.
-inline bool cannot_tell_apart(place const& a, place const& b) { return !same_process(a, b) && same_address(a, b) && a.may_be_partition; }
+inline bool cannot_tell_apart(place const& a, place const& b) {
+  return !same_process(a, b) && same_address(a, b) && a.may_be_partition;
+}
 
 /// From the operating system. Fails: std::system_error.
 inline std::uint64_t random_bits() {
@@ -46,7 +52,8 @@ inline std::uint64_t random_bits() {
 inline std::string boot_id(std::source_location where = std::source_location::current()) {
   constexpr char path[] = "/proc/sys/kernel/random/boot_id";
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> const file(std::fopen(path, "re"), &std::fclose);
-  require<runtime_failure>(file || errno == ENOENT, where, "which host this is cannot be read from ", path, ": ", std::strerror(errno));
+  require<runtime_failure>(file || errno == ENOENT, where, "which host this is cannot be read from ", path, ": ",
+                           std::strerror(errno));
   char id[40] = {};
   return file && std::fscanf(file.get(), "%39s", id) == 1 ? id : "";
 }
@@ -64,7 +71,8 @@ inline place find_place(int device, std::source_location where) {
   check_hip(hipDeviceGetPCIBusId(p.bus, sizeof p.bus, device), "hipDeviceGetPCIBusId", where);
   check_hip(platform::device_uuid(p.uuid, device), "hipDeviceGetUuid", where);
   check_hip(platform::may_be_partition(&p.may_be_partition, device), "hipDeviceGetAttribute(compute units)", where);
-  check_hip(platform::processes_share_device(&p.shared_by_processes, device), "hipDeviceGetAttribute(whether processes share it)", where);
+  check_hip(platform::processes_share_device(&p.shared_by_processes, device),
+            "hipDeviceGetAttribute(whether processes share it)", where);
   return p;
 }
 

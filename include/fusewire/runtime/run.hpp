@@ -31,14 +31,18 @@ template <class F>
 void run_processes(run_options const& options, F f, std::source_location where = std::source_location::current()) {
   platform::prepare_runtime(false);
   auto const here = tcp_options::from_environment(where);
-  require(options.devices.empty() || int(options.devices.size()) == here.size, where, "run_processes: ", options.devices.size(), " devices for ", here.size,
+  require(options.devices.empty() || int(options.devices.size()) == here.size, where,
+          "run_processes: ", options.devices.size(), " devices for ", here.size,
           " ranks; one per rank is accepted, or none to choose them");
   auto const session = std::make_shared<tcp_session>(here);
   try {
     int devices = 0;
     check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
-    require<runtime_failure>(devices > 0, where, "run_processes: no GPU; without one, start the program with fusewire-sim --processes");
-    world w(std::make_unique<tcp_bootstrap>(session), options.devices.empty() ? here.local_rank % devices : options.devices[static_cast<std::size_t>(here.rank)], where);
+    require<runtime_failure>(devices > 0, where,
+                             "run_processes: no GPU; without one, start the program with fusewire-sim --processes");
+    world w(std::make_unique<tcp_bootstrap>(session),
+            options.devices.empty() ? here.local_rank % devices : options.devices[static_cast<std::size_t>(here.rank)],
+            where);
     f(w);
   } catch (std::exception const& e) {
     session->fail(0, text("rank ", here.rank, ": ", e.what()));

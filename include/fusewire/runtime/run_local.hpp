@@ -21,11 +21,12 @@ struct run_options {
 /// Fails: rethrows the first exception of any rank that has a reason of its own, a timeout only when there is no other;
 /// ranks that wait for it in a collective are released with peer_failed.
 template <class F>
-void run_local(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
+void run_local(int ranks, run_options const& options, F f,
+               std::source_location where = std::source_location::current()) {
   platform::prepare_runtime(true);
   require(ranks >= 1 && ranks <= max_ranks, where, "run_local: ", ranks, " ranks; 1 to ", max_ranks, " are accepted");
-  require(options.devices.empty() || int(options.devices.size()) == ranks, where, "run_local: ", options.devices.size(), " devices for ", ranks,
-          " ranks; one per rank is accepted, or none to choose them");
+  require(options.devices.empty() || int(options.devices.size()) == ranks, where, "run_local: ", options.devices.size(),
+          " devices for ", ranks, " ranks; one per rank is accepted, or none to choose them");
   int devices = 0;
   check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
   require<runtime_failure>(devices > 0, where, "run_local: no GPU; without one, run the program under fusewire-sim");
@@ -44,7 +45,8 @@ void run_local(int ranks, run_options const& options, F f, std::source_location 
       return text("rank ", r, why);
     };
     try {
-      world w(std::make_unique<thread_bootstrap>(hub, r), options.devices.empty() ? r % devices : options.devices[static_cast<std::size_t>(r)], where);
+      world w(std::make_unique<thread_bootstrap>(hub, r),
+              options.devices.empty() ? r % devices : options.devices[static_cast<std::size_t>(r)], where);
       f(w);
       hub->leave(r);
     } catch (peer_failed const& e) {
@@ -77,7 +79,8 @@ void run_local(int ranks, run_options const& options, F f, std::source_location 
     auto const all = [&] { return returned == int(threads.size()); };
     news.wait(lock, [&] { return all() || !reason.empty(); });
     if (!news.wait_for(lock, std::chrono::seconds(1), all))
-      std::fprintf(stderr, "fusewire: %s; ranks that have yet to return: %d\n", reason.c_str(), int(threads.size()) - returned);
+      std::fprintf(stderr, "fusewire: %s; ranks that have yet to return: %d\n", reason.c_str(),
+                   int(threads.size()) - returned);
   }
   for (auto& t : threads) t.join();
   if (first) std::rethrow_exception(first);

@@ -17,8 +17,9 @@ class tcp_session {
   /// dead, at which address, and what was expected; within connect_timeout (and a little: the hub is the one that knows
   /// why).
   explicit tcp_session(tcp_options o) : options_(bounded(std::move(o))) {
-    require(options_.size >= 1 && options_.size <= max_ranks && options_.rank >= 0 && options_.rank < options_.size, std::source_location::current(),
-            "tcp_session: rank ", options_.rank, " of ", options_.size, "; rank 0 to size - 1 of 1 to ", max_ranks, " is accepted");
+    require(options_.size >= 1 && options_.size <= max_ranks && options_.rank >= 0 && options_.rank < options_.size,
+            std::source_location::current(), "tcp_session: rank ", options_.rank, " of ", options_.size,
+            "; rank 0 to size - 1 of 1 to ", max_ranks, " is accepted");
     auto const deadline = detail::now() + options_.connect_timeout;
     if (options_.rank == 0) listen();
     else connect(deadline);
@@ -27,7 +28,10 @@ class tcp_session {
       auto f = receive(deadline + patience);
       if (f && f->header.kind == detail::frame_kind::fail) throw bootstrap_failed(text(who(), f->text()));
       if (!f)
-        throw bootstrap_failed(text(who(), failure_.empty() ? text("no answer from rank 0 at ", where_, " within ", seconds(options_.connect_timeout), " s") : failure_,
+        throw bootstrap_failed(text(who(),
+                                    failure_.empty() ? text("no answer from rank 0 at ", where_, " within ",
+                                                            seconds(options_.connect_timeout), " s")
+                                                     : failure_,
                                     "; the ", options_.size, " ranks had not all come yet"));
       welcome = f->header.kind == detail::frame_kind::welcome;
     }
@@ -52,7 +56,8 @@ class tcp_session {
       bool over = wait_for_all(start + quiet);
       if (!over && quiet < limit) {
         std::string const why = failed ? reason_ : text("rank ", options_.rank, " of ", options_.size, " has returned");
-        std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", why.c_str(), seconds(limit));
+        std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", why.c_str(),
+                     seconds(limit));
         over = wait_for_all(start + limit);
       }
       all_gone = over && failure_.empty();
@@ -84,13 +89,17 @@ class tcp_session {
 
   /// One collective. Throws peer_failed when it cannot complete.
   std::vector<std::byte> request(detail::frame_kind kind, std::uint64_t group, void const* mine, std::size_t bytes) {
-    require(bytes <= detail::largest_request, std::source_location::current(), "all_gather: ", bytes, " bytes; at most ",
-            detail::largest_request, " are accepted");
-    auto const cannot_complete = [&](std::string const& why) { return peer_failed(text("this collective cannot complete: ", why)); };
+    require(bytes <= detail::largest_request, std::source_location::current(), "all_gather: ", bytes,
+            " bytes; at most ", detail::largest_request, " are accepted");
+    auto const cannot_complete = [&](std::string const& why) {
+      return peer_failed(text("this collective cannot complete: ", why));
+    };
     if (!failure_.empty()) throw cannot_complete(failure_);
     link_.queue(kind, group, mine, bytes);
     auto f = receive(detail::now() + options_.collective_timeout + patience);
-    if (!f && failure_.empty()) failure_ = text(who(), "no answer from rank 0 at ", where_, " within ", seconds(options_.collective_timeout), " s");
+    if (!f && failure_.empty())
+      failure_ =
+          text(who(), "no answer from rank 0 at ", where_, " within ", seconds(options_.collective_timeout), " s");
     if (!f) throw cannot_complete(failure_);
     if (f->header.kind == detail::frame_kind::fail) throw cannot_complete(f->text());
     return std::move(f->payload);
@@ -99,11 +108,14 @@ class tcp_session {
  private:
   static constexpr auto patience = std::chrono::seconds(5);  // with a hub that is about to say why
   static tcp_options bounded(tcp_options o) {
-    for (auto* limit : {&o.connect_timeout, &o.collective_timeout, &o.failure_timeout}) *limit = detail::bounded(*limit);
+    for (auto* limit : {&o.connect_timeout, &o.collective_timeout, &o.failure_timeout})
+      *limit = detail::bounded(*limit);
     return o;
   }
   /// How long one attempt to connect may take, so that who is silent does not keep this rank from those who are not.
-  std::chrono::milliseconds one_attempt() const { return std::min<std::chrono::milliseconds>(patience, options_.connect_timeout / 4); }
+  std::chrono::milliseconds one_attempt() const {
+    return std::min<std::chrono::milliseconds>(patience, options_.connect_timeout / 4);
+  }
 
   static double seconds(std::chrono::milliseconds t) { return double(t.count()) / 1000; }
   std::string who() const { return text("rank ", options_.rank, " of ", options_.size, ": "); }
@@ -115,7 +127,9 @@ class tcp_session {
   void listen() {
     where_ = text(options_.address, ":", options_.port);
     detail::addresses const found(options_.address, options_.port, AI_PASSIVE);
-    if (!found.first()) throw bootstrap_failed(text(who(), "MASTER_ADDR ", options_.address, ": ", found.problem(), "; a name or an address of this host is accepted"));
+    if (!found.first())
+      throw bootstrap_failed(text(who(), "MASTER_ADDR ", options_.address, ": ", found.problem(),
+                                  "; a name or an address of this host is accepted"));
     int error = 0;
     detail::descriptor listener;
     for (auto const* a = found.first(); a && !listener; a = a->ai_next) {
@@ -126,19 +140,22 @@ class tcp_session {
       else error = errno;
     }
     if (!listener)
-      throw bootstrap_failed(text(who(), "cannot listen at ", where_, ": ", detail::system_error(error),
-                                  error == EADDRINUSE      ? "; another program has the port: choose another MASTER_PORT, or FUSEWIRE_MASTER_PORT for fusewire alone"
-                                  : error == EADDRNOTAVAIL ? "; MASTER_ADDR must be an address of the host on which rank 0 runs"
-                                                           : ""));
+      throw bootstrap_failed(text(
+          who(), "cannot listen at ", where_, ": ", detail::system_error(error),
+          error == EADDRINUSE
+              ? "; another program has the port: choose another MASTER_PORT, or FUSEWIRE_MASTER_PORT for fusewire alone"
+          : error == EADDRNOTAVAIL ? "; MASTER_ADDR must be an address of the host on which rank 0 runs"
+                                   : ""));
     std::unique_ptr<detail::job_file> file;
     if (options_.secret.empty() && options_.size > 1) file = std::make_unique<detail::job_file>(options_.port);
     detail::job_key const key(file ? file->secret() : options_.secret, options_.run);
     int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) throw bootstrap_failed(text(who(), "socketpair: ", detail::system_error(errno)));
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+      throw bootstrap_failed(text(who(), "socketpair: ", detail::system_error(errno)));
     link_ = detail::connection(detail::descriptor(ends[0]), detail::largest_answer);
-    hub_ = std::make_unique<detail::tcp_hub>(detail::tcp_entrance(std::move(listener), key, std::move(file)),
-                                             detail::descriptor(ends[1]), options_.size, options_.layout, where_,
-                                             detail::tcp_hub::limits{options_.connect_timeout, options_.collective_timeout});
+    hub_ = std::make_unique<detail::tcp_hub>(
+        detail::tcp_entrance(std::move(listener), key, std::move(file)), detail::descriptor(ends[1]), options_.size,
+        options_.layout, where_, detail::tcp_hub::limits{options_.connect_timeout, options_.collective_timeout});
   }
 
   /// Until rank 0 has accepted us. Whatever else may listen there meanwhile gets another chance to be rank 0 until the
@@ -146,12 +163,14 @@ class tcp_session {
   void connect(detail::time_point deadline) {
     where_ = text(options_.address, ":", options_.port);
     std::string problem;
-    for (auto pause = std::chrono::milliseconds(1); detail::now() < deadline; pause = std::min(2 * pause, std::chrono::milliseconds(200))) {
+    for (auto pause = std::chrono::milliseconds(1); detail::now() < deadline;
+         pause = std::min(2 * pause, std::chrono::milliseconds(200))) {
       detail::addresses const found(options_.address, options_.port);
       if (!found.first()) problem = text("MASTER_ADDR ", options_.address, ": ", found.problem());
       for (auto const* a = found.first(); a; a = a->ai_next)
         if (introduce(*a, std::min(deadline, detail::now() + one_attempt()), problem)) return;
-      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, std::max<std::chrono::nanoseconds>(deadline - detail::now(), std::chrono::nanoseconds(0))));
+      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(
+          pause, std::max<std::chrono::nanoseconds>(deadline - detail::now(), std::chrono::nanoseconds(0))));
     }
     if (problem.empty()) problem = "there was no time to try";
     throw bootstrap_failed(text(who(), "rank 0 did not answer at ", where_, " (MASTER_ADDR, MASTER_PORT) within ",
@@ -166,12 +185,14 @@ class tcp_session {
     if (error == EINPROGRESS) {
       pollfd p{d.get(), POLLOUT, 0};
       socklen_t n = sizeof error;
-      if (::poll(&p, 1, detail::milliseconds_until(deadline)) <= 0) return out_of_time("no answer to the attempt to connect", problem);
+      if (::poll(&p, 1, detail::milliseconds_until(deadline)) <= 0)
+        return out_of_time("no answer to the attempt to connect", problem);
       ::getsockopt(d.get(), SOL_SOCKET, SO_ERROR, &error, &n);
     }
     if (error) {
       problem = text(detail::name_of(a.ai_addr, a.ai_addrlen), ": ", detail::system_error(error));
-      if (error == ECONNREFUSED) problem += " (nobody listens there: rank 0 has not come, or all ranks have and this is one too many)";
+      if (error == ECONNREFUSED)
+        problem += " (nobody listens there: rank 0 has not come, or all ranks have and this is one too many)";
       return false;
     }
     detail::watch_connection(d.get());
@@ -181,9 +202,11 @@ class tcp_session {
     auto const asked = receive(deadline);
     if (!asked && failure_.empty()) return out_of_time(silent, problem);
     if (!asked) return problem = failure_, link_.close(), false;
-    auto const challenge = asked->header.kind == detail::frame_kind::challenge ? asked->as<std::uint64_t>() : std::nullopt;
+    auto const challenge =
+        asked->header.kind == detail::frame_kind::challenge ? asked->as<std::uint64_t>() : std::nullopt;
     if (!challenge) return problem = another_protocol(), link_.close(), false;
-    std::string const secret = options_.secret.empty() ? detail::job_file::read(options_.port, problem) : options_.secret;
+    std::string const secret =
+        options_.secret.empty() ? detail::job_file::read(options_.port, problem) : options_.secret;
     if (secret.empty()) return link_.close(), false;
     detail::job_key const key(secret, options_.run);
     detail::greeting const g = greeting(key, *challenge);
@@ -192,7 +215,8 @@ class tcp_session {
     if (!f && failure_.empty()) return out_of_time(silent, problem);
     auto const proof = f && f->header.kind == detail::frame_kind::accepted ? f->as<std::uint64_t>() : std::nullopt;
     if (proof != key.proof_of_hub(*challenge, g.nonce)) {
-      problem = "what listens there does not know the secret that this rank knows: is FUSEWIRE_JOB the same for all ranks, and the port "
+      problem = "what listens there does not know the secret that this rank knows: is FUSEWIRE_JOB the same for all "
+                "ranks, and the port "
                 "no other job's?";
       return link_.close(), false;
     }
@@ -221,7 +245,9 @@ class tcp_session {
     return g;
   }
 
-  std::string another_protocol() const { return text("what answers at ", where_, " is not rank 0 of this program: it speaks another protocol"); }
+  std::string another_protocol() const {
+    return text("what answers at ", where_, " is not rank 0 of this program: it speaks another protocol");
+  }
 
   bool flush(detail::time_point deadline) {
     while (link_.unsent()) {
@@ -240,7 +266,8 @@ class tcp_session {
       alive = link_.receive() && alive;
       if (link_.garbage()) return failure_ = another_protocol(), std::nullopt;
       if (auto f = link_.take()) return f;
-      if (!alive) return failure_ = text("rank 0 (", where_, ") has ended or died: its connection is closed"), std::nullopt;
+      if (!alive)
+        return failure_ = text("rank 0 (", where_, ") has ended or died: its connection is closed"), std::nullopt;
       pollfd p{link_.fd(), POLLIN, 0};
       if (::poll(&p, 1, detail::milliseconds_until(deadline)) == 0 && detail::now() >= deadline) return std::nullopt;
     }
@@ -257,9 +284,9 @@ class tcp_session {
 
   tcp_options const options_;
   pid_t const process_ = ::getpid();
-  std::string where_;    // rank 0's address, for messages
-  std::string failure_;  // why the hub cannot be reached any more
-  std::string reason_;   // why this rank has failed, if it has
+  std::string where_;                     // rank 0's address, for messages
+  std::string failure_;                   // why the hub cannot be reached any more
+  std::string reason_;                    // why this rank has failed, if it has
   std::unique_ptr<detail::tcp_hub> hub_;  // on rank 0; goes after the connection, whose end it waits for
   detail::connection link_;
   std::vector<std::shared_ptr<void>> kept_;
@@ -269,7 +296,8 @@ class tcp_session {
 class tcp_bootstrap final : public bootstrap {
  public:
   /// All ranks of the session.
-  explicit tcp_bootstrap(std::shared_ptr<tcp_session> s) : session_(std::move(s)), group_{0, session_->rank(), session_->size()} {}
+  explicit tcp_bootstrap(std::shared_ptr<tcp_session> s)
+      : session_(std::move(s)), group_{0, session_->rank(), session_->size()} {}
   ~tcp_bootstrap() override {
     if (group_.group != 0 && std::uncaught_exceptions() == exceptions_) session_->leave(group_.group);
   }
@@ -278,12 +306,15 @@ class tcp_bootstrap final : public bootstrap {
   int size() const override { return group_.size; }
 
   using bootstrap::all_gather;
-  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override { return session_->request(detail::frame_kind::gather, group_.group, mine, bytes); }
+  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override {
+    return session_->request(detail::frame_kind::gather, group_.group, mine, bytes);
+  }
 
   std::unique_ptr<bootstrap> split(int color) override {
     auto const answer = session_->request(detail::frame_kind::split, group_.group, &color, sizeof color);
     detail::split_result r;
-    if (answer.size() != sizeof r) throw rank_mismatch(text("split: an answer of ", answer.size(), " bytes; ", sizeof r, " are accepted"));
+    if (answer.size() != sizeof r)
+      throw rank_mismatch(text("split: an answer of ", answer.size(), " bytes; ", sizeof r, " are accepted"));
     std::memcpy(&r, answer.data(), sizeof r);
     return std::unique_ptr<bootstrap>(new tcp_bootstrap(session_, r));
   }

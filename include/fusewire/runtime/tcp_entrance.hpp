@@ -28,7 +28,8 @@ class tcp_entrance {
   /// What to wait for before the next come_in(), and until when.
   void watch(std::vector<pollfd>& waiting) const {
     if (listener_ && now() >= pause_until_) waiting.push_back({listener_.get(), POLLIN, 0});
-    for (auto const& s : strangers_) waiting.push_back({s.link.fd(), short(POLLIN | (s.link.unsent() ? POLLOUT : 0)), 0});
+    for (auto const& s : strangers_)
+      waiting.push_back({s.link.fd(), short(POLLIN | (s.link.unsent() ? POLLOUT : 0)), 0});
   }
   time_point next_deadline() const {
     time_point first = time_point::max();

@@ -24,7 +24,8 @@ class tcp_hub {
   /// `own` is the end of rank 0's connection that belongs to the hub. `where` names the listener, for messages.
   /// `layout` is rank 0's.
   tcp_hub(tcp_entrance entrance, descriptor own, int size, std::uint64_t layout, std::string where, limits l)
-      : entrance_(std::move(entrance)), layout_(layout), where_(std::move(where)), limits_(l), ranks_(std::size_t(size)), started_(now()) {
+      : entrance_(std::move(entrance)), layout_(layout), where_(std::move(where)), limits_(l),
+        ranks_(std::size_t(size)), started_(now()) {
     group& all = groups_[0];
     for (int r = 0; r < size; ++r) all.members.push_back(r);
     all.parts.resize(std::size_t(size));
@@ -61,10 +62,10 @@ class tcp_hub {
     std::vector<int> members;  // ranks
     std::vector<part> parts;   // per member
     int arrived = 0;
-    time_point since;          // of the first part
-    std::string failure;       // why collectives cannot complete any more
-    bool failed = false;       // it is a failure, not a farewell
-    std::set<int> left;        // ranks that come no more
+    time_point since;     // of the first part
+    std::string failure;  // why collectives cannot complete any more
+    bool failed = false;  // it is a failure, not a farewell
+    std::set<int> left;   // ranks that come no more
     std::uint64_t parent = 0;
     std::set<std::uint64_t> children;
   };
@@ -87,7 +88,8 @@ class tcp_hub {
     }
     auto const flushed_by = now() + std::chrono::seconds(1);
     for (auto& r : ranks_)
-      while (r.link.open() && r.link.send() && r.link.unsent() && now() < flushed_by) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      while (r.link.open() && r.link.send() && r.link.unsent() && now() < flushed_by)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
   bool over() {
@@ -96,7 +98,8 @@ class tcp_hub {
       for (auto& r : ranks_)
         if (r.link.open()) r.link.queue(frame_kind::gone, 0, "");
     }
-    return farewell_ || (ranks_[0].died && (complete_ || came() == size() || now() >= failed_at_ + std::chrono::seconds(2)));
+    return farewell_ ||
+           (ranks_[0].died && (complete_ || came() == size() || now() >= failed_at_ + std::chrono::seconds(2)));
   }
 
   time_point next_deadline() const {
@@ -111,8 +114,9 @@ class tcp_hub {
   void expire() {
     auto const t = now();
     if (!complete_ && groups_[0].failure.empty() && t >= started_ + limits_.connect)
-      fail(0, text("only ", came(), " of ", size(), " ranks have come to ", where_, " within ", seconds(limits_.connect), " s; missing: ",
-                   list([](rank_state const& r) { return !r.came; }), entrance_.remarks()));
+      fail(0,
+           text("only ", came(), " of ", size(), " ranks have come to ", where_, " within ", seconds(limits_.connect),
+                " s; missing: ", list([](rank_state const& r) { return !r.came; }), entrance_.remarks()));
     std::vector<std::uint64_t> late;
     for (auto const& [id, g] : groups_)
       if (g.arrived && t >= g.since + limits_.collective) late.push_back(id);
@@ -123,7 +127,8 @@ class tcp_hub {
         std::string& s = g.parts[i].came ? here : missing;
         s += text(s.empty() ? "" : ", ", g.members[i]);
       }
-      fail(id, text("rank ", missing, " did not come to a collective in which rank ", here, " waited for ", seconds(limits_.collective), " s"));
+      fail(id, text("rank ", missing, " did not come to a collective in which rank ", here, " waited for ",
+                    seconds(limits_.collective), " s"));
     }
   }
 
@@ -134,12 +139,15 @@ class tcp_hub {
     std::string const name = text("rank ", g.rank, " (process ", g.process, " on ", host, ", ", n.name, ")");
     std::string problem;
     if (g.version != FUSEWIRE_VERSION || g.layout != layout_)
-      problem = text(name, " was built with fusewire ", g.version, ", layout ", std::hex, g.layout, ", rank 0 with ", std::dec,
-                     FUSEWIRE_VERSION, ", layout ", std::hex, layout_,
+      problem = text(name, " was built with fusewire ", g.version, ", layout ", std::hex, g.layout, ", rank 0 with ",
+                     std::dec, FUSEWIRE_VERSION, ", layout ", std::hex, layout_,
                      "; builds of one version, all of them checked (FUSEWIRE_CHECKED) or none, are accepted");
-    else if (g.size != size()) problem = text(name, " has WORLD_SIZE ", g.size, ", rank 0 at ", where_, " has ", size(), "; every rank must have the same");
+    else if (g.size != size())
+      problem = text(name, " has WORLD_SIZE ", g.size, ", rank 0 at ", where_, " has ", size(),
+                     "; every rank must have the same");
     else if (g.rank < 0 || g.rank >= size()) problem = text(name, ": RANK 0 to ", size() - 1, " are accepted");
-    else if (ranks_[std::size_t(g.rank)].came) problem = text("two processes have RANK ", g.rank, ": ", ranks_[std::size_t(g.rank)].name, " and ", name);
+    else if (ranks_[std::size_t(g.rank)].came)
+      problem = text("two processes have RANK ", g.rank, ": ", ranks_[std::size_t(g.rank)].name, " and ", name);
     else if (!groups_[0].failure.empty()) problem = groups_[0].failure;
     if (!problem.empty()) {
       n.link.queue(frame_kind::fail, 0, problem);
@@ -186,9 +194,7 @@ class tcp_hub {
     }
     group& g = it->second;
     switch (f.header.kind) {
-      case frame_kind::fail:
-        fail(f.header.group, f.text());
-        return;
+      case frame_kind::fail: fail(f.header.group, f.text()); return;
       case frame_kind::leave:
         if (f.header.group == 0) r.left = true;
         leave(f.header.group, rank, text("rank ", rank, f.header.group == 0 ? " has returned" : " has left the group"));
@@ -199,13 +205,15 @@ class tcp_hub {
           r.link.queue(frame_kind::fail, f.header.group, g.failure);
           return;
         }
-        if (g.parts[std::size_t(member)].came) return fail(f.header.group, text("rank ", rank, " is in two collectives of one group at once"));
+        if (g.parts[std::size_t(member)].came)
+          return fail(f.header.group, text("rank ", rank, " is in two collectives of one group at once"));
         if (g.arrived++ == 0) g.since = now();
         g.parts[std::size_t(member)] = {true, f.header.kind, f.payload};
         if (g.arrived == int(g.members.size())) finish(f.header.group);
         return;
       default:
-        r.link.queue(frame_kind::fail, f.header.group, text("a frame of kind ", unsigned(f.header.kind), " is none that a rank sends"));
+        r.link.queue(frame_kind::fail, f.header.group,
+                     text("a frame of kind ", unsigned(f.header.kind), " is none that a rank sends"));
     }
   }
 
@@ -214,7 +222,8 @@ class tcp_hub {
     group& g = groups_[id];
     bool const split = g.parts[0].kind == frame_kind::split;
     std::size_t const bytes = split ? sizeof(int) : g.parts[0].bytes.size();
-    if (std::ranges::any_of(g.parts, [&](part const& p) { return p.kind != g.parts[0].kind || p.bytes.size() != bytes; })) {
+    if (std::ranges::any_of(g.parts,
+                            [&](part const& p) { return p.kind != g.parts[0].kind || p.bytes.size() != bytes; })) {
       fail(id, "ranks are in different collectives: some gather, some split, or not all gather as many bytes");
       return;
     }
@@ -271,7 +280,8 @@ class tcp_hub {
     if (g.failure.empty() || (failed && !g.failed)) g.failure = why;
     g.failed |= failed;
     for (std::size_t i = 0; i < g.members.size(); ++i)
-      if (g.parts[i].came) ranks_[std::size_t(g.members[i])].link.queue(frame_kind::fail, id, g.failure), g.parts[i] = {};
+      if (g.parts[i].came)
+        ranks_[std::size_t(g.members[i])].link.queue(frame_kind::fail, id, g.failure), g.parts[i] = {};
     g.arrived = 0;
   }
 
@@ -298,7 +308,7 @@ class tcp_hub {
   std::uint64_t last_group_ = 0;
   time_point const started_;
   time_point failed_at_{};  // before every rank had come
-  bool complete_ = false;  // every rank has come
+  bool complete_ = false;   // every rank has come
   bool farewell_ = false;
   std::thread thread_;
 };

@@ -22,13 +22,13 @@ struct tcp_options {
   int local_rank = 0;                 // among the ranks of this host
   std::string address = "127.0.0.1";  // of rank 0
   int port = 29500;
-  std::string secret = {};            // of the job; empty: rank 0 makes one and leaves it in a file
-  std::string run = {};               // sets apart jobs with one secret or one port
+  std::string secret = {};  // of the job; empty: rank 0 makes one and leaves it in a file
+  std::string run = {};     // sets apart jobs with one secret or one port
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds collective_timeout = std::chrono::seconds(600);
   /// How long a rank that has failed waits for the others to leave
   std::chrono::milliseconds failure_timeout = std::chrono::seconds(15);
-  std::uint64_t layout = detail::layout_hash;                            // ranks with the same can share memory
+  std::uint64_t layout = detail::layout_hash;  // ranks with the same can share memory
 
   /// What a launcher set. Fails: bad_argument when a variable is missing or not a number that makes sense.
   static tcp_options from_environment(std::source_location where = std::source_location::current()) {

@@ -26,7 +26,8 @@ struct siphash_key {
   std::uint64_t low, high;
 };
 inline std::uint64_t siphash(siphash_key k, void const* data, std::size_t bytes) {
-  std::uint64_t a = k.low ^ 0x736f6d6570736575, b = k.high ^ 0x646f72616e646f6d, c = k.low ^ 0x6c7967656e657261, d = k.high ^ 0x7465646279746573;
+  std::uint64_t a = k.low ^ 0x736f6d6570736575, b = k.high ^ 0x646f72616e646f6d, c = k.low ^ 0x6c7967656e657261,
+                d = k.high ^ 0x7465646279746573;
   auto const rounds = [&](int n) {
     while (n-- > 0) {
       a += b, b = std::rotl(b, 13) ^ a, a = std::rotl(a, 32);
@@ -38,7 +39,8 @@ inline std::uint64_t siphash(siphash_key k, void const* data, std::size_t bytes)
   auto const absorb = [&](std::uint64_t word) { d ^= word, rounds(2), a ^= word; };
   auto const* p = static_cast<std::byte const*>(data);
   std::uint64_t word = 0;
-  for (std::size_t left = bytes; left >= sizeof word; left -= sizeof word, p += sizeof word) std::memcpy(&word, p, sizeof word), absorb(word);
+  for (std::size_t left = bytes; left >= sizeof word; left -= sizeof word, p += sizeof word)
+    std::memcpy(&word, p, sizeof word), absorb(word);
   word = 0;
   std::memcpy(&word, p, bytes % sizeof word);
   absorb(word | std::uint64_t(bytes) << 56);
@@ -87,7 +89,9 @@ class job_file {
     ok = ok && ::rename(fresh.c_str(), path_.c_str()) == 0;
     int const error = errno;
     if (!ok && file) ::unlink(fresh.c_str());
-    if (!ok) throw bootstrap_failed(text("the job's secret cannot be left in ", path_, ": ", system_error(error), "; ", instead));
+    if (!ok)
+      throw bootstrap_failed(
+          text("the job's secret cannot be left in ", path_, ": ", system_error(error), "; ", instead));
   }
   job_file(job_file const&) = delete;
   ~job_file() { ::unlink(path_.c_str()); }
@@ -98,9 +102,11 @@ class job_file {
   static std::string read(int port, std::string& problem) {
     std::string const path = path_of(port);
     descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (!file) return problem = text("the job's secret is not in ", path, " (", system_error(errno), "); ", instead), "";
-    struct stat s {};
-    bool const ours = ::fstat(file.get(), &s) == 0 && S_ISREG(s.st_mode) && s.st_uid == ::geteuid() && (s.st_mode & 077) == 0;
+    if (!file)
+      return problem = text("the job's secret is not in ", path, " (", system_error(errno), "); ", instead), "";
+    struct stat s{};
+    bool const ours =
+        ::fstat(file.get(), &s) == 0 && S_ISREG(s.st_mode) && s.st_uid == ::geteuid() && (s.st_mode & 077) == 0;
     if (!ours) return problem = text(path, " is not a file that this user alone can read; ", instead), "";
     char secret[64];
     auto const n = ::read(file.get(), secret, sizeof secret);
@@ -109,7 +115,8 @@ class job_file {
   }
 
  private:
-  static constexpr char instead[] = "FUSEWIRE_JOB, one random text of 16 characters or more for all ranks of a job, is accepted instead of a file";
+  static constexpr char instead[] =
+      "FUSEWIRE_JOB, one random text of 16 characters or more for all ranks of a job, is accepted instead of a file";
 
   static std::string hexadecimal(std::uint64_t x) {
     char digits[17];

@@ -57,13 +57,15 @@ class addresses {
 /// "127.0.0.1:4711" or "[::1]:4711".
 inline std::string name_of(sockaddr const* a, socklen_t n) {
   char host[NI_MAXHOST], port[NI_MAXSERV];
-  if (::getnameinfo(a, n, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) return "an address without a name";
+  if (::getnameinfo(a, n, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return "an address without a name";
   return a->sa_family == AF_INET6 ? text("[", host, "]:", port) : text(host, ":", port);
 }
 inline std::string name_of_peer(int fd) {
   sockaddr_storage a{};
   socklen_t n = sizeof a;
-  return ::getpeername(fd, reinterpret_cast<sockaddr*>(&a), &n) == 0 ? name_of(reinterpret_cast<sockaddr*>(&a), n) : "a closed connection";
+  return ::getpeername(fd, reinterpret_cast<sockaddr*>(&a), &n) == 0 ? name_of(reinterpret_cast<sockaddr*>(&a), n)
+                                                                     : "a closed connection";
 }
 
 /// A host that vanishes without a word is noticed within about half a minute.
@@ -143,7 +145,8 @@ class connection {
  public:
   connection() = default;
   /// Until the other end has proved to be one of the job's, payloads of at most a greeting's size are accepted.
-  explicit connection(descriptor d, std::uint32_t largest = sizeof(greeting)) : socket_(std::move(d)), largest_(largest) {}
+  explicit connection(descriptor d, std::uint32_t largest = sizeof(greeting))
+      : socket_(std::move(d)), largest_(largest) {}
   void accept_up_to(std::uint32_t bytes) { largest_ = bytes; }
   int fd() const { return socket_.get(); }
   bool open() const { return bool(socket_); }
@@ -158,7 +161,9 @@ class connection {
     append(out_, &h, sizeof h);
     append(out_, payload, bytes);
   }
-  void queue(frame_kind kind, std::uint64_t group, std::string const& words) { queue(kind, group, words.data(), words.size()); }
+  void queue(frame_kind kind, std::uint64_t group, std::string const& words) {
+    queue(kind, group, words.data(), words.size());
+  }
 
   /// False when the other end is gone.
   bool send() {

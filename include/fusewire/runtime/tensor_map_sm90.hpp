@@ -22,25 +22,31 @@ bool fits_copy_engine(T const* data, std::int64_t ld) {
 /// bad_argument when it refuses the map.
 template <class T>
   requires is_16_bit_float<T>
-CUtensorMap make_tensor_map(matrix<T const> x, int box_rows, std::source_location where = std::source_location::current()) {
+CUtensorMap make_tensor_map(matrix<T const> x, int box_rows,
+                            std::source_location where = std::source_location::current()) {
   static auto const encode = [&] {  // looked up once: every launch makes maps
     decltype(&cuTensorMapEncodeTiled) f = nullptr;
     check_hip(platform::detail::encode_tiled.find(f), "cuTensorMapEncodeTiled", where);
     return f;
   }();
   CUtensorMap map;
-  cuuint64_t const extent[2] = {cuuint64_t(x.cols), cuuint64_t(x.rows)}, pitch[1] = {cuuint64_t(x.ld) * sizeof(T)};  // bytes
+  cuuint64_t const extent[2] = {cuuint64_t(x.cols), cuuint64_t(x.rows)},
+                   pitch[1] = {cuuint64_t(x.ld) * sizeof(T)};  // bytes
   cuuint32_t const box[2] = {64, cuuint32_t(box_rows)}, step[2] = {1, 1};
-  CUresult const r = encode(&map, std::is_same_v<T, bf16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, const_cast<T*>(x.data), extent, pitch, box, step,
-                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  require(r == CUDA_SUCCESS, where, "tensor map: [", x.rows, ", ", x.cols, "], ld ", x.ld, " at ", static_cast<void const*>(x.data), ", boxes of ", box_rows,
-          " rows, is refused (", int(r), "); an address and a pitch that are multiples of 16 bytes and at most 256 rows are accepted");
+  CUresult const r =
+      encode(&map, std::is_same_v<T, bf16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
+             const_cast<T*>(x.data), extent, pitch, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  require(r == CUDA_SUCCESS, where, "tensor map: [", x.rows, ", ", x.cols, "], ld ", x.ld, " at ",
+          static_cast<void const*>(x.data), ", boxes of ", box_rows, " rows, is refused (", int(r),
+          "); an address and a pitch that are multiples of 16 bytes and at most 256 rows are accepted");
   return map;
 }
 
 /// For tiles of `rows` rows of x, the last of which has `last`. As make_tensor_map.
 template <class T>
-box_maps make_box_maps(matrix<T const> x, int rows, int last, std::source_location where = std::source_location::current()) {
+box_maps make_box_maps(matrix<T const> x, int rows, int last,
+                       std::source_location where = std::source_location::current()) {
   CUtensorMap const whole = make_tensor_map(x, rows, where);
   return {whole, last == rows ? whole : make_tensor_map(x, last, where)};
 }

@@ -20,27 +20,31 @@ namespace fusewire {
 /// head, `sibling` apart. Of each head it has values / lane_heads results of an atom: rows row(lane, 0), row(lane, 1),
 /// ...
 template <class A>
-concept attention_instruction = requires(int lane, typename A::head_fragment h, typename A::kv_fragment kv, typename A::c_fragment c) {
-  requires A::values / A::lane_heads * 4 == A::rows && platform::wave_size / 4 * A::lane_heads == 16;
-  A::head(lane, 0);
-  A::kv_row(lane);
-  A::row(lane, 0);
-  A::eighth(lane);
-  A::multiply(c, kv, h);
-};
+concept attention_instruction =
+    requires(int lane, typename A::head_fragment h, typename A::kv_fragment kv, typename A::c_fragment c) {
+      requires A::values / A::lane_heads * 4 == A::rows&& platform::wave_size / 4 * A::lane_heads == 16;
+      A::head(lane, 0);
+      A::kv_row(lane);
+      A::row(lane, 0);
+      A::eighth(lane);
+      A::multiply(c, kv, h);
+    };
 
 /// The KV cache of one sequence and KV head, in pages.
 template <class T>
 struct paged_kv {
-  T const *k, *v;            // [pages, page size, heads, D], the whole caches
-  std::int32_t const* table; // the whole block table
-  unsigned first;            // the sequence's first entry
-  int page_shift;            // log2 of the page size
+  T const *k, *v;             // [pages, page size, heads, D], the whole caches
+  std::int32_t const* table;  // the whole block table
+  unsigned first;             // the sequence's first entry
+  int page_shift;             // log2 of the page size
   int heads, head;
 
   /// Where a token's K and V are: how many rows of D lie before them. Reads the table.
   __device__ unsigned row(int token) const {
-    return ((unsigned(table[first + unsigned(token >> page_shift)]) << page_shift) + (unsigned(token) & ((1u << page_shift) - 1))) * unsigned(heads) + unsigned(head);
+    return ((unsigned(table[first + unsigned(token >> page_shift)]) << page_shift) +
+            (unsigned(token) & ((1u << page_shift) - 1))) *
+               unsigned(heads) +
+           unsigned(head);
   }
 };
 
@@ -60,8 +64,10 @@ class wave_attention {
   /// D], 1 to 16 heads.
   /// Called by: every thread of the block, of at least q_fragments threads, which meets before run().
   __device__ static platform::native16 load_query(block b, T const* q, int heads) {
-    int const i = platform::opaque(b.rank()) % q_fragments, lane = i % wave::width, fragment = i / wave::width, head = atom::head(lane, fragment % atom::lane_heads);
-    return *reinterpret_cast<platform::native16 const*>(q + (head < heads ? head : 0) * D + fragment / atom::lane_heads * 32 + atom::eighth(lane) * 8);
+    int const i = platform::opaque(b.rank()) % q_fragments, lane = i % wave::width, fragment = i / wave::width,
+              head = atom::head(lane, fragment % atom::lane_heads);
+    return *reinterpret_cast<platform::native16 const*>(q + (head < heads ? head : 0) * D +
+                                                        fragment / atom::lane_heads * 32 + atom::eighth(lane) * 8);
   }
   __device__ static void store_query(block b, platform::native16 query, bytes16* q_shared) {
     if (b.rank() < q_fragments) *reinterpret_cast<platform::native16*>(q_shared + b.rank()) = query;
@@ -69,7 +75,8 @@ class wave_attention {
 
   /// Starts to load the tokens [begin, begin + 32). run() takes them, and so on every `stride` tokens up to `end`.
   /// Memory: K, V and table entries of tokens below `end` only; what lies past it repeats the last, with weight 0.
-  __device__ wave_attention(paged_kv<T> const& kv, int begin, int end, int stride) : kv_(kv), begin_(begin), end_(end), stride_(stride) {
+  __device__ wave_attention(paged_kv<T> const& kv, int begin, int end, int stride)
+      : kv_(kv), begin_(begin), end_(end), stride_(stride) {
 #pragma unroll
     for (int j = 0; j < outputs; ++j)
 #pragma unroll
@@ -120,9 +127,9 @@ class wave_attention {
 
  private:
   static_assert(attention_instruction<atom>);
-  static constexpr int slices = D / 32;                    // of d, in a score
-  static constexpr int key_atoms = step / atom::rows;      // of tokens
-  static constexpr int outputs = D / atom::rows;           // atoms of d
+  static constexpr int slices = D / 32;                                     // of d, in a score
+  static constexpr int key_atoms = step / atom::rows;                       // of tokens
+  static constexpr int outputs = D / atom::rows;                            // atoms of d
   static constexpr int together = D / atom::rows < 8 ? D / atom::rows : 8;  // neighbouring d of a lane's V
   static constexpr int groups = outputs / together;
   static constexpr int per_head = atom::values / atom::lane_heads;
@@ -134,7 +141,9 @@ class wave_attention {
   __device__ static int fresh_lane() { return platform::opaque(platform::thread_index()) % wave::width; }
 
   /// d of a row of output atom j.
-  __device__ static int d_of(int j, int row) { return j / together * (atom::rows * together) + row * together + j % together; }
+  __device__ static int d_of(int j, int row) {
+    return j / together * (atom::rows * together) + row * together + j % together;
+  }
   /// The lane's i-th of its 8 tokens, within the step.
   __device__ static int token(int lane, int i) { return i / per_head * atom::rows + atom::row(lane, i % per_head); }
 
@@ -156,12 +165,15 @@ class wave_attention {
     for (int a = 0; a < key_atoms; ++a) {
       T const* const row = kv_.k + std::uint64_t(platform::shuffle(rows, a * atom::rows + atom::kv_row(lane))) * D;
 #pragma unroll
-      for (int s = 0; s < slices; ++s) keys_[a][s].row[0] = *reinterpret_cast<bytes16 const*>(row + s * 32 + atom::eighth(lane) * 8);
+      for (int s = 0; s < slices; ++s)
+        keys_[a][s].row[0] = *reinterpret_cast<bytes16 const*>(row + s * 32 + atom::eighth(lane) * 8);
     }
   }
   __device__ void load_values(unsigned rows) {
     int const lane = fresh_lane();
-    struct alignas(together * 2) piece { std::uint32_t word[together / 2]; };
+    struct alignas(together * 2) piece {
+      std::uint32_t word[together / 2];
+    };
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       T const* const row = kv_.v + std::uint64_t(platform::shuffle(rows, token(lane, i))) * D;
@@ -225,7 +237,8 @@ class wave_attention {
       typename atom::kv_fragment column;  // one d of the lane's 8 tokens
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
-        std::uint32_t const even = values_[2 * w][j / together][j % together / 2], odd = values_[2 * w + 1][j / together][j % together / 2];
+        std::uint32_t const even = values_[2 * w][j / together][j % together / 2],
+                            odd = values_[2 * w + 1][j / together][j % together / 2];
         column.row[0].word[w] = j % 2 ? (even >> 16 | (odd & 0xffff0000u)) : ((even & 0xffffu) | odd << 16);
       }
       atom::multiply(o_[j], column, weights_);

@@ -25,7 +25,9 @@ struct attention_atom {
   __device__ static int kv_row(int lane) { return mma::b_row(lane, 0); }
   __device__ static int row(int lane, int i) { return mma::c_col(lane, i); }
   __device__ static int eighth(int lane) { return mma::k_eighth(lane); }
-  __device__ static void multiply(c_fragment& c, kv_fragment const& kv, head_fragment const& heads) { mma::multiply(c, heads, kv); }
+  __device__ static void multiply(c_fragment& c, kv_fragment const& kv, head_fragment const& heads) {
+    mma::multiply(c, heads, kv);
+  }
 };
 
 }  // namespace fusewire

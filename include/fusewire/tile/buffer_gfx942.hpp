@@ -12,9 +12,13 @@ class memory_buffer {
   __device__ memory_buffer(void const* data, std::uint32_t bytes)
       : words_(__builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(data), 0, int(bytes), raw_32_bit)) {}
 
-  __device__ bytes16 load(int lane, int uniform) const { return __builtin_bit_cast(bytes16, __builtin_amdgcn_raw_buffer_load_b128(words_, lane, uniform, 0)); }
+  __device__ bytes16 load(int lane, int uniform) const {
+    return __builtin_bit_cast(bytes16, __builtin_amdgcn_raw_buffer_load_b128(words_, lane, uniform, 0));
+  }
   /// Of data that is read once: it does not push other lines out of the caches.
-  __device__ bytes16 load_streaming(int lane, int uniform) const { return __builtin_bit_cast(bytes16, __builtin_amdgcn_raw_buffer_load_b128(words_, lane, uniform, nontemporal)); }
+  __device__ bytes16 load_streaming(int lane, int uniform) const {
+    return __builtin_bit_cast(bytes16, __builtin_amdgcn_raw_buffer_load_b128(words_, lane, uniform, nontemporal));
+  }
 
  private:
   /// The descriptor's last word, of gfx942; the instruction's cache bits

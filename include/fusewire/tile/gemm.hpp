@@ -25,10 +25,12 @@ struct gemm_config {
 /// Configurations that kernels are instantiated for. Types, because nvcc takes no value of class type as a kernel's
 /// template argument.
 struct small_tile {  // few rows
-  static constexpr gemm_config config{.block_m = 32, .block_n = 64, .block_k = 64, .waves_m = 1, .waves_n = 4, .stages = 2};
+  static constexpr gemm_config config{
+      .block_m = 32, .block_n = 64, .block_k = 64, .waves_m = 1, .waves_n = 4, .stages = 2};
 };
 struct large_tile {
-  static constexpr gemm_config config{.block_m = 128, .block_n = 128, .block_k = 64, .waves_m = 2, .waves_n = 4, .stages = 2};
+  static constexpr gemm_config config{
+      .block_m = 128, .block_n = 128, .block_k = 64, .waves_m = 2, .waves_n = 4, .stages = 2};
 };
 
 /// The [K, N] operand: row-major or column-major, any leading dimension if row-major, a multiple of 8 if column-major.
@@ -37,7 +39,7 @@ struct b_operand {
   T const* data;
   std::int64_t ld;  // elements
   layout order;
-  int n;            // columns
+  int n;  // columns
 };
 
 /// What a launch multiplies: its buffers of A, among which a source chooses, and B.
@@ -52,7 +54,8 @@ struct gemm_operands {
 template <int UnitsPerRow>
 __device__ int swizzled(int row, int unit) {
   static_assert(UnitsPerRow == 4 || UnitsPerRow == 8);
-  int const turn = UnitsPerRow == 8 ? ((row & 1) << 2 | (row >> 1 & 3)) ^ (row >> 3 & 7) : (row >> 1 & 3) ^ (row >> 3 & 3);
+  int const turn =
+      UnitsPerRow == 8 ? ((row & 1) << 2 | (row >> 1 & 3)) ^ (row >> 3 & 7) : (row >> 1 & 3) ^ (row >> 3 & 3);
   return row * UnitsPerRow + (unit ^ turn);
 }
 
@@ -63,7 +66,8 @@ class block_gemm {
   static constexpr int threads = C.threads();
   static constexpr int wave_m = C.block_m / C.waves_m, wave_n = C.block_n / C.waves_n;
   static constexpr int atoms_m = wave_m / atom::m, atoms_n = wave_n / atom::n;
-  static_assert(C.block_m % (C.waves_m * atom::m) == 0 && C.block_n % (C.waves_n * atom::n) == 0, "waves must tile the block");
+  static_assert(C.block_m % (C.waves_m * atom::m) == 0 && C.block_n % (C.waves_n * atom::n) == 0,
+                "waves must tile the block");
   static_assert(wave_n % 8 == 0 && (C.block_k == 32 || C.block_k == 64), "swizzled() knows rows of 32 and 64");
   static_assert(C.stages == 1 || C.stages == 2, "a step is in LDS, and the next may be in another buffer");
   static_assert(C.shared_bytes() <= platform::max_shared_bytes);
@@ -87,7 +91,8 @@ class block_gemm {
   /// Called by: every thread of the block. Requires: as the constructor and run(); the source's rows of A are at most
   /// C.block_m.
   template <int Buffers, tile_source Source, tile_sink Sink, class Next, class Epilogue>
-  __device__ static int run_tiles(void* shared, gemm_operands<T, Buffers> const& x, tile_order const& tiles, Next const& next, Source& source, Sink const& sink, Epilogue const& epilogue) {
+  __device__ static int run_tiles(void* shared, gemm_operands<T, Buffers> const& x, tile_order const& tiles,
+                                  Next const& next, Source& source, Sink const& sink, Epilogue const& epilogue) {
     int i = next();
     for (; i < tiles.count(); i = next()) {
       tile_at const t = tiles[i];
@@ -151,7 +156,8 @@ class block_gemm {
         int const r = u / units, col = u % units * per_unit;
         if (row0 + r >= c.rows) continue;
         Out const* const from = slab + r * pitch + col;
-        if (whole && col0 + col + per_unit <= c.cols) *reinterpret_cast<bytes16*>(c.at(row0 + r, col0 + col)) = *reinterpret_cast<bytes16 const*>(from);
+        if (whole && col0 + col + per_unit <= c.cols)
+          *reinterpret_cast<bytes16*>(c.at(row0 + r, col0 + col)) = *reinterpret_cast<bytes16 const*>(from);
         else
           for (int e = 0; e < per_unit && col0 + col + e < c.cols; ++e) c(row0 + r, col0 + col + e) = from[e];
       }
@@ -175,7 +181,8 @@ class block_gemm {
   template <layout Order>
   __device__ void run_as(matrix<T const> a, b_operand<T> const& b, int n0) {
     constexpr bool transpose = Order == layout::row_major;
-    bool const whole = (b.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 7)) == 0 && n0 + C.block_n <= b.n;
+    bool const whole =
+        (b.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 7)) == 0 && n0 + C.block_n <= b.n;
     int const k_end = a.cols;
     for (int k = 0; k < k_end; k += C.block_k) {
       bytes16 next_a[a_per_thread];
@@ -188,7 +195,8 @@ class block_gemm {
         for (int i = 0; i < pieces_per_thread; ++i) load_piece(next_b[i], b, n0, k, k_end, unit_of(i), whole);
       } else {
 #pragma unroll
-        for (int i = 0; i < b_per_thread; ++i) next_bt[i] = load_unit(b.data + n0 * b.ld, b.ld, b.n - n0, unit_of(i), k, k_end);
+        for (int i = 0; i < b_per_thread; ++i)
+          next_bt[i] = load_unit(b.data + n0 * b.ld, b.ld, b.n - n0, unit_of(i), k, k_end);
       }
 
       if (pending_) multiply(buffer_);
@@ -197,7 +205,9 @@ class block_gemm {
 
 #pragma unroll
       for (int i = 0; i < a_per_thread; ++i)
-        if (unit_of(i) < a_units) a_buffer(buffer_)[swizzled<units_per_row>(unit_of(i) / units_per_row, unit_of(i) % units_per_row)] = next_a[i];
+        if (unit_of(i) < a_units)
+          a_buffer(buffer_)[swizzled<units_per_row>(unit_of(i) / units_per_row, unit_of(i) % units_per_row)] =
+              next_a[i];
       if constexpr (transpose) {
 #pragma unroll
         for (int i = 0; i < pieces_per_thread; ++i)
@@ -205,7 +215,9 @@ class block_gemm {
       } else {
 #pragma unroll
         for (int i = 0; i < b_per_thread; ++i)
-          if (unit_of(i) < b_units) b_buffer(buffer_)[swizzled<units_per_row>(unit_of(i) / units_per_row, unit_of(i) % units_per_row)] = next_bt[i];
+          if (unit_of(i) < b_units)
+            b_buffer(buffer_)[swizzled<units_per_row>(unit_of(i) / units_per_row, unit_of(i) % units_per_row)] =
+                next_bt[i];
       }
       block{}.sync();
       pending_ = true;
@@ -233,12 +245,14 @@ class block_gemm {
   }
 
   /// A piece of a row-major B: 8 k x 4 n, two words per k.
-  __device__ static void load_piece(std::uint32_t (&piece)[8][2], b_operand<T> const& b, int n0, int k, int k_end, int index, bool whole) {
+  __device__ static void load_piece(std::uint32_t (&piece)[8][2], b_operand<T> const& b, int n0, int k, int k_end,
+                                    int index, bool whole) {
     int const p = least(index, pieces - 1), n = n0 + p % (C.block_n / 4) * 4, k0 = k + p / (C.block_n / 4) * 8;
     T const* const row = b.data + least(k0, k_end - 8) * b.ld;
 #pragma unroll
     for (int r = 0; r < 8; ++r) {
-      unsigned long long const four = whole ? *reinterpret_cast<unsigned long long const*>(row + r * b.ld + n) : four_of(row + r * b.ld, n, b.n);
+      unsigned long long const four =
+          whole ? *reinterpret_cast<unsigned long long const*>(row + r * b.ld + n) : four_of(row + r * b.ld, n, b.n);
       piece[r][0] = k0 < k_end ? std::uint32_t(four) : 0;
       piece[r][1] = k0 < k_end ? std::uint32_t(four >> 32) : 0;
     }
@@ -269,11 +283,13 @@ class block_gemm {
 #pragma unroll
       for (int i = 0; i < atoms_m; ++i)
 #pragma unroll
-        for (int r = 0; r < atom::a_rows; ++r) fa[i].row[r] = a[swizzled<units_per_row>(wave_row() + i * atom::m + atom::a_row(lane, r), unit)];
+        for (int r = 0; r < atom::a_rows; ++r)
+          fa[i].row[r] = a[swizzled<units_per_row>(wave_row() + i * atom::m + atom::a_row(lane, r), unit)];
 #pragma unroll
       for (int j = 0; j < atoms_n; ++j)
 #pragma unroll
-        for (int r = 0; r < atom::b_rows; ++r) fb[j].row[r] = b[swizzled<units_per_row>(wave_col() + j * atom::n + atom::b_row(lane, r), unit)];
+        for (int r = 0; r < atom::b_rows; ++r)
+          fb[j].row[r] = b[swizzled<units_per_row>(wave_col() + j * atom::n + atom::b_row(lane, r), unit)];
 #pragma unroll
       for (int i = 0; i < atoms_m; ++i)
 #pragma unroll

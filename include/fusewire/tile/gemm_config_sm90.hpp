@@ -24,12 +24,16 @@ struct sm90_gemm_config {
   __host__ __device__ constexpr int width() const { return turned() ? block_m : block_n; }
   __host__ __device__ constexpr int slabs_bytes() const { return warpgroups() * 4 * slab_bytes; }
   /// A row-major B comes in pieces of 64 columns, the last of which may be needed in part only.
-  __host__ __device__ constexpr int b_bytes(layout b) const { return (b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n) * 128; }  // of a stage
+  __host__ __device__ constexpr int b_bytes(layout b) const {
+    return (b == layout::row_major ? ceil_div(block_n, 64) * 64 : block_n) * 128;
+  }  // of a stage
   /// Whether kernels are instantiated for it: of a row-major B, which comes in boxes of 64 columns, tiles of 112, 144
   /// and 176 are slower than others.
   __host__ __device__ constexpr bool suits(layout b) const { return b == layout::column_major || block_n % 32 == 0; }
   __host__ __device__ constexpr int threads() const { return 128 + warpgroups() * 128; }
-  __host__ __device__ constexpr int stage_bytes() const { return platform::max_shared_bytes - 1008 - slabs_bytes() - (most_stages * 3 + 2) * 8; }
+  __host__ __device__ constexpr int stage_bytes() const {
+    return platform::max_shared_bytes - 1008 - slabs_bytes() - (most_stages * 3 + 2) * 8;
+  }
   __host__ __device__ constexpr int shared_bytes() const { return platform::max_shared_bytes; }
   // Floats: rows of sums begin in different banks
   __host__ __device__ constexpr int sum_pitch() const { return block_n + (turned() ? 4 : 8); }
@@ -46,7 +50,8 @@ struct sm90_gemm_config {
 #ifdef FUSEWIRE_FEW_TILES  // in all of a program or nowhere: fewer kernels to compile, and slower ones for many shapes
 inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {64, 128}, {160, 128}};
 #else
-inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 192}, {128, 176}, {128, 144}, {128, 128}, {128, 112}, {64, 128}, {64, 112}, {160, 128}};
+inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 192}, {128, 176}, {128, 144},
+                                                  {128, 128}, {128, 112}, {64, 128},  {64, 112},  {160, 128}};
 #endif
 
 /// The stages of a launch: where there are fewer rows than a tile has, they are smaller, and more. Multiplications read
@@ -55,7 +60,7 @@ inline constexpr sm90_gemm_config sm90_tiles[] = {{128, 256}, {128, 224}, {128, 
 struct sm90_stages {
   int rows;       // of A, that the copy engine loads: a multiple of 8, at most block_m
   int last_rows;  // the same of tiles that have no more: the last ones of a matrix, or of a shard
-  int of_a;  // how many; A comes from the L2 and needs no more than B
+  int of_a;       // how many; A comes from the L2 and needs no more than B
   int of_b;
   /// Of B at a time: what more is asked for while B comes from memory is not there sooner, and A must queue behind it
   int b_in_flight;
@@ -66,7 +71,11 @@ struct sm90_stages {
 
 /// Rows of a tile's boxes where `left` rows of the matrix are left: as many as there are, rounded up to the 8 that
 /// swizzling goes by.
-__host__ __device__ constexpr int box_rows(int left, int tile_rows) { return left < tile_rows ? ceil_div(left, 8) * 8 : tile_rows; }
-__host__ __device__ constexpr int last_box_rows(int extent, int tile_rows) { return box_rows(extent - (ceil_div(extent, tile_rows) - 1) * tile_rows, tile_rows); }
+__host__ __device__ constexpr int box_rows(int left, int tile_rows) {
+  return left < tile_rows ? ceil_div(left, 8) * 8 : tile_rows;
+}
+__host__ __device__ constexpr int last_box_rows(int extent, int tile_rows) {
+  return box_rows(extent - (ceil_div(extent, tile_rows) - 1) * tile_rows, tile_rows);
+}
 
 }  // namespace fusewire

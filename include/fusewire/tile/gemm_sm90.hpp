@@ -44,8 +44,8 @@ namespace fusewire {
 template <int Buffers>
 struct sm90_operands {
   box_maps a[Buffers], b;
-  int columns;           // of B
-  bool b_is_constant;    // nothing that the stream has yet to do writes B: it is read at once
+  int columns;         // of B
+  bool b_is_constant;  // nothing that the stream has yet to do writes B: it is read at once
   sm90_stages stages;
   divisor blocks_of_tile;  // of a cluster, which share a tile
 
@@ -70,7 +70,9 @@ class gemm_sm90 {
   static constexpr int block_k = 64;
   // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
   static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;
-  static constexpr int last_b_box_rows(int n) { return BOrder == layout::row_major ? block_k : last_box_rows(n, C.block_n); }
+  static constexpr int last_b_box_rows(int n) {
+    return BOrder == layout::row_major ? block_k : last_box_rows(n, C.block_n);
+  }
   static_assert(C.turned() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
 
   using consumers = warps<4, C.warpgroups() * 4>;
@@ -78,12 +80,16 @@ class gemm_sm90 {
 
   /// For an A of tiles of up to m rows, the last of which have last_m. Where blocks share a tile, B waits for the first
   /// of A: then most of the memory is B's, that of the slabs too, which are not used.
-  __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight, int b_at_first = 0) {
+  __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight,
+                                                          int b_at_first = 0) {
     int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
-    int const both = bytes / (rows * 128 + b_bytes), most_of_a = parts > 1 ? 6 : C.most_stages, of_a = both < most_of_a ? both : most_of_a;
+    int const both = bytes / (rows * 128 + b_bytes), most_of_a = parts > 1 ? 6 : C.most_stages,
+              of_a = both < most_of_a ? both : most_of_a;
     int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.most_stages ? fit : C.most_stages;
     int const in_flight = b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b;
-    return {rows, box_rows(last_m < m ? last_m : m, C.block_m), of_a, of_b, in_flight, b_at_first > 0 && b_at_first < in_flight ? b_at_first : in_flight};
+    return {rows,      box_rows(last_m < m ? last_m : m, C.block_m),
+            of_a,      of_b,
+            in_flight, b_at_first > 0 && b_at_first < in_flight ? b_at_first : in_flight};
   }
   /// See tile/mainloop.hpp. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's part
   /// of the sink's matrix c, of T or float. The source is asked for A by warp 0; what of it concerns B, by warp 1,
@@ -92,22 +98,25 @@ class gemm_sm90 {
   /// `shared`; if the cluster has several blocks, no more tiles than clusters, and can_share() of them; `x`: a kernel
   /// parameter, made by make_operands().
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, sm90_operands<Buffers> const& x, tile_order const& tiles, Source source, Sink const& sink,
+  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
+                                               tile_order const& tiles, Source source, Sink const& sink,
                                                Beside const& beside, Epilogue const& epilogue) {
     run_roles<false>(shared, launch, x, tiles, source, sink, beside, epilogue);
     return {launch, shared, 0, launch.next(block{}, static_cast<int*>(shared))};
   }
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static void run_and_end(void* shared, Launch& launch, sm90_operands<Buffers> const& x, tile_order const& tiles, Source source, Sink const& sink,
-                                     Beside const& beside, Epilogue const& epilogue) {
+  __device__ static void run_and_end(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
+                                     tile_order const& tiles, Source source, Sink const& sink, Beside const& beside,
+                                     Epilogue const& epilogue) {
     run_roles<true>(shared, launch, x, tiles, source, sink, beside, epilogue);
   }
 
  private:
   /// Ends: warps 2 and 3 end the launch while the others multiply.
   template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
-  __device__ static void run_roles(void* shared, Launch& launch, sm90_operands<Buffers> const& x, tile_order const& tiles, Source source, Sink const& sink,
-                                   Beside const& beside, Epilogue const& epilogue) {
+  __device__ static void run_roles(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
+                                   tile_order const& tiles, Source source, Sink const& sink, Beside const& beside,
+                                   Epilogue const& epilogue) {
     block const b;
     strided const share = dealt(tiles.count(), cluster_index(), cluster_count());
     int const warp = wave{}.index();
@@ -180,9 +189,10 @@ class gemm_sm90 {
 
   static constexpr bool moves_registers = C.warpgroups() == 2;  // 384 threads have 168 each, too few for a tile's sums
   static constexpr int registers = 168;
-  using atom = wgmma_atom<T, C.width(), C.turned() && BOrder == layout::row_major, !C.turned() && BOrder == layout::row_major>;
+  using atom =
+      wgmma_atom<T, C.width(), C.turned() && BOrder == layout::row_major, !C.turned() && BOrder == layout::row_major>;
   static constexpr int b_bytes = C.b_bytes(BOrder);  // of a stage
-  static constexpr int chunk = 64 * block_k * 2;   // bytes of 64 n of a row-major B's stage
+  static constexpr int chunk = 64 * block_k * 2;     // bytes of 64 n of a row-major B's stage
   using storage = sm90_storage<C, b_bytes>;
   using cursor = stage_cursor;
   using out = sm90_store<atom, C>;
@@ -196,7 +206,8 @@ class gemm_sm90 {
   }
 
   template <class Source>
-  __device__ static void load_a(storage const& s, box_maps const* a, tile_order const& tiles, strided share, Source& source) {
+  __device__ static void load_a(storage const& s, box_maps const* a, tile_order const& tiles, strided share,
+                                Source& source) {
     cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // `used`: the step before in the same place, of_a steps ago
     for (int const i : share) {
       bool const last = source.begin(tiles[i].m) <= s.stages.last_rows;
@@ -205,7 +216,8 @@ class gemm_sm90 {
       for (int left = source.steps(); left > 0;) {
         k_run const there = source.wait(place);
         CUtensorMap const& map = last ? a[there.buffer].last : a[there.buffer].whole;
-        for (int i = 0, column = there.column; i < there.count; ++i, column += block_k, at.next(s.stages.of_b), to.next(s.stages.of_a), used.next(s.stages.of_b)) {
+        for (int i = 0, column = there.column; i < there.count;
+             ++i, column += block_k, at.next(s.stages.of_b), to.next(s.stages.of_a), used.next(s.stages.of_b)) {
           s.empty(used.stage).wait(used.parity);
           if (elect_one()) {
             s.full_a(at.stage).expect(bytes);
@@ -219,11 +231,13 @@ class gemm_sm90 {
   }
 
   template <class Source>
-  __device__ static void load_b(storage const& s, box_maps const& b, int columns, tile_order const& tiles, strided share, Source const& source) {
+  __device__ static void load_b(storage const& s, box_maps const& b, int columns, tile_order const& tiles,
+                                strided share, Source const& source) {
     cursor at, landed;
     int ahead = s.stages.b_at_first, asked = 0;  // `ahead` more may be asked for before one has landed
     for (int const i : share) {
-      int const n = tiles[i].n * C.block_n, pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
+      int const n = tiles[i].n * C.block_n,
+                pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
       CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
       int const bytes = BOrder == layout::row_major ? pieces * chunk : box_rows(columns - n, C.block_n) * 128;
       auto place = source.first();
@@ -257,16 +271,19 @@ class gemm_sm90 {
   }
 
   template <class Sink, class Epilogue>
-  __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share, Sink const& sink, Epilogue const& epilogue) {
+  __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share,
+                                  Sink const& sink, Epilogue const& epilogue) {
     // Of the tile's, which are this warpgroup's
-    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.turned() ? 0 : first, column0 = C.turned() ? first : 0;
+    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.turned() ? 0 : first,
+              column0 = C.turned() ? first : 0;
     // A division, done before there is anything to multiply
     auto const shared = shared_tile::rows_of(parts, tiles, share, sink);
     cursor at, from;  // of B, of A
     for (int const i : share) {
       tile_at const tile = tiles[i];
       auto const c = sink.at(tile);
-      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
+      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n,
+                columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
       // This warpgroup's part is not there
       if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
@@ -283,11 +300,13 @@ class gemm_sm90 {
       for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
         s.full_b(at.stage).wait(at.parity);
         s.full_a(at.stage).wait(at.parity);
-        std::uint64_t const a = matrix_descriptor(s.a(from.stage) + row0 * 128), b = matrix_descriptor(s.b(at.stage) + column0 * 128, chunk);
+        std::uint64_t const a = matrix_descriptor(s.a(from.stage) + row0 * 128),
+                            b = matrix_descriptor(s.b(at.stage) + column0 * 128, chunk);
         wgmma_begin();
 #pragma unroll
         for (int slice = 0; slice < block_k / atom::k; ++slice) {
-          std::uint64_t const a16 = further(a, slice * 32), b16 = further(b, slice * (BOrder == layout::row_major ? 2048 : 32));
+          std::uint64_t const a16 = further(a, slice * 32),
+                              b16 = further(b, slice * (BOrder == layout::row_major ? 2048 : 32));
           atom::multiply(acc, C.turned() ? b16 : a16, C.turned() ? a16 : b16, step > 0 || slice > 0);
         }
         wgmma_commit();
@@ -304,7 +323,8 @@ class gemm_sm90 {
           out::store_sums(acc, row, column, left, c, epilogue);
         } else {
           bytes16* const slab = s.slab(wave{}.index() - 4);
-          bool const whole = row + (C.turned() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && detail::rows_aligned(c);
+          bool const whole =
+              row + (C.turned() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && detail::rows_aligned(c);
           if (whole) out::template store<true>(slab, acc, row, column, left, c, epilogue);
           else out::template store<false>(slab, acc, row, column, left, c, epilogue);
         }

@@ -35,12 +35,14 @@ struct tile_at {
 class tile_order {
  public:
   __host__ __device__ constexpr tile_order(int m_tiles, int n_tiles, int first_m, int band, int first_band = 0)
-      : m_tiles_(m_tiles), n_tiles_(n_tiles), first_m_(first_m), band_(band < m_tiles ? band : m_tiles), missing_(first_band > 0 && first_band < band_ ? band_ - first_band : 0),
-        by_band_tiles_(band_ * n_tiles), by_band_(band_), by_first_(band_ - missing_), by_last_((m_tiles + missing_ - 1) % band_ + 1) {}
+      : m_tiles_(m_tiles), n_tiles_(n_tiles), first_m_(first_m), band_(band < m_tiles ? band : m_tiles),
+        missing_(first_band > 0 && first_band < band_ ? band_ - first_band : 0), by_band_tiles_(band_ * n_tiles),
+        by_band_(band_), by_first_(band_ - missing_), by_last_((m_tiles + missing_ - 1) % band_ + 1) {}
 
   __host__ __device__ constexpr int count() const { return m_tiles_ * n_tiles_; }
   __host__ __device__ constexpr tile_at operator[](int i) const {
-    int const j = i + missing_ * n_tiles_, b = j / by_band_tiles_, row = b * band_ - missing_, above = row < 0 ? 0 : row, rest = i - above * n_tiles_;
+    int const j = i + missing_ * n_tiles_, b = j / by_band_tiles_, row = b * band_ - missing_,
+              above = row < 0 ? 0 : row, rest = i - above * n_tiles_;
     divisor const& rows = b == 0 ? by_first_ : row + band_ > m_tiles_ ? by_last_ : by_band_;
     int const n = rest / rows, m = above + rest % rows + first_m_;
     return {m < m_tiles_ ? m : m - m_tiles_, n};

@@ -56,7 +56,8 @@ template <class T, class Tile>
 struct block_mainloop {
   static constexpr char const* name = "block_mainloop";
   static constexpr gemm_config config = Tile::config;
-  static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n, least_blocks_per_unit = 1;
+  static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n,
+                       least_blocks_per_unit = 1;
   static constexpr int shared_bytes() { return config.shared_bytes(); }
   static constexpr bool communicates_first = true;
 
@@ -72,7 +73,8 @@ struct block_mainloop {
   __device__ static constexpr int part() { return 0; }
 
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
+  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x,
+                                               tile_order const& tiles, Source& source, Sink const& sink,
                                                Beside const& beside, Epilogue const& epilogue) {
     block const b;
     launch.begin();
@@ -82,8 +84,8 @@ struct block_mainloop {
     return {launch, shared, tiles.count(), drawn};
   }
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles, Source& source, Sink const& sink,
-                                     Beside const& beside, Epilogue const& epilogue) {
+  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles,
+                                     Source& source, Sink const& sink, Beside const& beside, Epilogue const& epilogue) {
     (void)run(shared, launch, x, tiles, source, sink, beside, epilogue);
     launch.end(block{});
   }

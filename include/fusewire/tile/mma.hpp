@@ -10,15 +10,16 @@ namespace fusewire {
 /// B transposed, 8 neighbouring k: one 16-byte read. Row j of a fragment is a_row(lane, j) (b_row for B), its k are
 /// k_eighth(lane) * 8 and the 7 after. Value i of a C fragment is at (c_row(lane, i), c_col(lane, i)).
 template <class A>
-concept matrix_atom = requires(int lane, int i, typename A::a_fragment a, typename A::b_fragment b, typename A::c_fragment c) {
-  requires A::k == 32 && A::m > 0 && A::n > 0;
-  { A::a_row(lane, i) } -> std::same_as<int>;
-  { A::b_row(lane, i) } -> std::same_as<int>;
-  { A::k_eighth(lane) } -> std::same_as<int>;
-  { A::c_row(lane, i) } -> std::same_as<int>;
-  { A::c_col(lane, i) } -> std::same_as<int>;
-  A::multiply(c, a, b);
-};
+concept matrix_atom =
+    requires(int lane, int i, typename A::a_fragment a, typename A::b_fragment b, typename A::c_fragment c) {
+      requires A::k == 32 && A::m > 0 && A::n > 0;
+      { A::a_row(lane, i) } -> std::same_as<int>;
+      { A::b_row(lane, i) } -> std::same_as<int>;
+      { A::k_eighth(lane) } -> std::same_as<int>;
+      { A::c_row(lane, i) } -> std::same_as<int>;
+      { A::c_col(lane, i) } -> std::same_as<int>;
+      A::multiply(c, a, b);
+    };
 static_assert(matrix_atom<mma_atom<bf16>> && matrix_atom<mma_atom<f16>>);
 
 }  // namespace fusewire

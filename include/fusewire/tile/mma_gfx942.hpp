@@ -15,9 +15,16 @@ struct mma_atom {
   using four_halves = _Float16 __attribute__((ext_vector_type(4)));
   using four_floats = float __attribute__((ext_vector_type(4)));
 
-  struct a_fragment { bytes16 row[a_rows]; };
-  struct b_fragment { bytes16 row[b_rows]; };
-  struct c_fragment { four_floats value; __device__ float& operator[](int i) { return reinterpret_cast<float*>(&value)[i]; } };
+  struct a_fragment {
+    bytes16 row[a_rows];
+  };
+  struct b_fragment {
+    bytes16 row[b_rows];
+  };
+  struct c_fragment {
+    four_floats value;
+    __device__ float& operator[](int i) { return reinterpret_cast<float*>(&value)[i]; }
+  };
 
   __device__ static int a_row(int lane, int) { return lane % 16; }
   __device__ static int b_row(int lane, int) { return lane % 16; }
@@ -28,12 +35,17 @@ struct mma_atom {
   /// c += a * b. The two instructions take k in an order of their own, the same for a and b, so the sum is over the
   /// same 32.
   __device__ static void multiply(c_fragment& c, a_fragment const& a, b_fragment const& b) {
-    struct halves { four h[2]; };
+    struct halves {
+      four h[2];
+    };
     auto const ha = __builtin_bit_cast(halves, a), hb = __builtin_bit_cast(halves, b);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if constexpr (std::is_same_v<T, bf16>) c.value = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(ha.h[i], hb.h[i], c.value, 0, 0, 0);
-      else c.value = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(four_halves, ha.h[i]), __builtin_bit_cast(four_halves, hb.h[i]), c.value, 0, 0, 0);
+      if constexpr (std::is_same_v<T, bf16>)
+        c.value = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(ha.h[i], hb.h[i], c.value, 0, 0, 0);
+      else
+        c.value = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(four_halves, ha.h[i]),
+                                                        __builtin_bit_cast(four_halves, hb.h[i]), c.value, 0, 0, 0);
     }
   }
 };

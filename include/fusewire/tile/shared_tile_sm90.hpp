@@ -21,7 +21,9 @@ struct sm90_shared_tile {
   struct rows_of_parts {
     int parts, me, rows, each;
 
-    __device__ int count(int part) const { return rows - part * each < each ? rows - part * each : each; }  // or less than 1
+    __device__ int count(int part) const {
+      return rows - part * each < each ? rows - part * each : each;
+    }  // or less than 1
     __device__ int received(int from, int by) const { return rows + (from < by ? from : from - 1) * each; }
   };
 
@@ -36,12 +38,13 @@ struct sm90_shared_tile {
   /// Every part sends the others its sums of their rows, adds up those of its own rows in the order of parts, and
   /// stores them.
   template <class Out, class Epilogue>
-  __device__ static void share(Storage const& s, rows_of_parts const& r, typename Atom::c_fragment const& acc, int row0, int column0, int m0, int n0, int columns, matrix<Out> c,
-                                    Epilogue const& epilogue) {
+  __device__ static void share(Storage const& s, rows_of_parts const& r, typename Atom::c_fragment const& acc, int row0,
+                               int column0, int m0, int n0, int columns, matrix<Out> c, Epilogue const& epilogue) {
     int const mine = r.count(r.me);
     cluster_wait();
-    if (Consumers{}.leader()) s.whole().expect(mine > 0 ? (r.parts - 1) * mine * C.row_bytes() : 0);  // before anybody sends
-    Consumers{}.sync();  // all multiplications are done
+    if (Consumers{}.leader())
+      s.whole().expect(mine > 0 ? (r.parts - 1) * mine * C.row_bytes() : 0);  // before anybody sends
+    Consumers{}.sync();                                                       // all multiplications are done
     // What read the stages is complete, and nothing is published
     if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());
     keep(s, acc, row0, column0, r.rows);
@@ -51,7 +54,8 @@ struct sm90_shared_tile {
       s.free().wait(0);
 #pragma unroll 1
       for (int to = 0; to < r.parts; ++to)
-        if (to != r.me && r.count(to) > 0 && elect_one()) copy_to_block(to, s.sum(r.received(r.me, to)), s.sum(to * r.each), r.count(to) * C.row_bytes(), s.whole());
+        if (to != r.me && r.count(to) > 0 && elect_one())
+          copy_to_block(to, s.sum(r.received(r.me, to)), s.sum(to * r.each), r.count(to) * C.row_bytes(), s.whole());
     }
     s.whole().wait(0);
     cluster_arrive();
@@ -75,13 +79,16 @@ struct sm90_shared_tile {
       int const row = row0 + Atom::c_row(thread);
 #pragma unroll
       for (int v = 0; v < Atom::c_values; v += 2)
-        if (row + v / 2 % 2 * 8 < rows) store_shared(s.sum(row) + Atom::c_col(thread) * 4 + v / 2 % 2 * 8 * C.row_bytes() + v / 4 * 32, {acc[v], acc[v + 1]});
+        if (row + v / 2 % 2 * 8 < rows)
+          store_shared(s.sum(row) + Atom::c_col(thread) * 4 + v / 2 % 2 * 8 * C.row_bytes() + v / 4 * 32,
+                       {acc[v], acc[v + 1]});
     }
   }
 
   /// Adds up this part's `rows` rows of a tile, from row m0 of c on. Parts: how many, 0: any number up to 8.
   template <int Parts, class Out, class Epilogue>
-  __device__ static void add_parts(Storage const& s, rows_of_parts const& r, int m0, int rows, int n0, int columns, matrix<Out> c, Epilogue const& epilogue) {
+  __device__ static void add_parts(Storage const& s, rows_of_parts const& r, int m0, int rows, int n0, int columns,
+                                   matrix<Out> c, Epilogue const& epilogue) {
     constexpr int most = Parts ? Parts : 8, at_once = 8 / most, per_row = C.block_n / 4;  // a unit is 4 columns
     int const parts = Parts ? Parts : r.parts, units = rows * per_row;
     bool const aligned = detail::rows_aligned(c);
@@ -100,7 +107,8 @@ struct sm90_shared_tile {
       }
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        int const u = first + i * Consumers{}.size(), row = u / per_row, column = u % per_row * 4, left = columns - column;
+        int const u = first + i * Consumers{}.size(), row = u / per_row, column = u % per_row * 4,
+                  left = columns - column;
         if (u >= units) break;
         float sum[4] = {};
 #pragma unroll

@@ -28,7 +28,9 @@ struct softmax_part {
 };
 
 /// 2^(x - m), and 0 for x = -infinity whatever m is.
-__device__ inline float softmax_weight(float x, float m) { return platform::exp2(x - (m == minus_infinity ? 0.0f : m)); }
+__device__ inline float softmax_weight(float x, float m) {
+  return platform::exp2(x - (m == minus_infinity ? 0.0f : m));
+}
 
 /// The parts 0, 1, ... count - 1, in this order: scale_at(i) is the i-th one's (m, l), o_at(i) its o. `Flight` of them
 /// are read at once.

@@ -24,7 +24,9 @@ struct sm90_storage {
   __device__ mbarrier full_a(int stage) const { return {at + barriers_at + stage * 8}; }
   __device__ mbarrier full_b(int stage) const { return {at + barriers_at + (C.most_stages + stage) * 8}; }
   __device__ mbarrier empty(int stage) const { return {at + barriers_at + (2 * C.most_stages + stage) * 8}; }
-  __device__ bytes16* slab(int consumer) const { return reinterpret_cast<bytes16*>(base + C.stage_bytes() + consumer * C.slab_bytes); }
+  __device__ bytes16* slab(int consumer) const {
+    return reinterpret_cast<bytes16*>(base + C.stage_bytes() + consumer * C.slab_bytes);
+  }
   // Of a row of sums, in place of the stages
   __device__ shared_address_t sum(int row) const { return at + row * C.row_bytes(); }
   // The other parts' stages

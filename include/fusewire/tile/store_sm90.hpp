@@ -28,8 +28,14 @@ __device__ inline std::uint32_t pack(float low, float high) {
 /// column.
 template <bool Transposed>
 __device__ inline void store_matrices(shared_address_t at, std::uint32_t const (&four)[4]) {
-  if constexpr (Transposed) asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(four[0]), "r"(four[1]), "r"(four[2]), "r"(four[3]) : "memory");
-  else asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(four[0]), "r"(four[1]), "r"(four[2]), "r"(four[3]) : "memory");
+  if constexpr (Transposed)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(four[0]),
+                 "r"(four[1]), "r"(four[2]), "r"(four[3])
+                 : "memory");
+  else
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(four[0]),
+                 "r"(four[1]), "r"(four[2]), "r"(four[3])
+                 : "memory");
 }
 
 }  // namespace detail
@@ -41,7 +47,8 @@ struct sm90_store {
   /// rows leave in pieces of 64 columns through its slab, or if turned its 16 columns in pieces of 64 rows. The slab's
   /// 16-byte units are turned by row off each other's banks.
   template <bool Whole, class T, class Epilogue>
-  __device__ static void store(bytes16* slab, typename Atom::c_fragment const& acc, int m0, int n0, int columns, matrix<T> c, Epilogue const& epilogue) {
+  __device__ static void store(bytes16* slab, typename Atom::c_fragment const& acc, int m0, int n0, int columns,
+                               matrix<T> c, Epilogue const& epilogue) {
     int const thread = block{}.rank() % 128, lane = wave{}.rank(), warp0 = thread / 32 * 16;
     bool const aligned = Whole || detail::rows_aligned(c);
     shared_address_t const slab_at = shared_address(slab);
@@ -52,7 +59,9 @@ struct sm90_store {
     };
     // Turned, rows of a multiplication are columns of C, and are written as such: a slab's row is two units of a warp's
     // 16.
-    auto const unit_at = [](int row, int unit) { return C.turned() ? row * 2 + (unit ^ (row / 4 & 1)) : row * 8 + (unit ^ (row & 7)); };
+    auto const unit_at = [](int row, int unit) {
+      return C.turned() ? row * 2 + (unit ^ (row / 4 & 1)) : row * 8 + (unit ^ (row & 7));
+    };
 #pragma unroll
     for (int piece = 0; piece < ceil_div(C.width(), 64); ++piece) {
       int const left = C.width() - piece * 64 < 64 ? C.width() - piece * 64 : 64;
@@ -60,8 +69,12 @@ struct sm90_store {
       for (int pair = 0; pair < 4; ++pair) {
         if (pair * 16 >= left) continue;
         int const v = piece * 32 + pair * 8;
-        std::uint32_t const four[] = {detail::pack<T>(value(v), value(v + 1)), detail::pack<T>(value(v + 2), value(v + 3)), detail::pack<T>(value(v + 4), value(v + 5)), detail::pack<T>(value(v + 6), value(v + 7))};
-        if constexpr (C.turned()) detail::store_matrices<true>(slab_at + unit_at(pair * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2) * 16, four);
+        std::uint32_t const four[] = {
+            detail::pack<T>(value(v), value(v + 1)), detail::pack<T>(value(v + 2), value(v + 3)),
+            detail::pack<T>(value(v + 4), value(v + 5)), detail::pack<T>(value(v + 6), value(v + 7))};
+        if constexpr (C.turned())
+          detail::store_matrices<true>(slab_at + unit_at(pair * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2) * 16,
+                                       four);
         else detail::store_matrices<false>(slab_at + unit_at(lane % 16, pair * 2 + lane / 16) * 16, four);
       }
       wave{}.sync();
@@ -86,7 +99,8 @@ struct sm90_store {
   /// The same of fp32: lanes swap what they have of two rows, and each stores four neighbouring columns of one; turned,
   /// a lane has its columns one by one.
   template <class Epilogue>
-  __device__ static void store_sums(typename Atom::c_fragment const& acc, int m0, int n0, int columns, matrix<float> c, Epilogue const& epilogue) {
+  __device__ static void store_sums(typename Atom::c_fragment const& acc, int m0, int n0, int columns, matrix<float> c,
+                                    Epilogue const& epilogue) {
     int const thread = block{}.rank() % 128, odd = thread % 2;
     bool const aligned = detail::rows_aligned(c);
     auto const put = [&](int row, int col, float x) {
@@ -96,10 +110,12 @@ struct sm90_store {
     for (int v = 0; v < Atom::c_values; v += 4) {
       if constexpr (C.turned()) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) put(m0 + v / 4 * 8 + Atom::c_col(thread) + e % 2, Atom::c_row(thread) + e / 2 * 8, acc[v + e]);
+        for (int e = 0; e < 4; ++e)
+          put(m0 + v / 4 * 8 + Atom::c_col(thread) + e % 2, Atom::c_row(thread) + e / 2 * 8, acc[v + e]);
       } else {
         float four[4] = {acc[v], acc[v + 1], acc[v + 2], acc[v + 3]};  // two of a row, two of the row 8 below
-        float const low = __shfl_xor_sync(~0u, odd ? four[0] : four[2], 1), high = __shfl_xor_sync(~0u, odd ? four[1] : four[3], 1);
+        float const low = __shfl_xor_sync(~0u, odd ? four[0] : four[2], 1),
+                    high = __shfl_xor_sync(~0u, odd ? four[1] : four[3], 1);
         four[odd ? 0 : 2] = low, four[odd ? 1 : 3] = high;
         int const row = m0 + Atom::c_row(thread) + odd * 8, col = v / 4 * 8 + Atom::c_col(thread) - odd * 2;
         if (aligned && row < c.rows && col + 4 <= columns) {

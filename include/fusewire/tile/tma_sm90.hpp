@@ -17,7 +17,9 @@ namespace fusewire {
 /// block's rank in its cluster.
 using shared_address_t = std::uint32_t;
 
-__device__ inline shared_address_t shared_address(void const* p) { return shared_address_t(__cvta_generic_to_shared(p)); }
+__device__ inline shared_address_t shared_address(void const* p) {
+  return shared_address_t(__cvta_generic_to_shared(p));
+}
 
 /// True in one lane of the wave, and the compiler knows that it is one: what follows runs in uniform registers.
 /// Called by: every lane of the wave. What it guards must not wait for anything: the other lanes would run ahead, and
@@ -56,11 +58,18 @@ __device__ inline int cluster_count() {
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-__device__ inline void store_shared(shared_address_t at, float2 v) { asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(v.x), "f"(v.y) : "memory"); }
-__device__ inline void store_shared(shared_address_t at, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory"); }
+__device__ inline void store_shared(shared_address_t at, float2 v) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(v.x), "f"(v.y) : "memory");
+}
+__device__ inline void store_shared(shared_address_t at, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
+}
 __device__ inline float4 load_shared(shared_address_t at) {
   float4 v;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at) : "memory");
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(at)
+               : "memory");
   return v;
 }
 
@@ -70,9 +79,13 @@ struct mbarrier {
   shared_address_t at;
 
   /// Called by: one thread, followed by fence_init() and a barrier of all who use it.
-  __device__ void init(int arrivals) const { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory"); }
+  __device__ void init(int arrivals) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
+  }
   /// Also for the copy engine.
-  __device__ static void fence_init() { asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory"); }
+  __device__ static void fence_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+  }
 
   /// Arrives, and has this phase wait for `bytes` from the copy engine too.
   __device__ void expect(int bytes) const {
@@ -81,7 +94,11 @@ struct mbarrier {
   __device__ void arrive() const { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory"); }
   /// Arrives at the barrier that lies at this place of block `rank` of the cluster.
   __device__ void arrive_at(int rank) const {
-    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(at), "r"(rank) : "memory");
+    asm volatile(
+        "{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there];}" ::
+            "r"(at),
+        "r"(rank)
+        : "memory");
   }
   /// Returns when the phase of this parity is complete.
   __device__ void wait(int parity) const {
@@ -91,7 +108,10 @@ struct mbarrier {
  private:
   __device__ bool try_wait(int parity) const {
     int done;
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p;}" : "=r"(done) : "r"(at), "r"(parity) : "memory");
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p;}"
+                 : "=r"(done)
+                 : "r"(at), "r"(parity)
+                 : "memory");
     return done;
   }
 };
@@ -105,13 +125,17 @@ struct box_maps {
   CUtensorMap whole, last;
 };
 
-__device__ inline void prefetch(CUtensorMap const& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
+__device__ inline void prefetch(CUtensorMap const& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
 
 /// Starts the load of the box of `map` that begins at column x of row y; what lies outside the matrix becomes zero.
 /// Called by: one thread. Requires: `to` aligned to 1024 bytes, `done` expects the box's bytes.
 __device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int x, int y, mbarrier done) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-               "[%0], [%1, {%2, %3}], [%4];" : : "r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
+               "[%0], [%1, {%2, %3}], [%4];"
+               :
+               : "r"(to), "l"(&map), "r"(x), "r"(y), "r"(done.at)
                : "memory");
 }
 
@@ -119,9 +143,12 @@ __device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int
 /// whose barrier at the place `done` counts them. Called by: one thread. Requires: places and `bytes` multiples of 16;
 /// this block stays until the bytes are there.
 __device__ inline void copy_to_block(int rank, shared_address_t to, shared_address_t from, int bytes, mbarrier done) {
-  asm volatile("{.reg .b32 there, counts; mapa.shared::cluster.u32 there, %0, %4; mapa.shared::cluster.u32 counts, %3, %4;"
-               "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%1], %2, [counts];}" : : "r"(to), "r"(from), "r"(bytes), "r"(done.at), "r"(rank)
-               : "memory");
+  asm volatile(
+      "{.reg .b32 there, counts; mapa.shared::cluster.u32 there, %0, %4; mapa.shared::cluster.u32 counts, %3, %4;"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%1], %2, [counts];}"
+      :
+      : "r"(to), "r"(from), "r"(bytes), "r"(done.at), "r"(rank)
+      : "memory");
 }
 
 }  // namespace fusewire

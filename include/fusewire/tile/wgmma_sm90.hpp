@@ -26,14 +26,18 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
 
 // m64n{N}k16 with its accumulators as operands 0 to N / 2 - 1; the five behind them are the descriptors of A and B,
 // whether to accumulate, and the layouts of A and B.
-#define FUSEWIRE_WGMMA(N, TYPE, REGISTERS, A, B, ACCUMULATE, A_TRANSPOSED, B_TRANSPOSED, ...)                                                  \
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %" ACCUMULATE ", 0; wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" REGISTERS \
-               "}, %" A ", %" B ", p, 1, 1, %" A_TRANSPOSED ", %" B_TRANSPOSED ";}"                                                            \
-               : __VA_ARGS__                                                                                                                   \
+#define FUSEWIRE_WGMMA(N, TYPE, REGISTERS, A, B, ACCUMULATE, A_TRANSPOSED, B_TRANSPOSED, ...)                          \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %" ACCUMULATE ", 0; wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE \
+               "." TYPE " {" REGISTERS "}, %" A ", %" B ", p, 1, 1, %" A_TRANSPOSED ", %" B_TRANSPOSED ";}"            \
+               : __VA_ARGS__                                                                                           \
                : "l"(a), "l"(b), "r"(int(accumulate)), "n"(int(ATransposed)), "n"(int(BTransposed)))
 // The first 8 x G of them: as they are named in the instruction, and what they stand for.
-#define FUSEWIRE_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define FUSEWIRE_NAMES_7 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
+#define FUSEWIRE_8(i)                                                                                         \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
+#define FUSEWIRE_NAMES_7                                                                                               \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30," \
+  "%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55"
 #define FUSEWIRE_NAMES_8 FUSEWIRE_NAMES_7 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define FUSEWIRE_NAMES_9 FUSEWIRE_NAMES_8 ",%64,%65,%66,%67,%68,%69,%70,%71"
 #define FUSEWIRE_NAMES_10 FUSEWIRE_NAMES_9 ",%72,%73,%74,%75,%76,%77,%78,%79"
@@ -43,7 +47,8 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
 #define FUSEWIRE_NAMES_14 FUSEWIRE_NAMES_13 ",%104,%105,%106,%107,%108,%109,%110,%111"
 #define FUSEWIRE_NAMES_15 FUSEWIRE_NAMES_14 ",%112,%113,%114,%115,%116,%117,%118,%119"
 #define FUSEWIRE_NAMES_16 FUSEWIRE_NAMES_15 ",%120,%121,%122,%123,%124,%125,%126,%127"
-#define FUSEWIRE_VALUES_7 FUSEWIRE_8(0), FUSEWIRE_8(8), FUSEWIRE_8(16), FUSEWIRE_8(24), FUSEWIRE_8(32), FUSEWIRE_8(40), FUSEWIRE_8(48)
+#define FUSEWIRE_VALUES_7 \
+  FUSEWIRE_8(0), FUSEWIRE_8(8), FUSEWIRE_8(16), FUSEWIRE_8(24), FUSEWIRE_8(32), FUSEWIRE_8(40), FUSEWIRE_8(48)
 #define FUSEWIRE_VALUES_8 FUSEWIRE_VALUES_7, FUSEWIRE_8(56)
 #define FUSEWIRE_VALUES_9 FUSEWIRE_VALUES_8, FUSEWIRE_8(64)
 #define FUSEWIRE_VALUES_10 FUSEWIRE_VALUES_9, FUSEWIRE_8(72)
@@ -53,20 +58,29 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
 #define FUSEWIRE_VALUES_14 FUSEWIRE_VALUES_13, FUSEWIRE_8(104)
 #define FUSEWIRE_VALUES_15 FUSEWIRE_VALUES_14, FUSEWIRE_8(112)
 #define FUSEWIRE_VALUES_16 FUSEWIRE_VALUES_15, FUSEWIRE_8(120)
-#define FUSEWIRE_WGMMA_OF(TYPE) \
-  if constexpr (N == 112) FUSEWIRE_WGMMA("112", TYPE, FUSEWIRE_NAMES_7, "56", "57", "58", "59", "60", FUSEWIRE_VALUES_7); \
-  else if constexpr (N == 128) FUSEWIRE_WGMMA("128", TYPE, FUSEWIRE_NAMES_8, "64", "65", "66", "67", "68", FUSEWIRE_VALUES_8); \
-  else if constexpr (N == 144) FUSEWIRE_WGMMA("144", TYPE, FUSEWIRE_NAMES_9, "72", "73", "74", "75", "76", FUSEWIRE_VALUES_9); \
-  else if constexpr (N == 160) FUSEWIRE_WGMMA("160", TYPE, FUSEWIRE_NAMES_10, "80", "81", "82", "83", "84", FUSEWIRE_VALUES_10); \
-  else if constexpr (N == 176) FUSEWIRE_WGMMA("176", TYPE, FUSEWIRE_NAMES_11, "88", "89", "90", "91", "92", FUSEWIRE_VALUES_11); \
-  else if constexpr (N == 192) FUSEWIRE_WGMMA("192", TYPE, FUSEWIRE_NAMES_12, "96", "97", "98", "99", "100", FUSEWIRE_VALUES_12); \
-  else if constexpr (N == 224) FUSEWIRE_WGMMA("224", TYPE, FUSEWIRE_NAMES_14, "112", "113", "114", "115", "116", FUSEWIRE_VALUES_14); \
-  else if constexpr (N == 256) FUSEWIRE_WGMMA("256", TYPE, FUSEWIRE_NAMES_16, "128", "129", "130", "131", "132", FUSEWIRE_VALUES_16);
+#define FUSEWIRE_WGMMA_OF(TYPE)                                                                            \
+  if constexpr (N == 112)                                                                                  \
+    FUSEWIRE_WGMMA("112", TYPE, FUSEWIRE_NAMES_7, "56", "57", "58", "59", "60", FUSEWIRE_VALUES_7);        \
+  else if constexpr (N == 128)                                                                             \
+    FUSEWIRE_WGMMA("128", TYPE, FUSEWIRE_NAMES_8, "64", "65", "66", "67", "68", FUSEWIRE_VALUES_8);        \
+  else if constexpr (N == 144)                                                                             \
+    FUSEWIRE_WGMMA("144", TYPE, FUSEWIRE_NAMES_9, "72", "73", "74", "75", "76", FUSEWIRE_VALUES_9);        \
+  else if constexpr (N == 160)                                                                             \
+    FUSEWIRE_WGMMA("160", TYPE, FUSEWIRE_NAMES_10, "80", "81", "82", "83", "84", FUSEWIRE_VALUES_10);      \
+  else if constexpr (N == 176)                                                                             \
+    FUSEWIRE_WGMMA("176", TYPE, FUSEWIRE_NAMES_11, "88", "89", "90", "91", "92", FUSEWIRE_VALUES_11);      \
+  else if constexpr (N == 192)                                                                             \
+    FUSEWIRE_WGMMA("192", TYPE, FUSEWIRE_NAMES_12, "96", "97", "98", "99", "100", FUSEWIRE_VALUES_12);     \
+  else if constexpr (N == 224)                                                                             \
+    FUSEWIRE_WGMMA("224", TYPE, FUSEWIRE_NAMES_14, "112", "113", "114", "115", "116", FUSEWIRE_VALUES_14); \
+  else if constexpr (N == 256)                                                                             \
+    FUSEWIRE_WGMMA("256", TYPE, FUSEWIRE_NAMES_16, "128", "129", "130", "131", "132", FUSEWIRE_VALUES_16);
 
 /// D [64, n] += A [64, 16] * B [16, n] by one warpgroup. Transposed operands are those whose k are not contiguous.
 template <class T, int N, bool ATransposed, bool BTransposed>
 struct wgmma_atom {
-  static_assert(is_16_bit_float<T> && (N == 112 || N == 128 || N == 144 || N == 160 || N == 176 || N == 192 || N == 224 || N == 256));
+  static_assert(is_16_bit_float<T> &&
+                (N == 112 || N == 128 || N == 144 || N == 160 || N == 176 || N == 192 || N == 224 || N == 256));
   static constexpr int m = 64, n = N, k = 16;
   static constexpr int c_values = n / 2;  // registers of a thread
   using c_fragment = float[c_values];

@@ -119,7 +119,8 @@ TEST_CASE("class compares") {
 }
 
 TEST_CASE("v_cndmask selects by lane") {
-  code const c({"v_cndmask_b32 v10, v2, v4, vcc", "v_cndmask_b32_e64 v10, v2, -v4, s[30:31]", "v_cndmask_b32_e64 v10, 1.0, 7, s[30:31]"});
+  code const c({"v_cndmask_b32 v10, v2, v4, vcc", "v_cndmask_b32_e64 v10, v2, -v4, s[30:31]",
+                "v_cndmask_b32_e64 v10, 1.0, 7, s[30:31]"});
   for (std::size_t i = 0; i < 3; ++i) {
     test_wave w(3);
     auto const before = std::make_unique<wave>(*w);

@@ -38,11 +38,13 @@ bool flat_memory::store(wave&, cache_bits cache, u64 mask, u64 const* address, i
   return true;
 }
 
-bool flat_memory::atomic(wave& w, cache_bits cache, rmw what, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
-                         u32 const (*compare)[lanes], destination const& to) {
+bool flat_memory::atomic(wave& w, cache_bits cache, rmw what, u64 mask, u64 const* address, int bytes,
+                         u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& to) {
   last_cache = cache;
   alignas(64) u32 old[2][lanes] = {};
-  auto const value = [&](u32 const(*rows)[lanes], int l) { return rows ? rows[0][l] | (bytes == 8 ? u64(rows[1][l]) << 32 : 0) : 0; };
+  auto const value = [&](u32 const(*rows)[lanes], int l) {
+    return rows ? rows[0][l] | (bytes == 8 ? u64(rows[1][l]) << 32 : 0) : 0;
+  };
   for (int l = 0; l < lanes; ++l) {
     if (!(mask >> l & 1)) continue;
     auto* const at = reinterpret_cast<void*>(address[l]);
@@ -63,7 +65,8 @@ bool flat_memory::scalar_load(wave&, u64 address, int bytes, bool, u32* out) {
   return true;
 }
 
-bool flat_memory::scalar_atomic(wave& w, rmw what, u64 address, int bytes, u64 data, u64 compare, destination const& old) {
+bool flat_memory::scalar_atomic(wave& w, rmw what, u64 address, int bytes, u64 data, u64 compare,
+                                destination const& old) {
   u32 rows[2][2][lanes];
   for (int d = 0; d < 2; ++d) rows[0][d][0] = u32(data >> 32 * d), rows[1][d][0] = u32(compare >> 32 * d);
   return atomic(w, {}, what, 1, &address, bytes, rows[0], rows[1], old);
@@ -71,7 +74,8 @@ bool flat_memory::scalar_atomic(wave& w, rmw what, u64 address, int bytes, u64 d
 
 namespace {
 
-std::vector<u8> kernel_arguments(kernel const& k, extent grid, extent block, std::span<u8 const> given, int dynamic_lds) {
+std::vector<u8> kernel_arguments(kernel const& k, extent grid, extent block, std::span<u8 const> given,
+                                 int dynamic_lds) {
   std::vector<u8> bytes(std::max<std::size_t>(k.kernarg_bytes, given.size()) + 64);
   std::copy(given.begin(), given.end(), bytes.begin());
   for (auto const& a : k.arguments) {
@@ -92,7 +96,8 @@ std::vector<u8> kernel_arguments(kernel const& k, extent grid, extent block, std
 
 }  // namespace
 
-launch_result launch(kernel const& k, extent grid, extent block, std::span<u8 const> arguments, int dynamic_lds, memory_port* memory) {
+launch_result launch(kernel const& k, extent grid, extent block, std::span<u8 const> arguments, int dynamic_lds,
+                     memory_port* memory) {
   flat_memory flat;
   dispatch d;
   d.kernel = &k;
@@ -144,7 +149,7 @@ launch_result launch(kernel const& k, extent grid, extent block, std::span<u8 co
   return result;
 }
 
-module::module(std::span<u8 const> elf) : image_(image_size(elf) + 4096) {
+module::module(std::span<u8 const> elf) :image_(image_size(elf) + 4096) {
   auto* const aligned = reinterpret_cast<u8*>((reinterpret_cast<u64>(image_.data()) + 4095) & ~u64(4095));
   loaded_ = load_module(elf, aligned);
 }
@@ -163,12 +168,15 @@ std::vector<u8> read_file(std::string const& path) {
 std::vector<u8> compile_hip(std::string const& source, std::string const& options) {
   char const* const chosen = std::getenv("FUSEWIRE_SIM_CLANG");
   std::string const compiler = chosen ? chosen : FUSEWIRE_SIM_CLANG;
-  auto const directory = std::filesystem::temp_directory_path() / ("fusewire_sim_isa_" + std::to_string(std::rand()) + std::to_string(std::uintptr_t(&source)));
+  auto const directory = std::filesystem::temp_directory_path() /
+                         ("fusewire_sim_isa_" + std::to_string(std::rand()) + std::to_string(std::uintptr_t(&source)));
   std::filesystem::create_directories(directory);
   auto const input = directory / "kernel.hip", output = directory / "kernel.hsaco";
   std::ofstream(input) << source;
-  std::string const command = "\"" + compiler + "\" -x hip --offload-arch=gfx942 -nogpuinc -nogpulib --offload-device-only --no-gpu-bundle-output -std=c++20 " +
-                              options + " " + input.string() + " -o " + output.string();
+  std::string const command =
+      "\"" + compiler +
+      "\" -x hip --offload-arch=gfx942 -nogpuinc -nogpulib --offload-device-only --no-gpu-bundle-output -std=c++20 " +
+      options + " " + input.string() + " -o " + output.string();
   bool const done = std::system(command.c_str()) == 0;
   auto const bytes = done ? read_file(output.string()) : std::vector<u8>();
   std::filesystem::remove_all(directory);
@@ -177,12 +185,14 @@ std::vector<u8> compile_hip(std::string const& source, std::string const& option
 
 std::vector<u8> assemble(std::string const& source) {
   char const* const chosen = std::getenv("FUSEWIRE_SIM_CLANG");
-  auto const directory = std::filesystem::temp_directory_path() / ("fusewire_sim_asm_" + std::to_string(std::random_device()()));
+  auto const directory =
+      std::filesystem::temp_directory_path() / ("fusewire_sim_asm_" + std::to_string(std::random_device()()));
   std::filesystem::create_directories(directory);
   auto const input = directory / "code.s", output = directory / "code.hsaco";
   std::ofstream(input) << source;
-  std::string const command = "\"" + std::string(chosen ? chosen : FUSEWIRE_SIM_CLANG) + "\" -x assembler -target amdgcn-amd-amdhsa -mcpu=gfx942 " +
-                              input.string() + " -o " + output.string();
+  std::string const command = "\"" + std::string(chosen ? chosen : FUSEWIRE_SIM_CLANG) +
+                              "\" -x assembler -target amdgcn-amd-amdhsa -mcpu=gfx942 " + input.string() + " -o " +
+                              output.string();
   bool const done = std::system(command.c_str()) == 0;
   auto bytes = done ? read_file(output.string()) : std::vector<u8>();
   std::filesystem::remove_all(directory);

@@ -16,8 +16,8 @@ class flat_memory final : public memory_port {
   void issue(wave&) override {}
   bool load(wave&, cache_bits, u64 mask, u64 const* address, int bytes, destination const&) override;
   bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) override;
-  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes], u32 const (*compare)[lanes],
-              destination const&) override;
+  bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
+              u32 const (*compare)[lanes], destination const&) override;
   bool scalar_load(wave&, u64 address, int bytes, bool fresh, u32* out) override;
   bool scalar_atomic(wave&, rmw, u64 address, int bytes, u64 data, u64 compare, destination const& old) override;
   void writeback(wave&, cache_bits) override { ++writebacks; }
@@ -40,12 +40,13 @@ struct extent {
 
 struct launch_result {
   u64 instructions = 0;
-  std::string fault;      // empty: all waves ended
-  location where;         // of the fault
+  std::string fault;  // empty: all waves ended
+  location where;     // of the fault
 };
 
 /// Runs one kernel. `arguments` holds the explicit ones, laid out as the kernel expects.
-launch_result launch(kernel const&, extent grid, extent block, std::span<u8 const> arguments, int dynamic_lds = 0, memory_port* memory = nullptr);
+launch_result launch(kernel const&, extent grid, extent block, std::span<u8 const> arguments, int dynamic_lds = 0,
+                     memory_port* memory = nullptr);
 
 template <class... T>
 std::vector<u8> pack(T const&... values) {

@@ -70,7 +70,10 @@ TEST_CASE("f32 vector instructions") {
   s.add("v_exp_f32", [](float a) { return float(std::exp2(double(a))); }, close);
   s.add("v_log_f32", [](float a) { return float(std::log2(double(a))); }, close);
   s.add("v_frexp_exp_i32_f32", exponent<float>);
-  s.add("v_frexp_mant_f32", [](float a) { int e; return std::isfinite(a) ? std::frexp(a, &e) : a; });
+  s.add("v_frexp_mant_f32", [](float a) {
+    int e;
+    return std::isfinite(a) ? std::frexp(a, &e) : a;
+  });
   s.run();
 }
 
@@ -88,7 +91,8 @@ TEST_CASE("sine and cosine take turns") {
 }
 
 TEST_CASE("literal multiply-adds") {
-  code const c({"v_fmaak_f32 v10, v2, v4, 0x40490fdb", "v_fmamk_f32 v11, v2, 0x40490fdb, v4", "v_madak_f16 v12, v2, v4, 0x4248", "v_madmk_f16 v13, v2, 0x4248, v4"});
+  code const c({"v_fmaak_f32 v10, v2, v4, 0x40490fdb", "v_fmamk_f32 v11, v2, 0x40490fdb, v4",
+                "v_madak_f16 v12, v2, v4, 0x4248", "v_madmk_f16 v13, v2, 0x4248, v4"});
   test_wave w(5);
   w.set_exec(~u64(0));
   std::mt19937 random(2);
@@ -127,7 +131,10 @@ TEST_CASE("f64 vector instructions") {
   s.add("v_sqrt_f64", [](double a) { return std::sqrt(a); }, close);
   s.add("v_rsq_f64", [](double a) { return 1 / std::sqrt(a); }, close);
   s.add("v_frexp_exp_i32_f64", exponent<double>);
-  s.add("v_frexp_mant_f64", [](double a) { int e; return std::isfinite(a) ? std::frexp(a, &e) : a; });
+  s.add("v_frexp_mant_f64", [](double a) {
+    int e;
+    return std::isfinite(a) ? std::frexp(a, &e) : a;
+  });
   s.run();
 }
 
@@ -145,7 +152,8 @@ TEST_CASE("f16 vector instructions") {
   s.add("v_fma_f16", [](f16 a, f16 b, f16 c) { return to_half(wide(a) * wide(b) + wide(c)); }, keep);
   s.add("v_fma_legacy_f16", [](f16 a, f16 b, f16 c) { return to_half(wide(a) * wide(b) + wide(c)); });
   s.add("v_mad_f16", [](f16 a, f16 b, f16 c) { return to_half(wide(to_half(wide(a) * wide(b))) + wide(c)); }, keep);
-  s.add("v_mac_f16", [](f16 a, f16 b, f16 c) { return to_half(wide(to_half(wide(a) * wide(b))) + wide(c)); }, {.accumulates = true});
+  s.add("v_mac_f16", [](f16 a, f16 b, f16 c) { return to_half(wide(to_half(wide(a) * wide(b))) + wide(c)); },
+        {.accumulates = true});
   s.add("v_ldexp_f16", [](f16 a, i16 b) { return to_half(std::ldexp(wide(a), b)); });
   s.add("v_floor_f16", [](f16 a) { return to_half(std::floor(wide(a))); });
   s.add("v_ceil_f16", [](f16 a) { return to_half(std::ceil(wide(a))); });
@@ -157,13 +165,18 @@ TEST_CASE("f16 vector instructions") {
   s.add("v_exp_f16", [](f16 a) { return to_half(std::exp2(wide(a))); }, close);
   s.add("v_log_f16", [](f16 a) { return to_half(std::log2(wide(a))); }, close);
   s.add("v_frexp_exp_i16_f16", [](f16 a) { return i16(exponent(float(a))); });
-  s.add("v_frexp_mant_f16", [](f16 a) { int e; return std::isfinite(float(a)) ? f16(std::frexp(float(a), &e)) : a; });
+  s.add("v_frexp_mant_f16", [](f16 a) {
+    int e;
+    return std::isfinite(float(a)) ? f16(std::frexp(float(a), &e)) : a;
+  });
   s.run();
 }
 
 TEST_CASE("conversions") {
   lane_suite s;
-  auto const to_int = [](double x, double low, double high) { return std::isnan(x) ? 0.0 : std::trunc(std::clamp(x, low, high)); };
+  auto const to_int = [](double x, double low, double high) {
+    return std::isnan(x) ? 0.0 : std::trunc(std::clamp(x, low, high));
+  };
   s.add("v_cvt_f32_i32", [](i32 a) { return float(a); });
   s.add("v_cvt_f32_u32", [](u32 a) { return float(a); });
   s.add("v_cvt_f64_i32", [](i32 a) { return double(a); });
@@ -187,10 +200,14 @@ TEST_CASE("conversions") {
   s.add("v_cvt_f32_ubyte2", [](u32 a) { return float(a >> 16 & 255); });
   s.add("v_cvt_f32_ubyte3", [](u32 a) { return float(a >> 24); });
   s.add("v_cvt_off_f32_i4", [](u32 a) { return float((a & 15) < 8 ? int(a & 15) : int(a & 15) - 16) / 16; });
-  s.add("v_cvt_pk_i16_i32", [](i32 a, i32 b) { return u32(u16(std::clamp(a, -32768, 32767))) | u32(u16(std::clamp(b, -32768, 32767))) << 16; });
+  s.add("v_cvt_pk_i16_i32", [](i32 a, i32 b) {
+    return u32(u16(std::clamp(a, -32768, 32767))) | u32(u16(std::clamp(b, -32768, 32767))) << 16;
+  });
   s.add("v_cvt_pk_u16_u32", [](u32 a, u32 b) { return std::min(a, 65535u) | std::min(b, 65535u) << 16; });
   s.add("v_cvt_pknorm_i16_f32", [](float a, float b) {
-    auto const norm = [](float x) { return std::isnan(x) ? 0u : u32(u16(i16(std::rint(std::clamp(x, -1.0f, 1.0f) * 32767)))); };
+    auto const norm = [](float x) {
+      return std::isnan(x) ? 0u : u32(u16(i16(std::rint(std::clamp(x, -1.0f, 1.0f) * 32767))));
+    };
     return norm(a) | norm(b) << 16;
   });
   s.add("v_cvt_pknorm_u16_f32", [](float a, float b) {
@@ -198,19 +215,21 @@ TEST_CASE("conversions") {
     return norm(a) | norm(b) << 16;
   });
   s.add("v_pack_b32_f16", [](u16 a, u16 b) { return u32(a) | u32(b) << 16; });
-  s.add("v_cvt_pkrtz_f16_f32", [](float a, float b) {
-    auto const toward_zero = [](float x) -> u32 {
-      u32 const sign = as<u32>(x) >> 16 & 0x8000;
-      if (std::isnan(x)) return as<u16>(f16(x));
-      if (std::isinf(x)) return sign | 0x7c00;
-      double const size = std::fabs(double(x));
-      if (size >= 65504) return sign | 0x7bff;
-      int const e = size == 0 ? -14 : std::max(std::ilogb(size), -14);
-      u32 const steps = u32(std::floor(std::ldexp(size, 10 - e)));
-      return sign | (steps < 1024 ? steps : u32(e + 15) << 10 | (steps - 1024));
-    };
-    return toward_zero(a) | toward_zero(b) << 16;
-  }, {.modifiers = true});
+  s.add("v_cvt_pkrtz_f16_f32",
+        [](float a, float b) {
+          auto const toward_zero = [](float x) -> u32 {
+            u32 const sign = as<u32>(x) >> 16 & 0x8000;
+            if (std::isnan(x)) return as<u16>(f16(x));
+            if (std::isinf(x)) return sign | 0x7c00;
+            double const size = std::fabs(double(x));
+            if (size >= 65504) return sign | 0x7bff;
+            int const e = size == 0 ? -14 : std::max(std::ilogb(size), -14);
+            u32 const steps = u32(std::floor(std::ldexp(size, 10 - e)));
+            return sign | (steps < 1024 ? steps : u32(e + 15) << 10 | (steps - 1024));
+          };
+          return toward_zero(a) | toward_zero(b) << 16;
+        },
+        {.modifiers = true});
   s.run();
 }
 
@@ -224,24 +243,28 @@ TEST_CASE("fp8 and bf8") {
         continue;
       }
       int const bias = mantissa == 3 ? 8 : 16, e = (x & 127) >> mantissa, m = x & ((1 << mantissa) - 1);
-      double const size = e ? (1 + m / double(1 << mantissa)) * std::pow(2, e - bias) : m / double(1 << mantissa) * std::pow(2, 1 - bias);
+      double const size = e ? (1 + m / double(1 << mantissa)) * std::pow(2, e - bias)
+                            : m / double(1 << mantissa) * std::pow(2, 1 - bias);
       CHECK(f == (x & 128 ? -size : size));
       CHECK((mantissa == 3 ? to_fp8(f) : to_bf8(f)) == x);
     }
   }
-  CHECK(to_fp8(1.0625f) == to_fp8(1.0f));   // a tie goes to even
+  CHECK(to_fp8(1.0625f) == to_fp8(1.0f));  // a tie goes to even
   CHECK(to_fp8(1.1875f) == to_fp8(1.25f));
   CHECK(to_fp8(1000) == 0x80);
   CHECK(to_fp8(-INFINITY) == 0x80);
-  code const c({"v_cvt_pk_fp8_f32 v10, v2, v4", "v_cvt_pk_bf8_f32 v10, v2, v4 op_sel:[0,0,1]", "v_cvt_pk_f32_fp8 v[10:11], v2",
-                "v_cvt_pk_f32_bf8_sdwa v[10:11], v2 src0_sel:WORD_1", "v_cvt_f32_fp8_sdwa v10, v2 src0_sel:BYTE_3",
-                "v_cvt_sr_fp8_f32 v10, v2, v4 op_sel:[0,0,1,0]", "v_cvt_f32_bf8 v10, v2"});
+  code const c({"v_cvt_pk_fp8_f32 v10, v2, v4", "v_cvt_pk_bf8_f32 v10, v2, v4 op_sel:[0,0,1]",
+                "v_cvt_pk_f32_fp8 v[10:11], v2", "v_cvt_pk_f32_bf8_sdwa v[10:11], v2 src0_sel:WORD_1",
+                "v_cvt_f32_fp8_sdwa v10, v2 src0_sel:BYTE_3", "v_cvt_sr_fp8_f32 v10, v2, v4 op_sel:[0,0,1,0]",
+                "v_cvt_f32_bf8 v10, v2"});
   for (std::size_t i = 0; i < 7; ++i) {
     test_wave w(9);
     w.set_exec(~u64(0));
     std::mt19937 random(4);
     for (int l = 0; l < lanes; ++l)
-      if (i < 2 || i == 5) w->v[2][l] = as<u32>(float(random() % 1000) / 7 - 60), w->v[4][l] = i == 5 ? random() : as<u32>(float(random() % 1000) / 9 - 60);
+      if (i < 2 || i == 5)
+        w->v[2][l] = as<u32>(float(random() % 1000) / 7 - 60),
+        w->v[4][l] = i == 5 ? random() : as<u32>(float(random() % 1000) / 9 - 60);
     auto const before = std::make_unique<wave>(*w);
     REQUIRE(c.run(i, *w) == "");
     for (int l = 0; l < lanes; ++l) {
@@ -306,7 +329,8 @@ TEST_CASE("division sequences give IEEE quotients") {
       float const x = as<float>(w->v[2][l]), y = as<float>(w->v[4][l]), q = as<float>(w->v[10][l]), want = x / y;
       CAPTURE(x, y, q, want);
       // a denormal quotient is off by the double rounding of the last step at most
-      CHECK((q == want || (std::isnan(q) && std::isnan(want)) || (std::fabs(want) < 0x1p-125f && std::fabs(double(q) - want) <= 0x1p-149)));
+      CHECK((q == want || (std::isnan(q) && std::isnan(want)) ||
+             (std::fabs(want) < 0x1p-125f && std::fabs(double(q) - want) <= 0x1p-149)));
     }
     for (int l = 0; l < lanes; ++l)
       for (int r : {2, 4}) {
@@ -317,15 +341,19 @@ TEST_CASE("division sequences give IEEE quotients") {
     for (int l = 0; l < lanes; ++l) {
       double const x = as<double>(w.v64(2, l)), y = as<double>(w.v64(4, l)), q = as<double>(w.v64(10, l)), want = x / y;
       CAPTURE(x, y, q, want);
-      CHECK((q == want || (std::isnan(q) && std::isnan(want)) || (std::fabs(want) < 0x1p-1021 && std::fabs(q - want) <= 0x1p-1074)));
+      CHECK((q == want || (std::isnan(q) && std::isnan(want)) ||
+             (std::fabs(want) < 0x1p-1021 && std::fabs(q - want) <= 0x1p-1074)));
     }
   }
 }
 
 TEST_CASE("MODE decides rounding and denormals") {
-  code const c({"s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1\nv_add_f32 v10, v2, v4\nv_add_f64 v[12:13], v[2:3], v[4:5]\ns_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 0",
-                "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0\nv_mul_f32 v10, v2, v4\nv_add_f32 v11, v6, 0\nv_mov_b32 v12, v6\nv_mul_f64 v[14:15], v[8:9], 1.0",
-                "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 0xf\nv_cvt_f16_f32 v10, v2\nv_cvt_i32_f32 v11, v2\nv_rndne_f32 v12, v2"});
+  code const c({"s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1\nv_add_f32 v10, v2, v4\nv_add_f64 v[12:13], v[2:3], "
+                "v[4:5]\ns_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 0",
+                "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0\nv_mul_f32 v10, v2, v4\nv_add_f32 v11, v6, "
+                "0\nv_mov_b32 v12, v6\nv_mul_f64 v[14:15], v[8:9], 1.0",
+                "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 0xf\nv_cvt_f16_f32 v10, v2\nv_cvt_i32_f32 v11, "
+                "v2\nv_rndne_f32 v12, v2"});
   test_wave w(2);
   w.set_exec(~u64(0));
   for (int l = 0; l < lanes; ++l) {
@@ -335,7 +363,7 @@ TEST_CASE("MODE decides rounding and denormals") {
     w->v[8][l] = 5, w->v[9][l] = 0;
   }
   REQUIRE(c.run(0, *w) == "");
-  CHECK(as<float>(w->v[10][3]) == 1 + 0x1p-23f);  // up
+  CHECK(as<float>(w->v[10][3]) == 1 + 0x1p-23f);          // up
   CHECK(w.v64(12, 3) == (as<u64>(1.0) | as<u32>(1.0f)));  // to nearest
   for (int l = 0; l < lanes; ++l) w->v[2][l] = as<u32>(0x1p-100f), w->v[4][l] = as<u32>(0x1p-40f);
   REQUIRE(c.run(1, *w) == "");

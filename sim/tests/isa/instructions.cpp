@@ -8,7 +8,9 @@
 namespace fusewire::sim::test {
 namespace {
 
-u8* aligned(std::vector<u8>& image) { return reinterpret_cast<u8*>((reinterpret_cast<u64>(image.data()) + 4095) & ~u64(4095)); }
+u8* aligned(std::vector<u8>& image) {
+  return reinterpret_cast<u8*>((reinterpret_cast<u64>(image.data()) + 4095) & ~u64(4095));
+}
 
 }  // namespace
 
@@ -16,13 +18,15 @@ code::code(std::vector<std::string> const& texts) {
   std::string source = ".text\n";
   for (std::size_t i = 0; i < texts.size(); ++i) {
     auto const name = "sequence_" + std::to_string(i);
-    source += ".globl " + name + "\n.type " + name + ",@function\n.p2align 8\n" + name + ":\n" + texts[i] + "\ns_endpgm\n.size " + name + ", .-" + name + "\n";
+    source += ".globl " + name + "\n.type " + name + ",@function\n.p2align 8\n" + name + ":\n" + texts[i] +
+              "\ns_endpgm\n.size " + name + ", .-" + name + "\n";
   }
   auto const elf = assemble(source);
   image_.resize(image_size(elf) + 4096);
   loaded_ = load_module(elf, aligned(image_));
   entries_.resize(texts.size());
-  for (auto const& f : loaded_.code->functions) entries_.at(std::stoul(f.name.substr(f.name.find('_') + 1))) = loaded_.code->index_of(f.begin);
+  for (auto const& f : loaded_.code->functions)
+    entries_.at(std::stoul(f.name.substr(f.name.find('_') + 1))) = loaded_.code->index_of(f.begin);
 }
 
 std::string code::run(std::size_t i, wave& w) const {
@@ -57,9 +61,13 @@ test_wave::test_wave(u32 seed) : wave_(std::make_unique<wave>()), scratch_(256 *
 
 u64 edge_value(std::mt19937& random, int bits, bool floating) {
   u64 const any = random() | u64(random()) << 32;
-  static constexpr u64 integers[] = {0, 1, 2, 31, 32, 63, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, u64(1) << 63, ~u64(0)};
-  if (!floating) return random() % 3 == 0 ? integers[random() % std::size(integers)] : random() % 3 == 0 ? any % 70 : any;
-  static constexpr double numbers[] = {0.0, -0.0, 1, -1, 0.5, 2, 3.25, -7.75, 1e-3, 100, -1e4, 6e-8, 65504, 1e-40, -3e-39, 1e-310, 3e38, -1e308, 5e-324, 1e10};
+  static constexpr u64 integers[] = {0,          1,          2,          31,           32,     63,
+                                     0x7f,       0x80,       0xff,       0x7fff,       0x8000, 0xffff,
+                                     0x7fffffff, 0x80000000, 0xffffffff, u64(1) << 63, ~u64(0)};
+  if (!floating)
+    return random() % 3 == 0 ? integers[random() % std::size(integers)] : random() % 3 == 0 ? any % 70 : any;
+  static constexpr double numbers[] = {0.0,  -0.0, 1,     -1,    0.5,    2,      3.25, -7.75,  1e-3,   100,
+                                       -1e4, 6e-8, 65504, 1e-40, -3e-39, 1e-310, 3e38, -1e308, 5e-324, 1e10};
   switch (random() % 6) {
     case 0: {
       double const x = numbers[random() % std::size(numbers)];
@@ -89,7 +97,9 @@ std::string registers(char file, int first, int bits) {
 
 u64 mask_of(int bits) { return bits == 64 ? ~u64(0) : (u64(1) << bits) - 1; }
 
-double number(u64 x, int bits) { return bits == 64 ? as<double>(x) : bits == 32 ? as<float>(u32(x)) : float(as<f16>(u16(x))); }
+double number(u64 x, int bits) {
+  return bits == 64 ? as<double>(x) : bits == 32 ? as<float>(u32(x)) : float(as<f16>(u16(x)));
+}
 
 bool agree(u64 got, u64 want, int bits, bool floating, match how) {
   if (got == want) return true;
@@ -108,7 +118,9 @@ std::string lane_suite::text(entry const& e, form how) {
   std::string line = e.mnemonic + (how == form::modified ? "_e64 " : " ") + registers('v', destination, e.result.bits);
   std::size_t const given = e.sources.size() - e.options.accumulates;
   for (std::size_t i = 0; i < given; ++i) {
-    auto const reg = registers(how == form::scalar && i == 0 ? 's' : 'v', how == form::scalar && i == 0 ? scalar_source : first_source + 2 * int(i), e.sources[i].bits);
+    auto const reg =
+        registers(how == form::scalar && i == 0 ? 's' : 'v',
+                  how == form::scalar && i == 0 ? scalar_source : first_source + 2 * int(i), e.sources[i].bits);
     bool const touched = how == form::modified && e.sources[i].floating;
     line += ", " + (touched && i == 0 ? "-" + reg : touched && i == 1 ? "|" + reg + "|" : reg);
   }
@@ -126,7 +138,8 @@ void lane_suite::check(variant const& v, code const& assembled, std::size_t inde
       for (int l = 0; l < lanes; ++l) {
         u64 const noise = e.sources[i].bits == 16 ? u64(random() & 0xffff) << 16 : 0;
         int const reg = e.options.accumulates && i + 1 == e.sources.size() ? destination : first_source + 2 * int(i);
-        set(reg, l, (edge_value(random, e.sources[i].bits, e.sources[i].floating) & mask_of(e.sources[i].bits)) | noise);
+        set(reg, l,
+            (edge_value(random, e.sources[i].bits, e.sources[i].floating) & mask_of(e.sources[i].bits)) | noise);
       }
     w.set_s64(scalar_source, edge_value(random, e.sources[0].bits, e.sources[0].floating));
     u64 const exec = seed == 1 ? ~u64(0) : random() | u64(random()) << 32;
@@ -150,17 +163,21 @@ void lane_suite::check(variant const& v, code const& assembled, std::size_t inde
       bool const on = exec >> l & 1;
       u64 const want = e.reference(sources), m = mask_of(e.result.bits);
       bool good = on ? agree(got & m, want & m, e.result.bits, e.result.floating, e.options.how) : got == old;
-      if (on && e.result.bits == 16) good = good && (got >> 16 & 0xffff) == (e.options.keeps_high ? old >> 16 & 0xffff : 0);
+      if (on && e.result.bits == 16)
+        good = good && (got >> 16 & 0xffff) == (e.options.keeps_high ? old >> 16 & 0xffff : 0);
       if (on && e.result.bits <= 32) good = good && got >> 32 == old >> 32;
       if (!good && failures++ == 0) {
         std::string operands;
         for (u64 const s : sources) operands += " " + hex(s);
-        FAIL_CHECK(v.text << " lane " << l << (on ? "" : " (off)") << " of" << operands << ": " << hex(got) << ", expected " << hex(on ? want : old));
+        FAIL_CHECK(v.text << " lane " << l << (on ? "" : " (off)") << " of" << operands << ": " << hex(got)
+                          << ", expected " << hex(on ? want : old));
       }
     }
     for (int r = 0; r < 32; ++r)
-      if (r != destination && r != destination + 1 && std::memcmp(before->v[r], w->v[r], sizeof w->v[r]) != 0) FAIL_CHECK(v.text << " changes v" << r);
-    if (std::memcmp(before->s, w->s, sizeof w->s) != 0 || before->scc != w->scc) FAIL_CHECK(v.text << " changes scalar registers");
+      if (r != destination && r != destination + 1 && std::memcmp(before->v[r], w->v[r], sizeof w->v[r]) != 0)
+        FAIL_CHECK(v.text << " changes v" << r);
+    if (std::memcmp(before->s, w->s, sizeof w->s) != 0 || before->scc != w->scc)
+      FAIL_CHECK(v.text << " changes scalar registers");
   }
 }
 

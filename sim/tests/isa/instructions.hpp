@@ -109,9 +109,14 @@ class lane_suite {
   }
   template <class R, class... A>
   void add_typed(std::string mnemonic, std::function<R(A...)> f, lane_options options) {
-    auto call = [f]<std::size_t... I>(std::vector<u64> const& v, std::index_sequence<I...>) { return to_bits<R>(f(from_bits<A>(v[I])...)); };
-    entries_.push_back({std::move(mnemonic), type_of<R>(), {type_of<A>()...},
-                        [call](std::vector<u64> const& v) { return call(v, std::index_sequence_for<A...>{}); }, options});
+    auto call = [f]<std::size_t... I>(std::vector<u64> const& v, std::index_sequence<I...>) {
+      return to_bits<R>(f(from_bits<A>(v[I])...));
+    };
+    entries_.push_back({std::move(mnemonic),
+                        type_of<R>(),
+                        {type_of<A>()...},
+                        [call](std::vector<u64> const& v) { return call(v, std::index_sequence_for<A...>{}); },
+                        options});
   }
   static std::string text(entry const&, form);
   static void check(variant const&, code const&, std::size_t index);

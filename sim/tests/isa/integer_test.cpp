@@ -61,7 +61,10 @@ TEST_CASE("32-bit integer vector instructions") {
   s.add("v_mul_i32_i24", [](u32 a, u32 b) { return i32(i64(s24(a)) * s24(b)); });
   s.add("v_mul_hi_i32_i24", [](u32 a, u32 b) { return i32(i64(s24(a)) * s24(b) >> 32); });
   s.add("v_bfm_b32", [](u32 a, u32 b) { return u32(((u64(1) << a % 32) - 1) << b % 32); });
-  s.add("v_bcnt_u32_b32", [](u32 a, u32 b) { for (; a; a &= a - 1) ++b; return b; });
+  s.add("v_bcnt_u32_b32", [](u32 a, u32 b) {
+    for (; a; a &= a - 1) ++b;
+    return b;
+  });
   s.add("v_add3_u32", [](u32 a, u32 b, u32 c) { return a + b + c; });
   s.add("v_add_lshl_u32", [](u32 a, u32 b, u32 c) { return (a + b) << c % 32; });
   s.add("v_lshl_add_u32", [](u32 a, u32 b, u32 c) { return (a << b % 32) + c; });
@@ -85,17 +88,45 @@ TEST_CASE("32-bit integer vector instructions") {
   s.add("v_mad_i32_i16", [](i16 a, i16 b, u32 c) { return u32(i32(a) * b) + c; });
   s.add("v_min3_u32", [](u32 a, u32 b, u32 c) { return std::min({a, b, c}); });
   s.add("v_max3_u32", [](u32 a, u32 b, u32 c) { return std::max({a, b, c}); });
-  s.add("v_med3_u32", [](u32 a, u32 b, u32 c) { u32 x[] = {a, b, c}; std::sort(x, x + 3); return x[1]; });
+  s.add("v_med3_u32", [](u32 a, u32 b, u32 c) {
+    u32 x[] = {a, b, c};
+    std::sort(x, x + 3);
+    return x[1];
+  });
   s.add("v_min3_i32", [](i32 a, i32 b, i32 c) { return std::min({a, b, c}); });
   s.add("v_max3_i32", [](i32 a, i32 b, i32 c) { return std::max({a, b, c}); });
-  s.add("v_med3_i32", [](i32 a, i32 b, i32 c) { i32 x[] = {a, b, c}; std::sort(x, x + 3); return x[1]; });
-  s.add("v_sad_u8", [](u32 a, u32 b, u32 c) { for (int i = 0; i < 32; i += 8) c += u32(std::abs(int(a >> i & 255) - int(b >> i & 255))); return c; });
-  s.add("v_sad_hi_u8", [](u32 a, u32 b, u32 c) { for (int i = 0; i < 32; i += 8) c += u32(std::abs(int(a >> i & 255) - int(b >> i & 255))) << 16; return c; });
-  s.add("v_msad_u8", [](u32 a, u32 b, u32 c) { for (int i = 0; i < 32; i += 8) if (b >> i & 255) c += u32(std::abs(int(a >> i & 255) - int(b >> i & 255))); return c; });
-  s.add("v_sad_u16", [](u32 a, u32 b, u32 c) { for (int i = 0; i < 32; i += 16) c += u32(std::abs(int(a >> i & 65535) - int(b >> i & 65535))); return c; });
+  s.add("v_med3_i32", [](i32 a, i32 b, i32 c) {
+    i32 x[] = {a, b, c};
+    std::sort(x, x + 3);
+    return x[1];
+  });
+  s.add("v_sad_u8", [](u32 a, u32 b, u32 c) {
+    for (int i = 0; i < 32; i += 8) c += u32(std::abs(int(a >> i & 255) - int(b >> i & 255)));
+    return c;
+  });
+  s.add("v_sad_hi_u8", [](u32 a, u32 b, u32 c) {
+    for (int i = 0; i < 32; i += 8) c += u32(std::abs(int(a >> i & 255) - int(b >> i & 255))) << 16;
+    return c;
+  });
+  s.add("v_msad_u8", [](u32 a, u32 b, u32 c) {
+    for (int i = 0; i < 32; i += 8)
+      if (b >> i & 255) c += u32(std::abs(int(a >> i & 255) - int(b >> i & 255)));
+    return c;
+  });
+  s.add("v_sad_u16", [](u32 a, u32 b, u32 c) {
+    for (int i = 0; i < 32; i += 16) c += u32(std::abs(int(a >> i & 65535) - int(b >> i & 65535)));
+    return c;
+  });
   s.add("v_sad_u32", [](u32 a, u32 b, u32 c) { return (a > b ? a - b : b - a) + c; });
-  s.add("v_lerp_u8", [](u32 a, u32 b, u32 c) { u32 r = 0; for (int i = 0; i < 32; i += 8) r |= ((a >> i & 255) + (b >> i & 255) + (c >> i & 1)) / 2 << i; return r; });
-  s.add("v_sat_pk_u8_i16", [](u32 a) { auto const sat = [](i16 x) { return u32(x < 0 ? 0 : x > 255 ? 255 : x); }; return sat(i16(a)) | sat(i16(a >> 16)) << 8; });
+  s.add("v_lerp_u8", [](u32 a, u32 b, u32 c) {
+    u32 r = 0;
+    for (int i = 0; i < 32; i += 8) r |= ((a >> i & 255) + (b >> i & 255) + (c >> i & 1)) / 2 << i;
+    return r;
+  });
+  s.add("v_sat_pk_u8_i16", [](u32 a) {
+    auto const sat = [](i16 x) { return u32(x < 0 ? 0 : x > 255 ? 255 : x); };
+    return sat(i16(a)) | sat(i16(a >> 16)) << 8;
+  });
   s.run();
 }
 
@@ -130,7 +161,14 @@ TEST_CASE("16-bit integer vector instructions") {
   s.add("v_mad_i16", [](u16 a, u16 b, u16 c) { return u16(u32(a) * b + c); }, keep);
   s.add("v_min3_i16", [](i16 a, i16 b, i16 c) { return std::min({a, b, c}); }, keep);
   s.add("v_max3_u16", [](u16 a, u16 b, u16 c) { return std::max({a, b, c}); }, keep);
-  s.add("v_med3_i16", [](i16 a, i16 b, i16 c) { i16 x[] = {a, b, c}; std::sort(x, x + 3); return x[1]; }, keep);
+  s.add(
+      "v_med3_i16",
+      [](i16 a, i16 b, i16 c) {
+        i16 x[] = {a, b, c};
+        std::sort(x, x + 3);
+        return x[1];
+      },
+      keep);
   s.run();
 }
 
@@ -184,16 +222,17 @@ TEST_CASE("carries and 64-bit products") {
 }
 
 TEST_CASE("integer clamp saturates") {
-  code const c({"v_add_u32_e64 v10, v2, v4 clamp", "v_sub_u32_e64 v10, v2, v4 clamp", "v_add_i32 v10, v2, v4 clamp", "v_sub_i32 v10, v2, v4 clamp",
-                "v_add_u16_e64 v10, v2, v4 clamp"});
+  code const c({"v_add_u32_e64 v10, v2, v4 clamp", "v_sub_u32_e64 v10, v2, v4 clamp", "v_add_i32 v10, v2, v4 clamp",
+                "v_sub_i32 v10, v2, v4 clamp", "v_add_u16_e64 v10, v2, v4 clamp"});
   test_wave w(3);
   w.set_exec(~u64(0));
   for (std::size_t i = 0; i < 5; ++i) {
     REQUIRE(c.run(i, *w) == "");
     for (int l = 0; l < lanes; ++l) {
       i64 const a = w->v[2][l], b = w->v[4][l], sa = i32(a), sb = i32(b);
-      i64 const want[] = {std::min<i64>(a + b, 0xffffffff), std::max<i64>(a - b, 0), std::clamp<i64>(sa + sb, INT32_MIN, INT32_MAX),
-                          std::clamp<i64>(sa - sb, INT32_MIN, INT32_MAX), std::min<i64>((a & 0xffff) + (b & 0xffff), 0xffff)};
+      i64 const want[] = {
+          std::min<i64>(a + b, 0xffffffff), std::max<i64>(a - b, 0), std::clamp<i64>(sa + sb, INT32_MIN, INT32_MAX),
+          std::clamp<i64>(sa - sb, INT32_MIN, INT32_MAX), std::min<i64>((a & 0xffff) + (b & 0xffff), 0xffff)};
       CHECK(w->v[10][l] == u32(want[i]));
     }
   }

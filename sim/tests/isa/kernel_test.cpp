@@ -116,7 +116,8 @@ std::vector<u8> const& built(std::string const& options) {
   return all.back().second;
 }
 
-std::vector<std::string> const levels{"-O0 -g", "-O3 -gline-tables-only", "-O3 -mllvm -amdgpu-kernarg-preload-count=16"};
+std::vector<std::string> const levels{"-O0 -g", "-O3 -gline-tables-only",
+                                      "-O3 -mllvm -amdgpu-kernarg-preload-count=16"};
 
 template <class F>
 void for_each_level(F f) {
@@ -150,7 +151,8 @@ TEST_CASE("kernels: matrix product") {
     std::mt19937 random(1);
     for (auto& x : a) x = to_bf16(float(int(random() % 9) - 4));
     for (auto& x : b) x = to_bf16(float(int(random() % 9) - 4));
-    auto const r = launch(m["gemm"], {u32(rows / 64 * columns / 64)}, {256}, pack(a.data(), b.data(), c.data(), rows, columns, k));
+    auto const r =
+        launch(m["gemm"], {u32(rows / 64 * columns / 64)}, {256}, pack(a.data(), b.data(), c.data(), rows, columns, k));
     REQUIRE(r.fault == "");
     int wrong = 0;
     for (int i = 0; i < rows; ++i)
@@ -216,11 +218,14 @@ TEST_CASE("kernels: division and square roots") {
       if (random() & 1) a[i] = -a[i], b[i] = -b[i];
       d[i] = double(random() % 1000000 + 1) / 7, f[i] = float(d[i]) / 3;
     }
-    auto const r = launch(m["divide"], {1}, {64}, pack(a.data(), o.data(), b.data(), p.data(), d.data(), q.data(), f.data(), g.data()));
+    auto const r = launch(m["divide"], {1}, {64},
+                          pack(a.data(), o.data(), b.data(), p.data(), d.data(), q.data(), f.data(), g.data()));
     REQUIRE(r.fault == "");
     for (int t = 0; t < 64; ++t) {
-      CHECK((o[t] == a[t] / a[t + 64] && o[t + 64] == a[t] % a[t + 64] && o[t + 128] == long(u64(a[t]) / u64(a[t + 64]))));
-      CHECK((p[t] == b[t] / b[t + 64] && p[t + 64] == b[t] % b[t + 64] && p[t + 128] == int(u32(b[t]) / u32(b[t + 64]))));
+      CHECK((o[t] == a[t] / a[t + 64] && o[t + 64] == a[t] % a[t + 64] &&
+             o[t + 128] == long(u64(a[t]) / u64(a[t + 64]))));
+      CHECK(
+          (p[t] == b[t] / b[t + 64] && p[t + 64] == b[t] % b[t + 64] && p[t + 128] == int(u32(b[t]) / u32(b[t + 64]))));
       CHECK((q[t] == d[t] / d[t + 64] && q[t + 64] == std::sqrt(d[t])));
       CHECK((g[t] == f[t] / f[t + 64] && g[t + 64] == std::sqrt(f[t])));
     }
@@ -302,10 +307,10 @@ TEST_CASE("loader: what is no code object is refused") {
 }
 
 TEST_CASE("loader: instructions that are not implemented are all named") {
-  auto const elf = compile_hip(
-      "#define __global__ __attribute__((global))\n"
-      "extern \"C\" __global__ void odd(int* p) { asm volatile(\"v_screen_partition_4se_b32 v1, v2\\n v_mov_b32 v2, 0\\n s_cbranch_cdbgsys 0\" ::: \"v1\", \"v2\"); p[0] = 1; }",
-      "-O3");
+  auto const elf = compile_hip("#define __global__ __attribute__((global))\n"
+                               "extern \"C\" __global__ void odd(int* p) { asm volatile(\"v_screen_partition_4se_b32 "
+                               "v1, v2\\n v_mov_b32 v2, 0\\n s_cbranch_cdbgsys 0\" ::: \"v1\", \"v2\"); p[0] = 1; }",
+                               "-O3");
   REQUIRE_FALSE(elf.empty());
   std::vector<u8> image(1 << 16);
   try {

@@ -18,7 +18,10 @@ void set_addresses(test_wave& w, u32 stride, bool in_order) {
   for (int l = 0; l < lanes; ++l) w->v[2][l] = 64 + stride * u32(in_order ? l : (l * 37) % 64);
 }
 
-std::string data(int first, int dwords) { return dwords == 1 ? "v" + std::to_string(first) : "v[" + std::to_string(first) + ":" + std::to_string(first + dwords - 1) + "]"; }
+std::string data(int first, int dwords) {
+  return dwords == 1 ? "v" + std::to_string(first)
+                     : "v[" + std::to_string(first) + ":" + std::to_string(first + dwords - 1) + "]";
+}
 
 }  // namespace
 
@@ -74,7 +77,10 @@ TEST_CASE("LDS reads and writes of bytes and shorts") {
   };
   std::vector<std::string> texts;
   for (auto const& p : parts) texts.push_back(p.text);
-  std::vector<std::pair<std::string, int>> const writes{{"ds_write_b8 v2, v10", 1}, {"ds_write_b8_d16_hi v2, v10", 1}, {"ds_write_b16 v2, v10", 2}, {"ds_write_b16_d16_hi v2, v10", 2}};
+  std::vector<std::pair<std::string, int>> const writes{{"ds_write_b8 v2, v10", 1},
+                                                        {"ds_write_b8_d16_hi v2, v10", 1},
+                                                        {"ds_write_b16 v2, v10", 2},
+                                                        {"ds_write_b16_d16_hi v2, v10", 2}};
   for (auto const& [text, bytes] : writes) texts.push_back(text);
   code const c(texts);
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -107,11 +113,13 @@ TEST_CASE("LDS accesses of two elements") {
   std::vector<form> forms;
   for (int bytes : {4, 8})
     for (int unit : {1, 64}) {
-      std::string const suffix = std::string(unit == 64 ? "st64" : "") , type = bytes == 4 ? "b32" : "b64";
+      std::string const suffix = std::string(unit == 64 ? "st64" : ""), type = bytes == 4 ? "b32" : "b64";
       int const n = bytes / 4;
       texts.push_back("ds_read2" + suffix + "_" + type + " " + data(10, 2 * n) + ", v2 offset0:3 offset1:20");
-      texts.push_back("ds_write2" + suffix + "_" + type + " v2, " + data(4, n) + ", " + data(6, n) + " offset0:3 offset1:20");
-      texts.push_back("ds_wrxchg2" + suffix + "_rtn_" + type + " " + data(10, 2 * n) + ", v2, " + data(4, n) + ", " + data(6, n) + " offset0:3 offset1:20");
+      texts.push_back("ds_write2" + suffix + "_" + type + " v2, " + data(4, n) + ", " + data(6, n) +
+                      " offset0:3 offset1:20");
+      texts.push_back("ds_wrxchg2" + suffix + "_rtn_" + type + " " + data(10, 2 * n) + ", v2, " + data(4, n) + ", " +
+                      data(6, n) + " offset0:3 offset1:20");
       forms.push_back({bytes, unit});
     }
   code const c(texts);
@@ -148,7 +156,8 @@ TEST_CASE("LDS atomics") {
   for (int bits : {32, 64}) {
     std::string const n = std::to_string(bits);
     u64 const mask = bits == 64 ? ~u64(0) : 0xffffffff;
-    auto const add = [&](std::string const& name, std::string const& type, int sources, std::function<u64(u64, u64, u64)> f, bool returns_only = false) {
+    auto const add = [&](std::string const& name, std::string const& type, int sources,
+                         std::function<u64(u64, u64, u64)> f, bool returns_only = false) {
       all.push_back({name, type + n, sources, returns_only, [=](u64 m, u64 d, u64 e) { return f(m, d, e) & mask; }});
     };
     auto const sign = [=](u64 x) { return bits == 64 ? i64(x) : i64(i32(x)); };
@@ -174,16 +183,24 @@ TEST_CASE("LDS atomics") {
     add("max", "f", 1, [=](u64 m, u64 d, u64) { return real(m) > real(d) ? m : d; });
     add("add", "f", 1, [=](u64 m, u64 d, u64) { return raw(real(m) + real(d)); });
   }
-  auto const halves = [](u64 m, u64 d, auto sum) { return u64(sum(u16(m), u16(d))) | u64(sum(u16(m >> 16), u16(d >> 16))) << 16; };
-  all.push_back({"pk_add", "f16", 1, false, [=](u64 m, u64 d, u64) { return halves(m, d, [](u16 a, u16 b) { return as<u16>(f16(float(as<f16>(a)) + float(as<f16>(b)))); }); }});
-  all.push_back({"pk_add", "bf16", 1, false, [=](u64 m, u64 d, u64) { return halves(m, d, [](u16 a, u16 b) { return to_bf16(from_bf16(a) + from_bf16(b)); }); }});
+  auto const halves = [](u64 m, u64 d, auto sum) {
+    return u64(sum(u16(m), u16(d))) | u64(sum(u16(m >> 16), u16(d >> 16))) << 16;
+  };
+  all.push_back({"pk_add", "f16", 1, false, [=](u64 m, u64 d, u64) {
+                   return halves(m, d,
+                                 [](u16 a, u16 b) { return as<u16>(f16(float(as<f16>(a)) + float(as<f16>(b)))); });
+                 }});
+  all.push_back({"pk_add", "bf16", 1, false, [=](u64 m, u64 d, u64) {
+                   return halves(m, d, [](u16 a, u16 b) { return to_bf16(from_bf16(a) + from_bf16(b)); });
+                 }});
   std::vector<std::string> texts;
   std::vector<std::pair<update const*, bool>> instances;
   for (auto const& u : all)
     for (bool returns : {false, true}) {
       if (!returns && u.returns_only) continue;
       int const n = u.type.ends_with("64") ? 2 : 1;
-      texts.push_back("ds_" + u.name + (returns ? "_rtn_" : "_") + u.type + " " + (returns ? data(10, n) + ", " : "") + "v2, " + data(4, n) + (u.sources == 2 ? ", " + data(6, n) : "") + " offset:8");
+      texts.push_back("ds_" + u.name + (returns ? "_rtn_" : "_") + u.type + " " + (returns ? data(10, n) + ", " : "") +
+                      "v2, " + data(4, n) + (u.sources == 2 ? ", " + data(6, n) : "") + " offset:8");
       instances.push_back({&u, returns});
     }
   code const c(texts);
@@ -217,7 +234,8 @@ TEST_CASE("LDS atomics") {
       auto const reg = [&](int r) { return before->v[r][l] | (dwords == 2 ? u64(before->v[r + 1][l]) << 32 : 0); };
       u64 const now = u->f(m, reg(4), reg(6));
       if (on) std::memcpy(&want[at], &now, bytes);
-      for (int k = 0; k < dwords; ++k) CHECK(w->v[10 + k][l] == (on && returns ? u32(m >> 32 * k) : before->v[10 + k][l]));
+      for (int k = 0; k < dwords; ++k)
+        CHECK(w->v[10 + k][l] == (on && returns ? u32(m >> 32 * k) : before->v[10 + k][l]));
     }
     CHECK(w.lds() == want);
   }
@@ -235,16 +253,21 @@ TEST_CASE("LDS addresses wrap") {
     one(std::string("ds_read_") + size + " " + data(10, dwords) + ", v2");
     one(std::string("ds_write_") + size + " v2, " + data(10, dwords));
   }
-  for (auto const* part : {"u8", "i8", "u16", "i16", "u8_d16", "u8_d16_hi", "i8_d16", "i8_d16_hi", "u16_d16", "u16_d16_hi"}) one(std::string("ds_read_") + part + " v10, v2");
+  for (auto const* part :
+       {"u8", "i8", "u16", "i16", "u8_d16", "u8_d16_hi", "i8_d16", "i8_d16_hi", "u16_d16", "u16_d16_hi"})
+    one(std::string("ds_read_") + part + " v10, v2");
   for (auto const* part : {"b8", "b8_d16_hi", "b16", "b16_d16_hi"}) one(std::string("ds_write_") + part + " v2, v10");
-  for (auto const* text : {"ds_add_u32 v2, v4", "ds_add_rtn_u64 v[10:11], v2, v[4:5]", "ds_cmpst_b32 v2, v4, v6", "ds_cmpst_rtn_b64 v[10:11], v2, v[4:5], v[6:7]", "ds_max_rtn_f32 v10, v2, v4",
+  for (auto const* text : {"ds_add_u32 v2, v4", "ds_add_rtn_u64 v[10:11], v2, v[4:5]", "ds_cmpst_b32 v2, v4, v6",
+                           "ds_cmpst_rtn_b64 v[10:11], v2, v[4:5], v[6:7]", "ds_max_rtn_f32 v10, v2, v4",
                            "ds_pk_add_f16 v2, v4", "ds_wrxchg_rtn_b32 v10, v2, v4"})
     one(text);
   for (int bytes : {4, 8})
     for (int unit : {1, 64}) {
       std::string const form = std::string(unit == 64 ? "st64" : ""), type = bytes == 4 ? "b32 " : "b64 ";
       int const n = bytes / 4;
-      auto const two = [&](std::string const& text) { pairs.push_back({text + " offset0:40 offset1:100", text + " offset0:0 offset1:60", u32(40 * bytes * unit)}); };
+      auto const two = [&](std::string const& text) {
+        pairs.push_back({text + " offset0:40 offset1:100", text + " offset0:0 offset1:60", u32(40 * bytes * unit)});
+      };
       two("ds_read2" + form + "_" + type + data(10, 2 * n) + ", v2");
       two("ds_write2" + form + "_" + type + "v2, " + data(4, n) + ", " + data(6, n));
       two("ds_wrxchg2" + form + "_rtn_" + type + data(10, 2 * n) + ", v2, " + data(4, n) + ", " + data(6, n));
@@ -272,8 +295,11 @@ TEST_CASE("LDS addresses wrap") {
 }
 
 TEST_CASE("LDS instructions that cross lanes or count") {
-  code const c({"ds_bpermute_b32 v10, v2, v4 offset:8", "ds_permute_b32 v10, v2, v4", "ds_swizzle_b32 v10, v4 offset:swizzle(QUAD_PERM,1,0,3,2)", "ds_swizzle_b32 v10, v4 offset:swizzle(BITMASK_PERM,\"01pi0\")",
-                "ds_swizzle_b32 v10, v4 offset:swizzle(SWAP,16)", "s_mov_b32 m0, 0x40\nds_append v10 offset:4", "s_mov_b32 m0, 0x40\nds_consume v10 offset:4", "s_mov_b32 m0, 0x40\nds_read_addtid_b32 v10 offset:16",
+  code const c({"ds_bpermute_b32 v10, v2, v4 offset:8", "ds_permute_b32 v10, v2, v4",
+                "ds_swizzle_b32 v10, v4 offset:swizzle(QUAD_PERM,1,0,3,2)",
+                "ds_swizzle_b32 v10, v4 offset:swizzle(BITMASK_PERM,\"01pi0\")",
+                "ds_swizzle_b32 v10, v4 offset:swizzle(SWAP,16)", "s_mov_b32 m0, 0x40\nds_append v10 offset:4",
+                "s_mov_b32 m0, 0x40\nds_consume v10 offset:4", "s_mov_b32 m0, 0x40\nds_read_addtid_b32 v10 offset:16",
                 "s_mov_b32 m0, 0x40\nds_write_addtid_b32 v10 offset:16"});
   for (std::size_t i = 0; i < 9; ++i)
     for (bool all : {true, false}) {

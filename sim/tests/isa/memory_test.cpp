@@ -36,7 +36,8 @@ struct store_case {
   int bytes;
   int shift;
 };
-store_case const stores[] = {{"dword", 4, 0}, {"dwordx2", 8, 0}, {"dwordx3", 12, 0}, {"dwordx4", 16, 0}, {"byte", 1, 0}, {"short", 2, 0}, {"byte_d16_hi", 1, 16}, {"short_d16_hi", 2, 16}};
+store_case const stores[] = {{"dword", 4, 0}, {"dwordx2", 8, 0}, {"dwordx3", 12, 0},     {"dwordx4", 16, 0},
+                             {"byte", 1, 0},  {"short", 2, 0},   {"byte_d16_hi", 1, 16}, {"short_d16_hi", 2, 16}};
 
 std::string data_operand(char file, int bytes) {
   int const n = (bytes + 3) / 4;
@@ -52,17 +53,27 @@ struct addressing {
 std::vector<addressing> ways() {
   constexpr int spread = 64;
   return {
-      {"global", "v[2:3]", "off offset:-16", [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 4096 + spread * l - 16; }},
-      {"global", "v4", "s[4:5] offset:32", [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 100 + 48 * l + 32; }},
+      {"global", "v[2:3]", "off offset:-16",
+       [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 4096 + spread * l - 16; }},
+      {"global", "v4", "s[4:5] offset:32",
+       [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 100 + 48 * l + 32; }},
       {"flat", "v[2:3]", "", [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 4096 + spread * l; }},
-      {"flat", "v[6:7]", "offset:8", [](test_wave& w, std::vector<u8>&, int l) { return w.lds().data() + 128 * l + 8; }},
-      {"flat", "v[8:9]", "offset:8", [](test_wave& w, std::vector<u8>&, int l) { return w.scratch().data() + 256 * l + 40 + 8; }},
-      {"scratch", "off", "s6 offset:12", [](test_wave& w, std::vector<u8>&, int l) { return w.scratch().data() + 256 * l + 60 + 12; }},
-      {"scratch", "v5", "off offset:-4", [](test_wave& w, std::vector<u8>&, int l) { return w.scratch().data() + 256 * l + 4 + l - 4; }},
-      {"scratch", "v5", "s6", [](test_wave& w, std::vector<u8>&, int l) { return w.scratch().data() + 256 * l + 4 + l + 60; }},
-      {"buffer", "v4", "s[8:11], s6 offen offset:24", [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 100 + 48 * l + 60 + 24; }},
-      {"buffer", "v16", "s[12:15], 0 idxen offset:4", [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 100 + 40 * (63 - l) + 4; }},
-      {"buffer", "v[16:17]", "s[12:15], 8 idxen offen", [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 100 + 40 * (63 - l) + 8 + 4 * (l % 3); }},
+      {"flat", "v[6:7]", "offset:8",
+       [](test_wave& w, std::vector<u8>&, int l) { return w.lds().data() + 128 * l + 8; }},
+      {"flat", "v[8:9]", "offset:8",
+       [](test_wave& w, std::vector<u8>&, int l) { return w.scratch().data() + 256 * l + 40 + 8; }},
+      {"scratch", "off", "s6 offset:12",
+       [](test_wave& w, std::vector<u8>&, int l) { return w.scratch().data() + 256 * l + 60 + 12; }},
+      {"scratch", "v5", "off offset:-4",
+       [](test_wave& w, std::vector<u8>&, int l) { return w.scratch().data() + 256 * l + 4 + l - 4; }},
+      {"scratch", "v5", "s6",
+       [](test_wave& w, std::vector<u8>&, int l) { return w.scratch().data() + 256 * l + 4 + l + 60; }},
+      {"buffer", "v4", "s[8:11], s6 offen offset:24",
+       [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 100 + 48 * l + 60 + 24; }},
+      {"buffer", "v16", "s[12:15], 0 idxen offset:4",
+       [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 100 + 40 * (63 - l) + 4; }},
+      {"buffer", "v[16:17]", "s[12:15], 8 idxen offen",
+       [](test_wave&, std::vector<u8>& m, int l) { return m.data() + 100 + 40 * (63 - l) + 8 + 4 * (l % 3); }},
   };
 }
 
@@ -108,7 +119,8 @@ TEST_CASE("vector memory loads, every width and addressing") {
   auto const all = ways();
   for (auto const& way : all)
     for (auto const& load : loads)
-      for (char file : {'v', 'a'}) texts.push_back(line(way, std::string("load_") + load.suffix, data_operand(file, load.bytes), false));
+      for (char file : {'v', 'a'})
+        texts.push_back(line(way, std::string("load_") + load.suffix, data_operand(file, load.bytes), false));
   code const c(texts);
   std::size_t i = 0;
   for (auto const& way : all)
@@ -139,7 +151,8 @@ TEST_CASE("vector memory stores, every width and addressing") {
   auto const all = ways();
   for (auto const& way : all)
     for (auto const& store : stores)
-      for (char file : {'v', 'a'}) texts.push_back(line(way, std::string("store_") + store.suffix, data_operand(file, store.bytes), true));
+      for (char file : {'v', 'a'})
+        texts.push_back(line(way, std::string("store_") + store.suffix, data_operand(file, store.bytes), true));
   code const c(texts);
   std::size_t i = 0;
   for (auto const& way : all)
@@ -166,7 +179,8 @@ TEST_CASE("vector memory stores, every width and addressing") {
 }
 
 TEST_CASE("buffers drop what lies beyond num_records") {
-  code const c({"buffer_load_dwordx4 v[10:13], v4, s[8:11], 0 offen", "buffer_store_dwordx4 v[10:13], v4, s[8:11], 0 offen", "buffer_load_dword v10, v4, s[8:11], 0 idxen",
+  code const c({"buffer_load_dwordx4 v[10:13], v4, s[8:11], 0 offen",
+                "buffer_store_dwordx4 v[10:13], v4, s[8:11], 0 offen", "buffer_load_dword v10, v4, s[8:11], 0 idxen",
                 "buffer_load_ubyte v10, v4, s[8:11], 0 offen"});
   std::vector<u8> memory = random_bytes(1);
   for (std::size_t const variant : {0, 1, 2, 3, 4, 5, 7}) {
@@ -204,7 +218,9 @@ TEST_CASE("buffers drop what lies beyond num_records") {
 }
 
 TEST_CASE("loads straight to LDS") {
-  code const c({"s_mov_b32 m0, 0x100\nglobal_load_lds_dword v[2:3], off", "s_mov_b32 m0, 0x100\nglobal_load_lds_sbyte v4, s[4:5] offset:3", "s_mov_b32 m0, 0x200\nbuffer_load_dword v4, s[8:11], 0 offen lds",
+  code const c({"s_mov_b32 m0, 0x100\nglobal_load_lds_dword v[2:3], off",
+                "s_mov_b32 m0, 0x100\nglobal_load_lds_sbyte v4, s[4:5] offset:3",
+                "s_mov_b32 m0, 0x200\nbuffer_load_dword v4, s[8:11], 0 offen lds",
                 "s_mov_b32 m0, 0x200\nbuffer_load_dword v4, s[8:11], 0 offen offset:16 lds"});
   int const offset[] = {0, 3, 0, 16};  // it moves the address in LDS as well
   auto memory = random_bytes(3);
@@ -226,7 +242,8 @@ TEST_CASE("loads straight to LDS") {
 }
 
 TEST_CASE("memory faults say what and where") {
-  code const c({"ds_read_b32 v10, v2", "scratch_load_dword v10, off, s6", "ds_write_b128 v2, v[4:7]", "scratch_store_dwordx2 off, v[2:3], s6"});
+  code const c({"ds_read_b32 v10, v2", "scratch_load_dword v10, off, s6", "ds_write_b128 v2, v[4:7]",
+                "scratch_store_dwordx2 off, v[2:3], s6"});
   test_wave w(1);
   w.set_exec(1u << 5);
   w->v[2][5] = 65534;
@@ -242,10 +259,12 @@ TEST_CASE("memory faults say what and where") {
 }
 
 TEST_CASE("cache bits reach the memory") {
-  code const c({"global_load_dword v10, v[2:3], off sc0 sc1", "global_store_dword v[2:3], v10, off nt", "buffer_load_dword v10, v4, s[8:11], 0 offen sc1",
-                "global_atomic_add v[2:3], v10, off sc1", "global_atomic_add v10, v[2:3], v10, off sc0"});
+  code const c({"global_load_dword v10, v[2:3], off sc0 sc1", "global_store_dword v[2:3], v10, off nt",
+                "buffer_load_dword v10, v4, s[8:11], 0 offen sc1", "global_atomic_add v[2:3], v10, off sc1",
+                "global_atomic_add v10, v[2:3], v10, off sc0"});
   auto memory = random_bytes(3);
-  bool const want[5][3] = {{true, true, false}, {false, false, true}, {false, true, false}, {true, true, false}, {false, true, false}};
+  bool const want[5][3] = {
+      {true, true, false}, {false, false, true}, {false, true, false}, {true, true, false}, {false, true, false}};
   for (std::size_t i = 0; i < 5; ++i) {
     test_wave w(1);
     prepare(w, memory);
@@ -275,7 +294,8 @@ std::vector<atomic_case> atomics() {
   for (int bytes : {4, 8}) {
     auto const add = [&](std::string const& name, std::function<u64(u64, u64, u64)> f, bool compare = false) {
       u64 const mask = bytes == 8 ? ~u64(0) : 0xffffffff;
-      all.push_back({name + (bytes == 8 ? "_x2" : ""), bytes, compare, false, [=](u64 m, u64 d, u64 e) { return f(m, d, e) & mask; }});
+      all.push_back({name + (bytes == 8 ? "_x2" : ""), bytes, compare, false,
+                     [=](u64 m, u64 d, u64 e) { return f(m, d, e) & mask; }});
     };
     auto const sign = [=](u64 x) { return bytes == 8 ? i64(x) : i64(i32(x)); };
     add("swap", [](u64, u64 d, u64) { return d; });
@@ -292,15 +312,20 @@ std::vector<atomic_case> atomics() {
     add("inc", [](u64 m, u64 d, u64) { return m >= d ? 0 : m + 1; });
     add("dec", [](u64 m, u64 d, u64) { return m == 0 || m > d ? d : m - 1; });
   }
-  all.push_back({"add_f32", 4, false, true, [](u64 m, u64 d, u64) { return u64(as<u32>(as<float>(u32(m)) + as<float>(u32(d)))); }});
+  all.push_back({"add_f32", 4, false, true,
+                 [](u64 m, u64 d, u64) { return u64(as<u32>(as<float>(u32(m)) + as<float>(u32(d)))); }});
   all.push_back({"add_f64", 8, false, true, [](u64 m, u64 d, u64) { return as<u64>(as<double>(m) + as<double>(d)); }});
   all.push_back({"min_f64", 8, false, true, [](u64 m, u64 d, u64) { return as<double>(m) < as<double>(d) ? m : d; }});
   all.push_back({"max_f64", 8, false, true, [](u64 m, u64 d, u64) { return as<double>(m) > as<double>(d) ? m : d; }});
-  all.push_back({"pk_add_f16", 4, false, true, [](u64 m, u64 d, u64) { return u64(half_sum(u32(m), u32(d)) | half_sum(u32(m >> 16), u32(d >> 16)) << 16); }});
-  all.push_back({"pk_add_bf16", 4, false, true, [](u64 m, u64 d, u64) {
+  all.push_back({"pk_add_f16", 4, false, true, [](u64 m, u64 d, u64) {
+                   return u64(half_sum(u32(m), u32(d)) | half_sum(u32(m >> 16), u32(d >> 16)) << 16);
+                 }});
+  all.push_back({"pk_add_bf16", 4, false, true,
+                 [](u64 m, u64 d, u64) {
                    auto const sum = [](u32 a, u32 b) { return u64(to_bf16(from_bf16(u16(a)) + from_bf16(u16(b)))); };
                    return sum(u32(m), u32(d)) | sum(u32(m >> 16), u32(d >> 16)) << 16;
-                 }, "global flat"});
+                 },
+                 "global flat"});
   return all;
 }
 
@@ -323,8 +348,12 @@ TEST_CASE("atomics in every memory") {
       if (!a.only.empty() && a.only.find(way.prefix) == std::string::npos) continue;
       for (bool returns : {false, true}) {
         std::string const data = data_operand('v', a.bytes * (a.compare ? 2 : 1));
-        std::string operands = way.prefix == "buffer" ? data + ", " + way.address : (returns ? "v" + std::string(a.bytes == 8 ? "[20:21]" : "20") + ", " : "") + way.address + ", " + data;
-        texts.push_back(way.prefix + "_atomic_" + a.name + " " + operands + (way.prefix == "flat" ? " " : ", ") + way.tail + (returns ? " sc0" : ""));
+        std::string operands = way.prefix == "buffer"
+                                   ? data + ", " + way.address
+                                   : (returns ? "v" + std::string(a.bytes == 8 ? "[20:21]" : "20") + ", " : "") +
+                                         way.address + ", " + data;
+        texts.push_back(way.prefix + "_atomic_" + a.name + " " + operands + (way.prefix == "flat" ? " " : ", ") +
+                        way.tail + (returns ? " sc0" : ""));
         instances.push_back({&way, &a, returns});
       }
     }
@@ -349,7 +378,9 @@ TEST_CASE("atomics in every memory") {
       old[l] = value(l), data[l] = value(l), expected[l] = l % 2 ? old[l] : value(l);
       if (dwords == 1) old[l] &= 0xffffffff, data[l] &= 0xffffffff, expected[l] &= 0xffffffff;
       std::memcpy(way->at(w, memory, l), &old[l], what->bytes);
-      for (int d = 0; d < dwords; ++d) w->v[data_register + d][l] = u32(data[l] >> 32 * d), w->v[data_register + dwords + d][l] = u32(expected[l] >> 32 * d);
+      for (int d = 0; d < dwords; ++d)
+        w->v[data_register + d][l] = u32(data[l] >> 32 * d),
+                             w->v[data_register + dwords + d][l] = u32(expected[l] >> 32 * d);
     }
     auto const before = std::make_unique<wave>(*w);
     INFO(texts[i]);
@@ -361,7 +392,8 @@ TEST_CASE("atomics in every memory") {
       u64 now = 0;
       std::memcpy(&now, way->at(w, memory, l), what->bytes);
       wrong += now != (on ? what->f(old[l], data[l], expected[l]) : old[l]);
-      for (int d = 0; d < dwords; ++d) wrong += w->v[to + d][l] != (on && returns ? u32(old[l] >> 32 * d) : before->v[to + d][l]);
+      for (int d = 0; d < dwords; ++d)
+        wrong += w->v[to + d][l] != (on && returns ? u32(old[l] >> 32 * d) : before->v[to + d][l]);
     }
     CHECK(wrong == 0);
   }

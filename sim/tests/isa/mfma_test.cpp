@@ -52,7 +52,8 @@ struct position {
 };
 position output_position(shape const& s, int block, int i, int j) {
   int const rows = s.a == element::f64 ? 1 : 4, n = s.m;
-  int const blocks_per_item = std::max(1, 64 / (n * s.m / rows)), groups_per_item = 64 / blocks_per_item / n, groups = s.m / (rows * groups_per_item);
+  int const blocks_per_item = std::max(1, 64 / (n * s.m / rows)), groups_per_item = 64 / blocks_per_item / n,
+            groups = s.m / (rows * groups_per_item);
   return {i % rows + rows * (i / (rows * groups_per_item) + groups * (block / blocks_per_item)),
           j + n * ((i / rows) % groups_per_item + groups_per_item * (block % blocks_per_item))};
 }
@@ -90,7 +91,9 @@ std::vector<shape> shapes() {
 }
 
 std::string range(char file, int first, int count) {
-  return count == 1 ? file + std::to_string(first) : std::string(1, file) + "[" + std::to_string(first) + ":" + std::to_string(first + count - 1) + "]";
+  return count == 1
+             ? file + std::to_string(first)
+             : std::string(1, file) + "[" + std::to_string(first) + ":" + std::to_string(first + count - 1) + "]";
 }
 
 }  // namespace
@@ -99,8 +102,10 @@ TEST_CASE("matrix multiply-add, every shape") {
   auto const all = shapes();
   std::vector<std::string> texts;
   for (auto const& s : all) {
-    int const inputs = std::max(1, s.k * s.m * s.blocks / 64 * bits_of(s.a) / 32), outputs = s.m * s.m * s.blocks / 64 * (s.a == element::f64 ? 2 : 1);
-    std::string const a = range('v', 2, inputs), b = range('v', 12, inputs), arch = range('v', 32, outputs), acc = range('a', 64, outputs);
+    int const inputs = std::max(1, s.k * s.m * s.blocks / 64 * bits_of(s.a) / 32),
+              outputs = s.m * s.m * s.blocks / 64 * (s.a == element::f64 ? 2 : 1);
+    std::string const a = range('v', 2, inputs), b = range('v', 12, inputs), arch = range('v', 32, outputs),
+                      acc = range('a', 64, outputs);
     texts.push_back("v_mfma_" + s.name + " " + arch + ", " + a + ", " + b + ", " + arch);
     texts.push_back("v_mfma_" + s.name + " " + acc + ", " + a + ", " + range('a', 12, inputs) + ", " + acc);
     texts.push_back("v_mfma_" + s.name + " " + arch + ", " + a + ", " + b + ", 0");
@@ -128,7 +133,10 @@ TEST_CASE("matrix multiply-add, every shape") {
           auto const at = output_position(s, block, x, j);
           double const v = int(random() % 100) - 50;
           c[(block * s.m + x) * n + j] = form == 2 ? 0 : v;
-          put(*w, c_first, at.lane, at.item, wide ? 64 : 32, wide ? as<u64>(v) : s.a == element::i8 ? u32(i32(v)) : as<u32>(float(v)));
+          put(*w, c_first, at.lane, at.item, wide ? 64 : 32,
+              wide                 ? as<u64>(v)
+              : s.a == element::i8 ? u32(i32(v))
+                                   : as<u32>(float(v)));
         }
       }
     INFO(texts[i]);
@@ -140,8 +148,9 @@ TEST_CASE("matrix multiply-add, every shape") {
           double want = c[(block * s.m + x) * n + j];
           for (int k = 0; k < s.k; ++k) want += a[(block * s.m + x) * s.k + k] * b[(block * s.k + k) * n + j];
           auto const at = output_position(s, block, x, j);
-          double const got = wide ? as<double>(w.v64(c_first + 2 * at.item, at.lane))
-                                  : s.a == element::i8 ? double(i32(w->v[c_first + at.item][at.lane])) : double(as<float>(w->v[c_first + at.item][at.lane]));
+          double const got = wide                 ? as<double>(w.v64(c_first + 2 * at.item, at.lane))
+                             : s.a == element::i8 ? double(i32(w->v[c_first + at.item][at.lane]))
+                                                  : double(as<float>(w->v[c_first + at.item][at.lane]));
           wrong += got != want;
         }
     CHECK(wrong == 0);
@@ -150,7 +159,9 @@ TEST_CASE("matrix multiply-add, every shape") {
 
 TEST_CASE("matrix broadcast and permutation controls") {
   // 4 blocks of 16x16x1: with cbsz:1 abid:1 blocks 0 and 1 use block 1's A; blgp:3 rotates B's lanes by 16
-  code const c({"v_mfma_f32_16x16x1_4b_f32 v[32:47], v2, v4, 0 cbsz:1 abid:1", "v_mfma_f32_16x16x1_4b_f32 v[32:47], v2, v4, 0 blgp:3", "v_mfma_f64_4x4x4_4b_f64 v[10:11], v[2:3], v[4:5], v[6:7] neg:[1,0,1]",
+  code const c({"v_mfma_f32_16x16x1_4b_f32 v[32:47], v2, v4, 0 cbsz:1 abid:1",
+                "v_mfma_f32_16x16x1_4b_f32 v[32:47], v2, v4, 0 blgp:3",
+                "v_mfma_f64_4x4x4_4b_f64 v[10:11], v[2:3], v[4:5], v[6:7] neg:[1,0,1]",
                 "v_mfma_f32_16x16x1_4b_f32 v[32:47], v2, v4, 0 blgp:6"});
   for (std::size_t i : {0u, 1u, 3u}) {
     test_wave w(1);
@@ -159,7 +170,10 @@ TEST_CASE("matrix broadcast and permutation controls") {
     for (int block = 0; block < 4; ++block)
       for (int x = 0; x < 16; ++x)
         for (int j = 0; j < 16; ++j) {
-          int const a_lane = x + 16 * (i == 0 ? (block & ~1) + 1 : block), l = j + 16 * block, b_lane = i == 1 ? (l + 16) % 64 : i == 3 ? 32 + l % 16 : l;
+          int const a_lane = x + 16 * (i == 0 ? (block & ~1) + 1 : block), l = j + 16 * block,
+                    b_lane = i == 1   ? (l + 16) % 64
+                             : i == 3 ? 32 + l % 16
+                                      : l;
           CHECK(as<float>(w->v[32 + x % 4 + 4 * block][j + 16 * (x / 4)]) == float(a_lane + 1) * float(3 * b_lane + 2));
         }
   }

@@ -48,7 +48,8 @@ TEST_CASE("SDWA selects parts of sources and destination") {
       CHECK(w->v[10][l] == (before->exec() >> l & 1 ? want : old));
     }
     if (i == 7)
-      for (int l = 0; l < lanes; ++l) CHECK((w.s64(30) >> l & 1) == (before->exec() >> l & u64((before->v[2][l] & 0xffff) < before->v[4][l] >> 24)));
+      for (int l = 0; l < lanes; ++l)
+        CHECK((w.s64(30) >> l & 1) == (before->exec() >> l & u64((before->v[2][l] & 0xffff) < before->v[4][l] >> 24)));
   }
 }
 
@@ -59,7 +60,11 @@ TEST_CASE("DPP permutes source 0") {
   };
   auto const in_row = [](int l) { return l & 15; };
   std::vector<control> const controls{
-      {"quad_perm:[3,0,2,1]", [](int l) { int const p[] = {3, 0, 2, 1}; return (l & ~3) + p[l & 3]; }},
+      {"quad_perm:[3,0,2,1]",
+       [](int l) {
+         int const p[] = {3, 0, 2, 1};
+         return (l & ~3) + p[l & 3];
+       }},
       {"row_shl:3", [=](int l) { return in_row(l) + 3 < 16 ? l + 3 : -1; }},
       {"row_shr:5", [=](int l) { return in_row(l) >= 5 ? l - 5 : -1; }},
       {"row_ror:4", [=](int l) { return (l & ~15) + (in_row(l) + 12) % 16; }},
@@ -108,8 +113,8 @@ TEST_CASE("DPP permutes source 0") {
 }
 
 TEST_CASE("op_sel picks halves") {
-  code const c({"v_mad_u16 v10, v2, v4, v6 op_sel:[1,0,1,1]", "v_add_i16 v10, v2, v4 op_sel:[0,1,0]", "v_mad_u32_u16 v10, v2, v4, v6 op_sel:[1,1,0,0]",
-                "v_pack_b32_f16 v10, v2, v4 op_sel:[1,0,0]"});
+  code const c({"v_mad_u16 v10, v2, v4, v6 op_sel:[1,0,1,1]", "v_add_i16 v10, v2, v4 op_sel:[0,1,0]",
+                "v_mad_u32_u16 v10, v2, v4, v6 op_sel:[1,1,0,0]", "v_pack_b32_f16 v10, v2, v4 op_sel:[1,0,0]"});
   for (std::size_t i = 0; i < 4; ++i) {
     test_wave w(u32(i) + 1);
     w.set_exec(~u64(0));
@@ -117,8 +122,8 @@ TEST_CASE("op_sel picks halves") {
     REQUIRE(c.run(i, *w) == "");
     for (int l = 0; l < lanes; ++l) {
       u32 const a = before->v[2][l], b = before->v[4][l], d = before->v[6][l], old = before->v[10][l];
-      u32 const want[] = {(old & 0xffff) | u32(u16((a >> 16) * (b & 0xffff) + (d >> 16))) << 16, (old & 0xffff0000) | u16(a + (b >> 16)),
-                          (a >> 16) * (b >> 16) + d, a >> 16 | b << 16};
+      u32 const want[] = {(old & 0xffff) | u32(u16((a >> 16) * (b & 0xffff) + (d >> 16))) << 16,
+                          (old & 0xffff0000) | u16(a + (b >> 16)), (a >> 16) * (b >> 16) + d, a >> 16 | b << 16};
       CAPTURE(i, l);
       CHECK(w->v[10][l] == want[i]);
     }
@@ -126,21 +131,29 @@ TEST_CASE("op_sel picks halves") {
 }
 
 TEST_CASE("clamp and output scale") {
-  code const c({"v_add_f32_e64 v10, v2, v4 clamp", "v_mul_f32_e64 v10, v2, v4 mul:4", "v_add_f64 v[10:11], v[2:3], v[4:5] div:2", "v_mul_f32_e64 v10, v2, v4 clamp mul:2",
+  code const c({"v_add_f32_e64 v10, v2, v4 clamp", "v_mul_f32_e64 v10, v2, v4 mul:4",
+                "v_add_f64 v[10:11], v[2:3], v[4:5] div:2", "v_mul_f32_e64 v10, v2, v4 clamp mul:2",
                 "v_add_f16_e64 v10, v2, v4 clamp"});
   for (std::size_t i = 0; i < 5; ++i) {
     test_wave w(1);
     w.set_exec(~u64(0));
     for (int l = 0; l < lanes; ++l) {
       double const a = l / 16.0 - 2, b = 0.25 + (l == 9 ? NAN : 0);
-      u64 const x = i == 2 ? as<u64>(a) : i == 4 ? as<u16>(f16(float(a))) : as<u32>(float(a)), y = i == 2 ? as<u64>(b) : i == 4 ? as<u16>(f16(float(b))) : as<u32>(float(b));
+      u64 const x = i == 2   ? as<u64>(a)
+                    : i == 4 ? as<u16>(f16(float(a)))
+                             : as<u32>(float(a)),
+                y = i == 2   ? as<u64>(b)
+                    : i == 4 ? as<u16>(f16(float(b)))
+                             : as<u32>(float(b));
       w->v[2][l] = u32(x), w->v[3][l] = u32(x >> 32), w->v[4][l] = u32(y), w->v[5][l] = u32(y >> 32);
     }
     REQUIRE(c.run(i, *w) == "");
     for (int l = 0; l < lanes; ++l) {
       double const a = l / 16.0 - 2, sum = a + 0.25, product = a * 0.25;
       auto const clamped = [&](double x) { return l == 9 ? 0 : std::clamp(x, 0.0, 1.0); };
-      double const got = i == 2 ? as<double>(w.v64(10, l)) : i == 4 ? float(as<f16>(u16(w->v[10][l]))) : as<float>(w->v[10][l]);
+      double const got = i == 2   ? as<double>(w.v64(10, l))
+                         : i == 4 ? float(as<f16>(u16(w->v[10][l])))
+                                  : as<float>(w->v[10][l]);
       double const want[] = {clamped(sum), product * 4, sum / 2, clamped(product * 2), clamped(sum)};
       CAPTURE(i, l);
       CHECK((got == want[i] || (l == 9 && std::isnan(got) && (i == 1 || i == 2))));
@@ -149,8 +162,10 @@ TEST_CASE("clamp and output scale") {
 }
 
 TEST_CASE("reading and writing single lanes") {
-  code const c({"v_readfirstlane_b32 s10, v2", "v_readlane_b32 s10, v2, s4", "v_readlane_b32 s10, v2, 17", "s_mov_b32 m0, s4\nv_writelane_b32 v10, s6, m0", "v_writelane_b32 v10, -3, 5",
-                "v_mbcnt_lo_u32_b32 v10, s2, v4", "v_mbcnt_hi_u32_b32 v10, s2, v4", "v_swap_b32 v10, v2", "v_accvgpr_write_b32 a3, v2\nv_accvgpr_mov_b32 a4, a3\nv_accvgpr_read_b32 v10, a4"});
+  code const c({"v_readfirstlane_b32 s10, v2", "v_readlane_b32 s10, v2, s4", "v_readlane_b32 s10, v2, 17",
+                "s_mov_b32 m0, s4\nv_writelane_b32 v10, s6, m0", "v_writelane_b32 v10, -3, 5",
+                "v_mbcnt_lo_u32_b32 v10, s2, v4", "v_mbcnt_hi_u32_b32 v10, s2, v4", "v_swap_b32 v10, v2",
+                "v_accvgpr_write_b32 a3, v2\nv_accvgpr_mov_b32 a4, a3\nv_accvgpr_read_b32 v10, a4"});
   auto const run = [&](std::size_t i, auto check) {
     test_wave w(u32(i) + 1);
     w->s[4] = 64 + 33;
@@ -162,8 +177,12 @@ TEST_CASE("reading and writing single lanes") {
   run(0, [](wave& w, wave& b) { CHECK(w.s[10] == b.v[2][8]); });
   run(1, [](wave& w, wave& b) { CHECK(w.s[10] == b.v[2][33]); });
   run(2, [](wave& w, wave& b) { CHECK(w.s[10] == b.v[2][17]); });
-  run(3, [](wave& w, wave& b) { for (int l = 0; l < lanes; ++l) CHECK(w.v[10][l] == (l == 33 ? b.s[6] : b.v[10][l])); });
-  run(4, [](wave& w, wave& b) { for (int l = 0; l < lanes; ++l) CHECK(w.v[10][l] == (l == 5 ? u32(-3) : b.v[10][l])); });
+  run(3, [](wave& w, wave& b) {
+    for (int l = 0; l < lanes; ++l) CHECK(w.v[10][l] == (l == 33 ? b.s[6] : b.v[10][l]));
+  });
+  run(4, [](wave& w, wave& b) {
+    for (int l = 0; l < lanes; ++l) CHECK(w.v[10][l] == (l == 5 ? u32(-3) : b.v[10][l]));
+  });
   for (std::size_t half : {0u, 1u})
     run(5 + half, [=](wave& w, wave& b) {
       for (int l = 0; l < lanes; ++l) {
@@ -172,6 +191,14 @@ TEST_CASE("reading and writing single lanes") {
         CHECK(w.v[10][l] == (b.exec() >> l & 1 ? n : b.v[10][l]));
       }
     });
-  run(7, [](wave& w, wave& b) { for (int l = 0; l < lanes; ++l) CHECK((w.v[10][l] == (b.exec() >> l & 1 ? b.v[2][l] : b.v[10][l]) && w.v[2][l] == (b.exec() >> l & 1 ? b.v[10][l] : b.v[2][l]))); });
-  run(8, [](wave& w, wave& b) { for (int l = 0; l < lanes; ++l) CHECK((w.v[10][l] == (b.exec() >> l & 1 ? b.v[2][l] : b.v[10][l]) && w.v[259][l] == (b.exec() >> l & 1 ? b.v[2][l] : b.v[259][l]))); });
+  run(7, [](wave& w, wave& b) {
+    for (int l = 0; l < lanes; ++l)
+      CHECK((w.v[10][l] == (b.exec() >> l & 1 ? b.v[2][l] : b.v[10][l]) &&
+             w.v[2][l] == (b.exec() >> l & 1 ? b.v[10][l] : b.v[2][l])));
+  });
+  run(8, [](wave& w, wave& b) {
+    for (int l = 0; l < lanes; ++l)
+      CHECK((w.v[10][l] == (b.exec() >> l & 1 ? b.v[2][l] : b.v[10][l]) &&
+             w.v[259][l] == (b.exec() >> l & 1 ? b.v[2][l] : b.v[259][l])));
+  });
 }

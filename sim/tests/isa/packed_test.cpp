@@ -29,13 +29,22 @@ TEST_CASE("packed 16-bit instructions") {
     bool floating;
     std::function<u32(u32, u32, u32)> f;
   };
-  auto const fl = [](auto f) { return [f](u32 a, u32 b, u32 c) -> u32 { return half_bits(f(half_value(a), half_value(b), half_value(c))); }; };
+  auto const fl = [](auto f) {
+    return [f](u32 a, u32 b, u32 c) -> u32 { return half_bits(f(half_value(a), half_value(b), half_value(c))); };
+  };
   std::vector<packed_case> const cases{
       {"v_pk_add_f16", 2, true, fl([](float a, float b, float) { return a + b; })},
       {"v_pk_mul_f16", 2, true, fl([](float a, float b, float) { return a * b; })},
-      {"v_pk_min_f16", 2, true, fl([](float a, float b, float) { return std::isnan(a) ? b : std::isnan(b) ? a : a == b ? (std::signbit(a) ? a : b) : std::min(a, b); })},
-      {"v_pk_max_f16", 2, true, fl([](float a, float b, float) { return std::isnan(a) ? b : std::isnan(b) ? a : a == b ? (std::signbit(a) ? b : a) : std::max(a, b); })},
-      {"v_pk_fma_f16", 3, true, [](u32 a, u32 b, u32 c) -> u32 { return as<u16>(f16(std::fma(double(half_value(a)), double(half_value(b)), double(half_value(c))))); }},
+      {"v_pk_min_f16", 2, true, fl([](float a, float b, float) {
+         return std::isnan(a) ? b : std::isnan(b) ? a : a == b ? (std::signbit(a) ? a : b) : std::min(a, b);
+       })},
+      {"v_pk_max_f16", 2, true, fl([](float a, float b, float) {
+         return std::isnan(a) ? b : std::isnan(b) ? a : a == b ? (std::signbit(a) ? b : a) : std::max(a, b);
+       })},
+      {"v_pk_fma_f16", 3, true,
+       [](u32 a, u32 b, u32 c) -> u32 {
+         return as<u16>(f16(std::fma(double(half_value(a)), double(half_value(b)), double(half_value(c)))));
+       }},
       {"v_pk_add_u16", 2, false, [](u32 a, u32 b, u32) { return a + b; }},
       {"v_pk_sub_u16", 2, false, [](u32 a, u32 b, u32) { return a - b; }},
       {"v_pk_add_i16", 2, false, [](u32 a, u32 b, u32) { return a + b; }},
@@ -55,8 +64,10 @@ TEST_CASE("packed 16-bit instructions") {
   std::vector<std::string> texts;
   for (auto const& c : cases)
     for (auto const& s : selections) {
-      std::string t = c.name + " v10, v2, v4" + (c.sources == 3 ? ", v6" : "") + " op_sel:" + bracketed(s.low, c.sources) + " op_sel_hi:" + bracketed(s.high, c.sources);
-      if (c.floating && s.neg_low) t += " neg_lo:" + bracketed(s.neg_low, c.sources) + " neg_hi:" + bracketed(s.neg_high, c.sources);
+      std::string t = c.name + " v10, v2, v4" + (c.sources == 3 ? ", v6" : "") +
+                      " op_sel:" + bracketed(s.low, c.sources) + " op_sel_hi:" + bracketed(s.high, c.sources);
+      if (c.floating && s.neg_low)
+        t += " neg_lo:" + bracketed(s.neg_low, c.sources) + " neg_hi:" + bracketed(s.neg_high, c.sources);
       texts.push_back(t);
     }
   code const assembled(texts);
@@ -67,7 +78,8 @@ TEST_CASE("packed 16-bit instructions") {
       test_wave w(seed);
       std::mt19937 random(seed);
       for (int r : {2, 4, 6})
-        for (auto& x : w->v[r]) x = u32(edge_value(random, 16, c.floating) & 0xffff) | u32(edge_value(random, 16, c.floating)) << 16;
+        for (auto& x : w->v[r])
+          x = u32(edge_value(random, 16, c.floating) & 0xffff) | u32(edge_value(random, 16, c.floating)) << 16;
       auto const before = std::make_unique<wave>(*w);
       INFO(texts[i]);
       REQUIRE(assembled.run(i, *w) == "");
@@ -76,7 +88,8 @@ TEST_CASE("packed 16-bit instructions") {
         for (int half = 0; half < 2; ++half) {
           u32 x[3];
           for (int k = 0; k < 3; ++k) {
-            bool const upper = (half ? s.high : s.low) >> k & 1, negative = c.floating && ((half ? s.neg_high : s.neg_low) >> k & 1) && s.neg_low;
+            bool const upper = (half ? s.high : s.low) >> k & 1,
+                       negative = c.floating && ((half ? s.neg_high : s.neg_low) >> k & 1) && s.neg_low;
             x[k] = (before->v[2 + 2 * k][l] >> (upper ? 16 : 0) & 0xffff) ^ (negative ? 0x8000 : 0);
           }
           want[half] = c.f(x[0], x[1], x[2]) & 0xffff;
@@ -85,14 +98,14 @@ TEST_CASE("packed 16-bit instructions") {
         if (before->exec() >> l & 1)
           CHECK(((c.floating ? same_half(w->v[10][l], want[0]) : u16(w->v[10][l]) == want[0]) &&
                  (c.floating ? same_half(w->v[10][l] >> 16, want[1]) : w->v[10][l] >> 16 == want[1])));
-        else
-          CHECK(w->v[10][l] == before->v[10][l]);
+        else CHECK(w->v[10][l] == before->v[10][l]);
       }
     }
 }
 
 TEST_CASE("packed constants") {
-  code const c({"v_pk_add_u16 v10, v2, 3", "v_pk_add_u16 v10, v2, -1", "v_pk_add_f16 v10, v2, 1.0", "v_pk_add_f16 v10, v2, 1.0 op_sel_hi:[1,0]", "v_pk_add_f32 v[10:11], v[2:3], 1.0"});
+  code const c({"v_pk_add_u16 v10, v2, 3", "v_pk_add_u16 v10, v2, -1", "v_pk_add_f16 v10, v2, 1.0",
+                "v_pk_add_f16 v10, v2, 1.0 op_sel_hi:[1,0]", "v_pk_add_f32 v[10:11], v[2:3], 1.0"});
   test_wave w(1);
   w.set_exec(~u64(0));
   for (int l = 0; l < lanes; ++l) w->v[2][l] = packed(half_bits(2), half_bits(3)), w->v[3][l] = as<u32>(5.0f);
@@ -109,8 +122,11 @@ TEST_CASE("packed constants") {
 }
 
 TEST_CASE("packed f32 instructions") {
-  code const c({"v_pk_add_f32 v[10:11], v[2:3], v[4:5]", "v_pk_mul_f32 v[10:11], v[2:3], v[4:5] op_sel:[1,0] op_sel_hi:[0,1] neg_lo:[0,1] neg_hi:[1,0]",
-                "v_pk_fma_f32 v[10:11], v[2:3], s[20:21], v[6:7] op_sel_hi:[1,0,1]", "v_pk_mov_b32 v[10:11], v[2:3], v[4:5] op_sel:[1,0]", "v_pk_mov_b32 v[2:3], v[2:3], v[2:3] op_sel:[1,0]"});
+  code const c({"v_pk_add_f32 v[10:11], v[2:3], v[4:5]",
+                "v_pk_mul_f32 v[10:11], v[2:3], v[4:5] op_sel:[1,0] op_sel_hi:[0,1] neg_lo:[0,1] neg_hi:[1,0]",
+                "v_pk_fma_f32 v[10:11], v[2:3], s[20:21], v[6:7] op_sel_hi:[1,0,1]",
+                "v_pk_mov_b32 v[10:11], v[2:3], v[4:5] op_sel:[1,0]",
+                "v_pk_mov_b32 v[2:3], v[2:3], v[2:3] op_sel:[1,0]"});
   for (std::size_t i = 0; i < 5; ++i) {
     test_wave w(u32(i) + 1);
     w.set_exec(~u64(0));
@@ -122,7 +138,11 @@ TEST_CASE("packed f32 instructions") {
     REQUIRE(c.run(i, *w) == "");
     for (int l = 0; l < lanes; ++l) {
       auto const f = [&](int r) { return as<float>(b->v[r][l]); };
-      float const want[5][2] = {{f(2) + f(4), f(3) + f(5)}, {f(3) * -f(4), -f(2) * f(5)}, {std::fmaf(f(2), 3.5f, f(6)), std::fmaf(f(3), 3.5f, f(7))}, {f(3), f(4)}, {f(3), f(2)}};
+      float const want[5][2] = {{f(2) + f(4), f(3) + f(5)},
+                                {f(3) * -f(4), -f(2) * f(5)},
+                                {std::fmaf(f(2), 3.5f, f(6)), std::fmaf(f(3), 3.5f, f(7))},
+                                {f(3), f(4)},
+                                {f(3), f(2)}};
       int const to = i == 4 ? 2 : 10;
       CAPTURE(i, l);
       CHECK((as<float>(w->v[to][l]) == want[i][0] && as<float>(w->v[to + 1][l]) == want[i][1]));
@@ -131,7 +151,8 @@ TEST_CASE("packed f32 instructions") {
 }
 
 TEST_CASE("mixed precision multiply-add") {
-  code const c({"v_fma_mix_f32 v10, v2, v4, v6", "v_fma_mix_f32 v10, -v2, |v4|, v6 op_sel:[1,0,0] op_sel_hi:[1,0,1]", "v_fma_mixlo_f16 v10, v2, v4, v6 op_sel:[0,1,0] op_sel_hi:[0,1,0]",
+  code const c({"v_fma_mix_f32 v10, v2, v4, v6", "v_fma_mix_f32 v10, -v2, |v4|, v6 op_sel:[1,0,0] op_sel_hi:[1,0,1]",
+                "v_fma_mixlo_f16 v10, v2, v4, v6 op_sel:[0,1,0] op_sel_hi:[0,1,0]",
                 "v_fma_mixhi_f16 v10, v2, v4, v6 op_sel_hi:[1,1,1] clamp"});
   for (std::size_t i = 0; i < 4; ++i) {
     test_wave w(u32(i) + 1);
@@ -150,7 +171,8 @@ TEST_CASE("mixed precision multiply-add") {
       u32 const old = b->v[10][l];
       u32 const want[] = {as<u32>(std::fmaf(f(2), f(4), f(6))), as<u32>(std::fmaf(-h(2, 1), std::fabs(f(4)), h(6, 0))),
                           (old & 0xffff0000) | half_bits(std::fmaf(f(2), h(4, 1), f(6))),
-                          (old & 0xffff) | u32(half_bits(std::clamp(std::fmaf(h(2, 0), h(4, 0), h(6, 0)), 0.0f, 1.0f))) << 16};
+                          (old & 0xffff) | u32(half_bits(std::clamp(std::fmaf(h(2, 0), h(4, 0), h(6, 0)), 0.0f, 1.0f)))
+                                               << 16};
       CAPTURE(i, l);
       CHECK((w->v[10][l] == want[i] || (w->v[10][l] ^ want[i]) == 0x80000000));
     }
@@ -158,9 +180,10 @@ TEST_CASE("mixed precision multiply-add") {
 }
 
 TEST_CASE("dot products") {
-  code const c({"v_dot2_i32_i16 v10, v2, v4, v6", "v_dot2_u32_u16 v10, v2, v4, v6", "v_dot4_i32_i8 v10, v2, v4, v6", "v_dot4_u32_u8 v10, v2, v4, v6", "v_dot8_i32_i4 v10, v2, v4, v6",
-                "v_dot8_u32_u4 v10, v2, v4, v6", "v_dot4c_i32_i8 v10, v2, v4", "v_dot4_i32_i8 v10, v2, v4, v6 clamp", "v_dot2_f32_f16 v10, v2, v4, v6", "v_dot2c_f32_f16 v10, v2, v4", "v_dot2c_i32_i16 v10, v2, v4",
-                "v_dot8c_i32_i4 v10, v2, v4"});
+  code const c({"v_dot2_i32_i16 v10, v2, v4, v6", "v_dot2_u32_u16 v10, v2, v4, v6", "v_dot4_i32_i8 v10, v2, v4, v6",
+                "v_dot4_u32_u8 v10, v2, v4, v6", "v_dot8_i32_i4 v10, v2, v4, v6", "v_dot8_u32_u4 v10, v2, v4, v6",
+                "v_dot4c_i32_i8 v10, v2, v4", "v_dot4_i32_i8 v10, v2, v4, v6 clamp", "v_dot2_f32_f16 v10, v2, v4, v6",
+                "v_dot2c_f32_f16 v10, v2, v4", "v_dot2c_i32_i16 v10, v2, v4", "v_dot8c_i32_i4 v10, v2, v4"});
   for (std::size_t i = 0; i < 12; ++i) {
     test_wave w(u32(i) + 1);
     w.set_exec(~u64(0));
@@ -184,12 +207,23 @@ TEST_CASE("dot products") {
       };
       CAPTURE(i, l);
       if (i == 8 || i == 9) {
-        float const sum = half_value(x) * half_value(y) + half_value(x >> 16) * half_value(y >> 16) + as<float>(i == 8 ? z : old);
+        float const sum =
+            half_value(x) * half_value(y) + half_value(x >> 16) * half_value(y >> 16) + as<float>(i == 8 ? z : old);
         CHECK(as<float>(w->v[10][l]) == sum);
         continue;
       }
-      i64 const want[] = {dot(16, true, i32(z)), dot(16, false, z), dot(8, true, i32(z)), dot(8, false, z), dot(4, true, i32(z)), dot(4, false, z), dot(8, true, i32(old)),
-                          std::clamp<i64>(dot(8, true, i32(z)), INT32_MIN, INT32_MAX), 0, 0, dot(16, true, i32(old)), dot(4, true, i32(old))};
+      i64 const want[] = {dot(16, true, i32(z)),
+                          dot(16, false, z),
+                          dot(8, true, i32(z)),
+                          dot(8, false, z),
+                          dot(4, true, i32(z)),
+                          dot(4, false, z),
+                          dot(8, true, i32(old)),
+                          std::clamp<i64>(dot(8, true, i32(z)), INT32_MIN, INT32_MAX),
+                          0,
+                          0,
+                          dot(16, true, i32(old)),
+                          dot(4, true, i32(old))};
       CHECK(w->v[10][l] == u32(want[i]));
     }
   }

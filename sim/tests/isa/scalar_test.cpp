@@ -62,24 +62,52 @@ std::vector<scalar_case> cases() {
       {"s_ff0_i32_b64", 32, 64, 0, [](u64 a, u64, bool c) { return outcome{u32(first_one(~a, 64)), c}; }},
       {"s_ff1_i32_b32", 32, 32, 0, [](u64 a, u64, bool c) { return outcome{u32(first_one(a, 32)), c}; }},
       {"s_ff1_i32_b64", 32, 64, 0, [](u64 a, u64, bool c) { return outcome{u32(first_one(a, 64)), c}; }},
-      {"s_flbit_i32_b32", 32, 32, 0, [](u64 a, u64, bool c) { return outcome{u32(first_one(reversed_bits(a, 32), 32)), c}; }},
-      {"s_flbit_i32_b64", 32, 64, 0, [](u64 a, u64, bool c) { return outcome{u32(first_one(reversed_bits(a, 64), 64)), c}; }},
-      {"s_flbit_i32", 32, 32, 0, [](u64 a, u64, bool c) { return outcome{u32(first_one(reversed_bits(a >> 31 ? ~a : a, 32), 32)), c}; }},
-      {"s_flbit_i32_i64", 32, 64, 0, [](u64 a, u64, bool c) { return outcome{u32(first_one(reversed_bits(a >> 63 ? ~a : a, 64), 64)), c}; }},
+      {"s_flbit_i32_b32", 32, 32, 0,
+       [](u64 a, u64, bool c) { return outcome{u32(first_one(reversed_bits(a, 32), 32)), c}; }},
+      {"s_flbit_i32_b64", 32, 64, 0,
+       [](u64 a, u64, bool c) { return outcome{u32(first_one(reversed_bits(a, 64), 64)), c}; }},
+      {"s_flbit_i32", 32, 32, 0,
+       [](u64 a, u64, bool c) { return outcome{u32(first_one(reversed_bits(a >> 31 ? ~a : a, 32), 32)), c}; }},
+      {"s_flbit_i32_i64", 32, 64, 0,
+       [](u64 a, u64, bool c) { return outcome{u32(first_one(reversed_bits(a >> 63 ? ~a : a, 64), 64)), c}; }},
       {"s_sext_i32_i8", 32, 32, 0, [](u64 a, u64, bool c) { return outcome{u32(i8(a)), c}; }},
       {"s_sext_i32_i16", 32, 32, 0, [](u64 a, u64, bool c) { return outcome{u32(i16(a)), c}; }},
       {"s_abs_i32", 32, 32, 0, [](u64 a, u64, bool) { return nonzero(u32(std::abs(s32(a)))); }},
-      {"s_quadmask_b32", 32, 32, 0, [](u64 a, u64, bool) { u64 r = 0; for (int i = 0; i < 8; ++i) r |= u64((a >> 4 * i & 15) != 0) << i; return nonzero(r); }},
-      {"s_wqm_b64", 64, 64, 0, [](u64 a, u64, bool) { u64 r = 0; for (int i = 0; i < 16; ++i) if (a >> 4 * i & 15) r |= u64(15) << 4 * i; return nonzero(r); }},
-      {"s_bitreplicate_b64_b32", 64, 32, 0, [](u64 a, u64, bool c) { u64 r = 0; for (int i = 0; i < 64; ++i) r |= (a >> i / 2 & 1) << i; return outcome{r, c}; }},
+      {"s_quadmask_b32", 32, 32, 0,
+       [](u64 a, u64, bool) {
+         u64 r = 0;
+         for (int i = 0; i < 8; ++i) r |= u64((a >> 4 * i & 15) != 0) << i;
+         return nonzero(r);
+       }},
+      {"s_wqm_b64", 64, 64, 0,
+       [](u64 a, u64, bool) {
+         u64 r = 0;
+         for (int i = 0; i < 16; ++i)
+           if (a >> 4 * i & 15) r |= u64(15) << 4 * i;
+         return nonzero(r);
+       }},
+      {"s_bitreplicate_b64_b32", 64, 32, 0,
+       [](u64 a, u64, bool c) {
+         u64 r = 0;
+         for (int i = 0; i < 64; ++i) r |= (a >> i / 2 & 1) << i;
+         return outcome{r, c};
+       }},
       {"s_cselect_b32", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{c ? a : b, c}; }},
       {"s_cselect_b64", 64, 64, 64, [](u64 a, u64 b, bool c) { return outcome{c ? a : b, c}; }},
       {"s_add_u32", 32, 32, 32, [](u64 a, u64 b, bool) { return outcome{u32(a + b), a + b > 0xffffffff}; }},
       {"s_sub_u32", 32, 32, 32, [](u64 a, u64 b, bool) { return outcome{u32(a - b), b > a}; }},
       {"s_addc_u32", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{u32(a + b + c), a + b + c > 0xffffffff}; }},
       {"s_subb_u32", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{u32(a - b - c), b + c > a}; }},
-      {"s_add_i32", 32, 32, 32, [](u64 a, u64 b, bool) { i64 const r = s32(a) + s32(b); return outcome{u32(r), r != i32(r)}; }},
-      {"s_sub_i32", 32, 32, 32, [](u64 a, u64 b, bool) { i64 const r = s32(a) - s32(b); return outcome{u32(r), r != i32(r)}; }},
+      {"s_add_i32", 32, 32, 32,
+       [](u64 a, u64 b, bool) {
+         i64 const r = s32(a) + s32(b);
+         return outcome{u32(r), r != i32(r)};
+       }},
+      {"s_sub_i32", 32, 32, 32,
+       [](u64 a, u64 b, bool) {
+         i64 const r = s32(a) - s32(b);
+         return outcome{u32(r), r != i32(r)};
+       }},
       {"s_min_i32", 32, 32, 32, [](u64 a, u64 b, bool) { return outcome{s32(a) < s32(b) ? a : b, s32(a) < s32(b)}; }},
       {"s_min_u32", 32, 32, 32, [](u64 a, u64 b, bool) { return outcome{a < b ? a : b, a < b}; }},
       {"s_max_i32", 32, 32, 32, [](u64 a, u64 b, bool) { return outcome{s32(a) > s32(b) ? a : b, s32(a) > s32(b)}; }},
@@ -87,8 +115,13 @@ std::vector<scalar_case> cases() {
       {"s_mul_i32", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{u32(a * b), c}; }},
       {"s_mul_hi_u32", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{a * b >> 32, c}; }},
       {"s_mul_hi_i32", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{u32(s32(a) * s32(b) >> 32), c}; }},
-      {"s_absdiff_i32", 32, 32, 32, [](u64 a, u64 b, bool) { u32 const d = u32(a - b); return nonzero(i32(d) < 0 ? 0 - d : d); }},
-      {"s_bfm_b32", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{u32(((u64(1) << a % 32) - 1) << b % 32), c}; }},
+      {"s_absdiff_i32", 32, 32, 32,
+       [](u64 a, u64 b, bool) {
+         u32 const d = u32(a - b);
+         return nonzero(i32(d) < 0 ? 0 - d : d);
+       }},
+      {"s_bfm_b32", 32, 32, 32,
+       [](u64 a, u64 b, bool c) { return outcome{u32(((u64(1) << a % 32) - 1) << b % 32), c}; }},
       {"s_bfm_b64", 64, 32, 32, [](u64 a, u64 b, bool c) { return outcome{((u64(1) << a % 64) - 1) << b % 64, c}; }},
       {"s_bfe_u32", 32, 32, 32, [](u64 a, u64 b, bool) { return nonzero(u32(field(a, b, 32, false))); }},
       {"s_bfe_i32", 32, 32, 32, [](u64 a, u64 b, bool) { return nonzero(u32(field(a, b, 32, true))); }},
@@ -100,17 +133,22 @@ std::vector<scalar_case> cases() {
       {"s_lshr_b64", 64, 64, 32, [](u64 a, u64 b, bool) { return nonzero(a >> b % 64); }},
       {"s_ashr_i32", 32, 32, 32, [](u64 a, u64 b, bool) { return nonzero(u32(s32(a) >> b % 32)); }},
       {"s_ashr_i64", 64, 64, 32, [](u64 a, u64 b, bool) { return nonzero(u64(i64(a) >> b % 64)); }},
-      {"s_pack_ll_b32_b16", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{(a & 0xffff) | (b & 0xffff) << 16, c}; }},
-      {"s_pack_lh_b32_b16", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{(a & 0xffff) | (b >> 16) << 16, c}; }},
+      {"s_pack_ll_b32_b16", 32, 32, 32,
+       [](u64 a, u64 b, bool c) { return outcome{(a & 0xffff) | (b & 0xffff) << 16, c}; }},
+      {"s_pack_lh_b32_b16", 32, 32, 32,
+       [](u64 a, u64 b, bool c) { return outcome{(a & 0xffff) | (b >> 16) << 16, c}; }},
       {"s_pack_hh_b32_b16", 32, 32, 32, [](u64 a, u64 b, bool c) { return outcome{a >> 16 | (b >> 16) << 16, c}; }},
   };
   for (int shift = 1; shift <= 4; ++shift)
-    all.push_back({"s_lshl" + std::to_string(shift) + "_add_u32", 32, 32, 32,
-                   [shift](u64 a, u64 b, bool) { u64 const r = (a << shift) + b; return outcome{u32(r), r > 0xffffffff}; }});
+    all.push_back({"s_lshl" + std::to_string(shift) + "_add_u32", 32, 32, 32, [shift](u64 a, u64 b, bool) {
+                     u64 const r = (a << shift) + b;
+                     return outcome{u32(r), r > 0xffffffff};
+                   }});
   for (int bits : {32, 64}) {
     u64 const mask = bits == 64 ? ~u64(0) : 0xffffffff;
     auto const add = [&](std::string const& name, u64 (*f)(u64, u64)) {
-      all.push_back({"s_" + name + "_b" + std::to_string(bits), bits, bits, bits, [=](u64 a, u64 b, bool) { return nonzero(f(a, b) & mask); }});
+      all.push_back({"s_" + name + "_b" + std::to_string(bits), bits, bits, bits,
+                     [=](u64 a, u64 b, bool) { return nonzero(f(a, b) & mask); }});
     };
     add("and", [](u64 a, u64 b) { return a & b; });
     add("or", [](u64 a, u64 b) { return a | b; });
@@ -125,7 +163,8 @@ std::vector<scalar_case> cases() {
 }
 
 std::string reg(int first, int bits) {
-  return bits == 64 ? "s[" + std::to_string(first) + ":" + std::to_string(first + 1) + "]" : "s" + std::to_string(first);
+  return bits == 64 ? "s[" + std::to_string(first) + ":" + std::to_string(first + 1) + "]"
+                    : "s" + std::to_string(first);
 }
 
 }  // namespace
@@ -134,7 +173,8 @@ TEST_CASE("scalar instructions") {
   auto const all = cases();
   std::vector<std::string> texts;
   for (auto const& c : all)
-    texts.push_back(c.mnemonic + " " + reg(10, c.result_bits) + ", " + reg(2, c.a_bits) + (c.b_bits ? ", " + reg(4, c.b_bits) : ""));
+    texts.push_back(c.mnemonic + " " + reg(10, c.result_bits) + ", " + reg(2, c.a_bits) +
+                    (c.b_bits ? ", " + reg(4, c.b_bits) : ""));
   code const assembled(texts);
   std::mt19937 random(1);
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -142,7 +182,8 @@ TEST_CASE("scalar instructions") {
       auto const& c = all[i];
       test_wave w(seed);
       u64 const a = edge_value(random, 64, false) & (c.a_bits == 64 ? ~u64(0) : 0xffffffff);
-      u64 const b = seed % 2 ? (random() % 80) | u64(random() % 70) << 16 : edge_value(random, 64, false) & (c.b_bits == 64 ? ~u64(0) : 0xffffffff);
+      u64 const b = seed % 2 ? (random() % 80) | u64(random() % 70) << 16
+                             : edge_value(random, 64, false) & (c.b_bits == 64 ? ~u64(0) : 0xffffffff);
       w.set_s64(2, a);
       w.set_s64(4, b);
       bool const scc = w->scc;
@@ -159,8 +200,9 @@ TEST_CASE("scalar compares") {
     char const* name;
     std::function<bool(i64, i64)> f;
   };
-  std::vector<relation> const relations{{"eq", std::equal_to<i64>()}, {"lg", std::not_equal_to<i64>()}, {"gt", std::greater<i64>()},
-                                        {"ge", std::greater_equal<i64>()}, {"lt", std::less<i64>()}, {"le", std::less_equal<i64>()}};
+  std::vector<relation> const relations{{"eq", std::equal_to<i64>()}, {"lg", std::not_equal_to<i64>()},
+                                        {"gt", std::greater<i64>()},  {"ge", std::greater_equal<i64>()},
+                                        {"lt", std::less<i64>()},     {"le", std::less_equal<i64>()}};
   std::vector<std::string> texts;
   for (auto const& r : relations)
     for (char const* type : {"i32", "u32"}) {
@@ -181,7 +223,8 @@ TEST_CASE("scalar compares") {
       REQUIRE(c.run(i, *w) == "");
       CHECK(w->scc == relations[i / 4].f(is_signed ? i64(i32(w->s[2])) : w->s[2], is_signed ? i64(i32(right)) : right));
     }
-  code const more({"s_cmp_eq_u64 s[2:3], s[4:5]", "s_cmp_lg_u64 s[2:3], s[4:5]", "s_bitcmp0_b32 s2, 5", "s_bitcmp1_b32 s2, 5", "s_bitcmp1_b64 s[2:3], 37"});
+  code const more({"s_cmp_eq_u64 s[2:3], s[4:5]", "s_cmp_lg_u64 s[2:3], s[4:5]", "s_bitcmp0_b32 s2, 5",
+                   "s_bitcmp1_b32 s2, 5", "s_bitcmp1_b64 s[2:3], 37"});
   test_wave w(1);
   w.set_s64(2, u64(1) << 37 | 1 << 5);
   w.set_s64(4, u64(1) << 38 | 1 << 5);
@@ -193,10 +236,13 @@ TEST_CASE("scalar compares") {
 }
 
 TEST_CASE("scalar instructions with immediates, conditions and M0") {
-  code const c({"s_movk_i32 s10, 0x8001", "s_addk_i32 s10, 0x7fff", "s_mulk_i32 s10, -3", "s_cmp_eq_u32 s2, s2\ns_cmov_b32 s10, s2\ns_cmovk_i32 s11, -2",
-                "s_mov_b32 m0, 3\ns_movrels_b32 s10, s2\ns_movreld_b32 s12, s6", "s_bitset1_b32 s10, 4\ns_bitset0_b64 s[12:13], 40",
-                "s_mov_b64 s[10:11], 0x87654321", "s_mov_b32 s10, src_shared_base\ns_mov_b64 s[12:13], src_shared_base\ns_mov_b64 s[14:15], src_private_base",
-                "s_mov_b32 s10, 0.5\ns_mov_b64 s[12:13], -7\ns_mov_b32 s14, 0.15915494309189532"});
+  code const c(
+      {"s_movk_i32 s10, 0x8001", "s_addk_i32 s10, 0x7fff", "s_mulk_i32 s10, -3",
+       "s_cmp_eq_u32 s2, s2\ns_cmov_b32 s10, s2\ns_cmovk_i32 s11, -2",
+       "s_mov_b32 m0, 3\ns_movrels_b32 s10, s2\ns_movreld_b32 s12, s6",
+       "s_bitset1_b32 s10, 4\ns_bitset0_b64 s[12:13], 40", "s_mov_b64 s[10:11], 0x87654321",
+       "s_mov_b32 s10, src_shared_base\ns_mov_b64 s[12:13], src_shared_base\ns_mov_b64 s[14:15], src_private_base",
+       "s_mov_b32 s10, 0.5\ns_mov_b64 s[12:13], -7\ns_mov_b32 s14, 0.15915494309189532"});
   test_wave w(4);
   w->s[10] = 0x7fffffff;
   REQUIRE(c.run(0, *w) == "");
@@ -231,14 +277,17 @@ TEST_CASE("scalar instructions with immediates, conditions and M0") {
 }
 
 TEST_CASE("EXEC masks") {
-  code const c({"s_and_saveexec_b64 s[10:11], s[2:3]", "s_or_saveexec_b64 s[10:11], s[2:3]", "s_xor_saveexec_b64 s[10:11], s[2:3]",
-                "s_andn2_saveexec_b64 s[10:11], s[2:3]", "s_orn2_saveexec_b64 s[10:11], s[2:3]", "s_nand_saveexec_b64 s[10:11], s[2:3]",
-                "s_nor_saveexec_b64 s[10:11], s[2:3]", "s_xnor_saveexec_b64 s[10:11], s[2:3]", "s_andn1_saveexec_b64 s[10:11], s[2:3]",
-                "s_orn1_saveexec_b64 s[10:11], s[2:3]", "s_andn1_wrexec_b64 s[10:11], s[2:3]", "s_andn2_wrexec_b64 s[10:11], s[2:3]"});
+  code const c({"s_and_saveexec_b64 s[10:11], s[2:3]", "s_or_saveexec_b64 s[10:11], s[2:3]",
+                "s_xor_saveexec_b64 s[10:11], s[2:3]", "s_andn2_saveexec_b64 s[10:11], s[2:3]",
+                "s_orn2_saveexec_b64 s[10:11], s[2:3]", "s_nand_saveexec_b64 s[10:11], s[2:3]",
+                "s_nor_saveexec_b64 s[10:11], s[2:3]", "s_xnor_saveexec_b64 s[10:11], s[2:3]",
+                "s_andn1_saveexec_b64 s[10:11], s[2:3]", "s_orn1_saveexec_b64 s[10:11], s[2:3]",
+                "s_andn1_wrexec_b64 s[10:11], s[2:3]", "s_andn2_wrexec_b64 s[10:11], s[2:3]"});
   for (std::size_t i = 0; i < 12; ++i) {
     test_wave w(u32(i) + 1);
     u64 const s = w.s64(2), e = w->exec();
-    u64 const want[] = {s & e, s | e, s ^ e, s & ~e, s | ~e, ~(s & e), ~(s | e), ~(s ^ e), ~s & e, ~s | e, ~s & e, s & ~e};
+    u64 const want[] = {s & e,    s | e,    s ^ e,  s & ~e, s | ~e, ~(s & e),
+                        ~(s | e), ~(s ^ e), ~s & e, ~s | e, ~s & e, s & ~e};
     REQUIRE(c.run(i, *w) == "");
     CHECK(w->exec() == want[i]);
     CHECK(w.s64(10) == (i < 10 ? e : want[i]));
@@ -270,7 +319,8 @@ TEST_CASE("branches, calls and program counters") {
     target:
       s_mov_b32 s10, 41
       s_setpc_b64 s[30:31])",
-                "s_mov_b64 exec, 0\ns_cbranch_execz skip\ns_mov_b32 s10, 1\nskip:\ns_mov_b64 vcc, 1\ns_cbranch_vccz skip\ns_cbranch_vccnz out\ns_mov_b32 s10, 2\nout:",
+                "s_mov_b64 exec, 0\ns_cbranch_execz skip\ns_mov_b32 s10, 1\nskip:\ns_mov_b64 vcc, 1\ns_cbranch_vccz "
+                "skip\ns_cbranch_vccnz out\ns_mov_b32 s10, 2\nout:",
                 "s_mov_b64 s[20:21], 0x1234\ns_setpc_b64 s[20:21]", "s_trap 2"});
   test_wave w(1);
   REQUIRE(c.run(0, *w) == "");
@@ -286,8 +336,10 @@ TEST_CASE("branches, calls and program counters") {
 }
 
 TEST_CASE("waits, sleeps, barriers, clocks and hardware registers") {
-  code const c({"s_waitcnt vmcnt(37)", "s_waitcnt lgkmcnt(0)", "s_memtime s[10:11]\ns_memrealtime s[12:13]", "s_getreg_b32 s10, hwreg(HW_REG_XCC_ID)",
-                "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 4), 5\ns_getreg_b32 s10, hwreg(HW_REG_MODE, 4, 4)\ns_setreg_b32 hwreg(HW_REG_MODE, 0, 4), s2\ns_getreg_b32 s11, hwreg(HW_REG_MODE, 0, 8)",
+  code const c({"s_waitcnt vmcnt(37)", "s_waitcnt lgkmcnt(0)", "s_memtime s[10:11]\ns_memrealtime s[12:13]",
+                "s_getreg_b32 s10, hwreg(HW_REG_XCC_ID)",
+                "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 4), 5\ns_getreg_b32 s10, hwreg(HW_REG_MODE, 4, "
+                "4)\ns_setreg_b32 hwreg(HW_REG_MODE, 0, 4), s2\ns_getreg_b32 s11, hwreg(HW_REG_MODE, 0, 8)",
                 "buffer_wbl2 sc0 sc1\nbuffer_inv sc1", "s_barrier", "s_sleep 1"});
   test_wave w(1);
   REQUIRE(c.run(0, *w) == "");
@@ -318,7 +370,8 @@ TEST_CASE("waits, sleeps, barriers, clocks and hardware registers") {
 }
 
 TEST_CASE("indexed vector registers") {
-  code const c({"s_mov_b32 s4, 3\ns_set_gpr_idx_on s4, gpr_idx(SRC0)\nv_mov_b32 v10, v2\ns_set_gpr_idx_idx s5\ns_set_gpr_idx_mode gpr_idx(DST)\nv_mov_b32 v10, v2\ns_set_gpr_idx_off\nv_mov_b32 v20, v2"});
+  code const c({"s_mov_b32 s4, 3\ns_set_gpr_idx_on s4, gpr_idx(SRC0)\nv_mov_b32 v10, v2\ns_set_gpr_idx_idx "
+                "s5\ns_set_gpr_idx_mode gpr_idx(DST)\nv_mov_b32 v10, v2\ns_set_gpr_idx_off\nv_mov_b32 v20, v2"});
   test_wave w(1);
   w.set_exec(~u64(0));
   w->s[5] = 4;
@@ -332,7 +385,8 @@ TEST_CASE("indexed vector registers") {
 }
 
 TEST_CASE("scalar loads") {
-  code const c({"s_load_dword s10, s[2:3], 0x8", "s_load_dwordx2 s[10:11], s[2:3], s6", "s_load_dwordx4 s[12:15], s[2:3], s6 offset:0x10", "s_load_dwordx8 s[16:23], s[2:3], 0x0",
+  code const c({"s_load_dword s10, s[2:3], 0x8", "s_load_dwordx2 s[10:11], s[2:3], s6",
+                "s_load_dwordx4 s[12:15], s[2:3], s6 offset:0x10", "s_load_dwordx8 s[16:23], s[2:3], 0x0",
                 "s_load_dwordx16 s[16:31], s[2:3], -4", "s_buffer_load_dwordx4 s[12:15], s[40:43], 0x18"});
   std::vector<u32> data(64);
   for (u32 i = 0; i < 64; ++i) data[i] = 0x1000 + i;
@@ -358,23 +412,32 @@ TEST_CASE("scalar stores and atomics") {
     std::function<u64(u64 m, u64 d, u64 c)> f;
     bool is_signed = false;
   };
-  std::vector<update> const updates{
-      {"swap", [](u64, u64 d, u64) { return d; }}, {"cmpswap", [](u64 m, u64 d, u64 c) { return m == c ? d : m; }},
-      {"add", [](u64 m, u64 d, u64) { return m + d; }}, {"sub", [](u64 m, u64 d, u64) { return m - d; }},
-      {"umin", [](u64 m, u64 d, u64) { return std::min(m, d); }}, {"umax", [](u64 m, u64 d, u64) { return std::max(m, d); }},
-      {"smin", [](u64 m, u64 d, u64) { return i64(m) < i64(d) ? m : d; }, true}, {"smax", [](u64 m, u64 d, u64) { return i64(m) < i64(d) ? d : m; }, true},
-      {"and", [](u64 m, u64 d, u64) { return m & d; }}, {"or", [](u64 m, u64 d, u64) { return m | d; }}, {"xor", [](u64 m, u64 d, u64) { return m ^ d; }},
-      {"inc", [](u64 m, u64 d, u64) { return m >= d ? 0 : m + 1; }}, {"dec", [](u64 m, u64 d, u64) { return m == 0 || m > d ? d : m - 1; }}};
+  std::vector<update> const updates{{"swap", [](u64, u64 d, u64) { return d; }},
+                                    {"cmpswap", [](u64 m, u64 d, u64 c) { return m == c ? d : m; }},
+                                    {"add", [](u64 m, u64 d, u64) { return m + d; }},
+                                    {"sub", [](u64 m, u64 d, u64) { return m - d; }},
+                                    {"umin", [](u64 m, u64 d, u64) { return std::min(m, d); }},
+                                    {"umax", [](u64 m, u64 d, u64) { return std::max(m, d); }},
+                                    {"smin", [](u64 m, u64 d, u64) { return i64(m) < i64(d) ? m : d; }, true},
+                                    {"smax", [](u64 m, u64 d, u64) { return i64(m) < i64(d) ? d : m; }, true},
+                                    {"and", [](u64 m, u64 d, u64) { return m & d; }},
+                                    {"or", [](u64 m, u64 d, u64) { return m | d; }},
+                                    {"xor", [](u64 m, u64 d, u64) { return m ^ d; }},
+                                    {"inc", [](u64 m, u64 d, u64) { return m >= d ? 0 : m + 1; }},
+                                    {"dec", [](u64 m, u64 d, u64) { return m == 0 || m > d ? d : m - 1; }}};
   std::vector<std::string> texts;
   for (auto const& u : updates)
     for (bool const wide : {false, true})
       for (bool const glc : {false, true}) {
         bool const two = u.name == "cmpswap";
         std::string const data = wide ? two ? "s[8:11]" : "s[8:9]" : two ? "s[8:9]" : "s8";
-        texts.push_back("s_atomic_" + u.name + (wide ? "_x2 " : " ") + data + ", s[2:3], s6" + (glc ? " glc" : "") + "\ns_waitcnt lgkmcnt(0)");
+        texts.push_back("s_atomic_" + u.name + (wide ? "_x2 " : " ") + data + ", s[2:3], s6" + (glc ? " glc" : "") +
+                        "\ns_waitcnt lgkmcnt(0)");
       }
   std::size_t const stores = texts.size();
-  for (auto const* text : {"s_store_dword s8, s[2:3], 0x10", "s_store_dwordx2 s[8:9], s[2:3], 0x10", "s_store_dwordx4 s[8:11], s[2:3], 0x10 glc"}) texts.push_back(text);
+  for (auto const* text : {"s_store_dword s8, s[2:3], 0x10", "s_store_dwordx2 s[8:9], s[2:3], 0x10",
+                           "s_store_dwordx4 s[8:11], s[2:3], 0x10 glc"})
+    texts.push_back(text);
   code const c(texts);
   for (std::size_t i = 0; i < texts.size(); ++i)
     for (u32 seed = 1; seed <= 4; ++seed) {
@@ -398,7 +461,8 @@ TEST_CASE("scalar stores and atomics") {
         CHECK(std::memcmp(&memory[2], want, 16) == 0);
         continue;
       }
-      u64 const data = wide ? before->s[8] | u64(before->s[9]) << 32 : before->s[8], compare = wide ? before->s[10] | u64(before->s[11]) << 32 : before->s[9];
+      u64 const data = wide ? before->s[8] | u64(before->s[9]) << 32 : before->s[8],
+                compare = wide ? before->s[10] | u64(before->s[11]) << 32 : before->s[9];
       CHECK((memory[2] & mask) == (u.f(extended(3), extended(data), extended(compare)) & mask));
       CHECK(w->s[8] == (glc ? 3 : before->s[8]));
       CHECK(w->s[9] == (glc && wide ? 0 : before->s[9]));
@@ -406,7 +470,8 @@ TEST_CASE("scalar stores and atomics") {
 }
 
 TEST_CASE("s_setvskip turns vector instructions off and on") {
-  code const c({"s_setvskip s4, 7\nv_mov_b32 v10, v2\nds_write_b32 v3, v2\ns_mov_b32 s10, 1\ns_setvskip 0, 0\nv_mov_b32 v11, v2"});
+  code const c({"s_setvskip s4, 7\nv_mov_b32 v10, v2\nds_write_b32 v3, v2\ns_mov_b32 s10, 1\ns_setvskip 0, "
+                "0\nv_mov_b32 v11, v2"});
   for (bool const on : {false, true}) {
     test_wave w(1);
     w.set_exec(~u64(0));

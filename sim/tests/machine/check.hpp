@@ -6,19 +6,19 @@
 #include <cstring>
 
 /// Ends the program when a HIP call fails or a condition does not hold.
-#define HIP(call)                                                                                                   \
-  do {                                                                                                              \
-    if (hipError_t const e_ = (call); e_ != hipSuccess) {                                                           \
-      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, hipGetErrorName(e_));                               \
-      std::exit(1);                                                                                                 \
-    }                                                                                                               \
+#define HIP(call)                                                                     \
+  do {                                                                                \
+    if (hipError_t const e_ = (call); e_ != hipSuccess) {                             \
+      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, hipGetErrorName(e_)); \
+      std::exit(1);                                                                   \
+    }                                                                                 \
   } while (0)
-#define CHECK(condition)                                                                                            \
-  do {                                                                                                              \
-    if (!(condition)) {                                                                                             \
-      std::printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                           \
-      std::exit(1);                                                                                                 \
-    }                                                                                                               \
+#define CHECK(condition)                                                  \
+  do {                                                                    \
+    if (!(condition)) {                                                   \
+      std::printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+      std::exit(1);                                                       \
+    }                                                                     \
   } while (0)
 #define CHECK_ERROR(call, error) CHECK((call) == (error))
 

@@ -68,9 +68,9 @@ TEST_CASE("a resource serves one request at a time") {
   CHECK(r.take(100'000, 100'000, 1) == 100'000);
   double last = 0;
   for (int i = 0; i < 10'000; ++i) last = r.take(100'000, 100'000, 10);
-  CHECK(within(last, 199'800, 200'200));                      // behind all the others
+  CHECK(within(last, 199'800, 200'200));                          // behind all the others
   CHECK(within(r.take(150'000, 150'000, 10), 199'800, 200'300));  // half of it is done
-  CHECK(r.take(300'000, 300'000, 10) == 300'000);             // all is
+  CHECK(r.take(300'000, 300'000, 10) == 300'000);                 // all is
 }
 
 TEST_CASE("a cache's tags know what they hold, and give dirty lines back once") {
@@ -109,9 +109,9 @@ TEST_CASE("a SIMD issues one vector instruction of its waves in four cycles") {
 }
 
 TEST_CASE("lanes that meet in a bank of the LDS take their turns") {
-  CHECK(timed("lds_reads") == 4);         // two turns, behind the issue of one instruction in four cycles
-  CHECK(timed("lds_conflicts_4") == 8);   // 8 banks: 8 turns
-  CHECK(timed("lds_conflicts_32") == 64); // one bank
+  CHECK(timed("lds_reads") == 4);          // two turns, behind the issue of one instruction in four cycles
+  CHECK(timed("lds_conflicts_4") == 8);    // 8 banks: 8 turns
+  CHECK(timed("lds_conflicts_32") == 64);  // one bank
 }
 
 TEST_CASE("loads take as long as they were measured to take, from where the line is") {
@@ -149,7 +149,8 @@ TEST_CASE("the same program takes the same time again") {
 }
 
 TEST_CASE("HIP does under the clock what it does without") {
-  auto const name = GENERATE("calls copies", "calls launches", "order streams", "order default_stream", "order events", "order host_functions", "order graphs", "order two_gpus", "order threads");
+  auto const name = GENERATE("calls copies", "calls launches", "order streams", "order default_stream", "order events",
+                             "order host_functions", "order graphs", "order two_gpus", "order threads");
   result const r = sim("--gpus 4 --time --patience 50", std::string("sim_hip_") + name);  // "threads" spins on the host
   INFO(name << "\n" << r.output);
   CHECK(r.status == 0);
@@ -175,7 +176,9 @@ TEST_CASE("a deadlock is reported under the clock") {
 }
 
 TEST_CASE("a constant that does not exist is an error, and so are several processes") {
-  CHECK_THAT(sim("--time --timing warp_speed=9", "sim_timed empty").output, ContainsSubstring("warp_speed: no such constant"));
-  CHECK_THAT(sim("--time --timing l2_latency=much", "sim_timed empty").output, ContainsSubstring("expected name=value"));
+  CHECK_THAT(sim("--time --timing warp_speed=9", "sim_timed empty").output,
+             ContainsSubstring("warp_speed: no such constant"));
+  CHECK_THAT(sim("--time --timing l2_latency=much", "sim_timed empty").output,
+             ContainsSubstring("expected name=value"));
   CHECK_THAT(sim("--time --processes 2", "sim_timed empty").output, ContainsSubstring("exclude each other"));
 }

@@ -28,7 +28,8 @@ __global__ __launch_bounds__(256) void meet_all(unsigned* count) {
   __syncthreads();
   if (threadIdx.x == 0) {
     __hip_atomic_fetch_add(count, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-    while (__hip_atomic_load(count, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) != gridDim.x) __builtin_amdgcn_s_sleep(1);
+    while (__hip_atomic_load(count, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) != gridDim.x)
+      __builtin_amdgcn_s_sleep(1);
   }
   __syncthreads();
   if (room[threadIdx.x]) *count = 0;
@@ -46,7 +47,8 @@ __global__ void wait_in_lds() {
   __shared__ unsigned flag;
   if (threadIdx.x == 0) flag = 0;
   __syncthreads();
-  if (threadIdx.x >= 64) while (__hip_atomic_load(&flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP) == 0) {}
+  if (threadIdx.x >= 64)
+    while (__hip_atomic_load(&flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP) == 0) {}
 }
 // No deadlock: it works, and looks at a flag that nobody raises
 __global__ void count_and_look(unsigned* flag, unsigned n) {
@@ -215,11 +217,31 @@ void trapped() {
 void not_implemented() { (void)hipMemAdvise(nullptr, 0, hipMemAdviseSetReadMostly, 0); }
 
 int main(int argc, char** argv) {
-  test_case const cases[] = {{"out_of_bounds_write", out_of_bounds_write}, {"out_of_bounds_read", out_of_bounds_read}, {"wild_read", wild_read}, {"host_pointer", host_pointer},
-                             {"use_after_free", use_after_free}, {"no_peer_access", no_peer_access}, {"misaligned_atomic", misaligned_atomic},
-                             {"agent_atomic_on_peer", agent_atomic_on_peer}, {"barrier_left", barrier_left}, {"nobody_raises", nobody_raises},
-                             {"waits_behind_a_barrier", waits_behind_a_barrier}, {"not_co_resident", not_co_resident}, {"co_resident", co_resident},
-                              {"masked_out", masked_out}, {"masked_out_of_an_xcd", masked_out_of_an_xcd}, {"co_resident_in_mask", co_resident_in_mask},
-                             {"never_written_back", never_written_back}, {"trapped", trapped}, {"failed_assert", failed_assert}, {"device_malloc", device_malloc}, {"waits_in_lds", waits_in_lds}, {"works_long", works_long}, {"threads_wait", threads_wait}, {"sleeper_does_not_help", sleeper_does_not_help}, {"late_help", late_help}, {"not_implemented", not_implemented}};
+  test_case const cases[] = {{"out_of_bounds_write", out_of_bounds_write},
+                             {"out_of_bounds_read", out_of_bounds_read},
+                             {"wild_read", wild_read},
+                             {"host_pointer", host_pointer},
+                             {"use_after_free", use_after_free},
+                             {"no_peer_access", no_peer_access},
+                             {"misaligned_atomic", misaligned_atomic},
+                             {"agent_atomic_on_peer", agent_atomic_on_peer},
+                             {"barrier_left", barrier_left},
+                             {"nobody_raises", nobody_raises},
+                             {"waits_behind_a_barrier", waits_behind_a_barrier},
+                             {"not_co_resident", not_co_resident},
+                             {"co_resident", co_resident},
+                             {"masked_out", masked_out},
+                             {"masked_out_of_an_xcd", masked_out_of_an_xcd},
+                             {"co_resident_in_mask", co_resident_in_mask},
+                             {"never_written_back", never_written_back},
+                             {"trapped", trapped},
+                             {"failed_assert", failed_assert},
+                             {"device_malloc", device_malloc},
+                             {"waits_in_lds", waits_in_lds},
+                             {"works_long", works_long},
+                             {"threads_wait", threads_wait},
+                             {"sleeper_does_not_help", sleeper_does_not_help},
+                             {"late_help", late_help},
+                             {"not_implemented", not_implemented}};
   return run_case(cases, argc, argv);
 }

@@ -18,8 +18,10 @@ __global__ void increment(int* p, int n) {
 }
 __global__ void use_module(int* out) { *out = module_variable++ + table[3]; }
 __global__ void dimensions(unsigned* out) {
-  if (blockIdx.x == 1 && blockIdx.y == 2 && blockIdx.z == 1 && threadIdx.x == 3 && threadIdx.y == 1 && threadIdx.z == 1) {
-    out[0] = gridDim.x, out[1] = gridDim.y, out[2] = gridDim.z, out[3] = blockDim.x, out[4] = blockDim.y, out[5] = blockDim.z;
+  if (blockIdx.x == 1 && blockIdx.y == 2 && blockIdx.z == 1 && threadIdx.x == 3 && threadIdx.y == 1 &&
+      threadIdx.z == 1) {
+    out[0] = gridDim.x, out[1] = gridDim.y, out[2] = gridDim.z, out[3] = blockDim.x, out[4] = blockDim.y,
+    out[5] = blockDim.z;
   }
 }
 __global__ void reverse_in_lds(int* p) {
@@ -65,7 +67,8 @@ void devices() {
   CHECK(hipGetLastError() == hipErrorInvalidDevice && hipGetLastError() == hipSuccess);
   hipDeviceProp_t p;
   HIP(hipGetDeviceProperties(&p, 0));
-  CHECK(std::string(p.gcnArchName) == "gfx942:sramecc+:xnack-" && p.warpSize == 64 && p.multiProcessorCount == 304 && p.sharedMemPerBlock == 65536);
+  CHECK(std::string(p.gcnArchName) == "gfx942:sramecc+:xnack-" && p.warpSize == 64 && p.multiProcessorCount == 304 &&
+        p.sharedMemPerBlock == 65536);
   CHECK(p.totalGlobalMem == 192ull << 30 && p.cooperativeLaunch == 1);
   HIP(hipDeviceGetAttribute(&value, hipDeviceAttributeWallClockRate, 0));
   CHECK(value == 100000);
@@ -80,7 +83,8 @@ void devices() {
   CHECK(least == 1 && greatest == -1);
   HIP(hipRuntimeGetVersion(&version));
   CHECK(version / 10000000 == 7);
-  CHECK(std::string(hipGetErrorName(hipErrorInvalidValue)) == "hipErrorInvalidValue" && std::string(hipGetErrorString(hipErrorOutOfMemory)) == "out of memory");
+  CHECK(std::string(hipGetErrorName(hipErrorInvalidValue)) == "hipErrorInvalidValue" &&
+        std::string(hipGetErrorString(hipErrorOutOfMemory)) == "out of memory");
 }
 
 /// Run with --gpus 2 --partitions 4.
@@ -132,7 +136,8 @@ void masks() {
   CHECK(of(nullptr, 5) == (global ? sixteen : whole));
   CHECK(of(plain, 5) == (global ? std::vector<std::uint32_t>(10, 5) : whole));
   HIP(hipExtStreamCreateWithCUMask(&masked, 2, few));
-  CHECK(of(masked, 5) == (global ? std::vector<std::uint32_t>{0xff00, 0, 0, 0, 0, 0, 0, 0, 0, 0} : std::vector<std::uint32_t>{0xff00ff00, 1, 0, 0, 0, 0, 0, 0, 0, 0}));
+  CHECK(of(masked, 5) == (global ? std::vector<std::uint32_t>{0xff00, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+                                 : std::vector<std::uint32_t>{0xff00ff00, 1, 0, 0, 0, 0, 0, 0, 0, 0}));
   few[0] = 0, few[1] = 2;
   HIP(hipExtStreamCreateWithCUMask(&apart, 2, few));
   CHECK(of(apart, 5) == (global ? sixteen : std::vector<std::uint32_t>{0, 2, 0, 0, 0, 0, 0, 0, 0, 0}));
@@ -282,7 +287,9 @@ void launches() {
   void* arguments[] = {&p, &n};
   HIP(hipLaunchKernel(reinterpret_cast<void const*>(increment), dim3(1), dim3(256), arguments, 0, nullptr));
   HIP(hipLaunchCooperativeKernel(reinterpret_cast<void const*>(increment), dim3(4), dim3(64), arguments, 0, nullptr));
-  CHECK_ERROR(hipLaunchCooperativeKernel(reinterpret_cast<void const*>(increment), dim3(304 * 32 + 1), dim3(64), arguments, 0, nullptr), hipErrorCooperativeLaunchTooLarge);
+  CHECK_ERROR(hipLaunchCooperativeKernel(reinterpret_cast<void const*>(increment), dim3(304 * 32 + 1), dim3(64),
+                                         arguments, 0, nullptr),
+              hipErrorCooperativeLaunchTooLarge);
   HIP(hipMemcpy(back, p, 1024, hipMemcpyDeviceToHost));
   CHECK(back[0] == 257);
 }
@@ -305,8 +312,11 @@ void attributes() {
   int grid, block;
   HIP(hipOccupancyMaxPotentialBlockSize(&grid, &block, increment, 0, 0));
   CHECK(block == 1024 && grid == 2 * 304);
-  HIP(hipFuncSetAttribute(reinterpret_cast<void const*>(reverse_in_lds), hipFuncAttributeMaxDynamicSharedMemorySize, 65536));
-  CHECK_ERROR(hipFuncSetAttribute(reinterpret_cast<void const*>(reverse_in_lds), hipFuncAttributeMaxDynamicSharedMemorySize, 65537), hipErrorInvalidValue);
+  HIP(hipFuncSetAttribute(reinterpret_cast<void const*>(reverse_in_lds), hipFuncAttributeMaxDynamicSharedMemorySize,
+                          65536));
+  CHECK_ERROR(hipFuncSetAttribute(reinterpret_cast<void const*>(reverse_in_lds),
+                                  hipFuncAttributeMaxDynamicSharedMemorySize, 65537),
+              hipErrorInvalidValue);
 }
 
 /// The section .hip_fatbin of this program.
@@ -317,7 +327,8 @@ std::vector<char> fat_binary() {
   auto const* const sections = reinterpret_cast<Elf64_Shdr const*>(own.data() + elf->e_shoff);
   for (int i = 0; i < elf->e_shnum; ++i) {
     char const* const name = own.data() + sections[elf->e_shstrndx].sh_offset + sections[i].sh_name;
-    if (std::strcmp(name, ".hip_fatbin") == 0) return {own.data() + sections[i].sh_offset, own.data() + sections[i].sh_offset + sections[i].sh_size};
+    if (std::strcmp(name, ".hip_fatbin") == 0)
+      return {own.data() + sections[i].sh_offset, own.data() + sections[i].sh_offset + sections[i].sh_size};
   }
   return {};
 }
@@ -339,8 +350,9 @@ void modules() {
   HIP(load(bundle));
   CHECK_ERROR(load({}), hipErrorInvalidImage);
   CHECK_ERROR(hipModuleLoad(nullptr, "/no/such/file"), hipErrorFileNotFound);
-  for (std::size_t const bytes : {std::size_t{1}, std::size_t{3}, std::size_t{4}, std::size_t{8}, std::size_t{24}, std::size_t{31}, std::size_t{40}, std::size_t{63}, std::size_t{64},
-                                  std::size_t{70}, std::size_t{200}, bundle.size() / 4, bundle.size() / 2, bundle.size() * 3 / 4})
+  for (std::size_t const bytes : {std::size_t{1}, std::size_t{3}, std::size_t{4}, std::size_t{8}, std::size_t{24},
+                                  std::size_t{31}, std::size_t{40}, std::size_t{63}, std::size_t{64}, std::size_t{70},
+                                  std::size_t{200}, bundle.size() / 4, bundle.size() / 2, bundle.size() * 3 / 4})
     CHECK(load({bundle.begin(), bundle.begin() + bytes}) != hipSuccess);
   for (std::size_t i = 4; i < 200; ++i) {
     auto bytes = bundle;
@@ -369,6 +381,9 @@ void compressed() {
 }
 
 int main(int argc, char** argv) {
-  test_case const cases[] = {{"devices", devices}, {"partitions", partitions}, {"masks", masks}, {"peers", peers}, {"memory", memory}, {"copies", copies}, {"symbols", symbols}, {"launches", launches}, {"attributes", attributes}, {"modules", modules}, {"compressed", compressed}};
+  test_case const cases[] = {{"devices", devices}, {"partitions", partitions}, {"masks", masks},
+                             {"peers", peers},     {"memory", memory},         {"copies", copies},
+                             {"symbols", symbols}, {"launches", launches},     {"attributes", attributes},
+                             {"modules", modules}, {"compressed", compressed}};
   return run_case(cases, argc, argv);
 }

@@ -17,7 +17,9 @@ __global__ void wait_for(unsigned* flag, unsigned value) {
   while (__hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != value) __builtin_amdgcn_s_sleep(1);
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
 }
-__global__ void raise(unsigned* flag, unsigned value) { __hip_atomic_store(flag, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM); }
+__global__ void raise(unsigned* flag, unsigned value) {
+  __hip_atomic_store(flag, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
 __global__ void spin_for(long ticks, unsigned long long* seen) {
   auto const start = wall_clock64();
   while (static_cast<long>(wall_clock64() - start) < ticks) {}
@@ -132,7 +134,8 @@ void host_functions() {
   HIP(hipMemsetAsync(p, 0, 4, s));
   increment<<<1, 1, 0, s>>>(p, 1);
   HIP(hipLaunchHostFunc(s, [](void* n) { ++*static_cast<int*>(n); }, &calls));
-  HIP(hipStreamAddCallback(s, [](hipStream_t, hipError_t e, void* n) { *static_cast<int*>(n) += e == hipSuccess ? 10 : 0; }, &calls, 0));
+  HIP(hipStreamAddCallback(
+      s, [](hipStream_t, hipError_t e, void* n) { *static_cast<int*>(n) += e == hipSuccess ? 10 : 0; }, &calls, 0));
   HIP(hipStreamSynchronize(s));
   CHECK(calls == 11);
 }
@@ -325,7 +328,16 @@ void device_timeout() {  // 20 s on the device's clock pass at once when nothing
 }
 
 int main(int argc, char** argv) {
-  test_case const cases[] = {{"streams", streams}, {"default_stream", default_stream}, {"events", events}, {"host_functions", host_functions}, {"async_memory", async_memory}, {"graphs", graphs},
-                             {"capture_errors", capture_errors}, {"two_gpus", two_gpus}, {"threads", threads}, {"host_polls", host_polls}, {"device_timeout", device_timeout}};
+  test_case const cases[] = {{"streams", streams},
+                             {"default_stream", default_stream},
+                             {"events", events},
+                             {"host_functions", host_functions},
+                             {"async_memory", async_memory},
+                             {"graphs", graphs},
+                             {"capture_errors", capture_errors},
+                             {"two_gpus", two_gpus},
+                             {"threads", threads},
+                             {"host_polls", host_polls},
+                             {"device_timeout", device_timeout}};
   return run_case(cases, argc, argv);
 }

@@ -14,11 +14,14 @@ __global__ void store_wide(char* p, long offset) { *reinterpret_cast<int4*>(p + 
 /// Every block but the last `missing` adds `times` times to the ticket.
 __global__ void take_tickets(unsigned* ticket, int times, int missing, unsigned const* until) {
   if (threadIdx.x == 0) ticket[-1] = 1;
-  while (until && __hip_atomic_load(until, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0) __builtin_amdgcn_s_sleep(1);
+  while (until && __hip_atomic_load(until, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) == 0)
+    __builtin_amdgcn_s_sleep(1);
   if (threadIdx.x == 0 && blockIdx.x + missing < gridDim.x)
     for (int i = 0; i < times; ++i) __hip_atomic_fetch_add(ticket, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
-__device__ __noinline__ void spin(unsigned* p) { __hip_atomic_fetch_add(p, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
+__device__ __noinline__ void spin(unsigned* p) {
+  __hip_atomic_fetch_add(p, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 __global__ void never_ends(unsigned* p) {
   while (__hip_atomic_load(p + 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) == 0) spin(p);
 }
@@ -26,8 +29,10 @@ __global__ void never_ends(unsigned* p) {
 int main(int argc, char** argv) {
   std::string const name = argc > 1 ? argv[1] : "";
   auto const name_part = reinterpret_cast<fusewire_sim_name_part_function>(dlsym(RTLD_DEFAULT, "fusewireSimNamePart"));
-  auto const forget = reinterpret_cast<fusewire_sim_forget_parts_function>(dlsym(RTLD_DEFAULT, "fusewireSimForgetParts"));
-  auto const name_ticket = reinterpret_cast<fusewire_sim_name_ticket_function>(dlsym(RTLD_DEFAULT, "fusewireSimNameTicket"));
+  auto const forget =
+      reinterpret_cast<fusewire_sim_forget_parts_function>(dlsym(RTLD_DEFAULT, "fusewireSimForgetParts"));
+  auto const name_ticket =
+      reinterpret_cast<fusewire_sim_name_ticket_function>(dlsym(RTLD_DEFAULT, "fusewireSimNameTicket"));
   char* p;
   HIP(hipMalloc(&p, 65536));
   HIP(hipMemset(p, 0, 65536));

@@ -17,7 +17,9 @@ __device__ void count_if(bool weak, unsigned* count) {
 /// A register holds what a load brings before the wave has waited for it.
 __global__ void load_without_wait(unsigned const* p, unsigned* count) {
   unsigned x = old_value, seen;
-  asm volatile("global_load_dword %0, %2, off\n v_mov_b32 %1, %0\n s_waitcnt vmcnt(0)" : "+&v"(x), "=&v"(seen) : "v"(p));
+  asm volatile("global_load_dword %0, %2, off\n v_mov_b32 %1, %0\n s_waitcnt vmcnt(0)"
+               : "+&v"(x), "=&v"(seen)
+               : "v"(p));
   count_if(seen == old_value, count);
 }
 __global__ void scalar_load_without_wait(unsigned const* p, unsigned* count) {
@@ -29,7 +31,8 @@ __global__ void scalar_load_without_wait(unsigned const* p, unsigned* count) {
 __global__ void lds_without_wait(unsigned const*, unsigned* count) {
   __shared__ unsigned words[64];
   unsigned const lane = threadIdx.x % 64;
-  auto const at = static_cast<unsigned>(reinterpret_cast<size_t>((__attribute__((address_space(3))) unsigned*)&words[lane]));
+  auto const at =
+      static_cast<unsigned>(reinterpret_cast<size_t>((__attribute__((address_space(3))) unsigned*)&words[lane]));
   if (threadIdx.x < 64) words[lane] = old_value;
   __syncthreads();
   if (threadIdx.x < 64) {

@@ -20,8 +20,7 @@ __global__ void producer(float* data, unsigned* flag, float const* in, unsigned 
   auto const i = threadIdx.x;
   if constexpr (How == send::drained_scoped_stores)
     __hip_atomic_store(&data[i], in[i] * 2, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
-  else
-    data[i] = in[i] * 2;
+  else data[i] = in[i] * 2;
   if constexpr (How != send::no_drain) drain();
   if constexpr (How != send::no_barrier) __syncthreads();
   if (i != 0) return;
@@ -34,8 +33,7 @@ __global__ void producer(float* data, unsigned* flag, float const* in, unsigned 
   } else if constexpr (How == send::no_wait) {
     asm volatile("buffer_wbl2 sc0 sc1");
     __hip_atomic_store(flag, epoch, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
-  } else
-    release_store(flag, epoch);
+  } else release_store(flag, epoch);
 }
 
 template <receive How>
@@ -43,7 +41,9 @@ __global__ void consumer(float* data, unsigned* flag, float* out, unsigned epoch
   auto const i = threadIdx.x;
   float const before = data[i];  // so that old lines are in the caches
   if (i == 0) {
-    while (__hip_atomic_load(flag, How == receive::acquire_load ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != epoch) __builtin_amdgcn_s_sleep(1);
+    while (__hip_atomic_load(flag, How == receive::acquire_load ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED,
+                             __HIP_MEMORY_SCOPE_SYSTEM) != epoch)
+      __builtin_amdgcn_s_sleep(1);
     if constexpr (How == receive::agent_acquire) __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
     // As in tgsplit mode, which this is not
     if constexpr (How == receive::block_acquire) asm volatile("buffer_inv sc0" ::: "memory");

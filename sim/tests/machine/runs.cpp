@@ -19,8 +19,10 @@ namespace {
 /// The names of a producer and a consumer, and "pull" when the data stays with the producer.
 int wrong_runs(std::string const& memory, int seed, std::string const& producer_and_consumer, int runs) {
   bool const pull = producer_and_consumer.ends_with(" pull");
-  std::string const versions = pull ? producer_and_consumer.substr(0, producer_and_consumer.size() - 5) : producer_and_consumer;
-  result const r = sim("--gpus 2 --memory " + memory + " --seed " + std::to_string(seed), "sim_races " + versions + " " + std::to_string(runs) + (pull ? " pull" : ""));
+  std::string const versions =
+      pull ? producer_and_consumer.substr(0, producer_and_consumer.size() - 5) : producer_and_consumer;
+  result const r = sim("--gpus 2 --memory " + memory + " --seed " + std::to_string(seed),
+                       "sim_races " + versions + " " + std::to_string(runs) + (pull ? " pull" : ""));
   INFO(r.output);
   REQUIRE(r.status == 0);
   return std::stoi(r.output);
@@ -30,9 +32,11 @@ int wrong_runs(std::string const& memory, int seed, std::string const& producer_
 
 TEST_CASE("every family of HIP calls does what HIP says") {
   auto const memory = GENERATE("weak", "strong");
-  auto const name = GENERATE("calls devices", "calls peers", "calls memory", "calls copies", "calls symbols", "calls launches", "calls attributes", "calls modules", "order streams", "order default_stream",
-                             "order events", "order host_functions", "order async_memory", "order graphs", "order capture_errors", "order two_gpus", "order threads", "order host_polls",
-                             "order device_timeout");
+  auto const name =
+      GENERATE("calls devices", "calls peers", "calls memory", "calls copies", "calls symbols", "calls launches",
+               "calls attributes", "calls modules", "order streams", "order default_stream", "order events",
+               "order host_functions", "order async_memory", "order graphs", "order capture_errors", "order two_gpus",
+               "order threads", "order host_polls", "order device_timeout");
   result const r = sim(std::string("--gpus 4 --memory ") + memory, std::string("sim_hip_") + name);
   INFO(name << " " << memory << "\n" << r.output);
   CHECK(r.status == 0);
@@ -43,9 +47,12 @@ TEST_CASE("a partitioned GPU shows itself as devices with one PCI address") {
   result const r = sim("--gpus 2 --partitions 4", "sim_hip_calls partitions");
   INFO(r.output);
   CHECK(r.status == 0);
-  CHECK_THAT(sim("--gpus 8 --partitions 4", "sim_hip_calls partitions").output, ContainsSubstring("8 GPUs of 304 CUs in 4 partitions each: expected 1, 2, 4 or 8 partitions"));
-  CHECK_THAT(sim("--gpus 1 --partitions 3", "sim_hip_calls partitions").output, ContainsSubstring("in 3 partitions each"));
-  CHECK_THAT(sim("--gpus 1 --cus 20 --partitions 2", "sim_hip_calls partitions").output, ContainsSubstring("CUs in eights"));
+  CHECK_THAT(sim("--gpus 8 --partitions 4", "sim_hip_calls partitions").output,
+             ContainsSubstring("8 GPUs of 304 CUs in 4 partitions each: expected 1, 2, 4 or 8 partitions"));
+  CHECK_THAT(sim("--gpus 1 --partitions 3", "sim_hip_calls partitions").output,
+             ContainsSubstring("in 3 partitions each"));
+  CHECK_THAT(sim("--gpus 1 --cus 20 --partitions 2", "sim_hip_calls partitions").output,
+             ContainsSubstring("CUs in eights"));
 }
 
 TEST_CASE("masks of compute units are those of streams and of the environment") {
@@ -68,28 +75,45 @@ TEST_CASE("a fault is reported with what, where and who") {
     std::vector<char const*> texts;
   };
   auto const e = GENERATE(
-      expected{"out_of_bounds_write", {"out-of-bounds global write of 4 bytes", "0 bytes past the end of allocation 1 (4000 bytes", "hipMalloc, GPU 0", "kernel fill(int*, int)", "workgroup (3,0,0), wave 3 of 4", "global_store_dword", "faults.hip:10"}},
-      expected{"out_of_bounds_read", {"out-of-bounds global read of 4 bytes", "4 bytes before allocation", "read_at(int const*, long, int*)"}},
+      expected{"out_of_bounds_write",
+               {"out-of-bounds global write of 4 bytes", "0 bytes past the end of allocation 1 (4000 bytes",
+                "hipMalloc, GPU 0", "kernel fill(int*, int)", "workgroup (3,0,0), wave 3 of 4", "global_store_dword",
+                "faults.hip:10"}},
+      expected{
+          "out_of_bounds_read",
+          {"out-of-bounds global read of 4 bytes", "4 bytes before allocation", "read_at(int const*, long, int*)"}},
       expected{"wild_read", {"out-of-bounds global read", "0x10", "far from every allocation"}},
       expected{"host_pointer", {"out-of-bounds global read", "host memory must be pinned"}},
       expected{"use_after_free", {"use after free", "40 bytes into freed allocation"}},
       expected{"no_peer_access", {"no peer access from GPU 0 to GPU 1", "kernel fill"}},
       expected{"misaligned_atomic", {"misaligned atomic of 4 bytes", "2 bytes into allocation"}},
       expected{"agent_atomic_on_peer", {"atomic with agent scope on memory of another GPU", "global_atomic_add"}},
-      expected{"barrier_left", {"a wave waits at a barrier that 2 of 4 waves of its workgroup left by ending", "early_exit", "s_barrier"}},
+      expected{
+          "barrier_left",
+          {"a wave waits at a barrier that 2 of 4 waves of its workgroup left by ending", "early_exit", "s_barrier"}},
       expected{"trapped", {"s_trap 2", "kernel trap()"}},
-      expected{"failed_assert", {"faults.hip:56: void check(const int *): Device-side assertion `*p == 5' failed.", "s_trap 2", "kernel check(int const*)"}},
-      expected{"device_malloc", {"malloc, free, new or delete, which are not implemented for device code", "kernel allocate(int**)"}},
-      expected{"nobody_raises", {"deadlock", "wait_for(unsigned int*, unsigned int)", "and 7 waves like it", "32 bytes into allocation", "memory holds 0x0", "faults.hip:22"}},
+      expected{"failed_assert",
+               {"faults.hip:56: void check(const int *): Device-side assertion `*p == 5' failed.", "s_trap 2",
+                "kernel check(int const*)"}},
+      expected{"device_malloc",
+               {"malloc, free, new or delete, which are not implemented for device code", "kernel allocate(int**)"}},
+      expected{"nobody_raises",
+               {"deadlock", "wait_for(unsigned int*, unsigned int)", "and 7 waves like it", "32 bytes into allocation",
+                "memory holds 0x0", "faults.hip:22"}},
       expected{"waits_behind_a_barrier", {"deadlock", "polls", "(and 2 waves like it) waits at a barrier"}},
       expected{"not_co_resident", {"deadlock", "2 of 6 workgroups have not started", "not co-resident"}},
-      expected{"masked_out", {"deadlock", "1 of 9 workgroups have not started, because the 8 CUs of the GPU that its mask leaves are full"}},
-      expected{"masked_out_of_an_xcd", {"deadlock", "1 of 2 workgroups have not started, because the 2 CUs of the GPU that its mask leaves are full"}},
+      expected{"masked_out",
+               {"deadlock",
+                "1 of 9 workgroups have not started, because the 8 CUs of the GPU that its mask leaves are full"}},
+      expected{"masked_out_of_an_xcd",
+               {"deadlock",
+                "1 of 2 workgroups have not started, because the 2 CUs of the GPU that its mask leaves are full"}},
       expected{"waits_in_lds", {"deadlock", "wait_in_lds", "runs on without touching global memory"}},
       expected{"threads_wait", {"deadlock", "GPU 0, kernel wait_for", "GPU 1, kernel wait_for"}},
       expected{"sleeper_does_not_help", {"deadlock", "kernel wait_for"}},
       expected{"not_implemented", {"hipMemAdvise is not implemented"}});
-  result const r = sim(std::string("--gpus 2 --cus ") + (std::string(e.name).starts_with("masked") ? "16" : "4"), std::string("sim_faults ") + e.name);
+  result const r = sim(std::string("--gpus 2 --cus ") + (std::string(e.name).starts_with("masked") ? "16" : "4"),
+                       std::string("sim_faults ") + e.name);
   INFO(e.name << "\n" << r.output);
   CHECK(r.status == 86);
   for (char const* text : e.texts) CHECK_THAT(r.output, ContainsSubstring(text));
@@ -97,7 +121,8 @@ TEST_CASE("a fault is reported with what, where and who") {
 
 TEST_CASE("printf on the device prints what the host's does") {
   auto const kind = GENERATE("hostcall", "buffered");
-  auto const options = GENERATE("--memory strong", "--memory weak --seed 1", "--memory weak --seed 2", "--memory weak --seed 3 --cus 8");
+  auto const options =
+      GENERATE("--memory strong", "--memory weak --seed 1", "--memory weak --seed 2", "--memory weak --seed 3 --cus 8");
   result const r = sim(std::string("--gpus 2 ") + options, std::string("sim_printf_") + kind);
   INFO(kind << " " << options);
   REQUIRE(r.status == 0);
@@ -131,15 +156,22 @@ TEST_CASE("parts that a program names have bounds, and tickets, of their own") {
     char const* name;
     std::vector<char const*> texts;
   };
-  auto const e = GENERATE(expected{"gap", {"out-of-bounds global write of 4 bytes", "0 bytes past the end of the first (100 bytes)", "1124 bytes into allocation 1 (65536 bytes", "parts.hip:10"}},
-                          expected{"before", {"8 bytes before the second, named again (256 bytes)"}},
-                          expected{"nothing_there", {"37696 bytes past the end of the second, named again"}},
-                          expected{"straddle", {"out-of-bounds global write of 16 bytes", "the last 12 of them past the end of the first"}},
-                          expected{"given_back", {"use after free: global write", "0 bytes into the first (100 bytes; given back)"}},
-                          expected{"replaced", {"2 bytes past the end of a smaller one (50 bytes)"}},
-                          expected{"twice", {"this workgroup calls take() for the second time in one launch on the second", "kernel take_tickets"}},
-                          expected{"missing", {"1 of 3 workgroups ended without take() on the second, named again; the first of them is workgroup (2,0,0)", "kernel take_tickets"}},
-                          expected{"two_launches", {"the second, named again is used by two launches at once"}});
+  auto const e = GENERATE(
+      expected{"gap",
+               {"out-of-bounds global write of 4 bytes", "0 bytes past the end of the first (100 bytes)",
+                "1124 bytes into allocation 1 (65536 bytes", "parts.hip:10"}},
+      expected{"before", {"8 bytes before the second, named again (256 bytes)"}},
+      expected{"nothing_there", {"37696 bytes past the end of the second, named again"}},
+      expected{"straddle", {"out-of-bounds global write of 16 bytes", "the last 12 of them past the end of the first"}},
+      expected{"given_back", {"use after free: global write", "0 bytes into the first (100 bytes; given back)"}},
+      expected{"replaced", {"2 bytes past the end of a smaller one (50 bytes)"}},
+      expected{"twice",
+               {"this workgroup calls take() for the second time in one launch on the second", "kernel take_tickets"}},
+      expected{
+          "missing",
+          {"1 of 3 workgroups ended without take() on the second, named again; the first of them is workgroup (2,0,0)",
+           "kernel take_tickets"}},
+      expected{"two_launches", {"the second, named again is used by two launches at once"}});
   result const r = sim(std::string("--memory ") + memory, std::string("sim_parts ") + e.name);
   INFO(e.name << "\n" << r.output);
   CHECK(r.status == 86);
@@ -175,14 +207,17 @@ TEST_CASE("a store that is never released hangs its reader with some seeds, and 
 }
 
 TEST_CASE("right synchronisation is right in every run") {
-  auto const versions = GENERATE("right right", "right acquire_load", "drained_scoped_stores right", "right right pull", "drained_scoped_stores right pull");
+  auto const versions = GENERATE("right right", "right acquire_load", "drained_scoped_stores right", "right right pull",
+                                 "drained_scoped_stores right pull");
   for (int seed = 1; seed <= 6; ++seed) CHECK(wrong_runs("weak", seed, versions, 500) == 0);
   CHECK(wrong_runs("strong", 1, versions, 500) == 0);
 }
 
 TEST_CASE("a planted bug is caught") {
-  auto const versions = GENERATE("no_wait right", "no_wait right pull", "agent_release right pull", "no_drain right", "no_barrier right", "relaxed right", "agent_release right", "right relaxed", "right no_barrier", "no_drain right pull", "relaxed right pull",
-                                 "right relaxed pull", "right agent_acquire pull", "right block_acquire");
+  auto const versions =
+      GENERATE("no_wait right", "no_wait right pull", "agent_release right pull", "no_drain right", "no_barrier right",
+               "relaxed right", "agent_release right", "right relaxed", "right no_barrier", "no_drain right pull",
+               "relaxed right pull", "right relaxed pull", "right agent_acquire pull", "right block_acquire");
   int wrong = 0;
   for (int seed = 1; seed <= 6; ++seed) wrong += wrong_runs("weak", seed, versions, 200);
   INFO(versions);
@@ -190,7 +225,8 @@ TEST_CASE("a planted bug is caught") {
 }
 
 TEST_CASE("what no source promises is not so in some run") {
-  auto const name = GENERATE("load_without_wait", "scalar_load_without_wait", "lds_without_wait", "kernel_start", "memset");
+  auto const name =
+      GENERATE("load_without_wait", "scalar_load_without_wait", "lds_without_wait", "kernel_start", "memset");
   int weak = 0;
   for (int seed = 1; seed <= 8; ++seed) {
     result const r = sim("--gpus 2 --seed " + std::to_string(seed), std::string("sim_promises ") + name);

@@ -23,4 +23,6 @@ inline result shell(std::string const& command) {
   return r;
 }
 
-inline result sim(std::string const& options, std::string const& program) { return shell("timeout 60 " LAUNCHER " " + options + " " PROGRAMS "/" + program); }
+inline result sim(std::string const& options, std::string const& program) {
+  return shell("timeout 60 " LAUNCHER " " + options + " " PROGRAMS "/" + program);
+}

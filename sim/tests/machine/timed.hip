@@ -39,12 +39,16 @@ __global__ void products(unsigned long long* took, float* out) {
   f32x4 w{}, x{}, y{}, z{};
   measure(took, [&] {
     if constexpr (Chains == 4)
-      asm volatile(".rept %c5\n"
-                   "v_mfma_f32_16x16x16_bf16 %0, %4, %4, %0\nv_mfma_f32_16x16x16_bf16 %1, %4, %4, %1\n"
-                   "v_mfma_f32_16x16x16_bf16 %2, %4, %4, %2\nv_mfma_f32_16x16x16_bf16 %3, %4, %4, %3\n.endr\ns_nop 15\ns_nop 15"
-                   : "+v"(w), "+v"(x), "+v"(y), "+v"(z) : "v"(a), "i"(Repeats / 4));
+      asm volatile(
+          ".rept %c5\n"
+          "v_mfma_f32_16x16x16_bf16 %0, %4, %4, %0\nv_mfma_f32_16x16x16_bf16 %1, %4, %4, %1\n"
+          "v_mfma_f32_16x16x16_bf16 %2, %4, %4, %2\nv_mfma_f32_16x16x16_bf16 %3, %4, %4, %3\n.endr\ns_nop 15\ns_nop 15"
+          : "+v"(w), "+v"(x), "+v"(y), "+v"(z)
+          : "v"(a), "i"(Repeats / 4));
     else
-      asm volatile(".rept %c2\nv_mfma_f32_16x16x16_bf16 %0, %1, %1, %0\n.endr\ns_nop 15\ns_nop 15" : "+v"(w) : "v"(a), "i"(Repeats));
+      asm volatile(".rept %c2\nv_mfma_f32_16x16x16_bf16 %0, %1, %1, %0\n.endr\ns_nop 15\ns_nop 15"
+                   : "+v"(w)
+                   : "v"(a), "i"(Repeats));
   });
   out[threadIdx.x] = w[0] + x[0] + y[0] + z[0];
 }
@@ -53,8 +57,10 @@ __global__ void products(unsigned long long* took, float* out) {
 template <int Repeats>
 __global__ void dependent_products(unsigned long long* took, float* out) {
   measure(took, [&] {
-    asm volatile(".rept %c0\nv_mfma_f32_16x16x16_bf16 v[104:107], v[100:101], v[100:101], 0\nv_mfma_f32_16x16x16_bf16 v[100:103], v[104:105], v[104:105], 0\n.endr\n"
-                 "s_nop 15\ns_nop 15" ::"i"(Repeats / 2) : "v100", "v101", "v102", "v103", "v104", "v105", "v106", "v107");
+    asm volatile(".rept %c0\nv_mfma_f32_16x16x16_bf16 v[104:107], v[100:101], v[100:101], 0\nv_mfma_f32_16x16x16_bf16 "
+                 "v[100:103], v[104:105], v[104:105], 0\n.endr\n"
+                 "s_nop 15\ns_nop 15" ::"i"(Repeats / 2)
+                 : "v100", "v101", "v102", "v103", "v104", "v105", "v106", "v107");
   });
   out[threadIdx.x] = 0;
 }
@@ -74,12 +80,15 @@ __global__ void lds_reads(unsigned long long* took, float* out, int stride) {
   unsigned const at = threadIdx.x * stride * 4;
   float x = 0;
   __syncthreads();
-  measure(took, [&] { asm volatile(".rept %c2\nds_read_b32 %0, %1\n.endr\ns_waitcnt lgkmcnt(0)" : "=v"(x) : "v"(at), "i"(Repeats)); });
+  measure(took, [&] {
+    asm volatile(".rept %c2\nds_read_b32 %0, %1\n.endr\ns_waitcnt lgkmcnt(0)" : "=v"(x) : "v"(at), "i"(Repeats));
+  });
   out[threadIdx.x] = x + data[threadIdx.x];
 }
 
 __global__ void copy(u32x4* to, u32x4 const* from, size_t n) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += size_t{gridDim.x} * blockDim.x) to[i] = from[i];
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += size_t{gridDim.x} * blockDim.x)
+    to[i] = from[i];
 }
 
 __global__ __launch_bounds__(256) void copy_wide(u32x4* to, u32x4 const* from, size_t n) {
@@ -110,8 +119,7 @@ __global__ void ping(unsigned* mine, unsigned* theirs, int first, int rounds, un
   unsigned long long const from = wall_clock64();
   for (int i = 1; i <= rounds; ++i) {
     if (first) __hip_atomic_store(theirs, i, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
-    while (__hip_atomic_load(mine, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != static_cast<unsigned>(i)) {
-    }
+    while (__hip_atomic_load(mine, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) != static_cast<unsigned>(i)) {}
     if (!first) __hip_atomic_store(theirs, i, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
   }
   *took = wall_clock64() - from;
@@ -167,7 +175,8 @@ void copy_bandwidth(size_t megabytes, bool wide) {
   auto* const from = device<u32x4>(bytes, 1);
   auto* const to = device<u32x4>(bytes, 2);
   copy<<<1, 64>>>(to, from, 64);
-  double const us = microseconds([&] { wide ? copy_wide<<<1216, 256>>>(to, from, bytes / 16) : copy<<<2432, 256>>>(to, from, bytes / 16); });
+  double const us = microseconds(
+      [&] { wide ? copy_wide<<<1216, 256>>>(to, from, bytes / 16) : copy<<<2432, 256>>>(to, from, bytes / 16); });
   std::vector<char> back(bytes);
   HIP(hipMemcpy(back.data(), to, bytes, hipMemcpyDeviceToHost));
   for (char c : back) CHECK(c == 1);
@@ -183,7 +192,9 @@ void push(size_t megabytes, bool pull) {
   HIP(hipSetDevice(0));
   HIP(hipDeviceEnablePeerAccess(1, 0));
   copy<<<1, 64>>>(here, there, 64);
-  double const us = microseconds([&] { pull ? copy_wide<<<304, 256>>>(here, there, bytes / 16) : copy_wide<<<304, 256>>>(there, here, bytes / 16); });
+  double const us = microseconds([&] {
+    pull ? copy_wide<<<304, 256>>>(here, there, bytes / 16) : copy_wide<<<304, 256>>>(there, here, bytes / 16);
+  });
   std::printf("%.2f\n", static_cast<double>(bytes) / us / 1e3);
 }
 
@@ -225,14 +236,35 @@ void flag_latency() {
 }
 
 constexpr test_case cases[] = {
-    {"independent_products", [] { print_cycles([] { products<4, few><<<1, 64>>>(took, out); }, [] { products<4, many><<<1, 64>>>(took, out); }); }},
-    {"accumulated_products", [] { print_cycles([] { products<1, few><<<1, 64>>>(took, out); }, [] { products<1, many><<<1, 64>>>(took, out); }); }},
-    {"dependent_products", [] { print_cycles([] { dependent_products<few><<<1, 64>>>(took, out); }, [] { dependent_products<many><<<1, 64>>>(took, out); }); }},
+    {"independent_products",
+     [] {
+       print_cycles([] { products<4, few><<<1, 64>>>(took, out); }, [] { products<4, many><<<1, 64>>>(took, out); });
+     }},
+    {"accumulated_products",
+     [] {
+       print_cycles([] { products<1, few><<<1, 64>>>(took, out); }, [] { products<1, many><<<1, 64>>>(took, out); });
+     }},
+    {"dependent_products",
+     [] {
+       print_cycles([] { dependent_products<few><<<1, 64>>>(took, out); },
+                    [] { dependent_products<many><<<1, 64>>>(took, out); });
+     }},
     {"adds", [] { print_cycles([] { adds<few><<<1, 64>>>(took, out); }, [] { adds<many><<<1, 64>>>(took, out); }); }},
-    {"adds_two_waves_a_simd", [] { print_cycles([] { adds<few><<<1, 512>>>(took, out); }, [] { adds<many><<<1, 512>>>(took, out); }); }},
-    {"lds_reads", [] { print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 1); }, [] { lds_reads<many><<<1, 64>>>(took, out, 1); }); }},
-    {"lds_conflicts_4", [] { print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 4); }, [] { lds_reads<many><<<1, 64>>>(took, out, 4); }); }},
-    {"lds_conflicts_32", [] { print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 32); }, [] { lds_reads<many><<<1, 64>>>(took, out, 32); }); }},
+    {"adds_two_waves_a_simd",
+     [] { print_cycles([] { adds<few><<<1, 512>>>(took, out); }, [] { adds<many><<<1, 512>>>(took, out); }); }},
+    {"lds_reads",
+     [] {
+       print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 1); }, [] { lds_reads<many><<<1, 64>>>(took, out, 1); });
+     }},
+    {"lds_conflicts_4",
+     [] {
+       print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 4); }, [] { lds_reads<many><<<1, 64>>>(took, out, 4); });
+     }},
+    {"lds_conflicts_32",
+     [] {
+       print_cycles([] { lds_reads<few><<<1, 64>>>(took, out, 32); },
+                    [] { lds_reads<many><<<1, 64>>>(took, out, 32); });
+     }},
     {"copy", [] { copy_bandwidth(64, false); }},
     {"copy_wide", [] { copy_bandwidth(64, true); }},
     {"push", [] { push(16, false); }},
@@ -241,7 +273,11 @@ constexpr test_case cases[] = {
     {"l2_latency", [] { latency(4096, 128); }},
     {"mall_latency", [] { latency(65536, 128); }},
     {"flag", [] { flag_latency(); }},
-    {"empty", [] { copy<<<1, 64>>>(nullptr, nullptr, 0); std::printf("%.2f\n", microseconds([] { copy<<<1, 64>>>(nullptr, nullptr, 0); })); }},
+    {"empty",
+     [] {
+       copy<<<1, 64>>>(nullptr, nullptr, 0);
+       std::printf("%.2f\n", microseconds([] { copy<<<1, 64>>>(nullptr, nullptr, 0); }));
+     }},
 };
 
 }  // namespace

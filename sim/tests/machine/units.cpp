@@ -93,7 +93,8 @@ TEST_CASE("masked copies") {
   random_source chance(3);
   for (int round = 0; round < 1000; ++round) {
     byte_mask mask;
-    for (u32 i = 0; i < line_bytes; ++i) from[i] = static_cast<u8>(chance.next()), to[i] = want[i] = static_cast<u8>(chance.next());
+    for (u32 i = 0; i < line_bytes; ++i)
+      from[i] = static_cast<u8>(chance.next()), to[i] = want[i] = static_cast<u8>(chance.next());
     for (int r = 0; r < 3; ++r) {
       u32 const at = chance.below(line_bytes), n = 1 + chance.below(std::min<u32>(line_bytes - at, 40));
       mask.add(at, n);

@@ -9,5 +9,6 @@ bool two_works() {
   int value = 0;
   if (hipMalloc(&p, sizeof(int)) != hipSuccess) return false;
   two<<<1, 1>>>(p);
-  return hipMemcpy(&value, p, sizeof(int), hipMemcpyDeviceToHost) == hipSuccess && hipFree(p) == hipSuccess && value == 2;
+  return hipMemcpy(&value, p, sizeof(int), hipMemcpyDeviceToHost) == hipSuccess && hipFree(p) == hipSuccess &&
+         value == 2;
 }

@@ -13,7 +13,8 @@ __global__ void all_here(world_view w, sym<flag> counter, sym<unsigned> arrived,
   block b;
   if (b.leader()) {
     atomic_ref<unsigned> const all(w.on(0, arrived));
-    if (all.fetch_add(1u) + 1 == unsigned(blocks)) signal_all(thread{}, w.size, [&](int r) { return w.on(r, counter); }, 1);
+    if (all.fetch_add(1u) + 1 == unsigned(blocks))
+      signal_all(thread{}, w.size, [&](int r) { return w.on(r, counter); }, 1);
   }
   wait(b, w, w.here(counter), 1, 0);
 }
@@ -23,7 +24,8 @@ constexpr int unit_bytes = platform::max_shared_bytes / 2 + 1024;
 
 struct masked_stream {
   explicit masked_stream(std::vector<std::uint32_t> const& mask) {
-    check_hip(hipExtStreamCreateWithCUMask(&stream, std::uint32_t(mask.size()), mask.data()), "hipExtStreamCreateWithCUMask");
+    check_hip(hipExtStreamCreateWithCUMask(&stream, std::uint32_t(mask.size()), mask.data()),
+              "hipExtStreamCreateWithCUMask");
   }
   masked_stream(masked_stream const&) = delete;
   ~masked_stream() { (void)hipStreamDestroy(stream); }
@@ -44,7 +46,8 @@ TEST_CASE("device: XCDs by the number of compute units, for a HIP that does not 
   on_ranks(1, [](rank_of_test& r) {
     int parts = 0, units = 0;
     check_hip(platform::dispatch_parts(&parts, r.world.device()), "dispatch_parts");
-    check_hip(hipDeviceGetAttribute(&units, hipDeviceAttributePhysicalMultiProcessorCount, r.world.device()), "hipDeviceGetAttribute");
+    check_hip(hipDeviceGetAttribute(&units, hipDeviceAttributePhysicalMultiProcessorCount, r.world.device()),
+              "hipDeviceGetAttribute");
     r.found.expect(units % 38 != 0 || platform::xcds_of(units) == parts, units, " units in ", parts, " XCDs");
   });
 }
@@ -72,11 +75,13 @@ TEST_CASE("device: a launch on a stream with a mask must fit what the mask leave
     check_hip(hipExtStreamGetCUMask(nullptr, 10, all.data()), "hipExtStreamGetCUMask");
     std::vector<int> taken(static_cast<std::size_t>(parts));
     for (int i = 0; i < 320; ++i)
-      if ((all[std::size_t(i / 32)] >> i % 32 & 1) && taken[std::size_t(i % parts)]++ < (i % parts ? 2 : 3)) mask[std::size_t(i / 32)] |= 1u << i % 32;
+      if ((all[std::size_t(i / 32)] >> i % 32 & 1) && taken[std::size_t(i % parts)]++ < (i % parts ? 2 : 3))
+        mask[std::size_t(i / 32)] |= 1u << i % 32;
     int const fit = parts == 1 ? 3 : 2 * parts, units = r.world.compute_units();
     masked_stream const s(mask);
     r.found.expect(r.world.masked_units(s.stream) == units - fit, r.world.masked_units(s.stream), " units masked");
-    r.found.expect(r.world.masked_units(r.stream) == 0 && r.world.masked_units(nullptr) == 0, "units are masked where there is no mask");
+    r.found.expect(r.world.masked_units(r.stream) == 0 && r.world.masked_units(nullptr) == 0,
+                   "units are masked where there is no mask");
     auto const start = [&](hipStream_t stream, int blocks) {
       r.fill(counter, 0);
       r.fill(arrived, 0);
@@ -84,14 +89,20 @@ TEST_CASE("device: a launch on a stream with a mask must fit what the mask leave
       r.world.check(stream);
     };
     start(s.stream, fit);
-    r.found.throws<bad_argument>("one block too many", {text(fit + 1, " blocks of 64 threads"), text(fit, " fit at once on the ", fit, " of ", units), "mask",
-                                                        text(units - fit, " reserved units")}, [&] { start(s.stream, fit + 1); });
+    r.found.throws<bad_argument>(
+        "one block too many",
+        {text(fit + 1, " blocks of 64 threads"), text(fit, " fit at once on the ", fit, " of ", units), "mask",
+         text(units - fit, " reserved units")},
+        [&] { start(s.stream, fit + 1); });
     if (units > fit) start(r.stream, fit + 1);
-    r.found.expect(resident_blocks(r.world, all_here, 64, unit_bytes, r.world.masked_units(s.stream)) == fit, "masked units that are reserved");
+    r.found.expect(resident_blocks(r.world, all_here, 64, unit_bytes, r.world.masked_units(s.stream)) == fit,
+                   "masked units that are reserved");
 
     std::vector<std::uint32_t> const first_part_only(10, 0x01010101);
     masked_stream const lame(first_part_only);
-    if (parts == 8) r.found.throws<bad_argument>("a mask without a unit of some part", {"1 blocks", "0 fit at once on the 0 of"}, [&] { start(lame.stream, 1); });
+    if (parts == 8)
+      r.found.throws<bad_argument>("a mask without a unit of some part", {"1 blocks", "0 fit at once on the 0 of"},
+                                   [&] { start(lame.stream, 1); });
   });
 }
 
