@@ -1,5 +1,5 @@
-# cmake -DNM=llvm-nm -DPROGRAM=file -DLIBRARIES=file|file -P check_links.cmake: fails unless the libraries define every symbol of HIP, RCCL
-# and hipBLASLt that the program leaves to them, and there are some of HIP and RCCL.
+# cmake -DNM=llvm-nm -DPROGRAM=file -DLIBRARIES=file|file -P check_links.cmake: fails unless the libraries define every
+# symbol of HIP, RCCL and hipBLASLt that the program leaves to them, and there are some of HIP and RCCL.
 string(REPLACE "|" ";" LIBRARIES "${LIBRARIES}")
 
 function(symbols result)

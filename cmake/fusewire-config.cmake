@@ -2,7 +2,8 @@
 get_property(_fusewire_languages GLOBAL PROPERTY ENABLED_LANGUAGES)
 if(NOT _fusewire_languages MATCHES "HIP|CUDA|CXX")
   set(fusewire_FOUND FALSE)
-  set(fusewire_NOT_FOUND_MESSAGE "find_package(fusewire) has to come after project(), when HIP or CUDA is enabled: it asks the compiler for C++20.")
+  set(fusewire_NOT_FOUND_MESSAGE
+      "find_package(fusewire) comes after project(), when HIP or CUDA is enabled: it asks the compiler for C++20.")
   unset(_fusewire_languages)
   return()
 endif()

@@ -1,5 +1,5 @@
-# fusewire_define_target(<name> <include folder> <languages> [IMPORTED]): the interface target, for this build and for an installed package.
-# It asks for C++20 in these languages, of those that fusewire's sources can be.
+# fusewire_define_target(<name> <include folder> <languages> [IMPORTED]): the interface target, for this build and for
+# an installed package. It asks for C++20 in these languages, of those that fusewire's sources can be.
 function(fusewire_define_target name include_folder languages)
   add_library(${name} INTERFACE ${ARGN})
   target_include_directories(${name} INTERFACE "${include_folder}")

@@ -18,7 +18,8 @@ set(FUSEWIRE_ROCM_PREFIX "$ENV{ROCM_PATH}" CACHE PATH "ROCm, or the private pref
 if(NOT FUSEWIRE_ROCM_PREFIX)
   set_property(CACHE FUSEWIRE_ROCM_PREFIX PROPERTY VALUE /opt/rocm)
 endif()
-find_program(FUSEWIRE_HIP_CLANG clang++ PATHS "${FUSEWIRE_ROCM_PREFIX}/llvm/bin" "${FUSEWIRE_ROCM_PREFIX}/lib/llvm/bin" NO_DEFAULT_PATH)
+find_program(FUSEWIRE_HIP_CLANG clang++ PATHS "${FUSEWIRE_ROCM_PREFIX}/llvm/bin" "${FUSEWIRE_ROCM_PREFIX}/lib/llvm/bin"
+    NO_DEFAULT_PATH)
 find_program(FUSEWIRE_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin)
 mark_as_advanced(FUSEWIRE_HIP_CLANG FUSEWIRE_NVCC)
 
@@ -69,12 +70,14 @@ find_package(Threads REQUIRED)
 # Kernels are not instrumented: -Xarch_host keeps the device's code as it is.
 set(FUSEWIRE_SANITIZE "" CACHE STRING "Sanitizers of the host code: address,undefined | thread")
 if(FUSEWIRE_SANITIZE)
-  # A kernel's address in host code is that of a variable: what the sanitizer of function types reads before it is nothing, and clang 22
-  # drops the launch.
-  set(fusewire_sanitize_host -fsanitize=${FUSEWIRE_SANITIZE} -fno-sanitize=function -fno-sanitize-recover=all -fno-omit-frame-pointer -gline-tables-only)
+  # A kernel's address in host code is that of a variable: what the sanitizer of function types reads before it is
+  # nothing, and clang 22 drops the launch.
+  set(fusewire_sanitize_host -fsanitize=${FUSEWIRE_SANITIZE} -fno-sanitize=function -fno-sanitize-recover=all
+      -fno-omit-frame-pointer -gline-tables-only)
   list(TRANSFORM fusewire_sanitize_host PREPEND "-Xarch_host " OUTPUT_VARIABLE fusewire_sanitize_hip)
   list(TRANSFORM fusewire_sanitize_hip PREPEND "SHELL:")
-  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${fusewire_sanitize_host}>" "$<$<COMPILE_LANGUAGE:HIP>:${fusewire_sanitize_hip}>")
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${fusewire_sanitize_host}>"
+      "$<$<COMPILE_LANGUAGE:HIP>:${fusewire_sanitize_hip}>")
   add_link_options(-fsanitize=${FUSEWIRE_SANITIZE})
 endif()
 
@@ -87,10 +90,12 @@ endif()
 set(FUSEWIRE_LAUNCHER "${_launcher}" CACHE STRING "Command before every test and example")
 
 # Left out: clang 22's remark on __COUNTER__, which the macros of Catch2 and Google Benchmark use, and
-# nvcc's 177, "declared but never referenced", knows nothing of what a template uses; the host compiler reports the real ones.
+# nvcc's 177, "declared but never referenced", knows nothing of what a template uses; the host compiler reports the real
+# ones.
 add_library(fusewire_warnings INTERFACE)
 target_compile_options(fusewire_warnings INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX,HIP>:-Wall;-Wextra;-Wpedantic;-Wno-unknown-pragmas;-Wno-unknown-warning-option;-Wno-c2y-extensions>"
+  "$<$<COMPILE_LANGUAGE:CXX,HIP>:-Wall;-Wextra;-Wpedantic>"
+  "$<$<COMPILE_LANGUAGE:CXX,HIP>:-Wno-unknown-pragmas;-Wno-unknown-warning-option;-Wno-c2y-extensions>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=177;-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas>")
 if(FUSEWIRE_STRICT)
   target_compile_options(fusewire_warnings INTERFACE

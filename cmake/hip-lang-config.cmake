@@ -1,4 +1,5 @@
-# What CMake's HIP language asks of a ROCm tree: how a program reaches the runtime. scripts/setup puts it into the private prefix.
+# What CMake's HIP language asks of a ROCm tree: how a program reaches the runtime. scripts/setup puts it into the
+# private prefix.
 get_filename_component(_fusewire_rocm "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET hip-lang::device)
   add_library(hip-lang::amdhip64 SHARED IMPORTED)
@@ -10,7 +11,8 @@ if(NOT TARGET hip-lang::device)
     INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "$<$<COMPILE_LANGUAGE:HIP>:${_fusewire_rocm}/include>"
     INTERFACE_INCLUDE_DIRECTORIES "$<$<COMPILE_LANGUAGE:HIP>:${_fusewire_rocm}/include>"
     INTERFACE_LINK_LIBRARIES hip-lang::amdhip64
-    INTERFACE_LINK_OPTIONS "$<$<LINK_LANGUAGE:HIP>:--hip-link;-Wl,-rpath,${_fusewire_rocm}/lib;--rtlib=compiler-rt;-unwindlib=libgcc>")
+    INTERFACE_LINK_OPTIONS
+    "$<$<LINK_LANGUAGE:HIP>:--hip-link;-Wl,-rpath,${_fusewire_rocm}/lib;--rtlib=compiler-rt;-unwindlib=libgcc>")
 endif()
 unset(_fusewire_rocm)
 set(_CMAKE_HIP_DEVICE_RUNTIME_TARGET "hip-lang::device")

@@ -1,5 +1,6 @@
-# Component headers: what a project needs that compiles for GPUs it has. Component sim: the simulator (sim/CMakeLists.txt), and what compiles for
-# it where there is no ROCm: a toolchain file, and a copy of the private prefix, which the toolchain file finds.
+# Component headers: what a project needs that compiles for GPUs it has. Component sim: the simulator
+# (sim/CMakeLists.txt), and what compiles for it where there is no ROCm: a toolchain file, and a copy of the private
+# prefix, which the toolchain file finds.
 include(CMakePackageConfigHelpers)
 
 set(_package share/cmake/fusewire)
@@ -8,7 +9,8 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/fusewire-config-version.
 configure_file(cmake/fusewire.pc.in "${PROJECT_BINARY_DIR}/fusewire.pc" @ONLY)
 
 install(DIRECTORY include/fusewire DESTINATION include COMPONENT headers FILES_MATCHING PATTERN "*.hpp")
-install(FILES cmake/fusewire-config.cmake cmake/fusewire-target.cmake "${PROJECT_BINARY_DIR}/fusewire-config-version.cmake"
+install(FILES cmake/fusewire-config.cmake cmake/fusewire-target.cmake
+    "${PROJECT_BINARY_DIR}/fusewire-config-version.cmake"
   DESTINATION ${_package} COMPONENT headers)
 install(FILES "${PROJECT_BINARY_DIR}/fusewire.pc" DESTINATION share/pkgconfig COMPONENT headers)
 install(FILES LICENSE DESTINATION share/doc/fusewire COMPONENT headers)

@@ -1,7 +1,8 @@
-# gfx942 without a GPU: clang with the private prefix that scripts/setup made for this checkout, or that was installed with this file, or with an
-# installed ROCm.
+# gfx942 without a GPU: clang with the private prefix that scripts/setup made for this checkout, or that was installed
+# with this file, or with an installed ROCm.
 if(NOT FUSEWIRE_ROCM_PREFIX)
-  set(_candidates "$ENV{FUSEWIRE_PREFIX}" "${CMAKE_CURRENT_LIST_DIR}/../.prefix" "${CMAKE_CURRENT_LIST_DIR}/../../../lib/fusewire/hip"
+  set(_candidates "$ENV{FUSEWIRE_PREFIX}" "${CMAKE_CURRENT_LIST_DIR}/../.prefix"
+      "${CMAKE_CURRENT_LIST_DIR}/../../../lib/fusewire/hip"
     "$ENV{ROCM_PATH}" /opt/rocm)
   foreach(_candidate IN LISTS _candidates)
     if(_candidate AND EXISTS "${_candidate}/llvm/bin/clang++")

@@ -71,7 +71,8 @@ quietly() {
   fi
 }
 
-# setup_for PRESET: all of scripts/setup, or what a preset for NVIDIA needs; and what scripts/setup does not install has to be there.
+# setup_for PRESET: all of scripts/setup, or what a preset for NVIDIA needs; and what scripts/setup does not install has
+# to be there.
 setup_for() {
   case $1 in
     nvidia*)
@@ -84,8 +85,8 @@ setup_for() {
   esac
 }
 
-# open_build PRESET: sets $build, the preset's folder, and keeps other scripts out of it until this one ends. What a copied checkout has
-# brought along of the original's build goes.
+# open_build PRESET: sets $build, the preset's folder, and keeps other scripts out of it until this one ends. What a
+# copied checkout has brought along of the original's build goes.
 open_build() {
   local made_for
   build=$builds/$1

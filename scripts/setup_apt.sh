@@ -130,7 +130,8 @@ fetch() {
   done
 }
 
-# from_package SUITE PACKAGE DIR LEVELS PATTERN...: unpacks the files that match, without so many folders above them, and keeps nothing else.
+# from_package SUITE PACKAGE DIR LEVELS PATTERN...: unpacks the files that match, without so many folders above them,
+# and keeps nothing else.
 from_package() {
   local suite=$1 package=$2 dir=$3 levels=$4
   shift 4

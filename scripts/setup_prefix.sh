@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2154
 # Part of scripts/setup: the private prefix, from packages that fit together.
 
-# The cache remembers in $selection what was taken, so that a second checkout needs neither indices nor downloads: lines "llvm MAJOR",
-# "apt PACKAGE", and files below $cache.
+# The cache remembers in $selection what was taken, so that a second checkout needs neither indices nor downloads: lines
+# "llvm MAJOR", "apt PACKAGE", and files below $cache.
 selection_usable() {
   local file
   [ -z "$refresh" ] && [ -f "$selection" ] || return 1
@@ -121,8 +121,8 @@ catch2_alone() {
 hip_suite() { sed -n 's:^debs/\(.*\)/libamdhip64-dev_.*:\1:p' "$selection"; }
 selected_version() { [ ! -f "$selection" ] || sed -n "s:^debs/.*/$1_\\([^_]*\\)_.*:\\1:p" "$selection"; }
 
-# The libraries that the benchmarks compare with, of the version of the headers, in the cache, with a link to them in the prefix.
-# What they need besides is not here: programs link with them, and do not run.
+# The libraries that the benchmarks compare with, of the version of the headers, in the cache, with a link to them in
+# the prefix. What they need besides is not here: programs link with them, and do not run.
 vendor_libraries() {
   local suite version dir p l
   version=$(selected_version librccl-dev)
@@ -186,8 +186,8 @@ unpack() {  # SELECTION
   ln -s "/usr/lib/llvm-$(awk '/^llvm/ {print $2}' "$1")" "$tree/llvm"
 }
 
-# True when a small program compiles and links, the flags of which are left for cmake/toolchain-sim.cmake, and the demo compiles, and so do the
-# sources of the simulator that LLVM's and HIP's versions matter to.
+# True when a small program compiles and links, the flags of which are left for cmake/toolchain-sim.cmake, and the demo
+# compiles, and so do the sources of the simulator that LLVM's and HIP's versions matter to.
 compiles() {
   local flags clang=$tree/llvm/bin/clang++ log=$cache/trial.log work=$tree/trial
   local hip=("$clang" -x hip "--rocm-path=$tree" --offload-arch=gfx942 -std=c++20)
@@ -218,9 +218,9 @@ EOF
   return 1
 }
 
-# Without a GPU nothing needs AMD's real runtime: programs link with a stand-in of the same name and run under fusewire-sim, or
-# on a machine with the real one. Run alone, the stand-in says so at the first call, but not where a program registers its kernels,
-# so that every program can print its usage.
+# Without a GPU nothing needs AMD's real runtime: programs link with a stand-in of the same name and run under
+# fusewire-sim, or on a machine with the real one. Run alone, the stand-in says so at the first call, but not where a
+# program registers its kernels, so that every program can print its usage.
 hip_lang() {
   mkdir -p "$tree/lib/cmake/hip-lang"
   cp "$root/cmake/hip-lang-config.cmake" "$tree/lib/cmake/hip-lang/"

@@ -1,8 +1,10 @@
-# cmake -DLAUNCHER=... -DPROGRAM=... -DNAME=... -DEXPECT=weak|strong -DSEEDS=N [-DOPTIONS=...] -P weak.cmake
-# Expected weak: with one of the seeds 1 to N the simulator gives the weak answer. Expected strong: it gives the strong one with each of them.
+# cmake -DLAUNCHER=... -DPROGRAM=... -DNAME=... -DEXPECT=weak|strong -DSEEDS=N [-DOPTIONS=...] -P weak.cmake Expected
+# weak: with one of the seeds 1 to N the simulator gives the weak answer. Expected strong: it gives the strong one with
+# each of them.
 separate_arguments(OPTIONS UNIX_COMMAND "${OPTIONS}")
 foreach(seed RANGE 1 ${SEEDS})
-  execute_process(COMMAND ${LAUNCHER} ${OPTIONS} --seed ${seed} ${PROGRAM} --only ${NAME} --expect ${EXPECT} RESULT_VARIABLE status OUTPUT_VARIABLE said ERROR_VARIABLE said)
+  execute_process(COMMAND ${LAUNCHER} ${OPTIONS} --seed ${seed} ${PROGRAM} --only ${NAME} --expect ${EXPECT}
+      RESULT_VARIABLE status OUTPUT_VARIABLE said ERROR_VARIABLE said)
   if(status EQUAL 0 AND EXPECT STREQUAL "weak")
     message("${said}")
     return()

@@ -1,5 +1,5 @@
-# cmake -DCOMMAND=list -DARGUMENTS=list -DSEEDS=n -DSTATUS=s -DEXPECT=regex -P check.cmake: COMMAND [--seed N] ARGUMENTS ends with STATUS and prints EXPECT, for
-# seeds 1 to n; once, without a seed, where n is 0.
+# cmake -DCOMMAND=list -DARGUMENTS=list -DSEEDS=n -DSTATUS=s -DEXPECT=regex -P check.cmake: COMMAND [--seed N] ARGUMENTS
+# ends with STATUS and prints EXPECT, for seeds 1 to n; once, without a seed, where n is 0.
 set(seeds 0)
 if(SEEDS)
   foreach(seed RANGE 1 ${SEEDS})
@@ -12,7 +12,8 @@ foreach(seed IN LISTS seeds)
   if(SEEDS)
     set(with --seed ${seed})
   endif()
-  execute_process(COMMAND ${COMMAND} ${with} ${ARGUMENTS} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  execute_process(COMMAND ${COMMAND} ${with} ${ARGUMENTS} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE
+      output)
   if(NOT status STREQUAL STATUS OR NOT output MATCHES "${EXPECT}")
     message(FATAL_ERROR "seed ${seed}: status ${status}, ${STATUS} wanted; this does not match ${EXPECT}:\n${output}")
   endif()

@@ -15,5 +15,6 @@ if(result EQUAL 0)
   message(FATAL_ERROR "${SOURCE} compiles, and must not: '${expected}' was expected")
 endif()
 if(NOT output MATCHES "${expected}")
-  message(FATAL_ERROR "${SOURCE} is refused, but not for the reason expected.\nExpected: ${expected}\nThe compiler says:\n${output}")
+  message(FATAL_ERROR
+      "${SOURCE} is refused, but not for the reason expected.\nExpected: ${expected}\nThe compiler says:\n${output}")
 endif()
