@@ -11,7 +11,7 @@ constexpr bool pull_is_faster(int, int, int, int, gather) { return false; }
 
 template <class Groups>
 std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, Groups const& groups) {
-  constexpr int moving = 48, piece = 8 * 1024;  // blocks that only move pieces; bytes that a block loads at once
+  constexpr int moving = 48, piece = 32 * 1024;  // blocks that only move pieces; bytes that a block loads at once
   auto const beside = [&](gemm_plan const& p) {
     gemm_plan one = p;
     one.parts = 1;
