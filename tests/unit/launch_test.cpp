@@ -53,8 +53,9 @@ TEST_CASE("launch: bad shapes") {
 
 TEST_CASE("launch: a refusal names the caller's file and line") {
   on_ranks(1, [](rank_of_test& r) {
-    r.found.throws<bad_argument>("place", {text("launch_test.cpp:", __LINE__)},
-                                 [&] { launch(r.world, r.stream, {.blocks = 0}, touch, static_cast<int*>(nullptr)); });
+    int const line = __LINE__ + 1;
+    auto const refused = [&] { launch(r.world, r.stream, {.blocks = 0}, touch, static_cast<int*>(nullptr)); };
+    r.found.throws<bad_argument>("place", {text("launch_test.cpp:", line)}, refused);
   });
 }
 

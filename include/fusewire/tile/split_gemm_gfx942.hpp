@@ -43,7 +43,8 @@ class split_gemm_gfx942 {
   __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x,
                                                tile_order const& tiles, Source& source, Sink const& sink,
                                                Beside const& beside, Epilogue const& epilogue) {
-    return {launch, shared, 0, go<false>(shared, launch, x, tiles, source, sink, beside, epilogue)};
+    drawn_work const w = go<false>(shared, launch, x, tiles, source, sink, beside, epilogue);
+    return {launch, shared, w.before, w.drawn};
   }
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
   __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles,
@@ -53,8 +54,8 @@ class split_gemm_gfx942 {
 
  private:
   template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
-  __device__ static int go(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles,
-                           Source& source, Sink const& sink, Beside const& beside, Epilogue const& epilogue) {
+  __device__ static drawn_work go(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles,
+                                  Source& source, Sink const& sink, Beside const& beside, Epilogue const& epilogue) {
     return take_units<Ends>(
         shared, launch, x, tiles, beside, [&](tile_at t, int nth, int part, auto const& on_its_way) {
           on_its_way();

@@ -16,14 +16,18 @@ struct split_k {
   __device__ int part(int first_blocks) const { return blocks == 1 ? 0 : (block{}.index() - first_blocks) / tiles; }
 };
 
+/// The pieces of work that were drawn before the first that comes after the units, and what a block has drawn last.
+struct drawn_work {
+  int before, drawn;
+};
+
 /// Goes through this block's units: unit(tile, number of the tile, part, on_its_way) does one, and calls on_its_way()
-/// when its first loads are under way. Returns the number of the piece of work after the units that this block has
-/// drawn, unless the launch Ends. In a launch that ends with its tiles, and in which every unit has a block of its own,
-/// nobody draws, and a block departs while its first loads are under way. Called by: every thread of every block, first
-/// of all.
+/// when its first loads are under way. Returns what the block has drawn after them, unless the launch Ends. In a launch
+/// that ends with its tiles, and in which every unit has a block of its own, nobody draws, and a block departs while
+/// its first loads are under way. Called by: every thread of every block, first of all.
 template <bool Ends, class Launch, class Operands, class Beside, class Unit>
-__device__ int take_units(void* shared, Launch& launch, Operands const& x, tile_order const& tiles,
-                          Beside const& beside, Unit const& unit) {
+__device__ drawn_work take_units(void* shared, Launch& launch, Operands const& x, tile_order const& tiles,
+                                 Beside const& beside, Unit const& unit) {
   block const b;
   int const count = tiles.count() * x.split.blocks, others = b.count() - x.first_blocks,
             at_once = count < others ? count : others;
@@ -45,7 +49,7 @@ __device__ int take_units(void* shared, Launch& launch, Operands const& x, tile_
       if (b.leader() && b.index() > 0) departed = launch.depart();
     });
   }
-  if (!Ends) return i - count;
+  if (!Ends) return {count - at_once, i - at_once};
   if (draws) {
     launch.end(b);
   } else {
@@ -53,7 +57,7 @@ __device__ int take_units(void* shared, Launch& launch, Operands const& x, tile_
     if (b.index() == 0) launch.collect(b);
     if (b.leader()) launch.leave(b, has_own && b.index() > 0 ? departed : launch.depart());
   }
-  return 0;
+  return {};
 }
 
 }  // namespace fusewire
