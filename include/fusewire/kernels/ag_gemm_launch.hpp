@@ -47,12 +47,12 @@ void launch_ag_gemm(channel const& ch, hipStream_t stream, ag_gemm_call<T> const
   }
 
   auto const kernel = &ag_gemm_kernel<T, Mainloop, Epilogue>;
-  int const clusters = resident_clusters(w, kernel, parts, Mainloop::threads, Mainloop::shared_bytes(),
-                                         o.reserved_units, where),
+  int const clusters =
+                resident_clusters(w, kernel, parts, Mainloop::threads, Mainloop::shared_bytes(), o.reserved_cus, where),
             fit = clusters * parts;
   require(fit >= 1, where, "ag_gemm: no block of ", Mainloop::threads, " threads and ", Mainloop::shared_bytes(),
           " bytes of shared memory fits on this rank's part of the device (", w.compute_units(), " units, ",
-          o.reserved_units, " reserved, ", w.ranks_on_device(), " ranks)");
+          o.reserved_cus, " reserved, ", w.ranks_on_device(), " ranks)");
   require(o.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; at most ", fit,
           " blocks are resident at once");
 
@@ -76,10 +76,10 @@ void launch_ag_gemm(channel const& ch, hipStream_t stream, ag_gemm_call<T> const
         o.comm_blocks ? o.comm_blocks : std::max(1, std::min({order.pieces.count(), fit / 4, 8 * w.size()}));
     blocks = std::min(fit, std::max(pull ? w.dispatch_parts() : 1, x.first_blocks + tiles));  // begin_readable()
   } else {
-    blocks = std::min(clusters, std::max(tiles, ceil_div(map.most_pieces() * map.ranks, parts))) * parts;
+    blocks = std::min(clusters, std::max(tiles, ceil_div(map.max_pieces() * map.ranks, parts))) * parts;
   }
   /// Blocks that wait for their turn would take the reserved ones
-  bool const early = !Mainloop::communicates_first && o.reserved_units == 0;
+  bool const early = !Mainloop::communicates_first && o.reserved_cus == 0;
   launch(w, stream,
          {.blocks = blocks,
           .threads = Mainloop::threads,

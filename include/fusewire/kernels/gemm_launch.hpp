@@ -11,12 +11,12 @@ namespace fusewire::detail {
 /// The tuned plan of a shape if the option and B allow it, else one for block_mainloop. kernel_of.operator()<M>() is
 /// the kernel that the launch is for.
 template <class T, class Kernel>
-gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_operand<T> const& b, int reserved_units,
+gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_operand<T> const& b, int reserved_cus,
                     Kernel const& kernel_of, std::source_location where) {
   auto const clusters = [&](gemm_plan const& g) {
     return with_mainloop<T>(g, b.order, [&]<class M>() {
       return resident_clusters(w, kernel_of.template operator()<M>(), g.parts, M::threads, M::shared_bytes(),
-                               reserved_units, where);
+                               reserved_cus, where);
     });
   };
   char const* const why_not = why_not_tuned(tile, b);
@@ -32,17 +32,17 @@ gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_opera
 /// with `name`; as launch().
 template <class Mainloop, class... P>
 void launch_tiles(char const* name, world const& w, hipStream_t stream, gemm_plan const& plan, int tiles,
-                  int reserved_units, std::source_location where, void (*kernel)(P...),
+                  int reserved_cus, std::source_location where, void (*kernel)(P...),
                   std::type_identity_t<P> const&... arguments) {
   int const clusters =
-      resident_clusters(w, kernel, plan.parts, Mainloop::threads, Mainloop::shared_bytes(), reserved_units, where);
+      resident_clusters(w, kernel, plan.parts, Mainloop::threads, Mainloop::shared_bytes(), reserved_cus, where);
   require(clusters >= 1, where, name, ": no block of ", Mainloop::threads, " threads and ", Mainloop::shared_bytes(),
           " bytes of shared memory fits on this rank's part of the device (", w.compute_units(), " units, ",
-          reserved_units, " reserved, ", w.ranks_on_device(), " ranks)");
+          reserved_cus, " reserved, ", w.ranks_on_device(), " ranks)");
   require(plan.parts == 1 || tiles <= clusters, where, name, ": ", plan.parts, " blocks for each of ", tiles,
           " tiles; ", clusters, " clusters of them are resident at once");
   /// Blocks that wait for their turn would take the reserved ones
-  bool const early = !Mainloop::communicates_first && reserved_units == 0;
+  bool const early = !Mainloop::communicates_first && reserved_cus == 0;
   launch(w, stream,
          {.blocks = std::min(clusters, tiles) * plan.parts,
           .threads = Mainloop::threads,
@@ -64,7 +64,7 @@ struct gemm_kernels {
 
 /// C [M, N] = epilogue(A * B) on this rank alone.
 template <class T, class Call, class Epilogue>
-void start_gemm(world const& w, hipStream_t stream, Call const& call, gemm_plan const& plan, int reserved_units,
+void start_gemm(world const& w, hipStream_t stream, Call const& call, gemm_plan const& plan, int reserved_cus,
                 Epilogue const& epilogue, std::source_location where) {
   with_mainloop<T>(plan, call.b_layout, [&]<class M>() {
     int const m = call.c.rows, n = call.c.cols, k = call.a.cols;
@@ -72,7 +72,7 @@ void start_gemm(world const& w, hipStream_t stream, Call const& call, gemm_plan 
     auto const x = make_operands<M>(a, b_operand<T>{call.b.data, call.b.ld, call.b_layout, n}, k, call.b_is_constant,
                                     plan, m, last_tile_rows(m, M::tile_m), where);
     gemm_arguments<T> const g{call.c, {ceil_div(m, M::tile_m), ceil_div(n, M::tile_n), 0, plan.band}, k};
-    launch_tiles<M>("gemm", w, stream, plan, g.tiles.count(), reserved_units, where,
+    launch_tiles<M>("gemm", w, stream, plan, g.tiles.count(), reserved_cus, where,
                     gemm_kernels<T, Epilogue>{}.template operator()<M>(), g, x, epilogue);
   });
 }

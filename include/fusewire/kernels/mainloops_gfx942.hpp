@@ -8,7 +8,7 @@ template <class T>
 struct tuned_mainloops {
   static constexpr bool any = false;
   static bool accepts(b_operand<T> const&) { return false; }
-  static int most_parts(int, int) { return 0; }
+  static int max_parts(int, int) { return 0; }
 };
 
 }  // namespace fusewire
