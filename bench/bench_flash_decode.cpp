@@ -1,7 +1,7 @@
 // Flash Decode: fused, beside its bulk-synchronous twin and the local kernel alone, which take turns in one run on the
 // same KV.
 //
-//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick]
+//   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--shots=0|1|2] [--memory=GiB] [--quick]
 //                      [--taxes] [--late=US,...] [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...]
 //                      [--dims=64,128] [--page_sizes=P,...]
 //                      [--kinds=own,shared] [--dtypes=f16,bf16] [Google Benchmark's options]
@@ -25,7 +25,7 @@
 // late; 0, which is always among them, is what the others compare with, since making a rank late takes a kernel.
 // --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks
 // that are late.
-// --hops: flash_decode_options::hops of the fused kernel.
+// --shots: flash_decode_options::shots of the fused kernel; 0: automatic.
 // Counters: bytes of KV that the longest rank has, once where pages are shared; target: those at 4.4 TB/s and 8 us (4
 // us for one rank), for pages of their own; speedup: the better twin's time over this one.
 #include "harness.hpp"
@@ -94,7 +94,7 @@ struct shape {
 };
 
 struct settings {
-  int ranks, repeats, hops;
+  int ranks, repeats, shots;
   std::vector<std::string> variants;
   std::vector<int> late;  // us
 };
@@ -279,7 +279,7 @@ class shape_runner {
                                  .head_dim = s_.d,
                                  .page_size = s_.page,
                                  .max_pages = s_.max_pages(),
-                                 .hops = set.hops};
+                                 .shots = shots(set.shots)};
     flash_decode<T> fused(st_.ch, o), local(st_.alone_ch, o);
     auto const shard = [&](int i) {
       local(st_.stream(), call(i, reinterpret_cast<T*>(send(i)), reinterpret_cast<float*>(send(i) + s_.result() * 2)));
@@ -337,7 +337,7 @@ class shape_runner {
             .out = to,
             .lse = lse,
             .batch = s_.batch,
-            .past_is_constant = true};
+            .kv_is_ready = true};
   }
   void read(int i) const {
     auto const n = std::int64_t(s_.bytes() / 2 / sizeof(uint4)),
@@ -588,7 +588,7 @@ int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
   command_line c(
       argc, argv,
-      "bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--hops=0|1|2] [--memory=GiB] [--quick]\n"
+      "bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--shots=0|1|2] [--memory=GiB] [--quick]\n"
       "                          [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] "
       "[--page_sizes=P,...]\n"
       "                          [--kinds=own,shared] [--dtypes=f16,bf16] [--taxes] [--late=US,...]\n"
@@ -597,7 +597,7 @@ int main(int argc, char** argv) {
       "--late: in turns one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are late.");
   bool const taxes = c.flag("taxes"), quick = c.flag("quick");
   using names = std::vector<std::string>;
-  set = {c.number("ranks", std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.number("hops", 0, "[0-2]"),
+  set = {c.number("ranks", std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.number("shots", 0, "[0-2]"),
          c.words("variants", "fused|fused_eager|local|bsp_eager|bsp_graph|read",
                  taxes ? names{"fused", "fused_eager", "local", "bsp_eager", "bsp_graph"}
                        : names{"fused", "local", "bsp_eager", "bsp_graph", "read"}),

@@ -309,7 +309,7 @@ double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) 
                      .lengths = dlengths,
                      .out = out,
                      .batch = batch,
-                     .past_is_constant = true});
+                     .kv_is_ready = true});
   });
   // The query is zero, so every token weighs the same: the output is the mean of v over the sequence, which is the same
   // on all ranks.

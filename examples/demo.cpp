@@ -230,7 +230,7 @@ int main(int argc, char** argv) try {
   if (gpus > 0) check_hip(hipGetDeviceProperties(&properties, 0), "hipGetDeviceProperties");
   int const ranks = asked.value_or(sim ? 8 : int(std::bit_floor(unsigned(std::clamp(gpus, 1, 8)))));
   if (!std::has_single_bit(unsigned(ranks)))
-    throw error(text(ranks, " ranks; 1, 2, 4 and 8 are accepted, so that every rank has as many of the 8192 columns"));
+    throw error(text(ranks, " ranks; expected 1, 2, 4 or 8, so that every rank has as many of the 8192 columns"));
   std::string const where = sim ? text("fusewire-sim, ", gpus, " simulated MI300X")
                                 : text(gpus, " x ", gpus > 0 ? properties.name : "no GPU");
 

@@ -114,7 +114,7 @@ int main(int argc, char** argv) try {
                 tokens_of(w.rank(), 1), double(worst));
     // weights are rounded to bf16 (1/512 of values up to 3/2), and so is the output
     if (!(worst <= 0.006f))
-      throw error(text("rank ", w.rank(), ": the largest error is ", worst, "; 0.006 is accepted"));
+      throw error(text("rank ", w.rank(), ": the largest error is ", worst, "; expected at most 0.006"));
   });
 } catch (std::exception const& e) {
   std::fprintf(stderr, "%s\n", e.what());

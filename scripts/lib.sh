@@ -24,7 +24,7 @@ die() {
   exit 1
 }
 
-[[ $jobs =~ ^[1-9][0-9]*$ ]] || die "FUSEWIRE_JOBS is $jobs" "a number of jobs is accepted: 1 or more"
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || die "FUSEWIRE_JOBS is $jobs" "expected a number of jobs, 1 or more"
 
 # help_if_asked "$@": prints the comment at the head of the calling script.
 help_if_asked() {

@@ -31,8 +31,8 @@ void use(input& in, world& w) {
                          .head_dim = in.rarely() ? in.integer() : 64 + 64 * in.below(2),
                          .page_size = in.rarely() ? in.integer() : 1 << in.below(8),
                          .max_pages = extent(1 + in.below(4)),
-                         .reserved_units = extent(in.below(3)),
-                         .hops = extent(in.below(3))};
+                         .reserved_cus = extent(in.below(3)),
+                         .shots = shots(extent(in.below(3)))};
   if (in.rarely()) {
     auto const bits = std::uint32_t(in.raw(4));
     std::memcpy(&o.scale, &bits, sizeof bits);

@@ -61,7 +61,7 @@ TEST_CASE("the pieces of all ranks cover the gathered A once, each with a flag o
   gather_map const map{by, m, k, ranks, tile_m, chunk_k};
   std::vector<int> covered(static_cast<std::size_t>(m * k));
   for (int r = 0; r < ranks; ++r) {
-    REQUIRE(map.pieces(r) <= map.most_pieces());
+    REQUIRE(map.pieces(r) <= map.max_pieces());
     std::set<int> flags;
     for (int i = 0; i < map.pieces(r); ++i) {
       gather_piece const p = map.piece(r, i);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """usage: check_loads.py FILE.cubin ...
 
-What a test shows now and then at best: instructions of the copy engine (sm_90a) read uniform registers some time after they were
+What a test shows now and then at best: TMA instructions (sm_90a) read uniform registers some time after they were
 issued, and a warp has only one set of those. If the lane that issued one goes on to wait, the warp's other lanes may run, on a way on
 which the compiler has not ordered anything behind that read, and overwrite a register. So no such instruction may be followed by a
 jump, a convergence or a yield before something waits for its read. Exits with 1 where that is broken.
@@ -48,7 +48,7 @@ def main():
                     if y & 0xFFF in LEAVES:
                         broken.append(f"{name}: {STARTS[x & 0xFFF]} at {i * 16:#x}, {LEAVES[y & 0xFFF]} before its operands are read")
                         break
-    print(f"{starts} instructions of the copy engine")
+    print(f"{starts} TMA instructions")
     if not starts:
         broken.append("none found")
     for b in broken:

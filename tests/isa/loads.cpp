@@ -1,4 +1,4 @@
-// What check_loads.py looks at: the kernels whose lanes start the copy engine.
+// What check_loads.py looks at: the kernels whose lanes start TMA loads.
 #include <fusewire/kernels/ag_gemm_kernels.hpp>
 #include <fusewire/kernels/gemm_rs_kernels.hpp>
 #include <fusewire/tile/gemm_sm90.hpp>

@@ -62,7 +62,7 @@ class context {
  public:
   context(world& w, heap& h, int rounds)
       : w(w), h(h), rounds(rounds), data(h.allocate<unsigned>(words)), counts(h.allocate<count_t>(counters)),
-        flags(h.allocate<flag>(flags_of_rank)), far(w.size() > 1 && w.most_ranks_on_a_device() == 1) {}
+        flags(h.allocate<flag>(flags_of_rank)), far(w.size() > 1 && w.max_ranks_on_a_device() == 1) {}
 
   world_view const& view() const { return h.view(); }
 

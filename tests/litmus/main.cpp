@@ -133,7 +133,7 @@ options parse(int argc, char** argv) {
     auto const number = [&] {
       std::string const v = value();
       int const n = std::atoi(v.c_str());
-      if (n < 1) throw error(text(a, " ", v, ": a number from 1 on is accepted"));
+      if (n < 1) throw error(text(a, " ", v, "; expected a number from 1 on"));
       return n;
     };
     if (a == "--help" || a == "-h") o.help = true;
@@ -146,7 +146,7 @@ options parse(int argc, char** argv) {
     else throw error(a + ": unknown; --help says what there is");
   }
   if (!o.expect.empty() && o.expect != "weak" && o.expect != "strong")
-    throw error("--expect " + o.expect + ": weak or strong is accepted");
+    throw error("--expect " + o.expect + "; expected weak or strong");
   if (!o.only.empty() && std::ranges::none_of(questions(), [&](question const& q) { return q.name == o.only; }))
     throw error("--only " + o.only + ": no such question; --list says what there is");
   return o;

@@ -96,7 +96,7 @@ class decode_subject final : public subject {
                         .page_size = page_size,
                         .max_pages = most_.max_tokens / page_size,
                         .scale = 1,
-                        .hops = std::is_same_v<T, f16> ? 2 : 1}),
+                        .shots = std::is_same_v<T, f16> ? shots::two : shots::one}),
         q_(r.allocate<T>(std::size_t(most_.batch * 8 * D))),
         k_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),
         v_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),

@@ -211,11 +211,11 @@ TEST_CASE("ag_gemm: a channel with as many flags as it asks for", "[ag_gemm]") {
 TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows and in a last one with fewer",
           "[ag_gemm]") {
   on_ranks(2, [&](rank_of_test& r) {
-    int const most_m = 300, n = 130, k = 32;
-    gemm_rank<bf16> g(r, most_m, n, k);
-    auto const calls = r.heap.allocate<unsigned>(std::size_t(most_m * n));
+    int const max_m = 300, n = 130, k = 32;
+    gemm_rank<bf16> g(r, max_m, n, k);
+    auto const calls = r.heap.allocate<unsigned>(std::size_t(max_m * n));
     channel ch(r.heap, small_channel());
-    ag_gemm<bf16> op(ch, {.max_m = most_m, .k = k, .gather = gather::m, .tile = gemm_tile::small});
+    ag_gemm<bf16> op(ch, {.max_m = max_m, .k = k, .gather = gather::m, .tile = gemm_tile::small});
     for (int m : {256, 300}) {  // 8 and 10 tile rows
       r.fill(calls, 0);
       g.run(op, {m, n, k, layout::row_major, unsigned(m)}, gather::m, counted{r.here(calls), n});
@@ -538,7 +538,7 @@ TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][
     refuses("channel flags", {"4 flags", "has 2"}, {.max_m = 8, .k = 512, .gather = gather::k, .chunk_k = 64});
     refuses("chunk_k", {"chunk_k = 12"}, {.max_m = 8, .k = 64, .chunk_k = 12});
     refuses("comm_blocks", {"comm_blocks = -1"}, {.max_m = 8, .k = 64, .comm_blocks = -1});
-    refuses("reserved_units", {"reserved_units = 100000"}, {.max_m = 8, .k = 64, .reserved_units = 100000});
+    refuses("reserved_cus", {"reserved_cus = 100000"}, {.max_m = 8, .k = 64, .reserved_cus = 100000});
 
     ag_gemm<bf16> op(ch, {.max_m = 64, .k = 64, .gather = gather::k, .method = method::pull});
     problem const p{20, 24, 64, layout::row_major, 1};

@@ -177,14 +177,14 @@ __global__ void __launch_bounds__(decode_threads(D))
 /// Scores that are all 0: the output is the mean of V.
 class decode_subject final : public subject {
  public:
-  decode_subject(rank_of_test& r, channel& ch, int hops)
-      : r_(r), ch_(ch), hops_(hops), op_(ch, {.max_batch = 2,
+  decode_subject(rank_of_test& r, channel& ch, shots how)
+      : r_(r), ch_(ch), shots_(how), op_(ch, {.max_batch = 2,
                                               .q_heads = 2,
                                               .kv_heads = 1,
                                               .head_dim = d,
                                               .page_size = 16,
                                               .max_pages = 4,
-                                              .hops = hops}),
+                                              .shots = how}),
         q_(r.heap.allocate<bf16>(2 * 2 * d)), k_(r.heap.allocate<bf16>(8 * 16 * d)),
         v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)),
         table_(r.heap.allocate<std::int32_t>(8)), lengths_(r.heap.allocate<std::int32_t>(2)),
@@ -225,7 +225,7 @@ class decode_subject final : public subject {
                                    4,
                                    2,
                                    2,
-                                   hops_ == 2,
+                                   shots_ == shots::two,
                                    false,
                                    0.125f * log2_of_e,
                                    inbox_,
@@ -278,7 +278,8 @@ class decode_subject final : public subject {
 
   rank_of_test& r_;
   channel& ch_;
-  int hops_, salt_ = 0;
+  shots shots_;
+  int salt_ = 0;
   flash_decode<bf16> op_;
   sym<bf16> q_, k_, v_, out_;
   sym<std::int32_t> table_, lengths_;
@@ -287,7 +288,7 @@ class decode_subject final : public subject {
   sym<stamped> inbox_;
 };
 
-enum class kind { words, push_k, push_m, pull_k, pull_m, decode, decode_two_hops, push_k_f16 };
+enum class kind { words, push_k, push_m, pull_k, pull_m, decode, decode_two_shot, push_k_f16 };
 
 std::unique_ptr<subject> make(rank_of_test& r, channel& ch, kind k) {
   switch (k) {
@@ -297,10 +298,10 @@ std::unique_ptr<subject> make(rank_of_test& r, channel& ch, kind k) {
     case kind::pull_k: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::k, method::pull);
     case kind::pull_m: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::m, method::pull);
     case kind::push_k_f16: return std::make_unique<gemm_subject<f16>>(r, ch, gather::k, method::push);
-    case kind::decode: return std::make_unique<decode_subject>(r, ch, 1);
-    case kind::decode_two_hops: break;
+    case kind::decode: return std::make_unique<decode_subject>(r, ch, shots::one);
+    case kind::decode_two_shot: break;
   }
-  return std::make_unique<decode_subject>(r, ch, 2);
+  return std::make_unique<decode_subject>(r, ch, shots::two);
 }
 
 channel_options fault_channel() { return {.max_bytes = 256_KiB, .flags_per_source = 16, .poison = true}; }
@@ -381,7 +382,7 @@ std::string name_of(kind k, int shape = 0) {
 
 TEST_CASE("fault: a rank does not launch", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode,
-                          kind::decode_two_hops);
+                          kind::decode_two_shot);
   CAPTURE(int(k));
   check_culprit_named(verdicts_of(k, {}, false,
                                   [](rank_of_test& r, auto& s) {
@@ -392,7 +393,7 @@ TEST_CASE("fault: a rank does not launch", "[faults]") {
 
 TEST_CASE("fault: what has waited in vain is NaN, and everything else is right", "[faults]") {
   auto const k = GENERATE(kind::push_k, kind::push_m, kind::push_k_f16, kind::pull_k, kind::pull_m, kind::decode,
-                          kind::decode_two_hops);
+                          kind::decode_two_shot);
   CAPTURE(int(k));
   on_ranks(
       ranks,
@@ -416,7 +417,7 @@ TEST_CASE("fault: what has waited in vain is NaN, and everything else is right",
 }
 
 TEST_CASE("fault: a rank's call throws before its launch", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::pull_m, kind::decode, kind::decode_two_hops);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::pull_m, kind::decode, kind::decode_two_shot);
   CAPTURE(int(k));
   check_culprit_named(verdicts_of(k, {}, false,
                                   [](rank_of_test& r, auto& s) {
@@ -430,7 +431,7 @@ TEST_CASE("fault: a rank's call throws before its launch", "[faults]") {
 
 TEST_CASE("fault: a rank comes after the limit", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode,
-                          kind::decode_two_hops);
+                          kind::decode_two_shot);
   CAPTURE(int(k));
   auto const verdicts = verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
     if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(2.5));
@@ -442,7 +443,7 @@ TEST_CASE("fault: a rank comes after the limit", "[faults]") {
 
 TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode,
-                          kind::decode_two_hops);
+                          kind::decode_two_shot);
   CAPTURE(int(k));
   auto const verdicts = verdicts_of(k, {}, true, [](rank_of_test& r, auto& s) {
     if (r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(0.5));
@@ -452,9 +453,9 @@ TEST_CASE("fault: a rank comes late, but within the limit, which is none", "[fau
 }
 
 TEST_CASE("fault: one push gets lost", "[faults]") {
-  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::decode, kind::decode_two_hops);
+  auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::decode, kind::decode_two_shot);
   int const slot = GENERATE(0, 1);
-  bool const decodes = k == kind::decode || k == kind::decode_two_hops;
+  bool const decodes = k == kind::decode || k == kind::decode_two_shot;
   CAPTURE(int(k), slot);
   auto const verdicts = verdicts_of(k, {}, false, [slot](rank_of_test&, auto& s) {
     if (slot == 1) s[0]->launch(1);  // so that the report must be of the right slot
@@ -493,7 +494,7 @@ void check_disagreement(std::vector<std::string> const& verdicts, std::string co
 
 TEST_CASE("fault: a rank launches another shape", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::pull_k, kind::pull_m, kind::decode,
-                          kind::decode_two_hops);
+                          kind::decode_two_shot);
   CAPTURE(int(k));
   check_disagreement(verdicts_of(k, {}, false, [](rank_of_test& r, auto& s) { s[0]->launch(r.rank() == culprit); }),
                      name_of(k), name_of(k, 1));

@@ -58,15 +58,15 @@ struct decode_rank {
   heads_of h;
   int max_batch, page_size, max_pages, pages;
   float scale;
-  int hops;
+  fusewire::shots shots;
   sym<T> q, k, v, out;
   sym<std::int32_t> table, lengths;
   sym<float> lse;
 
   decode_rank(rank_of_test& rank, heads_of heads, int batch, int page, int pages_per_sequence, float score_scale = 0,
-              int hops_of_results = 0)
+              fusewire::shots how = shots::automatic)
       : r(rank), h(heads), max_batch(batch), page_size(page), max_pages(pages_per_sequence),
-        pages(batch * pages_per_sequence + 3), scale(score_scale), hops(hops_of_results),
+        pages(batch * pages_per_sequence + 3), scale(score_scale), shots(how),
         q(r.heap.template allocate<T>(std::size_t(batch * h.q * h.d))),
         k(r.heap.template allocate<T>(std::size_t(pages * page * h.kv * h.d))), v(r.heap.template allocate<T>(k.count)),
         out(r.heap.template allocate<T>(q.count)),
@@ -82,7 +82,7 @@ struct decode_rank {
             .page_size = page_size,
             .max_pages = max_pages,
             .scale = scale,
-            .hops = hops};
+            .shots = shots};
   }
   flash_decode_call<T> call(int batch) const {
     return {.q = r.here(q),
@@ -206,9 +206,10 @@ std::vector<std::string> on_decode_ranks(int ranks, F f) {
 }
 
 template <class T>
-void one(int ranks, heads_of h, int page_size, int max_pages, problem const& p, float scale = 0, int hops = 0) {
+void one(int ranks, heads_of h, int page_size, int max_pages, problem const& p, float scale = 0,
+         shots how = shots::automatic) {
   on_decode_ranks(ranks, [&](rank_of_test& r) {
-    decode_rank<T> d(r, h, p.batch, page_size, max_pages, scale, hops);
+    decode_rank<T> d(r, h, p.batch, page_size, max_pages, scale, how);
     channel ch(r.heap, decode_channel());
     flash_decode<T> op(ch, d.options());
     d.run(op, p);
@@ -252,7 +253,7 @@ std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int m
       items.push_back({all, units, tokens});
       all += units + gap;
     }
-  int const runs = std::min(blocks, decode_lengths::most_runs(kv_heads)), count = int(items.size()),
+  int const runs = std::min(blocks, decode_lengths::max_runs(kv_heads)), count = int(items.size()),
             units = items[0].units;
   int length = ceil_div(all, runs);
   bool const alike = std::all_of(items.begin(), items.end(), [&](item_at const& i) { return i.units == units; }),
@@ -303,15 +304,15 @@ static_assert(stamps_differ());
 
 TEST_CASE("decode_run: every block has the splits that the rule gives it", "[flash_decode]") {
   on_ranks(1, [&](rank_of_test& r) {
-    constexpr int most = 300, max_tokens = 1000, most_blocks = 40;
-    auto const found = r.heap.allocate<split>(most_blocks * most);
-    auto const counts = r.heap.allocate<int>(most_blocks);
+    constexpr int most = 300, max_tokens = 1000, max_blocks = 40;
+    auto const found = r.heap.allocate<split>(max_blocks * most);
+    auto const counts = r.heap.allocate<int>(max_blocks);
     lcg random{3};
     for (int batch : {1, 2, 3, 65, 140}) {
       std::int32_t* tokens = nullptr;  // not on the heap, so that the simulator tells of a read past them
       check_hip(hipMalloc(&tokens, std::size_t(batch) * sizeof(std::int32_t)), "hipMalloc");
       for (int kv_heads : {1, 3})
-        for (int blocks : {1, 2, 7, most_blocks})
+        for (int blocks : {1, 2, 7, max_blocks})
           for (bool const alike : {false, true}) {  // some runs of seven that are alike end with a sequence
             if (batch * kv_heads > most * blocks) continue;
             std::vector<int> lengths;
@@ -342,9 +343,10 @@ TEST_CASE("decode_run: every block has the splits that the rule gives it", "[fla
 }
 
 TEST_CASE("flash_decode: 1 to 8 ranks, bf16", "[flash_decode]") {
-  int const ranks = GENERATE(1, 2, 3, 4, 8), hops = GENERATE(1, 2);
-  CAPTURE(ranks, hops);
-  one<bf16>(ranks, {8, 2, 128}, 16, 20, {3, [](int r, int s) { return any_length(300, 1, r, s); }}, 0, hops);
+  int const ranks = GENERATE(1, 2, 3, 4, 8);
+  auto const how = GENERATE(shots::one, shots::two);
+  CAPTURE(ranks, int(how));
+  one<bf16>(ranks, {8, 2, 128}, 16, 20, {3, [](int r, int s) { return any_length(300, 1, r, s); }}, 0, how);
 }
 
 TEST_CASE("flash_decode: heads per KV head, d and type", "[flash_decode]") {
@@ -400,10 +402,10 @@ TEST_CASE("flash_decode: a single token in all, on each rank in turn", "[flash_d
 }
 
 TEST_CASE("flash_decode: empty shards on some ranks and on all", "[flash_decode]") {
-  int const hops = GENERATE(1, 2);
-  CAPTURE(hops);
+  auto const how = GENERATE(shots::one, shots::two);
+  CAPTURE(int(how));
   on_decode_ranks(3, [&](rank_of_test& r) {
-    decode_rank<bf16> d(r, {4, 2, 64}, 4, 16, 10, 0, hops);
+    decode_rank<bf16> d(r, {4, 2, 64}, 4, 16, 10, 0, how);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     d.run(op, {4, [](int, int) { return 0; }});
@@ -437,15 +439,15 @@ TEST_CASE("flash_decode: large scores, and one key that outweighs all", "[flash_
 }
 
 TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[flash_decode]") {
-  int const hops = GENERATE(1, 2);
-  CAPTURE(hops);
+  auto const how = GENERATE(shots::one, shots::two);
+  CAPTURE(int(how));
   on_decode_ranks(2, [&](rank_of_test& r) {
-    decode_rank<bf16> d(r, {4, 2, 64}, 9, 16, 40, 0, hops);
+    decode_rank<bf16> d(r, {4, 2, 64}, 9, 16, 40, 0, how);
     channel ch(r.heap, decode_channel());
     auto o = d.options();
     int parts = 1;
     check_hip(platform::dispatch_parts(&parts, r.world.device()), "dispatch_parts");
-    o.reserved_units = r.world.compute_units() - parts * r.world.ranks_on_device();  // each rank has one of each part
+    o.reserved_cus = r.world.compute_units() - parts * r.world.ranks_on_device();  // each rank has one of each part
     flash_decode<bf16> op(ch, o);
     d.run(op, {9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }});
     d.run(op, {9, [](int rank, int s) { return s == 0 ? 640 : rank * s * 3; }, problem::equal_keys});
@@ -501,19 +503,19 @@ TEST_CASE("flash_decode: an uneven batch, with more sequences than lanes", "[fla
   });
 }
 
-TEST_CASE("flash_decode: the same bits on every rank and in every run, with one hop or two", "[flash_decode]") {
+TEST_CASE("flash_decode: the same bits on every rank and in every run, with one shot or two", "[flash_decode]") {
   constexpr int ranks = 4, runs = 4;
   auto const results = on_decode_ranks(ranks, [&](rank_of_test& r) {  // of every rank: all runs' bytes
     decode_rank<bf16> d(r, {6, 2, 64}, 2, 16, 40);
     channel ch(r.heap, decode_channel());
-    d.hops = 1;
-    flash_decode<bf16> one_hop(ch, d.options());
-    d.hops = 2;
-    flash_decode<bf16> two_hops(ch, d.options());
+    d.shots = shots::one;
+    flash_decode<bf16> one_shot(ch, d.options());
+    d.shots = shots::two;
+    flash_decode<bf16> two_shot(ch, d.options());
     d.fill({2, [](int rank, int s) { return 600 - 100 * rank - 250 * s; }});
     for (int i = 0; i < runs; ++i) {
       d.poison();
-      (i < 2 ? one_hop : two_hops)(r.stream, d.call(2));
+      (i < 2 ? one_shot : two_shot)(r.stream, d.call(2));
       r.world.check(r.stream);
       auto const out = r.download(d.out);
       auto const lse = r.download(d.lse);
@@ -536,7 +538,7 @@ TEST_CASE(
     "[flash_decode][channel]") {
   on_decode_ranks(3, [&](rank_of_test& r) {
     decode_rank<bf16> a(r, {4, 2, 64}, 5, 4, 40);
-    decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10, 0, 2);
+    decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10, 0, shots::two);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op_a(ch, a.options());
     flash_decode<f16> op_b(ch, b.options());
@@ -552,12 +554,13 @@ TEST_CASE(
 }
 
 TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel][long]") {
-  auto const [ranks, hops] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {2, 2}, {8, 0}}));
-  CAPTURE(ranks, hops);
+  auto const [ranks, how] =
+      GENERATE(table<int, shots>({{1, shots::automatic}, {2, shots::one}, {2, shots::two}, {8, shots::automatic}}));
+  CAPTURE(ranks, int(how));
   on_decode_ranks(ranks, [&](rank_of_test& r) {
-    bool const by_turns = ranks == 8;  // one sequence takes one hop, all take two and leave records of those unused
+    bool const by_turns = ranks == 8;  // one sequence takes one shot, all take two and leave records of those unused
     int const batch = 4, kv_heads = by_turns ? 2 : 1, few = by_turns ? batch : 1, many = by_turns ? 1 : batch;
-    decode_rank<bf16> d(r, {by_turns ? 32 : 2, kv_heads, by_turns ? 128 : 64}, batch, 4, 10, 0, hops);
+    decode_rank<bf16> d(r, {by_turns ? 32 : 2, kv_heads, by_turns ? 128 : 64}, batch, 4, 10, 0, how);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
@@ -588,11 +591,11 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
 
 TEST_CASE("flash_decode: a record that is renewed is no result of the next launch in its slot",
           "[flash_decode][channel][long]") {
-  int const hops = GENERATE(1, 2);
-  CAPTURE(hops);
+  auto const how = GENERATE(shots::one, shots::two);
+  CAPTURE(int(how));
   on_decode_ranks(2, [&](rank_of_test& r) {
     constexpr int batch = 4;
-    decode_rank<bf16> d(r, {2, 1, 64}, batch, 4, 10, 0, hops);
+    decode_rank<bf16> d(r, {2, 1, 64}, batch, 4, 10, 0, how);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     load_kernel(r.world, spend<>, 64);
@@ -628,9 +631,9 @@ TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its ch
 }
 
 TEST_CASE("flash_decode: launches on both sides of 2^32", "[flash_decode][channel]") {
-  int const hops = GENERATE(1, 2);
+  auto const how = GENERATE(shots::one, shots::two);
   on_decode_ranks(3, [&](rank_of_test& r) {
-    decode_rank<bf16> d(r, {2, 1, 64}, 3, 4, 10, 0, hops);
+    decode_rank<bf16> d(r, {2, 1, 64}, 3, 4, 10, 0, how);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     // Each record's turn comes
@@ -644,7 +647,7 @@ TEST_CASE("flash_decode: a result that never comes is reported with whole epochs
   auto const said = on_ranks(
       2,
       [&](rank_of_test& r) {
-        decode_rank<bf16> d(r, {2, 1, 64}, 1, 4, 10, 0, 1);
+        decode_rank<bf16> d(r, {2, 1, 64}, 1, 4, 10, 0, shots::one);
         channel ch(r.heap, decode_channel());
         flash_decode<bf16> op(ch, d.options());
         problem const p{1, [](int, int) { return 20; }, problem::random, 1};
@@ -662,7 +665,7 @@ TEST_CASE("flash_decode: a result that never comes is reported with whole epochs
   CHECK(contains(said[0], "epoch 4294967304 found, 4294967306 wanted"));
 }
 
-TEST_CASE("flash_decode: one hop and two by turns, as the batch asks for them", "[flash_decode][channel]") {
+TEST_CASE("flash_decode: one shot and two by turns, as the batch asks for them", "[flash_decode][channel]") {
   on_decode_ranks(8, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {16, 1, 128}, 8, 4, 10);  // all records: 12 x 8 x 16.6 KB
     channel ch(r.heap, decode_channel());
@@ -684,7 +687,7 @@ TEST_CASE("flash_decode: many launches without a host wait in between", "[flash_
       auto c = d.call(1 + i % batch);
       c.out = r.here(all) + std::size_t(i) * d.out.count;
       c.lse = nullptr;
-      c.past_is_constant = i % 4 > 0;
+      c.kv_is_ready = i % 4 > 0;
       op(r.stream, c);
     }
     op(r.stream, d.call(batch));
@@ -744,7 +747,7 @@ TEST_CASE("flash_decode: what the stream writes just before, where the rest is c
       newest(1, 0, float(tokens * (i + 1)));  // all keys weigh the same
       auto call = x.call(batch);
       call.out = r.here(outs) + std::size_t(i) * x.out.count;
-      call.past_is_constant = true;
+      call.kv_is_ready = true;
       op(r.stream, call);
     }
     r.world.check(r.stream);
@@ -800,10 +803,10 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("max_pages", {"max_pages = 0", "268435456"}, [](options& o) { o.max_pages = 0; });
     refuses("max_pages too many", {"max_pages = 268435457", "268435456"}, [](options& o) { o.max_pages = 268435457; });
     refuses("scale", {"scale = nan", "finite"}, [](options& o) { o.scale = NAN; });
-    refuses("hops", {"hops = 3", "1 and 2 are accepted"}, [](options& o) { o.hops = 3; });
-    refuses("hops below 0", {"hops = -1"}, [](options& o) { o.hops = -1; });
-    refuses("hops that differ", {"hops"}, [&](options& o) { o.hops = r.rank(); });
-    refuses("reserved_units", {"reserved_units = 100000"}, [](options& o) { o.reserved_units = 100000; });
+    refuses("shots", {"shots = 3", "expected a value of fusewire::shots"}, [](options& o) { o.shots = shots(3); });
+    refuses("shots below 0", {"shots = -1"}, [](options& o) { o.shots = shots(-1); });
+    refuses("shots that differ", {"shots"}, [&](options& o) { o.shots = r.rank() % 2 ? shots::two : shots::one; });
+    refuses("reserved_cus", {"reserved_cus = 100000"}, [](options& o) { o.reserved_cus = 100000; });
     refuses("signal segment", {"bytes wanted in the signal segment", "enlarge heap_options::signal"},
             [](options& o) { o.max_batch = 1300; });
     refuses("table", {"max_batch = 5", "max_pages = 268435456", "up to 1073741824 entries"},
@@ -855,13 +858,13 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
 
 TEST_CASE("flash_decode: a page that does not exist is named before it is read", "[flash_decode][errors]") {
   if (!simulator_stats()) SKIP("only a checked build and fusewire-sim look");
-  auto const [page, entry, hops] =
-      GENERATE(table<std::int32_t, int, int>({{43, 22, 1}, {-1, 0, 1}, {0x7fffffff, 24, 2}}));
-  CAPTURE(page, entry, hops);
+  auto const [page, entry, how] = GENERATE(
+      table<std::int32_t, int, shots>({{43, 22, shots::one}, {-1, 0, shots::one}, {0x7fffffff, 24, shots::two}}));
+  CAPTURE(page, entry, int(how));
   auto const verdicts = on_ranks(
       2,
-      [&, page = page, entry = entry, hops = hops](rank_of_test& r) {
-        decode_rank<bf16> d(r, {6, 2, 64}, 2, 4, 20, 0, hops);
+      [&, page = page, entry = entry, how = how](rank_of_test& r) {
+        decode_rank<bf16> d(r, {6, 2, 64}, 2, 4, 20, 0, how);
         channel ch(r.heap, decode_channel());
         flash_decode<bf16> op(ch, d.options());
         problem const p{2, [](int, int s) { return 50 - 33 * s; }};  // tokens of the last pages: 2 and 1
@@ -889,7 +892,7 @@ TEST_CASE("flash_decode: a page that does not exist is named before it is read",
       },
       short_waits());
   CHECK(contains(verdicts[1],
-                 text("flash_decode: entry ", entry, " of the block table is page ", page, "; 0 to 42 are accepted")));
+                 text("flash_decode: entry ", entry, " of the block table is page ", page, "; expected 0 to 42")));
 }
 
 TEST_CASE("flash_decode: as many blocks as there can be runs", "[flash_decode]") {
@@ -905,7 +908,7 @@ TEST_CASE("flash_decode: as many blocks as there can be runs", "[flash_decode]")
         auto const before = simulator_stats()->workgroups;
         d.run(op, p);
         auto const blocks = simulator_stats()->workgroups - before;
-        r.found.expect(blocks == std::uint64_t(decode_lengths::most_runs(1)) || r.world.compute_units() < 264, blocks,
+        r.found.expect(blocks == std::uint64_t(decode_lengths::max_runs(1)) || r.world.compute_units() < 264, blocks,
                        " blocks");
       },
       decode_heap());

@@ -263,8 +263,7 @@ TEST_CASE("gemm_rs refuses what it cannot do, and says what it can", "[gemm_rs][
     channel few(r.heap, {.max_bytes = 8_KiB, .flags_per_source = 1});
     r.found.throws<out_of_space>("channel flags", {" flags per source", "has 1"},
                                  [&] { gemm_rs<bf16> op(few, {.max_m = 2, .max_n = 66, .k = 64}); });
-    refuses("reserved_units", {"reserved_units = 100000"},
-            {.max_m = 64, .max_n = 32, .k = 64, .reserved_units = 100000});
+    refuses("reserved_cus", {"reserved_cus = 100000"}, {.max_m = 64, .max_n = 32, .k = 64, .reserved_cus = 100000});
 
     gemm_rs<bf16> op(ch, good);
     problem const p{21, 24, 64, layout::row_major, 1};

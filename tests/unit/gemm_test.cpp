@@ -97,8 +97,8 @@ TEST_CASE("gemm: a captured call is one kernel node", "[gemm][graph]") {
 
 TEST_CASE("gemm refuses what it cannot do, and says what it can", "[gemm][errors]") {
   on_ranks(1, [&](rank_of_test& r) {
-    r.found.throws<bad_argument>("reserved_units", {"reserved_units = -1"},
-                                 [&] { gemm<bf16> op(r.world, {.reserved_units = -1}); });
+    r.found.throws<bad_argument>("reserved_cus", {"reserved_cus = -1"},
+                                 [&] { gemm<bf16> op(r.world, {.reserved_cus = -1}); });
     gemm_rank<bf16> g(r, 64, 32, 64);
     gemm<bf16> op(r.world);
     problem const p{21, 24, 64, layout::row_major, 1};

@@ -6,7 +6,7 @@ namespace support {
 
 /// ag_gemm_kernel, pushing, without the first piece for rank `lost_to`.
 template <class T, fusewire::mainloop Mainloop>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     push_losing(fusewire::channel_view ch, fusewire::ag_gemm_arguments<T> g,
                 __grid_constant__ typename Mainloop::template operands<fusewire::gathered_buffers> const x,
                 int lost_to) {

@@ -272,8 +272,8 @@ class channel_epoch {
     b.sync();
     if (b.leader()) leave(b, depart());
   }
-  /// leave() in two halves, for kernels that do not use next() and in which a trip to memory at the end of a block
-  /// would be waited for.
+  /// leave() split in two, so that the ticket's round trip to memory overlaps other work. Not for kernels that use
+  /// next().
   /// Called by: one thread of every block, the first when all threads of the block that have called begin() have the
   /// epoch, the second with what the first has returned, any time after it. The last block to depart makes the epoch
   /// this one: nobody reads it any more.

@@ -151,21 +151,21 @@ __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t
   if (!released) abandon(w, true);
 }
 
-/// Of one thread's wait, from its first look in vain on. A look costs a trip to memory, so only every 16th is followed
-/// by others, at what limits the wait.
-class patience {
+/// State of one thread's bounded spin, made after its first failed poll. The time limit and the word that says that
+/// another rank gave up are looked at on every 16th poll, because that costs another trip to memory.
+class bounded_spin {
  public:
-  patience() = default;
-  __device__ explicit patience(world_view const& w, std::uint64_t grace_ns = 0)
+  bounded_spin() = default;
+  __device__ explicit bounded_spin(world_view const& w, std::uint64_t grace_ns = 0)
       : watch_(watch_of(w, w.rank)), start_(platform::clock_ns()), limit_(watch_->limit_ns + grace_ns) {}
 
-  /// After a look in vain: whether to look again. Else somebody has given up, or give_up(false) does. give_up(true)
+  /// After a failed poll: whether to poll again. Else somebody has given up, or give_up(false) does. give_up(true)
   /// says what a wait was for that somebody else ended; waits that had hardly begun, of launches behind an abandoned
   /// one, say nothing.
   template <class GiveUp>
   __device__ bool lasts(GiveUp give_up) {
     platform::backoff();
-    if (++looks_ % 16 != 0) return true;
+    if (++polls_ % 16 != 0) return true;
     bool const released = platform::atomic_load<order::relaxed, scope::system>(&watch_->abandoned) != 0;
     std::uint64_t const waited = platform::clock_ns() - start_;
     if (!released && waited <= limit_) return true;
@@ -180,14 +180,14 @@ class patience {
 
   watch* watch_ = nullptr;
   std::uint64_t start_ = 0, limit_ = 0;
-  unsigned looks_ = 0;
+  unsigned polls_ = 0;
 };
 
 /// One thread polls until *f is `value` or the wait is given up.
 __device__ inline void spin(world_view const& w, flag const* f, epoch_t value, int from) {
   epoch_t found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
   if (found == value) return;
-  patience p(w);
+  bounded_spin p(w);
   do {
     if (!p.lasts([&](bool released) { give_up(w, f, load(&f->headers), found, value, from, released); })) return;
     found = platform::atomic_load<order::relaxed, scope::system>(&f->value);

@@ -33,8 +33,8 @@ __device__ inline void store_stamped(stamped* p, float x, epoch_t epoch) {
 ///   do { ... read(p, source) ... } while (read.again());
 class stamped_reader {
  public:
-  /// `grace_ns` beyond the limit of a wait: for what others send when their own wait is over, so that who waits first
-  /// gives up first.
+  /// `grace_ns`: extra time beyond the limit of a wait, for words that a peer sends only after its own wait. The peer
+  /// then times out first and names the real culprit.
   __device__ stamped_reader(channel_epoch const& e, world_view const& w, std::uint64_t grace_ns = 0)
       : e_(e), w_(w), grace_ns_(grace_ns) {}
 
@@ -55,9 +55,9 @@ class stamped_reader {
   __device__ bool again() {
     if (!missing_) return false;
     missing_ = false;
-    if (!waits_) patience_ = detail::patience(w_, grace_ns_);
+    if (!waits_) spin_ = detail::bounded_spin(w_, grace_ns_);
     waits_ = true;
-    gave_up_ = !patience_.lasts([&](bool released) {
+    gave_up_ = !spin_.lasts([&](bool released) {
       // The latest with this stamp and of this parity
       epoch_t const found = found_ == 0 ? 0 : e_.number() - (detail::stamp_of(e_.number()) - found_);
       detail::give_up(w_, word_, e_.headers(), found, e_.number(), source_, released);
@@ -71,7 +71,7 @@ class stamped_reader {
   channel_epoch e_;
   world_view const& w_;
   std::uint64_t grace_ns_;
-  detail::patience patience_;
+  detail::bounded_spin spin_;
   stamped const* word_ = nullptr;
   std::uint32_t found_ = 0;
   int source_ = 0;

@@ -15,25 +15,25 @@ class ag_gemm {
   ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current())
       : ch_(ch), o_(o), memory_(where) {
     int const ranks = ch.world().size();
-    require(o.max_m >= 1 && o.max_m <= most, where, "ag_gemm: max_m = ", o.max_m, "; 1 to ", most, " is accepted");
+    require(o.max_m >= 1 && o.max_m <= max_extent, where, "ag_gemm: max_m = ", o.max_m, "; expected 1 to ", max_extent);
     require(o.gather == gather::k || o.gather == gather::m, where, "ag_gemm: gather = ", int(o.gather),
-            "; gather::k and gather::m are accepted");
+            "; expected gather::k or gather::m");
     int const multiple = o.gather == gather::k ? 8 * ranks : 8;
-    require(o.k >= 1 && o.k <= most && o.k % multiple == 0, where, "ag_gemm: k = ", o.k, "; a multiple of ", multiple,
-            " up to ", most, " is accepted",
+    require(o.k >= 1 && o.k <= max_extent && o.k % multiple == 0, where, "ag_gemm: k = ", o.k,
+            "; expected a multiple of ", multiple, " up to ", max_extent,
             o.gather == gather::k ? text(" for gather::k with ", ranks, " ranks") : "");
-    require(o.comm_blocks >= 0, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; 0 (choose) or more is accepted");
-    require(o.chunk_k >= 0 && o.chunk_k <= most && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k,
-            "; 0 (choose) or a multiple of 8 up to ", most, " is accepted");
+    require(o.comm_blocks >= 0, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; expected 0 (choose) or more");
+    require(o.chunk_k >= 0 && o.chunk_k <= max_extent && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k,
+            "; expected 0 (choose) or a multiple of 8 up to ", max_extent);
     require(o.method == method::push || o.method == method::pull || o.method == method::automatic, where,
-            "ag_gemm: method = ", int(o.method), "; a method is accepted");
+            "ag_gemm: method = ", int(o.method), "; expected a value of fusewire::method");
     detail::require_tile("ag_gemm", o.tile, where);
-    require(o.reserved_units >= 0 && o.reserved_units < ch.world().compute_units(), where,
-            "ag_gemm: reserved_units = ", o.reserved_units, "; 0 to ", ch.world().compute_units() - 1, " is accepted");
+    require(o.reserved_cus >= 0 && o.reserved_cus < ch.world().compute_units(), where,
+            "ag_gemm: reserved_cus = ", o.reserved_cus, "; expected 0 to ", ch.world().compute_units() - 1);
     std::size_t const inbox = std::size_t(o.max_m) * std::size_t(o.k) * sizeof(T);
     require<out_of_space>(inbox <= ch.options().max_bytes, where, "ag_gemm: the gathered A, ", o.max_m, " x ", o.k,
                           ", takes ", inbox, " bytes; the channel's max_bytes is ", ch.options().max_bytes);
-    int const flags = least_flags(ranks, o);
+    int const flags = min_flags(ranks, o);
     require<out_of_space>(flags <= ch.options().flags_per_source, where, "ag_gemm: needs ", flags,
                           " flags per source; the channel has ", ch.options().flags_per_source);
     ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
@@ -44,7 +44,7 @@ class ag_gemm {
   /// What channel_options::flags_per_source should be for these options: with less, down to what the constructor
   /// asks for, A travels in larger pieces. Requires: options that the constructor accepts.
   static int flags_per_source(int ranks, ag_gemm_options const& o) {
-    return std::max(least_flags(ranks, o), tuned_flags(ranks, o));
+    return std::max(min_flags(ranks, o), tuned_flags(ranks, o));
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
@@ -87,10 +87,10 @@ class ag_gemm {
   }
 
  private:
-  static constexpr int most = 1 << 30;  // of any extent: sums of two fit an int
+  static constexpr int max_extent = 1 << 30;  // of any extent: sums of two fit an int
 
   void accept(int m, std::source_location where) const {
-    require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; 1 to max_m = ", o_.max_m, " is accepted");
+    require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; expected 1 to max_m = ", o_.max_m);
   }
   bool use_pull(int m, int n) const {
     return o_.method == method::pull ||
@@ -133,7 +133,7 @@ class ag_gemm {
     gemm_shape const shape = shape_of_gather(call.m, call.c.cols, o_.k, ranks, o_.gather, call.b_layout);
     auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, [&](gemm_plan const& g) {
       return with_mainloop<T>(g, call.b_layout, [&]<class M>() {
-        return resident_groups<M>(ch_.world(), &ag_gemm_kernel<T, M, Epilogue>, g.parts, o_.reserved_units, where);
+        return resident_groups<M>(ch_.world(), &ag_gemm_kernel<T, M, Epilogue>, g.parts, o_.reserved_cus, where);
       });
     });
     if (!p) return p;
@@ -142,18 +142,18 @@ class ag_gemm {
     while (map_of(ranks, o_, call.m, *p).flags_per_source() > flags && p->chunk_k < o_.k) p->chunk_k *= 2;
     gather_map const map = map_of(ranks, o_, call.m, *p);
     // The shards' rows, one below the other, and the pieces of all are numbered with an int.
-    bool const fits = map.flags_per_source() <= flags && map.m <= most / map.ranks &&
-                      std::int64_t(map.most_tile_rows()) * map.chunks() <= most / map.ranks;
+    bool const fits = map.flags_per_source() <= flags && map.m <= max_extent / map.ranks &&
+                      std::int64_t(map.max_tile_rows()) * map.chunks() <= max_extent / map.ranks;
     return fits ? p : std::nullopt;
   }
 
   /// Of the mainloops that take any call.
-  static int least_flags(int ranks, ag_gemm_options const& o) {
+  static int min_flags(int ranks, ag_gemm_options const& o) {
     std::int64_t flags = 0;
     for (int m = 1;; m = m > o.max_m / 2 ? o.max_m : 2 * m) {
       gather_map const g = map_of(ranks, o, m, plain_plan(o, m));
       flags = std::max(flags, std::int64_t(g.m_tiles()) * g.chunks());
-      if (m >= o.max_m) return int(std::min(flags, std::int64_t(most)));
+      if (m >= o.max_m) return int(std::min(flags, std::int64_t(max_extent)));
     }
   }
   /// Enough for the pieces of any tuned plan.
@@ -170,17 +170,17 @@ class ag_gemm {
     gather_map const g = map_of(ch_.world().size(), o_, call.m, plain_plan(o_, call.m));
     int const rows = g.rows(rank), cols = g.cols();
     require(call.a.rows == rows && call.a.cols == cols, where, "ag_gemm: a is [", call.a.rows, ", ", call.a.cols,
-            "]; [", rows, ", ", cols, "] is accepted on rank ", rank, " (",
+            "]; expected [", rows, ", ", cols, "] on rank ", rank, " (",
             o_.gather == gather::k ? "gather::k: M, K/W" : "gather::m: rows of this rank, K", ")");
     int const n = call.c.cols;
-    require(n >= 1 && n <= most && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n, "]; [",
-            call.m, ", 1 to ", most, "] is accepted");
+    require(n >= 1 && n <= max_extent && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n,
+            "]; expected [", call.m, ", 1 to ", max_extent, "]");
     detail::check_product("ag_gemm", call, o_.k, n, where);
     std::int64_t const tiles = std::int64_t(ceil_div(call.m, small_tile::config.block_m)) *
                                ceil_div(n, small_tile::config.block_n),
-                       pieces = std::int64_t(g.most_tile_rows()) * g.chunks() * g.ranks;
-    require(tiles <= most && pieces <= most, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles,
-            " tiles, and A travels in ", pieces, " pieces; up to ", most, " of each are accepted");
+                       pieces = std::int64_t(g.max_tile_rows()) * g.chunks() * g.ranks;
+    require(tiles <= max_extent && pieces <= max_extent, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles,
+            " tiles, and A travels in ", pieces, " pieces; expected up to ", max_extent, " of each");
   }
 
   channel& ch_;

@@ -18,12 +18,12 @@ struct ag_gemm_options {
   fusewire::gather gather = gather::k;
   fusewire::method method = method::push;
   gemm_tile tile = gemm_tile::automatic;
-  /// Blocks that communicate before they multiply; 0 chooses. Tuned kernels have none: others multiply if it is more
+  /// Blocks that communicate before they multiply; 0 chooses. More than 0 selects the generic kernels on Hopper.
   int comm_blocks = 0;
   /// Columns of A per flag, up to the next multiple of 64; 0 chooses. Tuned kernels take twice as many until the flags
   /// suffice
   int chunk_k = 0;
-  int reserved_units = 0;  // compute units left to other work
+  int reserved_cus = 0;  // compute units left to other work
   /// gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
   bool own_shard_first = true;
 };

@@ -45,7 +45,7 @@ using gathered_source =
     std::conditional_t<M::one_range_of_k, gathered_range<typename M::asking>, gathered_tiles<typename M::asking>>;
 
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     ag_gemm_kernel(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g,
                    __grid_constant__ typename Mainloop::template operands<gathered_buffers> const x,
                    Epilogue epilogue) {

@@ -48,12 +48,12 @@ void launch_ag_gemm(channel const& ch, hipStream_t stream, ag_gemm_call<T> const
   }
 
   auto const kernel = &ag_gemm_kernel<T, Mainloop, Epilogue>;
-  int const groups = resident_groups<Mainloop>(w, kernel, parts, o.reserved_units, where),
-            fit = resident_groups<Mainloop>(w, kernel, Mainloop::has_clusters ? parts : 1, o.reserved_units, where) *
+  int const groups = resident_groups<Mainloop>(w, kernel, parts, o.reserved_cus, where),
+            fit = resident_groups<Mainloop>(w, kernel, Mainloop::has_clusters ? parts : 1, o.reserved_cus, where) *
                   (Mainloop::has_clusters ? parts : 1);
   require(fit >= 1, where, "ag_gemm: no block of ", Mainloop::threads, " threads and ", Mainloop::shared_bytes(),
           " bytes of shared memory fits on this rank's part of the device (", w.compute_units(), " units, ",
-          o.reserved_units, " reserved, ", w.ranks_on_device(), " ranks)");
+          o.reserved_cus, " reserved, ", w.ranks_on_device(), " ranks)");
   require(o.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; at most ", fit,
           " blocks are resident at once");
 
@@ -80,10 +80,10 @@ void launch_ag_gemm(channel const& ch, hipStream_t stream, ag_gemm_call<T> const
     blocks = std::min(fit, std::max(pull ? w.dispatch_parts() : 1, first + tiles * parts));  // begin_readable()
     set_blocks(x, first, tiles);
   } else {
-    blocks = std::min(groups, std::max(tiles, ceil_div(map.most_pieces() * map.ranks, parts))) * parts;
+    blocks = std::min(groups, std::max(tiles, ceil_div(map.max_pieces() * map.ranks, parts))) * parts;
   }
   bool const early = !Mainloop::communicates_first &&
-                     o.reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
+                     o.reserved_cus == 0;  // blocks that wait for their turn would take the reserved ones
   launch(w, stream,
          {.blocks = blocks,
           .threads = Mainloop::threads,

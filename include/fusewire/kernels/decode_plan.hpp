@@ -9,8 +9,8 @@
 // The units of all items, one after the other, are dealt to the blocks in equal runs: every block reads about the same
 // number of bytes, whatever the lengths. A split is what a run and an item have in common: all of an item's splits but
 // the first begin a run, all but the last end one, so a block has at most one split that continues an item and one that
-// starts an item and does not end it. To go from one item to the next takes a block as long as some units do: so many
-// follow each item, and nobody has work there. Where all items have as many units, as in a batch of one, and runs need
+// starts an item and does not end it. A switch from one item to the next costs a block as much as some units do, so
+// that many empty units separate items. Where all items have as many units, as in a batch of one, and runs need
 // not be longer for it, they end where items do: fewer splits.
 #pragma once
 #include <fusewire/core/divisor.hpp>
@@ -27,18 +27,18 @@ struct decode_lengths {
   int items_per_run;      // rounded up
 
   /// For a grid of `blocks`.
-  decode_lengths(std::int32_t const* n, int sequences, int most, int kv, int blocks)
-      : tokens(n), batch(sequences), max_tokens(most), kv_heads(kv), heads(kv), runs(runs_of(blocks, kv)),
+  decode_lengths(std::int32_t const* n, int sequences, int max, int kv, int blocks)
+      : tokens(n), batch(sequences), max_tokens(max), kv_heads(kv), heads(kv), runs(runs_of(blocks, kv)),
         runs_per_item(runs_of(blocks, kv) < sequences * kv ? 1 : runs_of(blocks, kv) / (sequences * kv)),
         items_per_run((sequences * kv - 1) / runs_of(blocks, kv) + 1) {}
 
-  static constexpr int unit = 128;         // tokens
-  static constexpr int gap = 4;            // units between items
-  static constexpr int most_splits = 264;  // of an item: what its last block has room for
+  static constexpr int unit = 128;        // tokens
+  static constexpr int gap = 4;           // units between items
+  static constexpr int max_splits = 264;  // of an item: what its last block has room for
 
-  static constexpr int runs_of(int blocks, int kv) { return blocks < most_runs(kv) ? blocks : most_runs(kv); }
+  static constexpr int runs_of(int blocks, int kv) { return blocks < max_runs(kv) ? blocks : max_runs(kv); }
   // No item is longer than a head of all sequences
-  static constexpr int most_runs(int kv) { return (most_splits - 1) * kv; }
+  static constexpr int max_runs(int kv) { return (max_splits - 1) * kv; }
   __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
   __device__ int of(int sequence) const {
     int const n = tokens[sequence];
@@ -109,11 +109,11 @@ class decode_run {
     wave const w;
     int const share = ceil_div(l_.batch, w.size()), first = w.rank() * share,
               last = first + share < l_.batch ? first + share : l_.batch;
-    int mine = 0, most = 0;
+    int mine = 0, longest = 0;
     for (int s = first; s < last; ++s) {
       int const units = l_.units_of(l_.of(s));
       mine += units + l_.gap;
-      most = most > units ? most : units;
+      longest = longest > units ? longest : units;
     }
     int before = 0, total = mine;
 #pragma unroll
@@ -121,18 +121,19 @@ class decode_run {
       int const others = platform::shuffle_xor(total, mask);
       before += w.rank() & mask ? others : 0;
       total += others;
-      int const other = platform::shuffle_xor(most, mask);
-      most = most > other ? most : other;
+      int const other = platform::shuffle_xor(longest, mask);
+      longest = longest > other ? longest : other;
     }
     int length = (total * l_.kv_heads - 1) / l_.runs + 1, gap = l_.gap;
-    bool const alike = l_.batch * (most + gap) == total;
-    int const aligned = l_.items_per_run > 1 ? l_.items_per_run * (most + gap) : (most - 1) / l_.runs_per_item + 1;
+    bool const alike = l_.batch * (longest + gap) == total;
+    int const aligned =
+        l_.items_per_run > 1 ? l_.items_per_run * (longest + gap) : (longest - 1) / l_.runs_per_item + 1;
     if (alike && aligned <= length) {
       length = aligned;
-      if (l_.items_per_run == 1) gap = ((most - 1) / length + 1) * length - most;
-      before = first * (most + gap);
-      mine = (last - first) * (most + gap);
-      total = l_.batch * (most + gap);
+      if (l_.items_per_run == 1) gap = ((longest - 1) / length + 1) * length - longest;
+      before = first * (longest + gap);
+      mine = (last - first) * (longest + gap);
+      total = l_.batch * (longest + gap);
     }
     int const begin = length * b.index() / l_.heads;
     if (w.leader()) {

@@ -14,10 +14,10 @@ __device__ bool find_shard(Group g, channel_epoch const& e, world_view const& w,
   if (!e.wait_begun(g, source)) return false;
   std::uint64_t const offset = e.peer_word(source, 0), ld = e.peer_word(source, 1);
   shard = {reinterpret_cast<T const*>(w.bulk[source] + offset), map.rows(source), map.cols(), std::int64_t(ld)};
-  std::uint64_t const most_ld = std::uint64_t(1) << 31,
+  std::uint64_t const max_ld = std::uint64_t(1) << 31,
                       bytes = (std::uint64_t(shard.rows - 1) * ld + std::uint64_t(shard.cols)) * sizeof(T);
-  return ld >= std::uint64_t(shard.cols) && ld <= most_ld && ld % 8 == 0 && offset % 16 == 0 &&
-         offset <= w.bulk_bytes && bytes <= w.bulk_bytes - offset;
+  return ld >= std::uint64_t(shard.cols) && ld <= max_ld && ld % 8 == 0 && offset % 16 == 0 && offset <= w.bulk_bytes &&
+         bytes <= w.bulk_bytes - offset;
 }
 
 }  // namespace fusewire

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <fusewire/kernels/flash_decode_kernels.hpp>
+#include <fusewire/kernels/shots.hpp>
 #include <fusewire/runtime/channel.hpp>
 #include <fusewire/runtime/operands.hpp>
 
@@ -14,14 +15,13 @@ struct flash_decode_options {
   int max_batch = 0;  // capacity: sequences
   int q_heads = 0;    // a multiple of kv_heads, up to 16 times as many
   int kv_heads = 0;
-  int head_dim = 128;      // d: 64 or 128
-  int page_size = 16;      // tokens, a power of two
-  int max_pages = 0;       // of one sequence on one rank: columns of the block table
-  float scale = 0;         // of the scores; 0: 1 / sqrt(d)
-  int reserved_units = 0;  // compute units left to other work
-  /// 1: every rank sends its part of a result to all others; 2: to one of them, which sends the sum on: a hop more, and
-  /// W / 2 times fewer bytes; 0: what takes less time
-  int hops = 0;
+  int head_dim = 128;    // d: 64 or 128
+  int page_size = 16;    // tokens, a power of two
+  int max_pages = 0;     // of one sequence on one rank: columns of the block table
+  float scale = 0;       // of the scores; 0: 1 / sqrt(d)
+  int reserved_cus = 0;  // compute units left to other work
+  /// Of the parts of a result; two shots save time where the batch is large.
+  fusewire::shots shots = shots::automatic;
 };
 
 /// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks
@@ -43,7 +43,7 @@ struct flash_decode_call {
   int pages = 0;
   /// Of all that is read here, what the stream has yet to do before this call writes at most q and the K and V of each
   /// shard's last token: the others' loads may begin early
-  bool past_is_constant = false;
+  bool kv_is_ready = false;
 };
 
 /// A launch of flash_decode in words, from what its header says.
@@ -69,7 +69,7 @@ class flash_decode {
     auto const number = [](char const* name, int value) { return named{name, std::uint64_t(value)}; };
     h.agree("flash_decode",
             std::array{number("max_batch", o.max_batch), number("head_dim", o.head_dim), number("q_heads", o.q_heads),
-                       number("kv_heads", o.kv_heads), number("hops", o.hops),
+                       number("kv_heads", o.kv_heads), number("shots", int(o.shots)),
                        named{"scale (its bits)", std::bit_cast<std::uint32_t>(o_.scale)}},
             where);
     int blocks = 1;
@@ -127,8 +127,8 @@ class flash_decode {
                                 std::countr_zero(unsigned(o_.page_size)),
                                 group(),
                                 max_items(),
-                                two_hops(c.batch),
-                                c.past_is_constant && aligned(c.k_cache) && aligned(c.v_cache),
+                                two_shot(c.batch),
+                                c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
                                 o_.scale * log2_of_e,
                                 inbox_,
                                 ch_.heap().view().here(workspace_),
@@ -137,8 +137,8 @@ class flash_decode {
     launch_header header = make_header(
         "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
         std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
-    header.same_blocks = 0;                     // a rank with less room takes fewer
-    bool const early = o_.reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
+    header.same_blocks = 0;                   // a rank with less room takes fewer
+    bool const early = o_.reserved_cus == 0;  // blocks that wait for their turn would take the reserved ones
     fusewire::launch(
         ch_.world(), stream,
         {.blocks = blocks, .threads = threads(), .shared_bytes = shared_bytes(), .early = early, .where = where},
@@ -157,9 +157,9 @@ class flash_decode {
   int group() const { return o_.q_heads / o_.kv_heads; }
   int max_items() const { return o_.max_batch * o_.kv_heads; }
   std::size_t inbox_words() const { return signal_bytes(ch_.world().size(), o_) / sizeof(stamped); }
-  /// A hop takes as long as a rank takes to write and read 1.5 MB of words more; measured (docs/tried.md).
-  bool two_hops(int batch) const {
-    if (o_.hops != 0) return o_.hops == 2;
+  /// The second shot takes as long as a rank takes to write and read 1.5 MB of words more; measured (docs/tried.md).
+  bool two_shot(int batch) const {
+    if (o_.shots != shots::automatic) return o_.shots == shots::two;
     double const size = ch_.world().size(),
                  bytes = double(batch) * o_.kv_heads * record().words() * sizeof(stamped);  // of one source
     // Written and read: every source's; its own, those that it sums up, sums
@@ -174,50 +174,50 @@ class flash_decode {
 
   /// As many blocks as are resident, or as there can be work for.
   int grid(int batch, std::source_location where) const {
-    int const fit = resident_blocks(ch_.world(), kernel(), threads(), shared_bytes(), o_.reserved_units, where);
+    int const fit = resident_blocks(ch_.world(), kernel(), threads(), shared_bytes(), o_.reserved_cus, where);
     require(fit >= 1, where, "flash_decode: no block of ", threads(), " threads and ", shared_bytes(),
             " bytes of shared memory fits on this rank's part of the device (", ch_.world().compute_units(), " units, ",
-            o_.reserved_units, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
+            o_.reserved_cus, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
     return std::min(
-        {fit, batch * o_.kv_heads * decode_lengths::units_of(max_tokens()), decode_lengths::most_runs(o_.kv_heads)});
+        {fit, batch * o_.kv_heads * decode_lengths::units_of(max_tokens()), decode_lengths::max_runs(o_.kv_heads)});
   }
 
   void check(std::source_location where) const {
     auto const& o = o_;
-    constexpr int most = 1 << 30, most_heads = 1 << 20;
-    require(o.max_batch >= 1, where, "flash_decode: max_batch = ", o.max_batch, "; at least 1 is accepted");
-    require(o.kv_heads >= 1 && o.kv_heads <= most_heads, where, "flash_decode: kv_heads = ", o.kv_heads, "; 1 to ",
-            most_heads, " is accepted");
+    constexpr int max_extent = 1 << 30, max_heads = 1 << 20;
+    require(o.max_batch >= 1, where, "flash_decode: max_batch = ", o.max_batch, "; expected at least 1");
+    require(o.kv_heads >= 1 && o.kv_heads <= max_heads, where, "flash_decode: kv_heads = ", o.kv_heads,
+            "; expected 1 to ", max_heads);
     require(o.q_heads >= o.kv_heads && o.q_heads % o.kv_heads == 0 && o.q_heads / o.kv_heads <= 16, where,
-            "flash_decode: q_heads = ", o.q_heads, "; 1 to 16 times kv_heads = ", o.kv_heads, " is accepted");
+            "flash_decode: q_heads = ", o.q_heads, "; expected 1 to 16 times kv_heads = ", o.kv_heads);
     require(o.head_dim == 64 || o.head_dim == 128, where, "flash_decode: head_dim = ", o.head_dim,
-            "; 64 and 128 are accepted");
+            "; expected 64 or 128");
     require(o.page_size >= 1 && std::has_single_bit(unsigned(o.page_size)), where,
-            "flash_decode: page_size = ", o.page_size, "; a power of two is accepted");
-    require(o.max_pages >= 1 && o.max_pages <= most / o.page_size, where, "flash_decode: max_pages = ", o.max_pages,
-            "; 1 to ", most / o.page_size, " pages of ", o.page_size, " tokens are accepted");
-    require(o.max_batch <= most / o.max_pages, where, "flash_decode: max_batch = ", o.max_batch,
-            " with max_pages = ", o.max_pages, "; a block table of up to ", most, " entries is accepted");
+            "flash_decode: page_size = ", o.page_size, "; expected a power of two");
+    require(o.max_pages >= 1 && o.max_pages <= max_extent / o.page_size, where,
+            "flash_decode: max_pages = ", o.max_pages, "; expected 1 to ", max_extent / o.page_size, " pages of ",
+            o.page_size, " tokens");
+    require(o.max_batch <= max_extent / o.max_pages, where, "flash_decode: max_batch = ", o.max_batch,
+            " with max_pages = ", o.max_pages, "; expected a block table of up to ", max_extent, " entries");
     require(std::isfinite(o.scale), where, "flash_decode: scale = ", o.scale,
-            "; a finite number is accepted, 0 for 1 / sqrt(head_dim)");
-    require(o.hops >= 0 && o.hops <= 2, where, "flash_decode: hops = ", o.hops,
-            "; 0 (what takes less time), 1 and 2 are accepted");
-    require(o.reserved_units >= 0 && o.reserved_units < ch_.world().compute_units(), where,
-            "flash_decode: reserved_units = ", o.reserved_units, "; 0 to ", ch_.world().compute_units() - 1,
-            " is accepted");
+            "; expected a finite number, 0 for 1 / sqrt(head_dim)");
+    require(o.shots == shots::automatic || o.shots == shots::one || o.shots == shots::two, where,
+            "flash_decode: shots = ", int(o.shots), "; expected a value of fusewire::shots");
+    require(o.reserved_cus >= 0 && o.reserved_cus < ch_.world().compute_units(), where,
+            "flash_decode: reserved_cus = ", o.reserved_cus, "; expected 0 to ", ch_.world().compute_units() - 1);
     double const units =
         double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);
-    require(units <= most, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(),
-            " tokens and ", o.kv_heads, " KV heads; up to ", most,
-            " units of 128 tokens of a head, and 4 more per head of a sequence, are accepted");
+    require(units <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(),
+            " tokens and ", o.kv_heads, " KV heads; expected up to ", max_extent,
+            " units of 128 tokens of a head, and 4 more per head of a sequence");
     double const quads = double(o.max_batch) * o.kv_heads * record().quads();
-    require(quads <= most, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads, " of ",
-            o.head_dim, ": outputs of ", 4 * quads, " numbers; up to ", 4.0 * most, " are accepted");
+    require(quads <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads,
+            " of ", o.head_dim, ": outputs of ", 4 * quads, " numbers; expected up to ", 4.0 * max_extent);
   }
 
   void check(flash_decode_call<T> const& c, std::source_location where) const {
     require(c.batch >= 1 && c.batch <= o_.max_batch, where, "flash_decode: batch = ", c.batch,
-            "; 1 to max_batch = ", o_.max_batch, " is accepted");
+            "; expected 1 to max_batch = ", o_.max_batch);
     address("q", c.q, 16, where);
     address("k_cache", c.k_cache, 16, where);
     address("v_cache", c.v_cache, 16, where);
@@ -226,9 +226,9 @@ class flash_decode {
     address("out", c.out, 8, where);
     if (c.lse) address("lse", c.lse, 4, where);
     std::int64_t const tokens = std::int64_t(c.pages) << std::countr_zero(unsigned(o_.page_size)),
-                       most_pages = (std::int64_t(1) << 32) / o_.page_size / o_.kv_heads;
-    require(c.pages >= 0 && c.pages <= most_pages, where, "flash_decode: pages = ", c.pages, "; 0 (not said) to ",
-            most_pages, ", which have 2^32 rows of head_dim, is accepted");
+                       max_pages = (std::int64_t(1) << 32) / o_.page_size / o_.kv_heads;
+    require(c.pages >= 0 && c.pages <= max_pages, where, "flash_decode: pages = ", c.pages,
+            "; expected 0 (not said) to ", max_pages, ", which have 2^32 rows of head_dim");
     auto const extent = []<class E>(char const* name, E const* data, std::int64_t count) {
       return detail::operand{name, data, std::uint64_t(count), sizeof(E), sizeof(E)};
     };
@@ -244,7 +244,7 @@ class flash_decode {
   static void address(char const* name, void const* p, unsigned multiple, std::source_location where) {
     require(p != nullptr, where, "flash_decode: ", name, " is null");
     require(reinterpret_cast<std::uintptr_t>(p) % multiple == 0, where, "flash_decode: ", name, " = ", p,
-            "; an address that is a multiple of ", multiple, " is accepted");
+            "; expected an address that is a multiple of ", multiple);
   }
 
   channel& ch_;

@@ -3,10 +3,10 @@
 //
 //   splits    this rank's KV --attention--> (o, m, l) per wave --LDS--> per split
 //             --workspace, ticket--> per item, by the last to arrive
-//   push      (o, m, l) of the item --words with the epoch--> inbox of every rank, or with two hops of the item's owner
-//   combine   by the block that has pushed the item, when its splits are done:
+//   push      (o, m, l) of the item --words with the epoch--> inbox of every rank, or with two shots of the item's
+//   owner combine   by the block that has pushed the item, when its splits are done:
 //             poll the inbox --sources in order--> out, lse
-//             with two hops the owner's block does that, and
+//             with two shots the owner's block does that, and
 //             the sum --words with the epoch--> inbox of the others --poll--> out, lse
 //
 // An item is a sequence and a KV head; decode_plan.hpp says how items become splits. The query heads of a KV head are
@@ -63,8 +63,8 @@ struct decode_arguments {
   decode_lengths lengths;
   int max_pages, page_shift, group;  // group: query heads per KV head
   int max_items;                     // capacity: records per source in a slot of the inbox
-  bool two_hops;                     // item i is summed up by rank i % W alone
-  bool past_is_constant;   // of what is read, what the stream does just before writes at most q and the last tokens
+  bool two_shot;                     // item i is summed up by rank i % W alone
+  bool kv_is_ready;        // of what is read, what the stream does just before writes at most q and the last tokens
   float scale;             // of the scores, in units of log 2
   sym<stamped> inbox;      // 2 slots of [W][max_items] records
   float* workspace;        // [blocks + max_items] records
@@ -91,7 +91,7 @@ class decode_block {
 
   /// All splits of this block; what they complete is on its way to the inboxes.
   __device__ void run_splits() {
-    if (!g_.past_is_constant) platform::wait_for_stream();
+    if (!g_.kv_is_ready) platform::wait_for_stream();
     decode_run run(b_, g_.lengths, words_);
     if (run.has_last_token()) platform::wait_for_stream();
     for (;; run.next()) {
@@ -130,7 +130,7 @@ class decode_block {
     channel_epoch const e = epoch();
     for (int n = b_.rank(); n < items_ * record_.quads(); n += b_.size()) {
       quad_at const at = completed(n);
-      if (g_.two_hops && owner(at.item) != w.rank) continue;
+      if (g_.two_shot && owner(at.item) != w.rank) continue;
       stamped_reader read(e, w);
       softmax_part sum;
       do {
@@ -138,13 +138,13 @@ class decode_block {
             w.size, [&](int r) { return read_scale(read, r, at); }, [&](int r) { return read_o(read, r, at); });
       } while (read.again());
       if (read.gave_up()) sum.s.l = not_a_number;
-      else if (g_.two_hops) {
+      else if (g_.two_shot) {
 #pragma unroll 1
         for (int p = 1; p < w.size; ++p) send(w.next(p), at, sum);
       }
       write(at, sum);
     }
-    if (!g_.two_hops) return;
+    if (!g_.two_shot) return;
     for (int n = b_.rank(); n < items_ * record_.quads(); n += b_.size()) {
       quad_at const at = completed(n);
       int const source = owner(at.item);
@@ -216,7 +216,7 @@ class decode_block {
     for (int i = b_.rank(); i < w.size * record_.words(); i += b_.size()) {
       int const source = i / record_.words();
       bool const used = item < g_.lengths.batch * g_.lengths.kv_heads &&
-                        (!g_.two_hops || owner(item) == w.rank || owner(item) == source);
+                        (!g_.two_shot || owner(item) == w.rank || owner(item) == source);
       if (!used) store_stamped(inbox(w.rank, source, item) + i % record_.words(), 0, number_);
     }
   }
@@ -285,7 +285,7 @@ class decode_block {
     int splits = 1;
     float const* first = nullptr;
     auto* const scales = reinterpret_cast<softmax_scale*>(o_);
-    static_assert(decode_lengths::most_splits * sizeof(softmax_scale) <= waves * attention::pitch * sizeof(float));
+    static_assert(decode_lengths::max_splits * sizeof(softmax_scale) <= waves * attention::pitch * sizeof(float));
     if (!whole) {
       float* const place = place_of(b_.index(), run.item());
       for (int i = b_.rank(); i < record_.quads(); i += b_.size()) put(place, i, over_waves(i));
@@ -310,7 +310,7 @@ class decode_block {
   }
   __device__ void push(quad_at at, softmax_part const& part) const {
     if (ch_.world.size == 1) return write(at, part);
-    if (g_.two_hops) return send(owner(at.item), at, part);
+    if (g_.two_shot) return send(owner(at.item), at, part);
 #pragma unroll 1
     for (int p = 0; p < ch_.world.size; ++p) send(ch_.world.next(1 + p), at, part);
   }

@@ -55,10 +55,10 @@ class gather_map {
   }
   __host__ __device__ constexpr int pieces(int r) const { return tile_rows(r) * chunks(); }
   /// At least as many as those of any rank.
-  __host__ __device__ constexpr int most_tile_rows() const {
+  __host__ __device__ constexpr int max_tile_rows() const {
     return by == gather::k ? m_tiles() : (rows_per_rank() + tile_m - 1) / by_tile_m_ + 1;
   }
-  __host__ __device__ constexpr int most_pieces() const { return most_tile_rows() * chunks(); }
+  __host__ __device__ constexpr int max_pieces() const { return max_tile_rows() * chunks(); }
   __host__ __device__ constexpr gather_piece piece(int r, int i) const {
     return piece(r, i / by_chunks_, i % by_chunks_);
   }

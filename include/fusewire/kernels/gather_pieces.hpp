@@ -63,14 +63,16 @@ inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, 
   int const first_turn = in_turn && map.rows_per_rank() % map.tile_m != 0 ? 0 : 1;
   return {own % map.m_tiles(),
           in_turn ? std::max(next - own, 0) % band : 0,
-          {nest, map.ranks, pull ? map.most_tile_rows() : map.tile_rows(rank), map.chunks(), band, parts, first_turn}};
+          {nest, map.ranks, pull ? map.max_tile_rows() : map.tile_rows(rank), map.chunks(), band, parts, first_turn}};
 }
 
 namespace detail {
 
-/// Whether pieces of a tile row that `rank` shares, and moves to itself, are due in this turn: in the last one, since
-/// others wait longer. But where tile rows are taken one after the other, a row shared with the next rank is multiplied
-/// as soon as that one's first pieces are there: in turn 0.
+/// A rank copies to itself its rows of a tile row that it shares with a neighbour. Whether `turn` is the one for it:
+///
+///   the order has no turn 0                                 any turn that the order has
+///   `rank` is the last owner of the tile row                the last turn: others' pieces are more urgent
+///   the row ends in the next rank's shard                   turn 0: it is multiplied when that rank's pieces come
 template <class T>
 __device__ bool is_turn_of_own(gather_plan<T> const& x, int rank, int tile_row, int turn) {
   return x.pieces.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);

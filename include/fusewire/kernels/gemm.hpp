@@ -8,7 +8,7 @@ namespace fusewire {
 
 struct gemm_options {
   gemm_tile tile = gemm_tile::automatic;
-  int reserved_units = 0;  // compute units left to other work
+  int reserved_cus = 0;  // compute units left to other work
 };
 
 template <class T>
@@ -29,8 +29,8 @@ class gemm {
   explicit gemm(world const& w, gemm_options const& o = {},
                 std::source_location where = std::source_location::current())
       : w_(w), o_(o), memory_(where) {
-    require(o.reserved_units >= 0 && o.reserved_units < w.compute_units(), where,
-            "gemm: reserved_units = ", o.reserved_units, "; 0 to ", w.compute_units() - 1, " is accepted");
+    require(o.reserved_cus >= 0 && o.reserved_cus < w.compute_units(), where, "gemm: reserved_cus = ", o.reserved_cus,
+            "; expected 0 to ", w.compute_units() - 1);
     detail::require_tile("gemm", o.tile, where);
     prepare<identity>(where);
   }
@@ -48,7 +48,7 @@ class gemm {
   template <epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
-    detail::start_gemm<T>(w_, stream, call, plan_for<Epilogue>(call, where), memory_, o_.reserved_units, e, where);
+    detail::start_gemm<T>(w_, stream, call, plan_for<Epilogue>(call, where), memory_, o_.reserved_cus, e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -58,22 +58,23 @@ class gemm {
   }
 
  private:
-  static constexpr int most = 1 << 30;  // of any extent: sums of two fit an int
+  static constexpr int max_extent = 1 << 30;  // of any extent: sums of two fit an int
 
   template <class Epilogue>
   gemm_plan const& plan_for(gemm_call<T> const& call, std::source_location where) {
     int const m = call.c.rows, n = call.c.cols, k = call.a.cols;
-    require(m >= 1 && n >= 1 && m <= most && n <= most, where, "gemm: c is [", m, ", ", n, "]; 1 to ", most,
-            " of each are accepted");
-    require(k >= 8 && k <= most && k % 8 == 0 && call.a.rows == m, where, "gemm: a is [", call.a.rows, ", ", k, "]; [",
-            m, ", a multiple of 8 up to ", most, "] is accepted");
-    require(std::int64_t(ceil_div(m, small_tile::config.block_m)) * ceil_div(n, small_tile::config.block_n) <= most,
-            where, "gemm: c is [", m, ", ", n, "], more tiles than the ", most, " that are accepted");
+    require(m >= 1 && n >= 1 && m <= max_extent && n <= max_extent, where, "gemm: c is [", m, ", ", n,
+            "]; expected 1 to ", max_extent, " of each");
+    require(k >= 8 && k <= max_extent && k % 8 == 0 && call.a.rows == m, where, "gemm: a is [", call.a.rows, ", ", k,
+            "]; expected [", m, ", a multiple of 8 up to ", max_extent, "]");
+    require(
+        std::int64_t(ceil_div(m, small_tile::config.block_m)) * ceil_div(n, small_tile::config.block_n) <= max_extent,
+        where, "gemm: c is [", m, ", ", n, "], in too many tiles; expected up to ", max_extent);
     detail::check_product("gemm", call, k, n, where);
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
     auto const [it, fresh] = plans_.try_emplace({m, n, k, call.b_layout, tuned_mainloops<T>::accepts(b)});
     if (fresh)
-      it->second = detail::plan_gemm<T>(w_, {m, 1, n, k, 1, call.b_layout}, o_.tile, b, o_.reserved_units,
+      it->second = detail::plan_gemm<T>(w_, {m, 1, n, k, 1, call.b_layout}, o_.tile, b, o_.reserved_cus,
                                         detail::gemm_kernels<T, Epilogue>{}, where);
     return it->second;
   }

@@ -11,7 +11,7 @@ struct gemm_all_scatter_options {
   int max_n = 0;  // capacity: columns of B, one rank's
   int k = 0;      // columns of A, a multiple of 8
   gemm_tile tile = gemm_tile::automatic;
-  int reserved_units = 0;  // compute units left to other work
+  int reserved_cus = 0;  // compute units left to other work
 };
 
 /// One call. All ranks pass the same m, n and layout.
@@ -49,7 +49,7 @@ class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
   static std::size_t max_bytes(int ranks, gemm_all_scatter_options const& o) {
     return std::size_t(ranks) * std::size_t(o.max_m) * std::size_t(everyones_columns<T>::pitch(o.max_n)) * sizeof(T);
   }
-  static int flags_per_source(int, gemm_all_scatter_options const& o) { return base::most_flags(o, o.max_m); }
+  static int flags_per_source(int, gemm_all_scatter_options const& o) { return base::max_flags(o, o.max_m); }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <epilogue Epilogue>

@@ -3,12 +3,9 @@
 #pragma once
 #include <fusewire/kernels/gemm_ar_kernels.hpp>
 #include <fusewire/kernels/product_operator.hpp>
+#include <fusewire/kernels/shots.hpp>
 
 namespace fusewire {
-
-/// How sums travel. one: everybody sends everything to everybody, and adds it up. two: to the rank that owns the rows,
-/// which sends the result back. automatic: one for few rows, whose time is latency.
-enum class shots { automatic, one, two };
 
 struct gemm_ar_options {
   int max_m = 0;  // capacity: rows of A
@@ -16,7 +13,7 @@ struct gemm_ar_options {
   int k = 0;      // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
   fusewire::shots shots = shots::automatic;
   gemm_tile tile = gemm_tile::automatic;
-  int reserved_units = 0;  // compute units left to other work
+  int reserved_cus = 0;  // compute units left to other work
 };
 
 /// One call. All ranks pass the same m, n and layout.
@@ -47,7 +44,7 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
   gemm_ar(channel& ch, gemm_ar_options const& o, std::source_location where = std::source_location::current())
       : base("gemm_ar", "gemm_ar", ch, o, where) {
     require(o.shots == shots::automatic || o.shots == shots::one || o.shots == shots::two, where,
-            "gemm_ar: shots = ", int(o.shots), "; a value of shots is accepted");
+            "gemm_ar: shots = ", int(o.shots), "; expected a value of fusewire::shots");
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_ar", [](std::uint64_t const(&what)[launch_words]) {
       return base::describe(what[1] >> 16 & 1 ? "gemm_ar one-shot" : "gemm_ar two-shot", what);
@@ -64,8 +61,8 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
                     o.shots == shots::one ? 0 : base::bytes_of_sums(o, ranks, shard) + results);
   }
   static int flags_per_source(int ranks, gemm_ar_options const& o) {
-    return std::max(one_shot_max(o) > 0 ? base::most_flags(o, one_shot_max(o)) : 0,
-                    o.shots == shots::one ? 0 : 2 * base::most_flags(o, ceil_div(o.max_m, ranks)));
+    return std::max(one_shot_max(o) > 0 ? base::max_flags(o, one_shot_max(o)) : 0,
+                    o.shots == shots::one ? 0 : 2 * base::max_flags(o, ceil_div(o.max_m, ranks)));
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().

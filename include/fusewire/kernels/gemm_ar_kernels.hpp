@@ -60,7 +60,7 @@ struct everyones_inbox {
 };
 
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     gemm_ar_one_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                      __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_
 }
 
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     gemm_ar_two_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                      __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];

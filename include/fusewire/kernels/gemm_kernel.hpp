@@ -14,7 +14,7 @@ struct gemm_arguments {
 };
 
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     gemm_kernel(gemm_arguments<T> g, __grid_constant__ typename Mainloop::template operands<1> const x,
                 Epilogue epilogue) {
   extern __shared__ bytes16 shared[];

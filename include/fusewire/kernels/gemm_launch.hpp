@@ -11,11 +11,11 @@ namespace fusewire::detail {
 /// The tuned plan of a shape if the option and B allow it, else one for block_mainloop. kernel_of.operator()<M>() is
 /// the kernel that the launch is for.
 template <class T, class Kernel>
-gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_operand<T> const& b, int reserved_units,
+gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_operand<T> const& b, int reserved_cus,
                     Kernel const& kernel_of, std::source_location where) {
   auto const clusters = [&](gemm_plan const& g) {
     return with_mainloop<T>(g, b.order, [&]<class M>() {
-      return resident_groups<M>(w, kernel_of.template operator()<M>(), g.parts, reserved_units, where);
+      return resident_groups<M>(w, kernel_of.template operator()<M>(), g.parts, reserved_cus, where);
     });
   };
   char const* const why_not = why_not_tuned(tile, b);
@@ -31,16 +31,16 @@ gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_opera
 /// with `name`; as launch().
 template <class Mainloop, class... P>
 void launch_tiles(char const* name, world const& w, hipStream_t stream, gemm_plan const& plan, int tiles,
-                  int reserved_units, std::source_location where, void (*kernel)(P...),
+                  int reserved_cus, std::source_location where, void (*kernel)(P...),
                   std::type_identity_t<P> const&... arguments) {
-  int const groups = resident_groups<Mainloop>(w, kernel, plan.parts, reserved_units, where);
+  int const groups = resident_groups<Mainloop>(w, kernel, plan.parts, reserved_cus, where);
   require(groups >= 1, where, name, ": no block of ", Mainloop::threads, " threads and ", Mainloop::shared_bytes(),
           " bytes of shared memory fits on this rank's part of the device (", w.compute_units(), " units, ",
-          reserved_units, " reserved, ", w.ranks_on_device(), " ranks)");
+          reserved_cus, " reserved, ", w.ranks_on_device(), " ranks)");
   require(plan.parts == 1 || tiles <= groups, where, name, ": ", plan.parts, " blocks for each of ", tiles, " tiles; ",
           groups, " groups of them are resident at once");
   bool const early = !Mainloop::communicates_first &&
-                     reserved_units == 0;  // blocks that wait for their turn would take the reserved ones
+                     reserved_cus == 0;  // blocks that wait for their turn would take the reserved ones
   launch(w, stream,
          {.blocks = std::min(groups, tiles) * plan.parts,
           .threads = Mainloop::threads,
@@ -63,7 +63,7 @@ struct gemm_kernels {
 /// C [M, N] = epilogue(A * B) on this rank alone.
 template <class T, class Call, class Epilogue>
 void start_gemm(world const& w, hipStream_t stream, Call const& call, gemm_plan const& plan,
-                typename tuned_mainloops<T>::memory const& memory, int reserved_units, Epilogue const& epilogue,
+                typename tuned_mainloops<T>::memory const& memory, int reserved_cus, Epilogue const& epilogue,
                 std::source_location where) {
   with_mainloop<T>(plan, call.b_layout, [&]<class M>() {
     int const m = call.c.rows, n = call.c.cols, k = call.a.cols;
@@ -72,7 +72,7 @@ void start_gemm(world const& w, hipStream_t stream, Call const& call, gemm_plan 
                               last_tile_rows(m, M::tile_m), memory, where);
     gemm_arguments<T> const g{call.c, {ceil_div(m, M::tile_m), ceil_div(n, M::tile_n), 0, plan.band}, k};
     if constexpr (M::communicates_first) set_blocks(x, 0, g.tiles.count());
-    launch_tiles<M>("gemm", w, stream, plan, g.tiles.count(), reserved_units, where,
+    launch_tiles<M>("gemm", w, stream, plan, g.tiles.count(), reserved_cus, where,
                     gemm_kernels<T, Epilogue>{}.template operator()<M>(), g, x, epilogue);
   });
 }

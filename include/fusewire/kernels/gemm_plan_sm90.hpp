@@ -17,11 +17,11 @@ struct gemm_plan_sm90 : gemm_plan {
 };
 
 /// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are
-/// resident at once. The model of a block: it takes its tiles one after the other; it multiplies, B comes out of memory
-/// no faster than memory is and no faster to one block than that can ask for it, and what takes longest takes a little
-/// longer for the others; sharing a tile costs the exchange of sums. Rates are fitted to one H200: of 64 shapes with up
-/// to 15 measured configurations each, what is chosen is the fastest within 1 % in 61 and takes at most 5 % longer in
-/// the others, all without turned tiles, whose rates come from some 15 shapes more. Communication is not in the model.
+/// resident at once. The time of a block is the 8-norm of three times (to multiply its tiles, to read all of B from
+/// memory, to ask for its own part of B), plus, with split-k, the exchange of partial sums. Rates are fitted to one
+/// H200: of 64 shapes with up to 15 measured configurations each, what is chosen is the fastest within 1 % in 61 and
+/// takes at most 5 % longer in the others, all without swap-AB tiles, whose rates come from some 15 shapes more.
+/// Communication is not in the model.
 template <class Clusters>
 gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
   // Per us: of a block; bytes of all and of a block; bytes of a block; us.
@@ -37,10 +37,10 @@ gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
       if (at_once == 0 || (parts > 1 && tiles > at_once) || !c.can_share(std::min(s.rows, c.block_m), parts)) continue;
       double const steps = double(ceil_div(tiles, at_once)) * s.k_shards * ceil_div(in_shard, parts);
       // Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's bandwidth.
-      // Turned ones lose by it in long launches only, which run at the power limit. As measured.
-      double const turned = s.flops() < 2e11 ? 0.97 : 0.94;
+      // Swap-AB ones lose by it in long launches only, which run at the power limit. As measured.
+      double const swapped = s.flops() < 2e11 ? 0.97 : 0.94;
       double const rate = flops * (c.block_m == 64 || c.width() >= 224 ? 1
-                                   : c.turned()                        ? turned
+                                   : c.swap_ab()                       ? swapped
                                    : c.width() > 128                   ? 0.95
                                    : m_tiles <= 2                      ? 0.91
                                                                        : 0.865);

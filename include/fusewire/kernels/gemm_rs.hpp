@@ -11,7 +11,7 @@ struct gemm_rs_options {
   int max_n = 0;  // capacity: columns of B
   int k = 0;      // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
   gemm_tile tile = gemm_tile::automatic;
-  int reserved_units = 0;  // compute units left to other work
+  int reserved_cus = 0;  // compute units left to other work
 };
 
 /// One call. All ranks pass the same m, n and layout.
@@ -52,7 +52,7 @@ class gemm_rs : detail::product_operator<T, gemm_rs_options> {
     return base::bytes_of_sums(o, ranks, ceil_div(o.max_m, ranks));
   }
   static int flags_per_source(int ranks, gemm_rs_options const& o) {
-    return base::most_flags(o, ceil_div(o.max_m, ranks));
+    return base::max_flags(o, ceil_div(o.max_m, ranks));
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().

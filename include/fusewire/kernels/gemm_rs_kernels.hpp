@@ -23,7 +23,7 @@
 namespace fusewire {
 
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::least_blocks_per_unit)
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     gemm_rs_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                    __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];

@@ -45,9 +45,9 @@ void for_each_mainloop(gemm_tile tile, F f) {
 
 /// How many groups of `parts` blocks that share a tile are resident at once: clusters, where the mainloop has them.
 template <class Mainloop, class... P>
-int resident_groups(world const& w, void (*kernel)(P...), int parts, int reserved_units, std::source_location where) {
+int resident_groups(world const& w, void (*kernel)(P...), int parts, int reserved_cus, std::source_location where) {
   int const cluster = Mainloop::has_clusters ? parts : 1;
-  return resident_clusters(w, kernel, cluster, Mainloop::threads, Mainloop::shared_bytes(), reserved_units, where) *
+  return resident_clusters(w, kernel, cluster, Mainloop::threads, Mainloop::shared_bytes(), reserved_cus, where) *
          cluster / parts;
 }
 

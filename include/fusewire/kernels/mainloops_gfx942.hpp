@@ -58,7 +58,7 @@ struct tuned_mainloops {
     return (b.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 15)) == 0 && b.ld < 1 << 22;
   }
 
-  static int most_parts(int rows, int n) {
+  static int max_parts(int rows, int n) {
     return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), split_memory::blocks);
   }
 

@@ -15,12 +15,12 @@ struct tuned_mainloops {
     explicit memory(std::source_location) {}
   };
 
-  /// Whether the copy engine can read B.
-  static bool accepts(b_operand<T> const& b) { return fits_copy_engine(b.data, b.ld); }
+  /// Whether TMA can read B.
+  static bool accepts(b_operand<T> const& b) { return fits_tma(b.data, b.ld); }
 
   /// At least as many as the parts of all tiles of `rows` rows and n columns: a tile has at most 8, and where tiles
   /// have several, each of them has a unit of its own.
-  static int most_parts(int rows, int n) {
+  static int max_parts(int rows, int n) {
     constexpr int units = 256;  // no device has more
     int const tiles = ceil_div(rows, rows <= 64 ? 64 : 128) * ceil_div(n, 112);
     return std::max(tiles, std::min(8 * std::min(tiles, units), units));

@@ -14,13 +14,13 @@ namespace detail {
 template <class T>
 void check_matrix(char const* name, T const* data, std::int64_t ld, int extent, int multiple,
                   std::source_location where) {
-  constexpr std::int64_t most_ld = std::int64_t(1) << 31;  // bytes of a matrix fit 64 bits
+  constexpr std::int64_t max_ld = std::int64_t(1) << 31;  // bytes of a matrix fit 64 bits
   require(data != nullptr, where, name, ".data is null");
   require(reinterpret_cast<std::uintptr_t>(data) % (multiple == 8 ? 16 : sizeof(T)) == 0, where, name,
-          ".data = ", static_cast<void const*>(data), "; an address that is a multiple of ",
-          multiple == 8 ? 16 : sizeof(T), " is accepted");
-  require(ld >= extent && ld <= most_ld && ld % multiple == 0, where, name, ".ld = ", ld, "; ", extent, " to ", most_ld,
-          multiple == 8 ? " and a multiple of 8" : "", " is accepted");
+          ".data = ", static_cast<void const*>(data), "; expected an address that is a multiple of ",
+          multiple == 8 ? 16 : sizeof(T));
+  require(ld >= extent && ld <= max_ld && ld % multiple == 0, where, name, ".ld = ", ld, "; expected ", extent, " to ",
+          max_ld, multiple == 8 ? " and a multiple of 8" : "");
 }
 
 /// What a matrix [rows, cols] covers, in lines as its layout says.
@@ -35,10 +35,10 @@ operand operand_of(char const* name, matrix<T> m, layout order = layout::row_maj
 /// with `name`.
 template <class Call>
 void check_product(std::string const& name, Call const& call, int k, int n, std::source_location where) {
-  require(call.b.rows == k && call.b.cols == n, where, name, ": b is [", call.b.rows, ", ", call.b.cols, "]; [", k,
-          ", ", n, "] is accepted");
+  require(call.b.rows == k && call.b.cols == n, where, name, ": b is [", call.b.rows, ", ", call.b.cols,
+          "]; expected [", k, ", ", n, "]");
   require(call.b_layout == layout::row_major || call.b_layout == layout::column_major, where, name,
-          ": b_layout = ", int(call.b_layout), "; a layout is accepted");
+          ": b_layout = ", int(call.b_layout), "; expected a value of fusewire::layout");
   if (call.a.rows > 0) check_matrix((name + ": a").c_str(), call.a.data, call.a.ld, call.a.cols, 8, where);
   if (call.b_layout == layout::column_major)
     check_matrix((name + ": b (column-major)").c_str(), call.b.data, call.b.ld, k, 8, where);
@@ -51,7 +51,7 @@ void check_product(std::string const& name, Call const& call, int k, int n, std:
 
 inline void require_tile(char const* name, gemm_tile tile, std::source_location where) {
   require(tile == gemm_tile::automatic || tile == gemm_tile::small || tile == gemm_tile::large, where, name,
-          ": tile = ", int(tile), "; a gemm_tile is accepted");
+          ": tile = ", int(tile), "; expected a value of fusewire::gemm_tile");
 }
 
 }  // namespace detail

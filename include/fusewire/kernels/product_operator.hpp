@@ -7,24 +7,24 @@
 
 namespace fusewire::detail {
 
-/// Options: max_m, max_n, k, tile, reserved_units.
+/// Options: max_m, max_n, k, tile, reserved_cus.
 template <class T, class Options>
   requires is_16_bit_float<T>
 class product_operator {
  public:
-  static constexpr int most = 1 << 30;  // of any extent: sums of two fit an int
+  static constexpr int max_extent = 1 << 30;  // of any extent: sums of two fit an int
 
   /// At least as many flags as the blocks that store a shard of up to `rows` rows need, one for each part of a tile.
-  static int most_flags(Options const& o, int rows) {
+  static int max_flags(Options const& o, int rows) {
     auto const tiles = [&](int tile_m, int tile_n, int of_rows) {
       return std::int64_t(ceil_div(of_rows, tile_m)) * ceil_div(o.max_n, tile_n);
     };
     std::int64_t count = 0;
     for (int const r : {rows, std::min(rows, 64)}) {  // calls with fewer rows have smaller tiles
       gemm_plan const p = plain_gemm_plan(o.tile, r);
-      count = std::max({count, tiles(p.tile_m, p.tile_n, r), std::int64_t(tuned_mainloops<T>::most_parts(r, o.max_n))});
+      count = std::max({count, tiles(p.tile_m, p.tile_n, r), std::int64_t(tuned_mainloops<T>::max_parts(r, o.max_n))});
     }
-    return int(std::min<std::int64_t>(most, count));
+    return int(std::min<std::int64_t>(max_extent, count));
   }
   /// Of a channel's slot: fp32 sums [sources][rows][max_n].
   static std::size_t bytes_of_sums(Options const& o, int sources, int rows) {
@@ -36,17 +36,17 @@ class product_operator {
   product_operator(char const* name, char const* launch_name, channel& ch, Options const& o, std::source_location where)
       : name_(name), launch_name_(launch_name), ch_(ch), o_(o), memory_(where) {
     int const units = ch.world().compute_units();
-    require(o.max_m >= 1 && o.max_m <= most, where, name, ": max_m = ", o.max_m, "; 1 to ", most, " is accepted");
-    require(o.max_n >= 1 && o.max_n <= most, where, name, ": max_n = ", o.max_n, "; 1 to ", most, " is accepted");
-    require(o.k >= 8 && o.k <= most && o.k % 8 == 0, where, name, ": k = ", o.k, "; a multiple of 8 up to ", most,
-            " is accepted");
+    require(o.max_m >= 1 && o.max_m <= max_extent, where, name, ": max_m = ", o.max_m, "; expected 1 to ", max_extent);
+    require(o.max_n >= 1 && o.max_n <= max_extent, where, name, ": max_n = ", o.max_n, "; expected 1 to ", max_extent);
+    require(o.k >= 8 && o.k <= max_extent && o.k % 8 == 0, where, name, ": k = ", o.k,
+            "; expected a multiple of 8 up to ", max_extent);
     require_tile(name, o.tile, where);
-    require(o.reserved_units >= 0 && o.reserved_units < units, where, name, ": reserved_units = ", o.reserved_units,
-            "; 0 to ", units - 1, " is accepted");
+    require(o.reserved_cus >= 0 && o.reserved_cus < units, where, name, ": reserved_cus = ", o.reserved_cus,
+            "; expected 0 to ", units - 1);
     std::int64_t const tiles = std::int64_t(ceil_div(o.max_m, small_tile::config.block_m) + ch.world().size()) *
                                ceil_div(o.max_n, small_tile::config.block_n);
-    require(tiles <= most / 2, where, name, ": max_m = ", o.max_m, " and max_n = ", o.max_n, " are up to ", tiles,
-            " tiles; up to ", most / 2, " are accepted");
+    require(tiles <= max_extent / 2, where, name, ": max_m = ", o.max_m, " and max_n = ", o.max_n, " are up to ", tiles,
+            " tiles; expected up to ", max_extent / 2);
   }
 
   void require_room(std::size_t bytes, int flags, std::source_location where) const {
@@ -58,7 +58,7 @@ class product_operator {
   }
 
   void accept(int m, std::source_location where) const {
-    require(m >= 1 && m <= o_.max_m, where, name_, ": m = ", m, "; 1 to max_m = ", o_.max_m, " is accepted");
+    require(m >= 1 && m <= o_.max_m, where, name_, ": m = ", m, "; expected 1 to max_m = ", o_.max_m);
   }
 
   /// c has `rows` rows on this rank, and `copies` times the columns of b.
@@ -66,11 +66,11 @@ class product_operator {
   void check(Call const& call, int rows, int copies, std::source_location where) const {
     int const n = call.b.cols;
     require(call.a.rows == call.m && call.a.cols == o_.k, where, name_, ": a is [", call.a.rows, ", ", call.a.cols,
-            "]; [", call.m, ", ", o_.k, "] is accepted");
-    require(n >= 1 && n <= o_.max_n, where, name_, ": b is [", call.b.rows, ", ", n, "]; [", o_.k,
-            ", 1 to max_n = ", o_.max_n, "] is accepted");
+            "]; expected [", call.m, ", ", o_.k, "]");
+    require(n >= 1 && n <= o_.max_n, where, name_, ": b is [", call.b.rows, ", ", n, "]; expected [", o_.k,
+            ", 1 to max_n = ", o_.max_n, "]");
     require(call.c.rows == rows && call.c.cols == std::int64_t(copies) * n, where, name_, ": c is [", call.c.rows, ", ",
-            call.c.cols, "]; [", rows, ", ", std::int64_t(copies) * n, "] is accepted on rank ", ch_.world().rank());
+            call.c.cols, "]; expected [", rows, ", ", std::int64_t(copies) * n, "] on rank ", ch_.world().rank());
     check_product(name_, call, o_.k, n, where);
   }
 
@@ -94,7 +94,7 @@ class product_operator {
     int const n = call.b.cols;
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
     gemm_plan const& plan = plan_for<Epilogue>(kernel_of, call, shards, where);
-    if (w.size() == 1) return start_gemm<T>(w, stream, call, plan, memory_, o_.reserved_units, epilogue, where);
+    if (w.size() == 1) return start_gemm<T>(w, stream, call, plan, memory_, o_.reserved_cus, epilogue, where);
     with_mainloop<T>(plan, call.b_layout, [&]<class M>() {
       row_shards const rows(call.m, shards, M::tile_m);
       int const after = first * rows.tile_rows;  // the first one's first tile row, if it has one
@@ -112,7 +112,7 @@ class product_operator {
       launch_header header = make_header(launch_name_, std::uint64_t(std::is_same_v<T, f16>) | variant << 16 | tile,
                                          std::uint64_t(call.m), std::uint64_t(n), std::uint64_t(o_.k), 0, where);
       header.same_blocks = 0;  // a rank with less room takes fewer
-      launch_tiles<M>(name_, w, stream, plan, g.tiles.count(), o_.reserved_units, where,
+      launch_tiles<M>(name_, w, stream, plan, g.tiles.count(), o_.reserved_cus, where,
                       kernel_of.template operator()<M>(), ch_.view(header), g, x, epilogue);
     });
   }
@@ -125,8 +125,7 @@ class product_operator {
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
     auto const [it, fresh] = plans_.try_emplace({call.m, n, call.b_layout, tuned_mainloops<T>::accepts(b), shards});
     auto const plan = [&](int rows, int of_shards, auto const& kernels) {
-      return plan_gemm<T>(w, {rows, of_shards, n, o_.k, 1, call.b_layout}, o_.tile, b, o_.reserved_units, kernels,
-                          where);
+      return plan_gemm<T>(w, {rows, of_shards, n, o_.k, 1, call.b_layout}, o_.tile, b, o_.reserved_cus, kernels, where);
     };
     if (fresh)
       it->second = w.size() == 1 ? plan(call.m, 1, gemm_kernels<T, Epilogue>{})

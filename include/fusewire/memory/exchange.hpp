@@ -35,7 +35,7 @@ class shared_segments {
     for (int r = 0; r < w.size(); ++r) {
       require<runtime_failure>(same_host(w.place_of(r), w.place_of(w.rank())), where, "heap: rank ", r, " is on host ",
                                host_of(w, r), ", rank ", w.rank(), " on ", host_of(w, w.rank()),
-                               "; ranks of one host are accepted");
+                               "; expected ranks of one host");
       processes += !w.in_one_process(r, w.rank());
     }
     bool const descriptors = how == sharing::descriptor && processes > 1;

@@ -51,7 +51,8 @@ class alarm {
 struct heap_options {
   std::size_t bulk = 256_MiB;  // bytes per rank
   std::size_t signal = 8_MiB;  // bytes per rank
-  /// Of one wait inside a kernel, longer than a rank may be late; a quarter of a second more for what comes by two hops
+  /// Of one wait inside a kernel, longer than a rank may be late; a quarter of a second more for what comes by two
+  /// shots
   std::chrono::nanoseconds wait_limit = std::chrono::minutes(5);
   sharing share = sharing::handle;  // how processes map each other's memory
 };
@@ -65,15 +66,14 @@ class heap {
   /// where that is a question of memory types).
   heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
       : world_(w), options_(options), bulk_(0, options.bulk, 256), signal_(sizeof(watch), options.signal, 256) {
-    require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; at least ", 1_MiB,
-            " are accepted");
-    require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; at least ", 64_KiB,
-            " are accepted");
+    require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; expected at least ", 1_MiB);
+    require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; expected at least ",
+            64_KiB);
     for (std::size_t const bytes : {options.bulk, options.signal})
       require<out_of_space>(bytes <= SIZE_MAX / 4, where, "heap: a segment of ", bytes, " bytes; at most ",
                             SIZE_MAX / 4, " have addresses");
     require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(),
-            " ns; more than 0 is accepted");
+            " ns; expected more than 0");
     agree("heap", std::array{named{"bulk bytes", options.bulk}, named{"signal bytes", options.signal}}, where);
     enable_peer_access(where);
     segments_.emplace(
@@ -132,10 +132,10 @@ class heap {
   template <class T>
   sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T),
                   std::source_location where = std::source_location::current()) {
-    require(count > 0, where, "heap::allocate: 0 elements; at least 1 is accepted");
-    require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T) && alignment <= most_alignment, where,
-            "heap::allocate: alignment ", alignment, "; a power of two from ", alignof(T), " to ", most_alignment,
-            " is accepted");
+    require(count > 0, where, "heap::allocate: 0 elements; expected at least 1");
+    require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T) && alignment <= max_alignment, where,
+            "heap::allocate: alignment ", alignment, "; expected a power of two from ", alignof(T), " to ",
+            max_alignment);
     require<out_of_space>(count <= (SIZE_MAX - 1) / sizeof(T), where, "heap::allocate: ", count, " elements of ",
                           sizeof(T), " bytes wanted; at most ", (SIZE_MAX - 1) / sizeof(T), " have addresses");
     constexpr bool in_signal = lives_in_signal_segment<T>;
@@ -174,7 +174,7 @@ class heap {
     forget_parts(in_signal, x.offset);
     require((in_signal ? signal_ : bulk_).release(x.offset), where, "heap::free: nothing is allocated at offset ",
             x.offset, " of the ", in_signal ? "signal" : "bulk",
-            " segment; a sym that allocate() returned and that was not freed yet is accepted");
+            " segment; expected a sym that allocate() returned and that was not freed yet");
     if (in_signal) names_.remove_flags(x.offset);
   }
 
@@ -195,8 +195,8 @@ class heap {
     bool const inside =
         b >= base && b < base + options_.bulk && bytes <= options_.bulk - static_cast<std::size_t>(b - base);
     require(inside, where, name, " = ", p, " (", bytes,
-            " bytes) is not on the symmetric heap; memory from heap::allocate, in [", static_cast<void const*>(base),
-            ", ", static_cast<void const*>(base + options_.bulk), "), is accepted");
+            " bytes) is not on the symmetric heap; expected memory from heap::allocate, in [",
+            static_cast<void const*>(base), ", ", static_cast<void const*>(base + options_.bulk), ")");
     return static_cast<std::uint64_t>(b - base);
   }
 
@@ -291,7 +291,7 @@ class heap {
   /// Bytes behind an allocation that belong to nobody, where the simulator sees that it is too small. Large ones may
   /// fill a segment to the last byte.
   static constexpr std::size_t gap_behind(std::size_t bytes) { return bytes < 1_MiB; }
-  static constexpr std::size_t most_alignment = 4096;  // the segments themselves begin at a page
+  static constexpr std::size_t max_alignment = 4096;  // the segments themselves begin at a page
 
   void enable_peer_access(std::source_location where) const {
     for (int r = 0; r < world_.size(); ++r) {
@@ -302,7 +302,7 @@ class heap {
       check_hip(hipDeviceCanAccessPeer(&can, world_.device(), peer), "hipDeviceCanAccessPeer", where);
       require<runtime_failure>(can, where, "heap: device ", world_.device(), " (rank ", world_.rank(),
                                ") cannot access the memory of device ", peer, " (rank ", r,
-                               "); devices linked by xGMI or NVLink are accepted");
+                               "); expected devices linked by xGMI or NVLink");
       hipError_t const e = hipDeviceEnablePeerAccess(peer, 0);
       if (e == hipErrorPeerAccessAlreadyEnabled) (void)hipGetLastError();
       else check_hip(e, "hipDeviceEnablePeerAccess", where);
@@ -362,14 +362,14 @@ class heap {
       return who + text("channel_epoch::end() for the second time in launch ", seen.wrong_value);
     if (what == misuse::page)
       return who + text("flash_decode: entry ", seen.wrong_at, " of the block table is page ", seen.wrong_value,
-                        "; 0 to ", seen.accepted - 1, " are accepted");
+                        "; expected 0 to ", seen.accepted - 1);
     char const* const call = what == misuse::inbox_rank ? "inbox()"
                              : what == misuse::signal_rank || what == misuse::signal_flag
                                  ? "signal() or to()"
                                  : "wait(), arrived() or from()";
     bool const flags = what == misuse::signal_flag || what == misuse::wait_flag;
-    return who + text("channel_epoch::", call, ": ", flags ? "flag " : "rank ", seen.wrong_value, "; 0 to ",
-                      seen.accepted - 1, " are accepted", flags ? " (channel_options::flags_per_source)" : "");
+    return who + text("channel_epoch::", call, ": ", flags ? "flag " : "rank ", seen.wrong_value, "; expected 0 to ",
+                      seen.accepted - 1, flags ? " (channel_options::flags_per_source)" : "");
   }
 
   std::string sentence(int rank, watch const& seen) const {

@@ -129,7 +129,7 @@ __device__ inline void acquire_polled(T const*) {
   fence<order::acquire, S>();
 }
 
-/// What this thread has acquired, copies that it starts next see, too: there is no copy engine that reads past it.
+/// What this thread has acquired, copies that it starts next see, too: no asynchronous copy reads past it here.
 __device__ inline void order_async_copies() {}
 
 /// Returns once this wave's own stores have reached its L2, from where a later release of any wave of the block carries

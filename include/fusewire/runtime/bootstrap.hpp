@@ -93,7 +93,7 @@ class thread_bootstrap final : public bootstrap {
         : members_(std::move(members)), size_(int(members_.size())), limit_(detail::bounded(limit)),
           contribution_(members_.size()), came_(members_.size()), splits_(members_.size()) {}
     static std::vector<int> all_below(int size) {
-      require(size >= 1, std::source_location::current(), "thread_bootstrap: ", size, " ranks; at least 1 is accepted");
+      require(size >= 1, std::source_location::current(), "thread_bootstrap: ", size, " ranks; expected at least 1");
       std::vector<int> all(static_cast<std::size_t>(size));
       std::iota(all.begin(), all.end(), 0);
       return all;
@@ -156,7 +156,7 @@ class thread_bootstrap final : public bootstrap {
 
   thread_bootstrap(std::shared_ptr<hub> h, int rank) : hub_(std::move(h)), rank_(rank) {
     require(hub_ && rank >= 0 && rank < hub_->size_, std::source_location::current(), "thread_bootstrap: rank ", rank,
-            "; a hub and a rank below its size are accepted");
+            "; expected a hub and a rank below its size");
   }
   /// Leaves a group that was split from another, unless an exception does: then whoever catches that says why.
   ~thread_bootstrap() override {

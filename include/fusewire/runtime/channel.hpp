@@ -26,11 +26,11 @@ class channel {
   channel(heap& h, channel_options const& options, std::source_location where = std::source_location::current())
       : heap_(h), options_(options) {
     require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where,
-            "channel: max_bytes = ", options.max_bytes, "; 1 to ", SIZE_MAX / 4, " are accepted");
+            "channel: max_bytes = ", options.max_bytes, "; expected 1 to ", SIZE_MAX / 4);
     // The kernels number all flags of a rank with an int
-    int const size = h.world().size(), most_flags = (1 << 30) / size - 2;
-    require(options.flags_per_source >= 1 && options.flags_per_source <= most_flags, where,
-            "channel: flags_per_source = ", options.flags_per_source, "; 1 to ", most_flags, " are accepted");
+    int const size = h.world().size(), max_flags = (1 << 30) / size - 2;
+    require(options.flags_per_source >= 1 && options.flags_per_source <= max_flags, where,
+            "channel: flags_per_source = ", options.flags_per_source, "; expected 1 to ", max_flags);
     view_.world = h.view();
     // A gap between the slots, where what does not fit is seen
     view_.slot_bytes = round_up(options.max_bytes, 256) + 256;

@@ -27,8 +27,8 @@ inline long long number_in(char const* name, long long low, long long high, std:
   char* end = nullptr;
   errno = 0;
   long long const n = std::strtoll(value->c_str(), &end, 10);
-  require(errno == 0 && *end == 0 && n >= low && n <= high, where, name, " = ", *value, "; ", low, " to ", high,
-          " are accepted");
+  require(errno == 0 && *end == 0 && n >= low && n <= high, where, name, " = ", *value, "; expected ", low, " to ",
+          high);
   return n;
 }
 

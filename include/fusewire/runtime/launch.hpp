@@ -32,8 +32,8 @@ void note_channel(world const& w, T const& argument, hipStream_t stream, bool ca
 }
 }  // namespace detail
 
-/// Loads the kernel's code on this rank's device. Loading can wait for a device that is busy waiting for us, so it
-/// should happen before the first launch that can wait. Operators call it when they are made; call it for kernels of
+/// Loads the kernel's code on this rank's device. Loading can block on a device whose kernels wait for this rank, so
+/// it should happen before the first launch that can wait. Operators call it when they are made; call it for kernels of
 /// your own, unless run() or device_count() was the first of the program to use the GPU: on NVIDIA these have all code
 /// loaded at once.
 /// Where ranks share a device, every block asks for more than half of a unit's shared memory and so has the unit to
@@ -41,11 +41,10 @@ void note_channel(world const& w, T const& argument, hipStream_t stream, bool ca
 template <class... P>
 residency load_kernel(world const& w, void (*kernel)(P...), int threads, int shared_bytes = 0,
                       std::source_location where = std::source_location::current()) {
-  require(kernel != nullptr, where, "load_kernel: no kernel; a __global__ function is accepted");
-  require(threads >= 1 && threads <= 1024, where, "load_kernel: blocks of ", threads,
-          " threads; 1 to 1024 are accepted");
+  require(kernel != nullptr, where, "load_kernel: no kernel; expected a __global__ function");
+  require(threads >= 1 && threads <= 1024, where, "load_kernel: blocks of ", threads, " threads; expected 1 to 1024");
   require(shared_bytes >= 0 && shared_bytes <= platform::max_shared_bytes, where, "load_kernel: ", shared_bytes,
-          " bytes of shared memory; 0 to ", platform::max_shared_bytes, " are accepted");
+          " bytes of shared memory; expected 0 to ", platform::max_shared_bytes);
   return w.remember({detail::address_of(kernel), threads, shared_bytes, 1}, [&] {
     hipFuncAttributes a;
     check_hip(hipFuncGetAttributes(&a, detail::address_of(kernel)), "hipFuncGetAttributes", where);
@@ -76,7 +75,7 @@ template <class... P>
 int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int threads, int shared_bytes,
                       int reserved = 0, std::source_location where = std::source_location::current()) {
   if (cluster == 1) return resident_blocks(w, kernel, threads, shared_bytes, reserved, where);
-  if (w.most_ranks_on_a_device() > 1) return 0;
+  if (w.max_ranks_on_a_device() > 1) return 0;
   (void)load_kernel(w, kernel, threads, shared_bytes, where);
   int const fit = w.remember({detail::address_of(kernel), threads, shared_bytes, cluster}, [&] {
                      residency r{0, shared_bytes};
@@ -100,23 +99,23 @@ void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P
   auto const where = s.where;
   w.look();
   require(s.blocks >= 1 && s.threads >= 1 && s.threads <= 1024, where, "launch: ", s.blocks, " blocks of ", s.threads,
-          " threads; at least 1 block of 1 to 1024 threads is accepted");
+          " threads; expected at least 1 block of 1 to 1024 threads");
   require(s.shared_bytes >= 0 && s.shared_bytes <= platform::max_shared_bytes, where, "launch: ", s.shared_bytes,
-          " bytes of shared memory; 0 to ", platform::max_shared_bytes, " are accepted");
+          " bytes of shared memory; expected 0 to ", platform::max_shared_bytes);
   require(stream != nullptr || w.ranks_on_device() == 1, where, "launch: the null stream, which the ",
           w.ranks_on_device(), " ranks on device ", w.device(),
-          " share, so that their kernels could not wait for each other; world::stream() or another stream of this rank "
-          "is accepted");
+          " share, so that their kernels could not wait for each other; expected world::stream() or another stream of "
+          "this rank");
   require(s.cluster >= 1 && s.blocks % s.cluster == 0, where, "launch: clusters of ", s.cluster,
-          " blocks; a divisor of the ", s.blocks, " blocks is accepted");
+          " blocks; expected a divisor of the ", s.blocks, " blocks");
   int const masked = w.masked_units(stream, where);
   int const fit = s.cluster * resident_clusters(w, kernel, s.cluster, s.threads, s.shared_bytes, masked, where);
   require(s.blocks <= fit || masked == 0, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ",
           s.shared_bytes, " bytes of shared memory; ", fit, " fit at once on the ", w.compute_units() - masked, " of ",
           w.compute_units(),
-          " compute units that the stream's mask leaves (as many of each XCD as of the one "
-          "with fewest), and blocks that wait for each other must all fit; ",
-          masked, " reserved units, or a stream without a mask, are accepted");
+          " compute units that the stream's mask leaves (as many of each XCD as of the one with fewest), and blocks "
+          "that wait for each other must all fit; expected ",
+          masked, " reserved units, or a stream without a mask");
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes,
           " bytes of shared memory; ", fit, " fit at once on this rank's part of device ", w.device(), " (",
           w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");

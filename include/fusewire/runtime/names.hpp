@@ -57,7 +57,7 @@ class name_table {
   static std::uint64_t word_of_name(char const* name, std::source_location where) {
     std::size_t const letters = name ? std::strlen(name) : 0;
     require(letters >= 1 && letters <= 8, where, "the name of a launch, \"", name ? name : "", "\", has ", letters,
-            " letters; 1 to 8 are accepted");
+            " letters; expected 1 to 8");
     std::uint64_t word = 0;
     std::memcpy(&word, name, letters);
     return word;

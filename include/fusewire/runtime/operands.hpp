@@ -46,16 +46,16 @@ inline void check_operands(char const* call, std::span<operand const> written, s
   for (operand const& w : written) {
     for (operand const& r : read)
       require(!overlap(w, r), where, call, ": ", w.name, " = ", w.data, " overlaps ", r.name, " = ", r.data,
-              "; memory that nothing else of the call lies in is accepted");
+              "; expected memory that nothing else of the call lies in");
     for (operand const& other : written)
       require(&other == &w || !overlap(w, other), where, call, ": ", w.name, " = ", w.data, " overlaps ", other.name,
-              " = ", other.data, "; memory of its own is accepted");
+              " = ", other.data, "; expected memory of its own");
   }
   if (!checked && !simulator::get().there()) return;
   for (auto const& all : {written, read})
     for (operand const& o : all)
       require(o.empty() || is_known(o.data, where), where, call, ": ", o.name, " = ", o.data,
-              " is memory of the host; what HIP has allocated or registered is accepted");
+              " is memory of the host; expected what HIP allocated or registered");
 }
 
 }  // namespace fusewire::detail

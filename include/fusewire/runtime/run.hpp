@@ -33,7 +33,7 @@ void run_processes(run_options const& options, F f, std::source_location where =
   auto const here = tcp_options::from_environment(where);
   require(options.devices.empty() || int(options.devices.size()) == here.size, where,
           "run_processes: ", options.devices.size(), " devices for ", here.size,
-          " ranks; one per rank is accepted, or none to choose them");
+          " ranks; expected one per rank, or none to choose them");
   auto const session = std::make_shared<tcp_session>(here);
   try {
     int devices = 0;

@@ -19,7 +19,7 @@ class tcp_session {
   explicit tcp_session(tcp_options o) : options_(bounded(std::move(o))) {
     require(options_.size >= 1 && options_.size <= max_ranks && options_.rank >= 0 && options_.rank < options_.size,
             std::source_location::current(), "tcp_session: rank ", options_.rank, " of ", options_.size,
-            "; rank 0 to size - 1 of 1 to ", max_ranks, " is accepted");
+            "; expected rank 0 to size - 1 of 1 to ", max_ranks);
     auto const deadline = detail::now() + options_.connect_timeout;
     if (options_.rank == 0) listen();
     else connect(deadline);
@@ -90,7 +90,7 @@ class tcp_session {
   /// One collective. Throws peer_failed when it cannot complete.
   std::vector<std::byte> request(detail::frame_kind kind, std::uint64_t group, void const* mine, std::size_t bytes) {
     require(bytes <= detail::largest_request, std::source_location::current(), "all_gather: ", bytes,
-            " bytes; at most ", detail::largest_request, " are accepted");
+            " bytes; expected at most ", detail::largest_request);
     auto const cannot_complete = [&](std::string const& why) {
       return peer_failed(text("this collective cannot complete: ", why));
     };
@@ -129,7 +129,7 @@ class tcp_session {
     detail::addresses const found(options_.address, options_.port, AI_PASSIVE);
     if (!found.first())
       throw bootstrap_failed(text(who(), "MASTER_ADDR ", options_.address, ": ", found.problem(),
-                                  "; a name or an address of this host is accepted"));
+                                  "; expected a name or an address of this host"));
     int error = 0;
     detail::descriptor listener;
     for (auto const* a = found.first(); a && !listener; a = a->ai_next) {
@@ -314,7 +314,7 @@ class tcp_bootstrap final : public bootstrap {
     auto const answer = session_->request(detail::frame_kind::split, group_.group, &color, sizeof color);
     detail::split_result r;
     if (answer.size() != sizeof r)
-      throw rank_mismatch(text("split: an answer of ", answer.size(), " bytes; ", sizeof r, " are accepted"));
+      throw rank_mismatch(text("split: an answer of ", answer.size(), " bytes; expected ", sizeof r));
     std::memcpy(&r, answer.data(), sizeof r);
     return std::unique_ptr<bootstrap>(new tcp_bootstrap(session_, r));
   }

@@ -75,7 +75,7 @@ class tcp_entrance {
     std::uint64_t challenge;
   };
   static constexpr auto patience = std::chrono::seconds(2);  // a rank that is slower comes again
-  static constexpr std::size_t most = 256;                   // strangers at a time; then the one that came first goes
+  static constexpr std::size_t max_strangers = 256;          // strangers at a time; then the one that came first goes
 
   void pause(std::string why) {
     problem_ = std::move(why);
@@ -83,7 +83,7 @@ class tcp_entrance {
   }
 
   void accept() {
-    for (std::size_t i = 0; listener_ && i < most; ++i) {
+    for (std::size_t i = 0; listener_ && i < max_strangers; ++i) {
       descriptor d(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       int const error = d ? 0 : errno;
       if (error == EAGAIN || error == EWOULDBLOCK) return;
@@ -91,7 +91,7 @@ class tcp_entrance {
       bool const no_room = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
       if (error && (!no_room || strangers_.empty())) return pause(system_error(error));
       if (error) problem_ = system_error(error);
-      if (error || strangers_.size() == most) strangers_.erase(strangers_.begin()), ++silent_;
+      if (error || strangers_.size() == max_strangers) strangers_.erase(strangers_.begin()), ++silent_;
       if (error) continue;
       watch_connection(d.get());
       std::string name = name_of_peer(d.get());

@@ -141,11 +141,11 @@ class tcp_hub {
     if (g.version != FUSEWIRE_VERSION || g.layout != layout_)
       problem = text(name, " was built with fusewire ", g.version, ", layout ", std::hex, g.layout, ", rank 0 with ",
                      std::dec, FUSEWIRE_VERSION, ", layout ", std::hex, layout_,
-                     "; builds of one version, all of them checked (FUSEWIRE_CHECKED) or none, are accepted");
+                     "; expected builds of one version, all of them checked (FUSEWIRE_CHECKED) or none");
     else if (g.size != size())
       problem = text(name, " has WORLD_SIZE ", g.size, ", rank 0 at ", where_, " has ", size(),
                      "; every rank must have the same");
-    else if (g.rank < 0 || g.rank >= size()) problem = text(name, ": RANK 0 to ", size() - 1, " are accepted");
+    else if (g.rank < 0 || g.rank >= size()) problem = text(name, "; expected RANK 0 to ", size() - 1);
     else if (ranks_[std::size_t(g.rank)].came)
       problem = text("two processes have RANK ", g.rank, ": ", ranks_[std::size_t(g.rank)].name, " and ", name);
     else if (!groups_[0].failure.empty()) problem = groups_[0].failure;

@@ -44,7 +44,7 @@ struct tcp_options {
     o.port = int(number_in("FUSEWIRE_MASTER_PORT", 1, 65535, o.port, where));
     o.secret = variable("FUSEWIRE_JOB").value_or("");
     require(o.secret.empty() || o.secret.size() >= 16, where, "FUSEWIRE_JOB has ", o.secret.size(),
-            " characters; 16 or more, taken at random, are accepted");
+            " characters; expected 16 or more, taken at random");
     o.run = variable("TORCHELASTIC_RUN_ID").value_or("");
     if (auto const start = variable("TORCHELASTIC_RESTART_COUNT")) o.run += text("\nstart ", *start);
     o.connect_timeout = std::chrono::seconds(number_in("FUSEWIRE_CONNECT_SECONDS", 1, 86400, 60, where));

@@ -116,7 +116,7 @@ class job_file {
 
  private:
   static constexpr char instead[] =
-      "FUSEWIRE_JOB, one random text of 16 characters or more for all ranks of a job, is accepted instead of a file";
+      "instead of a file, FUSEWIRE_JOB can be one random text of 16 characters or more for all ranks of a job";
 
   static std::string hexadecimal(std::uint64_t x) {
     char digits[17];

@@ -10,15 +10,15 @@
 
 namespace fusewire {
 
-/// Whether the copy engine can read a matrix of 16-bit elements with this base and pitch.
+/// Whether TMA can read a matrix of 16-bit elements with this base and pitch.
 template <class T>
-bool fits_copy_engine(T const* data, std::int64_t ld) {
+bool fits_tma(T const* data, std::int64_t ld) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && ld % 8 == 0;
 }
 
 /// Boxes of box_rows x 64 elements (128 bytes, swizzled by 128 bytes) of a row-major matrix. Beyond its edges a box is
 /// zero.
-/// Requires: fits_copy_engine(x.data, x.ld), box_rows <= 256. Fails: runtime_failure without such a driver;
+/// Requires: fits_tma(x.data, x.ld), box_rows <= 256. Fails: runtime_failure without such a driver;
 /// bad_argument when it refuses the map.
 template <class T>
   requires is_16_bit_float<T>
@@ -39,7 +39,7 @@ CUtensorMap make_tensor_map(matrix<T const> x, int box_rows,
              CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   require(r == CUDA_SUCCESS, where, "tensor map: [", x.rows, ", ", x.cols, "], ld ", x.ld, " at ",
           static_cast<void const*>(x.data), ", boxes of ", box_rows, " rows, is refused (", int(r),
-          "); an address and a pitch that are multiples of 16 bytes and at most 256 rows are accepted");
+          "); expected an address and a pitch that are multiples of 16 bytes and at most 256 rows");
   return map;
 }
 

@@ -32,8 +32,8 @@ class world {
   /// and HIP does not say which.
   world(std::unique_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current())
       : bootstrap_(std::move(b)), device_(device) {
-    require(bootstrap_ != nullptr, where, "world: no bootstrap; one that says who the ranks are is accepted");
-    require(size() >= 1 && size() <= max_ranks, where, "world: ", size(), " ranks; 1 to ", max_ranks, " are accepted");
+    require(bootstrap_ != nullptr, where, "world: no bootstrap; expected one that says who the ranks are");
+    require(size() >= 1 && size() <= max_ranks, where, "world: ", size(), " ranks; expected 1 to ", max_ranks);
     int devices = 0;
     check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
     require(device >= 0 && device < devices, where, "world: device ", device, " of rank ", rank(), "; 0 to ",
@@ -41,8 +41,8 @@ class world {
     char const* const mask = platform::hidden_mask();
     require<runtime_failure>(
         !mask, where, "world: ", mask ? mask : "",
-        " is set: it takes compute units away that HIP still counts, so blocks that others wait for would "
-        "never start; ROC_GLOBAL_CU_MASK and streams of hipExtStreamCreateWithCUMask are accepted");
+        " is set: it takes compute units away that HIP still counts, so blocks that others wait for would never start; "
+        "expected ROC_GLOBAL_CU_MASK or streams of hipExtStreamCreateWithCUMask");
     check_hip(hipSetDevice(device), "hipSetDevice", where);
     check_hip(platform::dispatch_parts(&dispatch_parts_, device),
               "hipDeviceGetAttribute(parts that take blocks in turn)", where);
@@ -53,25 +53,22 @@ class world {
     require<runtime_failure>(
         compute_units_ > 0, where, "world: a mask (ROC_GLOBAL_CU_MASK) leaves one of the ", dispatch_parts_,
         " XCDs of device ", device,
-        " without a compute unit, so that blocks whose turn it is would never start; at least one of each is accepted");
+        " without a compute unit, so that blocks whose turn it is would never start; expected at least one of each");
     places_ = bootstrap_->all_gather(find_place(device, where));
     for (int a = 0; a < size(); ++a)
       for (int b = 0; b < a; ++b) {
-        require<runtime_failure>(!cannot_tell_apart(places_[std::size_t(a)], places_[std::size_t(b)]), where,
-                                 "world: ranks ", b, " and ", a,
-                                 " are processes on one partition "
-                                 "of a GPU, or on two that have one PCI address (",
-                                 places_[std::size_t(a)].bus,
-                                 ") and one UUID under this driver, so that nobody can tell how "
-                                 "many compute units they share; ranks that are threads of one process, or at most one "
-                                 "rank on each GPU, are accepted");
+        require<runtime_failure>(
+            !cannot_tell_apart(places_[std::size_t(a)], places_[std::size_t(b)]), where, "world: ranks ", b, " and ", a,
+            " are processes on one partition of a GPU, or on two that have one PCI address (",
+            places_[std::size_t(a)].bus,
+            ") and one UUID under this driver, so that nobody can tell how many compute units they share; expected "
+            "ranks that are threads of one process, or at most one rank on each GPU");
         require<runtime_failure>(!same_device(places_[std::size_t(a)], places_[std::size_t(b)]) ||
                                      in_one_process(a, b) || places_[std::size_t(a)].shared_by_processes,
                                  where, "world: ranks ", b, " and ", a, " are processes on one device (",
                                  places_[std::size_t(a)].bus,
-                                 "), which runs processes in turns, so that their "
-                                 "kernels could not wait for each other; a device per rank, ranks that are threads of "
-                                 "one process, or MPS are accepted");
+                                 "), which runs processes in turns, so that their kernels could not wait for each "
+                                 "other; expected a device per rank, ranks that are threads of one process, or MPS");
       }
   }
   world(world&&) = default;
@@ -109,8 +106,8 @@ class world {
   /// Fails: bad_argument.
   int share_of_units(int reserved) const {
     require(reserved >= 0, std::source_location::current(), "world: ", reserved,
-            " compute units reserved; 0 or more is accepted");
-    int const ranks = most_ranks_on_a_device();
+            " compute units reserved; expected 0 or more");
+    int const ranks = max_ranks_on_a_device();
     if (ranks == 1 && reserved == 0) return compute_units_;
     return dispatch_parts_ * std::max(0, (compute_units_ / dispatch_parts_ - reserved / dispatch_parts_ -
                                           (reserved % dispatch_parts_ != 0)) /
@@ -119,10 +116,10 @@ class world {
   /// How many ranks of this world run on this rank's device. Worlds that split() made and that share a device do not
   /// count each other: launch on one of them at a time.
   int ranks_on_device() const { return ranks_beside(place_of(rank())); }
-  int most_ranks_on_a_device() const {
-    int most = 0;
-    for (fusewire::place const& p : places_) most = std::max(most, ranks_beside(p));
-    return most;
+  int max_ranks_on_a_device() const {
+    int max = 0;
+    for (fusewire::place const& p : places_) max = std::max(max, ranks_beside(p));
+    return max;
   }
 
   /// Collective, host only. Fails: as look().
@@ -169,9 +166,8 @@ class world {
       hipError_t const e = hipStreamQuery(last.stream);
       ignore_hip(e);
       require(e != hipErrorNotReady, where,
-              "launch: the channel is in use on another stream, whose work is not over; launches of one channel on one "
-              "stream are accepted, "
-              "or on another after check() for the first");
+              "launch: the channel is in use on another stream, whose work is not over; expected launches of one "
+              "channel on one stream, or on another after check() for the first");
     }
     last = {stream, !captured};
   }

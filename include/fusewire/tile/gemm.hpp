@@ -114,7 +114,7 @@ class block_gemm {
     for (int left = source.steps(); platform::uniform(left) > 0;) {
       k_run const there = source.wait(place);
       matrix<T const> const& a = x.a[there.buffer];
-      int const columns = least(there.count * k_step, a.cols - there.column);
+      int const columns = min(there.count * k_step, a.cols - there.column);
       run(a.part(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
       source.advance(place, there.count);
       left -= there.count;
@@ -157,7 +157,7 @@ class block_gemm {
     constexpr int pitch = wave_n + per_unit;
     static_assert(C.waves_m * C.waves_n * 16 * pitch * int(sizeof(Out)) <= C.shared_bytes());
     wave const w;
-    Out* const slab = reinterpret_cast<Out*>(shared_) + w.index() * 16 * pitch;
+    Out* const staging = reinterpret_cast<Out*>(shared_) + w.index() * 16 * pitch;
     bool const whole = (c.ld % per_unit | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0;
     block{}.sync();
 #pragma unroll
@@ -169,13 +169,13 @@ class block_gemm {
         for (int v = 0; v < atom::c_values; ++v) {
           int const r = atom::c_row(w.rank(), v), col = j * atom::n + atom::c_col(w.rank(), v);
           bool const inside = row0 + r < c.rows && col0 + col < c.cols;
-          slab[r * pitch + col] = inside ? Out(epilogue(acc_.c[i][j][v], row0 + r, col0 + col)) : Out(0.0f);
+          staging[r * pitch + col] = inside ? Out(epilogue(acc_.c[i][j][v], row0 + r, col0 + col)) : Out(0.0f);
         }
       w.sync();
       for (int u = w.rank(); u < 16 * units; u += w.size()) {
         int const r = u / units, col = u % units * per_unit;
         if (row0 + r >= c.rows) continue;
-        Out const* const from = slab + r * pitch + col;
+        Out const* const from = staging + r * pitch + col;
         if (whole && col0 + col + per_unit <= c.cols)
           *reinterpret_cast<bytes16*>(c.at(row0 + r, col0 + col)) = *reinterpret_cast<bytes16 const*>(from);
         else
@@ -245,13 +245,13 @@ class block_gemm {
   }
 
   __device__ static int unit_of(int i) { return i * threads + platform::thread_index(); }
-  __device__ static int least(int a, int b) { return a < b ? a : b; }
+  __device__ static int min(int a, int b) { return a < b ? a : b; }
 
   /// 8 k of one row of a k-contiguous operand; zero beyond k_end, the last valid row beyond `rows`. No branch: memory
   /// that is read in vain is valid, and 0 x garbage must not become NaN.
   __device__ static bytes16 load_unit(T const* data, std::int64_t ld, int rows, int unit, int k, int k_end) {
-    int const row = least(unit / units_per_row, rows - 1), at = k + unit % units_per_row * 8;
-    bytes16 x = *reinterpret_cast<bytes16 const*>(data + row * ld + least(at, k_end - 8));
+    int const row = min(unit / units_per_row, rows - 1), at = k + unit % units_per_row * 8;
+    bytes16 x = *reinterpret_cast<bytes16 const*>(data + row * ld + min(at, k_end - 8));
 #pragma unroll
     for (int i = 0; i < 4; ++i) x.word[i] = at < k_end ? x.word[i] : 0;
     return x;
@@ -260,15 +260,15 @@ class block_gemm {
   __device__ static unsigned long long four_of(T const* row, int n, int n_end) {
     unsigned long long four = 0;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) four |= static_cast<unsigned long long>(row[least(n + e, n_end - 1)].bits) << 16 * e;
+    for (int e = 0; e < 4; ++e) four |= static_cast<unsigned long long>(row[min(n + e, n_end - 1)].bits) << 16 * e;
     return four;
   }
 
   /// A piece of a row-major B: 8 k x 4 n, two words per k.
   __device__ static void load_piece(std::uint32_t (&piece)[8][2], b_operand<T> const& b, int n0, int k, int k_end,
                                     int index, bool whole) {
-    int const p = least(index, pieces - 1), n = n0 + p % (C.block_n / 4) * 4, k0 = k + p / (C.block_n / 4) * 8;
-    T const* const row = b.data + least(k0, k_end - 8) * b.ld;
+    int const p = min(index, pieces - 1), n = n0 + p % (C.block_n / 4) * 4, k0 = k + p / (C.block_n / 4) * 8;
+    T const* const row = b.data + min(k0, k_end - 8) * b.ld;
 #pragma unroll
     for (int r = 0; r < 8; ++r) {
       unsigned long long const four =

@@ -9,12 +9,13 @@
 //   shared memory    | A: stages | B: stages | epilogue staging, per consumer warp | full_a, full_b, empty
 //                    | free, whole: of partial sums |
 //
-// A half is 64 rows of a tile: wgmma takes 64 rows of one operand and any multiple of 8 of the other. In a turned tile
-// it is 64 columns, as C^T = B^T A^T, and the rows are the multiple: M = 320, N = 8192 are 128 tiles of 160 x 128, one
-// for nearly every SM. Where a consumer's half lies outside of C, it gives the stages back as they come.
-// Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the
-// next. Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps along k, sends
-// every other block its sums of that one's rows of the tile, and adds up its own rows from all parts, in their order.
+// A half is 64 rows of a tile: wgmma takes 64 rows of one operand and any multiple of 8 of the other. In a tile with
+// swapped operands (swap-AB) it is 64 columns, as C^T = B^T A^T, and the rows are the multiple: M = 320, N = 8192 are
+// 128 tiles of 160 x 128, one for nearly every SM. Where a consumer's half lies outside of C, it gives the stages back
+// as they come. Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the
+// stages of the next. Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps
+// along k, sends every other block its sums of that one's rows of the tile, and adds up its own rows from all parts, in
+// their order.
 //
 // Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and what it has loaded, consumers for
 // both, and for those of the other parts. The source must not wait for anything that a later tile of this block makes,
@@ -23,9 +24,9 @@
 // barrier, from memory that may hold anything, consumers take it and arrive at `empty`, and no role ends before its
 // last step.
 // Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`, which a warp does after its
-// multiplications that read the stage are complete. A may have fewer stages than B: a step's place for A is then that
-// of an earlier step, whose `empty` is waited for instead; no later step of that barrier can be complete before this
-// one's A is there, so its parity tells.
+// multiplications that read the stage are complete. A may have fewer stages than B: step s then takes the A stage of
+// step s - of_a, so the loader waits on that step's `empty` barrier. Its parity is unambiguous: the barrier cannot
+// complete again before A of step s is loaded.
 // A block's sums overwrite its stages when all steps of its only tile are complete in both consumers, and those of the
 // others when it has told them so (free). It ends when what it has sent is there.
 #pragma once
@@ -40,7 +41,7 @@
 
 namespace fusewire {
 
-/// What the copy engine reads in a launch: the buffers of A, in boxes of sm90_stages::rows rows, and B; and how.
+/// What TMA reads in a launch: the buffers of A, in boxes of sm90_stages::rows rows, and B; and how.
 template <int Buffers>
 struct sm90_operands {
   box_maps a[Buffers], b;
@@ -61,7 +62,7 @@ class gemm_sm90 {
  public:
   static constexpr char const* name = "gemm_sm90";
   static constexpr sm90_gemm_config C{BlockM, BlockN};  // as a template argument of a kernel nvcc does not take it
-  static constexpr int threads = C.threads(), tile_m = BlockM, tile_n = BlockN, least_blocks_per_unit = 1;
+  static constexpr int threads = C.threads(), tile_m = BlockM, tile_n = BlockN, min_blocks_per_cu = 1;
   __host__ __device__ static constexpr int shared_bytes() { return C.shared_bytes(); }
   static constexpr bool communicates_first = false, has_clusters = true, one_range_of_k = false;
 
@@ -74,19 +75,19 @@ class gemm_sm90 {
   static constexpr int last_b_box_rows(int n) {
     return BOrder == layout::row_major ? block_k : last_box_rows(n, C.block_n);
   }
-  static_assert(C.turned() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
+  static_assert(C.swap_ab() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
 
   using consumers = warps<4, C.warpgroups() * 4>;
   using idle = warps<2, 2>;
 
   /// For an A of tiles of up to m rows, the last of which have last_m. Where blocks share a tile, B waits for the first
-  /// of A: then most of the memory is B's, that of the slabs too, which are not used.
+  /// of A: then most of the memory is B's, that of the staging too, which are not used.
   __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight,
                                                           int b_at_first = 0) {
-    int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.slabs_bytes() : 0);
-    int const both = bytes / (rows * 128 + b_bytes), most_of_a = parts > 1 ? 6 : C.most_stages,
-              of_a = both < most_of_a ? both : most_of_a;
-    int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.most_stages ? fit : C.most_stages;
+    int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.staging_bytes() : 0);
+    int const both = bytes / (rows * 128 + b_bytes), max_of_a = parts > 1 ? 6 : C.max_stages,
+              of_a = both < max_of_a ? both : max_of_a;
+    int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.max_stages ? fit : C.max_stages;
     int const in_flight = b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b;
     return {rows,      box_rows(last_m < m ? last_m : m, C.block_m),
             of_a,      of_b,
@@ -142,7 +143,7 @@ class gemm_sm90 {
     if (warp < 2 || warp > 3) barriers_are_ready(warp);
     auto const begin = [&] { launch.begin(); };
     if (warp < 4) {
-      if constexpr (moves_registers) give_registers<104>();
+      if constexpr (moves_registers) decrease_registers<104>();
       if (warp == 0) {
         begin();
         load_a(s, x.a, tiles, share, source);
@@ -159,7 +160,7 @@ class gemm_sm90 {
       wave{}.sync();
       if (parts > 1) shared_tile::meet_parts();
     } else {
-      if constexpr (moves_registers) take_registers<200>();
+      if constexpr (moves_registers) increase_registers<200>();
       begin();
       if constexpr (Ends) epoch_is_known(launch);
       multiply(s, parts, source.steps(), tiles, share, sink, epilogue);
@@ -168,8 +169,8 @@ class gemm_sm90 {
     // Not before: a warp with nothing to do would take back what the consumers have yet to take, and a warpgroup must
     // meet between two changes.
     if constexpr (moves_registers) {
-      if (warp < 4) take_registers<registers>();
-      else give_registers<registers>();
+      if (warp < 4) increase_registers<registers>();
+      else decrease_registers<registers>();
     }
   }
 
@@ -191,7 +192,7 @@ class gemm_sm90 {
   static constexpr bool moves_registers = C.warpgroups() == 2;  // 384 threads have 168 each, too few for a tile's sums
   static constexpr int registers = 168;
   using atom =
-      wgmma_atom<T, C.width(), C.turned() && BOrder == layout::row_major, !C.turned() && BOrder == layout::row_major>;
+      wgmma_atom<T, C.width(), C.swap_ab() && BOrder == layout::row_major, !C.swap_ab() && BOrder == layout::row_major>;
   static constexpr int b_bytes = C.b_bytes(BOrder);  // of a stage
   static constexpr int chunk = 64 * block_k * 2;     // bytes of 64 n of a row-major B's stage
   using storage = sm90_storage<C, b_bytes>;
@@ -275,8 +276,8 @@ class gemm_sm90 {
   __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share,
                                   Sink const& sink, Epilogue const& epilogue) {
     // Of the tile's, which are this warpgroup's
-    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.turned() ? 0 : first,
-              column0 = C.turned() ? first : 0;
+    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.swap_ab() ? 0 : first,
+              column0 = C.swap_ab() ? first : 0;
     // A division, done before there is anything to multiply
     auto const shared = shared_tile::rows_of(parts, tiles, share, sink);
     cursor at, from;  // of B, of A
@@ -308,7 +309,7 @@ class gemm_sm90 {
         for (int slice = 0; slice < block_k / atom::k; ++slice) {
           std::uint64_t const a16 = further(a, slice * 32),
                               b16 = further(b, slice * (BOrder == layout::row_major ? 2048 : 32));
-          atom::multiply(acc, C.turned() ? b16 : a16, C.turned() ? a16 : b16, step > 0 || slice > 0);
+          atom::multiply(acc, C.swap_ab() ? b16 : a16, C.swap_ab() ? a16 : b16, step > 0 || slice > 0);
         }
         wgmma_commit();
         wgmma_wait<1>();
@@ -323,11 +324,11 @@ class gemm_sm90 {
         if constexpr (std::is_same_v<decltype(c), matrix<float> const>) {
           out::store_sums(acc, row, column, left, c, epilogue);
         } else {
-          bytes16* const slab = s.slab(wave{}.index() - 4);
+          bytes16* const staging = s.staging(wave{}.index() - 4);
           bool const whole =
-              row + (C.turned() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && detail::rows_aligned(c);
-          if (whole) out::template store<true>(slab, acc, row, column, left, c, epilogue);
-          else out::template store<false>(slab, acc, row, column, left, c, epilogue);
+              row + (C.swap_ab() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && detail::rows_aligned(c);
+          if (whole) out::template store<true>(staging, acc, row, column, left, c, epilogue);
+          else out::template store<false>(staging, acc, row, column, left, c, epilogue);
         }
         sink.stored(consumers{}, tile);
       } else {

@@ -57,7 +57,7 @@ struct block_mainloop {
   static constexpr char const* name = "block_mainloop";
   static constexpr gemm_config config = Tile::config;
   static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n,
-                       least_blocks_per_unit = 1;
+                       min_blocks_per_cu = 1;
   static constexpr int shared_bytes() { return config.shared_bytes(); }
   static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = false;
 

@@ -48,7 +48,7 @@ struct sm90_shared_tile {
     // What read the stages is complete, and nothing is published
     if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());
     keep(s, acc, row0, column0, r.rows);
-    fence_copy_engine_shared();
+    fence_async_shared();
     Consumers{}.sync();
     if (wave{}.index() == 4) {
       s.free().wait(0);
@@ -69,7 +69,7 @@ struct sm90_shared_tile {
   /// Leaves this warpgroup's sums, from that row and column of the tile on, of which there are `rows` rows.
   __device__ static void keep(Storage const& s, typename Atom::c_fragment const& acc, int row0, int column0, int rows) {
     int const thread = block{}.rank() % 128;
-    if constexpr (C.turned()) {
+    if constexpr (C.swap_ab()) {
 #pragma unroll
       for (int v = 0; v < Atom::c_values; ++v) {
         int const row = v / 4 * 8 + Atom::c_col(thread) + v % 2;
@@ -89,20 +89,21 @@ struct sm90_shared_tile {
   template <int Parts, class Out, class Epilogue>
   __device__ static void add_parts(Storage const& s, rows_of_parts const& r, int m0, int rows, int n0, int columns,
                                    matrix<Out> c, Epilogue const& epilogue) {
-    constexpr int most = Parts ? Parts : 8, at_once = 8 / most, per_row = C.block_n / 4;  // a unit is 4 columns
+    constexpr int max_parts = Parts ? Parts : 8, at_once = 8 / max_parts,
+                  per_row = C.block_n / 4;  // a unit is 4 columns
     int const parts = Parts ? Parts : r.parts, units = rows * per_row;
     bool const aligned = detail::rows_aligned(c);
-    shared_address_t sums[most];
+    shared_address_t sums[max_parts];
 #pragma unroll
-    for (int p = 0; p < most; ++p) sums[p] = s.sum(p == r.me ? r.me * r.each : r.received(p, r.me));
+    for (int p = 0; p < max_parts; ++p) sums[p] = s.sum(p == r.me ? r.me * r.each : r.received(p, r.me));
 #pragma unroll 1
     for (int first = Consumers{}.rank(); first < units; first += at_once * Consumers{}.size()) {
-      float4 part[at_once][most];
+      float4 part[at_once][max_parts];
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
         int const u = first + i * Consumers{}.size(), at = u / per_row * C.row_bytes() + u % per_row * 16;
 #pragma unroll
-        for (int p = 0; p < most; ++p)
+        for (int p = 0; p < max_parts; ++p)
           if (p < parts && u < units) part[i][p] = load_shared(sums[p] + at);
       }
 #pragma unroll
@@ -112,7 +113,7 @@ struct sm90_shared_tile {
         if (u >= units) break;
         float sum[4] = {};
 #pragma unroll
-        for (int p = 0; p < most; ++p)
+        for (int p = 0; p < max_parts; ++p)
           if (p < parts) {
             sum[0] += part[i][p].x;
             sum[1] += part[i][p].y;

@@ -1,4 +1,4 @@
-// The shared memory of the Hopper mainloop: stages, slabs and barriers.
+// The shared memory of the Hopper mainloop: stages, epilogue staging and barriers.
 #pragma once
 #include <fusewire/core/types.hpp>
 #include <fusewire/tile/gemm_config_sm90.hpp>
@@ -22,19 +22,19 @@ struct sm90_storage {
   __device__ shared_address_t a(int stage) const { return at + stage * a_bytes; }
   __device__ shared_address_t b(int stage) const { return at + stages.of_a * a_bytes + stage * BBytes; }
   __device__ mbarrier full_a(int stage) const { return {at + barriers_at + stage * 8}; }
-  __device__ mbarrier full_b(int stage) const { return {at + barriers_at + (C.most_stages + stage) * 8}; }
-  __device__ mbarrier empty(int stage) const { return {at + barriers_at + (2 * C.most_stages + stage) * 8}; }
-  __device__ bytes16* slab(int consumer) const {
-    return reinterpret_cast<bytes16*>(base + C.stage_bytes() + consumer * C.slab_bytes);
+  __device__ mbarrier full_b(int stage) const { return {at + barriers_at + (C.max_stages + stage) * 8}; }
+  __device__ mbarrier empty(int stage) const { return {at + barriers_at + (2 * C.max_stages + stage) * 8}; }
+  __device__ bytes16* staging(int consumer) const {
+    return reinterpret_cast<bytes16*>(base + C.stage_bytes() + consumer * C.warp_staging_bytes);
   }
   // Of a row of sums, in place of the stages
   __device__ shared_address_t sum(int row) const { return at + row * C.row_bytes(); }
   // The other parts' stages
-  __device__ mbarrier free() const { return {at + barriers_at + 3 * C.most_stages * 8}; }
+  __device__ mbarrier free() const { return {at + barriers_at + 3 * C.max_stages * 8}; }
   // This part's rows of sums
-  __device__ mbarrier whole() const { return {at + barriers_at + 3 * C.most_stages * 8 + 8}; }
+  __device__ mbarrier whole() const { return {at + barriers_at + 3 * C.max_stages * 8 + 8}; }
 
-  static constexpr int barriers_at = C.stage_bytes() + C.slabs_bytes();
+  static constexpr int barriers_at = C.stage_bytes() + C.staging_bytes();
 };
 
 /// Place in a ring of stages.

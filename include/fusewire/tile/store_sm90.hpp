@@ -44,23 +44,23 @@ __device__ inline void store_matrices(shared_address_t at, std::uint32_t const (
 template <class Atom, sm90_gemm_config C>
 struct sm90_store {
   /// This warpgroup's part of a tile, from c(m0, n0) on; `columns` of the tile's are left from there on. A warp's 16
-  /// rows leave in pieces of 64 columns through its slab, or if turned its 16 columns in pieces of 64 rows. The slab's
-  /// 16-byte units are turned by row off each other's banks.
+  /// rows leave in pieces of 64 columns through its staging buffer, or in swap-AB its 16 columns in pieces of 64 rows.
+  /// The buffer's 16-byte units are swizzled by row off each other's banks.
   template <bool Whole, class T, class Epilogue>
-  __device__ static void store(bytes16* slab, typename Atom::c_fragment const& acc, int m0, int n0, int columns,
+  __device__ static void store(bytes16* staging, typename Atom::c_fragment const& acc, int m0, int n0, int columns,
                                matrix<T> c, Epilogue const& epilogue) {
     int const thread = block{}.rank() % 128, lane = wave{}.rank(), warp0 = thread / 32 * 16;
     bool const aligned = Whole || detail::rows_aligned(c);
-    shared_address_t const slab_at = shared_address(slab);
+    shared_address_t const staging_at = shared_address(staging);
     auto const value = [&](int v) {
       int const down = Atom::c_row(thread) + v / 2 % 2 * 8, right = v / 4 * 8 + Atom::c_col(thread) + v % 2;
-      int const row = m0 + (C.turned() ? right : down), col = C.turned() ? down : right;
+      int const row = m0 + (C.swap_ab() ? right : down), col = C.swap_ab() ? down : right;
       return Whole || (row < c.rows && col < columns) ? epilogue(acc[v], row, n0 + col) : 0.0f;
     };
-    // Turned, rows of a multiplication are columns of C, and are written as such: a slab's row is two units of a warp's
-    // 16.
+    // In swap-AB, rows of a multiplication are columns of C, and are written as such: a staging row is two units of a
+    // warp's 16.
     auto const unit_at = [](int row, int unit) {
-      return C.turned() ? row * 2 + (unit ^ (row / 4 & 1)) : row * 8 + (unit ^ (row & 7));
+      return C.swap_ab() ? row * 2 + (unit ^ (row / 4 & 1)) : row * 8 + (unit ^ (row & 7));
     };
 #pragma unroll
     for (int piece = 0; piece < ceil_div(C.width(), 64); ++piece) {
@@ -72,18 +72,19 @@ struct sm90_store {
         std::uint32_t const four[] = {
             detail::pack<T>(value(v), value(v + 1)), detail::pack<T>(value(v + 2), value(v + 3)),
             detail::pack<T>(value(v + 4), value(v + 5)), detail::pack<T>(value(v + 6), value(v + 7))};
-        if constexpr (C.turned())
-          detail::store_matrices<true>(slab_at + unit_at(pair * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2) * 16,
+        if constexpr (C.swap_ab())
+          detail::store_matrices<true>(staging_at + unit_at(pair * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2) * 16,
                                        four);
-        else detail::store_matrices<false>(slab_at + unit_at(lane % 16, pair * 2 + lane / 16) * 16, four);
+        else detail::store_matrices<false>(staging_at + unit_at(lane % 16, pair * 2 + lane / 16) * 16, four);
       }
       wave{}.sync();
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        int const r = C.turned() ? i * 16 + lane / 2 : i * 4 + lane / 8, unit = C.turned() ? lane % 2 : lane % 8;
-        bytes16 const eight = slab[unit_at(r, unit)];
-        if (C.turned() ? i * 16 >= left : unit * 8 >= left) continue;
-        int const row = m0 + (C.turned() ? piece * 64 : warp0) + r, col = (C.turned() ? warp0 : piece * 64) + unit * 8;
+        int const r = C.swap_ab() ? i * 16 + lane / 2 : i * 4 + lane / 8, unit = C.swap_ab() ? lane % 2 : lane % 8;
+        bytes16 const eight = staging[unit_at(r, unit)];
+        if (C.swap_ab() ? i * 16 >= left : unit * 8 >= left) continue;
+        int const row = m0 + (C.swap_ab() ? piece * 64 : warp0) + r,
+                  col = (C.swap_ab() ? warp0 : piece * 64) + unit * 8;
         if (Whole || (aligned && row < c.rows && col + 8 <= columns)) {
           *reinterpret_cast<bytes16*>(c.at(row, n0 + col)) = eight;
         } else if (row < c.rows) {
@@ -108,7 +109,7 @@ struct sm90_store {
     };
 #pragma unroll
     for (int v = 0; v < Atom::c_values; v += 4) {
-      if constexpr (C.turned()) {
+      if constexpr (C.swap_ab()) {
 #pragma unroll
         for (int e = 0; e < 4; ++e)
           put(m0 + v / 4 * 8 + Atom::c_col(thread) + e % 2, Atom::c_row(thread) + e / 2 * 8, acc[v + e]);

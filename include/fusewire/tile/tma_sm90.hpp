@@ -1,7 +1,7 @@
 // The tensor memory accelerator of sm_90: boxes of a matrix from memory into shared memory, announced by an mbarrier.
 //
 //   producer lane   expect(bytes) --> load_box ... load_box
-//   copy engine                         memory --> shared memory; counts bytes on the barrier
+//   TMA                                 memory --> shared memory; counts bytes on the barrier
 //   consumers       wait(parity) <------- all bytes there
 #pragma once
 #include <cuda.h>
@@ -82,12 +82,12 @@ struct mbarrier {
   __device__ void init(int arrivals) const {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
   }
-  /// Also for the copy engine.
+  /// Also for TMA, the async proxy.
   __device__ static void fence_init() {
     asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
   }
 
-  /// Arrives, and has this phase wait for `bytes` from the copy engine too.
+  /// Arrives, and has this phase wait for `bytes` from TMA too.
   __device__ void expect(int bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
   }
@@ -116,11 +116,11 @@ struct mbarrier {
   }
 };
 
-/// What the copy engine reads next of shared memory may have been written by this thread.
-__device__ inline void fence_copy_engine_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/// What TMA reads next of shared memory may have been written by this thread.
+__device__ inline void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// A matrix of which tiles load boxes. The last tile has a map of its own where it has fewer rows, since what a box has
-/// outside of the matrix takes the copy engine longer than what it has inside.
+/// outside of the matrix takes TMA longer than what it has inside.
 struct box_maps {
   CUtensorMap whole, last;
 };

@@ -142,11 +142,11 @@ __device__ void wgmma_wait() {
 
 /// Moves registers between the warpgroups of a block, in units of 8; both kinds of warpgroup must call theirs.
 template <int Registers>
-__device__ void give_registers() {
+__device__ void decrease_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 template <int Registers>
-__device__ void take_registers() {
+__device__ void increase_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 

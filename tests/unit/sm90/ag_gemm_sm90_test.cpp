@@ -24,7 +24,7 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
   gemm_plan const gemm{.tuned = true,
                        .tile_m = C.block_m,
                        .tile_n = C.block_n,
-                       .parts = r.world.most_ranks_on_a_device() == 1 ? p.parts : 1,
+                       .parts = r.world.max_ranks_on_a_device() == 1 ? p.parts : 1,
                        .band = 3,
                        .b_in_flight = (p.m + 1) % 3,
                        .b_at_first = 1};
