@@ -20,7 +20,7 @@ class split_gemm_gfx942 {
  public:
   static constexpr char const* name = "split_gemm_gfx942";
   static constexpr int askers = 1, threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n,
-                       least_blocks_per_unit = 1;
+                       min_blocks_per_cu = 1;
   static constexpr int shared_bytes() { return config.shared_bytes(); }
   static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = true;
   static_assert(tile_m * tile_n * int(sizeof(float)) <= shared_bytes());
