@@ -75,20 +75,20 @@ TEST_CASE("tcp_options: what torchrun sets is read") {
 TEST_CASE("tcp_options: what makes no sense is refused by name") {
   CHECK(contains(refusal({{"RANK", "0"}}), "WORLD_SIZE is not set"));
   CHECK(contains(refusal({{"WORLD_SIZE", "2"}}), "RANK is not set; torchrun"));
-  CHECK(contains(refusal({{"WORLD_SIZE", "0"}, {"RANK", "0"}}), "WORLD_SIZE = 0; 1 to 64"));
+  CHECK(contains(refusal({{"WORLD_SIZE", "0"}, {"RANK", "0"}}), "WORLD_SIZE = 0; expected 1 to 64"));
   CHECK(contains(refusal({{"WORLD_SIZE", "65"}, {"RANK", "0"}}), "WORLD_SIZE = 65"));
-  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "4"}}), "RANK = 4; 0 to 3"));
+  CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "4"}}), "RANK = 4; expected 0 to 3"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "-1"}}), "RANK = -1"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4x"}, {"RANK", "1"}}), "WORLD_SIZE = 4x"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "70000"}}),
-                 "MASTER_PORT = 70000; 1 to 65535"));
+                 "MASTER_PORT = 70000; expected 1 to 65535"));
   CHECK(contains(
       refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
-      "MASTER_PORT = 65535; 1 to 65534"));
+      "MASTER_PORT = 65535; expected 1 to 65534"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_CONNECT_SECONDS", "soon"}}),
                  "FUSEWIRE_CONNECT_SECONDS = soon"));
   CHECK(contains(refusal({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"FUSEWIRE_JOB", "password"}}),
-                 "FUSEWIRE_JOB has 8 characters; 16 or more"));
+                 "FUSEWIRE_JOB has 8 characters; expected 16 or more"));
 }
 
 TEST_CASE("tcp_bootstrap: gathers, in rank order, of any size") {

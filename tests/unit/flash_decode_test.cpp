@@ -797,7 +797,7 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("q_heads not a multiple", {"q_heads = 7", "kv_heads = 2"}, [](options& o) { o.q_heads = 7; });
     refuses("q_heads too many", {"q_heads = 34", "1 to 16 times"}, [](options& o) { o.q_heads = 34; });
     refuses("q_heads = 0", {"q_heads = 0"}, [](options& o) { o.q_heads = 0; });
-    refuses("head_dim", {"head_dim = 96", "64 and 128"}, [](options& o) { o.head_dim = 96; });
+    refuses("head_dim", {"head_dim = 96", "64 or 128"}, [](options& o) { o.head_dim = 96; });
     refuses("page_size", {"page_size = 12", "power of two"}, [](options& o) { o.page_size = 12; });
     refuses("page_size = 0", {"page_size = 0", "power of two"}, [](options& o) { o.page_size = 0; });
     refuses("max_pages", {"max_pages = 0", "268435456"}, [](options& o) { o.max_pages = 0; });

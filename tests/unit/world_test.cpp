@@ -41,9 +41,9 @@ TEST_CASE("run_local: every rank once, each with its number") {
 TEST_CASE("run_local: bad arguments") {
   needs_threads("about run_local");
   auto const nothing = [](world&) {};
-  CHECK(contains(message_of<bad_argument>([&] { run_local(0, nothing); }), "0 ranks; 1 to 64"));
+  CHECK(contains(message_of<bad_argument>([&] { run_local(0, nothing); }), "0 ranks; expected 1 to 64"));
   CHECK(contains(message_of<bad_argument>([&] { run_local(-1, nothing); }), "-1 ranks"));
-  CHECK(contains(message_of<bad_argument>([&] { run_local(65, nothing); }), "65 ranks; 1 to 64"));
+  CHECK(contains(message_of<bad_argument>([&] { run_local(65, nothing); }), "65 ranks; expected 1 to 64"));
   CHECK(
       contains(message_of<bad_argument>([&] { run_local(3, {.devices = {0, 0}}, nothing); }), "2 devices for 3 ranks"));
   CHECK(contains(message_of<bad_argument>([&] { run_local(1, {.devices = {1000}}, nothing); }), "device 1000"));

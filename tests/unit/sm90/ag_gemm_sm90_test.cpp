@@ -62,7 +62,8 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
                                   .b_layout = BOrder,
                                   .b_is_constant = e % 2 == 0};
     ag_gemm_options const o{.max_m = p.m, .k = p.k, .gather = by, .own_shard_first = e != 1};
-    launch_ag_gemm<gemm_sm90<bf16, C.block_m, C.block_n, BOrder>>(ch, r.stream, call, o, plan, pull, identity{},
+    tuned_mainloops<bf16>::memory const memory{std::source_location::current()};
+    launch_ag_gemm<gemm_sm90<bf16, C.block_m, C.block_n, BOrder>>(ch, r.stream, call, o, plan, pull, identity{}, memory,
                                                                   std::source_location::current());
     check_hip(hipMemsetAsync(r.here(a), 0x7f, a.count * sizeof(bf16), r.stream), "hipMemsetAsync");
     r.world.check(r.stream);
@@ -156,9 +157,10 @@ TEST_CASE(
           channel_view const view = ch.view(make_header("ag_gemm", std::uint64_t(by) << 8));
           auto const inbox = [&](int slot) { return gathered_in(view.slot<bf16 const>(slot), map); };
           matrix<bf16 const> const from[] = {call.a, inbox(0), inbox(1)};
-          auto const x = make_operands<mainloop>(from, b_operand<bf16>{call.b.data, call.b.ld, call.b_layout, p.n}, p.k,
-                                                 false, gemm_plan{.b_in_flight = 2}, map.m,
-                                                 last_tile_rows(map.m, tile.block_m), std::source_location::current());
+          auto const x = make_operands<mainloop>(
+              from, b_operand<bf16>{call.b.data, call.b.ld, call.b_layout, p.n}, p.k, false,
+              gemm_plan{.b_in_flight = 2}, map.m, last_tile_rows(map.m, tile.block_m),
+              tuned_mainloops<bf16>::memory{std::source_location::current()}, std::source_location::current());
           ag_gemm_arguments<bf16> const g{
               {call.a, map, {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, false, true},
               call.c,
