@@ -3,8 +3,8 @@
 
 What no test can see: that the limit of a wait costs nothing where the flag is up. The compiled wait.cpp, gfx942 assembly or an sm_90a
 cubin, has kernels NAME_limited and NAME_unlimited. The way through each without a pause in its poll loop, past the flag's load, must
-be the same instructions. The compiler may add, where the ways meet, an s_waitcnt that has nothing to wait for (gfx942), or BSSY and
-BSYNC, which say where a warp meets again, and loads of constants (sm_90a).
+be the same instructions. The compiler may add, where the ways meet, an s_waitcnt that has nothing to wait for, and the scalar additions that make an epoch of
+the number before it (gfx942), or BSSY and BSYNC, which say where a warp meets again, and loads of constants (sm_90a).
 In every kernel of all files, no way leads to a clock read but past a look at a flag. Exits with 1 if that is broken, with 77 if there is
 no cuobjdump to read a cubin."""
 import re
@@ -17,7 +17,7 @@ import gfx942
 PAUSE = r"s_sleep|NANOSLEEP"
 CLOCK = r"s_memrealtime|CS2R.*SR_GLOBALTIMER|S2U?R.*SR_GLOBALTIMER"
 FLAG_LOAD = r"global_load_dword\w* .*sc0 sc1|flat_load_dword\w* .*sc0 sc1|LDG?\.E(\.64)?\.STRONG\.SYS"
-MAY_BE_ADDED = {"gfx942": r"s_waitcnt$", "sm_90a": r"BSSY|BSYNC|U?LDC(\.64)?$"}
+MAY_BE_ADDED = {"gfx942": r"s_waitcnt$|s_add_[iu]32$", "sm_90a": r"BSSY|BSYNC|U?LDC(\.64)?$"}
 
 
 class Kernel:

@@ -93,7 +93,7 @@ TEST_CASE("a fault is reported with what, where and who") {
           {"a wave waits at a barrier that 2 of 4 waves of its workgroup left by ending", "early_exit", "s_barrier"}},
       expected{"trapped", {"s_trap 2", "kernel trap()"}},
       expected{"failed_assert",
-               {"faults.hip:56: void check(const int *): Device-side assertion `*p == 5' failed.", "s_trap 2",
+               {"faults.hip:60: void check(const int *): Device-side assertion `*p == 5' failed.", "s_trap 2",
                 "kernel check(int const*)"}},
       expected{"device_malloc",
                {"malloc, free, new or delete, which are not implemented for device code", "kernel allocate(int**)"}},
