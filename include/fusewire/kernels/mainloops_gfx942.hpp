@@ -1,4 +1,4 @@
-// The tuned mainloops of gfx942: few_rows_gfx942 with each of few_rows_tiles, and split_gemm_gfx942.
+// The tuned mainloops of gfx942: few_rows_gfx942 and ping_pong_gfx942, with each of tuned_tiles.
 #pragma once
 #include <algorithm>
 #include <iterator>
@@ -7,30 +7,33 @@
 #include <fusewire/kernels/gemm_plan.hpp>
 #include <fusewire/runtime/world.hpp>
 #include <fusewire/tile/few_rows_gfx942.hpp>
-#include <fusewire/tile/split_gemm_gfx942.hpp>
+#include <fusewire/tile/ping_pong_gfx942.hpp>
 
 namespace fusewire {
 
-/// A tile that few_rows_gfx942 is instantiated for, and the layout of B that it reads.
-struct few_rows_config {
+/// A tile, and the layout of B that its mainloop reads.
+struct tile_config {
   int block_m, block_n;
   layout b;
+
+  /// Whether it is one of few_rows_gfx942's; else of ping_pong_gfx942's.
+  constexpr bool for_few_rows() const { return block_m <= 64; }
 };
-inline constexpr few_rows_config few_rows_tiles[] = {{16, 16, layout::column_major},
-                                                     {32, 32, layout::column_major},
-                                                     {64, 32, layout::column_major},
-                                                     {16, 64, layout::row_major},
-                                                     {64, 64, layout::row_major}};
+inline constexpr tile_config tuned_tiles[] = {
+    {16, 16, layout::column_major},   {32, 32, layout::column_major},   {64, 32, layout::column_major},
+    {16, 64, layout::row_major},      {64, 64, layout::row_major},      {128, 128, layout::column_major},
+    {256, 128, layout::column_major}, {256, 192, layout::column_major}, {256, 256, layout::column_major},
+    {128, 128, layout::row_major},    {256, 128, layout::row_major}};
 
 /// Device memory in which blocks that share a tile add up, for one operator on one device: launches of it do not
 /// overlap.
 class split_memory {
  public:
-  /// Blocks that share tiles, and sums of one of them.
-  static constexpr int blocks = 304, sums_of_block = 128 * 128;
+  /// Blocks that share tiles, and sums of all of them.
+  static constexpr int blocks = 304, max_sums = blocks * 256 * 128;
 
   explicit split_memory(std::source_location where) {
-    constexpr std::size_t bytes = std::size_t(blocks) * (sums_of_block * sizeof(float) + sizeof(unsigned));
+    constexpr std::size_t bytes = max_sums * sizeof(float) + blocks * sizeof(unsigned);
     void* p = nullptr;
     check_hip(hipMalloc(&p, bytes), "hipMalloc(sums of blocks that share a tile)", where);
     memory_.reset(p);
@@ -38,7 +41,7 @@ class split_memory {
   }
   part_sums sums() const {
     auto* const words = static_cast<unsigned long long*>(memory_.get());
-    return {words, reinterpret_cast<unsigned*>(words + blocks * (sums_of_block / 2))};
+    return {words, reinterpret_cast<unsigned*>(words + max_sums / 2)};
   }
 
  private:
@@ -65,17 +68,16 @@ struct tuned_mainloops {
   /// Calls f.operator()<M>() with the plan's mainloop, of the tiles from the I-th on.
   template <std::size_t I = 0, class F>
   static auto with(gemm_plan const& p, layout b, F f) {
-    constexpr few_rows_config tile = few_rows_tiles[I];
-    if (p.tile_m == large_tile::config.block_m) return f.template operator()<split_gemm_gfx942<T, large_tile>>();
-    if constexpr (I + 1 < std::size(few_rows_tiles))
+    constexpr tile_config tile = tuned_tiles[I];
+    if constexpr (I + 1 < std::size(tuned_tiles))
       if (p.tile_m != tile.block_m || p.tile_n != tile.block_n || b != tile.b) return with<I + 1>(p, b, f);
-    return f.template operator()<few_rows_gfx942<T, tile.block_m, tile.block_n, tile.b>>();
+    if constexpr (tile.for_few_rows())
+      return f.template operator()<few_rows_gfx942<T, tile.block_m, tile.block_n, tile.b>>();
+    else return f.template operator()<ping_pong_gfx942<T, tile.block_m, tile.block_n, tile.b>>();
   }
   template <class F>
   static void for_each(F f) {
-    f.template operator()<split_gemm_gfx942<T, large_tile>>();
-    for (few_rows_config const tile : few_rows_tiles)
-      with(gemm_plan{.tile_m = tile.block_m, .tile_n = tile.block_n}, tile.b, f);
+    for (tile_config const tile : tuned_tiles) with(gemm_plan{.tile_m = tile.block_m, .tile_n = tile.block_n}, tile.b, f);
   }
 };
 

@@ -19,7 +19,9 @@ class memory_buffer {
   __device__ bytes16 load_streaming(int lane, int uniform) const {
     return __builtin_bit_cast(bytes16, __builtin_amdgcn_raw_buffer_load_b128(words_, lane, uniform, nontemporal));
   }
-
+  __device__ unsigned long long load_8(int lane, int uniform) const {
+    return __builtin_bit_cast(unsigned long long, __builtin_amdgcn_raw_buffer_load_b64(words_, lane, uniform, 0));
+  }
   __device__ unsigned long long load_8_streaming(int lane, int uniform) const {
     return __builtin_bit_cast(unsigned long long,
                               __builtin_amdgcn_raw_buffer_load_b64(words_, lane, uniform, nontemporal));

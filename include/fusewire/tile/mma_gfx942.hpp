@@ -35,18 +35,20 @@ struct mma_atom {
   /// c += a * b. The two instructions take k in an order of their own, the same for a and b, so the sum is over the
   /// same 32.
   __device__ static void multiply(c_fragment& c, a_fragment const& a, b_fragment const& b) {
+    multiply_half(c, a, b, 0);
+    multiply_half(c, a, b, 1);
+  }
+  /// One of them: the second is not to follow at once, where others can come between.
+  __device__ static void multiply_half(c_fragment& c, a_fragment const& a, b_fragment const& b, int half) {
     struct halves {
       four h[2];
     };
-    auto const ha = __builtin_bit_cast(halves, a), hb = __builtin_bit_cast(halves, b);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if constexpr (std::is_same_v<T, bf16>)
-        c.value = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(ha.h[i], hb.h[i], c.value, 0, 0, 0);
-      else
-        c.value = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(four_halves, ha.h[i]),
-                                                        __builtin_bit_cast(four_halves, hb.h[i]), c.value, 0, 0, 0);
-    }
+    four const ha = __builtin_bit_cast(halves, a).h[half], hb = __builtin_bit_cast(halves, b).h[half];
+    if constexpr (std::is_same_v<T, bf16>)
+      c.value = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(ha, hb, c.value, 0, 0, 0);
+    else
+      c.value = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(four_halves, ha),
+                                                      __builtin_bit_cast(four_halves, hb), c.value, 0, 0, 0);
   }
 };
 

@@ -18,6 +18,17 @@ inline constexpr int nowhere = 0x7fff0000;
 /// The first k, of a slice of 32, of which this lane has 8.
 __device__ inline int first_k_of_lane() { return wave{}.rank() / 16 * 8; }
 
+/// Column j of 8 rows of 4 elements each.
+__device__ inline bytes16 column_of(unsigned long long const (&row)[8], int j) {
+  bytes16 column;
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    auto const even = std::uint32_t(row[2 * pair] >> j / 2 * 32), odd = std::uint32_t(row[2 * pair + 1] >> j / 2 * 32);
+    column.word[pair] = __builtin_amdgcn_perm(odd, even, j % 2 ? 0x07060302u : 0x05040100u);  // two halves of each
+  }
+  return column;
+}
+
 template <class T, int Columns, layout Order>
 class weight_fragments;
 
@@ -79,16 +90,7 @@ class weight_fragments<T, 64, layout::row_major> {
       for (int r = 0; r < 8; ++r) s.row[slice][r] = memory_.load_8_streaming(lane, (k + slice * 32 + r) * row_bytes_);
     }
   }
-  __device__ static bytes16 fragment(step const& s, int slice, int j) {
-    bytes16 column;
-#pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      auto const even = std::uint32_t(s.row[slice][2 * pair] >> j / 2 * 32),
-                 odd = std::uint32_t(s.row[slice][2 * pair + 1] >> j / 2 * 32);
-      column.word[pair] = __builtin_amdgcn_perm(odd, even, j % 2 ? 0x07060302u : 0x05040100u);  // two halves of each
-    }
-    return column;
-  }
+  __device__ static bytes16 fragment(step const& s, int slice, int j) { return column_of(s.row[slice], j); }
   __device__ static float4 quad(float4 const* fragments, int quad, int m) {
     float const* const of_atom = reinterpret_cast<float const*>(fragments + quad / 4 * 16 + m) + quad % 4;
     return {of_atom[0], of_atom[256], of_atom[512], of_atom[768]};

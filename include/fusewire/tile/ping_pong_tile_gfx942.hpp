@@ -1,0 +1,222 @@
+// One block's part of a tile of ping_pong_gfx942: the loads, the slices in LDS, the multiplication, and where the sums
+// go. Figure and argument: ping_pong_gfx942.hpp.
+#pragma once
+#include <fusewire/tile/columns_gfx942.hpp>
+#include <fusewire/tile/part_sums_gfx942.hpp>
+#include <fusewire/tile/store_quad.hpp>
+#include <fusewire/tile/tiles.hpp>
+
+namespace fusewire {
+
+template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
+class ping_pong_tile {
+  using atom = mma_atom<T>;
+  static constexpr int waves = 8, threads = waves * wave::width;
+  static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64 : 2,
+                       waves_m = waves / waves_n;
+  static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
+  static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
+  // Steps whose loads are under way: as many as there are registers for beside sums and fragments
+  static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
+                       registers_left = 200 - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
+                       ring = registers_left < 2 * registers_of_step   ? 1
+                              : registers_left > 6 * registers_of_step ? 6
+                                                                       : registers_left / registers_of_step;
+  using slice_rows = sliced_rows<T, Rows, ring>;
+  using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
+  static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
+  static constexpr int quads = Rows * Columns / 4;  // fours of neighbouring sums of the tile
+
+ public:
+  static constexpr int shared_bytes = 2 * slice_units * 16;
+
+  /// Columns from n0 on; `a`: the launch's buffers; k: rows of B.
+  __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
+      : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), columns_(b, n0), cols_(a[0].cols),
+        at_(source.first()), left_(platform::uniform(source.steps())) {}
+
+  /// The first steps of B, and what of the launch has time until then; then those of A, whose rows the tile has `rows`
+  /// of, as soon as they are there. Then all others, and the sums of this wave.
+  template <class OnItsWay>
+  __device__ void multiply(int rows, OnItsWay const& on_its_way) {
+    bool const second = platform::uniform(wave{}.index()) >= waves / 2;
+    group_ = next_group();
+#pragma unroll
+    for (int s = 0; s < ring; ++s) ask_for_b(s);
+    on_its_way();
+    find_a(rows);
+#pragma unroll
+    for (int s = 0; s < ring; ++s) ask_for_a(s);
+    clear();
+    write<0>(0);
+    meet();
+    if (second) meet();
+    while (group_ > 0) {
+      int const now = group_;
+      source_.advance(at_, now);
+      left_ -= now;
+      there_ -= now;
+      group_ = next_group();
+      find_a(rows);
+#pragma unroll
+      for (int s = 0; s < ring; ++s) {
+        if (s >= now && group_ == 0) break;
+        write<1>(s);
+        read<0>();
+        ask_for_b(s);
+        if (ring == 1) ask_for_a(s);
+        meet();
+        multiply_slice();
+        meet();
+        write<0>((s + 1) % ring);
+        read<1>();
+        if (ring > 1) ask_for_a(s);
+        meet();
+        multiply_slice();
+        meet();
+      }
+    }
+    if (!second) meet();
+  }
+
+  /// The tile of c = epilogue(sums), 16 rows of a wave at a time; those of 16-bit elements go through LDS, so that
+  /// memory sees whole lines.
+  template <class Out, class Epilogue>
+  __device__ void store(matrix<Out> c, tile_at t, Epilogue const& epilogue) {
+    wave const w;
+    int const m0 = t.m * Rows + first_row(w.index()), n0 = t.n * Columns + first_column(w.index());
+    bool const whole = has_whole_quads(c);
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+      for (int q = 0; q < atoms_n; ++q)
+        store_quad(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), quad(i, q), whole,
+                   epilogue);
+  }
+
+  /// The sums of the `splits` blocks that share the tile, and this block's part of its `rows` rows of c =
+  /// epilogue(sums).
+  template <class Out, class Epilogue>
+  __device__ void add_up(part_sums const& parts, matrix<Out> c, tile_at t, int rows, int tile, int tiles, int split,
+                         int splits, Epilogue const& epilogue) {
+    wave const w;
+    int const first = platform::uniform(w.index()) * atoms_m * atoms_n * wave::width;
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+      for (int q = 0; q < atoms_n; ++q)
+        parts.store(first + (i * atoms_n + q) * wave::width + w.rank(), quads, tile, tiles, split, quad(i, q));
+    parts.meet(tile, splits);
+
+    constexpr int of_sixteen = waves_n * atoms_n;  // groups of 64 fours in 16 rows of the tile
+    part_rows const mine(rows, split, splits);
+    bool const whole = has_whole_quads(c);
+    int const row_in_sixteen = w.rank() % 16, end = mine.first + mine.count;
+    for (int f = mine.first / 16 * of_sixteen + w.index(); f / of_sixteen * 16 < end; f += waves) {
+      int const sixteen = f / of_sixteen, row = sixteen * 16 + row_in_sixteen;
+      if (row < mine.first || row >= end) continue;
+      int const n = f % of_sixteen, of_wave = sixteen / atoms_m * waves_n + n / atoms_n, i = sixteen % atoms_m,
+                q = n % atoms_n;
+      float4 const sums = parts.sum_of_all(((of_wave * atoms_m + i) * atoms_n + q) * wave::width + w.rank(), quads,
+                                           tile, tiles, splits);
+      store_quad(c, t.m * Rows + row, t.n * Columns + first_column(of_wave) + slice_columns::first_column(q, w.rank()),
+                 sums, whole, epilogue);
+    }
+  }
+
+ private:
+  __device__ static int first_row(int of_wave) { return of_wave / waves_n * wave_m; }
+  __device__ static int first_column(int of_wave) { return of_wave % waves_n * wave_n; }
+
+  /// All waves meet, and what they have written to LDS is there. Nothing moves past it.
+  __device__ static void meet() {
+    __builtin_amdgcn_sched_barrier(0);
+    block{}.sync();
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  __device__ void clear() {
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+#pragma unroll
+        for (int v = 0; v < atom::c_values; ++v) acc_[i][j][v] = 0;
+  }
+
+  /// How many steps the ring takes from at_ on: side by side in a buffer of A.
+  __device__ int next_group() const {
+    if (left_ == 0) return 0;
+    int const side_by_side = platform::uniform(source_.left(at_));
+    return side_by_side < ring ? side_by_side : ring;
+  }
+  /// Waits until the group's A is there.
+  __device__ void find_a(int rows) {
+    if (there_ >= group_) return;
+    k_run const first = source_.wait(at_);
+    there_ = platform::uniform(first.count);
+    auto place = at_;
+    for (int more = there_; there_ < group_; there_ += more) {
+      source_.advance(place, more);
+      more = platform::uniform(source_.wait(place).count);
+    }
+    rows_.begin(a_[platform::uniform(first.buffer)], platform::uniform(first.row), rows);
+  }
+
+  /// The group's s-th step; of none beyond the group memory is read, and they are zeros.
+  __device__ void ask_for_b(int s) { columns_.load(s, platform::uniform(source_.k(at_)) + s * k_step, columns_of(s)); }
+  __device__ void ask_for_a(int s) {
+    rows_.load(s, platform::uniform(source_.column(at_)) + s * k_step, columns_of(s));
+  }
+  __device__ int columns_of(int s) const {
+    return s < group_ ? cols_ - platform::uniform(source_.column(at_)) - s * k_step : 0;
+  }
+
+  template <int Slice>
+  __device__ void write(int s) {
+    rows_.template write<Slice>(s, shared_ + Slice * slice_units);
+    columns_.template write<Slice>(s, shared_ + Slice * slice_units + Rows * slice_units_per_row);
+  }
+  template <int Slice>
+  __device__ void read() {
+    wave const w;
+    bytes16 const* const from = shared_ + Slice * slice_units + unit_in_slice(w.rank() % 16, w.rank() / 16);
+    bytes16 const* const a = from + first_row(platform::uniform(w.index())) * slice_units_per_row;
+    bytes16 const* const b =
+        from + (Rows + first_column(platform::uniform(w.index()))) * slice_units_per_row;
+    __builtin_amdgcn_sched_barrier(0);  // what is written needs its registers no more
+#pragma unroll
+    for (int j = 0; j < atoms_n; ++j) fb_[j].row[0] = b[j * 16 * slice_units_per_row];
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i) fa_[i].row[0] = a[i * 16 * slice_units_per_row];
+  }
+  /// Columns are the matrix instruction's first operand, so that a lane ends up with neighbouring values of one row.
+  __device__ void multiply_slice() {
+    __builtin_amdgcn_s_setprio(1);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+        for (int j = 0; j < atoms_n; ++j) atom::multiply_half(acc_[i][j], fb_[j], fa_[i], half);
+    __builtin_amdgcn_s_setprio(0);
+  }
+
+  /// Four neighbouring sums of row i * 16 + lane % 16 of the wave.
+  __device__ float4 quad(int i, int q) { return slice_columns::quad(acc_[i], q); }
+
+  bytes16* shared_;
+  Source& source_;
+  matrix<T const> const* a_;
+  slice_rows rows_;
+  slice_columns columns_;
+  int const cols_;
+  typename atom::c_fragment acc_[atoms_m][atoms_n];
+  typename atom::b_fragment fa_[atoms_m];
+  typename atom::a_fragment fb_[atoms_n];
+  typename Source::place at_;  // of the group
+  // Steps of the tile that are not loaded, with those of the group; of the group; from at_ on whose A is there
+  int left_, group_ = 0, there_ = 0;
+};
+
+}  // namespace fusewire
