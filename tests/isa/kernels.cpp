@@ -13,7 +13,9 @@ using loop = block_mainloop<T, Tile>;
 using rows_16 = few_rows_gfx942<bf16, 16, 16, layout::column_major>;
 using rows_64 = few_rows_gfx942<bf16, 64, 32, layout::column_major>;
 using rows_64_of_rows = few_rows_gfx942<f16, 64, 64, layout::row_major>;
-using split = split_gemm_gfx942<bf16, large_tile>;
+using rows_128 = ping_pong_gfx942<bf16, 128, 128, layout::column_major>;
+using rows_256 = ping_pong_gfx942<bf16, 256, 192, layout::column_major>;
+using rows_256_of_rows = ping_pong_gfx942<f16, 256, 128, layout::row_major>;
 template <class T, class Tile, int Buffers>
 using operands = typename loop<T, Tile>::template operands<Buffers>;
 
@@ -43,14 +45,25 @@ template __global__ void fusewire::gemm_kernel<bf16, rows_64, identity>(gemm_arg
 template __global__ void fusewire::gemm_kernel<f16, rows_64_of_rows, identity>(gemm_arguments<f16>,
                                                                                rows_64_of_rows::operands<1> const,
                                                                                identity);
-template __global__ void fusewire::gemm_kernel<bf16, split, identity>(gemm_arguments<bf16>, split::operands<1> const,
-                                                                      identity);
+template __global__ void fusewire::gemm_kernel<bf16, rows_128, identity>(gemm_arguments<bf16>,
+                                                                         rows_128::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<bf16, rows_256, identity>(gemm_arguments<bf16>,
+                                                                         rows_256::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<f16, rows_256_of_rows, identity>(gemm_arguments<f16>,
+                                                                                rows_256_of_rows::operands<1> const,
+                                                                                identity);
 template __global__ void fusewire::ag_gemm_kernel<bf16, rows_16, identity>(channel_view const,
                                                                            ag_gemm_arguments<bf16> const,
                                                                            rows_16::operands<3> const, identity);
-template __global__ void fusewire::ag_gemm_kernel<bf16, split, identity>(channel_view const,
-                                                                         ag_gemm_arguments<bf16> const,
-                                                                         split::operands<3> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, rows_128, identity>(channel_view const,
+                                                                            ag_gemm_arguments<bf16> const,
+                                                                            rows_128::operands<3> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, rows_256, identity>(channel_view const,
+                                                                            ag_gemm_arguments<bf16> const,
+                                                                            rows_256::operands<3> const, identity);
 template __global__ void fusewire::gemm_rs_kernel<bf16, rows_64, identity>(channel_view const,
                                                                            sum_arguments<bf16> const,
                                                                            rows_64::operands<1> const, identity);
+template __global__ void fusewire::gemm_rs_kernel<bf16, rows_256, identity>(channel_view const,
+                                                                            sum_arguments<bf16> const,
+                                                                            rows_256::operands<1> const, identity);

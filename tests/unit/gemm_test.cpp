@@ -74,7 +74,8 @@ TEST_CASE("gemm: says which mainloop a call takes, and why it is not a tuned one
     says(automatic, wave::width == 64 ? "few_rows_gfx942, tiles of 32 x 32" : "gemm_sm90, tiles of 64 x ");
     call.b_layout = layout::row_major;
     call.b.ld = 31;
-    says(automatic, "(not a tuned mainloop: b's address is no multiple of 16, or its ld none of 8)");
+    says(automatic, "(not a tuned mainloop: b's address is no multiple of 16, or its ld none of 8, or rows lie "
+                    "too far from each other)");
   });
 }
 

@@ -115,7 +115,7 @@ class ag_gemm {
   template <class Epilogue>
   ag_gemm_plan const& plan_for(ag_gemm_call<T> const& call, std::source_location where) {
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, call.c.cols};
-    char const* why_not = why_not_tuned(o_.tile, b);
+    char const* why_not = why_not_tuned(o_.tile, call.a.ld, b, o_.k);
     if (!why_not && o_.comm_blocks > 0) why_not = "the options name comm_blocks, which tuned mainloops do not have";
     auto const [it, fresh] = plans_.try_emplace({call.m, call.c.cols, call.b_layout, !why_not});
     if (fresh) {

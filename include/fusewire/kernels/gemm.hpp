@@ -72,9 +72,9 @@ class gemm {
         where, "gemm: c is [", m, ", ", n, "], in too many tiles; expected up to ", max_extent);
     detail::check_product("gemm", call, k, n, where);
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
-    auto const [it, fresh] = plans_.try_emplace({m, n, k, call.b_layout, tuned_mainloops<T>::accepts(b)});
+    auto const [it, fresh] = plans_.try_emplace({m, n, k, call.b_layout, tuned_mainloops<T>::accepts(call.a.ld, b, k)});
     if (fresh)
-      it->second = detail::plan_gemm<T>(w_, {m, 1, n, k, 1, call.b_layout}, o_.tile, b, o_.reserved_cus,
+      it->second = detail::plan_gemm<T>(w_, {m, 1, n, k, 1, call.b_layout}, o_.tile, call.a.ld, b, o_.reserved_cus,
                                         detail::gemm_kernels<T, Epilogue>{}, where);
     return it->second;
   }

@@ -11,14 +11,14 @@ namespace fusewire::detail {
 /// The tuned plan of a shape if the option and B allow it, else one for block_mainloop. kernel_of.operator()<M>() is
 /// the kernel that the launch is for.
 template <class T, class Kernel>
-gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, b_operand<T> const& b, int reserved_cus,
-                    Kernel const& kernel_of, std::source_location where) {
+gemm_plan plan_gemm(world const& w, gemm_shape const& s, gemm_tile tile, std::int64_t a_ld, b_operand<T> const& b,
+                    int reserved_cus, Kernel const& kernel_of, std::source_location where) {
   auto const clusters = [&](gemm_plan const& g) {
     return with_mainloop<T>(g, b.order, [&]<class M>() {
       return resident_groups<M>(w, kernel_of.template operator()<M>(), g.parts, reserved_cus, where);
     });
   };
-  char const* const why_not = why_not_tuned(tile, b);
+  char const* const why_not = why_not_tuned(tile, a_ld, b, s.k);
   if (!why_not)
     if (auto const p = tuned_gemm_plan(s, clusters)) return *p;
   gemm_plan p = plain_gemm_plan(tile, s.rows);

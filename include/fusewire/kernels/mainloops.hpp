@@ -18,11 +18,12 @@ auto with_mainloop(gemm_plan const& p, layout b, F f) {
 
 /// Why a call cannot take a tuned mainloop; null if it can.
 template <class T>
-char const* why_not_tuned(gemm_tile tile, b_operand<T> const& b) {
-  return !tuned_mainloops<T>::any          ? "this architecture has no tuned mainloop"
-         : tile != gemm_tile::automatic    ? "the options name a tile"
-         : !tuned_mainloops<T>::accepts(b) ? "b's address is no multiple of 16, or its ld none of 8"
-                                           : nullptr;
+char const* why_not_tuned(gemm_tile tile, std::int64_t a_ld, b_operand<T> const& b, int k) {
+  return !tuned_mainloops<T>::any       ? "this architecture has no tuned mainloop"
+         : tile != gemm_tile::automatic ? "the options name a tile"
+         : !tuned_mainloops<T>::accepts(a_ld, b, k)
+             ? "b's address is no multiple of 16, or its ld none of 8, or rows lie too far from each other"
+             : nullptr;
 }
 
 /// A plan in words: mainloop, tile, and why it is not a tuned one.

@@ -15,15 +15,17 @@ namespace fusewire {
 struct tile_config {
   int block_m, block_n;
   layout b;
+  double busy = 0;  // of many rows: the matrix units' share of the time of the loop, projected
 
   /// Whether it is one of few_rows_gfx942's; else of ping_pong_gfx942's.
   constexpr bool for_few_rows() const { return block_m <= 64; }
 };
 inline constexpr tile_config tuned_tiles[] = {
-    {16, 16, layout::column_major},   {32, 32, layout::column_major},   {64, 32, layout::column_major},
-    {16, 64, layout::row_major},      {64, 64, layout::row_major},      {128, 128, layout::column_major},
-    {256, 128, layout::column_major}, {256, 192, layout::column_major}, {256, 256, layout::column_major},
-    {128, 128, layout::row_major},    {256, 128, layout::row_major}};
+    {16, 16, layout::column_major},        {32, 32, layout::column_major},
+    {64, 32, layout::column_major},        {16, 64, layout::row_major},
+    {64, 64, layout::row_major},           {128, 128, layout::column_major, 0.58},
+    {256, 128, layout::column_major, 0.7}, {256, 192, layout::column_major, 0.84},
+    {128, 128, layout::row_major, 0.58},   {256, 128, layout::row_major, 0.7}};
 
 /// Device memory in which blocks that share a tile add up, for one operator on one device: launches of it do not
 /// overlap.
@@ -56,9 +58,11 @@ struct tuned_mainloops {
   static constexpr bool any = true;
   using memory = split_memory;
 
-  /// Whether lanes can load 16 bytes of B side by side, at an offset of 32 bits.
-  static bool accepts(b_operand<T> const& b) {
-    return (b.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 15)) == 0 && b.ld < 1 << 22;
+  /// Whether lanes can load 16 bytes of B [k, n] side by side, and of A, at offsets of 32 bits.
+  static bool accepts(std::int64_t a_ld, b_operand<T> const& b, int k) {
+    constexpr int max_ld = 1 << 22;
+    return (b.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 15)) == 0 && a_ld < max_ld &&
+           b.ld < max_ld && k < max_ld && (b.order == layout::column_major || k * b.ld < 1 << 30);
   }
 
   static int max_parts(int rows, int n) {
@@ -77,7 +81,8 @@ struct tuned_mainloops {
   }
   template <class F>
   static void for_each(F f) {
-    for (tile_config const tile : tuned_tiles) with(gemm_plan{.tile_m = tile.block_m, .tile_n = tile.block_n}, tile.b, f);
+    for (tile_config const tile : tuned_tiles)
+      with(gemm_plan{.tile_m = tile.block_m, .tile_n = tile.block_n}, tile.b, f);
   }
 };
 

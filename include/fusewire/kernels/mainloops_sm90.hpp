@@ -16,7 +16,7 @@ struct tuned_mainloops {
   };
 
   /// Whether TMA can read B.
-  static bool accepts(b_operand<T> const& b) { return fits_tma(b.data, b.ld); }
+  static bool accepts(std::int64_t, b_operand<T> const& b, int) { return fits_tma(b.data, b.ld); }
 
   /// At least as many as the parts of all tiles of `rows` rows and n columns: a tile has at most 8, and where tiles
   /// have several, each of them has a unit of its own.

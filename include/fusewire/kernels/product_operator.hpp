@@ -123,9 +123,11 @@ class product_operator {
     world const& w = ch_.world();
     int const n = call.b.cols;
     b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
-    auto const [it, fresh] = plans_.try_emplace({call.m, n, call.b_layout, tuned_mainloops<T>::accepts(b), shards});
+    auto const [it, fresh] =
+        plans_.try_emplace({call.m, n, call.b_layout, tuned_mainloops<T>::accepts(call.a.ld, b, o_.k), shards});
     auto const plan = [&](int rows, int of_shards, auto const& kernels) {
-      return plan_gemm<T>(w, {rows, of_shards, n, o_.k, 1, call.b_layout}, o_.tile, b, o_.reserved_cus, kernels, where);
+      return plan_gemm<T>(w, {rows, of_shards, n, o_.k, 1, call.b_layout}, o_.tile, call.a.ld, b, o_.reserved_cus,
+                          kernels, where);
     };
     if (fresh)
       it->second = w.size() == 1 ? plan(call.m, 1, gemm_kernels<T, Epilogue>{})

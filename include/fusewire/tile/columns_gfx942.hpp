@@ -2,7 +2,8 @@
 // bytes of k for each.
 //
 //   A, column-major B   16 B = 8 k of a row: as it lies      4 lanes read 64 neighbouring bytes of a row
-//   row-major B          8 B = 4 neighbouring columns of a k; 8 k make 4 units of 16 B, of columns 4 r + j: atom j, row r
+//   row-major B          8 B = 4 neighbouring columns of a k; 8 k make 4 units of 16 B, of columns 4 r + j: atom j, row
+//   r
 //
 // A step along k, two slices, is loaded together, so that both halves of a line of 128 bytes are asked for at once. It
 // stays in a ring of registers until the slice's place in LDS is free.
@@ -94,7 +95,8 @@ class sliced_columns<T, Columns, layout::row_major, Ring> {
   static_assert(Columns == 128 || Columns == 256);
 
   __device__ sliced_columns(b_operand<T> const& b, int n0)
-      : data_(b.data + n0), ld_(b.ld), columns_(b.n - n0), lane_(wave{}.rank() * 4 < Columns ? wave{}.rank() * 8 : nowhere) {}
+      : data_(b.data + n0), ld_(b.ld), columns_(b.n - n0),
+        lane_(wave{}.rank() * 4 < Columns ? wave{}.rank() * 8 : nowhere) {}
   /// The waves of the first half hold the first slice, the others the second; a wave, 8 k.
   __device__ void load(int s, int k, int there) {
     int const first = platform::uniform(wave{}.index()) * 8;

@@ -54,8 +54,9 @@ class ping_pong_gfx942 {
 
  private:
   template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
-  __device__ static drawn_work go(void* shared, Launch& launch, operands<Buffers> const& x, tile_order const& tiles,
-                                  Source& source, Sink const& sink, Beside const& beside, Epilogue const& epilogue) {
+  __device__ __forceinline__ static drawn_work go(void* shared, Launch& launch, operands<Buffers> const& x,
+                                                  tile_order const& tiles, Source& source, Sink const& sink,
+                                                  Beside const& beside, Epilogue const& epilogue) {
     return take_units<Ends>(
         shared, launch, x, tiles, beside, [&](tile_at t, int nth, int part, auto const& on_its_way) {
           ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, t.n * Columns);

@@ -18,10 +18,10 @@ class ping_pong_tile {
   static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
   // Steps whose loads are under way: as many as there are registers for beside sums and fragments
   static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
-                       registers_left = 200 - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
-                       ring = registers_left < 2 * registers_of_step   ? 1
-                              : registers_left > 6 * registers_of_step ? 6
-                                                                       : registers_left / registers_of_step;
+                       registers_left =
+                           (BOrder == layout::row_major ? 176 : 200) - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
+                       ring = registers_left < 2 * registers_of_step ? 1 : 2;
+  static constexpr bool asks_twice = registers_left >= 3 * registers_of_step;
   using slice_rows = sliced_rows<T, Rows, ring>;
   using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
   static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
@@ -35,8 +35,8 @@ class ping_pong_tile {
       : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), columns_(b, n0), cols_(a[0].cols),
         at_(source.first()), left_(platform::uniform(source.steps())) {}
 
-  /// The first steps of B, and what of the launch has time until then; then those of A, whose rows the tile has `rows`
-  /// of, as soon as they are there. Then all others, and the sums of this wave.
+  /// The sums of this wave; the tile has `rows` rows of A. The first steps of B are asked for at once, those of A when
+  /// they are there; in between, the launch does what it has time for.
   template <class OnItsWay>
   __device__ void multiply(int rows, OnItsWay const& on_its_way) {
     bool const second = platform::uniform(wave{}.index()) >= waves / 2;
@@ -61,19 +61,7 @@ class ping_pong_tile {
 #pragma unroll
       for (int s = 0; s < ring; ++s) {
         if (s >= now && group_ == 0) break;
-        write<1>(s);
-        read<0>();
-        ask_for_b(s);
-        if (ring == 1) ask_for_a(s);
-        meet();
-        multiply_slice();
-        meet();
-        write<0>((s + 1) % ring);
-        read<1>();
-        if (ring > 1) ask_for_a(s);
-        meet();
-        multiply_slice();
-        meet();
+        step(s);
       }
     }
     if (!second) meet();
@@ -128,6 +116,22 @@ class ping_pong_tile {
   __device__ static int first_row(int of_wave) { return of_wave / waves_n * wave_m; }
   __device__ static int first_column(int of_wave) { return of_wave % waves_n * wave_n; }
 
+  __device__ void step(int s) {
+    write<1>(s);
+    read<0>();
+    ask_for_b(s);
+    if (!asks_twice) ask_for_a(s);
+    meet();
+    multiply_slice();
+    meet();
+    write<0>((s + 1) % ring);
+    read<1>();
+    if (asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
+    meet();
+    multiply_slice();
+    meet();
+  }
+
   /// All waves meet, and what they have written to LDS is there. Nothing moves past it.
   __device__ static void meet() {
     __builtin_amdgcn_sched_barrier(0);
@@ -153,12 +157,13 @@ class ping_pong_tile {
   /// Waits until the group's A is there.
   __device__ void find_a(int rows) {
     if (there_ >= group_) return;
-    k_run const first = source_.wait(at_);
-    there_ = platform::uniform(first.count);
     auto place = at_;
-    for (int more = there_; there_ < group_; there_ += more) {
-      source_.advance(place, more);
-      more = platform::uniform(source_.wait(place).count);
+    k_run first;
+    for (int more = there_ = 0; there_ < group_; source_.advance(place, more)) {
+      k_run const run = source_.wait(place);
+      more = platform::uniform(run.count);
+      if (there_ == 0) first = run;
+      there_ += more;
     }
     rows_.begin(a_[platform::uniform(first.buffer)], platform::uniform(first.row), rows);
   }
@@ -182,8 +187,7 @@ class ping_pong_tile {
     wave const w;
     bytes16 const* const from = shared_ + Slice * slice_units + unit_in_slice(w.rank() % 16, w.rank() / 16);
     bytes16 const* const a = from + first_row(platform::uniform(w.index())) * slice_units_per_row;
-    bytes16 const* const b =
-        from + (Rows + first_column(platform::uniform(w.index()))) * slice_units_per_row;
+    bytes16 const* const b = from + (Rows + first_column(platform::uniform(w.index()))) * slice_units_per_row;
     __builtin_amdgcn_sched_barrier(0);  // what is written needs its registers no more
 #pragma unroll
     for (int j = 0; j < atoms_n; ++j) fb_[j].row[0] = b[j * 16 * slice_units_per_row];

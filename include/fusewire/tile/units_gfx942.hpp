@@ -26,8 +26,8 @@ struct drawn_work {
 /// that ends with its tiles, and in which every unit has a block of its own, nobody draws, and a block departs while
 /// its first loads are under way. Called by: every thread of every block, first of all.
 template <bool Ends, class Launch, class Operands, class Beside, class Unit>
-__device__ drawn_work take_units(void* shared, Launch& launch, Operands const& x, tile_order const& tiles,
-                                 Beside const& beside, Unit const& unit) {
+__device__ __forceinline__ drawn_work take_units(void* shared, Launch& launch, Operands const& x,
+                                                 tile_order const& tiles, Beside const& beside, Unit const& unit) {
   block const b;
   int const count = tiles.count() * x.split.blocks, others = b.count() - x.first_blocks,
             at_once = count < others ? count : others;
@@ -50,13 +50,9 @@ __device__ drawn_work take_units(void* shared, Launch& launch, Operands const& x
     });
   }
   if (!Ends) return {count - at_once, i - at_once};
-  if (draws) {
-    launch.end(b);
-  } else {
-    b.sync();
-    if (b.index() == 0) launch.collect(b);
-    if (b.leader()) launch.leave(b, has_own && b.index() > 0 ? departed : launch.depart());
-  }
+  if (b.index() == 0) launch.collect(b);
+  b.sync();
+  if (b.leader()) launch.leave(b, !draws && has_own && b.index() > 0 ? departed : launch.depart());
   return {};
 }
 
