@@ -1,11 +1,15 @@
 // gfx942's mainloop for many rows: the waves of a SIMD take turns, so that one of them multiplies at any time.
 //
 //   waves 0-3   | slice 0 | multiply | slice 1 | multiply | ...      a slice: 32 k, half a step. Its turn: fragments
-//   waves 4-7             | slice 0 | multiply | slice 1 | ...       from LDS; the next slice, registers to LDS; every
-//               ^         ^          ^ all waves meet                other time, memory to registers for the step after
+//   waves 4-7             | slice 0 | multiply | slice 1 | ...       from LDS; the next slice, registers to LDS; memory
+//               ^         ^          ^ all waves meet                to registers for a later step
 //
 // LDS holds two slices. A wave writes its part of the next slice while it reads the current one, where the slice before
 // was: all waves have read that before the last meeting. It reads it after the next two meetings: all have written.
+//
+// Small tiles: LDS holds two steps, and a wave has one slice of each, the first in waves 0-3, the second in waves 4-7.
+// In its turn it writes its part of the next step where the step before was. The first slice of that was read two
+// meetings ago, the second by the other half before the last meeting. It is read two, and three, meetings later.
 //
 // Where tiles are too few for all compute units, their k is split among blocks, which add up through part_sums.
 // Deadlock: see part_sums_gfx942.hpp; blocks with a part of a tile begin with it, so all of a tile's are at it

@@ -11,16 +11,23 @@ namespace fusewire {
 template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
 class ping_pong_tile {
   using atom = mma_atom<T>;
-  static constexpr int waves = 8, threads = waves * wave::width;
+  static constexpr int waves = 8;
+  // Where LDS has room for two steps, each half of the waves multiplies one slice of a step for the whole tile, so that
+  // fragments are read for more sums; else both halves multiply both slices, each for half of the tile.
+  static constexpr bool own_slice = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
+  static constexpr int at_a_slice = own_slice ? waves / 2 : waves;
   static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64 : 2,
-                       waves_m = waves / waves_n;
+                       waves_m = at_a_slice / waves_n;
   static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
   static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
+  static constexpr int stored_m = own_slice ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
   // Steps whose loads are under way: as many as there are registers for beside sums and fragments
   static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
                        registers_left =
                            (BOrder == layout::row_major ? 176 : 200) - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
-                       ring = registers_left < 2 * registers_of_step ? 1 : 2;
+                       ring = own_slice                                ? 4
+                              : registers_left < 2 * registers_of_step ? 1
+                                                                       : 2;
   static constexpr bool asks_twice = registers_left >= 3 * registers_of_step;
   using slice_rows = sliced_rows<T, Rows, ring>;
   using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
@@ -28,7 +35,7 @@ class ping_pong_tile {
   static constexpr int quads = Rows * Columns / 4;  // fours of neighbouring sums of the tile
 
  public:
-  static constexpr int shared_bytes = 2 * slice_units * 16;
+  static constexpr int shared_bytes = (own_slice ? 4 : 2) * slice_units * 16;
 
   /// Columns from n0 on; `a`: the launch's buffers; k: rows of B.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
@@ -48,7 +55,8 @@ class ping_pong_tile {
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_a(s);
     clear();
-    write<0>(0);
+    if (own_slice) write_step(0);
+    else write<0>(0);
     meet();
     if (second) meet();
     while (group_ > 0) {
@@ -61,10 +69,11 @@ class ping_pong_tile {
 #pragma unroll
       for (int s = 0; s < ring; ++s) {
         if (s >= now && group_ == 0) break;
-        step(s);
+        step(s, second);
       }
     }
     if (!second) meet();
+    if constexpr (own_slice) add_halves(second);
   }
 
   /// The tile of c = epilogue(sums), 16 rows of a wave at a time; those of 16-bit elements go through LDS, so that
@@ -72,10 +81,10 @@ class ping_pong_tile {
   template <class Out, class Epilogue>
   __device__ void store(matrix<Out> c, tile_at t, Epilogue const& epilogue) {
     wave const w;
-    int const m0 = t.m * Rows + first_row(w.index()), n0 = t.n * Columns + first_column(w.index());
+    int const m0 = t.m * Rows + first_stored_row(w.index()), n0 = t.n * Columns + first_column(w.index());
     bool const whole = has_whole_quads(c);
 #pragma unroll
-    for (int i = 0; i < atoms_m; ++i)
+    for (int i = 0; i < stored_m; ++i)
 #pragma unroll
       for (int q = 0; q < atoms_n; ++q)
         store_quad(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), quad(i, q), whole,
@@ -88,9 +97,9 @@ class ping_pong_tile {
   __device__ void add_up(part_sums const& parts, matrix<Out> c, tile_at t, int rows, int tile, int tiles, int split,
                          int splits, Epilogue const& epilogue) {
     wave const w;
-    int const first = platform::uniform(w.index()) * atoms_m * atoms_n * wave::width;
+    int const first = platform::uniform(w.index()) * stored_m * atoms_n * wave::width;
 #pragma unroll
-    for (int i = 0; i < atoms_m; ++i)
+    for (int i = 0; i < stored_m; ++i)
 #pragma unroll
       for (int q = 0; q < atoms_n; ++q)
         parts.store(first + (i * atoms_n + q) * wave::width + w.rank(), quads, tile, tiles, split, quad(i, q));
@@ -103,9 +112,9 @@ class ping_pong_tile {
     for (int f = mine.first / 16 * of_sixteen + w.index(); f / of_sixteen * 16 < end; f += waves) {
       int const sixteen = f / of_sixteen, row = sixteen * 16 + row_in_sixteen;
       if (row < mine.first || row >= end) continue;
-      int const n = f % of_sixteen, of_wave = sixteen / atoms_m * waves_n + n / atoms_n, i = sixteen % atoms_m,
+      int const n = f % of_sixteen, of_wave = stored_by(sixteen * 16, n / atoms_n), i = sixteen % stored_m,
                 q = n % atoms_n;
-      float4 const sums = parts.sum_of_all(((of_wave * atoms_m + i) * atoms_n + q) * wave::width + w.rank(), quads,
+      float4 const sums = parts.sum_of_all(((of_wave * stored_m + i) * atoms_n + q) * wave::width + w.rank(), quads,
                                            tile, tiles, splits);
       store_quad(c, t.m * Rows + row, t.n * Columns + first_column(of_wave) + slice_columns::first_column(q, w.rank()),
                  sums, whole, epilogue);
@@ -113,19 +122,63 @@ class ping_pong_tile {
   }
 
  private:
-  __device__ static int first_row(int of_wave) { return of_wave / waves_n * wave_m; }
+  /// Of what a wave multiplies, and of what it stores.
+  __device__ static int first_row(int of_wave) { return of_wave % at_a_slice / waves_n * wave_m; }
   __device__ static int first_column(int of_wave) { return of_wave % waves_n * wave_n; }
+  __device__ static int first_stored_row(int of_wave) {
+    return first_row(of_wave) + of_wave / at_a_slice * stored_m * 16;
+  }
+  /// The wave that stores a row of the tile, of the nth_column-th of waves_n.
+  __device__ static int stored_by(int row, int nth_column) {
+    return row % wave_m / (stored_m * 16) * at_a_slice + row / wave_m * waves_n + nth_column;
+  }
 
-  __device__ void step(int s) {
+  /// Adds up the sums of both slices. Each half of the waves ends up with half of the rows, in its first fragments.
+  __device__ void add_halves(bool second) {
+    wave const w;
+    auto* const first = reinterpret_cast<float4*>(shared_) + w.index() % at_a_slice * atoms_n * wave::width + w.rank();
+    auto* const mine = first + (second ? at_a_slice * atoms_n * wave::width : 0);
+    auto* const others = first + (second ? 0 : at_a_slice * atoms_n * wave::width);
+#pragma unroll
+    for (int i = 0; i < stored_m; ++i) {
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j) {
+        auto const low = acc_[i][j].value, high = acc_[i + stored_m][j].value;
+        if (second) {
+          mine[j * wave::width] = __builtin_bit_cast(float4, low);
+          acc_[i][j].value = high;
+        } else {
+          mine[j * wave::width] = __builtin_bit_cast(float4, high);
+        }
+      }
+      meet();
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+        acc_[i][j].value += __builtin_bit_cast(typename atom::four_floats, others[j * wave::width]);
+      meet();
+    }
+  }
+
+  __device__ void step(int s, bool second) {
+    if constexpr (own_slice) {
+      write_step((s + 1) % ring);
+      read(s % 2 * 2 * slice_units + (second ? slice_units : 0));
+      ask_for_b(s);
+      ask_for_a(s);
+      meet();
+      multiply_slice();
+      meet();
+      return;
+    }
     write<1>(s);
-    read<0>();
+    read(0);
     ask_for_b(s);
     if (!asks_twice) ask_for_a(s);
     meet();
     multiply_slice();
     meet();
     write<0>((s + 1) % ring);
-    read<1>();
+    read(slice_units);
     if (asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
     meet();
     multiply_slice();
@@ -182,10 +235,18 @@ class ping_pong_tile {
     rows_.template write<Slice>(s, shared_ + Slice * slice_units);
     columns_.template write<Slice>(s, shared_ + Slice * slice_units + Rows * slice_units_per_row);
   }
-  template <int Slice>
-  __device__ void read() {
+  /// Both slices, where LDS has room for two steps.
+  __device__ void write_step(int s) {
+    bytes16* const there = shared_ + s % 2 * 2 * slice_units;
+    rows_.template write<0>(s, there);
+    columns_.template write<0>(s, there + Rows * slice_units_per_row);
+    rows_.template write<1>(s, there + slice_units);
+    columns_.template write<1>(s, there + slice_units + Rows * slice_units_per_row);
+  }
+  /// The fragments of a slice.
+  __device__ void read(int slice) {
     wave const w;
-    bytes16 const* const from = shared_ + Slice * slice_units + unit_in_slice(w.rank() % 16, w.rank() / 16);
+    bytes16 const* const from = shared_ + slice + unit_in_slice(w.rank() % 16, w.rank() / 16);
     bytes16 const* const a = from + first_row(platform::uniform(w.index())) * slice_units_per_row;
     bytes16 const* const b = from + (Rows + first_column(platform::uniform(w.index()))) * slice_units_per_row;
     __builtin_amdgcn_sched_barrier(0);  // what is written needs its registers no more
