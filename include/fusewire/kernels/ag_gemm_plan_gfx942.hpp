@@ -11,11 +11,12 @@ constexpr bool pull_is_faster(int, int, int, int, gather) { return false; }
 
 template <class Groups>
 std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, Groups const& groups) {
-  constexpr int moving = 48, piece = 32 * 1024;  // blocks that only move pieces; bytes that a block loads at once
+  constexpr int piece = 32 * 1024;  // bytes that a block loads at once
   auto const beside = [&](gemm_plan const& p) {
     gemm_plan one = p;
     one.parts = 1;
-    return std::max(0, groups(one) - (p.parts > 1 && ranks > 1 ? moving : 0)) / p.parts;
+    int const fit = groups(one), moving = ranks == 1 ? 0 : p.parts > 1 ? 48 : std::min(fit / 4, 8 * ranks);
+    return std::max(0, fit - moving) / p.parts;
   };
   auto const gemm = tuned_gemm_plan(s, beside);
   if (!gemm) return std::nullopt;

@@ -41,7 +41,7 @@ std::optional<gemm_plan> few_rows_plan(gemm_shape const& s, Groups const& groups
 template <class Groups>
 std::optional<gemm_plan> many_rows_plan(gemm_shape const& s, Groups const& groups) {
   // Bytes per us: of memory, of all L2s, of sums that go to memory and come back; us of split-k; multiply-adds per us.
-  constexpr double memory = 4.6e6, caches = 12e6, of_sums = 3.2e6, meeting = 3, matrix_units = 1024 * 2100.0;
+  constexpr double memory = 4.6e6, caches = 20e6, of_sums = 3.2e6, meeting = 3, matrix_units = 1024 * 2100.0;
   std::optional<gemm_plan> best;
   double best_us = 0;
   int const steps = s.steps_of_shard() * s.k_shards;

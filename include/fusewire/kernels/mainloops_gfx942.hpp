@@ -20,12 +20,17 @@ struct tile_config {
   /// Whether it is one of few_rows_gfx942's; else of ping_pong_gfx942's.
   constexpr bool for_few_rows() const { return block_m <= 64; }
 };
-inline constexpr tile_config tuned_tiles[] = {
-    {16, 16, layout::column_major},        {32, 32, layout::column_major},
-    {64, 32, layout::column_major},        {16, 64, layout::row_major},
-    {64, 64, layout::row_major},           {128, 128, layout::column_major, 0.75},
-    {256, 128, layout::column_major, 0.7}, {256, 192, layout::column_major, 0.84},
-    {128, 128, layout::row_major, 0.75},   {256, 128, layout::row_major, 0.7}};
+inline constexpr tile_config tuned_tiles[] = {{16, 16, layout::column_major},
+                                              {32, 32, layout::column_major},
+                                              {64, 32, layout::column_major},
+                                              {16, 64, layout::row_major},
+                                              {64, 64, layout::row_major},
+                                              {128, 96, layout::column_major, 0.75},
+                                              {128, 128, layout::column_major, 0.75},
+                                              {256, 128, layout::column_major, 0.7},
+                                              {256, 192, layout::column_major, 0.84},
+                                              {128, 128, layout::row_major, 0.75},
+                                              {256, 128, layout::row_major, 0.7}};
 
 /// Device memory in which blocks that share a tile add up, for one operator on one device: launches of it do not
 /// overlap.

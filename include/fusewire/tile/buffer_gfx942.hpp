@@ -26,10 +26,15 @@ class memory_buffer {
     return __builtin_bit_cast(unsigned long long,
                               __builtin_amdgcn_raw_buffer_load_b64(words_, lane, uniform, nontemporal));
   }
+  /// To memory at once: no L2 keeps it.
+  __device__ void store_through(bytes16 const& value, int lane) const {
+    __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(four_words, value), words_, lane, 0, device_scope);
+  }
 
  private:
+  using four_words = unsigned __attribute__((ext_vector_type(4)));
   /// The descriptor's last word, of gfx942; the instruction's cache bits
-  static constexpr int raw_32_bit = 0x00020000, nontemporal = 2;
+  static constexpr int raw_32_bit = 0x00020000, nontemporal = 2, device_scope = 16;
 
   __amdgpu_buffer_rsrc_t words_;
 };

@@ -34,8 +34,9 @@ class sliced_rows {
   __device__ void begin(matrix<T const> const& a, int row, int rows) {
     std::int64_t const ld = a.ld;
     memory_ = {a.data + row * ld, std::uint32_t(rows) * std::uint32_t(ld) * 2};
-    row_bytes_ = int(ld) * 2;
-    lane_ = wave{}.rank() / 4 * row_bytes_ + wave{}.rank() % 4 * 16;
+    lane_ = wave{}.rank() / 4 * int(ld) * 2 + wave{}.rank() % 4 * 16;
+    of_wave_ = platform::uniform(wave{}.index()) * 16 * int(ld) * 2;
+    apart_ = waves * 16 * int(ld) * 2;
   }
   /// A step, the ring's s-th, from column `column` on, of which there are `there`; zeros for the others.
   __device__ void load(int s, int column, int there) {
@@ -43,9 +44,8 @@ class sliced_rows {
     for (int i = 0; i < count; ++i)
 #pragma unroll
       for (int slice = 0; slice < 2; ++slice)
-        unit_[s][slice][i] =
-            memory_.load(slice * 32 + wave{}.rank() % 4 * 8 < there ? lane_ : nowhere,
-                         (i * waves + platform::uniform(wave{}.index())) * 16 * row_bytes_ + (column + slice * 32) * 2);
+        unit_[s][slice][i] = memory_.load(slice * 32 + wave{}.rank() % 4 * 8 < there ? lane_ : nowhere,
+                                          of_wave_ + i * apart_ + (column + slice * 32) * 2);
   }
   template <int Slice>
   __device__ void write(int s, bytes16* shared) const {
@@ -57,7 +57,7 @@ class sliced_rows {
 
  private:
   memory_buffer memory_{nullptr, 0};
-  int row_bytes_ = 0, lane_ = 0;
+  int lane_ = 0, of_wave_ = 0, apart_ = 0;  // bytes to a lane's row, to the wave's, between rows of a lane
   bytes16 unit_[Ring][2][count];
 };
 

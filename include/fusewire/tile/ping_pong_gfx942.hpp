@@ -9,7 +9,7 @@
 //
 // Small tiles: LDS holds two steps, and a wave has one slice of each, the first in waves 0-3, the second in waves 4-7.
 // In its turn it writes its part of the next step where the step before was. The first slice of that was read two
-// meetings ago, the second by the other half before the last meeting. It is read two, and three, meetings later.
+// meetings ago, the second by the other half before the last meeting. It is read one to three meetings later.
 //
 // Where tiles are too few for all compute units, their k is split among blocks, which add up through part_sums.
 // Deadlock: see part_sums_gfx942.hpp; blocks with a part of a tile begin with it, so all of a tile's are at it

@@ -3,6 +3,7 @@
 #pragma once
 #include <fusewire/tile/columns_gfx942.hpp>
 #include <fusewire/tile/part_sums_gfx942.hpp>
+#include <fusewire/tile/staged_rows_gfx942.hpp>
 #include <fusewire/tile/store_quad.hpp>
 #include <fusewire/tile/tiles.hpp>
 
@@ -32,6 +33,8 @@ class ping_pong_tile {
   using slice_rows = sliced_rows<T, Rows, ring>;
   using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
   static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
+  // Whether registers suffice for a copy of the steps behind the loop, and for rows of C on their way through LDS
+  static constexpr bool is_roomy = own_slice && BOrder == layout::column_major;
   static constexpr int quads = Rows * Columns / 4;  // fours of neighbouring sums of the tile
 
  public:
@@ -39,7 +42,7 @@ class ping_pong_tile {
 
   /// Columns from n0 on; `a`: the launch's buffers; k: rows of B.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
-      : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), columns_(b, n0), cols_(a[0].cols),
+      : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_columns_(b, n0), cols_(a[0].cols),
         at_(source.first()), left_(platform::uniform(source.steps())) {}
 
   /// The sums of this wave; the tile has `rows` rows of A. The first steps of B are asked for at once, those of A when
@@ -47,7 +50,7 @@ class ping_pong_tile {
   template <class OnItsWay>
   __device__ void multiply(int rows, OnItsWay const& on_its_way) {
     bool const second = platform::uniform(wave{}.index()) >= waves / 2;
-    group_ = next_group();
+    find_group();
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_b(s);
     on_its_way();
@@ -55,40 +58,56 @@ class ping_pong_tile {
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_a(s);
     clear();
+    if (is_roomy) meet();  // the tile before has left LDS
     if (own_slice) write_step(0);
     else write<0>(0);
     meet();
     if (second) meet();
-    while (group_ > 0) {
-      int const now = group_;
-      source_.advance(at_, now);
-      left_ -= now;
-      there_ -= now;
-      group_ = next_group();
+    int now = group_;
+    for (start_next(); is_roomy ? group_ > 0 : now > 0; start_next()) {
       find_a(rows);
 #pragma unroll
       for (int s = 0; s < ring; ++s) {
-        if (s >= now && group_ == 0) break;
-        step(s, second);
+        if (!own_slice && s >= now && group_ == 0) break;
+        step<true>(s, second);
       }
+      now = group_;
+    }
+    // Behind the loop: if the loop ended within its ring, clang would wait in each round for the last loads. Without
+    // registers for that, zeros fill the ring.
+    if constexpr (is_roomy) {
+#pragma unroll
+      for (int s = 0; s < ring; ++s)
+        if (s < now) step<false>(s, second);
     }
     if (!second) meet();
     if constexpr (own_slice) add_halves(second);
   }
 
-  /// The tile of c = epilogue(sums), 16 rows of a wave at a time; those of 16-bit elements go through LDS, so that
-  /// memory sees whole lines.
+  /// The tile of c = epilogue(sums).
   template <class Out, class Epilogue>
   __device__ void store(matrix<Out> c, tile_at t, Epilogue const& epilogue) {
     wave const w;
-    int const m0 = t.m * Rows + first_stored_row(w.index()), n0 = t.n * Columns + first_column(w.index());
-    bool const whole = has_whole_quads(c);
+    int const of_wave = platform::uniform(w.index()), m0 = t.m * Rows + first_stored_row(of_wave),
+              n0 = t.n * Columns + first_column(of_wave);
+    if constexpr (sizeof(Out) == 2 && is_roomy) {
+      staged_rows<Out, wave_n> const staged(shared_, c, of_wave, m0, n0);
+      static_assert(waves * staged.bytes <= shared_bytes && stored_m % staged.fragments == 0);
 #pragma unroll
-    for (int i = 0; i < stored_m; ++i)
+      for (int i = 0; i < stored_m; ++i) {
 #pragma unroll
-      for (int q = 0; q < atoms_n; ++q)
-        store_quad(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), quad(i, q), whole,
-                   epilogue);
+        for (int q = 0; q < atoms_n; ++q) staged.put(i, slice_columns::first_column(q, w.rank()), quad(i, q), epilogue);
+        if (i % staged.fragments == staged.fragments - 1) staged.store(i);
+      }
+    } else {
+      bool const whole = has_whole_quads(c);
+#pragma unroll
+      for (int i = 0; i < stored_m; ++i)
+#pragma unroll
+        for (int q = 0; q < atoms_n; ++q)
+          store_quad(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), quad(i, q), whole,
+                     epilogue);
+    }
   }
 
   /// The sums of the `splits` blocks that share the tile, and this block's part of its `rows` rows of c =
@@ -159,12 +178,13 @@ class ping_pong_tile {
     }
   }
 
+  /// The ring's s-th step, and, if more groups follow, the loads of the next group's.
+  template <bool Loads>
   __device__ void step(int s, bool second) {
     if constexpr (own_slice) {
       write_step((s + 1) % ring);
       read(s % 2 * 2 * slice_units + (second ? slice_units : 0));
-      ask_for_b(s);
-      ask_for_a(s);
+      if (Loads) ask_for_b(s), ask_for_a(s);
       meet();
       multiply_slice();
       meet();
@@ -172,14 +192,14 @@ class ping_pong_tile {
     }
     write<1>(s);
     read(0);
-    ask_for_b(s);
-    if (!asks_twice) ask_for_a(s);
+    if (Loads) ask_for_b(s);
+    if (Loads && !asks_twice) ask_for_a(s);
     meet();
     multiply_slice();
     meet();
     write<0>((s + 1) % ring);
     read(slice_units);
-    if (asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
+    if (Loads && asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
     meet();
     multiply_slice();
     meet();
@@ -202,10 +222,18 @@ class ping_pong_tile {
   }
 
   /// How many steps the ring takes from at_ on: side by side in a buffer of A.
-  __device__ int next_group() const {
-    if (left_ == 0) return 0;
-    int const side_by_side = platform::uniform(source_.left(at_));
-    return side_by_side < ring ? side_by_side : ring;
+  __device__ void find_group() {
+    int const side_by_side = left_ == 0 ? 0 : platform::uniform(source_.left(at_)),
+              left = cols_ - platform::uniform(source_.column(at_));
+    group_ = side_by_side < ring ? side_by_side : ring;
+    columns_ = left < group_ * k_step ? left : group_ * k_step;
+  }
+  /// The next group is the one to load.
+  __device__ void start_next() {
+    source_.advance(at_, group_);
+    left_ -= group_;
+    there_ -= group_;
+    find_group();
   }
   /// Waits until the group's A is there.
   __device__ void find_a(int rows) {
@@ -222,26 +250,27 @@ class ping_pong_tile {
   }
 
   /// The group's s-th step; of none beyond the group memory is read, and they are zeros.
-  __device__ void ask_for_b(int s) { columns_.load(s, platform::uniform(source_.k(at_)) + s * k_step, columns_of(s)); }
+  __device__ void ask_for_b(int s) {
+    b_columns_.load(s, platform::uniform(source_.k(at_)) + s * k_step, columns_of(s));
+  }
   __device__ void ask_for_a(int s) {
     rows_.load(s, platform::uniform(source_.column(at_)) + s * k_step, columns_of(s));
   }
-  __device__ int columns_of(int s) const {
-    return s < group_ ? cols_ - platform::uniform(source_.column(at_)) - s * k_step : 0;
-  }
+  /// Of the step's columns, those that there are: k_step or more, unless the group or the source ends.
+  __device__ int columns_of(int s) const { return columns_ - s * k_step; }
 
   template <int Slice>
   __device__ void write(int s) {
     rows_.template write<Slice>(s, shared_ + Slice * slice_units);
-    columns_.template write<Slice>(s, shared_ + Slice * slice_units + Rows * slice_units_per_row);
+    b_columns_.template write<Slice>(s, shared_ + Slice * slice_units + Rows * slice_units_per_row);
   }
   /// Both slices, where LDS has room for two steps.
   __device__ void write_step(int s) {
     bytes16* const there = shared_ + s % 2 * 2 * slice_units;
     rows_.template write<0>(s, there);
-    columns_.template write<0>(s, there + Rows * slice_units_per_row);
+    b_columns_.template write<0>(s, there + Rows * slice_units_per_row);
     rows_.template write<1>(s, there + slice_units);
-    columns_.template write<1>(s, there + slice_units + Rows * slice_units_per_row);
+    b_columns_.template write<1>(s, there + slice_units + Rows * slice_units_per_row);
   }
   /// The fragments of a slice.
   __device__ void read(int slice) {
@@ -274,7 +303,7 @@ class ping_pong_tile {
   Source& source_;
   matrix<T const> const* a_;
   slice_rows rows_;
-  slice_columns columns_;
+  slice_columns b_columns_;
   int const cols_;
   typename atom::c_fragment acc_[atoms_m][atoms_n];
   typename atom::b_fragment fa_[atoms_m];
@@ -282,6 +311,7 @@ class ping_pong_tile {
   typename Source::place at_;  // of the group
   // Steps of the tile that are not loaded, with those of the group; of the group; from at_ on whose A is there
   int left_, group_ = 0, there_ = 0;
+  int columns_ = 0;  // of the group's, from at_ on
 };
 
 }  // namespace fusewire

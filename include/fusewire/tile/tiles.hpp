@@ -60,8 +60,8 @@ struct k_share {
 
   __device__ k_share(int steps, int part, divisor const& parts) {
     int const each = steps / parts, more = steps % parts;
-    first = part * each + (part < more ? part : more);
-    count = each + (part < more);
+    first = platform::uniform(part * each + (part < more ? part : more));
+    count = platform::uniform(each + (part < more));
   }
 };
 

@@ -1,0 +1,67 @@
+// Rows of C, of 16-bit elements, on their way from a wave's sums to memory: lanes hold four neighbours each, and
+// through LDS come to store 16 bytes each, whole lines of memory together.
+//
+// The stores go on to memory at once: what lies in an L2 when a kernel ends is written back only then, by all blocks
+// together.
+#pragma once
+#include <fusewire/tile/buffer_gfx942.hpp>
+#include <fusewire/tile/epilogue.hpp>
+
+namespace fusewire {
+
+/// Columns of a wave. Order: a wave's accesses to LDS keep theirs.
+template <class T, int Columns>
+class staged_rows {
+  static constexpr int units = Columns / 8, stride = units + 1;  // of 16 bytes; one more, for the banks
+
+ public:
+  /// Fragments of 16 rows that LDS holds at a time; bytes for a wave.
+  static constexpr int fragments = 2, bytes = fragments * 16 * stride * 16;
+
+  /// Of c, from (m0, n0) on.
+  __device__ staged_rows(void* shared, matrix<T> const& c, int of_wave, int m0, int n0)
+      : rows_(static_cast<char*>(shared) + of_wave * bytes), c_(c), m0_(m0), n0_(n0) {}
+
+  /// epilogue(sums) of the i-th fragment's row lane % 16, from column `column` on.
+  template <class Epilogue>
+  __device__ void put(int i, int column, float4 const& sums, Epilogue const& epilogue) const {
+    int const row = i * 16 + wave{}.rank() % 16, r = m0_ + row, col = n0_ + column;
+    if (r >= c_.rows || col >= c_.cols) return;
+    struct {
+      T element[4];
+    } four;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) four.element[j] = col + j < c_.cols ? T(epilogue((&sums.x)[j], r, col + j)) : T(0.0f);
+    __builtin_memcpy(rows_ + row % (fragments * 16) * stride * 16 + column * 2, &four, sizeof(four));
+  }
+  /// The fragments up to the i-th.
+  __device__ void store(int i) const {
+    int const first = m0_ + (i + 1 - fragments) * 16;
+    memory_buffer const memory(c_.at(first, n0_), 0x7fffffff);
+    bool const whole = (c_.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(c_.data) % 16)) == 0 &&
+                       c_.ld < std::int64_t(1) << 25;
+#pragma unroll
+    for (int u = 0; u < fragments * 16 * units; u += wave::width) {
+      int const unit = u + wave{}.rank(), row = unit / units, column = unit % units * 8, left = c_.cols - n0_ - column;
+      if (unit >= fragments * 16 * units || first + row >= c_.rows || left <= 0) continue;
+      struct {
+        T element[8];
+      } eight;
+      __builtin_memcpy(&eight, rows_ + (row * stride + unit % units) * 16, 16);
+      if (whole && left >= 8) {
+        memory.store_through(__builtin_bit_cast(bytes16, eight), row * int(c_.ld) * 2 + column * 2);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+          if (j < left) c_(first + row, n0_ + column + j) = eight.element[j];
+      }
+    }
+  }
+
+ private:
+  char* rows_;
+  matrix<T> const& c_;
+  int m0_, n0_;
+};
+
+}  // namespace fusewire
