@@ -4,8 +4,9 @@
 // The stores go on to memory at once: what lies in an L2 when a kernel ends is written back only then, by all blocks
 // together.
 #pragma once
+#include <fusewire/core/group.hpp>
+#include <fusewire/core/matrix.hpp>
 #include <fusewire/tile/buffer_gfx942.hpp>
-#include <fusewire/tile/epilogue.hpp>
 
 namespace fusewire {
 
