@@ -1,12 +1,12 @@
-// All-gather + GEMM: fused, beside its bulk-synchronous twin and the bare GEMM, which take turns in one run on the same
-// matrices.
+// All-gather + GEMM: the fused operator, its bulk-synchronous twin and the bare GEMM, which take turns in one run on
+// the same matrices.
 //
 //   bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m]
 //                 [--variants=NAME,...] [--repeats=7] [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2]
-//                 [--taxes] [--late=US,...] [Google Benchmark's options]
+//                 [--taxes] [--late=US,...] [--budget=S] [Google Benchmark's options]
 //
 // Names: ag_gemm/VARIANT/gather:G/dtype:T/W:w/M:m/N:n/K:k. real_time is one iteration of the slowest rank: the median
-// of the repeats, each a replay of R iterations. harness.hpp has the protocol. Variants:
+// of the repeats, each a replay of R iterations. measure.hpp has the protocol. Variants:
 //
 //   gemm                  the vendor's GEMM of the gathered problem, best of its heuristics; no communication
 //   all_gather            the vendor's all-gather alone
@@ -15,17 +15,18 @@
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //   chosen_eager          as chosen, not in a graph
 //
-// --late: bsp_graph, pull, push and chosen once more, NAME/late:US, where in turns one rank per iteration begins US
-// microseconds late; 0, which is always among them, is what the others compare with, since making a rank late takes a
-// kernel.
-// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks
-// that are late.
-// --mainloop: the multiplication alone, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and more
-// M.
-// --random: instead of the sweep COUNT shapes drawn from --seed, which show whether ag_gemm chooses well for shapes
-// that its plan was not fitted to. A seed whose measurements were used for the plan is used up, as 1 is: take a new
-// one, and tell scripts/performance.py. N is one rank's. Counters: x_gemm is time over the bare GEMM's, speedup is the
-// better twin's time over this one.
+// --late: measures bsp_graph, pull, push and chosen again, as NAME/late:US. In every iteration another rank, in turns,
+// begins US microseconds late. 0 is always among the times, and the others are compared with it, because making a rank
+// late takes a kernel.
+// --taxes: few shapes, with the variants that show the three taxes of a bulk-synchronous program: eager and graph, and
+// late ranks.
+// --mainloop: only the multiplication, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and for
+// more M.
+// --random: COUNT shapes drawn from --seed, in place of the sweep. They show whether ag_gemm chooses well for shapes to
+// which its plan was not fitted. A seed whose measurements were used for the plan is used up, as seed 1 is: take a new
+// one, and tell scripts/performance.py.
+// N is that of one rank.
+// Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
 #include "choose_heuristic.hpp"
 #include "harness.hpp"
 #include "libraries.hpp"
@@ -68,7 +69,7 @@ struct settings {
 };
 settings set;
 
-/// What ag_gemm is asked for by each variant.
+/// The options of ag_gemm for a variant.
 ag_gemm_options options_of(std::string const& variant, shape const& s, int max_m) {
   ag_gemm_options o{.max_m = max_m, .k = s.k, .gather = s.by, .method = method::automatic};
   if (variant == "pull") o.method = method::pull;
@@ -122,10 +123,10 @@ struct rank_state : rank_base {
   vendor::blas_handle blas{};
   operators<bf16> of_bf16;
   operators<f16> of_f16;
-  std::string prepared;  // the matrices that are there
+  std::string prepared;  // the shape whose matrices are there
 };
 
-/// [W][m, k / W] to [m, k].
+/// Copies [W][m, k / W] to [m, k].
 __global__ void join_columns(bytes16 const* from, bytes16* to, int m, int words, int ranks) {
   std::int64_t const all = std::int64_t(m) * words * ranks;
   for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < all;
@@ -187,7 +188,7 @@ class shape_runner {
         gather_shards(i);
         plain(received, i);
       };
-      if (s_.by == gather::k && m > 1 && s_.ranks > 1) {  // one row is in its place as it comes
+      if (s_.by == gather::k && m > 1 && s_.ranks > 1) {  // one row needs no copy
         std::function<void(int)> const copying = [this, plain, received](int i) {
           gather_shards(i);
           join_columns<<<dim3(unsigned(std::min(1056, ceil_div(int(s_.gathered() / 8), 256)))), dim3(256), 0,
@@ -236,7 +237,8 @@ class shape_runner {
                                                             seed);
   }
 
-  /// Matrices of this shape, and the references of its first and last iteration; A is another one in every iteration.
+  /// Fills matrices of this shape, and the references of the first and the last iteration. A is different in every
+  /// iteration.
   void prepare() {
     std::string const key = text(int(s_.type), ' ', s_.m, ' ', s_.n, ' ', s_.k),
                       with_gather = text(key, ' ', int(s_.by));
@@ -302,7 +304,7 @@ class shape_runner {
                      [&](int i) { return g(st_.stream(), st_.a.template as<T>(), b(i), c(i % s_.iterations())); });
   }
 
-  /// Of a few replays of a graph, to choose between twins. Collective.
+  /// The best time of an iteration in a few replays of a graph, to choose between twins. Collective.
   double time_of(std::function<void(int)> const& iteration) {
     int const R = std::min(s_.iterations(), 16);
     graph_exec graph;
@@ -336,8 +338,7 @@ struct row {
       if (f.name == name && f.failure.empty()) return &f;
     return nullptr;
   }
-  /// The bulk-synchronous twin at its best: with much to compute, what a graph saves is little and sometimes less than
-  /// nothing.
+  /// The faster one of the bulk-synchronous twins: for large shapes a graph saves little, and is sometimes slower.
   figure const* twin() const {
     auto const *eager = of("bsp_eager"), *graph = of("bsp_graph");
     return !eager || (graph && graph->us <= eager->us) ? graph : eager;
@@ -347,7 +348,7 @@ struct row {
 std::unique_ptr<team<rank_state>> ranks;
 std::map<std::string, row> results;
 
-/// "/late:US" of a variant's name goes to the end.
+/// The benchmark's name. "/late:US" of a variant's name goes to the end.
 std::string name_of(std::string const& variant, shape const& s) {
   auto const slash = std::min(variant.find('/'), variant.size());
   return text("ag_gemm/", variant.substr(0, slash), "/gather:", s.by == gather::k ? "k" : "m",
@@ -358,6 +359,7 @@ std::string name_of(std::string const& variant, shape const& s) {
 /// The first benchmark of a shape measures all of its variants.
 void report(benchmark::State& state, std::string const& variant, shape const& s) {
   std::string const key = name_of("", s);
+  if (!progress::get().begins(state, results.contains(key))) return;
   if (!results.contains(key)) {
     row r{s, {}};
     try {
@@ -397,7 +399,8 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
   if (auto const* t = r.twin()) state.counters["speedup"] = t->us / found->us;
 }
 
-/// Shapes drawn alike on every rank: M and N evenly over their logarithms, K a multiple of 512, both types and gathers.
+/// Random shapes, the same on every rank: M and N evenly over their logarithms, K a multiple of 512, both types and
+/// gathers.
 std::vector<shape> random_shapes(int count, unsigned seed, int ranks) {
   std::mt19937 random(seed);
   auto const between = [&](double low, double high) {
@@ -489,7 +492,7 @@ int main(int argc, char** argv) {
                  "bench_ag_gemm [--ranks=W] [--m=M,...] [--n=N,...] [--k=K] [--dtypes=bf16,f16] [--gathers=k,m] "
                  "[--variants=NAME,...] [--repeats=7]\n"
                  "                     [--mainloop] [--row_major] [--quick] [--random=COUNT] [--seed=2] [--taxes] "
-                 "[--late=US,...]\n"
+                 "[--late=US,...] [--budget=S]\n"
                  "NAME: gemm, all_gather, bsp_eager, bsp_graph, pull, push, chosen, chosen_eager. --mainloop: the GEMM "
                  "alone, on one rank. --random: shapes drawn\n"
                  "from the seed. --late: in turns one rank per iteration is late. --taxes: few shapes, eager and "
@@ -506,13 +509,14 @@ int main(int argc, char** argv) {
   auto sweep = taxes   ? std::vector{16, 128, 1024, 4096}
                : quick ? std::vector{1, 16, 128, 1024, 4096}
                        : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
-  // Tiles do not come out even
+  // Shapes that tiles do not divide evenly
   if (mainloop && !quick) sweep.insert(sweep.end(), {192, 320, 384, 640, 768, 1280, 1536, 3072});
   auto const ms = c.numbers("m", sweep),
              ns = c.numbers("n", quick || taxes ? std::vector{3584} : std::vector{3584, 7168});
   int const k = c.number("k", 8192), random = c.number("random", 0), seed = c.number("seed", 2);
   auto const dtypes = c.words("dtypes", "bf16|f16", quick || taxes ? names{"bf16"} : names{"bf16", "f16"}),
              gathers = c.words("gathers", "k|m", mainloop ? names{"k"} : names{"k", "m"});
+  progress::get().take_budget(c);
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
@@ -539,6 +543,7 @@ int main(int argc, char** argv) {
     for (auto const& v : with_late(set.variants, set.late)) {
       std::string const name = name_of(v, s);
       if (!selected(name)) continue;
+      progress::get().plan();
       room.include(s);
       benchmark::RegisterBenchmark(name.c_str(), report, v, s)
           ->UseManualTime()

@@ -1,33 +1,35 @@
-// Flash Decode: fused, beside its bulk-synchronous twin and the local kernel alone, which take turns in one run on the
-// same KV.
+// Flash Decode: the fused operator, its bulk-synchronous twin and the local kernel alone, which take turns in one run
+// on the same KV.
 //
 //   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--shots=0|1|2] [--memory=GiB] [--quick]
-//                      [--taxes] [--late=US,...] [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...]
+//                      [--taxes] [--late=US,...] [--budget=S] [--batches=B,...] [--tokens=N,...,ragged]
+//                      [--heads=Q-KV,...]
 //                      [--dims=64,128] [--page_sizes=P,...]
 //                      [--kinds=own,shared] [--dtypes=f16,bf16] [Google Benchmark's options]
 //
 // Names: flash_decode/VARIANT/W:w/batch:b/kv:n/heads:q-kv/d:d/page:p/pages:P. n: tokens of one sequence over all ranks,
 // which have equal shards; `ragged`: lengths drawn from 1 to 131072, measured beside an even batch of as many tokens.
-// P: `own` pages per sequence, or all sequences on the same, `shared`. Pages lie in random order. The label is the
-// element type. real_time is one iteration of the slowest rank: the median of the repeats, each a replay of R
-// iterations. harness.hpp has the protocol. Variants:
+// P: `own`, every sequence has pages of its own; `shared`, all sequences have the same pages. Pages lie in random
+// order. The label is the element type. real_time is one iteration of the slowest rank: the median of the repeats, each
+// a replay of R iterations. measure.hpp has the protocol. Variants:
 //
 //   fused, fused_eager    flash_decode, in a graph or not
 //   local                 the same kernel in a world of one rank: its shard alone, no communication
 //   bsp_eager, bsp_graph  local, all-gather of its outputs and LSE by the vendor's library, a kernel that combines them
-//   read                  the floor: a kernel that reads as many bytes of KV, one after the other, and does nothing
-//                         with them
+//   read                  the floor: a kernel that only reads as many bytes of KV, one after the other
 //
 // Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of
-// all lists; a list that is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. What does
-// not fit in --memory of a rank is left out.
-// --late: bsp_graph and fused once more, NAME/late:US, where in turns one rank per iteration begins US microseconds
-// late; 0, which is always among them, is what the others compare with, since making a rank late takes a kernel.
-// --taxes: few shapes, and what shows the three taxes that a bulk-synchronous program pays: eager and graph, and ranks
-// that are late.
+// all lists; a list that is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. Shapes
+// that do not fit in --memory of a rank are left out.
+// --late: measures bsp_graph and fused again, as NAME/late:US. In every iteration another rank, in turns, begins US
+// microseconds late. 0 is always among the times, and the others are compared with it, because making a rank late takes
+// a kernel.
+// --taxes: few shapes, with the variants that show the three taxes of a bulk-synchronous program: eager and graph, and
+// late ranks.
 // --shots: flash_decode_options::shots of the fused kernel; 0: automatic.
-// Counters: bytes of KV that the longest rank has, once where pages are shared; target: those at 4.4 TB/s and 8 us (4
-// us for one rank), for pages of their own; speedup: the better twin's time over this one.
+// Counters: bytes: of KV on the longest rank, counted once if pages are shared; target: the time for these bytes at 4.4
+// TB/s, and 8 us (4 us for one rank), if sequences have pages of their own; speedup: the better twin's time over this
+// one.
 #include "harness.hpp"
 #include "libraries.hpp"
 
@@ -154,7 +156,7 @@ struct rank_state : rank_base {
   std::optional<dtype> filled;
 };
 
-/// What a reference knows of the KV.
+/// The KV as the reference kernels see it.
 template <class T>
 struct reference_kv {
   T const *k, *v;
@@ -162,8 +164,8 @@ struct reference_kv {
   int max_pages, page, q_heads, kv_heads;
 };
 
-/// One wave per part of a row's tokens: o [D], m, l in fp32, of scores in natural units. Plain on purpose: it is what
-/// the others are checked by.
+/// One wave per part of a row's tokens: o [D], m, l in fp32, of scores in natural units. Plain on purpose: the other
+/// kernels are checked against it.
 template <class T, int D>
 __global__ void __launch_bounds__(256)
     reference_parts(reference_kv<T> kv, T const* q, int rows, int parts_of_row, float* out) {
@@ -198,7 +200,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/// The parts of each row to o [rows, d] and lse [rows]. A block of d threads per row.
+/// Combines the parts of each row to o [rows, d] and lse [rows]. A block of d threads per row.
 __global__ void join_parts(float const* from, int parts_of_row, int rows, float* to) {
   int const row = int(blockIdx.x), d = int(blockDim.x), j = int(threadIdx.x);
   auto const of = [&](int part) { return from + (std::int64_t(row) * parts_of_row + part) * (d + 2); };
@@ -227,7 +229,8 @@ __global__ void join_ranks(world_view w, sym<float> partial, std::int64_t skip, 
   to[std::int64_t(row) * d + j] = l > 0 ? o / l : 0;
 }
 
-/// The twin's last kernel: payloads of all ranks (out, then lse) to out. A thread has eight neighbouring d.
+/// The twin's last kernel: combines the payloads of all ranks (out, then lse) to out. A thread has eight neighbouring
+/// d.
 template <class T>
 __global__ void __launch_bounds__(256)
     combine_payloads(std::byte const* all, std::int64_t payload, int ranks, int rows, int d, T* out) {
@@ -253,8 +256,8 @@ __global__ void __launch_bounds__(256)
   reinterpret_cast<eight*>(out)[i] = sum;
 }
 
-/// Reads n quads of k and n of v, four in flight per thread; a block for every 4 x blockDim.x, so that addresses rise
-/// with time.
+/// Reads n quads of k and n of v, with four in flight per thread. There is a block for every 4 x blockDim.x quads, so
+/// that addresses rise with time.
 __global__ void __launch_bounds__(512) read_only(uint4 const* k, uint4 const* v, std::int64_t n, unsigned* never) {
   std::int64_t const first = std::int64_t(blockIdx.x) * 4 * blockDim.x + threadIdx.x;
   uint4 x[4] = {};
@@ -264,7 +267,7 @@ __global__ void __launch_bounds__(512) read_only(uint4 const* k, uint4 const* v,
   unsigned sum = 0;
 #pragma unroll
   for (auto const& quad : x) sum ^= quad.x ^ quad.y ^ quad.z ^ quad.w;
-  if (sum == 0x5eedf00d) *never = sum;  // else the loads would be left out
+  if (sum == 0x5eedf00d) *never = sum;  // else the compiler would drop the loads
 }
 
 template <class T>
@@ -361,8 +364,8 @@ class shape_runner {
                    }});
   }
 
-  /// Fills the pool once per type: every shape takes its pages from it, in an order of its own. The query is the same
-  /// on all ranks.
+  /// Fills the pool of pages once per type. Every shape takes its pages from the pool, in an order of its own. The
+  /// query is the same on all ranks.
   void prepare() {
     hipStream_t const stream = st_.stream();
     int const rank = st_.w.rank(), R = s_.iterations(), pages = s_.max_pages();
@@ -448,7 +451,7 @@ std::map<std::string, row> results;
 std::vector<std::string> order_of_results;
 
 char const* name_of(dtype t) { return t == dtype::bf16 ? "bf16" : "f16"; }
-/// "/late:US" of a variant's name goes to the end.
+/// The benchmark's name. "/late:US" of a variant's name goes to the end.
 std::string name_of(std::string const& variant, shape const& s) {
   auto const slash = std::min(variant.find('/'), variant.size());
   return text("flash_decode/", variant.substr(0, slash), "/W:", s.ranks, "/batch:", s.batch,
@@ -459,6 +462,7 @@ std::string name_of(std::string const& variant, shape const& s) {
 /// The first benchmark of a shape measures all of its variants.
 void report(benchmark::State& state, std::string const& variant, shape const& s) {
   std::string const key = name_of(name_of(s.type), s);
+  if (!progress::get().begins(state, results.contains(key))) return;
   if (!results.contains(key)) {
     row r{s, {}};
     try {
@@ -574,7 +578,7 @@ std::vector<shape> default_sweep(bool quick) {
 
 std::vector<shape> few_shapes() { return {{.kv = 8192}, {.kv = 65536}, {.kv = 524288}, {.batch = 16, .kv = 8192}}; }
 
-/// As many tokens as a ragged batch has, in equal sequences.
+/// The even batch beside a ragged one: as many tokens, in equal sequences.
 shape even(shape s) {
   double sum = 0;
   for (int i = 0; i < s.batch; ++i) sum += s.tokens(i);
@@ -591,7 +595,7 @@ int main(int argc, char** argv) {
       "bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--shots=0|1|2] [--memory=GiB] [--quick]\n"
       "                          [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] "
       "[--page_sizes=P,...]\n"
-      "                          [--kinds=own,shared] [--dtypes=f16,bf16] [--taxes] [--late=US,...]\n"
+      "                          [--kinds=own,shared] [--dtypes=f16,bf16] [--taxes] [--late=US,...] [--budget=S]\n"
       "NAME: fused, fused_eager, local, bsp_eager, bsp_graph, read. With a list of shapes the sweep is the product of "
       "all lists.\n"
       "--late: in turns one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are late.");
@@ -607,6 +611,7 @@ int main(int argc, char** argv) {
   auto const dims = c.words("dims", "64|128", {}), tokens = c.words("tokens", "ragged|[1-9][0-9]{0,8}", {}),
              heads = c.words("heads", "[1-9][0-9]{0,3}-[1-9][0-9]{0,3}", {});
   auto const kinds = c.words("kinds", "own|shared", {}), dtypes = c.words("dtypes", "f16|bf16", {});
+  progress::get().take_budget(c);
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
@@ -639,6 +644,7 @@ int main(int argc, char** argv) {
     for (auto const& v : with_late(set.variants, set.late)) {
       std::string const name = name_of(v, s);
       if (!selected(name)) continue;
+      progress::get().plan();
       room.include(s);
       benchmark::RegisterBenchmark(name.c_str(), report, v, s)
           ->UseManualTime()

@@ -1,19 +1,19 @@
-// GEMM + reduce-scatter and GEMM + all-reduce: fused, beside their bulk-synchronous twin and the bare GEMM, which take
-// turns in one run on the same matrices.
+// GEMM + reduce-scatter and GEMM + all-reduce: the fused operator, its bulk-synchronous twin and the bare GEMM, which
+// take turns in one run on the same matrices.
 //
 //   bench_gemm_sums [--ranks=W] [--m=M,...] [--n=N,...] [--k=K,...] [--dtypes=bf16,f16]
 //                   [--operators=gemm_rs,gemm_ar] [--variants=NAME,...] [--repeats=7] [--row_major] [--quick]
-//                   [--late=US,...] [Google Benchmark's options]
+//                   [--late=US,...] [--budget=S] [Google Benchmark's options]
 //
-// Names: OPERATOR/VARIANT/dtype:T/W:w/M:m/N:n/K:k. K is all ranks' together, of which each has K / W. real_time is one
-// iteration of the slowest rank: the median of the repeats, each a replay of R iterations. harness.hpp has the
+// Names: OPERATOR/VARIANT/dtype:T/W:w/M:m/N:n/K:k. K is that of all ranks together; each rank has K / W. real_time is
+// one iteration of the slowest rank: the median of the repeats, each a replay of R iterations. measure.hpp has the
 // protocol. Variants:
 //
 //   gemm                  the vendor's GEMM of one rank's share, best of its heuristics; no communication
 //   collective            the vendor's reduce-scatter or all-reduce alone, of 16-bit elements
-//   bsp_eager, bsp_graph  GEMM, then the collective, which adds up what the GEMM has rounded
-//   one_shot, two_shot    gemm_ar with that many
-//   fused                 gemm_rs or gemm_ar as it chooses; sums are fp32
+//   bsp_eager, bsp_graph  GEMM, then the collective, which adds up the GEMM's rounded results
+//   one_shot, two_shot    gemm_ar with shots::one or shots::two
+//   fused                 gemm_rs, or gemm_ar with the shots that it chooses; sums are fp32
 //   fused_eager           as fused, not in a graph
 //
 // Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
@@ -101,12 +101,12 @@ struct rank_state : rank_base {
 
   channel ch;
   collectives nccl;
-  std::byte *product, *c;  // the product of this rank's share, of the twin; [R][rows, N]; registered
+  std::byte *product, *c;  // the twin's product of this rank's share; [R][rows, N]; both registered
   buffer a, weights;       // [R][M, K / W], [copies][K / W, N]
   buffer first, last;      // fp32 [M, N]: sums of iterations 0 and R - 1
   buffer workspace;
   vendor::blas_handle blas{};
-  std::string prepared;  // the matrices that are there
+  std::string prepared;  // the shape whose matrices are there
 };
 
 template <class T>
@@ -163,7 +163,7 @@ class shape_runner {
     fill_normal<<<dim3(2048), dim3(256), 0, st_.stream()>>>(to, std::int64_t(rows), cols, 0, 0, cols, seed);
   }
 
-  /// Matrices of this shape, other ones on every rank, and the references of its first and last iteration.
+  /// Fills matrices of this shape, different on every rank, and the references of the first and the last iteration.
   void prepare() {
     std::string const key = text(int(s_.what), ' ', int(s_.type), ' ', s_.m, ' ', s_.n, ' ', s_.k);
     if (st_.prepared == key) return;
@@ -233,7 +233,7 @@ struct row {
       if (f.name == name && f.failure.empty()) return &f;
     return nullptr;
   }
-  /// The bulk-synchronous twin at its best.
+  /// The faster one of the bulk-synchronous twins.
   figure const* twin() const {
     auto const *eager = of("bsp_eager"), *graph = of("bsp_graph");
     return !eager || (graph && graph->us <= eager->us) ? graph : eager;
@@ -243,7 +243,7 @@ struct row {
 std::unique_ptr<team<rank_state>> ranks;
 std::map<std::string, row> results;
 
-/// "/late:US" of a variant's name goes to the end.
+/// The benchmark's name. "/late:US" of a variant's name goes to the end.
 std::string name_of(std::string const& variant, shape const& s) {
   auto const slash = std::min(variant.find('/'), variant.size());
   return text(s.what == sum_of::rows ? "gemm_rs/" : "gemm_ar/", variant.substr(0, slash),
@@ -254,6 +254,7 @@ std::string name_of(std::string const& variant, shape const& s) {
 /// The first benchmark of a shape measures all of its variants.
 void report(benchmark::State& state, std::string const& variant, shape const& s) {
   std::string const key = name_of("", s);
+  if (!progress::get().begins(state, results.contains(key))) return;
   if (!results.contains(key)) {
     row r{s, {}};
     try {
@@ -329,7 +330,7 @@ int main(int argc, char** argv) {
   command_line c(argc, argv,
                  "bench_gemm_sums [--ranks=W] [--m=M,...] [--n=N,...] [--k=K,...] [--dtypes=bf16,f16] "
                  "[--operators=gemm_rs,gemm_ar] [--variants=NAME,...]\n"
-                 "                       [--repeats=7] [--row_major] [--quick] [--late=US,...]\n"
+                 "                       [--repeats=7] [--row_major] [--quick] [--late=US,...] [--budget=S]\n"
                  "NAME: gemm, collective, bsp_eager, bsp_graph, one_shot, two_shot, fused, fused_eager. K is all "
                  "ranks' together. --late: in turns one rank per\n"
                  "iteration is late.");
@@ -346,6 +347,7 @@ int main(int argc, char** argv) {
   auto const ns = c.numbers("n", {8192}), ks = c.numbers("k", quick ? std::vector{8192} : std::vector{8192, 28672});
   auto const dtypes = c.words("dtypes", "bf16|f16", {"bf16"}),
              operators = c.words("operators", "gemm_rs|gemm_ar", {"gemm_rs", "gemm_ar"});
+  progress::get().take_budget(c);
   bool const to_file = writes_file(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
@@ -371,6 +373,7 @@ int main(int argc, char** argv) {
               if (s.what == sum_of::rows && v.find("_shot") != std::string::npos) continue;
               std::string const name = name_of(v, s);
               if (!selected(name)) continue;
+              progress::get().plan();
               room.include(s, v);
               benchmark::RegisterBenchmark(name.c_str(), report, v, s)
                   ->UseManualTime()

@@ -1,12 +1,13 @@
-// What the primitives reach between two GPUs: loads, stores and atomics of one thread, copies, signals, barriers.
+// Latency and bandwidth of the primitives between two GPUs: loads, stores and atomics of one thread, copies, signals,
+// barriers.
 //
 //   bench_primitives [--benchmark_filter=REGEX] [--benchmark_out=FILE --benchmark_out_format=json] ...
 //
 // Names: load, store (each released), atomic/fetch_add, copy/DIRECTION/GROUP/blocks:b/bytes:n (bytes_per_second: of one
-// GPU to its peer), signal/one_way, signal/round_trip, barrier/ranks:w. What ends in `plain`, or has it for a group, is
-// the same without the library: a loop over pointers, a flag without limit or report. The counter `target` is in GB/s
-// for copies, in us for signals. A time is one operation's, in the clock of rank 0's device; between GPUs only, so
-// fewer than two skip.
+// GPU to its peer), signal/one_way, signal/round_trip, barrier/ranks:w. A name that ends in `plain`, or has it as its
+// group, does the same without the library: a loop over pointers, or a flag without limit or report. The counter
+// `target` is in GB/s for copies, in us for signals. A time is that of one operation, by the clock of rank 0's device.
+// With fewer than two GPUs the benchmarks are skipped.
 #include "harness.hpp"
 
 using namespace fusewire;
@@ -20,15 +21,15 @@ struct copy_arguments {
   bytes16 const* from;
   bytes16* to;
   std::int64_t words;        // of 16 bytes
-  sym<barrier_state> start;  // both ranks begin together
-  unsigned* go;              // block 0 says that both have begun
-  unsigned long long* ns;    // how long the slowest block took, from the common start
+  sym<barrier_state> start;  // at which both ranks meet
+  unsigned* go;              // set by block 0 when both ranks have met
+  unsigned long long* ns;    // time of the slowest block, from the common start
 };
 
-/// In place of a group: no call of the library.
+/// Used in place of a group: copies without calls of the library.
 struct plain {};
 
-/// All threads of the grid, eight accesses of 16 bytes in flight each.
+/// A copy by all threads of the grid. Each thread has eight accesses of 16 bytes in flight.
 __device__ void plain_copy(bytes16 const* from, bytes16* to, std::int64_t words) {
   constexpr int flight = 8;
   std::int64_t const threads_of_all = std::int64_t(gridDim.x) * blockDim.x;
@@ -56,8 +57,8 @@ __device__ void copy_by(copy_arguments const& a) {
   }
 }
 
-/// Each block copies its part; both ranks at once, so that both directions of the link are busy.
-///   Deadlock: all blocks are resident; block 0 meets the other rank before it lets its own blocks go.
+/// Each block copies its part. Both ranks copy at the same time, so that both directions of the link are busy.
+///   Deadlock: all blocks are resident; block 0 meets the other rank before it releases its own blocks.
 template <class Group>
 __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_arguments a, unsigned turn) {
   block const b;
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_argume
 
 enum class access { load, store, fetch_add };
 
-/// One thread's accesses to the next rank's memory, one after the other; only rank 0's count.
+/// One thread accesses the next rank's memory, one access after the other. Only the times of rank 0 count.
 __global__ void one_by_one(world_view w, sym<unsigned> x, access what, unsigned long long* ns) {
   atomic_ref<unsigned> const theirs(w.on(w.next(1), x) + w.rank);
   std::uint64_t const t0 = platform::clock_ns();
@@ -108,7 +109,7 @@ __global__ void ping_pong(world_view w, sym<flag> f, epoch_t first, unsigned lon
   *ns = platform::clock_ns() - t0;
 }
 
-/// Ends after 2^24 looks in vain, a few seconds: its times mean nothing then.
+/// Gives up after 2^24 polls, a few seconds; its times mean nothing then.
 __global__ void ping_pong_plain(world_view w, sym<flag> f, epoch_t first, unsigned long long* ns) {
   std::uint64_t const t0 = platform::clock_ns();
   auto const raise = [&](int rank, epoch_t i) {
@@ -142,6 +143,7 @@ __global__ void barriers(world_view w, sym<barrier_state> s, unsigned long long*
 /// by `per`.
 template <class Prepare>
 void on_ranks(benchmark::State& state, int ranks, double per, heap_options const& options, Prepare prepare) {
+  if (!progress::get().begins(state)) return;
   if (gpus() < ranks) {
     state.SkipWithError("needs more GPUs");
     return;
@@ -206,7 +208,7 @@ void copies(benchmark::State& state, bool push) {
     };
   });
   state.SetBytesProcessed(state.iterations() * bytes);
-  // Of what a plain kernel reaches
+  // 97 % of what a plain kernel reaches
   if (bytes >= 64 << 20 && !std::is_same_v<Group, plain>) state.counters["target"] = 0.97 * (push ? 367 : 371);
 }
 
@@ -237,31 +239,45 @@ benchmark::internal::Benchmark* configure(benchmark::internal::Benchmark* b) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  command_line(argc, argv, "bench_primitives");
-  auto const add = [](std::string const& name, auto... f) {
-    return configure(benchmark::RegisterBenchmark(name.c_str(), f...));
+  command_line c(argc, argv, "bench_primitives [--budget=S]");
+  progress::get().take_budget(c);
+  bool const to_file = writes_file(argc, argv);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  using arguments = std::vector<std::pair<std::string, std::int64_t>>;
+  auto const add = [](std::string const& name, arguments const& all, auto... f) {
+    std::string full = name;
+    std::vector<std::string> what;
+    std::vector<std::int64_t> values;
+    for (auto const& [of, value] : all) {
+      full += text('/', of, ':', value);
+      what.push_back(of);
+      values.push_back(value);
+    }
+    if (!selected(full)) return;
+    progress::get().plan();
+    auto* const b = configure(benchmark::RegisterBenchmark(name.c_str(), f...));
+    if (!all.empty()) b->Args(values)->ArgNames(what);
   };
-  add("load", accesses, access::load);
-  add("store", accesses, access::store);
-  add("atomic/fetch_add", accesses, access::fetch_add);
+  add("load", {}, accesses, access::load);
+  add("store", {}, accesses, access::store);
+  add("atomic/fetch_add", {}, accesses, access::fetch_add);
   for (bool const push : {true, false}) {
     std::string const direction = push ? "copy/push/" : "copy/pull/";
     for (int const blocks : {4, 16, 32, 64})
       for (std::int64_t const bytes : {std::int64_t(1) << 20, std::int64_t(1) << 26}) {
-        add(direction + "thread", copies<thread>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
-        add(direction + "wave", copies<wave>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
-        add(direction + "block", copies<block>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
-        add(direction + "plain", copies<plain>, push)->Args({blocks, bytes})->ArgNames({"blocks", "bytes"});
+        arguments const size{{"blocks", blocks}, {"bytes", bytes}};
+        add(direction + "thread", size, copies<thread>, push);
+        add(direction + "wave", size, copies<wave>, push);
+        add(direction + "block", size, copies<block>, push);
+        add(direction + "plain", size, copies<plain>, push);
       }
   }
-  add("signal/one_way", signals, 2.0, true);
-  add("signal/one_way_plain", signals, 2.0, false);
-  add("signal/round_trip", signals, 1.0, true);
-  add("signal/round_trip_plain", signals, 1.0, false);
-  for (int const ranks : {2, 4, 8}) add("barrier", barrier_of_all)->Arg(ranks)->ArgName("ranks");
-  bool const to_file = writes_file(argc, argv);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  add("signal/one_way", {}, signals, 2.0, true);
+  add("signal/one_way_plain", {}, signals, 2.0, false);
+  add("signal/round_trip", {}, signals, 1.0, true);
+  add("signal/round_trip_plain", {}, signals, 1.0, false);
+  for (int const ranks : {2, 4, 8}) add("barrier", {{"ranks", ranks}}, barrier_of_all);
   add_context(gpus());
   run_benchmarks(to_file);
   benchmark::Shutdown();

@@ -5,9 +5,9 @@
 
 namespace fusewire::bench {
 
-/// Measures every heuristic, and the best of them again, and keeps the best. run(i) enqueues the i-th product and
-/// returns whether the heuristic took it.
-/// Collective: all ranks keep the same.
+/// Measures every heuristic, then the best four again, and keeps the best one. run(i) enqueues the i-th product and
+/// returns whether the heuristic accepts it.
+/// Collective: all ranks keep the same heuristic.
 template <class T, class Run>
 void choose_heuristic(rank_base& st, blas_gemm<T>& g, double flops, Run const& run) {
   auto const microseconds = [&](int choice, int iterations) {

@@ -13,13 +13,18 @@
 
 namespace fusewire::bench {
 
-/// Takes --name and --name=value out of the arguments; what is left is Google Benchmark's. Ends the program after
-/// --help, which prints `usage`, and with 2 after a value that is not accepted.
+/// Takes --name and --name=value out of the arguments; the rest is for Google Benchmark. Ends the program after --help,
+/// which prints `usage`, and with status 2 after a value that is not accepted.
 class command_line {
  public:
   command_line(int& argc, char** argv, char const* usage) : argc_(argc), argv_(argv) {
     if (!take("help")) return;
-    std::printf("usage: %s\nand Google Benchmark's options:\n", usage);
+    std::printf(
+        "usage: %s\n"
+        "--benchmark_filter=REGEX chooses by name. After --budget seconds nothing more is begun, and what was not is "
+        "neither\nprinted nor filed. Standard error says how far the run is, and the time left.\n"
+        "Google Benchmark's options:\n",
+        usage);
     benchmark::PrintDefaultHelp();
     std::exit(0);
   }
@@ -68,6 +73,7 @@ class command_line {
   char** argv_;
 };
 
+/// Whether --benchmark_filter chooses a benchmark of this name, without the suffixes that Google Benchmark appends.
 inline bool selected(std::string const& name) {
   std::string filter = benchmark::GetBenchmarkFilter();
   bool const inverse = !filter.empty() && filter[0] == '-';

@@ -4,7 +4,7 @@
 
 namespace fusewire::bench {
 
-/// A standard normal number that depends on the index alone.
+/// A standard normal number that depends only on index and seed.
 __device__ inline float normal(std::uint64_t index, std::uint64_t seed) {
   auto const mix = [](std::uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -26,7 +26,7 @@ __global__ void fill_normal(T* out, std::int64_t rows, std::int64_t cols, std::i
     out[i] = T(normal(std::uint64_t((first_row + i / cols) * width + first_col + i % cols), seed));
 }
 
-/// All ranks begin what follows together: the host has time to enqueue it, then they meet.
+/// Makes all ranks begin the work after it together: the host has time to enqueue that work, then the ranks meet.
 __global__ void start_together(world_view w, sym<barrier_state> s, std::uint64_t head_start) {
   block const b;
   std::uint64_t const t0 = platform::clock_ns();
@@ -34,7 +34,7 @@ __global__ void start_together(world_view w, sym<barrier_state> s, std::uint64_t
   barrier(b, w, s);
 }
 
-/// What makes a rank late; 0: a kernel that ends at once.
+/// Makes a rank late by this time; with 0 it ends at once.
 __global__ void stand_still(std::uint64_t ns) {
   std::uint64_t const t0 = platform::clock_ns();
   while (platform::clock_ns() - t0 < ns) platform::backoff();
@@ -53,7 +53,7 @@ struct sums {
   double error2, reference2;
 };
 
-/// Adds up |x - reference|^2 and |reference|^2; a number that is not one, such as the poison, stays in the sum.
+/// Adds up |x - reference|^2 and |reference|^2. A NaN, such as the poison, makes the sum NaN.
 template <class T>
 __global__ void compare(T const* x, float const* reference, std::int64_t n, sums* out) {
   double e = 0, r = 0;
@@ -68,8 +68,8 @@ __global__ void compare(T const* x, float const* reference, std::int64_t n, sums
   atomic_ref<double, scope::device>(&out->reference2).fetch_add(r, order::relaxed);
 }
 
-/// C [m, n] = A [m, k] B in fp32; element (k, n) of B is b[k * k_step + n * n_step]. Plain on purpose: it is what the
-/// others are checked by.
+/// C [m, n] = A [m, k] B in fp32; element (k, n) of B is b[k * k_step + n * n_step]. Plain on purpose: the other
+/// kernels are checked against it.
 template <class T>
 __global__ void __launch_bounds__(256)
     reference_gemm(T const* a, T const* b, float* c, int m, int n, int k, std::int64_t k_step, std::int64_t n_step) {

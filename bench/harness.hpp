@@ -1,4 +1,4 @@
-// How the benchmarks measure; measure.hpp has the protocol.
+// All parts of the benchmarks' harness; measure.hpp has the protocol of measuring.
 #pragma once
 #include "command_line.hpp"
 #include "device_side.hpp"

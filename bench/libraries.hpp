@@ -1,5 +1,5 @@
-// The vendor's GEMM and collectives, the baselines of every comparison. The vendor's own names stand in vendor_*.hpp;
-// RCCL has NCCL's.
+// The vendor's GEMM and collectives, the baselines of every comparison. Names that differ per vendor are in
+// vendor_*.hpp; RCCL has the names of NCCL.
 #pragma once
 #include <fusewire/fusewire.hpp>
 
@@ -30,7 +30,7 @@ struct blas_shape {
   bool accumulate;
 };
 
-/// The vendor's GEMM of one shape: its heuristics, and which of them runs.
+/// The vendor's GEMM of one shape: its heuristics, and the one that is chosen.
 template <class T>
 class blas_gemm {
  public:
@@ -41,7 +41,7 @@ class blas_gemm {
       : handle_(handle), workspace_(workspace), beta_(s.accumulate ? 1.0f : 0.0f) {
     using namespace vendor;
     constexpr blas_type type = std::is_same_v<T, bf16> ? blas_bf16 : blas_f16;
-    // Column-major libraries: C^T [n, m] = B^T A^T, so B is their first operand.
+    // The libraries are column-major: C^T [n, m] = B^T A^T, so B is their first operand.
     bool const transposed = s.b_layout == layout::column_major;
     check_blas(blas_operation_create(&operation_, blas_compute_f32, blas_f32) == blas_success, "operation");
     auto const op = blas_transposed;
@@ -76,7 +76,7 @@ class blas_gemm {
   int choices() const { return int(choices_.size()); }
   void choose(int i) { chosen_ = i; }
 
-  /// Enqueues the product; returns whether the chosen heuristic took it.
+  /// Enqueues the product; returns whether the chosen heuristic accepts it.
   bool operator()(hipStream_t stream, T const* a, T const* b, T* c) const {
     float const alpha = 1;
     auto const& choice = choices_[std::size_t(chosen_)];
@@ -98,8 +98,7 @@ class blas_gemm {
   int chosen_ = 0;
 };
 
-/// A communicator of the world's ranks and memory that it has registered, as symmetric windows where the version knows
-/// them.
+/// A communicator of the world's ranks, and memory registered with it: as symmetric windows, if the version has them.
 class collectives {
  public:
   /// Collective.
@@ -137,7 +136,7 @@ class collectives {
   void all_gather(hipStream_t stream, void const* mine, void* all, std::size_t bytes) const {
     check_nccl(ncclAllGather(mine, all, bytes, ncclInt8, comm_, stream), "ncclAllGather");
   }
-  /// Sums of `count` elements; reduce_scatter leaves this rank's count / W of them.
+  /// Sums of `count` elements; with reduce_scatter this rank gets only its count / W of them.
   template <class T>
   void all_reduce(hipStream_t stream, T const* mine, T* sum, std::size_t count) const {
     check_nccl(ncclAllReduce(mine, sum, count, type_of<T>(), ncclSum, comm_, stream), "ncclAllReduce");

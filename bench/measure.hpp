@@ -1,4 +1,4 @@
-// R iterations per replay of a graph; variants that take turns.
+// Measures R iterations per replay of a graph; variants take turns.
 //
 //   per replay:  poison outputs | ranks meet on the device | start event | R iterations | stop event | clock
 //                | check outputs
@@ -22,21 +22,22 @@ namespace fusewire::bench {
 /// One way to do the job of a shape, on one rank.
 struct variant {
   std::string name;
-  std::function<void(int)> iteration;  // enqueues the i-th
+  std::function<void(int)> iteration;  // enqueues the i-th iteration
   bool graph = true;
-  std::function<void()> poison, check;  // enqueue; check adds to the sums
-  std::optional<int> late = {};         // us: in turns, one rank per iteration begins it that much later
+  std::function<void()> poison, check;  // both enqueue; check adds to the sums of errors
+  std::optional<int> late = {};         // us by which one rank, in turns, begins an iteration later
 };
 
-/// --late=US,...; `taxes`: some, if it is not given. With any there is 0, too, which the others are compared with.
+/// The times of --late=US,...; with `taxes` there is a default. If there are any times, 0 is among them, and the others
+/// are compared with it.
 inline std::vector<int> late_times(command_line& c, bool taxes) {
   auto late = c.numbers("late", taxes ? std::vector{0, 10, 40} : std::vector<int>{}, "0|[1-9][0-9]{0,5}");
   if (!late.empty() && std::find(late.begin(), late.end(), 0) == late.end()) late.insert(late.begin(), 0);
   return late;
 }
 
-/// The names under which a variant is measured with late ranks, NAME/late:US; none if its ranks do not communicate, or
-/// it is not in a graph.
+/// The names under which a variant is measured with late ranks, NAME/late:US. None if its ranks do not communicate, or
+/// if it is not in a graph.
 inline std::vector<std::string> late_names(std::string const& name, std::vector<int> const& late) {
   std::vector<std::string> all;
   if (name == "bsp_graph" || name == "pull" || name == "push" || name == "chosen" || name == "fused")
@@ -63,7 +64,7 @@ inline void add_late(std::vector<variant>& variants, std::vector<int> const& lat
 struct figure {
   std::string name, failure;
   double us = 0, least = 0, most = 0, error = 0, mhz = 0;  // us: the median
-  // Of an iteration: kernels in the graph; without one, what the slowest rank's host needs to enqueue it
+  // Of an iteration: kernels in the graph; without a graph, the time that the slowest rank's host needs to enqueue it
   double kernels = 0, host_us = 0;
 };
 
@@ -130,8 +131,8 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// The n variants in the order of a round. From round to round each follows another one, until it has followed all
-/// (where n, or n + 1, is prime): what ran just before decides how hot a device is.
+/// The n variants in the order of a round. In every round a variant follows a different one, until it has followed all
+/// (if n or n + 1 is prime), because the variant that ran just before decides how hot a device is.
 inline std::vector<std::size_t> order_of_round(std::size_t n, std::size_t round) {
   std::size_t prime = std::max<std::size_t>(n, 2);
   for (std::size_t d = 2; d * d <= prime; ++d)
@@ -142,8 +143,9 @@ inline std::vector<std::size_t> order_of_round(std::size_t n, std::size_t round)
   return order;
 }
 
-/// Measures the variants in turns, R iterations at a time, in rounds of which the first is a warm-up.
-/// `recover` is called on all ranks after a failure. Collective; the same figures on every rank.
+/// Measures the variants in turns, R iterations at a time, in rounds. The first round is a warm-up. Calls recover() on
+/// all ranks after a failure.
+/// Collective; returns the same figures on every rank.
 inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& variants, int R, int repeats,
                                    std::function<void()> const& recover) {
   std::size_t const n = variants.size();
@@ -166,7 +168,7 @@ inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& var
   for (std::size_t v = 0; v < n; ++v) {
     figures[v].name = variants[v].name;
     fail(v, s.attempt([&] {
-      for (int i = 0; i < std::min(R, 2); ++i) variants[v].iteration(i);  // loads code and makes connections
+      for (int i = 0; i < std::min(R, 2); ++i) variants[v].iteration(i);  // to load code and make connections
       s.w.check(s.stream());
     }));
     if (figures[v].failure.empty() && variants[v].graph)

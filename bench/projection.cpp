@@ -14,23 +14,19 @@
 //
 // Every call has weights, or KV, that no earlier call has touched, so that no cache holds them. Outputs are checked.
 // Prints "us: TIME", the slowest rank's.
-#include <fusewire/fusewire.hpp>
 #include <fusewire/kernels/ag_gemm.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
 #include <fusewire/kernels/gemm.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
-#include <vector>
+
+#include "projection.hpp"
 
 using namespace fusewire;
+using namespace fusewire::projected;
 
 namespace {
 
@@ -40,108 +36,11 @@ namespace {
   std::exit(2);
 }
 
-/// A small number that depends on the index: sums of products of such numbers are exact in fp32.
-int small_number(std::size_t i) { return int((i * 2654435761u >> 20) % 5) - 2; }
-
-/// All ranks go on together, once the host has enqueued what follows.
-__global__ void begin_together(world_view w, sym<barrier_state> s, std::uint64_t head_start) {
-  block const b;
-  std::uint64_t const t0 = platform::clock_ns();
-  while (platform::clock_ns() - t0 < head_start) platform::backoff();
-  barrier(b, w, s);
-}
-
-/// The time of a call, in the slowest rank's events. `few`: one call is long enough.
-class stopwatch {
- public:
-  stopwatch(world& w, heap& h) : w_(w), view_(h.view()), meet_(h.allocate<barrier_state>(1)) {
-    check_hip(hipEventCreate(&start_), "hipEventCreate");
-    check_hip(hipEventCreate(&stop_), "hipEventCreate");
-  }
-  ~stopwatch() {
-    (void)hipEventDestroy(start_);
-    (void)hipEventDestroy(stop_);
-  }
-  static int calls(bool few) { return few ? 1 : 3; }
-
-  double time(bool few, std::function<void(int)> const& call) {
-    double const one = of_graph([&] { call(0); });
-    return few ? one : of_graph([&] { call(1), call(2); }) - one;
-  }
-
- private:
-  double of_graph(std::function<void()> const& enqueue) {
-    hipGraph_t graph = nullptr;
-    hipGraphExec_t exec = nullptr;
-    check_hip(hipStreamBeginCapture(w_.stream(), hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
-    enqueue();
-    check_hip(hipStreamEndCapture(w_.stream(), &graph), "hipStreamEndCapture");
-    check_hip(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0), "hipGraphInstantiate");
-    launch(w_, w_.stream(), {.blocks = 1, .threads = 64}, begin_together, view_, meet_, std::uint64_t(40'000));
-    check_hip(hipEventRecord(start_, w_.stream()), "hipEventRecord");
-    check_hip(hipGraphLaunch(exec, w_.stream()), "hipGraphLaunch");
-    check_hip(hipEventRecord(stop_, w_.stream()), "hipEventRecord");
-    w_.check(w_.stream());
-    float ms = 0;
-    check_hip(hipEventElapsedTime(&ms, start_, stop_), "hipEventElapsedTime");
-    check_hip(hipGraphExecDestroy(exec), "hipGraphExecDestroy");
-    check_hip(hipGraphDestroy(graph), "hipGraphDestroy");
-    auto const all = w_.exchange().all_gather(double(ms) * 1e3);
-    return *std::max_element(all.begin(), all.end());
-  }
-
-  world& w_;
-  world_view view_;
-  sym<barrier_state> meet_;
-  hipEvent_t start_, stop_;
-};
-
-template <class T>
-T* upload(T* to, std::vector<T> const& from) {
-  check_hip(hipMemcpy(to, from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice), "hipMemcpy");
-  return to;
-}
-
-/// Device memory of one rank, gone with the program.
-template <class T>
-T* allocate(std::size_t count) {
-  void* p = nullptr;
-  check_hip(hipMalloc(&p, count * sizeof(T)), "hipMalloc");
-  return static_cast<T*>(p);
-}
-
-/// The same on all ranks, made once.
-std::vector<bf16> const& weights_of(std::size_t count) {
-  static std::vector<bf16> const b = [count] {
-    std::vector<bf16> all(count);
-    for (std::size_t i = 0; i < count; ++i) all[i] = bf16(float(small_number(i * 3)));
-    return all;
-  }();
-  return b;
-}
-
 struct gemm_case {
   std::string variant;
   fusewire::gather by;
   int ranks, m, n, k;
 };
-
-/// The gathered A, of which a row has of_k elements.
-float a_at(int m, int k, int of_k) { return float(small_number(std::size_t(m) * std::size_t(of_k) + std::size_t(k))); }
-
-void check_product(world const& w, bf16 const* c, std::vector<bf16> const& b, int rows, int n, int k) {
-  std::size_t const size = std::size_t(rows) * std::size_t(n);
-  std::vector<bf16> out(size);
-  check_hip(hipMemcpy(out.data(), c, size * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
-  for (std::size_t i = 0; i < size; i += size / 97 + 1) {
-    int const row = int(i / std::size_t(n)), col = int(i % std::size_t(n));
-    float want = 0;
-    for (int at = 0; at < k; ++at)
-      want += a_at(row, at, k) * float(b[std::size_t(col) * std::size_t(k) + std::size_t(at)]);
-    require<runtime_failure>(std::abs(float(out[i]) - want) <= std::abs(want) / 128, std::source_location::current(),
-                             "rank ", w.rank(), ": C[", row, ", ", col, "] is ", float(out[i]), ", not ", want);
-  }
-}
 
 bool is_long(double m, double n, double k) { return m * n * k > 256e6 * 64; }
 

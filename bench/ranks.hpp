@@ -1,4 +1,4 @@
-// Ranks that live as long as the program, and their memory.
+// Ranks that exist as long as the program, and their memory.
 #pragma once
 #include <fusewire/fusewire.hpp>
 
@@ -36,7 +36,7 @@ class buffer {
   std::size_t bytes_ = 0;
 };
 
-/// What every rank has for all shapes.
+/// The state of a rank for all shapes.
 struct rank_base {
   explicit rank_base(world& w_, std::size_t bulk, std::size_t signal)
       : w(w_), h(w, {.bulk = bulk, .signal = signal, .wait_limit = std::chrono::seconds(2)}) {
@@ -50,11 +50,11 @@ struct rank_base {
   }
   hipStream_t stream() const { return w.stream(); }
 
-  /// Calls f on this rank alone and tells all ranks whether it failed on any: an empty text if it did not.
+  /// Calls f on this rank. Returns the same on all ranks: the text of a failure on any of them, or an empty text.
   template <class F>
   std::string attempt(F f) {
     struct outcome {
-      int rank_of_error;  // 0: none, 1: a consequence, 2: the reason
+      int rank_of_error;  // 0: none, 1: a consequence of another error, 2: a cause
       char what[400];
     } mine{};
     auto const failed = [&](int how, char const* what) {
@@ -81,15 +81,16 @@ struct rank_base {
   hipEvent_t start, stop;
 };
 
-/// Rank threads that take one job after the other. A job that fails ends them, and the next run() starts new ones.
+/// Rank threads that run one job after the other. A job that fails ends the threads, and the next run() starts new
+/// ones.
 template <class State>
 class team {
  public:
   team(int ranks, std::function<std::unique_ptr<State>(world&)> make) : ranks_(ranks), make_(std::move(make)) {}
   ~team() { stop(); }
 
-  /// Calls job(state) on every rank. Rethrows what a rank threw. A job that takes longer than 90 s is a hang, and ends
-  /// the program.
+  /// Calls job(state) on every rank. Rethrows the exception of a rank. A job that takes longer than 90 s counts as a
+  /// hang, and ends the program.
   void run(std::function<void(State&)> job) {
     std::unique_lock lock(m_);
     if (!host_.joinable()) start();

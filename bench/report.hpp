@@ -1,9 +1,10 @@
-// What a run says about itself, and how its names are printed.
+// The provenance of a run, and the names and progress that it prints.
 #pragma once
 #include <benchmark/benchmark.h>
 #include <fusewire/fusewire.hpp>
 
 #include "commit.hpp"
+#include "progress.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -15,7 +16,7 @@ namespace fusewire::bench {
 
 inline int gpus() { return device_count(); }
 
-/// Provenance for the JSON: what ran where.
+/// Adds the provenance of the run to the JSON.
 inline void add_context(int ranks) {
   if (gpus() == 0) return;
   hipDeviceProp_t p;
@@ -37,22 +38,34 @@ inline void add_context(int ranks) {
   benchmark::AddCustomContext("commit", FUSEWIRE_COMMIT);
 }
 
-/// Reports the names that were registered, without what Google Benchmark appends to them.
+/// Reports benchmarks by their registered names, without the suffixes that Google Benchmark appends. Leaves out those
+/// that did not run because the budget was spent.
 template <class Reporter>
 struct plain_names : Reporter {
   using Reporter::Reporter;
   void ReportRuns(std::vector<benchmark::BenchmarkReporter::Run> const& runs) override {
+    if (progress::get().left_out()) return;
     auto plain = runs;
     for (auto& r : plain) r.run_name.iterations = r.run_name.time_type = "";
     Reporter::ReportRuns(plain);
   }
 };
 
-/// Runs what is registered; `to_file`: --benchmark_out was given.
+/// Prints the progress of the run after each benchmark.
+struct console_with_progress : plain_names<benchmark::ConsoleReporter> {
+  using plain_names::plain_names;
+  void ReportRuns(std::vector<benchmark::BenchmarkReporter::Run> const& runs) override {
+    plain_names::ReportRuns(runs);
+    progress::get().step();
+  }
+};
+
+/// Runs all registered benchmarks, which are those that were selected(). to_file: --benchmark_out was given.
 inline void run_benchmarks(bool to_file) {
-  plain_names<benchmark::ConsoleReporter> console(benchmark::ConsoleReporter::OO_None);
+  console_with_progress console(benchmark::ConsoleReporter::OO_None);
   plain_names<benchmark::JSONReporter> file;
-  benchmark::RunSpecifiedBenchmarks(&console, to_file ? &file : nullptr);
+  benchmark::RunSpecifiedBenchmarks(&console, to_file ? &file : nullptr, "all");
+  progress::get().end();
 }
 inline bool writes_file(int argc, char** argv) {
   return std::any_of(argv, argv + argc, [](char const* a) { return std::string(a).rfind("--benchmark_out=", 0) == 0; });

@@ -1,5 +1,5 @@
 // hipBLASLt and RCCL behind the names that the benchmarks use. Mirrors vendor_nvidia.hpp line by line. The version is
-// the headers', in the form of hipblasLtGetVersion, which needs a handle.
+// that of the headers, in the format of hipblasLtGetVersion, which is not called because it needs a handle.
 #pragma once
 #include <hipblaslt/hipblaslt.h>
 #include <rccl/rccl.h>

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Makes docs/performance.md, and the part of README.md between its two marks, from the JSON files that the benchmarks wrote. No
-figure is typed by hand."""
+"""Makes docs/performance.md, with all tables in performance_tables.md beside it, docs/taxes.md's tables and the part of README.md between two marks, from the files
+that the benchmarks wrote. No figure is typed by hand."""
 import argparse
+import csv
 import json
 import math
 import pathlib
 import statistics
 import sys
+
+import taxes as sim_taxes
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Fused over the bare GEMM by M, at most; bulk-synchronous over fused, geometric mean, at least: (W, gather, N).
 X_GEMM = lambda m: 1.00 if m <= 128 else 1.10 if m <= 1024 else 1.05
@@ -15,6 +20,8 @@ SPEEDUP = {(4, "k", 3584): 1.9, (4, "m", 3584): 1.7, (4, "k", 7168): 1.45, (4, "
 MEAN_OVER = {1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192}
 VARIANTS = ["gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "chosen"]
 
+
+HBM = 5.3e6  # bytes per us of an MI300X, as hbm_gbs in sim/machine/timing.hpp
 
 # H200: bytes per us of memory and of the links one way, flops per us of the tensor cores.
 MEMORY, LINKS, TENSOR = 4.8e6, 450e3, 989e6
@@ -294,58 +301,277 @@ def projections(results, out):
         out.append("")
 
 
-def of_most_ranks(results, kind):
-    """The results of a kind with the most ranks, or None."""
-    files = sorted(measured(results, kind), key=lambda path: int(path.stem.rpartition("x")[2]))
-    return json.loads(files[-1].read_text()) if files else None
+def span(values, digits=2, unit=""):
+    """The least and the greatest, as one text."""
+    low, high = f"{min(values):.{digits}f}{unit}", f"{max(values):.{digits}f}{unit}"
+    return low if low == high else f"{low} to {high}"
+
+
+def key_of(name):
+    return dict(part.split(":") for part in name.split("/") if ":" in part)
+
+
+def times_of(data):
+    """Shape -> variant -> us."""
+    return {name: {v: b["real_time"] for v, b in found.items() if not b.get("error_occurred")} for name, found in projected_shapes(data).items()}
+
+
+def fused_and_twin(data, fused, alone):
+    """Of every shape with a fused kernel and a bulk-synchronous twin: its keys, fused over `alone`, twin over fused."""
+    found = []
+    for name, us in times_of(data).items():
+        twins = [us[v] for v in ("bsp_eager", "bsp_graph") if v in us]
+        if twins and fused in us and alone in us:
+            found.append((key_of(name), us[fused] / us[alone], min(twins) / us[fused]))
+    return found
 
 
 def in_short(results):
-    """What README.md shows: results with the most ranks that were measured, of one type, for some M and one sequence."""
-    out = []
-    data = of_most_ranks(results, "ag_gemm")
-    if data:
-        shapes = {(gather, n, k): by_m for (dtype, w, n, gather, k), by_m in ag_gemm_shapes(data).items() if dtype == "bf16"}
-        columns = [m for m in (1, 16, 64, 256, 1024, 4096) if any(m in by_m for by_m in shapes.values())]
-        out.append(f"All-gather + GEMM, bf16: time over that of the bare cuBLASLt GEMM of the gathered matrix (1.00: the gather is free), and how many times as long NCCL's all-gather and")
-        out.append(f"cuBLASLt take one after the other. {provenance(data['context'])}.\n")
-        out.append("| M = | " + " | ".join(map(str, columns)) + " |")
-        out.append("|" + "---|" * (len(columns) + 1))
-        for (gather, n, k), by_m in sorted(shapes.items()):
-            cells = []
-            for m in columns:
-                us = {v: b["real_time"] for v, b in by_m.get(m, {}).items()}
-                twins = [us[v] for v in ("bsp_eager", "bsp_graph") if v in us]
-                cells.append(f"{us['chosen'] / us['gemm']:.2f}, {min(twins) / us['chosen']:.1f}x" if {"chosen", "gemm"} <= us.keys() and twins else "-")
-            out.append(f"| gather::{gather}, N = {n} per rank, K = {k} | " + " | ".join(cells) + " |")
-        out.append("")
-    data = of_most_ranks(results, "flash_decode")
-    if data:
-        times = {}
-        for b in data["benchmarks"]:
-            name = b["name"].split("/")
-            if name[3] == "batch:1" and name[5:9] == ["heads:96-12", "d:128", "page:16", "pages:own"] and b["label"] == "f16" and not b.get("error_occurred"):
-                times.setdefault(int(name[4].split(":")[1]), {})[name[1]] = b
-        columns = sorted(times)
-        out.append(f"Flash Decode, one sequence, 96 query and 12 KV heads of 128, f16, pages of 16: microseconds, and how many times as long the same local kernel, NCCL's all-gather and")
-        out.append(f"a combining kernel take. {provenance(data['context'])}.\n")
-        out.append("| tokens in all | " + " | ".join(map(str, columns)) + " |")
-        out.append("|" + "---|" * (len(columns) + 1))
-        out.append("| fused | " + " | ".join(f"{times[n]['fused']['real_time']:.1f}, {min(times[n][v]['real_time'] for v in ('bsp_eager', 'bsp_graph')) / times[n]['fused']['real_time']:.2f}x"
-                                               for n in columns) + " |")
+    """What README.md shows: a row for each operator and machine, what was measured there or is projected."""
+    out = ["| operator | machine | | shapes | fused / GEMM or local kernel alone | bulk-synchronous / fused |", "|---|---|---|---|---|---|"]
+    machines = {}
+    for kind, title, fused, alone in (("ag_gemm", "all-gather + GEMM", "chosen", "gemm"), ("flash_decode", "Flash Decode, 1 sequence", "fused", "local")):
+        for path in [*sorted(measured(results, kind), reverse=True), results / f"{kind}.mi300x_projected.json"]:
+            if not path.exists():
+                continue
+            data = json.loads(path.read_text())
+            if data["benchmarks"][0]["name"].startswith("flash_decode"):
+                data["benchmarks"] = [b for b in data["benchmarks"] if b.get("label", "f16") == "f16" and {"batch": "1", "page": "16", "pages": "own"}.items() <= key_of(b["name"]).items()]
+            how = data["context"].get("projected")
+            of_ranks = {}
+            for keys, over, speedup in fused_and_twin(data, fused, alone):
+                if int(keys["W"]) > 1:
+                    of_ranks.setdefault(int(keys["W"]), []).append((keys, over, speedup))
+            for w, rows in sorted(of_ranks.items(), reverse=True):
+                counted = [int(keys.get("M") or keys["kv"]) for keys, _, _ in rows]
+                machine = f"{w} MI300X" if how else f"{w} H200"
+                state = f"**projected**, median error {100 * how['error']['median']:.0f} %" if how else "measured"
+                over, speedup = [o for _, o, _ in rows], [s for _, _, s in rows]
+                mean = math.exp(sum(map(math.log, speedup)) / len(speedup))
+                out.append(f"| {title} | {machine} | {state} | {'M' if kind == 'ag_gemm' else 'tokens'} = {min(counted)} to {max(counted)}: {len(rows)} | {span(over)} | {span(speedup)}, mean {mean:.2f} |")
+            if not how and of_ranks:
+                with_what = provenance(data["context"] | {"machine": "with"}).rpartition("; commit ")[0].removeprefix("with, ")
+                machines.setdefault(with_what, []).append(f"{data['context']['machine']}, commit {data['context'].get('commit', '?')}")
+    for kind, title in (("gemm_rs", "GEMM + reduce-scatter"), ("gemm_ar", "GEMM + all-reduce")):
+        for path in sorted(measured(results, kind), reverse=True):
+            data = json.loads(path.read_text())
+            rows = fused_and_twin(data, "fused", "gemm")
+            over, m = [o for _, o, _ in rows], [int(keys["M"]) for keys, _, _ in rows]
+            alone = {key_of(b["name"])["W"] for b in data["benchmarks"]} == {"1"}
+            if alone:
+                over = [us["fused"] / us["gemm"] for us in times_of(data).values() if {"fused", "gemm"} <= us.keys()]
+            speedup = [s for _, _, s in rows]
+            if over:
+                machine = " ".join(data["context"]["machine"].replace("x ", " ").split()[:2])
+                out.append(f"| {title} | {machine} | measured{', but one rank sends nothing' if alone else ''} | {len(over) if alone else f'M = {min(m)} to {max(m)}: {len(rows)}'} | {span(over)} | "
+                           f"{'-' if alone else f'{span(speedup)}, mean {geometric_mean(speedup):.2f}'} |")
+                if not alone:
+                    with_what = provenance(data["context"] | {"machine": "with"}).rpartition("; commit ")[0].removeprefix("with, ")
+                    machines.setdefault(with_what, []).append(f"{data['context']['machine']}, commit {data['context'].get('commit', '?')}")
+    out.append("| GEMM + all-scatter | none | not measured | | | |\n")
+    out.append("Fifth column: 1.00 says that communication is free; it can be less, because the GEMM beside it is the vendor's. Last column: how many times as long a kernel and a collective take. "
+               + " ".join(f"{'; '.join(where)}: {with_what}." for with_what, where in machines.items()))
     return "\n".join(out).rstrip()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", metavar="RESULTS", type=pathlib.Path, help="the folder with the JSON files: bench/results")
-    parser.add_argument("page", metavar="OUT", type=pathlib.Path, help="what is written: docs/performance.md")
-    parser.add_argument("readme", metavar="README", type=pathlib.Path, nargs="?", help="README.md, whose figures are made anew")
-    arguments = parser.parse_args()
-    results, page, readme = arguments.results, arguments.page, arguments.readme
-    if not results.is_dir():
-        parser.error(f"{results} is no folder")
-    out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. Nothing was measured on an MI300X; what is said of one is a projection, under headings that say so.\n",
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def load(results, name):
+    path = results / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def picture(name, alt):
+    return (f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="pictures/{name}.dark.svg">\n  <img alt="{alt}" src="pictures/{name}.light.svg">\n</picture>\n')
+
+
+def of_error(data):
+    error = data["context"]["projected"]["error"]
+    return f"median error of the model: {100 * error['median']:.0f} % on {error['points']} published points that it was not fitted to"
+
+
+def about_ag_gemm(results):
+    out, rows, missed = [], [], []
+    for name in ("ag_gemm.h200x4", "ag_gemm.h200x2"):
+        data = load(results, name)
+        rows += fused_and_twin(data, "chosen", "gemm") if data else []
+    if rows:
+        speedup = [s for _, _, s in rows]
+        missed = [over > X_GEMM(int(keys["M"])) for keys, over, _ in rows]
+        worst_keys, worst, _ = max(rows, key=lambda row: row[1])
+        few = [over for keys, over, _ in rows if int(keys["M"]) <= 32]
+        many = [over for keys, over, _ in rows if int(keys["M"]) >= 1024]
+        between = [over for keys, over, _ in rows if 32 < int(keys["M"]) < 1024]
+        out.append(f"- **Faster than a collective and a GEMM in {sum(s > 1 for s in speedup)} of {len(rows)} shapes measured on 2 and 4 H200**: {span(speedup)} times, mean {geometric_mean(speedup):.2f}.")
+        out.append(f"- **What the gather costs**: fused takes {span(few)} times as long as the vendor's GEMM alone up to 32 rows, {span(between)} times between 32 and 1024, {span(many)} times from 1024 on. The worst is")
+        out.append(f"  {worst:.2f}, at M = {worst_keys['M']}, W = {worst_keys['W']}, gather::{worst_keys['gather']}.")
+        out.append(f"- **The targets are missed in {sum(missed)} of {len(missed)} rows**: at most 1.00 times the GEMM up to 128 rows, 1.10 up to 1024, 1.05 above.")
+    over, twin_faster, count, close = [], 0, 0, 0
+    for path in sorted(measured(results, "ag_gemm_random")):
+        for by_m in ag_gemm_shapes(json.loads(path.read_text())).values():
+            for found in by_m.values():
+                us = {v: found[v]["real_time"] for v in VARIANTS if v in found}
+                if {"pull", "push", "chosen", "bsp_eager", "bsp_graph"} <= us.keys():
+                    count += 1
+                    close += us["chosen"] <= 1.05 * min(us["pull"], us["push"])
+                    twin_faster += min(us["bsp_eager"], us["bsp_graph"]) < us["chosen"]
+    if count:
+        out.append(f"- **On {count} random shapes** what `ag_gemm` chooses is within 5 % of the better of pull and push in {close}, and the twin is faster in {twin_faster}.")
+    data = load(results, "ag_gemm.mi300x_projected")
+    found = [row for row in fused_and_twin(data, "chosen", "gemm") if int(row[0]["W"]) > 1] if data else []
+    if found:
+        each = [f"{over:.2f} and {speedup:.2f} at M = {keys['M']}" for keys, over, speedup in sorted(found, key=lambda row: int(row[0]["M"]))]
+        out.append(f"- **8 MI300X, a projection** ({of_error(data)}): fused over the GEMM, and the twin over fused, are {', '.join(each)}.")
+    return out
+
+
+def about_flash_decode(results):
+    out, rows = [], []
+    for name in ("flash_decode.h200x4", "flash_decode.h200x2"):
+        data = load(results, name)
+        if data:
+            data["benchmarks"] = [b for b in data["benchmarks"] if b.get("label") == "f16" and {"batch": "1", "page": "16", "pages": "own"}.items() <= key_of(b["name"]).items()]
+            rows += fused_and_twin(data, "fused", "local")
+    if rows:
+        short = [s for keys, _, s in rows if int(keys["kv"]) <= 32768]
+        long = [s for keys, _, s in rows if int(keys["kv"]) >= 524288]
+        out.append(f"- **One sequence on 2 and 4 H200**: {span([s for _, _, s in rows])} times as fast as a kernel, an all-gather and a combining kernel, mean {geometric_mean([s for _, _, s in rows]):.2f}: {span(short)} up to 32768 tokens,")
+        out.append(f"  {span(long)} from 524288 on. Beside the local kernel without any exchange it takes {span([o for _, o, _ in rows])} times as long.")
+    data = load(results, "flash_decode.mi300x_projected")
+    found = [row for row in fused_and_twin(data, "fused", "local") if int(row[0]["W"]) > 1] if data else []
+    if found:
+        out.append(f"- **MI300X, a projection** ({of_error(data)}): {span([s for _, _, s in found])} times as fast as the twin, {span([o for _, o, _ in found])} times as long as the local kernel, on {span([int(k['W']) for k, _, _ in found], 0)} GPUs.")
+    return out
+
+
+def about_gemm(results):
+    out = []
+    for name, title in (("gemm.h200x1", "column-major B"), ("gemm_row_major.h200x1", "row-major B")):
+        data = load(results, name)
+        over = [(m, found["chosen"]["real_time"] / found["gemm"]["real_time"]) for by_m in (ag_gemm_shapes(data).values() if data else []) for m, found in by_m.items() if {"chosen", "gemm"} <= found.keys()]
+        if over:
+            few, many = [o for m, o in over if m <= 64], [o for m, o in over if m >= 1024]
+            out.append(f"- **The GEMM alone, {title}**: {span([o for _, o in over])} times as long as cuBLASLt's best on one H200, mean {geometric_mean([o for _, o in over]):.2f}; up to 64 rows {geometric_mean(few):.2f}, from 1024 on {geometric_mean(many):.2f}.")
+    alone = [us["fused"] / us["gemm"] for kind in ("gemm_rs", "gemm_ar") for us in times_of(load(results, f"{kind}.h200x1") or {"benchmarks": []}).values() if {"fused", "gemm"} <= us.keys()]
+    if alone:
+        out.append(f"- **GEMM + reduce-scatter and + all-reduce** on one H200, where they are a GEMM: {span(alone)} times as long as cuBLASLt's.")
+    return out
+
+
+def about_sums(results):
+    out, slowest = [], (math.inf, {})
+    for kind, title in (("gemm_rs", "GEMM + reduce-scatter"), ("gemm_ar", "GEMM + all-reduce")):
+        data = load(results, f"{kind}.h100x2")
+        rows = fused_and_twin(data, "fused", "gemm") if data else []
+        slowest = min([slowest, *((s, keys) for keys, _, s in rows)], key=lambda row: row[0])
+        parts = []
+        for low, high in ((1, 64), (128, 2048), (4096, 8192)):
+            speedup = [s for keys, _, s in rows if low <= int(keys["M"]) <= high]
+            if speedup:
+                parts.append(f"{span(speedup)} at {low} to {high} rows, mean {geometric_mean(speedup):.2f}")
+        if parts:
+            out.append(f"- **{title} on 2 H100**, the twin's time over the fused kernel's: {'; '.join(parts)}. Faster in {sum(s > 1 for _, _, s in rows)} of {len(rows)} shapes.")
+    if out:
+        out.append(f"- The fused kernels send fp32 sums, twice the bytes of NCCL's 16-bit ones. **From 128 rows on they are hardly faster than a GEMM and a collective, and for M = {slowest[1]['M']}, K = {slowest[1]['K']} {1 / slowest[0]:.1f} times slower**:")
+        out.append("  the warps that multiply also store to the peer, and stand still while the link is busy ([tried.md](tried.md)). GEMM + all-scatter has not been measured.")
+    return out
+
+
+def published_points():
+    """(class, use, published us, projected us)"""
+    with open(ROOT / "sim" / "calibration" / "predicted.csv", newline="") as file:
+        return [(r["class"], r["use"], float(r["published_us"]), float(r["predicted_us"])) for r in csv.DictReader(file)]
+
+
+def about_model():
+    rows = [(use, predicted / published - 1) for _, use, published, predicted in published_points()]
+    errors = {use: [e for u, e in rows if u == use] for use in ("fit", "check")}
+    said = [f"{sum(abs(e) <= 0.15 for e in errors[use])} of {len(errors[use])} points {what} lie within 15 %" for use, what in (("fit", "that constants may have been fitted to"), ("check", "that none was fitted to"))]
+    check = errors["check"]
+    return [f"- **{said[0]}, {said[1]}**; of the latter the median size of the error is {100 * statistics.median(map(abs, check)):.0f} %, and {sum(e < 0 for e in check)} of {len(check)} come out too fast.",
+            "- The kernels behind the points are likenesses of ours, written after what the sources say. [The simulator's page](simulator.md#what-the-clocks-projections-are-worth) has each point and its source."]
+
+
+def about_all_reduce():
+    rows = [(int(name[-1]), predicted / published - 1) for name, _, published, predicted in published_points() if name.startswith("push, W = ")]
+    worst = max(rows, key=lambda row: abs(row[1]))
+    return [f"- Two-shot all-reduce of fp16 as others published it, beside a kernel of its kind on the simulator's clock: **no kernel of this library, and no measurement of ours**. {sum(abs(e) <= 0.15 for _, e in rows)} of {len(rows)} points lie within 15 %;",
+            f"  the worst is off by {100 * worst[1]:+.0f} %, on {worst[0]} GPUs. The library's own `gemm_ar` has run on 2 H100 only; its times are above."]
+
+
+STEPS = {"bsp_eager": "three kernels, launched one by one", "bsp_graph": "the same three in a graph", "bsp_in_place": "the all-gather stores where the GEMM reads: no `join_columns`",
+         "after_all": "one kernel; no block multiplies before all of A is there", "chosen": "`ag_gemm`: a block multiplies what has come"}
+
+
+def projected_taxes(results):
+    """The tables of docs/taxes.md."""
+    out = []
+    by_m, context = sim_taxes.read(results)
+    for m, found in by_m.items():
+        us = {variant: b["real_time"] for variant, b in found.items()}
+        p = sim_taxes.parts_of(found)
+        error = context["projected"]["error"]
+        out.append(f"Projected, M = {m}, N = 3584 per rank, K = 8192, gather::k, bf16, W = 8; {context['projected']['mhz']} MHz, commit {context['commit']}. The model's median error is {100 * error['median']:.0f} % on {error['points']} published points that it was not")
+        out.append(f"fitted to ({', '.join(f'{name} {e * 100:.0f} %' for name, e in error['classes'].items())}). Differences of a microsecond are less than that error.\n")
+        out += ["| each tax by its own experiment, us | twin | fused | tax |", "|---|---|---|---|"]
+        out.append(f"| launches in a graph: kernels that do nothing | {us['empty_3']:.1f} (3) | {us['empty_1']:.1f} (1) | {p['launches']:.1f} |")
+        out.append(f"| launches one by one, the host ahead of the GPU | {us['empty_3_eager']:.1f} (3) | {us['empty_1_eager']:.1f} (1) | {us['empty_3_eager'] - us['empty_1_eager']:.1f} |")
+        out.append(f"| waiting for the whole transfer | {us['after_all']:.1f} | {us['chosen']:.1f} | {p['whole']:.1f} |")
+        late = sorted({key[1] for key in found if isinstance(key, tuple)} - {0})
+        for d in late:
+            if all((v, t) in found for v in ("bsp_graph", "chosen") for t in (0, d)):
+                longer = [found[v, d]["others_us"] - found[v, 0]["others_us"] for v in ("bsp_graph", "chosen")]
+                out.append(f"| waiting for a rank that is {d} us late: the others end later by | {longer[0]:.1f} | {longer[1]:.1f} | {longer[0] - longer[1]:.1f} |")
+        out.append(f"| bytes through memory: the copy, less its launch | {p['copy']:.1f} | 0 | {p['copy']:.1f} |\n")
+        twin, fused = found["bsp_graph"], found["chosen"]
+        out += ["| bytes of an iteration of a GPU, MB | twin | fused | difference |", "|---|---|---|---|"]
+        for key, title in (("hbm_bytes", "HBM"), ("mall_bytes", "memory side: Infinity Cache, with what goes on to HBM"), ("l2_bytes", "L2s")):
+            out.append(f"| {title} | {twin[key] / 1e6:.1f} | {fused[key] / 1e6:.1f} | {(twin[key] - fused[key]) / 1e6:.1f} |")
+        less = twin["hbm_bytes"] - fused["hbm_bytes"]
+        out.append(f"\nA is {2 * m * 8192 / 1e6:.1f} MB beside {2 * 3584 * 8192 / 1e6:.1f} MB of weights. The fused kernel's {less / 1e6:.1f} MB fewer of HBM are {less / HBM:.1f} us at the clock's {HBM * 1e-6:.1f} TB/s.\n")
+        out += ["| from one to the other, one step at a time | us | saved | expected of the experiments | left |", "|---|---|---|---|---|"]
+        expected = {"bsp_graph": 3 * (p["eager_launch"] - p["launch"]), "bsp_in_place": us["join_columns"], "after_all": p["launch"]}
+        for before, step in zip((None, *sim_taxes.CHAIN), sim_taxes.CHAIN):
+            saved = us[before] - us[step] if before else None
+            of_step = expected.get(step)
+            out.append(f"| `{step}`: {STEPS[step]} | {us[step]:.1f} | {number(saved)} | {number(of_step)} | {number(saved - of_step if of_step is not None else None)} |")
+        out.append(f"\n**Of the {p['twin'] - p['fused']:.1f} us between the twin in a graph ({p['twin']:.1f}) and the fused kernel ({p['fused']:.1f}), launches explain {p['launches']:.1f}, the copy's bytes {p['copy']:.1f}, waiting for the whole transfer {p['whole']:.1f}; "
+                   f"the remainder is {p['remainder']:.1f}.** The GEMM alone takes {p['gemm']:.1f}, the all-gather alone {us['all_gather']:.1f}.\n")
+    return "\n".join(out).rstrip()
+
+
+def about_taxes(results):
+    by_m, context = sim_taxes.read(results)
+    out = []
+    for m, found in by_m.items():
+        p = sim_taxes.parts_of(found)
+        out.append(f"- **8 MI300X, a projection** ({of_error({'context': context})}), M = {m}: of {p['twin'] - p['fused']:.1f} us between a bulk-synchronous twin of this library's own kernels and the fused kernel, launches explain {p['launches']:.1f},")
+        out.append(f"  the copy's bytes {p['copy']:.1f}, waiting for the whole transfer {p['whole']:.1f}; the remainder is {p['remainder']:.1f}. [The three taxes](taxes.md) says what each is and shows the iteration in time.")
+    return out
+
+
+def summary(results):
+    out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; all rows are in [the tables](performance_tables.md). **Nothing was measured on an MI300X**: what is said of one is a projection by the",
+           "simulator's clock, with that model's error beside it. On H200 a time is one iteration of the slowest rank, the median of replays of a graph with many, with weights and KV that no cache holds, and with",
+           "checked outputs; [the tables](performance_tables.md) say more. *Twin*: the same work bulk-synchronously, by NCCL and cuBLASLt at their best.\n", in_short(results), ""]
+    sections = [("All-gather + GEMM", [("ag_gemm", "All-gather + GEMM: time over the GEMM alone by rows, fused and bulk-synchronous")], about_ag_gemm(results)),
+                ("Flash Decode", [("flash_decode", "Flash Decode: microseconds by tokens, fused, bulk-synchronous and the floor")], about_flash_decode(results)),
+                ("GEMMs on one GPU", [], about_gemm(results)),
+                ("GEMM + reduce-scatter, GEMM + all-reduce", [], about_sums(results)),
+                ("The three taxes", [("taxes", "From the bulk-synchronous twin's time to the fused kernel's, one tax after the other")], about_taxes(results)),
+                ("How far to trust the projections", [("published", "Projected over published microseconds of MI300X, each point, with a band of 15 %")], about_model()),
+                ("All-reduce by size", [("all_reduce", "All-reduce: microseconds by bytes on 2, 4 and 8 MI300X, published and projected")], about_all_reduce())]
+    for title, pictures, lines in sections:
+        if lines:
+            out += [f"## {title}\n", *(picture(*p) for p in pictures), *lines, ""]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def tables(results):
+    out = ["# Performance: all tables\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. [Performance](performance.md) says what to conclude. Nothing was measured on an MI300X; what is said of one is a projection,",
+           "under headings that say so.\n",
            "A time is one iteration of the slowest rank in microseconds: the median of replays of one graph with many iterations, in which weights",
            "rotate among more than 1 GB of copies, KV among more than 0.5 GB, and A and the query are others each time. Variants take turns in one run, and the outputs of the timed",
            "replays are checked. NCCL works on registered symmetric windows, with NVLS off; the twin is the better of eager and graph. AG+GEMM is told that B is constant",
@@ -363,13 +589,37 @@ def main():
             tell(data, out)
             out.append("")
     projections(results, out)
-    page.write_text("\n".join(out).rstrip() + "\n")
+    return "\n".join(out).rstrip() + "\n"
+
+
+def between_marks(page, text):
+    before, begin, rest = page.read_text().partition("<!-- scripts/performance.py writes this -->\n")
+    _, end, after = rest.partition("<!-- to here -->")
+    if not end:
+        sys.exit(f"{page} lacks the marks between which figures go")
+    return before + begin + text + "\n" + end + after
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", metavar="RESULTS", type=pathlib.Path, help="the folder with the JSON files: bench/results")
+    parser.add_argument("page", metavar="OUT", type=pathlib.Path, help="what is written: docs/performance.md, and performance_tables.md and the tables of taxes.md beside it")
+    parser.add_argument("readme", metavar="README", type=pathlib.Path, nargs="?", help="README.md, whose figures are made anew")
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a file would change")
+    arguments = parser.parse_args()
+    results, page, readme = arguments.results, arguments.page, arguments.readme
+    if not results.is_dir():
+        parser.error(f"{results} is no folder")
+    made = {page: summary(results), page.with_stem(page.stem + "_tables"): tables(results)}
+    if (of_taxes := page.with_name("taxes.md")).exists():
+        made[of_taxes] = between_marks(of_taxes, projected_taxes(results))
     if readme:
-        before, begin, rest = readme.read_text().partition("<!-- scripts/performance.py writes this -->\n")
-        _, end, after = rest.partition("<!-- to here -->")
-        if not end:
-            sys.exit(f"{readme} lacks the marks between which figures go")
-        readme.write_text(before + begin + in_short(results) + "\n" + end + after)
+        made[readme] = between_marks(readme, in_short(results))
+    if arguments.check:
+        stale = [file for file, text in made.items() if not file.exists() or file.read_text() != text]
+        sys.exit("\n".join(f"{file}: its figures are not those of {results}; run scripts/performance.py" for file in stale) or 0)
+    for file, text in made.items():
+        file.write_text(text)
 
 
 main()

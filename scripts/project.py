@@ -57,15 +57,16 @@ def model_error():
 
 
 class Runner:
-    def __init__(self, build, out, deadline, limit, timing):
+    def __init__(self, build, out, deadline, limit, timing, wanted=""):
         self.launcher, self.program = build / "sim" / "fusewire-sim", build / "bin" / "projection"
-        self.primitives = build / "bin" / "bench_primitives"
+        self.primitives, self.taxes = build / "bin" / "bench_primitives", build / "bin" / "projection_taxes"
         self.out, self.deadline, self.limit, self.timing, self.not_run = out, deadline, limit, timing, []
+        self.wanted, self.simulated = wanted, 0
         for path in (self.launcher, self.program):
             if not path.exists():
                 sys.exit(f"error: {path} is not there\n       cmake --preset sim && cmake --build build/sim --target projection, or say with FUSEWIRE_BUILD_DIR where the build is")
         digest = lambda path: hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-        self.made_by = digest((self.launcher.parent / "lib" / "libamdhip64.so.7").resolve()) + " " + digest(self.program) + " " + timing
+        self.made_with = lambda program: digest((self.launcher.parent / "lib" / "libamdhip64.so.7").resolve()) + " " + digest(program) + " " + timing
         self.left = lambda: self.deadline - time.monotonic()
 
     def simulate(self, gpus, mhz, *command):
@@ -92,20 +93,36 @@ class Runner:
         found = text and re.search(r"^us: ([0-9.]+)$", text, re.M)
         return float(found[1]) if found else None
 
-    def file(self, name, mhz, make):
-        """make(known, add): add(name, us, origin) as figures come; each is stored at once."""
+    def file(self, name, mhz, make, plans=True, program=None):
+        """make(known, fresh, add): what is not fresh(name) is simulated, and add(name, us, origin) stores it at once. plans: it says with fresh() what
+        it will simulate, so that the time left can be told."""
         path = self.out / f"{name}.mi300x_projected.json"
         old = json.loads(path.read_text()) if path.exists() else {"benchmarks": []}
         known = {b["name"]: b for b in old["benchmarks"]}
+        made_by = self.made_with(program or self.program)
         commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], text=True, stdout=subprocess.PIPE).stdout.strip()
         context = {"machine": "MI300X", "commit": commit, "projected": {"model": "fusewire-sim --time", "mhz": mhz, "error": model_error(), **({"other_constants": self.timing} if self.timing else {})}}
-        fresh = lambda key: key in known and known[key]["made_by"] == self.made_by
+        fresh = lambda key: not re.search(self.wanted, key) or (key in known and known[key]["made_by"] == made_by)
+        planned = 0
+        def plan(key):
+            nonlocal planned
+            planned += not fresh(key)
+            return True
+        if plans:
+            make(known, plan, lambda *figure, **more: None)
+        begun, before = time.monotonic(), self.simulated
         def add(key, us, origin, **more):
-            if us is None:
+            if origin == "simulated":
+                self.simulated += 1
+            if us is None or not re.search(self.wanted, key):
                 return
-            known[key] = {"name": key, "real_time": round(us, 3), "time_unit": "us", "sm_mhz": mhz, "from": origin, "made_by": self.made_by, **more}
+            known[key] = {"name": key, "real_time": round(us, 3), "time_unit": "us", "sm_mhz": mhz, "from": origin, "made_by": made_by, **more}
             path.write_text(json.dumps({"context": context, "benchmarks": list(known.values())}, indent=1) + "\n")
             print(f"{key:90s} {us:9.1f} us, {origin}", flush=True)
+            if origin == "simulated" and planned:
+                spent, done = time.monotonic() - begun, self.simulated - before
+                left = min(spent / done * (planned - done), max(0, self.left()))  # as if the others took as long
+                print(f"[{done} of {planned} of {name}, {spent / 60:.1f} min; about {left / 60:.1f} min left]", file=sys.stderr, flush=True)
         make(known, fresh, add)
 
 
@@ -149,6 +166,94 @@ def flash_decode(runner, worlds, tokens):
     runner.file("flash_decode", NOMINAL_MHZ, make)
 
 
+TAX_VARIANTS = ["chosen", "bsp_graph", "bsp_in_place", "after_all", "marked", "gemm", "all_gather", "join_columns", "empty_1", "empty_3", "empty_1_eager", "empty_3_eager", "bsp_eager"]
+LATE = [0, 10, 40]  # us
+BESIDE = ("begin_together", "try_flags", "stand_still")  # kernels that belong to no iteration
+
+
+def of_an_iteration(stats, calls):
+    """Kernels of an iteration, and its bytes at each level, of the mean GPU."""
+    kernels = [k for k in json.loads(stats.read_text())["kernels"] if not any(name in k["kernel"] for name in BESIDE)]
+    gpus = len({k["gpu"] for k in kernels})
+    mean = lambda key: sum(k[key] for k in kernels) / gpus / calls
+    return {"kernels": mean("launches"), **{key: round(mean(key)) for key in ("hbm_bytes", "mall_bytes", "l2_bytes", "link_bytes_out")}}
+
+
+STEP = 0.25  # us of a timeline's bins
+
+
+def timeline(trace):
+    """What GPU 0 does in the trace's last iteration, in us from its start: its kernels, and in each bin the workgroups that move A, those that multiply, those of each that wait
+    for a flag, and the GB/s that come over all links. Of a workgroup its first wave is seen."""
+    events = json.loads(trace.read_text())["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X" and e["pid"] == 0 and not any(name in e["name"] for name in BESIDE)]
+    short = lambda name: re.sub(r"^void |\(anonymous namespace\)::|fusewire::", "", name).split("<")[0].split("(")[0]
+    kernels = sorted(((e["ts"], e["ts"] + e["dur"], short(e["name"])) for e in spans if e["tid"] == 0))
+    first = max(i for i, k in enumerate(kernels) if k[2] == kernels[0][2])
+    kernels = kernels[first:]
+    begin, end = kernels[0][0], kernels[-1][1]
+    names = {k[2] for k in kernels}
+    bins = math.ceil((end - begin) / STEP)
+    seen = {key: [0.0] * bins for key in ("moving", "moving_waits", "multiplying", "multiplying_waits")}
+
+    def put(key, t0, t1, sign=1):
+        t0, t1 = max(t0, begin) - begin, min(t1, end) - begin
+        for i in range(int(t0 / STEP), min(bins, math.ceil(t1 / STEP)) if t1 > t0 else 0):
+            seen[key][i] += sign * (min(t1, (i + 1) * STEP) - max(t0, i * STEP)) / STEP
+
+    moves = {}  # place -> when its workgroup moves A
+    for e in spans:
+        if e["name"] == "moves A" or (e["tid"] and short(e["name"]) in ("pull_shards", "join_columns")):
+            moves.setdefault(e["tid"], []).append((e["ts"], e["ts"] + e["dur"]))
+            put("moving", e["ts"], e["ts"] + e["dur"])
+    for e in spans:
+        t0, t1 = e["ts"], e["ts"] + e["dur"]
+        inside = [(max(t0, a), min(t1, b)) for a, b in moves.get(e["tid"], []) if a < t1 and t0 < b]
+        if e["tid"] and short(e["name"]) in names - {"pull_shards", "join_columns"}:
+            put("multiplying", t0, t1)
+            for part in inside:
+                put("multiplying", *part, -1)
+        elif e["name"] == "waits: flags":
+            put("moving_waits" if inside else "multiplying_waits", t0, t1)
+    links = [0.0] * bins
+    for source in range(1, 16):
+        steps = sorted((e["ts"], e["args"]["GB/s"]) for e in events if e["ph"] == "C" and e["pid"] == source and e["name"].startswith("link to GPU 0,"))
+        for (t0, rate), (t1, _) in zip(steps, steps[1:]):
+            for i in range(max(0, int((t0 - begin) / STEP)), min(bins, math.ceil((t1 - begin) / STEP))):
+                links[i] += rate * max(0, min(t1 - begin, (i + 1) * STEP) - max(t0 - begin, i * STEP)) / STEP
+    rounded = lambda values: [round(max(0, v), 1) for v in values]
+    return {"us": round(end - begin, 3), "step_us": STEP, "kernels": [[name, round(a - begin, 3), round(b - begin, 3)] for a, b, name in kernels],
+            **{key: rounded(values) for key, values in seen.items()}, "links_gb_s": rounded(links)}
+
+
+def taxes(runner, rows):
+    """AG+GEMM on 8 GPUs from the bulk-synchronous twin to the fused kernel, one step at a time, and each tax alone: docs/taxes.md."""
+    if not runner.taxes.exists():
+        sys.exit(f"error: {runner.taxes} is not there\n       cmake --build it: target projection_taxes")
+    w, n, k, calls = 8, 3584, 8192, 3
+    stats, trace = runner.out / ".stats.json", runner.out / ".trace.json"
+
+    def run(variant, m, *arguments):
+        files = ["--stats-json", stats, *(["--trace", trace] if variant in ("marked", "bsp_graph") and not arguments else [])]
+        text = runner.simulate(w, NOMINAL_MHZ, *files, runner.taxes, variant, w, m, n, k, *arguments)
+        return text or ""
+
+    def make(known, fresh, add):
+        for m in rows:
+            key = lambda variant, late="": f"ag_gemm/{variant}/gather:k/dtype:bf16/W:{w}/M:{m}/N:{n}/K:{k}{late}"
+            for variant in TAX_VARIANTS:
+                if not fresh(key(variant)) and (found := re.search(r"^us: ([0-9.]+)$", run(variant, m), re.M)):
+                    add(key(variant), float(found[1]), "simulated", label="bf16", **of_an_iteration(stats, calls), **({"timeline": timeline(trace)} if variant in ("marked", "bsp_graph") else {}))
+            for variant in ("bsp_graph", "chosen"):
+                if all([fresh(key(variant, f"/late:{us}")) for us in LATE]):
+                    continue
+                for us, slowest, others in re.findall(r"^late (\d+): ([0-9.]+) ([0-9.]+)$", run(variant, m, ",".join(map(str, LATE))), re.M):
+                    add(key(variant, f"/late:{us}"), float(slowest), "simulated", label="bf16", others_us=float(others))
+        for file in (stats, trace):
+            file.unlink(missing_ok=True)
+    runner.file("ag_gemm_taxes", NOMINAL_MHZ, make, program=runner.taxes)
+
+
 def primitives(runner):
     wanted = ["^load$", "^store$", "^atomic/fetch_add$", "^signal/", "^barrier/", "^copy/p[a-z]*/(block|plain)/blocks:(16|64)/bytes:1048576$"]
     def make(known, fresh, add):
@@ -161,30 +266,32 @@ def primitives(runner):
                 if not b.get("error_occurred"):
                     add(b["name"], b["real_time"], "simulated", **({"bytes_per_second": b["bytes_per_second"]} if "bytes_per_second" in b else {}))
             stored.unlink()
-    runner.file("primitives", NOMINAL_MHZ, make)
+    runner.file("primitives", NOMINAL_MHZ, make, plans=False)
 
 
 def main():
     numbers = lambda text: [int(x) for x in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, primitives (default: all)")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, primitives (default: all)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("FUSEWIRE_BUILD_DIR", ROOT / "build" / "sim")))
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--filter", metavar="REGEX", default="", help="of the benchmarks' names: others are not simulated (primitives: not stored), and what is stored of them is kept")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds after which nothing more is begun")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for one shape")
     parser.add_argument("--timing", metavar="NAME=VALUE,...", default="", help="other constants than timing.hpp's; the file says which")
     parser.add_argument("--m", type=numbers, default=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], help="rows of ag_gemm; from 1024 on they belong to the set `sustained`")
     parser.add_argument("--large_m", type=numbers, default=[1024, 2048, 4096, 8192], help="rows of the set `sustained`: GEMMs at full power, at the clock that published ones imply")
+    parser.add_argument("--tax_m", type=numbers, default=[64], help="rows of the set `taxes`, 33 or more")
     parser.add_argument("--n", type=numbers, default=[3584, 7168])
     parser.add_argument("--worlds", type=numbers, default=[1, 8])
     parser.add_argument("--gathers", type=lambda text: text.split(","), default=["k", "m"])
     parser.add_argument("--decode_worlds", type=numbers, default=[1, 2, 4, 8])
     parser.add_argument("--tokens", type=numbers, default=[8192, 16384, 32768, 65536, 131072])
     a = parser.parse_args()
-    runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit, a.timing)
+    runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit, a.timing, a.filter)
     known = {"ag_gemm": lambda: ag_gemm(runner, "ag_gemm", NOMINAL_MHZ, a.m, a.n, a.worlds, a.gathers),
              "sustained": lambda: ag_gemm(runner, "ag_gemm_sustained", sustained_mhz(), a.large_m, a.n, a.worlds, a.gathers),
-             "flash_decode": lambda: flash_decode(runner, a.decode_worlds, a.tokens), "primitives": lambda: primitives(runner)}
+             "flash_decode": lambda: flash_decode(runner, a.decode_worlds, a.tokens), "taxes": lambda: taxes(runner, a.tax_m), "primitives": lambda: primitives(runner)}
     for name in a.sets or known:
         if name not in known:
             parser.error(f"no set is called {name}: {', '.join(known)} are")

@@ -1,5 +1,5 @@
-/* What a simulated run did so far, for programs that want to print it. The functions are exported by fusewire-sim's
- * libamdhip64 and by nothing else, so look them up: dlsym(RTLD_DEFAULT, "fusewireSimStats") is null on a real GPU. */
+/* What a simulated run has done so far, for programs that print it. Only fusewire-sim's libamdhip64 exports these
+ * functions, so look them up: dlsym(RTLD_DEFAULT, "fusewireSimStats") is null on a real GPU. */
 #ifndef FUSEWIRE_SIM_H
 #define FUSEWIRE_SIM_H
 
@@ -28,27 +28,27 @@ typedef struct {
 int fusewireSimStats(fusewire_sim_stats* stats); /* 0, or -1 when size is too small */
 int fusewireSimReset(void);                      /* zeroes the totals */
 
-/* For tests of error paths. The n-th HIP call from now fails, once, with an error that such a call may have; with a
- * name, the n-th call of that name; 0: none does. Calls that only ask for the last error or the name of an error do not
- * count. */
+/* For tests of error paths. Makes the n-th HIP call from now fail, once, with an error that such a call may have. With
+ * a name, it is the n-th call of that name; with n = 0, no call fails. Calls that only ask for the last error or the
+ * name of an error do not count. */
 void fusewireSimFailCall(uint64_t n, char const* call);
 char const* fusewireSimFailedCall(void);     /* the name of the call that failed since then; null when none did */
 uint64_t fusewireSimCalls(char const* call); /* how many there were since then: of this name, or all when it is null */
 /* How many allocations, streams, events, graphs and modules the program holds. `text` (may be null) gets a line for
- * each, oldest first, as far as `size` bytes reach. */
+ * each, oldest first, up to `size` bytes. */
 uint64_t fusewireSimHeld(char* text, size_t size);
 
-/* For libraries that hand out parts of a large allocation: kernels' accesses to it are checked against the parts. From
- * the first call on, an access that is not within one part is reported, with the name of the nearest. `at` is where the
- * part begins; a part replaces those that it overlaps; size 0 names nothing. Threads that share memory may all name the
- * same part; the latest name counts. 0, or -1 when the memory is not allocated. */
+/* For libraries that hand out parts of a large allocation. From the first call on, kernels' accesses to the allocation
+ * are checked against its parts: an access that is not within one part is reported, with the name of the nearest part.
+ * `at` is where the part begins. A part replaces those that it overlaps; size 0 names nothing. Threads that share
+ * memory may all name the same part; the latest name counts. Returns 0, or -1 when the memory is not allocated. */
 int fusewireSimNamePart(void const* at, uint64_t size, char const* name);
 int fusewireSimForgetParts(
     void const* at,
     uint64_t size); /* that begin there: an access is use after free until a part is named there again */
-/* One launch at a time touches the part at `at`, and each of its workgroups does one atomic on the 4-byte word `ticket`
- * in it, by `call`. A second atomic of a workgroup, a launch that ends without one of each, and two launches at a time
- * are reported. */
+/* Says that one launch at a time uses the part at `at`, and that each of its workgroups does one atomic on the 4-byte
+ * word `ticket` in the part, by `call`. Reported are a second atomic of a workgroup, a launch that ends without one of
+ * each workgroup, and two launches at a time. */
 int fusewireSimNameTicket(void const* at, void const* ticket, char const* call);
 
 typedef int (*fusewire_sim_name_part_function)(void const*, uint64_t, char const*);

@@ -24,6 +24,7 @@ enum class unit : u8 {
   sleep,
   priority,
   message,
+  trace_data,
   end,
 };
 

@@ -11,8 +11,12 @@
 #include <fusewire/device/flag.hpp>
 #include <fusewire/device/memory.hpp>
 #include <fusewire/device/stamped.hpp>
+#include <fusewire/device/stamped_inbox.hpp>
+#include <fusewire/device/ticket.hpp>
 #include <fusewire/memory/heap.hpp>
 #include <fusewire/runtime/channel.hpp>
 #include <fusewire/runtime/launch.hpp>
 #include <fusewire/runtime/run.hpp>
+#include <fusewire/runtime/stamped_inbox.hpp>
+#include <fusewire/trace/span.hpp>
 #include <fusewire/version.hpp>

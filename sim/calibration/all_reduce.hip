@@ -1,4 +1,4 @@
-// All-reduces of fp16 as the published ones work.   all_reduce pull|push GPUS BYTES
+// All-reduces of fp16 as the published ones work.   all_reduce pull|counter|push GPUS BYTES
 //
 //   pull, 2 GPUs or few bytes   flags | every rank reads all inputs, adds, writes its output | flags
 //   pull, more                  flags | rank r adds part r of all inputs | flags | every rank reads all parts | flags
@@ -7,6 +7,12 @@
 //     as vLLM's registered buffers do: no L2 keeps a peer's
 //     per rank and launch, bytes into a GPU through its links: one stage (W - 1) x n; two stages 2 (W - 1) / W x n,
 //     n / W from each peer and stage
+//
+//   counter   one block of 512 threads: a counter in host memory says that all are there | every rank adds all inputs
+//
+//     as muiLLM's for few bytes: a launch's inputs lie in the one or the other of two ordinary buffers, so that there
+//     is no second meeting
+//     per rank and launch, bytes into a GPU through its links: (W - 1) x n
 //
 //   push   a block has a tile of 32 KB: part p goes to rank p | flag | sum of own part | sum goes to all | flag | write
 //
@@ -19,7 +25,7 @@ using namespace calibration;
 
 namespace {
 
-constexpr char const* how = "all_reduce pull|push GPUS BYTES";
+constexpr char const* how = "all_reduce pull|counter|push GPUS BYTES";
 constexpr int pull_blocks = 16, pull_threads = 512, push_blocks = 304 * 4, push_threads = 256, atoms = 8,
               tile_words = atoms * push_threads;
 
@@ -52,8 +58,8 @@ __device__ void meet(pull_arguments const& a, unsigned turn, bool publish) {
   __syncthreads();
 }
 
-template <int W>
-__device__ halves sum(pull_arguments const& a, std::int64_t i) {
+template <int W, class Arguments>
+__device__ halves sum(Arguments const& a, std::int64_t i) {
   halves all[W];
 #pragma unroll
   for (int r = 0; r < W; ++r) all[r] = a.input[r][i];
@@ -85,6 +91,27 @@ __global__ void __launch_bounds__(pull_threads) pull_two_stage(pull_arguments a,
       a.output[from * part + i] = a.part[from][i];
     }
   meet(a, turn + 2, false);
+}
+
+struct counter_arguments {
+  halves const* input[node::most];
+  halves* output;
+  unsigned* counter;  // in host memory
+  std::int64_t count;
+};
+
+template <int W>
+__global__ void __launch_bounds__(pull_threads) counter_one_stage(counter_arguments a, unsigned turn) {
+  if (threadIdx.x == 0) {
+    unsigned there = __hip_atomic_fetch_add(a.counter, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) + 1;
+    __threadfence_system();
+    while (there < turn * W) {
+      there = __hip_atomic_load(a.counter, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+      __threadfence_system();
+    }
+  }
+  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < a.count; i += blockDim.x) a.output[i] = sum<W>(a, i);
 }
 
 struct push_arguments {
@@ -170,7 +197,7 @@ int main(int argc, char** argv) {
   std::string const method = argc > 1 ? argv[1] : "";
   int const gpus = int(number(argc, argv, 2, how));
   std::int64_t const bytes = number(argc, argv, 3, how), count = bytes / 16;
-  if ((method != "pull" && method != "push") || gpus > node::most || (bytes % 4096)) usage(how);
+  if ((method != "pull" && method != "counter" && method != "push") || gpus > node::most || (bytes % 4096)) usage(how);
   node n(gpus);
   bool const small = bytes <= 4 << 20;
   int const warm_ups = small ? 2 : 1, launches = small ? 4 : 1;
@@ -205,6 +232,23 @@ int main(int argc, char** argv) {
       for_gpus(gpus, [&](auto w) {
         if (one_stage) pull_one_stage<w()><<<blocks, pull_threads, 0, stream>>>(a[std::size_t(g)], turn);
         else pull_two_stage<w()><<<blocks, pull_threads, 0, stream>>>(a[std::size_t(g)], turn);
+      });
+    });
+  } else if (method == "counter") {
+    std::vector<counter_arguments> a(static_cast<std::size_t>(gpus) * 2);  // of even launches, of odd ones
+    unsigned* counter = nullptr;
+    check(hipHostMalloc(reinterpret_cast<void**>(&counter), sizeof *counter, hipHostMallocPortable), "hipHostMalloc");
+    *counter = 0;
+    for (int g = 0; g < gpus; ++g) {
+      auto* const second = n.allocate<halves>(g, std::size_t(count));
+      check(hipMemcpy(second, input[std::size_t(g)], std::size_t(bytes), hipMemcpyDeviceToDevice), "hipMemcpy");
+      for (std::size_t i = 0; i < a.size(); ++i) a[i].input[g] = i % 2 ? second : input[std::size_t(g)];
+      for (std::size_t i = std::size_t(g) * 2; i < std::size_t(g) * 2 + 2; ++i)
+        a[i].output = output[std::size_t(g)], a[i].counter = counter, a[i].count = count;
+    }
+    us = n.time(warm_ups, launches, [&](int g, hipStream_t stream, int i) {
+      for_gpus(gpus, [&](auto w) {
+        counter_one_stage<w()><<<1, pull_threads, 0, stream>>>(a[std::size_t(g * 2 + i % 2)], unsigned(i) + 1);
       });
     });
   } else {

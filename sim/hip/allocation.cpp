@@ -30,7 +30,7 @@ hipError_t allocate(void** out, size_t bytes, int device, memory_kind kind, unsi
       call);
 }
 
-/// Requires: what could use the memory on this process's GPUs has ended.
+/// Requires: all work on this process's GPUs that could use the memory has ended.
 void release(runtime& r, allocation& a, char const* call) {
   if (shared_node const* node = r.machine().shared.get())
     if (int const p = node->opened_by(a.base); p >= 0)
@@ -41,7 +41,7 @@ void release(runtime& r, allocation& a, char const* call) {
   r.machine().memory.release(a);
 }
 
-/// Frees once everything in flight on every GPU that could use the memory has ended, as hipFree does.
+/// Frees the memory when all work in flight on every GPU that could use it has ended, as hipFree does.
 hipError_t free_memory(void* p, bool host, char const* call = __builtin_FUNCTION()) {
   return api(
       [&](runtime& r, lock& l) {
@@ -64,7 +64,7 @@ hipError_t free_memory(void* p, bool host, char const* call = __builtin_FUNCTION
 
 constexpr unsigned managed = 1u << 31;
 
-/// What a hipIpcMemHandle_t of a node that processes share holds.
+/// The contents of a hipIpcMemHandle_t on a node that processes share.
 struct shared_handle {
   static constexpr u64 right_mark = 0x6d69737265776966;
   u64 mark, node;
@@ -243,7 +243,7 @@ hipError_t hipMemPtrGetInfo(void* p, size_t* size) {
 hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* out, void* p) {
   return api([&](runtime& r, lock&) {
     shared_node const* node = r.machine().shared.get();
-    if (!node) return hipErrorNotSupported;  // all GPUs are in one process, so there is nobody to share memory with
+    if (!node) return hipErrorNotSupported;  // all GPUs are in one process, so there is no other to share memory with
     allocation const* a = allocation_at(r, p);
     if (!out || !a || a->base != reinterpret_cast<u64>(p) || a->gpu < 0 || a->imported) return hipErrorInvalidValue;
     shared_handle const h{shared_handle::right_mark, node->id(), a->base, a->size, a->span, a->gpu,

@@ -6,7 +6,7 @@
 
 namespace fusewire::sim {
 
-/// The bundle inside a "CCOB" header (clang --offload-compress). Throws std::runtime_error with the reason when it
+/// The bundle behind a "CCOB" header (clang --offload-compress). Throws std::runtime_error with the reason when it
 /// cannot be read.
 std::vector<u8> decompress_bundle(std::span<u8 const>);
 

@@ -4,7 +4,7 @@ using namespace fusewire::sim;
 
 namespace {
 
-/// Memory of the simulated node must hold the whole range; any other address is ordinary host memory.
+/// A range in memory of the simulated node must lie in one allocation; any other address is ordinary host memory.
 bool in_bounds(runtime& r, void const* p, u64 bytes) {
   allocation const* a = r.machine().memory.find(reinterpret_cast<u64>(p));
   return !a || (a->live && a->covers(reinterpret_cast<u64>(p), bytes));

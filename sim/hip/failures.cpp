@@ -17,7 +17,7 @@
 namespace fusewire::sim {
 namespace {
 
-/// Under a lock of its own: calls fail before they take the runtime's.
+/// Has a lock of its own: calls fail before they take the runtime's.
 struct ledger {
   std::mutex m;
   std::map<std::string_view, u64> counts;  // since the failure was planted
@@ -25,7 +25,7 @@ struct ledger {
   std::string fail_name;  // empty: any
   char const* failed = nullptr;
   u64 taken = 0;
-  std::map<void const*, std::pair<u64, std::string>> held;  // in which order, and what
+  std::map<void const*, std::pair<u64, std::string>> held;  // in which order, and what it is
 };
 
 ledger& the_ledger() {
@@ -42,7 +42,7 @@ struct kind_of_call {
   std::string_view prefix;
   hipError_t error;
 };
-/// The first that matches. What is not here fails with hipErrorUnknown.
+/// The first match counts. A call that is not here fails with hipErrorUnknown.
 constexpr kind_of_call kinds[] = {
     {"hipGetDeviceCount", hipErrorNoDevice},
     {"hipSetDevice", hipErrorInvalidDevice},

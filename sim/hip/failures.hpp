@@ -1,4 +1,4 @@
-// For tests of error paths: calls that are made to fail, and what a program has taken and not given back.
+// For tests of error paths: calls that are made to fail, and what a program has taken and not yet released.
 #pragma once
 #include <hip/hip_runtime_api.h>
 
@@ -6,14 +6,14 @@
 
 namespace fusewire::sim {
 
-/// Counts the call. The error that it has to fail with when its turn has come (FUSEWIRE_SIM_FAIL_CALL,
+/// Counts the call. Returns the error with which it must fail if its turn has come (FUSEWIRE_SIM_FAIL_CALL,
 /// fusewireSimFailCall), else hipSuccess.
 hipError_t planted_failure(char const* call);
-/// Calls that give something back do it all the same and then fail, as a runtime does that reports the error of earlier
-/// work.
+/// Whether the call releases something. Such a call releases it and then fails, as a runtime does that reports the
+/// error of earlier work.
 bool gives_back(char const* call);
 
-/// The program has `object`, and `what` says what it is and which call it came from; until let_go.
+/// The program holds `object` until let_go(). `what` says what it is and which call it came from.
 void hold(void const* object, std::string what);
 void let_go(void const* object);
 

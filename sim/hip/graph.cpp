@@ -157,7 +157,7 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* out) {
         unjoined |= std::ranges::find(reach, n) == reach.end();
       }
     }
-    if (planted_failure("hipStreamEndCapture") != hipSuccess) c->invalid = true;  // the capture ends all the same
+    if (planted_failure("hipStreamEndCapture") != hipSuccess) c->invalid = true;  // the capture ends nevertheless
     for (ihipStream_t* m : c->members) m->capturing = nullptr, m->tail.clear();
     for (hipEvent_t e : r.events())
       if (e->captured_in == c) e->captured_in = nullptr, e->captured_after.clear();

@@ -35,11 +35,11 @@ struct capture {
 
 class runtime;
 
-/// Appends to the stream's capture instead of its queue. False when the stream does not capture.
+/// Appends to the stream's capture instead of its queue. Returns false when the stream does not capture.
 bool capture_work(ihipStream_t&, hipGraphNodeType, work const&);
 /// Work on the default stream while a blocking stream of the device captures invalidates that capture.
 hipError_t implicit_capture(runtime&, ihipStream_t const&);
-/// The stream waits for an event that was recorded in a capture: it joins.
+/// The stream waits for an event that was recorded in a capture, and so joins the capture.
 hipError_t join_capture(runtime&, ihipStream_t&, ihipEvent_t const&);
 /// hipSuccess, or the error of a call that may not happen while a capture is in progress.
 hipError_t unsafe_call(runtime&);

@@ -36,7 +36,7 @@ struct signal {  // amd_signal_t: no mailbox, so a wave that raises it sends no 
 
 u64 words(std::size_t bytes) { return (bytes + 7) / 8; }
 
-/// Of a string that begins at p, without its end.
+/// The length of a string that begins at p, without its end.
 std::size_t length(u64 const* p, u64 const* end) {
   return p < end ? strnlen(reinterpret_cast<char const*>(p), static_cast<std::size_t>(end - p) * 8) : 0;
 }
@@ -113,7 +113,7 @@ std::string formatted(std::string const& format, u64 const* argument, u64 const*
 
 namespace {
 
-/// A format and its arguments. The number of characters.
+/// Prints a format with its arguments. Returns the number of characters.
 u64 print(bool to_error, u64 const* begin, u64 const* end) {
   std::string const format(reinterpret_cast<char const*>(begin), length(begin, end));
   std::string const text =
@@ -126,8 +126,8 @@ u64 print(bool to_error, u64 const* begin, u64 const* end) {
 
 // ------------------------------------------------------------------------------------------------------------ hostcall
 
-/// Both stacks hold tagged indices of packets: the bits above index_mask change with each push, so that a wave whose
-/// packet is not on top any more cannot take it for the same.
+/// Both stacks hold tagged indices of packets. The bits above index_mask change with each push, so a wave whose packet
+/// is no longer on top cannot mistake it for being there.
 struct host_services::hostcall {
   packet_header* headers;
   packet_payload* payloads;
@@ -135,7 +135,7 @@ struct host_services::hostcall {
   u64 free_stack, ready_stack, index_mask;
   signal bell;
 
-  /// Enough packets for every wave that can be resident: the device libraries do not look whether the stack is empty.
+  /// Enough packets for every wave that can be resident: the device libraries do not check whether the stack is empty.
   static u64 packets(node const& n) { return std::bit_ceil(u64{waves_per_cu} * static_cast<u64>(n.settings.cus) + 1); }
   static u64 bytes(node const& n) {
     return sizeof(hostcall) + packets(n) * (sizeof(packet_header) + sizeof(packet_payload));
@@ -155,7 +155,7 @@ u64 host_services::hostcall_buffer(int gpu) {
   h->bell = {.kind = 1, .value = 1, .mailbox = 0, .unused = {}};
   h->doorbell = &h->bell;
   h->ready_stack = 0;
-  // 0 is the end of a stack, so packet 0 begins with a tag.
+  // 0 marks the end of a stack, so packet 0 begins with a tag
   u64 top = 0;
   for (u64 i = 0; i < n; ++i) h->headers[i].next = top, top = i == 0 ? n : i;
   h->free_stack = top;
@@ -181,8 +181,8 @@ bool host_services::serve() {
 }
 
 /// A message is a stream (0: standard output, 1: error), a format and arguments, in as many packets as that takes. Word
-/// 0 of each is: bit 0, the first; bit 1, the last; bits 5 to 7, how many words follow; from bit 8, the message's
-/// number, which the host gives.
+/// 0 of each packet: bit 0, it is the first; bit 1, it is the last; bits 5 to 7, the number of words that follow; from
+/// bit 8 on, the message's number, which the host assigns.
 void host_services::answer(u64* slot, u32 service) {
   constexpr u32 printf_service = 2;
   if (service != printf_service) unknown_service(service);
@@ -217,8 +217,8 @@ u64 host_services::printf_buffer(dispatch const& d) {
   return a->base;
 }
 
-/// A record: a word of 4 bytes (bit 0: to standard error; bit 1: the format is in the module, under a hash; above:
-/// bytes of the record), the hash or the format, arguments.
+/// A record is a word of 4 bytes, then the hash or the format, then arguments. The word: bit 0, print to standard
+/// error; bit 1, the format is in the module, under a hash; bits above, bytes of the record.
 void host_services::ended(dispatch const& d) {
   auto const found = printing_.find(&d);
   if (found == printing_.end()) return;

@@ -6,12 +6,12 @@
 
 namespace fusewire::sim {
 
-/// What device code asks of the host while it runs: printf and the message of a failed assert. clang makes two kinds of
-/// printf for AMD GPUs:
+/// Services that device code asks of the host while it runs: printf, and the message of a failed assert. clang makes
+/// two kinds of printf for AMD GPUs:
 ///   -mprintf-kind=hostcall (the default): a wave leaves a packet per call in a buffer that the runtime passes as a
 ///     hidden argument, and polls the packet until the host has answered.
-///   -mprintf-kind=buffered: a launch appends records to a buffer of its own, which the host prints when the kernel has
-///     ended; what does not fit is lost.
+///   -mprintf-kind=buffered: a launch appends records to a buffer of its own. The host prints it when the kernel has
+///     ended; records that do not fit are lost.
 /// Layouts: ROCm's device libraries (ockl, hostcall) and ROCclr (devhostcall.hpp, rocprintf.cpp).
 class host_services {
  public:
@@ -21,7 +21,7 @@ class host_services {
   u64 hostcall_buffer(int gpu);
   u64 printf_buffer(dispatch const&);
 
-  /// Answers the packets that wait. True when there was one.
+  /// Answers the packets that wait. Returns whether there were any.
   bool serve();
   /// Prints what the launch has left in its buffer, if it has one.
   void ended(dispatch const&);
@@ -38,7 +38,7 @@ class host_services {
   std::vector<u64> spare_messages_;
 };
 
-/// What printf makes of a format and its arguments: a word each, strings in line, padded to words.
+/// Formats text as printf does. The arguments are a word each, strings in line, padded to words.
 std::string formatted(std::string const& format, u64 const* argument, u64 const* end);
 
 }  // namespace fusewire::sim

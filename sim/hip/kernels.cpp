@@ -34,7 +34,7 @@ hipError_t active_blocks(int* blocks, Handle f, int threads, size_t lds, char co
       call);
 }
 
-/// The block size with the most threads per CU; among equals the largest.
+/// The block size with the most threads per CU; of equal ones the largest.
 template <class Handle>
 hipError_t best_block(int* grid, int* block, Handle f, size_t lds, int limit, char const* call = __builtin_FUNCTION()) {
   return api(

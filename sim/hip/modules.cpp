@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view bundle_magic = "__CLANG_OFFLOAD_BUNDLE__";
 
-/// What reading past the end throws.
+/// Thrown by a read past the end.
 struct truncated : std::runtime_error {
   truncated() : std::runtime_error("it is truncated or malformed") {}
 };
@@ -32,7 +32,7 @@ bool begins(std::span<u8 const> bytes, std::string_view magic) {
   return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
 }
 
-/// The file that begins here: up to the end of its section headers and of its last segment.
+/// The ELF file that begins here. It ends with its section headers or its last segment, whichever is later.
 std::vector<u8> elf_at(std::span<u8 const> bytes) {
   auto const h = read<Elf64_Ehdr>(bytes, 0);
   std::size_t end = part(bytes, h.e_shoff, u64{h.e_shentsize} * h.e_shnum).size() + h.e_shoff;
@@ -138,7 +138,7 @@ device_module* module_registry::load(module_source& source, int device) {
       m->image = node_.memory.allocate(device, image_size(source.elf), memory_kind::image);
       if (!m->image) throw std::runtime_error("the GPU has no memory left for it");
       m->code = load_module(source.elf, reinterpret_cast<u8*>(m->image->base));
-      // To hold occupancy down, the compiler may ask for more registers than a wave can name: 256 of each kind.
+      // To limit occupancy, the compiler may ask for more registers than a wave can name: 256 of each kind
       for (kernel& k : m->code.kernels) k.vgprs = std::min(k.vgprs, 256), k.agprs = std::min(k.agprs, 256);
       slot = std::move(m);
       return slot.get();

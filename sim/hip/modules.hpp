@@ -15,7 +15,7 @@ struct device_module {
   kernel const* find(std::string const& name) const;
 };
 
-/// A code object, loaded per GPU when it is first used there.
+/// A code object, loaded on each GPU when it is first used there.
 struct module_source {
   std::vector<u8> elf;
   std::string problem;  // why there is no code object for gfx942
@@ -52,11 +52,12 @@ class module_registry {
   std::unordered_map<void const*, function> functions_;
 };
 
-/// The gfx942 code object of a __CLANG_OFFLOAD_BUNDLE__ or of a bare ELF; sets `problem` otherwise. More bytes may
+/// The gfx942 code object in a __CLANG_OFFLOAD_BUNDLE__, or a bare ELF; sets `problem` if there is none. More bytes may
 /// follow it.
 std::vector<u8> code_object(std::span<u8 const> bundle, std::string& problem);
 
-/// What this process can read from an address on: bounds a code object of which HIP passes only the address.
+/// The bytes from an address on that this process can read. It bounds a code object of which HIP passes only the
+/// address.
 std::span<u8 const> readable_from(void const*);
 
 }  // namespace fusewire::sim

@@ -1,4 +1,4 @@
-// What a program says of the parts of its allocations.
+// The calls by which a program names parts of its allocations.
 #include "hip/runtime.hpp"
 
 using namespace fusewire::sim;

@@ -1,4 +1,4 @@
-// What the code that clang generates around kernels calls: registration at start-up and the two halves of <<<...>>>.
+// The calls of the code that clang generates around kernels: registration at start-up, and the two halves of <<<...>>>.
 #include "hip/runtime.hpp"
 
 using namespace fusewire::sim;

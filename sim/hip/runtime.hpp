@@ -20,12 +20,12 @@ struct ihipStream_t {
   unsigned flags = 0;
   int priority = 0;
   bool null = false;            // a device's legacy default stream
-  fusewire::sim::cu_mask mask;  // of hipExtStreamCreateWithCUMask; none: it has none
-  bool destroyed = false;       // by the user; kept until it has drained
+  fusewire::sim::cu_mask mask;  // of hipExtStreamCreateWithCUMask; none: all CUs
+  bool destroyed = false;       // by the user; kept until its work is done
   std::deque<fusewire::sim::task> queue;
-  fusewire::sim::u64 time = 0, kernel_end = 0;  // with a clock: when what is done was done
+  fusewire::sim::u64 time = 0, kernel_end = 0;  // with a clock: when its finished work was done
   fusewire::sim::capture* capturing = nullptr;
-  std::vector<hipGraphNode_t> tail;  // of the capture
+  std::vector<hipGraphNode_t> tail;  // of the capture: its latest nodes on this stream
   bool blocking() const { return !null && !(flags & hipStreamNonBlocking); }
 };
 
@@ -41,10 +41,10 @@ namespace fusewire::sim {
 
 using lock = std::unique_lock<std::mutex>;
 
-/// Streams, and the thread that makes them move. There is no thread per GPU: whichever host thread waits first runs all
-/// GPUs, the others sleep until what they wait for has happened or the running thread leaves. With a single host thread
-/// that waits in the ordinary ways, execution is a function of the seed. A host that only polls memory gets help from a
-/// background thread.
+/// Streams, and the thread that runs them. There is no thread per GPU. The host thread that waits first runs all GPUs;
+/// the others sleep until what they wait for has happened, or until the running thread leaves. With a single host
+/// thread that waits in the ordinary ways, execution is a function of the seed. If a host only polls memory, a
+/// background thread runs the machine.
 class runtime {
  public:
   static runtime& get();
@@ -55,11 +55,11 @@ class runtime {
   module_registry& modules() { return modules_; }
   int gpus() const { return node_.settings.gpus; }
 
-  /// The stream behind a handle, for work on `device` when it is the default stream; null when the handle is unknown.
+  /// The stream of a handle; for the default stream, the one of `device`. Null when the handle is unknown.
   ihipStream_t* stream_of(hipStream_t, int device);
   ihipStream_t* create_stream(int device, unsigned flags, int priority);
-  /// The CUs that kernels in the stream may use: ROC_GLOBAL_CU_MASK and the stream's mask, or the former alone where
-  /// they have none in common.
+  /// The CUs that kernels in the stream may use: those in both ROC_GLOBAL_CU_MASK and the stream's mask, or, if there
+  /// are none in both, those in the former.
   cu_mask cus_of(ihipStream_t const&) const;
   void destroy_stream(ihipStream_t&);
   bool known(hipEvent_t e) const { return events_.contains(e); }
@@ -69,14 +69,15 @@ class runtime {
   void enqueue(ihipStream_t&, std::shared_ptr<work_list const>, bool graph = false);
   void enqueue(ihipStream_t&, work);
   void wait(lock&, std::function<bool()> const& until);
-  /// What the host's waiting for a device, or its copying, does to the device's caches; -1: to those of all.
+  /// The effect on the device's caches of the host's waiting for it, or copying. -1: on those of all devices.
   void system_scope(int device);
   void waited_for(event_state const&, int device);
-  void poll(lock&);                   // a query: lets the machine run for a moment
-  u64 device_time(int device) const;  // when all that is done in its streams was done
-  void host_reaches(u64 time);        // with a clock: this thread has waited for something that happened then
+  void poll(lock&);                   // a query lets the machine run for a moment
+  u64 device_time(int device) const;  // when all finished work in its streams was done
+  void host_reaches(u64 time);        // with a clock: this thread has waited for something that happened at that time
   u64 last_sequence() const { return sequence_; }
-  /// Everything up to `sequence` is done in the device's streams (or only in those that the default stream waits for).
+  /// Whether everything up to `sequence` is done in the device's streams (or only in those that the default stream
+  /// waits for).
   bool reached(int device, u64 sequence, bool all_streams) const;
   bool pending() const;
 
@@ -118,8 +119,8 @@ class runtime {
   int waiting_ = 0;
   std::vector<int> waiters_;                         // threads in wait()
   std::vector<std::function<bool()> const*> until_;  // what each waits for
-  bool pausing_ = false;                             // with a clock: the machine stands still until host threads rest
-  u64 rest_entries_ = 0, quiet_entries_ = 0;         // entries_ when they did, and when they were seen to, once
+  bool pausing_ = false;                             // entries_ when they rested; when they were seen to rest once
+  u64 rest_entries_ = 0, quiet_entries_ = 0;         // entries_ when they rested, and when they were last seen to rest
   std::chrono::steady_clock::time_point unrest_since_;
   std::chrono::steady_clock::time_point last_activity_, stall_since_;
   u64 stall_entries_ = 0, seen_at_look_ = 0;
@@ -127,7 +128,7 @@ class runtime {
   bool stalling_ = false;
 };
 
-/// This thread's device and error.
+/// This thread's device, and its last error.
 struct thread_state {
   int device = 0;
   u64 now = 0;  // with a clock: the thread's time, which passes in HIP calls alone
@@ -139,8 +140,8 @@ thread_state& this_thread();
 
 hipError_t remember(hipError_t);
 
-/// Body of an API function that needs no lock: fails when a test wants it to, else remembers the error. `call` is the
-/// function that has this default argument evaluated; helpers that several functions share pass theirs on.
+/// Body of an API function that needs no lock: it fails when a test wants that, and remembers the error. `call` is the
+/// name of the function that evaluates this default argument; helpers that several functions share pass theirs on.
 template <class F>
 hipError_t unlocked_api(F&& body, char const* call = __builtin_FUNCTION()) {
   hipError_t const planted = planted_failure(call);
@@ -149,7 +150,7 @@ hipError_t unlocked_api(F&& body, char const* call = __builtin_FUNCTION()) {
   return remember(planted != hipSuccess ? planted : e);
 }
 
-/// Body of an API function: the same under the lock.
+/// Body of an API function: the same, under the lock.
 template <class F>
 hipError_t api(F&& body, char const* call = __builtin_FUNCTION()) {
   return unlocked_api(

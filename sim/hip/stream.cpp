@@ -8,7 +8,7 @@ namespace {
 
 ihipStream_t* find(runtime& r, hipStream_t s) { return r.stream_of(s, this_thread().device); }
 
-/// Waiting for a stream that captures is an error that also spoils the capture.
+/// Waiting for a stream that captures is an error, which also invalidates the capture.
 hipError_t not_while_capturing(ihipStream_t& s) {
   if (!s.capturing) return hipSuccess;
   s.capturing->invalid = true;
@@ -45,7 +45,7 @@ hipError_t hipExtStreamCreateWithCUMask(hipStream_t* s, uint32_t words, uint32_t
   return create(s, 0, 0, cus);
 }
 
-/// As ROCclr does it: of a stream without a mask it says nothing where ROC_GLOBAL_CU_MASK is set.
+/// As ROCclr does: for a stream without a mask it writes nothing where ROC_GLOBAL_CU_MASK is set.
 hipError_t hipExtStreamGetCUMask(hipStream_t handle, uint32_t words, uint32_t* mask) {
   return api([&](runtime& r, lock&) {
     config const& c = r.machine().settings;

@@ -1,4 +1,4 @@
-// Weak definitions of the whole interface. What the other files define takes their place; calling one that is left ends
+// Weak definitions of the whole interface. Those that other files define replace them; a call of one that is left ends
 // the process with its name.
 #include <unistd.h>
 

@@ -12,7 +12,7 @@ namespace fusewire::sim {
 
 struct module_source;
 
-/// A kernel as the host names it: the stub's address, or a hipFunction_t.
+/// A kernel by its handle on the host: the stub's address, or a hipFunction_t.
 struct function {
   module_source* source = nullptr;
   std::string name;

@@ -101,9 +101,9 @@ flat_split split(lane_addresses const& a, u64 mask) {
 
 // ------------------------------------------------------------------------------------------------------------- buffers
 
-/// CDNA3 ISA, "Buffer addressing": base + scalar offset + offset + index * stride; beyond num_records loads give 0 and
-/// stores are dropped, dword by dword. num_records counts bytes, or records where the instruction has an index and the
-/// resource a stride.
+/// CDNA3 ISA, "Buffer addressing": base + scalar offset + offset + index * stride. Beyond num_records, loads give 0 and
+/// stores are dropped, dword by dword. num_records counts bytes; where the instruction has an index and the resource a
+/// stride, it counts records.
 struct buffer_addresses {
   lane_addresses where;
   u64 inside[4] = {};  // lanes in range, per dword
@@ -171,7 +171,7 @@ void store_lane_dwords(wave& w, u32 base, u64 mask, u32 const* data) {
 
 bool load_segment(wave& w, op const& o, segment where, u64 mask, int bytes, destination const& to) {
   lane_addresses a;
-  // LDS and scratch: the value is there at once.
+  // LDS and scratch: the value comes at once
   auto const own = [&](u64 some, auto place) {
     if (some == 0) return true;
     row data[4] = {};
@@ -187,7 +187,7 @@ bool load_segment(wave& w, op const& o, segment where, u64 mask, int bytes, dest
     case segment::flat: {
       global_addresses(w, o, a);
       flat_split const parts = split(a, mask);
-      if (parts.shared) wait_lgkmcnt(w, 0);  // an order of the simulator's: none is promised
+      if (parts.shared) wait_lgkmcnt(w, 0);  // the simulator's order; none is promised
       return own(parts.shared, [&](int l) { return lds_at(w, u32(a.at[l]), bytes); }) &&
              own(parts.scratch, [&](int l) { return scratch_at(w, l, u32(a.at[l]), bytes); }) &&
              (!parts.global || w.memory->load(w, o.cache, parts.global, a.at, bytes, to));
@@ -254,7 +254,7 @@ bool atomic_segment(wave& w, op const& o, segment where, rmw what, u64 mask, int
     case segment::flat: {
       global_addresses(w, o, a);
       flat_split const parts = split(a, mask);
-      if (parts.shared) wait_lgkmcnt(w, 0);  // an order of the simulator's: none is promised
+      if (parts.shared) wait_lgkmcnt(w, 0);  // the simulator's order; none is promised
       return own(parts.shared, [&](int l) { return lds_at(w, u32(a.at[l]), bytes); }) &&
              own(parts.scratch, [&](int l) { return scratch_at(w, l, u32(a.at[l]), bytes); }) &&
              (!parts.global || global(parts.global, a.at));

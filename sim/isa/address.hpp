@@ -1,4 +1,4 @@
-// Where memory instructions go: global memory through the port; LDS and scratch here, with their bounds checked.
+// Where memory instructions go: to global memory through the port; to LDS and scratch here, with their bounds checked.
 #pragma once
 #include "operands.hpp"
 

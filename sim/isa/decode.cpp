@@ -1,5 +1,5 @@
-// From encodings to ops: CDNA3 ISA, chapter 12 "Instruction formats". LLVM's disassembler gives each opcode its name,
-// once.
+// From encodings to ops: CDNA3 ISA, chapter 12 "Instruction formats". LLVM's disassembler is asked once for the name of
+// each opcode.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -27,8 +27,8 @@ operand integer_constant(i64 value) { return constant(u16(value), u32(value), u6
 operand float_constant(double value) {
   return constant(std::bit_cast<u16>(f16(value)), std::bit_cast<u32>(float(value)), std::bit_cast<u64>(value));
 }
-/// A literal is the upper half of a double and, as hardware does, the zero-extended low half of any other 64-bit
-/// operand; double_operand says which.
+/// A literal is the upper half of a double, and the zero-extended low half of any other 64-bit operand, as in hardware.
+/// double_operand says which.
 operand literal(u32 value, bool double_operand) {
   return constant(u16(value), value, double_operand ? u64(value) << 32 : value);
 }

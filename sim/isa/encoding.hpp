@@ -1,4 +1,4 @@
-// The encodings of gfx942 and what tells their instructions apart: CDNA3 ISA, chapter 12 "Instruction formats".
+// The encodings of gfx942, and how to tell their instructions apart: CDNA3 ISA, chapter 12 "Instruction formats".
 #pragma once
 #include <string_view>
 

@@ -5,7 +5,7 @@
 namespace fusewire::sim {
 namespace {
 
-/// Lanes that are off give 0. v_cmpx also writes EXEC.
+/// Disabled lanes give 0. v_cmpx also writes EXEC.
 template <class A, class B, auto F, bool WritesExec>
 void compare(wave& w, op const& o) {
   reader<A> const a(w, o, o.arg[1]);

@@ -94,7 +94,7 @@ void scalar_load(wave& w, op const& o) {
       w, {.address = scalar_address(w, o), .reg = o.arg[0].reg, .dwords = Dwords, .inside = Dwords, .glc = o.returns});
 }
 
-/// Dword after dword: exchanges whose old values nobody wants.
+/// Dword after dword, as exchanges whose old values are not used.
 template <int Dwords>
 void scalar_store(wave& w, op const& o) {
   u64 const address = scalar_address(w, o);

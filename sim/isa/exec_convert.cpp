@@ -5,7 +5,7 @@
 namespace fusewire::sim {
 namespace {
 
-/// Toward zero; what overflows stays finite.
+/// Toward zero; an overflow gives the largest finite number.
 u16 half_toward_zero(float x) {
   f16 const h = f16(x);
   u16 const bits = as<u16>(h);

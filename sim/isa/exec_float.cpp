@@ -1,5 +1,5 @@
-// Floating point of the vector ALU: CDNA3 ISA, chapter 6 "Vector ALU operations". Transcendentals have hardware's 1 ulp
-// or better.
+// Floating point of the vector ALU: CDNA3 ISA, chapter 6 "Vector ALU operations". Transcendentals have the hardware's 1
+// ulp, or better.
 #include <numbers>
 
 #include "operands.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 float fused(float a, float b, float c) { return std::fma(a, b, c); }
 double fused(double a, double b, double c) { return std::fma(a, b, c); }
-/// Exact: a product of halves and a half that matters to it fit the 53 bits of a double.
+/// Exact: the 53 bits of a double hold a product of halves and any half that matters to it.
 f16 fused(f16 a, f16 b, f16 c) { return f16(std::fma(double(a), double(b), double(c))); }
 
 template <class T>
@@ -82,7 +82,7 @@ struct division<double> {
   static constexpr int far = 768, step = 128, lowest = -1022, highest = 1023, mantissa = 52;
 };
 
-/// As the exponent's field says: infinity and NaN are beyond the highest.
+/// The exponent as its field gives it: infinity and NaN are beyond the highest.
 template <class T>
 int unbiased_exponent(T x) {
   return std::isfinite(x) ? std::ilogb(x) : division<T>::highest + 1;

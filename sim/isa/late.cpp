@@ -1,6 +1,6 @@
-// LDS operations and scalar loads that have been issued and have not taken effect: their wave has not waited for them
-// (lgkmcnt). LLVM's AMDGPU user guide, "Memory Model GFX942": LDS operations of one wave keep their order, those of
-// different waves do not. CDNA3 ISA, "Manually inserted wait states": scalar loads return in any order.
+// LDS operations and scalar loads that have been issued and have not taken effect, because their wave has not waited
+// for them (lgkmcnt). LLVM's AMDGPU user guide, "Memory Model GFX942": LDS operations of one wave keep their order,
+// those of different waves do not. CDNA3 ISA, "Manually inserted wait states": scalar loads return in any order.
 #include "late.hpp"
 
 #include <algorithm>

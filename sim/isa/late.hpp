@@ -3,16 +3,16 @@
 
 namespace fusewire::sim {
 
-/// An LDS instruction: takes effect now, or any time before the wave has waited for it.
+/// An LDS instruction. It takes effect now, or any time before the wave has waited for it.
 void issue_lds(wave&, op const&);
 
-/// A scalar load of `dwords` into s[reg...], of which the first `inside` exist and the others are 0; or a scalar
-/// atomic, of one dword or two.
+/// A scalar load of `dwords` dwords into s[reg...]; the first `inside` of them exist, and the others are 0. Or a scalar
+/// atomic, of one or two dwords.
 struct scalar_access {
   u64 address = 0;
   u16 reg = 0;
   int dwords = 1, inside = 0;
-  bool glc = false;  // a load goes past the scalar cache, an atomic gives the old value
+  bool glc = false;  // a load bypasses the scalar cache, an atomic gives the old value
   bool atomic = false;
   rmw what{};
   u64 data = 0, compare = 0;
@@ -20,7 +20,7 @@ struct scalar_access {
 /// Takes effect now, or any time before the wave has waited for it.
 void issue_scalar(wave&, scalar_access const&);
 
-/// At most so many LDS operations and scalar loads of the wave stay in flight.
+/// Waits until at most so many LDS operations and scalar loads of the wave are in flight.
 void wait_lgkmcnt(wave&, int outstanding);
 
 }  // namespace fusewire::sim

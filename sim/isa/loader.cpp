@@ -18,12 +18,12 @@ constexpr u32 machine_gfx942 = 0x4c;
 
 enum relocation : u32 { abs32_lo = 1, abs32_hi = 2, abs64 = 3, rel32 = 4, rel64 = 5, abs32 = 6, relative64 = 13 };
 
-// Bytes. More than these no code object for gfx942 has; a malformed one may ask for anything.
+// Bytes. No code object for gfx942 has more than these; a malformed one may ask for anything
 constexpr u64 largest_image = u64(1) << 32, last_code = u64(1) << 30;
 constexpr int largest_lds = 65536, largest_kernarg = 1 << 20;
 constexpr int largest_scratch = 131056;  // per lane: what COMPUTE_TMPRING_SIZE can express
 
-/// Names in `why` may be the file's: what cannot be printed is not.
+/// Names in `why` may come from the file: characters that cannot be printed are replaced
 [[noreturn]] void reject(std::string why) {
   for (char& c : why)
     if (c != '\n' && (c < ' ' || c > '~')) c = '?';
@@ -238,7 +238,7 @@ kernel read_kernel(metadata const& meta, std::vector<symbol> const& symbols, byt
   std::memcpy(k.descriptor.data(), image.range(at, k.descriptor.size()), k.descriptor.size());
   auto const fields = kernel_descriptor::of(k);
   u64 entry = at + u64(fields.entry);
-  // The first 256 bytes load the arguments that this packet processor preloads.
+  // The first 256 bytes load the arguments that this packet processor preloads
   if (fields.preload_length()) entry += 256;
   k.entry = entry < largest_image ? code.index_of(u32(entry)) : no_op;
   if (k.entry == no_op) reject("kernel " + k.name + " has no code");
@@ -260,7 +260,7 @@ kernel read_kernel(metadata const& meta, std::vector<symbol> const& symbols, byt
   return k;
 }
 
-/// Each is "0:0:hash,format".
+/// Each entry is "0:0:hash,format"
 std::shared_ptr<std::map<u64, std::string> const> read_formats(metadata const& list) {
   auto formats = std::make_shared<std::map<u64, std::string>>();
   for (metadata const& entry : list.items) {
@@ -318,7 +318,7 @@ loaded_module load_module(std::span<u8 const> bytes, u8* image) {
             [](auto const& a, auto const& b) { return a.begin < b.begin; });
   auto const same = [](auto const& a, auto const& b) { return a.name == b.name; };
   code->functions.erase(std::unique(code->functions.begin(), code->functions.end(), same), code->functions.end());
-  // Assembly need not say how long a function is: it then reaches to the next, or to the end of the code.
+  // Assembly need not give a function's length: it then ends at the next one, or at the end of the code
   for (std::size_t i = 0; i < code->functions.size(); ++i)
     if (auto& f = code->functions[i]; f.end == f.begin)
       f.end = i + 1 < code->functions.size() ? code->functions[i + 1].begin : ~u32(0);

@@ -1,5 +1,5 @@
-// The metadata of a code object: MessagePack. LLVM's Document reads what LLVM wrote; this reads anything, or says that
-// it cannot.
+// The metadata of a code object: MessagePack. LLVM's Document reads what LLVM wrote; this reads any bytes, or reports
+// that it cannot.
 #pragma once
 #include <optional>
 #include <span>
@@ -8,9 +8,9 @@
 
 namespace fusewire::sim {
 
-/// Of each kind of value the members of the others are empty.
+/// The members of the other kinds of value are empty.
 struct metadata {
-  std::string key;  // in a map; those whose key is no string are left out
+  std::string key;  // in a map; entries whose key is no string are left out
   u64 number = 0;   // also 0 and 1 for false and true
   std::string text;
   std::vector<metadata> items;  // of an array or a map

@@ -1,4 +1,4 @@
-// Number formats and the arithmetic corner cases that C++ does not spell the same way.
+// Number formats, and corner cases of arithmetic in which C++ differs.
 #pragma once
 #include <algorithm>
 #include <bit>

@@ -39,15 +39,15 @@ struct operand {
 /// Which field of the MODE register governs an instruction's rounding and denormals.
 enum class arithmetic : u8 { none, f32, f16_f64 };
 
-/// MODE.VSKIP, which s_setvskip sets: vector instructions do nothing.
+/// MODE.VSKIP, which s_setvskip sets: vector instructions have no effect.
 inline constexpr u32 skip_vector = u32(1) << 28;
 
-/// Addresses of LDS and scratch as flat instructions see them; no x86-64 pointer looks like these.
+/// Addresses of LDS and scratch in flat instructions; no x86-64 pointer looks like these.
 inline constexpr u64 shared_aperture = u64(1) << 48, private_aperture = u64(2) << 48;
 
 enum class unused_bits : u8 { pad, sign_extend, preserve };
 
-/// DPP: where lane l reads from, or -1.
+/// DPP: the lane from which lane l reads, or -1.
 using lane_map = std::array<signed char, lanes>;
 
 struct op {

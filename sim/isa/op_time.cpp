@@ -73,6 +73,8 @@ op_time time_of(std::string const& name) {
     t.on = unit::end;
   } else if (is("s_sendmsg") || is("s_trap") || is("s_icache")) {
     t.on = unit::message;
+  } else if (is("s_ttracedata")) {
+    t.on = unit::trace_data;
   } else if (is("s_branch") || is("s_cbranch") || is("s_setpc") || is("s_swappc") || is("s_call")) {
     t.on = unit::branch;
   } else if (is("v_")) {

@@ -1,4 +1,4 @@
-// Reading and writing registers, all lanes at once, and the templates that turn a lambda over numbers into an
+// Reads and writes registers, all lanes at once; and has the templates that turn a lambda over numbers into an
 // instruction.
 #pragma once
 #include <cstring>
@@ -67,7 +67,7 @@ inline constexpr width width_of = sizeof(T) == 8   ? width::b64
                                   : sizeof(T) == 4 ? width::b32
                                                    : width::b16;
 
-/// A source of type T: reads lane by lane without a copy when it is a plain register.
+/// A source of type T. It reads lane by lane; a plain register is not copied.
 template <class T>
 class reader {
  public:
@@ -107,10 +107,10 @@ class reader<T> {
   row buffer_[2];
 };
 
-/// A quarter of a row; copied as such, a row does not become a call of memcpy.
+/// A quarter of a row. Copied in quarters, a row does not become a call of memcpy.
 using quarter = u32 __attribute__((vector_size(64), may_alias));
 
-/// Both point to rows.
+/// Both pointers point to rows.
 inline void write_row(u32* to, u32 const* from, u64 mask) {
   if (mask == ~u64(0)) [[likely]]
     for (int i = 0; i < 4; ++i) reinterpret_cast<quarter*>(to)[i] = reinterpret_cast<quarter const*>(from)[i];
@@ -118,7 +118,7 @@ inline void write_row(u32* to, u32 const* from, u64 mask) {
     for (int l = 0; l < lanes; ++l) to[l] = mask >> l & 1 ? from[l] : to[l];
 }
 
-/// The lanes that a vector instruction writes: EXEC, less what DPP leaves out.
+/// The lanes that a vector instruction writes: EXEC without those that DPP leaves out.
 u64 dpp_write_mask(wave const&, op const&);
 inline u64 write_mask(wave const& w, op const& o) { return o.dpp ? dpp_write_mask(w, o) : w.exec(); }
 
@@ -196,14 +196,14 @@ struct lane_function {
 };
 
 /// A vector instruction that maps F over the lanes: lanewise<[](float a, float b) { return a + b; }>. F's parameter
-/// types say how the sources are read, its result how the destination is written.
+/// types say how the sources are read, and its result type how the destination is written.
 template <auto F>
 inline constexpr semantics lanewise = {
     .run = signature_of<F>::template arguments<lane_function<F>::template over>::run,
     .math = signature_of<F>::math,
 };
 
-/// The same, with the destination as last source.
+/// The same, with the destination as the last source.
 template <auto F>
 inline constexpr semantics accumulate = [] {
   semantics s = lanewise<F>;
@@ -211,7 +211,7 @@ inline constexpr semantics accumulate = [] {
   return s;
 }();
 
-/// A 16-bit result that leaves the other half of the register alone.
+/// A 16-bit result, which leaves the other half of the register unchanged.
 template <auto F>
 inline constexpr semantics lanewise_half = [] {
   semantics s = lanewise<F>;

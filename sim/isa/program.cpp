@@ -18,7 +18,7 @@ struct line_table {
 
 namespace {
 
-/// Whose a source file is: the user's, a kernel's of the library, the library's, HIP's or the compiler's.
+/// The owner of a source file: the user, a kernel of the library, the library, HIP or the compiler.
 int distance_from_user(std::string const& file) {
   static constexpr std::pair<char const*, int> folders[] = {{"/fusewire/kernels/", 1}, {"/fusewire/tile/", 2},
                                                             {"/include/fusewire/", 3}, {"/include/hip/", 4},

@@ -57,11 +57,11 @@ struct kernel_descriptor {
 /// function and address; they decode to an op that faults.
 std::vector<std::string> decode(program& code, u32 begin, u32 end);
 
-/// What the clock needs to know of all instructions with this mnemonic, and of one of them.
+/// What the clock needs to know about all instructions with this mnemonic, and about one of them.
 op_time time_of(std::string const& mnemonic);
 void add_operands(op_time&, op const&);
 
-/// Where each lane reads from under a DPP_CTRL field.
+/// The lane from which each lane reads under a DPP_CTRL field.
 lane_map const* dpp_lanes(u32 control);
 
 }  // namespace fusewire::sim

@@ -1,4 +1,4 @@
-// mnemonic -> what it does. One exec_*.cpp per family adds its rows; see registry.cpp for the list of families.
+// Mnemonics and their effects. One exec_*.cpp per family adds its rows; registry.cpp has the list of families.
 #pragma once
 #include <initializer_list>
 #include <string>

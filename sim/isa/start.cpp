@@ -1,4 +1,4 @@
-// What a wave finds in its registers. LLVM, "User guide for AMDGPU backend": initial kernel execution state.
+// The initial contents of a wave's registers. LLVM, "User guide for AMDGPU backend": initial kernel execution state.
 #include <algorithm>
 #include <cstring>
 

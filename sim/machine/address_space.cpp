@@ -10,7 +10,7 @@ namespace fusewire::sim {
 namespace {
 
 void* reserve(u64 hint, u64 bytes, shared_node const* shared = nullptr) {
-  if (shared) {  // the same place in every process, or not at all
+  if (shared) {  // the same address in every process, or none
     void* p = mmap(reinterpret_cast<void*>(hint), bytes, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, shared->file(), shared_node::memory_at);
     if (p == reinterpret_cast<void*>(hint)) return p;

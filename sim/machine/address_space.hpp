@@ -27,19 +27,19 @@ struct allocation {
   }
 };
 
-/// Device and pinned host memory of the node. It is ordinary memory of this process, at addresses of its own: one
-/// reservation, cut into a region per GPU and one for the host, with a table that names the allocation of every 4 KiB
+/// Device and pinned host memory of the node. It is ordinary memory of this process, in one reservation at a fixed
+/// address. The reservation has a region per GPU and one for the host; a table names the allocation of every 4 KiB
 /// page. Freed pages keep their name until the region has been used up once, so that a late access can be told from a
-/// wild one. Processes that share a node map one file there, each allocates in a part of every region, and each has a
-/// table of its own, of what it has allocated or imported.
+/// wild one. Processes that share a node map one file there. Each allocates in a part of its own of every region, and
+/// has a table of its own of what it has allocated or imported.
 class address_space {
  public:
   explicit address_space(int gpus, shared_node const* = nullptr);
 
-  /// gpu -1 is pinned host memory. Null when the GPU's memory is used up.
+  /// gpu = -1 is pinned host memory. Null when the GPU's memory is used up.
   allocation* allocate(int gpu, u64 size, memory_kind, unsigned flags = 0);
   void release(allocation&);
-  /// Another process's allocation. Null when its addresses are in use here.
+  /// Maps another process's allocation. Null when its addresses are in use here.
   allocation* import(allocation const&);
   allocation* adopt(u64 address, u64 size, unsigned flags);  // hipHostRegister; null when it overlaps another
   void abandon(allocation&);                                 // of adopt() and import()
@@ -53,13 +53,13 @@ class address_space {
     }
     return adopted_.empty() ? nullptr : find_adopted(address);
   }
-  /// The allocation nearest to an address that belongs to none.
+  /// The allocation nearest to an address that belongs to no allocation.
   allocation const* nearest(u64 address) const;
 
   u64 used(int gpu) const { return regions_[gpu].used; }
   static constexpr u64 capacity = u64{192} << 30;  // bytes per GPU
-  // A fixed place: addresses repeat from run to run, and processes share them. ThreadSanitizer leaves a program the
-  // first 2 TiB, where 17 regions of 64 GiB fit: there, an allocation fails before the capacity is reached.
+  // A fixed address: addresses repeat from run to run, and processes share them. ThreadSanitizer leaves a program the
+  // first 2 TiB, which holds 17 regions of 64 GiB; an allocation fails there before the capacity is reached.
   static constexpr u64 region_bytes = u64{1} << (thread_sanitizer ? 36 : 39),
                        wanted_place = thread_sanitizer ? 0x0080'0000'0000 : 0x2000'0000'0000;
 

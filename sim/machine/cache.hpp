@@ -12,7 +12,7 @@ namespace fusewire::sim {
 inline constexpr u64 line_bytes = 128;
 constexpr u64 line_of(u64 address) { return address & ~(line_bytes - 1); }
 
-/// Which of a line's 128 bytes.
+/// A mask of a line's 128 bytes.
 struct byte_mask {
   u64 half[2] = {};
   bool any() const { return half[0] | half[1]; }
@@ -81,7 +81,7 @@ struct cache_line {
   alignas(16) u8 data[line_bytes];
 };
 
-/// A CU's vector L1: write-through, never told of anybody else's writes.
+/// A CU's vector L1: write-through, and never notified of other writers.
 class l1_cache {
  public:
   u8 const* find(u64 line) const {
@@ -118,7 +118,7 @@ class l2_cache {
     u64 since = 0;            // the cache's time when it became dirty
     bool remote = false;      // memory of another GPU
     bool listed = false;
-    u8 xcds = 0;  // of a released line: who has written it
+    u8 xcds = 0;  // of a released line: the XCDs that have written it
   };
   slot* find(u64 line) {
     if (!used_) return nullptr;
@@ -128,7 +128,7 @@ class l2_cache {
     return nullptr;
   }
   slot const* find(u64 line) const { return const_cast<l2_cache*>(this)->find(line); }
-  /// A slot for a line that find() does not have; `evict` is told of a victim with dirty bytes.
+  /// A slot for a line that find() does not have. `evict` is called for a victim with dirty bytes.
   template <class Evict>
   slot& insert(u64 line, bool remote, random_source& chance, Evict evict) {
     if (!slots_)
@@ -183,7 +183,7 @@ class l2_cache {
   struct release {
     void operator()(void* p) const { std::free(p); }
   };
-  std::unique_ptr<slot[], release> slots_;  // all zero to begin with; pages that are not used cost nothing
+  std::unique_ptr<slot[], release> slots_;  // zero at first; unused pages cost nothing
   std::unique_ptr<u64[][ways]> tags_;
   std::vector<slot*> dirty_;
   u64 age_ = 1, used_ = 0, time_ = 0;

@@ -24,7 +24,7 @@ u64 number(char const* name, u64 otherwise, u64 low, u64 high) {
   return value;
 }
 
-/// As ROCclr reads it: a hexadecimal number; one that names no CU or all of them is none.
+/// Parses a mask as ROCclr does: a hexadecimal number. If it names no CU, or all of them, there is no mask.
 cu_mask mask_from(char const* text, int cus) {
   cu_mask mask;
   std::string_view digits = text ? text : "";

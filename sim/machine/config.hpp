@@ -8,11 +8,11 @@ namespace fusewire::sim {
 inline constexpr int max_cus = 304;
 using cu_mask = std::bitset<max_cus>;  // bit i is CU i, one of XCD i modulo their number
 
-/// What the simulated node looks like. Set by the command fusewire-sim through environment variables.
+/// What the simulated node looks like. The command fusewire-sim sets it through environment variables.
 struct config {
   int gpus = 8;   // FUSEWIRE_SIM_GPUS, 1..16
   int cus = 304;  // FUSEWIRE_SIM_CUS, compute units per GPU; of a device, once the GPUs are partitioned
-  // FUSEWIRE_SIM_PARTITIONS, devices that each GPU shows itself as; `gpus` counts devices then
+  // FUSEWIRE_SIM_PARTITIONS: devices that each GPU appears as; `gpus` then counts devices
   int partitions = 1;
   cu_mask mask = {};            // ROC_GLOBAL_CU_MASK: CUs of every device that kernels may use; none: all of them
   u64 seed = 1;                 // FUSEWIRE_SIM_SEED
@@ -41,9 +41,9 @@ inline constexpr bool thread_sanitizer = true;
 #else
 inline constexpr bool thread_sanitizer = false;
 #endif
-/// For the functions that touch simulated memory, and no others: a host that polls it, or stores what a kernel polls,
-/// is no race, as it is none on a real machine. A call of memcpy or memcmp would be watched all the same, so what is
-/// marked makes none.
+/// For the functions that touch simulated memory, and only for them: a host that polls this memory, or stores what a
+/// kernel polls, is no race, as it is none on a real machine. ThreadSanitizer would still watch a call of memcpy or
+/// memcmp, so the marked functions make none.
 #define FUSEWIRE_SIM_UNWATCHED __attribute__((no_sanitize("thread")))
 
 }  // namespace fusewire::sim

@@ -1,13 +1,14 @@
 #pragma once
 #include <bit>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "machine.hpp"
 
 namespace fusewire::sim {
 
-/// Something that happens at a time. Whoever puts it into the wheel owns it.
+/// An event at a time. The caller that puts it into the wheel owns it.
 struct timed_event {
   enum class kind : u8 { operation, compute_unit, launch, group_end, kernel_end };
   u64 time = 0;
@@ -16,7 +17,7 @@ struct timed_event {
   explicit timed_event(kind k) : what(k) {}
 };
 
-/// Events in the order of their times; those of one time in the order in which they were put. Times never lie before
+/// Events in the order of their times; events of one time in the order in which they were put in. No time lies before
 /// the latest that was taken out.
 class event_wheel {
  public:
@@ -46,8 +47,22 @@ class event_wheel {
     return e;
   }
   u64 now() const { return now_; }
+  /// Up to two of the events that come next, so that the host can prefetch what they need; null if none comes soon.
+  std::pair<timed_event*, timed_event*> upcoming() const {
+    u64 const word = now_ % slots / 64;
+    u64 left = used_[word] >> now_ % 64 << now_ % 64;
+    if (!left) return {first_of((word + 1) % (slots / 64)), nullptr};
+    timed_event* const next = slots_[word * 64 + static_cast<u64>(std::countr_zero(left))].first;
+    if (next->next) return {next, next->next};
+    left &= left - 1;
+    return {next, left ? slots_[word * 64 + static_cast<u64>(std::countr_zero(left))].first
+                       : first_of((word + 1) % (slots / 64))};
+  }
 
  private:
+  timed_event* first_of(u64 word) const {
+    return used_[word] ? slots_[word * 64 + static_cast<u64>(std::countr_zero(used_[word]))].first : nullptr;
+  }
   static constexpr u64 slots = 4096;  // one cycle each
   struct slot {
     timed_event *first = nullptr, *last = nullptr;

@@ -1,4 +1,4 @@
-// What has been issued and has not taken effect: stores, loads, atomics and writebacks of a workgroup.
+// Stores, loads, atomics and writebacks of a workgroup that have been issued and have not taken effect.
 #include <algorithm>
 
 #include "machine/weak_memory.hpp"
@@ -18,8 +18,8 @@ void weak_memory::issue(wave& w) {
   ++w.pending->issued;
 }
 
-/// Before the wave issues what will bring a value to these registers: values come to registers in the order of issue
-/// (CDNA3 ISA, VM_CNT).
+/// Called before the wave issues an operation that brings a value to these registers: values come to registers in the
+/// order of issue (CDNA3 ISA, VM_CNT).
 void weak_memory::keep_order(wave& w, destination const& to) {
   group_memory& g = *w.pending->group;
   if (!to.put) return;
@@ -92,7 +92,7 @@ void weak_memory::settle(group_memory& g, u64 line) {
   }
 }
 
-/// All of operation i takes effect, and of others what must come before it.
+/// Operation i takes effect completely, and so do the parts of others that must come before it.
 void weak_memory::finish(group_memory& g, std::size_t i) {
   operation_in_flight& o = *g.operations[i];
   bool alone = !o.is_atomic;  // no load on these lines came before it

@@ -1,7 +1,9 @@
-// The issue of one instruction: when its unit, its registers and what it waits for allow it, what it then holds and for
-// how long.
+// The issue of one instruction: when its unit, its registers and its waits allow it, what it then occupies, and for how
+// long.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <utility>
 
 #include "machine/report.hpp"
 #include "machine/timeline.hpp"
@@ -24,14 +26,15 @@ port port_of(unit u) {
     case unit::cache_control: return port::memory;
     case unit::scalar_memory: return port::scalar_memory;
     case unit::branch:
-    case unit::message: return port::branch;
+    case unit::message:
+    case unit::trace_data: return port::branch;
     case unit::scalar: return port::scalar;
     default: return port::count;  // waits, barriers, s_nop: no unit's
   }
 }
 
-/// How many turns of the banks an LDS instruction takes: lanes go in groups that the banks can serve at once, and
-/// within a group a bank serves one address after the other.
+/// Counts the turns of the banks that an LDS instruction takes. Lanes go in groups that the banks can serve at once;
+/// within a group, a bank serves one address after the other.
 void count_turns(bank_pattern& p, op_time const& o, u32 banks) {
   u32 const words = o.lds_bytes / 4, at_once = std::max(1u, banks / words);
   for (u32 second = 0; second < (o.lds_stride ? 2u : 1u); ++second) {
@@ -71,7 +74,7 @@ bank_pattern const& pattern_of(std::array<bank_pattern, 4>& known, wave const& w
   p.exec = exec, p.at = at;
   for (int l = 0; l < lanes; ++l) p.address[l] = address[l] - first;
   p.address[0] = 0;
-  // Lanes may lie before the first one; as many words further, the banks are the same.
+  // Lanes may lie before the first one. 65536 bytes further on, the banks are the same
   for (u32& a : p.address) a += 65536;
   count_turns(p, o, banks);
   for (u32& a : p.address) a -= 65536;
@@ -85,7 +88,7 @@ double timeline::matrix_cycles(op_time const& o) const {
   return std::max(8.0, o.products / rate[static_cast<std::size_t>(o.type)]);
 }
 
-/// The wave's next instruction waits until then, for this.
+/// The wave's next instruction waits until then, for this reason.
 void timeline::wait(wave_clock& k, stall why, u64 until) {
   u64 const cycles = until - k.time;
   if (trace_ && k.of->index == 0)
@@ -224,6 +227,9 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
     case unit::cache_control:
       if (!m.counted) next = time + static_cast<u64>(t_.invalidate);
       break;
+    case unit::trace_data:
+      if (trace_ && w.index == 0) note_span(k, w.s[124], next);
+      break;
     case unit::priority: k.priority = static_cast<u8>(o.imm & 3); break;
     default: break;
   }
@@ -254,6 +260,33 @@ void timeline::execute_one(compute_unit_clock& c, wave_clock& k, u64 time) {
   }
 }
 
+/// Notes a span that a kernel marks (fusewire::trace_span): the address of its name, or 0 at its end, comes in two
+/// words.
+void timeline::note_span(wave_clock& k, u32 word, u64 time) {
+  marked_spans& s = marked_[&k];
+  if (!std::exchange(s.has_low, !s.has_low)) {
+    s.low = word;
+    return;
+  }
+  u64 const at = s.low | u64{word} << 32;
+  auto const& g = static_cast<resident_group const&>(*k.of->group);
+  if (at) {
+    s.open.push_back({text_at(at), time});
+  } else if (!s.open.empty()) {
+    trace_->span_of(k.cu->gpu, k.cu->cu, g.trace_place, s.open.back().name, s.open.back().begin, time);
+    s.open.pop_back();
+  }
+}
+
+/// A string in memory that the machine knows.
+std::string timeline::text_at(u64 address) const {
+  constexpr u64 longest = 200;
+  allocation const* const a = node_.memory.find(address);
+  if (!a || !a->live) return "a span whose name is nowhere";
+  auto const* const text = reinterpret_cast<char const*>(address);
+  return {text, strnlen(text, std::min(longest, a->end() - address))};
+}
+
 void timeline::release_barrier(compute_unit_clock&, resident_group& g) {
   if (!g.at_barrier || g.at_barrier < g.running) return;
   u64 const go = g.barrier_time + static_cast<u64>(t_.barrier);
@@ -273,6 +306,7 @@ void timeline::release_barrier(compute_unit_clock&, resident_group& g) {
 void timeline::wave_ended(compute_unit_clock& c, wave_clock& k) {
   auto& g = static_cast<resident_group&>(*k.of->group);
   k.parked = true;
+  marked_.erase(&k);
   k.profile->wave_cycles += k.time - k.began;
   g.end_time = std::max(g.end_time, k.time);
   --g.running, --scheduler_.live_waves_;

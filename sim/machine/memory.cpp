@@ -16,7 +16,8 @@ std::string hex(u64 x) {
 
 std::string owner(allocation const& a) { return a.gpu < 0 ? "the host" : "GPU " + std::to_string(a.gpu); }
 
-/// malloc and new use a heap that the runtime would have passed in a hidden argument; here it is null.
+/// Whether the kernel uses malloc or new. They need a heap that the runtime would pass in a hidden argument; here it is
+/// null.
 bool uses_heap(wave const& w) {
   auto const& arguments = w.group->launch->kernel->arguments;
   return std::ranges::any_of(arguments, [](kernel_argument const& a) { return a.kind == "hidden_heap_v1"; });
@@ -99,7 +100,8 @@ bool node_memory::look_up_part(wave& w, access kind, allocation const& a, u64 ad
   return false;
 }
 
-/// The part is a launch's own while it runs, and each of the launch's workgroups says once that it is done with it.
+/// Notes a use of a part that belongs to one launch while it runs. Each workgroup of the launch says once that it is
+/// done with it.
 bool node_memory::note_use(wave& w, access kind, part& p, u64 address) {
   dispatch const* const launch = w.group->launch;
   if (p.user && p.user != launch) {
@@ -152,7 +154,7 @@ u64 node_memory::clock(wave&) {
   return node_.cycles += 40;  // a wave that watches the clock within its turn sees it move
 }
 
-/// Nobody says that the counters of XCDs and GPUs start together: with weak memory they are up to 10 ms apart.
+/// No source says that the counters of XCDs and GPUs start together. With weak memory they are up to 10 ms apart.
 u64 node_memory::real_time(wave& w) {
   u64 const ticks = clock(w) * wall_clock_mhz / core_mhz;
   if (!node_.settings.weak) return ticks;

@@ -7,28 +7,40 @@
 
 namespace fusewire::sim {
 
-/// Recognises a wave that polls: it loads from addresses that it loaded from before and finds the same values.
+/// Recognises a wave that polls: it loads from addresses that it has loaded from before, and finds the same values.
 struct poll_tracker {
   struct entry {
     u64 address = 0, value = 0;
     u32 pc = 0;
   };
-  std::array<entry, 64> recent{};
   u32 next = 0, repeats = 0;
   entry last{};
+  std::array<u64, 8> maybe{};  // a bit for each recent address, to rule out most others quickly
+  std::array<entry, 64> recent{};
 
   void note(u64 address, u64 value, u32 pc) {
-    for (entry& e : recent)
-      if (e.address == address) {
-        repeats = e.value == value ? repeats + 1 : 0;
-        e.value = value;
-        last = {address, value, pc};
-        return;
-      }
-    recent[next++ % recent.size()] = {address, value, pc};
-    repeats = 0;
     last = {address, value, pc};
+    if (bit_of(address))
+      for (entry& e : recent)
+        if (e.address == address) {
+          repeats = e.value == value ? repeats + 1 : 0;
+          e.value = value;
+          return;
+        }
+    recent[next++ % recent.size()] = last;
+    repeats = 0;
+    if (next % recent.size() == 0) {  // those that went left their bits
+      maybe = {};
+      for (entry const& e : recent) set_bit(e.address);
+    } else {
+      set_bit(address);
+    }
   }
+
+ private:
+  static u64 place(u64 address) { return (address >> 2) * 0x9e3779b97f4a7c15 >> 55; }
+  bool bit_of(u64 address) const { return maybe[place(address) / 64] >> place(address) % 64 & 1; }
+  void set_bit(u64 address) { maybe[place(address) / 64] |= u64{1} << place(address) % 64; }
 };
 
 struct group_memory;
@@ -42,7 +54,7 @@ struct wave_memory {
   allocation const* last = nullptr;      // of the latest access
   part const* piece = nullptr;           // of `last`, where that has parts
   u64 issued = 0;                        // vector memory operations, for vmcnt
-  u64 issued_before = 0, active_at = 0;  // when, in instructions of the wave, the latest of them was
+  u64 issued_before = 0, active_at = 0;  // when the latest of them was issued, in instructions of the wave
   poll_tracker polls;
 };
 
@@ -65,7 +77,7 @@ struct operation_in_flight {
   rmw what{};
   int bytes = 0;
   destination to;
-  int first = 0;  // lane, of those that it began with: the one that is looked at to tell whether a wave polls
+  int first = 0;  // the lane that tells whether a wave polls
   u64 mask = 0;   // lanes to be done
   u64 address[lanes];
   u32 data[2][lanes], compare[2][lanes];  // of an atomic
@@ -78,8 +90,8 @@ struct operation_in_flight {
   piece piece_of[lanes];
 };
 
-/// A buffer_wbl2 that has not been done yet: of the lines that were dirty at the time `until` of the L2, and of those
-/// to which the wave had stores in flight.
+/// A buffer_wbl2 that has not been done yet. It covers the lines that were dirty at the L2's time `until`, and those to
+/// which the wave had stores in flight.
 struct writeback_in_flight {
   wave* by = nullptr;
   u64 number = 0, until = 0;
@@ -87,7 +99,7 @@ struct writeback_in_flight {
   std::vector<u64> own;
 };
 
-/// How many operations in flight may touch a line: never too few.
+/// Counts operations in flight that may touch a line: never too few.
 class line_filter {
  public:
   void add(u64 line) { ++count_[index(line)]; }
@@ -99,8 +111,8 @@ class line_filter {
   std::array<u16, 256> count_{};
 };
 
-/// What the memory keeps about one workgroup: its place in the machine and what it has in flight. Waves of one
-/// workgroup share a CU and its L1, which keeps order line by line, so they see each other's stores in flight.
+/// What the memory keeps about one workgroup: its CU, and what it has in flight. Waves of a workgroup share a CU and
+/// its L1, which keeps order line by line, so they see each other's stores in flight.
 struct group_memory {
   int gpu = 0, xcd = 0, cu = 0;
   l1_cache* l1 = nullptr;
@@ -125,16 +137,17 @@ class node_memory : public memory_port {
 
   virtual void kernel_begins(int /*gpu*/) {}
   virtual void kernel_ends(int /*gpu*/) {}
-  /// Why the launch, which is over, was wrong: a workgroup did not add to the ticket of a part that the launch touched.
-  /// Empty when it was right.
+  /// Called when the launch is over. Says what was wrong with it: a workgroup did not add to the ticket of a part that
+  /// the launch used. Empty when nothing was.
   std::string ended_wrong(dispatch const&, u64 groups);
   virtual void group_ends(group_memory&) {}
   virtual void tick(group_memory&) {}  // lets time pass for what the workgroup has in flight, and for caches
-  /// The host has waited for the GPU, or copies: what its kernels wrote is in memory, and the next ones read anew.
+  /// The host has waited for the GPU, or copies: what the GPU's kernels wrote is in memory, and later kernels read it
+  /// anew.
   virtual void system_scope(int /*gpu*/) {}
   /// What hipMemset's kernel does: a row of bytes of the GPU's own memory.
   virtual void fill(int gpu, u8* to, u8 const* from, u64 bytes);
-  /// Why a poller may not see what memory holds, for the report of a deadlock; empty when there is nothing to say.
+  /// Why a wave that polls may not see what memory holds, for the report of a deadlock; empty when there is no reason.
   virtual std::string hidden(u64 /*address*/, group_memory const&) const { return {}; }
 
  protected:
@@ -145,7 +158,7 @@ class node_memory : public memory_port {
     return (last && last->live && last->covers(address, bytes) && (!last->parts || within_piece(w, address, bytes))) ||
            look_up(w, a, address, bytes);
   }
-  /// allowed(), of an access that was allowed when it was issued: the memory may have been freed since.
+  /// allowed() for an access that was allowed when it was issued: the memory may have been freed since.
   bool still_allowed(wave& w, access a, u64 address, int bytes) {
     wave_memory& m = *w.pending;
     if (m.last && m.last->live && m.last->covers(address, bytes)) return true;
@@ -172,7 +185,7 @@ class node_memory : public memory_port {
   }
   void count_link(int from, int to, access, u64 bytes);
   static constexpr u32 nowhere = ~u32{0};
-  /// pc: of the load or atomic, or `nowhere` for a part of one that is not to be noted.
+  /// pc: of the load or atomic, or `nowhere` for a part of one that must not be noted.
   void note_poll(wave& w, u32 pc, u64 mask, u64 const* address, u32 const (*value)[lanes]) {
     if (!mask || pc == nowhere) return;
     int const l = std::countr_zero(mask);
@@ -257,7 +270,10 @@ FUSEWIRE_SIM_UNWATCHED inline void scatter(u8* p, int bytes, u32 const (*in)[lan
 
 /// Of any size, which volatile keeps from becoming a call of memcpy.
 FUSEWIRE_SIM_UNWATCHED inline void copy_bytes(u8* to, u8 const* from, u64 bytes) {
-  for (u64 i = 0; i < bytes; ++i) to[i] = static_cast<u8 const volatile*>(from)[i];
+  u64 i = 0;
+  if ((reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from)) % 8 == 0)
+    for (; i + 8 <= bytes; i += 8) *reinterpret_cast<u64*>(to + i) = *reinterpret_cast<u64 const volatile*>(from + i);
+  for (; i < bytes; ++i) to[i] = static_cast<u8 const volatile*>(from)[i];
 }
 FUSEWIRE_SIM_UNWATCHED inline u32 word_at(u64 address) {
   u32 x;

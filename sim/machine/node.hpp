@@ -7,7 +7,7 @@
 
 namespace fusewire::sim {
 
-/// The state that everything shares. Guarded by the runtime's lock.
+/// State that all parts of the simulator share. The runtime's lock guards it.
 struct node {
   explicit node(config c)
       : settings(c), shared(shared_node::from_environment(c.gpus)), memory(c.gpus, shared.get()), chance(c.seed) {}

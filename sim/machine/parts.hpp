@@ -8,7 +8,7 @@
 
 namespace fusewire::sim {
 
-/// A part of an allocation that the program has named (fusewireSimNamePart): it has bounds of its own.
+/// A part of an allocation that the program has named (fusewireSimNamePart). It has bounds of its own.
 struct part {
   u64 base = 0, size = 0;
   std::string name;
@@ -24,17 +24,17 @@ struct part {
   }
 };
 
-/// The parts of one allocation. Each stays where it is for as long as the allocation is known, so that waves may keep
-/// the latest.
+/// The parts of one allocation. A part stays at its address as long as the allocation is known, so waves may keep a
+/// pointer to their latest.
 class part_table {
  public:
-  /// Replaces the parts that it overlaps. One that is there already only gets the name: ranks that share memory all
-  /// name what is in it.
+  /// Replaces the parts that it overlaps. A part that exists already only gets the new name: ranks that share memory
+  /// all name its parts.
   void name(u64 base, u64 size, std::string text);
   void forget(u64 base, u64 size);  // those that begin there
-  /// The part that begins last at or before the address; null when there is none.
+  /// The last part that begins at or before the address; null when there is none.
   part* before(u64 address);
-  /// The part that holds the address or is nearest to it; of two, the one before. Null when there is none.
+  /// The part that holds the address or is nearest to it; of two, the one before it. Null when there is none.
   part* nearest(u64 address);
 
  private:

@@ -78,8 +78,8 @@ memory_paths::memory_paths(timing const& t, node& n)
   l2_return_ = t.l2_latency - t.l2_arrival;
 }
 
-/// Of a GPU's memory side, from the arrival at it: when a line that is read leaves it, when one that is written is
-/// there. The MALL writes on to the HBM at once.
+/// The time at a GPU's memory side, from arrival there: when a line that is read leaves it, or when a line that is
+/// written has reached it. The MALL passes writes on to the HBM at once.
 double memory_paths::memory(int gpu, double time, u64 line, u32 bytes, bool write, traffic& counts) {
   gpu_path& g = *gpus_[static_cast<std::size_t>(gpu)];
   u32 const c = channel_of(line);
@@ -101,7 +101,7 @@ double memory_paths::send(int from, int to, double time, double bytes) {
   return begin + bytes / link_rate_ + link_latency_;
 }
 
-/// A line that the XCD has written goes to where it belongs; returns when it is there.
+/// A line that the XCD has written goes to its memory; returns when it is there.
 double memory_paths::write_line(int gpu, int xcd, double time, u64 line, traffic& counts) {
   allocation const* const a = node_.memory.find(line * line_bytes);
   int const owner = a && a->gpu >= 0 ? a->gpu : gpu;

@@ -12,14 +12,14 @@
 
 namespace fusewire::sim {
 
-/// The L1 of a CU, and what the CU waits for behind it.
+/// The L1 of a CU, and what the CU waits for beyond it.
 class cu_path {
  public:
   struct line {
     u64 number = 0;
     double taken = 0, ready = 0;  // when its value was taken, when it is there
   };
-  /// The line when the L1 holds it or waits for it; else null.
+  /// The line, if the L1 holds it or waits for it; else null.
   line* find(u64 number);
   line& insert(u64 number);  // one that find() does not have
   void drop(u64 number);
@@ -44,7 +44,7 @@ class cu_path {
   std::size_t next_miss_ = 0;
 };
 
-/// What one vector memory instruction asks for.
+/// The lines that one vector memory instruction asks for.
 struct memory_request {
   enum class kind : u8 { read, write, atomic };
   struct piece {
@@ -61,13 +61,13 @@ struct memory_request {
   void add(u64 address, u64 bytes);
 };
 
-/// When an operation takes effect, and when its wave may know. There are at least `lookahead` cycles between the two,
-/// and in no fewer after its issue does it take effect for another CU.
+/// When an operation takes effect, and when its wave may know. At least `lookahead` cycles lie between the two, and
+/// also between its issue and its effect for another CU.
 struct passage {
   double effect = 0, done = 0;
 };
 
-/// The memory system of the node as lines see it: which caches hold them, and the queues of the L2 channels, the
+/// The memory system of the node, line by line: which caches hold a line, and the queues of the L2 channels, the
 /// fabric, the MALL, the HBM channels and the links.
 class memory_paths {
  public:
@@ -78,7 +78,7 @@ class memory_paths {
   double now = 0;  // no request will come for an earlier time
   passage request(cu_path&, int gpu, int xcd, double time, memory_request const&, traffic&);
   double scalar_load(int gpu, int xcd, double time, u64 address, traffic&);  // when it is there, past the scalar cache
-  /// buffer_wbl2: when what the XCD had written is in memory.
+  /// buffer_wbl2: when what the XCD had written is in memory
   double writeback(int gpu, int xcd, double time, bool system, traffic&);
   void drop_remote(int gpu, int xcd);                  // buffer_inv at system scope: lines of peers
   double kernel_ends(int gpu, double time, traffic&);  // when the release at agent scope is done
@@ -102,8 +102,8 @@ class memory_paths {
     struct coming {
       u64 line = 0;
       double since = 0, ready = 0;  // when it was asked for, when it is there
-      /// For a request at `time` of a line that the L2 has or waits for. A CU whose turn came later may ask for an
-      /// earlier time: then it is the one that brings the line.
+      /// For a request at `time` of a line that the L2 has or waits for. A CU whose turn comes later may ask for an
+      /// earlier time; then its request is the one that fetches the line.
       double there(u64 wanted, double time) {
         if (line != wanted) return time;
         if (time < since) ready -= since - time, since = time;

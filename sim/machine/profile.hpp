@@ -21,7 +21,7 @@ struct traffic {
   u64 flags_raised = 0, polls = 0;
 };
 
-/// Where the time of a kernel went: of one launch, or of all launches of one kernel on one GPU.
+/// Where the time of a kernel went, for one launch or for all launches of one kernel on one GPU.
 struct kernel_profile {
   std::string name;
   int gpu = 0;
@@ -34,8 +34,8 @@ struct kernel_profile {
   void add(kernel_profile const&);
 };
 
-/// Addresses of an LDS instruction that were seen before, relative to the first lane's, and what they take: where all
-/// lanes move by the same amount, the banks are as busy.
+/// Addresses of an LDS instruction seen before, relative to the first lane's, and the time that they take: where all
+/// lanes move by the same amount, the banks are equally busy.
 struct bank_pattern {
   u64 exec = 0;
   u32 at = ~u32{0};  // the lowest bits of the first lane's

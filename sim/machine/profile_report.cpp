@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "machine/json.hpp"
+
 namespace fusewire::sim {
 namespace {
 
@@ -72,15 +74,6 @@ void hot_text(std::string& text, program const* code, hot_spots const& h, u64 al
   }
 }
 
-std::string quoted(std::string const& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 32 ? ' ' : c;
-  }
-  return out + '"';
-}
-
 std::string key_of(stall s) {
   std::string key = name_of(s);
   std::ranges::replace(key, ' ', '_');
@@ -91,7 +84,7 @@ void kernel_json(std::string& text, kernel_profile const& k, node const& n) {
   timing const& t = n.settings.rates;
   auto const cycles = static_cast<double>(k.cycles);
   double const cus = n.settings.cus, simds = cus * 4;
-  text += "    {\"kernel\": " + quoted(k.name);
+  text += "    {\"kernel\": " + json_string(k.name);
   auto const number = [&](char const* name, u64 value) {
     say(text, ", \"%s\": %llu", name, static_cast<unsigned long long>(value));
   };

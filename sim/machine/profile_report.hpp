@@ -3,7 +3,7 @@
 
 namespace fusewire::sim {
 
-/// Where simulated time went: for people, and for programs.
+/// Where simulated time went, as text and as JSON.
 std::string profile_text(timeline const&, node const&);
 std::string profile_json(timeline const&, node const&);
 

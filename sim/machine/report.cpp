@@ -14,7 +14,7 @@ std::string id_of(resident_group const& g) {
   return "(" + std::to_string(g.id[0]) + "," + std::to_string(g.id[1]) + "," + std::to_string(g.id[2]) + ")";
 }
 
-/// Of a wave that stopped behind an instruction, or that faulted at one.
+/// The place of a wave that has stopped after an instruction, or faulted at one.
 std::string place_of(wave& w) {
   if (!w.faulted) --w.pc;
   location const at = where(w);
@@ -82,7 +82,7 @@ standing standing_of(wave const& w) {
   return w.executed - w.pending->active_at > silence ? standing::silent : standing::runs;
 }
 
-/// Waves that do the same are one line; a few lines say what a machine full of waves is doing.
+/// Waves in the same state share one line, so a few lines say what a full machine is doing.
 void print_waves(node& n, scheduler& s, bool all_wait) {
   struct alike {
     resident_group const* group;

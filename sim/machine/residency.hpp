@@ -5,7 +5,7 @@
 
 namespace fusewire::sim {
 
-/// What one workgroup takes of a CU.
+/// What one workgroup occupies of a CU.
 struct footprint {
   u32 waves = 1, vgprs = 8, sgprs = 16;  // per wave, rounded up as the hardware allocates
   u32 lds = 0;
@@ -30,7 +30,7 @@ class compute_unit {
 
 inline constexpr u32 lds_per_cu = 65536, waves_per_cu = 32;
 
-/// Workgroups of this size that one CU holds at once; 0 when not even one fits.
+/// How many workgroups of this size one CU holds at once; 0 when not even one fits.
 u32 groups_per_cu(kernel const&, u32 threads, u32 lds_bytes);
 
 }  // namespace fusewire::sim

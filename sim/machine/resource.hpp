@@ -8,13 +8,13 @@
 
 namespace fusewire::sim {
 
-/// Something that serves one request at a time: how much of each window of 64 cycles is taken. Requests need not come
-/// in the order of their times, for CUs are run one after the other for hundreds of cycles each, and some are made for
-/// much later than now.
+/// A resource that serves one request at a time. It keeps how much of each window of 64 cycles is taken. Requests need
+/// not come in the order of their times: CUs run one after the other for hundreds of cycles each, and some requests are
+/// for much later than now.
 class resource {
  public:
-  /// A request at `time` that holds the resource for `cycles`; returns when it begins to be served. No request comes
-  /// for a time before `now`.
+  /// A request at `time` that holds the resource for `cycles`. Returns when its service begins. No request comes for a
+  /// time before `now`.
   double take(double now, double time, double cycles) {
     if (now >= static_cast<double>((first_ + 1) * window)) advance(static_cast<u64>(now) / window);
     busy_ += cycles;
@@ -51,8 +51,8 @@ class resource {
   double later_ = 0, busy_ = 0;  // work behind the last window
 };
 
-/// Which lines a cache holds, least recently used first out. `Ways` of 4-byte tags are one or two lines of the host's
-/// cache.
+/// The lines that a cache holds; the least recently used one leaves first. `Ways` tags of 4 bytes are one or two lines
+/// of the host's cache.
 template <u32 Sets, u32 Ways>
 class tag_array {
  public:
@@ -83,7 +83,7 @@ class tag_array {
     set[0] = tag | (write || r.was_dirty ? dirty : 0);
     return r;
   }
-  /// touch() comes soon: the host may fetch what it will need.
+  /// Says that touch() comes soon, so that the host can prefetch.
   void announce(u64 line) const {
     if (tags_) __builtin_prefetch(&tags_[std::size_t{set_of(line)} * Ways], 1);
   }

@@ -55,7 +55,7 @@ T apply(rmw op, T memory, T data, T compare) {
   return memory;
 }
 
-/// Atomic for the host too: threads that poll, and other processes of the node.
+/// Atomic on the host, too: for threads that poll, and for other processes of the node.
 template <class T>
 T update(T* p, rmw op, T data, T compare, T& now) {
   T was = __atomic_load_n(p, __ATOMIC_RELAXED);

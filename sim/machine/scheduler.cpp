@@ -13,7 +13,7 @@
 namespace fusewire::sim {
 namespace {
 
-constexpr u32 polls_that_count = 64;                // repeats after which a wave is taken to wait for somebody
+constexpr u32 polls_that_count = 64;                // repeats after which a wave counts as waiting for another
 constexpr u32 rounds_that_count = 256;              // in which nothing changed
 constexpr u64 instructions_that_count = 1'000'000;  // of a wave that polls, before it is called a deadlock ...
 constexpr u64 most_instructions = 20'000'000;       // ... but no more than this of all waves together
@@ -57,7 +57,7 @@ void scheduler::start(std::shared_ptr<kernel_launch> l) {
 
 void scheduler::admit(std::shared_ptr<kernel_launch> l) {
   l->total = u64{l->grid[0]} * l->grid[1] * l->grid[2];
-  // Round robin over the XCDs, from any of them on.
+  // Round robin over the XCDs, starting with any of them.
   u32 const xcds = static_cast<u32>(node_.xcds()), first = timeline_ ? 0 : node_.chance.below(xcds);
   for (u32 x = 0; x < xcds; ++x) l->next[x] = (x + xcds - first) % xcds;
   l->takes = footprint_of(*l->kernel, l->block[0] * l->block[1] * l->block[2], static_cast<u32>(l->lds));
@@ -85,7 +85,7 @@ wave* scheduler::take_wave() {
   return w;
 }
 
-/// A workgroup of the launch that this XCD may start next: no source promises an order. Null when all have a place.
+/// A workgroup of the launch that this XCD may start next; no source promises an order. Null when all have been placed.
 u64* scheduler::choose(kernel_launch& l, int xcd) {
   auto& choice = l.choice[static_cast<std::size_t>(xcd)];
   u64& next = l.next[static_cast<std::size_t>(xcd)];
@@ -164,7 +164,7 @@ void scheduler::place_waiting() {
       for (auto const& l : launches_)
         if (l->gpu == static_cast<int>(gpu))
           while (!x.room && place(*l, xcd)) x.room = pause_one_in_ && node_.chance.one_in(pause_one_in_);
-      room_ |= x.room;  // the others come later
+      room_ |= x.room;  // the other workgroups come later
     }
 }
 
@@ -186,8 +186,8 @@ scheduler::outcome scheduler::step() {
   return outcome::worked;
 }
 
-/// Runs the waves of one workgroup in small random turns. Most workgroups get a few hundred instructions, some are left
-/// out, some run far ahead of all others: races need that.
+/// Runs the waves of one workgroup in small random turns. Most workgroups get a few hundred instructions, some get
+/// none, and some run far ahead of all others: races need that.
 void scheduler::run(resident_group& g) {
   random_source& chance = node_.chance;
   u32 const dice = chance.below(32);
@@ -200,7 +200,7 @@ void scheduler::run(resident_group& g) {
     if (w->state == wave_state::sleeping) w->state = wave_state::running;
   wave* const left_out =
       g.running > 1 && chance.one_in(4) ? g.waves[chance.below(static_cast<u32>(g.waves.size()))] : nullptr;
-  u32 resting = 0;  // waves that poll without success rest for the remainder
+  u32 resting = 0;  // waves that poll without success rest for the rest of the turn
   while (budget) {
     u32 n = 0;
     for (wave* w : g.waves)
@@ -215,7 +215,7 @@ void scheduler::run(resident_group& g) {
     budget -= std::min(budget, std::max<u64>(done, 1));
     if (g.ended) return;
     if (w.pending->polls.repeats > 4) resting |= 1u << w.index;
-    // Others get to see it while this workgroup's stores are still on their way
+    // Other workgroups get to see it while this workgroup's stores are still in flight
     if (node_.published && chance.one_in(2)) break;
     if (weak_ && !g.memory.quiet()) memory_->tick(g.memory);
     for (wave* other : g.waves)

@@ -32,8 +32,8 @@ struct resident_group : workgroup {
 
 class timeline;
 
-/// Runs the waves of all launches on all GPUs, interleaved at random; the interleaving is a function of the seed and of
-/// the order of the calls; with a clock, in the order of their times (timeline). Not thread-safe.
+/// Runs the waves of all launches on all GPUs. They are interleaved at random, as a function of the seed and of the
+/// order of the calls; with a clock, in the order of their times (timeline). Not thread-safe.
 class scheduler {
  public:
   explicit scheduler(node&);
@@ -42,12 +42,12 @@ class scheduler {
   void start(std::shared_ptr<kernel_launch>);  // it joins the workgroups that run; the caller keeps its kernel alive
   enum class outcome { worked, idle, stalled };
   /// Lets one workgroup run for a while. `stalled`: for a long time every wave has been polling memory that does not
-  /// change, or waiting at a barrier; nothing but the host can help.
+  /// change, or waiting at a barrier, and only the host can help.
   outcome step();
-  /// The host cannot help: waves that watch the clock see it jump ahead, so that their time-outs expire; when no wave
-  /// watches the clock, ends the process with a report.
+  /// Called when the host cannot help. Waves that watch the clock see it jump ahead, so that their time-outs expire. If
+  /// no wave watches the clock, it ends the process with a report.
   void resolve_stall();
-  /// The host may help: go on for a while, and let this much time pass.
+  /// Called when the host may help: goes on for a while, and lets this much time pass.
   void keep_waiting(u64 cycles);
   void host_did_something() { stuck_rounds_ = 0, jump_ = first_jump, jumped_ = 0; }
   bool running() const { return !launches_.empty(); }

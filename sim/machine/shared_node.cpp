@@ -16,8 +16,8 @@
 namespace fusewire::sim {
 namespace {
 
-/// The letter that /proc gives a thread or process: R running, S sleeping, Z dead but not buried ...; 0 when there is
-/// none.
+/// The letter that /proc gives a thread or process: R running, S sleeping, Z ended and not waited for, ...; 0 when it
+/// does not exist.
 char state_of(std::string const& directory) {
   std::ifstream stat(directory + "/stat");
   std::string line;

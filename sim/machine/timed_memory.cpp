@@ -6,6 +6,17 @@
 #include "machine/wave_clock.hpp"
 
 namespace fusewire::sim {
+namespace {
+
+/// The address that the clock uses. A launch's arguments lie in this process's heap, whose addresses differ from run to
+/// run, and so would their lines' places in the caches.
+u64 place_of(wave_memory const& m, u64 address) {
+  constexpr u64 arguments = 0x1000'0000'0000, apart = u64{1} << 20;
+  if (m.last->kind != memory_kind::kernarg) return address;
+  return address - m.last->base + arguments + static_cast<u64>(m.group->gpu) * apart;
+}
+
+}  // namespace
 
 timed_memory::timed_memory(node& n, timing const& t, event_wheel& events)
     : node_memory(n), paths(t, n), t_(t), events_(events) {}
@@ -15,7 +26,7 @@ void timed_memory::issue(wave& w) {
   ++counted;
 }
 
-/// Checks the lanes and says which lines they need.
+/// Checks the lanes, and collects the lines that they need.
 bool timed_memory::collect(wave& w, access a, u64 mask, u64 const* address, int bytes) {
   request_.count = 0;
   wave_memory const& m = *w.pending;
@@ -32,7 +43,7 @@ bool timed_memory::collect(wave& w, access a, u64 mask, u64 const* address, int 
         if (a == access::atomic ? !allowed_atomic(w, address[l], bytes) : !allowed(w, a, address[l], bytes))
           return false;
     count(w, a, all);
-    request_.add(at, all);
+    request_.add(place_of(m, at), all);
     left = end == lanes ? 0 : left & ~u64{0} << end;
   }
   return true;
@@ -52,7 +63,7 @@ timed_operation& timed_memory::begin(wave& w, memory_request::kind access, cache
   return o;
 }
 
-/// `ordered`: it brings a value to registers.
+/// `ordered`: the operation brings a value to registers.
 void timed_memory::send(wave& w, timed_operation& o, bool ordered) {
   wave_memory const& m = *w.pending;
   wave_clock& k = *m.clock;
@@ -103,7 +114,19 @@ bool timed_memory::atomic(wave& w, cache_bits bits, rmw what, u64 mask, u64 cons
   return true;
 }
 
-/// The operation's time has come. Memory may have been freed since it was issued, and its wave may have ended.
+void timed_memory::announce(timed_operation const& o) const {
+  __builtin_prefetch(&o.by->pending);
+  __builtin_prefetch(&o.memory->serial);
+  int const step = std::max(1, 64 / o.bytes);  // lanes that mostly share a line of the host's cache
+  for (int l = std::countr_zero(o.mask); l < lanes; l += step)
+    if (o.mask >> l & 1) __builtin_prefetch(reinterpret_cast<void const*>(o.address[l]));
+  if (!o.to.put) return;
+  auto const* const to = reinterpret_cast<u8 const*>(o.by->v[o.to.reg & 511]);
+  for (std::size_t at = 0; at < o.to.dwords * sizeof o.by->v[0]; at += 64) __builtin_prefetch(to + at, 1);
+}
+
+/// Called when the operation's time has come. Its memory may have been freed since it was issued, and its wave may have
+/// ended.
 void timed_memory::perform(timed_operation& o) {
   wave& w = *o.by;
   bool const there = w.pending == o.memory && w.pending->serial == o.serial;
@@ -143,7 +166,7 @@ void timed_memory::perform(timed_operation& o) {
   spare_.push_back(&o);
 }
 
-/// Of scalar atomics, which act when they are issued.
+/// For scalar atomics, which act when they are issued.
 bool timed_memory::act(wave& w, cache_bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes,
                        u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
   alignas(64) u32 found[2][lanes];
@@ -159,7 +182,8 @@ bool timed_memory::act(wave& w, cache_bits, u32 pc, rmw op, u64 mask, u64 const*
 bool timed_memory::scalar_load(wave& w, u64 address, int bytes, bool fresh, u32* out) {
   if (!node_memory::scalar_load(w, address, bytes, fresh, out)) return false;
   wave_memory const& m = *w.pending;
-  for (u64 line = address / 64; line <= (address + static_cast<u64>(bytes) - 1) / 64; ++line) {
+  u64 const place = place_of(m, address);
+  for (u64 line = place / 64; line <= (place + static_cast<u64>(bytes) - 1) / 64; ++line) {
     bool const hit = !fresh && scalar_hit(*m.clock, line);
     double const done = hit ? static_cast<double>(issued_at) + t_.scalar_hit
                             : paths.scalar_load(m.group->gpu, m.group->xcd, static_cast<double>(issued_at), line * 64,

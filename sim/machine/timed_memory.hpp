@@ -5,7 +5,7 @@
 
 namespace fusewire::sim {
 
-/// An access that has been issued and takes effect at its time.
+/// An access that has been issued, and takes effect at its time.
 struct timed_operation : timed_event {
   timed_operation() : timed_event(kind::operation) {}
   memory_request::kind access = memory_request::kind::read;
@@ -22,10 +22,10 @@ struct timed_operation : timed_event {
   alignas(64) u32 data[4][lanes], compare[2][lanes];
 };
 
-/// Memory under the clock. An access takes effect when it arrives where it is served: loads take the value, stores and
-/// atomics act; until then nobody sees them. What lies between issue and effect, and between effect and the wait that
-/// it fulfils, memory_paths says. Caches cost time here and hide nothing: a program that forgets a release or an
-/// acquire is found by weak_memory, not by this.
+/// Memory under the clock. An access takes effect when it arrives where it is served: loads take their value, stores
+/// and atomics act. Until then no other wave sees it. memory_paths gives the times between issue and effect, and
+/// between effect and the end of the wait for it. Caches cost time here and hide nothing: weak_memory finds a program
+/// that forgets a release or an acquire, this class does not.
 class timed_memory final : public node_memory {
  public:
   timed_memory(node&, timing const&, event_wheel&);
@@ -42,10 +42,11 @@ class timed_memory final : public node_memory {
   u64 real_time(wave&) override;
 
   void perform(timed_operation&);
+  void announce(timed_operation const&) const;  // perform() comes soon: the host may fetch what it will need
 
   memory_paths paths;
-  // Of the instruction that is being executed: when it was issued, how many operations vmcnt counts for it, when they
-  // are all done, when a scalar load is.
+  // For the instruction in execution: when it was issued, how many operations vmcnt counts for it, when all of these
+  // are done, and when a scalar load is.
   u64 issued_at = 0;
   u32 counted = 0;
   u64 done_at = 0, scalar_done_at = 0;

@@ -13,8 +13,13 @@ namespace {
 constexpr u64 never = ~u64{0};
 constexpr u64 between_looks = 400'000;  // cycles, at whether every wave waits ...
 constexpr u64 between_jumps = 8'000;    // ... and once they do
-constexpr u32 polls_that_count = 64;    // repeats after which a wave is taken to wait for somebody
+constexpr u32 polls_that_count = 64;    // repeats after which a wave counts as waiting for another
+constexpr int ops_ahead = 6;            // of a wave, whose registers the host fetches when its turn begins
 constexpr u64 first_jump = 21'000, longest_wait = 2'100'000'000'000;  // cycles: 10 us, 1000 s
+
+void fetch(void const* from, std::size_t bytes) {
+  for (auto p = static_cast<u8 const*>(from), end = p + bytes; p < end; p += 64) __builtin_prefetch(p);
+}
 
 }  // namespace
 
@@ -57,7 +62,7 @@ void timeline::announce(std::shared_ptr<kernel_launch> l) {
   events_.put(n, n.launch->begin);
 }
 
-/// A workgroup has got its place: its waves begin when the XCD's dispatcher has come to them.
+/// A workgroup has been placed. Its waves begin when the XCD's dispatcher comes to them.
 void timeline::placed(resident_group& g) {
   kernel_launch& l = *g.from;
   compute_unit_clock& c = cu_of(l.gpu, g.cu);
@@ -92,7 +97,7 @@ void timeline::placed(resident_group& g) {
   wake(c);
 }
 
-/// The CU's next turn is when its first wave can go on.
+/// The CU's next turn begins when its first wave can go on.
 void timeline::wake(compute_unit_clock& c) {
   wave_clock const* next = nullptr;
   for (wave_clock const* k : c.waves)
@@ -108,7 +113,33 @@ void timeline::wake(compute_unit_clock& c) {
   events_.put(n, first);
 }
 
-/// A turn of the CU, in which its waves run in the exact order of their times. It ends before a wave goes on with a
+void timeline::announce_next() const {
+  auto const [next, second] = events_.upcoming();
+  if (second) fetch(second, sizeof(timed_operation) - sizeof(timed_operation::data) - sizeof(timed_operation::compare));
+  if (!next) return;
+  if (next->what == timed_event::kind::operation) {
+    memory_->announce(static_cast<timed_operation const&>(*next));
+  } else if (next->what == timed_event::kind::compute_unit) {
+    compute_unit_clock const& c = *static_cast<notice const&>(*next).cu;
+    for (wave_clock const* k : c.waves) fetch(k, 128);
+    fetch(&c.port_free, sizeof c.port_free + sizeof c.matrix_free);
+  }
+}
+
+void timeline::announce_turn(compute_unit_clock const& c, u64 until) const {
+  for (wave_clock const* k : c.waves)
+    if (!k->parked && k->time < until) {
+      fetch(k->of->s, sizeof k->of->s + 64);
+      fetch(k->vm, 64);
+      fetch(&k->lgkm, sizeof k->lgkm + 64);
+    }
+  for (wave_clock const* k : c.waves)
+    if (!k->parked && k->time < until)
+      for (op_time const *o = k->times + k->of->pc, *const end = o + ops_ahead; o < end && o->on != unit::end; ++o)
+        for (int s = 0; s < 3; ++s) fetch(k->of->v[o->source[s] & 511], o->rows[s] * sizeof k->of->v[0]);
+}
+
+/// A turn of the CU, in which its waves run in the exact order of their times. It ends before a wave would go on with a
 /// value that has not been taken yet. Of waves that can go on at the same time, the one with the highest priority goes
 /// first, then the one that has waited longest.
 void timeline::run(compute_unit_clock& c, u64 from) {
@@ -116,6 +147,7 @@ void timeline::run(compute_unit_clock& c, u64 from) {
   auto const before = [](wave_clock const& a, wave_clock const& b) {
     return a.time != b.time ? a.time < b.time : a.priority != b.priority ? a.priority > b.priority : a.since < b.since;
   };
+  announce_turn(c, until);
   for (;;) {
     wave_clock* first = nullptr;
     u64 second = until;
@@ -206,6 +238,7 @@ scheduler::outcome timeline::step(u64 limit) {
     timed_event& e = *events_.take();
     node_.cycles = e.time;
     memory_->paths.now = static_cast<double>(e.time);
+    announce_next();
     handle(e);
   }
   if (node_.cycles >= looked_at_ + (jumped_ ? between_jumps : between_looks) && all_wait())
@@ -213,8 +246,8 @@ scheduler::outcome timeline::step(u64 limit) {
   return scheduler::outcome::worked;
 }
 
-/// For a long time no memory has changed, and every wave polls. Waves that poll go on burning time here, as they do on
-/// the machine.
+/// Whether no memory has changed for a long time while every wave polls. Waves that poll keep using time here, as they
+/// do on the machine.
 bool timeline::all_wait() {
   looked_at_ = node_.cycles;
   bool const changed = std::exchange(changes_at_look_, node_.changes) != node_.changes;

@@ -8,9 +8,9 @@
 namespace fusewire::sim {
 
 /// The clock: runs the waves of all launches in the order of simulated time. Nothing here loops over cycles: an
-/// instruction asks when its unit, its registers and what it waits for allow it to issue, and the wave's time becomes
-/// that. A CU has the turn for a few hundred cycles, its waves in exact order, until one needs a value that has not
-/// been taken: accesses take effect between turns, those of all CUs in exact order.
+/// instruction asks when its unit, its registers and its waits allow it to issue, and the wave's time becomes that. A
+/// CU's turn lasts a few hundred cycles, with its waves in exact order, until a wave needs a value that has not been
+/// taken. Accesses take effect between turns, those of all CUs in exact order.
 class timeline {
  public:
   timeline(node&, scheduler&);
@@ -29,7 +29,7 @@ class timeline {
   std::map<std::pair<int, std::string>, kernel_profile> const& profiles() const { return profiles_; }
   std::map<program const*, hot_spots> const& hot() const { return hot_; }
   memory_paths const& paths() const { return memory_->paths; }
-  trace_log const* trace() const { return trace_.get(); }  // null when nobody wants one
+  trace_log const* trace() const { return trace_.get(); }  // null when no trace is wanted
 
  private:
   struct notice : timed_event {  // of a CU, a workgroup or a launch
@@ -43,6 +43,10 @@ class timeline {
   void wake(compute_unit_clock&);
   void run(compute_unit_clock&, u64 from);
   void handle(timed_event&);
+  // Announces what comes soon, so that the host prefetches it: simulated memory and registers are larger than its
+  // caches.
+  void announce_next() const;
+  void announce_turn(compute_unit_clock const&, u64 until) const;
   bool all_wait();
 
   // issue.cpp
@@ -53,6 +57,8 @@ class timeline {
   void after(compute_unit_clock&, wave_clock&, op_time const&, u64 time, u64 next);
   void wait(wave_clock&, stall, u64 until);
   void release_barrier(compute_unit_clock&, resident_group&);
+  void note_span(wave_clock&, u32 word, u64 time);
+  std::string text_at(u64 address) const;
   void wave_ended(compute_unit_clock&, wave_clock&);
   double matrix_cycles(op_time const&) const;
 
@@ -71,6 +77,16 @@ class timeline {
   std::map<std::pair<int, std::string>, kernel_profile> profiles_;
   std::map<program const*, hot_spots> hot_;
   std::unique_ptr<trace_log> trace_;
+  struct marked_spans {  // of a wave, that it has begun
+    struct one {
+      std::string name;
+      u64 begin;
+    };
+    std::vector<one> open;
+    u32 low = 0;
+    bool has_low = false;
+  };
+  std::map<wave_clock const*, marked_spans> marked_;
   u64 serial_ = 0;
   u64 looked_at_ = 0, changes_at_look_ = 0, reads_at_look_ = 0, jumped_ = 0;
   bool something_ended_ = false;

@@ -1,7 +1,8 @@
-// Every constant of the clock, once. A value is `measured` where its source ran it on an MI300X, `document` where the
-// vendor or its compiler says it, `derived` where it follows from such values, `assumed` where nobody has published it:
-// those are what calibration may move. Another value for a run, without a rebuild:
-// FUSEWIRE_SIM_TIMING="name=value,name=value", or fusewire-sim --timing.
+// All constants of the clock, each in one place. A value is `measured` where its source ran it on an MI300X, `document`
+// where the vendor or its compiler states it, `derived` where it follows from such values, and `assumed` where no
+// source has published it; only `assumed` values may be moved by calibration.
+// To change a value for a run, without a rebuild: FUSEWIRE_SIM_TIMING="name=value,name=value", or fusewire-sim
+// --timing.
 #pragma once
 #include <string>
 
@@ -10,7 +11,7 @@
 // Sources. ISA: AMD, CDNA3 ISA document. WP: AMD, CDNA3 white paper. LLVM: GCNHazardRecognizer.cpp, gfx940. MT4G:
 // microbenchmarks on an MI300X VF, ROCm 6.4, in cycles at 2.1 GHz. Kog: Kog AI's launch measurements. Iris: ROCm/iris,
 // concurrent/predictor.py. xgmi: ROCm blog "mi300x-rccl-xgmi". rocjitsu: mirage/builtin/src/timing.rs, whose authors
-// call theirs assumptions.
+// call their values assumptions.
 #define FUSEWIRE_SIM_TIMING(X)                                                                                         \
   X(mhz, 2100, "MHz", document, "WP: peak engine clock; GEMMs that draw full power run slower (--mhz)")                \
   /* issue */                                                                                                          \
@@ -108,7 +109,7 @@ struct timing {
   double bytes_per_cycle(double gbs) const { return gbs * 1e3 / mhz; }
   double us(u64 cycles) const { return static_cast<double>(cycles) / mhz; }
 
-  /// "name=value,name=value"; returns what is wrong with it, or nothing.
+  /// Sets constants from "name=value,name=value". Returns what is wrong with the text, or nothing.
   std::string set(std::string const& text);
   /// A line for each constant: name, value, unit, kind, source.
   std::string table() const;

@@ -3,25 +3,15 @@
 #include <cstdio>
 #include <set>
 
+#include "machine/json.hpp"
+
 namespace fusewire::sim {
-namespace {
-
-std::string quoted(std::string const& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 32 ? ' ' : c;
-  }
-  return out + '"';
-}
-
-}  // namespace
 
 bool trace_log::write(std::string const& file, timing const& t) const {
   std::FILE* const f = std::fopen(file.c_str(), "w");
   if (!f) return false;
   std::vector<std::string> names(names_.size());
-  for (auto const& [name, number] : names_) names[number] = quoted(name);
+  for (auto const& [name, number] : names_) names[number] = json_string(name);
   std::fprintf(f, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"what\": \"a projection by fusewire-sim --time, in "
                   "simulated microseconds\"}, \"traceEvents\": [\n");
   char const* comma = "";

@@ -8,8 +8,9 @@
 
 namespace fusewire::sim {
 
-/// What happened when, for a file that ui.perfetto.dev shows: a process for each GPU, with a track for its kernels and
-/// one for each workgroup's place on a CU, on which long waits of its first wave lie; and a counter for each link.
+/// The events of a run, for a file that ui.perfetto.dev shows. Each GPU is a process there, with a track for its
+/// kernels and one for each workgroup's place on a CU. A workgroup's track shows the spans that its first wave marks,
+/// and that wave's long waits. Each link has a counter.
 class trace_log {
  public:
   void kernel(int gpu, std::string const& name, u64 begin, u64 end) {
@@ -22,6 +23,10 @@ class trace_log {
   void wait(int gpu, int cu, u32 place, stall why, u64 begin, u64 end) {
     if (end - begin >= shortest_wait)
       spans_.push_back({gpu, track_of(cu, place), name_number(std::string("waits: ") + name_of(why)), begin, end});
+  }
+  /// A span that a kernel has marked.
+  void span_of(int gpu, int cu, u32 place, std::string const& name, u64 begin, u64 end) {
+    spans_.push_back({gpu, track_of(cu, place), name_number(name), begin, end});
   }
   void link(int from, int to, u64 time, u64 bytes) { links_[{from, to}][time / link_step] += bytes; }
 

@@ -9,7 +9,7 @@ namespace fusewire::sim {
 
 struct compute_unit_clock;
 
-/// Of two CUs: which code, in lines of 128 bytes, and which scalar data, in lines of 64, they have.
+/// Caches that two CUs share: the code that they hold, in lines of 128 bytes, and the scalar data, in lines of 64.
 struct shared_caches {
   tag_array<64, 8> code;
   tag_array<32, 8> scalar;
@@ -17,22 +17,24 @@ struct shared_caches {
 
 /// What the clock keeps about one wave: when it can go on, and its scoreboard.
 struct wave_clock {
-  u64 time = 0;   // of its next instruction
-  u64 since = 0;  // when it first wanted to issue it
+  // In one line of the host's cache: what the choice of the next wave looks at
+  alignas(64) u64 time = 0;  // of its next instruction
+  u64 since = 0;             // when it first wanted to issue it
+  u64 gate = 0;              // it has waited for what takes effect by then
   op_time const* times = nullptr;
   wave* of = nullptr;
   compute_unit_clock* cu = nullptr;
+  u64 matrix_latest = 0;  // no result of a matrix product comes after this
+  u8 simd = 0, priority = 0;
+  bool parked = false;       // at a barrier, or ended
+  bool scalar_load = false;  // the latest of what lgkmcnt counts is one
+  bool polls = false;        // its latest load was of memory that others write during the kernel
   kernel_profile* profile = nullptr;
   hot_spots* hot = nullptr;
-  u8 simd = 0, priority = 0;
-  bool parked = false;                     // at a barrier, or ended
-  u64 gate = 0;                            // it has waited for what takes effect by then
-  bool scalar_load = false;                // the latest of what lgkmcnt counts is one
-  bool polls = false;                      // its latest load was of memory that others write during the kernel
   u64 code_base = 0, code_line = ~u64{0};  // in lines of 128 bytes
   u64 began = 0;
 
-  // Operations counted by vmcnt complete in the order of issue, and so do those counted by lgkmcnt, as far as programs
+  // Operations that vmcnt counts complete in the order of issue. So do those that lgkmcnt counts, as far as programs
   // rely on it.
   u64 vm[64] = {}, lgkm[16] = {};
   u32 vm_issued = 0, lgkm_issued = 0;
@@ -43,8 +45,7 @@ struct wave_clock {
   u64 vm_wait(u32 left) const { return left >= 63 || vm_issued <= left ? 0 : vm[(vm_issued - left - 1) % 64]; }
   u64 lgkm_wait(u32 left) const { return left >= 15 || lgkm_issued <= left ? 0 : lgkm[(lgkm_issued - left - 1) % 16]; }
 
-  u64 matrix_latest = 0;  // no result of a matrix product comes after this
-  u64 ready[512] = {};    // registers that one writes: when anything but an accumulation may read them
+  u64 ready[512] = {};  // registers that one writes: when anything but an accumulation may read them
 };
 
 /// Units that issue one instruction each in a SIMD's turn.

@@ -49,7 +49,7 @@ void weak_memory::to_memory(cache_line& line) {
   line.mask = {};
 }
 
-/// Before memory changes: released lines give up the bytes that are written (null: all of the line, which goes to
+/// Called before memory changes. Released lines give up the bytes that are written (null: the whole line, which goes to
 /// memory).
 void weak_memory::unrelease(u64 line, byte_mask const* written) {
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu)
@@ -63,7 +63,7 @@ void weak_memory::unrelease(u64 line, byte_mask const* written) {
     }
 }
 
-/// Bytes that an XCD has written to its own GPU's memory are there for all XCDs.
+/// Bytes that an XCD has written to its own GPU's memory become visible to all XCDs.
 void weak_memory::release(int gpu, int xcd, u64 line, u8 const* data, byte_mask const& mask) {
   if (node_.shared) {  // other processes, which could overwrite the bytes, do not see released lines
     node_.changes += merge(host(line), data, mask);

@@ -10,34 +10,34 @@ namespace fusewire::sim {
 ///   wave --in flight--> L1 of the CU --> L2 of the XCD --> released lines of the GPU
 ///     --> memory, of this GPU or of a peer
 ///
-/// In flight. A store reaches the L2, a load takes its value, an atomic acts some time after it was issued: at the
-///   latest when its wave waits for it (s_waitcnt vmcnt). Operations of one workgroup on one line keep their order, for
-///   waves of a workgroup share an L1; otherwise any may overtake any. s_barrier waits for none. A load's registers
-///   keep what they held until it has its value. LDS operations and scalar loads, too, until lgkmcnt: those of one wave
-///   on LDS keep their order (isa/late.cpp).
-/// Writebacks. buffer_wbl2 is done some time after it was issued, at the latest at the wait; it takes the lines that
+/// In flight. A store reaches the L2, a load takes its value and an atomic acts some time after it was issued, at the
+///   latest when its wave waits for it (s_waitcnt vmcnt). Operations of one workgroup on one line keep their order,
+///   because waves of a workgroup share an L1; otherwise any may overtake any. s_barrier waits for none. A load's
+///   registers keep their old values until it has its value. LDS operations and scalar loads are in flight as well,
+///   until lgkmcnt; those of one wave on LDS keep their order (isa/late.cpp).
+/// Writebacks. buffer_wbl2 is done some time after it was issued, at the latest at the wait. It takes the lines that
 ///   were dirty when it was issued, and what its own wave had stored before.
 /// L1. Plain loads may find a line that is old. `buffer_inv sc1` (agent, system) empties the CU's L1; loads with sc1
-///   and atomics go past it. Scalar loads go through a cache of their own, which the start of a kernel empties, or
-///   s_dcache_inv, and no acquire.
+///   and atomics bypass it. Scalar loads use a cache of their own, which the start of a kernel or s_dcache_inv empties,
+///   and no acquire does.
 /// L2. One per XCD. What happens to a line depends on whose memory it is:
-///     hipMalloc, fine-grained, own GPU (RW)    written bytes stay until `buffer_wbl2 sc1`. Reads are kept right by
-///                                              probes.
-///     hipMalloc, fine-grained, of a peer (NC)  written bytes stay until `buffer_wbl2 sc0 sc1`, lines that were read go
-///                                              stale until `buffer_inv sc0 sc1`; loads and stores with sc0 sc1 go
-///                                              through.
+///     hipMalloc, fine-grained, own GPU (RW)    written bytes stay until `buffer_wbl2 sc1`. Probes keep reads right.
+///     hipMalloc, fine-grained, of a peer (NC)  written bytes stay until `buffer_wbl2 sc0 sc1`; lines that were read
+///                                              go stale until `buffer_inv sc0 sc1`; loads and stores with sc0 sc1
+///                                              bypass the L2.
 ///     uncached: own GPU (CC), of a peer (UC)   never kept; CC lines can be in an L1. Through an IPC handle of a peer:
-///                                              as NC, because nobody says that the mapping is uncached, too.
-///                                              config::cached_ipc plants one that keeps all.
+///                                              as NC, because no source says that the mapping is uncached, too.
+///                                              config::cached_ipc plants a mapping that keeps all.
 ///     host memory (UC)                         never kept.
-/// Released lines. What is released at agent scope, by a writeback, a store or an atomic or by the end of a kernel, is
-///   there for all XCDs of the GPU, and for nobody else until the XCD that wrote it releases it at system scope.
-/// Atomics with agent scope on memory of a peer would act in the XCD's own L2, where nobody else sees them: reported as
-///   a fault.
+/// Released lines. What is released at agent scope, by a writeback, a store, an atomic or the end of a kernel, is
+///   visible to all XCDs of the GPU, and to no other reader until the XCD that wrote it releases it at system scope.
+/// Atomics with agent scope on memory of a peer would act in the XCD's own L2, where no other device sees them: they
+///   are reported as a fault.
 /// Kernels begin and end at agent scope: empty L1s and scalar caches at the start, a release at the end. When the host
 ///   waits or copies, everything is written back, and lines of peers are dropped.
-/// What hardware does in its own time (an operation that takes effect, a line evicted) is drawn at random; how often,
-/// also, once per seed: with some seeds nothing is ever evicted, so a forgotten release shows as a hang.
+/// What hardware does in its own time (an operation takes effect, a line is evicted) is drawn at random. How often it
+///   happens is drawn, too, once per seed: with some seeds nothing is ever evicted, so a forgotten release shows as a
+///   hang.
 class weak_memory final : public node_memory {
  public:
   explicit weak_memory(node&);

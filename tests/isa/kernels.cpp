@@ -1,6 +1,7 @@
 // What check.py looks at: the kernels as a program would instantiate them.
 #include <fusewire/kernels/ag_gemm_kernels.hpp>
 #include <fusewire/kernels/flash_decode_kernels.hpp>
+#include <fusewire/kernels/gemm_all_scatter_kernels.hpp>
 #include <fusewire/kernels/gemm_ar_kernels.hpp>
 #include <fusewire/kernels/gemm_kernel.hpp>
 #include <fusewire/kernels/gemm_rs_kernels.hpp>
@@ -13,6 +14,7 @@ using loop = block_mainloop<T, Tile>;
 using rows_16 = few_rows_gfx942<bf16, 16, 16, layout::column_major>;
 using rows_64 = few_rows_gfx942<bf16, 64, 32, layout::column_major>;
 using rows_64_of_rows = few_rows_gfx942<f16, 64, 64, layout::row_major>;
+using rows_128_of_96 = ping_pong_gfx942<bf16, 128, 96, layout::column_major>;
 using rows_128 = ping_pong_gfx942<bf16, 128, 128, layout::column_major>;
 using rows_256 = ping_pong_gfx942<bf16, 256, 192, layout::column_major>;
 using rows_256_of_rows = ping_pong_gfx942<f16, 256, 128, layout::row_major>;
@@ -27,6 +29,8 @@ template __global__ void fusewire::ag_gemm_kernel<f16, loop<f16, large_tile>, id
     channel_view const, ag_gemm_arguments<f16> const, operands<f16, large_tile, 3> const, identity);
 template __global__ void fusewire::gemm_kernel<bf16, loop<bf16, large_tile>, identity>(
     gemm_arguments<bf16>, operands<bf16, large_tile, 1> const, identity);
+template __global__ void fusewire::gemm_all_scatter_kernel<bf16, loop<bf16, large_tile>, identity>(
+    channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
 template __global__ void fusewire::gemm_ar_one_shot<bf16, loop<bf16, small_tile>, identity>(
     channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
 template __global__ void fusewire::gemm_ar_two_shot<bf16, loop<bf16, large_tile>, identity>(
@@ -45,6 +49,9 @@ template __global__ void fusewire::gemm_kernel<bf16, rows_64, identity>(gemm_arg
 template __global__ void fusewire::gemm_kernel<f16, rows_64_of_rows, identity>(gemm_arguments<f16>,
                                                                                rows_64_of_rows::operands<1> const,
                                                                                identity);
+template __global__ void fusewire::gemm_kernel<bf16, rows_128_of_96, identity>(gemm_arguments<bf16>,
+                                                                               rows_128_of_96::operands<1> const,
+                                                                               identity);
 template __global__ void fusewire::gemm_kernel<bf16, rows_128, identity>(gemm_arguments<bf16>,
                                                                          rows_128::operands<1> const, identity);
 template __global__ void fusewire::gemm_kernel<bf16, rows_256, identity>(gemm_arguments<bf16>,
@@ -55,6 +62,10 @@ template __global__ void fusewire::gemm_kernel<f16, rows_256_of_rows, identity>(
 template __global__ void fusewire::ag_gemm_kernel<bf16, rows_16, identity>(channel_view const,
                                                                            ag_gemm_arguments<bf16> const,
                                                                            rows_16::operands<3> const, identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, rows_128_of_96, identity>(channel_view const,
+                                                                                  ag_gemm_arguments<bf16> const,
+                                                                                  rows_128_of_96::operands<3> const,
+                                                                                  identity);
 template __global__ void fusewire::ag_gemm_kernel<bf16, rows_128, identity>(channel_view const,
                                                                             ag_gemm_arguments<bf16> const,
                                                                             rows_128::operands<3> const, identity);

@@ -1,11 +1,12 @@
-// What is still under way when a wave goes on: writebacks without their wait, atomics without a result, loads past a
-// barrier.
+// Operations that are in flight when a wave goes on: writebacks without their wait, atomics without a result, loads
+// past a barrier.
 #include "questions.hpp"
 
 namespace litmus {
 namespace {
 
-/// Role 0 fills role 1's memory and raises a flag there, right behind a writeback, which it waits for or does not.
+/// Role 0 fills role 1's memory and raises a flag there right after a writeback. It waits for the writeback, or does
+/// not.
 __global__ void write_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts,
                                int rounds, bool waits) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;
@@ -37,11 +38,11 @@ __global__ void write_and_tell(cast k, world_view w, sym<unsigned> data, sym<fla
 }
 
 constexpr int threads = 1024;
-constexpr int adds = 2;    // of a thread, each to a line of its own
-constexpr int loads = 32;  // of a thread: the more are under way, the longer they take
+constexpr int adds = 2;    // of a thread, each to its own line
+constexpr int loads = 32;  // of a thread: the more are in flight, the longer they take
 
-/// Every thread of role 0 adds 1 to words of its own in role 1's memory; its leader releases behind a barrier, which
-/// does not wait for memory.
+/// Every thread of role 0 adds 1 to its own words in role 1's memory. Its leader releases after a barrier, which does
+/// not wait for memory.
 __global__ void add_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds,
                              bool waits) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;
@@ -67,7 +68,7 @@ __global__ void add_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag>
   }
 }
 
-/// Role 1 loads from role 0's memory; behind a barrier its leader says that there is room, and role 0 writes the next
+/// Role 1 loads from role 0's memory. After a barrier its leader says that there is room, and role 0 writes the next
 /// value. counts[1]: loads that brought the next value.
 __global__ void load_and_give_back(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts,
                                    int rounds, bool waits) {
@@ -96,7 +97,7 @@ __global__ void load_and_give_back(cast k, world_view w, sym<unsigned> data, sym
 
 using experiment = void (*)(cast, world_view, sym<unsigned>, sym<flag>, sym<count_t>, int, bool);
 
-/// Once without the wait and once with it, which must lose nothing.
+/// Runs the experiment once without the wait and once with it. With it, nothing may be lost.
 outcome with_and_without(context& c, experiment kernel, int block_threads, int looked_at, char const* what) {
   count_t wrong[2];
   for (bool waits : {false, true}) {

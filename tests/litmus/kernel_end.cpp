@@ -3,7 +3,7 @@
 //   stream of rank r    fill: all XCDs write x
 //                       | tell: one block releases, raises a flag on rank r+1, waits for that of r-1, reads x of r-1
 //
-// Pull: x is memory of the rank that fills it. Push: it is memory of the next rank.
+// Pull: x is memory of the rank that fills it. Push: x is memory of the next rank.
 #include "questions.hpp"
 
 namespace litmus {
@@ -15,7 +15,7 @@ __global__ void fill(unsigned* to, int n, unsigned value) {
     to[i] = value;
 }
 
-/// counts[which]: words that are not what the kernel before wrote.
+/// counts[which]: words that differ from what the kernel before wrote.
 __global__ void tell_and_look(world_view w, sym<flag> flags, unsigned const* from, int n, unsigned value,
                               sym<count_t> counts, int which) {
   int const next = w.next(1), previous = w.next(w.size - 1);
@@ -26,7 +26,7 @@ __global__ void tell_and_look(world_view w, sym<flag> flags, unsigned const* fro
   (void)meets(w.here(flags) + 1, value, c);
 }
 
-/// Kernels back to back, then in a graph. Nobody waits on the host in between.
+/// Runs the kernels back to back, then in a graph. No rank waits on the host in between.
 outcome between_kernels(context& c, bool push) {
   if (!c.far) return needs_peers();
   c.clear();

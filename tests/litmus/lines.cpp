@@ -10,10 +10,10 @@ __device__ unsigned char byte_of(int role, int round) {
   return static_cast<unsigned char>(1 + (round * 2 + role) % 255);
 }
 
-/// Both roles read x, write every second byte of it, and release. In odd rounds role 0 is first and role 1 still has
-/// its own bytes in its L2 when those of role 0 come; in even rounds the other way round. counts[1]: bytes of the other
-/// that are not there after an acquire; counts[2]: own bytes that are gone. Roles have their flags in the memory of
-/// rank_of[role], and x is that of rank `home`.
+/// Both roles read x, write every second byte of it, and release. In odd rounds role 0 is first: role 1 still has its
+/// own bytes in its L2 when those of role 0 arrive. In even rounds role 1 is first. counts[1]: bytes of the other role
+/// that are missing after an acquire; counts[2]: own bytes that are gone. A role has its flags in the memory of
+/// rank_of[role]; x is memory of rank `home`.
 __global__ void share_lines(cast k, world_view w, int home, sym<unsigned> data, sym<flag> flags, sym<count_t> counts,
                             int rounds) {
   int const role = k.role(), other = 1 - role;
@@ -46,7 +46,7 @@ __global__ void share_lines(cast k, world_view w, int home, sym<unsigned> data, 
   }
 }
 
-/// What one placing of the two writers and of the memory gave.
+/// The result of one choice of the two writers and of the memory.
 struct lost {
   count_t of_other = 0, of_mine = 0, expired = 0;
 };
@@ -90,7 +90,8 @@ namespace {
 
 constexpr int enough_looks = 4096;
 
-/// Rank 1 has rank 0's signal segment mapped. Agent scope passes the L1 and stops at an L2 that keeps the line.
+/// Rank 1 has rank 0's signal segment mapped. An access at agent scope bypasses the L1, and stops at an L2 that keeps
+/// the line.
 ///   counts[1] 1: rank 1 read a word that it had read before, at agent scope, and did not see what rank 0 wrote
 ///   counts[2] 1: rank 1 wrote a word at agent scope, and rank 0 did not see it
 ///   counts[3], [4]: the same at system scope, which is what the library does
@@ -116,7 +117,7 @@ __global__ void look_through_mapping(world_view w, sym<flag> flags, sym<count_t>
     count_t const before = platform::atomic_load<order::relaxed, scope::device>(read) +
                            platform::atomic_load<order::relaxed, scope::system>(read + 1);
     settle_wave();
-    raise(theirs + 8, 1 + before);  // `before` is 0: the flag is raised behind the load
+    raise(theirs + 8, 1 + before);  // `before` is 0: the flag is raised after the load
     if (!await(8, 1)) return;
     add(c + 1, !sees([&] { return platform::atomic_load<order::relaxed, scope::device>(read); }));
     add(c + 3, !sees([&] { return platform::atomic_load<order::relaxed, scope::system>(read + 1); }));
@@ -124,7 +125,7 @@ __global__ void look_through_mapping(world_view w, sym<flag> flags, sym<count_t>
     platform::atomic_store<order::relaxed, scope::system>(written + 1, count_t(1));
     settle_wave();
     raise(theirs + 9, 1);
-    (void)await(9, 1);  // this kernel's end would write the line back
+    (void)await(9, 1);  // the end of this kernel would write the line back
   } else {
     if (!await(8, 1)) return;
     raise(there, 1);

@@ -1,10 +1,10 @@
-// What only a machine can answer: one question each, asked by a small kernel whose outcome tells the possible answers
+// Questions that only a machine can answer. Each is asked by a small kernel whose outcome tells the possible answers
 // apart.
 //
-// A question has a strong and a weak answer. The simulator gives the weak one where no primary source promises the
-// strong one, so that what passes under it holds on either machine; where the library needs the strong one, the
-// question says so, and the machine's answer decides. Every spin is bounded, by looks and by the clock: whatever the
-// machine does, the program ends.
+// A question has a strong and a weak answer. Where no primary source promises the strong one, the simulator gives the
+// weak one, so that what passes under it holds on every machine. Where the library needs the strong answer, the
+// question says so, and the machine's answer decides. Every spin is bounded, by a number of polls and by the clock: the
+// program ends whatever the machine does.
 #pragma once
 #include <fusewire/fusewire.hpp>
 
@@ -20,8 +20,8 @@ using count_t = unsigned long long;
 enum class answer {
   strong,
   weak,
-  skipped,  // this machine, or this way to start the program, cannot be asked
-  broken,   // what must hold on every machine did not: the experiment, or the machine, is wrong
+  skipped,  // this machine cannot be asked, or not when the program is started in this way
+  broken,   // something that must hold on every machine did not: the experiment or the machine is wrong
 };
 
 struct outcome {
@@ -34,30 +34,30 @@ class context;
 struct question {
   char const* name;
   char const* asks;
-  char const* sources;  // what primary sources say of it
+  char const* sources;  // what primary sources say about it
   char const* strong;   // the two answers
   char const* weak;
   char const* depends;  // what in the library depends on it, and how
-  answer needed;        // strong: the library is wrong where the answer is weak; weak: it is right with either
+  answer needed;        // strong: the library is wrong if the answer is weak; weak: it is right with either answer
   outcome (*ask)(context&);
 };
 
-/// All of them, in the order in which they are asked.
+/// All questions, in the order in which they are asked.
 std::vector<question> const& questions();
 
 constexpr int words = 1 << 16;  // of `data`
 constexpr int counters = 64;    // of `counts`
 constexpr int flags_of_rank = 64;
 
-/// Who plays the two roles of an experiment: ranks 0 and 1, a block each, where every rank has a GPU of its own; else
-/// blocks 0 and 1 of rank 0's GPU, which are on different XCDs.
+/// The two roles of an experiment. Where every rank has a GPU of its own, ranks 0 and 1 have one block each. Otherwise
+/// they are blocks 0 and 1 on rank 0's GPU, which run on different XCDs.
 struct cast {
   int first;       // role of block 0
-  int rank_of[2];  // in whose memory a role has its flags
+  int rank_of[2];  // the rank whose memory has a role's flags
   __device__ int role() const { return first + block{}.index(); }
 };
 
-/// What every experiment needs; made by all ranks together.
+/// The memory that every experiment needs; all ranks make it together.
 class context {
  public:
   context(world& w, heap& h, int rounds)
@@ -66,7 +66,7 @@ class context {
 
   world_view const& view() const { return h.view(); }
 
-  /// Everything zero on every rank.
+  /// Sets all of it to zero on every rank.
   void clear() {
     check_hip(hipMemset(view().here(data), 0, words * sizeof(unsigned)), "hipMemset");
     check_hip(hipMemset(view().here(counts), 0, counters * sizeof(count_t)), "hipMemset");
@@ -75,14 +75,14 @@ class context {
     w.barrier();
   }
 
-  /// Waits for the stream; every rank's counters, in rank order.
+  /// Waits for the stream. Returns every rank's counters, in rank order.
   std::vector<std::array<count_t, counters>> gather() {
     std::array<count_t, counters> mine;
     check_hip(hipStreamSynchronize(w.stream()), "hipStreamSynchronize");
     check_hip(hipMemcpy(mine.data(), view().here(counts), sizeof mine, hipMemcpyDeviceToHost), "hipMemcpy");
     return w.exchange().all_gather(mine);
   }
-  /// Counter i, added up over the ranks.
+  /// The sum of counter i over the ranks.
   static count_t sum(std::vector<std::array<count_t, counters>> const& all, int i) {
     count_t s = 0;
     for (auto const& of_rank : all) s += of_rank[std::size_t(i)];
@@ -116,12 +116,12 @@ inline outcome needs_peers() { return {answer::skipped, "needs two GPUs, and one
 __device__ inline void add(count_t* to, count_t n) {
   if (n) (void)__hip_atomic_fetch_add(to, n, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
-/// Past every cache, without order.
+/// A store that bypasses every cache, without order.
 __device__ inline void raise(flag* f, count_t value) {
   platform::atomic_store<order::relaxed, scope::system>(&f->value, value);
 }
 
-/// One thread polls until *f is `value` or, where the other is ahead, more; false when that takes too long.
+/// One thread polls until *f is `value`, or more where the other role is ahead. Returns false when that takes too long.
 __device__ inline bool reaches(flag const* f, count_t value) {
   constexpr std::uint64_t limit = 10'000'000'000;  // ns
   std::uint64_t const start = platform::clock_ns();
@@ -144,20 +144,20 @@ __device__ inline bool meets(flag const* f, count_t value, count_t* expired_wait
   __syncthreads();
   return there;
 }
-/// As meets(), and what was released before is visible to the block.
+/// As meets(); then what was released before is visible to the block.
 __device__ inline bool receives(flag const* f, count_t value, count_t* expired_waits) {
   bool const there = meets(f, value, expired_waits);
   platform::fence<order::acquire, scope::system>();
   return there;
 }
 
-/// All memory operations of this wave are over.
+/// Returns when all memory operations of this wave are done.
 __device__ inline void settle_wave() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
-/// A writeback of everything that this XCD's L2 holds, and its end: what a release needs, in the code of every
+/// Writes back all that this XCD's L2 holds, and waits for the end of it. A release needs this in the code of every
 /// compiler.
 __device__ inline void write_back() { asm volatile("buffer_wbl2 sc0 sc1\n\ts_waitcnt vmcnt(0)" ::: "memory"); }
 
-/// The block's stores are released, then *f is raised.
+/// Releases the block's stores, then raises *f.
 __device__ inline void publish(flag* f, count_t value) {
   settle_wave();
   __syncthreads();
@@ -166,14 +166,15 @@ __device__ inline void publish(flag* f, count_t value) {
     raise(f, value);
   }
 }
-/// The block has read what it wanted: *f is raised.
+/// Raises *f after the block has done its reads.
 __device__ inline void give_back(flag* f, count_t value) {
   settle_wave();
   __syncthreads();
   if (platform::thread_index() == 0) raise(f, value);
 }
 
-/// How many of p[0], p[stride], ... the block does not find to be `value`. The sum over the threads is what counts.
+/// How many of p[0], p[stride], ... the calling thread finds different from `value`. The sum over the threads of the
+/// block is the answer.
 __device__ inline count_t differing(unsigned const* p, int n, unsigned value, int stride = 1) {
   count_t wrong = 0;
   for (int i = platform::thread_index(); i < n; i += platform::block_threads())

@@ -1,4 +1,4 @@
-// The machine itself: where blocks go, clocks, the scalar cache, flags.
+// The machine itself: the placement of blocks, clocks, the scalar cache, flags.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,7 +11,8 @@ namespace {
 
 __device__ int xcd() { return int(__builtin_amdgcn_s_getreg(20 | 3 << 11)); }  // XCC_ID, 4 bits
 
-/// Where each block runs and which it is to start; then all meet, if all are there at once.
+/// Notes where each block runs and in which order blocks start. Then all blocks meet, if all of them are resident at
+/// once.
 __global__ void start_and_meet(unsigned* where, unsigned* order_of_start, unsigned* started, count_t* expired_waits) {
   if (platform::thread_index() != 0) return;
   int const b = platform::block_index(), n = platform::grid_blocks();
@@ -28,13 +29,13 @@ __global__ void start_and_meet(unsigned* where, unsigned* order_of_start, unsign
 
 namespace {
 
-/// What several launches of as many blocks as there are CUs showed, rank 0's GPU asked.
+/// The result of several launches on rank 0's GPU, with as many blocks as it has CUs.
 struct placement {
   int blocks, parts, times;
   std::array<int, 8> first;  // XCD of block 0, by launch
   bool in_turn = true;       // block i on the XCD after that of block i-1
   bool in_order = true;      // blocks started in the order of their numbers
-  count_t missed;            // blocks that did not see all others there
+  count_t missed;            // blocks that did not find all others there
 };
 
 placement place_blocks(context& c) {
@@ -43,7 +44,7 @@ placement place_blocks(context& c) {
   seen.in_turn = seen.in_order = true;
   seen.blocks = c.w.compute_units(), seen.times = std::min<int>(c.rounds, int(seen.first.size()));
   check_hip(platform::dispatch_parts(&seen.parts, c.w.device()), "hipDeviceGetAttribute");
-  // More than half of a CU's: one block for each
+  // More than half of a CU's: one block on each CU
   int const n = seen.blocks, lds = platform::max_shared_bytes / 2 + 1024;
   std::vector<unsigned> found(std::size_t(2 * n));
   if (c.w.rank() == 0)
@@ -91,8 +92,8 @@ outcome dispatch_order(context& c) {
 
 namespace {
 
-/// Role 0 asks, role 1 answers with its clock. Into role 0's counts: [1] ticks of the shortest round trip, [2] role 1's
-/// clock less role 0's in the middle of it.
+/// Role 0 asks, role 1 answers with its clock. Role 0's counts: [1] ticks of the shortest round trip, [2] role 1's
+/// clock minus role 0's in the middle of that round trip.
 __global__ void compare_clocks(cast k, world_view w, sym<flag> flags, sym<count_t> counts, int rounds) {
   if (platform::thread_index() != 0) return;
   int const role = k.role();
@@ -174,7 +175,7 @@ __device__ unsigned scalar_load(unsigned const* p) {
 }
 
 /// Role 1 reads a word of its rank through the scalar cache; role 0 writes it; role 1 acquires and reads it again.
-/// counts[1]: the scalar load was stale; [2]: the vector load was; [3]: the scalar load behind s_dcache_inv was.
+/// counts[1]: the scalar load was stale; [2]: the vector load was; [3]: the scalar load after s_dcache_inv was.
 __global__ void read_scalars(cast k, world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts,
                              int rounds) {
   flag *const ready = w.on(k.rank_of[1], flags), *const room = w.on(k.rank_of[0], flags) + 1;

@@ -14,18 +14,17 @@ namespace litmus {
 std::vector<question> const& questions() {
   static std::vector<question> const all{
       {"kernel_end_reaches_peers",
-       "Kernel 1 writes its own GPU's memory on all XCDs; kernel 2, behind it in the stream, releases and signals from "
-       "one block. Does a peer that waits for the signal "
-       "read what kernel 1 wrote?",
+       "Kernel 1 writes its own GPU's memory on all XCDs. Kernel 2 follows it on the stream, and releases and signals "
+       "from one block. Does a peer that waits for the signal read what kernel 1 wrote?",
        "HIP ends a dispatch with a release at agent scope (ROCclr, AMD_OPT_FLUSH=1). LLVM's memory model then promises "
-       "the lines to the same GPU; nobody says whether they are "
-       "where a read over xGMI finds them.",
-       "yes", "no: kernel 2 writes back the L2 of its own XCD only, and what the others hold is stale at the peer",
+       "the lines to the same GPU; no source says whether a read over xGMI finds them.",
+       "yes", "no: kernel 2 writes back the L2 of its own XCD only, and lines of the other XCDs are stale at the peer",
        "device/channel_view.hpp: begin_readable releases from each XCD what earlier kernels wrote, for ag_gemm's "
        "pulls; with the strong answer begin() would do",
        answer::weak, kernel_end_reaches_peers},
       {"kernel_end_pushes_to_peers",
-       "Kernel 1 stores into a peer's memory from all XCDs; kernel 2, behind it in the stream, releases and signals "
+       "Kernel 1 stores into a peer's memory from all XCDs. Kernel 2 follows it on the stream, and releases and "
+       "signals "
        "from one block. Does the peer see what kernel 1 stored?",
        "An agent-scope release does not write back lines of other GPUs' memory (LLVM: buffer_wbl2 sc1), and "
        "AMD_OPT_FLUSH=1 is agent scope.",
@@ -33,63 +32,64 @@ std::vector<question> const& questions() {
        "device/channel_view.hpp: a kernel signals what it has stored itself; device/flag.hpp: signal", answer::weak,
        kernel_end_pushes_to_peers},
       {"shared_lines",
-       "Two writers share lines of 128 bytes, each writes every second byte. Do all bytes arrive, also where one still "
-       "holds its own, unwritten back, when the other's come?",
-       "C++ lets threads write neighbouring bytes, so L2s need masks; LLVM has probes keep lines of local memory "
-       "right. Nobody says it of a line with dirty bytes and a peer's write.",
-       "all bytes arrive", "bytes are lost, or stale behind an acquire",
+       "Two writers share lines of 128 bytes; each writes every second byte. Do all bytes arrive, even if one writer "
+       "still holds its own bytes, not written back, when those of the other arrive?",
+       "C++ lets threads write neighbouring bytes, so L2s need masks. LLVM says that probes keep lines of local memory "
+       "right. No source says so about a line with dirty bytes that a peer writes.",
+       "all bytes arrive", "bytes are lost, or stale after an acquire",
        "kernels/ag_gemm_kernels.hpp: pieces of an inbox are cut at 16 bytes; kernels/gather_map.hpp; "
        "device/memory.hpp: copy_bytes",
        answer::strong, shared_lines},
       {"uncached_through_ipc",
        "Is hipDeviceMallocUncached memory uncached in a peer's mapping, too: by peer access, and by an IPC handle?",
-       "hipIpcOpenMemHandle does not say which memory type its mapping has; an allocator has been seen to drop the "
-       "flag.",
-       "yes: also agent-scope loads and stores of the peer go through",
-       "no: its L2 keeps lines, and only system scope goes through",
+       "No source says which memory type the mapping of hipIpcOpenMemHandle has; an allocator has been seen to drop "
+       "the flag.",
+       "yes: even agent-scope loads and stores of the peer bypass its L2",
+       "no: its L2 keeps lines, and only accesses at system scope bypass it",
        "device/flag.hpp, device/stamped.hpp, device/channel_view.hpp: system scope at every access; memory/heap.hpp: "
        "checked when a heap is made",
        answer::weak, uncached_through_ipc},
       {"writeback_delay",
-       "A flag is stored right behind buffer_wbl2, without a wait. Does it overtake the lines that are being written "
+       "A flag is stored right after buffer_wbl2, without a wait. Does it overtake the lines that are being written "
        "back?",
-       "LLVM: a writeback is complete when vmcnt says so, and not before; how late it is nobody says.",
-       "no: the flag is behind the lines", "yes: words are stale behind the flag",
+       "LLVM: a writeback is complete when vmcnt says so, and not before; no source says how late that is.",
+       "no: the flag arrives after the lines", "yes: words are stale when the flag is seen",
        "platform/amd.hpp: fence, atomic_store and read-modify-writes wait behind each writeback", answer::weak,
        writeback_delay},
       {"late_atomics",
-       "All waves add to a peer's words without asking for the result; behind s_barrier the leader alone releases. Can "
+       "All waves add to a peer's words without asking for the result. After s_barrier the leader alone releases. Can "
        "atomics of the other waves be late?",
        "CDNA3: s_barrier waits for no memory operation. LLVM: a release of one wave covers no other wave's operations.",
-       "no", "yes: atomics are missing behind the flag",
+       "no", "yes: atomics are missing when the flag is seen",
        "device/flag.hpp: signal and signal_all drain every wave (platform::drain_stores)", answer::weak, late_atomics},
       {"late_loads",
-       "All waves load; behind s_barrier the leader says that there is room, and the owner writes anew. Can loads of "
-       "the other waves bring the new value?",
+       "All waves load. After s_barrier the leader says that there is room, and the owner writes new values. Can loads "
+       "of the other waves bring the new values?",
        "CDNA3: a load returns when vmcnt says so; s_barrier does not wait for it.", "no",
-       "yes: loads bring what was written behind the leader's word",
+       "yes: loads bring what was written after the leader's word",
        "device/flag.hpp: signal; device/channel_view.hpp: acknowledge drains every wave", answer::weak, late_loads},
       {"first_xcd", "Which XCD gets block 0, and does block i go to the XCD after that of block i-1?",
-       "AMD describes a turn over the XCDs; nobody promises which one is first.", "block i on XCD i mod 8",
-       "the turn begins on any XCD", "runtime/world.hpp: share_of_units counts on the turn, not on where it begins",
+       "AMD says that XCDs take blocks in turn; no source promises which XCD is first.", "block i on XCD i mod 8",
+       "the turn begins on any XCD", "runtime/world.hpp: share_of_units relies on the turn, not on where it begins",
        answer::weak, first_xcd},
-      {"dispatch_order", "Do blocks start in order, and are as many as fit there at once?",
-       "Nothing is said of an order of start.", "in order",
-       "in any order; those that fit are there at once all the same",
-       "runtime/launch.hpp: launch counts on all blocks that fit being there at once", answer::weak, dispatch_order},
+      {"dispatch_order", "Do blocks start in order, and are all blocks that fit resident at once?",
+       "No source promises an order.", "in order", "in any order; those that fit are resident at once nevertheless",
+       "runtime/launch.hpp: launch relies on all blocks that fit being resident at once", answer::weak, dispatch_order},
       {"clocks", "Do s_memrealtime's readings compare across XCDs and GPUs, and how many ticks does a second have?",
-       "CDNA3: a constant clock, 100 MHz on MI300X; nobody says that the counters of XCDs or GPUs start together.",
-       "they compare", "they are apart by more than a round trip can hide",
-       "device/flag.hpp: patience compares readings of one wave only; platform/amd.hpp: clock_ns takes a tick for 10 "
+       "CDNA3: a constant clock, 100 MHz on MI300X; no source says that the counters of XCDs or GPUs "
+       "start together.",
+       "they compare", "they differ by more than a round trip explains",
+       "device/flag.hpp: bounded_spin compares readings of one wave only; platform/amd.hpp: clock_ns takes a tick for "
+       "10 "
        "ns",
        answer::weak, clocks},
-      {"scalar_cache", "Does a scalar load see, behind an acquire, memory that changed during the kernel?",
+      {"scalar_cache", "Does a scalar load after an acquire see memory that changed during the kernel?",
        "LLVM: scalar and vector L1 are not coherent, and scalar loads are used for memory that is constant during a "
        "kernel.",
        "yes", "no: the old value stays",
        "core/matrix.hpp: views of memory that a peer writes are never const __restrict__", answer::weak, scalar_cache},
       {"flag_round_trip", "Does a flag of each peer arrive in polled signal memory, and how long is a round trip?",
-       "None is needed: everything rests on it.", "it arrives", "it does not",
+       "No source is needed: everything depends on it.", "it arrives", "it does not",
        "device/flag.hpp: signal and wait; memory/heap.hpp: checked when a heap is made", answer::strong,
        flag_round_trip},
   };
@@ -107,8 +107,8 @@ struct options {
 constexpr char const* usage =
     R"(usage: fusewire_litmus [--only NAME] [--rounds N] [--ranks N] [--json FILE] [--expect weak|strong] [--list]
 
-Asks the machine what no primary source promises, and prints for each question the answer here, the weaker one,
-and what in fusewire depends on it. One rank per GPU, as threads; processes where a launcher starts them
+Asks the machine what no primary source promises. Prints for each question the answer of this machine, both possible
+answers, and what in fusewire depends on it. One rank per GPU, as threads; processes where a launcher starts them
 (scripts/run-ranks, fusewire-sim --processes).
 
   --only NAME    one question
@@ -172,7 +172,7 @@ bool holds(row const& r) {
          (r.said.is == answer::weak && r.q->needed == answer::weak);
 }
 
-/// A line of the table: what it is, and a text that goes on below itself.
+/// Prints a line of the table: a title, and a text that is wrapped below itself.
 void print(char const* what, std::string const& content) {
   constexpr std::size_t width = 104;
   std::printf("  %-11s", what);

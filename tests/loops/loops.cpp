@@ -89,7 +89,7 @@ __global__ void pieces(channel_view ch, int* out, int* notes, sym<barrier_state>
       if (t >= count) break;
       work(t);
       e.signal(b, to, t);
-      e.acknowledge(b, from, unsigned(count));
+      e.pull().acknowledge(b, from, unsigned(count));
     }
   } else if constexpr (L == loop::own_leader) {
     while (true) {
@@ -136,9 +136,11 @@ __global__ void pieces(channel_view ch, int* out, int* notes, sym<barrier_state>
       e.signal(b, to, t);
     }
   } else if constexpr (L == loop::waits_for_all) {
+    // Else clang merges the number with what signal() loads in one lane: the same in all, but the check cannot know
+    int const ranks = platform::uniform(w.size);
     for (int t = b.index(); t < count; t += b.count()) {
       work(t);
-      for (int p = 0; p < w.size; ++p) e.signal(b, p, t);
+      for (int p = 0; p < ranks; ++p) e.signal(b, p, t);
     }
     int t = b.index();
     while (true) {

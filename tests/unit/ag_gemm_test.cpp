@@ -125,7 +125,8 @@ struct counted {
   }
 };
 
-/// C again and again, below each other, by a block that uses the shared memory for itself whenever store() is over.
+/// Computes C again and again, each copy below the last, by a block that overwrites its shared memory after each
+/// store().
 __global__ void __launch_bounds__(small_tile::config.threads())
     multiply_and_scribble(matrix<bf16 const> a, b_operand<bf16> b, matrix<bf16> c, int times) {
   extern __shared__ bytes16 shared[];
@@ -162,6 +163,23 @@ TEST_CASE("ag_gemm: blocks share tiles, each with its range of k", "[ag_gemm]") 
     ag_gemm<bf16> op(ch, o);
     for (layout const b : {layout::column_major, layout::row_major})
       for (int const m : {3, 16, 40, 64, 100, 200}) g.run(op, {m, 136, k, b, unsigned(m)}, by);
+  });
+}
+
+TEST_CASE("ag_gemm: blocks that share tiles have every compute unit, and none is left to move A", "[ag_gemm]") {
+  int const ranks = GENERATE(1, 2);
+  auto const how = GENERATE(method::push, method::pull, method::automatic);
+  on_ranks(ranks, [&](rank_of_test& r) {
+    constexpr int max_n = 192, k = 2048;
+    gemm_rank<bf16> g(r, 128, max_n, k);
+    channel ch(r.heap, small_channel());
+    int const all = r.world.compute_units(), sharing = r.world.ranks_on_device();
+    for (int const units : {8, 16, 24}) {
+      if (units * sharing > all) continue;
+      ag_gemm<bf16> op(ch, {.max_m = 128, .k = k, .method = how, .reserved_cus = all - units * sharing});
+      for (int const m : {16, 128})
+        for (int const n : {32, 96, 192}) g.run(op, {m, n, k, layout::column_major, unsigned(m + n)}, gather::k);
+    }
   });
 }
 

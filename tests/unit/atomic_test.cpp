@@ -11,7 +11,8 @@ constexpr op integer_ops[] = {op::add, op::sub, op::bit_and,  op::bit_or,       
 constexpr op float_ops[] = {op::add, op::sub, op::exchange, op::compare_exchange, op::load_store};
 constexpr order orders[] = {order::relaxed, order::acquire, order::release, order::acq_rel};
 
-/// Thread t of T in all, on one word. Each operation's final value tells whether every thread took part exactly once.
+/// Thread t of T threads that act on one word. The final value of each operation shows whether every thread took part
+/// exactly once.
 template <class T, scope S>
 __device__ void act(atomic_ref<T, S> word, op what, order o, int t, T* returned) {
   if constexpr (atomic_integer<T>) {
@@ -73,7 +74,7 @@ bool final_is_right(op what, T last, int threads) {
   }
 }
 
-/// The values returned and the final one are, together, each exactly once what exchange put there.
+/// Whether each value that exchange stored occurs exactly once among the returned values and the final one.
 template <class T>
 bool exchanged_once(std::vector<T> all, T last, int threads) {
   all.push_back(last);
@@ -158,7 +159,7 @@ void check_pairs(int ranks) {
   });
 }
 
-/// Each of the possible failures of compare_exchange leaves memory alone and tells what was there.
+/// A compare_exchange that fails must return the value in memory; with this value the next one succeeds.
 __global__ void fail_to_exchange(int* word, int* seen) {
   atomic_ref<int> const a(word);
   int expected = 5;
@@ -168,8 +169,9 @@ __global__ void fail_to_exchange(int* word, int* seen) {
   seen[3] = a.load();
 }
 
-// What an operation orders. Two sides write words into memory of their own and of the other side, raise a flag of the
-// other side by the operation, and wait for their own flag; the operation on it, once more, makes all words visible.
+// The order that an operation makes. Two sides write words into their own memory and into that of the other side, raise
+// a flag of the other side with the operation, and wait for their own flag. The operation on that flag then makes all
+// words visible.
 
 constexpr int order_rounds = 6, order_words = 64;
 enum class way { release_and_acquire, acq_rel, unsaid };
@@ -180,7 +182,7 @@ __host__ __device__ epoch_t lowered(op what) {
   return what == op::bit_and ? 3 : what == op::min ? 9 : what == op::sub ? 5 : 0;
 }
 
-/// `lowered` becomes another value.
+/// Applies the operation to a flag with the value lowered(what), so that the value changes.
 template <scope S, class... Order>
 __device__ void raise(op what, atomic_ref<epoch_t, S> f, Order... o) {
   epoch_t expected = lowered(what);
@@ -197,7 +199,7 @@ __device__ void raise(op what, atomic_ref<epoch_t, S> f, Order... o) {
     default: f.store(1, o...);
   }
 }
-/// The value stays as it is. compare_exchange: one that fails acquires as well.
+/// Applies the operation so that the value stays the same. fails: a compare_exchange that fails; it acquires as well.
 template <scope S, class... Order>
 __device__ void take(op what, atomic_ref<epoch_t, S> f, bool fails, Order... o) {
   epoch_t expected = fails ? lowered(what) : 1;
@@ -215,8 +217,8 @@ __device__ void take(op what, atomic_ref<epoch_t, S> f, bool fails, Order... o) 
   }
 }
 
-/// The sides are two ranks, or two blocks of one rank. words: [side][round][own, given][order_words]; flags:
-/// [side][round].
+/// The sides are two ranks, or two blocks of one rank.
+/// words: [side][round][own, given][order_words]; flags: [side][round].
 template <scope S>
 __global__ void write_both_ways(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, op what, way how) {
   wave const g;

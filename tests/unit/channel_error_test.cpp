@@ -1,4 +1,5 @@
-// What a channel does when ranks disagree, when a signal never comes, and afterwards; and what its constructor refuses.
+// Errors of a channel: ranks that disagree, signals that never come, and the launches after them; and arguments that
+// its constructor refuses.
 #include "channel_kernels.hpp"
 #include "faults.hpp"
 
@@ -6,7 +7,7 @@ using namespace support;
 
 namespace {
 
-/// Some launches must give right results.
+/// Checks that some launches give right results.
 void expect_right(rank_of_test& r, channel const& ch, unsigned seed) {
   auto const wrong = r.heap.allocate<unsigned>(1);
   r.fill(wrong, 0);
@@ -36,12 +37,12 @@ __global__ void stamp(std::uint64_t* ns) { *ns = platform::clock_ns(); }
 __global__ void await_rank(channel_view ch, int source) {
   block const b;
   channel_epoch const e = ch.begin(b);
-  (void)e.wait_begun(b, source);
+  (void)e.pull().wait_begun(b, source);
   e.end(b);
 }
 
-/// The first block waits in vain for the next rank, at a flag of the channel's or at `own`. The second takes what the
-/// next rank says of its wait, as soon as that is complete.
+/// The first block waits in vain for the next rank, at a flag of the channel or at `own`. The second takes the next
+/// rank's report of its wait, as soon as it is complete.
 __global__ void await_and_take(channel_view ch, sym<flag> own, bool of_channel, wait_report* taken,
                                std::uint64_t longest_ns) {
   block const b;
@@ -68,16 +69,17 @@ __global__ void await_flag(channel_view ch, int source) {
   e.end(b);
 }
 
-/// Whether the source has begun, in the eyes of the last wave.
+/// The last wave's answer to whether the source has begun.
 __global__ void ask_whether_begun(channel_view ch, int source, unsigned* answer) {
   block const b;
   channel_epoch const e = ch.begin(b);
-  bool const begun = e.wait_begun(b, source);
+  bool const begun = e.pull().wait_begun(b, source);
   if (b.rank() == b.size() - 1) *answer = begun;
   e.end(b);
 }
 
-/// What a launch of this rank with the even epoch `e`, and the same or another header, would tell `peer`.
+/// Sends `peer` the header that a launch of this rank with the even epoch `e` would send: the same launch, or another
+/// one.
 __global__ void forge_header(channel_view ch, int peer, epoch_t e, bool same) {
   flag* const f = ch.world.on(peer, ch.flags) + ch.world.rank;
   for (int i = 0; i < launch_words; ++i) store(&f->note[i], same ? ch.header.what[i] : std::uint64_t(i));
@@ -88,7 +90,8 @@ __global__ void forge_header(channel_view ch, int peer, epoch_t e, bool same) {
 }  // namespace
 
 namespace {
-/// A call that all ranks make together is left out where only one rank is asked.
+/// Makes a call that must not throw, if this rank is asked. If only one rank is asked, a call that all ranks must make
+/// together is left out.
 template <class F>
 void next_call_is_fine(rank_of_test& r, bool asked, F call) {
   try {

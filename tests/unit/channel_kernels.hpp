@@ -1,10 +1,10 @@
-// Kernels that exercise a channel, for several test files.
+// Kernels that use a channel, for several test files.
 #pragma once
 #include "support.hpp"
 
 namespace support {
 
-/// How many words each rank owns in one launch: drawn from a seed, alike on every rank. Often none.
+/// How many words each rank owns in one launch: drawn from a seed, the same on every rank. Often none.
 struct ownership {
   int count[8] = {};
   int before[9] = {};  // words of the ranks before
@@ -30,7 +30,7 @@ __host__ __device__ inline int word_of(int rank, int i, epoch_t epoch, int salt)
   return rank * 1000003 + i * 31 + int(epoch % 100'000) * 7 + salt;
 }
 
-/// What a launch of gather_words needs besides the channel.
+/// Arguments of gather_words beside the channel.
 struct gather_words_args {
   ownership own;
   int const* input = nullptr;  // [own.count[rank]]; null: words are derived from the epoch
@@ -48,9 +48,10 @@ enum class planted {
   no_credit,   // a launch ends although a peer has not begun it
 };
 
-/// All-gather through a channel. A block pushes its chunks to every peer, then takes its share of what arrives.
+/// All-gather through a channel. A block pushes its chunks to every peer, then takes its share of the chunks that
+/// arrive.
 ///   Deadlock: pushing waits for nothing, and every block pushes before it waits.
-///   Reuse: the channel's argument; no launch touches memory of a peer but its inbox.
+///   Reuse: the channel's argument; of a peer's memory a launch uses only the inbox.
 template <planted Bug = planted::nothing>
 __global__ void gather_words(channel_view ch, gather_words_args a) {
   block const b;

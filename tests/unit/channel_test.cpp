@@ -1,5 +1,5 @@
-// The channel's protocol: shapes drawn anew for every launch, stragglers, thousands of launches, graphs, and pulls that
-// let the source overwrite its memory at once.
+// The channel's protocol: a random shape for every launch, stragglers, thousands of launches, graphs, and pulls after
+// which the source overwrites its memory at once.
 #include "channel_kernels.hpp"
 
 #include <cstdlib>
@@ -9,7 +9,7 @@ using namespace support;
 
 namespace {
 
-/// `launches` launches without a word from the host, each with a shape of its own.
+/// `launches` launches without any action of the host between them, each with a shape of its own.
 void gather_many(int ranks, int launches, int blocks, int threads, int most, unsigned seed, int straggler_every = 0) {
   on_ranks(ranks, [=](rank_of_test& r) {
     channel ch(r.heap, gather_channel(most));
@@ -36,7 +36,7 @@ struct pull_args {
   int salt = 0;  // of the words of this launch
 };
 
-/// Every rank reads every other rank's words where they lie; nobody's kernel ends before everybody has read its words.
+/// Every rank reads every other rank's words in place. No rank's kernel ends before all ranks have read its words.
 ///   Deadlock: headers and acknowledgements are sent before block 0 waits for acknowledgements; all blocks read first.
 __global__ void pull_words(channel_view ch, pull_args a) {
   block const b;
@@ -45,23 +45,23 @@ __global__ void pull_words(channel_view ch, pull_args a) {
   for (int k = 0; k < w.size; ++k) {
     int const source = w.next(k);
     if (a.count == 0) {
-      if (b.index() == 0) e.acknowledge_nothing(b, source);
+      if (b.index() == 0) e.pull().acknowledge_nothing(b, source);
       continue;
     }
-    if (!e.wait_begun(b, source)) continue;
-    int const* const words = reinterpret_cast<int const*>(w.bulk[source] + e.peer_word(source, 0));
-    int const salt = int(e.peer_word(source, 1));
+    if (!e.pull().wait_begun(b, source)) continue;
+    int const* const words = reinterpret_cast<int const*>(w.bulk[source] + e.pull().peer_word(source, 0));
+    int const salt = int(e.pull().peer_word(source, 1));
     for (int i = b.index() * b.size() + b.rank(); i < a.count; i += b.count() * b.size())
       if (words[i] != word_of(source, i, 0, a.salt) || salt != a.salt + source)
         atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
-    e.acknowledge(b, source, unsigned(b.count()));
+    e.pull().acknowledge(b, source, unsigned(b.count()));
   }
-  if (b.index() == 0) e.wait_acknowledged(b);
+  if (b.index() == 0) e.pull().wait_acknowledged(b);
   e.end(b);
 }
 
-/// As pull_words, through the inbox: a block fetches chunks and announces them here, and another block of this rank
-/// takes them.
+/// As pull_words, but through the inbox: a block fetches chunks and raises their flags on this rank, and another block
+/// of this rank takes them.
 __global__ void fetch_words(channel_view ch, pull_args a) {
   block const b;
   channel_epoch const e = ch.begin_readable(b);
@@ -69,15 +69,15 @@ __global__ void fetch_words(channel_view ch, pull_args a) {
   int const pieces = ceil_div(a.count, chunk);
   for (int k = 0; k < w.size; ++k) {
     int const source = w.next(k);
-    if (pieces == 0 && b.index() == 0) e.acknowledge_nothing(b, source);
+    if (pieces == 0 && b.index() == 0) e.pull().acknowledge_nothing(b, source);
     for (int c = b.index(); c < pieces; c += b.count()) {
-      bool const begun = e.wait_begun(b, source);
-      int const* const words = reinterpret_cast<int const*>(w.bulk[source] + e.peer_word(source, 0)) + c * chunk;
+      bool const begun = e.pull().wait_begun(b, source);
+      int const* const words = reinterpret_cast<int const*>(w.bulk[source] + e.pull().peer_word(source, 0)) + c * chunk;
       if (begun)
         copy(b, words, e.inbox<int>() + source * a.count + c * chunk,
              a.count - c * chunk < chunk ? a.count - c * chunk : chunk);
       e.signal_here(b, source, c);
-      e.acknowledge(b, source, unsigned(pieces));
+      e.pull().acknowledge(b, source, unsigned(pieces));
     }
   }
   for (int source = 0; source < w.size; ++source)
@@ -87,7 +87,7 @@ __global__ void fetch_words(channel_view ch, pull_args a) {
         if (e.inbox<int>()[source * a.count + i] != word_of(source, i, 0, a.salt))
           atomic_ref<unsigned, scope::device>(a.wrong).fetch_add(1u, order::relaxed);
     }
-  if (b.index() == 0) e.wait_acknowledged(b);
+  if (b.index() == 0) e.pull().wait_acknowledged(b);
   e.end(b);
 }
 
@@ -96,7 +96,7 @@ __global__ void write_words(int* words, int count, int rank, int salt) {
     words[i] = word_of(rank, i, 0, salt);
 }
 
-/// Takes work by e.next(): every piece exactly once and by all waves of a block, whatever the number of blocks.
+/// Takes work with e.next(): each piece must go to one block, and to all its waves, whatever the number of blocks.
 __global__ void take_work(channel_view ch, unsigned* taken, int pieces) {
   __shared__ int shared;
   block const b;
@@ -106,7 +106,7 @@ __global__ void take_work(channel_view ch, unsigned* taken, int pieces) {
   e.end(b);
 }
 
-/// Waves that meet nobody before the end, some of them late.
+/// Waves that do not meet other waves before the end; some of them are late.
 __global__ void compare_epochs(channel_view ch, epoch_t wanted, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -114,7 +114,7 @@ __global__ void compare_epochs(channel_view ch, epoch_t wanted, unsigned* wrong)
   e.end(b);
 }
 
-/// Another operator on the same channel: everybody sends one word to everybody, by waves.
+/// Another operator on the same channel: every rank sends one word to every rank, by waves.
 __global__ void exchange_ranks(channel_view ch, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -133,9 +133,9 @@ __global__ void exchange_ranks(channel_view ch, unsigned* wrong) {
   e.end(b);
 }
 
-/// Thread 0 sends `words` words to everybody and takes those of the others as they come, without waiting for a flag
-/// unless it must: from its inbox, and from the inbox of who sent them. It has read both before, so its caches hold
-/// what was there.
+/// Thread 0 sends `words` words to every rank, and takes those of the others as they arrive: from its own inbox, and
+/// from the sender's inbox. It calls wait() only if arrived() is still false after many polls. It has read both inboxes
+/// before, so its caches hold old values.
 __global__ void take_what_has_arrived(channel_view ch, int words, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -308,7 +308,7 @@ TEST_CASE("channel: several operators share it, launches and replays mixed") {
 }
 
 namespace {
-/// Every launch pulls words that the stream has just written, and overwrites right after it.
+/// Every launch pulls words that the stream has just written, and that it overwrites right after the launch.
 void pull_many(int ranks, void (*kernel)(channel_view, pull_args)) {
   on_ranks(ranks, [=](rank_of_test& r) {
     constexpr int most = 700;
@@ -323,7 +323,7 @@ void pull_many(int ranks, void (*kernel)(channel_view, pull_args)) {
     for (int i = 0; i < 60; ++i) {
       int const count = i % 9 == 5 ? 0 : 1 + random.below(most);
       int const salt = random.below(1000);
-      // Somewhere else on every rank and in every launch
+      // At another offset on every rank and in every launch
       int* const mine = r.here(words) + 64 * ((r.rank() + i) % r.size());
       r.launch({2, 64}, write_words, mine, count, r.rank(), salt);
       launch_header h = make_header("pull", 0, std::uint64_t(count), std::uint64_t(salt));
@@ -361,8 +361,8 @@ TEST_CASE("channel: work is handed out once") {
 }
 
 namespace {
-/// Rank 1's blocks acknowledge pieces of rank 0's memory one after the other, and count those after which rank 0 has
-/// been told although there are more.
+/// Rank 1's blocks acknowledge pieces of rank 0's memory one after the other. They count the pieces after which rank 0
+/// has its acknowledgement although more pieces follow.
 __global__ void acknowledge_in_turn(channel_view ch, unsigned* early) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -377,12 +377,12 @@ __global__ void acknowledge_in_turn(channel_view ch, unsigned* early) {
       if (b.leader() && platform::atomic_load<order::relaxed, scope::system>(&told->value) == e.number())
         atomic_ref<unsigned, scope::device>(early).fetch_add(1u, order::relaxed);
     platform::fence<order::acquire, scope::system>();  // tests/isa/check_order.py wants one behind what is polled
-    e.acknowledge(b, 0, unsigned(b.count()));
-    if (b.index() == 0) e.acknowledge_nothing(b, 1);
+    e.pull().acknowledge(b, 0, unsigned(b.count()));
+    if (b.index() == 0) e.pull().acknowledge_nothing(b, 1);
   } else if (b.index() == 0) {
-    for (int r : {0, 1}) e.acknowledge_nothing(b, r);
+    for (int r : {0, 1}) e.pull().acknowledge_nothing(b, r);
   }
-  if (b.index() == 0) e.wait_acknowledged(b);
+  if (b.index() == 0) e.pull().wait_acknowledged(b);
   e.end(b);
 }
 }  // namespace

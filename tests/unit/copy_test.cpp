@@ -1,4 +1,4 @@
-// copy() and copy_bytes(): by a thread, a wave and a block, every alignment and many lengths, to and from a peer, and
+// copy() and copy_bytes() by a thread, a wave and a block: every alignment, many lengths, to and from a peer, and
 // matrices.
 #include "support.hpp"
 
@@ -193,7 +193,7 @@ TEST_CASE("copy: matrices of every element size") {
 }
 
 namespace {
-/// The thread with this rank of a group that is so large that it has few words of a huge matrix to copy.
+/// One thread of a group that is so large that each of its threads copies only few words of a huge matrix.
 struct one_of_many {
   static constexpr int its_rank = 3, its_size = (1 << 28) + 1;
   __device__ int rank() const { return its_rank; }
@@ -218,7 +218,7 @@ TEST_CASE("copy: a matrix of more words than an int counts") {
         wanted[std::size_t(j)] = mine[std::size_t(j)];
     r.upload(mine, from);
     r.fill(to, 0);
-    // All rows are one: only their number is huge.
+    // All rows are at the same place: only their number is huge.
     r.launch({1, 64}, copy_its_part, matrix<int const>{r.here(from), rows, cols, 0},
              matrix<int>{r.here(to), rows, cols, 0});
     r.found.equal(r.download(to), wanted, "copy");

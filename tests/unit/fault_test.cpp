@@ -1,7 +1,7 @@
-// What goes wrong between ranks, on purpose: a rank does not launch, comes late, throws, loses a push, launches
-// something else. Every rank must hear of it within the limit of a wait plus a second, with a message that says what
-// happened, stay invalid until reset(), and give right results after it. The only tests that look at a clock: the limit
-// is a promise.
+// Planted faults between ranks: a rank does not launch, comes late, throws, loses a push, or launches something else.
+// Every rank must report it within the limit of a wait plus a second, in a message that says what happened. It must
+// stay invalid until reset(), and give right results after it. Only these tests look at a clock, because the limit is a
+// promise.
 #include <fusewire/kernels/ag_gemm.hpp>
 #include <fusewire/kernels/flash_decode.hpp>
 
@@ -188,13 +188,8 @@ class decode_subject final : public subject {
         q_(r.heap.allocate<bf16>(2 * 2 * d)), k_(r.heap.allocate<bf16>(8 * 16 * d)),
         v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)),
         table_(r.heap.allocate<std::int32_t>(8)), lengths_(r.heap.allocate<std::int32_t>(2)),
-        workspace_(r.heap.allocate<float>(2 * 2 * 1024)), tickets_(r.heap.allocate<unsigned>(4)),
-        inbox_(r.heap.allocate<stamped>(std::size_t(2 * r.size() * 2 * record.words()))) {
-    r.heap.names().add_flags(inbox_.offset, inbox_.count * sizeof(stamped) / sizeof(flag),
-                             [size = r.size()](std::uint64_t i) {
-                               int const at = int(i * sizeof(flag) / sizeof(stamped)) / (2 * record.words());
-                               return text("a result of rank ", at % size, ", slot ", at / size);
-                             });
+        workspace_(r.heap.allocate<float>(2 * 2 * 1024)), tickets_(r.heap.allocate<unsigned>(2 * split_ticket_words)),
+        inbox_(ch, {.records = 2, .words = record.words(), .name = "a result"}) {
     r.fill(q_, 0);
     r.fill(k_, 0);
     r.fill(tickets_, 0);
@@ -224,11 +219,10 @@ class decode_subject final : public subject {
                                    4,
                                    4,
                                    2,
-                                   2,
                                    shots_ == shots::two,
                                    false,
                                    0.125f * log2_of_e,
-                                   inbox_,
+                                   inbox_.view(),
                                    r_.here(workspace_),
                                    r_.here(tickets_)};
     fusewire::launch(r_.world, r_.stream,
@@ -285,7 +279,7 @@ class decode_subject final : public subject {
   sym<std::int32_t> table_, lengths_;
   sym<float> workspace_;
   sym<unsigned> tickets_;
-  sym<stamped> inbox_;
+  stamped_inbox inbox_;
 };
 
 enum class kind { words, push_k, push_m, pull_k, pull_m, decode, decode_two_shot, push_k_f16 };

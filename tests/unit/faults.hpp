@@ -1,4 +1,4 @@
-// What tests of failures share: a short limit, what check() says, and the clock that limits are measured on.
+// Shared parts of tests of failures: a short limit, the message of check(), and the clock for limits.
 #pragma once
 #include <chrono>
 
@@ -8,8 +8,8 @@
 namespace support {
 
 inline constexpr std::chrono::milliseconds limit{500};
-/// The limit and a second. The simulated clock goes on while the system keeps a rank's host thread waiting, of a busy
-/// machine for seconds.
+/// The limit and a second. The simulated clock goes on while the system keeps a rank's host thread waiting; on a busy
+/// machine this can take seconds.
 inline double seconds_to_report() { return simulator_stats() ? 15 : 1.5; }
 
 inline heap_options short_waits() {
@@ -25,7 +25,7 @@ inline double seconds_now() {
                    : std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// The message of the error that check() throws, behind its type: "timeout: ", "abandoned: " or "mismatch: "; "" if it
+/// The type of the error that check() throws, "timeout: ", "abandoned: " or "mismatch: ", and its message; "" if it
 /// throws none.
 inline std::string verdict(rank_of_test& r) {
   try {
@@ -40,8 +40,8 @@ inline std::string verdict(rank_of_test& r) {
   return "";
 }
 
-/// Calls f, which launches something, though what was launched before may have failed by now: the first call after that
-/// says so, and the next one launches.
+/// Calls f, which launches something. An earlier launch may have failed by now: then the first call reports that, and
+/// the next one launches.
 template <class F>
 void anyway(F const& f) {
   try {
@@ -52,8 +52,8 @@ void anyway(F const& f) {
   f();
 }
 
-/// Keeps the stream busy. It looks at memory all the while: from a wave that does, the simulator knows at once that it
-/// only waits, and lets time jump.
+/// Keeps the stream busy. It polls memory all the while: so the simulator knows at once that the wave only waits, and
+/// lets time jump.
 template <class = void>
 __global__ void spend(world_view w, std::uint64_t ns) {
   for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < ns;) {

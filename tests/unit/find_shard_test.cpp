@@ -1,4 +1,4 @@
-// Where a peer says that its shard is, and what is not believed.
+// find_shard(): the place of its shard that a peer announces, and announcements that must be refused.
 #include <fusewire/kernels/find_shard.hpp>
 
 #include "support.hpp"
@@ -21,9 +21,9 @@ __global__ void look_for_shard(channel_view ch, gather_map map, int* found, int*
   if (b.leader())
     *inside = !there || (&shard(0, 0) >= begin &&
                          &shard(shard.rows - 1, shard.cols - 1) < begin + ch.world.bulk_bytes / sizeof(bf16));
-  e.acknowledge(b, source, 1);
-  e.acknowledge_nothing(b, ch.world.rank);
-  e.wait_acknowledged(b);
+  e.pull().acknowledge(b, source, 1);
+  e.pull().acknowledge_nothing(b, ch.world.rank);
+  e.pull().wait_acknowledged(b);
   e.end(b);
 }
 

@@ -1,5 +1,5 @@
-// Flash Decode against a reference in fp64 on the host. Inputs are eighths that 16 bits hold exactly. Where keys are
-// equal and values are integers every sum is exact and == needs no tolerance.
+// Flash Decode against a reference in fp64 on the host. Inputs are eighths that 16 bits hold exactly. If all keys are
+// equal and values are integers, every sum is exact and == needs no tolerance.
 #include <fusewire/kernels/flash_decode.hpp>
 
 #include <algorithm>
@@ -221,7 +221,7 @@ int any_length(int most, unsigned seed, int rank, int s) {
   return random.below(4) == 0 ? 0 : random.below(most + 1);
 }
 
-/// A split as decode_run tells it.
+/// A split, as decode_run gives it.
 struct split {
   int sequence, head, item, begin, end, starts, whole, has_last_token, first_block, last_block;
   bool operator==(split const&) const = default;
@@ -231,7 +231,7 @@ __global__ void plan_splits(decode_lengths lengths, split* found, int* counts, i
   __shared__ int words[5];
   block const b;
   int n = 0;
-  for (decode_run run(b, lengths, words); !run.done() && n < most; run.next(), ++n)
+  for (decode_run run(b, lengths, words, b.index()); !run.done() && n < most; run.next(), ++n)
     if (b.leader())
       found[b.index() * most + n] = {run.sequence(),    run.head(),      run.item(),  run.begin(),
                                      run.end(),         run.starts(),    run.whole(), run.has_last_token(),
@@ -277,7 +277,8 @@ std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int m
   return of;
 }
 
-/// The query and the newest token's K and V, of every sequence: what a decoder's stream writes just before it attends.
+/// Writes the query and the newest token's K and V of every sequence, as the stream of a decoder does just before
+/// attention.
 __global__ void write_newest(f16* q, f16* k, f16* v, decode_lengths l, std::int32_t const* table, int q_elements,
                              int page_size, int max_pages, int d, float query, float key, float value) {
   block const b;
@@ -838,7 +839,7 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     op(r.stream, d.call(2));
     r.world.check(r.stream);
     d.compare(p);
-    r.found.expect(r.heap.allocations() == allocations + 3, "a refused call left memory allocated");
+    r.found.expect(r.heap.allocations() == allocations + 4, "a refused call left memory allocated");
 
     refuses_call("pages", {"pages = -1"}, [](call& c) { c.pages = -1; });
     refuses_call("rows of a cache", {"pages = 536870913", "536870912"}, [](call& c) { c.pages = 536870913; });
@@ -908,8 +909,9 @@ TEST_CASE("flash_decode: as many blocks as there can be runs", "[flash_decode]")
         auto const before = simulator_stats()->workgroups;
         d.run(op, p);
         auto const blocks = simulator_stats()->workgroups - before;
-        r.found.expect(blocks == std::uint64_t(decode_lengths::max_runs(1)) || r.world.compute_units() < 264, blocks,
-                       " blocks");
+        r.found.expect(blocks == std::uint64_t(decode_lengths::max_runs(1) + attention_spare_blocks) ||
+                           r.world.compute_units() < 264,
+                       blocks, " blocks");
       },
       decode_heap());
 }

@@ -208,7 +208,7 @@ TEST_CASE("gemm_ar: a captured call is one kernel node, and its replays see chan
 
 TEST_CASE("gemm_ar: one shot and two by turns, many launches without a host wait in between", "[gemm_ar][channel]") {
   on_ranks(3, [&](rank_of_test& r) {
-    constexpr int launches = 40, m = 20, n = 12, k = 16;
+    constexpr int launches = 40, m = 40, n = 12, k = 16;  // one shot up to 32 rows
     gemm_ar_options const o{.max_m = m, .max_n = n, .k = k};
     ar_rank<bf16> g(r, m, n * launches, k);
     channel ch(r.heap, enough_for(r.size(), o));
@@ -240,15 +240,15 @@ TEST_CASE("gemm_ar: one shot and two by turns, many launches without a host wait
 
 TEST_CASE("gemm_ar: ranks that call with different shapes get an error that says in what", "[gemm_ar][errors]") {
   on_ranks(2, [&](rank_of_test& r) {
-    gemm_ar_options const o{.max_m = 64, .max_n = 32, .k = 64};
+    gemm_ar_options const o{.max_m = 80, .max_n = 32, .k = 64};
     ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_ar<bf16> op(ch, o);
-    problem const p{r.rank() == 0 ? 20 : 10, 24, 64, layout::row_major, 1};
+    problem const p{r.rank() == 0 ? 80 : 10, 24, 64, layout::row_major, 1};
     g.upload(p);
     op(r.stream, g.call(p));
     r.found.throws<rank_mismatch>(
-        "different m", {"gemm_ar two-shot bf16, m = 20, n = 24, k = 64, tile ", "gemm_ar one-shot bf16, m = 10"},
+        "different m", {"gemm_ar two-shot bf16, m = 80, n = 24, k = 64, tile ", "gemm_ar one-shot bf16, m = 10"},
         [&] { r.world.check(r.stream); });
     ch.reset();
     g.run(op, {20, 24, 64, layout::row_major, 1});
@@ -265,8 +265,8 @@ TEST_CASE("gemm_ar refuses what it cannot do, and says what it can", "[gemm_ar][
     };
     refuses("shots", {"shots = 7"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = shots(7)});
     refuses("k", {"gemm_ar: k = 12"}, {.max_m = 64, .max_n = 32, .k = 12});
-    refuses("channel bytes", {"gemm_ar: what 2 ranks send", "16384"},
-            {.max_m = 64, .max_n = 32, .k = 64, .shots = shots::one});
+    refuses("channel bytes", {"gemm_ar: what 2 ranks send", "25600", "16384"},
+            {.max_m = 100, .max_n = 32, .k = 64, .shots = shots::one});
     channel few(r.heap, {.max_bytes = 16_KiB, .flags_per_source = 2});
     r.found.throws<out_of_space>("channel flags", {"flags", "has 2"}, [&] {
       gemm_ar<bf16> op(few, {.max_m = 2, .max_n = 130, .k = 64, .shots = shots::one});

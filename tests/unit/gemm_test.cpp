@@ -1,4 +1,4 @@
-// The GEMM without communication, which is the mainloop alone, against a reference on the host.
+// GEMM without communication, which is the mainloop alone, against a reference on the host.
 #include <fusewire/kernels/gemm.hpp>
 
 #include <array>
@@ -12,7 +12,52 @@ namespace {
 template <class T>
 using gemm_rank = sum_rank<gemm, gemm_call, T, false>;
 
+/// A user's kernel that changes the sums of a tile and stores them by row and column, as floats.
+template <class T>
+__global__ void sums_by_place(matrix<T const> a, b_operand<T> b, float* out) {
+  extern __shared__ bytes16 shared[];
+  using tile = block_gemm<T, small_tile::config>;
+  typename tile::accumulator acc;
+  tile work(shared, acc);
+  work.run(a, b, 0, 0);
+  work.finish();
+  tile::for_each_sum(acc, [](int row, int column, float& sum) { sum = 2 * sum + float(row - column); });
+  tile::for_each_sum(acc, [&](int row, int column, float& sum) {
+    out[row * small_tile::config.block_n + column] += sum;  // each once
+  });
+}
+
 }  // namespace
+
+TEST_CASE("gemm: the sums of a tile by row and column", "[gemm]") {
+  on_ranks(1, [](rank_of_test& r) {
+    constexpr gemm_config c = small_tile::config;
+    constexpr int m = c.block_m, n = c.block_n, k = 96;
+    auto const check = [&]<class T>(T) {
+      auto const a = r.heap.allocate<T>(m * k), b = r.heap.allocate<T>(n * k);
+      auto const out = r.heap.allocate<float>(m * n);
+      std::vector<T> av, bv;
+      std::vector<float> wanted;
+      for (int i = 0; i < m * k; ++i) av.push_back(T(float(i * 7 % 5 - 2)));
+      for (int i = 0; i < n * k; ++i) bv.push_back(T(float(i * 3 % 7 - 3)));
+      for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+          float sum = 0;
+          for (int x = 0; x < k; ++x) sum += float(av[std::size_t(i * k + x)]) * float(bv[std::size_t(j * k + x)]);
+          wanted.push_back(2 * sum + float(i - j));
+        }
+      r.heap.upload(a, av);
+      r.heap.upload(b, bv);
+      r.heap.upload(out, std::vector<float>(m * n));
+      r.launch({.blocks = 1, .threads = c.threads(), .shared_bytes = c.shared_bytes()}, sums_by_place<T>,
+               matrix<T const>{r.heap.here(a), m, k, k}, b_operand<T>{r.heap.here(b), k, layout::column_major, n},
+               r.heap.here(out));
+      r.found.equal(r.heap.download(out), wanted, "sums");
+    };
+    check(bf16{});
+    check(f16{});
+  });
+}
 
 TEST_CASE("gemm: random shapes, types, layouts and tiles; epilogues", "[gemm]") {
   auto const tile = GENERATE(gemm_tile::automatic, gemm_tile::small, gemm_tile::large);
@@ -115,5 +160,58 @@ TEST_CASE("gemm refuses what it cannot do, and says what it can", "[gemm][errors
     refuses_call("c empty", {"c is [0, 24]"}, [](call& c) { c.c.rows = 0; });
     refuses_call("c overlaps a", {"c", "a"}, [](call& c) { c.c.data = const_cast<bf16*>(c.a.data); });
     g.run(op, p);
+  });
+}
+
+TEST_CASE("product_launcher: plans are kept, headers tell them apart, and what does not fit is refused",
+          "[gemm][errors]") {
+  on_ranks(1, [](rank_of_test& r) {
+    constexpr int m = 40, n = 48, k = 64;
+    auto const a = r.heap.allocate<bf16>(m * k), b = r.heap.allocate<bf16>(n * k), c = r.heap.allocate<bf16>(m * n);
+    r.found.throws<bad_argument>("reserved_cus", {"mine: reserved_cus = -1"},
+                                 [&] { product_launcher<bf16> l(r.world, "mine", gemm_tile::automatic, -1); });
+    r.found.throws<bad_argument>("tile", {"mine: tile = 9"},
+                                 [&] { product_launcher<bf16> l(r.world, "mine", gemm_tile(9)); });
+
+    detail::gemm_kernels<bf16, identity> const kernel_of;
+    product_launcher<bf16> launcher(r.world, "mine");
+    product<bf16> const p{.rows = m, .b = {r.here(b), k, n, k}, .b_layout = layout::column_major, .a_ld = k};
+    gemm_plan const& plan = launcher.plan(kernel_of, p);
+    r.found.expect(&launcher.plan(kernel_of, p) == &plan, "a plan is made once");
+    product<bf16> one_row = p;
+    one_row.rows = 1;
+    gemm_plan const& other = launcher.plan(kernel_of, one_row);
+    r.found.expect(&other != &plan, "another shape has another plan");
+    int const parts = ceil_div(m, plan.tile_m) * ceil_div(n, plan.tile_n) * plan.parts;
+    r.found.expect(parts <= product_launcher<bf16>::max_tile_parts(m, n), "as many parts as are told");
+
+    launch_header const header = product_header<bf16>("mine", plan, 7, m, n, k);
+    r.found.expect(own_of(header.what) == 7, "what was told");
+    std::string const said = describe_product("mine", header.what);
+    r.found.expect(said.starts_with(text("mine bf16, m = 40, n = 48, k = 64, tile ", plan.tile_m, " x ", plan.tile_n)),
+                   said);
+
+    auto const refuses = [&](char const* what, std::vector<std::string> const& pieces, auto change) {
+      product<bf16> wrong = p;
+      change(wrong);
+      r.found.throws<bad_argument>(what, pieces, [&] { (void)launcher.plan(kernel_of, wrong); });
+    };
+    refuses("no rows", {"mine: a product of 1 x [0, 64]"}, [](auto& x) { x.rows = 0; });
+    refuses("k", {"mine: a product of 1 x [40, 12]", "multiple of 8"}, [](auto& x) { x.b.rows = 12; });
+    refuses("b's ld", {"mine: b (column-major).ld = 60", "multiple of 8"}, [](auto& x) { x.b.ld = 60; });
+    refuses("no b", {"mine: b (column-major).data is null"}, [](auto& x) { x.b.data = nullptr; });
+    refuses("tiles", {"mine: c is [1000000000, 1000000000], in too many tiles"},
+            [](auto& x) { x.rows = x.b.cols = 1000000000; });
+
+    gemm_arguments<bf16> const g{
+        {r.here(c), m, n, n}, {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.band}, k};
+    auto const launch = [&](matrix<bf16 const> of_a) {
+      launcher.launch(r.stream, kernel_of, p, plan, {of_a}, {.tiles = g.tiles.count()}, identity{}, g);
+    };
+    r.found.throws<bad_argument>("a's address", {"mine: a.data", "multiple of 16"},
+                                 [&] { launch({r.here(a) + 1, m, k, k}); });
+    r.found.throws<bad_argument>("a's ld", {"mine: a.ld = 72", "a_ld = 64"}, [&] { launch({r.here(a), m, k, 72}); });
+    launch({r.here(a), m, k, k});
+    r.world.check(r.stream);
   });
 }

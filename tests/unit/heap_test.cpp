@@ -1,4 +1,4 @@
-// The symmetric heap: same offsets on every rank, alignment, reuse, exhaustion, and refusals that name what was wrong.
+// The symmetric heap: the same offsets on every rank, alignment, reuse, exhaustion, and refusals that name the mistake.
 #include "support.hpp"
 
 using namespace support;
@@ -12,6 +12,17 @@ struct alignas(512) wide {
 
 __global__ void count_in(int* words, int count, int add) {
   for (int i = block{}.rank(); i < count; i += block{}.size()) words[i] += add;
+}
+
+/// Loads the elements of all ranks to `out`, in rank order; each rank has its own number of them.
+__global__ void gather_ragged(world_view w, ragged<int> x, int* out) {
+  block const b;
+  std::uint64_t first = 0;
+  for (int r = 0; r < w.size; ++r) {
+    for (std::uint64_t i = std::uint64_t(b.rank()); i < x.counts[r]; i += std::uint64_t(b.size()))
+      out[first + i] = load(w.on(r, x) + i);
+    first += x.counts[r];
+  }
 }
 
 void expect_refusal(heap& h, channel_options const& o) {
@@ -44,6 +55,60 @@ TEST_CASE("heap: arrays lie at the same offset of every rank and do not overlap"
     r.meet();
     for (auto const& a : arrays) r.heap.free(a);
     r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations left");
+  });
+}
+
+TEST_CASE("heap: ranks may have arrays of different lengths, at the same offset") {
+  on_ranks(GENERATE(1, 2, 3, 8), [](rank_of_test& r) {
+    auto const length = [&](int rank) { return std::size_t(rank * 7 % 5 * 100 + (rank == r.size() - 1)); };
+    auto const out = r.heap.allocate<int>(8 * 500);
+    auto const x = r.heap.allocate_ragged<int>(length(r.rank()));
+    auto const behind = r.heap.allocate<int>(1);
+    std::vector<int> mine, all;
+    std::size_t longest = 0;
+    for (int p = 0; p < r.size(); ++p) {
+      longest = std::max(longest, length(p));
+      r.found.expect(x.counts[p] == length(p), "rank ", p, " has ", x.counts[p], " elements, wanted ", length(p));
+      for (int i = 0; i < int(length(p)); ++i) {
+        all.push_back(p * 1000 + i);
+        if (p == r.rank()) mine.push_back(all.back());
+      }
+    }
+    r.found.expect(x.count == longest, x.count, " elements reserved, wanted ", longest);
+    for (auto const offset : r.world.exchange().all_gather(behind.offset))
+      r.found.expect(offset == behind.offset && offset >= x.offset + 4 * longest, "the next array is at ", offset);
+    r.heap.upload(x, mine);
+    r.found.equal(r.heap.download(x), mine, "this rank's elements");
+    r.meet();
+    load_kernel(r.world, gather_ragged, 64);
+    r.launch({1, 64}, gather_ragged, r.view(), x, r.heap.here(out));
+    auto found = r.heap.download(out);
+    found.resize(all.size());
+    r.found.equal(found, all, "all elements");
+    r.meet();
+    r.found.throws<bad_argument>("too much", {"heap::upload: 2 values; expected at most the 1 elements"},
+                                 [&] { r.heap.upload(behind, {1, 2}); });
+    r.found.throws<bad_argument>("nothing", {"heap::allocate_ragged: 0 elements on every rank", "heap_test.cpp"},
+                                 [&] { r.heap.allocate_ragged<int>(0); });
+    r.heap.free(x);
+    r.heap.free(behind);
+    r.heap.free(out);
+    r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations left");
+  });
+}
+
+TEST_CASE("heap: upload and download wait for the stream, and take a part or nothing") {
+  on_ranks(2, [](rank_of_test& r) {
+    auto const x = r.heap.allocate<int>(300);
+    r.heap.upload(x, std::vector<int>(300, 5));
+    for (int i = 0; i < 10; ++i) r.launch({1, 64}, count_in, r.heap.here(x), 300, 2);
+    r.heap.upload(x, {1, 2, 3});
+    r.heap.upload(x, {});
+    r.launch({1, 64}, count_in, r.heap.here(x), 300, 1);
+    auto const found = r.heap.download(x);
+    std::vector<int> wanted(300, 26);
+    for (int i = 0; i < 3; ++i) wanted[std::size_t(i)] = 2 + i;
+    r.found.equal(found, wanted, "words");
   });
 }
 

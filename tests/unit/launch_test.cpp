@@ -1,4 +1,4 @@
-// launch(): what it refuses, and that a captured launch is one kernel.
+// launch(): calls that it refuses; a captured launch is one kernel.
 #include "support.hpp"
 
 using namespace support;

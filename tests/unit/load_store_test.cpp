@@ -1,4 +1,4 @@
-// load() and store(): every width, every element type, near and far memory, blocks of 1 to 32 elements.
+// load() and store(): every width, every element type, own and peers' memory, 1 to 32 elements at a time.
 #include "support.hpp"
 
 using namespace support;
@@ -21,7 +21,8 @@ __host__ __device__ bool same(T const& a, T const& b) {
   else return a == b;
 }
 
-/// Blocks move `per_block` elements at a time from the partner's `from` here, and from here to the partner's `to`.
+/// Blocks move `per_block` elements at a time: they load from the partner's `from`, and store to the partner's
+/// `stored`.
 template <class T>
 __global__ void exchange(world_view w, int partner, sym<T> from, sym<T> loaded, sym<T> stored, int per_block,
                          int count) {
@@ -70,8 +71,9 @@ __device__ T cached(T const* p) {
   return value;
 }
 
-/// Rank 0 stores a word at home and one at rank 1, and publishes nothing; rank 1, whose caches hold what was there,
-/// sees both in the end. Or rank 0 says that it has stored, and rank 1, which acquires nothing, looks once.
+/// Rank 0 stores one word in its own memory and one in rank 1's, and publishes nothing. Rank 1, whose caches hold the
+/// old values, must see both in the end. Or rank 0 tells rank 1 that it has stored; rank 1 acquires nothing, and loads
+/// once.
 template <class T>
 __global__ void look_until_it_comes(world_view w, sym<T> words, sym<flag> flags, sym<unsigned> wrong, bool once) {
   thread const t;
@@ -115,7 +117,7 @@ void check_that_it_comes(bool once) {
   });
 }
 
-/// Every rank loads every rank's array and sums.
+/// Every rank loads the arrays of all ranks and adds them up.
 __global__ void sum_loaded(world_view w, sym<int> from, sym<int> sum, int count) {
   for (int i = block{}.index() * block{}.size() + block{}.rank(); i < count; i += block{}.count() * block{}.size()) {
     int total = 0;
@@ -124,7 +126,7 @@ __global__ void sum_loaded(world_view w, sym<int> from, sym<int> sum, int count)
   }
 }
 
-/// Every rank stores its array into its row at every rank.
+/// Every rank stores its array into its row on every rank.
 __global__ void store_all(world_view w, sym<int> from, sym<int> rows, int count) {
   for (int i = block{}.index() * block{}.size() + block{}.rank(); i < count; i += block{}.count() * block{}.size())
     for (int p = 0; p < w.size; ++p) store(w.on(w.next(p), rows) + w.rank * count + i, load(w.here(from) + i));

@@ -54,8 +54,8 @@ void check_messages(int ranks, int threads) {
   });
 }
 
-/// `rounds` times: everybody writes a word into everybody's row, meets, reads all rows, and meets again before they are
-/// overwritten.
+/// In each of `rounds` rounds every rank writes a word into its row on every rank. All meet, read all rows, and meet
+/// again before rows are overwritten.
 template <group Group>
 __global__ void meet_and_compare(world_view w, sym<barrier_state> barriers, sym<int> rows, sym<unsigned> wrong,
                                  int const* input, int rounds) {
@@ -116,8 +116,8 @@ __global__ void send_to_all(world_view w, sym<int> inbox, sym<flag> flags, sym<i
 }
 __global__ void advance(epoch_t* epoch) { ++*epoch; }
 
-/// Words stay where their writer has them: everybody reads the next rank's, which are then overwritten and read again.
-/// flags: [written, read].
+/// Words stay in their writer's memory. Every rank reads those of the next rank, which are then overwritten and read
+/// again. flags: [written, read].
 __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, int rounds) {
   block const b;
   int const next = w.next(1), before = w.next(w.size - 1);
@@ -137,9 +137,9 @@ __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<un
   }
 }
 
-/// The first wave meets all ranks, round by round, and reads what they sent, while the second reads the same lines all
-/// the time: what it makes the cache hold before a flag is up must be gone after wait_all(). words:
-/// [round][source][lane]; flags: [round][source].
+/// The first wave meets all ranks, round by round, and reads their words. The second wave reads the same lines all the
+/// time, so the cache holds old values before a flag is up. They must be gone after wait_all().
+/// words: [round][source][lane]; flags: [round][source].
 __global__ void read_what_another_wave_reads(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong,
                                              int* sum, int rounds) {
   wave const g;

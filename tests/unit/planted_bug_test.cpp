@@ -1,5 +1,5 @@
-// Bugs planted in a kernel: what this suite relies on to notice them must notice them. Those of memory order show on
-// the simulator, whose memory is as weak as gfx942's model allows; on a GPU they may or may not.
+// Bugs planted in a kernel: the checks of this suite must notice them. Bugs in memory order show on the simulator,
+// whose memory is as weak as gfx942's model allows; on a GPU they may not show.
 #include "channel_kernels.hpp"
 
 #include <dlfcn.h>
@@ -50,8 +50,8 @@ long long wrong_words(int ranks, int launches, ownership const& own, int straggl
   return all;
 }
 
-/// Whether any of ten attempts shows wrong words. One is enough where the seed decides; how processes interleave is up
-/// to the system.
+/// Whether any of ten attempts shows wrong words. One attempt is enough if the seed decides; with several processes the
+/// system decides how they interleave.
 template <planted Bug>
 bool is_noticed(ownership const& own) {
   long long wrong = 0;

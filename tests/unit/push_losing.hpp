@@ -1,10 +1,10 @@
-// AG+GEMM with a planted fault: pushes, and loses one.
+// AG+GEMM with a planted fault: one of its pushes gets lost.
 #pragma once
 #include <fusewire/kernels/ag_gemm_kernels.hpp>
 
 namespace support {
 
-/// ag_gemm_kernel, pushing, without the first piece for rank `lost_to`.
+/// ag_gemm_kernel in push, without the first piece for rank `lost_to`.
 template <class T, fusewire::mainloop Mainloop>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     push_losing(fusewire::channel_view ch, fusewire::ag_gemm_arguments<T> g,

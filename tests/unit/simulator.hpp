@@ -1,4 +1,4 @@
-// What fusewire-sim counts, for tests that ask it.
+// Counters of fusewire-sim, for tests that read them.
 #pragma once
 #include <dlfcn.h>
 #include <fusewire_sim.h>
@@ -7,7 +7,7 @@
 
 namespace support {
 
-/// What the simulator did so far; nothing on a GPU.
+/// The counters of the simulator so far; none on a GPU.
 inline std::optional<fusewire_sim_stats> simulator_stats() {
   static auto const simulator = reinterpret_cast<fusewire_sim_stats_function>(dlsym(RTLD_DEFAULT, "fusewireSimStats"));
   if (!simulator) return std::nullopt;

@@ -1,4 +1,4 @@
-// Multiplications whose products all ranks add up, and their reference. Small integers: fp32 sums are exact, so ==
+// GEMMs whose products are added up over all ranks, and their reference. Small integers: fp32 sums are exact, so ==
 // needs no tolerance.
 #pragma once
 #include <fusewire/device/atomic.hpp>
@@ -9,7 +9,7 @@
 
 namespace support {
 
-/// One call: its shape, and what is in A and B of each rank.
+/// One call: its shape, and the elements of A and B on each rank.
 struct problem {
   int m, n, k;
   layout b_layout;

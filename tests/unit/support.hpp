@@ -1,9 +1,9 @@
-// What the tests share. Ranks are threads and Catch2's assertions are not thread-safe: a rank notes what is wrong, and
-// on_ranks() asserts when all of them have returned.
+// Shared parts of the tests. Ranks are threads, and Catch2's assertions are not thread-safe. So a rank notes its
+// findings, and on_ranks() asserts when all ranks have returned.
 //
-// Started as processes (fusewire-sim --processes 8, scripts/run-ranks -n 4), every process runs every test case, and
-// the first of them are the ranks that the case wants; the others wait. What the ranks found is gathered, so that all
-// processes go the same way. A case that wants more ranks than there are processes, or that is about threads, is
+// Started as processes (fusewire-sim --processes 8, scripts/run-ranks -n 4), every process runs every test case. The
+// first processes are the ranks of the case; the others wait. The findings of the ranks are gathered, so that all
+// processes take the same path. A case that needs more ranks than there are processes, or that is about threads, is
 // skipped.
 #pragma once
 #include <catch2/catch_test_macros.hpp>
@@ -20,7 +20,7 @@ namespace support {
 
 using namespace fusewire;
 
-/// What a rank found wrong: the first few in words, all of them counted.
+/// The mistakes that a rank found: the first few in words, all of them counted.
 class findings {
  public:
   template <class... Parts>
@@ -37,7 +37,7 @@ class findings {
       same &= expect(found[i] == wanted[i], what, ": element ", i, " is ", +found[i], ", wanted ", +wanted[i]);
     return same;
   }
-  /// f() throws E, and its message contains every one of the pieces.
+  /// Expects that f() throws E, and that the message contains all of the pieces.
   template <class E, class F>
   void throws(std::string const& what, std::vector<std::string> const& pieces, F f) {
     try {
@@ -94,8 +94,7 @@ inline std::vector<std::string> gather_texts(std::string const& mine, int ranks)
 
 inline bool contains(std::string const& s, std::string const& piece) { return s.find(piece) != s.npos; }
 
-/// Calls f(world&) on every rank and returns what each of them returned: texts, in rank order. Throws when a rank
-/// threw.
+/// Calls f(world&) on every rank and returns the texts that they return, in rank order. Throws if a rank threw.
 template <class F>
 std::vector<std::string> on_worlds(int ranks, run_options const& options, F f) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
@@ -161,8 +160,8 @@ struct rank_of_test {
   T* here(sym<T> x) const {
     return view().here(x);
   }
-  /// Also before copies from and to pageable memory: one that waits behind a kernel can stop the other ranks of the
-  /// process, for whom that kernel waits.
+  /// Also needed before copies from and to pageable memory: a copy that waits behind a kernel can stop the other ranks
+  /// of the process, for which that kernel waits.
   void synchronize() const { check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize"); }
   template <class T>
   void upload(std::vector<T> const& from, T* to) const {
@@ -196,7 +195,7 @@ struct rank_of_test {
   void launch(launch_shape shape, void (*kernel)(P...), A const&... arguments) const {
     fusewire::launch(world, stream, shape, kernel, arguments...);
   }
-  /// All earlier work of all ranks is done.
+  /// Returns when all earlier work of all ranks is done.
   void meet() {
     synchronize();
     world.barrier();
@@ -237,10 +236,10 @@ inline void skip_to(rank_of_test& r, channel& ch, epoch_t launches) {
   r.upload(std::vector{launches}, &r.here(view.state)->epoch);
   r.meet();
 }
-/// Calls launch(i) for a new channel's first five launches, and for seven from 2^32 - 1 on, of which the last five have
-/// the first ones' epochs in their low 32 bits; each time another rank comes late. What the first ones left behind must
-/// not be taken for the second ones'. `in_between`: launches half way, where the operator needs some of 2^32 to be its
-/// own.
+/// Calls launch(i) for a new channel's first five launches, and for seven launches from 2^32 - 1 on. The last five have
+/// the epochs of the first five in their low 32 bits. Each time another rank comes late. Words that the first launches
+/// left behind must not be taken for those of the later ones. in_between: launches half way, for operators that need
+/// some of the 2^32 launches to be their own.
 template <class F>
 void on_both_sides_of_2_to_32(rank_of_test& r, channel& ch, F launch, int in_between = 0) {
   auto const five = [&](int first) {

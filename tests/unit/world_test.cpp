@@ -1,4 +1,4 @@
-// run_local and world: placement, collectives on the host, sub-worlds, and what happens when a rank throws.
+// run_local and world: placement, collectives on the host, sub-worlds, and ranks that throw.
 #include "support.hpp"
 
 #include <atomic>

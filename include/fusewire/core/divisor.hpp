@@ -1,5 +1,5 @@
-// Division by a number that the host knows: a multiplication and a shift, where a kernel would spend a hundred cycles
-// on each division.
+// Division by a number that the host knows, as a multiplication and a shift. A division would cost a kernel a hundred
+// cycles.
 #pragma once
 #include <cstdint>
 
@@ -11,11 +11,13 @@ namespace fusewire {
 /// Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figure 4.1.
 class divisor {
  public:
+  /// Divides by d. Requires: d >= 1.
   __host__ __device__ constexpr divisor(int d = 1) : value_(unsigned(d)) {
     while ((std::uint64_t(1) << shift_) < value_) ++shift_;
     magic_ = unsigned((std::uint64_t(1) << 32) * ((std::uint64_t(1) << shift_) - value_) / value_ + 1);
   }
 
+  /// The divisor itself.
   __host__ __device__ constexpr int value() const { return int(value_); }
 
   __host__ __device__ friend constexpr int operator/(int n, divisor const& d) {

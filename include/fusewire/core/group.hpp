@@ -1,4 +1,4 @@
-// Who works together: a group is passed as an argument, never spelled in a function's name.
+// Groups of threads that act together. A group is passed as an argument and never spelled in a function's name.
 #pragma once
 #include <concepts>
 
@@ -6,9 +6,9 @@
 
 namespace fusewire {
 
-/// rank() of size() cooperating threads; leader() is true for one of them; sync() makes their accesses to block-shared
-/// and device memory visible to each other. In a loop with sync() ask leader(), not rank() == 0: see
-/// platform::is_first().
+/// size() threads that act together; rank() is this thread's number among them, and leader() is true for one of them.
+/// sync() makes their accesses to shared and device memory visible to each other. In a loop with sync(), ask leader()
+/// and not rank() == 0: platform::is_first() says why.
 template <class G>
 concept group = requires(G g) {
   { g.rank() } -> std::same_as<int>;
@@ -17,6 +17,7 @@ concept group = requires(G g) {
   g.sync();
 };
 
+/// A group: one thread by itself.
 struct thread {
   __device__ int rank() const { return 0; }
   __device__ int size() const { return 1; }
@@ -24,8 +25,10 @@ struct thread {
   __device__ void sync() const {}
 };
 
-/// Requires: a full wave, so a block of whole waves.
+/// A group: the lanes of a wave.
+/// Requires: a full wave, so every block consists of whole waves.
 struct wave {
+  /// Lanes: 64 on gfx942, 32 on sm_90.
   static constexpr int width = platform::wave_size;
 
   __device__ int rank() const { return platform::thread_index() % width; }
@@ -35,13 +38,14 @@ struct wave {
   __device__ int index() const { return platform::thread_index() / width; }  // within the block
 };
 
-/// All threads of a one-dimensional block.
+/// A group: all threads of a one-dimensional block.
 struct block {
   __device__ int rank() const { return platform::thread_index(); }
   __device__ int size() const { return platform::block_threads(); }
   __device__ bool leader() const { return platform::is_first(rank()); }
   __device__ void sync() const { platform::block_sync(); }
   __device__ int index() const { return platform::block_index(); }  // within the grid
+  /// Blocks of the grid.
   __device__ int count() const { return platform::grid_blocks(); }
 };
 

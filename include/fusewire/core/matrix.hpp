@@ -10,12 +10,15 @@ namespace fusewire {
 /// Row-major: element (r, c) is data[r * ld + c].
 template <class T>
 struct matrix {
-  T* data = nullptr;
-  int rows = 0, cols = 0;
-  std::int64_t ld = 0;  // elements from one row to the next, >= cols
+  T* data = nullptr;       // element (0, 0)
+  int rows = 0, cols = 0;  // of the view
+  std::int64_t ld = 0;     // elements from one row to the next, >= cols
 
+  /// Where element (r, c) lies.
   __host__ __device__ T* at(int r, int c) const { return data + r * ld + c; }
+  /// Element (r, c).
   __host__ __device__ T& operator()(int r, int c) const { return *at(r, c); }
+  /// The same view, read-only.
   template <class U>
     requires(std::is_same_v<U, T const> && !std::is_const_v<T>)
   __host__ __device__ operator matrix<U>() const {

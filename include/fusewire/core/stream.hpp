@@ -1,4 +1,4 @@
-// What a kernel calls that is launched before its stream's past is over; see launch_shape::early.
+// Calls for a kernel that is launched before earlier work on its stream is over; see launch_shape::early.
 #pragma once
 #include <fusewire/platform/platform.hpp>
 

@@ -8,51 +8,69 @@
 
 namespace fusewire {
 
+/// The largest size of a world.
 inline constexpr int max_ranks = 64;
 
 struct flag;
 struct barrier_state;
+struct grid_barrier_state;
 struct stamped;
 
 /// Memory that is polled inside a kernel lives in the signal segment, everything else in the bulk segment. The type
 /// decides, so a flag cannot be put where polling does not work.
 template <class T>
 inline constexpr bool lives_in_signal_segment = false;
+/// Flags are polled.
 template <>
 inline constexpr bool lives_in_signal_segment<flag> = true;
+/// Barriers are polled.
 template <>
 inline constexpr bool lives_in_signal_segment<barrier_state> = true;
+/// Barriers over grids are polled.
+template <>
+inline constexpr bool lives_in_signal_segment<grid_barrier_state> = true;
+/// Stamped words are polled.
 template <>
 inline constexpr bool lives_in_signal_segment<stamped> = true;
 
-/// An array of T at the same place of every rank's symmetric heap. world_view::on() turns it into a pointer.
+/// An array of T at the same offset of every rank's heap. world_view::on() turns it into a pointer.
 template <class T>
 struct sym {
   std::uint64_t offset = 0;  // bytes from the segment's start
   std::uint64_t count = 0;   // elements
 
-  /// From element n on. Requires: n <= count.
+  /// The elements from n on. Requires: n <= count.
   __host__ __device__ sym operator+(std::uint64_t n) const { return {offset + n * sizeof(T), count - n}; }
 };
 
-/// Passed to kernels by value. One-sided operations are loads and stores through the pointers that on() returns.
+/// An array with a number of elements of its own on every rank; see heap::allocate_ragged(). count is the largest of
+/// these numbers. Passed to kernels by value.
+template <class T>
+struct ragged : sym<T> {
+  std::uint64_t counts[max_ranks] = {};  // elements of each rank
+};
+
+/// A world as kernels see it. Passed by value. One-sided operations are loads and stores through the pointers that on()
+/// returns.
 struct world_view {
-  int rank = 0, size = 1;
-  std::uint64_t bulk_bytes = 0;  // of every rank's bulk segment
-  std::byte* bulk[max_ranks] = {};
-  std::byte* signal[max_ranks] = {};
+  int rank = 0, size = 1;             // this rank; number of ranks
+  std::uint64_t bulk_bytes = 0;       // of a bulk segment; the same on every rank
+  std::byte* bulk[max_ranks] = {};    // each rank's bulk segment, as this rank's device maps it
+  std::byte* signal[max_ranks] = {};  // each rank's signal segment, likewise
 
   /// The array on `peer`. Requires: 0 <= peer < size.
   template <class T>
   __host__ __device__ T* on(int peer, sym<T> x) const {
     return reinterpret_cast<T*>((lives_in_signal_segment<T> ? signal[peer] : bulk[peer]) + x.offset);
   }
+  /// The array on this rank.
   template <class T>
   __host__ __device__ T* here(sym<T> x) const {
     return on(rank, x);
   }
-  /// The rank `i` places after this one: next(0) and next(size) are this rank. Requires: 0 <= i <= size, which costs no
+  /// The rank `i` places after this one, where rank 0 follows the last: next(0) and next(size) are this rank. Needs no
   /// division.
+  /// Requires: 0 <= i <= size.
   __host__ __device__ int next(int i) const {
     int const r = rank + i;
     return r < size ? r : r - size;

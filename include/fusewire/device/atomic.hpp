@@ -1,4 +1,4 @@
-// Atomic access to one object in memory that several devices share, in the shape of std::atomic_ref.
+// Atomic access to one object in memory that several devices share. The interface is that of std::atomic_ref.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -8,7 +8,7 @@
 namespace fusewire {
 
 namespace detail {
-/// Calls f with the order as a compile-time value, which is what the compilers' builtins ask for.
+/// Calls f with the order as a compile-time value, as the compilers' builtins need it.
 template <class F>
 __device__ auto with_order(order o, F f) {
   switch (o) {
@@ -30,58 +30,72 @@ __device__ void with_store_order(order o, F f) {
 }
 }  // namespace detail
 
+/// Types with all operations of atomic_ref.
 template <class T>
 concept atomic_integer = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
+/// Types with all operations of atomic_ref but those on bits and fetch_min and fetch_max.
 template <class T>
 concept atomic_float = std::is_same_v<T, float> || std::is_same_v<T, double>;
 
-/// Requires: *p aligned to its size. On gfx942 a scope smaller than system is atomic only among the threads of the GPU
-/// that owns the memory.
+/// Atomic access to *p at scope S.
+/// Requires: p aligned to the size of T. On gfx942 a scope smaller than system is atomic only among the threads of the
+/// GPU that owns the memory.
 template <class T, scope S = scope::system>
 class atomic_ref {
   static_assert(atomic_integer<T> || atomic_float<T>, "atomic_ref: 32 and 64 bit integers, float and double");
 
  public:
+  /// Refers to *p, which must outlive this object.
   __device__ explicit atomic_ref(T* p) : p_(p) {}
 
+  /// Loads *p. Order: acq_rel means acquire.
   __device__ T load(order o = order::acq_rel) const {
     return detail::with_load_order(o, [&](auto k) { return platform::atomic_load<decltype(k)::value, S>(p_); });
   }
+  /// Stores `value`. Order: acq_rel means release.
   __device__ void store(T value, order o = order::acq_rel) const {
     detail::with_store_order(o, [&](auto k) { platform::atomic_store<decltype(k)::value, S>(p_, value); });
   }
+  /// Stores `value`; returns what *p was.
   __device__ T exchange(T value, order o = order::acq_rel) const {
     return detail::with_order(o, [&](auto k) { return platform::atomic_exchange<decltype(k)::value, S>(p_, value); });
   }
-  /// True when *p was `expected` and is now `desired`; otherwise `expected` becomes what *p was.
+  /// Returns true when *p was `expected` and is now `desired`; otherwise `expected` becomes what *p was.
   __device__ bool compare_exchange(T& expected, T desired, order o = order::acq_rel) const {
     return detail::with_order(
         o, [&](auto k) { return platform::atomic_compare_exchange<decltype(k)::value, S>(p_, expected, desired); });
   }
+  /// Adds; returns what *p was. Wraps where T is an integer.
   __device__ T fetch_add(T value, order o = order::acq_rel) const {
     return detail::with_order(o, [&](auto k) { return platform::atomic_fetch_add<decltype(k)::value, S>(p_, value); });
   }
+  /// Subtracts; returns what *p was. Wraps where T is an integer.
   __device__ T fetch_sub(T value, order o = order::acq_rel) const { return fetch_add(T(0) - value, o); }
+  /// Stores *p & value; returns what *p was.
   __device__ T fetch_and(T value, order o = order::acq_rel) const
     requires atomic_integer<T>
   {
     return detail::with_order(o, [&](auto k) { return platform::atomic_fetch_and<decltype(k)::value, S>(p_, value); });
   }
+  /// Stores *p | value; returns what *p was.
   __device__ T fetch_or(T value, order o = order::acq_rel) const
     requires atomic_integer<T>
   {
     return detail::with_order(o, [&](auto k) { return platform::atomic_fetch_or<decltype(k)::value, S>(p_, value); });
   }
+  /// Stores *p ^ value; returns what *p was.
   __device__ T fetch_xor(T value, order o = order::acq_rel) const
     requires atomic_integer<T>
   {
     return detail::with_order(o, [&](auto k) { return platform::atomic_fetch_xor<decltype(k)::value, S>(p_, value); });
   }
+  /// Stores the smaller of *p and `value`; returns what *p was.
   __device__ T fetch_min(T value, order o = order::acq_rel) const
     requires atomic_integer<T>
   {
     return detail::with_order(o, [&](auto k) { return platform::atomic_fetch_min<decltype(k)::value, S>(p_, value); });
   }
+  /// Stores the larger of *p and `value`; returns what *p was.
   __device__ T fetch_max(T value, order o = order::acq_rel) const
     requires atomic_integer<T>
   {
@@ -92,9 +106,9 @@ class atomic_ref {
   T* p_;
 };
 
-/// Adds to two neighbouring 16-bit floats at once. Compare-and-swap on their common word, so that it holds at system
-/// scope.
-/// Requires: *p aligned to 4 bytes.
+/// Adds to two neighbouring 16-bit floats at once, by compare-and-swap on their common word: that is atomic at system
+/// scope, too.
+/// Requires: p aligned to 4 bytes.
 template <class T>
   requires is_16_bit_float<T>
 __device__ void fetch_add_pair(T* p, T first, T second, order o = order::relaxed) {

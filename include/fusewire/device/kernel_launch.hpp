@@ -1,11 +1,11 @@
-// A launch as its kernel sees it: how its threads begin, how work is handed out, how it ends. Made by every thread at
-// the start of a kernel, and passed to its mainloop, which calls the rest; only a kernel that has more to do after its
-// tiles ends the launch itself.
+// A launch as its kernel sees it: how its threads begin, how it hands out work, how it ends. Every thread makes one at
+// the start of a kernel and passes it to its mainloop, which makes the calls. Only a kernel that has more to do after
+// its tiles ends the launch itself.
 //
-//   begin        waits for the stream's past, where the launch may run ahead of it; then the epoch is known --> epoch()
+//   begin        waits for earlier work on the stream, where the launch may run ahead of it; then epoch() is known
 //   next         0, 1, 2, ...: work for whichever block is free
 //   collect      block 0: waits for every rank's header, and until no rank reads this one's memory any more
-//   end          the last block out makes the epoch this one
+//   end          the last block to leave sets the epoch to this launch's
 #pragma once
 #include <fusewire/core/stream.hpp>
 #include <fusewire/device/channel_view.hpp>
@@ -19,37 +19,42 @@ class channel_launch {
   __device__ explicit channel_launch(channel_view const& ch, bool peers_read = false)
       : c_(ch), peers_read_(peers_read), e_(ch, 0) {}
 
-  /// Called by: every thread that uses the epoch, before anything that the stream has written is read.
+  /// Called by: every thread that uses the epoch, before it reads anything that the stream has written.
   __device__ void begin() {
     wait_for_stream();
-    // Its channel is known to be c_, a parameter of the kernel
+    // c_ is a parameter of the kernel, so the compiler knows where its channel is
     e_ = {c_, (peers_read_ ? c_.begin_readable(block{}) : c_.begin(block{})).number()};
     release_stream();
   }
+  /// Of this launch. Requires: begin() has returned.
   __device__ channel_epoch const& epoch() const { return e_; }
 
   /// As channel_epoch::next().
   __device__ int next(block b, int* shared) { return e_.next(b, shared); }
 
-  /// Called by: every thread of one group of block 0, once.
+  /// Waits for every rank's header and, if peers read this rank's memory, for their acknowledgements. Called by: every
+  /// thread of one group of block 0, once.
   template <group Group>
   __device__ void collect(Group g) const {
-    if (peers_read_) e_.wait_acknowledged(g);
-    e_.collect_credit(g);
+    if (peers_read_) e_.pull().wait_acknowledged(g);
+    e_.control().collect_credit(g);
   }
-  /// Called by: every thread of every block, last of all.
+  /// Ends the launch. Called by: every thread of every block, last of all.
   __device__ void end(block b) const {
     if (b.index() == 0) collect(b);
-    e_.leave(b);
+    e_.control().leave(b);
   }
 
-  /// end() in parts, for mainloops that draw no work, and in which a trip to memory at the end of a block would be
-  /// waited for. settle() returns when the calling thread has the epoch. One thread of every block calls depart() when
-  /// every thread of it that has called begin() has returned from settle(), block 0's after collect(), and leave() with
-  /// the answer at any time after it.
+  /// end() in parts, for mainloops that draw no work and would have to wait for a trip to memory at the end of a block.
+  /// settle() returns when the calling thread has the epoch.
+  /// Called by: one thread of every block. It calls depart() when every thread of the block that has called begin() has
+  /// returned from settle(), in block 0 also after collect(). It calls leave() with depart()'s result at any time after
+  /// that.
   __device__ void settle() const { platform::settle(e_.number()); }
-  __device__ unsigned depart() const { return e_.depart(); }
-  __device__ void leave(block b, unsigned departed) const { e_.leave(b, departed); }
+  /// See channel_control::depart().
+  __device__ unsigned depart() const { return e_.control().depart(); }
+  /// See channel_control::leave().
+  __device__ void leave(block b, unsigned departed) const { e_.control().leave(b, departed); }
 
  private:
   channel_view const& c_;
@@ -57,24 +62,30 @@ class channel_launch {
   channel_epoch e_;
 };
 
-/// A launch of a kernel that communicates with nobody.
+/// A launch of a kernel that communicates with no other rank.
 class local_launch {
  public:
+  /// Waits for earlier work on the stream, as channel_launch::begin().
   __device__ void begin() {
     wait_for_stream();
     release_stream();
   }
-  /// Every block gets the numbers in turn.
+  /// Block b gets the numbers b, b + blocks, ...
   __device__ int next(block b, int*) {
     int const i = b.index() + drawn_;
     drawn_ += b.count();
     return i;
   }
+  /// No rank has to be waited for.
   template <group Group>
   __device__ void collect(Group) const {}
+  /// Nothing has to be reset.
   __device__ void end(block) const {}
+  /// There is no epoch to wait for.
   __device__ void settle() const {}
+  /// As channel_launch::depart(); leave() needs nothing of it.
   __device__ unsigned depart() const { return 0; }
+  /// See depart().
   __device__ void leave(block, unsigned) const {}
 
  private:

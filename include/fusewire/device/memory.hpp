@@ -34,6 +34,7 @@ struct word_of<16> {
 };
 }  // namespace detail
 
+/// Types that one thread can read or write at once: 1, 2, 4, 8 or 16 bytes.
 template <class T>
 concept word_sized = std::is_trivially_copyable_v<T> &&
                      (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
@@ -57,7 +58,7 @@ __device__ T load(T const* p) {
   return value;
 }
 
-/// Writes memory for everybody to see, past any cache that would keep it back.
+/// Writes memory so that every device sees it, past any cache that would hold it back.
 /// Order: none with other accesses (relaxed, system scope); 16 bytes are two writes of 8.
 /// Requires: p aligned to sizeof(T).
 template <word_sized T>
@@ -78,7 +79,7 @@ __device__ void store(T* p, std::type_identity_t<T> value) {
 }
 
 namespace detail {
-/// `count` words, four independent accesses in flight per thread.
+/// Copies `count` words, with four independent accesses in flight per thread.
 template <class Word, group Group>
 __device__ void copy_words(Group g, Word const* from, Word* to, std::int64_t count) {
   constexpr int flight = 4;
@@ -121,7 +122,7 @@ __device__ void copy_bytes(Group g, void const* from, void* to, std::int64_t byt
   else words(static_cast<unsigned char const*>(nullptr));
 }
 
-/// Copies `count` elements. As copy_bytes.
+/// Copies `count` elements. As copy_bytes().
 template <group Group, class T>
   requires std::is_trivially_copyable_v<T>
 __device__ void copy(Group g, T const* from, T* to, std::int64_t count) {
@@ -129,7 +130,7 @@ __device__ void copy(Group g, T const* from, T* to, std::int64_t count) {
 }
 
 namespace detail {
-/// Every step-th word of a matrix from word `first` on, row after row, without a division for each.
+/// Every step-th word of a matrix from word `first` on, row after row, without a division per word.
 template <class Word>
 class words_of_rows {
  public:
@@ -155,9 +156,9 @@ class words_of_rows {
 };
 }  // namespace detail
 
-/// Copies a matrix of which every row begins and ends on 16 bytes, with up to `Flight` accesses in flight per thread.
-/// As copy_bytes.
-/// Requires: equal shapes; data, ld and cols of both multiples of 16 bytes.
+/// Copies a matrix whose rows all begin and end at multiples of 16 bytes, with up to `Flight` accesses in flight per
+/// thread. As copy_bytes().
+/// Requires: equal shapes; data, ld and cols of both are multiples of 16 bytes.
 template <int Flight = 4, group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>
 __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
@@ -180,11 +181,11 @@ __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   };
   if constexpr (Flight > 4) in_flight(std::integral_constant<int, Flight>{});
   in_flight(std::integral_constant<int, 4>{});
-  in_flight(std::integral_constant<int, 2>{});  // a small piece is often no more
+  in_flight(std::integral_constant<int, 2>{});  // many small pieces end here
   in_flight(std::integral_constant<int, 1>{});
 }
 
-/// Copies a matrix. As copy_bytes; whole 16-byte words when both views allow it, else row after row.
+/// Copies a matrix: in whole 16-byte words where both views allow it, else row after row. As copy_bytes().
 /// Requires: equal shapes.
 template <group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>

@@ -1,11 +1,15 @@
 // ag_gemm: C [M, N] = gather(A) [M, K] * B [K, N] on every rank, one kernel launch per call. The kernels are in
 // ag_gemm_kernels.hpp.
 #pragma once
+#include <optional>
+
 #include <fusewire/kernels/ag_gemm_call.hpp>
 #include <fusewire/kernels/ag_gemm_launch.hpp>
 
 namespace fusewire {
 
+/// C [M, N] = epilogue(gather(A) [M, K] * B [K, N]) on every rank, T in and out, fp32 in between; the epilogue sees
+/// rows and columns of this rank's C. Its launches are on the channel's one stream, in the same order on every rank.
 template <class T>
   requires is_16_bit_float<T>
 class ag_gemm {
@@ -13,7 +17,7 @@ class ag_gemm {
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
   /// cannot hold max_m x k elements or their flags.
   ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current())
-      : ch_(ch), o_(o), memory_(where) {
+      : ch_(ch), o_(o), launcher_(ch.world(), "ag_gemm", o.tile, o.reserved_cus, where) {
     int const ranks = ch.world().size();
     require(o.max_m >= 1 && o.max_m <= max_extent, where, "ag_gemm: max_m = ", o.max_m, "; expected 1 to ", max_extent);
     require(o.gather == gather::k || o.gather == gather::m, where, "ag_gemm: gather = ", int(o.gather),
@@ -27,9 +31,6 @@ class ag_gemm {
             "; expected 0 (choose) or a multiple of 8 up to ", max_extent);
     require(o.method == method::push || o.method == method::pull || o.method == method::automatic, where,
             "ag_gemm: method = ", int(o.method), "; expected a value of fusewire::method");
-    detail::require_tile("ag_gemm", o.tile, where);
-    require(o.reserved_cus >= 0 && o.reserved_cus < ch.world().compute_units(), where,
-            "ag_gemm: reserved_cus = ", o.reserved_cus, "; expected 0 to ", ch.world().compute_units() - 1);
     std::size_t const inbox = std::size_t(o.max_m) * std::size_t(o.k) * sizeof(T);
     require<out_of_space>(inbox <= ch.options().max_bytes, where, "ag_gemm: the gathered A, ", o.max_m, " x ", o.k,
                           ", takes ", inbox, " bytes; the channel's max_bytes is ", ch.options().max_bytes);
@@ -50,10 +51,7 @@ class ag_gemm {
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <epilogue Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
-    for_each_mainloop<T>(o_.tile, [&]<class Mainloop>() {
-      load_kernel(ch_.world(), &ag_gemm_kernel<T, Mainloop, Epilogue>, Mainloop::threads, Mainloop::shared_bytes(),
-                  where);
-    });
+    launcher_.load(detail::ag_gemm_kernels<T, Epilogue>{}, where);
   }
 
   /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
@@ -63,11 +61,8 @@ class ag_gemm {
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
     check(call, where);
-    bool const pull = use_pull(call.m, call.c.cols);
-    ag_gemm_plan const& plan = plan_for<Epilogue>(call, where);
-    with_mainloop<T>(plan.gemm, call.b_layout, [&]<class Mainloop>() {
-      launch_ag_gemm<Mainloop>(ch_, stream, call, o_, plan, pull, e, memory_, where);
-    });
+    launch_ag_gemm(launcher_, ch_, stream, call, o_, plan_for<Epilogue>(call, where), use_pull(call.m, call.c.cols), e,
+                   where);
   }
 
   /// Which mainloop a call takes and how A travels, in words, and why it is not a tuned one where that is so. Fails: as
@@ -87,7 +82,7 @@ class ag_gemm {
   }
 
  private:
-  static constexpr int max_extent = 1 << 30;  // of any extent: sums of two fit an int
+  static constexpr int max_extent = detail::max_extent;
 
   void accept(int m, std::source_location where) const {
     require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; expected 1 to max_m = ", o_.max_m);
@@ -114,33 +109,28 @@ class ag_gemm {
   /// has too few flags.
   template <class Epilogue>
   ag_gemm_plan const& plan_for(ag_gemm_call<T> const& call, std::source_location where) {
-    b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, call.c.cols};
-    char const* why_not = why_not_tuned(o_.tile, call.a.ld, b, o_.k);
-    if (!why_not && o_.comm_blocks > 0) why_not = "the options name comm_blocks, which tuned mainloops do not have";
-    auto const [it, fresh] = plans_.try_emplace({call.m, call.c.cols, call.b_layout, !why_not});
-    if (fresh) {
-      auto const tuned = why_not ? std::nullopt : tuned_plan<Epilogue>(call, where);
-      it->second = tuned ? *tuned : plain_plan(o_, call.m);
-      if (!tuned)
-        it->second.gemm.why_not_tuned =
-            why_not ? why_not : "the channel has too few flags for it, or its pieces are too many";
-    }
-    return it->second;
+    product<T> const p = detail::product_of_gather(call, o_, ch_.world().size());
+    auto const make = [&](char const* why_not, auto const& groups) {
+      if (!why_not && o_.comm_blocks > 0) why_not = "the options name comm_blocks, which tuned mainloops do not have";
+      if (!why_not)
+        if (auto const tuned = tuned_plan(p.shape(), groups)) return *tuned;
+      ag_gemm_plan plain = plain_plan(o_, call.m);
+      plain.gemm.why_not_tuned = why_not ? why_not : "the channel has too few flags for it, or its pieces are too many";
+      return plain;
+    };
+    return launcher_.plan(detail::ag_gemm_kernels<T, Epilogue>{}, p, make, where);
   }
-  template <class Epilogue>
-  std::optional<ag_gemm_plan> tuned_plan(ag_gemm_call<T> const& call, std::source_location where) const {
-    int const ranks = ch_.world().size();
-    gemm_shape const shape = shape_of_gather(call.m, call.c.cols, o_.k, ranks, o_.gather, call.b_layout);
-    auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, [&](gemm_plan const& g) {
-      return with_mainloop<T>(g, call.b_layout, [&]<class M>() {
-        return resident_groups<M>(ch_.world(), &ag_gemm_kernel<T, M, Epilogue>, g.parts, o_.reserved_cus, where);
-      });
-    });
+  template <class Groups>
+  std::optional<ag_gemm_plan> tuned_plan(gemm_shape const& shape, Groups const& groups) const {
+    int const ranks = ch_.world().size(), m = shape.rows;
+    auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, o_.method != method::push, groups);
     if (!p) return p;
     if (o_.chunk_k > 0) p->chunk_k = ceil_div(o_.chunk_k, k_step) * k_step;
     int const flags = ch_.options().flags_per_source;
-    while (map_of(ranks, o_, call.m, *p).flags_per_source() > flags && p->chunk_k < o_.k) p->chunk_k *= 2;
-    gather_map const map = map_of(ranks, o_, call.m, *p);
+    while (map_of(ranks, o_, m, *p).flags_per_source() > flags && p->chunk_k < o_.k) p->chunk_k *= 2;
+    gather_map const map = map_of(ranks, o_, m, *p);
+    if (with_mainloop<T>(p->gemm, shape.b_layout, [&]<class M>() { return M::cut == k_cut::chunks_in_turns; }))
+      p->gemm.parts = std::min(p->gemm.parts, map.chunks() * shape.k_shards);
     // The shards' rows, one below the other, and the pieces of all are numbered with an int.
     bool const fits = map.flags_per_source() <= flags && map.m <= max_extent / map.ranks &&
                       std::int64_t(map.max_tile_rows()) * map.chunks() <= max_extent / map.ranks;
@@ -185,9 +175,7 @@ class ag_gemm {
 
   channel& ch_;
   ag_gemm_options o_;
-  typename tuned_mainloops<T>::memory memory_;
-  std::map<std::tuple<int, int, layout, bool>, ag_gemm_plan>
-      plans_;  // by m, n, layout of B, whether a tuned one may be
+  product_launcher<T, ag_gemm_plan> launcher_;
 };
 
 }  // namespace fusewire

@@ -12,11 +12,15 @@ namespace fusewire {
 /// takes the one that is expected to be faster; like pull it needs A on the symmetric heap.
 enum class method { push, pull, automatic };
 
+/// What an operator is made with; the same on every rank.
 struct ag_gemm_options {
   int max_m = 0;  // capacity: rows of the gathered A
   int k = 0;      // columns of the gathered A, a multiple of 8; with gather::k of 8 W
+  /// The dimension along which A is sharded.
   fusewire::gather gather = gather::k;
+  /// How shards travel.
   fusewire::method method = method::push;
+  /// Which tiles; automatic chooses by the shape.
   gemm_tile tile = gemm_tile::automatic;
   /// Blocks that communicate before they multiply; 0 chooses. More than 0 selects the generic kernels on Hopper.
   int comm_blocks = 0;
@@ -38,6 +42,7 @@ struct ag_gemm_call {
   matrix<T const> b;
   matrix<T> c;  // [M, N]; overlaps neither a nor b
   int m = 0;    // rows of the gathered A, 1 to max_m
+  /// How b lies.
   layout b_layout = layout::row_major;
   /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
   bool b_is_constant = false;

@@ -2,26 +2,27 @@
 // ag_gemm.hpp.
 //
 //   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece
-//   tiles              own rows or columns: from A, at once; others: wait flag --> from the inbox --mainloop--> C
+//   tiles              own rows or columns: from A, at once; others: wait for flag --> from the inbox --mainloop--> C
 //
 // The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
-// while the others multiply. A part's sums over k run in the order of shards from the own one on, or in that of ranks
-// (own_shard_first = false); the same in every run. With starts_together, tiles of own rows wait for the first piece of
-// a peer's, so that the tiles of both read B together.
+// while the others multiply. A part's sums over k run in the order in which its source hands out the steps. This order
+// is the same in every run, and with own_shard_first = false it is the same on every rank. With starts_together, tiles
+// of own rows wait for the first piece of a peer's rows, so that the tiles of both read B together.
 //
 // Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for
-// headers, which every rank's blocks send before they wait for anything. Blocks that communicate first take tiles
-// afterwards, and other mainloops have warps for it, so a tile waits only for work that some block is already doing.
-// Block 0's last waits (acknowledgements, credit) come after its own pieces, and keep no piece and no tile of others
-// waiting.
-// Order: the group that asks the source acquires the flags. The mainloop hands that order on to what loads for it: by a
-// barrier, or by a proxy fence.
-// Reuse: the inbox by the channel's argument. A of this rank: in push it is read only by this launch; in pull the
-// launch ends only after every peer has acknowledged, so the caller may overwrite it as soon as the launch is over.
-// Abandonment: a flag that is given up counts as raised, what is loaded then may be anything, and nothing of C is
-// valid. Where the channel poisons, a block's tiles become NaN when it has stored them; of a tile that blocks share
-// each does so, the last one to store it the last.
+// headers, which every rank's blocks send before they wait for anything. Pieces are moved by blocks that take tiles
+// only afterwards, or by warps that multiply nothing, so a tile waits only for work that is already under way. Block
+// 0's last waits (acknowledgements, credit) come after its own pieces, and no piece and no tile of other blocks waits
+// for them.
+// Order: the group that asks the source acquires the flags. The mainloop passes that order on to the threads or units
+// that load: by a barrier, or by a proxy fence.
+// Reuse: the inbox by the channel's argument. A of this rank: in push only this launch reads it; in pull the launch
+// ends only after every peer has acknowledged. So the caller may overwrite A as soon as the launch is over.
+// Abandonment: a flag whose wait was given up counts as raised, the loaded data may be anything, and nothing of C is
+// valid. If the channel poisons, a block's tiles become NaN when it has stored them. If blocks share a tile, each of
+// them does so after its own stores, so the last block to store it poisons it last.
 #pragma once
+#include <fusewire/kernels/gathered_chunks.hpp>
 #include <fusewire/kernels/gathered_range.hpp>
 #include <fusewire/kernels/gathered_tiles.hpp>
 #include <fusewire/kernels/poison.hpp>
@@ -30,20 +31,26 @@
 
 namespace fusewire {
 
+/// Arguments of ag_gemm_kernel beside its operands.
 template <class T>
 struct ag_gemm_arguments {
+  /// How A is gathered.
   gather_plan<T> gather;
   matrix<T> c;  // [M, N]
+  /// Tiles of C, in the order of this rank.
   tile_order tiles;
-  bool starts_together;  // gather::m; of mainloops that communicate while they multiply
+  bool starts_together;  // with gather::m, for mainloops that communicate while they multiply
 };
 
-/// Where the steps of a tile are cut into very many parts, a part is a range of all k; else it is a range of every
-/// shard's.
+/// The source for a mainloop, chosen by how the mainloop cuts a tile's k.
 template <mainloop M>
 using gathered_source =
-    std::conditional_t<M::one_range_of_k, gathered_range<typename M::asking>, gathered_tiles<typename M::asking>>;
+    std::conditional_t<M::cut == k_cut::chunks_in_turns, gathered_chunks,
+                       std::conditional_t<M::cut == k_cut::one_range, gathered_range<typename M::asking>,
+                                          gathered_tiles<typename M::asking>>>;
 
+/// C = epilogue(gather(A) B) on this rank. Called by: ag_gemm, on every rank, with at most as many blocks as can be
+/// resident.
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     ag_gemm_kernel(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g,

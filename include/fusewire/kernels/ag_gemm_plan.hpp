@@ -5,16 +5,16 @@
 
 namespace fusewire {
 
+/// What ag_gemm chooses for a call, from its shape alone, so that all ranks choose alike.
 struct ag_gemm_plan {
+  /// Tiles, and how they are multiplied.
   gemm_plan gemm;
   int chunk_k = k_step;  // columns of A per flag
+  /// Blocks for each rank that move pieces before they take tiles; of mainloops whose blocks communicate first
+  int movers_per_rank = 8;
+  /// How pieces follow each other.
   piece_order::nest pieces = piece_order::nest::by_band;
   bool starts_together = false;  // gather::m: tiles of own rows wait until those of a peer's can start
 };
-
-/// The shape of a call: m rows of the gathered A.
-inline gemm_shape shape_of_gather(int m, int n, int k, int ranks, gather by, layout b_layout) {
-  return {m, 1, n, k, by == gather::k ? ranks : 1, b_layout};
-}
 
 }  // namespace fusewire

@@ -1,4 +1,4 @@
-// How gfx942 gathers, on top of which mainloop it takes.
+// How gfx942 gathers A, beside its choice of a mainloop.
 #pragma once
 #include <algorithm>
 
@@ -7,22 +7,31 @@
 
 namespace fusewire {
 
+/// Whether to pull. Never on gfx942; pull and push have not been compared there by measurements.
 constexpr bool pull_is_faster(int, int, int, int, gather) { return false; }
 
+/// The plan of a tuned mainloop of gfx942; none if no tile fits. groups(plan): resident blocks of the plan's kernel,
+/// divided by the blocks that share a tile. may_pull: also with one rank a block is kept, which acknowledges.
 template <class Groups>
-std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, Groups const& groups) {
+std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool may_pull,
+                                               Groups const& groups) {
   constexpr int piece = 32 * 1024;  // bytes that a block loads at once
+  // If blocks share large tiles, two moving blocks for each link, so that pieces arrive one after the other
+  auto const movers_per_rank = [](gemm_plan const& p) { return p.parts > 1 && p.tile_m > 64 ? 2 : 8; };
   auto const beside = [&](gemm_plan const& p) {
     gemm_plan one = p;
     one.parts = 1;
-    int const fit = groups(one), moving = ranks == 1 ? 0 : p.parts > 1 ? 48 : std::min(fit / 4, 8 * ranks);
+    int const fit = groups(one), few_rows_moving = 48,
+              moving = ranks == 1                      ? int(may_pull)
+                       : p.parts > 1 && p.tile_m <= 64 ? few_rows_moving
+                                                       : std::max(1, std::min(fit / 4, movers_per_rank(p) * ranks));
     return std::max(0, fit - moving) / p.parts;
   };
   auto const gemm = tuned_gemm_plan(s, beside);
   if (!gemm) return std::nullopt;
-  ag_gemm_plan best{.gemm = *gemm, .pieces = piece_order::nest::by_chunk};
+  ag_gemm_plan best{.gemm = *gemm, .movers_per_rank = movers_per_rank(*gemm), .pieces = piece_order::nest::by_chunk};
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);
-  int const least = gemm->tile_m > 64 ? 8 : 1;  // steps: a block waits for each chunk with nothing else to do
+  int const least = gemm->tile_m > 64 ? 4 : 1;  // steps that ping_pong_gfx942 loads side by side
   best.chunk_k = std::min(std::max(piece / (2 * rows * k_step), least), s.steps_of_shard()) * k_step;
   return best;
 }

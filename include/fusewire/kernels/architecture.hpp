@@ -1,5 +1,4 @@
-// What is genuinely different per architecture among the kernels: tuned_mainloops<T>, and the plans that choose among
-// them.
+// The parts of the kernels that differ per architecture: tuned_mainloops<T>, and the plans that choose among them.
 #pragma once
 #include <fusewire/platform/platform.hpp>
 #if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)

@@ -1,4 +1,4 @@
-// Where a peer's part of A lies, for those who pull it.
+// Finds a peer's shard of A, for a pull.
 #pragma once
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/device/channel_view.hpp>
@@ -6,13 +6,14 @@
 
 namespace fusewire {
 
-/// Waits until `source` has begun and sets `shard` to its A. False if it must not be read: the launch is abandoned, and
-/// the words may be of another one.
+/// Waits until `source` has begun the launch, and sets `shard` to its A. Returns false if the shard must not be read:
+/// the launch is abandoned, and the peer's words may belong to another launch.
+/// Called by: every thread of the group.
 template <class T, group Group>
 __device__ bool find_shard(Group g, channel_epoch const& e, world_view const& w, gather_map const& map, int source,
                            matrix<T const>& shard) {
-  if (!e.wait_begun(g, source)) return false;
-  std::uint64_t const offset = e.peer_word(source, 0), ld = e.peer_word(source, 1);
+  if (!e.pull().wait_begun(g, source)) return false;
+  std::uint64_t const offset = e.pull().peer_word(source, 0), ld = e.pull().peer_word(source, 1);
   shard = {reinterpret_cast<T const*>(w.bulk[source] + offset), map.rows(source), map.cols(), std::int64_t(ld)};
   std::uint64_t const max_ld = std::uint64_t(1) << 31,
                       bytes = (std::uint64_t(shard.rows - 1) * ld + std::uint64_t(shard.cols)) * sizeof(T);

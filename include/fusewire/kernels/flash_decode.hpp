@@ -3,17 +3,21 @@
 #pragma once
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include <fusewire/kernels/flash_decode_kernels.hpp>
 #include <fusewire/kernels/shots.hpp>
 #include <fusewire/runtime/channel.hpp>
+#include <fusewire/runtime/stamped_inbox.hpp>
 #include <fusewire/runtime/operands.hpp>
 
 namespace fusewire {
 
+/// What an operator is made with; the same on every rank.
 struct flash_decode_options {
   int max_batch = 0;  // capacity: sequences
   int q_heads = 0;    // a multiple of kv_heads, up to 16 times as many
+  /// Of one token in the cache; query heads share them in equal groups.
   int kv_heads = 0;
   int head_dim = 128;    // d: 64 or 128
   int page_size = 16;    // tokens, a power of two
@@ -52,6 +56,8 @@ inline std::string describe_flash_decode(std::uint64_t const (&what)[launch_word
               ", q_heads = ", what[3], ", kv_heads = ", what[4], ", max_batch = ", what[5]);
 }
 
+/// Attention of one query token per sequence over a paged KV cache, of which every rank holds some of the tokens. Its
+/// launches are on the channel's one stream, in the same order on every rank.
 template <class T>
   requires is_16_bit_float<T>
 class flash_decode {
@@ -77,20 +83,13 @@ class flash_decode {
     workspace_ = h.template allocate<float>(
         (std::size_t(blocks) + std::size_t(max_items())) * std::size_t(record().floats()), 256, where);
     try {
-      inbox_ = h.template allocate<stamped>(inbox_words(), 256, where);
-      h.names().add_flags(inbox_.offset, inbox_words() * sizeof(stamped) / sizeof(flag),
-                          [words = record().words(), items = max_items(), size = ch.world().size()](std::uint64_t i) {
-                            int const at = int(i * sizeof(flag) / sizeof(stamped)) / words;
-                            return text("item ", at % items, " of rank ", at / items % size, ", slot ",
-                                        at / items / size);
-                          });
-      tickets_ = h.template allocate<unsigned>(std::size_t(max_items()) + 2, 256, where);
+      inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().words(), "item"}, where);
+      tickets_ = h.template allocate<unsigned>(std::size_t(max_items()) * split_ticket_words, 256, where);
       check_hip(hipMemset(h.view().here(tickets_), 0, tickets_.count * sizeof(unsigned)), "hipMemset(tickets)", where);
       check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
       ch.world().exchange().barrier();
     } catch (...) {
       h.forget(tickets_);
-      h.forget(inbox_);
       h.forget(workspace_);
       throw;
     }
@@ -101,7 +100,6 @@ class flash_decode {
     if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too
     try {
       ch_.heap().free(tickets_);
-      ch_.heap().free(inbox_);
       ch_.heap().free(workspace_);
     } catch (error const&) {  // another rank failed
     }
@@ -116,39 +114,41 @@ class flash_decode {
                   std::source_location where = std::source_location::current()) {
     check(c, where);
     int const blocks = grid(c.batch, where);
-    decode_arguments<T> const g{c.q,
-                                c.k_cache,
-                                c.v_cache,
-                                c.block_table,
-                                c.out,
-                                c.lse,
-                                {c.lengths, c.batch, max_tokens(), o_.kv_heads, blocks},
-                                o_.max_pages,
-                                std::countr_zero(unsigned(o_.page_size)),
-                                group(),
-                                max_items(),
-                                two_shot(c.batch),
-                                c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
-                                o_.scale * log2_of_e,
-                                inbox_,
-                                ch_.heap().view().here(workspace_),
-                                ch_.heap().view().here(tickets_),
-                                detail::checked || detail::simulator::get().there() ? c.pages : 0};
+    decode_arguments<T> const g{
+        c.q,
+        c.k_cache,
+        c.v_cache,
+        c.block_table,
+        c.out,
+        c.lse,
+        {c.lengths, c.batch, max_tokens(), o_.kv_heads, std::max(1, blocks - attention_spare_blocks)},
+        o_.max_pages,
+        std::countr_zero(unsigned(o_.page_size)),
+        group(),
+        two_shot(c.batch),
+        c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
+        o_.scale * log2_of_e,
+        inbox_->view(),
+        ch_.heap().view().here(workspace_),
+        ch_.heap().view().here(tickets_),
+        detail::checked || detail::simulator::get().there() ? c.pages : 0};
     launch_header header = make_header(
         "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
         std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
-    header.same_blocks = 0;                   // a rank with less room takes fewer
-    bool const early = o_.reserved_cus == 0;  // blocks that wait for their turn would take the reserved ones
-    fusewire::launch(
-        ch_.world(), stream,
-        {.blocks = blocks, .threads = threads(), .shared_bytes = shared_bytes(), .early = early, .where = where},
-        kernel(), ch_.view(header), g);
+    header.same_blocks = 0;  // a rank with less room takes fewer
+    fusewire::launch(ch_.world(), stream,
+                     {.blocks = blocks,
+                      .threads = threads(),
+                      .shared_bytes = shared_bytes(),
+                      .early = detail::may_be_early(o_.reserved_cus),
+                      .where = where},
+                     kernel(), ch_.view(header), g);
   }
 
   /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
   static std::size_t signal_bytes(int ranks, flash_decode_options const& o) {
-    std::size_t const record = std::size_t(decode_record{o.q_heads / o.kv_heads, o.head_dim}.words()) * sizeof(stamped);
-    return ranks == 1 ? record : 2 * std::size_t(ranks) * std::size_t(o.max_batch) * std::size_t(o.kv_heads) * record;
+    return stamped_inbox::bytes(ranks, inbox_records(ranks, o),
+                                decode_record{o.q_heads / o.kv_heads, o.head_dim}.words());
   }
 
  private:
@@ -156,7 +156,10 @@ class flash_decode {
   static bool aligned(void const* cache) { return reinterpret_cast<std::uintptr_t>(cache) % 32 == 0; }
   int group() const { return o_.q_heads / o_.kv_heads; }
   int max_items() const { return o_.max_batch * o_.kv_heads; }
-  std::size_t inbox_words() const { return signal_bytes(ch_.world().size(), o_) / sizeof(stamped); }
+  /// A single rank sends nothing.
+  static int inbox_records(int ranks, flash_decode_options const& o) {
+    return ranks == 1 ? 1 : o.max_batch * o.kv_heads;
+  }
   /// The second shot takes as long as a rank takes to write and read 1.5 MB of words more; measured (docs/tried.md).
   bool two_shot(int batch) const {
     if (o_.shots != shots::automatic) return o_.shots == shots::two;
@@ -175,11 +178,10 @@ class flash_decode {
   /// As many blocks as are resident, or as there can be work for.
   int grid(int batch, std::source_location where) const {
     int const fit = resident_blocks(ch_.world(), kernel(), threads(), shared_bytes(), o_.reserved_cus, where);
-    require(fit >= 1, where, "flash_decode: no block of ", threads(), " threads and ", shared_bytes(),
-            " bytes of shared memory fits on this rank's part of the device (", ch_.world().compute_units(), " units, ",
-            o_.reserved_cus, " reserved, ", ch_.world().ranks_on_device(), " ranks)");
-    return std::min(
-        {fit, batch * o_.kv_heads * decode_lengths::units_of(max_tokens()), decode_lengths::max_runs(o_.kv_heads)});
+    detail::require_resident("flash_decode", ch_.world(), fit, threads(), shared_bytes(), o_.reserved_cus, where);
+    return std::min({fit, ch_.world().share_of_units(o_.reserved_cus) * attention_blocks(o_.head_dim),
+                     batch * o_.kv_heads * decode_lengths::units_of(max_tokens()) + attention_spare_blocks,
+                     decode_lengths::max_runs(o_.kv_heads) + attention_spare_blocks});
   }
 
   void check(std::source_location where) const {
@@ -203,8 +205,7 @@ class flash_decode {
             "; expected a finite number, 0 for 1 / sqrt(head_dim)");
     require(o.shots == shots::automatic || o.shots == shots::one || o.shots == shots::two, where,
             "flash_decode: shots = ", int(o.shots), "; expected a value of fusewire::shots");
-    require(o.reserved_cus >= 0 && o.reserved_cus < ch_.world().compute_units(), where,
-            "flash_decode: reserved_cus = ", o.reserved_cus, "; expected 0 to ", ch_.world().compute_units() - 1);
+    detail::require_reserved("flash_decode", ch_.world(), o.reserved_cus, where);
     double const units =
         double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);
     require(units <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(),
@@ -250,7 +251,7 @@ class flash_decode {
   channel& ch_;
   flash_decode_options o_;
   sym<float> workspace_;  // only this rank touches its own
-  sym<stamped> inbox_;
+  std::optional<stamped_inbox> inbox_;
   sym<unsigned> tickets_;
   int exceptions_ = std::uncaught_exceptions();
 };

@@ -1,4 +1,4 @@
-// How the rows and columns of a gathered A [M, K] are cut: into shards by rank, and shards into the pieces that travel.
+// How a gathered A [M, K] is cut: into a shard for each rank, and shards into the pieces that travel.
 #pragma once
 #include <fusewire/core/divisor.hpp>
 #include <fusewire/core/types.hpp>
@@ -9,60 +9,78 @@ namespace fusewire {
 /// rows [r R, (r + 1) R) of all columns, R = ceil(M / W); the last ranks may hold fewer rows, or none.
 enum class gather { k, m };
 
-/// A rectangle of the gathered A, and the flag that says it has arrived.
+/// A rectangle of the gathered A, and the flag that says that it has arrived.
 struct gather_piece {
+  /// First row and number of rows; first column and number of columns.
   int row, rows, col, cols;
+  /// The tile row to which it belongs; the number of its flag among the flags of its source.
   int tile_row, flag;
 };
 
-/// A piece is one row of tiles (tile_m rows) by one chunk of columns (chunk_k), cut at the shard's edges.
+/// How A is cut. A piece is one tile row (tile_m rows) by one chunk of columns (chunk_k), cut at the shard's edges.
 class gather_map {
  public:
+  /// The dimension along which A is sharded.
   gather by;
+  /// Extents of the gathered A; ranks; rows of a tile; columns of a chunk.
   int m, k, ranks, tile_m, chunk_k;
 
+  /// Requires: with gather::k, k a multiple of `ranks`; chunk_k a multiple of k_step.
   __host__ __device__ constexpr gather_map(gather by, int m, int k, int ranks, int tile_m, int chunk_k)
       : by(by), m(m), k(k), ranks(ranks), tile_m(tile_m), chunk_k(chunk_k), rows_per_rank_((m + ranks - 1) / ranks),
         cols_(by == gather::k ? k / ranks : k), m_tiles_((m + tile_m - 1) / tile_m),
         chunks_((cols_ + chunk_k - 1) / chunk_k), by_tile_m_(tile_m), by_chunk_k_(chunk_k), by_chunks_(chunks_),
         by_rows_per_rank_(rows_per_rank_) {}
 
+  /// R = ceil(M / W), with either gather.
   __host__ __device__ constexpr int rows_per_rank() const { return rows_per_rank_; }
+  /// The first row of rank r's shard.
   __host__ __device__ constexpr int first_row(int r) const {
     return by == gather::k ? 0 : (r * rows_per_rank() < m ? r * rows_per_rank() : m);
   }
+  /// Rows of rank r's shard.
   __host__ __device__ constexpr int rows(int r) const { return by == gather::k ? m : first_row(r + 1) - first_row(r); }
+  /// The first column of rank r's shard.
   __host__ __device__ constexpr int first_col(int r) const { return by == gather::k ? r * cols() : 0; }
+  /// Columns of a shard, the same for every rank.
   __host__ __device__ constexpr int cols() const { return cols_; }
 
+  /// Tile rows of the gathered A.
   __host__ __device__ constexpr int m_tiles() const { return m_tiles_; }
+  /// Chunks of a shard's columns.
   __host__ __device__ constexpr int chunks() const { return chunks_; }
   __host__ __device__ constexpr int chunk_of(int column) const { return column / by_chunk_k_; }  // of a shard
+  /// The most flags that a rank raises on a peer.
   __host__ __device__ constexpr int flags_per_source() const { return m_tiles() * chunks(); }
+  /// The number of a piece's flag among the flags of its source.
   __host__ __device__ constexpr int flag(int m_tile, int chunk) const { return m_tile * chunks() + chunk; }
 
-  /// The ranks that hold rows of a tile row.
+  /// The first rank with rows of a tile row.
   __host__ __device__ constexpr int first_owner(int m_tile) const {
     return by == gather::k ? 0 : m_tile * tile_m / by_rows_per_rank_;
   }
+  /// The last rank with rows of a tile row.
   __host__ __device__ constexpr int last_owner(int m_tile) const {
     return by == gather::k ? ranks - 1 : last_row(m_tile) / by_rows_per_rank_;
   }
 
-  /// Tile rows that rank r has a part of.
+  /// Tile rows of which rank r has rows.
   __host__ __device__ constexpr int tile_rows(int r) const {
     return rows(r) == 0 ? 0 : (first_row(r) + rows(r) - 1) / by_tile_m_ - first_row(r) / by_tile_m_ + 1;
   }
+  /// Pieces of rank r's shard.
   __host__ __device__ constexpr int pieces(int r) const { return tile_rows(r) * chunks(); }
-  /// At least as many as those of any rank.
+  /// An upper bound of tile_rows(r).
   __host__ __device__ constexpr int max_tile_rows() const {
     return by == gather::k ? m_tiles() : (rows_per_rank() + tile_m - 1) / by_tile_m_ + 1;
   }
+  /// An upper bound of pieces(r).
   __host__ __device__ constexpr int max_pieces() const { return max_tile_rows() * chunks(); }
+  /// Piece i of rank r's shard: the chunks of a tile row follow each other.
   __host__ __device__ constexpr gather_piece piece(int r, int i) const {
     return piece(r, i / by_chunks_, i % by_chunks_);
   }
-  /// Of rank r's shard, tile row `row` of those that it has a part of.
+  /// A chunk of the row-th of rank r's tile rows.
   __host__ __device__ constexpr gather_piece piece(int r, int row, int chunk) const {
     int const tile = first_row(r) / by_tile_m_ + row;
     int const begin = max_of(first_row(r), tile * tile_m), end = min_of(first_row(r) + rows(r), (tile + 1) * tile_m);
@@ -79,25 +97,27 @@ class gather_map {
   divisor by_tile_m_, by_chunk_k_, by_chunks_, by_rows_per_rank_;
 };
 
-/// One of the pieces that travel between a rank and each of its peers. Turn i is that of the rank i places before
-/// (push) or after (pull) it; 0 and `ranks` are those of the rank itself, whose pieces may be dealt with first, last,
-/// or some first and some last.
+/// One of the pieces that travel between a rank and each of its peers. Turn i belongs to the rank i places before
+/// (push) or after (pull) it. Turns 0 and `ranks` belong to the rank itself: its own pieces may come first, last, or
+/// some first and some last.
 struct piece_at {
+  /// The turn; the tile row among those of the shard; the chunk.
   int turn, row, chunk;
 };
 
-/// The order in which they go, which is that in which the tiles in flight ask for them. `band` tile rows are in flight
-/// together.
+/// The order in which pieces travel: the order in which the tiles in flight ask for them. `band` tile rows are in
+/// flight together.
 ///   by_peer   each peer's pieces, band after band: the tiles of a peer's rows start one peer after the other
 ///   by_band   each band, peer after peer: a tile goes through the columns of one peer after the other
 ///   by_chunk  each chunk, of all peers' rows: the tiles of all rows start together
-/// Where `parts` blocks share a tile, each begins with its range of the chunks, so the chunks of these ranges go in
-/// turns.
+/// If `parts` blocks share a tile, each begins with its own range of the chunks, so the order takes a chunk of each of
+/// these ranges in turn.
 class piece_order {
  public:
+  /// Which loop is the outer one; see above.
   enum class nest { by_peer, by_band, by_chunk };
 
-  /// rows: tile rows of a shard. There are turns from first_turn, 0 or 1, to `turns`.
+  /// rows: tile rows of a shard. The turns are first_turn (0 or 1) to `turns`.
   __host__ __device__ constexpr piece_order(nest by, int turns, int rows, int chunks, int band, int parts = 1,
                                             int first_turn = 1)
       : by_(by), first_turn_(first_turn), turns_(turns - first_turn + 1), rows_(rows), chunks_(chunks),
@@ -109,8 +129,11 @@ class piece_order {
         by_last_(rows % band_ == 0 ? band_ : rows % band_), parts_(parts), of_each_(chunks / parts),
         of_some_(chunks % parts), by_parts_(parts) {}
 
+  /// Pieces in all.
   __host__ __device__ constexpr int count() const { return turns_ * rows_ * chunks_; }
+  /// The turn of the first piece.
   __host__ __device__ constexpr int first_turn() const { return first_turn_; }
+  /// The i-th piece. Requires: 0 <= i < count().
   __host__ __device__ constexpr piece_at operator[](int i) const {
     if (by_ == nest::by_chunk) {  // one band of all rows
       int const column = i / by_band_;
@@ -124,7 +147,8 @@ class piece_order {
   }
 
  private:
-  /// The first parts have a chunk more where they do not come out even; those go last.
+  /// The i-th chunk if a chunk of each part is taken in turn. If chunks cannot be divided evenly, the first parts have
+  /// one more; these extra chunks come last.
   __host__ __device__ constexpr int in_turns(int i) const {
     int const turn = i / by_parts_, part = i - turn * parts_;
     return part * of_each_ + (part < of_some_ ? part : of_some_) + turn;

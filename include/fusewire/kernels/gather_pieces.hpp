@@ -1,16 +1,16 @@
-// How the pieces of a gathered A travel, by whoever has time for it: pushed into every peer's inbox, or pulled into the
-// own one.
+// How the pieces of a gathered A travel: pushed into every peer's inbox, or pulled into this rank's own. The mainloop
+// decides which threads move them.
 //
 //   push   A --copy--> inbox of every other rank --signal--> flag (source, tile row, chunk)
-//   pull   wait a peer's header; its A --copy--> own inbox --signal--> flag; acknowledge to the peer
+//   pull   wait for a peer's header; its A --copy--> own inbox --signal--> flag; acknowledge to the peer
 //
-// A crosses the link once, in the order in which the tiles in flight ask for it: every rank begins with its own shard
-// and goes on with rank + 1, rank + 2, ..., so at any time each rank sends to one peer and receives from one. The own
-// shard stays where it is, but for rows of tiles that ranks share.
+// A crosses a link once, in the order in which the tiles in flight ask for it. Every rank begins with its own shard and
+// goes on with rank + 1, rank + 2, ..., so at any time each rank sends to one peer and receives from one. The own shard
+// is not copied, except the rows of tile rows that ranks share.
 //
-// Order: the group that copied a piece raises its flag (signal), and a pull reads a peer's A between its header and the
-// acknowledgement. A push waits for nothing, a pull for headers alone; so whoever multiplies may wait for pieces that
-// are being moved. The rest of the argument stands above each kernel.
+// Order: the group that copied a piece raises its flag (signal), and a pull reads a peer's A between the peer's header
+// and the acknowledgement. A push waits for nothing, and a pull only for headers. So threads that multiply may wait for
+// pieces that are being moved. The rest of the argument stands above each kernel.
 #pragma once
 #include <algorithm>
 
@@ -24,37 +24,44 @@ namespace fusewire {
 template <class T>
 struct gather_plan {
   matrix<T const> a;  // this rank's shard: [M, K/W] or [rows of this rank, K]
+  /// How A is cut.
   gather_map map;
+  /// The order in which pieces travel.
   piece_order pieces;
+  /// Whether readers fetch; else owners store.
   bool pull;
-  bool own_shard_first;  // gather::k; else every rank takes the shards in the order of ranks
+  bool own_shard_first;  // with gather::k; false: every rank takes the shards in the order of ranks
 };
 
-/// The shard of `source` in an inbox, which holds gather::k's shards one below the other, [W M, K/W], and gather::m's
-/// as [M, K].
+/// The shard of `source` in an inbox. With gather::k an inbox holds the shards one below the other, [W M, K/W]; with
+/// gather::m it holds [M, K].
 template <class T>
 __device__ matrix<T> shard_in(T* inbox, gather_map const& map, int source) {
   std::int64_t const first_row = map.by == gather::k ? std::int64_t(source) * map.m : map.first_row(source);
   return {inbox + first_row * map.cols(), map.rows(source), map.cols(), map.cols()};
 }
-/// All of it, as those who multiply read it.
+/// All of an inbox, as the mainloop reads it.
 template <class T>
 __host__ __device__ matrix<T> gathered_in(T* inbox, gather_map const& map) {
   return {inbox, map.by == gather::k ? map.ranks * map.m : map.m, map.cols(), map.cols()};
 }
 
-/// Whether a tile row is this rank's alone: its tiles read A itself. Of the others all rows are read from the inbox.
+/// Whether all rows of a tile row are this rank's: its tiles read A itself. Tiles of other tile rows read all rows from
+/// the inbox.
 __device__ inline bool is_own(gather_map const& map, int tile_m, int rank) {
   return map.by == gather::m && map.first_owner(tile_m) == rank && map.last_owner(tile_m) == rank;
 }
 
 /// Where a rank's tiles begin, and the order of the pieces that they ask for. First come the tile rows that are this
-/// rank's alone; where tile rows are taken one after the other (by_peer) they fill whole bands, the first of which may
-/// be lower. A row that two ranks share belongs to the second one's: it is there when that one's rows are.
+/// rank's alone. With by_peer they fill whole bands, the first of which may have fewer rows. A tile row that two ranks
+/// share comes with the tile rows of the second rank: it is there when these rows are.
 struct gather_order {
+  /// The first tile row; the tile rows of the first band, 0: as many as any other band has.
   int first_tile_row, first_band;
+  /// The pieces, in the order in which the tiles ask for them.
   piece_order pieces;
 };
+/// The order for this rank. `band`: tile rows in flight together; `parts`: blocks that share a tile.
 inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, piece_order::nest nest, int band,
                                     int parts = 1) {
   bool const in_turn = nest == piece_order::nest::by_peer;
@@ -68,18 +75,18 @@ inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, 
 
 namespace detail {
 
-/// A rank copies to itself its rows of a tile row that it shares with a neighbour. Whether `turn` is the one for it:
+/// Whether a rank copies its rows of a tile row that it shares with a neighbour to its own inbox in this turn:
 ///
-///   the order has no turn 0                                 any turn that the order has
-///   `rank` is the last owner of the tile row                the last turn: others' pieces are more urgent
-///   the row ends in the next rank's shard                   turn 0: it is multiplied when that rank's pieces come
+///   the order has no turn 0                           yes, in any own turn of the order
+///   `rank` is the last owner of the tile row          in the last turn: pieces for peers are more urgent
+///   the tile row ends in the next rank's shard        in turn 0: it is multiplied when that rank's pieces come
 template <class T>
 __device__ bool is_turn_of_own(gather_plan<T> const& x, int rank, int tile_row, int turn) {
   return x.pieces.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
 }
 
-// The pieces between this rank and the shards' owners, itself among them. `start` makes the epoch known; a push works
-// out before it what it moves first.
+// They move the pieces between this rank and its peers, and some of its own to its own inbox. start() makes the epoch
+// known; a push finds its first piece before that.
 
 template <class T, group Group, class Start>
 __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
@@ -92,7 +99,7 @@ __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w
   };
   auto const transfer_of = [&](int i) -> transfer {
     piece_at const at = x.pieces[i];
-    int const peer = w.next(map.ranks - at.turn);  // who asks for this shard first comes first
+    int const peer = w.next(map.ranks - at.turn);  // the peer that asks for this shard first comes first
     gather_piece const p = map.piece(w.rank, at.row, at.chunk);
     return {peer, p,
             peer != w.rank || (map.by == gather::m && !is_own(map, p.tile_row, peer) &&
@@ -117,13 +124,13 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
   gather_map const& map = x.map;
   start();
   matrix<T const> shard = x.a;
-  int of = w.rank;  // whose it is
+  int of = w.rank;  // the owner of `shard`
   bool readable = true;
   for (int const i : dealt(x.pieces.count(), worker, workers)) {
     piece_at const at = x.pieces[i];
     int const source = w.next(at.turn), rows = map.tile_rows(source);
     if ((source == w.rank && map.by == gather::k) || rows == 0) {
-      if (at.row == 0 && at.chunk == 0) e.acknowledge_nothing(g, source);
+      if (at.row == 0 && at.chunk == 0) e.pull().acknowledge_nothing(g, source);
       continue;
     }
     if (at.row >= rows) continue;
@@ -141,13 +148,14 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
                         shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
       e.signal_here(g, source, p.flag);
     }
-    e.acknowledge(g, source, unsigned(rows * map.chunks()));
+    e.pull().acknowledge(g, source, unsigned(rows * map.chunks()));
   }
 }
 
 }  // namespace detail
 
-/// Moves this worker's share of the pieces. `start()` makes the epoch known. Called by: every thread of the group.
+/// Moves this worker's share of the pieces. It calls start(), which makes the epoch known.
+/// Called by: every thread of the group.
 template <class T, group Group, class Start>
 __device__ void gather_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
                               int workers, Start const& start) {

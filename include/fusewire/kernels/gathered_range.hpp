@@ -1,29 +1,27 @@
-// The source of AG+GEMM's tiles where very many share a tile's k: each has one range of the shards' k, taken one after
-// the other, and waits for what lies in it.
+// The source of AG+GEMM's tiles if very many groups share a tile's k. Each has one range of the k of all shards, one
+// shard after the other, and waits only for the chunks in it.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/kernels/gathered_tiles.hpp>
 
 namespace fusewire {
 
-/// A tile source. gather::k: shards follow each other from the own one on, or in the order of ranks. Where a tile has
-/// one part and the own shard comes first, the others follow chunk by chunk, all first chunks, then all second ones, as
-/// they arrive. The own shard is read where it lies, others from the inbox. Group: who calls begin() and wait().
+/// A tile source. With gather::k shards follow each other from the own one on, or in the order of ranks. The own shard
+/// is read in place, others from the inbox. Group: of the threads that call begin() and wait().
 template <group Group>
 class gathered_range {
  public:
   /// Where a step begins.
   struct place {
-    int shard, step;  // of the shard's
-    int left;         // steps of the range
+    int shard, step;  // the shard; the step within it
+    int left;         // steps of the range from here on
   };
 
-  /// Number `part` of `parts` that share a tile. `e` may become known later, but before begin().
+  /// Of part number `part` of `parts`. The number of `e` may become known later, but before begin().
   __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool,
                             int part, divisor const& parts)
       : e_(e), map_(map), by_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
         of_shard_(ceil_div(cols_, k_step)), first_shard_(own_shard_first && by_k_ ? rank : 0),
-        by_chunk_(platform::uniform(by_k_ && own_shard_first && parts.value() == 1) != 0),
         share_(by_k_ ? of_shard_ * map.ranks : of_shard_, part, parts) {}
 
   __device__ int steps() const { return share_.count; }
@@ -35,18 +33,10 @@ class gathered_range {
   __device__ void advance(place& p, int steps) const {
     p.step += steps;
     p.left -= steps;
-    if (by_chunk_ && p.shard != rank_) {
-      int const first = first_of_chunk(p.step - 1);
-      if (p.step < of_shard_ && p.step < first + map_.chunk_k / k_step) return;
-      int const next = next_shard(p.shard);
-      p = next == rank_ ? place{next_shard(rank_), p.step, p.left} : place{next, first, p.left};
-    } else if (p.step == of_shard_) {
-      p = {next_shard(p.shard), 0, p.left};
-    }
+    if (p.step == of_shard_) p = {next_shard(p.shard), 0, p.left};
   }
   __device__ int left(place const& p) const {
-    int const end = by_chunk_ && p.shard != rank_ ? first_of_chunk(p.step) + map_.chunk_k / k_step : of_shard_,
-              side_by_side = (end < of_shard_ ? end : of_shard_) - p.step;
+    int const side_by_side = of_shard_ - p.step;
     return p.left < side_by_side ? p.left : side_by_side;
   }
   __device__ int column(place const& p) const { return p.step * k_step; }
@@ -76,16 +66,14 @@ class gathered_range {
   }
 
  private:
-  __device__ int first_of_chunk(int step) const { return map_.chunk_of(step * k_step) * (map_.chunk_k / k_step); }
   __device__ int next_shard(int shard) const { return by_k_ ? (shard + 1 < map_.ranks ? shard + 1 : 0) : shard; }
 
   channel_epoch const& e_;
   gather_map const& map_;
   bool const by_k_;
   int const rank_, cols_, of_shard_, first_shard_;
-  bool const by_chunk_;
   k_share const share_;
-  int tile_m_ = -1, known_shard_ = -1, known_chunk_ = -1;  // of the tile row: the chunk that has arrived
+  int tile_m_ = -1, known_shard_ = -1, known_chunk_ = -1;  // the tile row; the last of its chunks known to have arrived
 };
 
 }  // namespace fusewire

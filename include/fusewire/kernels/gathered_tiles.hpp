@@ -1,5 +1,4 @@
-// The source of AG+GEMM's tiles: a gathered A, of which a rank's own shard is read where it lies, and the others from
-// the inbox.
+// The source of AG+GEMM's tiles: a gathered A. A rank's own shard is read in place, the others from the inbox.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/kernels/gather_pieces.hpp>
@@ -10,12 +9,12 @@ namespace fusewire {
 /// The launch's buffers of A: the own shard, and the inbox of each slot.
 enum gathered_buffer { own_shard = 0, inbox_of_slot_0 = 1, inbox_of_slot_1 = 2, gathered_buffers = 3 };
 
-/// A tile source: the steps along k that fall to one block of those that share a tile, shard after shard from the own
-/// one on. Of every shard each block has a range, so that it waits for few flags.
-/// What decides about a barrier is said to be the same in all lanes (uniform()): where the compiler does not see it,
-/// the barrier would stand in code that a part of a wave could pass alone.
-/// Group: who calls begin() and wait(). A wave looks at many flags at once, and remembers what has arrived; a block
-/// waits for one chunk after the other.
+/// A tile source: the steps along k of one of the blocks that share a tile, shard after shard, from the own one on.
+/// Each block has a range of every shard, so that it waits for few flags. Conditions of code with a barrier are marked
+/// as equal in all lanes (uniform()). If the compiler did not know that, it could let a part of a wave run the barrier
+/// alone.
+/// Group: of the threads that call begin() and wait(). A wave polls many flags at once, and remembers which chunks have
+/// arrived; a block waits for one chunk after the other.
 template <group Group>
 class gathered_tiles {
  public:
@@ -24,7 +23,8 @@ class gathered_tiles {
     int shard, column, step;  // column within the shard; steps since the shard's first
   };
 
-  /// The block is number `part` of `parts` that share a tile. `e` may become known later, but before begin().
+  /// The block is number `part` of `parts` that share a tile. The number of `e` may become known later, but before
+  /// begin().
   __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first,
                             bool starts_together, int part, divisor const& parts)
       : e_(e), map_(map), by_k_(map.by == gather::k), starts_together_(starts_together), rank_(rank), cols_(map.cols()),
@@ -53,7 +53,7 @@ class gathered_tiles {
     is_own_ = is_own(map_, tile_m, rank_);
     owners_ = by_k_ ? 1 : map_.last_owner(tile_m) - first_owner_ + 1;
     if constexpr (looks_ahead) {
-      // Exact enough for numbers up to 64, and sooner there than a quotient of integers
+      // Exact enough for numbers up to 64, and faster than an integer division
       float const of_one = platform::quick_reciprocal(float(owners_));
       at_once_ = int((float(wave::width) + 0.5f) * of_one);
       lane_chunk_ = int((float(wave{}.rank()) + 0.5f) * of_one);
@@ -87,9 +87,9 @@ class gathered_tiles {
 
   __device__ int next_shard(int shard) const { return shard + 1 < map_.ranks ? shard + 1 : 0; }
 
-  /// Waits for the next chunk to arrive from all the tile row's owners; how many steps, over all shards in the order of
-  /// use, have then arrived. The lanes of a wave look at many at once, into the next shards too, a few times before one
-  /// of them waits with the patience, and the limit, of wait().
+  /// Waits until the next chunk has arrived from all owners of the tile row. Returns how many steps have then arrived,
+  /// over all shards in the order of use. The lanes of a wave poll many chunks at once, also of the next shards. After
+  /// some polls the wave calls wait(), which has a time limit.
   __device__ int await_chunks() {
     chunk const next = chunk_at(known_chunks_);
     if constexpr (looks_ahead) {
@@ -112,8 +112,8 @@ class gathered_tiles {
     return next.end;
   }
 
-  /// The i-th chunk in the order of use: flag `flag` of `source`, and of the tile row's owners after it, says that it
-  /// has arrived, and with it all steps before the end-th.
+  /// The i-th chunk in the order of use. It has arrived when flag `flag` of `source`, and of the tile row's owners
+  /// after it, is up. Steps before the end-th are then there, if those of earlier chunks are.
   struct chunk {
     int source, flag, end;
   };
@@ -129,12 +129,12 @@ class gathered_tiles {
   gather_map const& map_;
   bool const by_k_, starts_together_;
   int const rank_, cols_, first_shard_;
-  /// Of every shard: this block's first column, its steps, and the chunks in which they lie
+  /// Of every shard: this block's first column, its steps, the first chunk of these steps, and how many chunks
   int first_, count_, first_chunk_, chunks_;
   // Of the current tile row:
   int tile_m_ = 0, first_owner_ = 0, owners_ = 1;
   bool is_own_ = false;
-  /// Chunks that the lanes look at together; which one, and whose flag, this lane does
+  /// Chunks that the lanes poll together; the chunk of this lane, and the owner whose flag it polls
   int at_once_ = 0, lane_chunk_ = 0, lane_owner_ = 0;
   /// Chunks, and steps, that have arrived, over all shards in the order of use
   int known_chunks_ = 0, known_ = 0;

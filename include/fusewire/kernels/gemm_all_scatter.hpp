@@ -6,30 +6,31 @@
 
 namespace fusewire {
 
+/// What an operator is made with; the same on every rank.
 struct gemm_all_scatter_options {
-  int max_m = 0;  // capacity: rows of A
-  int max_n = 0;  // capacity: columns of B, one rank's
-  int k = 0;      // columns of A, a multiple of 8
-  gemm_tile tile = gemm_tile::automatic;
-  int reserved_cus = 0;  // compute units left to other work
+  int max_m = 0;                          // capacity: rows of A
+  int max_n = 0;                          // capacity: columns of B, one rank's
+  int k = 0;                              // columns of A, a multiple of 8
+  gemm_tile tile = gemm_tile::automatic;  // which tiles; automatic chooses by the shape
+  int reserved_cus = 0;                   // compute units left to other work
 };
 
 /// One call. All ranks pass the same m, n and layout.
 template <class T>
 struct gemm_all_scatter_call {
-  matrix<T const> a;  // [M, K]
-  matrix<T const> b;  // [K, n]; column-major: b.ld is the distance between columns
-  matrix<T> c;        // [M, W n]; overlaps neither a nor b
-  int m = 0;          // rows of A, 1 to max_m
-  layout b_layout = layout::row_major;
+  matrix<T const> a;                    // [M, K]
+  matrix<T const> b;                    // [K, n]; column-major: b.ld is the distance between columns
+  matrix<T> c;                          // [M, W n]; overlaps neither a nor b
+  int m = 0;                            // rows of A, 1 to max_m
+  layout b_layout = layout::row_major;  // how b lies
   /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
   bool b_is_constant = false;
 };
 
 /// The epilogue sees this rank's columns, counted from 0; every rank gets its results, the same bits in every run.
 template <class T>
-class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
-  using base = detail::product_operator<T, gemm_all_scatter_options>;
+class gemm_all_scatter : product_operator<T, gemm_all_scatter_options> {
+  using base = product_operator<T, gemm_all_scatter_options>;
   using base::ch_, base::o_;
 
  public:
@@ -40,7 +41,7 @@ class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
       : base("gemm_all_scatter", "gemm_as", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch(
-        "gemm_as", [](std::uint64_t const(&what)[launch_words]) { return base::describe("gemm_all_scatter", what); });
+        "gemm_as", [](std::uint64_t const(&what)[launch_words]) { return describe_product("gemm_all_scatter", what); });
     prepare<identity>(where);
     ch.world().exchange().barrier();
   }
@@ -49,6 +50,7 @@ class gemm_all_scatter : detail::product_operator<T, gemm_all_scatter_options> {
   static std::size_t max_bytes(int ranks, gemm_all_scatter_options const& o) {
     return std::size_t(ranks) * std::size_t(o.max_m) * std::size_t(everyones_columns<T>::pitch(o.max_n)) * sizeof(T);
   }
+  /// The same of channel_options::flags_per_source.
   static int flags_per_source(int, gemm_all_scatter_options const& o) { return base::max_flags(o, o.max_m); }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().

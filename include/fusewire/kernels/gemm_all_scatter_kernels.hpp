@@ -1,17 +1,17 @@
-// GEMM + all-scatter in one kernel: C [M, W n] on every rank, of which rank r computes columns [r n, (r + 1) n) = A *
-// B. The operator is in gemm_all_scatter.hpp.
+// GEMM + all-scatter in one kernel: C [M, W n] on every rank. Rank r computes its columns [r n, (r + 1) n) = A * B. The
+// operator is in gemm_all_scatter.hpp.
 //
 //   tiles        A, B --mainloop--> epilogue --> own columns of C
 //                --copy--> inbox [source][M][n] of every other rank --signal--> flag (source, tile, part)
 //   after them   wait for the flags of another rank's tile --> its columns of C
 //
-// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing, and a block takes others'
-// tiles only when all of its rank's are done or other blocks are at them. Block 0's last wait (credit) comes after its
-// own work.
-// Order: the threads that stored a tile, or a part of its rows, meet, copy it and raise its flags, so their release
-// carries the copies; the block that takes a tile out of the inbox acquires every one of its flags first.
-// Reuse: the inbox by the channel's argument. A and B are read by this launch alone.
-// Abandonment: a flag that is given up counts as raised, and what is taken out then may be anything; where the channel
+// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block takes other ranks'
+// tiles only when all tiles of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after
+// its own work.
+// Order: the threads that stored a tile, or a part of its rows, meet, copy it and raise its flags, so the flags'
+// release covers the copies. The block that takes a tile out of the inbox acquires every one of its flags first.
+// Reuse: the inbox by the channel's argument. Only this launch reads A and B.
+// Abandonment: a flag whose wait was given up counts as raised, and the tile taken out may be anything. If the channel
 // poisons, it becomes NaN.
 #pragma once
 #include <fusewire/kernels/partial_sums.hpp>
@@ -20,26 +20,29 @@
 
 namespace fusewire {
 
-/// A tile sink: this rank's columns of C, and from there the inbox of every other rank, each of which is told. Rows of
-/// the inbox are whole 16 bytes.
+/// A tile sink: this rank's columns of C, and from there the inbox of every other rank; every rank is told. Rows of an
+/// inbox are whole 16 bytes.
 template <class T>
 struct everyones_columns {
-  channel_epoch const& e;
-  world_view const& w;
-  matrix<T> c;  // [M, W n]
-  int n, tile_m, tile_n, n_tiles;
-  int part, parts;  // this block, of those that share a tile
+  channel_epoch const& e;          // of this launch
+  world_view const& w;             // the ranks of the channel
+  matrix<T> c;                     // [M, W n]
+  int n, tile_m, tile_n, n_tiles;  // columns of one rank; of a tile; tiles of a tile row
+  int part, parts;                 // this block's number; blocks that share a tile
 
+  /// Elements from one row of an inbox to the next.
   __host__ __device__ static constexpr std::int64_t pitch(int n) {
     return ceil_div(n, per_16_bytes<T>) * std::int64_t(per_16_bytes<T>);
   }
 
+  /// The columns of C that `rank` computes.
   __device__ matrix<T> columns(int rank) const { return {c.data + std::int64_t(rank) * n, c.rows, n, c.ld}; }
+  /// What `source` has stored into the inbox of rank `of`.
   __device__ matrix<T> from(int source, int of) const {
     return {e.inbox<T>(of) + std::int64_t(source) * c.rows * pitch(n), c.rows, n, pitch(n)};
   }
   __device__ matrix<T> at(tile_at) const { return columns(w.rank); }
-  /// The first of the tile's `parts` flags, of each source.
+  /// The first of the `parts` flags that each source raises for a tile.
   __device__ int flag(tile_at t) const { return (t.m * n_tiles + t.n) * parts; }
   template <group Group>
   __device__ void stored(Group g, tile_at t) const {
@@ -55,6 +58,7 @@ struct everyones_columns {
   }
 };
 
+/// C = epilogue(A B), and the columns of the other ranks. Called by: gemm_all_scatter, on every rank.
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     gemm_all_scatter_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
@@ -73,7 +77,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
     int const of = work.now() / tiles, from = ch.world.next(1 + of);
     tile_at const t = g.tiles[work.now() - of * tiles];
     for (int p = 0; p < parts; ++p) e.wait(b, from, inbox.flag(t) + p);
-    bool const poisoned = e.poisons();
+    bool const poisoned = e.control().poisons();
     matrix<T> const to = inbox.columns(from);
     bool const whole = has_whole_quads(to);
     detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,

@@ -1,29 +1,32 @@
 // gemm_ar: C [M, N] = the sum over ranks of A [M, K] * B [K, N], on every rank, one kernel launch per call. The kernels
 // are in gemm_ar_kernels.hpp.
 #pragma once
+#include <algorithm>
+
 #include <fusewire/kernels/gemm_ar_kernels.hpp>
 #include <fusewire/kernels/product_operator.hpp>
 #include <fusewire/kernels/shots.hpp>
 
 namespace fusewire {
 
+/// What an operator is made with; the same on every rank.
 struct gemm_ar_options {
   int max_m = 0;  // capacity: rows of A
   int max_n = 0;  // capacity: columns of B
   int k = 0;      // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
-  fusewire::shots shots = shots::automatic;
-  gemm_tile tile = gemm_tile::automatic;
-  int reserved_cus = 0;  // compute units left to other work
+  fusewire::shots shots = shots::automatic;  // one or two; automatic chooses by the number of rows
+  gemm_tile tile = gemm_tile::automatic;     // which tiles; automatic chooses by the shape
+  int reserved_cus = 0;                      // compute units left to other work
 };
 
 /// One call. All ranks pass the same m, n and layout.
 template <class T>
 struct gemm_ar_call {
-  matrix<T const> a;  // [M, K]
-  matrix<T const> b;  // [K, N]; column-major: b.ld is the distance between columns
-  matrix<T> c;        // [M, N]; overlaps neither a nor b
-  int m = 0;          // rows of A, 1 to max_m
-  layout b_layout = layout::row_major;
+  matrix<T const> a;                    // [M, K]
+  matrix<T const> b;                    // [K, N]; column-major: b.ld is the distance between columns
+  matrix<T> c;                          // [M, N]; overlaps neither a nor b
+  int m = 0;                            // rows of A, 1 to max_m
+  layout b_layout = layout::row_major;  // how b lies
   /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
   bool b_is_constant = false;
 };
@@ -31,13 +34,14 @@ struct gemm_ar_call {
 /// Sums are fp32, in the order of ranks: the same bits on every rank and in every run. The epilogue sees the sum: with
 /// two shots the owner's epilogue does, and every rank gets its result.
 template <class T>
-class gemm_ar : detail::product_operator<T, gemm_ar_options> {
-  using base = detail::product_operator<T, gemm_ar_options>;
+class gemm_ar : product_operator<T, gemm_ar_options> {
+  using base = product_operator<T, gemm_ar_options>;
   using base::ch_, base::o_;
 
  public:
-  /// Up to as many rows `automatic` takes one shot. Not measured yet.
-  static constexpr int one_shot_rows = 16;
+  /// Up to as many rows `automatic` takes one shot: two ranks up to 64, as measured on two H100s (docs/tried.md); more
+  /// ranks, of which nothing is measured, where a rank sends no more bytes than that, but at least 16.
+  static constexpr int one_shot_rows(int ranks) { return std::max(16, 64 / std::max(1, ranks - 1)); }
 
   /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
   /// cannot hold the sums or their flags.
@@ -47,7 +51,7 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
             "gemm_ar: shots = ", int(o.shots), "; expected a value of fusewire::shots");
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_ar", [](std::uint64_t const(&what)[launch_words]) {
-      return base::describe(what[1] >> 16 & 1 ? "gemm_ar one-shot" : "gemm_ar two-shot", what);
+      return describe_product(own_of(what) ? "gemm_ar one-shot" : "gemm_ar two-shot", what);
     });
     prepare<identity>(where);
     ch.world().exchange().barrier();
@@ -57,11 +61,12 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
   static std::size_t max_bytes(int ranks, gemm_ar_options const& o) {
     int const shard = ceil_div(o.max_m, ranks);
     std::size_t const results = std::size_t(o.max_m) * std::size_t(owners_inbox::pitch(o.max_n)) * sizeof(T);
-    return std::max(base::bytes_of_sums(o, ranks, one_shot_max(o)),
+    return std::max(base::bytes_of_sums(o, ranks, one_shot_max(ranks, o)),
                     o.shots == shots::one ? 0 : base::bytes_of_sums(o, ranks, shard) + results);
   }
+  /// The same of channel_options::flags_per_source.
   static int flags_per_source(int ranks, gemm_ar_options const& o) {
-    return std::max(one_shot_max(o) > 0 ? base::max_flags(o, one_shot_max(o)) : 0,
+    return std::max(one_shot_max(ranks, o) > 0 ? base::max_flags(o, one_shot_max(ranks, o)) : 0,
                     o.shots == shots::one ? 0 : 2 * base::max_flags(o, ceil_div(o.max_m, ranks)));
   }
 
@@ -81,7 +86,7 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
     base::accept(call.m, where);
     base::check(call, call.m, 1, where);
     int const ranks = ch_.world().size();
-    if (call.m <= one_shot_max(o_)) base::start(stream, one_shot<Epilogue>{}, call, 1, 0, 1, e, where);
+    if (call.m <= one_shot_max(ranks, o_)) base::start(stream, one_shot<Epilogue>{}, call, 1, 0, 1, e, where);
     else base::start(stream, two_shot<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, e, where);
   }
 
@@ -90,7 +95,7 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
   std::string describe(gemm_ar_call<T> const& call, std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
     base::check(call, call.m, 1, where);
-    bool const one = call.m <= one_shot_max(o_);
+    bool const one = call.m <= one_shot_max(ch_.world().size(), o_);
     gemm_plan const& plan =
         one ? base::template plan_for<Epilogue>(one_shot<Epilogue>{}, call, 1, where)
             : base::template plan_for<Epilogue>(two_shot<Epilogue>{}, call, ch_.world().size(), where);
@@ -113,8 +118,8 @@ class gemm_ar : detail::product_operator<T, gemm_ar_options> {
     }
   };
 
-  static int one_shot_max(gemm_ar_options const& o) {
-    return o.shots == shots::one ? o.max_m : o.shots == shots::two ? 0 : std::min(o.max_m, one_shot_rows);
+  static int one_shot_max(int ranks, gemm_ar_options const& o) {
+    return o.shots == shots::one ? o.max_m : o.shots == shots::two ? 0 : std::min(o.max_m, one_shot_rows(ranks));
   }
 };
 

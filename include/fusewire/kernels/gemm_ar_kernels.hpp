@@ -8,18 +8,19 @@
 //              --signal--> flag (source, tile, part)
 //              wait for an own tile's flags of every source --> add up --> epilogue --> C, and the second inbox [M][N]
 //              of every rank --signal--> flag
-//              wait for another rank's tile --> C
+//              wait for the flag of another rank's tile --> C
 //
-// One-shot sends W - 1 times M x N x 4 bytes, and waits once; two-shot about 6 bytes for 4 (W - 1), and waits twice.
+// For each element of C, a rank sends 4 (W - 1) bytes with one shot, about 6 bytes with two. One-shot waits once,
+// two-shot twice.
 //
-// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing; a block adds up only when all
-// of its rank's multiplications are done or other blocks are at them, and takes others' tiles only when the same is
-// true of its rank's sums. Block 0's last wait (credit) comes last.
-// Order: as in gemm_rs_kernels.hpp. With one shot sums are stored at home and copied from there by the same threads,
-// which meet in between. With two, the flag of a result is raised by the block that stored it into all inboxes.
-// Reuse: the inbox by the channel's argument, both parts of it. A and B are read by this launch alone.
-// Abandonment: a flag that is given up counts as raised, and what is added up may be anything; where the channel
-// poisons, what is stored then is NaN.
+// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block adds up only when all
+// multiplications of its rank are done or under way in other blocks. It takes other ranks' tiles only when the same
+// holds for all sums of its rank. Block 0's last wait (credit) comes last.
+// Order: as in gemm_rs_kernels.hpp. In one-shot, sums are stored to the rank's own inbox, and the same threads copy
+// them from there; they meet in between. In two-shot, the block that stored a result into all inboxes raises its flag.
+// Reuse: the inbox by the channel's argument, both parts of it. Only this launch reads A and B.
+// Abandonment: a flag whose wait was given up counts as raised, and the sums may be anything. If the channel poisons,
+// NaN is stored then.
 #pragma once
 #include <fusewire/kernels/partial_sums.hpp>
 #include <fusewire/tile/epilogue.hpp>
@@ -27,20 +28,21 @@
 
 namespace fusewire {
 
-/// A tile sink: the inbox of every rank, each of which is told. Holds [source][M][N] sums in fp32, rows of whole 16
-/// bytes.
+/// A tile sink: the inbox of every rank; every rank is told. An inbox holds [source][M][N] sums in fp32, in rows of
+/// whole 16 bytes.
 struct everyones_inbox {
-  channel_epoch const& e;
-  world_view const& w;
-  int m, n, tile_m, tile_n, n_tiles;
-  int part, parts;  // this block, of those that share a tile
+  channel_epoch const& e;             // of this launch
+  world_view const& w;                // the ranks of the channel
+  int m, n, tile_m, tile_n, n_tiles;  // extents of C; of a tile; tiles of a tile row
+  int part, parts;                    // this block's number; blocks that share a tile
 
+  /// The sums of `source` in the inbox of rank `of`.
   __device__ matrix<float> from(int source, int of) const {
     std::int64_t const pitch = owners_inbox::pitch(n);
     return {e.inbox<float>(of) + std::int64_t(source) * m * pitch, m, n, pitch};
   }
   __device__ matrix<float> at(tile_at) const { return from(w.rank, w.rank); }
-  /// The first of the tile's `parts` flags, of each source.
+  /// The first of the `parts` flags that each source raises for a tile.
   __device__ int flag(tile_at t) const { return (t.m * n_tiles + t.n) * parts; }
   template <group Group>
   __device__ void stored(Group g, tile_at t) const {
@@ -59,6 +61,7 @@ struct everyones_inbox {
   }
 };
 
+/// C = epilogue(the sum over ranks of A B), which every rank adds up. Called by: gemm_ar, on every rank.
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     gemm_ar_one_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
@@ -78,7 +81,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   for (; work.now() < g.tiles.count(); work.next()) {
     tile_at const t = g.tiles[work.now()];
     for (int p = 0; p < parts; ++p) e.wait(b, 0, ranks - 1, inbox.flag(t) + p);
-    bool const poisoned = e.poisons();
+    bool const poisoned = e.control().poisons();
     detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
                           g.c.rows, g.c.cols, [&](int r, int col) {
                             alignas(8) T four[4];
@@ -91,6 +94,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   launch.end(b);
 }
 
+/// The same, but the owner of a row adds up and sends the result to all ranks. Called by: gemm_ar, on every rank.
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     gemm_ar_two_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
@@ -111,15 +115,15 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
     return matrix<T>{reinterpret_cast<T*>(e.inbox<float>(of) + std::int64_t(ranks) * shards.per_rank * pitch), g.c.rows,
                      g.c.cols, pitch};
   };
-  auto const result_flag = [&](int tile_row, int tile_n) {
-    return shards.tile_rows * n_tiles * inbox.parts + tile_row % shards.tile_rows * n_tiles + tile_n;
+  auto const result_flag = [&](int nth, int tile_n) {
+    return (shards.tile_rows * inbox.parts + nth) * n_tiles + tile_n;
   };
 
   int const row0 = shards.first_row(rank), mine = shards.tile_rows_of(rank) * n_tiles;
   for (; work.now() < mine; work.next()) {
     int const m = work.now() / n_tiles, n = work.now() % n_tiles;
     inbox.wait(b, ranks, m, n);
-    bool const poisoned = e.poisons();
+    bool const poisoned = e.control().poisons();
     detail::for_each_quad(
         b, m * Mainloop::tile_m, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, shards.rows(rank), g.c.cols,
         [&](int r, int col) {
@@ -135,12 +139,11 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
     for (int p = 1; p < ranks; ++p) e.signal(b, ch.world.next(p), result_flag(m, n));
   }
 
-  for (int const all = shards.all_tile_rows() * n_tiles; work.now() < all; work.next()) {
-    // Tile rows of the ranks before this one, then of those after it
-    int const after = (work.now() - mine) / n_tiles, n = (work.now() - mine) % n_tiles;
-    int const m = after < rank * shards.tile_rows ? after : after + shards.tile_rows_of(rank), owner = shards.owner(m);
-    e.wait(b, owner, result_flag(m, n));
-    bool const poisoned = e.poisons();
+  for (int const all = mine + shards.all_tile_rows() * n_tiles; work.now() < all; work.next()) {
+    int const m = (work.now() - mine) / n_tiles, n = (work.now() - mine) % n_tiles, owner = shards.owner(m);
+    if (owner == rank) continue;
+    e.wait(b, owner, result_flag(shards.nth_of_owner(m), n));
+    bool const poisoned = e.control().poisons();
     int const m0 = shards.first_row(owner) + shards.row_in_shard(m);
     detail::for_each_quad(b, m0, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
                           shards.first_row(owner) + shards.rows(owner), g.c.cols, [&](int r, int col) {

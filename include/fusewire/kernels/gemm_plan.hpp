@@ -1,38 +1,44 @@
-// How a launch multiplies: what a plan decides, and the shapes that it is for. kernels/mainloops.hpp leads from a plan
-// to a mainloop.
+// How a launch multiplies: the decisions of a plan, and the shape for which it is made. kernels/mainloops.hpp chooses
+// the mainloop of a plan.
 #pragma once
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/tile/gemm.hpp>
 
 namespace fusewire {
 
-/// Tiles that are instantiated everywhere. small: few rows, many blocks. automatic: the tuned mainloops of the
-/// architecture where there are any.
+/// Tiles for which block_mainloop is instantiated on every architecture. small: few rows, many blocks. automatic: a
+/// tuned mainloop of the architecture, if there is one for the shape.
 enum class gemm_tile { automatic, small, large };
 
+/// How a product is multiplied: which mainloop, and how many blocks share a tile.
 struct gemm_plan {
   bool tuned = false;  // a mainloop of the architecture's own; else block_mainloop, with small_tile or large_tile
-  int tile_m = 0, tile_n = 0;
-  int parts = 1;                        // blocks that share a tile, each with its part of k
+  int tile_m = 0, tile_n = 0;           // of a tile
+  int parts = 1;                        // blocks that share a tile; each has a part of k
   int band = 8;                         // tile rows that are in flight together
   int b_in_flight = 0;                  // sm90_stages; 0: as many as there are stages
   int b_at_first = 0;                   // 0: as b_in_flight
-  char const* why_not_tuned = nullptr;  // where it is not
+  char const* why_not_tuned = nullptr;  // the reason, if it is not
 };
 
-/// C [shards x rows, n]: every shard's rows are cut into tiles by themselves. k is multiplied in k_shards parts, one
+/// C [shards x rows, n]. The rows of each shard are cut into tiles separately. k is multiplied in k_shards parts, one
 /// after the other, each in whole steps.
 struct gemm_shape {
+  /// Rows of a shard; shards; columns of C; columns of A; parts of k
   int rows, shards, n, k, k_shards;
-  layout b_layout;
+  layout b_layout;  // of B
 
+  /// Tile rows of all shards.
   int m_tiles(int tile_m) const { return shards * ceil_div(rows, tile_m); }
+  /// Tiles of all shards.
   int tiles(int tile_m, int tile_n) const { return m_tiles(tile_m) * ceil_div(n, tile_n); }
+  /// Steps along k of one part of k.
   int steps_of_shard() const { return ceil_div(k / k_shards, k_step); }
+  /// Floating-point operations: a multiplication and an addition each.
   double flops() const { return 2.0 * shards * rows * n * k; }
 };
 
-/// Rows of the last of the tiles that a matrix's rows are cut into.
+/// Rows of the last tile if `rows` rows are cut into tiles of tile_m rows.
 constexpr int last_tile_rows(int rows, int tile_m) { return rows - (ceil_div(rows, tile_m) - 1) * tile_m; }
 
 /// A plan for block_mainloop.

@@ -1,4 +1,4 @@
-// Which of gfx942's mainloops a shape takes.
+// Chooses one of gfx942's mainloops for a shape.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -7,13 +7,13 @@
 
 namespace fusewire {
 
-/// The plan for few rows whose modelled time is least. `groups(plan)`: how many groups of plan.parts blocks are
-/// resident at once.
+/// The plan for few rows with the shortest modelled time. groups(plan): how many groups of plan.parts blocks are
+/// resident at once. None if the shape has more rows, or if no kernel fits.
 template <class Groups>
 std::optional<gemm_plan> few_rows_plan(gemm_shape const& s, Groups const& groups) {
   constexpr int few_rows = 64;
   if (s.rows > few_rows) return std::nullopt;
-  // Bytes per us: of memory, of all L2s, of a block; us of split-k.
+  // memory, caches, of_one: bytes per us of memory, of all L2s, and of one block; meeting: us that split-k takes.
   constexpr double memory = 4.6e6, caches = 16e6, of_one = 60e3, meeting = 3;
   std::optional<gemm_plan> best;
   double best_us = 0;
@@ -37,10 +37,11 @@ std::optional<gemm_plan> few_rows_plan(gemm_shape const& s, Groups const& groups
   return best;
 }
 
-/// The plan for more rows whose modelled time is least.
+/// The plan for more rows with the shortest modelled time; none if no kernel fits.
 template <class Groups>
 std::optional<gemm_plan> many_rows_plan(gemm_shape const& s, Groups const& groups) {
-  // Bytes per us: of memory, of all L2s, of sums that go to memory and come back; us of split-k; multiply-adds per us.
+  // memory, caches, of_sums: bytes per us of memory, of all L2s, and of sums that go to memory and back; meeting: us
+  // that split-k takes; matrix_units: multiply-adds per us.
   constexpr double memory = 4.6e6, caches = 20e6, of_sums = 3.2e6, meeting = 3, matrix_units = 1024 * 2100.0;
   std::optional<gemm_plan> best;
   double best_us = 0;
@@ -66,7 +67,7 @@ std::optional<gemm_plan> many_rows_plan(gemm_shape const& s, Groups const& group
   return best;
 }
 
-/// None where no tuned mainloop is for the shape.
+/// The plan for a shape; none if no tuned mainloop is for it.
 template <class Groups>
 std::optional<gemm_plan> tuned_gemm_plan(gemm_shape const& s, Groups const& groups) {
   if (std::int64_t(s.k) * s.n >= std::int64_t(1) << 30) return std::nullopt;

@@ -6,12 +6,13 @@
 
 namespace fusewire {
 
+/// What an operator is made with; the same on every rank.
 struct gemm_rs_options {
   int max_m = 0;  // capacity: rows of A
   int max_n = 0;  // capacity: columns of B
   int k = 0;      // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
-  gemm_tile tile = gemm_tile::automatic;
-  int reserved_cus = 0;  // compute units left to other work
+  gemm_tile tile = gemm_tile::automatic;  // which tiles; automatic chooses by the shape
+  int reserved_cus = 0;                   // compute units left to other work
 };
 
 /// One call. All ranks pass the same m, n and layout.
@@ -22,8 +23,8 @@ struct gemm_rs_call {
   /// [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none;
   /// overlaps neither a nor b
   matrix<T> c;
-  int m = 0;  // rows of A, 1 to max_m
-  layout b_layout = layout::row_major;
+  int m = 0;                            // rows of A, 1 to max_m
+  layout b_layout = layout::row_major;  // how b lies
   /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
   bool b_is_constant = false;
 };
@@ -31,8 +32,8 @@ struct gemm_rs_call {
 /// Sums are fp32, in the order of ranks: the same bits in every run. The epilogue sees the sum, with the row counted
 /// within this rank's rows.
 template <class T>
-class gemm_rs : detail::product_operator<T, gemm_rs_options> {
-  using base = detail::product_operator<T, gemm_rs_options>;
+class gemm_rs : product_operator<T, gemm_rs_options> {
+  using base = product_operator<T, gemm_rs_options>;
   using base::ch_, base::o_;
 
  public:
@@ -42,7 +43,7 @@ class gemm_rs : detail::product_operator<T, gemm_rs_options> {
       : base("gemm_rs", "gemm_rs", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch(
-        "gemm_rs", [](std::uint64_t const(&what)[launch_words]) { return base::describe("gemm_rs", what); });
+        "gemm_rs", [](std::uint64_t const(&what)[launch_words]) { return describe_product("gemm_rs", what); });
     prepare<identity>(where);
     ch.world().exchange().barrier();
   }
@@ -51,6 +52,7 @@ class gemm_rs : detail::product_operator<T, gemm_rs_options> {
   static std::size_t max_bytes(int ranks, gemm_rs_options const& o) {
     return base::bytes_of_sums(o, ranks, ceil_div(o.max_m, ranks));
   }
+  /// The same of channel_options::flags_per_source.
   static int flags_per_source(int ranks, gemm_rs_options const& o) {
     return base::max_flags(o, ceil_div(o.max_m, ranks));
   }

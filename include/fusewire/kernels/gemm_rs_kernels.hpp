@@ -1,20 +1,21 @@
-// GEMM + reduce-scatter in one kernel: C of a rank = its rows of the sum over ranks of A * B. The operator is in
+// GEMM + reduce-scatter in one kernel: C on a rank = its rows of the sum over ranks of A * B. The operator is in
 // gemm_rs.hpp.
 //
 //   tiles        A, B --mainloop--> fp32 sums --> inbox [source][rows][N] of the rank that owns the rows
 //                --signal--> flag (source, tile, part)
 //   after them   wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
 //
-// Every rank begins with the rows of the rank after it and ends with its own, so at any time each rank sends to one
-// peer and receives from one.
+// Tile rows of all ranks take turns, and every rank begins with one of the rank after it: at any time a rank multiplies
+// for all ranks, itself among them, so all links are in use, and no tile waits for a link that all tiles want.
 //
-// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing, and a block adds up only when
-// all of its rank's are done or other blocks are at them. Block 0's last wait (credit) comes after its own work.
-// Order: the threads that stored a tile of sums, or a part of its rows, raise its flag, so their release carries them;
-// the block that adds them up acquires every flag of every source first.
-// Reuse: the inbox by the channel's argument. A and B are read by this launch alone.
-// Abandonment: a flag that is given up counts as raised, and what is added up may be anything; where the channel
-// poisons, what is stored then is NaN.
+// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block adds up only when all
+// multiplications of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after its own
+// work.
+// Order: the threads that stored a tile of sums, or a part of its rows, raise its flag, so the flag's release covers
+// the sums. The block that adds them up acquires every flag of every source first.
+// Reuse: the inbox by the channel's argument. Only this launch reads A and B.
+// Abandonment: a flag whose wait was given up counts as raised, and the sums may be anything. If the channel poisons,
+// NaN is stored then.
 #pragma once
 #include <fusewire/kernels/partial_sums.hpp>
 #include <fusewire/tile/epilogue.hpp>
@@ -22,6 +23,7 @@
 
 namespace fusewire {
 
+/// C = epilogue(the sum over ranks of A B), for this rank's rows. Called by: gemm_rs, on every rank.
 template <class T, mainloop Mainloop, class Epilogue>
 __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
     gemm_rs_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
@@ -38,7 +40,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   for (int const mine = g.shards.tile_rows_of(rank) * n_tiles; work.now() < mine; work.next()) {
     int const m = work.now() / n_tiles, n = work.now() % n_tiles;
     inbox.wait(b, ranks, m, n);
-    bool const poisoned = launch.epoch().poisons();
+    bool const poisoned = launch.epoch().control().poisons();
     detail::for_each_quad(b, m * Mainloop::tile_m, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, g.c.rows,
                           g.c.cols, [&](int r, int col) {
                             alignas(8) T four[4];

@@ -65,7 +65,7 @@ typename Mainloop::template operands<Buffers> make_operands(matrix<T const> cons
     x.x.b = b;
     for (int i = 0; i < Buffers; ++i) x.x.a[i] = a[i];
     if constexpr (requires { x.split; })
-      x.split = {k, plan.parts, 0, divisor(plan.parts * Mainloop::askers), memory.sums()};
+      x.split = {k, plan.parts, 1, divisor(plan.parts * Mainloop::askers), memory.sums()};
     return x;
   } else {
     return tuned_mainloops<T>::template operands<Mainloop>(a, b, k, b_is_constant, plan, rows, last_rows, where);

@@ -13,13 +13,14 @@ namespace fusewire {
 
 /// A tile, and the layout of B that its mainloop reads.
 struct tile_config {
-  int block_m, block_n;
-  layout b;
-  double busy = 0;  // of many rows: the matrix units' share of the time of the loop, projected
+  int block_m, block_n;  // rows and columns
+  layout b;              // of B
+  double busy = 0;       // tiles for many rows: share of the loop's time in which matrix units work, projected
 
-  /// Whether it is one of few_rows_gfx942's; else of ping_pong_gfx942's.
+  /// Whether the tile is for few_rows_gfx942; else it is for ping_pong_gfx942.
   constexpr bool for_few_rows() const { return block_m <= 64; }
 };
+/// Tiles for which kernels are instantiated: those for few rows, then those for many.
 inline constexpr tile_config tuned_tiles[] = {{16, 16, layout::column_major},
                                               {32, 32, layout::column_major},
                                               {64, 32, layout::column_major},
@@ -32,13 +33,14 @@ inline constexpr tile_config tuned_tiles[] = {{16, 16, layout::column_major},
                                               {128, 128, layout::row_major, 0.75},
                                               {256, 128, layout::row_major, 0.7}};
 
-/// Device memory in which blocks that share a tile add up, for one operator on one device: launches of it do not
+/// Device memory in which blocks that share a tile add up. It is for one operator on one device, whose launches do not
 /// overlap.
 class split_memory {
  public:
-  /// Blocks that share tiles, and sums of all of them.
+  /// The most blocks that may share tiles; the most sums of all these blocks.
   static constexpr int blocks = 304, max_sums = blocks * 256 * 128;
 
+  /// Allocates, and clears the tickets, on the current device. Fails: runtime_failure.
   explicit split_memory(std::source_location where) {
     constexpr std::size_t bytes = max_sums * sizeof(float) + blocks * sizeof(unsigned);
     void* p = nullptr;
@@ -46,6 +48,7 @@ class split_memory {
     memory_.reset(p);
     check_hip(hipMemset(p, 0, bytes), "hipMemset(sums of blocks that share a tile)", where);
   }
+  /// The memory as kernels take it.
   part_sums sums() const {
     auto* const words = static_cast<unsigned long long*>(memory_.get());
     return {words, reinterpret_cast<unsigned*>(words + max_sums / 2)};
@@ -58,23 +61,26 @@ class split_memory {
   std::unique_ptr<void, free_memory> memory_;
 };
 
+/// The tuned mainloops of gfx942, as operators choose and launch them. mainloops_sm90.hpp has the same names for
+/// Hopper.
 template <class T>
 struct tuned_mainloops {
-  static constexpr bool any = true;
-  using memory = split_memory;
+  static constexpr bool any = true;  // there are some
+  using memory = split_memory;       // of blocks that share a tile
 
-  /// Whether lanes can load 16 bytes of B [k, n] side by side, and of A, at offsets of 32 bits.
+  /// Whether the mainloops can load A and B [k, n] in aligned words of 16 bytes, at offsets of 32 bits.
   static bool accepts(std::int64_t a_ld, b_operand<T> const& b, int k) {
     constexpr int max_ld = 1 << 22;
     return (b.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 15)) == 0 && a_ld < max_ld &&
            b.ld < max_ld && k < max_ld && (b.order == layout::column_major || k * b.ld < 1 << 30);
   }
 
+  /// An upper bound of the parts of all tiles of a C of `rows` rows and n columns.
   static int max_parts(int rows, int n) {
     return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), split_memory::blocks);
   }
 
-  /// Calls f.operator()<M>() with the plan's mainloop, of the tiles from the I-th on.
+  /// Calls f.operator()<M>() with the plan's mainloop. I: the first tile to try.
   template <std::size_t I = 0, class F>
   static auto with(gemm_plan const& p, layout b, F f) {
     constexpr tile_config tile = tuned_tiles[I];
@@ -84,6 +90,7 @@ struct tuned_mainloops {
       return f.template operator()<few_rows_gfx942<T, tile.block_m, tile.block_n, tile.b>>();
     else return f.template operator()<ping_pong_gfx942<T, tile.block_m, tile.block_n, tile.b>>();
   }
+  /// Calls f.operator()<M>() once for each mainloop that kernels are instantiated for.
   template <class F>
   static void for_each(F f) {
     for (tile_config const tile : tuned_tiles)

@@ -8,25 +8,29 @@
 
 namespace fusewire {
 
+/// The tuned mainloops of Hopper, as operators choose and launch them. mainloops_gfx942.hpp has the same names for
+/// gfx942.
 template <class T>
 struct tuned_mainloops {
-  static constexpr bool any = true;
-  struct memory {  // blocks that share a tile add up in shared memory
+  static constexpr bool any = true;  // there are some
+  /// Empty, because blocks that share a tile add up in shared memory.
+  struct memory {
+    /// With the signature of other mainloops' memory.
     explicit memory(std::source_location) {}
   };
 
   /// Whether TMA can read B.
   static bool accepts(std::int64_t, b_operand<T> const& b, int) { return fits_tma(b.data, b.ld); }
 
-  /// At least as many as the parts of all tiles of `rows` rows and n columns: a tile has at most 8, and where tiles
-  /// have several, each of them has a unit of its own.
+  /// An upper bound of the parts of all tiles of a C of `rows` rows and n columns. A tile has at most 8 parts, and if
+  /// tiles have several, each part has an SM of its own.
   static int max_parts(int rows, int n) {
-    constexpr int units = 256;  // no device has more
+    constexpr int units = 256;  // no device has more SMs
     int const tiles = ceil_div(rows, rows <= 64 ? 64 : 128) * ceil_div(n, 112);
     return std::max(tiles, std::min(8 * std::min(tiles, units), units));
   }
 
-  /// Calls f.operator()<M>() with the plan's mainloop, of the tiles from the I-th on.
+  /// Calls f.operator()<M>() with the plan's mainloop. I: the first tile to try.
   template <std::size_t I = 0, class F>
   static auto with(gemm_plan const& p, layout b, F f) {
     constexpr sm90_gemm_config tile = sm90_tiles[I];
@@ -37,6 +41,7 @@ struct tuned_mainloops {
         return f.template operator()<gemm_sm90<T, tile.block_m, tile.block_n, layout::row_major>>();
     return f.template operator()<gemm_sm90<T, tile.block_m, tile.block_n, layout::column_major>>();
   }
+  /// Calls f.operator()<M>() once for each mainloop that kernels are instantiated for.
   template <class F>
   static void for_each(F f) {
     for (sm90_gemm_config const tile : sm90_tiles)
@@ -44,6 +49,8 @@ struct tuned_mainloops {
         if (tile.suits(b)) with(gemm_plan{.tile_m = tile.block_m, .tile_n = tile.block_n}, b, f);
   }
 
+  /// The operands of a launch of Mainloop with tiles of `rows` rows, the last of which have `last_rows` rows.
+  /// Fails: bad_argument; runtime_failure if the driver makes no tensor map.
   template <class Mainloop, int Buffers>
   static sm90_operands<Buffers> operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k,
                                          bool b_is_constant, gemm_plan const& plan, int rows, int last_rows,

@@ -1,4 +1,4 @@
-// What is stored in place of results that nobody can have computed.
+// NaN in place of results that are undefined because a wait was given up.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/tile/tiles.hpp>
@@ -7,7 +7,7 @@ namespace fusewire {
 
 namespace detail {
 
-/// Makes a tile of c NaN, from c(m0, n0) on. Called by: every thread of the group.
+/// Fills `rows` rows and `columns` columns of c, from c(m0, n0) on, with NaN. Called by: every thread of the group.
 template <class T, group Group>
 __device__ void poison_tile(Group g, matrix<T> c, int m0, int n0, int rows, int columns) {
   for (int r = m0; r < c.rows && r < m0 + rows; ++r)
@@ -16,19 +16,19 @@ __device__ void poison_tile(Group g, matrix<T> c, int m0, int n0, int rows, int 
 
 }  // namespace detail
 
-/// A tile sink: as into, but what is stored when a wait has been given up becomes NaN, if the channel poisons.
+/// A tile sink: as into, but if the channel poisons, tiles that are stored after a wait was given up become NaN.
 template <class T>
 struct into_or_poison {
-  matrix<T> c;
-  channel_epoch const& e;
-  int tile_m, tile_n;
+  matrix<T> c;             // [M, N]
+  channel_epoch const& e;  // of this launch
+  int tile_m, tile_n;      // rows and columns of a tile
 
   __device__ matrix<T> at(tile_at) const { return c; }
   template <group Group>
   __device__ void stored(Group g, tile_at t) const {
-    if (!e.may_poison()) return;
-    g.sync();  // nobody stores any more
-    if (e.poisons()) detail::poison_tile(g, c, t.m * tile_m, t.n * tile_n, tile_m, tile_n);
+    if (!e.control().may_poison()) return;
+    g.sync();  // all threads have stored
+    if (e.control().poisons()) detail::poison_tile(g, c, t.m * tile_m, t.n * tile_n, tile_m, tile_n);
   }
 };
 

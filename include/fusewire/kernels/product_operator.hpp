@@ -1,30 +1,19 @@
-// The host side of operators that multiply and send on what comes out.
+// The host side of operators that multiply and send on what comes out, on top of product_launcher.
 #pragma once
 #include <fusewire/kernels/gemm_launch.hpp>
-#include <fusewire/kernels/matrix_operand.hpp>
 #include <fusewire/kernels/partial_sums.hpp>
-#include <fusewire/runtime/channel.hpp>
 
-namespace fusewire::detail {
+namespace fusewire {
 
-/// Options: max_m, max_n, k, tile, reserved_cus.
+/// What such an operator has beside its kernel: the checks of its options and calls, and the launch. A base class.
+/// Options: max_m, max_n, k, tile, reserved_cus. A call of the operator: a, b, c, m, b_layout, b_is_constant.
 template <class T, class Options>
   requires is_16_bit_float<T>
 class product_operator {
  public:
-  static constexpr int max_extent = 1 << 30;  // of any extent: sums of two fit an int
-
   /// At least as many flags as the blocks that store a shard of up to `rows` rows need, one for each part of a tile.
   static int max_flags(Options const& o, int rows) {
-    auto const tiles = [&](int tile_m, int tile_n, int of_rows) {
-      return std::int64_t(ceil_div(of_rows, tile_m)) * ceil_div(o.max_n, tile_n);
-    };
-    std::int64_t count = 0;
-    for (int const r : {rows, std::min(rows, 64)}) {  // calls with fewer rows have smaller tiles
-      gemm_plan const p = plain_gemm_plan(o.tile, r);
-      count = std::max({count, tiles(p.tile_m, p.tile_n, r), std::int64_t(tuned_mainloops<T>::max_parts(r, o.max_n))});
-    }
-    return int(std::min<std::int64_t>(max_extent, count));
+    return product_launcher<T>::max_tile_parts(rows, o.max_n, o.tile);
   }
   /// Of a channel's slot: fp32 sums [sources][rows][max_n].
   static std::size_t bytes_of_sums(Options const& o, int sources, int rows) {
@@ -32,23 +21,22 @@ class product_operator {
   }
 
  protected:
-  /// launch_name: of its launches, for headers.
+  /// `name` in messages, `launch_name` (up to 8 letters) in headers. Loads nothing. Fails: bad_argument.
   product_operator(char const* name, char const* launch_name, channel& ch, Options const& o, std::source_location where)
-      : name_(name), launch_name_(launch_name), ch_(ch), o_(o), memory_(where) {
-    int const units = ch.world().compute_units();
+      : name_(name), launch_name_(launch_name), ch_(ch), o_(o),
+        launcher_(ch.world(), name, o.tile, o.reserved_cus, where) {
+    constexpr int max_extent = detail::max_extent;
     require(o.max_m >= 1 && o.max_m <= max_extent, where, name, ": max_m = ", o.max_m, "; expected 1 to ", max_extent);
     require(o.max_n >= 1 && o.max_n <= max_extent, where, name, ": max_n = ", o.max_n, "; expected 1 to ", max_extent);
     require(o.k >= 8 && o.k <= max_extent && o.k % 8 == 0, where, name, ": k = ", o.k,
             "; expected a multiple of 8 up to ", max_extent);
-    require_tile(name, o.tile, where);
-    require(o.reserved_cus >= 0 && o.reserved_cus < units, where, name, ": reserved_cus = ", o.reserved_cus,
-            "; expected 0 to ", units - 1);
     std::int64_t const tiles = std::int64_t(ceil_div(o.max_m, small_tile::config.block_m) + ch.world().size()) *
                                ceil_div(o.max_n, small_tile::config.block_n);
     require(tiles <= max_extent / 2, where, name, ": max_m = ", o.max_m, " and max_n = ", o.max_n, " are up to ", tiles,
             " tiles; expected up to ", max_extent / 2);
   }
 
+  /// What the channel must hold. Fails: out_of_space.
   void require_room(std::size_t bytes, int flags, std::source_location where) const {
     require<out_of_space>(bytes <= ch_.options().max_bytes, where, name_, ": what ", ch_.world().size(),
                           " ranks send for max_m = ", o_.max_m, " and max_n = ", o_.max_n, " take ", bytes,
@@ -57,11 +45,12 @@ class product_operator {
                           " flags per source; the channel has ", ch_.options().flags_per_source);
   }
 
+  /// Rows of a call. Fails: bad_argument.
   void accept(int m, std::source_location where) const {
     require(m >= 1 && m <= o_.max_m, where, name_, ": m = ", m, "; expected 1 to max_m = ", o_.max_m);
   }
 
-  /// c has `rows` rows on this rank, and `copies` times the columns of b.
+  /// c has `rows` rows on this rank, and `copies` times the columns of b. Fails: bad_argument.
   template <class Call>
   void check(Call const& call, int rows, int copies, std::source_location where) const {
     int const n = call.b.cols;
@@ -71,85 +60,53 @@ class product_operator {
             ", 1 to max_n = ", o_.max_n, "]");
     require(call.c.rows == rows && call.c.cols == std::int64_t(copies) * n, where, name_, ": c is [", call.c.rows, ", ",
             call.c.cols, "]; expected [", rows, ", ", std::int64_t(copies) * n, "] on rank ", ch_.world().rank());
-    check_product(name_, call, o_.k, n, where);
+    detail::check_product(name_, call, o_.k, n, where);
   }
 
   /// Loads every mainloop's kernel of kernel_of, and for one rank the local ones.
   template <class Epilogue, class Kernel>
   void load(Kernel const& kernel_of, std::source_location where) const {
-    for_each_mainloop<T>(o_.tile, [&]<class M>() {
-      if (ch_.world().size() == 1)
-        load_kernel(ch_.world(), &gemm_kernel<T, M, Epilogue>, M::threads, M::shared_bytes(), where);
-      else load_kernel(ch_.world(), kernel_of.template operator()<M>(), M::threads, M::shared_bytes(), where);
-    });
+    if (alone()) launcher_.load(detail::gemm_kernels<T, Epilogue>{}, where);
+    else launcher_.load(kernel_of, where);
   }
 
   /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of the product are cut into
-  /// `shards` shards, the one of rank `first` comes first. `variant`: what else the ranks have to agree on; it stands
-  /// in the header. One rank alone sends nothing: its product is the result.
+  /// `shards` shards, in turns from the one of rank `first` on. `own`: what else the ranks have to agree on; see
+  /// product_header(). One rank alone sends nothing: its product is the result.
   template <class Kernel, class Call, class Epilogue>
-  void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first,
-             std::uint64_t variant, Epilogue const& epilogue, std::source_location where) {
-    world const& w = ch_.world();
-    int const n = call.b.cols;
-    b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
+  void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first, unsigned own,
+             Epilogue const& epilogue, std::source_location where) {
     gemm_plan const& plan = plan_for<Epilogue>(kernel_of, call, shards, where);
-    if (w.size() == 1) return start_gemm<T>(w, stream, call, plan, memory_, o_.reserved_cus, epilogue, where);
-    with_mainloop<T>(plan, call.b_layout, [&]<class M>() {
-      row_shards const rows(call.m, shards, M::tile_m);
-      int const after = first * rows.tile_rows;  // the first one's first tile row, if it has one
-      sum_arguments<T> const g{
-          call.c,
-          rows,
-          {rows.all_tile_rows(), ceil_div(n, M::tile_n), after < rows.all_tile_rows() ? after : 0, plan.band},
-          o_.k};
-      matrix<T const> const a[1] = {call.a};
-      auto x = make_operands<M>(a, b, o_.k, call.b_is_constant, plan, rows.per_rank,
-                                last_tile_rows(rows.per_rank, M::tile_m), memory_, where);
-      if constexpr (M::communicates_first) set_blocks(x, 0, g.tiles.count());
-      std::uint64_t const tile =
-          std::uint64_t(M::tile_m / 8) << 24 | std::uint64_t(M::tile_n / 8) << 32 | std::uint64_t(plan.parts) << 40;
-      launch_header header = make_header(launch_name_, std::uint64_t(std::is_same_v<T, f16>) | variant << 16 | tile,
-                                         std::uint64_t(call.m), std::uint64_t(n), std::uint64_t(o_.k), 0, where);
-      header.same_blocks = 0;  // a rank with less room takes fewer
-      launch_tiles<M>(name_, w, stream, plan, g.tiles.count(), o_.reserved_cus, where,
-                      kernel_of.template operator()<M>(), ch_.view(header), g, x, epilogue);
-    });
+    if (alone()) return detail::start_gemm(launcher_, stream, call, plan, epilogue, where);
+    row_shards const rows(call.m, shards, plan.tile_m);
+    auto const p = detail::product_of(call, rows.per_rank, shards);
+    int const n = call.b.cols;
+    sum_arguments<T> const g{
+        call.c,
+        rows,
+        {rows.all_tile_rows(), ceil_div(n, plan.tile_n), first < rows.owners() ? first : 0, plan.band},
+        o_.k};
+    launch_header const header = product_header<T>(launch_name_, plan, own, call.m, n, o_.k, 0, where);
+    matrix<T const> const a[1] = {call.a};
+    launcher_.launch(stream, kernel_of, p, plan, a, {.tiles = g.tiles.count(), .where = where}, epilogue,
+                     ch_.view(header), g);
   }
 
   /// The call's plan, as start() takes it.
   template <class Epilogue, class Kernel, class Call>
   gemm_plan const& plan_for(Kernel const& kernel_of, Call const& call, int shards, std::source_location where) {
-    world const& w = ch_.world();
-    int const n = call.b.cols;
-    b_operand<T> const b{call.b.data, call.b.ld, call.b_layout, n};
-    auto const [it, fresh] =
-        plans_.try_emplace({call.m, n, call.b_layout, tuned_mainloops<T>::accepts(call.a.ld, b, o_.k), shards});
-    auto const plan = [&](int rows, int of_shards, auto const& kernels) {
-      return plan_gemm<T>(w, {rows, of_shards, n, o_.k, 1, call.b_layout}, o_.tile, call.a.ld, b, o_.reserved_cus,
-                          kernels, where);
-    };
-    if (fresh)
-      it->second = w.size() == 1 ? plan(call.m, 1, gemm_kernels<T, Epilogue>{})
-                                 : plan(ceil_div(call.m, shards), shards, kernel_of);
-    return it->second;
+    if (alone()) return launcher_.plan(detail::gemm_kernels<T, Epilogue>{}, detail::product_of(call, call.m), where);
+    return launcher_.plan(kernel_of, detail::product_of(call, ceil_div(call.m, shards), shards), where);
   }
 
-  /// A launch in words, from what its header says.
-  static std::string describe(std::string const& name, std::uint64_t const (&what)[launch_words]) {
-    auto const variant = [&](int i) { return what[1] >> 8 * i & 255; };
-    return text(name, variant(0) ? " f16" : " bf16", ", m = ", what[2], ", n = ", what[3], ", k = ", what[4], ", tile ",
-                variant(3) * 8, " x ", variant(4) * 8, variant(5) > 1 ? text(" in ", variant(5), " parts") : "");
-  }
-
-  char const *name_, *launch_name_;
-  channel& ch_;
-  Options o_;
+  char const *name_, *launch_name_;  // as it was made
+  channel& ch_;                      // as it was made
+  Options o_;                        // as it was made
 
  private:
-  typename tuned_mainloops<T>::memory memory_;
-  std::map<std::tuple<int, int, layout, bool, int>, gemm_plan>
-      plans_;  // by m, n, layout of B, whether a tuned one may be, shards
+  bool alone() const { return ch_.world().size() == 1; }
+
+  product_launcher<T> launcher_;
 };
 
-}  // namespace fusewire::detail
+}  // namespace fusewire

@@ -1,4 +1,5 @@
-// Every process gives every other one a file descriptor, over UNIX sockets, and takes one from nobody else.
+// Gives every other process a file descriptor over UNIX sockets. Accepts one from each of these processes, and from no
+// other.
 #pragma once
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -12,15 +13,15 @@
 
 namespace fusewire::detail {
 
-/// One rank's part. Anybody on this host can see and reach the socket, so a descriptor counts only with the secret of
-/// the exchange, which travels over the ranks' bootstrap, and from a process of this rank's user, which the kernel
-/// says.
+/// One rank's part of the exchange. Every process of this host can see and reach the socket. So a descriptor counts
+/// only if it comes with the secret of the exchange, which travels over the ranks' bootstrap, and from a process of
+/// this rank's user, as the kernel says.
 class descriptor_exchange {
  public:
   /// What the other ranks need to know of this one.
   struct address {
     std::uint64_t secret;
-    char name[8];  // in the abstract namespace; the kernel chose it
+    char name[8];  // in the abstract namespace, chosen by the kernel
   };
 
   /// Fails: runtime_failure.
@@ -32,7 +33,7 @@ class descriptor_exchange {
       fail("setsockopt(SO_PASSCRED)", errno);
     sockaddr_un at{};
     at.sun_family = AF_UNIX;
-    // A name of the kernel's choice
+    // The kernel chooses a name
     if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at.sun_family) != 0) fail("bind", errno);
     socklen_t n = sizeof at;
     if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&at), &n) != 0) fail("getsockname", errno);
@@ -42,9 +43,9 @@ class descriptor_exchange {
 
   address const& here() const { return here_; }
 
-  /// Sends `mine` to each of `peers` and returns what each of them sent, in the same order. Requires: all of them are
-  /// in the exchange, and `all` is every rank's address. Fails: runtime_failure when not all have come in time, or one
-  /// of them comes twice.
+  /// Sends `mine` to each of `peers` and returns what each of them sent, in the same order.
+  /// Requires: all of them are in the exchange, and `all` is every rank's address.
+  /// Fails: runtime_failure when not all have come in time, or when two come from one peer.
   std::vector<descriptor> run(std::vector<address> const& all, std::vector<int> const& peers, int mine,
                               std::chrono::milliseconds limit) {
     std::vector<descriptor> got(peers.size());
@@ -62,7 +63,7 @@ class descriptor_exchange {
         if (!d || peer == peers.end()) continue;
         descriptor& place = got[std::size_t(peer - peers.begin())];
         if (place)
-          throw runtime_failure(text(who(), "two came from rank ", from, ", of which one must be a stranger's"));
+          throw runtime_failure(text(who(), "two came from rank ", from, "; one of them must be a stranger's"));
         place = std::move(d);
         ++came;
       }
@@ -117,8 +118,9 @@ class descriptor_exchange {
     return ::sendmsg(socket_.get(), &m, MSG_NOSIGNAL) == sizeof t ? 0 : errno;
   }
 
-  /// The next descriptor that a rank of this job sent, and which; none, and whatever came is closed, if it is not one
-  /// of them. `more` is false when nothing has come.
+  /// The next descriptor that a rank of this job sent; `from` becomes that rank. If a message from another process
+  /// comes, it is dropped, its descriptors are closed, and the result is empty. `more` becomes false when there was no
+  /// message.
   descriptor receive(int& from, bool& more) const {
     ticket t{};
     iovec data{&t, sizeof t};

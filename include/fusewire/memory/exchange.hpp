@@ -1,4 +1,4 @@
-// How a rank's memory becomes its peers': threads of one process share pointers, processes share handles or file
+// How peers get access to a rank's memory: threads of one process share pointers, processes share handles or file
 // descriptors.
 //
 //   rank's process   hipMalloc --handle--> all_gather  --> hipIpcOpenMemHandle          a peer's process
@@ -17,19 +17,23 @@ namespace fusewire {
 /// How processes map each other's memory. Threads of one process always share pointers.
 enum class sharing {
   handle,  // hipIpcMemHandle_t, cudaIpcMemHandle_t
-  // POSIX file descriptor; nvidia. The memory is there until its last mapping is gone, whatever becomes of its owner
+  // POSIX file descriptor; nvidia. The memory exists until its last mapping is gone, even if its owner has ended
   descriptor,
 };
 
-/// Segments of memory of every rank, mapped here. Collective to make. Requires: no kernel uses them when they go.
+/// Segments of memory of every rank, mapped into this process. Constructing them is collective.
+/// Requires: no kernel uses them when they are destroyed.
 class shared_segments {
  public:
+  /// A segment that each rank has.
   struct request {
-    std::size_t bytes;
-    bool signal;       // memory that kernels poll
-    char const* name;  // for messages
+    std::size_t bytes;  // the same on every rank
+    bool signal;        // memory that kernels poll
+    char const* name;   // for messages
   };
 
+  /// Collective. `how`: the way between processes.
+  /// Fails: runtime_failure on every rank where memory cannot be allocated or mapped; bad_argument.
   shared_segments(world& w, std::vector<request> const& wanted, sharing how, std::source_location where) : world_(w) {
     int processes = 1;
     for (int r = 0; r < w.size(); ++r) {
@@ -49,16 +53,17 @@ class shared_segments {
     }
   }
   shared_segments(shared_segments const&) = delete;
-  /// This rank's memory goes at once, unless an exception is on its way: then peers may still use it.
+  /// Frees this rank's memory at once, except while an exception unwinds the stack: then peers may still use it.
   ~shared_segments() {
     if (std::uncaught_exceptions() > exceptions_) abandon();
   }
 
   /// Segment i of a rank.
   std::byte* of(std::size_t i, int rank) const { return mapped_[i][std::size_t(rank)].get(); }
-  /// Requires: this rank's kernels are over. Its own memory must outlast its peers' mappings.
+  /// Unmaps the peers' segments. This rank's memory must outlast its peers' mappings.
+  /// Requires: this rank's kernels are over.
   void unmap_peers() { mapped_.clear(); }
-  /// As unmap_peers(), when the peers cannot be asked: this rank's memory stays until all ranks are gone.
+  /// As unmap_peers(), for when the peers cannot be asked: this rank's memory stays until all ranks are gone.
   void abandon() {
     mapped_.clear();
     for (segment const& s : own_) world_.exchange().keep(s.memory);
@@ -79,7 +84,7 @@ class shared_segments {
   static segment allocate(world const& w, request const& q, bool several_processes, bool descriptors,
                           std::source_location where) {
     void* p = nullptr;
-    // Handles share whole blocks of 2 MiB: a segment should not share one with a stranger.
+    // A handle shares whole blocks of 2 MiB, so a segment gets blocks of its own
     segment s{{}, several_processes ? round_up(q.bytes, std::size_t(2) << 20) : q.bytes, q.name};
     if (descriptors) {
       check_hip(platform::malloc_shared(&p, &s.bytes, w.device()), text("malloc_shared(", q.name, " segment)").c_str(),
@@ -94,7 +99,7 @@ class shared_segments {
     return s;
   }
 
-  /// By rank; this rank's own and those of its process own nothing
+  /// By rank. Those of this rank and of others in its process own nothing
   using mappings = std::vector<std::shared_ptr<std::byte>>;
 
   static mappings through_handles(world& w, segment const& s, bool several_processes, std::source_location where) {
@@ -133,7 +138,7 @@ class shared_segments {
     int fd = -1;
     check_hip(platform::export_shared(&fd, s.memory.get()), text("export_shared(", s.name, " segment)").c_str(), where);
     detail::descriptor const exported(fd);
-    // Everybody is in the exchange
+    // After this call every rank is in the exchange
     auto const cards = w.exchange().all_gather(card{s.memory.get(), s.bytes, exchange.here()});
 
     std::vector<detail::descriptor_exchange::address> addresses;

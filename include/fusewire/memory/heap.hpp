@@ -1,7 +1,7 @@
 // The symmetric heap: the same offset means the same array on every rank.
 //
 //   bulk segment    hipMalloc                               data
-//   signal segment  uncached on gfx942                      watch | flags and barriers: whatever a kernel polls
+//   signal segment  uncached on gfx942                      watch | flags, barriers, all that kernels poll
 #pragma once
 #include <algorithm>
 #include <array>
@@ -11,6 +11,7 @@
 #include <exception>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include <fusewire/device/barrier.hpp>
 #include <fusewire/memory/exchange.hpp>
@@ -22,13 +23,16 @@
 namespace fusewire {
 
 inline namespace literals {
+/// KiB as a literal: 64_KiB.
 constexpr std::size_t operator""_KiB(unsigned long long n) { return n << 10; }
+/// MiB as a literal: 64_MiB.
 constexpr std::size_t operator""_MiB(unsigned long long n) { return n << 20; }
+/// GiB as a literal: 1_GiB.
 constexpr std::size_t operator""_GiB(unsigned long long n) { return n << 30; }
 }  // namespace literals
 
 namespace detail {
-/// A word of the host's memory that kernels of this rank raise.
+/// A word in the host's memory that this rank's kernels raise.
 class alarm {
  public:
   explicit alarm(std::source_location where) {
@@ -48,22 +52,24 @@ class alarm {
 };
 }  // namespace detail
 
+/// Options of a heap; the same on every rank.
 struct heap_options {
   std::size_t bulk = 256_MiB;  // bytes per rank
   std::size_t signal = 8_MiB;  // bytes per rank
-  /// Of one wait inside a kernel, longer than a rank may be late; a quarter of a second more for what comes by two
-  /// shots
+  /// Limit of one wait inside a kernel: longer than a rank may be late. Waits for two-shot results get a quarter of a
+  /// second more
   std::chrono::nanoseconds wait_limit = std::chrono::minutes(5);
   sharing share = sharing::handle;  // how processes map each other's memory
 };
 
-/// Collective calls: all ranks make them in the same order and with the same arguments; a difference is an error that
-/// says who asked for what. Not movable: channels and operators keep a reference.
+/// Symmetric memory of a world. All ranks make the collective calls in the same order and with the same arguments. If
+/// they differ, an error says which rank asked for what. Not movable: channels and operators keep a reference.
 class heap {
  public:
-  /// Collective. Requires: peer access between all devices of the world.
-  /// Fails: runtime_failure, naming the two ranks, where flags of one rank do not arrive at another (on AMD hardware,
-  /// where that is a question of memory types).
+  /// Collective.
+  /// Requires: peer access between all devices of the world.
+  /// Fails: runtime_failure that names the two ranks, if flags of one rank do not arrive at another. (Tried on AMD
+  /// hardware, where it depends on memory types.)
   heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
       : world_(w), options_(options), bulk_(0, options.bulk, 256), signal_(sizeof(watch), options.signal, 256) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; expected at least ", 1_MiB);
@@ -103,8 +109,9 @@ class heap {
         w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
   }
   heap(heap const&) = delete;
-  /// Collective: memory goes when no rank's kernels can touch it any more. A rank that leaves by an exception does not
-  /// wait for the others; then, and when a device cannot tell that it is done, memory stays until all ranks are gone.
+  /// Collective. Frees the memory when no rank's kernels can touch it any more. A rank that leaves by an exception does
+  /// not wait for the others. In that case, and when a device cannot tell that it is done, the memory stays until all
+  /// ranks are gone.
   ~heap() {
     world_.remove_check(check_key_);
     hipError_t const e = hipDeviceSynchronize();
@@ -117,18 +124,20 @@ class heap {
       if (over) segments_->unmap_peers();
       else segments_->abandon();
       world_.exchange().barrier();
-    } catch (rank_mismatch const&) {  // somebody else failed, and run() reports it
+    } catch (rank_mismatch const&) {  // another rank has failed, and run() reports it
       segments_->abandon();
     }
   }
 
+  /// The ranks that share the heap. The world outlives the heap.
   fusewire::world& world() const { return world_; }
+  /// The view of the world that kernels take by value.
   world_view const& view() const { return view_; }
 
-  /// `count` elements of T on every rank, at the same offset, in the segment where T belongs. Collective. Signal memory
-  /// starts zero.
-  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes; on all ranks, when one has to say what
-  /// world::look() would, and nothing is allocated then.
+  /// Collective. Allocates `count` elements of T on every rank, at the same offset, in the segment where T belongs.
+  /// Signal memory starts as zeros.
+  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes. If world::look() would throw on a rank, the
+  /// call fails on all ranks and allocates nothing.
   template <class T>
   sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T),
                   std::source_location where = std::source_location::current()) {
@@ -166,7 +175,51 @@ class heap {
     return x;
   }
 
-  /// Collective. Fails: bad_argument when x is not allocated, or freed already.
+  /// Collective. Allocates `count` elements on this rank; every rank passes its own number. 0 is allowed, but not on
+  /// all ranks. Every rank reserves as many as the largest, so that offsets are the same everywhere. Otherwise as
+  /// allocate().
+  template <class T>
+  ragged<T> allocate_ragged(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T),
+                            std::source_location where = std::source_location::current()) {
+    auto const all = world_.exchange().all_gather(std::uint64_t(count));
+    std::uint64_t const largest = *std::ranges::max_element(all);
+    require(largest > 0, where, "heap::allocate_ragged: 0 elements on every rank; expected at least 1 on some rank");
+    ragged<T> x{allocate<T>(largest, alignment, where)};
+    std::ranges::copy(all, x.counts);
+    return x;
+  }
+
+  /// This rank's own array.
+  template <class T>
+  T* here(sym<T> x) const {
+    return view_.here(x);
+  }
+
+  /// Copies values to the first elements of this rank's array. The copy waits for earlier work on the world's stream,
+  /// and is over when the call returns.
+  /// Fails: bad_argument when there are more values than elements.
+  template <class T>
+  void upload(sym<T> to, std::vector<T> const& from, std::source_location where = std::source_location::current()) {
+    require(from.size() <= to.count, where, "heap::upload: ", from.size(), " values; expected at most the ", to.count,
+            " elements of the array");
+    copy(here(to), from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice, where);
+  }
+  /// Returns this rank's elements. Waits for earlier work on the world's stream. Fails: runtime_failure.
+  template <class T>
+  std::vector<T> download(sym<T> from, std::source_location where = std::source_location::current()) {
+    std::vector<T> to(from.count);
+    copy(to.data(), here(from), to.size() * sizeof(T), hipMemcpyDeviceToHost, where);
+    return to;
+  }
+  /// This rank's own elements.
+  template <class T>
+  std::vector<T> download(ragged<T> const& from, std::source_location where = std::source_location::current()) {
+    sym<T> mine = from;
+    mine.count = from.counts[view_.rank];
+    return download(mine, where);
+  }
+
+  /// Collective. Frees the array on every rank. Fails: bad_argument when x is not allocated, or already freed.
   template <class T>
   void free(sym<T> x, std::source_location where = std::source_location::current()) {
     constexpr bool in_signal = lives_in_signal_segment<T>;
@@ -178,8 +231,8 @@ class heap {
     if (in_signal) names_.remove_flags(x.offset);
   }
 
-  /// Frees on this rank alone, for a collective that fails on its way: the other ranks' part of it fails too, and
-  /// nobody meets any more.
+  /// Frees on this rank alone, for a collective call that fails half way: it fails on the other ranks, too, so the
+  /// ranks do not meet any more.
   template <class T>
   void forget(sym<T> x) {
     if (x.count == 0) return;
@@ -188,7 +241,7 @@ class heap {
     if (lives_in_signal_segment<T>) names_.remove_flags(x.offset);
   }
 
-  /// The offset of p in this rank's bulk segment. Fails: bad_argument when [p, p + bytes) is not inside it.
+  /// The offset of p in this rank's bulk segment, in bytes. Fails: bad_argument when [p, p + bytes) is not inside it.
   std::uint64_t offset_of(void const* p, std::size_t bytes, char const* name, std::source_location where) const {
     auto const* const b = static_cast<std::byte const*>(p);
     std::byte const* const base = view_.bulk[view_.rank];
@@ -200,39 +253,39 @@ class heap {
     return static_cast<std::uint64_t>(b - base);
   }
 
-  /// `bytes` bytes of what is allocated have bounds of their own, and this name, where fusewire-sim looks; ranks say it
-  /// of every rank's memory alike. Replaces names that it overlaps. Requires: nobody uses the memory before all ranks
-  /// have named it.
+  /// Tells fusewire-sim that `bytes` bytes of an allocation have bounds of their own, and this name. The call names the
+  /// memory of every rank; every rank makes it. It replaces names that it overlaps.
+  /// Requires: no rank uses the memory before all ranks have named it.
   void name_part(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
     auto const& sim = detail::simulator::get();
     if (!sim.there()) return;
     for (int r = 0; r < view_.size; ++r)
       sim.name_part((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
   }
-  /// This rank's memory at the offset, named before, is one launch's at a time, and each block of it does one atomic on
-  /// the word `ticket` bytes into it, by `call`.
+  /// Tells fusewire-sim that this rank's memory at the offset, which has a name, belongs to one launch at a time. Each
+  /// block of that launch does one atomic, by `call`, on the word that is `ticket` bytes into it.
   void name_ticket(std::uint64_t offset, std::size_t ticket, char const* call) const {
     auto const& sim = detail::simulator::get();
     std::byte const* const at = view_.bulk[view_.rank] + offset;
     if (sim.there()) sim.name_ticket(at, at + ticket, call);
   }
 
-  /// What this heap's flags and launches are called when a check fails. Operators say it of theirs.
+  /// The names of this heap's flags and launches in error messages. Operators add those of theirs.
   name_table& names() { return names_; }
 
+  /// Arrays that have not been freed, of both segments.
   std::size_t allocations() const { return bulk_.allocations() + signal_.allocations(); }
 
-  /// Says on standard error that a launch failed, if it did and check() has not said so: for what ends with the names
-  /// that the sentence needs.
-  /// Requires: what was launched is over.
+  /// Reports a failed launch on standard error, if check() has not reported it. An object whose names the message needs
+  /// calls this before it ends.
+  /// Requires: all launches are over.
   void tell_if_nobody_asked() {
     watch seen;
     if (told_) return;
     hipError_t const e = hipMemcpy(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost);
     ignore_hip(e);
     if (e != hipSuccess)
-      std::fprintf(stderr,
-                   "fusewire: hipMemcpy(watch): %s; whether a launch failed that nobody asked for is not known\n",
+      std::fprintf(stderr, "fusewire: hipMemcpy(watch): %s; it is not known whether a launch failed without a report\n",
                    hipGetErrorName(e));
     if (e != hipSuccess) return;
     std::string const why = own_fault(seen), what = !why.empty()                      ? why
@@ -252,23 +305,24 @@ class heap {
     world_.exchange().barrier();
     for (auto const& r : resets_) r.second();
   }
-  /// For memory that reset() should make anew, in the order in which it was added; returns a key for remove_reset. Same
-  /// order on all ranks.
+  /// Adds memory that reset() renews, in the order in which it was added; the same order on all ranks. Returns a key
+  /// for remove_reset().
   int add_reset(std::function<void()> f) {
     resets_.emplace_back(++last_reset_, std::move(f));
     return last_reset_;
   }
+  /// The key is that of add_reset().
   void remove_reset(int key) {
     std::erase_if(resets_, [&](auto const& r) { return r.first == key; });
   }
 
-  /// A value that all ranks must pass alike, and what it is called.
+  /// A value that must be equal on all ranks, and its name.
   struct named {
-    char const* name;
-    std::uint64_t value;
+    char const* name;     // for the message
+    std::uint64_t value;  // to compare
   };
-  /// Collective. Fails: rank_mismatch, naming the first value that differs; if `alarmed` on some rank, there as
-  /// world::look(), and launch_abandoned on the others.
+  /// Collective. Fails: rank_mismatch that names the first value that differs. If `alarmed` is true on a rank, that
+  /// rank throws what world::look() would, and the others throw launch_abandoned.
   template <std::size_t N>
   void agree(char const* call, std::array<named, N> const& values, std::source_location where, bool alarmed = false) {
     std::array<std::uint64_t, N + 1> mine{};
@@ -288,15 +342,25 @@ class heap {
   }
 
  private:
-  /// Bytes behind an allocation that belong to nobody, where the simulator sees that it is too small. Large ones may
-  /// fill a segment to the last byte.
+  /// Unused bytes behind an allocation, so that the simulator sees an access past its end. A large allocation may fill
+  /// a segment to the last byte.
   static constexpr std::size_t gap_behind(std::size_t bytes) { return bytes < 1_MiB; }
   static constexpr std::size_t max_alignment = 4096;  // the segments themselves begin at a page
+
+  /// Copies on the world's stream. The stream is empty before the copy begins: a copy of pageable memory that waits in
+  /// a stream can keep other ranks of the process from launching.
+  void copy(void* to, void const* from, std::size_t bytes, hipMemcpyKind kind, std::source_location where) const {
+    hipStream_t const stream = world_.stream();
+    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
+    if (bytes == 0) return;
+    check_hip(hipMemcpyAsync(to, from, bytes, kind, stream), "hipMemcpyAsync", where);
+    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
+  }
 
   void enable_peer_access(std::source_location where) const {
     for (int r = 0; r < world_.size(); ++r) {
       int const peer = world_.device_of(r);
-      // A device that this process does not see is reached by its handle alone
+      // A device that this process does not see is reached through its handle
       if (peer == world_.device() || peer < 0) continue;
       int can = 0;
       check_hip(hipDeviceCanAccessPeer(&can, world_.device(), peer), "hipDeviceCanAccessPeer", where);
@@ -335,6 +399,13 @@ class heap {
       return text("barrier ", i / (sizeof(barrier_state) / sizeof(flag)), ", flag of rank ", in_state % max_ranks);
     });
   }
+  void name_flags(sym<grid_barrier_state> x) {
+    names_.add_flags(x.offset, x.count * sizeof(grid_barrier_state) / sizeof(flag), [](std::uint64_t i) {
+      std::uint64_t const in_state = i % (sizeof(grid_barrier_state) / sizeof(flag));
+      return text("barrier ", i / (sizeof(grid_barrier_state) / sizeof(flag)), " over all blocks, flag of rank ",
+                  in_state % max_ranks);
+    });
+  }
   template <class T>
   void name_flags(sym<T>) {}
 
@@ -346,8 +417,7 @@ class heap {
     return seen;
   }
 
-  /// What this rank's kernels noted, as it concerns this rank alone: a disagreement, a misuse. Empty when there is
-  /// none.
+  /// What this rank's kernels have noted about this rank: a disagreement, or a misuse. Empty if there is none.
   std::string own_fault(watch const& seen) const {
     if (seen.disagreed)
       return text("ranks launched different things: ", names_.header(world_.rank(), seen.ours), ", ",
@@ -381,20 +451,20 @@ class heap {
                 ", signal segment + ", w.flag_offset, "): epoch ", w.found, " found, ", w.wanted, " wanted");
   }
 
-  /// What the rank has noted, once it is complete. A rank that is released says so when its block next looks, so 50 ms
-  /// from `asked` on are given to whoever has said nothing. Whoever is at it is given longer: it ends with a store,
-  /// unless its process has died.
+  /// What the rank has noted, once that is complete. A rank that is released reports when its block polls next, so a
+  /// rank that has noted nothing gets 50 ms from `asked` on. A rank that is writing its report gets longer: it ends
+  /// with a store, unless its process has died.
   watch settled_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
     for (watch seen = watch_of(rank, stream);; seen = watch_of(rank, stream)) {
-      // That copy may have begun before the word was written, this one has not
+      // The copy before may have begun before the word was written; this one begins after it
       if (seen.complete) return watch_of(rank, stream);
       if (std::chrono::steady_clock::now() - asked > std::chrono::milliseconds(seen.reported ? 1000 : 50)) return seen;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
 
-  /// What all ranks waited for, the cause first: waits of the earliest launch, and of these what expired before what
-  /// was released. Flags that are no channel's have no launch to go by and come last.
+  /// What all ranks waited for, the cause first: the waits of the earliest launch come first, and among these the
+  /// expired ones before the released ones. A flag of no channel belongs to no known launch and comes last.
   std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
     std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
     auto const now = std::chrono::steady_clock::now();
@@ -422,7 +492,7 @@ class heap {
           text("rank ", view_.rank,
                ": a launch before this capture has failed, and world::check(), which cannot be captured, says why",
                until_reset));
-    ignore_hip(hipDeviceSynchronize());  // what the kernel says is complete when it has ended
+    ignore_hip(hipDeviceSynchronize());  // what the kernel reports is complete when it has ended
     throw_if_abandoned(world_.stream());
   }
 

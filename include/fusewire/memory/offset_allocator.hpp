@@ -9,19 +9,21 @@
 
 namespace fusewire {
 
+/// Hands out ranges of [first, capacity), best fit first. Neighbouring free ranges become one. It touches no memory.
 class offset_allocator {
  public:
-  /// Offsets and sizes are multiples of `unit`, a power of two: what a size leaves of its last unit belongs to it, so
-  /// that odd sizes leave no holes.
+  /// Offsets and sizes are multiples of `unit`, a power of two. An allocation owns all of its last unit, so odd sizes
+  /// leave no holes.
   explicit offset_allocator(std::size_t first, std::size_t capacity, std::size_t unit = 1) : unit_(unit) {
     std::size_t const begin = round_up(first, unit), end = capacity & ~(unit - 1);
     if (begin < end) add(begin, end - begin);
   }
 
-  /// The offset of `bytes` bytes, or nothing when no free range is large enough. Requires: bytes > 0; alignment a power
-  /// of two. It is in the smallest free range that is large enough wherever it begins, the lowest of several, which
-  /// takes a time that grows with the logarithm of the number of ranges. Where there is none it is in the smallest that
-  /// is large enough because of where it begins, and those are tried in turn.
+  /// The offset of `bytes` bytes, or nothing when no free range is large enough. It takes the smallest free range that
+  /// is large enough for any beginning, and the lowest of several; the time for that grows with the logarithm of the
+  /// number of ranges. Where there is none, it tries the smaller ranges in turn, and takes the first one that is large
+  /// enough because it begins well aligned.
+  /// Requires: bytes > 0; alignment is a power of two.
   std::optional<std::size_t> allocate(std::size_t bytes, std::size_t alignment) {
     if (bytes > largest_free()) return std::nullopt;
     std::size_t const wanted = round_up(bytes, unit_),
@@ -42,7 +44,7 @@ class offset_allocator {
     return std::nullopt;
   }
 
-  /// False when nothing is allocated at `offset`.
+  /// Frees what begins at `offset`. Returns false when nothing is allocated there.
   bool release(std::size_t offset) {
     auto const it = used_.find(offset);
     if (it == used_.end()) return false;
@@ -64,13 +66,15 @@ class offset_allocator {
     return true;
   }
 
-  /// Bytes allocated at `offset`, whole units; 0 when nothing is.
+  /// Bytes allocated at `offset`, in whole units; 0 when nothing is.
   std::size_t size_at(std::size_t offset) const {
     auto const it = used_.find(offset);
     return it == used_.end() ? 0 : it->second;
   }
 
+  /// The largest size that allocate() can give now, in bytes.
   std::size_t largest_free() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
+  /// Ranges in use.
   std::size_t allocations() const { return used_.size(); }
   /// Free ranges that allocate() has looked at, in all calls.
   std::size_t looks() const { return looks_; }

@@ -1,5 +1,5 @@
-// What fusewire-sim is told of a heap's memory, so that bounds are those of an allocation, an inbox, a channel's flags.
-// Elsewhere nobody listens, and nothing is said.
+// What fusewire-sim is told about a heap's memory: the bounds of each allocation, of each inbox and of a channel's
+// flags. Without the simulator these calls do nothing.
 #pragma once
 #include <dlfcn.h>
 
@@ -29,7 +29,7 @@ struct simulator {
   }
 };
 
-/// As the compiler spells T.
+/// The name of T, as the compiler spells it.
 template <class T>
 std::string type_name() {
   std::string_view const f = std::source_location::current().function_name();

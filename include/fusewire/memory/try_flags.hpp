@@ -1,12 +1,12 @@
-// Whether what a peer stores into a rank's signal segment arrives where the rank polls it: tried once, when a heap is
-// made.
+// Tests once, when a heap is made, whether what a peer stores into a rank's signal segment arrives where the rank polls
+// it.
 //
 //   rank r, lane p    into word r of p: store 1 | sees p's 1: store 2 | sees p's 2: add 1
 //                     | sees p's 3: flags and atomics of p arrive
 //
-// The second store meets a line that its reader has read before, which is where a cache shows that should not be there.
-// No rank waits for another's step before it has done its own, so the lanes of the wave can go in step; and every wait
-// has a limit.
+// The second store meets a line that its reader has read before: there a cache shows that should not be in use. Every
+// rank takes its own step before it waits for another rank's, so the lanes of the wave can run in step. Every wait has
+// a limit.
 #pragma once
 #include <array>
 #include <chrono>
@@ -16,15 +16,15 @@
 
 namespace fusewire::detail {
 
-/// What one rank has to say to another, and what the other has seen of it. A line each.
+/// What one rank tells another, and what the other has seen of it. One line each.
 struct alignas(128) trial {
   unsigned long long word;
   unsigned long long seen;
 };
 inline constexpr unsigned long long last_trial = 3;
 
-/// One wave; a lane per rank. `trials` is where in the signal segments max_ranks of them are; they are 0. `seen` of
-/// each tells how far it came.
+/// One wave, with a lane per rank. `trials` is the offset of max_ranks of them in every signal segment; they start as
+/// zeros. `seen` of each becomes the last step that arrived.
 template <class = void>
 __global__ void try_flags(world_view w, std::uint64_t trials, std::uint64_t limit_ns) {
   int const peer = platform::thread_index();
@@ -47,13 +47,15 @@ __global__ void try_flags(world_view w, std::uint64_t trials, std::uint64_t limi
 /// Host side of the trial.
 template <bool Tries>
 struct flag_trial {
-  /// Loads the kernel: before the first rank waits for another in it.
+  /// Loads the kernel. Called before the first rank waits for another in it.
   static void load(std::source_location where) {
     hipFuncAttributes a;
     check_hip(hipFuncGetAttributes(&a, reinterpret_cast<void const*>(&try_flags<>)), "hipFuncGetAttributes", where);
   }
-  /// Collective. Requires: all ranks have loaded the kernel and zeroed their `trials`.
-  /// Fails: runtime_failure on every rank, which names the first two ranks between whom the least arrived.
+  /// Collective.
+  /// Requires: all ranks have loaded the kernel and zeroed their `trials`.
+  /// Fails: runtime_failure on every rank. It names the pair of ranks between which the least arrived, the first one of
+  /// several.
   static void run(world& w, world_view const& view, std::uint64_t trials, std::chrono::nanoseconds limit,
                   std::source_location where) {
     try_flags<><<<dim3(1), dim3(max_ranks), 0, w.stream()>>>(view, trials, static_cast<std::uint64_t>(limit.count()));
@@ -86,7 +88,7 @@ struct flag_trial {
   }
 };
 
-/// Of a platform that need not try: nothing, and the kernel is not compiled.
+/// For a platform that needs no test: it does nothing, and the kernel is not compiled.
 template <>
 struct flag_trial<false> {
   static void load(std::source_location) {}

@@ -1,5 +1,5 @@
-// HIP's runtime, spelled on CUDA: functions, types and constants in a namespace, no macros.
-// Holds what fusewire, its tests and examples call; a user's own HIP names are the user's business.
+// HIP's runtime API on CUDA: functions, types and constants in a namespace, no macros.
+// It has the names that fusewire, its tests and examples use; other HIP names are left to the user.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -39,7 +39,7 @@ inline constexpr unsigned hipStreamNonBlocking = cudaStreamNonBlocking;
 inline constexpr unsigned hipEventDisableTiming = cudaEventDisableTiming;
 inline constexpr unsigned hipHostMallocDefault = cudaHostAllocDefault;
 inline constexpr unsigned hipHostMallocMapped = cudaHostAllocMapped;
-inline constexpr unsigned hipHostMallocCoherent = 0;  // as all is
+inline constexpr unsigned hipHostMallocCoherent = 0;  // all host memory is coherent
 inline constexpr auto hipStreamCaptureModeGlobal = cudaStreamCaptureModeGlobal;
 inline constexpr auto hipStreamCaptureModeThreadLocal = cudaStreamCaptureModeThreadLocal;
 inline constexpr auto hipStreamCaptureModeRelaxed = cudaStreamCaptureModeRelaxed;

@@ -35,16 +35,16 @@ __device__ inline int thread_index() { return int(threadIdx.x); }
 __device__ inline int block_threads() { return int(blockDim.x); }
 __device__ inline int grid_blocks() { return int(gridDim.x); }
 
-/// The part of the device that this wave runs on; all share an L2.
+/// The device is one part, with one L2.
 inline constexpr int max_parts = 1;
 __device__ inline int part_index() { return 0; }
 
 // ------------------------------------------------------------------------------------------------ execution and clocks
 __device__ inline void block_sync() { __syncthreads(); }
 __device__ inline void wave_sync() { __syncwarp(); }
-/// Between two looks at a flag.
+/// Pauses between two polls of a flag.
 __device__ inline void backoff() { __nanosleep(20); }
-/// The same wall clock on every device of a host, in nanoseconds.
+/// A wall clock that is the same on every device of a host, in nanoseconds.
 __device__ inline std::uint64_t clock_ns() {
   std::uint64_t t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
@@ -60,22 +60,50 @@ template <class T>
 __device__ T shuffle(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
-/// 1 + the first lane for which `x` holds, 0 if there is none.
+__device__ inline int of_lane(int value, int lane) { return shuffle(value, lane); }
+/// A bit for each lane for which `x` holds.
+__device__ inline std::uint64_t ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
+/// 1 + the first lane for which `x` holds; 0 if there is none.
 __device__ inline int first_lane(bool x) { return __ffs(int(__ballot_sync(0xffffffffu, x))); }
-/// `x`, which is the same in every lane of the wave: the compiler may keep it, and what follows from it, once per wave.
+/// `x`, which is the same in every lane of the wave. The compiler may keep it, and what follows from it, once per wave.
 __device__ inline int uniform(int x) { return x; }
-/// `x`, of which the compiler knows nothing: what follows from it in a loop is computed in every turn, not kept in
-/// registers.
+/// `x`, hidden from the compiler: what follows from it in a loop is computed in every iteration instead of being kept
+/// in registers.
 __device__ inline int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+/// As opaque(), of this thread's index.
+__device__ inline int opaque_thread_index() { return opaque(thread_index()); }
+/// `x`. ptxas computes it where it likes.
+__device__ inline int not_ahead(int x) { return x; }
+/// The same of what lanes may have different.
+__device__ inline int lane_not_ahead(int x) { return x; }
+/// ptxas orders instructions by what waits.
+__device__ inline void keep_order() {}
+/// The low or the high 16 bits of each, those of `even` in the low half.
+__device__ inline std::uint32_t low_halves(std::uint32_t even, std::uint32_t odd) {
+  return (even & 0xffffu) | odd << 16;
+}
+/// See low_halves().
+__device__ inline std::uint32_t high_halves(std::uint32_t even, std::uint32_t odd) {
+  return even >> 16 | (odd & 0xffff0000u);
+}
 /// Whether `rank` is 0.
 __device__ inline bool is_first(int rank) { return rank == 0; }
-/// Returns when x, which is not 0, is there: until then a load may be under way, also past a barrier.
+/// Returns when x, which is not 0, has been loaded. Until then its load may be under way, even past a barrier.
 __device__ inline void settle(std::uint64_t x) {
   asm volatile("{.reg .pred p; setp.eq.u64 p, %0, 0; @p trap;}" ::"l"(x));
 }
+
+/// Nothing to do: arguments are constants, with a cache of their own.
+template <int>
+__device__ inline void fetch_arguments() {}
+
+/// The beginning of a span. No tool records it here.
+__device__ inline void begin_span(char const*) {}
+/// The end of the span that was begun last.
+__device__ inline void end_span() {}
 
 // ------------------------------------------------------------------------------------------------------- memory order
 // Enumerators, because nvcc's atomics take no constexpr variables.
@@ -106,7 +134,7 @@ __device__ inline void fence() {
   else asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/// What this thread has acquired, copies that it starts next (TMA) see, too.
+/// Makes what this thread has acquired visible to asynchronous copies (TMA) that it starts afterwards.
 __device__ inline void order_async_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 /// Nothing to wait for: fences are cumulative, so a release after a barrier covers the stores of every thread that met
@@ -119,11 +147,16 @@ __device__ T atomic_load(T const* p) {
   __nv_atomic_load(const_cast<T*>(p), &value, order_of<O>::value, scope_of<S>::value);
   return value;
 }
-/// What an acquire load of *p would order, after relaxed loads of it have found the value waited for: that load, which
-/// costs less than a fence. The value must be one that nobody overwrites while it is waited for.
+/// Orders what an acquire load of *p would order, by such a load, which costs less than a fence. Called after relaxed
+/// loads of *p have found the awaited value. That value must not be overwritten while it is waited for.
 template <scope S, class T>
 __device__ inline void acquire_polled(T const* p) {
   (void)atomic_load<order::acquire, S>(p);
+}
+/// The same, where this thread has used the value of such a load.
+template <scope S>
+__device__ inline void acquire_loaded() {
+  fence<order::acquire, S>();
 }
 template <order O, scope S, class T>
 __device__ void atomic_store(T* p, T value) {
@@ -182,30 +215,30 @@ __device__ inline float log2(float x) { return __log2f(x); }
 __device__ inline float quick_reciprocal(float x) { return __fdividef(1.0f, x); }  // within 2 ulp
 
 // --------------------------------------------------------------------------------------------------------------- host
-/// Memory that peers write and kernels poll: device memory is coherent in its owner's L2 for everybody.
+/// Memory that peers write and kernels poll. Device memory is coherent in its owner's L2 for all devices.
 inline cudaError_t malloc_signal(void** p, std::size_t bytes) { return cudaMalloc(p, bytes); }
 
-/// There is one memory type, for which PTX's memory model holds in every mapping: nothing to try.
+/// Nothing to try: there is one memory type, for which PTX's memory model holds in every mapping.
 inline constexpr bool tries_flags = false;
 
 /// Whether kernels of several processes run on a device at once, so that they may wait for each other.
 inline cudaError_t processes_share_device(int* yes, int device) {
   if (cudaDeviceGetAttribute(yes, cudaDevAttrMpsEnabled, device) == cudaSuccess) return cudaSuccess;
   (void)cudaGetLastError();
-  *yes = 0;  // a driver that does not know the question
+  *yes = 0;  // a driver without this attribute
   return cudaSuccess;
 }
 
-/// Sets the runtime up before its first use: code is loaded before the first launch instead of during it, because a
-/// load can wait for a device that is busy waiting for us. Where ranks are threads, each of many on one device gets a
-/// queue.
+/// Sets the runtime up before its first use. Code is loaded before the first launch instead of during it, because a
+/// load can block on a device that is itself blocked on this rank. Where ranks are threads, each of many ranks on one
+/// device gets a queue of its own.
 inline void prepare_runtime(bool threads) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
-/// How many parts of a device take the blocks of a launch in turn, whether they have room or not: here a block goes
-/// wherever it fits.
+/// The number of parts of a device that take the blocks of a launch in turn, even where another part has room. Here a
+/// block goes wherever it fits.
 inline cudaError_t dispatch_parts(int* n, int) {
   *n = 1;
   return cudaSuccess;
@@ -218,11 +251,10 @@ inline cudaError_t fillable_units(int* n, cudaStream_t, int) {
   return cudaDeviceGetAttribute(n, cudaDevAttrMultiProcessorCount, device);
 }
 
-/// The environment variable, if one is set, by which a device gives blocks fewer multiprocessors than CUDA says: there
-/// is none.
+/// The environment variable that makes a device give blocks fewer multiprocessors than CUDA says: there is none.
 inline char const* hidden_mask() { return nullptr; }
 
-/// What tells devices with one PCI address apart: nothing has to.
+/// An id that distinguishes devices with one PCI address: none is needed.
 inline cudaError_t device_uuid(char (&)[16], int) { return cudaSuccess; }
 inline cudaError_t may_be_partition(int* yes, int) {
   *yes = 0;
@@ -235,7 +267,8 @@ cudaError_t allow_shared_bytes(F kernel, int bytes) {
                               bytes);
 }
 
-/// Clusters: blocks that start together and reach each other's shared memory.
+/// Attributes of a launch in clusters (blocks that start together and reach each other's shared memory), or an early
+/// one.
 struct extended_launch {
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};
@@ -254,13 +287,13 @@ cudaError_t resident_clusters(int* n, F kernel, int cluster, int threads, int sh
   extended_launch const l(cluster, false, cluster, threads, shared_bytes, nullptr);
   return cudaOccupancyMaxActiveClusters(n, kernel, &l.config);
 }
-/// In clusters, and `early`: ahead of the end of what the stream did before, where that lets it.
+/// Whether launch_shape::early has an effect: such a launch may start before earlier work on the stream is over, if
+/// that work allows it.
 inline constexpr bool launches_early = true;
-/// A kernel launched ahead of the end of what its stream did before must not read what that writes, or write what it
-/// reads, before this returns.
+/// Returns when earlier work on the stream is complete and visible. A kernel that is launched early must not read what
+/// that work writes, nor write what it reads, before this returns.
 __device__ inline void wait_for_stream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-/// What the stream does next may be launched ahead, in the room that this kernel leaves, if it is a kernel that waits
-/// itself.
+/// Lets the next kernel on the stream start in the room that this one leaves, if it is one that is launched early.
 __device__ inline void release_stream() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 template <class... P>
 cudaError_t launch_extended(void (*kernel)(P...), int cluster, bool early, int blocks, int threads, int shared_bytes,

@@ -1,5 +1,5 @@
-// Device memory that other processes map through POSIX file descriptors: virtual memory management, by the driver's
-// entry points, so that nobody has to link with the driver library.
+// Device memory that other processes map through POSIX file descriptors: virtual memory management through the driver's
+// entry points, so that programs need not link with the driver library.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@ namespace fusewire::platform {
 
 namespace detail {
 
-/// A function of the driver; calling it where the driver has none gives cudaErrorNotSupported.
+/// A function of the driver. Calling it returns cudaErrorNotSupported if the driver does not have it.
 template <class... P>
 class driver_function {
  public:
@@ -19,7 +19,7 @@ class driver_function {
   cudaError_t operator()(P... arguments) const {
     CUresult (*f)(P...) = nullptr;
     if (cudaError_t const e = find(f); e != cudaSuccess) return e;
-    return static_cast<cudaError_t>(f(arguments...));  // both number errors alike
+    return static_cast<cudaError_t>(f(arguments...));  // both number their errors alike
   }
   cudaError_t find(CUresult (*&f)(P...)) const {
     void* entry = nullptr;
@@ -46,7 +46,7 @@ inline constexpr driver_function export_handle("cuMemExportToShareableHandle", &
 inline constexpr driver_function encode_tiled("cuTensorMapEncodeTiled", &cuTensorMapEncodeTiled);
 inline constexpr driver_function import_handle("cuMemImportFromShareableHandle", &cuMemImportFromShareableHandle);
 
-/// Maps the whole of an allocation for `device` and gives the caller's hold on it up: the mapping keeps it.
+/// Maps a whole allocation for `device`, and releases the caller's handle: the mapping keeps the allocation.
 inline cudaError_t map_whole(void** p, std::size_t bytes, int device, CUmemGenericAllocationHandle h) {
   CUdeviceptr at = 0;
   cudaError_t e = reserve(&at, bytes, 0, 0, 0);
@@ -66,7 +66,7 @@ inline cudaError_t map_whole(void** p, std::size_t bytes, int device, CUmemGener
 
 }  // namespace detail
 
-/// Rounds *bytes up to what can be mapped.
+/// Allocates memory that can be shared. Rounds *bytes up to a size that can be mapped.
 inline cudaError_t malloc_shared(void** p, std::size_t* bytes, int device) {
   CUmemAllocationProp what{};
   what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -81,7 +81,7 @@ inline cudaError_t malloc_shared(void** p, std::size_t* bytes, int device) {
   return detail::map_whole(p, *bytes, device, h);
 }
 
-/// A descriptor of what malloc_shared() returned; the caller closes it.
+/// Returns a descriptor of what malloc_shared() returned; the caller closes it.
 inline cudaError_t export_shared(int* fd, void* p) {
   CUmemGenericAllocationHandle h = 0;
   if (cudaError_t const e = detail::retain(&h, p); e != cudaSuccess) return e;
@@ -100,7 +100,7 @@ inline cudaError_t import_shared(void** p, std::size_t bytes, int device, int fd
   return detail::map_whole(p, bytes, device, h);
 }
 
-/// Of malloc_shared() and of import_shared(). Requires: nothing in flight uses it.
+/// Frees what malloc_shared() or import_shared() returned. Requires: no work that uses it is in flight.
 inline void free_shared(void* p, std::size_t bytes) {
   (void)detail::unmap(reinterpret_cast<CUdeviceptr>(p), bytes);
   (void)detail::unreserve(reinterpret_cast<CUdeviceptr>(p), bytes);

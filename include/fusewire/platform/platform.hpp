@@ -1,5 +1,4 @@
-// Selects the vendor's API. Only this file and the two architecture.hpp, which select what tiles and kernels have of
-// their own, ask for the vendor.
+// Selects the vendor's API. Only this file, tile/architecture.hpp and kernels/architecture.hpp test for the vendor.
 #pragma once
 #if !defined(__HIP__) && !defined(__CUDACC__) && !defined(FUSEWIRE_PLATFORM_NVIDIA)
 #error \

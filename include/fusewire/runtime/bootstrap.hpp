@@ -18,7 +18,7 @@
 namespace fusewire {
 
 namespace detail {
-/// "For ever" as a user may say it, in a number that can be added to the time.
+/// A limit that can be added to the time, even if the user means "for ever".
 inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) {
   return std::min<std::chrono::milliseconds>(limit, std::chrono::hours(24 * 365));
 }
@@ -28,27 +28,31 @@ inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) {
 class bootstrap {
  public:
   virtual ~bootstrap() = default;
+  /// This rank's number in the group, from 0 on.
   virtual int rank() const = 0;
+  /// Ranks of the group.
   virtual int size() const = 0;
-  /// Every rank's `bytes` bytes, in rank order. Throws peer_failed when a rank has failed and will not come, or does
+  /// Every rank's `bytes` bytes, in rank order. Fails: peer_failed when a rank has failed and will not come, or does
   /// not come in time.
   virtual std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) = 0;
-  /// The ranks that passed the same color, ordered by rank.
+  /// This rank's end of a group of the ranks that passed the same color, in rank order.
   virtual std::unique_ptr<bootstrap> split(int color) = 0;
 
-  /// Ends the group, and those split from it, for everybody: whoever waits, or comes later, gets peer_failed with this
-  /// text.
+  /// Ends the group, and the groups split from it, for all ranks. A rank that waits, or comes later, gets peer_failed
+  /// with this text.
   virtual void fail(std::string const& why) = 0;
 
   /// Keeps `what` until every rank is gone.
   virtual void keep(std::shared_ptr<void> what) = 0;
 
+  /// Returns when all ranks have come. Fails: as all_gather(); rank_mismatch.
   void barrier() {
     if (auto const raw = all_gather(nullptr, 0); !raw.empty())
       throw rank_mismatch(
-          text("ranks are in different collectives: a barrier wanted, ", raw.size(), " bytes came in all"));
+          text("ranks are in different collectives: a barrier on this rank, ", raw.size(), " bytes from all ranks"));
   }
 
+  /// Every rank's value, in rank order. Fails: as above; rank_mismatch where other ranks are in another collective.
   template <class T>
   std::vector<T> all_gather(T const& mine) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -56,7 +60,7 @@ class bootstrap {
     std::vector<T> all(static_cast<std::size_t>(size()));
     if (raw.size() != all.size() * sizeof(T))
       throw rank_mismatch(text("ranks are in different collectives: ", sizeof(T), " bytes wanted from each of ", size(),
-                               ", ", raw.size(), " came in all"));
+                               ", ", raw.size(), " came from all of them"));
     std::memcpy(all.data(), raw.data(), raw.size());
     return all;
   }
@@ -65,23 +69,24 @@ class bootstrap {
 /// Ranks that are threads of one process.
 class thread_bootstrap final : public bootstrap {
  public:
-  /// What the threads share. A rank that fails calls fail(), and everybody who waits for it is told instead of waiting
+  /// What the threads share. A rank that fails calls fail(); ranks that wait for it are then told instead of waiting
   /// for ever.
   class hub {
    public:
-    /// `limit`: how long ranks wait for each other in a collective.
+    /// `limit`: how long ranks wait for each other in a collective
     explicit hub(int size, std::chrono::milliseconds limit = std::chrono::seconds(600)) : hub(all_below(size), limit) {}
 
-    /// The rank will not come to any collective of this group again, nor of those split from it that it is in; others
-    /// may go on.
+    /// The rank will come to no further collective of this group, nor of the groups split from it that it is in. Other
+    /// ranks may go on.
     void leave(int rank) { leave(rank, text("rank ", rank, " has returned")); }
 
+    /// Ends the group for all ranks. A rank that waits, or comes later, gets peer_failed with this text.
     void fail(std::string why) {
       std::lock_guard const lock(m_);
       fail_locked(std::move(why));
     }
 
-    /// Groups that were split from this one, as far as somebody is in them, or was at the latest split.
+    /// Groups that were split from this one and still had members at the latest split.
     std::size_t groups() const {
       std::lock_guard const lock(m_);
       return children_.size();
@@ -117,7 +122,7 @@ class thread_bootstrap final : public bootstrap {
       std::lock_guard const lock(m_);
       return left_.size() == members_.size();
     }
-    /// Gives back the groups that every member has left, but not what they keep.
+    /// Forgets the groups that every member has left, but not what they keep.
     void forget_groups_that_are_over() {
       for (auto it = children_.begin(); it != children_.end();) {
         if (!it->second->over()) {
@@ -128,7 +133,7 @@ class thread_bootstrap final : public bootstrap {
         it = children_.erase(it);
       }
     }
-    /// Who came to the collective, or who did not.
+    /// The ranks that came to the collective, or those that did not.
     std::string list(bool came) const {
       std::string s;
       for (std::size_t i = 0; i < came_.size(); ++i)
@@ -136,29 +141,31 @@ class thread_bootstrap final : public bootstrap {
       return s;
     }
 
-    std::vector<int> const members_;  // ranks of the first group
+    std::vector<int> const members_;  // as numbered in the first group
     int const size_;
     std::chrono::milliseconds const limit_;
     mutable std::mutex m_;
     std::condition_variable wake_;
     std::string failure_;  // why collectives cannot complete any more
-    bool failed_ = false;  // it is a failure
+    bool failed_ = false;  // a failure, not only a rank that left
     int arrived_ = 0;
     unsigned long round_ = 0;
     std::vector<std::vector<std::byte>> contribution_;
-    std::vector<bool> came_;    // to this round
-    std::vector<bool> splits_;  // whether to a split
-    std::set<int> left_;        // ranks that come no more
+    std::vector<bool> came_;    // to this collective
+    std::vector<bool> splits_;  // whether it came to a split
+    std::set<int> left_;        // ranks that will not come any more
     std::vector<std::byte> gathered_;
-    std::map<std::pair<unsigned long, int>, std::shared_ptr<hub>> children_;  // by round of the split, and color
+    std::map<std::pair<unsigned long, int>, std::shared_ptr<hub>> children_;  // by number of the split, and color
     std::vector<std::shared_ptr<void>> kept_;
   };
 
+  /// One rank's end of a hub. Called by: run_local(), once for each rank. Fails: bad_argument.
   thread_bootstrap(std::shared_ptr<hub> h, int rank) : hub_(std::move(h)), rank_(rank) {
     require(hub_ && rank >= 0 && rank < hub_->size_, std::source_location::current(), "thread_bootstrap: rank ", rank,
             "; expected a hub and a rank below its size");
   }
-  /// Leaves a group that was split from another, unless an exception does: then whoever catches that says why.
+  /// Leaves a group that was split from another, except while an exception unwinds the stack: then the code that
+  /// catches it reports the reason.
   ~thread_bootstrap() override {
     int const rank = hub_->members_[static_cast<std::size_t>(rank_)];
     if (part_ && std::uncaught_exceptions() == exceptions_)
@@ -237,7 +244,7 @@ class thread_bootstrap final : public bootstrap {
 
   std::shared_ptr<hub> hub_;
   int const rank_;
-  bool part_ = false;  // of a group that was split
+  bool part_ = false;  // of a group that was split from another
   int exceptions_ = std::uncaught_exceptions();
   unsigned long splits_ = 0;
 };

@@ -9,17 +9,19 @@
 
 namespace fusewire {
 
+/// Options of a channel; the same on every rank.
 struct channel_options {
-  std::size_t max_bytes = 64_MiB;  // of one launch's inbox; a channel takes twice that of the bulk segment
-  /// Data flags that one rank may raise on another in one launch; 128 bytes each, twice, per rank
+  std::size_t max_bytes = 64_MiB;  // inbox of one launch; a channel takes twice that of the bulk segment
+  /// Data flags that one rank may raise on another in one launch. Each takes 128 bytes, twice, per rank
   int flags_per_source = 1024;
-  /// ag_gemm stores NaN where a wait was given up, for a trip to memory per tile of C. flash_decode always does
+  /// Whether ag_gemm stores NaN where a wait was given up; it costs a trip to memory per tile of C. flash_decode always
+  /// does
   bool poison = false;
 };
 
-/// Inbox slots, flags and epoch, shared by every operator that is launched in order on one stream. One channel per
-/// stream: launches of one channel that run at the same time would share an epoch. The simulator reports them; launch()
-/// refuses another stream than the last launch's while that one is busy.
+/// Inbox slots, flags and an epoch, which all operators share that are launched in order on one stream. One channel per
+/// stream: launches of one channel that run at the same time would share an epoch. The simulator reports such launches.
+/// launch() refuses a stream while the channel's last launch is still running on another one.
 class channel {
  public:
   /// Collective.
@@ -27,12 +29,12 @@ class channel {
       : heap_(h), options_(options) {
     require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where,
             "channel: max_bytes = ", options.max_bytes, "; expected 1 to ", SIZE_MAX / 4);
-    // The kernels number all flags of a rank with an int
+    // Kernels number all flags of a rank with an int
     int const size = h.world().size(), max_flags = (1 << 30) / size - 2;
     require(options.flags_per_source >= 1 && options.flags_per_source <= max_flags, where,
             "channel: flags_per_source = ", options.flags_per_source, "; expected 1 to ", max_flags);
     view_.world = h.view();
-    // A gap between the slots, where what does not fit is seen
+    // A gap between the slots, so that the simulator sees an access past the end of one
     view_.slot_bytes = round_up(options.max_bytes, 256) + 256;
     view_.flags_per_source = options.flags_per_source;
     view_.poison = options.poison;
@@ -54,7 +56,7 @@ class channel {
     }
   }
   channel(channel const&) = delete;
-  /// Collective. Requires: what was launched is over.
+  /// Collective. Requires: all its launches are over.
   ~channel() {
     heap_.remove_reset(reset_key_);
     world().remove_check(check_key_);
@@ -69,11 +71,14 @@ class channel {
     }
   }
 
+  /// The heap of its slots and flags, which outlives the channel.
   fusewire::heap& heap() const { return heap_; }
+  /// The heap's world.
   fusewire::world& world() const { return heap_.world(); }
+  /// The options that it was made with.
   channel_options const& options() const { return options_; }
 
-  /// What a kernel gets. The header says what is launched; see launch_header. Fails: as world::look().
+  /// The view that a kernel gets. The header says what is launched; see launch_header. Fails: as world::look().
   channel_view view(launch_header const& header) const {
     world().look();
     channel_view v = view_;
@@ -81,12 +86,12 @@ class channel {
     return v;
   }
 
-  /// Brings the ranks together again after a launch was abandoned or a rank failed before its launch, on this channel
-  /// and on all others of its heap. Collective; waits for the device.
+  /// Collective; waits for the device. Brings the ranks together again after a launch was abandoned, or after a rank
+  /// failed before its launch. Resets all channels of the heap.
   void reset() { heap_.reset(); }
 
  private:
-  /// Tickets and flags as new, and one epoch for all, no lower than any rank's was, so that none comes twice.
+  /// Resets tickets and flags, and gives all ranks one epoch. It is not lower than any rank's, so no epoch comes twice.
   void meet() {
     auto const where = std::source_location::current();
     channel_state mine;
@@ -96,14 +101,14 @@ class channel {
     clear(mine.epoch, where);
   }
 
-  /// As channel_epoch lays them out.
+  /// The name of flag i, in the order of detail::launch_place.
   static std::string flag_name(int size, int i) {
     int const rank = i % size, row = i / size, data = row - 4;
     if (data < 0) return text(row % 2 ? "acknowledgement" : "header", " of rank ", rank, ", slot ", row / 2);
     return text("data flag ", data / 2, " of rank ", rank, ", slot ", data % 2);
   }
 
-  /// For the simulator.
+  /// Names the channel's memory for the simulator.
   void name_parts(std::source_location where) const {
     if (!detail::simulator::get().there()) return;
     std::string const mine = text(" of the channel at ", detail::short_place(where));
@@ -134,7 +139,8 @@ class channel {
     world().exchange().barrier();
   }
 
-  /// The stream has nothing left to do. What was captured may run elsewhere at this moment, and is not looked at.
+  /// Fails: launch_unfinished. Requires: the stream has nothing left to do. A captured launch may be running elsewhere
+  /// at this moment, and is not checked.
   void throw_if_unfinished(hipStream_t stream) const {
     if (!world().used_last_by(view_.world.here(view_.state), stream)) return;
     channel_state state;
@@ -156,8 +162,8 @@ class channel {
              " called channel_epoch::end(), which every block must, once; results are invalid until reset()"));
   }
 
-  /// Rows of flags, one from each rank: headers and acknowledgements of slot 0, of slot 1, then data flags of slots 0
-  /// and 1 in turn.
+  /// The slot of a row of flags. A row has one flag of each rank. The rows are headers and acknowledgements of slot 0,
+  /// the same of slot 1, then data flags of slots 0 and 1 in turn.
   static std::size_t slot_of(std::size_t row) { return row < 4 ? row / 2 : row % 2; }
 
   fusewire::heap& heap_;
@@ -167,8 +173,8 @@ class channel {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A header from an operator's name (1 to 8 letters), its variant and up to four extents. heap::names().add_launch()
-/// says what such a launch is called when it fails. Fails: bad_argument.
+/// Makes a header from an operator's name (1 to 8 letters), its variant and up to four extents.
+/// heap::names().add_launch() says how such a launch is described when it fails. Fails: bad_argument.
 inline launch_header make_header(char const* name, std::uint64_t variant, std::uint64_t e0 = 0, std::uint64_t e1 = 0,
                                  std::uint64_t e2 = 0, std::uint64_t e3 = 0,
                                  std::source_location where = std::source_location::current()) {

@@ -1,10 +1,11 @@
 // File descriptors that are closed with their owner, and that a forked child does not keep open.
 //
-// A child of fork() has every descriptor of its parent. A rank's peers see it die by its closed connections, so a child
-// that lived on would hide that, and one that ran the rank's destructors would speak for it. So in the child each of
-// these descriptors is /dev/null: what its copies of our objects send goes nowhere, and the number is nobody else's.
+// A child of fork() has every descriptor of its parent. A rank's peers notice its death by its closed connections. A
+// child that lived on would hide that, and a child that ran the rank's destructors would speak for the rank. So in the
+// child each of these descriptors refers to /dev/null: what the child's copies of the objects send goes nowhere, and
+// the number is not reused.
 //
-// None of them is 0, 1 or 2, be it that the program was started without these: what somebody prints must not reach a
+// None of them is 0, 1 or 2, even if the program was started without these: what a program prints must not reach a
 // peer.
 #pragma once
 #include <fcntl.h>
@@ -22,11 +23,11 @@ namespace fusewire::detail {
 
 inline std::string system_error(int e) { return std::strerror(e); }
 
-/// Every descriptor that an object of this process owns.
+/// All descriptors that objects of this process own.
 class owned_descriptors {
  public:
   static owned_descriptors& get() {
-    static owned_descriptors* const all = new owned_descriptors;  // outlives whatever still has a descriptor at exit
+    static owned_descriptors* const all = new owned_descriptors;  // outlives all descriptors at exit
     return *all;
   }
   void add(int fd) {
@@ -59,7 +60,7 @@ class owned_descriptors {
 
 class descriptor {
  public:
-  /// Owns `fd`, if it is one; the caller looks at errno otherwise.
+  /// Owns `fd`, unless it is -1; the caller looks at errno in that case.
   explicit descriptor(int fd = -1) : fd_(fd < 0 || fd > STDERR_FILENO ? fd : moved_up(fd)) {
     if (fd_ < 0) return;
     try {

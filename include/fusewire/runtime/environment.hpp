@@ -1,4 +1,4 @@
-// What a launcher or a user says in environment variables.
+// Environment variables that a launcher or a user sets.
 #pragma once
 #include <cerrno>
 #include <chrono>
@@ -10,13 +10,13 @@
 
 namespace fusewire::detail {
 
-/// Nothing where it is not set, or empty.
+/// The variable's value; nothing if it is not set, or empty.
 inline std::optional<std::string> variable(char const* name) {
   char const* const value = std::getenv(name);
   return value && *value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-/// A number from `low` to `high`; `otherwise` where the variable is not set. Fails: bad_argument.
+/// The variable's value as a number from `low` to `high`; `otherwise` if it is not set. Fails: bad_argument.
 inline long long number_in(char const* name, long long low, long long high, std::optional<long long> otherwise,
                            std::source_location where) {
   auto const value = variable(name);
@@ -32,7 +32,7 @@ inline long long number_in(char const* name, long long low, long long high, std:
   return n;
 }
 
-/// How long a rank waits for others in a collective on the host, be they threads or processes.
+/// How long a rank waits for others, threads or processes, in a collective on the host.
 inline std::chrono::milliseconds collective_limit(std::source_location where) {
   return std::chrono::seconds(number_in("FUSEWIRE_COLLECTIVE_SECONDS", 1, 86400, 600, where));
 }

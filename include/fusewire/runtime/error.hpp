@@ -1,4 +1,5 @@
-// Errors of the host API: thrown before anything is launched, saying which value was wrong and what would be accepted.
+// Errors of the host API. They are thrown before anything is launched, and say which value was wrong and what was
+// expected.
 #pragma once
 #include <source_location>
 #include <sstream>
@@ -9,7 +10,7 @@
 
 namespace fusewire {
 
-/// Base of everything that fusewire throws.
+/// Base of all exceptions of fusewire.
 struct error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -42,7 +43,7 @@ struct bootstrap_failed : error {
 struct wait_timeout : error {
   using error::error;
 };
-/// A kernel ended, and not every block of it had called channel_epoch::end().
+/// A kernel ended although not every block of it had called channel_epoch::end().
 struct launch_unfinished : error {
   using error::error;
 };
@@ -51,7 +52,7 @@ struct launch_abandoned : wait_timeout {
   using wait_timeout::wait_timeout;
 };
 
-/// Values, one after the other, as text.
+/// The values, one after the other, as text.
 template <class... Parts>
 std::string text(Parts const&... parts) {
   std::ostringstream s;
@@ -59,7 +60,7 @@ std::string text(Parts const&... parts) {
   return s.str();
 }
 
-/// Throws E unless `ok`; the message ends with where the caller stands.
+/// Throws E unless `ok`. The message ends with the caller's file and line.
 template <class E = bad_argument, class... Parts>
 void require(bool ok, std::source_location where, Parts const&... parts) {
   if (!ok) throw E(text(parts..., "  [", where.file_name(), ":", where.line(), "]"));
@@ -73,8 +74,8 @@ inline void check_hip(hipError_t e, char const* what, std::source_location where
                              where.line(), "]"));
 }
 
-/// For calls that give something back, where nobody can be told that they failed: the failure is not blamed on the next
-/// call.
+/// For calls that free something, where a failure cannot be reported. Clears the error, so that it is not taken for one
+/// of the next call.
 inline void ignore_hip(hipError_t e) {
   if (e != hipSuccess) (void)hipGetLastError();
 }

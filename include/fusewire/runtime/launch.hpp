@@ -7,16 +7,16 @@
 
 namespace fusewire {
 
-/// Grid and block of a launch. One-dimensional.
+/// Grid and block of a launch, both one-dimensional.
 struct launch_shape {
-  int blocks = 1, threads = 256;
-  int shared_bytes = 0;  // dynamic
+  int blocks = 1, threads = 256;  // blocks of the grid; threads of a block, 1 to 1024
+  int shared_bytes = 0;           // dynamic shared memory of a block
   /// Blocks that start together and reach each other's shared memory; 1 where the hardware has no clusters
   int cluster = 1;
-  /// The kernel itself waits for the end of what the stream did before (wait_for_stream), and may be launched ahead of
-  /// it
+  /// The kernel itself waits for earlier work on the stream (wait_for_stream), so it may be launched before that work
+  /// is over
   bool early = false;
-  std::source_location where = std::source_location::current();  // who launches, for messages
+  std::source_location where = std::source_location::current();  // the caller, for messages
 };
 
 namespace detail {
@@ -32,12 +32,13 @@ void note_channel(world const& w, T const& argument, hipStream_t stream, bool ca
 }
 }  // namespace detail
 
-/// Loads the kernel's code on this rank's device. Loading can block on a device whose kernels wait for this rank, so
-/// it should happen before the first launch that can wait. Operators call it when they are made; call it for kernels of
-/// your own, unless run() or device_count() was the first of the program to use the GPU: on NVIDIA these have all code
+/// Loads the kernel's code on this rank's device. Loading can block on a device whose kernels wait for this rank, so it
+/// should happen before the first launch that can wait. Operators call it when they are made. Call it for kernels of
+/// your own, unless the program's first use of the GPU was run() or device_count(): on NVIDIA these have all code
 /// loaded at once.
-/// Where ranks share a device, every block asks for more than half of a unit's shared memory and so has the unit to
-/// itself: then the blocks of any mix of kernels, of ranks in different launches, fit whenever their number does.
+/// Where ranks share a device, every block asks for more than half of a compute unit's shared memory, and so has the
+/// unit to itself. Then blocks of different kernels, of ranks in different launches, fit whenever their total number
+/// does.
 template <class... P>
 residency load_kernel(world const& w, void (*kernel)(P...), int threads, int shared_bytes = 0,
                       std::source_location where = std::source_location::current()) {
@@ -60,7 +61,7 @@ residency load_kernel(world const& w, void (*kernel)(P...), int threads, int sha
   });
 }
 
-/// How many blocks of the kernel this rank's part of its device holds at once. `reserved` compute units are left to
+/// How many blocks of the kernel fit at once on this rank's part of its device. `reserved` compute units are left to
 /// other work.
 template <class... P>
 int resident_blocks(world const& w, void (*kernel)(P...), int threads, int shared_bytes, int reserved = 0,
@@ -68,9 +69,9 @@ int resident_blocks(world const& w, void (*kernel)(P...), int threads, int share
   return w.share_of_units(reserved) * load_kernel(w, kernel, threads, shared_bytes, where).at_once;
 }
 
-/// How many clusters of `cluster` blocks each of the kernel this rank's device holds at once, `reserved` compute units
-/// left out, each of which may take the room of a cluster; none where ranks share one, because clusters of one rank
-/// need room side by side that blocks of another may have broken up.
+/// How many clusters of `cluster` blocks of the kernel fit at once on this rank's device. `reserved` compute units are
+/// left out, and each of them may take the room of a whole cluster. The answer is 0 where ranks share a device: a
+/// cluster needs room side by side, and blocks of another rank may have broken that up.
 template <class... P>
 int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int threads, int shared_bytes,
                       int reserved = 0, std::source_location where = std::source_location::current()) {
@@ -87,12 +88,12 @@ int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int thr
 }
 
 /// Launches the kernel once. Blocks of one launch, and launches of different ranks, may wait for each other. Where
-/// ranks share a device it returns when the kernel has ended (unless it is captured): what is queued behind a kernel
-/// that waits keeps the front end of the device from starting the kernels that it waits for.
-/// Requires: all blocks fit on this rank's part of the device at once, as far as a mask of the stream leaves it, and no
-/// other kernel whose blocks wait is in flight there: one at a time per rank, which is not checked.
-/// Fails: bad_argument when they do not fit, naming how many do, or when a channel among the arguments is in use on
-/// another stream; as world::look().
+/// ranks share a device, it returns when the kernel has ended (unless it is captured): work that is queued behind a
+/// waiting kernel keeps the device's front end from starting the kernels that it waits for.
+/// Requires: all blocks fit at once on this rank's part of the device, in the units that a mask of the stream leaves.
+/// No other kernel of this rank whose blocks wait is in flight; that is not checked.
+/// Fails: bad_argument when the blocks do not fit (it says how many do), or when a channel among the arguments is in
+/// use on another stream; as world::look().
 template <class... P>
 void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...),
             std::type_identity_t<P> const&... arguments) {

@@ -1,4 +1,4 @@
-// What two builds must have in common to share memory: where things lie in it. Ranks compare it when they meet.
+// What two builds must have in common to share memory: where things lie in it. Ranks compare the hash when they meet.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace fusewire::detail {
 
-/// Of sizes, of places within structures, and of a channel's rows of flags in two launches: equal in builds that agree.
-/// What an operator lays out in an inbox of its own is not in it, but the version is.
+/// Hash of sizes, of offsets within structures, and of a channel's rows of flags in two launches; equal in builds that
+/// agree. It does not cover what an operator lays out in an inbox, but it covers the version.
 constexpr std::uint64_t hash_of_layout() {
   std::uint64_t h = 0xcbf29ce484222325;  // FNV-1a, by words
   auto const mix = [&](auto... values) { ((h = (h ^ std::uint64_t(values)) * 0x100000001b3, h ^= h >> 32), ...); };
   mix(FUSEWIRE_VERSION, checked, max_ranks, platform::max_parts, launch_words, header_words);
   mix(sizeof(flag), offsetof(flag, note), offsetof(flag, headers), sizeof(barrier_state),
-      offsetof(barrier_state, epoch), sizeof(stamped));
+      offsetof(barrier_state, epoch), sizeof(grid_barrier_state), offsetof(grid_barrier_state, epoch), sizeof(stamped));
   mix(sizeof(watch), offsetof(watch, abandoned), offsetof(watch, reported), offsetof(watch, too_late),
       offsetof(watch, released));
   mix(offsetof(watch, limit_ns), offsetof(watch, report), offsetof(watch, disagreed), offsetof(watch, theirs),

@@ -1,5 +1,5 @@
-// What flags and launches are called in error messages. The device leaves offsets and words behind; the host makes
-// sentences of them.
+// Names of flags and launches in error messages. The device notes offsets and words; the host turns them into
+// sentences.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -11,30 +11,35 @@
 
 namespace fusewire {
 
+/// Describes a launch in words, from its header.
 using launch_description = std::function<std::string(std::uint64_t const (&what)[launch_words])>;
 
+/// The names of flags and launches in messages. One table for each heap.
 class name_table {
  public:
-  /// The `count` flags from `offset` on of the signal segment: `name_of(i)` is what flag i is called.
+  /// Names the `count` flags from `offset` on in the signal segment: name_of(i) is the name of flag i.
   void add_flags(std::uint64_t offset, std::uint64_t count, std::function<std::string(std::uint64_t)> name_of) {
     flags_[offset] = {count, std::move(name_of)};
   }
+  /// Removes the flags that add_flags() named with the same offset.
   void remove_flags(std::uint64_t offset) { flags_.erase(offset); }
 
+  /// The name of the flag at `offset` of the signal segment.
   std::string flag_at(std::uint64_t offset) const {
     auto after = flags_.upper_bound(offset);
-    if (after == flags_.begin()) return "a flag that nobody has allocated";
+    if (after == flags_.begin()) return "a flag that is not allocated";
     auto const& [first, range] = *--after;
     std::uint64_t const i = (offset - first) / sizeof(flag);
-    return i < range.count ? range.name_of(i) : "a flag that nobody has allocated";
+    return i < range.count ? range.name_of(i) : "a flag that is not allocated";
   }
 
-  /// Launches whose header begins with `name` are described by `f`.
+  /// Launches whose header begins with `name` are described by `f`
   void add_launch(char const* name, launch_description f,
                   std::source_location where = std::source_location::current()) {
     launches_[word_of_name(name, where)] = std::move(f);
   }
 
+  /// A launch in words: by add_launch()'s function, or else by its bare name and extents.
   std::string launch(std::uint64_t const (&what)[launch_words]) const {
     if (auto const known = launches_.find(what[0]); known != launches_.end()) return known->second(what);
     char name[9] = {};
@@ -42,7 +47,7 @@ class name_table {
     return text(name, " (variant ", what[1], ", extents ", what[2], ", ", what[3], ", ", what[4], ", ", what[5], ")");
   }
 
-  /// What `rank` says that it launched: a launch and its number of blocks.
+  /// What `rank` says that it has launched: the launch, and its number of blocks.
   std::string header(int rank, std::uint64_t const (&words)[header_words]) const {
     if (std::ranges::all_of(words, [](std::uint64_t x) { return x == 0; }))
       return text("rank ", rank, " sent no header for this epoch");
@@ -53,7 +58,7 @@ class name_table {
                 blocks ? text(" with ", blocks, blocks == 1 ? " block" : " blocks") : "");
   }
 
-  /// The first word of a header. Fails: bad_argument.
+  /// The first word of a header, made from the operator's name. Fails: bad_argument.
   static std::uint64_t word_of_name(char const* name, std::source_location where) {
     std::size_t const letters = name ? std::strlen(name) : 0;
     require(letters >= 1 && letters <= 8, where, "the name of a launch, \"", name ? name : "", "\", has ", letters,
@@ -68,7 +73,7 @@ class name_table {
     std::uint64_t count;
     std::function<std::string(std::uint64_t)> name_of;
   };
-  std::map<std::uint64_t, range> flags_;                  // by offset of the first
+  std::map<std::uint64_t, range> flags_;                  // by offset of the first flag
   std::map<std::uint64_t, launch_description> launches_;  // by the first word of the header
 };
 

@@ -1,4 +1,4 @@
-// What a call of an operator reads and writes, looked at before the launch.
+// Checks before the launch: the memory that a call of an operator reads and writes, and whether its blocks fit.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -6,10 +6,11 @@
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/memory/simulator.hpp>
 #include <fusewire/runtime/error.hpp>
+#include <fusewire/runtime/world.hpp>
 
 namespace fusewire::detail {
 
-/// `rows` rows of `row` bytes, `pitch` bytes from one to the next. No rows, or no data: nothing.
+/// `rows` rows of `row` bytes, `pitch` bytes from one to the next. Empty without rows or data.
 struct operand {
   char const* name;
   void const* data;
@@ -23,13 +24,13 @@ struct operand {
 inline bool overlap(operand const& x, operand const& y) {
   if (x.empty() || y.empty() || x.end() <= y.begin() || y.end() <= x.begin()) return false;
   if (x.pitch != y.pitch) return true;
-  // Parts of one matrix may lie side by side.
+  // Parts of one matrix may lie side by side
   std::uint64_t const apart = x.begin() <= y.begin() ? (y.begin() - x.begin()) % x.pitch
                                                      : (x.pitch - (x.begin() - y.begin()) % x.pitch) % x.pitch;
   return apart < x.row || apart + y.row > x.pitch;
 }
 
-/// Whether HIP knows memory there: its own, or the host's that was registered.
+/// Whether HIP knows the memory: it allocated it, or it is the host's and was registered.
 inline bool is_known(void const* p, std::source_location where) {
   hipPointerAttribute_t a{};
   hipError_t const e = hipPointerGetAttributes(&a, p);
@@ -38,9 +39,9 @@ inline bool is_known(void const* p, std::source_location where) {
   return e == hipSuccess && a.devicePointer != nullptr;
 }
 
-/// Fails: bad_argument when what the call writes overlaps what else it uses. In a checked build (FUSEWIRE_CHECKED) and
-/// under fusewire-sim also when HIP does not know one of them: to ask it takes longer than all else that a call looks
-/// at.
+/// Fails: bad_argument when memory that the call writes overlaps other memory that it uses. In a checked build
+/// (FUSEWIRE_CHECKED) and under fusewire-sim also when HIP does not know some of the memory: that question takes longer
+/// than all the other checks of a call.
 inline void check_operands(char const* call, std::span<operand const> written, std::span<operand const> read,
                            std::source_location where) {
   for (operand const& w : written) {
@@ -57,5 +58,21 @@ inline void check_operands(char const* call, std::span<operand const> written, s
       require(o.empty() || is_known(o.data, where), where, call, ": ", o.name, " = ", o.data,
               " is memory of the host; expected what HIP allocated or registered");
 }
+
+/// Of an operator's options: reserved_cus. Fails: bad_argument, beginning with `name`.
+inline void require_reserved(char const* name, world const& w, int reserved_cus, std::source_location where) {
+  require(reserved_cus >= 0 && reserved_cus < w.compute_units(), where, name, ": reserved_cus = ", reserved_cus,
+          "; expected 0 to ", w.compute_units() - 1);
+}
+/// Of the blocks of an operator's kernel `fit` are resident at once. Fails: bad_argument, beginning with `name`.
+inline void require_resident(char const* name, world const& w, int fit, int threads, int shared_bytes, int reserved_cus,
+                             std::source_location where) {
+  require(fit >= 1, where, name, ": no block of ", threads, " threads and ", shared_bytes,
+          " bytes of shared memory fits on this rank's part of the device (", w.compute_units(), " units, ",
+          reserved_cus, " reserved, ", w.ranks_on_device(), " ranks)");
+}
+/// Whether an operator launches its kernel ahead of what the stream did before: blocks that wait for their turn would
+/// take the compute units that are left to other work.
+constexpr bool may_be_early(int reserved_cus) { return reserved_cus == 0; }
 
 }  // namespace fusewire::detail

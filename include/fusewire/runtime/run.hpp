@@ -1,4 +1,4 @@
-// Ranks as whoever started the program wants them: processes where a launcher set RANK and WORLD_SIZE, otherwise
+// Starts ranks as the user has started the program: as processes where a launcher set RANK and WORLD_SIZE, otherwise as
 // threads.
 //
 //   ./program                              threads of one process
@@ -14,9 +14,9 @@ namespace fusewire {
 /// Whether a launcher started this program as one process per rank.
 inline bool started_as_processes() { return std::getenv("RANK") && std::getenv("WORLD_SIZE"); }
 
-/// How many GPUs this process sees; 0 without a driver. Prepares the runtime as run() does: on NVIDIA it sets
-/// CUDA_MODULE_LOADING to EAGER and, where ranks are threads, CUDA_DEVICE_MAX_CONNECTIONS to 32, unless they are set;
-/// both count only if nobody has used a GPU before.
+/// The number of GPUs that this process sees; 0 without a driver. Prepares the runtime as run() does: on NVIDIA it sets
+/// CUDA_MODULE_LOADING to EAGER and, where ranks are threads, CUDA_DEVICE_MAX_CONNECTIONS to 32, unless they are set.
+/// Both have an effect only before the first use of a GPU.
 inline int device_count() {
   platform::prepare_runtime(!started_as_processes());
   int n = 0;
@@ -24,9 +24,9 @@ inline int device_count() {
 }
 
 /// Calls f(world&) once: this process is one rank of WORLD_SIZE. Returns when every rank has returned. Its device is
-/// options.devices[rank] or, if that is empty, LOCAL_RANK modulo the number of devices.
-/// Fails: bootstrap_failed when the ranks do not find each other; what f throws, after telling the other ranks: those
-/// that wait for this one in a collective get peer_failed.
+/// options.devices[rank] or, if that list is empty, LOCAL_RANK modulo the number of devices.
+/// Fails: bootstrap_failed when the ranks do not find each other. Rethrows what f throws, after it has told the other
+/// ranks: those that wait for this one in a collective get peer_failed.
 template <class F>
 void run_processes(run_options const& options, F f, std::source_location where = std::source_location::current()) {
   platform::prepare_runtime(false);
@@ -53,19 +53,21 @@ void run_processes(run_options const& options, F f, std::source_location where =
   }
 }
 
+/// The same with default options.
 template <class F>
 void run_processes(F f, std::source_location where = std::source_location::current()) {
   run_processes(run_options{}, std::move(f), where);
 }
 
-/// run_processes() where a launcher started the program as processes: then WORLD_SIZE says how many ranks there are,
-/// and `ranks` says nothing. Otherwise run_local(). Either prepares the runtime as device_count() does.
+/// run_processes() where a launcher started the program as processes: then WORLD_SIZE is the number of ranks, and
+/// `ranks` is ignored. Otherwise run_local(). Both prepare the runtime as device_count() does.
 template <class F>
 void run(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
   if (started_as_processes()) run_processes(options, std::move(f), where);
   else run_local(ranks, options, std::move(f), where);
 }
 
+/// The same with default options.
 template <class F>
 void run(int ranks, F f, std::source_location where = std::source_location::current()) {
   run(ranks, run_options{}, std::move(f), where);

@@ -11,15 +11,16 @@
 
 namespace fusewire {
 
+/// Options of run() and run_local().
 struct run_options {
-  std::vector<int> devices = {};  // device of each rank; empty: rank modulo the number of devices
+  std::vector<int> devices = {};  // device of each rank; if empty: rank modulo the number of devices
 };
 
-/// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned. In a collective on the host
-/// they wait for each other as long as FUSEWIRE_COLLECTIVE_SECONDS says (600). When a rank has failed and others do not
-/// return at once, standard error says why it failed.
-/// Fails: rethrows the first exception of any rank that has a reason of its own, a timeout only when there is no other;
-/// ranks that wait for it in a collective are released with peer_failed.
+/// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned. In a collective on the host,
+/// ranks wait for each other as long as FUSEWIRE_COLLECTIVE_SECONDS says (600). When a rank has failed and others do
+/// not return at once, standard error says why it failed.
+/// Fails: rethrows the first exception that a rank threw for a reason of its own; a timeout only if there is no such
+/// exception. Ranks that wait in a collective for a rank that failed are released with peer_failed.
 template <class F>
 void run_local(int ranks, run_options const& options, F f,
                std::source_location where = std::source_location::current()) {
@@ -35,8 +36,8 @@ void run_local(int ranks, run_options const& options, F f,
   std::mutex m;
   std::condition_variable news;
   int returned = 0;
-  std::string reason;                              // why the first rank that failed has
-  std::exception_ptr first, timeout, consequence;  // the last two may be how another rank saw the first
+  std::string reason;                              // why the first rank that failed did so
+  std::exception_ptr first, timeout, consequence;  // the last two may be effects of the first on other ranks
   auto const run = [&](int r) {
     auto const keep = [&](std::exception_ptr& e, std::string const& why) {
       std::lock_guard const lock(m);
@@ -67,7 +68,7 @@ void run_local(int ranks, run_options const& options, F f,
   std::vector<std::thread> threads;
   try {
     for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
-  } catch (std::exception const& e) {  // the ranks that have started do not wait for one that never comes
+  } catch (std::exception const& e) {  // the ranks that have started must not wait for one that never comes
     std::string const why = text("run_local: thread ", threads.size(), " of ", ranks, " cannot be started: ", e.what());
     hub->fail(why);
     std::lock_guard const lock(m);
@@ -88,6 +89,7 @@ void run_local(int ranks, run_options const& options, F f,
   if (consequence) std::rethrow_exception(consequence);
 }
 
+/// The same with default options.
 template <class F>
 void run_local(int ranks, F f, std::source_location where = std::source_location::current()) {
   run_local(ranks, run_options{}, std::move(f), where);

@@ -1,4 +1,4 @@
-// Ranks that are processes: they find each other over TCP, as torchrun's environment variables say.
+// Ranks that are processes: they find each other over TCP, by the environment variables of torchrun.
 #pragma once
 #include <cstdio>
 
@@ -9,13 +9,14 @@
 namespace fusewire {
 
 /// One process's place among its peers, from the time when all of them have come until all of them have left or died.
-/// Every group of ranks that this process is in shares it. Used by one thread at a time. A child that the process forks
-/// is not among them: there its calls fail.
+/// All groups of ranks that this process is in share it. One thread at a time may use it. A forked child is not one of
+/// the peers: its calls fail.
 class tcp_session {
  public:
-  /// Collective. Fails: bootstrap_failed on every rank that could be reached, saying which rank is missing, wrong or
-  /// dead, at which address, and what was expected; within connect_timeout (and a little: the hub is the one that knows
-  /// why).
+  /// Collective.
+  /// Fails: bootstrap_failed on every rank that could be reached. It says which rank is missing, wrong or dead, at
+  /// which address, and what was expected. It comes within connect_timeout, or a few seconds later: only the hub knows
+  /// the reason.
   explicit tcp_session(tcp_options o) : options_(bounded(std::move(o))) {
     require(options_.size >= 1 && options_.size <= max_ranks && options_.rank >= 0 && options_.rank < options_.size,
             std::source_location::current(), "tcp_session: rank ", options_.rank, " of ", options_.size,
@@ -24,7 +25,7 @@ class tcp_session {
     if (options_.rank == 0) listen();
     else connect(deadline);
     for (bool welcome = false; !welcome;) {
-      // Once the hub has accepted us it is the one that gives up, with the names of those who are missing.
+      // Once the hub has accepted this rank, the hub is the one that gives up; it knows which ranks are missing
       auto f = receive(deadline + patience);
       if (f && f->header.kind == detail::frame_kind::fail) throw bootstrap_failed(text(who(), f->text()));
       if (!f)
@@ -37,10 +38,10 @@ class tcp_session {
     }
   }
   tcp_session(tcp_session const&) = delete;
-  /// Waits until every rank has left or died, at most collective_timeout, or failure_timeout when this rank has failed;
-  /// then what was kept goes. What some rank may still use, because the time was over or rank 0 is gone, stays as long
-  /// as the process. When waiting takes long, standard error says so, and why this rank failed: an exception on its way
-  /// cannot yet.
+  /// Waits until every rank has left or died, for at most collective_timeout, or failure_timeout when this rank has
+  /// failed. Then it frees what was kept. If the time is over, or rank 0 is gone, some rank may still use that memory,
+  /// so it stays as long as the process. When the wait takes long, standard error says so, and why this rank failed,
+  /// because its exception has not been seen yet.
   ~tcp_session() {
     if (process_ != ::getpid()) {  // a forked child's copy, without the hub's thread
       (void)hub_.release();
@@ -67,27 +68,32 @@ class tcp_session {
     hub_.reset();
   }
 
+  /// This rank's number, from 0 on.
   int rank() const { return options_.rank; }
+  /// Ranks of the job.
   int size() const { return options_.size; }
+  /// This rank's number among those of its host.
   int local_rank() const { return options_.local_rank; }
 
-  /// This rank will not come to the group's collectives again, nor to those of groups split from it: whoever waits
-  /// there is told why.
+  /// This rank will come to no further collective of the group, nor of groups split from it. Ranks that wait there are
+  /// told why.
   void fail(std::uint64_t group, std::string const& why) {
     if (!failure_.empty()) return;
     if (group == 0 && reason_.empty()) reason_ = why;
     link_.queue(detail::frame_kind::fail, group, why.substr(0, 65536));
     flush(detail::now() + patience);
   }
+  /// This rank will come to no further collective of the group, without an error.
   void leave(std::uint64_t group) {
     if (!failure_.empty()) return;
     link_.queue(detail::frame_kind::leave, group, "");
     flush(detail::now() + patience);
   }
 
+  /// Keeps `what` until every rank is gone.
   void keep(std::shared_ptr<void> what) { kept_.push_back(std::move(what)); }
 
-  /// One collective. Throws peer_failed when it cannot complete.
+  /// One collective. Fails: peer_failed when it cannot complete.
   std::vector<std::byte> request(detail::frame_kind kind, std::uint64_t group, void const* mine, std::size_t bytes) {
     require(bytes <= detail::largest_request, std::source_location::current(), "all_gather: ", bytes,
             " bytes; expected at most ", detail::largest_request);
@@ -106,13 +112,13 @@ class tcp_session {
   }
 
  private:
-  static constexpr auto patience = std::chrono::seconds(5);  // with a hub that is about to say why
+  static constexpr auto patience = std::chrono::seconds(5);  // for a hub that is about to give the reason
   static tcp_options bounded(tcp_options o) {
     for (auto* limit : {&o.connect_timeout, &o.collective_timeout, &o.failure_timeout})
       *limit = detail::bounded(*limit);
     return o;
   }
-  /// How long one attempt to connect may take, so that who is silent does not keep this rank from those who are not.
+  /// How long one attempt to connect may take, so that a silent address does not keep this rank from the others.
   std::chrono::milliseconds one_attempt() const {
     return std::min<std::chrono::milliseconds>(patience, options_.connect_timeout / 4);
   }
@@ -158,8 +164,8 @@ class tcp_session {
         options_.layout, where_, detail::tcp_hub::limits{options_.connect_timeout, options_.collective_timeout});
   }
 
-  /// Until rank 0 has accepted us. Whatever else may listen there meanwhile gets another chance to be rank 0 until the
-  /// deadline.
+  /// Returns when rank 0 has accepted this rank. If another program listens there at first, rank 0 is tried again until
+  /// the deadline.
   void connect(detail::time_point deadline) {
     where_ = text(options_.address, ":", options_.port);
     std::string problem;
@@ -177,7 +183,7 @@ class tcp_session {
                                 seconds(options_.connect_timeout), " s: ", problem));
   }
 
-  /// True when the hub has accepted us, and has proved to be our job's.
+  /// True when the hub has accepted this rank, and has proved that it belongs to the job.
   bool introduce(addrinfo const& a, detail::time_point deadline, std::string& problem) {
     detail::descriptor d(::socket(a.ai_family, a.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a.ai_protocol));
     if (!d) return problem = text("socket: ", detail::system_error(errno)), false;
@@ -224,7 +230,8 @@ class tcp_session {
     return true;
   }
 
-  /// The time has passed in the middle of an attempt: what an earlier one found says more.
+  /// The deadline has passed in the middle of an attempt. The problem that an earlier attempt found is kept: it says
+  /// more.
   bool out_of_time(char const* what, std::string& problem) {
     link_.close();
     if (problem.empty()) problem = what;
@@ -258,8 +265,8 @@ class tcp_session {
     return true;
   }
 
-  /// Sends what is queued, then the next frame; nothing when the deadline has passed, or, with failure_ set, when the
-  /// hub is gone.
+  /// Sends what is queued, then returns the next frame. Returns nothing when the deadline has passed or when the hub is
+  /// gone, which sets failure_.
   std::optional<detail::frame> receive(detail::time_point deadline) {
     bool alive = flush(deadline);
     for (;;) {
@@ -273,7 +280,7 @@ class tcp_session {
     }
   }
 
-  /// False when the deadline has passed first.
+  /// Returns false when the deadline has passed first.
   bool wait_for_all(detail::time_point deadline) {
     for (;;) {
       auto const f = receive(deadline);
@@ -285,9 +292,9 @@ class tcp_session {
   tcp_options const options_;
   pid_t const process_ = ::getpid();
   std::string where_;                     // rank 0's address, for messages
-  std::string failure_;                   // why the hub cannot be reached any more
+  std::string failure_;                   // why the hub cannot be reached
   std::string reason_;                    // why this rank has failed, if it has
-  std::unique_ptr<detail::tcp_hub> hub_;  // on rank 0; goes after the connection, whose end it waits for
+  std::unique_ptr<detail::tcp_hub> hub_;  // on rank 0; destroyed after the connection, whose end it waits for
   detail::connection link_;
   std::vector<std::shared_ptr<void>> kept_;
 };
@@ -295,7 +302,7 @@ class tcp_session {
 /// Ranks that are processes, each with a GPU of its own (or, where the platform can, with a part of one).
 class tcp_bootstrap final : public bootstrap {
  public:
-  /// All ranks of the session.
+  /// The group of all ranks of the session.
   explicit tcp_bootstrap(std::shared_ptr<tcp_session> s)
       : session_(std::move(s)), group_{0, session_->rank(), session_->size()} {}
   ~tcp_bootstrap() override {
@@ -320,7 +327,7 @@ class tcp_bootstrap final : public bootstrap {
   }
 
   void fail(std::string const& why) override { session_->fail(group_.group, why); }
-  /// Until every rank of the session has left it.
+  /// Keeps `what` until every rank of the session has left it.
   void keep(std::shared_ptr<void> what) override { session_->keep(std::move(what)); }
 
  private:

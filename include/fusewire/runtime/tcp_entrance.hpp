@@ -1,5 +1,5 @@
-// Where ranks come in: rank 0's listener, and connections that have yet to prove that they are of the job. What a
-// stranger sends costs a greeting's memory for two seconds, reaches nobody, and cannot end the job.
+// The entrance of a job: rank 0's listener, and connections that have yet to prove that they belong to the job. What a
+// stranger sends costs the memory of a greeting for two seconds. It reaches no rank, and cannot end the job.
 #pragma once
 #include <poll.h>
 
@@ -18,14 +18,14 @@ class tcp_entrance {
   tcp_entrance(descriptor listener, job_key key, std::unique_ptr<job_file> file)
       : listener_(std::move(listener)), file_(std::move(file)), key_(key) {}
 
-  /// Nobody comes in any more. The file goes first: until then the port, and so the name of the file, is this job's.
+  /// Lets no more connections in. Removes the file first: as long as the port is this job's, so is the file's name.
   void close() {
     file_.reset();
     strangers_.clear();
     descriptor const going = std::move(listener_);
   }
 
-  /// What to wait for before the next come_in(), and until when.
+  /// Adds the connections to wait for before the next come_in(). next_deadline() is the latest time for that.
   void watch(std::vector<pollfd>& waiting) const {
     if (listener_ && now() >= pause_until_) waiting.push_back({listener_.get(), POLLIN, 0});
     for (auto const& s : strangers_)
@@ -38,14 +38,14 @@ class tcp_entrance {
     return first;
   }
 
-  /// Those that have proved since the last call that they are of the job. Never waits.
+  /// The connections that have proved since the last call that they belong to the job. Never waits.
   std::vector<newcomer> come_in() {
     std::vector<newcomer> come;
     try {
       if (now() >= pause_until_) accept();
       for (auto& s : strangers_)
         if (auto g = hear(s)) come.push_back({std::move(s.link), *g, s.name});
-    } catch (std::bad_alloc const&) {  // ranks that are lost by that come again
+    } catch (std::bad_alloc const&) {  // ranks that are lost by this try again
       pause("out of memory");
       strangers_.clear();
     }
@@ -57,7 +57,7 @@ class tcp_entrance {
     return come;
   }
 
-  /// Who was turned away and what went wrong, for the message that ranks are missing.
+  /// What went wrong and with how many connections, for the message that ranks are missing.
   std::string remarks() const {
     std::string s;
     if (wrong_) s += text("; ", wrong_, " connections did not know the job's secret (FUSEWIRE_JOB)");
@@ -74,8 +74,8 @@ class tcp_entrance {
     time_point since;
     std::uint64_t challenge;
   };
-  static constexpr auto patience = std::chrono::seconds(2);  // a rank that is slower comes again
-  static constexpr std::size_t max_strangers = 256;          // strangers at a time; then the one that came first goes
+  static constexpr auto patience = std::chrono::seconds(2);  // a slower rank tries again
+  static constexpr std::size_t max_strangers = 256;          // at a time; beyond that the oldest is closed
 
   void pause(std::string why) {
     problem_ = std::move(why);
@@ -101,12 +101,12 @@ class tcp_entrance {
     }
   }
 
-  /// What it says of itself, once it has proved to know the secret. The connection is closed where it cannot.
+  /// The greeting of a connection, once it has proved to know the secret. Closes the connection if it cannot.
   std::optional<greeting> hear(stranger& s) {
     bool const alive = s.link.send() && s.link.receive();
     auto const f = s.link.garbage() ? std::nullopt : s.link.take();
     auto const g = f && f->header.kind == frame_kind::hello ? f->as<greeting>() : std::nullopt;
-    // One that gave up waiting comes again
+    // A rank that gave up waiting tries again
     if (g && g->proof == key_.proof_of_rank(s.challenge, *g) && !s.link.ended()) {
       std::uint64_t const proof = key_.proof_of_hub(s.challenge, g->nonce);
       s.link.accept_up_to(largest_request);
@@ -125,7 +125,7 @@ class tcp_entrance {
   job_key const key_;
   std::vector<stranger> strangers_;
   time_point pause_until_{};
-  std::string problem_;  // why a connection could not be accepted, the last time
+  std::string problem_;  // why a connection could not be accepted, the latest time
   int wrong_ = 0, garbage_ = 0, silent_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// The middle of the star: a thread of rank 0's process that every rank, rank 0 too, is connected with. It knows the
-// groups, so it can say who is missing, and it tells everybody when somebody dies.
+// The middle of the star: a thread of rank 0's process, with a connection to every rank, rank 0 too. It knows the
+// groups, so it can say which ranks are missing, and it tells every rank when one dies.
 //
 //   rank 1 --hello--> hub <--hello-- rank 2      all have come: welcome to each, and the entrance closes
-//   rank 1 --gather-> hub <--gather- rank 2      all members' parts have come: done to each
+//   rank 1 --gather-> hub <--gather- rank 2      all members' parts have come: done to each member
 //   rank 1 --x        hub ---fail--> rank 2      now, or when it asks next
 //   rank 1 --leave--> hub <--leave-- rank 2      all have left or died: gone to each; the thread ends
 #pragma once
@@ -21,8 +21,7 @@ class tcp_hub {
   struct limits {
     std::chrono::milliseconds connect, collective;
   };
-  /// `own` is the end of rank 0's connection that belongs to the hub. `where` names the listener, for messages.
-  /// `layout` is rank 0's.
+  /// `own` is the hub's end of rank 0's connection. `where` names the listener, for messages. `layout` is rank 0's.
   tcp_hub(tcp_entrance entrance, descriptor own, int size, std::uint64_t layout, std::string where, limits l)
       : entrance_(std::move(entrance)), layout_(layout), where_(std::move(where)), limits_(l),
         ranks_(std::size_t(size)), started_(now()) {
@@ -38,13 +37,13 @@ class tcp_hub {
         serve();
       } catch (std::exception const& e) {
         std::fprintf(stderr, "fusewire: rank 0 cannot connect the ranks any more: %s\n", e.what());
-        for (auto& r : ranks_) r.link.close();  // that is how they are told
+        for (auto& r : ranks_) r.link.close();  // this tells them
       }
     });
   }
   tcp_hub(tcp_hub const&) = delete;
-  /// Requires: rank 0's end of its connection is closed. Others that still wait are told that rank 0 has ended; where
-  /// ranks did not find each other, those that come within the next two seconds are told why.
+  /// Requires: rank 0's end of its connection is closed. Other ranks that still wait are told that rank 0 has ended. If
+  /// the ranks did not find each other, ranks that come within the next two seconds are told why.
   ~tcp_hub() { thread_.join(); }
 
  private:
@@ -64,8 +63,8 @@ class tcp_hub {
     int arrived = 0;
     time_point since;     // of the first part
     std::string failure;  // why collectives cannot complete any more
-    bool failed = false;  // it is a failure, not a farewell
-    std::set<int> left;   // ranks that come no more
+    bool failed = false;  // a failure, not a rank that left
+    std::set<int> left;   // ranks that will not come any more
     std::uint64_t parent = 0;
     std::set<std::uint64_t> children;
   };
@@ -84,7 +83,7 @@ class tcp_hub {
         if (waiting[i].revents) hear(int(i));
       expire();
       for (auto& r : ranks_)
-        if (r.link.open()) (void)r.link.send();  // a rank that has died is noticed when it is read
+        if (r.link.open()) (void)r.link.send();  // a rank that has died is noticed when its connection is read
     }
     auto const flushed_by = now() + std::chrono::seconds(1);
     for (auto& r : ranks_)
@@ -132,7 +131,8 @@ class tcp_hub {
     }
   }
 
-  /// One that knows the job's secret; what is wrong with it is wrong with the job, and all ranks are told.
+  /// Admits a rank that knows the job's secret. If something is wrong with it, something is wrong with the job, and all
+  /// ranks are told.
   void admit(tcp_entrance::newcomer& n) {
     greeting const& g = n.said;
     std::string const host = printable({g.host, ::strnlen(g.host, sizeof g.host)});
@@ -187,7 +187,7 @@ class tcp_hub {
     auto const it = groups_.find(f.header.group);
     auto const member = it == groups_.end() ? -1 : index_of(it->second, rank);
     if (member < 0) {
-      // The group is over, and nobody waits for an answer
+      // The group is over, and no rank waits for an answer
       if (f.header.kind == frame_kind::fail || f.header.kind == frame_kind::leave) return;
       r.link.queue(frame_kind::fail, f.header.group, text("rank ", rank, " is not a member of group ", f.header.group));
       return;
@@ -217,7 +217,7 @@ class tcp_hub {
     }
   }
 
-  /// Every member's part is here.
+  /// Answers a collective to which every member's part has come.
   void finish(std::uint64_t id) {
     group& g = groups_[id];
     bool const split = g.parts[0].kind == frame_kind::split;
@@ -254,17 +254,17 @@ class tcp_hub {
     for (part& p : g.parts) p = {};
   }
 
-  /// Nothing completes in this group or in those split from it any more.
+  /// No collective completes in this group any more, nor in those split from it.
   void fail(std::uint64_t id, std::string const& why) {
     give_up(id, why, true);
     for (auto child : groups_[id].children) fail(child, why);
     if (id != 0 || complete_) return;
     failed_at_ = now();
     for (auto& r : ranks_)
-      if (r.link.open()) r.link.queue(frame_kind::fail, 0, why);  // they wait for a welcome
+      if (r.link.open()) r.link.queue(frame_kind::fail, 0, why);  // the ranks wait for a welcome
   }
-  /// The rank comes no more: neither to this group nor to those split from it that it is in. A group that all have left
-  /// goes.
+  /// The rank will come to no collective of this group any more, nor of those split from it that it is in. A group that
+  /// all have left is removed.
   void leave(std::uint64_t id, int rank, std::string const& why) {
     group& g = groups_[id];
     if (index_of(g, rank) < 0) return;
@@ -307,7 +307,7 @@ class tcp_hub {
   std::map<std::uint64_t, group> groups_;
   std::uint64_t last_group_ = 0;
   time_point const started_;
-  time_point failed_at_{};  // before every rank had come
+  time_point failed_at_{};  // if before every rank had come
   bool complete_ = false;   // every rank has come
   bool farewell_ = false;
   std::thread thread_;

@@ -1,10 +1,10 @@
-// How ranks of one job know each other: by a secret that they prove to know, without sending it, before anything else
-// is believed.
+// How ranks of one job recognise each other: each side proves that it knows the job's secret, without sending it,
+// before the other believes anything else.
 //
-//   hub --challenge--> whoever connects --hello: nonce, who it is, proof over both and the challenge--> hub
+//   hub --challenge--> any client --hello: nonce, rank, proof over both and the challenge--> hub
 //   hub --accepted: proof over nonce and challenge--> rank           a wrong proof closes the connection
 //
-// It keeps strangers out of a job; it neither hides nor protects what ranks then send.
+// This keeps strangers out of a job. It neither hides nor protects what ranks send afterwards.
 #pragma once
 #include <sys/stat.h>
 
@@ -21,7 +21,7 @@
 
 namespace fusewire::detail {
 
-/// SipHash-2-4 (Aumasson, Bernstein): who does not know the key cannot tell the hash of anything from a random number.
+/// SipHash-2-4 (Aumasson, Bernstein): without the key, the hash of anything looks like a random number.
 struct siphash_key {
   std::uint64_t low, high;
 };
@@ -51,12 +51,12 @@ inline std::uint64_t siphash(siphash_key k, void const* data, std::size_t bytes)
 
 class job_key {
  public:
-  /// `run` sets apart jobs that were given one secret.
+  /// `run` distinguishes jobs that were given one secret.
   job_key(std::string const& secret, std::string const& run) {
     std::string const all = secret + '\0' + run;
     key_ = {siphash({0, 0}, all.data(), all.size()), siphash({0, 1}, all.data(), all.size())};
   }
-  /// Over all that `g` says but the proof itself.
+  /// Over the whole greeting `g` except for the proof itself.
   std::uint64_t proof_of_rank(std::uint64_t challenge, greeting const& g) const {
     struct {
       std::uint64_t challenge;
@@ -75,9 +75,9 @@ class job_key {
   siphash_key key_;
 };
 
-/// The secret of a job that was given none: rank 0 leaves a random one in a file that only this user can read, and
-/// takes it away when all ranks have come. Whoever else has the port in mind has another user id, or runs on another
-/// host.
+/// The secret of a job that was given none. Rank 0 leaves a random one in a file that only this user can read, and
+/// removes the file when all ranks have come. A process that would use the same port belongs to another user, or runs
+/// on another host.
 class job_file {
  public:
   /// Fails: bootstrap_failed.
@@ -98,7 +98,8 @@ class job_file {
 
   std::string const& secret() const { return secret_; }
 
-  /// What rank 0 has left there; "", with the reason in `problem`, if there is nothing that this user has written.
+  /// The secret that rank 0 has left there. "", with the reason in `problem`, if there is no file that this user has
+  /// written.
   static std::string read(int port, std::string& problem) {
     std::string const path = path_of(port);
     descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));

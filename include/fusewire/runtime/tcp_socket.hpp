@@ -1,4 +1,4 @@
-// What the TCP bootstrap needs of sockets: addresses, deadlines, and frames that arrive in pieces.
+// Sockets for the TCP bootstrap: addresses, deadlines, and frames that arrive in pieces.
 #pragma once
 #include <netdb.h>
 #include <netinet/in.h>
@@ -24,13 +24,13 @@ namespace fusewire::detail {
 
 using time_point = std::chrono::steady_clock::time_point;
 inline time_point now() { return std::chrono::steady_clock::now(); }
-/// For poll(): at least 1 ms while `until` is ahead, so that nobody spins towards it.
+/// A timeout for poll(): at least 1 ms until `until` has come, so that no thread spins towards it.
 inline int milliseconds_until(time_point until) {
   auto const left = std::chrono::duration_cast<std::chrono::milliseconds>(until - now()).count();
   return int(std::clamp<long long>(left + 1, 0, 1000 * 3600));
 }
 
-/// What a name and a port stand for: IPv4 and IPv6, in the system's order.
+/// The addresses of a name and a port: IPv4 and IPv6, in the system's order.
 class addresses {
  public:
   addresses(std::string const& name, int port, int flags = 0) {
@@ -42,7 +42,7 @@ class addresses {
     error_ = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
     if (error_ == 0) all_.reset(found);
   }
-  /// Why there is none; empty when there is one.
+  /// Why there is no address; empty when there is one.
   std::string problem() const { return error_ ? ::gai_strerror(error_) : ""; }
   addrinfo const* first() const { return all_.get(); }
 
@@ -68,7 +68,7 @@ inline std::string name_of_peer(int fd) {
                                                                      : "a closed connection";
 }
 
-/// A host that vanishes without a word is noticed within about half a minute.
+/// Makes the system notice within about half a minute when the other host vanishes without a word.
 inline void watch_connection(int fd) {
   int const on = 1, idle = 10, interval = 5, probes = 4;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -78,18 +78,18 @@ inline void watch_connection(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// A client asks, the hub answers.
+// A client asks, and the hub answers.
 enum class frame_kind : std::uint32_t {
-  challenge,  // hub, first of all: payload is a number that it uses once
-  hello,      // client: payload `greeting`
-  accepted,   // hub: the client knows the job's secret; payload proves that the hub does
+  challenge,  // hub, first frame: the payload is a number that it uses once
+  hello,      // client: the payload is a `greeting`
+  accepted,   // hub: the client knows the job's secret; the payload proves that the hub does
   welcome,    // hub: every rank has come
-  gather,     // client: payload is its contribution
-  split,      // client: payload is its color
-  done,       // hub: gather: all contributions; split: payload `split_result`
-  fail,       // client: the group ends, payload says why; hub: a request cannot be met, payload says why
-  leave,      // client: it asks for nothing in this group any more; of group 0: it goes
-  gone,       // hub: every rank has gone or died
+  gather,     // client: the payload is its contribution
+  split,      // client: the payload is its color
+  done,       // hub: the payload is all contributions (gather), or a `split_result` (split)
+  fail,       // client: the group ends; hub: a request cannot be met; the payload says why
+  leave,      // client: it asks for nothing more in this group; of group 0: it ends
+  gone,       // hub: every rank has left or died
 };
 
 struct frame_header {
@@ -102,7 +102,7 @@ struct frame_header {
 inline constexpr std::uint32_t largest_request = 1u << 20;  // payload of a rank
 inline constexpr std::uint32_t largest_answer = 64 * largest_request;
 
-/// Who comes, and the proof that it is one of the job's (job_key::proof_of_rank).
+/// What a rank says about itself, and the proof that it belongs to the job (job_key::proof_of_rank).
 struct greeting {
   std::uint64_t nonce, layout;
   std::int32_t version, rank, size, process;
@@ -114,7 +114,7 @@ struct split_result {
   std::int32_t rank, size;
 };
 
-/// What somebody else says, as it may stand in a log: one line, in ASCII.
+/// Text from another process, made fit for a log: one line, in ASCII.
 inline std::string printable(std::string_view said) {
   constexpr char digits[] = "0123456789abcdef";
   std::string s;
@@ -139,12 +139,13 @@ struct frame {
   }
 };
 
-/// One end of a connection. Reading and writing never wait: what could not be sent yet and what came of the next frame
-/// is kept.
+/// One end of a connection. Reading and writing never wait: bytes that cannot be sent yet, and the bytes of an
+/// incomplete frame, are kept.
 class connection {
  public:
   connection() = default;
-  /// Until the other end has proved to be one of the job's, payloads of at most a greeting's size are accepted.
+  /// `largest`: payloads up to this size are accepted; a greeting's size, until the other end has proved to belong to
+  /// the job.
   explicit connection(descriptor d, std::uint32_t largest = sizeof(greeting))
       : socket_(std::move(d)), largest_(largest) {}
   void accept_up_to(std::uint32_t bytes) { largest_ = bytes; }
@@ -165,7 +166,7 @@ class connection {
     queue(kind, group, words.data(), words.size());
   }
 
-  /// False when the other end is gone.
+  /// Sends what is queued, as far as possible. Returns false when the other end is gone.
   bool send() {
     while (unsent()) {
       auto const n = ::send(fd(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -177,8 +178,8 @@ class connection {
     sent_ = 0;
     return true;
   }
-  /// Reads up to the end of a frame and no further, whatever else has come. False when the other end is gone; take()
-  /// first.
+  /// Reads up to the end of one frame and no further. Returns false when the other end is gone; take() may still return
+  /// a frame.
   bool receive() {
     while (!garbage() && in_.size() < wanted()) {
       std::byte block[16384];
@@ -190,12 +191,12 @@ class connection {
     }
     return true;
   }
-  /// Whether the other end has closed behind the frames that have been taken.
+  /// Whether the other end has closed, and no more frames will come.
   bool ended() const {
     char next;
     return ::recv(fd(), &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
   }
-  /// What came is not the beginning of a frame, or of one that is too long.
+  /// Whether the bytes that came are not the beginning of a frame, or of a frame that is too long.
   bool garbage() const {
     frame_header h;
     std::size_t const n = std::min(in_.size(), sizeof h.magic);
@@ -204,7 +205,7 @@ class connection {
     std::memcpy(&h, in_.data(), sizeof h);
     return h.kind > frame_kind::gone || h.bytes > largest_;
   }
-  /// The frame that has come completely. Requires: !garbage().
+  /// The frame that has come completely, if there is one. Requires: !garbage().
   std::optional<frame> take() {
     if (in_.size() < sizeof(frame_header) || in_.size() < wanted()) return {};
     frame f;
@@ -220,7 +221,7 @@ class connection {
     auto const* p = static_cast<std::byte const*>(from);
     to.insert(to.end(), p, p + bytes);
   }
-  /// Bytes of the frame that is coming, as far as is known.
+  /// Bytes of the incoming frame, as far as they are known.
   std::size_t wanted() const {
     frame_header h;
     if (in_.size() < sizeof h) return sizeof h;

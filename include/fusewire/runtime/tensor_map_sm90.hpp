@@ -1,4 +1,4 @@
-// Host side of the tensor memory accelerator: what a kernel takes as `__grid_constant__ CUtensorMap const`.
+// Host side of TMA: makes the tensor maps that a kernel takes as `__grid_constant__ CUtensorMap const`.
 #pragma once
 #include <cuda.h>
 
@@ -16,10 +16,10 @@ bool fits_tma(T const* data, std::int64_t ld) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && ld % 8 == 0;
 }
 
-/// Boxes of box_rows x 64 elements (128 bytes, swizzled by 128 bytes) of a row-major matrix. Beyond its edges a box is
-/// zero.
-/// Requires: fits_tma(x.data, x.ld), box_rows <= 256. Fails: runtime_failure without such a driver;
-/// bad_argument when it refuses the map.
+/// A map of boxes of box_rows x 64 elements (128 bytes, swizzled by 128 bytes) of a row-major matrix. The part of a box
+/// beyond the matrix is zero.
+/// Requires: fits_tma(x.data, x.ld), box_rows <= 256.
+/// Fails: runtime_failure without a driver that has TMA; bad_argument when it refuses the map.
 template <class T>
   requires is_16_bit_float<T>
 CUtensorMap make_tensor_map(matrix<T const> x, int box_rows,
@@ -43,7 +43,7 @@ CUtensorMap make_tensor_map(matrix<T const> x, int box_rows,
   return map;
 }
 
-/// For tiles of `rows` rows of x, the last of which has `last`. As make_tensor_map.
+/// Maps for tiles of `rows` rows of x, of which the last tile has `last` rows. As make_tensor_map().
 template <class T>
 box_maps make_box_maps(matrix<T const> x, int rows, int last,
                        std::source_location where = std::source_location::current()) {

@@ -13,8 +13,8 @@
 
 namespace fusewire {
 
-/// What a compute unit, or with clusters of several blocks a device, holds of a kernel, and the dynamic shared memory
-/// to launch it with.
+/// How much of a kernel fits at once on a compute unit (or, with clusters of several blocks, on a device), and the
+/// dynamic shared memory to launch it with.
 struct residency {
   int at_once;       // blocks of a unit, or clusters of a device
   int shared_bytes;  // per block
@@ -22,17 +22,17 @@ struct residency {
 /// Kernel, threads, shared bytes asked for, blocks of a cluster
 using kernel_key = std::tuple<void const*, int, int, int>;
 
-/// One rank. Owned by one host thread. Ranks are numbered 0 to size - 1 and need not equal device numbers; several
-/// ranks may share a device (loopback), and then each of them gets its part of the compute units.
+/// One rank. One host thread owns it. Ranks are numbered 0 to size - 1 and need not equal device numbers. Several ranks
+/// may share a device (loopback); each of them then gets its part of the compute units.
 class world {
  public:
   /// Collective. `device` becomes the calling thread's current device.
-  /// Fails: runtime_failure on every rank where ranks of different processes share a device whose driver would run them
-  /// in turns, or may be on one partition of a GPU or on two; runtime_failure where the environment hides compute units
-  /// and HIP does not say which.
+  /// Fails: runtime_failure on every rank, where ranks of different processes share a device and its driver would run
+  /// them in turns, or where it is unknown whether ranks share a partition of a GPU; runtime_failure where the
+  /// environment hides compute units and HIP does not say which.
   world(std::unique_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current())
       : bootstrap_(std::move(b)), device_(device) {
-    require(bootstrap_ != nullptr, where, "world: no bootstrap; expected one that says who the ranks are");
+    require(bootstrap_ != nullptr, where, "world: no bootstrap; expected one for the ranks of this world");
     require(size() >= 1 && size() <= max_ranks, where, "world: ", size(), " ranks; expected 1 to ", max_ranks);
     int devices = 0;
     check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
@@ -53,7 +53,7 @@ class world {
     require<runtime_failure>(
         compute_units_ > 0, where, "world: a mask (ROC_GLOBAL_CU_MASK) leaves one of the ", dispatch_parts_,
         " XCDs of device ", device,
-        " without a compute unit, so that blocks whose turn it is would never start; expected at least one of each");
+        " without a compute unit, so that blocks that go to it would never start; expected at least one unit on each");
     places_ = bootstrap_->all_gather(find_place(device, where));
     for (int a = 0; a < size(); ++a)
       for (int b = 0; b < a; ++b) {
@@ -61,7 +61,7 @@ class world {
             !cannot_tell_apart(places_[std::size_t(a)], places_[std::size_t(b)]), where, "world: ranks ", b, " and ", a,
             " are processes on one partition of a GPU, or on two that have one PCI address (",
             places_[std::size_t(a)].bus,
-            ") and one UUID under this driver, so that nobody can tell how many compute units they share; expected "
+            ") and one UUID under this driver, so that it is unknown how many compute units they share; expected "
             "ranks that are threads of one process, or at most one rank on each GPU");
         require<runtime_failure>(!same_device(places_[std::size_t(a)], places_[std::size_t(b)]) ||
                                      in_one_process(a, b) || places_[std::size_t(a)].shared_by_processes,
@@ -73,36 +73,39 @@ class world {
   }
   world(world&&) = default;
 
+  /// This rank's number, from 0 on.
   int rank() const { return bootstrap_->rank(); }
+  /// Ranks of this world.
   int size() const { return bootstrap_->size(); }
+  /// This rank's device, as this process numbers devices.
   int device() const { return device_; }
   /// Rank r's device as this process numbers devices; -1 when it does not see that device.
   int device_of(int r) const { return in_one_process(r, rank()) ? place_of(r).device : device_at(place_of(r)); }
-  /// Fails: bad_argument.
+  /// Where rank r runs. Fails: bad_argument.
   fusewire::place const& place_of(int r) const {
     require(r >= 0 && r < size(), std::source_location::current(), "world: rank ", r, "; 0 to ", size() - 1, " exist");
     return places_[static_cast<std::size_t>(r)];
   }
-  /// Ranks a and b share pointers.
+  /// Whether ranks a and b share pointers.
   bool in_one_process(int a, int b) const { return same_process(place_of(a), place_of(b)); }
-  /// A stream of this rank's own that waits for no other. Ranks that share a device must not use the null stream: it is
-  /// one for all of them, and the first kernel on it would wait for a second that cannot start.
+  /// A stream of this rank's own, which waits for no other stream. Ranks that share a device must not use the null
+  /// stream: they would share it, and the first kernel on it would wait for a second one that cannot start.
   hipStream_t stream() const { return stream_.get(); }
-  /// Of this rank's device, as many as blocks can fill.
+  /// Compute units of this rank's device that blocks can fill.
   int compute_units() const { return compute_units_; }
   /// Parts of the device (XCDs) that take the blocks of a launch in turn.
   int dispatch_parts() const { return dispatch_parts_; }
-  /// How many of them a mask of the stream takes away from blocks on it.
+  /// How many of them a mask of the stream takes away.
   int masked_units(hipStream_t stream, std::source_location where = std::source_location::current()) const {
     if (stream == stream_.get()) return 0;
     int units = 0;
     check_hip(platform::fillable_units(&units, stream, dispatch_parts_), "hipExtStreamGetCUMask", where);
     return compute_units_ - units;
   }
-  /// How many of this rank's device's compute units are its own when `reserved` of them are left to another kernel. All
-  /// ranks get as much as those of the device with the most ranks, so that they plan alike. Blocks go to the parts of a
-  /// device in turn, the other kernel's too, so every part gives up its share of the reserved ones, rounded up, and
-  /// ranks that share a device get equal shares of every part.
+  /// The number of compute units of its device that this rank may use, when `reserved` of them are left to another
+  /// kernel. All ranks get the number of those on the device with the most ranks, so that all plan alike. The parts of
+  /// a device take blocks in turn, also those of the other kernel. So every part gives up an equal share of the
+  /// reserved units, rounded up, and ranks that share a device get equal shares of every part.
   /// Fails: bad_argument.
   int share_of_units(int reserved) const {
     require(reserved >= 0, std::source_location::current(), "world: ", reserved,
@@ -113,9 +116,10 @@ class world {
                                           (reserved % dispatch_parts_ != 0)) /
                                              ranks);
   }
-  /// How many ranks of this world run on this rank's device. Worlds that split() made and that share a device do not
-  /// count each other: launch on one of them at a time.
+  /// How many ranks of this world run on this rank's device. Worlds of one split() that share a device do not count
+  /// each other's ranks: launch on one of them at a time.
   int ranks_on_device() const { return ranks_beside(place_of(rank())); }
+  /// The largest number of ranks that share a device.
   int max_ranks_on_a_device() const {
     int max = 0;
     for (fusewire::place const& p : places_) max = std::max(max, ranks_beside(p));
@@ -127,29 +131,31 @@ class world {
     bootstrap_->barrier();
     look();
   }
+  /// The host's exchange between the ranks, for collectives of your own.
   fusewire::bootstrap& exchange() { return *bootstrap_; }
 
-  /// A world of the ranks that pass the same color, in the same order. Collective. Where parts share a device, all
-  /// ranks of the whole must be between launches when one part allocates or frees: that waits for the device.
+  /// Collective. A world of the ranks that pass the same color, in the same order. Allocating and freeing waits for the
+  /// device. So where the new worlds share a device, all ranks of this world must be between launches when one of them
+  /// allocates or frees.
   world split(int color) { return world(bootstrap_->split(color), device_); }
 
-  /// Synchronises the stream, then throws wait_timeout or rank_mismatch if a kernel of this rank gave up since the last
-  /// reset().
+  /// Synchronises the stream, then throws if a kernel of this rank has failed since the last reset(): wait_timeout,
+  /// launch_unfinished, rank_mismatch, or bad_argument for a misuse.
   void check(hipStream_t stream) {
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     for (auto const& c : checks_) c.on(stream);
     std::erase_if(users_, [&](auto const& u) { return u.second.stream == stream; });
   }
 
-  /// Throws what check() would if a kernel of this rank has noted that it failed and nobody has been told yet. It waits
-  /// for no kernel, and costs a look at a word of the host's memory per heap. Launches, barrier() and what makes
-  /// something of a heap or a channel begin with it. A replay of a graph is no call of this library: whoever replays
-  /// calls this, or check(), before results are used.
+  /// Throws what check() would, if a kernel of this rank has noted that it failed and no call has thrown it yet. It
+  /// waits for no kernel; it reads one word of the host's memory per heap. Launches, barrier() and calls that make
+  /// something of a heap or a channel begin with it. A replay of a graph is no call of this library: the program calls
+  /// this, or check(), before it uses the results.
   void look() const {
     for (auto const& c : checks_) c.look();
   }
 
-  /// Occupancy queries cost microseconds: their answers are kept.
+  /// The answer to an occupancy query, which takes microseconds: query() is called once for each key.
   template <class Query>
   residency remember(kernel_key const& key, Query query) const {
     auto it = residency_.find(key);
@@ -157,9 +163,10 @@ class world {
     return it->second;
   }
 
-  /// A launch on `stream` uses the channel whose state is at `channel`. Fails: bad_argument when the launch before was
-  /// on another stream and is not over. What is captured says nothing of when it runs. Requires: the other stream still
-  /// exists, or check() has been called for it.
+  /// Notes that a launch on `stream` uses the channel whose state is at `channel`. A captured launch says nothing about
+  /// when it runs.
+  /// Requires: the stream of the launch before still exists, or check() has been called for it.
+  /// Fails: bad_argument when the launch before was on another stream and is not over.
   void launches_on(void const* channel, hipStream_t stream, bool captured, std::source_location where) const {
     user& last = users_[channel];
     if (!captured && last.busy && last.stream != stream) {
@@ -176,13 +183,15 @@ class world {
     auto const it = users_.find(channel);
     return it != users_.end() && it->second.busy && it->second.stream == stream;
   }
+  /// Forgets the launches of a channel that ends.
   void forget_user(void const* channel) { users_.erase(channel); }
 
-  /// For memory that check(), and look(), should look at; returns a key for remove_check.
+  /// Adds a function that check() calls, and one that look() calls. Returns a key for remove_check().
   int add_check(std::function<void(hipStream_t)> on, std::function<void()> look = [] {}) {
     checks_.push_back({++last_key_, std::move(on), std::move(look)});
     return last_key_;
   }
+  /// Removes what add_check() added and gave this key.
   void remove_check(int key) {
     std::erase_if(checks_, [&](auto const& c) { return c.key == key; });
   }

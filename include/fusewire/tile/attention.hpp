@@ -37,43 +37,45 @@ struct paged_kv {
   std::int32_t const* table;  // the whole block table
   unsigned first;             // the sequence's first entry
   int page_shift;             // log2 of the page size
-  int heads, head;
+  int heads, head;            // of KV; this one
 
-  /// Where a token's K and V are: how many rows of D lie before them. Reads the table.
-  __device__ unsigned row(int token) const {
-    return ((unsigned(table[first + unsigned(token >> page_shift)]) << page_shift) +
-            (unsigned(token) & ((1u << page_shift) - 1))) *
-               unsigned(heads) +
-           unsigned(head);
+  /// The number of a token's page. Reads the table.
+  __device__ unsigned page(int token) const { return unsigned(table[first + unsigned(token >> page_shift)]); }
+  /// Where a token's K and V are: how many rows of D lie before them. page: page(token).
+  __device__ unsigned row(unsigned page, int token) const {
+    return ((page << page_shift) + (unsigned(token) & ((1u << page_shift) - 1))) * unsigned(heads) + unsigned(head);
   }
 };
 
+/// Attention of one wave over a range of tokens. T: of Q, K and V; D: elements of a head, 64 or 128.
 template <class T, int D>
 class wave_attention {
  public:
-  using atom = attention_atom<T>;
+  using atom = attention_atom<T>;  // its matrix instruction
   static constexpr int step = 32;  // tokens
   /// Floats, of a head's o in LDS: at least D + 4, which spreads the heads over the banks
   static constexpr int pitch = 132;
 
   /// Bytes of LDS for Q, which the waves of a block share.
   static constexpr int q_bytes = 16 * D * 2;
-  static constexpr int q_fragments = q_bytes / 16;
+  static constexpr int q_fragments = q_bytes / 16;  // of 16 bytes
 
   /// Q as fragments, one per thread: load_query() before K and V are asked for, store_query() after it. `q`: [heads,
   /// D], 1 to 16 heads.
   /// Called by: every thread of the block, of at least q_fragments threads, which meets before run().
-  __device__ static platform::native16 load_query(block b, T const* q, int heads) {
-    int const i = platform::opaque(b.rank()) % q_fragments, lane = i % wave::width, fragment = i / wave::width,
+  __device__ static platform::native16 load_query(block, T const* q, int heads) {
+    int const i = platform::opaque_thread_index() % q_fragments, lane = i % wave::width, fragment = i / wave::width,
               head = atom::head(lane, fragment % atom::lane_heads);
     return *reinterpret_cast<platform::native16 const*>(q + (head < heads ? head : 0) * D +
                                                         fragment / atom::lane_heads * 32 + atom::eighth(lane) * 8);
   }
+  /// See load_query().
   __device__ static void store_query(block b, platform::native16 query, bytes16* q_shared) {
     if (b.rank() < q_fragments) *reinterpret_cast<platform::native16*>(q_shared + b.rank()) = query;
   }
 
-  /// Starts to load the tokens [begin, begin + 32). run() takes them, and so on every `stride` tokens up to `end`.
+  /// Asks where the tokens [begin, begin + 32) are; start() loads them. run() takes them, and so on every `stride`
+  /// tokens up to `end`.
   /// Memory: K, V and table entries of tokens below `end` only; what lies past it repeats the last, with weight 0.
   __device__ wave_attention(paged_kv<T> const& kv, int begin, int end, int stride)
       : kv_(kv), begin_(begin), end_(end), stride_(stride) {
@@ -82,24 +84,32 @@ class wave_attention {
 #pragma unroll
       for (int v = 0; v < atom::values; ++v) o_[j][v] = 0;
     if (begin >= end) return;
-    unsigned const rows = row_at(begin);
-    next_ = row_at(begin + stride);
-    load_keys(rows);
-    if constexpr (values_ahead) load_values(rows);
-    else now_ = rows;
+    now_ = ask(begin);
+    next_ = ask(begin + stride);
+  }
+  /// Called by: every lane, once, before run().
+  __device__ void start() {
+    if constexpr (attention_in_order) platform::settle(std::uint64_t(now_) << 32 | next_);  // here, whatever comes
+    if (begin_ >= end_) return;
+    now_ = rows_of(now_, begin_);
+    load_keys(now_);
+    if constexpr (values_ahead) load_values(now_);
   }
 
   /// `scale` of the scores is in units of log 2.
   __device__ void run(bytes16 const* q_shared, float scale) {
     for (int t = begin_; t < end_; t += stride_) {
-      unsigned const after = row_at(t + 2 * stride_);
+      unsigned const after = ask(t + 2 * stride_);
       score(q_shared);
       if constexpr (!values_ahead) load_values(now_);
-      load_keys(next_);  // of the last token again when there is no next step: a branch would cost registers
+      unsigned const next = rows_of(next_, t + stride_);
+      load_keys(next);  // of the last token again when there is no next step: a branch would cost registers
+      platform::keep_order();
       weigh(scale, end_ - t);
+      platform::keep_order();
       accumulate();
-      if constexpr (values_ahead) load_values(next_);
-      now_ = next_;
+      if constexpr (values_ahead) load_values(next);
+      now_ = next;
       next_ = after;
     }
   }
@@ -133,12 +143,11 @@ class wave_attention {
   static constexpr int together = D / atom::rows < 8 ? D / atom::rows : 8;  // neighbouring d of a lane's V
   static constexpr int groups = outputs / together;
   static constexpr int per_head = atom::values / atom::lane_heads;
-  /// V is loaded a step ahead too: more bytes in flight, where that leaves registers
-  static constexpr bool values_ahead = D == 64;
+  static constexpr bool values_ahead = attention_values_ahead(D);
 
   /// The lane, of which the compiler knows nothing: the many addresses that follow from it are computed where they are
   /// used, and do not take the registers that hold K and V.
-  __device__ static int fresh_lane() { return platform::opaque(platform::thread_index()) % wave::width; }
+  __device__ static int fresh_lane() { return platform::opaque_thread_index() % wave::width; }
 
   /// d of a row of output atom j.
   __device__ static int d_of(int j, int row) {
@@ -153,17 +162,49 @@ class wave_attention {
     return f(x, platform::shuffle_xor(x, 2 * atom::sibling));
   }
 
-  /// Lane i: the row of token first + i % 32, and of the last token beyond it.
-  __device__ unsigned row_at(int first) const {
+  /// The lane's token of the step from `first` on, the i-th in lane i % 32, and the last one beyond it.
+  __device__ int token_of(int first) const {
     int const token = first + fresh_lane() % step;
-    return kv_.row(token < end_ ? token : end_ - 1);
+    return token < end_ ? token : end_ - 1;
   }
+  /// Asks for where token_of(first) is; rows_of() has the answer.
+  __device__ unsigned ask(int first) const {
+    int const token = token_of(first);
+    unsigned const page = kv_.page(token);
+    return attention_in_order ? page : kv_.row(page, token);
+  }
+  /// The row of token_of(first), of which `asked` is ask(first).
+  __device__ unsigned rows_of(unsigned asked, int first) const {
+    if constexpr (!attention_in_order) return asked;
+    else return kv_.row(unsigned(platform::opaque(int(asked))), token_of(first));
+  }
+
+  /// Rows that other lanes know: all asked for before the first is used, where loads are waited for in their order.
+  template <int N>
+  struct lane_rows {
+    template <class F>
+    __device__ explicit lane_rows(F const& f) {
+      if constexpr (attention_in_order) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) row[i] = f(i);
+        platform::keep_order();
+      }
+    }
+    template <class F>
+    __device__ unsigned operator()(int i, F const& f) const {
+      if constexpr (attention_in_order) return row[i];
+      else return f(i);
+    }
+    unsigned row[N];
+  };
 
   __device__ void load_keys(unsigned rows) {
     int const lane = fresh_lane();
+    auto const of_atom = [&](int a) { return platform::shuffle(rows, a * atom::rows + atom::kv_row(lane)); };
+    lane_rows<key_atoms> const known(of_atom);
 #pragma unroll
     for (int a = 0; a < key_atoms; ++a) {
-      T const* const row = kv_.k + std::uint64_t(platform::shuffle(rows, a * atom::rows + atom::kv_row(lane))) * D;
+      T const* const row = kv_.k + std::uint64_t(known(a, of_atom)) * D;
 #pragma unroll
       for (int s = 0; s < slices; ++s)
         keys_[a][s].row[0] = *reinterpret_cast<bytes16 const*>(row + s * 32 + atom::eighth(lane) * 8);
@@ -174,9 +215,11 @@ class wave_attention {
     struct alignas(together * 2) piece {
       std::uint32_t word[together / 2];
     };
+    auto const of_token = [&](int i) { return platform::shuffle(rows, token(lane, i)); };
+    lane_rows<8> const known(of_token);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      T const* const row = kv_.v + std::uint64_t(platform::shuffle(rows, token(lane, i))) * D;
+      T const* const row = kv_.v + std::uint64_t(known(i, of_token)) * D;
 #pragma unroll
       for (int c = 0; c < groups; ++c) {
         piece const p = *reinterpret_cast<piece const*>(row + d_of(c * together, atom::kv_row(lane)));
@@ -239,7 +282,7 @@ class wave_attention {
       for (int w = 0; w < 4; ++w) {
         std::uint32_t const even = values_[2 * w][j / together][j % together / 2],
                             odd = values_[2 * w + 1][j / together][j % together / 2];
-        column.row[0].word[w] = j % 2 ? (even >> 16 | (odd & 0xffff0000u)) : ((even & 0xffffu) | odd << 16);
+        column.row[0].word[w] = j % 2 ? platform::high_halves(even, odd) : platform::low_halves(even, odd);
       }
       atom::multiply(o_[j], column, weights_);
     }
@@ -247,7 +290,7 @@ class wave_attention {
 
   paged_kv<T> kv_;
   int begin_, end_, stride_;
-  unsigned now_ = 0, next_ = 0;  // rows of this step and of the next
+  unsigned now_ = 0, next_ = 0;  // the rows of this step; what ask() has said of those of the next
   typename atom::head_fragment weights_;
   typename atom::kv_fragment keys_[key_atoms][slices];
   std::uint32_t values_[8][groups][together / 2];  // [token][group of d][two d]

@@ -9,10 +9,22 @@ namespace fusewire {
 /// combine than two small ones; with d = 64 two hide more of each other's waits.
 __host__ __device__ constexpr int attention_waves(int d) { return d == 128 ? 8 : 4; }
 __host__ __device__ constexpr int attention_bound(int d) { return d == 128 ? 1 : 2; }
+/// Blocks of an SM, at most: as many as fit.
+constexpr int attention_blocks(int) { return 32; }
+/// Blocks that attend to nothing.
+inline constexpr int attention_spare_blocks = 0;
+/// Whether V is loaded a step ahead, as K is: more bytes in flight, where that leaves registers.
+__host__ __device__ constexpr bool attention_values_ahead(int d) { return d == 64; }
+/// Whether loads are waited for in their order.
+inline constexpr bool attention_in_order = false;
+/// Sources whose parts of a result are read at once.
+inline constexpr int sources_at_once = 4;
 
+/// An attention instruction.
 /// See attention.hpp.
 template <class T>
 struct attention_atom {
+  /// Heads are rows, tokens and d columns.
   using mma = mma_atom<T>;
   using head_fragment = typename mma::a_fragment;
   using kv_fragment = typename mma::b_fragment;

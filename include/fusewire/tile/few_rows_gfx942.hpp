@@ -1,25 +1,26 @@
-// gfx942's mainloop for few rows: the time is that of reading B, which is read once, from memory into the registers of
-// the matrix instruction.
+// gfx942's mainloop for few rows. Its time is the time to read B. B is read once, from memory into the registers of the
+// matrix instruction.
 //
 //   block   a tile of C, or with split-k a range of its k     wave   an eighth of the block's steps along k
 //
 //   B --16 B, non-temporal--> a ring of registers --+
-//   A (after its flag) --16 B-----------------------+--> matrix instruction --> fp32 sums of a wave --LDS--> of the
-//   block --> part_sums --> epilogue --> sink
+//   A (after its flag) --16 B-----------------------+--> matrix instruction --> fp32 sums of a wave
+//     --LDS--> sums of the block --> part_sums --> epilogue --> sink
 //
-// The first loads of B leave before the launch's epoch is known and before any flag is looked at. A wave asks its
-// source for itself, so it waits for the flags of its own range of k alone. The first blocks do what is to be done
-// beside the tiles; tiles that find no block of their own are drawn by whoever is free.
+// The first loads of B start before the launch's epoch is known and before any flag is polled. Each wave asks the
+// source for itself, so it waits only for the flags of its own range of k. The first blocks do the work beside the
+// tiles. Free blocks draw the tiles that have no block of their own.
 //
-// Loads of a wave return in order, so A travels in a ring as deep as that of B. The ring is filled group by group: a
-// group's steps lie side by side in one shard, and where it has fewer than the ring holds, the rest are zeros, which no
-// memory is read for.
+// Loads of a wave return in order, so A travels in a ring as deep as that of B. The ring is filled group by group: the
+// steps of a group lie side by side in one shard. If a group has fewer steps than the ring holds, the rest are zeros,
+// for which no memory is read.
 #pragma once
 #include <fusewire/tile/few_rows_tile_gfx942.hpp>
 #include <fusewire/tile/units_gfx942.hpp>
 
 namespace fusewire {
 
+/// A mainloop.
 /// C tiles of Rows x Columns, each a multiple of 16.
 template <class T, int Rows, int Columns, layout BOrder>
 class few_rows_gfx942 {
@@ -28,14 +29,18 @@ class few_rows_gfx942 {
   static constexpr char const* name = "few_rows_gfx942";
   static constexpr int threads = waves * wave::width, tile_m = Rows, tile_n = Columns, min_blocks_per_cu = 2;
   static constexpr int shared_bytes() { return few_rows_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
-  static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = true;
+  static constexpr bool communicates_first = true, has_clusters = false;
+  /// As the concept mainloop has it
+  static constexpr k_cut cut = k_cut::one_range;
 
   using asking = wave;
 
   template <int Buffers>
   struct operands {
+    /// The buffers of A, and B.
     gemm_operands<T, Buffers> x;
-    int first_blocks;  // do what is to be done beside the tiles
+    int first_blocks;  // blocks that do the work beside the tiles
+    /// How a tile's k is divided.
     split_k split;
 
     __device__ static constexpr divisor parts() { return 1; }

@@ -9,6 +9,7 @@
 
 namespace fusewire {
 
+/// One tile of few_rows_gfx942, or a range of its k. Rows, Columns: of the tile. Each wave asks its Source for itself.
 template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
 class few_rows_tile {
   using weights = weight_fragments<T, Columns, BOrder>;
@@ -23,23 +24,22 @@ class few_rows_tile {
   static constexpr int shared_bytes =
       Rows * 128 * waves > quads * 16 * waves / 2 ? Rows * 128 * waves : quads * 16 * waves / 2;  // A's steps; sums
 
-  /// Columns from n0 on; `a`: the launch's buffers; k: rows of B.
+  /// Of columns from n0 on. a: the launch's buffers of A; k: rows of B.
   __device__ few_rows_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int k, int n0)
       : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_(b, k, n0), cols_(a[0].cols),
         at_(source.first()) {}
 
-  /// The first group of B. Of the source it needs what is known before a tile is begun.
+  /// Loads the first group of B. It asks the source only for what is known before a tile is begun.
   __device__ void ask_for_b() {
     left_ = platform::uniform(source_.steps());
     group_ = next_group();
 #pragma unroll
     for (int s = 0; s < ring; ++s) {
       load_b(s);
-      __builtin_amdgcn_sched_barrier(
-          0);  // the scheduler would turn the order around, and the first wait would be for all
+      __builtin_amdgcn_sched_barrier(0);  // else the scheduler reverses the order, and the first wait is for all loads
     }
   }
-  /// And of A, where it is there: its rows, of which the tile has `rows`.
+  /// Waits until the first group of A is there, and loads it. rows: those of A that the tile has.
   __device__ void ask_for_a(int rows) {
     find_a(rows);
 #pragma unroll
@@ -48,7 +48,7 @@ class few_rows_tile {
       __builtin_amdgcn_sched_barrier(0);
     }
   }
-  /// The sums of this wave.
+  /// Computes the sums of this wave.
   __device__ void multiply(int rows) {
 #pragma unroll
     for (int i = 0; i < atoms_m; ++i)
@@ -72,7 +72,8 @@ class few_rows_tile {
     }
   }
 
-  /// The sums of eight waves, in a fixed order, then of all blocks that share the tile, and where they go.
+  /// Adds up the sums of the eight waves in a fixed order, then those of all blocks that share the tile, and stores the
+  /// tile to the sink.
   template <class Sink, class Epilogue>
   __device__ void reduce(Sink const& sink, part_sums const& parts, tile_at t, int tile, int tiles, int split,
                          int splits, Epilogue const& epilogue) {
@@ -118,7 +119,7 @@ class few_rows_tile {
   }
 
  private:
-  /// How many steps the ring takes from at_ on.
+  /// Steps of the group that begins at at_.
   __device__ int next_group() const {
     if (left_ == 0) return 0;
     int const side_by_side = platform::uniform(source_.left(at_));
@@ -143,21 +144,21 @@ class few_rows_tile {
     a_column_ = platform::uniform(first.column);
   }
 
-  /// Columns of A in the group's s-th step; none beyond the group.
+  /// Columns of A from the group's s-th step on; none beyond the group.
   __device__ int columns_of(int column, int s) const { return s < group_ ? cols_ - column - s * k_step : 0; }
 
   __device__ void load_b(int s) {
     b_.load(fb_[s], platform::uniform(source_.k(at_)) + s * k_step,
             columns_of(platform::uniform(source_.column(at_)), s));
   }
-  /// 8 rows by 8 neighbouring lanes' 128 bytes at a time.
+  /// At a time 8 rows, of each of which 8 neighbouring lanes load 128 bytes.
   __device__ void load_a(int s) {
     int const lane = wave{}.rank() % 8 * 8 < columns_of(a_column_, s) ? a_lane_ : nowhere;
 #pragma unroll
     for (int i = 0; i < Rows / 8; ++i)
       fa_[s][i] = a_memory_.load(lane, i * a_eight_bytes_ + (a_column_ + s * k_step) * 2);
   }
-  /// A goes through LDS that is this wave's alone, from rows of 128 bytes to fragments.
+  /// A goes through LDS, from rows of 128 bytes to fragments. Only this wave uses its part of LDS.
   __device__ void multiply_step(int s) {
     wave const w;
     bytes16* const a = shared_ + platform::uniform(w.index()) * Rows * 8;
@@ -199,7 +200,7 @@ class few_rows_tile {
   memory_buffer a_memory_{nullptr, 0};
   int a_lane_ = 0, a_eight_bytes_ = 0, a_column_ = 0;
   typename Source::place at_;  // of the group
-  int left_ = 0, group_ = 0;   // steps of the tile that are not loaded, with those of the group; steps of the group
+  int left_ = 0, group_ = 0;   // steps of the tile from at_ on; steps of the group
 };
 
 }  // namespace fusewire

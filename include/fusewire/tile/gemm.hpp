@@ -3,8 +3,8 @@
 //   memory --16 B--> registers --swizzled--> LDS --16 B--> fragments --> matrix instruction
 //     step t+1 ............................... step t
 //
-// Communication is not here: a tile source says where a tile's rows of A are, and when; a tile sink, where the tile of
-// C goes.
+// Communication is not here: a tile source says where a tile's rows of A are and waits for them; a tile sink says where
+// the tile of C goes.
 #pragma once
 #include <fusewire/tile/mma.hpp>
 #include <fusewire/tile/tiles.hpp>
@@ -17,18 +17,23 @@ struct gemm_config {
   int waves_m = 2, waves_n = 4;                    // the block's waves, as a grid over its tile
   int stages = 2;                                  // LDS buffers
 
+  /// Of a block.
   __host__ __device__ constexpr int threads() const { return waves_m * waves_n * platform::wave_size; }
+  /// LDS of all stages, in bytes.
   __host__ __device__ constexpr int shared_bytes() const { return stages * (block_m + block_n) * block_k * 2; }
   constexpr bool operator==(gemm_config const&) const = default;
 };
 
-/// Configurations that kernels are instantiated for. Types, because nvcc takes no value of class type as a kernel's
-/// template argument.
-struct small_tile {  // few rows
+/// For few rows. The configurations for which kernels are instantiated are types, because nvcc accepts no value of
+/// class type as a kernel's template argument.
+struct small_tile {
+  /// Of a block's GEMM.
   static constexpr gemm_config config{
       .block_m = 32, .block_n = 64, .block_k = 64, .waves_m = 1, .waves_n = 4, .stages = 2};
 };
+/// For many rows.
 struct large_tile {
+  /// Of a block's GEMM.
   static constexpr gemm_config config{
       .block_m = 128, .block_n = 128, .block_k = 64, .waves_m = 2, .waves_n = 4, .stages = 2};
 };
@@ -36,21 +41,21 @@ struct large_tile {
 /// The [K, N] operand: row-major or column-major, any leading dimension if row-major, a multiple of 8 if column-major.
 template <class T>
 struct b_operand {
-  T const* data;
+  T const* data;    // element (0, 0)
   std::int64_t ld;  // elements
-  layout order;
-  int n;  // columns
+  layout order;     // row-major or column-major
+  int n;            // columns
 };
 
-/// What a launch multiplies: its buffers of A, among which a source chooses, and B.
+/// The operands of a launch: its buffers of A, among which a source chooses, and B.
 template <class T, int Buffers>
 struct gemm_operands {
-  matrix<T const> a[Buffers];
-  b_operand<T> b;
+  matrix<T const> a[Buffers];  // as the source numbers them
+  b_operand<T> b;              // [K, N]
 };
 
-/// LDS address of 16 bytes (8 k) of a row of a tile, in units of 16 bytes. The exclusive-or keeps both the reads of
-/// fragments (16 rows, one unit) and the transposing writes (every fourth row, one unit) off each other's banks.
+/// LDS address of 16 bytes (8 k) of a row of a tile, in units of 16 bytes. The exclusive-or avoids bank conflicts, both
+/// in reads of fragments (16 rows, one unit) and in transposing writes (every fourth row, one unit).
 template <int UnitsPerRow>
 __device__ int swizzled(int row, int unit) {
   static_assert(UnitsPerRow == 4 || UnitsPerRow == 8);
@@ -59,21 +64,23 @@ __device__ int swizzled(int row, int unit) {
   return row * UnitsPerRow + (unit ^ turn);
 }
 
+/// One block's tile: accumulates in registers, stage by stage through LDS.
 template <class T, gemm_config C>
 class block_gemm {
  public:
-  using atom = mma_atom<T>;
-  static constexpr int threads = C.threads();
-  static constexpr int wave_m = C.block_m / C.waves_m, wave_n = C.block_n / C.waves_n;
-  static constexpr int atoms_m = wave_m / atom::m, atoms_n = wave_n / atom::n;
+  using atom = mma_atom<T>;                                                             // its matrix instruction
+  static constexpr int threads = C.threads();                                           // of the block
+  static constexpr int wave_m = C.block_m / C.waves_m, wave_n = C.block_n / C.waves_n;  // rows and columns of a wave
+  static constexpr int atoms_m = wave_m / atom::m, atoms_n = wave_n / atom::n;          // atoms of a wave
   static_assert(C.block_m % (C.waves_m * atom::m) == 0 && C.block_n % (C.waves_n * atom::n) == 0,
                 "waves must tile the block");
   static_assert(wave_n % 8 == 0 && (C.block_k == 32 || C.block_k == 64), "swizzled() knows rows of 32 and 64");
   static_assert(C.stages == 1 || C.stages == 2, "a step is in LDS, and the next may be in another buffer");
   static_assert(C.shared_bytes() <= platform::max_shared_bytes);
 
+  /// A wave's sums. The caller keeps them from one run() to the next.
   struct accumulator {
-    typename atom::c_fragment c[atoms_m][atoms_n];
+    typename atom::c_fragment c[atoms_m][atoms_n];  // by the atom's row and column in the wave's part
   };
 
   /// Called by: every thread of the block. Requires: `shared` is C.shared_bytes() bytes, aligned to 16.
@@ -86,10 +93,10 @@ class block_gemm {
         for (int v = 0; v < atom::c_values; ++v) acc_.c[i][j][v] = 0;
   }
 
-  /// For each tile number that next() draws, up to the first that is not one, which is returned: the tile's part of
-  /// sink = epilogue(A * B).
-  /// Called by: every thread of the block. Requires: as the constructor and run(); the source's rows of A are at most
-  /// C.block_m.
+  /// Draws numbers with next(). For each that is the number of a tile, stores the tile's part of epilogue(A * B) where
+  /// the sink says. Returns the first number that is none.
+  /// Called by: every thread of the block.
+  /// Requires: as the constructor and run(); a tile has at most C.block_m rows of the source.
   template <int Buffers, tile_source Source, tile_sink Sink, class Next, class Epilogue>
   __device__ static int run_tiles(void* shared, gemm_operands<T, Buffers> const& x, tile_order const& tiles,
                                   Next const& next, Source& source, Sink const& sink, Epilogue const& epilogue) {
@@ -105,8 +112,8 @@ class block_gemm {
     return i;
   }
 
-  /// acc += the tile's A * B, as far as the source hands it out; returns how many rows of A the tile has. Requires: as
-  /// run_tiles().
+  /// acc += A * B for the tile and the steps that the source hands out. Returns how many rows of A the tile has.
+  /// Called by: every thread of the block. Requires: as run_tiles().
   template <int Buffers, tile_source Source>
   __device__ int multiply(gemm_operands<T, Buffers> const& x, tile_at t, Source& source) {
     int const rows = source.begin(t.m);
@@ -122,7 +129,10 @@ class block_gemm {
     finish();
     return rows;
   }
-  /// visit(row, column, sum) for each of this thread's sums of the tile.
+  /// Calls visit(row, column, sum) for each of this thread's sums of the tile: a float& and its row and column in the
+  /// tile, whatever the architecture's map of lanes is. Each place of the tile belongs to one thread of the block.
+  /// For sinks that store() does not know, and to change sums before store().
+  /// Order: after finish().
   template <class Visit>
   __device__ static void for_each_sum(accumulator& acc, Visit const& visit) {
     int const lane = wave{}.rank();
@@ -136,13 +146,16 @@ class block_gemm {
                 acc.c[i][j][v]);
   }
 
-  /// acc += A * B[k0, k0 + a.cols). The last step stays in LDS until the next run() has its first loads in flight, or
-  /// finish(). Requires: a.cols, a.ld and k0 multiples of 8, a.data aligned to 16; a.rows >= 1 valid rows (the tile's
-  /// other rows repeat the last); column 0 of the tile is column n0 of `b`.
+  /// acc += A * B[k0, k0 + a.cols). The last step stays in LDS: the next run() multiplies it when its own first loads
+  /// are in flight, or finish() does. Column 0 of the tile is column n0 of b.
+  /// Called by: every thread of the block.
+  /// Requires: a.cols, a.ld and k0 multiples of 8; a.data aligned to 16 bytes; a.rows >= 1 valid rows (the tile's other
+  /// rows repeat the last).
   __device__ void run(matrix<T const> a, b_operand<T> const& b, int n0, int k0) {
     if (b.order == layout::row_major) run_as<layout::row_major>(a, {b.data + k0 * b.ld, b.ld, b.order, b.n}, n0);
     else run_as<layout::column_major>(a, {b.data + k0, b.ld, b.order, b.n}, n0);
   }
+  /// Multiplies the last step, which is still in LDS. Called by: every thread of the block, after its last run().
   __device__ void finish() {
     if (pending_) multiply(buffer_);
     pending_ = false;
@@ -153,8 +166,8 @@ class block_gemm {
   template <class Out, class Epilogue>
   __device__ void store(matrix<Out> c, int m0, int n0, Epilogue const& epilogue) {
     constexpr int per_unit = 16 / sizeof(Out), units = wave_n / per_unit;
-    // Elements; 16 rows at a time go through LDS, so that memory sees whole 16 bytes
-    constexpr int pitch = wave_n + per_unit;
+    // 16 rows at a time go through LDS, so that stores to memory are whole 16-byte words
+    constexpr int pitch = wave_n + per_unit;  // elements
     static_assert(C.waves_m * C.waves_n * 16 * pitch * int(sizeof(Out)) <= C.shared_bytes());
     wave const w;
     Out* const staging = reinterpret_cast<Out*>(shared_) + w.index() * 16 * pitch;
@@ -190,7 +203,7 @@ class block_gemm {
   static constexpr int units_per_row = C.block_k / 8;
   static constexpr int a_units = C.block_m * units_per_row, b_units = C.block_n * units_per_row;
   static constexpr int a_per_thread = ceil_div(a_units, threads), b_per_thread = ceil_div(b_units, threads);
-  // A row-major B is read in pieces of 8 k x 4 n, which a thread turns into four units.
+  // A thread reads a row-major B in pieces of 8 k x 4 n, and transposes each into four units.
   static constexpr int pieces = b_units / 4, pieces_per_thread = ceil_div(pieces, threads);
 
   __device__ static int wave_row() { return wave{}.index() / C.waves_n * wave_m; }
@@ -247,8 +260,9 @@ class block_gemm {
   __device__ static int unit_of(int i) { return i * threads + platform::thread_index(); }
   __device__ static int min(int a, int b) { return a < b ? a : b; }
 
-  /// 8 k of one row of a k-contiguous operand; zero beyond k_end, the last valid row beyond `rows`. No branch: memory
-  /// that is read in vain is valid, and 0 x garbage must not become NaN.
+  /// 8 k of one row of an operand that is contiguous along k. They are zero beyond k_end, because garbage could be NaN,
+  /// which times 0 is NaN; beyond `rows` they are those of the last valid row. No branch: memory is valid also where
+  /// what it holds is not used.
   __device__ static bytes16 load_unit(T const* data, std::int64_t ld, int rows, int unit, int k, int k_end) {
     int const row = min(unit / units_per_row, rows - 1), at = k + unit % units_per_row * 8;
     bytes16 x = *reinterpret_cast<bytes16 const*>(data + row * ld + min(at, k_end - 8));
@@ -256,7 +270,7 @@ class block_gemm {
     for (int i = 0; i < 4; ++i) x.word[i] = at < k_end ? x.word[i] : 0;
     return x;
   }
-  /// 4 n of one row of a row-major B, one by one; the last column beyond n_end.
+  /// 4 n of one row of a row-major B, loaded one by one. Beyond n_end they are the last column.
   __device__ static unsigned long long four_of(T const* row, int n, int n_end) {
     unsigned long long four = 0;
 #pragma unroll
@@ -277,7 +291,7 @@ class block_gemm {
       piece[r][1] = k0 < k_end ? std::uint32_t(four >> 32) : 0;
     }
   }
-  /// Its four columns, each 8 k side by side.
+  /// Writes the four columns of a piece to LDS, each as 8 k side by side.
   __device__ static void write_piece(bytes16* buffer, std::uint32_t const (&piece)[8][2], int index) {
     int const n = index % (C.block_n / 4) * 4, unit = index / (C.block_n / 4);
 #pragma unroll

@@ -2,33 +2,33 @@
 // multiply.
 //
 //   warp 0           source: wait until a step of A is there --> TMA: A --> full_a
-//   warp 1           TMA: B --> full_b; as far ahead as there are stages for B, so before the first of A is there, too
-//   warps 2, 3       communication: what the kernel wants done beside the tiles; they also end the launch, where
-//                    nothing comes after its tiles
+//   warp 1           TMA: B --> full_b; as far ahead as there are stages for B, also before the first of A is there
+//   warps 2, 3       communication: the kernel's work beside the tiles; they also end the launch, if no work follows
+//                    the tiles
 //   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile, one group in flight --> empty
 //   shared memory    | A: stages | B: stages | epilogue staging, per consumer warp | full_a, full_b, empty
 //                    | free, whole: of partial sums |
 //
-// A half is 64 rows of a tile: wgmma takes 64 rows of one operand and any multiple of 8 of the other. In a tile with
-// swapped operands (swap-AB) it is 64 columns, as C^T = B^T A^T, and the rows are the multiple: M = 320, N = 8192 are
-// 128 tiles of 160 x 128, one for nearly every SM. Where a consumer's half lies outside of C, it gives the stages back
-// as they come. Stages go round through all tiles of the block: while the consumers store a tile, the loaders fill the
-// stages of the next. Where tiles are few, the blocks of a cluster share one: each multiplies its part of the steps
-// along k, sends every other block its sums of that one's rows of the tile, and adds up its own rows from all parts, in
-// their order.
+// A half is 64 rows of a tile, because wgmma takes 64 rows of one operand and any multiple of 8 rows of the other. In
+// swap-AB (C^T = B^T A^T) a half is 64 columns, and the rows are the multiple of 8: M = 320, N = 8192 are 128 tiles of
+// 160 x 128, one for nearly every SM. A consumer whose half lies outside C releases each stage as it arrives. The ring
+// of stages runs through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the
+// next. Where tiles are few, the blocks of a cluster share a tile. Each multiplies its part of the steps along k, sends
+// every other block the sums of that block's rows of the tile, and adds up its own rows from all parts, in the order of
+// the parts.
 //
-// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and what it has loaded, consumers for
-// both, and for those of the other parts. The source must not wait for anything that a later tile of this block makes,
-// nor for what its cluster does after its tile.
-// Drain: after a source that gave up, warp 0 goes on as after any other. Every load that was started completes on its
-// barrier, from memory that may hold anything, consumers take it and arrive at `empty`, and no role ends before its
-// last step.
-// Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`, which a warp does after its
+// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and for its own loads, consumers for
+// both warps and for consumers of the other parts. The source must not wait for anything that a later tile of this
+// block makes, nor for anything that its cluster does after this tile.
+// Drain: if the source has given up, warp 0 continues as usual. Every load that was started completes on its barrier,
+// from memory that may hold anything. Consumers take it and arrive at `empty`, and no role ends before its last step.
+// Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`. A warp arrives when its
 // multiplications that read the stage are complete. A may have fewer stages than B: step s then takes the A stage of
 // step s - of_a, so the loader waits on that step's `empty` barrier. Its parity is unambiguous: the barrier cannot
 // complete again before A of step s is loaded.
-// A block's sums overwrite its stages when all steps of its only tile are complete in both consumers, and those of the
-// others when it has told them so (free). It ends when what it has sent is there.
+// A block's own sums overwrite its stages when all steps of its only tile are complete in both consumers. Sums of other
+// blocks do so after this block has told them that its stages are free. A block ends when the sums that it has sent
+// have arrived.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
@@ -41,14 +41,14 @@
 
 namespace fusewire {
 
-/// What TMA reads in a launch: the buffers of A, in boxes of sm90_stages::rows rows, and B; and how.
+/// A mainloop's operands: the buffers of A, in boxes of sm90_stages::rows rows, and B, as TMA reads them in a launch.
 template <int Buffers>
 struct sm90_operands {
-  box_maps a[Buffers], b;
-  int columns;         // of B
-  bool b_is_constant;  // nothing that the stream has yet to do writes B: it is read at once
-  sm90_stages stages;
-  divisor blocks_of_tile;  // of a cluster, which share a tile
+  box_maps a[Buffers], b;  // tensor maps of the buffers of A, and of B
+  int columns;             // of B
+  bool b_is_constant;      // no earlier work of the stream writes B, so it is read at once
+  sm90_stages stages;      // as stages() returns them
+  divisor blocks_of_tile;  // the blocks of a cluster, which share a tile
 
   __device__ divisor const& parts() const { return blocks_of_tile; }
   __device__ divisor const& k_parts() const { return blocks_of_tile; }
@@ -60,28 +60,32 @@ struct sm90_operands {
 template <class T, int BlockM, int BlockN, layout BOrder>
 class gemm_sm90 {
  public:
-  static constexpr char const* name = "gemm_sm90";
+  static constexpr char const* name = "gemm_sm90";      // in messages
   static constexpr sm90_gemm_config C{BlockM, BlockN};  // as a template argument of a kernel nvcc does not take it
   static constexpr int threads = C.threads(), tile_m = BlockM, tile_n = BlockN, min_blocks_per_cu = 1;
   __host__ __device__ static constexpr int shared_bytes() { return C.shared_bytes(); }
-  static constexpr bool communicates_first = false, has_clusters = true, one_range_of_k = false;
+  /// As the concept mainloop has them
+  static constexpr bool communicates_first = false, has_clusters = true;
+  /// As the concept mainloop has it
+  static constexpr k_cut cut = k_cut::ranges_of_shards;
 
   using asking = wave;
   template <int Buffers>
   using operands = sm90_operands<Buffers>;
-  static constexpr int block_k = 64;
+  static constexpr int block_k = 64;  // elements along k of a stage
   // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
-  static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;
+  static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;  // rows of B's boxes
+  /// Rows of the boxes of B's last tile, of n columns.
   static constexpr int last_b_box_rows(int n) {
     return BOrder == layout::row_major ? block_k : last_box_rows(n, C.block_n);
   }
   static_assert(C.swap_ab() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
 
-  using consumers = warps<4, C.warpgroups() * 4>;
-  using idle = warps<2, 2>;
+  using consumers = warps<4, C.warpgroups() * 4>;  // the warps that multiply
+  using idle = warps<2, 2>;                        // the warps that communicate
 
-  /// For an A of tiles of up to m rows, the last of which have last_m. Where blocks share a tile, B waits for the first
-  /// of A: then most of the memory is B's, that of the staging too, which are not used.
+  /// For tiles of up to m rows of A, the last of which have last_m rows. If blocks share a tile, B waits for the first
+  /// of A. Most of the shared memory is then for B, with that of the epilogue staging, which is unused.
   __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight,
                                                           int b_at_first = 0) {
     int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.staging_bytes() : 0);
@@ -93,12 +97,12 @@ class gemm_sm90 {
             of_a,      of_b,
             in_flight, b_at_first > 0 && b_at_first < in_flight ? b_at_first : in_flight};
   }
-  /// See tile/mainloop.hpp. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's part
-  /// of the sink's matrix c, of T or float. The source is asked for A by warp 0; what of it concerns B, by warp 1,
-  /// which runs ahead. `beside` has 64 threads of every block.
+  /// As tile/mainloop.hpp says. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's
+  /// part of the sink's matrix c, of T or float. Warp 0 asks the source for A. Warp 1, which runs ahead, asks it for
+  /// the steps of B. 64 threads of every block call `beside`.
   /// Requires: a kernel with __launch_bounds__(threads, 1), launched with as many threads and shared_bytes() at
-  /// `shared`; if the cluster has several blocks, no more tiles than clusters, and can_share() of them; `x`: a kernel
-  /// parameter, made by make_operands().
+  /// `shared`; x is a kernel parameter, made by make_operands(); if clusters have several blocks, no more tiles than
+  /// clusters, and can_share() of these blocks.
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
   __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
                                                tile_order const& tiles, Source source, Sink const& sink,
@@ -106,6 +110,7 @@ class gemm_sm90 {
     run_roles<false>(shared, launch, x, tiles, source, sink, beside, epilogue);
     return {launch, shared, 0, launch.next(block{}, static_cast<int*>(shared))};
   }
+  /// As run(), and warps 2 and 3 end the launch.
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
   __device__ static void run_and_end(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
                                      tile_order const& tiles, Source source, Sink const& sink, Beside const& beside,
@@ -147,7 +152,7 @@ class gemm_sm90 {
       if (warp == 0) {
         begin();
         load_a(s, x.a, tiles, share, source);
-        // Last of all: it has more urgent things to do than to wait for the epoch
+        // Last, because this warp's loads are more urgent than waiting for the epoch
         if constexpr (Ends) epoch_is_known(launch);
       } else if (warp > 1) {
         beside(idle{}, b.index(), b.count(), begin);
@@ -166,16 +171,16 @@ class gemm_sm90 {
       multiply(s, parts, source.steps(), tiles, share, sink, epilogue);
     }
     b.sync();
-    // Not before: a warp with nothing to do would take back what the consumers have yet to take, and a warpgroup must
-    // meet between two changes.
+    // Not earlier: an idle warp would take registers back that the consumers have yet to get, and a warpgroup must meet
+    // between two changes.
     if constexpr (moves_registers) {
       if (warp < 4) increase_registers<registers>();
       else decrease_registers<registers>();
     }
   }
 
-  /// Barrier 3 of a block, at which warps 2 and 3 learn that all others but warp 1, which needs none, have the epoch:
-  /// not only asked for it.
+  /// Arrives at barrier 3 of the block when this thread has the epoch, and not only its load under way. Warps 2 and 3
+  /// wait there for all warps but warp 1, which needs no epoch.
   template <class Launch>
   __device__ static void epoch_is_known(Launch const& launch) {
     launch.settle();
@@ -189,7 +194,7 @@ class gemm_sm90 {
     if (idle{}.leader()) launch.leave(block{}, launch.depart());
   }
 
-  static constexpr bool moves_registers = C.warpgroups() == 2;  // 384 threads have 168 each, too few for a tile's sums
+  static constexpr bool moves_registers = C.warpgroups() == 2;  // 384 threads: 168 each are too few for a tile's sums
   static constexpr int registers = 168;
   using atom =
       wgmma_atom<T, C.width(), C.swap_ab() && BOrder == layout::row_major, !C.swap_ab() && BOrder == layout::row_major>;
@@ -200,8 +205,8 @@ class gemm_sm90 {
   using out = sm90_store<atom, C>;
   using shared_tile = sm90_shared_tile<atom, C, storage, consumers>;
 
-  /// Warps 2 and 3 have nothing to do with them, and warp 1, which made them, need not wait: B is on its way before the
-  /// others are ready.
+  /// Warp 1, which has initialised the mbarriers, tells warp 0 and the consumers, and does not wait: B is under way
+  /// before they are ready. Warps 2 and 3 do not use the mbarriers.
   __device__ static void barriers_are_ready(int warp) {
     if (warp == 1) asm volatile("bar.arrive 1, %0;" ::"n"(C.threads() - 64) : "memory");
     else asm volatile("bar.sync 1, %0;" ::"n"(C.threads() - 64) : "memory");
@@ -210,7 +215,7 @@ class gemm_sm90 {
   template <class Source>
   __device__ static void load_a(storage const& s, box_maps const* a, tile_order const& tiles, strided share,
                                 Source& source) {
-    cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // `used`: the step before in the same place, of_a steps ago
+    cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // used: the step of_a steps ago, which had the same A stage
     for (int const i : share) {
       bool const last = source.begin(tiles[i].m) <= s.stages.last_rows;
       int const bytes = (last ? s.stages.last_rows : s.stages.rows) * 128;
@@ -236,7 +241,7 @@ class gemm_sm90 {
   __device__ static void load_b(storage const& s, box_maps const& b, int columns, tile_order const& tiles,
                                 strided share, Source const& source) {
     cursor at, landed;
-    int ahead = s.stages.b_at_first, asked = 0;  // `ahead` more may be asked for before one has landed
+    int ahead = s.stages.b_at_first, asked = 0;  // loads that may start before an earlier one has landed; loads so far
     for (int const i : share) {
       int const n = tiles[i].n * C.block_n,
                 pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
@@ -275,18 +280,24 @@ class gemm_sm90 {
   template <class Sink, class Epilogue>
   __device__ static void multiply(storage const& s, int parts, int steps, tile_order const& tiles, strided share,
                                   Sink const& sink, Epilogue const& epilogue) {
-    // Of the tile's, which are this warpgroup's
+    // The first row and the first column of this warpgroup's part of a tile
     int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.swap_ab() ? 0 : first,
               column0 = C.swap_ab() ? first : 0;
-    // A division, done before there is anything to multiply
+    // Here, because its division runs while there is nothing to multiply yet
     auto const shared = shared_tile::rows_of(parts, tiles, share, sink);
     cursor at, from;  // of B, of A
+    // The sink is told of a tile when the next one is multiplied: by then what was stored has arrived, and nobody waits
+    tile_at before{};
+    bool tells = false;
+    auto const tell = [&] {
+      if (tells) sink.stored(consumers{}, before);
+    };
     for (int const i : share) {
       tile_at const tile = tiles[i];
       auto const c = sink.at(tile);
       int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n,
                 columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
-      // This warpgroup's part is not there
+      // This warpgroup's part lies outside C
       if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
           s.full_b(at.stage).wait(at.parity);
@@ -294,7 +305,8 @@ class gemm_sm90 {
           wave{}.sync();  // all lanes have seen this phase: the next but one looks like it
           release(s.empty(at.stage));
         }
-        sink.stored(consumers{}, tile);
+        tell();
+        before = tile, tells = true;
         continue;
       }
       typename atom::c_fragment acc;
@@ -320,9 +332,10 @@ class gemm_sm90 {
       atom::settle(acc);
       release(s.empty(previous));
       if (parts == 1) {
+        tell();
         int const row = m0 + row0, column = n0 + column0, left = columns - column0;
         if constexpr (std::is_same_v<decltype(c), matrix<float> const>) {
-          out::store_sums(acc, row, column, left, c, epilogue);
+          out::store_sums(s.staging(wave{}.index() - 4), acc, row, column, left, c, epilogue);
         } else {
           bytes16* const staging = s.staging(wave{}.index() - 4);
           bool const whole =
@@ -330,13 +343,14 @@ class gemm_sm90 {
           if (whole) out::template store<true>(staging, acc, row, column, left, c, epilogue);
           else out::template store<false>(staging, acc, row, column, left, c, epilogue);
         }
-        sink.stored(consumers{}, tile);
+        before = tile, tells = true;
       } else {
         shared_tile::share(s, shared, acc, row0, column0, m0, n0, columns, c, epilogue);
         sink.stored(consumers{}, tile);
         return;
       }
     }
+    tell();
     if (parts > 1) shared_tile::meet_parts();
   }
 

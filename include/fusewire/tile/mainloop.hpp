@@ -3,24 +3,31 @@
 //
 //   every block: begin the launch --> tiles: source --A--> multiply --> epilogue --> sink
 //                --> the rest of the work, or end the launch
-//                beside them: what the kernel wants done at the same time, by whichever threads the mainloop has for it
+//                beside the tiles: work that the kernel wants done at the same time; the mainloop chooses the threads
 //
-// block_mainloop is the one that every architecture has: its first blocks do what is to be done beside the tiles, and
-// then take tiles like all others. gemm_sm90 is Hopper's, in which every block has warps for it.
+// Every architecture has block_mainloop: its first blocks do the work beside the tiles, and then take tiles like all
+// others. gemm_sm90 is Hopper's: every block has warps for the work beside the tiles.
 #pragma once
 #include <fusewire/device/kernel_launch.hpp>
 #include <fusewire/tile/gemm.hpp>
 
 namespace fusewire {
 
-/// asking: the group that calls a tile source. operands<N>: what a launch multiplies, N buffers of A and B; a kernel
-/// parameter, `__grid_constant__`. threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. operands::part():
-/// which of the blocks that store a tile this is; parts() how many do. k_part(), k_parts(): the same of the groups that
-/// each ask a source for a part of a tile's k; one_range_of_k: which is a range of all shards' k together. run(shared,
-/// launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work;
+/// How the k of a tile is cut into parts. ranges_of_shards: a part has a range of every shard of A. one_range: a part
+/// has one range of the k of all shards, one shard after the other. chunks_in_turns: a part has every n-th chunk of A.
+enum class k_cut { ranges_of_shards, one_range, chunks_in_turns };
+
+/// asking: the group that calls a tile source. operands<N>: N buffers of A, and B; a `__grid_constant__` parameter of
+/// the kernel. threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. operands::parts(): how many blocks share
+/// the storing of a tile; part(): which of them this block is. k_parts(), k_part(): the same for the groups that each
+/// ask a source for a part of a tile's k; cut: how these parts are cut.
+/// run(shared, launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work;
 /// run_and_end() ends the launch, too. Both are called by every thread of every block, first of all. beside(group,
 /// worker, workers, begin) is called by every thread of each of `workers` groups, and calls begin() before it uses the
-/// launch's epoch. The sink hears of a tile from the group that has stored it.
+/// launch's epoch. The group that has stored a tile calls the sink's stored().
+/// For operators: name: in messages; min_blocks_per_cu: the second argument of __launch_bounds__; has_clusters: whether
+/// blocks that share a tile are a cluster; communicates_first: whether the first blocks do the work beside the tiles,
+/// before they take tiles; askers, waves: of a block.
 template <class M>
 concept mainloop = requires {
   typename M::asking;
@@ -28,21 +35,27 @@ concept mainloop = requires {
   { M::threads + M::tile_m + M::tile_n } -> std::same_as<int>;
 };
 
+/// For kernels that do nothing beside their tiles.
 struct nothing_beside {
+  /// Begins the launch, as all work beside the tiles does.
   template <group Group, class Begin>
   __device__ void operator()(Group, int, int, Begin const& begin) const {
     begin();
   }
 };
 
-/// Work for whichever block is free, numbered from 0: piece now() is this block's, and next() draws another.
+/// Work for free blocks, in pieces numbered from 0: piece now() is this block's, and next() draws another.
 template <class Launch>
 class unclaimed_work {
  public:
+  /// Made by a mainloop. before: how many numbers were drawn for tiles; drawn: the number that this block has drawn
+  /// last; shared: one word in the block's shared memory.
   __device__ unclaimed_work(Launch& launch, void* shared, int before, int drawn)
       : launch_(launch), shared_(static_cast<int*>(shared)), before_(before), now_(drawn - before) {}
 
+  /// The number of this block's piece.
   __device__ int now() const { return now_; }
+  /// Draws another piece. Called by: every thread of the block.
   __device__ void next() { now_ = launch_.next(block{}, shared_) - before_; }
 
  private:
@@ -51,22 +64,24 @@ class unclaimed_work {
   int before_, now_;
 };
 
+/// A mainloop.
 /// Tile: small_tile or large_tile.
 template <class T, class Tile>
 struct block_mainloop {
   static constexpr char const* name = "block_mainloop";
-  static constexpr gemm_config config = Tile::config;
-  static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n,
-                       min_blocks_per_cu = 1;
+  static constexpr gemm_config config = Tile::config;  // of a block's GEMM
+  static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n;
+  static constexpr int min_blocks_per_cu = 1;
   static constexpr int shared_bytes() { return config.shared_bytes(); }
-  static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = false;
+  static constexpr bool communicates_first = true, has_clusters = false;
+  static constexpr k_cut cut = k_cut::ranges_of_shards;
 
   using asking = block;
 
   template <int Buffers>
   struct operands {
-    gemm_operands<T, Buffers> x;
-    int first_blocks;  // do what is to be done beside the tiles
+    gemm_operands<T, Buffers> x;  // the buffers of A, and B
+    int first_blocks;             // blocks that do the work beside the tiles
 
     __device__ static constexpr divisor parts() { return 1; }
     __device__ static constexpr divisor k_parts() { return 1; }

@@ -6,9 +6,10 @@
 
 namespace fusewire {
 
-/// C [m, n] += A [m, k] * B [k, n] by one wave, k = 32, fp32 accumulate. A lane holds, of each of its rows of A and of
-/// B transposed, 8 neighbouring k: one 16-byte read. Row j of a fragment is a_row(lane, j) (b_row for B), its k are
-/// k_eighth(lane) * 8 and the 7 after. Value i of a C fragment is at (c_row(lane, i), c_col(lane, i)).
+/// C [m, n] += A [m, k] * B [k, n] by one wave, k = 32, fp32 accumulate. A lane holds 8 neighbouring k, one 16-byte
+/// read, of each of its rows of A and of B transposed. Row j of a fragment is row a_row(lane, j) of A, or b_row(lane,
+/// j) of B transposed; its k are k_eighth(lane) * 8 and the 7 after it. Value i of a C fragment is at (c_row(lane, i),
+/// c_col(lane, i)). a_rows, b_rows: rows of a fragment; c_values: values of a C fragment.
 template <class A>
 concept matrix_atom =
     requires(int lane, int i, typename A::a_fragment a, typename A::b_fragment b, typename A::c_fragment c) {

@@ -5,24 +5,33 @@
 
 namespace fusewire {
 
+/// A matrix atom.
 template <class T>
 struct mma_atom {
   static constexpr int m = 16, n = 16, k = 32;
   static constexpr int a_rows = 1, b_rows = 1;  // rows of A (of B transposed) of which a lane holds 8 neighbouring k
+  /// Values of C that a lane holds.
   static constexpr int c_values = 4;
 
+  /// Registers as the builtins take them.
   using four = short __attribute__((ext_vector_type(4)));
+  /// Registers as the builtins take them.
   using four_halves = _Float16 __attribute__((ext_vector_type(4)));
+  /// Registers as the builtins take them.
   using four_floats = float __attribute__((ext_vector_type(4)));
 
   struct a_fragment {
+    /// 8 neighbouring k of each.
     bytes16 row[a_rows];
   };
   struct b_fragment {
+    /// 8 neighbouring k of each.
     bytes16 row[b_rows];
   };
   struct c_fragment {
+    /// In the order of c_row().
     four_floats value;
+    /// Value i of a lane.
     __device__ float& operator[](int i) { return reinterpret_cast<float*>(&value)[i]; }
   };
 
@@ -32,13 +41,13 @@ struct mma_atom {
   __device__ static int c_row(int lane, int i) { return lane / 16 * 4 + i; }
   __device__ static int c_col(int lane, int) { return lane % 16; }
 
-  /// c += a * b. The two instructions take k in an order of their own, the same for a and b, so the sum is over the
-  /// same 32.
+  /// c += a * b. The two instructions take the k of a slice in an order of their own. It is the same for a and b, so
+  /// the sum is over the same 32 k.
   __device__ static void multiply(c_fragment& c, a_fragment const& a, b_fragment const& b) {
     multiply_half(c, a, b, 0);
     multiply_half(c, a, b, 1);
   }
-  /// One of them: the second is not to follow at once, where others can come between.
+  /// One of the two instructions. The second should not follow at once if other instructions can come between.
   __device__ static void multiply_half(c_fragment& c, a_fragment const& a, b_fragment const& b, int half) {
     struct halves {
       four h[2];

@@ -5,6 +5,7 @@
 
 namespace fusewire {
 
+/// A matrix atom.
 template <class T>
 struct mma_atom {
   static constexpr int m = 16, n = 8, k = 32;
@@ -18,7 +19,8 @@ struct mma_atom {
     bytes16 row[b_rows];
   };
   struct c_fragment {
-    float value[4];
+    float value[4];  // in the order of c_row() and c_col()
+    /// Value i of a lane.
     __device__ float& operator[](int i) { return value[i]; }
   };
 
@@ -28,8 +30,8 @@ struct mma_atom {
   __device__ static int c_row(int lane, int i) { return lane / 4 + i / 2 * 8; }
   __device__ static int c_col(int lane, int i) { return lane % 4 * 2 + i % 2; }
 
-  /// c += a * b. The two instructions take k in an order of their own, the same for a and b, so the sum is over the
-  /// same 32.
+  /// c += a * b. The two instructions take the k of a slice in an order of their own. It is the same for a and b, so
+  /// the sum is over the same 32 k.
   __device__ static void multiply(c_fragment& c, a_fragment const& a, b_fragment const& b) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

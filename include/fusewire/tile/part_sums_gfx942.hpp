@@ -1,32 +1,34 @@
 // Split-k: the blocks that share a tile of C add up their sums through memory, in the order of the blocks, so that the
 // sums are the same in every run.
 //
-//   add_up   sums --device scope--> memory;  all of them there --> ticket;  the last to arrive: sums of all blocks in
-//   order      small tiles: none waits meet     the same, but all wait until all have arrived, and each adds up what it
-//   pleases                                      large tiles
+//   add_up   for small tiles   sums --device scope--> memory; all stored --> ticket; the last block to arrive adds up
+//                              the sums of all blocks, in order. No block waits.
+//   meet     for large tiles   the same, but all blocks wait until all have arrived, and each adds up a part
 //
-// Order: the sums are stored and loaded at device scope, past the caches that other XCDs do not see. A wave has stored
-// when drain_stores() returns, and the block meets before its ticket is counted; loads follow the count that says that
-// all are there, and a barrier. So no cache is written back or emptied. A ticket is back at 0 when the last has arrived
-// (add_up), or has seen that all have (meet). Deadlock, of meet: blocks that share tiles are resident together, and
-// wait for each other only when they have multiplied.
+// Order: the sums are stored and loaded at device scope, past the caches that other XCDs do not see. The stores of a
+// wave are done when drain_stores() returns, and the block meets before its ticket is counted. Loads come after the
+// count that says that all blocks have stored, and after a barrier. So no cache is written back or emptied. A ticket is
+// back at 0 when the last block has arrived (add_up), or when the last block has seen that all have arrived (meet).
+// Deadlock, in meet: blocks that share tiles are resident together, and wait for each other only when they have
+// multiplied.
 #pragma once
 #include <fusewire/core/group.hpp>
 
 namespace fusewire {
 
-/// Memory for the launches of one operator, of which one is under way at a time.
+/// Memory for the launches of one operator. One launch at a time may use it.
 struct part_sums {
   unsigned long long* words;  // two sums each
   unsigned* tickets;          // [tiles], 0 between launches
 
-  /// Four sums of a block: number f of its `count` fours.
+  /// Stores four sums of a block: number f of its `count` fours.
   __device__ void store(int f, int count, int tile, int tiles, int split, float4 const& sums) const {
     auto const two = __builtin_bit_cast(pairs, sums);
     unsigned long long* const p = at(f, count, tile, tiles, split);
     platform::atomic_store<order::relaxed, scope::device>(p, two.word[0]);
     platform::atomic_store<order::relaxed, scope::device>(p + 1, two.word[1]);
   }
+  /// Four number f of all blocks of the tile, added up in the order of the blocks. Requires: all blocks have stored.
   __device__ float4 sum_of_all(int f, int count, int tile, int tiles, int splits) const {
     float4 sum{};
 #pragma unroll 4
@@ -39,7 +41,7 @@ struct part_sums {
     }
     return sum;
   }
-  /// Returns when all of the tile's blocks have stored. Called by: every thread of each of them.
+  /// Returns when all of the tile's blocks have stored. Called by: every thread of each of these blocks.
   __device__ void meet(int tile, int splits) const {
     block const b;
     platform::drain_stores();
@@ -55,9 +57,10 @@ struct part_sums {
     b.sync();
   }
 
-  /// mine[i]: this block's sums number threads * i + thread, of `count` fours of sums in all. Returns whether this
-  /// block is the last, and then they are those of all blocks. Called by: every thread of each of `splits` blocks, more
-  /// than one, of a tile. Requires: `shared` is an int of the block's.
+  /// Adds up the sums of the `splits` blocks of a tile. mine[i] is number i * threads + thread of this block's `count`
+  /// fours of sums. Returns true in the last block to arrive; there, mine[i] then is the sum of all blocks.
+  /// Called by: every thread of each of these blocks.
+  /// Requires: splits > 1; shared: an int in the block's shared memory.
   template <int N>
   __device__ bool add_up(float4 (&mine)[N], int count, int* shared, int tile, int tiles, int split, int splits) const {
     block const b;

@@ -1,25 +1,28 @@
-// gfx942's mainloop for many rows: the waves of a SIMD take turns, so that one of them multiplies at any time.
+// gfx942's mainloop for many rows: the two waves of a SIMD take turns, so that one of them multiplies at any time.
 //
-//   waves 0-3   | slice 0 | multiply | slice 1 | multiply | ...      a slice: 32 k, half a step. Its turn: fragments
-//   waves 4-7             | slice 0 | multiply | slice 1 | ...       from LDS; the next slice, registers to LDS; memory
-//               ^         ^          ^ all waves meet                to registers for a later step
+//   waves 0-3   | slice 0 | multiply | slice 1 | multiply | ...      a slice: 32 k, half a step. In its turn a wave
+//   waves 4-7             | slice 0 | multiply | slice 1 | ...       reads fragments from LDS, writes the next slice
+//               ^         ^          ^ all waves meet                from registers to LDS, and loads a later step
 //
-// LDS holds two slices. A wave writes its part of the next slice while it reads the current one, where the slice before
-// was: all waves have read that before the last meeting. It reads it after the next two meetings: all have written.
+// LDS holds two slices. While a wave reads the current slice, it writes its part of the next one in place of the slice
+// before, which all waves have read before the last meeting. It reads the next slice after the next two meetings, when
+// all waves have written it.
 //
-// Small tiles: LDS holds two steps, and a wave has one slice of each, the first in waves 0-3, the second in waves 4-7.
-// In its turn it writes its part of the next step where the step before was. The first slice of that was read two
-// meetings ago, the second by the other half before the last meeting. It is read one to three meetings later.
+// Small tiles: LDS holds two steps, and a wave multiplies one slice of each step: waves 0-3 the first, waves 4-7 the
+// second. In its turn a wave writes its part of the next step in place of the step before. The first slice of that step
+// was read two meetings ago, the second one by the other half of the waves before the last meeting. The new step is
+// read one to three meetings later.
 //
-// Where tiles are too few for all compute units, their k is split among blocks, which add up through part_sums.
-// Deadlock: see part_sums_gfx942.hpp; blocks with a part of a tile begin with it, so all of a tile's are at it
-// together. Waves wait for flags one by one, for the same ones, and meet afterwards.
+// If there are fewer tiles than compute units, the k of a tile is split among blocks, which add up through part_sums.
+// Deadlock: see part_sums_gfx942.hpp. Blocks with a part of a tile begin with it, so all blocks of a tile work on it at
+// the same time. Each wave waits for flags by itself; all wait for the same flags, and meet afterwards.
 #pragma once
 #include <fusewire/tile/ping_pong_tile_gfx942.hpp>
 #include <fusewire/tile/units_gfx942.hpp>
 
 namespace fusewire {
 
+/// A mainloop.
 /// C tiles of Rows x Columns.
 template <class T, int Rows, int Columns, layout BOrder>
 class ping_pong_gfx942 {
@@ -27,14 +30,18 @@ class ping_pong_gfx942 {
   static constexpr char const* name = "ping_pong_gfx942";
   static constexpr int askers = 1, threads = 512, tile_m = Rows, tile_n = Columns, min_blocks_per_cu = 1;
   static constexpr int shared_bytes() { return ping_pong_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
-  static constexpr bool communicates_first = true, has_clusters = false, one_range_of_k = true;
+  static constexpr bool communicates_first = true, has_clusters = false;
+  /// As the concept mainloop has it
+  static constexpr k_cut cut = k_cut::chunks_in_turns;
 
   using asking = wave;
 
   template <int Buffers>
   struct operands {
+    /// The buffers of A, and B.
     gemm_operands<T, Buffers> x;
-    int first_blocks;  // do what is to be done beside the tiles
+    int first_blocks;  // blocks that do the work beside the tiles
+    /// How a tile's k is divided.
     split_k split;
 
     __device__ divisor const& parts() const { return split.askers_of_tile; }

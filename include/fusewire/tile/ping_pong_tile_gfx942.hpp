@@ -1,5 +1,5 @@
-// One block's part of a tile of ping_pong_gfx942: the loads, the slices in LDS, the multiplication, and where the sums
-// go. Figure and argument: ping_pong_gfx942.hpp.
+// One block's part of a tile of ping_pong_gfx942: the loads, the slices in LDS, the multiplication, and the store.
+// Figure and argument: ping_pong_gfx942.hpp.
 #pragma once
 #include <fusewire/tile/columns_gfx942.hpp>
 #include <fusewire/tile/part_sums_gfx942.hpp>
@@ -9,12 +9,13 @@
 
 namespace fusewire {
 
+/// One tile of ping_pong_gfx942, or a part of its k. Rows, Columns: of the tile. Each wave asks its Source for itself.
 template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
 class ping_pong_tile {
   using atom = mma_atom<T>;
   static constexpr int waves = 8;
-  // Where LDS has room for two steps, each half of the waves multiplies one slice of a step for the whole tile, so that
-  // fragments are read for more sums; else both halves multiply both slices, each for half of the tile.
+  // If LDS has room for two steps, each half of the waves multiplies one slice of a step for the whole tile, so that a
+  // fragment is read for more sums. Else both halves multiply both slices, each for half of the tile.
   static constexpr bool own_slice = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
   static constexpr int at_a_slice = own_slice ? waves / 2 : waves;
   static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64 : 2,
@@ -22,7 +23,7 @@ class ping_pong_tile {
   static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
   static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
   static constexpr int stored_m = own_slice ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
-  // Steps whose loads are under way: as many as there are registers for beside sums and fragments
+  // ring: steps whose loads are under way, as many as fit in registers beside sums and fragments
   static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
                        registers_left =
                            (BOrder == layout::row_major ? 176 : 200) - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
@@ -33,20 +34,22 @@ class ping_pong_tile {
   using slice_rows = sliced_rows<T, Rows, ring>;
   using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
   static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
-  // Whether registers suffice for a copy of the steps behind the loop, and for rows of C on their way through LDS
+  // Whether registers suffice for a copy of the steps behind the loop, and to store rows of C through LDS
   static constexpr bool is_roomy = own_slice && BOrder == layout::column_major;
   static constexpr int quads = Rows * Columns / 4;  // fours of neighbouring sums of the tile
 
  public:
+  /// Bytes of two slices of A and B, or of four.
   static constexpr int shared_bytes = (own_slice ? 4 : 2) * slice_units * 16;
 
-  /// Columns from n0 on; `a`: the launch's buffers; k: rows of B.
+  /// Of columns from n0 on. a: the launch's buffers of A.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
       : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_columns_(b, n0), cols_(a[0].cols),
         at_(source.first()), left_(platform::uniform(source.steps())) {}
 
-  /// The sums of this wave; the tile has `rows` rows of A. The first steps of B are asked for at once, those of A when
-  /// they are there; in between, the launch does what it has time for.
+  /// Computes the sums of this wave; the tile has `rows` rows of A. It loads the first steps of B at once, then calls
+  /// on_its_way(), then waits for the first steps of A and loads them.
+  /// Called by: every thread of the block.
   template <class OnItsWay>
   __device__ void multiply(int rows, OnItsWay const& on_its_way) {
     bool const second = platform::uniform(wave{}.index()) >= waves / 2;
@@ -58,33 +61,40 @@ class ping_pong_tile {
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_a(s);
     clear();
-    if (is_roomy) meet();  // the tile before has left LDS
+    if (is_roomy) meet();  // LDS no longer holds rows of the previous tile's C
     if (own_slice) write_step(0);
     else write<0>(0);
     meet();
     if (second) meet();
-    int now = group_;
-    for (start_next(); is_roomy ? group_ > 0 : now > 0; start_next()) {
-      find_a(rows);
+    int now = group_;  // steps in the ring
+    start_next(rows);
+    while (is_roomy ? group_ > 0 : now > 0) {
+      if (!is_roomy) find_a(rows);
 #pragma unroll
       for (int s = 0; s < ring; ++s) {
         if (!own_slice && s >= now && group_ == 0) break;
-        step<true>(s, second);
+        if (s > 0) meet();
+        step<true>(s);
       }
       now = group_;
+      // If registers allow, both halves do this between the same two meetings: the first half before its turn, the
+      // second after its multiplication
+      if (!is_roomy || !second) meet();
+      start_next(rows);
+      if (is_roomy && second) meet();
     }
-    // Behind the loop: if the loop ended within its ring, clang would wait in each round for the last loads. Without
-    // registers for that, zeros fill the ring.
+    // The last steps come behind the loop: if the loop could end within its ring, clang would wait in each round for
+    // the last loads. Without registers for this copy, zeros fill the ring.
     if constexpr (is_roomy) {
 #pragma unroll
       for (int s = 0; s < ring; ++s)
-        if (s < now) step<false>(s, second);
+        if (s < now) step<false>(s), meet();
     }
     if (!second) meet();
     if constexpr (own_slice) add_halves(second);
   }
 
-  /// The tile of c = epilogue(sums).
+  /// Stores the tile of c = epilogue(sums).
   template <class Out, class Epilogue>
   __device__ void store(matrix<Out> c, tile_at t, Epilogue const& epilogue) {
     wave const w;
@@ -110,8 +120,8 @@ class ping_pong_tile {
     }
   }
 
-  /// The sums of the `splits` blocks that share the tile, and this block's part of its `rows` rows of c =
-  /// epilogue(sums).
+  /// Adds up the sums of the `splits` blocks that share the tile, and stores this block's part of the tile's `rows`
+  /// rows of c = epilogue(sums).
   template <class Out, class Epilogue>
   __device__ void add_up(part_sums const& parts, matrix<Out> c, tile_at t, int rows, int tile, int tiles, int split,
                          int splits, Epilogue const& epilogue) {
@@ -141,13 +151,13 @@ class ping_pong_tile {
   }
 
  private:
-  /// Of what a wave multiplies, and of what it stores.
+  /// Rows and columns of the tile: the first that a wave multiplies, and the first that it stores
   __device__ static int first_row(int of_wave) { return of_wave % at_a_slice / waves_n * wave_m; }
   __device__ static int first_column(int of_wave) { return of_wave % waves_n * wave_n; }
   __device__ static int first_stored_row(int of_wave) {
     return first_row(of_wave) + of_wave / at_a_slice * stored_m * 16;
   }
-  /// The wave that stores a row of the tile, of the nth_column-th of waves_n.
+  /// The wave that stores a row of the tile in the nth_column-th of its waves_n column ranges.
   __device__ static int stored_by(int row, int nth_column) {
     return row % wave_m / (stored_m * 16) * at_a_slice + row / wave_m * waves_n + nth_column;
   }
@@ -178,16 +188,17 @@ class ping_pong_tile {
     }
   }
 
-  /// The ring's s-th step, and, if more groups follow, the loads of the next group's.
+  /// Multiplies the ring's s-th step and, if Loads, starts the loads of the next group's s-th step. The caller lets all
+  /// waves meet afterwards.
   template <bool Loads>
-  __device__ void step(int s, bool second) {
+  __device__ void step(int s) {
+    bool const second = platform::uniform(wave{}.index()) >= waves / 2;
     if constexpr (own_slice) {
       write_step((s + 1) % ring);
       read(s % 2 * 2 * slice_units + (second ? slice_units : 0));
       if (Loads) ask_for_b(s), ask_for_a(s);
       meet();
       multiply_slice();
-      meet();
       return;
     }
     write<1>(s);
@@ -202,10 +213,9 @@ class ping_pong_tile {
     if (Loads && asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
     meet();
     multiply_slice();
-    meet();
   }
 
-  /// All waves meet, and what they have written to LDS is there. Nothing moves past it.
+  /// All waves meet; all can then read what each has written to LDS. The compiler moves nothing past it.
   __device__ static void meet() {
     __builtin_amdgcn_sched_barrier(0);
     block{}.sync();
@@ -221,19 +231,21 @@ class ping_pong_tile {
         for (int v = 0; v < atom::c_values; ++v) acc_[i][j][v] = 0;
   }
 
-  /// How many steps the ring takes from at_ on: side by side in a buffer of A.
+  /// Finds the group that begins at at_: steps that lie side by side in a buffer of A, at most as many as the ring has.
   __device__ void find_group() {
-    int const side_by_side = left_ == 0 ? 0 : platform::uniform(source_.left(at_)),
-              left = cols_ - platform::uniform(source_.column(at_));
+    k_ = platform::uniform(source_.k(at_));
+    column_ = platform::uniform(source_.column(at_));
+    int const side_by_side = left_ == 0 ? 0 : platform::uniform(source_.left(at_)), left = cols_ - column_;
     group_ = side_by_side < ring ? side_by_side : ring;
     columns_ = left < group_ * k_step ? left : group_ * k_step;
   }
-  /// The next group is the one to load.
-  __device__ void start_next() {
+  /// Goes on to the next group, which is the next to be loaded.
+  __device__ void start_next(int rows) {
     source_.advance(at_, group_);
     left_ -= group_;
     there_ -= group_;
     find_group();
+    if (is_roomy) find_a(rows);
   }
   /// Waits until the group's A is there.
   __device__ void find_a(int rows) {
@@ -246,17 +258,16 @@ class ping_pong_tile {
       if (there_ == 0) first = run;
       there_ += more;
     }
-    rows_.begin(a_[platform::uniform(first.buffer)], platform::uniform(first.row), rows);
+    int const buffer = platform::uniform(first.buffer);
+    if (buffer != buffer_) rows_.begin(a_[buffer], rows);
+    buffer_ = buffer;
+    rows_.go_to(platform::uniform(first.row));
   }
 
-  /// The group's s-th step; of none beyond the group memory is read, and they are zeros.
-  __device__ void ask_for_b(int s) {
-    b_columns_.load(s, platform::uniform(source_.k(at_)) + s * k_step, columns_of(s));
-  }
-  __device__ void ask_for_a(int s) {
-    rows_.load(s, platform::uniform(source_.column(at_)) + s * k_step, columns_of(s));
-  }
-  /// Of the step's columns, those that there are: k_step or more, unless the group or the source ends.
+  /// Start the loads of the group's s-th step. Steps beyond the group are zeros, and no memory is read for them.
+  __device__ void ask_for_b(int s) { b_columns_.load(s, k_ + s * k_step, columns_of(s)); }
+  __device__ void ask_for_a(int s) { rows_.load(s, column_ + s * k_step, columns_of(s)); }
+  /// Columns of the group from its s-th step on: k_step or more, unless the group or A ends within the step.
   __device__ int columns_of(int s) const { return columns_ - s * k_step; }
 
   template <int Slice>
@@ -264,7 +275,7 @@ class ping_pong_tile {
     rows_.template write<Slice>(s, shared_ + Slice * slice_units);
     b_columns_.template write<Slice>(s, shared_ + Slice * slice_units + Rows * slice_units_per_row);
   }
-  /// Both slices, where LDS has room for two steps.
+  /// Writes both slices of a step, if LDS has room for two steps.
   __device__ void write_step(int s) {
     bytes16* const there = shared_ + s % 2 * 2 * slice_units;
     rows_.template write<0>(s, there);
@@ -272,13 +283,13 @@ class ping_pong_tile {
     rows_.template write<1>(s, there + slice_units);
     b_columns_.template write<1>(s, there + slice_units + Rows * slice_units_per_row);
   }
-  /// The fragments of a slice.
+  /// Reads the fragments of a slice.
   __device__ void read(int slice) {
     wave const w;
     bytes16 const* const from = shared_ + slice + unit_in_slice(w.rank() % 16, w.rank() / 16);
     bytes16 const* const a = from + first_row(platform::uniform(w.index())) * slice_units_per_row;
     bytes16 const* const b = from + (Rows + first_column(platform::uniform(w.index()))) * slice_units_per_row;
-    __builtin_amdgcn_sched_barrier(0);  // what is written needs its registers no more
+    __builtin_amdgcn_sched_barrier(0);  // so that registers whose values are written to LDS are free
 #pragma unroll
     for (int j = 0; j < atoms_n; ++j) fb_[j].row[0] = b[j * 16 * slice_units_per_row];
 #pragma unroll
@@ -309,9 +320,10 @@ class ping_pong_tile {
   typename atom::b_fragment fa_[atoms_m];
   typename atom::a_fragment fb_[atoms_n];
   typename Source::place at_;  // of the group
-  // Steps of the tile that are not loaded, with those of the group; of the group; from at_ on whose A is there
+  // Steps of the tile from at_ on; steps of the group; steps from at_ on whose A is there
   int left_, group_ = 0, there_ = 0;
-  int columns_ = 0;  // of the group's, from at_ on
+  int k_ = 0, column_ = 0, columns_ = 0;  // of the group: first row of B, first column of A, columns of A
+  int buffer_ = -1;                       // of A, which rows_ reads
 };
 
 }  // namespace fusewire

@@ -1,4 +1,5 @@
-// A tile that the blocks of a cluster share, each of which has multiplied its part of the steps along k.
+// Split-k in a cluster: its blocks share a tile, each multiplies its part of the steps along k, and they add up their
+// partial sums through shared memory.
 #pragma once
 #include <fusewire/tile/grid.hpp>
 #include <fusewire/tile/stages_sm90.hpp>
@@ -9,24 +10,26 @@ namespace fusewire {
 /// Storage: sm90_storage, whose stages the sums overwrite. Consumers: the warps that multiply.
 template <class Atom, sm90_gemm_config C, class Storage, class Consumers>
 struct sm90_shared_tile {
-  /// Twice: barriers are there, sums are there. For warps that have none.
+  /// Meets the other blocks twice, as share() does: when the barriers are initialised, and when the sums have arrived.
+  /// For warps without sums.
   __device__ static void meet_parts() {
     cluster_wait();
     cluster_arrive();
     cluster_wait();
   }
 
-  /// Which rows of sums are whose, in a tile that is shared: part p gets rows [p * each, (p + 1) * each). A block has
-  /// its own sums of all rows, and behind them what the others send of its rows.
+  /// Which part owns which rows of a shared tile: part p has rows [p * each, (p + 1) * each). A block's shared memory
+  /// holds its own sums of all rows, and behind them the sums of its rows that the others send.
   struct rows_of_parts {
-    int parts, me, rows, each;
+    int parts, me, rows, each;  // blocks of the cluster; this one; rows of the tile; rows of a part
 
-    __device__ int count(int part) const {
-      return rows - part * each < each ? rows - part * each : each;
-    }  // or less than 1
+    /// Rows of a part; a part without rows may have a negative count.
+    __device__ int count(int part) const { return rows - part * each < each ? rows - part * each : each; }
+    /// The row of sums in block `by` from which on it receives those of block `from`.
     __device__ int received(int from, int by) const { return rows + (from < by ? from : from - 1) * each; }
   };
 
+  /// The rows_of_parts of this block's tile. parts: blocks of the cluster.
   template <class Sink>
   __device__ static rows_of_parts rows_of(int parts, tile_order const& tiles, strided share, Sink const& sink) {
     if (parts == 1 || share.first >= share.last) return {parts, 0, 0, 0};
@@ -35,17 +38,17 @@ struct sm90_shared_tile {
     return {parts, cluster_rank(), rows, ceil_div(rows, parts)};
   }
 
-  /// Every part sends the others its sums of their rows, adds up those of its own rows in the order of parts, and
-  /// stores them.
+  /// Every part sends the others its sums of their rows. It adds up the sums of its own rows in the order of the parts,
+  /// and stores epilogue(sum).
   template <class Out, class Epilogue>
   __device__ static void share(Storage const& s, rows_of_parts const& r, typename Atom::c_fragment const& acc, int row0,
                                int column0, int m0, int n0, int columns, matrix<Out> c, Epilogue const& epilogue) {
     int const mine = r.count(r.me);
     cluster_wait();
     if (Consumers{}.leader())
-      s.whole().expect(mine > 0 ? (r.parts - 1) * mine * C.row_bytes() : 0);  // before anybody sends
+      s.whole().expect(mine > 0 ? (r.parts - 1) * mine * C.row_bytes() : 0);  // before other blocks send
     Consumers{}.sync();                                                       // all multiplications are done
-    // What read the stages is complete, and nothing is published
+    // Relaxed, because all reads of the stages are complete, and no data is published
     if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());
     keep(s, acc, row0, column0, r.rows);
     fence_async_shared();
@@ -63,10 +66,11 @@ struct sm90_shared_tile {
       if (r.parts == 2) add_parts<2>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
       else add_parts<0>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
     }
-    cluster_wait();  // what this block has sent is there
+    cluster_wait();  // the sums that this block has sent have arrived
   }
 
-  /// Leaves this warpgroup's sums, from that row and column of the tile on, of which there are `rows` rows.
+  /// Stores this warpgroup's sums to shared memory. They begin at row row0 and column column0 of the tile, which has
+  /// `rows` rows.
   __device__ static void keep(Storage const& s, typename Atom::c_fragment const& acc, int row0, int column0, int rows) {
     int const thread = block{}.rank() % 128;
     if constexpr (C.swap_ab()) {
@@ -85,7 +89,8 @@ struct sm90_shared_tile {
     }
   }
 
-  /// Adds up this part's `rows` rows of a tile, from row m0 of c on. Parts: how many, 0: any number up to 8.
+  /// Adds up and stores this part's `rows` rows of a tile, from row m0 of c on. Parts: how many there are; 0: any
+  /// number up to 8.
   template <int Parts, class Out, class Epilogue>
   __device__ static void add_parts(Storage const& s, rows_of_parts const& r, int m0, int rows, int n0, int columns,
                                    matrix<Out> c, Epilogue const& epilogue) {

@@ -10,21 +10,23 @@
 
 namespace fusewire {
 
-inline constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.69314718f;
-inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+inline constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.69314718f;            // scores are in units of log 2
+inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();  // the m of no tokens
 
 /// Four neighbouring d of an output.
 struct alignas(16) quad {
-  float x[4];
+  float x[4];  // neighbours
 };
 
+/// What a part of the tokens adds up to, beside o.
 struct alignas(8) softmax_scale {
-  float m = minus_infinity, l = 0;
+  float m = minus_infinity, l = 0;  // the largest score, in units of log 2; the sum of the weights
 };
 
+/// A part of the tokens, for four elements of a head.
 struct softmax_part {
-  quad o{};
-  softmax_scale s;
+  quad o{};         // the sum of weighted v
+  softmax_scale s;  // of the same tokens
 };
 
 /// 2^(x - m), and 0 for x = -infinity whatever m is.
@@ -32,21 +34,22 @@ __device__ inline float softmax_weight(float x, float m) {
   return platform::exp2(x - (m == minus_infinity ? 0.0f : m));
 }
 
-/// The parts 0, 1, ... count - 1, in this order: scale_at(i) is the i-th one's (m, l), o_at(i) its o. `Flight` of them
-/// are read at once.
+/// The parts 0, 1, ... count - 1, in this order: scale_at(i, j) is the i-th one's (m, l), o_at(i, j) its o. `Flight` of
+/// them are read at once: before, ahead(i) is called with the first of them, which is j = 0, the next one is 1.
 /// Requires: count >= 1.
-template <int Flight, class ScaleAt, class OutputAt>
-__device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at) {
+template <int Flight, class ScaleAt, class OutputAt, class Ahead>
+__device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at, Ahead ahead) {
   softmax_part sum;
   int first = 0;
   do {
     softmax_scale s[Flight];
     quad o[Flight];
+    ahead(first);
 #pragma unroll
     for (int i = 0; i < Flight; ++i) {
       int const part = first + i < count ? first + i : count - 1;
-      s[i] = scale_at(part);
-      o[i] = o_at(part);
+      s[i] = scale_at(part, i);
+      o[i] = o_at(part, i);
     }
     float m = sum.s.m;
 #pragma unroll
@@ -66,6 +69,13 @@ __device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at
     first += Flight;
   } while (first < count);
   return sum;
+}
+
+/// The same of parts that are read where they are used.
+template <int Flight, class ScaleAt, class OutputAt>
+__device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at) {
+  return combine_parts<Flight>(
+      count, [&](int i, int) { return scale_at(i); }, [&](int i, int) { return o_at(i); }, [](int) {});
 }
 
 }  // namespace fusewire

@@ -1,8 +1,8 @@
-// Rows of C, of 16-bit elements, on their way from a wave's sums to memory: lanes hold four neighbours each, and
-// through LDS come to store 16 bytes each, whole lines of memory together.
+// Rows of C, of 16-bit elements, on their way from a wave's sums to memory. A lane holds four neighbouring elements;
+// after the way through LDS it stores 16 bytes, and the lanes together store whole lines of memory.
 //
-// The stores go on to memory at once: what lies in an L2 when a kernel ends is written back only then, by all blocks
-// together.
+// The stores go through to memory at once. What is still in an L2 when a kernel ends would be written back only then,
+// for all blocks at the same time.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
@@ -10,20 +10,20 @@
 
 namespace fusewire {
 
-/// Columns of a wave. Order: a wave's accesses to LDS keep theirs.
+/// Columns: of a wave. No barrier is needed, because the accesses of a wave to LDS stay in order.
 template <class T, int Columns>
 class staged_rows {
-  static constexpr int units = Columns / 8, stride = units + 1;  // of 16 bytes; one more, for the banks
+  static constexpr int units = Columns / 8, stride = units + 1;  // units of 16 bytes; one more, against bank conflicts
 
  public:
-  /// Fragments of 16 rows that LDS holds at a time; bytes for a wave.
+  /// Fragments of 16 rows that LDS holds at a time; bytes of LDS for a wave.
   static constexpr int fragments = 2, bytes = fragments * 16 * stride * 16;
 
-  /// Of c, from (m0, n0) on.
+  /// Rows of c from (m0, n0) on, of wave of_wave. shared: LDS of the block, `bytes` for each wave.
   __device__ staged_rows(void* shared, matrix<T> const& c, int of_wave, int m0, int n0)
       : rows_(static_cast<char*>(shared) + of_wave * bytes), c_(c), m0_(m0), n0_(n0) {}
 
-  /// epilogue(sums) of the i-th fragment's row lane % 16, from column `column` on.
+  /// Stores epilogue(sums) to LDS: four elements of row lane % 16 of the i-th fragment, from column `column` on.
   template <class Epilogue>
   __device__ void put(int i, int column, float4 const& sums, Epilogue const& epilogue) const {
     int const row = i * 16 + wave{}.rank() % 16, r = m0_ + row, col = n0_ + column;
@@ -35,7 +35,7 @@ class staged_rows {
     for (int j = 0; j < 4; ++j) four.element[j] = col + j < c_.cols ? T(epilogue((&sums.x)[j], r, col + j)) : T(0.0f);
     __builtin_memcpy(rows_ + row % (fragments * 16) * stride * 16 + column * 2, &four, sizeof(four));
   }
-  /// The fragments up to the i-th.
+  /// Stores the last `fragments` fragments up to the i-th to c.
   __device__ void store(int i) const {
     int const first = m0_ + (i + 1 - fragments) * 16;
     memory_buffer const memory(c_.at(first, n0_), 0x7fffffff);

@@ -1,17 +1,16 @@
-// Four neighbouring elements of a row of C, in one store where C's rows allow it.
+// Stores four neighbouring elements of a row of C, with one store if the alignment of C allows it.
 #pragma once
 #include <fusewire/core/matrix.hpp>
 
 namespace fusewire {
 
-/// Whether rows of c begin at whole fours of elements.
+/// Whether every row of c is aligned to four elements.
 template <class T>
 __device__ bool has_whole_quads(matrix<T> c) {
   return (c.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) % (4 * sizeof(T)))) == 0;
 }
 
-/// c(r, col) and the 3 elements after it = `four`; those that c does not have are left out. `whole`:
-/// has_whole_quads(c).
+/// Stores `four` to c(r, col) and the 3 elements after it; elements outside c are left out. whole: has_whole_quads(c).
 template <class T>
 __device__ void store_quad(matrix<T> c, int r, int col, T const (&four)[4], bool whole) {
   struct alignas(4 * sizeof(T)) quad {
@@ -22,7 +21,7 @@ __device__ void store_quad(matrix<T> c, int r, int col, T const (&four)[4], bool
     for (int j = 0; j < 4 && col + j < c.cols; ++j) c(r, col + j) = four[j];
 }
 
-/// The same of epilogue(sums), for a row and columns that c may not have.
+/// Stores epilogue(sums) in the same way. The row, too, may be outside c.
 template <class T, class Epilogue>
 __device__ void store_quad(matrix<T> c, int r, int col, float4 const& sums, bool whole, Epilogue const& epilogue) {
   if (r >= c.rows || col >= c.cols) return;

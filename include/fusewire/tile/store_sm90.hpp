@@ -1,5 +1,4 @@
-// From the sums of a multiplying warpgroup to memory: 16-bit floats through shared memory, so that memory sees whole 16
-// bytes and more; fp32 as they are.
+// Stores the sums of a multiplying warpgroup through shared memory, so that stores are whole 16-byte words and more.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
@@ -10,7 +9,7 @@ namespace fusewire {
 
 namespace detail {
 
-/// Whether every row begins at whole 16 bytes.
+/// Whether every row of c is aligned to 16 bytes.
 template <class T>
 __device__ bool rows_aligned(matrix<T> c) {
   return (c.ld % per_16_bytes<T> | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0;
@@ -24,8 +23,8 @@ __device__ inline std::uint32_t pack(float low, float high) {
   return two;
 }
 
-/// Four 8 x 8 matrices of 16 bits, as wgmma leaves them; each lane has the address of a row, or if Transposed of a
-/// column.
+/// Stores four 8 x 8 matrices of 16-bit elements, from registers as wgmma leaves them, to shared memory. Each lane
+/// gives the address of a row or, if Transposed, of a column.
 template <bool Transposed>
 __device__ inline void store_matrices(shared_address_t at, std::uint32_t const (&four)[4]) {
   if constexpr (Transposed)
@@ -40,12 +39,13 @@ __device__ inline void store_matrices(shared_address_t at, std::uint32_t const (
 
 }  // namespace detail
 
-/// A multiplying warpgroup's part of a tile. Atom: its multiplication, whose accumulators it has.
+/// Stores a multiplying warpgroup's part of a tile. Atom: the instruction that made the accumulators.
 template <class Atom, sm90_gemm_config C>
 struct sm90_store {
-  /// This warpgroup's part of a tile, from c(m0, n0) on; `columns` of the tile's are left from there on. A warp's 16
-  /// rows leave in pieces of 64 columns through its staging buffer, or in swap-AB its 16 columns in pieces of 64 rows.
-  /// The buffer's 16-byte units are swizzled by row off each other's banks.
+  /// Stores this warpgroup's part of a tile, from c(m0, n0) on, of which C has `columns` columns. A warp stores its 16
+  /// rows in pieces of 64 columns through its staging buffer, or in swap-AB its 16 columns in pieces of 64 rows. The
+  /// buffer's 16-byte units are swizzled by row against bank conflicts. Whole: C has the whole part, and its rows are
+  /// aligned to 16 bytes.
   template <bool Whole, class T, class Epilogue>
   __device__ static void store(bytes16* staging, typename Atom::c_fragment const& acc, int m0, int n0, int columns,
                                matrix<T> c, Epilogue const& epilogue) {
@@ -57,8 +57,8 @@ struct sm90_store {
       int const row = m0 + (C.swap_ab() ? right : down), col = C.swap_ab() ? down : right;
       return Whole || (row < c.rows && col < columns) ? epilogue(acc[v], row, n0 + col) : 0.0f;
     };
-    // In swap-AB, rows of a multiplication are columns of C, and are written as such: a staging row is two units of a
-    // warp's 16.
+    // In swap-AB, rows of a multiplication are columns of C, and are stored as columns: a staging row is the two units
+    // of a warp's 16 columns.
     auto const unit_at = [](int row, int unit) {
       return C.swap_ab() ? row * 2 + (unit ^ (row / 4 & 1)) : row * 8 + (unit ^ (row & 7));
     };
@@ -97,37 +97,55 @@ struct sm90_store {
     }
   }
 
-  /// The same of fp32: lanes swap what they have of two rows, and each stores four neighbouring columns of one; turned,
-  /// a lane has its columns one by one.
+  /// The same for fp32, in pieces of 32 columns, or in swap-AB of 32 rows. Stores of a warp are whole 128 bytes of a
+  /// row, or 64: a link to a peer carries shorter ones much more slowly.
   template <class Epilogue>
-  __device__ static void store_sums(typename Atom::c_fragment const& acc, int m0, int n0, int columns, matrix<float> c,
-                                    Epilogue const& epilogue) {
-    int const thread = block{}.rank() % 128, odd = thread % 2;
+  __device__ static void store_sums(bytes16* staging, typename Atom::c_fragment const& acc, int m0, int n0, int columns,
+                                    matrix<float> c, Epilogue const& epilogue) {
+    constexpr int units = C.swap_ab() ? 4 : 8;  // of 16 bytes, of a staging row
+    int const thread = block{}.rank() % 128, lane = wave{}.rank(), warp0 = thread / 32 * 16;
     bool const aligned = detail::rows_aligned(c);
-    auto const put = [&](int row, int col, float x) {
-      if (row < c.rows && col < columns) c(row, n0 + col) = epilogue(x, row, n0 + col);
+    auto* const fours = reinterpret_cast<float4*>(staging);
+    auto const unit_at = [](int row, int unit) {
+      return row * units + (unit ^ (C.swap_ab() ? row / 2 % 4 : row % 4 * 2));
     };
 #pragma unroll
-    for (int v = 0; v < Atom::c_values; v += 4) {
-      if constexpr (C.swap_ab()) {
+    for (int piece = 0; piece < ceil_div(C.width(), 32); ++piece) {
+      int const left = C.width() - piece * 32 < 32 ? C.width() - piece * 32 : 32;
+#pragma unroll
+      for (int v = 0; v < 16; v += 2) {
+        if (v >= left / 2) continue;
+        int const down = lane / 4 + v / 2 % 2 * 8, right = v / 4 * 8 + lane % 4 * 2;
+        float2 const two{acc[piece * 16 + v], acc[piece * 16 + v + 1]};
+        if constexpr (C.swap_ab()) {
+          reinterpret_cast<float*>(fours + unit_at(right, down / 4))[down % 4] = two.x;
+          reinterpret_cast<float*>(fours + unit_at(right + 1, down / 4))[down % 4] = two.y;
+        } else {
+          reinterpret_cast<float2*>(fours + unit_at(down, right / 4))[right % 4 / 2] = two;
+        }
+      }
+      wave{}.sync();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        int const r = i * (32 / units) + lane / units, unit = lane % units;
+        float4 const sums = fours[unit_at(r, unit)];
+        if (C.swap_ab() ? r >= left : unit * 4 >= left) continue;
+        int const row = m0 + (C.swap_ab() ? piece * 32 : warp0) + r,
+                  col = (C.swap_ab() ? warp0 : piece * 32) + unit * 4;
+        if (row >= c.rows) continue;
+        float four[4] = {sums.x, sums.y, sums.z, sums.w};
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          put(m0 + v / 4 * 8 + Atom::c_col(thread) + e % 2, Atom::c_row(thread) + e / 2 * 8, acc[v + e]);
-      } else {
-        float four[4] = {acc[v], acc[v + 1], acc[v + 2], acc[v + 3]};  // two of a row, two of the row 8 below
-        float const low = __shfl_xor_sync(~0u, odd ? four[0] : four[2], 1),
-                    high = __shfl_xor_sync(~0u, odd ? four[1] : four[3], 1);
-        four[odd ? 0 : 2] = low, four[odd ? 1 : 3] = high;
-        int const row = m0 + Atom::c_row(thread) + odd * 8, col = v / 4 * 8 + Atom::c_col(thread) - odd * 2;
-        if (aligned && row < c.rows && col + 4 <= columns) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) four[e] = epilogue(four[e], row, n0 + col + e);
+          if (col + e < columns) four[e] = epilogue(four[e], row, n0 + col + e);
+        if (aligned && col + 4 <= columns) {
           *reinterpret_cast<float4*>(c.at(row, n0 + col)) = {four[0], four[1], four[2], four[3]};
         } else {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) put(row, col + e, four[e]);
+          for (int e = 0; e < 4; ++e)
+            if (col + e < columns) c(row, n0 + col + e) = four[e];
         }
       }
+      wave{}.sync();
     }
   }
 };

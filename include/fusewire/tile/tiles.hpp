@@ -1,10 +1,10 @@
-// The three things that a fused GEMM is put together from, beside its grid of tiles and its mainloop:
+// The parts of a fused GEMM beside its grid of tiles and its mainloop: a tile source, an epilogue and a tile sink.
 //
 //   tile source --> where a tile's rows of A are, when they are there --> mainloop --> epilogue
 //               --> where C's tile goes <-- tile sink
 //
-// A mainloop goes through its tiles. It multiplies steps of 64 along k as the source hands them out, and the sink
-// learns that a tile is stored. Neither knows how the mainloop moves or multiplies what they name, so one text of each
+// A mainloop goes through its tiles. It multiplies steps of 64 along k as the source hands them out, and tells the sink
+// that a tile is stored. Source and sink do not know how the mainloop moves or multiplies the data, so one text of each
 // serves every architecture.
 #pragma once
 #include <concepts>
@@ -18,19 +18,20 @@ namespace fusewire {
 
 inline constexpr int k_step = 64;  // columns of A
 
-/// Steps along k that are there, `count` of them side by side: from this row and column of one of the launch's buffers
-/// of A.
+/// Steps along k that are there: `count` of them, side by side, from this row and column of one of the launch's buffers
+/// of A on.
 struct k_run {
-  int buffer, row, column, count;
+  int buffer, row, column, count;  // which buffer; its row and column; steps
 };
 
-/// A tile source. `place` is where a step along k begins. The steps of a tile, steps() of them and at least one, are
-/// the same for every tile: the first is at first(); advance(p, n) goes on by n, at most left(p), which is how many
-/// follow each other from p on; k(p) is the row of B where a step begins, and column(p) its column in a buffer of A,
-/// all of which have as many. For A, begin(m) announces tile row m and returns how many rows of A it has; wait(p)
-/// returns when its rows are there for the step at p, and for as many after it as the run says. What is asked for in
-/// vain counts as there: see "When a rank does not come" in docs/protocol.md. begin and wait are called by a group of
-/// threads, all of them: which group is the mainloop's affair, and a source's type may depend on it.
+/// A tile source. A place says where a step along k begins. Every tile has the same steps(), at least one. The first
+/// step is at first(). left(p) says how many steps follow each other side by side from p on, and advance(p, n) goes on
+/// by n <= left(p) steps. k(p) is the row of B where the step at p begins, and column(p) its column in a buffer of A;
+/// all these buffers have the same number of columns. begin(m) announces tile row m and returns how many rows of A it
+/// has. wait(p) returns when these rows are there for the step at p, and for the steps after it that the k_run says.
+/// Data whose wait was given up counts as there: see "When a rank does not come" in docs/protocol.md.
+/// begin and wait are called by every thread of a group. The mainloop chooses the group, and the type of a source may
+/// depend on it.
 template <class S>
 concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
   { steps.steps() } -> std::same_as<int>;
@@ -43,21 +44,23 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
   { s.wait(p) } -> std::same_as<k_run>;
 };
 
-/// A tile sink. at(t) is the matrix that takes tile t, of any rank's memory; rows and columns are numbered as the grid
-/// of tiles does it, and those from its rows and cols on are not stored. stored(g, t): called by every thread of the
-/// group when it has stored its part, and before they meet; of a tile that blocks share, by such a group of each of
-/// them, which has stored its part_rows().
+/// A tile sink. at(t) is the matrix that takes tile t, in the memory of any rank. Its rows and columns are numbered as
+/// in the grid of tiles; rows from at(t).rows on and columns from at(t).cols on are not stored. stored(g, t) is called
+/// by every thread of a group when the thread has stored its part, before the group meets. If blocks share a tile, such
+/// a group of each of them calls it, after storing the block's part_rows. A mainloop may make the call as late as after
+/// the multiplication of the group's next tile.
 template <class S>
 concept tile_sink = requires(S const s, block g, tile_at t) {
   s.at(t).rows;
   s.stored(g, t);
 };
 
-/// The steps along k of block `part` of those that share a tile: the first blocks have one more where they do not come
-/// out even.
+/// The steps along k of block `part` of the `parts` that share a tile. If they cannot be divided evenly, the first
+/// blocks have one more.
 struct k_share {
-  int first, count;
+  int first, count;  // the first step, and how many
 
+  /// Of a tile with `steps` steps. Called by: every thread of the block, with the same arguments.
   __device__ k_share(int steps, int part, divisor const& parts) {
     int const each = steps / parts, more = steps % parts;
     first = platform::uniform(part * each + (part < more ? part : more));
@@ -65,10 +68,11 @@ struct k_share {
   }
 };
 
-/// The rows of a tile, of which there are `rows`, that block `part` of the `parts` that share it stores.
+/// The rows of a tile that block `part` of the `parts` that share it stores.
 struct part_rows {
-  int first, count;  // count: or less than 1
+  int first, count;  // the first row; how many, less than 1 if there are none
 
+  /// Of a tile with `rows` rows.
   __device__ part_rows(int rows, int part, int parts) {
     int const each = ceil_div(rows, parts);
     first = part * each;
@@ -76,11 +80,12 @@ struct part_rows {
   }
 };
 
-/// A tile source: a matrix [M, K] of this rank's, the launch's buffer 0. Block `part` of the `parts` that share a tile.
+/// A tile source: a matrix [M, K] in this rank's memory, the launch's buffer 0.
 class local_rows {
  public:
   using place = int;  // column
 
+  /// m, k: of the matrix; part: which of the `parts` blocks that share a tile this is.
   __device__ local_rows(int m, int k, int tile_m, int part = 0, divisor const& parts = 1)
       : m_(m), tile_m_(tile_m), share_(ceil_div(k, k_step), part, parts) {}
 
@@ -94,7 +99,7 @@ class local_rows {
   __device__ k_run wait(place p) const { return {0, row_, p, left(p)}; }
 
  protected:
-  /// A tile of at most tile_m rows, of which `left` are left from `row` on.
+  /// Begins a tile at row `row`, from which on the matrix has `left` rows. Returns how many the tile has.
   __device__ int begin_at(int row, int left) {
     row_ = row;
     return left < tile_m_ ? left : tile_m_;
@@ -106,10 +111,10 @@ class local_rows {
 };
 static_assert(tile_source<local_rows>);
 
-/// A tile sink: a matrix of this rank's, and nobody is told.
+/// A tile sink: a matrix in this rank's memory; no rank is told.
 template <class T>
 struct into {
-  matrix<T> c;
+  matrix<T> c;  // [M, N]
   __device__ matrix<T> at(tile_at) const { return c; }
   template <group Group>
   __device__ void stored(Group, tile_at) const {}

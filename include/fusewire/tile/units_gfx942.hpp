@@ -1,30 +1,46 @@
-// The blocks of a launch and their units, which are tiles, or with split-k parts of tiles. Every block but the first
-// ones begins with a unit of its own, without drawing.
+// How the blocks of a launch take its units. A unit is a tile or, with split-k, a part of a tile. Every block but the
+// first ones begins with a unit of its own, without drawing.
 #pragma once
 #include <fusewire/tile/mainloop.hpp>
 #include <fusewire/tile/part_sums_gfx942.hpp>
 
 namespace fusewire {
 
-/// How a tile's k is divided: among `blocks` blocks, 1 unless all tiles start at once, in each of which `askers` groups
-/// ask the source.
+/// The unit that block i takes if `count` units start at once in as many blocks. Blocks go to the XCDs in turns, as far
+/// as is known. The blocks of one XCD take neighbouring units, which share rows of A and columns of B in its L2.
+__device__ inline int near_in_cache(int i, int count) {
+  constexpr int xcds = 8;
+  int const xcd = i % xcds, more = count % xcds;
+  return xcd * (count / xcds) + (xcd < more ? xcd : more) + i / xcds;
+}
+
+/// How a tile's k is divided: among the blocks that share the tile, and within a block among the groups that ask the
+/// source.
 struct split_k {
-  int k, blocks, tiles;
-  divisor askers_of_tile;
+  /// Columns of A; blocks that share a tile, 1 unless all units start at once.
+  int k, blocks;
+  /// Tiles of the launch; groups in all blocks of a tile that ask for parts of its k.
+  divisor tiles, askers_of_tile;
+  /// Memory in which blocks that share a tile add up.
   part_sums sums;
 
-  __device__ int part(int first_blocks) const { return blocks == 1 ? 0 : (block{}.index() - first_blocks) / tiles; }
+  /// Which of the blocks that share a tile this block is. first_blocks: blocks of the launch that communicate first.
+  __device__ int part(int first_blocks) const {
+    return blocks == 1 ? 0 : near_in_cache(block{}.index() - first_blocks, blocks * tiles.value()) / tiles;
+  }
 };
 
-/// The pieces of work that were drawn before the first that comes after the units, and what a block has drawn last.
+/// What a block has drawn when its units are done.
 struct drawn_work {
+  /// How many of the numbers are units; the number that this block drew last, which is none of them.
   int before, drawn;
 };
 
 /// Goes through this block's units: unit(tile, number of the tile, part, on_its_way) does one, and calls on_its_way()
-/// when its first loads are under way. Returns what the block has drawn after them, unless the launch Ends. In a launch
-/// that ends with its tiles, and in which every unit has a block of its own, nobody draws, and a block departs while
-/// its first loads are under way. Called by: every thread of every block, first of all.
+/// when its first loads are under way. If Ends, ends the launch with them; else returns what the block has drawn after
+/// them. If the launch ends with its tiles, and every unit has a block of its own, no block draws, and a block departs
+/// while its first loads are under way.
+/// Called by: every thread of every block, first of all.
 template <bool Ends, class Launch, class Operands, class Beside, class Unit>
 __device__ __forceinline__ drawn_work take_units(void* shared, Launch& launch, Operands const& x,
                                                  tile_order const& tiles, Beside const& beside, Unit const& unit) {
@@ -39,9 +55,9 @@ __device__ __forceinline__ drawn_work take_units(void* shared, Launch& launch, O
   unsigned departed = 0;
   launch.begin();
   if (own < 0) beside(b, b.index(), x.first_blocks, [] {});
-  int i = has_own ? own : next();
+  int i = has_own ? near_in_cache(own, at_once) : next();
   for (; i < count; i = next()) {
-    int const part = i / tiles.count(), nth = i - part * tiles.count();
+    int const part = i / x.split.tiles, nth = i - part * tiles.count();
     unit(tiles[nth], nth, part, [&] {
       if (draws) return;
       launch.settle();

@@ -1,11 +1,11 @@
-// B on its way from memory to the matrix instruction without a stop in LDS: which bytes a lane loads, and which columns
-// its fragments are.
+// B on its way from memory to the matrix instruction, without LDS: which bytes a lane loads, and which columns its
+// fragments hold.
 //
-//   column-major   16 B = 8 k of a column: a fragment as it is                 atom j, row r: column 16 j + r
-//   row-major       8 B = 4 neighbouring columns of a k; 8 k make 4 fragments   atom j, row r: column 4 r + j
+//   column-major   16 B = 8 k of a column = a fragment                              atom j, row r: column 16 j + r
+//   row-major       8 B = 4 neighbouring columns of one k; 8 k make 4 fragments     atom j, row r: column 4 r + j
 //
-// The columns are the rows of the matrix instruction's first operand, so that a lane ends up with four neighbouring
-// values of one row of C, or four atoms with one each.
+// The columns of B are the rows of the matrix instruction's first operand. So a lane ends up with four neighbouring
+// values of one row of C: in one atom if B is column-major, else one in each of four atoms.
 #pragma once
 #include <fusewire/tile/buffer_gfx942.hpp>
 #include <fusewire/tile/gemm.hpp>
@@ -15,7 +15,7 @@ namespace fusewire {
 /// An offset beyond the length of every buffer.
 inline constexpr int nowhere = 0x7fff0000;
 
-/// The first k, of a slice of 32, of which this lane has 8.
+/// The first of the 8 k that this lane has of a slice of 32.
 __device__ inline int first_k_of_lane() { return wave{}.rank() / 16 * 8; }
 
 /// Column j of 8 rows of 4 elements each.
@@ -32,22 +32,25 @@ __device__ inline bytes16 column_of(unsigned long long const (&row)[8], int j) {
 template <class T, int Columns, layout Order>
 class weight_fragments;
 
+/// A wave's weights of a column-major B, as the matrix instruction takes them.
 template <class T, int Columns>
 class weight_fragments<T, Columns, layout::column_major> {
  public:
+  /// Atoms along the columns; slices of 32 k in a step.
   static constexpr int atoms = Columns / 16, slices = k_step / mma_atom<T>::k;
 
-  /// k_step k of the tile's columns.
+  /// Registers for one step: k_step k of the tile's columns.
   struct step {
+    /// By slice and atom.
     bytes16 unit[slices][atoms];
   };
 
-  /// Columns from n0 on. Requires: Columns * b.ld < 2^30.
+  /// Of columns of b from n0 on. Requires: Columns * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int, int n0)
       : memory_(b.data + n0 * b.ld, std::uint32_t(b.n - n0 < Columns ? b.n - n0 : Columns) * std::uint32_t(b.ld) * 2),
         atom_bytes_(int(b.ld) * 32), lane_(wave{}.rank() % 16 * int(b.ld) * 2 + first_k_of_lane() * 2) {}
 
-  /// From row k of B on, of which `there` rows are; zeros for the others.
+  /// Loads a step from row k of B on: its first `there` rows; the rest are zeros.
   __device__ void load(step& s, int k, int there) const {
 #pragma unroll
     for (int slice = 0; slice < slices; ++slice) {
@@ -57,10 +60,11 @@ class weight_fragments<T, Columns, layout::column_major> {
         s.unit[slice][j] = memory_.load_streaming(lane, j * atom_bytes_ + (k + slice * 32) * 2);
     }
   }
+  /// The fragment of atom j of a slice.
   __device__ static bytes16 fragment(step const& s, int slice, int j) { return s.unit[slice][j]; }
 
-  /// Four neighbouring columns' sums of a row, from fragments [atom][lane] of the matrix instruction: the quad-th of
-  /// the tile's, of row m of 16.
+  /// Sums of four neighbouring columns, the quad-th four of row m of 16, from fragments [atom][lane] of the matrix
+  /// instruction.
   __device__ static float4 quad(float4 const* fragments, int quad, int m) { return fragments[quad * 16 + m]; }
 
  private:
@@ -68,20 +72,25 @@ class weight_fragments<T, Columns, layout::column_major> {
   int atom_bytes_, lane_;
 };
 
+/// Weights of a row-major B of 64 columns, transposed in registers.
 template <class T>
 class weight_fragments<T, 64, layout::row_major> {
  public:
+  /// Atoms along the columns; slices of 32 k in a step.
   static constexpr int atoms = 4, slices = k_step / mma_atom<T>::k;
 
+  /// Registers for one step: k_step k of the tile's columns, as they lie in memory.
   struct step {
+    /// By slice and k: four neighbouring columns each.
     unsigned long long row[slices][8];
   };
 
-  /// Columns from n0 on of B [k, N]. Requires: k * b.ld < 2^30.
+  /// Of columns of B [k, N] from n0 on. Requires: k * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int k, int n0)
       : memory_(b.data + n0, (std::uint32_t(k - 1) * std::uint32_t(b.ld) + std::uint32_t(b.n - n0 + 1) / 2 * 2) * 2),
         row_bytes_(int(b.ld) * 2), lane_(first_k_of_lane() * row_bytes_ + wave{}.rank() % 16 * 8) {}
 
+  /// Loads a step from row k of B on: its first `there` rows; the rest are zeros.
   __device__ void load(step& s, int k, int there) const {
 #pragma unroll
     for (int slice = 0; slice < slices; ++slice) {
@@ -90,7 +99,9 @@ class weight_fragments<T, 64, layout::row_major> {
       for (int r = 0; r < 8; ++r) s.row[slice][r] = memory_.load_8_streaming(lane, (k + slice * 32 + r) * row_bytes_);
     }
   }
+  /// The fragment of atom j of a slice.
   __device__ static bytes16 fragment(step const& s, int slice, int j) { return column_of(s.row[slice], j); }
+  /// Sums of four neighbouring columns of a row, as above.
   __device__ static float4 quad(float4 const* fragments, int quad, int m) {
     float const* const of_atom = reinterpret_cast<float const*>(fragments + quad / 4 * 16 + m) + quad % 4;
     return {of_atom[0], of_atom[256], of_atom[512], of_atom[768]};

@@ -1,5 +1,5 @@
-// Warpgroup matrix instructions of sm_90a: wgmma.m64nNk16, operands in shared memory, accumulators in registers of 128
-// threads.
+// Warpgroup matrix instructions of sm_90a: wgmma.m64nNk16. Operands are in shared memory, accumulators in the registers
+// of 128 threads.
 //
 //   K-major, 128-byte swizzle (A; column-major B)      MN-major, 128-byte swizzle (row-major B)
 //     row r: 64 k = 128 bytes, 8 rows = 1024 bytes        k-row: 64 n = 128 bytes, 8 k-rows = 1024 bytes
@@ -12,26 +12,26 @@
 
 namespace fusewire {
 
-/// Where an operand begins in shared memory and how it goes on; 128-byte swizzle.
-/// Requires: `at` aligned to 1024 bytes, but for steps along k inside a tile. `chunk_bytes` is the distance of 64 n,
-/// for MN-major operands.
+/// The descriptor of an operand in shared memory, with 128-byte swizzle: where it begins, and how its rows follow each
+/// other. chunk_bytes: for MN-major operands, the distance from one 64 n to the next, in bytes.
+/// Requires: `at` aligned to 1024 bytes, except after steps along k inside a tile.
 __device__ inline std::uint64_t matrix_descriptor(shared_address_t at, int chunk_bytes = 16) {
   constexpr std::uint64_t swizzle_128 = 1ull << 62, eight_rows = 1024;  // bytes
   return ((at & 0x3ffffu) >> 4 | std::uint32_t(chunk_bytes >> 4) << 16) | (eight_rows >> 4) << 32 | swizzle_128;
 }
-/// The descriptor of what lies `bytes` further on: the lower half is all that changes.
+/// The descriptor of the operand `bytes` bytes further on. Only the lower half changes.
 __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
   return (std::uint32_t(descriptor) + std::uint32_t(bytes >> 4)) | descriptor >> 32 << 32;
 }
 
-// m64n{N}k16 with its accumulators as operands 0 to N / 2 - 1; the five behind them are the descriptors of A and B,
-// whether to accumulate, and the layouts of A and B.
+// m64n{N}k16 with its accumulators as operands 0 to N / 2 - 1. The five operands after them are the descriptors of A
+// and B, whether to accumulate, and the layouts of A and B.
 #define FUSEWIRE_WGMMA(N, TYPE, REGISTERS, A, B, ACCUMULATE, A_TRANSPOSED, B_TRANSPOSED, ...)                          \
   asm volatile("{.reg .pred p; setp.ne.b32 p, %" ACCUMULATE ", 0; wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE \
                "." TYPE " {" REGISTERS "}, %" A ", %" B ", p, 1, 1, %" A_TRANSPOSED ", %" B_TRANSPOSED ";}"            \
                : __VA_ARGS__                                                                                           \
                : "l"(a), "l"(b), "r"(int(accumulate)), "n"(int(ATransposed)), "n"(int(BTransposed)))
-// The first 8 x G of them: as they are named in the instruction, and what they stand for.
+// NAMES_G and VALUES_G are the first 8 x G accumulators: their names in the instruction, and their registers.
 #define FUSEWIRE_8(i)                                                                                         \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
@@ -76,22 +76,23 @@ __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
   else if constexpr (N == 256)                                                                             \
     FUSEWIRE_WGMMA("256", TYPE, FUSEWIRE_NAMES_16, "128", "129", "130", "131", "132", FUSEWIRE_VALUES_16);
 
-/// D [64, n] += A [64, 16] * B [16, n] by one warpgroup. Transposed operands are those whose k are not contiguous.
+/// D [64, n] += A [64, 16] * B [16, n] by one warpgroup. An operand is transposed if it is not contiguous along k.
 template <class T, int N, bool ATransposed, bool BTransposed>
 struct wgmma_atom {
   static_assert(is_16_bit_float<T> &&
                 (N == 112 || N == 128 || N == 144 || N == 160 || N == 176 || N == 192 || N == 224 || N == 256));
-  static constexpr int m = 64, n = N, k = 16;
-  static constexpr int c_values = n / 2;  // registers of a thread
-  using c_fragment = float[c_values];
+  static constexpr int m = 64, n = N, k = 16;  // of D, and k of one instruction
+  static constexpr int c_values = n / 2;       // registers of a thread
+  using c_fragment = float[c_values];          // of a thread
 
-  /// Row of values 0 and 1 of a thread in its warpgroup's 64; values 2 and 3 are 8 rows below, values 4 to 7 the same 8
-  /// columns on.
+  /// Row of values 0 and 1 of a thread among its warpgroup's 64. Values 2 and 3 are 8 rows below; values 4 to 7 are
+  /// like 0 to 3, 8 columns to the right.
   __device__ static int c_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
+  /// Column of value 0 of a thread.
   __device__ static int c_col(int thread) { return thread % 4 * 2; }
 
-  /// Starts d = a * b + (accumulate ? d : 0). Called by: every thread of the warpgroup, between wgmma_begin() and
-  /// wgmma_commit().
+  /// Starts d = a * b + (accumulate ? d : 0).
+  /// Called by: every thread of the warpgroup, between wgmma_begin() and wgmma_commit().
   __device__ static void multiply(c_fragment& d, std::uint64_t a, std::uint64_t b, bool accumulate) {
     if constexpr (std::is_same_v<T, bf16>) {
       FUSEWIRE_WGMMA_OF("bf16");
@@ -99,7 +100,7 @@ struct wgmma_atom {
       FUSEWIRE_WGMMA_OF("f16");
     }
   }
-  /// After wgmma_wait<0>(), before d is read, which the compiler could otherwise do before it.
+  /// Keeps the compiler from reading d before wgmma_wait<0>(). Order: after that call, before d is read.
   __device__ static void settle(c_fragment& d) {
 #pragma unroll
     for (int v = 0; v < c_values; ++v) asm volatile("" : "+f"(d[v])::"memory");
@@ -130,7 +131,7 @@ struct wgmma_atom {
 #undef FUSEWIRE_8
 #undef FUSEWIRE_WGMMA
 
-/// Before a warpgroup's first multiply() on registers that it touched otherwise.
+/// Orders a warpgroup's earlier accesses to the registers of its accumulators before its first multiply().
 __device__ inline void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Closes the group of multiplications started since the last commit.
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -140,11 +141,15 @@ __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
-/// Moves registers between the warpgroups of a block, in units of 8; both kinds of warpgroup must call theirs.
+/// Gives registers of this warpgroup back, for the block's other warpgroups, until it has `Registers` per thread, a
+/// multiple of 8. The others take them with increase_registers().
+/// Called by: every thread of the warpgroup.
 template <int Registers>
 __device__ void decrease_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }
+/// The counterpart of decrease_registers(): waits until the block has enough free registers.
+/// Called by: every thread of the warpgroup.
 template <int Registers>
 __device__ void increase_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -24,6 +26,11 @@ double timed(std::string const& name, std::string const& options = "") {
   INFO(name << "\n" << r.output);
   REQUIRE(r.status == 0);
   return std::stod(r.output);
+}
+
+std::string contents(std::string const& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 bool within(double x, double low, double high) {
@@ -146,6 +153,45 @@ TEST_CASE("the engine clock changes what the engine does and not what the memory
 TEST_CASE("the same program takes the same time again") {
   auto const name = GENERATE("copy_wide", "flag");
   CHECK(timed(name) == timed(name));
+}
+
+/// Also in a process whose heap lies elsewhere, as it does in every run.
+TEST_CASE("where the time went is the same again") {
+  auto const json = [](int run) {
+    std::string const file = "clock_tests_" + std::to_string(run) + ".json";
+    result const r = sim("--gpus 2 --time --stats-json " + file, "sim_timed copy_wide");
+    INFO(r.output);
+    REQUIRE(r.status == 0);
+    return contents(file);
+  };
+  std::string const first = json(0);
+  CHECK_THAT(first, ContainsSubstring("\"simulated_us\""));
+  for (int run = 1; run < 4; ++run) CHECK(json(run) == first);
+}
+
+TEST_CASE("a trace shows the spans that the first waves of blocks mark, one within the other") {
+  std::string const file = "clock_tests_trace.json";
+  CHECK(timed("spans", "--trace " + file) == 0);
+  std::string const text = contents(file);
+  INFO(text);
+  /// Time and duration of each span of this name.
+  auto const found = [&](std::string const& name) {
+    std::vector<std::pair<double, double>> all;
+    std::string const begin = "{\"name\": \"" + name + "\", \"ph\": \"X\", \"ts\": ";
+    for (std::size_t at = 0; (at = text.find(begin, at)) != text.npos; ++at) {
+      std::size_t const ts = at + begin.size();
+      all.emplace_back(std::stod(text.substr(ts)), std::stod(text.substr(text.find("\"dur\": ", ts) + 7)));
+    }
+    return all;
+  };
+  auto const all = found("all of it"), quiet = found("a \\\"quiet\\\" while");
+  REQUIRE(all.size() == 2);  // blocks, not waves
+  REQUIRE(quiet.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(within(quiet[i].second, 6400 / 2100.0, 6600 / 2100.0));  // s_sleep 100
+    CHECK(all[i].first < quiet[i].first);
+    CHECK(all[i].first + all[i].second > quiet[i].first + quiet[i].second);
+  }
 }
 
 TEST_CASE("HIP does under the clock what it does without") {

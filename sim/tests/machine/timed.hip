@@ -4,6 +4,7 @@
 #include "check.hpp"
 
 #include <cstring>
+#include <fusewire/trace/span.hpp>
 #include <thread>
 #include <vector>
 
@@ -210,6 +211,15 @@ void latency(int n, size_t step) {
 }
 
 /// Nanoseconds from GPU to GPU.
+__global__ void spans(unsigned long long* took) {
+  fusewire::trace_span<true> const all("all of it");
+  {
+    fusewire::trace_span<true> const quiet("a \"quiet\" while");
+    __builtin_amdgcn_s_sleep(100);
+  }
+  *took = 0;
+}
+
 void flag_latency() {
   unsigned* flag[2];
   unsigned long long* times[2];
@@ -273,6 +283,12 @@ constexpr test_case cases[] = {
     {"l2_latency", [] { latency(4096, 128); }},
     {"mall_latency", [] { latency(65536, 128); }},
     {"flag", [] { flag_latency(); }},
+    {"spans",
+     [] {
+       spans<<<2, 128>>>(took);
+       HIP(hipDeviceSynchronize());
+       std::puts("0");
+     }},
     {"empty",
      [] {
        copy<<<1, 64>>>(nullptr, nullptr, 0);

@@ -1,5 +1,5 @@
-// What a device of this vendor may be besides a whole one: a partition of a GPU, or one of whose compute units a mask
-// leaves some.
+// Devices of this vendor that are not a whole GPU: a partition of a GPU, or a GPU with a mask that leaves only some of
+// its compute units.
 #include "../support.hpp"
 
 #include <cstdlib>

@@ -17,7 +17,7 @@ struct problem {
   float b(int j, int c) const { return float((unsigned(j) * 5 + unsigned(c) * 3) % 3) - 1; }
 };
 
-/// Launches `epochs` times with changing A, each time overwritten right after the launch, and compares all of C.
+/// Launches `epochs` times with changing A, overwrites A right after each launch, and compares all of C.
 template <sm90_gemm_config C, layout BOrder>
 void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int epochs) {
   gather_map const map{by, p.m, p.k, r.size(), C.block_m, p.chunk_k};
@@ -47,6 +47,7 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
     for (int col = 0; col < p.n; ++col)
       b_values[std::size_t(row_major ? j * ldb + col : col * ldb + j)] = bf16(p.b(j, col));
   r.upload(b_values, b);
+  product_launcher<bf16, ag_gemm_plan> const launcher(r.world, "ag_gemm");
   for (int e = 0; e < epochs; ++e) {
     p.seed = unsigned(e);
     std::vector<bf16> a_values(a.count, bf16(0.0f));
@@ -62,9 +63,7 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
                                   .b_layout = BOrder,
                                   .b_is_constant = e % 2 == 0};
     ag_gemm_options const o{.max_m = p.m, .k = p.k, .gather = by, .own_shard_first = e != 1};
-    tuned_mainloops<bf16>::memory const memory{std::source_location::current()};
-    launch_ag_gemm<gemm_sm90<bf16, C.block_m, C.block_n, BOrder>>(ch, r.stream, call, o, plan, pull, identity{}, memory,
-                                                                  std::source_location::current());
+    launch_ag_gemm(launcher, ch, r.stream, call, o, plan, pull, identity{}, std::source_location::current());
     check_hip(hipMemsetAsync(r.here(a), 0x7f, a.count * sizeof(bf16), r.stream), "hipMemsetAsync");
     r.world.check(r.stream);
     auto const found = r.download(c);

@@ -1,0 +1,126 @@
+// Tutorial, step 6: an own tile sink for the library's mainloops. GEMM + reduce-scatter: every rank has a part of k,
+// and rank r gets its rows of the sum of all products.
+//
+//   tiles        A, B --mainloop--> fp32 sums --> inbox of the rank that owns the rows: [source][rows][n], and a flag
+//   after them   wait for a tile's flags of every source --> add up in the order of ranks --> C
+//
+// Deadlock: all blocks run at once; multiplications wait for nothing, and a block adds up only when all of its rank's
+// are done or other blocks are at them.
+#include <fusewire/fusewire.hpp>
+#include <fusewire/kernels/partial_sums.hpp>
+#include <fusewire/kernels/product_launcher.hpp>
+#include <fusewire/tile/epilogue.hpp>
+
+#include <cstdio>
+#include <vector>
+
+using namespace fusewire;
+
+constexpr int ranks = 4, rows = 72, m = ranks * rows, n = 160, k = 128, launches = 3;  // k: of each rank
+
+// [begin: sink]
+struct sums_at_owner {
+  channel_epoch const& e;
+  row_shards const& shards;        // rank r owns the r-th `rows` rows; tile rows take turns over the ranks
+  int rank, n_tiles, part, parts;  // this rank; tiles of a row; this block, of those that share a tile
+
+  __device__ matrix<float> from(int source, int owner) const {
+    return {e.inbox<float>(owner) + source * rows * n, rows, n, n};
+  }
+  __device__ matrix<float> at(tile_at t) const {
+    int const above = t.m * shards.tile_m - shards.row_in_shard(t.m);  // tiles number rows from the first tile row on
+    return {from(rank, shards.owner(t.m)).data - above * n, above + rows, n, n};
+  }
+  __device__ int flag(int nth, int tile_n) const { return (nth * n_tiles + tile_n) * parts; }  // in its nth tile row
+  template <group Group>
+  __device__ void stored(Group g, tile_at t) const {
+    e.signal(g, shards.owner(t.m), flag(shards.nth_of_owner(t.m), t.n) + part);
+  }
+};
+// [end: sink]
+
+struct arguments {
+  matrix<bf16> c;     // [rows, n]
+  row_shards shards;  // of the sum [m, n]
+  tile_order tiles;   // of the sum
+};
+
+// [begin: kernel]
+template <mainloop M>
+__global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
+    multiply_and_scatter(__grid_constant__ channel_view const ch, __grid_constant__ arguments const g,
+                         __grid_constant__ typename M::template operands<1> const x, identity epilogue) {
+  extern __shared__ bytes16 shared[];
+  block const b;
+  channel_launch launch(ch);
+  channel_epoch const& e = launch.epoch();
+  int const rank = ch.world.rank, n_tiles = ceil_div(n, M::tile_n);
+  sums_at_owner const sink{e, g.shards, rank, n_tiles, x.part(), x.parts().value()};
+  local_shards source(g.shards, k, x.k_part(), x.k_parts());
+  auto work = M::run(shared, launch, x, g.tiles, source, sink, nothing_beside{}, epilogue);
+
+  for (; work.now() < g.shards.tile_rows * n_tiles; work.next()) {  // own tiles, for whichever block is free
+    int const tile_m = work.now() / n_tiles, tile_n = work.now() % n_tiles;
+    for (int p = 0; p < sink.parts; ++p) e.wait(b, 0, ranks - 1, sink.flag(tile_m, tile_n) + p);
+    for (int i = b.rank(); i < M::tile_m * M::tile_n; i += b.size()) {
+      int const row = tile_m * M::tile_m + i / M::tile_n, col = tile_n * M::tile_n + i % M::tile_n;
+      float sum = 0;
+      if (row >= rows || col >= n) continue;
+      for (int s = 0; s < ranks; ++s) sum += sink.from(s, rank)(row, col);
+      g.c(row, col) = bf16(sum);
+    }
+  }
+  launch.end(b);
+}
+// [end: kernel]
+
+/// Small integers: sums of them are exact.
+float a_at(int row, int j) { return float((row + 3 * j) % 5 - 2); }
+float b_at(int j, int col) { return float((j + 2 * col) % 3 - 1); }
+
+int main() try {
+  run(ranks, [](world& w) {
+    heap heap(w, {.bulk = 4_MiB, .signal = 1_MiB});
+    // [begin: host]
+    channel ch(heap, {.max_bytes = m * n * sizeof(float),
+                      .flags_per_source = product_launcher<bf16>::max_tile_parts(rows, n)});
+    // [end: host]
+    auto const kernel_of = [&]<class M>() { return &multiply_and_scatter<M>; };
+    product_launcher<bf16> launcher(w, "multiply_and_scatter");
+    launcher.load(kernel_of);
+    auto const a = heap.allocate<bf16>(m * k), b = heap.allocate<bf16>(k * n), c = heap.allocate<bf16>(rows * n);
+    std::vector<bf16> my_a, my_b;
+    int const first_k = w.rank() * k, first_row = w.rank() * rows;
+    for (int i = 0; i < m * k; ++i) my_a.push_back(bf16(a_at(i / k, first_k + i % k)));
+    for (int i = 0; i < k * n; ++i) my_b.push_back(bf16(b_at(first_k + i % k, i / k)));  // column after column
+    heap.upload(a, my_a);
+    heap.upload(b, my_b);
+    for (int i = 0; i < launches; ++i) {
+      // [begin: launch]
+      product<bf16> const p{
+          .rows = rows, .b = {heap.here(b), k, n, k}, .b_layout = layout::column_major, .a_ld = k, .shards = ranks};
+      gemm_plan const& plan = launcher.plan(kernel_of, p);
+      row_shards const shards(m, ranks, plan.tile_m);
+      int const next = heap.view().next(1);  // whose rows come first
+      arguments const g{
+          {heap.here(c), rows, n, n}, shards, {shards.all_tile_rows(), ceil_div(n, plan.tile_n), next, plan.band}};
+      launcher.launch(w.stream(), kernel_of, p, plan, {matrix<bf16 const>{heap.here(a), m, k, k}},
+                      {.tiles = g.tiles.count()}, identity{},
+                      ch.view(product_header<bf16>("scatter", plan, 0, m, n, k)), g);
+      // [end: launch]
+      w.check(w.stream());
+      auto const got = heap.download(c);
+      for (int row = 0; row < rows; ++row)
+        for (int col = 0; col < n; ++col) {
+          float sum = 0;
+          for (int j = 0; j < ranks * k; ++j) sum += a_at(first_row + row, j) * b_at(j, col);
+          if (got[std::size_t(row * n + col)].bits != bf16(sum).bits)
+            throw error(text("rank ", w.rank(), ", launch ", i, ": wrong c(", row, ", ", col, ")"));
+        }
+    }
+    std::printf("rank %d: %d launches, all of c right\n", w.rank(), launches);
+  });
+} catch (std::exception const& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return 1;
+}

@@ -1,0 +1,82 @@
+// The host side of an inbox of stamped words; device/stamped_inbox.hpp has the argument.
+#pragma once
+#include <fusewire/device/stamped_inbox.hpp>
+#include <fusewire/runtime/channel.hpp>
+
+namespace fusewire {
+
+/// Size of an inbox.
+struct stamped_inbox_options {
+  int records = 1;              // of each source, in one launch
+  int words = 1;                // of a record: 4-byte values
+  std::string name = "record";  // the name of a record in the message of a failed wait
+};
+
+/// Memory in the signal segment for records of stamped words, in two slots, for the launches of one channel.
+class stamped_inbox {
+ public:
+  /// Collective. Fails: bad_argument; rank_mismatch; out_of_space.
+  stamped_inbox(channel& ch, stamped_inbox_options const& o,
+                std::source_location where = std::source_location::current())
+      : heap_(ch.heap()) {
+    constexpr int most = 1 << 30;
+    require(o.records >= 1 && o.words >= 1 && o.words <= most && o.records <= most / padded(o.words), where,
+            "stamped_inbox: ", o.records, " records of ", o.words, " words; expected at least 1, and up to ", most,
+            " words");
+    int const ranks = heap_.world().size();
+    view_.records = o.records;
+    view_.record_words = padded(o.words);
+    try {
+      view_.words = heap_.allocate<stamped>(bytes(ranks, o.records, o.words) / sizeof(stamped), 256, where);
+      heap_.names().add_flags(view_.words.offset, view_.words.count * sizeof(stamped) / sizeof(flag),
+                              [words = padded(o.words), records = o.records, ranks, name = o.name](std::uint64_t i) {
+                                std::uint64_t const at = i * sizeof(flag) / sizeof(stamped) / unsigned(words);
+                                return text(name, " ", at % unsigned(records), " of rank ",
+                                            at / unsigned(records) % unsigned(ranks), ", slot ",
+                                            at / unsigned(records) / unsigned(ranks));
+                              });
+      next_ = heap_.allocate<unsigned>(2, 256, where);
+      view_.renewed_next = heap_.here(next_);
+      check_hip(hipMemset(view_.renewed_next, 0, 2 * sizeof(unsigned)), "hipMemset(stamped_inbox)", where);
+      check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+      heap_.world().exchange().barrier();
+    } catch (...) {
+      forget();
+      throw;
+    }
+  }
+  stamped_inbox(stamped_inbox const&) = delete;
+  /// Collective. Requires: all launches with it are over.
+  ~stamped_inbox() {
+    if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too; until then other ranks may still send
+    try {
+      heap_.free(next_);
+      heap_.free(view_.words);
+    } catch (error const&) {  // another rank failed
+    }
+  }
+
+  /// The view that kernels get.
+  stamped_inbox_view const& view() const { return view_; }
+
+  /// The bytes that it takes in the signal segment of each of `ranks` ranks.
+  static std::size_t bytes(int ranks, int records, int words) {
+    return 2 * std::size_t(ranks) * std::size_t(records) * std::size_t(padded(words)) * sizeof(stamped);
+  }
+
+ private:
+  /// Words of a record, rounded up to 128 bytes: a report names the record that begins there.
+  static constexpr int padded(int words) { return int(round_up(std::size_t(words), sizeof(flag) / sizeof(stamped))); }
+
+  void forget() {
+    heap_.forget(next_);
+    heap_.forget(view_.words);
+  }
+
+  fusewire::heap& heap_;
+  stamped_inbox_view view_;
+  sym<unsigned> next_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace fusewire

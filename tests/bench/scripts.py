@@ -1,0 +1,105 @@
+"""usage: scripts.py ROOT
+
+What scripts/bench and scripts/project.py do with a filter and a budget, and what they say of the time left; with
+programs that are written here in place of the benchmarks and of the simulator.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+root = pathlib.Path(sys.argv[1])
+work = pathlib.Path(tempfile.mkdtemp())
+wrong = []
+
+
+def run(command: list, **environment: str) -> tuple[int, str]:
+    done = subprocess.run(list(map(str, command)), env=os.environ | environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=120)
+    return done.returncode, done.stdout
+
+
+def expect(what: str, ok: bool, said: str) -> None:
+    if not ok:
+        wrong.append(f"{what}\n{said}")
+
+
+def script(path: pathlib.Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+# scripts/bench: a benchmark that takes a second and files what it was called with
+bench = root / "scripts/bench"
+script(work / "bin/bench_primitives", """#!/bin/bash
+echo "$@" >>"$(dirname "$0")/calls"
+sleep 1
+for a in "$@"; do case $a in --benchmark_out=*) out=${a#*=} ;; esac; done
+echo '{"context": {"machine": "4x H200", "commit": "x"}, "benchmarks": []}' | sed 's/, "bench/,\\n"bench/' >"$out"
+""")
+pages = [root / "docs/performance.md", root / "README.md"]
+texts = [p.read_text() for p in pages]
+at = {"FUSEWIRE_BIN": str(work / "bin"), "FUSEWIRE_BUILD": str(work / "build")}
+status, said = run([bench, "--filter", "^load$", "--budget", "3", "primitives", "primitives", "primitives", "primitives"], **at)
+calls = (work / "bin/calls").read_text().splitlines()
+expect("bench: status", status == 0, said)
+expect("bench: filter", all("--benchmark_filter=^load$" in c for c in calls), str(calls))
+budgets = [int(found[1]) for c in calls if (found := re.search(r"--budget=(\d+)", c))]
+expect("bench: what is left of the budget", len(budgets) == len(calls) and budgets == sorted(budgets, reverse=True) and max(budgets) <= 3, str(calls))
+expect("bench: the budget ends it", len(calls) < 4 and "the budget is spent" in said, said)
+expect("bench: where results go", (work / "build/bench/primitives.h200x4.json").is_file(), said)
+expect("bench: pages stay", texts == [p.read_text() for p in pages], said)
+for bad in (["--budget", "soon"], ["--budget"], ["--bogus"], ["none"]):
+    status, said = run([bench, *bad], **at)
+    expect(f"bench {bad}", status == 1 and said.startswith("error: "), said)
+
+# scripts/project.py: a simulator that takes a moment for each figure
+build = work / "sim-build"
+script(build / "sim/fusewire-sim", '#!/bin/bash\necho "$@" >>"$(dirname "$0")/calls"\nsleep 0.3\necho "us: 5"\n')
+(build / "sim/lib").mkdir()
+(build / "sim/lib/libamdhip64.so.7").write_text("")
+(build / "bin").mkdir()
+(build / "bin/projection").write_text("")
+project = [sys.executable, root / "scripts/project.py", "--build", build, "--results", work / "projected", "--decode_worlds", "1"]
+(work / "projected").mkdir()
+tokens = ["flash_decode", "--tokens", "8192,16384,32768,65536"]
+status, said = run([*project, *tokens, "--filter", "kv:(8192|32768)/"])
+stored = work / "projected/flash_decode.mi300x_projected.json"
+names = [b["name"] for b in json.loads(stored.read_text())["benchmarks"]]
+expect("project: filter", status == 0 and [re.search(r"kv:(\d+)", n)[1] for n in names] == ["8192", "32768"], said)
+expect("project: progress", re.search(r"^\[1 of 2 of flash_decode, .* left\]$", said, re.M) and re.search(r"^\[2 of 2 .*about 0.0 min left\]$", said, re.M), said)
+status, said = run([*project, *tokens])
+names = [b["name"] for b in json.loads(stored.read_text())["benchmarks"]]
+expect("project: what is there is kept", status == 0 and len(names) == 4 and "[2 of 2 " in said and "of 4 " not in said, said)
+expect("project: no more runs than figures", len((build / "sim/calls").read_text().splitlines()) == 4, said)
+status, said = run([*project, "flash_decode", "--tokens", "131072", "--budget", "1"])
+expect("project: budget", status == 1 and "not run: " in said, said)
+
+# The set `taxes`: a simulator that also writes statistics and a trace of two iterations
+iteration = lambda at: [{"ph": "X", "name": "void fusewire::gemm_kernel<int>(int)", "pid": 0, "tid": tid, "ts": at, "dur": 2} for tid in (0, 5)]
+trace = {"traceEvents": [*iteration(0), *iteration(3), {"ph": "X", "name": "waits: flags", "pid": 0, "tid": 5, "ts": 3.5, "dur": 0.5},
+                         *({"ph": "C", "name": "link to GPU 0, GB/s", "pid": 1, "ts": at, "args": {"GB/s": rate}} for at, rate in ((4, 48), (5, 0)))]}
+kernel = {"gpu": 0, "launches": 3, "hbm_bytes": 300, "mall_bytes": 600, "l2_bytes": 900, "link_bytes_out": 0}
+stats = {"kernels": [{"kernel": "begin_together"} | kernel, {"kernel": "gemm_kernel"} | kernel]}
+(work / "trace").write_text(json.dumps(trace))
+(work / "stats").write_text(json.dumps(stats))
+script(build / "sim/fusewire-sim", f"""#!/bin/bash
+case ${{@: -1}} in 0,10,40) printf 'late %s: 7 6\\n' 0 10 40 ;; *) echo "us: 5" ;; esac
+while [ $# -gt 0 ]; do case $1 in --stats-json) cp "{work}/stats" "$2" ;; --trace) cp "{work}/trace" "$2" ;; esac; shift; done
+""")
+(build / "bin/projection_taxes").write_text("")
+status, said = run([*project, "taxes"])
+found = {b["name"]: b for b in json.loads((work / "projected/ag_gemm_taxes.mi300x_projected.json").read_text())["benchmarks"]}
+of = lambda variant, late="": found.get(f"ag_gemm/{variant}/gather:k/dtype:bf16/W:8/M:64/N:3584/K:8192{late}", {})
+expect("taxes: status", status == 0 and len(found) == 19, said)
+expect("taxes: an iteration's kernels and bytes", (of("chosen").get("kernels"), of("chosen").get("hbm_bytes")) == (1, 100), str(of("chosen")))
+expect("taxes: late ranks", of("chosen", "/late:40").get("others_us") == 6, said)
+seen = of("marked").get("timeline", {})
+total = lambda key: sum(seen.get(key, [])) * seen.get("step_us", 0)
+expect("taxes: the last iteration in time", (seen.get("us"), total("multiplying"), total("multiplying_waits"), total("links_gb_s")) == (2, 2, 0.5, 48), str(seen))
+print("\n".join(wrong))
+sys.exit(1 if wrong else 0)
