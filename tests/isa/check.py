@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """usage: check.py kernels.s [PAGE [--write]]
 
-What no test can see: that the gfx942 code of the kernels is the code that was meant. For every kernel: no scratch, no VGPR spill, at
+What no test can see: that the gfx942 code of the kernels is the code that was meant. For every kernel: no access to scratch, no VGPR spill, at
 most 64 KB of LDS; for every innermost loop with matrix instructions: no flat access, no cache writeback or invalidation, no scratch,
 no spilled SGPR, and exactly as many matrix instructions as the arithmetic of one step of k needs, where the tile is known. Flash
 Decode's loop loads K and V of a step in as few pieces as a lane's fragments allow, and nothing else but table entries.
@@ -84,7 +84,7 @@ HEAD = """# The gfx942 code of the kernels, counted
 
 Made by `python3 tests/isa/check.py build/sim-ci/tests/isa_kernels.s docs/gfx942.md --write` from the kernels in `tests/isa/kernels.cpp`,
 compiled by {version}. The test `isa.rules` fails where a figure has become worse; where that is
-meant, the page is made anew in the same commit. No kernel has scratch or a VGPR spill; SGPRs are spilled to lanes of VGPRs.
+meant, the page is made anew in the same commit. No kernel accesses scratch or spills a VGPR; SGPRs are spilled to lanes of VGPRs.
 
 VGPRs are those of a wave's lane, accumulation registers with them. Instructions are those of the whole kernel. The loop is the innermost one with
 matrix instructions, of the last such loop where a kernel has several: its matrix instructions, accesses to LDS and to memory, other vector and scalar
@@ -145,7 +145,8 @@ def main():
         print(f"{short:44} {m['vgpr_count']:5} {m['group_segment_fixed_size']:6} {m['private_segment_fixed_size']:8} {m['vgpr_spill_count']:7}  "
               + ", ".join(f"{a} / {b}" for a, b in counts))
         rows.append((spelled(name), figures(m, function.code, inner[-1] if inner else [])))
-        if m["private_segment_fixed_size"] or m["vgpr_spill_count"]:
+        # clang may leave a slot of a spilled SGPR tuple in the frame that no instruction uses: at most 64 bytes
+        if any(x.op.startswith("scratch_") for x in function.code) or m["private_segment_fixed_size"] > 64 or m["vgpr_spill_count"]:
             broken.append(f"{short}: scratch or VGPR spills")
         if m["group_segment_fixed_size"] > 65536:
             broken.append(f"{short}: more than 64 KB of LDS")

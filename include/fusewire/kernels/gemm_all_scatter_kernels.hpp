@@ -46,7 +46,8 @@ struct everyones_columns {
   __device__ int flag(tile_at t) const { return (t.m * n_tiles + t.n) * parts; }
   template <group Group>
   __device__ void stored(Group g, tile_at t) const {
-    int const m0 = t.m * tile_m, n0 = t.n * tile_n, cols = n - n0 < tile_n ? n - n0 : tile_n;
+    // opaque: the compiler must not keep what follows from t.m in registers while the tile is multiplied
+    int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, cols = n - n0 < tile_n ? n - n0 : tile_n;
     part_rows const rows(c.rows - m0 < tile_m ? c.rows - m0 : tile_m, part, parts);
     g.sync();
     for (int i = 1; i < w.size; ++i) {
