@@ -126,16 +126,6 @@ struct rank_state : rank_base {
   std::string prepared;  // the shape whose matrices are there
 };
 
-/// Copies [W][m, k / W] to [m, k].
-__global__ void join_columns(bytes16 const* from, bytes16* to, int m, int words, int ranks) {
-  std::int64_t const all = std::int64_t(m) * words * ranks;
-  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < all;
-       i += std::int64_t(gridDim.x) * blockDim.x) {
-    std::int64_t const row = i / (words * ranks), col = i % (words * ranks);
-    to[i] = from[(col / words * m + row) * words + col % words];
-  }
-}
-
 /// Adds the number of differing elements to out->error2.
 __global__ void count_differences(std::uint16_t const* x, std::uint16_t const* y, int ranks, int m, int cols, bool by_k,
                                   sums* out) {
@@ -252,7 +242,7 @@ class shape_runner {
       for (int const i : {0, R - 1})
         reference_gemm<<<dim3(unsigned(ceil_div(s_.n, 64)), unsigned(ceil_div(s_.m, 64))), dim3(256), 0,
                          st_.stream()>>>(a(i), b(i), reference(i), s_.m, s_.n, s_.k, columns ? 1 : std::int64_t(s_.n),
-                                         columns ? std::int64_t(s_.k) : 1);
+                                         columns ? std::int64_t(s_.k) : 1, s_.n);
     }
     for (int i = 0; i < R; ++i)
       for (T* to : {shard(i), reinterpret_cast<T*>(st_.send) + std::size_t(i) * s_.shard()})

@@ -68,11 +68,21 @@ __global__ void compare(T const* x, float const* reference, std::int64_t n, sums
   atomic_ref<double, scope::device>(&out->reference2).fetch_add(r, order::relaxed);
 }
 
-/// C [m, n] = A [m, k] B in fp32; element (k, n) of B is b[k * k_step + n * n_step]. Plain on purpose: the other
-/// kernels are checked against it.
+/// Copies [W][m, words] to [m, W words], as an all-gather's result has to be for a gather of columns.
+__global__ void join_columns(bytes16 const* from, bytes16* to, int m, int words, int ranks) {
+  std::int64_t const all = std::int64_t(m) * words * ranks;
+  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < all;
+       i += std::int64_t(gridDim.x) * blockDim.x) {
+    std::int64_t const row = i / (words * ranks), col = i % (words * ranks);
+    to[i] = from[(col / words * m + row) * words + col % words];
+  }
+}
+
+/// C [m, n] = A [m, k] B in fp32; element (k, n) of B is b[k * k_step + n * n_step], rows of C are c_step apart. Plain
+/// on purpose: the other kernels are checked against it.
 template <class T>
-__global__ void __launch_bounds__(256)
-    reference_gemm(T const* a, T const* b, float* c, int m, int n, int k, std::int64_t k_step, std::int64_t n_step) {
+__global__ void __launch_bounds__(256) reference_gemm(T const* a, T const* b, float* c, int m, int n, int k,
+                                                      std::int64_t k_step, std::int64_t n_step, std::int64_t c_step) {
   __shared__ float as[16][68], bs[16][68];
   int const m0 = int(blockIdx.y) * 64, n0 = int(blockIdx.x) * 64, t = int(threadIdx.x), tm = t / 16 * 4,
             tn = t % 16 * 4;
@@ -94,7 +104,7 @@ __global__ void __launch_bounds__(256)
   }
   for (int i = 0; i < 4; ++i)
     for (int j = 0; j < 4; ++j)
-      if (m0 + tm + i < m && n0 + tn + j < n) c[std::int64_t(m0 + tm + i) * n + n0 + tn + j] = sum[i][j];
+      if (m0 + tm + i < m && n0 + tn + j < n) c[(m0 + tm + i) * c_step + n0 + tn + j] = sum[i][j];
 }
 
 }  // namespace fusewire::bench

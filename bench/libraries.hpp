@@ -9,6 +9,7 @@
 #include "vendor_amd.hpp"
 #endif
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -119,7 +120,7 @@ class collectives {
   /// Collective; the same number of bytes on every rank.
   std::byte* allocate(std::size_t bytes) {
     void* p = nullptr;
-    bytes = round_up(bytes, 2_MiB);
+    bytes = round_up(std::max(bytes, std::size_t(1)), 2_MiB);
     check_nccl(ncclMemAlloc(&p, bytes), "ncclMemAlloc");
     memory_.push_back(p);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)

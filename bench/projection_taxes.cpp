@@ -23,6 +23,7 @@
 #include <cstring>
 #include <string>
 
+#include "device_side.hpp"
 #include "projection.hpp"
 
 using namespace fusewire;
@@ -55,22 +56,7 @@ __global__ void __launch_bounds__(512)
   barrier(b, w, mine);
 }
 
-/// [W][m, words] to [m, W words].
-__global__ void join_columns(bytes16 const* from, bytes16* to, int m, int words, int ranks) {
-  std::int64_t const all = std::int64_t(m) * words * ranks;
-  for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < all;
-       i += std::int64_t(gridDim.x) * blockDim.x) {
-    std::int64_t const row = i / (words * ranks), col = i % (words * ranks);
-    to[i] = from[(col / words * m + row) * words + col % words];
-  }
-}
-
 __global__ void do_nothing() {}
-
-__global__ void stand_still(std::uint64_t ns) {
-  std::uint64_t const t0 = platform::clock_ns();
-  while (platform::clock_ns() - t0 < ns) platform::backoff();
-}
 
 // ag_gemm's kernel with one thing changed.
 
@@ -261,7 +247,7 @@ class runner {
     auto const call = iteration(name).first;
     auto all = watch_.of_ranks([&] {
       std::uint64_t const ns = w_.rank() == 0 ? std::uint64_t(us) * 1000 : 0;
-      launch(w_, w_.stream(), {.blocks = 1, .threads = 64}, stand_still, ns);
+      launch(w_, w_.stream(), {.blocks = 1, .threads = 64}, bench::stand_still, ns);
       call(i);
     });
     double const slowest = stopwatch::slowest(all);
@@ -283,7 +269,7 @@ class runner {
   }
   void join() {
     launch(w_, w_.stream(), {.blocks = std::min(1056, ceil_div(int(gathered() / 8), 256)), .threads = 256},
-           join_columns, reinterpret_cast<bytes16 const*>(received_), reinterpret_cast<bytes16*>(whole_), p_.m,
+           bench::join_columns, reinterpret_cast<bytes16 const*>(received_), reinterpret_cast<bytes16*>(whole_), p_.m,
            cols_ / 8, p_.ranks);
   }
   void multiply(int i, bf16 const* a) {

@@ -114,8 +114,11 @@ def gemm_alone(data, out):
 SUMS = ["gemm", "collective", "bsp_eager", "bsp_graph", "one_shot", "two_shot", "fused"]
 
 
-def gemm_sums(data, out):
-    """GEMM + reduce-scatter or + all-reduce."""
+SINKS = (("gemm_rs", "GEMM + reduce-scatter"), ("gemm_ar", "GEMM + all-reduce"), ("gemm_all_scatter", "GEMM + all-scatter"))
+
+
+def gemm_sinks(data, out):
+    """One of SINKS."""
     shapes = {}
     for b in data["benchmarks"]:
         name = b["name"].split("/")
@@ -125,7 +128,7 @@ def gemm_sums(data, out):
     for (dtype, w, n, k), by_m in sorted(shapes.items()):
         variants = [v for v in SUMS if any(v in found for found in by_m.values())]
         twin_of = lambda us: min((us[v] for v in ("bsp_eager", "bsp_graph") if v in us), default=None)
-        out.append(f"### {dtype}, W = {w}, N = {n}, K = {k} of all ranks\n")
+        out.append(f"### {dtype}, W = {w}, N = {n}, K = {k}, of all ranks\n")
         out.append("| M | " + " | ".join(variants) + " | fused / gemm | twin / fused |")
         out.append("|" + "---|" * (len(variants) + 3))
         speedups = []
@@ -139,7 +142,7 @@ def gemm_sums(data, out):
         if speedups:
             out.append(f"\nTwin over fused, geometric mean: {math.exp(sum(map(math.log, speedups)) / len(speedups)):.2f} (target: at least 1.25); least {min(speedups):.2f} (target: 1.00).")
         elif w == 1:
-            out.append("\nOn one rank both operators launch the GEMM alone. Target: at most 1.03 of the vendor's.")
+            out.append("\nOn one rank the operator launches the GEMM alone. Target: at most 1.03 of the vendor's.")
         out.append("")
 
 
@@ -352,7 +355,9 @@ def in_short(results):
             if not how and of_ranks:
                 with_what = provenance(data["context"] | {"machine": "with"}).rpartition("; commit ")[0].removeprefix("with, ")
                 machines.setdefault(with_what, []).append(f"{data['context']['machine']}, commit {data['context'].get('commit', '?')}")
-    for kind, title in (("gemm_rs", "GEMM + reduce-scatter"), ("gemm_ar", "GEMM + all-reduce")):
+    for kind, title in SINKS:
+        if not measured(results, kind):
+            out.append(f"| {title} | none | not measured | | | |")
         for path in sorted(measured(results, kind), reverse=True):
             data = json.loads(path.read_text())
             rows = fused_and_twin(data, "fused", "gemm")
@@ -368,8 +373,7 @@ def in_short(results):
                 if not alone:
                     with_what = provenance(data["context"] | {"machine": "with"}).rpartition("; commit ")[0].removeprefix("with, ")
                     machines.setdefault(with_what, []).append(f"{data['context']['machine']}, commit {data['context'].get('commit', '?')}")
-    out.append("| GEMM + all-scatter | none | not measured | | | |\n")
-    out.append("Fifth column: 1.00 says that communication is free; it can be less, because the GEMM beside it is the vendor's. Last column: how many times as long a kernel and a collective take. "
+    out.append("\nFifth column: 1.00 says that communication is free; it can be less, because the GEMM beside it is the vendor's. Last column: how many times as long a kernel and a collective take. "
                + " ".join(f"{'; '.join(where)}: {with_what}." for with_what, where in machines.items()))
     return "\n".join(out).rstrip()
 
@@ -454,15 +458,15 @@ def about_gemm(results):
         if over:
             few, many = [o for m, o in over if m <= 64], [o for m, o in over if m >= 1024]
             out.append(f"- **The GEMM alone, {title}**: {span([o for _, o in over])} times as long as cuBLASLt's best on one H200, mean {geometric_mean([o for _, o in over]):.2f}; up to 64 rows {geometric_mean(few):.2f}, from 1024 on {geometric_mean(many):.2f}.")
-    alone = [us["fused"] / us["gemm"] for kind in ("gemm_rs", "gemm_ar") for us in times_of(load(results, f"{kind}.h200x1") or {"benchmarks": []}).values() if {"fused", "gemm"} <= us.keys()]
+    alone = [us["fused"] / us["gemm"] for kind, _ in SINKS for us in times_of(load(results, f"{kind}.h200x1") or {"benchmarks": []}).values() if {"fused", "gemm"} <= us.keys()]
     if alone:
-        out.append(f"- **GEMM + reduce-scatter and + all-reduce** on one H200, where they are a GEMM: {span(alone)} times as long as cuBLASLt's.")
+        out.append(f"- **GEMM + reduce-scatter, + all-reduce and + all-scatter** on one H200, where they are a GEMM: {span(alone)} times as long as cuBLASLt's.")
     return out
 
 
 def about_sums(results):
     out, slowest = [], (math.inf, {})
-    for kind, title in (("gemm_rs", "GEMM + reduce-scatter"), ("gemm_ar", "GEMM + all-reduce")):
+    for kind, title in SINKS:
         data = load(results, f"{kind}.h100x2")
         rows = fused_and_twin(data, "fused", "gemm") if data else []
         slowest = min([slowest, *((s, keys) for keys, _, s in rows)], key=lambda row: row[0])
@@ -475,7 +479,8 @@ def about_sums(results):
             out.append(f"- **{title} on 2 H100**, the twin's time over the fused kernel's: {'; '.join(parts)}. Faster in {sum(s > 1 for _, _, s in rows)} of {len(rows)} shapes.")
     if out:
         out.append(f"- The fused kernels send fp32 sums, twice the bytes of NCCL's 16-bit ones. **From 128 rows on they are hardly faster than a GEMM and a collective, and for M = {slowest[1]['M']}, K = {slowest[1]['K']} {1 / slowest[0]:.1f} times slower**:")
-        out.append("  the warps that multiply also store to the peer, and stand still while the link is busy ([tried.md](tried.md)). GEMM + all-scatter has not been measured.")
+        out.append("  the warps that multiply also store to the peer, and stand still while the link is busy ([tried.md](tried.md)).")
+        out += [f"- {title} has not been measured between GPUs." for kind, title in SINKS if not load(results, f"{kind}.h100x2")]
     return out
 
 
@@ -578,7 +583,7 @@ def tables(results):
            "(`b_is_constant`), so on Hopper its first stages load while the launch before it ends.\n"]
     for kind, title, tell in (("ag_gemm", "All-gather + GEMM", ag_gemm), ("ag_gemm_random", "All-gather + GEMM, random shapes", random_shapes),
                               ("gemm", "The GEMM alone", gemm_alone), ("gemm_row_major", "The GEMM alone, row-major B", gemm_alone),
-                              ("gemm_rs", "GEMM + reduce-scatter", gemm_sums), ("gemm_ar", "GEMM + all-reduce", gemm_sums),
+                              *((kind, title, gemm_sinks) for kind, title in SINKS),
                               ("flash_decode", "Flash Decode", flash_decode), ("ag_gemm_taxes", "The taxes: all-gather + GEMM", taxes),
                               ("flash_decode_taxes", "The taxes: Flash Decode", taxes), ("primitives", "Primitives", primitives)):
         for path in sorted(measured(results, kind), reverse=True):

@@ -23,9 +23,14 @@ divided region. The wave's number is not, nor what is loaded by all lanes from o
 Prints how many functions, writebacks, polled flags and barriers were seen; exits with 1 if a rule is broken.
   --planted RULE=REGEX   in functions whose mangled names match, RULE is broken, and no other
   --rules RULES          only these of the three, with commas between them
-  --except REGEX         functions whose mangled names match are left out"""
+  --except REGEX         functions whose mangled names match are left out
+  --known FOLDER         what was found in a function's code is kept there, and not looked for again: programs share most of their kernels"""
 import argparse
 import functools
+import hashlib
+import json
+import os
+import pathlib
 import re
 import sys
 
@@ -655,6 +660,23 @@ def rules(f):
     return broken, (sum(x.op == "buffer_wbl2" for x in code), flags, barriers)
 
 
+def remembered(f, folder):
+    """rules(f), from the folder if it is there: by the code, and by these scripts."""
+    if not folder:
+        return rules(f)
+    scripts = b"".join(path.read_bytes() for path in (pathlib.Path(__file__), pathlib.Path(gfx942.__file__)))
+    place = folder / hashlib.sha256(scripts + f.text_of_code.encode()).hexdigest()
+    try:
+        return json.loads(place.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        found = rules(f)
+    folder.mkdir(parents=True, exist_ok=True)
+    mine = place.with_suffix(f".{os.getpid()}")
+    mine.write_text(json.dumps(found))
+    mine.replace(place)  # other checks run at the same time
+    return found
+
+
 def planted(text):
     rule, _, names = text.partition("=")
     return rule, re.compile(names)
@@ -666,6 +688,7 @@ def main():
     parser.add_argument("--planted", type=planted, action="append", default=[], metavar="RULE=REGEX")
     parser.add_argument("--rules", default="writeback,invalidate,barrier", metavar="RULES")
     parser.add_argument("--except", type=re.compile, dest="left_out", metavar="REGEX")
+    parser.add_argument("--known", type=pathlib.Path, metavar="FOLDER")
     parser.add_argument("files", nargs="+", metavar="FILE")
     o = parser.parse_args()
     wrong, total, seen, found = [], [0, 0, 0], set(), set()
@@ -674,7 +697,7 @@ def main():
             if f.text_of_code in seen or o.left_out and o.left_out.search(f.name):
                 continue
             seen.add(f.text_of_code)
-            broken, counts = rules(f)
+            broken, counts = remembered(f, o.known)
             broken = [(rule, sentence) for rule, sentence in broken if rule in o.rules.split(",")]
             total = [a + b for a, b in zip(total, counts)]
             meant = {rule for rule, names in o.planted if names.search(f.name)}

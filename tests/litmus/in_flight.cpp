@@ -1,5 +1,5 @@
-// Operations that are in flight when a wave goes on: writebacks without their wait, atomics without a result, loads
-// past a barrier.
+// Operations that are in flight when a wave goes on: stores that are counted, writebacks without their wait, atomics
+// without a result, loads past a barrier.
 #include "questions.hpp"
 
 namespace litmus {
@@ -31,6 +31,29 @@ __global__ void write_and_tell(cast k, world_view w, sym<unsigned> data, sym<fla
     } else {
       if (!receives(ready, count_t(t), c)) return;
       count_t const stale = differing(x, words, unsigned(t));
+      add(c + 1, stale);
+      give_back(room, count_t(t));
+    }
+  }
+}
+
+/// Block 0 stores at device scope and raises a flag without a writeback. Block 1 loads at device scope. They are on
+/// different XCDs.
+__global__ void store_and_count(world_view w, sym<unsigned> data, sym<flag> flags, sym<count_t> counts, int rounds) {
+  flag *const ready = w.here(flags), *const room = ready + 1;
+  unsigned* const x = w.here(data);
+  count_t* const c = w.here(counts);
+  for (int t = 1; t <= rounds; ++t) {
+    if (block{}.index() == 0) {
+      if (!meets(room, count_t(t - 1), c)) return;
+      for (int i = platform::thread_index(); i < words; i += platform::block_threads())
+        platform::atomic_store<order::relaxed, scope::device>(x + i, unsigned(t));
+      give_back(ready, count_t(t));
+    } else {
+      if (!meets(ready, count_t(t), c)) return;
+      count_t stale = 0;
+      for (int i = platform::thread_index(); i < words; i += platform::block_threads())
+        stale += platform::atomic_load<order::relaxed, scope::device>(x + i) != unsigned(t);
       add(c + 1, stale);
       give_back(room, count_t(t));
     }
@@ -114,6 +137,18 @@ outcome with_and_without(context& c, experiment kernel, int block_threads, int l
 
 }  // namespace
 
+outcome counted_stores(context& c) {
+  c.clear();
+  if (c.w.rank() == 0) {
+    store_and_count<<<dim3(2), dim3(threads), 0, c.w.stream()>>>(c.view(), c.data, c.flags, c.counts, c.rounds);
+    check_hip(hipGetLastError(), "kernel launch");
+  }
+  auto const all = c.gather();
+  if (count_t const n = context::sum(all, 0)) return expired(n);
+  count_t const stale = context::sum(all, 1);
+  return {stale ? answer::weak : answer::strong,
+          text("between two XCDs of one GPU: ", stale, " of ", count_t(c.rounds) * count_t(words), " words stale")};
+}
 outcome writeback_delay(context& c) { return with_and_without(c, write_and_tell, 256, words, "words stale"); }
 outcome late_atomics(context& c) {
   return with_and_without(c, add_and_tell, threads, threads * adds, "atomics missing");

@@ -49,6 +49,15 @@ std::vector<question> const& questions() {
        "device/flag.hpp, device/stamped.hpp, device/channel_view.hpp: system scope at every access; memory/heap.hpp: "
        "checked when a heap is made",
        answer::weak, uncached_through_ipc},
+      {"counted_stores",
+       "A block stores at device scope, waits until the stores are counted (vmcnt), and raises a flag at device scope, "
+       "without a writeback. Do loads at device scope on another XCD bring what it stored?",
+       "LLVM: a store at agent scope is written through (sc1), but every release has a writeback, too. CDNA3: vmcnt "
+       "counts a store that is in the L2.",
+       "yes", "no: the flag overtakes stores",
+       "tile/part_sums_gfx942.hpp: sums of blocks that share a tile; tile/split_sums_gfx942.hpp: those of Flash "
+       "Decode's splits",
+       answer::strong, counted_stores},
       {"writeback_delay",
        "A flag is stored right after buffer_wbl2, without a wait. Does it overtake the lines that are being written "
        "back?",

@@ -8,6 +8,7 @@ outcome kernel_end_reaches_peers(context&);
 outcome kernel_end_pushes_to_peers(context&);
 outcome shared_lines(context&);
 outcome uncached_through_ipc(context&);
+outcome counted_stores(context&);
 outcome writeback_delay(context&);
 outcome late_atomics(context&);
 outcome late_loads(context&);

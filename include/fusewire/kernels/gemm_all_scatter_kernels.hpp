@@ -28,7 +28,7 @@ struct everyones_columns {
   world_view const& w;             // the ranks of the channel
   matrix<T> c;                     // [M, W n]
   int n, tile_m, tile_n, n_tiles;  // columns of one rank; of a tile; tiles of a tile row
-  int part, parts;                 // this block's number; blocks that share a tile
+  int part, parts, part_unit;      // this block's number; blocks that share a tile; as part_rows has it
 
   /// Elements from one row of an inbox to the next.
   __host__ __device__ static constexpr std::int64_t pitch(int n) {
@@ -48,7 +48,7 @@ struct everyones_columns {
   __device__ void stored(Group g, tile_at t) const {
     // opaque: the compiler must not keep what follows from t.m in registers while the tile is multiplied
     int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, cols = n - n0 < tile_n ? n - n0 : tile_n;
-    part_rows const rows(c.rows - m0 < tile_m ? c.rows - m0 : tile_m, part, parts);
+    part_rows const rows(c.rows - m0 < tile_m ? c.rows - m0 : tile_m, part, parts, part_unit);
     g.sync();
     for (int i = 1; i < w.size; ++i) {
       int const peer = w.next(i), row = m0 + rows.first;
@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   channel_epoch const& e = launch.epoch();
   int const ranks = ch.world.size, n = g.c.cols / ranks, parts = x.parts().value();
   everyones_columns<T> const inbox{
-      e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, ceil_div(n, Mainloop::tile_n), x.part(), parts};
+      e,     ch.world,           g.c, n, Mainloop::tile_m, Mainloop::tile_n, ceil_div(n, Mainloop::tile_n), x.part(),
+      parts, Mainloop::part_unit};
   local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, epilogue);
 

@@ -34,7 +34,7 @@ struct everyones_inbox {
   channel_epoch const& e;             // of this launch
   world_view const& w;                // the ranks of the channel
   int m, n, tile_m, tile_n, n_tiles;  // extents of C; of a tile; tiles of a tile row
-  int part, parts;                    // this block's number; blocks that share a tile
+  int part, parts, part_unit;         // this block's number; blocks that share a tile; as part_rows has it
 
   /// The sums of `source` in the inbox of rank `of`.
   __device__ matrix<float> from(int source, int of) const {
@@ -49,7 +49,7 @@ struct everyones_inbox {
     // opaque: the compiler must not keep what follows from t.m in registers while the tile is multiplied
     int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, columns = int(owners_inbox::pitch(n)) - n0,
               cols = columns < tile_n ? columns : tile_n;
-    part_rows const rows(m - m0 < tile_m ? m - m0 : tile_m, part, parts);
+    part_rows const rows(m - m0 < tile_m ? m - m0 : tile_m, part, parts, part_unit);
     g.sync();
     e.signal_here(g, w.rank, flag(t) + part);
     for (int i = 1; i < w.size; ++i) {
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   channel_epoch const& e = launch.epoch();
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n),
             parts = x.parts().value();
-  everyones_inbox const inbox{e,       ch.world, g.c.rows, g.c.cols, Mainloop::tile_m, Mainloop::tile_n,
-                              n_tiles, x.part(), parts};
+  everyones_inbox const inbox{e,       ch.world, g.c.rows, g.c.cols,           Mainloop::tile_m, Mainloop::tile_n,
+                              n_tiles, x.part(), parts,    Mainloop::part_unit};
   local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, identity{});
 

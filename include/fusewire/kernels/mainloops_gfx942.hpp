@@ -50,8 +50,8 @@ class split_memory {
   }
   /// The memory as kernels take it.
   part_sums sums() const {
-    auto* const words = static_cast<unsigned long long*>(memory_.get());
-    return {words, reinterpret_cast<unsigned*>(words + max_sums / 2)};
+    auto* const sums = static_cast<float*>(memory_.get());
+    return {sums, reinterpret_cast<unsigned*>(sums + max_sums)};
   }
 
  private:

@@ -276,7 +276,8 @@ __device__ T atomic_fetch_max(T* p, T value) {
 __host__ __device__ inline std::uint16_t bf16_from(float x) {  // round to nearest even; NaN stays NaN
   std::uint32_t u;
   __builtin_memcpy(&u, &x, 4);
-  return x != x ? std::uint16_t(u >> 16 | 0x40) : std::uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16);
+  std::uint32_t const quiet = u | 0x400000, rounded = u + 0x7fff + (u >> 16 & 1);  // before the choice: no branch
+  return std::uint16_t((x != x ? quiet : rounded) >> 16);
 }
 /// The value of these bits of a bfloat16.
 __host__ __device__ inline float float_from_bf16(std::uint16_t bits) {

@@ -5,6 +5,9 @@
 
 namespace fusewire {
 
+/// An offset beyond the length of every buffer.
+inline constexpr int nowhere = 0x7fff0000;
+
 /// Bytes [0, bytes) from a uniform address on. An offset is the sum of a lane's part and a uniform part, in bytes, each
 /// below 2^31. The length bounds their sum.
 class memory_buffer {
@@ -35,8 +38,8 @@ class memory_buffer {
                               __builtin_amdgcn_raw_buffer_load_b64(words_, lane, uniform, nontemporal));
   }
   /// Stores 16 bytes to memory at once: no L2 keeps them.
-  __device__ void store_through(bytes16 const& value, int lane) const {
-    __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(four_words, value), words_, lane, 0, device_scope);
+  __device__ void store_through(bytes16 const& value, int lane, int uniform = 0) const {
+    __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(four_words, value), words_, lane, uniform, device_scope);
   }
 
  private:

@@ -138,7 +138,7 @@ class sliced_columns<T, Columns, layout::row_major, Ring> {
   /// A lane's q-th four neighbouring sums in a row of fragments.
   template <int N, class Fragment>
   __device__ static float4 quad(Fragment (&of_row)[N], int q) {
-    return {of_row[0][q], of_row[1][q], of_row[2][q], of_row[3][q]};
+    return {of_row[0].value[q], of_row[1].value[q], of_row[2].value[q], of_row[3].value[q]};
   }
   /// The column of the first of a lane's q-th four sums.
   __device__ static int first_column(int q, int lane) { return lane / 16 * 16 + q * 4; }

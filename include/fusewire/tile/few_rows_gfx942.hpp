@@ -28,6 +28,7 @@ class few_rows_gfx942 {
   static constexpr int waves = 8, askers = waves;  // each wave asks the source for its part of k
   static constexpr char const* name = "few_rows_gfx942";
   static constexpr int threads = waves * wave::width, tile_m = Rows, tile_n = Columns, min_blocks_per_cu = 2;
+  static constexpr int part_unit = 1;  // as part_rows has it
   static constexpr int shared_bytes() { return few_rows_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
   static constexpr bool communicates_first = true, has_clusters = false;
   /// As the concept mainloop has it

@@ -36,7 +36,6 @@ class ping_pong_tile {
   static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
   // Whether registers suffice for a copy of the steps behind the loop, and to store rows of C through LDS
   static constexpr bool is_roomy = own_slice && BOrder == layout::column_major;
-  static constexpr int quads = Rows * Columns / 4;  // fours of neighbouring sums of the tile
 
  public:
   /// Bytes of two slices of A and B, or of four.
@@ -126,28 +125,46 @@ class ping_pong_tile {
   __device__ void add_up(part_sums const& parts, matrix<Out> c, tile_at t, int rows, int tile, int tiles, int split,
                          int splits, Epilogue const& epilogue) {
     wave const w;
-    int const first = platform::uniform(w.index()) * stored_m * atoms_n * wave::width;
+    int const of_wave = platform::uniform(w.index());
+    constexpr int of_sixteen = waves_n * atoms_n;  // groups of sums in 16 rows of the tile
+    sums_of_tile const all = parts.of_tile(tile, tiles, Rows / 16 * of_sixteen);
+    part_rows const mine(rows, split, splits, 16);
+    int const first = platform::uniform(mine.first / 16 * of_sixteen),
+              count = platform::uniform(ceil_div(mine.count, 16) * of_sixteen), end = first + count;
+    // What this block adds up itself stays in LDS, if there is room
+    auto* const kept = reinterpret_cast<float4*>(shared_) + w.rank();
+    bool const keeps = count * wave::width * int(sizeof(float4)) <= shared_bytes;
 #pragma unroll
-    for (int i = 0; i < stored_m; ++i)
+    for (int i = 0; i < stored_m; ++i) {
+      int const group = (first_stored_row(of_wave) / 16 + i) * of_sixteen + of_wave % waves_n * atoms_n;
+      bool const stays = keeps && group >= first && group < end;
 #pragma unroll
       for (int q = 0; q < atoms_n; ++q)
-        parts.store(first + (i * atoms_n + q) * wave::width + w.rank(), quads, tile, tiles, split, quad(i, q));
-    parts.meet(tile, splits);
-
-    constexpr int of_sixteen = waves_n * atoms_n;  // groups of 64 fours in 16 rows of the tile
-    part_rows const mine(rows, split, splits);
-    bool const whole = has_whole_quads(c);
-    int const row_in_sixteen = w.rank() % 16, end = mine.first + mine.count;
-    for (int f = mine.first / 16 * of_sixteen + w.index(); f / of_sixteen * 16 < end; f += waves) {
-      int const sixteen = f / of_sixteen, row = sixteen * 16 + row_in_sixteen;
-      if (row < mine.first || row >= end) continue;
-      int const n = f % of_sixteen, of_wave = stored_by(sixteen * 16, n / atoms_n), i = sixteen % stored_m,
-                q = n % atoms_n;
-      float4 const sums = parts.sum_of_all(((of_wave * stored_m + i) * atoms_n + q) * wave::width + w.rank(), quads,
-                                           tile, tiles, splits);
-      store_quad(c, t.m * Rows + row, t.n * Columns + first_column(of_wave) + slice_columns::first_column(q, w.rank()),
-                 sums, whole, epilogue);
+        if (stays) kept[(group + q - first) * wave::width] = quad(i, q);
+        else all.store(split, group + q, quad(i, q));
     }
+    parts.meet(tile, splits);
+    unsigned const parted = block{}.leader() ? parts.part(tile) : 0;
+
+    constexpr int at_once = 2;
+    bool const whole = has_whole_quads(c);
+    for (int group = first + of_wave; group < end; group += at_once * waves) {
+      float4 sums[at_once] = {};
+#pragma unroll
+      for (int u = 0; u < at_once; ++u)
+        if (keeps && group + u * waves < end) sums[u] = kept[(group + u * waves - first) * wave::width];
+      all.add_up(sums, group, waves, end, splits, keeps ? split : -1);
+#pragma unroll
+      for (int u = 0; u < at_once; ++u) {
+        int const g = group + u * waves, n = g % of_sixteen;
+        if (g < end)
+          store_quad(c, t.m * Rows + g / of_sixteen * 16 + w.rank() % 16,
+                     t.n * Columns + n / atoms_n * wave_n + slice_columns::first_column(n % atoms_n, w.rank()), sums[u],
+                     whole, epilogue);
+      }
+    }
+    parts.parted(tile, splits, parted);
+    block{}.sync();  // LDS is free again
   }
 
  private:
@@ -157,11 +174,6 @@ class ping_pong_tile {
   __device__ static int first_stored_row(int of_wave) {
     return first_row(of_wave) + of_wave / at_a_slice * stored_m * 16;
   }
-  /// The wave that stores a row of the tile in the nth_column-th of its waves_n column ranges.
-  __device__ static int stored_by(int row, int nth_column) {
-    return row % wave_m / (stored_m * 16) * at_a_slice + row / wave_m * waves_n + nth_column;
-  }
-
   /// Adds up the sums of both slices. Each half of the waves ends up with half of the rows, in its first fragments.
   __device__ void add_halves(bool second) {
     wave const w;

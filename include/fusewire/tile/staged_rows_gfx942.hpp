@@ -31,8 +31,10 @@ class staged_rows {
     struct {
       T element[4];
     } four;
+    bool const whole = col + 4 <= c_.cols;  // in most cases; then no element is asked for apart
 #pragma unroll
-    for (int j = 0; j < 4; ++j) four.element[j] = col + j < c_.cols ? T(epilogue((&sums.x)[j], r, col + j)) : T(0.0f);
+    for (int j = 0; j < 4; ++j)
+      four.element[j] = whole || col + j < c_.cols ? T(epilogue((&sums.x)[j], r, col + j)) : T(0.0f);
     __builtin_memcpy(rows_ + row % (fragments * 16) * stride * 16 + column * 2, &four, sizeof(four));
   }
   /// Stores the last `fragments` fragments up to the i-th to c.

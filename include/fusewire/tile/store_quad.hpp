@@ -10,25 +10,34 @@ __device__ bool has_whole_quads(matrix<T> c) {
   return (c.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) % (4 * sizeof(T)))) == 0;
 }
 
-/// Stores `four` to c(r, col) and the 3 elements after it; elements outside c are left out. whole: has_whole_quads(c).
-template <class T>
-__device__ void store_quad(matrix<T> c, int r, int col, T const (&four)[4], bool whole) {
+namespace detail {
+/// Stores value(0) to value(3) to c(r, col) and the 3 elements after it; those outside c are left out.
+template <class T, class Value>
+__device__ void store_four(matrix<T> c, int r, int col, bool whole, Value const& value) {
   struct alignas(4 * sizeof(T)) quad {
     T element[4];
   };
-  if (whole && col + 4 <= c.cols) *reinterpret_cast<quad*>(c.at(r, col)) = {four[0], four[1], four[2], four[3]};
-  else
-    for (int j = 0; j < 4 && col + j < c.cols; ++j) c(r, col + j) = four[j];
+  if (whole && col + 4 <= c.cols) {
+    *reinterpret_cast<quad*>(c.at(r, col)) = {value(0), value(1), value(2), value(3)};
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    if (col + j < c.cols) c(r, col + j) = value(j);
+}
+}  // namespace detail
+
+/// Stores `four` to c(r, col) and the 3 elements after it; elements outside c are left out. whole: has_whole_quads(c).
+template <class T>
+__device__ void store_quad(matrix<T> c, int r, int col, T const (&four)[4], bool whole) {
+  detail::store_four(c, r, col, whole, [&](int j) { return four[j]; });
 }
 
 /// Stores epilogue(sums) in the same way. The row, too, may be outside c.
 template <class T, class Epilogue>
 __device__ void store_quad(matrix<T> c, int r, int col, float4 const& sums, bool whole, Epilogue const& epilogue) {
-  if (r >= c.rows || col >= c.cols) return;
-  T four[4];
-#pragma unroll
-  for (int j = 0; j < 4; ++j) four[j] = col + j < c.cols ? T(epilogue((&sums.x)[j], r, col + j)) : T(0.0f);
-  store_quad(c, r, col, four, whole);
+  if (r >= c.rows) return;
+  detail::store_four(c, r, col, whole, [&](int j) { return T(epilogue((&sums.x)[j], r, col + j)); });
 }
 
 }  // namespace fusewire

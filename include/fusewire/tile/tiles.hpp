@@ -72,9 +72,9 @@ struct k_share {
 struct part_rows {
   int first, count;  // the first row; how many, less than 1 if there are none
 
-  /// Of a tile with `rows` rows.
-  __device__ part_rows(int rows, int part, int parts) {
-    int const each = ceil_div(rows, parts);
+  /// Of a tile with `rows` rows, of which one block stores every `together` neighbouring ones.
+  __device__ part_rows(int rows, int part, int parts, int together) {
+    int const each = ceil_div(ceil_div(rows, together), parts) * together;
     first = part * each;
     count = rows - first < each ? rows - first : each;
   }

@@ -12,9 +12,6 @@
 
 namespace fusewire {
 
-/// An offset beyond the length of every buffer.
-inline constexpr int nowhere = 0x7fff0000;
-
 /// The first of the 8 k that this lane has of a slice of 32.
 __device__ inline int first_k_of_lane() { return wave{}.rank() / 16 * 8; }
 
