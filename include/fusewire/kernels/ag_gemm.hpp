@@ -123,7 +123,7 @@ class ag_gemm {
   template <class Groups>
   std::optional<ag_gemm_plan> tuned_plan(gemm_shape const& shape, Groups const& groups) const {
     int const ranks = ch_.world().size(), m = shape.rows;
-    auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, o_.method != method::push, groups);
+    auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, use_pull(m, shape.n), groups);
     if (!p) return p;
     if (o_.chunk_k > 0) p->chunk_k = ceil_div(o_.chunk_k, k_step) * k_step;
     int const flags = ch_.options().flags_per_source;

@@ -11,9 +11,9 @@ namespace fusewire {
 constexpr bool pull_is_faster(int, int, int, int, gather) { return false; }
 
 /// The plan of a tuned mainloop of gfx942; none if no tile fits. groups(plan): resident blocks of the plan's kernel,
-/// divided by the blocks that share a tile. may_pull: also with one rank a block is kept, which acknowledges.
+/// divided by the blocks that share a tile. pulls: also with one rank a block is kept, which acknowledges.
 template <class Groups>
-std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool may_pull,
+std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool pulls,
                                                Groups const& groups) {
   constexpr int piece = 32 * 1024;  // bytes that a block loads at once
   // If blocks share large tiles, two moving blocks for each link, so that pieces arrive one after the other
@@ -22,7 +22,7 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
     gemm_plan one = p;
     one.parts = 1;
     int const fit = groups(one), few_rows_moving = 48,
-              moving = ranks == 1                      ? int(may_pull)
+              moving = ranks == 1                      ? int(pulls)
                        : p.parts > 1 && p.tile_m <= 64 ? few_rows_moving
                                                        : std::max(1, std::min(fit / 4, movers_per_rank(p) * ranks));
     return std::max(0, fit - moving) / p.parts;
