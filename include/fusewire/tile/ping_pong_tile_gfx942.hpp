@@ -144,7 +144,7 @@ class ping_pong_tile {
         else all.store(split, group + q, quad(i, q));
     }
     parts.meet(tile, splits);
-    unsigned const parted = block{}.leader() ? parts.part(tile) : 0;
+    unsigned const departed = block{}.leader() ? parts.depart(tile) : 0;
 
     constexpr int at_once = 2;
     bool const whole = has_whole_quads(c);
@@ -163,7 +163,7 @@ class ping_pong_tile {
                      whole, epilogue);
       }
     }
-    parts.parted(tile, splits, parted);
+    parts.leave(tile, splits, departed);
     block{}.sync();  // LDS is free again
   }
 
