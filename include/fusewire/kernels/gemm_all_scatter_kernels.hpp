@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
   int const ranks = ch.world.size, n = g.c.cols / ranks, parts = x.parts().value();
+  int const n_tiles = ceil_div(n, Mainloop::tile_n);
   everyones_columns<T> const inbox{
-      e,     ch.world,           g.c, n, Mainloop::tile_m, Mainloop::tile_n, ceil_div(n, Mainloop::tile_n), x.part(),
-      parts, Mainloop::part_unit};
+      e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, n_tiles, x.part(), parts, Mainloop::part_unit};
   local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, nothing_beside{}, epilogue);
 

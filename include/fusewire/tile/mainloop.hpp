@@ -20,8 +20,8 @@ enum class k_cut { ranges_of_shards, one_range, chunks_in_turns };
 /// asking: the group that calls a tile source. operands<N>: N buffers of A, and B; a `__grid_constant__` parameter of
 /// the kernel. threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. operands::parts(): how many blocks share
 /// the storing of a tile; part(): which of them this block is; part_unit: rows that one of them stores together, as
-/// part_rows has it. k_parts(), k_part(): the same for the groups that each
-/// ask a source for a part of a tile's k; cut: how these parts are cut.
+/// part_rows has it. k_parts(), k_part(): the same for the groups that each ask a source for a part of a tile's k; cut:
+/// how these parts are cut.
 /// run(shared, launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work;
 /// run_and_end() ends the launch, too. Both are called by every thread of every block, first of all. beside(group,
 /// worker, workers, begin) is called by every thread of each of `workers` groups, and calls begin() before it uses the

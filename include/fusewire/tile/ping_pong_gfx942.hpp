@@ -29,7 +29,7 @@ class ping_pong_gfx942 {
  public:
   static constexpr char const* name = "ping_pong_gfx942";
   static constexpr int askers = 1, threads = 512, tile_m = Rows, tile_n = Columns, min_blocks_per_cu = 1;
-  static constexpr int part_unit = 16;  // as part_rows has it
+  static constexpr int part_unit = ping_pong_tile<T, Rows, Columns, BOrder, local_rows>::part_unit;
   static constexpr int shared_bytes() { return ping_pong_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
   static constexpr bool communicates_first = true, has_clusters = false;
   /// As the concept mainloop has it

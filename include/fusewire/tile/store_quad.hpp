@@ -12,6 +12,7 @@ __device__ bool has_whole_quads(matrix<T> c) {
 
 namespace detail {
 /// Stores value(0) to value(3) to c(r, col) and the 3 elements after it; those outside c are left out.
+/// whole: has_whole_quads(c).
 template <class T, class Value>
 __device__ void store_four(matrix<T> c, int r, int col, bool whole, Value const& value) {
   struct alignas(4 * sizeof(T)) quad {
