@@ -163,8 +163,8 @@ class changed_operator {
             {map.m_tiles(), ceil_div(n, M::tile_n), order.first_tile_row, multiply.band, order.first_band},
             false};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
-        int const first = std::max(1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4,
-                                                plan->movers_per_rank * w.size()}));
+        int const first = std::max(
+            1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4, plan->movers(w.size())}));
         set_blocks(x, first, tiles);
         launch(
             w, stream,

@@ -14,7 +14,7 @@ import gfx942
 
 MATRIX_INSTRUCTIONS = {"small_tile": 32 * 64 * 64 // 4 // 4096, "large_tile": 128 * 128 * 64 // 8 // 4096,  # per wave: 16 x 16 x 16 each
                        **{f"few_rows_gfx942I\\w+Li{m}ELi{n}E": steps * m * n * 64 // 4096 for m, n, steps in ((16, 16, 8), (64, 32, 2), (64, 64, 2))},
-                       **{f"ping_pong_gfx942I\\w+Li{m}ELi{n}E": steps * m * n * 64 // 8 // 4096 for m, n, steps in ((128, 96, 4), (128, 128, 4), (256, 192, 2), (256, 128, 2))}}  # of as many steps
+                       **{f"ping_pong_gfx942I\\w+Li{m}ELi{n}E": steps * m * n * 64 // 8 // 4096 for m, n, steps in ((128, 96, 4), (128, 112, 4), (128, 128, 4), (256, 192, 2), (256, 128, 2))}}  # of as many steps
 # Between the groups of steps of these loops a wave waits for a flag.
 WAITS_INSIDE = "ag_gemm_kernel.*(few_rows|ping_pong)_gfx942"
 # Of a wave's step, 32 tokens for 16 heads by d: scores and output, 16 x 16 x 16 each; loads by width. V of d = 64: a lane has 4 neighbouring d.

@@ -15,6 +15,7 @@ using rows_16 = few_rows_gfx942<bf16, 16, 16, layout::column_major>;
 using rows_64 = few_rows_gfx942<bf16, 64, 32, layout::column_major>;
 using rows_64_of_rows = few_rows_gfx942<f16, 64, 64, layout::row_major>;
 using rows_128_of_96 = ping_pong_gfx942<bf16, 128, 96, layout::column_major>;
+using rows_128_of_112 = ping_pong_gfx942<bf16, 128, 112, layout::column_major>;
 using rows_128 = ping_pong_gfx942<bf16, 128, 128, layout::column_major>;
 using rows_256 = ping_pong_gfx942<bf16, 256, 192, layout::column_major>;
 using rows_256_of_rows = ping_pong_gfx942<f16, 256, 128, layout::row_major>;
@@ -52,6 +53,9 @@ template __global__ void fusewire::gemm_kernel<f16, rows_64_of_rows, identity>(g
 template __global__ void fusewire::gemm_kernel<bf16, rows_128_of_96, identity>(gemm_arguments<bf16>,
                                                                                rows_128_of_96::operands<1> const,
                                                                                identity);
+template __global__ void fusewire::gemm_kernel<bf16, rows_128_of_112, identity>(gemm_arguments<bf16>,
+                                                                                rows_128_of_112::operands<1> const,
+                                                                                identity);
 template __global__ void fusewire::gemm_kernel<bf16, rows_128, identity>(gemm_arguments<bf16>,
                                                                          rows_128::operands<1> const, identity);
 template __global__ void fusewire::gemm_kernel<bf16, rows_256, identity>(gemm_arguments<bf16>,
@@ -66,6 +70,10 @@ template __global__ void fusewire::ag_gemm_kernel<bf16, rows_128_of_96, identity
                                                                                   ag_gemm_arguments<bf16> const,
                                                                                   rows_128_of_96::operands<3> const,
                                                                                   identity);
+template __global__ void fusewire::ag_gemm_kernel<bf16, rows_128_of_112, identity>(channel_view const,
+                                                                                   ag_gemm_arguments<bf16> const,
+                                                                                   rows_128_of_112::operands<3> const,
+                                                                                   identity);
 template __global__ void fusewire::ag_gemm_kernel<bf16, rows_128, identity>(channel_view const,
                                                                             ag_gemm_arguments<bf16> const,
                                                                             rows_128::operands<3> const, identity);

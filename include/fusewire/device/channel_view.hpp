@@ -239,7 +239,7 @@ class channel_epoch : public detail::launch_place {
   }
   /// Waits for flag i of each of the sources [first, last].
   template <group Group>
-  __device__ void wait(Group g, int first, int last, int i) const {
+  __device__ __forceinline__ void wait(Group g, int first, int last, int i) const {
     wait_all(
         g, c_->world, last - first + 1, [this, first, i](int s) { return from(first + s, i); }, number(),
         [first](int s) { return first + s; });

@@ -220,7 +220,7 @@ __device__ bool is_met(epoch_t found, epoch_t value) {
 
 /// One thread polls until *f is `value` or the wait is given up. Returns whether it found the value.
 template <until U = until::equal>
-__device__ bool spin(world_view const& w, flag const* f, epoch_t value, int from) {
+__device__ __forceinline__ bool spin(world_view const& w, flag const* f, epoch_t value, int from) {
   epoch_t found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
   if (is_met<U>(found, value)) return true;
   bounded_spin p(w);
@@ -338,7 +338,8 @@ __device__ void wait(Group g, world_view const& w, flag const* f, epoch_t value,
 
 /// As wait(), for `count` flags that are polled side by side. flag_at(i) is flag i, from_rank(i) its signaller.
 template <until U = until::equal, group Group, class FlagAt, class FromRank>
-__device__ void wait_all(Group g, world_view const& w, int count, FlagAt flag_at, epoch_t value, FromRank from_rank) {
+__device__ __forceinline__ void wait_all(Group g, world_view const& w, int count, FlagAt flag_at, epoch_t value,
+                                         FromRank from_rank) {
   for (int i = g.rank(); i < count; i += g.size()) {
     flag const* const f = flag_at(i);
     detail::spin<U>(w, f, value, from_rank(i));

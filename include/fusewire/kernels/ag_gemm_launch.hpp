@@ -81,7 +81,7 @@ void launch_ag_gemm(product_launcher<T, ag_gemm_plan> const& launcher, channel c
   int const movers = !movers_first       ? map.max_pieces() * map.ranks
                      : o.comm_blocks > 0 ? o.comm_blocks
                      : w.size() == 1     ? int(pull)  // which acknowledges
-                                         : std::max(1, std::min(order.pieces.count(), plan.movers_per_rank * w.size()));
+                                         : std::max(1, std::min(order.pieces.count(), plan.movers(w.size())));
   launcher.launch(stream, kernels, p, plan.gemm, a,
                   {.tiles = g.tiles.count(),
                    .beside = movers,

@@ -15,22 +15,28 @@ constexpr bool pull_is_faster(int, int, int, int, gather) { return false; }
 template <class Groups>
 std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool pulls,
                                                Groups const& groups) {
-  constexpr int piece = 32 * 1024;  // bytes that a block loads at once
-  // If blocks share large tiles, two moving blocks for each link, so that pieces arrive one after the other
-  auto const movers_per_rank = [](gemm_plan const& p) { return p.parts > 1 && p.tile_m > 64 ? 2 : 8; };
+  constexpr int piece = 32 * 1024;                                      // bytes that a block loads at once
+  int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);  // of a shard
+  // If blocks share large tiles, as many moving blocks for each peer as a shard has tile rows: together they move one
+  // chunk of all rows, so that a chunk is there before the next one is on its way
+  auto const plan_of = [&](gemm_plan const& p) {
+    return ag_gemm_plan{
+        .gemm = p,
+        .movers_per_peer = p.parts > 1 && p.tile_m > 64 ? std::clamp(ceil_div(rows, p.tile_m), 2, 8) : 8,
+        .pieces = piece_order::nest::by_chunk};
+  };
   auto const beside = [&](gemm_plan const& p) {
     gemm_plan one = p;
     one.parts = 1;
     int const fit = groups(one), few_rows_moving = 48,
               moving = ranks == 1                      ? int(pulls)
                        : p.parts > 1 && p.tile_m <= 64 ? few_rows_moving
-                                                       : std::max(1, std::min(fit / 4, movers_per_rank(p) * ranks));
+                                                       : std::max(1, std::min(fit / 4, plan_of(p).movers(ranks)));
     return std::max(0, fit - moving) / p.parts;
   };
   auto const gemm = tuned_gemm_plan(s, beside);
   if (!gemm) return std::nullopt;
-  ag_gemm_plan best{.gemm = *gemm, .movers_per_rank = movers_per_rank(*gemm), .pieces = piece_order::nest::by_chunk};
-  int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);
+  ag_gemm_plan best = plan_of(*gemm);
   int const least = gemm->tile_m > 64 ? 4 : 1;  // steps that ping_pong_gfx942 loads side by side
   best.chunk_k = std::min(std::max(piece / (2 * rows * k_step), least), s.steps_of_shard()) * k_step;
   return best;

@@ -6,10 +6,12 @@
 //   gather::k, else              chunk 0 of every rank, chunk 1 of every rank, ...
 //   gather::m                    chunks 0, 1, ... of the tile row
 //
-// Between steps there is time for few instructions. So each lane of a wave finds one chunk beforehand and loads its
-// flag while the wave multiplies. The wave waits only for flags that were not up then:
+// Between steps there is time for few instructions, and for hardly any jump. So each lane of a wave finds one chunk
+// beforehand, and its flag. The lanes of the next chunks load their flags while the wave multiplies. The wave waits
+// only for flags that were not up then:
 //
-//   wait(chunk)   flags up among those loaded --> acquire once;  this one not up? --> wait;  load the missing flags
+//   wait(chunk)   not known to be there? --> flags up among those loaded --> acquire once;  still not? --> wait
+//                 load the flags of the next chunks that are not known to be there
 //
 // Order: a lane's load of a flag is complete when the wave has compared its value. So the invalidation after it, and
 // the loads after the invalidation, see what was published before the flag was raised. Loads that are under way
@@ -26,9 +28,10 @@ class gathered_chunks {
   /// Where a step begins.
   struct place {
     int nth;           // number of the chunk among this block's
-    int shard, chunk;  // the shard; the number of the chunk in it
-    int step;          // within the chunk
+    int shard, chunk;  // the shard, with gather::m 0; the number of the chunk in it
+    int column, left;  // of the shard; steps of the chunk from there on
   };
+  static constexpr bool waits_for_all_left = true;
 
   /// The block is number `part` of `parts` that share a tile. The number of `e` may become known later, but before
   /// begin(). Requires: at least as many chunks as parts, and at most 2^16 chunks in a shard.
@@ -47,80 +50,88 @@ class gathered_chunks {
   }
 
   __device__ int steps() const { return steps_; }
-  __device__ place first() const { return at(0); }
-  __device__ void advance(place& p, int steps) const {
-    p.step += steps;
-    if (p.step >= steps_of(p.chunk)) p = at(p.nth + 1);
+  __device__ place first() { return at(0); }
+  __device__ void advance(place& p, int steps) {
+    p.column += steps * k_step;
+    if ((p.left -= steps) <= 0) [[likely]]
+      p = at(p.nth + 1);
   }
-  __device__ int left(place const& p) const { return steps_of(p.chunk) - p.step; }
-  __device__ int column(place const& p) const { return (p.chunk * of_chunk_ + p.step) * k_step; }
-  __device__ int k(place const& p) const { return p.shard * k_of_shard_ + column(p); }
+  __device__ int left(place const& p) const { return p.left; }
+  __device__ int column(place const& p) const { return p.column; }
+  __device__ int k(place const& p) const { return p.shard * k_of_shard_ + p.column; }
 
   __device__ int begin(int tile_m) {
-    if (tile_m != tile_m_) find_chunks(0);
-    tile_m_ = tile_m;
-    first_owner_ = by_k_ ? 0 : map_.first_owner(tile_m);
-    last_owner_ = by_k_ ? 0 : map_.last_owner(tile_m);
+    if (tile_m != tile_m_ || first_ != 0) {
+      tile_m_ = tile_m;
+      first_owner_ = by_k_ ? 0 : map_.first_owner(tile_m);
+      last_owner_ = by_k_ ? 0 : map_.last_owner(tile_m);
+      bool const is_mine = is_own(map_, tile_m, rank_);
+      own_ = by_k_ ? rank_ : is_mine ? 0 : -1;
+      row_ = tile_m * map_.tile_m;
+      own_row_ = by_k_ ? row_ : row_ - map_.first_row(rank_);
+      inbox_ = inbox_of_slot_0 + int(detail::slot_of(e_.number()));
+      flags_ = platform::uniform(e_.from(0, 0));
+      find_chunks(0);
+    }
     int const left = map_.m - tile_m * map_.tile_m;
     return left < map_.tile_m ? left : map_.tile_m;
   }
   __device__ k_run wait(place const& p) {
-    int const row = tile_m_ * map_.tile_m;
-    if (!has_lane(p.nth)) find_chunks(p.nth);
-    if (by_k_ ? p.shard == rank_ : is_own(map_, tile_m_, rank_)) {
-      if (by_k_) ask();
-      return {own_shard, by_k_ ? row : row - map_.first_row(rank_), column(p), left(p)};
-    }
-    std::uint64_t const bit = std::uint64_t(1) << (p.nth - first_);
-    if (~there_ != 0) {
+    int const lane = p.nth - first_;
+    bool const own = p.shard == own_;
+    if ((there_ >> lane & 1) == 0) [[unlikely]] {
       hear();
-      if ((there_ & bit) == 0) {
+      if ((there_ >> lane & 1) == 0) [[unlikely]] {
         e_.wait(wave{}, by_k_ ? p.shard : first_owner_, by_k_ ? p.shard : last_owner_, map_.flag(tile_m_, p.chunk));
-        there_ |= bit;
+        there_ |= std::uint64_t(1) << lane;
       }
-      if (first_owner_ == last_owner_) ask();
+      platform::order_async_copies();
     }
-    platform::order_async_copies();
-    return {inbox_of_slot_0 + int(detail::slot_of(e_.number())), p.shard * rows_of_shard_ + row, column(p), left(p)};
+    ask(lane);
+    return {own ? own_shard : inbox_, own ? own_row_ : p.shard * rows_of_shard_ + row_, p.column, p.left};
   }
 
  private:
-  __device__ int steps_of(int chunk) const {
-    int const left = of_shard_ - chunk * of_chunk_;
-    return left < of_chunk_ ? left : of_chunk_;
-  }
-  __device__ bool has_lane(int nth) const { return unsigned(nth - first_) < unsigned(wave::width); }
-  /// Each lane finds one of this block's chunks, from number nth on.
+  /// Each lane finds one of this block's chunks, from number nth on, and its flag.
   __device__ void find_chunks(int nth) {
-    first_ = nth;
-    shard_and_chunk_ = shard_and_chunk(nth + wave{}.rank());
-    there_ = platform::ballot(nth + wave{}.rank() >= count_ || (by_k_ && shard_and_chunk_ >> 16 == rank_));
-    heard_ = 0;
-  }
-  __device__ int shard_and_chunk(int nth) const {
-    int const own = own_first_ ? map_.chunks() : 0, i = part_ + nth * parts_;
-    if (i < own) return rank_ << 16 | i;
+    int const own = own_first_ ? map_.chunks() : 0, mine = nth + platform::lane_not_ahead(wave{}.rank()),
+              i = part_ + mine * parts_;
     // Exact enough for numbers up to 2^22, and faster than an integer division
-    int const chunk = int((float(i - own) + 0.5f) * platform::quick_reciprocal(float(others_))),
-              shard = i - own - chunk * others_ + (own_first_ ? rank_ + 1 : 0);
-    return (shard < map_.ranks ? shard : shard - map_.ranks) << 16 | chunk;
+    int const chunk = int((float(i - own) + 0.5f) * platform::quick_reciprocal(float(platform::not_ahead(others_)))),
+              shard = by_k_ ? i - own - chunk * others_ + (own_first_ ? rank_ + 1 : 0) : 0;
+    shard_and_chunk_ = i < own ? rank_ << 16 | i : (shard < map_.ranks ? shard : shard - map_.ranks) << 16 | chunk;
+    first_ = nth;
+    bool const is_there = mine >= count_ || shard_and_chunk_ >> 16 == own_;
+    there_ = platform::ballot(is_there);
+    // No single flag says it if several ranks own the tile row; before begin() there is no tile row
+    bool const has_flag = !is_there && tile_m_ >= 0 && first_owner_ == last_owner_;
+    has_flag_ = platform::ballot(has_flag);
+    asked_ = 0;
+    flag_at_ = 0;
+    if (has_flag) {
+      int const of = by_k_ ? shard_and_chunk_ >> 16 : first_owner_;
+      flag_at_ = int(e_.from(of, map_.flag(tile_m_, shard_and_chunk_ & 0xffff)) - e_.from(0, 0)) * int(sizeof(flag));
+    }
   }
-  __device__ place at(int nth) const {
-    int const x =
-        platform::uniform(has_lane(nth) ? platform::of_lane(shard_and_chunk_, nth - first_) : shard_and_chunk(nth));
-    return {nth, x >> 16, x & 0xffff, 0};
+  __device__ place at(int nth) {
+    if (unsigned(nth - first_) >= unsigned(wave::width)) [[unlikely]]
+      find_chunks(nth);
+    int const x = platform::of_lane(shard_and_chunk_, nth - first_), chunk = x & 0xffff,
+              left = of_shard_ - chunk * of_chunk_;
+    return {nth, x >> 16, chunk, chunk * map_.chunk_k, left < of_chunk_ ? left : of_chunk_};
   }
 
-  /// Lanes load the flags of chunks that are not known to be there.
-  __device__ void ask() {
-    if ((there_ >> wave{}.rank() & 1) != 0) return;
-    int const of = by_k_ ? shard_and_chunk_ >> 16 : first_owner_;
-    heard_ = platform::atomic_load<order::relaxed, scope::system>(
-        &e_.from(of, map_.flag(tile_m_, shard_and_chunk_ & 0xffff))->value);
+  /// Lanes load the flags of the chunks after lane's that are not known to be there. Only of the next ones: all waves
+  /// of all blocks ask.
+  __device__ void ask(int lane) {
+    constexpr std::uint64_t next = 0x1ff;
+    asked_ = next << lane & has_flag_ & ~there_;
+    heard_ = platform::poll_lanes(flags_, flag_at_, asked_);
   }
+  /// Looks at what the lanes have loaded.
   __device__ void hear() {
-    std::uint64_t const up = platform::ballot(heard_ == e_.number());
-    if ((up & ~there_) == 0) return;
+    std::uint64_t const up = platform::ballot(heard_ == e_.number()) & asked_;
+    if (up == 0) return;
     platform::acquire_loaded<scope::system>();
     there_ |= up;
   }
@@ -130,12 +141,16 @@ class gathered_chunks {
   bool const by_k_, own_first_;
   int const rank_, part_, parts_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
   int count_, steps_;  // this block's chunks; its steps
-  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0;
-  // The lanes' chunks, from number first_ on: shard and chunk of this lane's; a bit for each that is there or does not
-  // exist; the value of this lane's flag
-  int first_, shard_and_chunk_;
-  std::uint64_t there_;
-  epoch_t heard_;
+  // Of the tile row: its number and its owners; the shard that is read in place, -1: none; its first row in the inbox,
+  // and in the own shard; the buffer that is the inbox; flag 0 of rank 0
+  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, own_ = -1, row_ = 0, own_row_ = 0, inbox_ = 0;
+  flag const* flags_ = nullptr;
+  // The lanes' chunks, from number first_ on: shard and chunk of this lane's, and its flag's distance from flags_ in
+  // bytes; a bit for each lane whose chunk is there or does not exist, whose chunk has a flag, and that has loaded it;
+  // the value that this lane has loaded
+  int first_ = 0, shard_and_chunk_, flag_at_;
+  std::uint64_t there_, has_flag_, asked_;
+  epoch_t heard_ = 0;
 };
 static_assert(tile_source<gathered_chunks>);
 

@@ -80,6 +80,13 @@ __device__ inline std::uint64_t ballot(bool x) { return __ballot(x); }
 __device__ inline int first_lane(bool x) { return __builtin_ffsll(std::int64_t(__ballot(x))); }
 /// `x`, which is the same in every lane of the wave. The compiler may keep it, and what follows from it, once per wave.
 __device__ inline int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
+/// The same of a pointer. The compiler does not fetch it from a kernel's arguments again.
+template <class T>
+__device__ T* uniform(T* p) {
+  auto const x = reinterpret_cast<std::uint64_t>(p);
+  std::uint64_t const high = std::uint32_t(uniform(int(x >> 32))), low = std::uint32_t(uniform(int(x)));
+  return reinterpret_cast<T*>(high << 32 | low);
+}
 /// `x`, hidden from the compiler: what follows from it in a loop is computed in every iteration instead of being kept
 /// in registers.
 __device__ inline int opaque(int x) {
@@ -184,6 +191,17 @@ __device__ inline void release_before() {
 template <order O>
 inline constexpr int order_after_release =
     O == order::relaxed || O == order::release ? __ATOMIC_RELAXED : __ATOMIC_ACQUIRE;
+
+/// For each lane in `lanes` the word that lies `at` bytes behind `data`, as by a relaxed load at system scope. For
+/// other lanes 0; they load nothing. There is no branch, so the compiler knows how many loads are under way. Called by:
+/// every lane of a wave. Requires: `data` and `lanes` are the same in all lanes; 0 <= at < 2^31 - 2^16.
+__device__ inline std::uint64_t poll_lanes(void const* data, int at, std::uint64_t lanes) {
+  constexpr int beyond = 0x7fff0000, raw_32_bit = 0x00020000, system_scope = 17;
+  auto const memory = __builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(data), 0, beyond, raw_32_bit);
+  return __builtin_bit_cast(std::uint64_t,
+                            __builtin_amdgcn_raw_buffer_load_b64(
+                                memory, __builtin_amdgcn_inverse_ballot_w64(lanes) ? at : beyond, 0, system_scope));
+}
 
 /// Orders what an acquire load of *p would order. Called after relaxed loads of *p have found the awaited value.
 template <scope S, class T>

@@ -67,6 +67,11 @@ __device__ inline std::uint64_t ballot(bool x) { return __ballot_sync(0xffffffff
 __device__ inline int first_lane(bool x) { return __ffs(int(__ballot_sync(0xffffffffu, x))); }
 /// `x`, which is the same in every lane of the wave. The compiler may keep it, and what follows from it, once per wave.
 __device__ inline int uniform(int x) { return x; }
+/// The same of a pointer.
+template <class T>
+__device__ T* uniform(T* p) {
+  return p;
+}
 /// `x`, hidden from the compiler: what follows from it in a loop is computed in every iteration instead of being kept
 /// in registers.
 __device__ inline int opaque(int x) {
@@ -147,6 +152,14 @@ __device__ T atomic_load(T const* p) {
   __nv_atomic_load(const_cast<T*>(p), &value, order_of<O>::value, scope_of<S>::value);
   return value;
 }
+/// For each lane in `lanes` the word that lies `at` bytes behind `data`, as by a relaxed load at system scope. For
+/// other lanes 0; they load nothing. Called by: every lane of a wave. Requires: `data` and `lanes` are the same in all
+/// lanes; 0 <= at.
+__device__ inline std::uint64_t poll_lanes(void const* data, int at, std::uint64_t lanes) {
+  auto const* const word = reinterpret_cast<std::uint64_t const*>(static_cast<char const*>(data) + at);
+  return (lanes >> thread_index() % wave_size & 1) != 0 ? atomic_load<order::relaxed, scope::system>(word) : 0;
+}
+
 /// Orders what an acquire load of *p would order, by such a load, which costs less than a fence. Called after relaxed
 /// loads of *p have found the awaited value. That value must not be overwritten while it is waited for.
 template <scope S, class T>

@@ -37,7 +37,8 @@ class sliced_rows {
     data_ = a.data;
     ld_ = int(ld);
     bytes_ = std::uint32_t(rows) * std::uint32_t(ld) * 2;
-    lane_ = wave{}.rank() / 4 * int(ld) * 2 + wave{}.rank() % 4 * 16;
+    int const lane = platform::lane_not_ahead(wave{}.rank());  // no registers are kept for what is seldom needed
+    lane_ = lane / 4 * int(ld) * 2 + lane % 4 * 16;
     of_wave_ = platform::uniform(wave{}.index()) * 16 * int(ld) * 2;
     apart_ = waves * 16 * int(ld) * 2;
   }

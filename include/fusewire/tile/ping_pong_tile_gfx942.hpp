@@ -18,7 +18,9 @@ class ping_pong_tile {
   // fragment is read for more sums. Else both halves multiply both slices, each for half of the tile.
   static constexpr bool own_slice = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
   static constexpr int at_a_slice = own_slice ? waves / 2 : waves;
-  static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64 : 2,
+  static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64
+                                 : Columns % 32 == 0                           ? 2
+                                                                               : 1,
                        waves_m = at_a_slice / waves_n;
   static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
   static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
@@ -70,25 +72,23 @@ class ping_pong_tile {
     start_next(rows);
     while (is_roomy ? group_ > 0 : now > 0) {
       if (!is_roomy) find_a(rows);
+      int const loaded = group_;
 #pragma unroll
       for (int s = 0; s < ring; ++s) {
-        if (!own_slice && s >= now && group_ == 0) break;
+        if (!own_slice && s >= now && loaded == 0) break;
         if (s > 0) meet();
-        step<true>(s);
+        step<true>(s, rows);
       }
-      now = group_;
-      // If registers allow, both halves do this between the same two meetings: the first half before its turn, the
-      // second after its multiplication
-      if (!is_roomy || !second) meet();
-      start_next(rows);
-      if (is_roomy && second) meet();
+      now = loaded;
+      meet();
+      if (!is_roomy) start_next(rows);
     }
     // The last steps come behind the loop: if the loop could end within its ring, clang would wait in each round for
     // the last loads. Without registers for this copy, zeros fill the ring.
     if constexpr (is_roomy) {
 #pragma unroll
       for (int s = 0; s < ring; ++s)
-        if (s < now) step<false>(s), meet();
+        if (s < now) step<false>(s, rows), meet();
     }
     if (!second) meet();
     if constexpr (own_slice) add_halves(second);
@@ -101,8 +101,8 @@ class ping_pong_tile {
     int const of_wave = platform::uniform(w.index()), m0 = t.m * Rows + first_stored_row(of_wave),
               n0 = t.n * Columns + first_column(of_wave);
     if constexpr (sizeof(Out) == 2 && is_roomy) {
-      staged_rows<Out, wave_n> const staged(shared_, c, of_wave, m0, n0);
-      static_assert(waves * staged.bytes <= shared_bytes && stored_m % staged.fragments == 0);
+      staged_rows<Out, wave_n, stored_m % 2 == 0 ? 2 : 1> const staged(shared_, c, of_wave, m0, n0);
+      static_assert(waves * staged.bytes <= shared_bytes);
 #pragma unroll
       for (int i = 0; i < stored_m; ++i) {
 #pragma unroll
@@ -202,14 +202,16 @@ class ping_pong_tile {
   }
 
   /// Multiplies the ring's s-th step and, if Loads, starts the loads of the next group's s-th step. The caller lets all
-  /// waves meet afterwards.
+  /// waves meet afterwards. If registers allow, the last step of the ring goes on to the group after the next, while
+  /// fragments are on their way from LDS.
   template <bool Loads>
-  __device__ void step(int s) {
+  __device__ void step(int s, int rows) {
     bool const second = platform::uniform(wave{}.index()) >= waves / 2;
     if constexpr (own_slice) {
       write_step((s + 1) % ring);
       read(s % 2 * 2 * slice_units + (second ? slice_units : 0));
       if (Loads) ask_for_b(s), ask_for_a(s);
+      if (Loads && is_roomy && s == ring - 1) start_next(rows);
       meet();
       multiply_slice();
       return;
@@ -260,21 +262,25 @@ class ping_pong_tile {
     find_group();
     if (is_roomy) find_a(rows);
   }
-  /// Waits until the group's A is there.
+  /// Waits until the group's A is there. Branches are marked, so that what nearly every group runs is in one piece: a
+  /// jump costs as much as several instructions, and waves of both halves stand still for them.
   __device__ void find_a(int rows) {
-    if (there_ >= group_) return;
-    auto place = at_;
-    k_run first;
-    for (int more = there_ = 0; there_ < group_; source_.advance(place, more)) {
-      k_run const run = source_.wait(place);
-      more = platform::uniform(run.count);
-      if (there_ == 0) first = run;
-      there_ += more;
+    if (there_ >= group_) [[unlikely]]
+      return;
+    k_run const run = source_.wait(at_);
+    there_ = platform::uniform(run.count);
+    if constexpr (!waits_for_all_left<Source>) {
+      auto place = at_;
+      for (int more = there_; there_ < group_; there_ += more) {
+        source_.advance(place, more);
+        more = platform::uniform(source_.wait(place).count);
+      }
     }
-    int const buffer = platform::uniform(first.buffer);
-    if (buffer != buffer_) rows_.begin(a_[buffer], rows);
+    int const buffer = platform::uniform(run.buffer);
+    if (buffer != buffer_) [[unlikely]]
+      rows_.begin(a_[buffer], rows);
     buffer_ = buffer;
-    rows_.go_to(platform::uniform(first.row));
+    rows_.go_to(platform::uniform(run.row));
   }
 
   /// Start the loads of the group's s-th step. Steps beyond the group are zeros, and no memory is read for them.

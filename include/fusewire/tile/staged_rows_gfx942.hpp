@@ -10,14 +10,15 @@
 
 namespace fusewire {
 
-/// Columns: of a wave. No barrier is needed, because the accesses of a wave to LDS stay in order.
-template <class T, int Columns>
+/// Columns: of a wave; Fragments: of 16 rows, which LDS holds at a time. No barrier is needed, because the accesses of
+/// a wave to LDS stay in order.
+template <class T, int Columns, int Fragments>
 class staged_rows {
   static constexpr int units = Columns / 8, stride = units + 1;  // units of 16 bytes; one more, against bank conflicts
 
  public:
-  /// Fragments of 16 rows that LDS holds at a time; bytes of LDS for a wave.
-  static constexpr int fragments = 2, bytes = fragments * 16 * stride * 16;
+  /// As the template's parameter; bytes of LDS for a wave.
+  static constexpr int fragments = Fragments, bytes = fragments * 16 * stride * 16;
 
   /// Rows of c from (m0, n0) on, of wave of_wave. shared: LDS of the block, `bytes` for each wave.
   __device__ staged_rows(void* shared, matrix<T> const& c, int of_wave, int m0, int n0)

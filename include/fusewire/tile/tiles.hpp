@@ -35,14 +35,19 @@ struct k_run {
 template <class S>
 concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
   { steps.steps() } -> std::same_as<int>;
-  { steps.first() } -> std::same_as<typename S::place>;
-  steps.advance(p, n);
+  { s.first() } -> std::same_as<typename S::place>;
+  s.advance(p, n);
   { steps.left(p) } -> std::same_as<int>;
   { steps.k(p) } -> std::same_as<int>;
   { steps.column(p) } -> std::same_as<int>;
   { s.begin(n) } -> std::same_as<int>;
   { s.wait(p) } -> std::same_as<k_run>;
 };
+
+/// Whether wait(p) of a source returns only when all left(p) steps are there. A source may say so of itself, so that
+/// mainloops need no loop around it.
+template <class S>
+inline constexpr bool waits_for_all_left = requires { requires S::waits_for_all_left; };
 
 /// A tile sink. at(t) is the matrix that takes tile t, in the memory of any rank. Its rows and columns are numbered as
 /// in the grid of tiles; rows from at(t).rows on and columns from at(t).cols on are not stored. stored(g, t) is called
