@@ -218,7 +218,8 @@ __device__ bool is_met(epoch_t found, epoch_t value) {
   return U == until::equal ? found == value : found >= value;
 }
 
-/// One thread polls until *f is `value` or the wait is given up. Returns whether it found the value.
+/// One thread polls until *f is `value` or the wait is given up. Returns whether it found the value. Inlined, as what
+/// leads here is: a call behind a branch that is marked as unlikely would bring the kernel's arguments to scratch.
 template <until U = until::equal>
 __device__ __forceinline__ bool spin(world_view const& w, flag const* f, epoch_t value, int from) {
   epoch_t found = platform::atomic_load<order::relaxed, scope::system>(&f->value);

@@ -31,7 +31,6 @@ class gathered_chunks {
     int shard, chunk;  // the shard, with gather::m 0; the number of the chunk in it
     int column, left;  // of the shard; steps of the chunk from there on
   };
-  static constexpr bool waits_for_all_left = true;
 
   /// The block is number `part` of `parts` that share a tile. The number of `e` may become known later, but before
   /// begin(). Requires: at least as many chunks as parts, and at most 2^16 chunks in a shard.
@@ -70,7 +69,7 @@ class gathered_chunks {
       row_ = tile_m * map_.tile_m;
       own_row_ = by_k_ ? row_ : row_ - map_.first_row(rank_);
       inbox_ = inbox_of_slot_0 + int(detail::slot_of(e_.number()));
-      flags_ = platform::uniform(e_.from(0, 0));
+      flags_ = platform::uniform(e_.from(0, map_.flag(tile_m, 0)));
       find_chunks(0);
     }
     int const left = map_.m - tile_m * map_.tile_m;
@@ -110,7 +109,8 @@ class gathered_chunks {
     flag_at_ = 0;
     if (has_flag) {
       int const of = by_k_ ? shard_and_chunk_ >> 16 : first_owner_;
-      flag_at_ = int(e_.from(of, map_.flag(tile_m_, shard_and_chunk_ & 0xffff)) - e_.from(0, 0)) * int(sizeof(flag));
+      flag_at_ = int(e_.from(of, map_.flag(tile_m_, shard_and_chunk_ & 0xffff)) - e_.from(0, map_.flag(tile_m_, 0))) *
+                 int(sizeof(flag));
     }
   }
   __device__ place at(int nth) {
@@ -142,7 +142,7 @@ class gathered_chunks {
   int const rank_, part_, parts_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
   int count_, steps_;  // this block's chunks; its steps
   // Of the tile row: its number and its owners; the shard that is read in place, -1: none; its first row in the inbox,
-  // and in the own shard; the buffer that is the inbox; flag 0 of rank 0
+  // and in the own shard; the buffer that is the inbox; the first flag of rank 0
   int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, own_ = -1, row_ = 0, own_row_ = 0, inbox_ = 0;
   flag const* flags_ = nullptr;
   // The lanes' chunks, from number first_ on: shard and chunk of this lane's, and its flag's distance from flags_ in
@@ -153,5 +153,7 @@ class gathered_chunks {
   epoch_t heard_ = 0;
 };
 static_assert(tile_source<gathered_chunks>);
+template <>
+inline constexpr bool waits_for_all_left<gathered_chunks> = true;
 
 }  // namespace fusewire

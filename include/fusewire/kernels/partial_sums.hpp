@@ -73,6 +73,8 @@ class local_shards : public local_rows {
  private:
   row_shards const& shards_;
 };
+template <>
+inline constexpr bool waits_for_all_left<local_shards> = true;
 
 /// A tile sink: the inbox of the rank that owns the tile's rows; this rank is told. An inbox holds [source][rows][N]
 /// sums in fp32, in rows of whole 16 bytes. If blocks share a tile, each stores some of its rows and has a flag of its

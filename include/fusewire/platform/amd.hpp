@@ -192,9 +192,10 @@ template <order O>
 inline constexpr int order_after_release =
     O == order::relaxed || O == order::release ? __ATOMIC_RELAXED : __ATOMIC_ACQUIRE;
 
-/// For each lane in `lanes` the word that lies `at` bytes behind `data`, as by a relaxed load at system scope. For
-/// other lanes 0; they load nothing. There is no branch, so the compiler knows how many loads are under way. Called by:
-/// every lane of a wave. Requires: `data` and `lanes` are the same in all lanes; 0 <= at < 2^31 - 2^16.
+/// For each lane in `lanes` the word that lies `at` bytes behind `data`, as by a relaxed load at system scope; for
+/// others 0, and they load nothing. There is no branch, so the compiler knows how many loads are under way.
+/// Called by: every lane of a wave.
+/// Requires: `data` and `lanes` are the same in all lanes; 0 <= at < 2^31 - 2^16.
 __device__ inline std::uint64_t poll_lanes(void const* data, int at, std::uint64_t lanes) {
   constexpr int beyond = 0x7fff0000, raw_32_bit = 0x00020000, system_scope = 17;
   auto const memory = __builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(data), 0, beyond, raw_32_bit);

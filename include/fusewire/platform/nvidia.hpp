@@ -152,9 +152,10 @@ __device__ T atomic_load(T const* p) {
   __nv_atomic_load(const_cast<T*>(p), &value, order_of<O>::value, scope_of<S>::value);
   return value;
 }
-/// For each lane in `lanes` the word that lies `at` bytes behind `data`, as by a relaxed load at system scope. For
-/// other lanes 0; they load nothing. Called by: every lane of a wave. Requires: `data` and `lanes` are the same in all
-/// lanes; 0 <= at.
+/// For each lane in `lanes` the word that lies `at` bytes behind `data`, as by a relaxed load at system scope; for
+/// others 0, and they load nothing.
+/// Called by: every lane of a wave.
+/// Requires: `data` and `lanes` are the same in all lanes; 0 <= at.
 __device__ inline std::uint64_t poll_lanes(void const* data, int at, std::uint64_t lanes) {
   auto const* const word = reinterpret_cast<std::uint64_t const*>(static_cast<char const*>(data) + at);
   return (lanes >> thread_index() % wave_size & 1) != 0 ? atomic_load<order::relaxed, scope::system>(word) : 0;

@@ -59,7 +59,7 @@ class ping_pong_tile {
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_b(s);
     on_its_way();
-    find_a(rows);
+    wait_for_a(rows);
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_a(s);
     clear();
@@ -262,11 +262,14 @@ class ping_pong_tile {
     find_group();
     if (is_roomy) find_a(rows);
   }
-  /// Waits until the group's A is there. Branches are marked, so that what nearly every group runs is in one piece: a
-  /// jump costs as much as several instructions, and waves of both halves stand still for them.
+  /// Waits until the group's A is there.
   __device__ void find_a(int rows) {
-    if (there_ >= group_) [[unlikely]]
-      return;
+    if (there_ < group_) [[likely]]
+      wait_for_a(rows);
+  }
+  /// Asks the source, and turns to the rows that it names. Branches are marked, so that what nearly every group runs is
+  /// in one piece: a jump costs as much as several instructions, and the other half of the waves stands still for it.
+  __device__ void wait_for_a(int rows) {
     k_run const run = source_.wait(at_);
     there_ = platform::uniform(run.count);
     if constexpr (!waits_for_all_left<Source>) {

@@ -44,10 +44,10 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
   { s.wait(p) } -> std::same_as<k_run>;
 };
 
-/// Whether wait(p) of a source returns only when all left(p) steps are there. A source may say so of itself, so that
-/// mainloops need no loop around it.
+/// Whether wait(p) of a source returns only when all left(p) steps are there, so that mainloops need no loop around it.
+/// Specialised for sources of which that is so; a class that is derived from one of them is another source.
 template <class S>
-inline constexpr bool waits_for_all_left = requires { requires S::waits_for_all_left; };
+inline constexpr bool waits_for_all_left = false;
 
 /// A tile sink. at(t) is the matrix that takes tile t, in the memory of any rank. Its rows and columns are numbered as
 /// in the grid of tiles; rows from at(t).rows on and columns from at(t).cols on are not stored. stored(g, t) is called
@@ -115,6 +115,8 @@ class local_rows {
   k_share share_;
 };
 static_assert(tile_source<local_rows>);
+template <>
+inline constexpr bool waits_for_all_left<local_rows> = true;
 
 /// A tile sink: a matrix in this rank's memory; no rank is told.
 template <class T>
