@@ -153,6 +153,7 @@ class gathered_chunks {
   epoch_t heard_ = 0;
 };
 static_assert(tile_source<gathered_chunks>);
+/// The steps of a chunk are there together.
 template <>
 inline constexpr bool waits_for_all_left<gathered_chunks> = true;
 

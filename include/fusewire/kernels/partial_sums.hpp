@@ -73,6 +73,7 @@ class local_shards : public local_rows {
  private:
   row_shards const& shards_;
 };
+/// All of A is there from the start.
 template <>
 inline constexpr bool waits_for_all_left<local_shards> = true;
 

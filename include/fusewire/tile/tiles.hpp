@@ -115,6 +115,7 @@ class local_rows {
   k_share share_;
 };
 static_assert(tile_source<local_rows>);
+/// All of the matrix is there from the start.
 template <>
 inline constexpr bool waits_for_all_left<local_rows> = true;
 
