@@ -192,6 +192,15 @@ template <order O>
 inline constexpr int order_after_release =
     O == order::relaxed || O == order::release ? __ATOMIC_RELAXED : __ATOMIC_ACQUIRE;
 
+/// Whether this lane is in `lanes`, which is the same in all lanes.
+__device__ inline bool is_in(std::uint64_t lanes) {
+#if __has_builtin(__builtin_amdgcn_inverse_ballot_w64)
+  return __builtin_amdgcn_inverse_ballot_w64(lanes);
+#else
+  return lanes >> __lane_id() & 1;  // clang 19
+#endif
+}
+
 /// For each lane in `lanes` the word that lies `at` bytes behind `data`, as by a relaxed load at system scope; for
 /// others 0, and they load nothing. There is no branch, so the compiler knows how many loads are under way.
 /// Called by: every lane of a wave.
@@ -199,9 +208,8 @@ inline constexpr int order_after_release =
 __device__ inline std::uint64_t poll_lanes(void const* data, int at, std::uint64_t lanes) {
   constexpr int beyond = 0x7fff0000, raw_32_bit = 0x00020000, system_scope = 17;
   auto const memory = __builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(data), 0, beyond, raw_32_bit);
-  return __builtin_bit_cast(std::uint64_t,
-                            __builtin_amdgcn_raw_buffer_load_b64(
-                                memory, __builtin_amdgcn_inverse_ballot_w64(lanes) ? at : beyond, 0, system_scope));
+  auto const word = __builtin_amdgcn_raw_buffer_load_b64(memory, is_in(lanes) ? at : beyond, 0, system_scope);
+  return __builtin_bit_cast(std::uint64_t, word);
 }
 
 /// Orders what an acquire load of *p would order. Called after relaxed loads of *p have found the awaited value.
