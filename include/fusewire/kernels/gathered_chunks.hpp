@@ -7,8 +7,9 @@
 //   gather::m                    chunks 0, 1, ... of the tile row
 //
 // Between steps there is time for few instructions, and for hardly any jump. So each lane of a wave finds one chunk
-// beforehand, and its flag. The lanes of the next chunks load their flags while the wave multiplies. The wave waits
-// only for flags that were not up then:
+// beforehand, and its flag. If several ranks own the tile row, as many lanes find the chunk, each with the flag of one
+// of them. The lanes of the next chunks load their flags while the wave multiplies. The wave waits only for flags that
+// were not up then:
 //
 //   wait(chunk)   not known to be there? --> flags up among those loaded --> acquire once;  still not? --> wait
 //                 load the flags of the next chunks that are not known to be there
@@ -66,6 +67,8 @@ class gathered_chunks {
       last_owner_ = by_k_ ? 0 : map_.last_owner(tile_m);
       bool const is_mine = is_own(map_, tile_m, rank_);
       own_ = by_k_ ? rank_ : is_mine ? 0 : -1;
+      flags_of_chunk_ = last_owner_ - first_owner_ + 1;
+      asking_ = flags_of_chunk_ == 1 ? 9 : 3 * flags_of_chunk_ < wave::width ? 3 * flags_of_chunk_ : wave::width;
       row_ = tile_m * map_.tile_m;
       own_row_ = by_k_ ? row_ : row_ - map_.first_row(rank_);
       inbox_ = inbox_of_slot_0 + int(detail::slot_of(e_.number()));
@@ -76,13 +79,14 @@ class gathered_chunks {
     return left < map_.tile_m ? left : map_.tile_m;
   }
   __device__ k_run wait(place const& p) {
-    int const lane = p.nth - first_;
+    int const lane = lane_of(p.nth);
+    std::uint64_t const needed = lanes(flags_of_chunk_) << lane;
     bool const own = p.shard == own_;
-    if ((there_ >> lane & 1) == 0) [[unlikely]] {
+    if ((needed & ~there_) != 0) [[unlikely]] {
       hear();
-      if ((there_ >> lane & 1) == 0) [[unlikely]] {
+      if ((needed & ~there_) != 0) [[unlikely]] {
         e_.wait(wave{}, by_k_ ? p.shard : first_owner_, by_k_ ? p.shard : last_owner_, map_.flag(tile_m_, p.chunk));
-        there_ |= std::uint64_t(1) << lane;
+        there_ |= needed;
       }
       platform::order_async_copies();
     }
@@ -91,10 +95,15 @@ class gathered_chunks {
   }
 
  private:
-  /// Each lane finds one of this block's chunks, from number nth on, and its flag.
+  /// The first `count` lanes.
+  __device__ static std::uint64_t lanes(int count) { return ~std::uint64_t(0) >> (wave::width - count); }
+  /// The first lane that holds chunk nth.
+  __device__ int lane_of(int nth) const { return (nth - first_) * flags_of_chunk_; }
+  /// Each lane finds one of this block's chunks, from number nth on, and one of its flags.
   __device__ void find_chunks(int nth) {
-    int const own = own_first_ ? map_.chunks() : 0, mine = nth + platform::lane_not_ahead(wave{}.rank()),
-              i = part_ + mine * parts_;
+    int const lane = platform::lane_not_ahead(wave{}.rank()), flags = platform::not_ahead(flags_of_chunk_),
+              before = int((float(lane) + 0.5f) * platform::quick_reciprocal(float(flags)));  // exact for few
+    int const own = own_first_ ? map_.chunks() : 0, mine = nth + before, i = part_ + mine * parts_;
     // Exact enough for numbers up to 2^22, and faster than an integer division
     int const chunk = int((float(i - own) + 0.5f) * platform::quick_reciprocal(float(platform::not_ahead(others_)))),
               shard = by_k_ ? i - own - chunk * others_ + (own_first_ ? rank_ + 1 : 0) : 0;
@@ -102,30 +111,28 @@ class gathered_chunks {
     first_ = nth;
     bool const is_there = mine >= count_ || shard_and_chunk_ >> 16 == own_;
     there_ = platform::ballot(is_there);
-    // No single flag says it if several ranks own the tile row; before begin() there is no tile row
-    bool const has_flag = !is_there && tile_m_ >= 0 && first_owner_ == last_owner_;
+    bool const has_flag = !is_there && tile_m_ >= 0;  // before begin() there is no tile row
     has_flag_ = platform::ballot(has_flag);
     asked_ = 0;
     flag_at_ = 0;
     if (has_flag) {
-      int const of = by_k_ ? shard_and_chunk_ >> 16 : first_owner_;
+      int const of = by_k_ ? shard_and_chunk_ >> 16 : first_owner_ + lane - before * flags;
       flag_at_ = int(e_.from(of, map_.flag(tile_m_, shard_and_chunk_ & 0xffff)) - e_.from(0, map_.flag(tile_m_, 0))) *
                  int(sizeof(flag));
     }
   }
   __device__ place at(int nth) {
-    if (unsigned(nth - first_) >= unsigned(wave::width)) [[unlikely]]
+    if (unsigned(lane_of(nth + 1) - 1) >= unsigned(wave::width)) [[unlikely]]
       find_chunks(nth);
-    int const x = platform::of_lane(shard_and_chunk_, nth - first_), chunk = x & 0xffff,
+    int const x = platform::of_lane(shard_and_chunk_, lane_of(nth)), chunk = x & 0xffff,
               left = of_shard_ - chunk * of_chunk_;
     return {nth, x >> 16, chunk, chunk * map_.chunk_k, left < of_chunk_ ? left : of_chunk_};
   }
 
-  /// Lanes load the flags of the chunks after lane's that are not known to be there. Only of the next ones: all waves
-  /// of all blocks ask.
+  /// Lanes load the flags of the chunks after lane's that are not known to be there. Only of the next ones, eight or
+  /// else two: all waves of all blocks ask.
   __device__ void ask(int lane) {
-    constexpr std::uint64_t next = 0x1ff;
-    asked_ = next << lane & has_flag_ & ~there_;
+    asked_ = lanes(asking_) << lane & has_flag_ & ~there_;
     heard_ = platform::poll_lanes(flags_, flag_at_, asked_);
   }
   /// Looks at what the lanes have loaded.
@@ -141,12 +148,14 @@ class gathered_chunks {
   bool const by_k_, own_first_;
   int const rank_, part_, parts_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
   int count_, steps_;  // this block's chunks; its steps
-  // Of the tile row: its number and its owners; the shard that is read in place, -1: none; its first row in the inbox,
-  // and in the own shard; the buffer that is the inbox; the first flag of rank 0
-  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, own_ = -1, row_ = 0, own_row_ = 0, inbox_ = 0;
+  // Of the tile row: its number and its owners; how many flags a chunk has, and how many lanes ask; the shard that is
+  // read in place, -1: none; its first row in the inbox, and in the own shard; the buffer that is the inbox; the first
+  // flag of rank 0
+  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, flags_of_chunk_ = 1, asking_ = 9, own_ = -1, row_ = 0,
+      own_row_ = 0, inbox_ = 0;
   flag const* flags_ = nullptr;
   // The lanes' chunks, from number first_ on: shard and chunk of this lane's, and its flag's distance from flags_ in
-  // bytes; a bit for each lane whose chunk is there or does not exist, whose chunk has a flag, and that has loaded it;
+  // bytes; a bit for each lane whose flag is up or whose chunk does not exist, that has a flag, and that has loaded it;
   // the value that this lane has loaded
   int first_ = 0, shard_and_chunk_, flag_at_;
   std::uint64_t there_, has_flag_, asked_;
