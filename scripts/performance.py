@@ -426,10 +426,12 @@ def about_ag_gemm(results):
     data = load(results, "ag_gemm.mi300x_projected")
     found = [row for row in fused_and_twin(data, "chosen", "gemm") if int(row[0]["W"]) > 1] if data else []
     if found:
-        out.append(f"- **8 MI300X, a projection** ({of_error(data)}): fused over the GEMM, and the twin over fused, are")
+        error = of_error(data)
+        out.append(f"- **8 MI300X, a projection** ({error}): fused over the GEMM, and the twin over fused, are")
         shapes = {}
         for keys, over, speedup in sorted(found, key=lambda row: int(row[0]["M"])):
-            shapes.setdefault((keys["gather"], int(keys["N"])), []).append(f"{over:.2f} and {speedup:.2f} at M = {keys['M']}")
+            of_shape = shapes.setdefault((keys["gather"], int(keys["N"])), [])
+            of_shape.append(f"{over:.2f} and {speedup:.2f} at M = {keys['M']}")
         out += [f"  - gather::{gather}, N = {n}: {', '.join(each)}" for (gather, n), each in sorted(shapes.items())]
     return out
 

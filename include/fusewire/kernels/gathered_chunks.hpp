@@ -101,8 +101,9 @@ class gathered_chunks {
   __device__ int lane_of(int nth) const { return (nth - first_) * flags_of_chunk_; }
   /// Each lane finds one of this block's chunks, from number nth on, and one of its flags.
   __device__ void find_chunks(int nth) {
+    // The chunks before this lane's: lane / flags, exact for numbers up to 64
     int const lane = platform::lane_not_ahead(wave{}.rank()), flags = platform::not_ahead(flags_of_chunk_),
-              before = int((float(lane) + 0.5f) * platform::quick_reciprocal(float(flags)));  // exact for few
+              before = int((float(lane) + 0.5f) * platform::quick_reciprocal(float(flags)));
     int const own = own_first_ ? map_.chunks() : 0, mine = nth + before, i = part_ + mine * parts_;
     // Exact enough for numbers up to 2^22, and faster than an integer division
     int const chunk = int((float(i - own) + 0.5f) * platform::quick_reciprocal(float(platform::not_ahead(others_)))),
