@@ -301,6 +301,7 @@ void timeline::release_barrier(compute_unit_clock&, resident_group& g) {
     k.parked = false;
   }
   g.barrier_time = 0;
+  released_ = true;
 }
 
 void timeline::wave_ended(compute_unit_clock& c, wave_clock& k) {

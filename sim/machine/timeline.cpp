@@ -161,8 +161,9 @@ void timeline::run(compute_unit_clock& c, u64 from) {
       }
     }
     if (!first || first->time >= until || first->gate > from) break;
+    released_ = false;
     do issue(c, *first);
-    while (!first->parked && first->time < second && first->gate <= from);
+    while (!released_ && !first->parked && first->time < second && first->gate <= from);
   }
   c.wake_at = never;
   wake(c);

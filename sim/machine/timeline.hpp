@@ -90,6 +90,7 @@ class timeline {
   u64 serial_ = 0;
   u64 looked_at_ = 0, changes_at_look_ = 0, reads_at_look_ = 0, jumped_ = 0;
   bool something_ended_ = false;
+  bool released_ = false;  // waves of the CU in its turn: a barrier has let them go on
 };
 
 }  // namespace fusewire::sim

@@ -9,6 +9,8 @@ program or object whose gfx942 code is taken apart. In every function of it, on 
   invalidate  Between a polled flag and the next load of data stands a buffer_inv. A polled flag is a word that an innermost loop with
               an s_sleep in it loads past the caches (sc1). Not meant are loops that poll for words which carry their data: those compare
               the low half of what they load and no word as a whole. A way that passes a compare-exchange gives up: what it loads is for the report.
+  lds         Between an LDS write and the next s_barrier stands an s_waitcnt for it: lgkmcnt(n) with at most n LDS instructions after the
+              write, because LDS serves a wave in order. Behind the barrier other waves read what was written.
   barrier     No s_barrier where EXEC may lack some lanes of the wave, but for one behind which the wave only ends: where they go round a
               loop while the others wait to be joined again, s_barrier, which counts waves, lets them pass. In
               assembly no meeting of a wave either, which is no instruction.
@@ -22,7 +24,7 @@ divided region. The wave's number is not, nor what is loaded by all lanes from o
 
 Prints how many functions, writebacks, polled flags and barriers were seen; exits with 1 if a rule is broken.
   --planted RULE=REGEX   in functions whose mangled names match, RULE is broken, and no other
-  --rules RULES          only these of the three, with commas between them
+  --rules RULES          only these of the four, with commas between them
   --except REGEX         functions whose mangled names match are left out
   --known FOLDER         what was found in a function's code is kept there, and not looked for again: programs share most of their kernels"""
 import argparse
@@ -37,6 +39,7 @@ import sys
 import gfx942
 
 STORES = re.compile(r"(global|flat|buffer|scratch)_(store|atomic)|ds_(?!read|bpermute|permute|swizzle|nop|consume|append)|s_barrier|s_endpgm|s_sendmsg|s_setpc|s_swappc")
+LDS_WRITES = re.compile(r"ds_(?!read|bpermute|permute|swizzle|nop|consume|append)")
 LOADS = re.compile(r"(global|flat|buffer)_load_")
 EMPTY = frozenset()
 
@@ -75,6 +78,28 @@ def unwaited_writebacks(code):
         return []
     at = flow(code, EMPTY, step)
     return sorted({(w, i) for i, pending in at.items() if STORES.match(code[i].op) for w in pending})
+
+
+# ------------------------------------------------------------------------------------------------------------------ LDS
+
+
+def unwaited_lds_writes(code):
+    """(index of the write, index of the barrier) for each. A state: the last write, and how many LDS instructions came after it."""
+
+    def step(i, pending):
+        x = code[i]
+        if LDS_WRITES.match(x.op):
+            return frozenset([(i, 0)])
+        if x.op.startswith("ds_") and x.op != "ds_nop":
+            return frozenset((w, min(after + 1, 15)) for w, after in pending)
+        counter = re.search(r"lgkmcnt\((\d+)\)", x.text) if x.op == "s_waitcnt" else None
+        left = int(counter[1]) if counter else 0 if x.text == "s_waitcnt 0" else 16
+        return frozenset((w, after) for w, after in pending if after < left)
+
+    if not any(x.op == "s_barrier" for x in code) or not any(LDS_WRITES.match(x.op) for x in code):
+        return []
+    at = flow(code, EMPTY, step)
+    return sorted({(w, i) for i, pending in at.items() if code[i].op == "s_barrier" for w, _ in pending})
 
 
 # ----------------------------------------------------------------------------------------------------------- invalidate
@@ -650,6 +675,8 @@ def rules(f):
     where = lambda i: f"instruction {i}, {code[i].text}" + (f" ({code[i].line})" if code[i].line else "")
     for w, i in unwaited_writebacks(code):
         broken.append(("writeback", f"{where(w)} is not waited for before {where(i)}"))
+    for w, i in unwaited_lds_writes(code):
+        broken.append(("lds", f"{where(w)} is not waited for before {where(i)}"))
     flags, late = unacquired_flags(code)
     for p, i in late:
         broken.append(("invalidate", f"{where(p)} is polled, and nothing is invalidated before {where(i)}"))
@@ -686,7 +713,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objdump", default="llvm-objdump", metavar="TOOL")
     parser.add_argument("--planted", type=planted, action="append", default=[], metavar="RULE=REGEX")
-    parser.add_argument("--rules", default="writeback,invalidate,barrier", metavar="RULES")
+    parser.add_argument("--rules", default="writeback,invalidate,lds,barrier", metavar="RULES")
     parser.add_argument("--except", type=re.compile, dest="left_out", metavar="REGEX")
     parser.add_argument("--known", type=pathlib.Path, metavar="FOLDER")
     parser.add_argument("files", nargs="+", metavar="FILE")

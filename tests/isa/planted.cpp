@@ -63,6 +63,34 @@ __global__ void right_invalidate(int const* data, flag const* f, int* out) {
   *out = *data;
 }
 
+/// All waves of the block meet; this one waits until at most Left of its LDS instructions are under way.
+template <int Left>
+__device__ void meet() {
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  __builtin_amdgcn_s_waitcnt(0xc07f | Left << 8);
+  __builtin_amdgcn_s_barrier();
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+/// Writes a word to LDS, then reads two others.
+template <int Left>
+__device__ void write_read_meet(int* out) {
+  __shared__ int mine[256], others[256];
+  mine[threadIdx.x] = int(blockIdx.x);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  int const a = others[threadIdx.x], b = others[threadIdx.x ^ 64];
+  meet<Left>();
+  out[threadIdx.x] = a + b + mine[threadIdx.x ^ 64];
+}
+__global__ void planted_lds_write_not_waited_for(int* out) { write_read_meet<3>(out); }
+__global__ void planted_lds_write_waited_for_on_one_way(int* out) {
+  __shared__ int mine[256];
+  mine[threadIdx.x] = int(blockIdx.x);
+  if (threadIdx.x < 64) __builtin_amdgcn_s_waitcnt(0);
+  meet<15>();
+  out[threadIdx.x] = mine[threadIdx.x ^ 64];
+}
+__global__ void right_lds_reads_under_way(int* out) { write_read_meet<2>(out); }
+
 __global__ void planted_barrier_in_a_loop_of_some_lanes(int* out) {
   for (unsigned i = 0; i < threadIdx.x; ++i) {
     __syncthreads();

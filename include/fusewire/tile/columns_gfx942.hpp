@@ -53,11 +53,14 @@ class sliced_rows {
         unit_[s][slice][i] = memory_.load(slice * 32 + wave{}.rank() % 4 * 8 < there ? lane_ : nowhere,
                                           of_wave_ + i * apart_ + (column + slice * 32) * 2);
   }
-  /// Writes slice `Slice` of the ring's s-th step to LDS at `shared`.
+  /// Where this lane's first unit of a slice goes in LDS, in units from the slice's start.
+  __device__ static int first_unit() {
+    return unit_in_slice(wave{}.rank() / 4, wave{}.rank() % 4) +
+           platform::uniform(wave{}.index()) * 16 * slice_units_per_row;
+  }
+  /// Writes slice `Slice` of the ring's s-th step to LDS; `mine` is first_unit() units behind the slice's start.
   template <int Slice>
-  __device__ void write(int s, bytes16* shared) const {
-    bytes16* const mine = shared + unit_in_slice(wave{}.rank() / 4, wave{}.rank() % 4) +
-                          platform::uniform(wave{}.index()) * 16 * slice_units_per_row;
+  __device__ void write(int s, bytes16* mine) const {
 #pragma unroll
     for (int i = 0; i < count; ++i) mine[i * waves * 16 * slice_units_per_row] = unit_[s][Slice][i];
   }
@@ -88,10 +91,11 @@ class sliced_columns<T, Columns, layout::column_major, Ring> {
   }
   /// Loads the ring's s-th step from row k of B on: its first `there` rows; the rest are zeros.
   __device__ void load(int s, int k, int there) { columns_.load(s, k, there); }
-  /// Writes slice `Slice` of the ring's s-th step to LDS at `shared`.
+  /// As sliced_rows has them.
+  __device__ static int first_unit() { return sliced_rows<T, Columns, Ring>::first_unit(); }
   template <int Slice>
-  __device__ void write(int s, bytes16* shared) const {
-    columns_.template write<Slice>(s, shared);
+  __device__ void write(int s, bytes16* mine) const {
+    columns_.template write<Slice>(s, mine);
   }
   /// A lane's q-th four neighbouring sums in a row of fragments.
   template <int N, class Fragment>
@@ -125,14 +129,14 @@ class sliced_columns<T, Columns, layout::row_major, Ring> {
 #pragma unroll
     for (int r = 0; r < 8; ++r) row_[s][r] = memory.load_8(lane_, r * int(ld_) * 2);
   }
-  /// Writes slice `Slice` of the ring's s-th step to LDS at `shared`.
+  /// As sliced_rows has them.
+  __device__ static int first_unit() {
+    return wave{}.rank() / 16 * 64 * slice_units_per_row +
+           unit_in_slice(wave{}.rank() % 16, platform::uniform(wave{}.index()) % 4);
+  }
   template <int Slice>
-  __device__ void write(int s, bytes16* shared) const {
-    int const of_wave = platform::uniform(wave{}.index());
-    if (of_wave / 4 != Slice) return;
-    int const lane = wave{}.rank();
-    if (lane * 4 >= Columns) return;
-    bytes16* const mine = shared + lane / 16 * 64 * slice_units_per_row + unit_in_slice(lane % 16, of_wave % 4);
+  __device__ void write(int s, bytes16* mine) const {
+    if (platform::uniform(wave{}.index()) / 4 != Slice || wave{}.rank() * 4 >= Columns) return;
 #pragma unroll
     for (int j = 0; j < 4; ++j) mine[j * 16 * slice_units_per_row] = column_of(row_[s], j);
   }

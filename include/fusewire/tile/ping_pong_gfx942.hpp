@@ -9,9 +9,16 @@
 // all waves have written it.
 //
 // Small tiles: LDS holds two steps, and a wave multiplies one slice of each step: waves 0-3 the first, waves 4-7 the
-// second. In its turn a wave writes its part of the next step in place of the step before. The first slice of that step
-// was read two meetings ago, the second one by the other half of the waves before the last meeting. The new step is
-// read one to three meetings later.
+// second. In its turn a wave writes its part of the next step in place of the step before, and reads its fragments. It
+// meets the others when it has written; the fragments of waves 0-3 may still be on their way, those of waves 4-7 may
+// not:
+//
+//   step before, first slice    waves 0-3 have multiplied with it before the last meeting
+//   step before, second slice   waves 4-7 had all its fragments at the meeting before the turn of waves 0-3
+//   next step                   all of it is there when waves 4-7 meet the others after their turn; then it is read
+//
+// A block that asks for the next steps of A has much to do. It does so in two of the turns, while fragments are on their
+// way from LDS.
 //
 // If there are fewer tiles than compute units, the k of a tile is split among blocks, which add up through part_sums.
 // Deadlock: see part_sums_gfx942.hpp. Blocks with a part of a tile begin with it, so all blocks of a tile work on it at

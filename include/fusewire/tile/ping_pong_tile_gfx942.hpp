@@ -47,51 +47,39 @@ class ping_pong_tile {
   /// Of columns from n0 on. a: the launch's buffers of A.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
       : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_columns_(b, n0), cols_(a[0].cols),
-        at_(source.first()), left_(platform::uniform(source.steps())) {}
+        at_(source.first()), left_(platform::uniform(source.steps())),
+        second_(platform::uniform(wave{}.index() / (waves / 2))) {
+    wave const w;
+    int const of_wave = platform::uniform(w.index());
+    bytes16* const fragments =
+        shared_ + (own_slice && second_ ? slice_units : 0) + unit_in_slice(w.rank() % 16, w.rank() / 16);
+    from_a_ = fragments + first_row(of_wave) * slice_units_per_row;
+    from_b_ = fragments + (Rows + first_column(of_wave)) * slice_units_per_row;
+    to_a_ = shared_ + slice_rows::first_unit();
+    to_b_ = shared_ + Rows * slice_units_per_row + slice_columns::first_unit();
+  }
 
   /// Computes the sums of this wave; the tile has `rows` rows of A. It loads the first steps of B at once, then calls
   /// on_its_way(), then waits for the first steps of A and loads them.
   /// Called by: every thread of the block.
   template <class OnItsWay>
   __device__ void multiply(int rows, OnItsWay const& on_its_way) {
-    bool const second = platform::uniform(wave{}.index()) >= waves / 2;
     find_group();
+    turn_to_group();
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_b(s);
     on_its_way();
-    wait_for_a(rows);
+    find_a();
+    turn_to_a(rows);
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_a(s);
     clear();
-    if (is_roomy) meet();  // LDS no longer holds rows of the previous tile's C
-    if (own_slice) write_step(0);
-    else write<0>(0);
-    meet();
-    if (second) meet();
-    int now = group_;  // steps in the ring
-    start_next(rows);
-    while (is_roomy ? group_ > 0 : now > 0) {
-      if (!is_roomy) find_a(rows);
-      int const loaded = group_;
-#pragma unroll
-      for (int s = 0; s < ring; ++s) {
-        if (!own_slice && s >= now && loaded == 0) break;
-        if (s > 0) meet();
-        step<true>(s, rows);
-      }
-      now = loaded;
-      meet();
-      if (!is_roomy) start_next(rows);
+    if constexpr (own_slice) {
+      take_turns_with_own_slice(rows);
+      add_halves();
+    } else {
+      take_turns(rows);
     }
-    // The last steps come behind the loop: if the loop could end within its ring, clang would wait in each round for
-    // the last loads. Without registers for this copy, zeros fill the ring.
-    if constexpr (is_roomy) {
-#pragma unroll
-      for (int s = 0; s < ring; ++s)
-        if (s < now) step<false>(s, rows), meet();
-    }
-    if (!second) meet();
-    if constexpr (own_slice) add_halves(second);
   }
 
   /// Stores the tile of c = epilogue(sums).
@@ -176,17 +164,17 @@ class ping_pong_tile {
     return first_row(of_wave) + of_wave / at_a_slice * stored_m * 16;
   }
   /// Adds up the sums of both slices. Each half of the waves ends up with half of the rows, in its first fragments.
-  __device__ void add_halves(bool second) {
+  __device__ void add_halves() {
     wave const w;
     auto* const first = reinterpret_cast<float4*>(shared_) + w.index() % at_a_slice * atoms_n * wave::width + w.rank();
-    auto* const mine = first + (second ? at_a_slice * atoms_n * wave::width : 0);
-    auto* const others = first + (second ? 0 : at_a_slice * atoms_n * wave::width);
+    auto* const mine = first + (second_ ? at_a_slice * atoms_n * wave::width : 0);
+    auto* const others = first + (second_ ? 0 : at_a_slice * atoms_n * wave::width);
 #pragma unroll
     for (int i = 0; i < stored_m; ++i) {
 #pragma unroll
       for (int j = 0; j < atoms_n; ++j) {
         auto const low = acc_[i][j].value, high = acc_[i + stored_m][j].value;
-        if (second) {
+        if (second_) {
           mine[j * wave::width] = __builtin_bit_cast(float4, low);
           acc_[i][j].value = high;
         } else {
@@ -201,31 +189,83 @@ class ping_pong_tile {
     }
   }
 
-  /// Multiplies the ring's s-th step and, if Loads, starts the loads of the next group's s-th step. The caller lets all
-  /// waves meet afterwards. If registers allow, the last step of the ring goes on to the group after the next, while
-  /// fragments are on their way from LDS.
-  template <bool Loads>
-  __device__ void step(int s, int rows) {
-    bool const second = platform::uniform(wave{}.index()) >= waves / 2;
-    if constexpr (own_slice) {
-      write_step((s + 1) % ring);
-      read(s % 2 * 2 * slice_units + (second ? slice_units : 0));
-      if (Loads) ask_for_b(s), ask_for_a(s);
-      if (Loads && is_roomy && s == ring - 1) start_next(rows);
-      meet();
-      multiply_slice();
-      return;
+  /// The turns of a wave that multiplies one slice of each step.
+  __device__ void take_turns_with_own_slice(int rows) {
+    if (is_roomy) meet();  // LDS no longer holds rows of the previous tile's C
+    write<0>(0);
+    write<1>(0);
+    int now = group_;  // steps in the ring
+#pragma unroll
+    for (int s = 0; s < ring; ++s) start_next(s, rows);
+    meet();
+    if (second_) meet();
+    while (is_roomy ? group_ > 0 : now > 0) {
+      int const loaded = group_;
+#pragma unroll
+      for (int s = 0; s < ring; ++s) take_own_turn<true>(s, rows);
+      now = loaded;
     }
+    // The last steps come behind the loop: if the loop could end within its ring, clang would wait in each round for
+    // the last loads. Without registers for this copy, zeros fill the ring.
+    if constexpr (is_roomy) {
+#pragma unroll
+      for (int s = 0; s < ring; ++s)
+        if (s < now) take_own_turn<false>(s, rows);
+    }
+    if (!second_) meet();
+  }
+  /// Multiplies the ring's s-th step and, if Loads, starts the loads of the next group's s-th step.
+  template <bool Loads>
+  __device__ void take_own_turn(int s, int rows) {
+    write<0>((s + 1) % ring);
+    write<1>((s + 1) % ring);
+    read(slices_of(s));
+    if (Loads) {
+      ask_for_b(s);
+      ask_for_a(s);
+      start_next(s, rows);
+    }
+    meet_written(second_);
+    multiply_slice();
+    meet_written(false);
+  }
+
+  /// The turns of a wave that multiplies both slices of each step.
+  __device__ void take_turns(int rows) {
+    write<0>(0);
+    meet();
+    if (second_) meet();
+    int now = group_;  // steps in the ring
+    leave_group();
+    turn_to_group();
+    while (now > 0) {
+      if constexpr (!waits_once<Source>) find_a(), turn_to_a(rows);
+      int const loaded = group_;
+#pragma unroll
+      for (int s = 0; s < ring; ++s) {
+        if (s >= now && loaded == 0) break;
+        if (s > 0) meet();
+        take_turn(s);
+      }
+      now = loaded;
+      meet();
+      leave_group();
+      turn_to_group();
+    }
+    if (!second_) meet();
+  }
+  /// Multiplies the ring's s-th step, and starts the loads of the next group's s-th step.
+  __device__ void take_turn(int s) {
     write<1>(s);
     read(0);
-    if (Loads) ask_for_b(s);
-    if (Loads && !asks_twice) ask_for_a(s);
+    ask_for_b(s);
+    if (!asks_twice) ask_for_a(s);
     meet();
     multiply_slice();
     meet();
     write<0>((s + 1) % ring);
     read(slice_units);
-    if (Loads && asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
+    if (asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
     meet();
     multiply_slice();
   }
@@ -234,6 +274,19 @@ class ping_pong_tile {
   __device__ static void meet() {
     __builtin_amdgcn_sched_barrier(0);
     block{}.sync();
+    __builtin_amdgcn_sched_barrier(0);
+  }
+  /// The same, but fragments that the wave has begun to read may still be on their way, unless have_come. Requires:
+  /// the wave has written nothing to LDS since the last read() or meeting.
+  __device__ static void meet_written(bool have_come) {
+    constexpr int fragments = atoms_m + atoms_n, all_but_lds = 0xc07f;
+    static_assert(fragments < 16);
+    __builtin_amdgcn_sched_barrier(0);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __builtin_amdgcn_s_waitcnt(all_but_lds | fragments << 8);  // LDS serves a wave in order, so its writes are over
+    if (have_come) __builtin_amdgcn_s_waitcnt(all_but_lds);
+    __builtin_amdgcn_s_barrier();
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     __builtin_amdgcn_sched_barrier(0);
   }
 
@@ -248,28 +301,20 @@ class ping_pong_tile {
 
   /// Finds the group that begins at at_: steps that lie side by side in a buffer of A, at most as many as the ring has.
   __device__ void find_group() {
-    k_ = platform::uniform(source_.k(at_));
-    column_ = platform::uniform(source_.column(at_));
-    int const side_by_side = left_ == 0 ? 0 : platform::uniform(source_.left(at_)), left = cols_ - column_;
+    int const side_by_side = left_ == 0 ? 0 : platform::uniform(source_.left(at_));
     group_ = side_by_side < ring ? side_by_side : ring;
-    columns_ = left < group_ * k_step ? left : group_ * k_step;
   }
-  /// Goes on to the next group, which is the next to be loaded.
-  __device__ void start_next(int rows) {
+  /// Goes on to the next group. Loads are of this one still.
+  __device__ void leave_group() {
     source_.advance(at_, group_);
     left_ -= group_;
     there_ -= group_;
     find_group();
-    if (is_roomy) find_a(rows);
   }
-  /// Waits until the group's A is there.
-  __device__ void find_a(int rows) {
-    if (there_ < group_) [[likely]]
-      wait_for_a(rows);
-  }
-  /// Asks the source, and turns to the rows that it names. Branches are marked, so that what nearly every group runs is
-  /// in one piece: a jump costs as much as several instructions, and the other half of the waves stands still for it.
-  __device__ void wait_for_a(int rows) {
+  /// Waits until the group's A is there. What nearly every group runs is in one piece: a jump costs as much as several
+  /// instructions, and the other half of the waves stands still for it.
+  __device__ void find_a() {
+    if (there_ >= group_) return;
     k_run const run = source_.wait(at_);
     there_ = platform::uniform(run.count);
     if constexpr (!waits_for_all_left<Source>) {
@@ -279,11 +324,30 @@ class ping_pong_tile {
         more = platform::uniform(source_.wait(place).count);
       }
     }
-    int const buffer = platform::uniform(run.buffer);
-    if (buffer != buffer_) [[unlikely]]
-      rows_.begin(a_[buffer], rows);
-    buffer_ = buffer;
-    rows_.go_to(platform::uniform(run.row));
+    next_buffer_ = platform::uniform(run.buffer);
+    next_row_ = platform::uniform(run.row);
+  }
+  /// From here on loads are of the group, and of the rows that find_a() has found.
+  __device__ void turn_to_group() {
+    k_ = platform::uniform(source_.k(at_));
+    column_ = platform::uniform(source_.column(at_));
+    int const left = cols_ - column_;
+    columns_ = left < group_ * k_step ? left : group_ * k_step;
+  }
+  __device__ void turn_to_a(int rows) {
+    if (next_buffer_ != buffer_) [[unlikely]]
+      rows_.begin(a_[next_buffer_], rows);
+    buffer_ = next_buffer_;
+    rows_.go_to(next_row_);
+  }
+  /// All of this, in two of the ring's steps, while fragments are on their way from LDS. More parts are not faster.
+  __device__ void start_next(int s, int rows) {
+    if (s == ring - 3) leave_group();
+    if (s == ring - 1) {
+      if (!waits_once<Source>) find_a();
+      turn_to_group();
+      if (!waits_once<Source>) turn_to_a(rows);
+    }
   }
 
   /// Start the loads of the group's s-th step. Steps beyond the group are zeros, and no memory is read for them.
@@ -292,30 +356,22 @@ class ping_pong_tile {
   /// Columns of the group from its s-th step on: k_step or more, unless the group or A ends within the step.
   __device__ int columns_of(int s) const { return columns_ - s * k_step; }
 
+  /// Where in LDS the slices of the ring's s-th step begin, in units.
+  __device__ static constexpr int slices_of(int s) { return own_slice ? s % 2 * 2 * slice_units : 0; }
+  /// Writes this wave's part of a slice of the ring's s-th step.
   template <int Slice>
   __device__ void write(int s) {
-    rows_.template write<Slice>(s, shared_ + Slice * slice_units);
-    b_columns_.template write<Slice>(s, shared_ + Slice * slice_units + Rows * slice_units_per_row);
+    int const at = slices_of(s) + Slice * slice_units;
+    rows_.template write<Slice>(s, to_a_ + at);
+    b_columns_.template write<Slice>(s, to_b_ + at);
   }
-  /// Writes both slices of a step, if LDS has room for two steps.
-  __device__ void write_step(int s) {
-    bytes16* const there = shared_ + s % 2 * 2 * slice_units;
-    rows_.template write<0>(s, there);
-    b_columns_.template write<0>(s, there + Rows * slice_units_per_row);
-    rows_.template write<1>(s, there + slice_units);
-    b_columns_.template write<1>(s, there + slice_units + Rows * slice_units_per_row);
-  }
-  /// Reads the fragments of a slice.
-  __device__ void read(int slice) {
-    wave const w;
-    bytes16 const* const from = shared_ + slice + unit_in_slice(w.rank() % 16, w.rank() / 16);
-    bytes16 const* const a = from + first_row(platform::uniform(w.index())) * slice_units_per_row;
-    bytes16 const* const b = from + (Rows + first_column(platform::uniform(w.index()))) * slice_units_per_row;
+  /// Reads the fragments of the slice that begins `at` units behind the wave's first one.
+  __device__ void read(int at) {
     __builtin_amdgcn_sched_barrier(0);  // so that registers whose values are written to LDS are free
 #pragma unroll
-    for (int j = 0; j < atoms_n; ++j) fb_[j].row[0] = b[j * 16 * slice_units_per_row];
+    for (int j = 0; j < atoms_n; ++j) fb_[j].row[0] = from_b_[at + j * 16 * slice_units_per_row];
 #pragma unroll
-    for (int i = 0; i < atoms_m; ++i) fa_[i].row[0] = a[i * 16 * slice_units_per_row];
+    for (int i = 0; i < atoms_m; ++i) fa_[i].row[0] = from_a_[at + i * 16 * slice_units_per_row];
   }
   /// Columns are the matrix instruction's first operand, so that a lane ends up with neighbouring values of one row.
   __device__ void multiply_slice() {
@@ -333,6 +389,9 @@ class ping_pong_tile {
   __device__ float4 quad(int i, int q) { return slice_columns::quad(acc_[i], q); }
 
   bytes16* shared_;
+  // In LDS: where this lane writes its first units of A and B in a slice, and where it reads its fragments
+  bytes16 *to_a_, *to_b_;
+  bytes16 const *from_a_, *from_b_;
   Source& source_;
   matrix<T const> const* a_;
   slice_rows rows_;
@@ -344,8 +403,10 @@ class ping_pong_tile {
   typename Source::place at_;  // of the group
   // Steps of the tile from at_ on; steps of the group; steps from at_ on whose A is there
   int left_, group_ = 0, there_ = 0;
-  int k_ = 0, column_ = 0, columns_ = 0;  // of the group: first row of B, first column of A, columns of A
-  int buffer_ = -1;                       // of A, which rows_ reads
+  int second_;                          // 1: this wave is one of the second half
+  int next_buffer_ = 0, next_row_ = 0;  // where the group's A is
+  // Of the group that loads are of: first row of B, first column of A, columns of A; the buffer that rows_ reads
+  int k_ = 0, column_ = 0, columns_ = 0, buffer_ = -1;
 };
 
 }  // namespace fusewire

@@ -50,6 +50,11 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
 template <class S>
 inline constexpr bool waits_for_all_left = false;
 
+/// Whether one wait(p) of a source is for all steps of a tile: all of A lies in this rank's memory from the start.
+/// Specialised as waits_for_all_left.
+template <class S>
+inline constexpr bool waits_once = false;
+
 /// A tile sink. at(t) is the matrix that takes tile t, in the memory of any rank. Its rows and columns are numbered as
 /// in the grid of tiles; rows from at(t).rows on and columns from at(t).cols on are not stored. stored(g, t) is called
 /// by every thread of a group when the thread has stored its part, before the group meets. If blocks share a tile, such
@@ -119,6 +124,8 @@ static_assert(tile_source<local_rows>);
 /// All of the matrix is there from the start.
 template <>
 inline constexpr bool waits_for_all_left<local_rows> = true;
+template <>
+inline constexpr bool waits_once<local_rows> = true;
 
 /// A tile sink: a matrix in this rank's memory; no rank is told.
 template <class T>
