@@ -91,8 +91,9 @@ class sliced_columns<T, Columns, layout::column_major, Ring> {
   }
   /// Loads the ring's s-th step from row k of B on: its first `there` rows; the rest are zeros.
   __device__ void load(int s, int k, int there) { columns_.load(s, k, there); }
-  /// As sliced_rows has them.
+  /// As of sliced_rows.
   __device__ static int first_unit() { return sliced_rows<T, Columns, Ring>::first_unit(); }
+  /// As of sliced_rows.
   template <int Slice>
   __device__ void write(int s, bytes16* mine) const {
     columns_.template write<Slice>(s, mine);
@@ -129,11 +130,12 @@ class sliced_columns<T, Columns, layout::row_major, Ring> {
 #pragma unroll
     for (int r = 0; r < 8; ++r) row_[s][r] = memory.load_8(lane_, r * int(ld_) * 2);
   }
-  /// As sliced_rows has them.
+  /// As of sliced_rows.
   __device__ static int first_unit() {
     return wave{}.rank() / 16 * 64 * slice_units_per_row +
            unit_in_slice(wave{}.rank() % 16, platform::uniform(wave{}.index()) % 4);
   }
+  /// As of sliced_rows.
   template <int Slice>
   __device__ void write(int s, bytes16* mine) const {
     if (platform::uniform(wave{}.index()) / 4 != Slice || wave{}.rank() * 4 >= Columns) return;

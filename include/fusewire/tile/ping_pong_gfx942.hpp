@@ -17,8 +17,7 @@
 //   step before, second slice   waves 4-7 had all its fragments at the meeting before the turn of waves 0-3
 //   next step                   all of it is there when waves 4-7 meet the others after their turn; then it is read
 //
-// A block that asks for the next steps of A has much to do. It does so in two of the turns, while fragments are on their
-// way from LDS.
+// What is done between groups of steps stands in two of the turns, while fragments are on their way from LDS.
 //
 // If there are fewer tiles than compute units, the k of a tile is split among blocks, which add up through part_sums.
 // Deadlock: see part_sums_gfx942.hpp. Blocks with a part of a tile begin with it, so all blocks of a tile work on it at
