@@ -113,6 +113,8 @@ TEST_CASE("a product that multiplies another's result waits for it") {
 TEST_CASE("a SIMD issues one vector instruction of its waves in four cycles") {
   CHECK(timed("adds") == 4);
   CHECK(within(timed("adds_two_waves_a_simd"), 7, 8));
+  // The wave that comes last to a barrier goes on beside those that it lets go, not before them
+  CHECK(within(timed("adds_behind_a_barrier"), 0, 1));
 }
 
 TEST_CASE("lanes that meet in a bank of the LDS take their turns") {

@@ -73,6 +73,29 @@ __global__ void adds(unsigned long long* took, float* out) {
   out[threadIdx.x] = x;
 }
 
+/// Measures four additions of the first wave of each SIMD, behind a barrier to which the second one comes last. That
+/// one goes on with `Repeats` additions.
+template <int Repeats>
+__global__ void adds_behind_a_barrier(unsigned long long* took, float* out) {
+  float x = 0;
+  bool const last = __builtin_amdgcn_readfirstlane(threadIdx.x) >= 256;
+#pragma unroll 1
+  for (int pass = 0; pass < 2; ++pass) {
+    asm volatile("s_barrier");
+    if (last) {
+      asm volatile(".rept 64\nv_add_f32 %0, 1.0, %0\n.endr\ns_barrier\n.rept %c1\nv_add_f32 %0, 1.0, %0\n.endr"
+                   : "+v"(x)
+                   : "i"(Repeats));
+    } else {
+      unsigned long long const from = cycles();
+      asm volatile("s_barrier\n.rept 4\nv_add_f32 %0, 1.0, %0\n.endr" : "+v"(x));
+      unsigned long long const to = cycles();
+      if (threadIdx.x == 192) *took = to - from;  // on the SIMD of the last wave of all
+    }
+  }
+  out[threadIdx.x] = x;
+}
+
 /// Reads of LDS, `stride` words from lane to lane.
 template <int Repeats>
 __global__ void lds_reads(unsigned long long* took, float* out, int stride) {
@@ -260,6 +283,11 @@ constexpr test_case cases[] = {
                     [] { dependent_products<many><<<1, 64>>>(took, out); });
      }},
     {"adds", [] { print_cycles([] { adds<few><<<1, 64>>>(took, out); }, [] { adds<many><<<1, 64>>>(took, out); }); }},
+    {"adds_behind_a_barrier",
+     [] {
+       print_cycles([] { adds_behind_a_barrier<few><<<1, 512>>>(took, out); },
+                    [] { adds_behind_a_barrier<many><<<1, 512>>>(took, out); });
+     }},
     {"adds_two_waves_a_simd",
      [] { print_cycles([] { adds<few><<<1, 512>>>(took, out); }, [] { adds<many><<<1, 512>>>(took, out); }); }},
     {"lds_reads",
