@@ -327,13 +327,14 @@ class ping_pong_tile {
     next_buffer_ = platform::uniform(run.buffer);
     next_row_ = platform::uniform(run.row);
   }
-  /// From here on loads are of the group, and of the rows that find_a() has found.
+  /// From here on loads are of the group.
   __device__ void turn_to_group() {
     k_ = platform::uniform(source_.k(at_));
     column_ = platform::uniform(source_.column(at_));
     int const left = cols_ - column_;
     columns_ = left < group_ * k_step ? left : group_ * k_step;
   }
+  /// Loads of A are of the rows that find_a() has found; the tile has `rows` of them.
   __device__ void turn_to_a(int rows) {
     if (next_buffer_ != buffer_) [[unlikely]]
       rows_.begin(a_[next_buffer_], rows);

@@ -124,7 +124,7 @@ static_assert(tile_source<local_rows>);
 /// All of the matrix is there from the start.
 template <>
 inline constexpr bool waits_for_all_left<local_rows> = true;
-/// As above.
+/// For the same reason.
 template <>
 inline constexpr bool waits_once<local_rows> = true;
 
