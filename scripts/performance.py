@@ -231,10 +231,8 @@ def taxes(data, out):
         late |= {us} if us else set()
         shapes.setdefault(" ".join(keys).replace(":", " "), {})[variant, us] = b
     late = sorted(late)
-    out.append("Each cell: the bulk-synchronous twin, then the fused kernel. Launches: kernels of an iteration, microseconds that the slowest rank's host needs to enqueue it (ranks are")
-    out.append("threads of one process), and an iteration in a loop of calls and in a graph. Between kernels: the twin's graph less the GEMM and the all-gather alone, or less the local kernel (then the")
-    out.append("all-gather is in it); the fused kernel's less the GEMM or the local kernel. Late: what an iteration takes longer when in turns one rank begins it that much later: all of it where")
-    out.append(f"everybody waits for whoever is late, an equal share of it ({1 / int(data['context']['machine'].split('x')[0]):.2f}) where nobody does; compared with ranks that are late by nothing, since that takes a kernel too.\n")
+    ranks = int(data["context"]["machine"].split("x")[0])
+    out.append(f"An equal share of a wait is {1 / ranks:.2f} of it.\n")
     out.append("| shape | kernels | host | loop | graph | parts alone | between kernels | " + " | ".join(f"{us} us late" for us in late) + " |")
     out.append("|" + "---|" * (7 + len(late)))
     for shape, found in shapes.items():
@@ -373,9 +371,26 @@ def in_short(results):
                 if not alone:
                     with_what = provenance(data["context"] | {"machine": "with"}).rpartition("; commit ")[0].removeprefix("with, ")
                     machines.setdefault(with_what, []).append(f"{data['context']['machine']}, commit {data['context'].get('commit', '?')}")
-    out.append("\nFifth column: 1.00 says that communication is free; it can be less, because the GEMM beside it is the vendor's. Last column: how many times as long a kernel and a collective take. "
+    out.append("\nFifth column: at 1.00 communication costs nothing. A value can be below 1.00, because the fused kernel is compared with the vendor's GEMM, not with ours. Last column: how many times as long a kernel and a collective take. " + of_projected(results)
                + " ".join(f"{'; '.join(where)}: {with_what}." for with_what, where in machines.items()))
     return "\n".join(out).rstrip()
+
+
+def of_projected(results):
+    """What the projected AG+GEMM is compared with, and how it compares with this library's own GEMM on the same clock."""
+    data = load(results, "ag_gemm.mi300x_projected")
+    if not data:
+        return ""
+    us = {tuple(sorted((key_of(b["name"]) | {"variant": b["name"].split("/")[1]}).items())): b["real_time"] for b in data["benchmarks"]}
+    over = []
+    for key, fused in us.items():
+        keys = dict(key)
+        alone = us.get(tuple(sorted((keys | {"W": "1", "gather": "k"}).items())))
+        if keys["variant"] == "chosen" and int(keys["W"]) > 1 and alone:
+            over.append((int(keys["M"]), fused / alone))
+    parts = [f"{span([o for m, o in over if which(m)])} times {rows}" for rows, which in (("up to 64 rows", lambda m: m <= 64), ("from 128 rows on", lambda m: m > 64)) if any(which(m) for m, _ in over)]
+    return ("In the rows of MI300X the fused kernel is simulated; the vendor's GEMM is hipBLASLt at published rates, interpolated, and the bulk-synchronous time is a sum of such figures. "
+            f"On the same clock, AG+GEMM on 8 GPUs takes {' and '.join(parts)} as long as with one rank, where nothing is gathered. ")
 
 
 def geometric_mean(values):
@@ -552,6 +567,17 @@ def projected_taxes(results):
     return "\n".join(out).rstrip()
 
 
+def measured_taxes(results):
+    """The same for machines with several GPUs: `scripts/bench taxes`."""
+    out = []
+    for kind, title in (("ag_gemm_taxes", "All-gather + GEMM"), ("flash_decode_taxes", "Flash Decode")):
+        for path in sorted(measured(results, kind), reverse=True):
+            data = json.loads(path.read_text())
+            out.append(f"### {title}: {provenance(data['context'])}\n")
+            taxes(data, out)
+    return "\n".join(out).rstrip()
+
+
 def about_taxes(results):
     by_m, context = sim_taxes.read(results)
     out = []
@@ -589,8 +615,7 @@ def tables(results):
     for kind, title, tell in (("ag_gemm", "All-gather + GEMM", ag_gemm), ("ag_gemm_random", "All-gather + GEMM, random shapes", random_shapes),
                               ("gemm", "The GEMM alone", gemm_alone), ("gemm_row_major", "The GEMM alone, row-major B", gemm_alone),
                               *((kind, title, gemm_sinks) for kind, title in SINKS),
-                              ("flash_decode", "Flash Decode", flash_decode), ("ag_gemm_taxes", "The taxes: all-gather + GEMM", taxes),
-                              ("flash_decode_taxes", "The taxes: Flash Decode", taxes), ("primitives", "Primitives", primitives)):
+                              ("flash_decode", "Flash Decode", flash_decode), ("primitives", "Primitives", primitives)):
         for path in sorted(measured(results, kind), reverse=True):
             data = json.loads(path.read_text())
             if all(b.get("error_occurred") for b in data["benchmarks"]):  # primitives on one GPU: all of them are between GPUs
@@ -602,12 +627,16 @@ def tables(results):
     return "\n".join(out).rstrip() + "\n"
 
 
-def between_marks(page, text):
-    before, begin, rest = page.read_text().partition("<!-- scripts/performance.py writes this -->\n")
-    _, end, after = rest.partition("<!-- to here -->")
-    if not end:
-        sys.exit(f"{page} lacks the marks between which figures go")
-    return before + begin + text + "\n" + end + after
+def between_marks(page, *texts):
+    """The page with each text between the next two marks."""
+    out, rest = "", page.read_text()
+    for text in texts:
+        before, begin, rest = rest.partition("<!-- scripts/performance.py writes this -->\n")
+        _, end, rest = rest.partition("<!-- to here -->")
+        if not end:
+            sys.exit(f"{page} lacks the marks between which figures go")
+        out += before + begin + text + "\n" + end
+    return out + rest
 
 
 def main():
@@ -622,7 +651,7 @@ def main():
         parser.error(f"{results} is no folder")
     made = {page: summary(results), page.with_stem(page.stem + "_tables"): tables(results)}
     if (of_taxes := page.with_name("taxes.md")).exists():
-        made[of_taxes] = between_marks(of_taxes, projected_taxes(results))
+        made[of_taxes] = between_marks(of_taxes, projected_taxes(results), measured_taxes(results))
     if readme:
         made[readme] = between_marks(readme, in_short(results))
     if arguments.check:

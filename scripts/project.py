@@ -15,6 +15,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -231,7 +232,8 @@ def taxes(runner, rows):
     if not runner.taxes.exists():
         sys.exit(f"error: {runner.taxes} is not there\n       cmake --build it: target projection_taxes")
     w, n, k, calls = 8, 3584, 8192, 3
-    stats, trace = runner.out / ".stats.json", runner.out / ".trace.json"
+    folder = tempfile.TemporaryDirectory()  # removed with the variable
+    stats, trace = pathlib.Path(folder.name) / "stats.json", pathlib.Path(folder.name) / "trace.json"
 
     def run(variant, m, *arguments):
         files = ["--stats-json", stats, *(["--trace", trace] if variant in ("marked", "bsp_graph") and not arguments else [])]

@@ -144,14 +144,14 @@ __global__ void __launch_bounds__(small_tile::config.threads())
 
 }  // namespace
 
-TEST_CASE("ag_gemm: random shapes, 1 to 8 ranks, bf16", "[ag_gemm]") {
+TEST_CASE("ag_gemm: random shapes, 1 to 8 ranks, bf16", "[ag_gemm][long]") {
   random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200);
 }
-TEST_CASE("ag_gemm: random shapes, f16", "[ag_gemm]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
+TEST_CASE("ag_gemm: random shapes, f16", "[ag_gemm][long]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
 TEST_CASE("ag_gemm: the small tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::small); }
 TEST_CASE("ag_gemm: the large tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::large); }
 
-TEST_CASE("ag_gemm: blocks share tiles, each with its range of k", "[ag_gemm]") {
+TEST_CASE("ag_gemm: blocks share tiles, each with its range of k", "[ag_gemm][long]") {
   auto const by = GENERATE(gather::k, gather::m);
   auto const how = GENERATE(method::push, method::pull);
   CAPTURE(int(by), int(how));

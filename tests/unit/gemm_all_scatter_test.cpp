@@ -92,10 +92,10 @@ void random_shapes(int ranks, int max_m, int max_n, gemm_tile tile = gemm_tile::
 
 }  // namespace
 
-TEST_CASE("gemm_all_scatter: random shapes, 1 to 8 ranks, bf16", "[gemm_all_scatter]") {
+TEST_CASE("gemm_all_scatter: random shapes, 1 to 8 ranks, bf16", "[gemm_all_scatter][long]") {
   random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 150, 100);
 }
-TEST_CASE("gemm_all_scatter: random shapes, f16", "[gemm_all_scatter]") {
+TEST_CASE("gemm_all_scatter: random shapes, f16", "[gemm_all_scatter][long]") {
   random_shapes<f16>(GENERATE(1, 3, 8), 150, 100);
 }
 TEST_CASE("gemm_all_scatter: the small tile at any m", "[gemm_all_scatter]") {

@@ -52,10 +52,10 @@ TEST_CASE("gemm_ar: blocks share tiles, each with its range of k", "[gemm_ar]") 
   });
 }
 
-TEST_CASE("gemm_ar: random shapes, 1 to 8 ranks, bf16", "[gemm_ar]") {
+TEST_CASE("gemm_ar: random shapes, 1 to 8 ranks, bf16", "[gemm_ar][long]") {
   random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 4, 150, 200);
 }
-TEST_CASE("gemm_ar: random shapes, f16", "[gemm_ar]") { random_shapes<f16>(GENERATE(1, 3, 8), 4, 150, 200); }
+TEST_CASE("gemm_ar: random shapes, f16", "[gemm_ar][long]") { random_shapes<f16>(GENERATE(1, 3, 8), 4, 150, 200); }
 TEST_CASE("gemm_ar: both tiles at any m", "[gemm_ar]") {
   random_shapes<bf16>(2, 4, 300, 130, GENERATE(gemm_tile::small, gemm_tile::large));
 }

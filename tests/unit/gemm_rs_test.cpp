@@ -50,10 +50,10 @@ TEST_CASE("gemm_rs: blocks share tiles, each with its range of k", "[gemm_rs]") 
   });
 }
 
-TEST_CASE("gemm_rs: random shapes, 1 to 8 ranks, bf16", "[gemm_rs]") {
+TEST_CASE("gemm_rs: random shapes, 1 to 8 ranks, bf16", "[gemm_rs][long]") {
   random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200);
 }
-TEST_CASE("gemm_rs: random shapes, f16", "[gemm_rs]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
+TEST_CASE("gemm_rs: random shapes, f16", "[gemm_rs][long]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
 TEST_CASE("gemm_rs: the small tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 100, gemm_tile::small); }
 TEST_CASE("gemm_rs: the large tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 150, gemm_tile::large); }
 

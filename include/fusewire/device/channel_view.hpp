@@ -76,13 +76,12 @@ class channel_pull : public detail::launch_place {
   /// Of launch e.
   __device__ explicit channel_pull(detail::launch_place const& e) : launch_place(e) {}
 
-  /// Waits until `source` has begun this launch. What its stream had written into its own memory is then readable, if
-  /// it began with begin_readable(). What an earlier kernel stored into a peer's memory is not: the kernel that stores
-  /// it must signal it. The answer is false if `source` has not begun, or has launched something else: neither its
-  /// words nor memory that they lead to must be used then. Each thread looks for itself, and threads may get different
-  /// answers if the launch is abandoned at this moment. So all of them must go on to the same calls, acknowledge()
-  /// among them, whatever the answer.
-  /// Called by: every thread of the group.
+  /// Waits until `source` has begun this launch. If it began with begin_readable(), this rank can then read what the
+  /// stream of `source` had written into the memory of `source`. What an earlier kernel stored into a peer's memory is
+  /// not: the kernel that stores it must signal it. The answer is false if `source` has not begun, or has launched
+  /// something else: neither its words nor memory that they lead to must be used then. Each thread looks for itself,
+  /// and threads may get different answers if the launch is abandoned at this moment. So all of them must go on to the
+  /// same calls, acknowledge() among them, whatever the answer. Called by: every thread of the group.
   template <group Group>
   [[nodiscard]] __device__ bool wait_begun(Group g, int source) const {
     flag const* const f = header_flag(c_->world.rank, source);
@@ -163,11 +162,11 @@ class channel_control : public detail::launch_place {
     if constexpr (detail::checked)
       if (platform::atomic_load<order::acquire, scope::device>(&c_->world.here(c_->state)->epoch) >= number())
         detail::note_misuse(c_->world, misuse::end_again, int(number()), 0);
-    return platform::atomic_fetch_add<order::relaxed, scope::device>(&c_->world.here(c_->state)->ticket, 1u) + 1;
+    return platform::take_ticket(&c_->world.here(c_->state)->ticket);
   }
-  /// The second half; `departed` is what depart() has returned to a thread of this block.
+  /// The second half; `departed` is what depart() has returned to a thread of this block: how many departed before it.
   __device__ void leave(block b, unsigned departed) const {
-    if (departed != unsigned(b.count())) return;
+    if (departed + 1 != unsigned(b.count())) return;
     channel_state* const s = c_->world.here(c_->state);
     platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
     for (unsigned& next : s->next) platform::atomic_store<order::relaxed, scope::device>(&next, 0u);

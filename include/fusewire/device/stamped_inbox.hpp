@@ -8,9 +8,9 @@
 // either: a word of a slot holds the stamp of this launch, or an older one of the same parity.
 // Stamps repeat after 2^32 launches. A word that every launch writes is never that old. Records that launches leave
 // unwritten get a new stamp by renew(), one record in each launch, in turn. So no word is 2^32 launches old when it is
-// read, with one exception: of 2^32 launches of the channel, fewer than `records` of one parity renew this inbox.
-// Nothing counts them, because the host does not see a graph's replays. An inbox that is used so rarely takes a channel
-// of its own.
+// read. One case is not covered: fewer than `records` launches of one parity renew this inbox while the channel makes
+// 2^32 launches. Nothing counts them, because the host does not see a graph's replays. An inbox that is used so rarely
+// takes a channel of its own.
 #pragma once
 #include <fusewire/device/stamped.hpp>
 

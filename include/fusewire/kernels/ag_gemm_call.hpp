@@ -24,8 +24,8 @@ struct ag_gemm_options {
   gemm_tile tile = gemm_tile::automatic;
   /// Blocks that communicate before they multiply; 0 chooses. More than 0 selects the generic kernels on Hopper.
   int comm_blocks = 0;
-  /// Columns of A per flag, up to the next multiple of 64; 0 chooses. Tuned kernels take twice as many until the flags
-  /// suffice
+  /// Columns of A per flag, rounded up to a multiple of 64; 0 chooses. Tuned kernels double the number until the
+  /// channel has enough flags
   int chunk_k = 0;
   int reserved_cus = 0;  // compute units left to other work
   /// gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
@@ -44,7 +44,7 @@ struct ag_gemm_call {
   int m = 0;    // rows of the gathered A, 1 to max_m
   /// How b lies.
   layout b_layout = layout::row_major;
-  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// True: no unfinished work on the stream writes b. It may be loaded before that work ends
   bool b_is_constant = false;
 };
 

@@ -10,8 +10,8 @@
 // number of bytes, whatever the lengths. A split is what a run and an item have in common: all of an item's splits but
 // the first begin a run, all but the last end one, so a block has at most one split that continues an item and one that
 // starts an item and does not end it. A switch from one item to the next costs a block as much as some units do, so
-// that many empty units separate items. Where all items have as many units, as in a batch of one, and runs need
-// not be longer for it, they end where items do: fewer splits.
+// that many empty units separate items. If all items have the same number of units, as in a batch of
+// one, runs end where items do, unless that makes a run longer. Then there are fewer splits.
 #pragma once
 #include <fusewire/core/divisor.hpp>
 #include <fusewire/core/group.hpp>

@@ -45,8 +45,8 @@ struct flash_decode_call {
   /// Of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every page
   /// number before it is followed: check() throws bad_argument
   int pages = 0;
-  /// Of all that is read here, what the stream has yet to do before this call writes at most q and the K and V of each
-  /// shard's last token: the others' loads may begin early
+  /// True: of what this call reads, unfinished work on the stream writes nothing but q and the K and V of each shard's
+  /// last token. All else may be loaded before that work ends
   bool kv_is_ready = false;
 };
 

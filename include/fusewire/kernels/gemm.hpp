@@ -18,7 +18,7 @@ struct gemm_call {
   matrix<T const> b;                    // [K, N]; column-major: b.ld is the distance between columns
   matrix<T> c;                          // [M, N]; overlaps neither a nor b
   layout b_layout = layout::row_major;  // how b lies
-  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// True: no unfinished work on the stream writes b. It may be loaded before that work ends
   bool b_is_constant = false;
 };
 

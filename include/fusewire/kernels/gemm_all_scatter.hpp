@@ -23,7 +23,7 @@ struct gemm_all_scatter_call {
   matrix<T> c;                          // [M, W n]; overlaps neither a nor b
   int m = 0;                            // rows of A, 1 to max_m
   layout b_layout = layout::row_major;  // how b lies
-  /// Nothing that the stream has yet to do before this call writes b: its loads may begin early
+  /// True: no unfinished work on the stream writes b. It may be loaded before that work ends
   bool b_is_constant = false;
 };
 

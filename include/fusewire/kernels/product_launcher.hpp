@@ -23,7 +23,7 @@ struct product {
   matrix<T const> b;                    // [K, N], K a multiple of 8; column-major: b.ld is the distance between columns
   layout b_layout = layout::row_major;  // how b lies
   std::int64_t a_ld = 0;                // of the launch's buffers of A, the largest ld
-  /// Nothing that the stream has yet to do before the launch writes b: its loads may begin early
+  /// True: no unfinished work on the stream writes b. It may be loaded before that work ends
   bool b_is_constant = false;
   int shards = 1;    // the rows of each are cut into tiles by themselves
   int k_shards = 1;  // parts of k, one after the other, each in whole steps

@@ -68,8 +68,8 @@ class heap {
  public:
   /// Collective.
   /// Requires: peer access between all devices of the world.
-  /// Fails: runtime_failure that names the two ranks, if flags of one rank do not arrive at another. (Tried on AMD
-  /// hardware, where it depends on memory types.)
+  /// Fails: runtime_failure that names the two ranks, if flags of one rank do not arrive at another. This is tried
+  /// on AMD GPUs only, where it depends on memory types.
   heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
       : world_(w), options_(options), bulk_(0, options.bulk, 256), signal_(sizeof(watch), options.signal, 256) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; expected at least ", 1_MiB);

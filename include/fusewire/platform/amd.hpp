@@ -267,6 +267,15 @@ __device__ T atomic_fetch_add(T* p, T value) {
   release_before<O, S>();
   return __hip_atomic_fetch_add(p, value, order_after_release<O>, scope_of<S>);
 }
+/// Adds 1 to *p, relaxed, at device scope; returns what *p was. Called by one lane, which waits for the result where it
+/// uses it. Where the compiler knows that all lanes have the same p, one lane adds for all, and the wave waits at once
+/// for the result and for every load before it.
+__device__ inline unsigned take_ticket(unsigned* p) {
+  unsigned none = 0;
+  asm volatile("" : "+v"(none));
+  auto* const of_lane = reinterpret_cast<unsigned*>(reinterpret_cast<char*>(p) + none);
+  return __hip_atomic_fetch_add(of_lane, 1u, __ATOMIC_RELAXED, scope_of<scope::device>);
+}
 /// Stores *p & value; returns what *p was.
 template <order O, scope S, class T>
 __device__ T atomic_fetch_and(T* p, T value) {

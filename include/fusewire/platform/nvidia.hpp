@@ -196,6 +196,8 @@ __device__ T atomic_fetch_add(T* p, T value) {
     return __nv_atomic_fetch_add(p, value, order_of<O>::value, scope_of<S>::value);
   }
 }
+/// Adds 1 to *p, relaxed, at device scope; returns what *p was. Called by one lane.
+__device__ inline unsigned take_ticket(unsigned* p) { return atomic_fetch_add<order::relaxed, scope::device>(p, 1u); }
 template <order O, scope S, class T>
 __device__ T atomic_fetch_and(T* p, T value) {
   return __nv_atomic_fetch_and(p, value, order_of<O>::value, scope_of<S>::value);

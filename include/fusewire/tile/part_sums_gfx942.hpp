@@ -93,12 +93,10 @@ struct part_sums {
   /// After meet(), in two halves, so that the trip to memory overlaps other work: the block needs the ticket no more.
   /// The last one of the tile's blocks sets it to 0.
   /// Called by: one thread of each of these blocks; it gives leave() the result of depart().
-  __device__ unsigned depart(int tile) const {
-    return platform::atomic_fetch_add<order::relaxed, scope::device>(tickets + tile, 1u) + 1;
-  }
+  __device__ unsigned depart(int tile) const { return platform::take_ticket(tickets + tile); }
   /// The second half. Called with departed = 0, it does nothing.
   __device__ void leave(int tile, int splits, unsigned departed) const {
-    if (departed == 2 * unsigned(splits)) platform::atomic_store<order::relaxed, scope::device>(tickets + tile, 0u);
+    if (departed + 1 == 2 * unsigned(splits)) platform::atomic_store<order::relaxed, scope::device>(tickets + tile, 0u);
   }
 
   /// Adds up the sums of the `splits` blocks of a tile. mine[i] is group i * waves + wave of this block's `groups`
