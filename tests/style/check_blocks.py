@@ -8,6 +8,7 @@ PREFIX the folder of its HIP.
   sh      commands, each of which is checked as far as it can be without the hours that some take: a script of the
           checkout is there, can be executed, and its --help names every option; a preset is in CMakePresets.json; a
           program is a target of the build, and the simulator's --help names its options; a path in the checkout exists.
+          An example under the simulator is run.
           HIP's clang is run with -###, which reads its command and does not compile.
   cmake   every call but project() and the variables before it is in template/, as a test builds it.
   none    a figure, without commands.
@@ -94,7 +95,8 @@ def check_program(words: list[str], variables: dict[str, str]) -> list[str]:
             if takes_value and "=" not in own[-1]:
                 rest.pop(0)
         wrong += [f"fusewire-sim has no {o}" for o in unknown_options(text, own)]
-        return wrong + (check_program(rest, variables) if rest else ["fusewire-sim, and no program"])
+        wrong += check_program(rest, variables) if rest else ["fusewire-sim, and no program"]
+        return wrong or run_example(words)
     path = ROOT / program
     if not path.is_file():
         return [*wrong, f"{program} is neither in the checkout nor known to this test"]
@@ -108,6 +110,18 @@ def check_program(words: list[str], variables: dict[str, str]) -> list[str]:
     if program == "scripts/litmus":
         text += litmus_sources()
     return wrong + [f"{program} has no {o}" for o in unknown_options(text, rest)]
+
+
+def run_example(words: list[str]) -> list[str]:
+    """Runs `build/PRESET/sim/fusewire-sim OPTIONS build/PRESET/bin/example_NAME ARGUMENTS` of the build that is tested."""
+    if not any(re.fullmatch(r"build/[\w-]+/bin/example_\w+", w) for w in words):
+        return []
+    command = [re.sub(r"^build/[\w-]+/", f"{BUILD}/", w) for w in words]
+    if not os.access(command[0], os.X_OK):  # a build for GPUs
+        return []
+    with tempfile.TemporaryDirectory() as work:
+        done = subprocess.run(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
+    return [f"ends with {done.returncode}: {done.stdout[-300:]}"] if done.returncode else []
 
 
 @functools.cache
@@ -209,6 +223,7 @@ WRONG = [  # page, what stands before the block, its kind, its text
     ("docs/a.md", "", "sh", "build/sim/bin/example_none\n"),
     ("docs/a.md", "", "sh", "build/sim/sim/fusewire-sim --gpu 4 build/sim/bin/example_mlp\n"),
     ("docs/a.md", "", "sh", "build/sim/sim/fusewire-sim --gpus 4 build/sim/bin/example_none\n"),
+    ("docs/a.md", "", "sh", "build/sim/sim/fusewire-sim --gpus 4 build/sim/bin/example_mlp 99\n"),
     ("docs/a.md", "", "sh", "nice tests/mutation/mutate --bogus\n"),
     ("docs/a.md", "", "sh", "scripts/run-ranks -n 4 build/nvidia/bin/none\n"),
     ("docs/a.md", "", "sh", "make install\n"),
