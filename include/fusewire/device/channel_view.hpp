@@ -166,7 +166,7 @@ class channel_control : public detail::launch_place {
   }
   /// The second half; `departed` is what depart() has returned to a thread of this block: how many departed before it.
   __device__ void leave(block b, unsigned departed) const {
-    if (departed + 1 != unsigned(b.count())) return;
+    if (departed != unsigned(b.count()) - 1) return;
     channel_state* const s = c_->world.here(c_->state);
     platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
     for (unsigned& next : s->next) platform::atomic_store<order::relaxed, scope::device>(&next, 0u);

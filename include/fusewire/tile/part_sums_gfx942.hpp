@@ -96,7 +96,7 @@ struct part_sums {
   __device__ unsigned depart(int tile) const { return platform::take_ticket(tickets + tile); }
   /// The second half. Called with departed = 0, it does nothing.
   __device__ void leave(int tile, int splits, unsigned departed) const {
-    if (departed + 1 == 2 * unsigned(splits)) platform::atomic_store<order::relaxed, scope::device>(tickets + tile, 0u);
+    if (departed == 2 * unsigned(splits) - 1) platform::atomic_store<order::relaxed, scope::device>(tickets + tile, 0u);
   }
 
   /// Adds up the sums of the `splits` blocks of a tile. mine[i] is group i * waves + wave of this block's `groups`
