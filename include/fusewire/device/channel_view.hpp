@@ -81,7 +81,8 @@ class channel_pull : public detail::launch_place {
   /// not: the kernel that stores it must signal it. The answer is false if `source` has not begun, or has launched
   /// something else: neither its words nor memory that they lead to must be used then. Each thread looks for itself,
   /// and threads may get different answers if the launch is abandoned at this moment. So all of them must go on to the
-  /// same calls, acknowledge() among them, whatever the answer. Called by: every thread of the group.
+  /// same calls, acknowledge() among them, whatever the answer.
+  /// Called by: every thread of the group.
   template <group Group>
   [[nodiscard]] __device__ bool wait_begun(Group g, int source) const {
     flag const* const f = header_flag(c_->world.rank, source);
