@@ -388,9 +388,9 @@ def of_projected(results):
         alone = us.get(tuple(sorted((keys | {"W": "1", "gather": "k"}).items())))
         if keys["variant"] == "chosen" and int(keys["W"]) > 1 and alone:
             over.append((int(keys["M"]), fused / alone))
-    parts = [f"{span([o for m, o in over if which(m)])} times {rows}" for rows, which in (("up to 64 rows", lambda m: m <= 64), ("from 128 rows on", lambda m: m > 64)) if any(which(m) for m, _ in over)]
+    parts = [f"{span([o for m, o in over if which(m)])} {rows}" for rows, which in (("up to 64 rows", lambda m: m <= 64), ("from 128 rows on", lambda m: m > 64)) if any(which(m) for m, _ in over)]
     return ("In the rows of MI300X the fused kernel is simulated; the vendor's GEMM is hipBLASLt at published rates, interpolated, and the bulk-synchronous time is a sum of such figures. "
-            f"On the same clock, AG+GEMM on 8 GPUs takes {' and '.join(parts)} as long as with one rank, where nothing is gathered. ")
+            f"On the same clock, AG+GEMM's time on 8 GPUs over that on one, where nothing is gathered, is {' and '.join(parts)}. ")
 
 
 def geometric_mean(values):
