@@ -231,8 +231,6 @@ def taxes(data, out):
         late |= {us} if us else set()
         shapes.setdefault(" ".join(keys).replace(":", " "), {})[variant, us] = b
     late = sorted(late)
-    ranks = int(data["context"]["machine"].split("x")[0])
-    out.append(f"An equal share of a wait is {1 / ranks:.2f} of it.\n")
     out.append("| shape | kernels | host | loop | graph | parts alone | between kernels | " + " | ".join(f"{us} us late" for us in late) + " |")
     out.append("|" + "---|" * (7 + len(late)))
     for shape, found in shapes.items():
@@ -371,26 +369,30 @@ def in_short(results):
                 if not alone:
                     with_what = provenance(data["context"] | {"machine": "with"}).rpartition("; commit ")[0].removeprefix("with, ")
                     machines.setdefault(with_what, []).append(f"{data['context']['machine']}, commit {data['context'].get('commit', '?')}")
-    out.append("\nFifth column: at 1.00 communication costs nothing. A value can be below 1.00, because the fused kernel is compared with the vendor's GEMM, not with ours. Last column: how many times as long a kernel and a collective take. " + of_projected(results)
+    out.append("\nFifth column: at 1.00 communication costs nothing. A value can be below 1.00, because the fused kernel is compared "
+               "with the vendor's GEMM, not with ours. Last column: how many times as long a kernel and a collective take. " + of_projected(results)
                + " ".join(f"{'; '.join(where)}: {with_what}." for with_what, where in machines.items()))
     return "\n".join(out).rstrip()
 
 
 def of_projected(results):
-    """What the projected AG+GEMM is compared with, and how it compares with this library's own GEMM on the same clock."""
+    """What the projected AG+GEMM is compared with, and its time beside that of this library's GEMM on the same clock."""
     data = load(results, "ag_gemm.mi300x_projected")
     if not data:
         return ""
-    us = {tuple(sorted((key_of(b["name"]) | {"variant": b["name"].split("/")[1]}).items())): b["real_time"] for b in data["benchmarks"]}
-    over = []
-    for key, fused in us.items():
-        keys = dict(key)
-        alone = us.get(tuple(sorted((keys | {"W": "1", "gather": "k"}).items())))
-        if keys["variant"] == "chosen" and int(keys["W"]) > 1 and alone:
-            over.append((int(keys["M"]), fused / alone))
-    parts = [f"{span([o for m, o in over if which(m)])} {rows}" for rows, which in (("up to 64 rows", lambda m: m <= 64), ("from 128 rows on", lambda m: m > 64)) if any(which(m) for m, _ in over)]
-    return ("In the rows of MI300X the fused kernel is simulated; the vendor's GEMM is hipBLASLt at published rates, interpolated, and the bulk-synchronous time is a sum of such figures. "
-            f"On the same clock, AG+GEMM's time on 8 GPUs over that on one, where nothing is gathered, is {' and '.join(parts)}. ")
+    us = {}
+    for b in data["benchmarks"]:
+        if b["name"].split("/")[1] == "chosen":
+            keys = key_of(b["name"])
+            us[keys["W"], keys["gather"], keys["M"], keys["N"]] = b["real_time"]
+    over = {True: [], False: []}  # by whether there are few rows
+    for (w, _, m, n), time in us.items():
+        if w != "1" and ("1", "k", m, n) in us:
+            over[int(m) <= 64].append(time / us["1", "k", m, n])
+    parts = [f"{span(over[few])} {rows}" for few, rows in ((True, "up to 64 rows"), (False, "from 65 rows on")) if over[few]]
+    return ("In the rows of MI300X the fused kernel is simulated; the vendor's GEMM is hipBLASLt at published rates, "
+            "interpolated, and the bulk-synchronous time is a sum of such figures. On the same clock, AG+GEMM's time on 8 "
+            f"GPUs over that on one, where nothing is gathered, is {' and '.join(parts)}. ")
 
 
 def geometric_mean(values):

@@ -113,14 +113,16 @@ def check_program(words: list[str], variables: dict[str, str]) -> list[str]:
 
 
 def run_example(words: list[str]) -> list[str]:
-    """Runs `build/PRESET/sim/fusewire-sim OPTIONS build/PRESET/bin/example_NAME ARGUMENTS` of the build that is tested."""
+    """Runs `build/PRESET/sim/fusewire-sim ... build/PRESET/bin/example_NAME ...` of the build that is tested."""
     if not any(re.fullmatch(r"build/[\w-]+/bin/example_\w+", w) for w in words):
         return []
     command = [re.sub(r"^build/[\w-]+/", f"{BUILD}/", w) for w in words]
     if not os.access(command[0], os.X_OK):  # a build for GPUs
         return []
     with tempfile.TemporaryDirectory() as work:
-        done = subprocess.run(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
+        done = subprocess.run(
+            command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200
+        )
     return [f"ends with {done.returncode}: {done.stdout[-300:]}"] if done.returncode else []
 
 
