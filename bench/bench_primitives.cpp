@@ -1,13 +1,14 @@
 // Latency and bandwidth of the primitives between two GPUs: loads, stores and atomics of one thread, copies, signals,
-// barriers.
+// barriers. And what launches cost that those avoid.
 //
 //   bench_primitives [--benchmark_filter=REGEX] [--benchmark_out=FILE --benchmark_out_format=json] ...
 //
 // Names: load, store (each released), atomic/fetch_add, copy/DIRECTION/GROUP/blocks:b/bytes:n (bytes_per_second: of one
-// GPU to its peer), signal/one_way, signal/round_trip, barrier/ranks:w. A name that ends in `plain`, or has it as its
-// group, does the same without the library: a loop over pointers, or a flag without limit or report. The counter
-// `target` is in GB/s for copies, in us for signals. A time is that of one operation, by the clock of rank 0's device.
-// With fewer than two GPUs the benchmarks are skipped.
+// GPU to its peer), signal/one_way, signal/round_trip, barrier/ranks:w, launch/graph, launch/stream. A name that ends
+// in `plain`, or has it as its group, does the same without the library: a loop over pointers, or a flag without limit
+// or report. The counter `target` is in GB/s for copies, in us for signals. A time is that of one operation, by the
+// clock of rank 0's device; launch/... is the time from one empty kernel to the next, by events. With fewer than two
+// GPUs the others are skipped.
 #include "harness.hpp"
 
 using namespace fusewire;
@@ -232,6 +233,56 @@ void barrier_of_all(benchmark::State& state) {
   });
 }
 
+__global__ void empty() {}
+
+/// Empty kernels, one behind the other: nodes of a graph, or enqueued by the host, which may be slower than the device.
+void launches(benchmark::State& state, bool as_graph) {
+  if (!progress::get().begins(state)) return;
+  constexpr int kernels = 64;
+  std::vector<double> seconds;
+  try {
+    run_local(1, [&](world& w) {
+      hipStream_t const stream = w.stream();
+      auto const enqueue = [&](int count) {
+        for (int i = 0; i < count; ++i) launch(w, stream, {.blocks = 1, .threads = 64}, empty);
+      };
+      hipEvent_t start, stop;
+      check_hip(hipEventCreate(&start), "hipEventCreate");
+      check_hip(hipEventCreate(&stop), "hipEventCreate");
+      auto const us_of = [&](int count) {
+        hipGraphExec_t exec = nullptr;
+        if (as_graph) {
+          hipGraph_t graph;
+          check_hip(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
+          enqueue(count);
+          check_hip(hipStreamEndCapture(stream, &graph), "hipStreamEndCapture");
+          check_hip(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0), "hipGraphInstantiate");
+          check_hip(hipGraphDestroy(graph), "hipGraphDestroy");
+          check_hip(hipGraphLaunch(exec, stream), "hipGraphLaunch");  // the first one is slower
+        }
+        check_hip(hipEventRecord(start, stream), "hipEventRecord");
+        if (exec) check_hip(hipGraphLaunch(exec, stream), "hipGraphLaunch");
+        else enqueue(count);
+        check_hip(hipEventRecord(stop, stream), "hipEventRecord");
+        w.check(stream);
+        float ms = 0;
+        check_hip(hipEventElapsedTime(&ms, start, stop), "hipEventElapsedTime");
+        if (exec) check_hip(hipGraphExecDestroy(exec), "hipGraphExecDestroy");
+        return double(ms) * 1e3;
+      };
+      for (int i = 0; i < repeats; ++i) seconds.push_back((us_of(kernels + 1) - us_of(1)) / kernels * 1e-6);
+      check_hip(hipEventDestroy(start), "hipEventDestroy");
+      check_hip(hipEventDestroy(stop), "hipEventDestroy");
+    });
+  } catch (error const& e) {
+    state.SkipWithError(e.what());
+    return;
+  }
+  for (auto _ : state) state.SetIterationTime(median(seconds));
+  state.counters["min_us"] = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
+  state.counters["max_us"] = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
+}
+
 benchmark::internal::Benchmark* configure(benchmark::internal::Benchmark* b) {
   return b->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
 }
@@ -278,6 +329,8 @@ int main(int argc, char** argv) {
   add("signal/round_trip", {}, signals, 1.0, true);
   add("signal/round_trip_plain", {}, signals, 1.0, false);
   for (int const ranks : {2, 4, 8}) add("barrier", {{"ranks", ranks}}, barrier_of_all);
+  add("launch/graph", {}, launches, true);
+  add("launch/stream", {}, launches, false);
   add_context(gpus());
   run_benchmarks(to_file);
   benchmark::Shutdown();

@@ -5,7 +5,7 @@
 
 namespace fusewire::bench {
 
-/// Measures every heuristic, then the best four again, and keeps the best one. run(i) enqueues the i-th product and
+/// Measures every choice, then the best four again, and keeps the best one. run(i) enqueues the i-th product and
 /// returns whether the heuristic accepts it.
 /// Collective: all ranks keep the same heuristic.
 template <class T, class Run>

@@ -31,7 +31,8 @@ struct blas_shape {
   bool accumulate;
 };
 
-/// The vendor's GEMM of one shape: its heuristics, and the one that is chosen.
+/// The vendor's GEMM of one shape: its heuristics, all its algorithms where the library lists them, and the one that is
+/// chosen.
 template <class T>
 class blas_gemm {
  public:
@@ -67,6 +68,8 @@ class blas_gemm {
     blas_preference_destroy(preference);
     check_blas(ok && count > 0, "heuristics");
     for (int i = 0; i < count; ++i) choices_.push_back({found[i]});
+    other_choices(handle_, operation_, transposed, type, b_, a_, c_, beta_, workspace_bytes,
+                  [&](blas_choice const& other) { choices_.push_back({other}); });
   }
   blas_gemm(blas_gemm const&) = delete;
   ~blas_gemm() {

@@ -1,12 +1,16 @@
 // One shape of a benchmark on fusewire-sim --time: few launches, since each instruction is interpreted.
 // scripts/project.py runs it and writes the benchmarks' JSON.
 //
-//   projection gemm         M N K                            on one GPU, without a channel
-//   projection ag_gemm      pull|push|chosen k|m W M N K
+//   projection gemm         M N K [PLAN]                     on one GPU, without a channel
+//   projection plans        M N K FACTOR                     no launch: plans whose modelled time is up to FACTOR times
+//                                                            that of the best, which comes first; two of a tile
+//   projection ag_gemm      pull|push|chosen k|m W M N K [PLAN [MOVERS]]
 //   projection all_gather   W BYTES                      BYTES in all; a kernel that pulls from every peer, in place
 //                                                        of the vendor's
 //   projection flash_decode fused|local W BATCH TOKENS   TOKENS of one sequence over all ranks; 96-12 heads of 128,
 //                                                        f16, pages of 16
+//
+// PLAN: TILE_M TILE_N PARTS, each 0 where the operator shall choose. MOVERS: blocks that move A; 0 likewise.
 //
 //   per rank:  graph of 1 call | graph of 2 calls
 //
@@ -19,6 +23,7 @@
 #include <fusewire/kernels/gemm.hpp>
 
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 #include <string>
@@ -31,8 +36,11 @@ using namespace fusewire::projected;
 namespace {
 
 [[noreturn]] void usage() {
-  std::fprintf(stderr, "usage: projection gemm M N K\n       projection ag_gemm pull|push|chosen k|m W M N K\n       "
-                       "projection all_gather W BYTES\n       projection flash_decode fused|local W BATCH TOKENS\n");
+  std::fprintf(stderr, "usage: projection gemm M N K [TILE_M TILE_N PARTS]\n"
+                       "       projection plans M N K FACTOR\n"
+                       "       projection ag_gemm pull|push|chosen k|m W M N K [TILE_M TILE_N PARTS [MOVERS]]\n"
+                       "       projection all_gather W BYTES\n"
+                       "       projection flash_decode fused|local W BATCH TOKENS\n");
   std::exit(2);
 }
 
@@ -40,15 +48,37 @@ struct gemm_case {
   std::string variant;
   fusewire::gather by;
   int ranks, m, n, k;
+  gemm_tile tile{};
+  int movers = 0;
 };
 
 bool is_long(double m, double n, double k) { return m * n * k > 256e6 * 64; }
 
-double gemm_time(world& w, int m, int n, int k) {
+/// Plans of one GPU's GEMM, the best first, at most two of each tile, and the modelled time in us beside each.
+void list_plans(int m, int n, int k, double factor) {
+  constexpr int units = 304;
+  struct choice {
+    double us;
+    tile_config tile;
+    int parts;
+  };
+  std::vector<choice> all;
+  gemm_shape const shape{m, 1, n, k, 1, layout::column_major};
+  for (tile_config const c : tuned_tiles)
+    for (int parts = 1; parts <= 16; ++parts)
+      if (auto const us = modelled_us_gfx942(shape, c, parts, units / parts)) all.push_back({*us, c, parts});
+  std::stable_sort(all.begin(), all.end(), [](auto const& a, auto const& b) { return a.us < b.us; });
+  std::map<int, int> listed;  // of each tile
+  for (choice const& c : all)
+    if (c.us <= factor * all[0].us && listed[c.tile.block_m << 16 | c.tile.block_n]++ < 2)
+      std::printf("%d %d %d %.3f\n", c.tile.block_m, c.tile.block_n, c.parts, c.us);
+}
+
+double gemm_time(world& w, int m, int n, int k, gemm_tile const& tile) {
   bool const few = is_long(m, n, k);
   heap h(w, {.bulk = 2_MiB, .signal = 2_MiB});
   stopwatch watch(w, h);
-  gemm<bf16> op(w);
+  gemm<bf16> op(w, {.tile = tile});
   std::vector<bf16> const& b = weights_of(std::size_t(n) * std::size_t(k));
   std::vector<bf16> a(std::size_t(m) * std::size_t(k));
   for (int r = 0; r < m; ++r)
@@ -83,7 +113,9 @@ double ag_gemm_time(world& w, gemm_case const& s) {
                     .gather = s.by,
                     .method = s.variant == "pull"   ? method::pull
                               : s.variant == "push" ? method::push
-                                                    : method::automatic};
+                                                    : method::automatic,
+                    .tile = s.tile,
+                    .comm_blocks = s.movers};
   heap h(w, {.bulk = round_up(2 * gathered * 2 + std::size_t(calls) * shard * 2 + 64_MiB, 2_MiB), .signal = 128_MiB});
   channel ch(h, {.max_bytes = gathered * 2, .flags_per_source = ag_gemm<bf16>::flags_per_source(s.ranks, o)});
   ag_gemm<bf16> op(ch, o);
@@ -230,11 +262,12 @@ double flash_decode_time(world& w, world& of, int ranks, int batch, int tokens) 
   return *std::max_element(all.begin(), all.end());
 }
 
-int number(char const* text) {
+int number(char const* text, int least = 1) {
   int const n = std::atoi(text);
-  if (n <= 0) usage();
+  if (n < least) usage();
   return n;
 }
+gemm_tile tile_in(char** argv) { return {number(argv[0], 0), number(argv[1], 0), number(argv[2], 0)}; }
 
 }  // namespace
 
@@ -247,12 +280,21 @@ int main(int argc, char** argv) try {
       if (w.rank() == 0) us = mine;
     });
   };
-  if (what == "gemm" && argc == 5) {
-    on(1, [&](world& w) { return gemm_time(w, number(argv[2]), number(argv[3]), number(argv[4])); });
-  } else if (what == "ag_gemm" && argc == 8) {
-    gemm_case const s{second,          third == "m" ? gather::m : gather::k,
-                      number(argv[4]), number(argv[5]),
-                      number(argv[6]), number(argv[7])};
+  if (what == "gemm" && (argc == 5 || argc == 8)) {
+    gemm_tile const tile = argc == 8 ? tile_in(argv + 5) : gemm_tile::automatic;
+    on(1, [&](world& w) { return gemm_time(w, number(argv[2]), number(argv[3]), number(argv[4]), tile); });
+  } else if (what == "plans" && argc == 6) {
+    list_plans(number(argv[2]), number(argv[3]), number(argv[4]), std::atof(argv[5]));
+    return 0;
+  } else if (what == "ag_gemm" && (argc == 8 || argc == 11 || argc == 12)) {
+    gemm_case const s{second,
+                      third == "m" ? gather::m : gather::k,
+                      number(argv[4]),
+                      number(argv[5]),
+                      number(argv[6]),
+                      number(argv[7]),
+                      argc > 8 ? tile_in(argv + 8) : gemm_tile::automatic,
+                      argc > 11 ? number(argv[11], 0) : 0};
     if ((third != "k" && third != "m") || (second != "pull" && second != "push" && second != "chosen")) usage();
     on(s.ranks, [&](world& w) { return ag_gemm_time(w, s); });
   } else if (what == "all_gather" && argc == 4) {

@@ -22,16 +22,18 @@ inline void add_context(int ranks) {
   hipDeviceProp_t p;
   check_hip(hipGetDeviceProperties(&p, 0), "hipGetDeviceProperties");
   std::string name = p.name;
-  if (name.rfind("NVIDIA ", 0) == 0) name.erase(0, 7);
+  for (std::string const maker : {"NVIDIA ", "AMD ", "Instinct "})
+    if (name.rfind(maker, 0) == 0) name.erase(0, maker.size());
   int runtime = 0, driver_api = 0;
   check_hip(hipRuntimeGetVersion(&runtime), "hipRuntimeGetVersion");
   check_hip(hipDriverGetVersion(&driver_api), "hipDriverGetVersion");
-  std::ifstream file("/proc/driver/nvidia/version");
-  std::string const text_of((std::istreambuf_iterator<char>(file)), {});
-  std::smatch found;
-  std::string const driver = std::regex_search(text_of, found, std::regex("[0-9]+\\.[0-9]+\\.[0-9]+"))
-                                 ? found.str()
-                                 : text("for runtime ", driver_api);
+  std::string driver = text("for runtime ", driver_api);
+  for (char const* path : {"/proc/driver/nvidia/version", "/sys/module/amdgpu/version"}) {
+    std::ifstream file(path);
+    std::string const text_of((std::istreambuf_iterator<char>(file)), {});
+    std::smatch found;
+    if (std::regex_search(text_of, found, std::regex("[0-9]+\\.[0-9]+\\.[0-9]+"))) driver = found.str();
+  }
   benchmark::AddCustomContext("machine", text(ranks, "x ", name));
   benchmark::AddCustomContext("driver", driver);
   benchmark::AddCustomContext("runtime", text(runtime));

@@ -1,8 +1,11 @@
 // hipBLASLt and RCCL behind the names that the benchmarks use. Mirrors vendor_nvidia.hpp line by line. The version is
 // that of the headers, in the format of hipblasLtGetVersion, which is not called because it needs a handle.
 #pragma once
+#include <hipblaslt/hipblaslt-ext.hpp>
 #include <hipblaslt/hipblaslt.h>
 #include <rccl/rccl.h>
+
+#include <vector>
 
 namespace fusewire::bench::vendor {
 
@@ -32,6 +35,24 @@ inline constexpr auto* blas_preference_destroy = &hipblasLtMatmulPreferenceDestr
 inline constexpr auto* blas_preference_set = &hipblasLtMatmulPreferenceSetAttribute;
 inline constexpr auto* blas_heuristics = &hipblasLtMatmulAlgoGetHeuristic;
 inline constexpr auto* blas_matmul = &hipblasLtMatmul;
+/// Calls add(choice) with every algorithm of the library that can run the product; the heuristics know some of them.
+template <class Add>
+void other_choices(blas_handle handle, blas_operation operation, bool transposed, blas_type type, blas_layout b,
+                   blas_layout a, blas_layout c, float beta, std::size_t workspace, Add add) {
+  std::vector<blas_choice> all;
+  auto const first = transposed ? HIPBLAS_OP_T : HIPBLAS_OP_N;
+  if (hipblaslt_ext::getAllAlgos(handle, hipblaslt_ext::GemmType::HIPBLASLT_GEMM, first, HIPBLAS_OP_N, type, type, type,
+                                 type, blas_compute_f32, all) != blas_success)
+    return;
+  float const alpha = 1;
+  for (blas_choice& choice : all) {
+    std::size_t needed = 0;
+    if (hipblaslt_ext::matmulIsAlgoSupported(handle, operation, &alpha, b, a, &beta, c, c, choice.algo, needed) ==
+            blas_success &&
+        needed <= workspace)
+      add(choice);
+  }
+}
 inline int blas_version() {
   return HIPBLASLT_VERSION_MAJOR * 100000 + HIPBLASLT_VERSION_MINOR * 100 + HIPBLASLT_VERSION_PATCH;
 }

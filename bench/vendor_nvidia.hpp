@@ -31,6 +31,10 @@ inline constexpr auto* blas_preference_destroy = &cublasLtMatmulPreferenceDestro
 inline constexpr auto* blas_preference_set = &cublasLtMatmulPreferenceSetAttribute;
 inline constexpr auto* blas_heuristics = &cublasLtMatmulAlgoGetHeuristic;
 inline constexpr auto* blas_matmul = &cublasLtMatmul;
+/// cuBLASLt has no list of all algorithms of a product.
+template <class Add>
+void other_choices(blas_handle, blas_operation, bool, blas_type, blas_layout, blas_layout, blas_layout, float,
+                   std::size_t, Add) {}
 inline int blas_version() { return int(cublasLtGetVersion()); }
 
 }  // namespace fusewire::bench::vendor

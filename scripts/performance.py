@@ -23,13 +23,19 @@ VARIANTS = ["gemm", "all_gather", "bsp_eager", "bsp_graph", "pull", "push", "cho
 
 HBM = 5.3e6  # bytes per us of an MI300X, as hbm_gbs in sim/machine/timing.hpp
 
-# H200: bytes per us of memory and of the links one way, flops per us of the tensor cores.
-MEMORY, LINKS, TENSOR = 4.8e6, 450e3, 989e6
+# Of a GPU: bytes per us of memory; of its links one way, among so many ranks; flops per us of the matrix units.
+PEAKS = {"H200": (4.8e6, lambda ranks: 450e3, 989e6), "H100": (3.35e6, lambda ranks: 450e3, 989e6), "MI300X": (HBM, lambda ranks: 64e3 * (ranks - 1), 1307e6)}
+
+
+def gpu_of(context):
+    """Of "4x H200" or "8x MI300X": H200, MI300X."""
+    return context.get("machine", "?").split("x ")[-1].split()[0]
 
 
 def provenance(context):
-    runtime = int(context.get("runtime", 0))
-    parts = [context.get("machine", "?"), f"driver {context.get('driver', '?')}", f"CUDA {runtime // 1000}.{runtime % 1000 // 10}"]
+    runtime, amd = int(context.get("runtime", 0)), "RCCL" in context or "MI3" in context.get("machine", "")
+    of_runtime = f"HIP {runtime // 10**7}.{runtime // 10**5 % 100}" if amd else f"CUDA {runtime // 1000}.{runtime % 1000 // 10}"
+    parts = [context.get("machine", "?"), f"driver {context.get('driver', '?')}", of_runtime]
     parts += [f"{library} {context[library]}" for library in ("NCCL", "cuBLASLt", "RCCL", "hipBLASLt") if library in context]
     return ", ".join(parts) + f"; commit {context.get('commit', '?')}"
 
@@ -38,9 +44,12 @@ def number(x, digits=1):
     return "-" if x is None else f"{x:.{digits}f}"
 
 
-def floor_of(w, m, n, k):
-    """What no AG+GEMM can beat, in us: every byte of A, B and C once, every flop, every byte that comes from other ranks."""
-    return max(2 * (m * k + k * n + m * n) / MEMORY, 2 * m * n * k / TENSOR, 2 * m * k * (w - 1) / w / LINKS)
+def floor_of(gpu, w, m, n, k):
+    """What no AG+GEMM can beat, in us: every byte of A, B and C once, every flop, every byte that comes from other ranks. None of a GPU without peaks here."""
+    if gpu not in PEAKS:
+        return None
+    memory, links, matrix = PEAKS[gpu]
+    return max(2 * (m * k + k * n + m * n) / memory, 2 * m * n * k / matrix, 2 * m * k * (w - 1) / w / links(w) if w > 1 else 0)
 
 
 def ag_gemm_shapes(data):
@@ -76,7 +85,7 @@ def ag_gemm(data, out):
                 speedups.append(speedup)
                 at_target += [min(twins) / (X_GEMM(m) * us["gemm"])] if "gemm" in us else []
             out.append(f"| {m} | " + " | ".join(number(us.get(v)) for v in VARIANTS) +
-                       f" | {number(floor_of(w, m, n, k))} | {number(x, 2)} | {X_GEMM(m):.2f} | {number(speedup, 2)} | {number(found.get('chosen', {}).get('tflops'), 0)} |")
+                       f" | {number(floor_of(gpu_of(data['context']), w, m, n, k))} | {number(x, 2)} | {X_GEMM(m):.2f} | {number(speedup, 2)} | {number(found.get('chosen', {}).get('tflops'), 0)} |")
         if speedups:
             mean = lambda values: math.exp(sum(map(math.log, values)) / len(values)) if values else None
             out.append(f"\nTwin over chosen, geometric mean: {mean(speedups):.2f} (target: at least {SPEEDUP.get((w, gather, n), '-')}; with chosen at its target over gemm in every row it "
@@ -343,7 +352,7 @@ def in_short(results):
                     of_ranks.setdefault(int(keys["W"]), []).append((keys, over, speedup))
             for w, rows in sorted(of_ranks.items(), reverse=True):
                 counted = [int(keys.get("M") or keys["kv"]) for keys, _, _ in rows]
-                machine = f"{w} MI300X" if how else f"{w} H200"
+                machine = f"{w} {gpu_of(data['context'])}"
                 state = f"**projected**, median error {100 * how['error']['median']:.0f} %" if how else "measured"
                 over, speedup = [o for _, o, _ in rows], [s for _, _, s in rows]
                 mean = math.exp(sum(map(math.log, speedup)) / len(speedup))
@@ -363,7 +372,7 @@ def in_short(results):
                 over = [us["fused"] / us["gemm"] for us in times_of(data).values() if {"fused", "gemm"} <= us.keys()]
             speedup = [s for _, _, s in rows]
             if over:
-                machine = " ".join(data["context"]["machine"].replace("x ", " ").split()[:2])
+                machine = f"{data['context']['machine'].split('x')[0]} {gpu_of(data['context'])}"
                 out.append(f"| {title} | {machine} | measured{', but one rank sends nothing' if alone else ''} | {len(over) if alone else f'M = {min(m)} to {max(m)}: {len(rows)}'} | {span(over)} | "
                            f"{'-' if alone else f'{span(speedup)}, mean {geometric_mean(speedup):.2f}'} |")
                 if not alone:
@@ -402,6 +411,13 @@ def geometric_mean(values):
 def load(results, name):
     path = results / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def of_mi300x(results):
+    """Whether an MI300X has measured anything, and what is to be said of that."""
+    if list(results.glob("*.mi300xx[0-9]*.json")):
+        return "MI300X has been measured; what is called a projection of one is a projection"
+    return "Nothing was measured on an MI300X: what is said of one is a projection"
 
 
 def picture(name, alt):
@@ -591,7 +607,8 @@ def about_taxes(results):
 
 
 def summary(results):
-    out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; all rows are in [the tables](performance_tables.md). **Nothing was measured on an MI300X**: what is said of one is a projection by the",
+    out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; all rows are in [the tables](performance_tables.md). "
+           f"**{of_mi300x(results)}** by the",
            "simulator's clock, with that model's error beside it. On H200 a time is one iteration of the slowest rank, the median of replays of a graph with many, with weights and KV that no cache holds, and with",
            "checked outputs; [the tables](performance_tables.md) say more. *Twin*: the same work bulk-synchronously, by NCCL and cuBLASLt at their best.\n", in_short(results), ""]
     sections = [("All-gather + GEMM", [("ag_gemm", "All-gather + GEMM: time over the GEMM alone by rows, fused and bulk-synchronous")], about_ag_gemm(results)),
@@ -608,7 +625,8 @@ def summary(results):
 
 
 def tables(results):
-    out = ["# Performance: all tables\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. [Performance](performance.md) says what to conclude. Nothing was measured on an MI300X; what is said of one is a projection,",
+    out = ["# Performance: all tables\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. [Performance](performance.md) says what to conclude. "
+           f"{of_mi300x(results)},",
            "under headings that say so.\n",
            "A time is one iteration of the slowest rank in microseconds: the median of replays of one graph with many iterations, in which weights",
            "rotate among more than 1 GB of copies, KV among more than 0.5 GB, and A and the query are others each time. Variants take turns in one run, and the outputs of the timed",

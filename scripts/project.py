@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import re
 import statistics
 import subprocess
@@ -167,6 +168,34 @@ def flash_decode(runner, worlds, tokens):
     runner.file("flash_decode", NOMINAL_MHZ, make)
 
 
+def random_shapes(count, seed):
+    """Rows, columns and k of GEMMs: rows and columns of any number, few as often as many; no shape takes long to simulate."""
+    random_, shapes = random.Random(seed), []
+    while len(shapes) < count:
+        extent = lambda least, most, multiple: int(math.exp(random_.uniform(math.log(least), math.log(most)))) // multiple * multiple
+        m, n, k = extent(1, 2048, 1), extent(512, 16384, 8), extent(512, 16384, 64)
+        if 2**24 <= n * k <= 2**27 and m * n * k <= 2**35:
+            shapes.append((m, n, k))
+    return shapes
+
+
+def plans(runner, rows, columns, count, seed, factor):
+    """One GPU's GEMM with the plan that it chooses, and with those whose modelled time is up to `factor` times as long."""
+    shapes = [(m, n, 8192) for n in columns for m in rows] + random_shapes(count, seed)
+    def make(known, fresh, add):
+        for at, (m, n, k) in enumerate(shapes):
+            text = runner.simulate(1, NOMINAL_MHZ, runner.program, "plans", m, n, k, factor) or ""
+            for rank, line in enumerate(text.splitlines()):
+                *plan, modelled = line.split()
+                key = f"gemm/plan:{'x'.join(plan)}/dtype:bf16/M:{m}/N:{n}/K:{k}"
+                more = {"modelled_us": float(modelled), "chosen": rank == 0, "random": at >= len(rows) * len(columns)}
+                if fresh(key):
+                    known.get(key, {}).update(more)
+                else:
+                    add(key, runner.projection(1, NOMINAL_MHZ, "gemm", m, n, k, *plan), "simulated", label="bf16", **more)
+    runner.file("gemm_plans", NOMINAL_MHZ, make)
+
+
 TAX_VARIANTS = ["chosen", "bsp_graph", "bsp_in_place", "after_all", "marked", "gemm", "all_gather", "join_columns", "empty_1", "empty_3", "empty_1_eager", "empty_3_eager", "bsp_eager"]
 LATE = [0, 10, 40]  # us
 BESIDE = ("begin_together", "try_flags", "stand_still")  # kernels that belong to no iteration
@@ -274,7 +303,7 @@ def primitives(runner):
 def main():
     numbers = lambda text: [int(x) for x in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, primitives (default: all)")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, plans, primitives (default: all)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("FUSEWIRE_BUILD_DIR", ROOT / "build" / "sim")))
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("--filter", metavar="REGEX", default="", help="of the benchmarks' names: others are not simulated (primitives: not stored), and what is stored of them is kept")
@@ -289,11 +318,17 @@ def main():
     parser.add_argument("--gathers", type=lambda text: text.split(","), default=["k", "m"])
     parser.add_argument("--decode_worlds", type=numbers, default=[1, 2, 4, 8])
     parser.add_argument("--tokens", type=numbers, default=[8192, 16384, 32768, 65536, 131072])
+    parser.add_argument("--plan_m", type=numbers, default=[64, 128, 192, 256, 512, 1024], help="rows of the set `plans`: one GPU's GEMM with the plan that is chosen, and others")
+    parser.add_argument("--plan_n", type=numbers, default=[3584, 7168, 8192])
+    parser.add_argument("--random", type=int, default=50, help="random shapes of the set `plans`, beside those")
+    parser.add_argument("--seed", type=int, default=1, help="of the random shapes")
+    parser.add_argument("--factor", type=float, default=1.4, help="of the set `plans`: plans whose modelled time is up to this many times that of the best are simulated")
     a = parser.parse_args()
     runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit, a.timing, a.filter)
     known = {"ag_gemm": lambda: ag_gemm(runner, "ag_gemm", NOMINAL_MHZ, a.m, a.n, a.worlds, a.gathers),
              "sustained": lambda: ag_gemm(runner, "ag_gemm_sustained", sustained_mhz(), a.large_m, a.n, a.worlds, a.gathers),
-             "flash_decode": lambda: flash_decode(runner, a.decode_worlds, a.tokens), "taxes": lambda: taxes(runner, a.tax_m), "primitives": lambda: primitives(runner)}
+             "flash_decode": lambda: flash_decode(runner, a.decode_worlds, a.tokens), "taxes": lambda: taxes(runner, a.tax_m),
+             "plans": lambda: plans(runner, a.plan_m, a.plan_n, a.random, a.seed, a.factor), "primitives": lambda: primitives(runner)}
     for name in a.sets or known:
         if name not in known:
             parser.error(f"no set is called {name}: {', '.join(known)} are")

@@ -57,6 +57,37 @@ for bad in (["--budget", "soon"], ["--budget"], ["--bogus"], ["none"]):
     status, said = run([bench, *bad], **at)
     expect(f"bench {bad}", status == 1 and said.startswith("error: "), said)
 
+# scripts/beside_projection.py, and the pages: results as a first MI300X would write them, whose links are 100 ns longer and whose memory is slower
+results = work / "first_machine"
+results.mkdir()
+for file in (root / "bench/results").glob("*.mi300x_projected.json"):
+    (results / file.name).write_text(file.read_text())
+
+
+def file_results(name, gpus, rows):
+    context = {"machine": f"{gpus}x MI300X", "driver": "6.10.5", "runtime": "70253211", "commit": "x", "b_layout": "column-major"}
+    (results / f"{name}.mi300xx{gpus}.json").write_text(json.dumps({"context": context, "benchmarks": rows}))
+
+
+row = lambda name, us, **more: {"name": name, "real_time": us, "time_unit": "us", "sm_mhz": 2100, **more}
+projected = [row("load", 1.0), row("launch/graph", 1.5), row("copy/push/block/blocks:64/bytes:1048576", 20.0)]
+(results / "primitives.mi300x_projected.json").write_text(json.dumps({"context": json.loads((results / "ag_gemm.mi300x_projected.json").read_text())["context"], "benchmarks": projected}))
+file_results("primitives", 8, [row("load", 1.2), row("launch/graph", 2.25), row("copy/push/block/blocks:64/bytes:1048576", 25.0)])
+decode = [b for b in json.loads((results / "flash_decode.mi300x_projected.json").read_text())["benchmarks"] if "/W:1/" in b["name"]]
+file_results("flash_decode", 1, [{**b, "real_time": b["real_time"] + b["bytes"] / 5.3e6 / 0.92} for b in decode])  # at half the rate
+status, said = run([sys.executable, root / "scripts/beside_projection.py", results])
+constant = lambda name: (found := re.search(rf"^  {name}: ([0-9.]+) .* -> ([0-9.]+)", said, re.M)) and (float(found[1]), float(found[2]))
+expect("beside_projection: status", status == 0, said)
+expect("beside_projection: the gap", constant("graph_gap_us") == (1.5, 2.25), said)
+expect("beside_projection: a link's latency", constant("link_ns") == (250, 350), said)
+expect("beside_projection: a link's share", constant("link_efficiency") == (0.75, 0.6), said)
+expect("beside_projection: memory at half the rate", constant("hbm_efficiency") == (0.92, 0.46), said)
+expect("beside_projection: all of them to try", re.search(r"--timing graph_gap_us=2.25,link_ns=350,link_efficiency=0.6,hbm_efficiency=0.46$", said, re.M), said)
+expect("beside_projection: nothing measured", run([sys.executable, root / "scripts/beside_projection.py", root / "bench/results"])[0] == 1, said)
+status, said = run([sys.executable, root / "scripts/performance.py", results, results / "performance.md"])
+made = (results / "performance_tables.md").read_text() if status == 0 else said
+expect("performance: tables of a first machine", "## Flash Decode: 1x MI300X, driver 6.10.5, HIP 7.2" in made and "## Primitives: 8x MI300X" in made and "Nothing was measured on an MI300X" not in made, made[:2000])
+
 # scripts/project.py: a simulator that takes a moment for each figure
 build = work / "sim-build"
 script(build / "sim/fusewire-sim", '#!/bin/bash\necho "$@" >>"$(dirname "$0")/calls"\nsleep 0.3\necho "us: 5"\n')

@@ -37,6 +37,12 @@ E some_enum(input& in, int values) {
   return E(i == 31 ? in.integer() : i % values);
 }
 
+gemm_tile some_tile(input& in) {
+  int const i = in.below(32);
+  if (i == 31) return {in.integer(), in.integer(), in.integer(), in.coin()};
+  return i % 3 == 0 ? gemm_tile::automatic : i % 3 == 1 ? gemm_tile::small : gemm_tile::large;
+}
+
 void use(input& in, world& w) {
   heap h(w, small_heap());
   bool const large_channel = in.below(8) == 0;
@@ -51,7 +57,7 @@ void use(input& in, world& w) {
                           .k = extent(8 * w.size() * (1 + in.below(8))),
                           .gather = some_enum<gather>(in, 2),
                           .method = some_enum<method>(in, 3),
-                          .tile = some_enum<gemm_tile>(in, 3),
+                          .tile = some_tile(in),
                           .comm_blocks = extent(in.below(4)),
                           .chunk_k = extent(8 * in.below(4)),
                           .reserved_cus = extent(in.below(3)),

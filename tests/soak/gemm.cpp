@@ -35,11 +35,13 @@ std::unique_ptr<subject> make(rank_state& r) {
 }
 
 bool const added = [] {
-  using enum gemm_tile;
-  for (factory const f : {make<bf16, gather::k, method::push, automatic>, make<bf16, gather::m, method::push, large>,
-                          make<bf16, gather::k, method::pull, automatic>, make<bf16, gather::m, method::pull, small>,
-                          make<f16, gather::k, method::push, small>, make<f16, gather::m, method::push, automatic>,
-                          make<f16, gather::k, method::pull, large>, make<f16, gather::m, method::pull, automatic>})
+  for (factory const f :
+       {make<bf16, gather::k, method::push, gemm_tile::automatic>,
+        make<bf16, gather::m, method::push, gemm_tile::large>,
+        make<bf16, gather::k, method::pull, gemm_tile::automatic>,
+        make<bf16, gather::m, method::pull, gemm_tile::small>, make<f16, gather::k, method::push, gemm_tile::small>,
+        make<f16, gather::m, method::push, gemm_tile::automatic>, make<f16, gather::k, method::pull, gemm_tile::large>,
+        make<f16, gather::m, method::pull, gemm_tile::automatic>})
     factories().push_back(f);
   return true;
 }();

@@ -115,6 +115,27 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
   });
 }
 
+/// Of a tile that the options name, and of moving blocks.
+void named_plans(gemm_tile const& tile, int comm_blocks, int m) {
+  auto const by = GENERATE(gather::k, gather::m);
+  CAPTURE(int(by), tile.m, tile.n, tile.parts, comm_blocks);
+  on_ranks(2, [&](rank_of_test& r) {
+    int const n = 104, k = 1024;
+    gemm_rank<bf16> g(r, m, n, k);
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = by, .tile = tile, .comm_blocks = comm_blocks});
+    for (unsigned seed = 0; seed < 2; ++seed) {
+      problem const p{m - int(seed), n, k, layout::column_major, seed};
+      std::string const said = op.describe(g.call(p, by));
+      r.found.expect(said.find(text("tiles of ", tile.m, " x ", tile.n)) != std::string::npos &&
+                         said.find("not a tuned") == std::string::npos &&
+                         (said.find(text(tile.parts, " blocks share one")) != std::string::npos) == (tile.parts > 1),
+                     said, "; wanted the tile ", tile.m, " x ", tile.n, " in ", tile.parts);
+      g.run(op, p, by);
+    }
+  });
+}
+
 /// Counts its calls for each element of C.
 struct counted {
   unsigned* calls;  // [M, N]
@@ -148,6 +169,17 @@ TEST_CASE("ag_gemm: random shapes, 1 to 8 ranks, bf16", "[ag_gemm][long]") {
   random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200);
 }
 TEST_CASE("ag_gemm: random shapes, f16", "[ag_gemm][long]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
+TEST_CASE("ag_gemm: a tile that the options name", "[ag_gemm]") {
+  auto const& tiles = tuned_mainloops<bf16>::tiles;
+  auto const& few = *std::find_if(std::begin(tiles), std::end(tiles), [](auto const& t) { return t.block_m == 64; });
+  auto const& many = *std::find_if(std::begin(tiles), std::end(tiles), [](auto const& t) { return t.block_m > 64; });
+  if constexpr (tuned_mainloops<bf16>::communicates_first) {
+    named_plans({few.block_m, few.block_n, 2}, 3, 50);
+    named_plans({many.block_m, many.block_n, 3}, 1, 140);
+  }
+  named_plans({few.block_m, few.block_n, 1}, 0, 50);
+  named_plans({many.block_m, many.block_n, 1}, 0, 140);
+}
 TEST_CASE("ag_gemm: the small tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::small); }
 TEST_CASE("ag_gemm: the large tile at any m", "[ag_gemm]") { random_shapes<bf16>(2, 5, 150, 100, gemm_tile::large); }
 

@@ -12,6 +12,13 @@ namespace {
 template <class T>
 using gemm_rank = sum_rank<gemm, gemm_call, T, false>;
 
+/// Whether so many blocks can share a tile with `rows` rows of A.
+template <class Tile>
+bool can_share(Tile const& tile, int rows, int parts) {
+  if constexpr (requires { tile.can_share(rows, parts); }) return tile.can_share(std::min(rows, tile.block_m), parts);
+  return true;
+}
+
 /// A user's kernel that changes the sums of a tile and stores them by row and column, as floats.
 template <class T>
 __global__ void sums_by_place(matrix<T const> a, b_operand<T> b, float* out) {
@@ -63,7 +70,7 @@ TEST_CASE("gemm: random shapes, types, layouts and tiles; epilogues", "[gemm]") 
   auto const tile = GENERATE(gemm_tile::automatic, gemm_tile::small, gemm_tile::large);
   on_ranks(1, [&](rank_of_test& r) {
     auto const check = [&]<class T>(T) {
-      lcg random{unsigned(tile)};
+      lcg random{unsigned(tile.m)};
       int const max_m = 300, max_n = 200, k = 136;
       gemm_rank<T> g(r, max_m, max_n, k);
       gemm<T> op(r.world, {.tile = tile});
@@ -124,6 +131,48 @@ TEST_CASE("gemm: says which mainloop a call takes, and why it is not a tuned one
   });
 }
 
+TEST_CASE("gemm: tiles and parts that the options name", "[gemm]") {
+  on_ranks(1, [&](rank_of_test& r) {
+    gemm_rank<bf16> g(r, 130, 104, 1024);
+    for (auto const& tile : tuned_mainloops<bf16>::tiles)
+      for (layout const b : {layout::row_major, layout::column_major})
+        for (int const parts : {1, 2}) {
+          problem const p{tile.block_m > 64 ? 130 : tile.block_m - 1, 104, 1024, b, unsigned(tile.block_n)};
+          if (!tile.suits(b)) continue;
+          if (!can_share(tile, p.m, parts)) continue;
+          gemm<bf16> op(r.world, {.tile = {tile.block_m, tile.block_n, parts}});
+          std::string const said = op.describe(g.call(p));
+          r.found.expect(said.find(text("tiles of ", tile.block_m, " x ", tile.block_n)) != std::string::npos &&
+                             (said.find("2 blocks share one") != std::string::npos) == (parts == 2),
+                         said, "; wanted ", tile.block_m, " x ", tile.block_n, " in ", parts);
+          g.run(op, p);
+        }
+    problem const p{40, 24, 64, layout::column_major, 1};
+    gemm<bf16> some_parts(r.world, {.tile = {.parts = 1}});
+    g.run(some_parts, p);
+    auto const refuses = [&](char const* what, std::vector<std::string> const& pieces, gemm_tile const& tile,
+                             auto change) {
+      r.found.throws<bad_argument>(what, pieces, [&] {
+        gemm<bf16> op(r.world, {.tile = tile});
+        auto call = g.call(p);
+        change(call);
+        (void)op.describe(call);
+      });
+    };
+    auto const as_it_is = [](auto&) {};
+    refuses("a tile that is not there", {"gemm: tile = 100 x any in any parts", "tiles for this B are "}, {.m = 100},
+            as_it_is);
+    refuses("more parts than k has", {"gemm: tile = any x any in 16 parts"}, {.parts = 16}, as_it_is);
+    refuses("a B that no tuned mainloop reads", {"gemm: tile = any x any in 2 parts", "b's address"}, {.parts = 2},
+            [](auto& call) {
+              call.b_layout = layout::row_major;
+              call.b.ld = 31;
+            });
+    refuses("another generic tile", {"gemm: tile = 32 x 32 in 1 parts, generic", "gemm_tile::small"}, {32, 32, 1, true},
+            as_it_is);
+  });
+}
+
 TEST_CASE("gemm: a captured call is one kernel node", "[gemm][graph]") {
   on_ranks(1, [&](rank_of_test& r) {
     problem p{40, 24, 64, layout::row_major, 0};
@@ -170,8 +219,8 @@ TEST_CASE("product_launcher: plans are kept, headers tell them apart, and what d
     auto const a = r.heap.allocate<bf16>(m * k), b = r.heap.allocate<bf16>(n * k), c = r.heap.allocate<bf16>(m * n);
     r.found.throws<bad_argument>("reserved_cus", {"mine: reserved_cus = -1"},
                                  [&] { product_launcher<bf16> l(r.world, "mine", gemm_tile::automatic, -1); });
-    r.found.throws<bad_argument>("tile", {"mine: tile = 9"},
-                                 [&] { product_launcher<bf16> l(r.world, "mine", gemm_tile(9)); });
+    r.found.throws<bad_argument>("tile", {"mine: tile = -9 x any in any parts"},
+                                 [&] { product_launcher<bf16> l(r.world, "mine", gemm_tile{.m = -9}); });
 
     detail::gemm_kernels<bf16, identity> const kernel_of;
     product_launcher<bf16> launcher(r.world, "mine");

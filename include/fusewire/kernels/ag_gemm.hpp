@@ -110,10 +110,11 @@ class ag_gemm {
   template <class Epilogue>
   ag_gemm_plan const& plan_for(ag_gemm_call<T> const& call, std::source_location where) {
     product<T> const p = detail::product_of_gather(call, o_, ch_.world().size());
-    auto const make = [&](char const* why_not, auto const& groups) {
-      if (!why_not && o_.comm_blocks > 0) why_not = "the options name comm_blocks, which tuned mainloops do not have";
+    auto const make = [&](char const* why_not, gemm_shape const& shape, auto const& groups) {
+      if (!why_not && o_.comm_blocks > 0 && !tuned_mainloops<T>::communicates_first)
+        why_not = "the options name comm_blocks, which tuned mainloops do not have";
       if (!why_not)
-        if (auto const tuned = tuned_plan(p.shape(), groups)) return *tuned;
+        if (auto const tuned = tuned_plan(shape, groups)) return *tuned;
       ag_gemm_plan plain = plain_plan(o_, call.m);
       plain.gemm.why_not_tuned = why_not ? why_not : "the channel has too few flags for it, or its pieces are too many";
       return plain;
@@ -123,7 +124,7 @@ class ag_gemm {
   template <class Groups>
   std::optional<ag_gemm_plan> tuned_plan(gemm_shape const& shape, Groups const& groups) const {
     int const ranks = ch_.world().size(), m = shape.rows;
-    auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, use_pull(m, shape.n), groups);
+    auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, use_pull(m, shape.n), o_.comm_blocks, groups);
     if (!p) return p;
     if (o_.chunk_k > 0) p->chunk_k = ceil_div(o_.chunk_k, k_step) * k_step;
     int const flags = ch_.options().flags_per_source;

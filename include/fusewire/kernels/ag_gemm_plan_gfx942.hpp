@@ -11,9 +11,10 @@ namespace fusewire {
 constexpr bool pull_is_faster(int, int, int, int, gather) { return false; }
 
 /// The plan of a tuned mainloop of gfx942; none if no tile fits. groups(plan): resident blocks of the plan's kernel,
-/// divided by the blocks that share a tile. pulls: also with one rank a block is kept, which acknowledges.
+/// divided by the blocks that share a tile. pulls: also with one rank a block is kept, which acknowledges. comm_blocks:
+/// as the caller names them.
 template <class Groups>
-std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool pulls,
+std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool pulls, int comm_blocks,
                                                Groups const& groups) {
   constexpr int piece = 32 * 1024;                                      // bytes that a block loads at once
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);  // of a shard
@@ -29,7 +30,8 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
     gemm_plan one = p;
     one.parts = 1;
     int const fit = groups(one), few_rows_moving = 48,
-              moving = ranks == 1                      ? int(pulls)
+              moving = comm_blocks > 0                 ? comm_blocks
+                       : ranks == 1                    ? int(pulls)
                        : p.parts > 1 && p.tile_m <= 64 ? few_rows_moving
                                                        : std::max(1, std::min(fit / 4, plan_of(p).movers(ranks)));
     return std::max(0, fit - moving) / p.parts;

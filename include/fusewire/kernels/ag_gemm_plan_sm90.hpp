@@ -32,11 +32,12 @@ constexpr bool pull_is_faster(int m, int n, int k, int ranks, gather by) {
 
 /// The plan of gemm_sm90, none where no tile fits. `clusters(plan)`: resident clusters of the plan's kernel.
 template <class Clusters>
-std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool,
+std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool, int,
                                                Clusters const& clusters) {
   gemm_plan_sm90 gemm = plan_gemm_sm90(s, [&](sm90_gemm_config c, int parts) {
     return clusters(gemm_plan{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts});
   });
+  if (s.tile.names_tuned() && gemm.us == 0) return std::nullopt;
   using at = detail::gather_rates_sm90;
   ag_gemm_plan best;
   int const m = s.rows, n = s.n, tile_m = gemm.tile_m, of_rank = ceil_div(m, ranks);

@@ -7,7 +7,7 @@ namespace fusewire {
 
 /// What an operator is made with.
 struct gemm_options {
-  gemm_tile tile = gemm_tile::automatic;  // which tiles; automatic chooses by the shape
+  gemm_tile tile = gemm_tile::automatic;  // what is not named is chosen by the shape
   int reserved_cus = 0;                   // compute units left to other work
 };
 

@@ -11,7 +11,7 @@ struct gemm_all_scatter_options {
   int max_m = 0;                          // capacity: rows of A
   int max_n = 0;                          // capacity: columns of B, one rank's
   int k = 0;                              // columns of A, a multiple of 8
-  gemm_tile tile = gemm_tile::automatic;  // which tiles; automatic chooses by the shape
+  gemm_tile tile = gemm_tile::automatic;  // what is not named is chosen by the shape
   int reserved_cus = 0;                   // compute units left to other work
 };
 

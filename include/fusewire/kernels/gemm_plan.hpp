@@ -6,9 +6,30 @@
 
 namespace fusewire {
 
-/// Tiles for which block_mainloop is instantiated on every architecture. small: few rows, many blocks. automatic: a
-/// tuned mainloop of the architecture, if there is one for the shape.
-enum class gemm_tile { automatic, small, large };
+/// What a caller names of a plan; 0 is chosen by the shape. Tiles of the tuned mainloops: tuned_tiles (gfx942),
+/// sm90_tiles (Hopper).
+struct gemm_tile {
+  int m = 0, n = 0;      // rows and columns
+  int parts = 0;         // blocks that share a tile; each has a part of k
+  bool generic = false;  // of block_mainloop, which multiplies everywhere; else of a tuned mainloop, if one can be
+
+  /// Nothing is named.
+  static gemm_tile const automatic;
+  /// The tiles for which block_mainloop is instantiated. small: few rows, many blocks.
+  static gemm_tile const small, large;
+
+  /// Whether the caller names something that a tuned mainloop has to keep.
+  constexpr bool names_tuned() const { return !generic && (m | n | parts) != 0; }
+  /// Whether a plan with this tile in so many parts is what the caller names.
+  constexpr bool allows(int tile_m, int tile_n, int tile_parts) const {
+    return (m == 0 || m == tile_m) && (n == 0 || n == tile_n) && (parts == 0 || parts == tile_parts);
+  }
+  /// Whether two callers name the same.
+  constexpr bool operator==(gemm_tile const&) const = default;
+};
+inline constexpr gemm_tile gemm_tile::automatic{};
+inline constexpr gemm_tile gemm_tile::small{small_tile::config.block_m, small_tile::config.block_n, 1, true};
+inline constexpr gemm_tile gemm_tile::large{large_tile::config.block_m, large_tile::config.block_n, 1, true};
 
 /// How a product is multiplied: which mainloop, and how many blocks share a tile.
 struct gemm_plan {
@@ -26,7 +47,8 @@ struct gemm_plan {
 struct gemm_shape {
   /// Rows of a shard; shards; columns of C; columns of A; parts of k
   int rows, shards, n, k, k_shards;
-  layout b_layout;  // of B
+  layout b_layout;   // of B
+  gemm_tile tile{};  // that the caller names
 
   /// Tile rows of all shards.
   int m_tiles(int tile_m) const { return shards * ceil_div(rows, tile_m); }
@@ -44,9 +66,8 @@ constexpr int last_tile_rows(int rows, int tile_m) { return rows - (ceil_div(row
 /// A plan for block_mainloop.
 inline gemm_plan plain_gemm_plan(gemm_tile tile, int rows) {
   constexpr int few_rows = 64;
-  gemm_config const c = tile == gemm_tile::small || (tile == gemm_tile::automatic && rows <= few_rows)
-                            ? small_tile::config
-                            : large_tile::config;
+  gemm_config const c =
+      tile == gemm_tile::small || (!tile.generic && rows <= few_rows) ? small_tile::config : large_tile::config;
   return {.tile_m = c.block_m, .tile_n = c.block_n};
 }
 

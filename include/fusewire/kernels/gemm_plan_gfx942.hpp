@@ -7,72 +7,61 @@
 
 namespace fusewire {
 
-/// The plan for few rows with the shortest modelled time. groups(plan): how many groups of plan.parts blocks are
-/// resident at once. None if the shape has more rows, or if no kernel fits.
-template <class Groups>
-std::optional<gemm_plan> few_rows_plan(gemm_shape const& s, Groups const& groups) {
-  constexpr int few_rows = 64;
-  if (s.rows > few_rows) return std::nullopt;
-  // memory, caches, of_one: bytes per us of memory, of all L2s, and of one block; meeting: us that split-k takes.
-  constexpr double memory = 4.6e6, caches = 16e6, of_one = 60e3, meeting = 3;
-  std::optional<gemm_plan> best;
-  double best_us = 0;
-  int const steps = s.steps_of_shard() * s.k_shards;
-  for (tile_config const c : tuned_tiles) {
-    if (!c.for_few_rows() || c.b != s.b_layout || (c.block_m < s.rows && c.block_m < few_rows) ||
-        (c.block_m > 16 && s.rows <= 16))
-      continue;
-    int const tiles = s.tiles(c.block_m, c.block_n);
-    for (int parts = 1; parts == 1 || (parts <= 8 && parts * 8 <= steps); ++parts) {
-      gemm_plan const p{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts};
-      int const at_once = groups(p);
-      if (at_once == 0 || (parts > 1 && (tiles > at_once || tiles * parts > split_memory::blocks))) continue;
-      double const a = 2.0 * s.k * std::min(s.rows, c.block_m), b = 2.0 * s.k * c.block_n, read = 2.0 * s.k * s.n;
-      double const us =
-          std::max({read / memory, (a + b) * tiles / caches, ceil_div(tiles, at_once) * (a + b) / parts / of_one}) +
-          (parts > 1 ? meeting : 0);
-      if (!best || us < best_us) best = p, best_us = us;
-    }
+namespace detail {
+/// What the plan's model knows of gfx942, as projected by fusewire-sim --time. Bytes per us of: memory; all L2s, with
+/// few rows and with many; one block's loads; sums that go to memory and back. Multiply-adds per us of all matrix
+/// units. us: for blocks that share a tile to meet.
+struct rates_gfx942 {
+  static constexpr double memory = 4.6e6, caches_few_rows = 16e6, caches = 20e6, of_one = 60e3, of_sums = 3.2e6,
+                          matrix_units = 1024 * 2100.0, meeting = 3;
+  static constexpr int few_rows = 64;
+};
+}  // namespace detail
+
+/// The modelled time, in us, of a plan with this tile in so many parts; at_once: groups of the blocks that share a tile
+/// which are resident at once. None if the plan is not for the shape.
+inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config const& c, int parts, int at_once) {
+  using rate = detail::rates_gfx942;
+  bool const few = c.for_few_rows();
+  int const steps = s.steps_of_shard() * s.k_shards, tiles = s.tiles(c.block_m, c.block_n),
+            area = c.block_m * c.block_n;
+  if (at_once == 0 || c.b != s.b_layout || few != (s.rows <= rate::few_rows)) return std::nullopt;
+  // A tile has all rows; one with more than 16 is not for so few
+  if (few && ((c.block_m < s.rows && c.block_m < rate::few_rows) || (c.block_m > 16 && s.rows <= 16)))
+    return std::nullopt;
+  if (parts > 1 &&
+      (parts > (few ? 8 : 16) || parts * (few ? 8 : 4) > steps || tiles > at_once ||
+       tiles * parts > split_memory::blocks || (!few && std::int64_t(tiles) * parts * area > split_memory::max_sums)))
+    return std::nullopt;
+  if (few) {
+    double const a = 2.0 * s.k * std::min(s.rows, c.block_m), b = 2.0 * s.k * c.block_n, read = 2.0 * s.k * s.n;
+    return std::max({read / rate::memory, (a + b) * tiles / rate::caches_few_rows,
+                     ceil_div(tiles, at_once) * (a + b) / parts / rate::of_one}) +
+           (parts > 1 ? rate::meeting : 0);
   }
-  return best;
+  double const operands = 2.0 * s.k * (c.block_m + c.block_n) * tiles,
+               read = 2.0 * s.k * (s.n + double(s.rows) * s.shards),
+               multiply = ceil_div(tiles, at_once) * double(ceil_div(steps, parts)) * k_step * area /
+                          (rate::matrix_units * c.busy);
+  return std::max({read / rate::memory, operands / rate::caches, multiply}) +
+         (parts > 1 ? rate::meeting + double(tiles) * parts * area * sizeof(float) / rate::of_sums : 0);
 }
 
-/// The plan for more rows with the shortest modelled time; none if no kernel fits.
-template <class Groups>
-std::optional<gemm_plan> many_rows_plan(gemm_shape const& s, Groups const& groups) {
-  // memory, caches, of_sums: bytes per us of memory, of all L2s, and of sums that go to memory and back; meeting: us
-  // that split-k takes; matrix_units: multiply-adds per us.
-  constexpr double memory = 4.6e6, caches = 20e6, of_sums = 3.2e6, meeting = 3, matrix_units = 1024 * 2100.0;
-  std::optional<gemm_plan> best;
-  double best_us = 0;
-  int const steps = s.steps_of_shard() * s.k_shards;
-  for (tile_config const c : tuned_tiles) {
-    if (c.for_few_rows() || c.b != s.b_layout) continue;
-    int const tiles = s.tiles(c.block_m, c.block_n), area = c.block_m * c.block_n;
-    for (int parts = 1; parts == 1 || (parts <= 16 && parts * 4 <= steps); ++parts) {
-      gemm_plan const p{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts};
-      int const at_once = groups(p);
-      bool const fits = tiles <= at_once && tiles * parts <= split_memory::blocks &&
-                        std::int64_t(tiles) * parts * area <= split_memory::max_sums;
-      if (at_once == 0 || (parts > 1 && !fits)) continue;
-      double const operands = 2.0 * s.k * (c.block_m + c.block_n) * tiles,
-                   read = 2.0 * s.k * (s.n + double(s.rows) * s.shards),
-                   multiply = ceil_div(tiles, at_once) * double(ceil_div(steps, parts)) * k_step * area /
-                              (matrix_units * c.busy);
-      double const us = std::max({read / memory, operands / caches, multiply}) +
-                        (parts > 1 ? meeting + double(tiles) * parts * area * sizeof(float) / of_sums : 0);
-      if (!best || us < best_us) best = p, best_us = us;
-    }
-  }
-  return best;
-}
-
-/// The plan for a shape; none if no tuned mainloop is for it.
+/// The plan with the shortest modelled time among those that the caller's tile allows; none if no tuned mainloop is for
+/// the shape. groups(plan): how many groups of plan.parts blocks are resident at once.
 template <class Groups>
 std::optional<gemm_plan> tuned_gemm_plan(gemm_shape const& s, Groups const& groups) {
   if (std::int64_t(s.k) * s.n >= std::int64_t(1) << 30) return std::nullopt;
-  auto const p = few_rows_plan(s, groups);
-  return p ? p : many_rows_plan(s, groups);
+  std::optional<gemm_plan> best;
+  double best_us = 0;
+  for (tile_config const c : tuned_tiles)
+    for (int parts = 1; parts <= 16; ++parts) {
+      gemm_plan const p{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts};
+      if (!s.tile.allows(p.tile_m, p.tile_n, parts)) continue;
+      auto const us = modelled_us_gfx942(s, c, parts, groups(p));
+      if (us && (!best || *us < best_us)) best = p, best_us = *us;
+    }
+  return best;
 }
 
 }  // namespace fusewire

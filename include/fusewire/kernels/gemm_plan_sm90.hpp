@@ -61,6 +61,7 @@ gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
     for (int parts = 1; parts <= 8 && parts <= in_shard; ++parts) {
       // Several rows of small tiles ask more of the L2 than it has
       if ((c.block_m == 64) != (s.rows <= 64) || !c.suits(s.b_layout)) continue;
+      if (!s.tile.allows(c.block_m, c.block_n, parts)) continue;
       int const m_tiles = s.m_tiles(c.block_m), tiles = s.tiles(c.block_m, c.block_n), at_once = clusters(c, parts);
       if (at_once == 0 || (parts > 1 && tiles > at_once) || !c.can_share(std::min(s.rows, c.block_m), parts)) continue;
       double const steps = double(ceil_div(tiles, at_once)) * s.k_shards * ceil_div(in_shard, parts);
@@ -84,9 +85,11 @@ gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
 /// The plan of gemm_sm90 as operators ask for it. `clusters(plan)`: resident clusters of the plan's kernel.
 template <class Clusters>
 std::optional<gemm_plan> tuned_gemm_plan(gemm_shape const& s, Clusters const& clusters) {
-  return plan_gemm_sm90(s, [&](sm90_gemm_config c, int parts) {
+  gemm_plan_sm90 const p = plan_gemm_sm90(s, [&](sm90_gemm_config c, int parts) {
     return clusters(gemm_plan{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts});
   });
+  if (s.tile.names_tuned() && p.us == 0) return std::nullopt;
+  return p;
 }
 
 }  // namespace fusewire

@@ -18,9 +18,9 @@ auto with_mainloop(gemm_plan const& p, layout b, F f) {
 
 /// Why a call cannot take a tuned mainloop; null if it can.
 template <class T>
-char const* why_not_tuned(gemm_tile tile, std::int64_t a_ld, b_operand<T> const& b, int k) {
-  return !tuned_mainloops<T>::any       ? "this architecture has no tuned mainloop"
-         : tile != gemm_tile::automatic ? "the options name a tile"
+char const* why_not_tuned(gemm_tile const& tile, std::int64_t a_ld, b_operand<T> const& b, int k) {
+  return !tuned_mainloops<T>::any ? "this architecture has no tuned mainloop"
+         : tile.generic           ? "the options name a generic tile"
          : !tuned_mainloops<T>::accepts(a_ld, b, k)
              ? "b's address is no multiple of 16, or its ld none of 8, or rows lie too far from each other"
              : nullptr;
@@ -35,13 +35,28 @@ std::string in_words(gemm_plan const& p, layout b) {
               p.why_not_tuned ? text(" (not a tuned mainloop: ", p.why_not_tuned, ")") : "");
 }
 
+/// What a caller names, in words.
+inline std::string in_words(gemm_tile const& t) {
+  auto const number = [](int x) { return x == 0 ? std::string("any") : text(x); };
+  return text(number(t.m), " x ", number(t.n), " in ", number(t.parts), " parts");
+}
+
+/// Tiles of tuned mainloops that read a B that lies so, in words.
+template <class T>
+std::string tuned_tiles_in_words(layout b) {
+  std::string all;
+  for (auto const& tile : tuned_mainloops<T>::tiles)
+    if (tile.suits(b)) all += text(all.empty() ? "" : ", ", tile.block_m, " x ", tile.block_n);
+  return all;
+}
+
 /// Calls f.operator()<M>() with every mainloop that calls with this option may take.
 template <class T, class F>
-void for_each_mainloop(gemm_tile tile, F f) {
+void for_each_mainloop(gemm_tile const& tile, F f) {
   f.template operator()<block_mainloop<T, small_tile>>();
   f.template operator()<block_mainloop<T, large_tile>>();
   if constexpr (tuned_mainloops<T>::any)
-    if (tile == gemm_tile::automatic) tuned_mainloops<T>::for_each(f);
+    if (!tile.generic) tuned_mainloops<T>::for_each(f);
 }
 
 /// How many groups of `parts` blocks that share a tile are resident at once: clusters, where the mainloop has them.

@@ -19,6 +19,8 @@ struct tile_config {
 
   /// Whether the tile is for few_rows_gfx942; else it is for ping_pong_gfx942.
   constexpr bool for_few_rows() const { return block_m <= 64; }
+  /// Whether the mainloop reads a B that lies so.
+  constexpr bool suits(layout order) const { return b == order; }
 };
 /// Tiles for which kernels are instantiated: those for few rows, then those for many.
 inline constexpr tile_config tuned_tiles[] = {{16, 16, layout::column_major},
@@ -67,7 +69,9 @@ class split_memory {
 template <class T>
 struct tuned_mainloops {
   static constexpr bool any = true;  // there are some
-  using memory = split_memory;       // of blocks that share a tile
+  static constexpr bool communicates_first = true;
+  static constexpr auto& tiles = tuned_tiles;
+  using memory = split_memory;  // of blocks that share a tile
 
   /// Whether the mainloops can load A and B [k, n] in aligned words of 16 bytes, at offsets of 32 bits.
   static bool accepts(std::int64_t a_ld, b_operand<T> const& b, int k) {

@@ -13,6 +13,8 @@ namespace fusewire {
 template <class T>
 struct tuned_mainloops {
   static constexpr bool any = true;  // there are some
+  static constexpr bool communicates_first = false;
+  static constexpr auto& tiles = sm90_tiles;
   /// Empty, because blocks that share a tile add up in shared memory.
   struct memory {
     /// With the signature of other mainloops' memory.

@@ -79,11 +79,14 @@ template <class T, class Plan = gemm_plan>
 class product_launcher {
  public:
   /// `name`: what messages begin with. `w` outlives the launcher. Fails: bad_argument; runtime_failure.
-  product_launcher(world const& w, std::string name, gemm_tile tile = gemm_tile::automatic, int reserved_cus = 0,
+  product_launcher(world const& w, std::string name, gemm_tile const& tile = gemm_tile::automatic, int reserved_cus = 0,
                    std::source_location where = std::source_location::current())
       : w_(w), name_(std::move(name)), tile_(tile), reserved_cus_(reserved_cus), memory_(where) {
-    require(tile == gemm_tile::automatic || tile == gemm_tile::small || tile == gemm_tile::large, where, name_,
-            ": tile = ", int(tile), "; expected a value of fusewire::gemm_tile");
+    bool const known = tile.generic ? tile == gemm_tile::small || tile == gemm_tile::large
+                                    : tile.m >= 0 && tile.n >= 0 && tile.parts >= 0;
+    require(
+        known, where, name_, ": tile = ", in_words(tile), tile.generic ? ", generic" : "",
+        "; expected gemm_tile::small, gemm_tile::large, or a tile of a tuned mainloop, whose members are not negative");
     detail::require_reserved(name_.c_str(), w, reserved_cus, where);
   }
 
@@ -103,18 +106,18 @@ class product_launcher {
                    std::source_location where = std::source_location::current()) {
     return plan(
         kernel_of, p,
-        [&](char const* why_not, auto const& groups) {
+        [&](char const* why_not, gemm_shape const& shape, auto const& groups) {
           if (!why_not)
-            if (auto const tuned = tuned_gemm_plan(p.shape(), groups)) return *tuned;
+            if (auto const tuned = tuned_gemm_plan(shape, groups)) return *tuned;
           gemm_plan g = plain_gemm_plan(tile_, p.rows);
           g.why_not_tuned = why_not;
           return g;
         },
         where);
   }
-  /// The same of a plan that make(why_not, groups) returns. why_not: why a tuned mainloop cannot read the product; null
-  /// if it can. groups(g): how many groups of the g.parts blocks that share a tile are resident at once with gemm_plan
-  /// g.
+  /// The same of a plan that make(why_not, shape, groups) returns. why_not: why a tuned mainloop cannot read the
+  /// product; null if it can. shape: of the product, with the tile that the caller names. groups(g): how many groups of
+  /// the g.parts blocks that share a tile are resident at once with gemm_plan g.
   template <class Kernel, class Make>
   Plan const& plan(Kernel const& kernel_of, product<T> const& p, Make const& make, std::source_location where) {
     int const n = p.b.cols, k = p.b.rows;
@@ -136,16 +139,21 @@ class product_launcher {
                           p.b_layout,
                           why_not == nullptr};
     auto it = plans_.find(key);
-    if (it == plans_.end())
-      it = plans_
-               .emplace(key, make(why_not,
-                                  [&](gemm_plan const& g) {
-                                    return with_mainloop<T>(g, p.b_layout, [&]<class M>() {
-                                      return groups<M>(kernel_of.template operator()<M>(), g.parts, where);
-                                    });
-                                  }))
-               .first;
-    return it->second;
+    if (it != plans_.end()) return it->second;
+    gemm_shape shape = p.shape();
+    shape.tile = tile_;
+    Plan const made = make(why_not, shape, [&](gemm_plan const& g) {
+      return with_mainloop<T>(g, p.b_layout,
+                              [&]<class M>() { return groups<M>(kernel_of.template operator()<M>(), g.parts, where); });
+    });
+    gemm_plan const& g = plan_of(made);
+    require(!tile_.names_tuned() || g.tuned, where, name_, ": tile = ", in_words(tile_), " for a product of ", p.shards,
+            " x [", p.rows, ", ", k, "] and [", k, ", ", n, "]: ",
+            g.why_not_tuned ? g.why_not_tuned
+                            : text("there is no such plan; tiles for this B are ", tuned_tiles_in_words<T>(p.b_layout),
+                                   ", those of up to 64 rows for as few rows of ",
+                                   "A, and blocks that share tiles must be resident at once"));
+    return plans_.emplace(key, made).first->second;
   }
 
   /// How many blocks of the plan's kernel are resident at once. Fails: bad_argument where none is.
@@ -204,7 +212,7 @@ class product_launcher {
 
   /// At least as many as the parts of all tiles of a shard of C of up to `rows` rows and n columns have, whatever the
   /// plan: so many flags, where each part has one.
-  static int max_tile_parts(int rows, int n, gemm_tile tile = gemm_tile::automatic) {
+  static int max_tile_parts(int rows, int n, gemm_tile const& tile = gemm_tile::automatic) {
     std::int64_t count = 0;
     for (int const r : {rows, std::min(rows, 64)}) {  // launches with fewer rows have smaller tiles
       gemm_plan const p = plain_gemm_plan(tile, r);
@@ -215,6 +223,9 @@ class product_launcher {
   }
 
  private:
+  static gemm_plan const& plan_of(gemm_plan const& p) { return p; }
+  static gemm_plan const& plan_of(auto const& p) { return p.gemm; }
+
   using key_of_plan = std::tuple<void const*, int, int, int, int, int, layout, bool>;
 
   /// Groups of `parts` blocks that share a tile, resident at once: clusters, where the mainloop has them.
