@@ -1,10 +1,10 @@
-// gfx942's mainloop for few rows. Its time is the time to read B. B is read once, from memory into the registers of the
-// matrix instruction.
+// gfx942's mainloop for few rows. Its time is the time to read B. B is read once, in whole lines, and each wave turns
+// what it has read into fragments by itself.
 //
 //   block   a tile of C, or with split-k a range of its k     wave   an eighth of the block's steps along k
 //
 //   B --16 B, non-temporal--> a ring of registers --+
-//   A (after its flag) --16 B-----------------------+--> matrix instruction --> fp32 sums of a wave
+//   A (after its flag) --16 B-----------------------+--LDS of the wave--> matrix instruction --> fp32 sums of a wave
 //     --LDS--> sums of the block --> part_sums --> epilogue --> sink
 //
 // The first loads of B start before the launch's epoch is known and before any flag is polled. Each wave asks the

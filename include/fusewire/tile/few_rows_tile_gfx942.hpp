@@ -17,12 +17,13 @@ class few_rows_tile {
   static constexpr int waves = 8, threads = waves * wave::width;
   static constexpr int atoms_m = Rows / 16, atoms_n = Columns / 16, slices = k_step / atom::k;
   static constexpr int ring = 16 / (atoms_m + atoms_n) < 2 ? 2 : 16 / (atoms_m + atoms_n);  // steps: 128 registers
+  static constexpr int lds_rows = Rows > Columns ? Rows : Columns;  // of a wave: one step of A or of B
   static constexpr int quads = Rows * Columns / 4,
                        per_thread = ceil_div(quads, threads);  // fours of neighbouring sums of the tile
 
  public:
   static constexpr int shared_bytes =
-      Rows * 128 * waves > quads * 16 * waves / 2 ? Rows * 128 * waves : quads * 16 * waves / 2;  // A's steps; sums
+      lds_rows * 128 * waves > quads * 16 * waves / 2 ? lds_rows * 128 * waves : quads * 16 * waves / 2;  // steps; sums
 
   /// Of columns from n0 on. a: the launch's buffers of A; k: rows of B.
   __device__ few_rows_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int k, int n0)
@@ -158,10 +159,13 @@ class few_rows_tile {
     for (int i = 0; i < Rows / 8; ++i)
       fa_[s][i] = a_memory_.load(lane, i * a_eight_bytes_ + (a_column_ + s * k_step) * 2);
   }
-  /// A goes through LDS, from rows of 128 bytes to fragments. Only this wave uses its part of LDS.
+  /// B, then A, goes through LDS, from rows of 128 bytes to fragments. Only this wave uses its part of LDS, and its
+  /// accesses to LDS stay in order.
   __device__ void multiply_step(int s) {
     wave const w;
-    bytes16* const a = shared_ + platform::uniform(w.index()) * Rows * 8;
+    bytes16* const a = shared_ + platform::uniform(w.index()) * lds_rows * 8;
+    bytes16 b[slices][atoms_n];
+    weights::fragments(fb_[s], a, b);
 #pragma unroll
     for (int i = 0; i < Rows / 8; ++i) a[swizzled<8>(i * 8 + w.rank() / 8, w.rank() % 8)] = fa_[s][i];
     w.sync();
@@ -173,7 +177,7 @@ class few_rows_tile {
         rows[i].row[0] = a[swizzled<8>(i * 16 + w.rank() % 16, slice * 4 + w.rank() / 16)];
 #pragma unroll
       for (int j = 0; j < atoms_n; ++j) {
-        typename atom::a_fragment const columns{{weights::fragment(fb_[s], slice, j)}};
+        typename atom::a_fragment const columns{{b[slice][j]}};
 #pragma unroll
         for (int i = 0; i < atoms_m; ++i) atom::multiply(acc_[i][j], columns, rows[i]);
       }

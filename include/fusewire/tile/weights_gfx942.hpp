@@ -1,8 +1,10 @@
-// B on its way from memory to the matrix instruction, without LDS: which bytes a lane loads, and which columns its
-// fragments hold.
+// B on its way from memory to the matrix instruction: which bytes a lane loads, and which columns its fragments hold.
 //
-//   column-major   16 B = 8 k of a column = a fragment                              atom j, row r: column 16 j + r
+//   column-major   8 lanes load 128 B, 64 k of a column --LDS--> fragments of 8 k   atom j, row r: column 16 j + r
 //   row-major       8 B = 4 neighbouring columns of one k; 8 k make 4 fragments     atom j, row r: column 4 r + j
+//
+// A fragment of a column-major B has 16 columns, so lanes that loaded it as it is would touch 16 lines for each 256
+// bytes, and the L1 would be busy for four times as long.
 //
 // The columns of B are the rows of the matrix instruction's first operand. So a lane ends up with four neighbouring
 // values of one row of C: in one atom if B is column-major, else one in each of four atoms.
@@ -38,27 +40,34 @@ class weight_fragments<T, Columns, layout::column_major> {
 
   /// Registers for one step: k_step k of the tile's columns.
   struct step {
-    /// By slice and atom.
-    bytes16 unit[slices][atoms];
+    /// Of column 8 i + lane / 8, 8 k.
+    bytes16 unit[Columns / 8];
   };
 
   /// Of columns of b from n0 on. Requires: Columns * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int, int n0)
       : memory_(b.data + n0 * b.ld, std::uint32_t(b.n - n0 < Columns ? b.n - n0 : Columns) * std::uint32_t(b.ld) * 2),
-        atom_bytes_(int(b.ld) * 32), lane_(wave{}.rank() % 16 * int(b.ld) * 2 + first_k_of_lane() * 2) {}
+        eight_bytes_(int(b.ld) * 16), lane_(wave{}.rank() / 8 * int(b.ld) * 2 + wave{}.rank() % 8 * 16) {}
 
   /// Loads a step from row k of B on: its first `there` rows; the rest are zeros.
   __device__ void load(step& s, int k, int there) const {
+    int const lane = wave{}.rank() % 8 * 8 < there ? lane_ : nowhere;
 #pragma unroll
-    for (int slice = 0; slice < slices; ++slice) {
-      int const lane = first_k_of_lane() + slice * 32 < there ? lane_ : nowhere;
+    for (int i = 0; i < Columns / 8; ++i) s.unit[i] = memory_.load_streaming(lane, i * eight_bytes_ + k * 2);
+  }
+  /// All fragments of a step, by way of this wave's part of LDS: Columns x 128 bytes.
+  __device__ static void fragments(step const& s, bytes16* lds, bytes16 (&to)[slices][atoms]) {
+    wave const w;
+#pragma unroll
+    for (int i = 0; i < Columns / 8; ++i) lds[swizzled<8>(i * 8 + w.rank() / 8, w.rank() % 8)] = s.unit[i];
+    w.sync();
+#pragma unroll
+    for (int slice = 0; slice < slices; ++slice)
 #pragma unroll
       for (int j = 0; j < atoms; ++j)
-        s.unit[slice][j] = memory_.load_streaming(lane, j * atom_bytes_ + (k + slice * 32) * 2);
-    }
+        to[slice][j] = lds[swizzled<8>(j * 16 + w.rank() % 16, slice * 4 + w.rank() / 16)];
+    w.sync();
   }
-  /// The fragment of atom j of a slice.
-  __device__ static bytes16 fragment(step const& s, int slice, int j) { return s.unit[slice][j]; }
 
   /// Sums of four neighbouring columns, the quad-th four of row m of 16, from fragments [atom][lane] of the matrix
   /// instruction.
@@ -66,7 +75,7 @@ class weight_fragments<T, Columns, layout::column_major> {
 
  private:
   memory_buffer memory_;
-  int atom_bytes_, lane_;
+  int eight_bytes_, lane_;
 };
 
 /// Weights of a row-major B of 64 columns, transposed in registers.
@@ -96,8 +105,13 @@ class weight_fragments<T, 64, layout::row_major> {
       for (int r = 0; r < 8; ++r) s.row[slice][r] = memory_.load_8_streaming(lane, (k + slice * 32 + r) * row_bytes_);
     }
   }
-  /// The fragment of atom j of a slice.
-  __device__ static bytes16 fragment(step const& s, int slice, int j) { return column_of(s.row[slice], j); }
+  /// All fragments of a step.
+  __device__ static void fragments(step const& s, bytes16*, bytes16 (&to)[slices][atoms]) {
+#pragma unroll
+    for (int slice = 0; slice < slices; ++slice)
+#pragma unroll
+      for (int j = 0; j < atoms; ++j) to[slice][j] = column_of(s.row[slice], j);
+  }
   /// Sums of four neighbouring columns of a row, as above.
   __device__ static float4 quad(float4 const* fragments, int quad, int m) {
     float const* const of_atom = reinterpret_cast<float const*>(fragments + quad / 4 * 16 + m) + quad % 4;
