@@ -35,6 +35,8 @@ class weight_fragments;
 template <class T, int Columns>
 class weight_fragments<T, Columns, layout::column_major> {
  public:
+  /// Rows of 128 bytes of LDS that fragments() wants.
+  static constexpr int lds_rows = Columns;
   /// Atoms along the columns; slices of 32 k in a step.
   static constexpr int atoms = Columns / 16, slices = k_step / mma_atom<T>::k;
 
@@ -55,7 +57,7 @@ class weight_fragments<T, Columns, layout::column_major> {
 #pragma unroll
     for (int i = 0; i < Columns / 8; ++i) s.unit[i] = memory_.load_streaming(lane, i * eight_bytes_ + k * 2);
   }
-  /// All fragments of a step, by way of this wave's part of LDS: Columns x 128 bytes.
+  /// All fragments of a step, by way of this wave's part of LDS.
   __device__ static void fragments(step const& s, bytes16* lds, bytes16 (&to)[slices][atoms]) {
     wave const w;
 #pragma unroll
@@ -82,6 +84,8 @@ class weight_fragments<T, Columns, layout::column_major> {
 template <class T>
 class weight_fragments<T, 64, layout::row_major> {
  public:
+  /// As above.
+  static constexpr int lds_rows = 0;
   /// Atoms along the columns; slices of 32 k in a step.
   static constexpr int atoms = 4, slices = k_step / mma_atom<T>::k;
 
