@@ -13,7 +13,9 @@ namespace fusewire {
 template <class T>
 struct tuned_mainloops {
   static constexpr bool any = true;  // there are some
+  /// Whether blocks move A before they multiply, as the mainloops have it.
   static constexpr bool communicates_first = false;
+  /// Those of the mainloops.
   static constexpr auto& tiles = sm90_tiles;
   /// Empty, because blocks that share a tile add up in shared memory.
   struct memory {
