@@ -138,7 +138,7 @@ class changed_operator {
     auto const fit_of = [&]<class M>(int parts) {
       return resident_groups<M>(w, &ag_gemm_kernel<bf16, M, identity>, parts, 0, here());
     };
-    auto const plan = tuned_ag_gemm_plan(shape, w.size(), o_.gather, false, [&](gemm_plan const& p) {
+    auto const plan = tuned_ag_gemm_plan(shape, w.size(), o_.gather, false, 0, [&](gemm_plan const& p) {
       return with_mainloop<bf16>(p, call.b_layout, [&]<class M>() { return fit_of.template operator()<M>(p.parts); });
     });
     require<runtime_failure>(plan.has_value(), here(), "no tuned mainloop is for this shape");
