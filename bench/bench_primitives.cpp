@@ -140,6 +140,12 @@ __global__ void barriers(world_view w, sym<barrier_state> s, unsigned long long*
   if (b.leader()) *ns = platform::clock_ns() - t0;
 }
 
+void report(benchmark::State& state, std::vector<double> const& seconds) {
+  for (auto _ : state) state.SetIterationTime(median(seconds));
+  state.counters["min_us"] = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
+  state.counters["max_us"] = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
+}
+
 /// Runs launch(world, heap, i) `repeats` times on every rank and hands rank 0's nanoseconds to the benchmark, divided
 /// by `per`.
 template <class Prepare>
@@ -169,9 +175,7 @@ void on_ranks(benchmark::State& state, int ranks, double per, heap_options const
     state.SkipWithError(e.what());
     return;
   }
-  for (auto _ : state) state.SetIterationTime(median(seconds));
-  state.counters["min_us"] = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
-  state.counters["max_us"] = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
+  report(state, seconds);
 }
 
 void accesses(benchmark::State& state, access what) {
@@ -278,9 +282,7 @@ void launches(benchmark::State& state, bool as_graph) {
     state.SkipWithError(e.what());
     return;
   }
-  for (auto _ : state) state.SetIterationTime(median(seconds));
-  state.counters["min_us"] = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
-  state.counters["max_us"] = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
+  report(state, seconds);
 }
 
 benchmark::internal::Benchmark* configure(benchmark::internal::Benchmark* b) {
