@@ -49,7 +49,7 @@ class split_memory {
     void* p = nullptr;
     check_hip(hipMalloc(&p, bytes), "hipMalloc(sums of blocks that share a tile)", where);
     memory_.reset(p);
-    check_hip(hipMemset(p, 0, bytes), "hipMemset(sums of blocks that share a tile)", where);
+    check_hip(hipMemset(sums().tickets, 0, blocks * sizeof(unsigned)), "hipMemset(tickets of shared tiles)", where);
   }
   /// The memory as kernels take it.
   part_sums sums() const {
