@@ -147,7 +147,8 @@ struct loaded_module {
 };
 /// Bytes of address space that the code object's segments need. Throws if the ELF is not gfx942.
 u64 image_size(std::span<u8 const> elf);
-loaded_module load_module(std::span<u8 const> elf, u8* image);
+/// `like`: the same code object, loaded for another GPU, whose decoded code is taken where it is the same; or null.
+loaded_module load_module(std::span<u8 const> elf, u8* image, program const* like = nullptr);
 
 /// Where a wave stands, for reports: "v_mfma_f32_16x16x16_bf16 v[0:3], ..." and "ag_gemm.hpp:57" (empty without line
 /// tables).

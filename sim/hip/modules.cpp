@@ -137,7 +137,9 @@ device_module* module_registry::load(module_source& source, int device) {
     try {
       m->image = node_.memory.allocate(device, image_size(source.elf), memory_kind::image);
       if (!m->image) throw std::runtime_error("the GPU has no memory left for it");
-      m->code = load_module(source.elf, reinterpret_cast<u8*>(m->image->base));
+      auto const other = std::ranges::find_if(source.loaded, [](auto const& x) { return x != nullptr; });
+      m->code = load_module(source.elf, reinterpret_cast<u8*>(m->image->base),
+                            other == source.loaded.end() ? nullptr : (*other)->code.code.get());
       // To limit occupancy, the compiler may ask for more registers than a wave can name: 256 of each kind
       for (kernel& k : m->code.kernels) k.vgprs = std::min(k.vgprs, 256), k.agprs = std::min(k.agprs, 256);
       slot = std::move(m);

@@ -297,11 +297,12 @@ void past_the_end(wave& w, op const&) { fault(w, "execution ran past the end of 
 
 }  // namespace
 
-std::vector<std::string> decode(program& code, u32 begin, u32 end) {
+std::vector<std::string> decode(decoded_code& code, u32 begin, u32 end) {
   std::vector<std::string> missing;
   std::unordered_map<u32, opcode> opcodes;
   std::vector<u32> branches;
-  code.ops.reserve(code.ops.size() + (end - begin) / 6);
+  code.ops.reserve(code.ops.size() + (end - begin) / 4 + 1);
+  code.times.reserve(code.ops.capacity());
   if (code.op_at.size() < end / 4) code.op_at.resize(end / 4, no_op);
   for (u32 at = begin; at < end;) {
     u8 const* const bytes = code.bytes.data() + (at - code.text);

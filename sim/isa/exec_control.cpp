@@ -20,8 +20,9 @@ inline constexpr semantics branch_if = {.run = [](wave& w, op const& o) {
 }};
 
 void jump(wave& w, u64 address) {
-  u32 const index =
-      address - w.code->base < u64(4) * w.code->op_at.size() ? w.code->index_of(u32(address - w.code->base)) : no_op;
+  decoded_code const& code = *w.code->text;
+  u64 const offset = address - w.code->base;
+  u32 const index = offset < u64(4) * code.op_at.size() ? code.index_of(u32(offset)) : no_op;
   if (index == no_op) fault(w, "jump to " + hex(address) + ", where no instruction begins");
   else w.pc = index;
 }

@@ -75,7 +75,7 @@ u64 run_in_mode(wave& w, op const* ops, u64 budget) {
 }  // namespace
 
 u64 execute(wave& w, u64 budget) {
-  op const* const ops = w.code->ops.data();
+  op const* const ops = w.code->text->ops.data();
   u64 done = 0;
   while (done < budget && !stopped(w))
     done += plain(w.mode) ? run_plain(w, ops, budget - done) : run_in_mode(w, ops, budget - done);

@@ -176,7 +176,7 @@ void relocate(elf_file const& elf, u8* image) {
   }
 }
 
-void decode_text(elf_file const& elf, u8 const* image, program& code) {
+void decode_text(elf_file const& elf, u8 const* image, decoded_code& code) {
   struct range {
     u64 begin, end;
   };
@@ -200,6 +200,30 @@ void decode_text(elf_file const& elf, u8 const* image, program& code) {
   for (auto const& r : executable)
     for (auto const& instruction : decode(code, u32(r.begin), u32(r.end))) missing += "\n  " + instruction;
   if (!missing.empty()) reject("instructions that fusewire-sim does not implement:" + missing);
+}
+
+/// Sorts by a member. Of several with the same name the first stays.
+template <class T, class Member>
+void sort_by(std::vector<T>& list, Member T::* member) {
+  std::ranges::sort(list, {}, member);
+  list.erase(std::unique(list.begin(), list.end(), [](auto const& a, auto const& b) { return a.name == b.name; }),
+             list.end());
+}
+
+std::shared_ptr<decoded_code const> read_code(std::span<u8 const> bytes, elf_file const& elf,
+                                              std::vector<symbol> const& symbols, u8 const* image) {
+  auto code = std::make_shared<decoded_code>();
+  code->elf.assign(bytes.begin(), bytes.end());
+  for (auto const& s : symbols)
+    if (ELF64_ST_TYPE(s.raw.st_info) == STT_FUNC)
+      code->functions.push_back({s.name, u32(s.raw.st_value), u32(s.raw.st_value + s.raw.st_size)});
+  sort_by(code->functions, &function_range::begin);
+  // Assembly need not give a function's length: it then ends at the next one, or at the end of the code
+  for (std::size_t i = 0; i < code->functions.size(); ++i)
+    if (auto& f = code->functions[i]; f.end == f.begin)
+      f.end = i + 1 < code->functions.size() ? code->functions[i + 1].begin : ~u32(0);
+  decode_text(elf, image, *code);
+  return code;
 }
 
 // ------------------------------------------------------------------------------------------------------------- kernels
@@ -240,7 +264,7 @@ kernel read_kernel(metadata const& meta, std::vector<symbol> const& symbols, byt
   u64 entry = at + u64(fields.entry);
   // The first 256 bytes load the arguments that this packet processor preloads
   if (fields.preload_length()) entry += 256;
-  k.entry = entry < largest_image ? code.index_of(u32(entry)) : no_op;
+  k.entry = entry < largest_image ? code.text->index_of(u32(entry)) : no_op;
   if (k.entry == no_op) reject("kernel " + k.name + " has no code");
   k.sgprs = number(meta, ".sgpr_count", 1024);
   k.vgprs = fields.first_agpr();
@@ -298,35 +322,21 @@ std::vector<kernel> read_kernels(elf_file const& elf, std::vector<symbol> const&
 
 u64 image_size(std::span<u8 const> elf) { return elf_file(elf).image_size(); }
 
-loaded_module load_module(std::span<u8 const> bytes, u8* image) {
+loaded_module load_module(std::span<u8 const> bytes, u8* image, program const* like) {
   elf_file const elf(bytes);
-  auto code = std::make_shared<program>();
-  code->base = reinterpret_cast<u64>(image);
-  code->elf.assign(bytes.begin(), bytes.end());
   copy_segments(elf, image);
   relocate(elf, image);
 
-  loaded_module module;
+  auto code = std::make_shared<program>();
+  code->base = reinterpret_cast<u64>(image);
   auto const symbols = symbols_of(elf);
-  for (auto const& s : symbols) {
-    int const type = ELF64_ST_TYPE(s.raw.st_info);
-    if (type == STT_FUNC) code->functions.push_back({s.name, u32(s.raw.st_value), u32(s.raw.st_value + s.raw.st_size)});
-    if (type == STT_OBJECT && !s.name.ends_with(".kd"))
-      module.variables.push_back({s.name, code->base + s.raw.st_value, s.raw.st_size});
-  }
-  std::sort(code->functions.begin(), code->functions.end(),
-            [](auto const& a, auto const& b) { return a.begin < b.begin; });
-  auto const same = [](auto const& a, auto const& b) { return a.name == b.name; };
-  code->functions.erase(std::unique(code->functions.begin(), code->functions.end(), same), code->functions.end());
-  // Assembly need not give a function's length: it then ends at the next one, or at the end of the code
-  for (std::size_t i = 0; i < code->functions.size(); ++i)
-    if (auto& f = code->functions[i]; f.end == f.begin)
-      f.end = i + 1 < code->functions.size() ? code->functions[i + 1].begin : ~u32(0);
-  std::sort(module.variables.begin(), module.variables.end(),
-            [](auto const& a, auto const& b) { return a.name < b.name; });
-  module.variables.erase(std::unique(module.variables.begin(), module.variables.end(), same), module.variables.end());
+  code->text = like && like->text->same_as(bytes, image) ? like->text : read_code(bytes, elf, symbols, image);
 
-  decode_text(elf, image, *code);
+  loaded_module module;
+  for (auto const& s : symbols)
+    if (ELF64_ST_TYPE(s.raw.st_info) == STT_OBJECT && !s.name.ends_with(".kd"))
+      module.variables.push_back({s.name, code->base + s.raw.st_value, s.raw.st_size});
+  sort_by(module.variables, &module_variable::name);
   module.kernels = read_kernels(elf, symbols, image, *code);
   module.code = std::move(code);
   return module;

@@ -102,10 +102,10 @@ void add_operands(op_time& t, op const& o) {
   }
 }
 
-op_time const* times_of(program const& p) { return p.times.data(); }
-std::size_t op_count(program const& p) { return p.times.size(); }
+op_time const* times_of(program const& p) { return p.text->times.data(); }
+std::size_t op_count(program const& p) { return p.text->times.size(); }
 u64 image_base(program const& p) { return p.base; }
-bool same_code(program const& a, program const& b) { return a.elf == b.elf; }
+bool same_code(program const& a, program const& b) { return a.text == b.text || a.text->elf == b.text->elf; }
 std::shared_ptr<program const> keep(program const& p) { return p.shared_from_this(); }
 
 }  // namespace fusewire::sim

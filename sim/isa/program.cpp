@@ -28,7 +28,7 @@ int distance_from_user(std::string const& file) {
   return 0;
 }
 
-std::string source_of(program const& code, u32 offset) {
+std::string source_of(decoded_code const& code, u32 offset) {
   std::call_once(code.lines_read, [&] {
     llvm::StringRef const bytes(reinterpret_cast<char const*>(code.elf.data()), code.elf.size());
     auto object = llvm::object::ObjectFile::createELFObjectFile(llvm::MemoryBufferRef(bytes, ""));
@@ -62,7 +62,7 @@ std::string hex(u64 value) {
   return "0x" + digits;
 }
 
-std::string_view program::function_at(u32 offset) const {
+std::string_view decoded_code::function_at(u32 offset) const {
   auto const after = std::upper_bound(functions.begin(), functions.end(), offset,
                                       [](u32 at, function_range const& f) { return at < f.begin; });
   if (after == functions.begin() || offset >= std::prev(after)->end) return {};
@@ -82,15 +82,16 @@ kernel_descriptor kernel_descriptor::of(kernel const& k) {
 }
 
 location where(wave const& w) {
-  program const& code = *w.code;
+  decoded_code const& code = *w.code->text;
   if (w.pc >= code.ops.size()) return {0, "(outside the code)", {}};
-  location at = where_is(code, w.pc);
+  location at = where_is(*w.code, w.pc);
   if (w.group && w.group->launch && w.group->launch->kernel)
     at.offset -= code.ops[w.group->launch->kernel->entry].offset;
   return at;
 }
 
-location where_is(program const& code, u32 index) {
+location where_is(program const& p, u32 index) {
+  decoded_code const& code = *p.text;
   op const& o = code.ops[index];
   location at{o.offset, {}, source_of(code, o.offset)};
   if (o.size)

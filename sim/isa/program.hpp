@@ -1,7 +1,9 @@
 // A decoded code object.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +25,8 @@ struct function_range {
 
 struct line_table;  // LLVM's reader of the code object's DWARF
 
-struct program : std::enable_shared_from_this<program> {
-  u64 base = 0;  // address of the image
+/// What the images of a code object have in common: one for each GPU.
+struct decoded_code {
   std::vector<op> ops;
   std::vector<op_time> times;  // of each op
   std::vector<u32> op_at;      // offset / 4 -> index into ops, or no_op
@@ -37,6 +39,16 @@ struct program : std::enable_shared_from_this<program> {
 
   u32 index_of(u32 offset) const { return offset % 4 == 0 && offset / 4 < op_at.size() ? op_at[offset / 4] : no_op; }
   std::string_view function_at(u32 offset) const;
+  /// Whether decoding this code object, loaded at `image`, would give the same.
+  bool same_as(std::span<u8 const> other_elf, u8 const* image) const {
+    return std::ranges::equal(elf, other_elf) && std::ranges::equal(bytes, std::span(image + text, bytes.size()));
+  }
+};
+
+/// A code object in a GPU's memory.
+struct program : std::enable_shared_from_this<program> {
+  u64 base = 0;  // address of the image
+  std::shared_ptr<decoded_code const> text;
 };
 
 /// The fields of kernel::descriptor. LLVM, "User guide for AMDGPU backend", kernel descriptor.
@@ -55,7 +67,7 @@ struct kernel_descriptor {
 
 /// Decodes [begin, end) of the image into `code`. Returns the instructions that are not implemented, as text with
 /// function and address; they decode to an op that faults.
-std::vector<std::string> decode(program& code, u32 begin, u32 end);
+std::vector<std::string> decode(decoded_code& code, u32 begin, u32 end);
 
 /// What the clock needs to know about all instructions with this mnemonic, and about one of them.
 op_time time_of(std::string const& mnemonic);

@@ -31,9 +31,10 @@ __global__ void fill_b(matrix<T> b, layout order) {
     }
 }
 
-/// A block per row of c, which begins with row row0 of C. What it has seen it overwrites with a number that is none.
+/// A block per row of c, which begins with row row0 and column col0 of C. What it has seen it overwrites with a number
+/// that is none.
 template <class T>
-__global__ void check_gemm(matrix<T> c, int row0, int k, checker check) {
+__global__ void check_gemm(matrix<T> c, int row0, int col0, int k, checker check) {
   __shared__ int sums[2];
   block const b;
   unsigned const generation = check.generation();
@@ -50,9 +51,8 @@ __global__ void check_gemm(matrix<T> c, int row0, int k, checker check) {
     b.sync();
     for (int col = b.rank(); col < c.cols; col += b.size()) {
       T* const element = c.at(i, col);
-      check.compare(float(*element),
-                    float(T(float(sums[0] * gemm_values::p(0, col) + sums[1] * gemm_values::p(1, col)))), row0 + i,
-                    col);
+      float const wanted = float(sums[0] * gemm_values::p(0, col0 + col) + sums[1] * gemm_values::p(1, col0 + col));
+      check.compare(float(*element), float(T(wanted)), row0 + i, col0 + col);
       element->bits = 0xffff;
     }
     b.sync();
@@ -85,7 +85,7 @@ class gemm_subject : public subject {
   long long step(int number) override {
     fill();
     multiply(call(m_));
-    check({c_, m_, n_, n_}, 0, number);
+    check({c_, m_, n_, n_}, 0, 0, number);
     return static_cast<long long>(m_) * n_;
   }
   void disagree(bool wrong) override { multiply(call(m_of(wrong))); }
@@ -96,10 +96,11 @@ class gemm_subject : public subject {
     r_.local(64, 256, fill_a<T>, a_, map.rows(r_.world.rank()), map.cols(), map.first_row(r_.world.rank()),
              map.first_col(r_.world.rank()), r_.now);
   }
-  /// c begins with row row0 of C.
-  void check(matrix<T> c, int row0, int number) const {
+  /// c begins with row row0 and column col0 of C.
+  void check(matrix<T> c, int row0, int col0, int number) const {
     if (c.rows > 0)
-      r_.local(std::min(c.rows, 132), 256, check_gemm<T>, c, row0, k_, checker{r_.now, number, {m_, n_, int(order_)}});
+      r_.local(std::min(c.rows, 132), 256, check_gemm<T>, c, row0, col0, k_,
+               checker{r_.now, number, {m_, n_, int(order_)}});
   }
   int m_of(bool wrong) const { return !wrong ? m_ : m_ > 1 ? m_ - 1 : m_ + 1; }
   virtual void multiply(ag_gemm_call<T> const& call) = 0;

@@ -180,10 +180,10 @@ class soaker {
 
 void soak_rank(world& w, options const& o, totals& t) {
   sizes const size = o.small ? sizes{96, 96, 64, 3, 96} : sizes{2048, 2048, 2048, 16, 4096};
-  heap h(
-      w,
-      {.bulk = o.small ? 32_MiB : 2_GiB, .signal = 16_MiB, .wait_limit = std::chrono::seconds(simulated() ? 10 : 2)});
-  channel ch(h, {.max_bytes = o.small ? 1_MiB : 32_MiB, .flags_per_source = 1024});
+  heap h(w, {.bulk = o.small ? 32_MiB : 2_GiB,
+             .signal = o.small ? 4_MiB : 16_MiB,
+             .wait_limit = std::chrono::seconds(simulated() ? 10 : 2)});
+  channel ch(h, {.max_bytes = o.small ? 1_MiB : 32_MiB, .flags_per_source = 4096});
   progress* const now = h.view().here(h.allocate<progress>(1));
   check_hip(hipMemsetAsync(now, 0, sizeof *now, w.stream()), "hipMemsetAsync");
   rank_state r{w, h, ch, size, now};

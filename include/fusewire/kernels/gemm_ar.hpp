@@ -19,7 +19,7 @@ struct gemm_ar_options {
   int reserved_cus = 0;                      // compute units left to other work
 };
 
-/// One call. All ranks pass the same m, n and layout.
+/// One call. All ranks pass the same m, n and layout, and b's with the same alignment.
 template <class T>
 struct gemm_ar_call {
   matrix<T const> a;                    // [M, K]

@@ -25,8 +25,8 @@ code::code(std::vector<std::string> const& texts) {
   image_.resize(image_size(elf) + 4096);
   loaded_ = load_module(elf, aligned(image_));
   entries_.resize(texts.size());
-  for (auto const& f : loaded_.code->functions)
-    entries_.at(std::stoul(f.name.substr(f.name.find('_') + 1))) = loaded_.code->index_of(f.begin);
+  for (auto const& f : loaded_.code->text->functions)
+    entries_.at(std::stoul(f.name.substr(f.name.find('_') + 1))) = loaded_.code->text->index_of(f.begin);
 }
 
 std::string code::run(std::size_t i, wave& w) const {

@@ -17,7 +17,6 @@ namespace fusewire::sim::test {
 class code {
  public:
   explicit code(std::vector<std::string> const& texts);
-  program const& decoded() const { return *loaded_.code; }
   /// Executes sequence i; returns the fault's text, empty if it ended.
   std::string run(std::size_t i, wave& w) const;
 
