@@ -183,7 +183,7 @@ void soak_rank(world& w, options const& o, totals& t) {
   heap h(w, {.bulk = o.small ? 32_MiB : 2_GiB,
              .signal = o.small ? 4_MiB : 16_MiB,
              .wait_limit = std::chrono::seconds(simulated() ? 10 : 2)});
-  channel ch(h, {.max_bytes = o.small ? 1_MiB : 32_MiB, .flags_per_source = 4096});
+  channel ch(h, {.max_bytes = o.small ? 1_MiB : 32_MiB, .flags_per_source = o.small ? 1024 : 4096});
   progress* const now = h.view().here(h.allocate<progress>(1));
   check_hip(hipMemsetAsync(now, 0, sizeof *now, w.stream()), "hipMemsetAsync");
   rank_state r{w, h, ch, size, now};
