@@ -2,6 +2,7 @@
 #   FUSEWIRE_GPU        amd | nvidia
 #   FUSEWIRE_LAUNCHER   command before every test and example (fusewire-sim where there is no AMD GPU)
 #   FUSEWIRE_SANITIZE   sanitizers of the host code: address,undefined | thread
+#   FUSEWIRE_SHARE_KERNELS   ON: programs share the operators' kernels (AMD), which takes half of the time to compile
 # Afterwards: fusewire_gpu_language, fusewire_gpu_executable(), fusewire_run_test().
 
 enable_language(CXX)
@@ -122,6 +123,27 @@ function(fusewire_gpu_executable name)
     add_dependencies(${name} fusewire-sim)
   endif()
   set_property(GLOBAL APPEND PROPERTY fusewire_programs ${name})  # whose code tests/isa/check_order.py looks at
+  if(FUSEWIRE_SHARE_KERNELS)
+    fusewire_share_kernels(${name} ${ARGN})
+  endif()
+endfunction()
+
+# fusewire_share_kernels(<target> <source>...): what its sources launch of tests/kernels is not compiled for them.
+function(fusewire_share_kernels target)
+  set(once "${PROJECT_SOURCE_DIR}/tests/kernels/once.hpp")
+  file(STRINGS "${once}" operators REGEX "#include <fusewire/kernels/")
+  foreach(source IN LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH source)
+    file(STRINGS "${source}" includes REGEX "#include <fusewire/kernels/")
+    foreach(operator IN LISTS operators)
+      if(operator IN_LIST includes)
+        set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_OPTIONS -include "${once}")
+        set_property(SOURCE "${source}" APPEND PROPERTY OBJECT_DEPENDS "${once}")
+        target_link_libraries(${target} PRIVATE fusewire_kernels_once)
+        break()
+      endif()
+    endforeach()
+  endforeach()
 endfunction()
 
 # fusewire_run_test(<test> <seconds> <target> [<argument>...]): the program, started by the launcher, must end with 0.

@@ -1,4 +1,6 @@
 // The operator ag_gemm: pull and push, both gathers, both types, both tiles.
+#include <fusewire/kernels/ag_gemm.hpp>
+
 #include "gemm.hpp"
 
 namespace soak {
