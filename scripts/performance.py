@@ -543,7 +543,7 @@ def about_sums(results):
         if parts:
             out.append(f"- **{title} on 2 H100**, the twin's time over the fused kernel's: {'; '.join(parts)}. Faster in {sum(s > 1 for _, _, s in rows)} of {len(rows)} shapes.")
     if out:
-        out.append(f"- The fused kernels send fp32 sums, twice the bytes of NCCL's 16-bit ones. **From 128 rows on they are hardly faster than a GEMM and a collective, and for M = {slowest[1]['M']}, K = {slowest[1]['K']} {1 / slowest[0]:.1f} times slower**:")
+        out.append(f"- **From 128 rows on these kernels are hardly faster than a GEMM and a collective, and for M = {slowest[1]['M']}, K = {slowest[1]['K']} up to {1 / slowest[0]:.1f} times slower**: the first two send fp32 sums, twice the bytes of NCCL's 16-bit ones, and in all of them")
         out.append("  the warps that multiply also store to the peer, and stand still while the link is busy ([tried.md](tried.md)).")
         out += [f"- {title} has not been measured between GPUs." for kind, title in SINKS if not load(results, f"{kind}.h100x2")]
     return out
