@@ -2,7 +2,7 @@
 #   FUSEWIRE_GPU        amd | nvidia
 #   FUSEWIRE_LAUNCHER   command before every test and example (fusewire-sim where there is no AMD GPU)
 #   FUSEWIRE_SANITIZE   sanitizers of the host code: address,undefined | thread
-#   FUSEWIRE_SHARE_KERNELS   ON: programs share the operators' kernels (AMD), which takes half of the time to compile
+#   FUSEWIRE_SHARE_KERNELS   ON: programs share the operators' kernels, which compiles faster; for gfx942 only
 # Afterwards: fusewire_gpu_language, fusewire_gpu_executable(), fusewire_run_test().
 
 enable_language(CXX)

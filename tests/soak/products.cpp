@@ -18,7 +18,7 @@ template <class T>
 class sum_subject : public gemm_subject<T> {
  protected:
   using base = gemm_subject<T>;
-  using base::r_, base::m_, base::n_, base::c_;
+  using base::r_;
 
   explicit sum_subject(rank_state& r) : base(r, gather::k) {}
   void disagree(bool wrong) override { multiply(base::call(base::m_of(wrong))); }
