@@ -450,6 +450,8 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::decode, kind::decode_two_shot);
   int const slot = GENERATE(0, 1);
   bool const decodes = k == kind::decode || k == kind::decode_two_shot;
+  // Two shots: whoever lacks rank 0's part, which is late for want of rank 1's, may be the first to give up.
+  bool const first = k != kind::decode_two_shot;
   CAPTURE(int(k), slot);
   auto const verdicts = verdicts_of(k, {}, false, [slot](rank_of_test&, auto& s) {
     if (slot == 1) s[0]->launch(1);  // so that the report must be of the right slot
@@ -457,13 +459,13 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   });
   INFO(verdicts[0]);
   CHECK(contains(verdicts[0], text(" of ", name_of(k))));
-  CHECK(contains(verdicts[0],
-                 text(" waited longer than 500 ms for a flag from rank 1 (", decodes ? "a result " : "data flag ")));
+  CHECK(contains(verdicts[0], text(first ? " waited longer than 500 ms for a flag" : " flag", " from rank 1 (",
+                                   decodes ? "a result " : "data flag ")));
   CHECK(contains(verdicts[0], text(" of rank 1, slot ", slot, ", signal segment + ")));
   // decode_losing has an inbox of its own
   CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));
   for (std::size_t r = 1; r < verdicts.size(); ++r)
-    CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
+    CHECK((verdicts[r].empty() || !first || contains(verdicts[r], "because rank 0 gave up")));
 }
 
 namespace {
