@@ -28,7 +28,7 @@ class gathered_chunks {
  public:
   /// Where a step begins.
   struct place {
-    int nth;           // number of the chunk among this block's
+    int nth, lane;     // number of the chunk among this block's; the first lane that holds it
     int shard, chunk;  // the shard, with gather::m 0; the number of the chunk in it
     int column, left;  // of the shard; steps of the chunk from there on
   };
@@ -46,15 +46,17 @@ class gathered_chunks {
     count_ = below(all);
     int const last = below(all) - below(all - others_) + below(own) - below(own > 0 ? own - 1 : 0);
     steps_ = count_ * of_chunk_ - last * (chunks * of_chunk_ - of_shard_);
-    find_chunks(0);
   }
 
   __device__ int steps() const { return steps_; }
-  __device__ place first() { return at(0); }
+  __device__ place first() {
+    if (first_ != 0) find_chunks(0);
+    return at(0, 0);
+  }
   __device__ void advance(place& p, int steps) {
     p.column += steps * k_step;
     if ((p.left -= steps) <= 0) [[likely]]
-      p = at(p.nth + 1);
+      p = at(p.nth + 1, p.lane + flags_of_chunk_);
   }
   __device__ int left(place const& p) const { return p.left; }
   __device__ int column(place const& p) const { return p.column; }
@@ -67,10 +69,13 @@ class gathered_chunks {
       last_owner_ = by_k_ ? 0 : map_.last_owner(tile_m);
       bool const is_mine = is_own(map_, tile_m, rank_);
       own_ = by_k_ ? rank_ : is_mine ? 0 : -1;
-      flags_of_chunk_ = last_owner_ - first_owner_ + 1;
-      asking_ = flags_of_chunk_ == 1 ? 9 : 3 * flags_of_chunk_ < wave::width ? 3 * flags_of_chunk_ : wave::width;
-      row_ = tile_m * map_.tile_m;
-      own_row_ = by_k_ ? row_ : row_ - map_.first_row(rank_);
+      flags_of_chunk_ = platform::uniform(last_owner_ - first_owner_ + 1);
+      chunk_lanes_ = lanes(flags_of_chunk_);
+      asking_lanes_ = lanes(flags_of_chunk_ == 1                ? 9
+                            : 3 * flags_of_chunk_ < wave::width ? 3 * flags_of_chunk_
+                                                                : wave::width);
+      row_ = platform::uniform(tile_m * map_.tile_m);
+      own_row_ = platform::uniform(by_k_ ? row_ : row_ - map_.first_row(rank_));
       inbox_ = inbox_of_slot_0 + int(detail::slot_of(e_.number()));
       flags_ = platform::uniform(e_.from(0, map_.flag(tile_m, 0)));
       find_chunks(0);
@@ -79,26 +84,24 @@ class gathered_chunks {
     return left < map_.tile_m ? left : map_.tile_m;
   }
   __device__ k_run wait(place const& p) {
-    int const lane = lane_of(p.nth);
-    std::uint64_t const needed = lanes(flags_of_chunk_) << lane;
-    bool const own = p.shard == own_;
-    if ((needed & ~there_) != 0) [[unlikely]] {
+    std::uint64_t const needed = chunk_lanes_ << p.lane;
+    if ((needed & awaited_) != 0) [[unlikely]] {
       hear();
-      if ((needed & ~there_) != 0) [[unlikely]] {
+      if ((needed & awaited_) != 0) [[unlikely]] {
         e_.wait(wave{}, by_k_ ? p.shard : first_owner_, by_k_ ? p.shard : last_owner_, map_.flag(tile_m_, p.chunk));
-        there_ |= needed;
+        awaited_ &= ~needed;
       }
       platform::order_async_copies();
     }
-    ask(lane);
+    asked_ = asking_lanes_ << p.lane & awaited_;
+    heard_ = platform::poll_lanes(flags_, flag_at_, asked_);
+    bool const own = (own_lanes_ >> p.lane & 1) != 0;
     return {own ? own_shard : inbox_, own ? own_row_ : p.shard * rows_of_shard_ + row_, p.column, p.left};
   }
 
  private:
   /// The first `count` lanes.
   __device__ static std::uint64_t lanes(int count) { return ~std::uint64_t(0) >> (wave::width - count); }
-  /// The first lane that holds chunk nth.
-  __device__ int lane_of(int nth) const { return (nth - first_) * flags_of_chunk_; }
   /// Each lane finds one of this block's chunks, from number nth on, and one of its flags.
   __device__ void find_chunks(int nth) {
     // The chunks before this lane's: lane / flags, exact for numbers up to 64
@@ -110,10 +113,10 @@ class gathered_chunks {
               shard = by_k_ ? i - own - chunk * others_ + (own_first_ ? rank_ + 1 : 0) : 0;
     shard_and_chunk_ = i < own ? rank_ << 16 | i : (shard < map_.ranks ? shard : shard - map_.ranks) << 16 | chunk;
     first_ = nth;
-    bool const is_there = mine >= count_ || shard_and_chunk_ >> 16 == own_;
-    there_ = platform::ballot(is_there);
-    bool const has_flag = !is_there && tile_m_ >= 0;  // before begin() there is no tile row
-    has_flag_ = platform::ballot(has_flag);
+    bool const own_chunk = shard_and_chunk_ >> 16 == own_;
+    own_lanes_ = platform::ballot(own_chunk);
+    bool const has_flag = mine < count_ && !own_chunk && tile_m_ >= 0;  // before begin() there is no tile row
+    awaited_ = platform::ballot(has_flag);
     asked_ = 0;
     flag_at_ = 0;
     if (has_flag) {
@@ -122,26 +125,20 @@ class gathered_chunks {
                  int(sizeof(flag));
     }
   }
-  __device__ place at(int nth) {
-    if (unsigned(lane_of(nth + 1) - 1) >= unsigned(wave::width)) [[unlikely]]
-      find_chunks(nth);
-    int const x = platform::of_lane(shard_and_chunk_, lane_of(nth)), chunk = x & 0xffff,
-              left = of_shard_ - chunk * of_chunk_;
-    return {nth, x >> 16, chunk, chunk * map_.chunk_k, left < of_chunk_ ? left : of_chunk_};
+  /// Chunk nth, which lane `lane` holds, if there is such a lane for all its flags.
+  __device__ place at(int nth, int lane) {
+    if (lane + flags_of_chunk_ > wave::width) [[unlikely]]
+      find_chunks(nth), lane = 0;
+    int const x = platform::of_lane(shard_and_chunk_, lane), chunk = x & 0xffff, left = of_shard_ - chunk * of_chunk_;
+    return {nth, lane, x >> 16, chunk, chunk * map_.chunk_k, left < of_chunk_ ? left : of_chunk_};
   }
 
-  /// Lanes load the flags of the chunks after lane's that are not known to be there. Only of the next ones, eight or
-  /// else two: all waves of all blocks ask.
-  __device__ void ask(int lane) {
-    asked_ = lanes(asking_) << lane & has_flag_ & ~there_;
-    heard_ = platform::poll_lanes(flags_, flag_at_, asked_);
-  }
   /// Looks at what the lanes have loaded.
   __device__ void hear() {
     std::uint64_t const up = platform::ballot(heard_ == e_.number()) & asked_;
     if (up == 0) return;
     platform::acquire_loaded<scope::system>();
-    there_ |= up;
+    awaited_ &= ~up;
   }
 
   channel_epoch const& e_;
@@ -149,17 +146,18 @@ class gathered_chunks {
   bool const by_k_, own_first_;
   int const rank_, part_, parts_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
   int count_, steps_;  // this block's chunks; its steps
-  // Of the tile row: its number and its owners; how many flags a chunk has, and how many lanes ask; the shard that is
-  // read in place, -1: none; its first row in the inbox, and in the own shard; the buffer that is the inbox; the first
-  // flag of rank 0
-  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, flags_of_chunk_ = 1, asking_ = 9, own_ = -1, row_ = 0,
-      own_row_ = 0, inbox_ = 0;
+  // Of the tile row: its number and its owners; how many flags a chunk has; the shard that is read in place, -1: none;
+  // its first row in the inbox, and in the own shard; the buffer that is the inbox; the lanes of the first chunk, and
+  // those that ask while it is multiplied; the first flag of rank 0
+  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, flags_of_chunk_ = 1, own_ = -1, row_ = 0, own_row_ = 0,
+      inbox_ = 0;
+  std::uint64_t chunk_lanes_ = 1, asking_lanes_ = 0;
   flag const* flags_ = nullptr;
   // The lanes' chunks, from number first_ on: shard and chunk of this lane's, and its flag's distance from flags_ in
-  // bytes; a bit for each lane whose flag is up or whose chunk does not exist, that has a flag, and that has loaded it;
-  // the value that this lane has loaded
-  int first_ = 0, shard_and_chunk_, flag_at_;
-  std::uint64_t there_, has_flag_, asked_;
+  // bytes; a bit for each lane whose chunk is read in place, whose flag is not known to be up, and that has loaded its
+  // flag; the value that this lane has loaded
+  int first_ = -1, shard_and_chunk_ = 0, flag_at_ = 0;
+  std::uint64_t own_lanes_ = 0, awaited_ = 0, asked_ = 0;
   epoch_t heard_ = 0;
 };
 static_assert(tile_source<gathered_chunks>);

@@ -77,8 +77,8 @@ class ping_pong_gfx942 {
                                                   Beside const& beside, Epilogue const& epilogue) {
     return take_units<Ends>(
         shared, launch, x, tiles, beside, [&](tile_at t, int nth, int part, auto const& on_its_way) {
-          ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, t.n * Columns);
           int const rows = platform::uniform(source.begin(t.m));
+          ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, t.n * Columns);
           tile.multiply(rows, on_its_way);
           if (x.split.blocks == 1) tile.store(sink.at(t), t, epilogue);
           else tile.add_up(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), part, x.split.blocks, epilogue);

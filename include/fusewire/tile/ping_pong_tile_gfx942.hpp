@@ -301,8 +301,8 @@ class ping_pong_tile {
 
   /// Finds the group that begins at at_: steps that lie side by side in a buffer of A, at most as many as the ring has.
   __device__ void find_group() {
-    int const side_by_side = left_ == 0 ? 0 : platform::uniform(source_.left(at_));
-    group_ = side_by_side < ring ? side_by_side : ring;
+    int const side_by_side = platform::uniform(source_.left(at_)), most = left_ < ring ? left_ : ring;
+    group_ = side_by_side < most ? side_by_side : most;
   }
   /// Goes on to the next group. Loads are of this one still.
   __device__ void leave_group() {
@@ -314,10 +314,10 @@ class ping_pong_tile {
   /// Waits until the group's A is there. What nearly every group runs is in one piece: a jump costs as much as several
   /// instructions, and the other half of the waves stands still for it.
   __device__ void find_a() {
-    if (there_ >= group_) return;
+    if (!waits_for_all_left<Source> && there_ >= group_) return;
     k_run const run = source_.wait(at_);
-    there_ = platform::uniform(run.count);
     if constexpr (!waits_for_all_left<Source>) {
+      there_ = platform::uniform(run.count);
       auto place = at_;
       for (int more = there_; there_ < group_; there_ += more) {
         source_.advance(place, more);
@@ -341,7 +341,7 @@ class ping_pong_tile {
     buffer_ = next_buffer_;
     rows_.go_to(next_row_);
   }
-  /// All of this, in two of the ring's steps, while fragments are on their way from LDS. More parts are not faster.
+  /// All of this, in two of the ring's steps, while fragments are on their way from LDS. It waits as late as it can.
   __device__ void start_next(int s, int rows) {
     if (s == ring - 3) leave_group();
     if (s == ring - 1) {
