@@ -20,7 +20,7 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);  // of a shard
   // If blocks share large tiles, as many moving blocks for each peer as A has tile rows. With gather::k they move one
   // chunk of all rows together, so that a chunk is there before the next one is on its way. With gather::m a tile row
-  // has small pieces of several ranks, and fewer than four blocks do not keep a link busy
+  // has small pieces of several ranks, and four blocks are faster than two
   int const least_movers = by == gather::k ? 2 : 4;
   auto const plan_of = [&](gemm_plan const& p) {
     return ag_gemm_plan{
