@@ -2,6 +2,7 @@
 #include <fusewire/kernels/gemm.hpp>
 
 #include <array>
+#include <cmath>
 
 #include "sums.hpp"
 
@@ -34,8 +35,37 @@ __global__ void sums_by_place(matrix<T const> a, b_operand<T> b, float* out) {
   });
 }
 
+/// out[row][column] = epilogue(column / 4), as an operator calls it
+template <class Epilogue>
+__global__ void results_of(Epilogue epilogue, float* out, int rows, int columns) {
+  for (int i = block{}.rank(); i < rows * columns; i += block{}.size())
+    out[i] = epilogue(float(i % columns) / 4, i / columns, i % columns);
+}
+
 }  // namespace
 
+TEST_CASE("gemm: the library's epilogues", "[gemm]") {
+  on_ranks(1, [](rank_of_test& r) {
+    constexpr int rows = 2, columns = 40;
+    auto const values = r.heap.allocate<bf16>(columns);
+    auto const out = r.heap.allocate<float>(rows * columns);
+    std::vector<bf16> added;
+    for (int j = 0; j < columns; ++j) added.push_back(bf16(float(j % 7 - 3)));
+    r.heap.upload(values, added);
+    auto const check = [&](auto const& epilogue, auto const& wanted) {
+      r.launch({.blocks = 1, .threads = 64}, results_of<std::decay_t<decltype(epilogue)>>, epilogue, r.heap.here(out),
+               rows, columns);
+      auto const found = r.heap.download(out);
+      for (int i = 0; i < rows * columns; ++i) {
+        double const w = wanted(double(i % columns) / 4 + float(added[std::size_t(i % columns)])),
+                     f = double(found[std::size_t(i)]);
+        r.found.expect(std::abs(f - w) <= std::abs(w) * 1e-5 + 1e-6, "element ", i, " is ", f, ", wanted ", w);
+      }
+    };
+    check(bias<bf16>{r.heap.here(values)}, [](double x) { return x; });
+    check(bias_silu<bf16>{r.heap.here(values)}, [](double x) { return x / (1 + std::exp(-x)); });
+  });
+}
 TEST_CASE("gemm: the sums of a tile by row and column", "[gemm]") {
   on_ranks(1, [](rank_of_test& r) {
     constexpr gemm_config c = small_tile::config;
@@ -77,8 +107,7 @@ TEST_CASE("gemm: random shapes, types, layouts and tiles; epilogues", "[gemm]") 
       for (int i = 0; i < 8; ++i) {
         problem const p = random_problem(random, max_m, max_n, 8 * (1 + random.below(k / 8)));
         g.run(op, p);
-        g.run(op, p, plus_row_and_column{},
-              [](float x, int row, int col) { return x + float(row % 4) - 2 * float(col % 3); });
+        g.run(op, p, plus_row_and_column{}, counted::of);
       }
     };
     check(bf16{});

@@ -64,6 +64,8 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
                                    x.k_part(), x.k_parts());
   into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
+    if constexpr (Mainloop::cut == k_cut::chunks_in_turns)
+      if (g.gather.by_waves) return push_by_waves(e, ch.world, g.gather, worker, workers, begin);
     gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
   };
   Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, gather, epilogue);

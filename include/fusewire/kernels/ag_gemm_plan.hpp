@@ -12,6 +12,7 @@ struct ag_gemm_plan {
   int chunk_k = k_step;  // columns of A per flag
   /// Blocks for each peer that move pieces before they take tiles; of mainloops whose blocks communicate first
   int movers_per_peer = 8;
+  bool by_waves = false;  // each of their waves pushes pieces by itself; of gfx942's tiles for many rows
   /// How pieces follow each other.
   piece_order::nest pieces = piece_order::nest::by_band;
   bool starts_together = false;  // gather::m: tiles of own rows wait until those of a peer's can start

@@ -30,7 +30,8 @@ struct gather_plan {
   piece_order pieces;
   /// Whether readers fetch; else owners store.
   bool pull;
-  bool own_shard_first;  // with gather::k; false: every rank takes the shards in the order of ranks
+  bool own_shard_first;   // with gather::k; false: every rank takes the shards in the order of ranks
+  bool by_waves = false;  // of mainloops with k_cut::chunks_in_turns: each wave of a moving block pushes by itself
 };
 
 /// The shard of `source` in an inbox. With gather::k an inbox holds the shards one below the other, [W M, K/W]; with
@@ -85,6 +86,24 @@ __device__ bool is_turn_of_own(gather_plan<T> const& x, int rank, int tile_row, 
   return x.pieces.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
 }
 
+/// A piece of this rank's shard on its way to a rank; not needed: it goes nowhere.
+struct piece_push {
+  int peer;
+  gather_piece piece;
+  bool needed;
+};
+/// The i-th push in the order of the pieces.
+template <class T>
+__device__ piece_push push_at(world_view const& w, gather_plan<T> const& x, int i) {
+  gather_map const& map = x.map;
+  piece_at const at = x.pieces[i];
+  int const peer = w.next(map.ranks - at.turn);  // the peer that asks for this shard first comes first
+  gather_piece const p = map.piece(w.rank, at.row, at.chunk);
+  return {peer, p,
+          peer != w.rank ||
+              (map.by == gather::m && !is_own(map, p.tile_row, peer) && is_turn_of_own(x, peer, p.tile_row, at.turn))};
+}
+
 // They move the pieces between this rank and its peers, and some of its own to its own inbox. start() makes the epoch
 // known; a push finds its first piece before that.
 
@@ -92,23 +111,10 @@ template <class T, group Group, class Start>
 __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
                             int workers, Start const& start) {
   gather_map const& map = x.map;
-  struct transfer {
-    int peer;
-    gather_piece piece;
-    bool needed;
-  };
-  auto const transfer_of = [&](int i) -> transfer {
-    piece_at const at = x.pieces[i];
-    int const peer = w.next(map.ranks - at.turn);  // the peer that asks for this shard first comes first
-    gather_piece const p = map.piece(w.rank, at.row, at.chunk);
-    return {peer, p,
-            peer != w.rank || (map.by == gather::m && !is_own(map, p.tile_row, peer) &&
-                               is_turn_of_own(x, peer, p.tile_row, at.turn))};
-  };
   int i = worker;
-  transfer t = transfer_of(i);
+  piece_push t = push_at(w, x, i);
   start();
-  for (int const count = x.pieces.count(); i < count; t = transfer_of(i += workers)) {
+  for (int const count = x.pieces.count(); i < count; t = push_at(w, x, i += workers)) {
     if (!t.needed) continue;
     gather_piece const& p = t.piece;
     int const row = p.row - map.first_row(w.rank), col = p.col - map.first_col(w.rank);

@@ -7,9 +7,9 @@
 //   gather::m                    chunks 0, 1, ... of the tile row
 //
 // Between steps there is time for few instructions, and for hardly any jump. So each lane of a wave finds one chunk
-// beforehand, and its flag. If several ranks own the tile row, as many lanes find the chunk, each with the flag of one
-// of them. The lanes of the next chunks load their flags while the wave multiplies. The wave waits only for flags that
-// were not up then:
+// beforehand, where it is, and its flag. If several ranks own the tile row, as many lanes find the chunk, each with the
+// flag of one of them. The lanes of the next chunks load their flags while the wave multiplies. The wave waits only for
+// flags that were not up then:
 //
 //   wait(chunk)   not known to be there? --> flags up among those loaded --> acquire once;  still not? --> wait
 //                 load the flags of the next chunks that are not known to be there
@@ -28,13 +28,13 @@ class gathered_chunks {
  public:
   /// Where a step begins.
   struct place {
-    int nth, lane;     // number of the chunk among this block's; the first lane that holds it
-    int shard, chunk;  // the shard, with gather::m 0; the number of the chunk in it
+    int lane;          // the first lane that holds the chunk
     int column, left;  // of the shard; steps of the chunk from there on
+    int before;        // rows of B before the shard's
   };
 
   /// The block is number `part` of `parts` that share a tile. The number of `e` may become known later, but before
-  /// begin(). Requires: at least as many chunks as parts, and at most 2^16 chunks in a shard.
+  /// begin(). Requires: at least as many chunks as parts.
   __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool,
                              int part, divisor const& parts)
       : e_(e), map_(map), by_k_(map.by == gather::k), own_first_(by_k_ && own_shard_first), rank_(rank),
@@ -51,16 +51,16 @@ class gathered_chunks {
   __device__ int steps() const { return steps_; }
   __device__ place first() {
     if (first_ != 0) find_chunks(0);
-    return at(0, 0);
+    return at(0);
   }
   __device__ void advance(place& p, int steps) {
     p.column += steps * k_step;
     if ((p.left -= steps) <= 0) [[likely]]
-      p = at(p.nth + 1, p.lane + flags_of_chunk_);
+      p = at(p.lane + flags_of_chunk_);
   }
   __device__ int left(place const& p) const { return p.left; }
   __device__ int column(place const& p) const { return p.column; }
-  __device__ int k(place const& p) const { return p.shard * k_of_shard_ + p.column; }
+  __device__ int k(place const& p) const { return p.before + p.column; }
 
   __device__ int begin(int tile_m) {
     if (tile_m != tile_m_ || first_ != 0) {
@@ -88,7 +88,8 @@ class gathered_chunks {
     if ((needed & awaited_) != 0) [[unlikely]] {
       hear();
       if ((needed & awaited_) != 0) [[unlikely]] {
-        e_.wait(wave{}, by_k_ ? p.shard : first_owner_, by_k_ ? p.shard : last_owner_, map_.flag(tile_m_, p.chunk));
+        int const first = by_k_ ? p.before / k_of_shard_ : first_owner_;
+        e_.wait(wave{}, first, by_k_ ? first : last_owner_, map_.flag(tile_m_, map_.chunk_of(p.column)));
         awaited_ &= ~needed;
       }
       platform::order_async_copies();
@@ -96,7 +97,7 @@ class gathered_chunks {
     asked_ = asking_lanes_ << p.lane & awaited_;
     heard_ = platform::poll_lanes(flags_, flag_at_, asked_);
     bool const own = (own_lanes_ >> p.lane & 1) != 0;
-    return {own ? own_shard : inbox_, own ? own_row_ : p.shard * rows_of_shard_ + row_, p.column, p.left};
+    return {own ? own_shard : inbox_, platform::of_lane(first_row_, p.lane), p.column, p.left};
   }
 
  private:
@@ -111,26 +112,31 @@ class gathered_chunks {
     // Exact enough for numbers up to 2^22, and faster than an integer division
     int const chunk = int((float(i - own) + 0.5f) * platform::quick_reciprocal(float(platform::not_ahead(others_)))),
               shard = by_k_ ? i - own - chunk * others_ + (own_first_ ? rank_ + 1 : 0) : 0;
-    shard_and_chunk_ = i < own ? rank_ << 16 | i : (shard < map_.ranks ? shard : shard - map_.ranks) << 16 | chunk;
+    bool const first_shard = i < own;
+    int const in_shard = first_shard ? i : chunk, other = shard < map_.ranks ? shard : shard - map_.ranks,
+              of = first_shard ? rank_ : other, left = of_shard_ - in_shard * of_chunk_;
+    bool const own_chunk = of == own_;
     first_ = nth;
-    bool const own_chunk = shard_and_chunk_ >> 16 == own_;
+    column_ = in_shard * map_.chunk_k;
+    left_ = left < of_chunk_ ? left : of_chunk_;
+    before_ = of * k_of_shard_;
+    first_row_ = own_chunk ? own_row_ : of * rows_of_shard_ + row_;
     own_lanes_ = platform::ballot(own_chunk);
     bool const has_flag = mine < count_ && !own_chunk && tile_m_ >= 0;  // before begin() there is no tile row
     awaited_ = platform::ballot(has_flag);
     asked_ = 0;
     flag_at_ = 0;
     if (has_flag) {
-      int const of = by_k_ ? shard_and_chunk_ >> 16 : first_owner_ + lane - before * flags;
-      flag_at_ = int(e_.from(of, map_.flag(tile_m_, shard_and_chunk_ & 0xffff)) - e_.from(0, map_.flag(tile_m_, 0))) *
-                 int(sizeof(flag));
+      int const source = by_k_ ? of : first_owner_ + lane - before * flags;
+      flag_at_ =
+          int(e_.from(source, map_.flag(tile_m_, in_shard)) - e_.from(0, map_.flag(tile_m_, 0))) * int(sizeof(flag));
     }
   }
-  /// Chunk nth, which lane `lane` holds, if there is such a lane for all its flags.
-  __device__ place at(int nth, int lane) {
+  /// The chunk that lane `lane` holds; from the first lane on, if the chunk's flags need more lanes than there are.
+  __device__ place at(int lane) {
     if (lane + flags_of_chunk_ > wave::width) [[unlikely]]
-      find_chunks(nth), lane = 0;
-    int const x = platform::of_lane(shard_and_chunk_, lane), chunk = x & 0xffff, left = of_shard_ - chunk * of_chunk_;
-    return {nth, lane, x >> 16, chunk, chunk * map_.chunk_k, left < of_chunk_ ? left : of_chunk_};
+      find_chunks(first_ + lane / flags_of_chunk_), lane = 0;
+    return {lane, platform::of_lane(column_, lane), platform::of_lane(left_, lane), platform::of_lane(before_, lane)};
   }
 
   /// Looks at what the lanes have loaded.
@@ -153,10 +159,11 @@ class gathered_chunks {
       inbox_ = 0;
   std::uint64_t chunk_lanes_ = 1, asking_lanes_ = 0;
   flag const* flags_ = nullptr;
-  // The lanes' chunks, from number first_ on: shard and chunk of this lane's, and its flag's distance from flags_ in
-  // bytes; a bit for each lane whose chunk is read in place, whose flag is not known to be up, and that has loaded its
-  // flag; the value that this lane has loaded
-  int first_ = -1, shard_and_chunk_ = 0, flag_at_ = 0;
+  // The lanes' chunks, from number first_ on. Of this lane's: column and steps in its shard, rows of B before the
+  // shard's, the tile row's first row in the buffer that holds it, its flag's distance from flags_ in bytes. A bit for
+  // each lane whose chunk is read in place, whose flag is not known to be up, and that has loaded its flag; the value
+  // that this lane has loaded
+  int first_ = -1, column_ = 0, left_ = 0, before_ = 0, first_row_ = 0, flag_at_ = 0;
   std::uint64_t own_lanes_ = 0, awaited_ = 0, asked_ = 0;
   epoch_t heard_ = 0;
 };

@@ -41,11 +41,15 @@ class memory_buffer {
   __device__ void store_through(bytes16 const& value, int lane, int uniform = 0) const {
     __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(four_words, value), words_, lane, uniform, device_scope);
   }
+  /// The same where the memory may be another device's.
+  __device__ void store_far(bytes16 const& value, int lane) const {
+    __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(four_words, value), words_, lane, 0, system_scope);
+  }
 
  private:
   using four_words = unsigned __attribute__((ext_vector_type(4)));
   /// The last word of a gfx942 descriptor; the cache bits of an instruction
-  static constexpr int raw_32_bit = 0x00020000, nontemporal = 2, device_scope = 16;
+  static constexpr int raw_32_bit = 0x00020000, nontemporal = 2, device_scope = 16, system_scope = 17;
 
   __amdgpu_buffer_rsrc_t words_;
 };

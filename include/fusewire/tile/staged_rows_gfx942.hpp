@@ -44,9 +44,10 @@ class staged_rows {
     memory_buffer const memory(c_.at(first, n0_), 0x7fffffff);
     bool const whole = (c_.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(c_.data) % 16)) == 0 &&
                        c_.ld < std::int64_t(1) << 25;
+    int const lane = platform::lane_not_ahead(wave{}.rank());  // or places are worked out, and kept, before the loop
 #pragma unroll
     for (int u = 0; u < fragments * 16 * units; u += wave::width) {
-      int const unit = u + wave{}.rank(), row = unit / units, column = unit % units * 8, left = c_.cols - n0_ - column;
+      int const unit = u + lane, row = unit / units, column = unit % units * 8, left = c_.cols - n0_ - column;
       if (unit >= fragments * 16 * units || first + row >= c_.rows || left <= 0) continue;
       struct {
         T element[8];
