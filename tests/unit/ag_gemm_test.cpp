@@ -199,6 +199,8 @@ TEST_CASE("ag_gemm: few moving blocks push many pieces, of any width", "[ag_gemm
                           .tile = {many.block_m, many.block_n, 1},
                           .comm_blocks = tuned_mainloops<bf16>::communicates_first ? 1 : 0,
                           .chunk_k = chunk_k});
+    std::string const said = op.describe(g.call({m, n, k, layout::column_major, 0}, by));
+    r.found.expect(said.find("not a tuned") == std::string::npos, said, "; wanted a tuned mainloop");
     for (unsigned seed = 0; seed < 2; ++seed) g.run(op, {m, n, k, layout::column_major, seed}, by);
   });
 }

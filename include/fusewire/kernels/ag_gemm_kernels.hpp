@@ -1,7 +1,8 @@
 // All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in
 // ag_gemm.hpp.
 //
-//   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece
+//   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece; by
+//                      blocks or, on gfx942, also by waves (pushing_waves_gfx942.hpp)
 //   tiles              own rows or columns: from A, at once; others: wait for flag --> from the inbox --mainloop--> C
 //
 // The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block

@@ -21,7 +21,7 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
   // Large tiles. If blocks share them, as many moving blocks for each peer as A has tile rows. With gather::k they move
   // one chunk of all rows together, so that a chunk is there before the next one is on its way. With gather::m a tile
   // row has small pieces of several ranks, and four blocks are faster than two. If every tile has a block of its own, A
-  // has more rows, and eight waves for each peer move as much together
+  // has more rows: then the eight waves of one block for each peer push as much together
   int const least_movers = by == gather::k ? 2 : 4;
   auto const plan_of = [&](gemm_plan const& p) {
     bool const large = p.tile_m > 64, by_waves = large && p.parts == 1 && !pulls;
