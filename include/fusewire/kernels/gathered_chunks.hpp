@@ -37,8 +37,8 @@ class gathered_chunks {
   /// begin(). Requires: at least as many chunks as parts.
   __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool,
                              int part, divisor const& parts)
-      : e_(e), map_(map), by_k_(map.by == gather::k), own_first_(by_k_ && own_shard_first), rank_(rank),
-        part_(platform::uniform(part)), parts_(parts.value()), of_shard_(ceil_div(map.cols(), k_step)),
+      : e_(e), map_(map), by_k_(map.by == gather::k), own_first_(by_k_ && own_shard_first && map.ranks > 1),
+        rank_(rank), part_(platform::uniform(part)), parts_(parts.value()), of_shard_(ceil_div(map.cols(), k_step)),
         of_chunk_(map.chunk_k / k_step), k_of_shard_(by_k_ ? map.cols() : 0), rows_of_shard_(by_k_ ? map.m : 0),
         others_(by_k_ ? map.ranks - own_first_ : 1) {
     int const chunks = map.chunks(), own = own_first_ ? chunks : 0, all = own + chunks * others_;
@@ -118,7 +118,7 @@ class gathered_chunks {
     bool const own_chunk = of == own_;
     first_ = nth;
     column_ = in_shard * map_.chunk_k;
-    left_ = left < of_chunk_ ? left : of_chunk_;
+    left_ = left < 0 ? 0 : left < of_chunk_ ? left : of_chunk_;  // no step behind the last chunk
     before_ = of * k_of_shard_;
     first_row_ = own_chunk ? own_row_ : of * rows_of_shard_ + row_;
     own_lanes_ = platform::ballot(own_chunk);
