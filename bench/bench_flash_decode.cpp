@@ -103,8 +103,8 @@ struct settings {
 settings set;
 
 struct capacity {
-  std::size_t pool = 0, pages = 0, outputs = 0, payloads = 0, payload = 0, signal = 0, workspace = 0, q = 0,
-              references = 0, rows = 1;  // bytes, table entries
+  std::size_t pool = 0, pages = 0, outputs = 0, payloads = 0, payload = 0, signal = 0, q = 0, references = 0,
+              rows = 1;  // bytes, table entries
   int batch = 1;
 
   void include(shape const& s) {
@@ -117,8 +117,6 @@ struct capacity {
     grow(payload, s.payload());
     grow(signal, flash_decode<f16>::signal_bytes(
                      s.ranks, {.max_batch = s.batch, .q_heads = s.q_heads, .kv_heads = s.kv_heads, .head_dim = s.d}));
-    grow(workspace,
-         std::size_t(s.batch * s.kv_heads) * std::size_t(decode_record{s.q_heads / s.kv_heads, s.d}.floats()) * 4);
     grow(references, (s.result() + std::size_t(s.rows())) * 4);
     grow(rows, std::size_t(s.rows()));
     batch = std::max(batch, s.batch);
@@ -129,12 +127,10 @@ constexpr int parts = 24576;  // of all rows at least, for the reference
 
 struct rank_state : rank_base {
   rank_state(world& w_, capacity const& c)
-      : rank_base(w_, round_up(c.workspace + 2 * c.references + 64_MiB, 2_MiB), round_up(c.signal + 2_MiB, 2_MiB)),
+      : rank_base(w_, round_up(2 * c.references + 64_MiB, 2_MiB), round_up(c.signal + 2_MiB, 2_MiB)),
         ch(h, {.max_bytes = 1, .flags_per_source = 1}), partial(h.allocate<float>(2 * c.references / 4)),
         alone(w_.split(w_.rank())),
-        alone_heap(
-            alone,
-            {.bulk = round_up(c.workspace + 64_MiB, 2_MiB), .signal = 2_MiB, .wait_limit = std::chrono::seconds(2)}),
+        alone_heap(alone, {.bulk = 64_MiB, .signal = 2_MiB, .wait_limit = std::chrono::seconds(2)}),
         alone_ch(alone_heap, {.max_bytes = 1, .flags_per_source = 1}), nccl(w_), send(nccl.allocate(c.payloads)),
         received(nccl.allocate(c.payload * std::size_t(w_.size()))), k(c.pool / 2), v(c.pool / 2), q(c.outputs),
         out(c.outputs), table(c.pages * 4), lengths(std::size_t(c.batch) * 4), first(c.references), last(c.references),

@@ -170,6 +170,7 @@ __global__ void __launch_bounds__(decode_threads(D))
   if (lost_to >= 0) broken.world.signal[lost_to] = ch.world.signal[ch.world.rank];
   detail::decode_block<T, D> work(broken, g, shared);
   work.run_splits();
+  work.sum_shares();
   work.combine_sources();
   e.end(b);
 }
@@ -188,11 +189,11 @@ class decode_subject final : public subject {
         q_(r.heap.allocate<bf16>(2 * 2 * d)), k_(r.heap.allocate<bf16>(8 * 16 * d)),
         v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)),
         table_(r.heap.allocate<std::int32_t>(8)), lengths_(r.heap.allocate<std::int32_t>(2)),
-        workspace_(r.heap.allocate<float>(2 * 2 * 1024)), tickets_(r.heap.allocate<unsigned>(2 * split_ticket_words)),
+        parts_(r.heap.allocate<std::uint64_t>(split_parts_view::bytes(2, record) / sizeof(std::uint64_t))),
         inbox_(ch, {.records = 2, .words = record.words(), .name = "a result"}) {
     r.fill(q_, 0);
     r.fill(k_, 0);
-    r.fill(tickets_, 0);
+    r.fill(parts_, 0);
     r.upload(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, table_);
     r.upload(std::vector<std::int32_t>{tokens(r.rank(), 0), tokens(r.rank(), 1)}, lengths_);
     load_kernel(r.world, decode_losing<bf16, d>, decode_threads(d), decode_shared_bytes(2, d));
@@ -223,8 +224,7 @@ class decode_subject final : public subject {
                                    false,
                                    0.125f * log2_of_e,
                                    inbox_.view(),
-                                   r_.here(workspace_),
-                                   r_.here(tickets_)};
+                                   {r_.here(parts_), 2}};
     fusewire::launch(r_.world, r_.stream,
                      {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared_bytes(2, d)},
                      decode_losing<bf16, d>, ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g,
@@ -277,8 +277,7 @@ class decode_subject final : public subject {
   flash_decode<bf16> op_;
   sym<bf16> q_, k_, v_, out_;
   sym<std::int32_t> table_, lengths_;
-  sym<float> workspace_;
-  sym<unsigned> tickets_;
+  sym<std::uint64_t> parts_;
   stamped_inbox inbox_;
 };
 

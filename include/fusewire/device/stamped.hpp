@@ -29,12 +29,18 @@ __device__ constexpr std::uint32_t stamp_of(epoch_t epoch) { return std::uint32_
 template <class T>
 concept stampable = std::is_trivially_copyable_v<T> && sizeof(T) == 4;
 
+/// x with its epoch, as a word holds them.
+template <stampable T>
+__device__ std::uint64_t stamped_word(T x, epoch_t epoch) {
+  std::uint32_t bits;
+  memcpy(&bits, &x, 4);
+  return std::uint64_t(bits) << 32 | detail::stamp_of(epoch);
+}
+
 /// Stores x with its epoch. Order: relaxed, system.
 template <stampable T>
 __device__ void store_stamped(stamped* p, T x, epoch_t epoch) {
-  std::uint32_t bits;
-  memcpy(&bits, &x, 4);
-  platform::atomic_store<order::relaxed, scope::system>(&p->word, std::uint64_t(bits) << 32 | detail::stamp_of(epoch));
+  platform::atomic_store<order::relaxed, scope::system>(&p->word, stamped_word(x, epoch));
 }
 
 /// Polls words of this launch with one thread, until it has seen all of them in one pass:
@@ -63,10 +69,17 @@ class stamped_reader {
   template <stampable T = float>
   __device__ T take(std::uint64_t word, stamped const* p, int source) {
     if (std::uint32_t(word) != detail::stamp_of(e_.number())) {
-      missing_ = true;
       word_ = p;
-      found_ = std::uint32_t(word);
       source_ = source;
+    }
+    return take<T>(word);
+  }
+  /// The same of a word that again() is told of.
+  template <stampable T = float>
+  __device__ T take(std::uint64_t word) {
+    if (std::uint32_t(word) != detail::stamp_of(e_.number())) {
+      missing_ = true;
+      found_ = std::uint32_t(word);
     }
     std::uint32_t const bits = std::uint32_t(word >> 32);
     T x;
@@ -77,14 +90,27 @@ class stamped_reader {
   /// Whether a word was missing, so that all must be read again.
   /// Fails: as wait(), and gave_up() then says so. The values are arbitrary then and must not be sent on with a stamp.
   __device__ bool again() {
+    return again([&] { return awaited{word_, source_}; });
+  }
+  /// The word that a failed wait names, and who stores it.
+  struct awaited {
+    stamped const* word;
+    int source;
+  };
+  /// As again(); name() says what a failed wait names.
+  template <class Name>
+  __device__ bool again(Name name) {
     if (!missing_) return false;
     missing_ = false;
-    if (!waits_) spin_ = detail::bounded_spin(w_, grace_ns_);
+    // What follows is seldom needed: nothing of it is worked out before
+    world_view const& w = (&w_)[platform::lane_not_ahead(0)];
+    if (!waits_) spin_ = detail::bounded_spin(w, grace_ns_);
     waits_ = true;
     gave_up_ = !spin_.lasts([&](bool released) {
+      awaited const x = name();
       // The latest epoch with this stamp and of this parity
       epoch_t const found = found_ == 0 ? 0 : e_.number() - (detail::stamp_of(e_.number()) - found_);
-      detail::give_up(w_, word_, e_.control().headers(), found, e_.number(), source_, released);
+      detail::give_up(w, x.word, e_.control().headers(), found, e_.number(), x.source, released);
     });
     return !gave_up_;
   }

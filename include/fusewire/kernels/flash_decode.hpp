@@ -62,8 +62,8 @@ template <class T>
   requires is_16_bit_float<T>
 class flash_decode {
  public:
-  /// Collective. Takes a workspace from the symmetric heap, and signal_bytes() of its signal segment. Fails:
-  /// bad_argument; rank_mismatch; out_of_space. Uses neither slots nor data flags of the channel.
+  /// Collective. Takes memory for blocks' parts from the symmetric heap, and signal_bytes() of its signal segment.
+  /// Fails: bad_argument; rank_mismatch; out_of_space. Uses neither slots nor data flags of the channel.
   flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current())
       : ch_(ch), o_(o) {
     check(where);
@@ -78,19 +78,16 @@ class flash_decode {
                        number("kv_heads", o.kv_heads), number("shots", int(o.shots)),
                        named{"scale (its bits)", std::bit_cast<std::uint32_t>(o_.scale)}},
             where);
-    int blocks = 1;
-    for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks = std::max(blocks, b);
-    workspace_ = h.template allocate<float>(
-        (std::size_t(blocks) + std::size_t(max_items())) * std::size_t(record().floats()), 256, where);
+    for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks_ = std::max(blocks_, b);
+    parts_ = h.template allocate<std::uint64_t>(split_parts_view::bytes(blocks_, record()) / sizeof(std::uint64_t), 256,
+                                                where);
     try {
       inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().words(), "item"}, where);
-      tickets_ = h.template allocate<unsigned>(std::size_t(max_items()) * split_ticket_words, 256, where);
-      check_hip(hipMemset(h.view().here(tickets_), 0, tickets_.count * sizeof(unsigned)), "hipMemset(tickets)", where);
+      check_hip(hipMemset(h.view().here(parts_), 0, parts_.count * sizeof(std::uint64_t)), "hipMemset(parts)", where);
       check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
       ch.world().exchange().barrier();
     } catch (...) {
-      h.forget(tickets_);
-      h.forget(workspace_);
+      h.forget(parts_);
       throw;
     }
   }
@@ -99,8 +96,7 @@ class flash_decode {
   ~flash_decode() {
     if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too
     try {
-      ch_.heap().free(tickets_);
-      ch_.heap().free(workspace_);
+      ch_.heap().free(parts_);
     } catch (error const&) {  // another rank failed
     }
   }
@@ -129,8 +125,7 @@ class flash_decode {
         c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
         o_.scale * log2_of_e,
         inbox_->view(),
-        ch_.heap().view().here(workspace_),
-        ch_.heap().view().here(tickets_),
+        {ch_.heap().view().here(parts_), blocks_},
         detail::checked || detail::simulator::get().there() ? c.pages : 0};
     launch_header header = make_header(
         "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
@@ -250,9 +245,9 @@ class flash_decode {
 
   channel& ch_;
   flash_decode_options o_;
-  sym<float> workspace_;  // only this rank touches its own
+  sym<std::uint64_t> parts_;  // only this rank touches its own
   std::optional<stamped_inbox> inbox_;
-  sym<unsigned> tickets_;
+  int blocks_ = 1;  // of the largest launch of any rank
   int exceptions_ = std::uncaught_exceptions();
 };
 

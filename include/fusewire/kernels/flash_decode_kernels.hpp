@@ -2,24 +2,22 @@
 // kernel. The operator is in flash_decode.hpp.
 //
 //   splits    this rank's KV --attention--> (o, m, l) per wave --LDS--> per split
-//             --workspace, ticket--> per item, by the last to arrive
-//   push      (o, m, l) of the item --words with the epoch--> inbox of every rank, or with two shots of the item's
-//   owner combine   by the block that has pushed the item, when its splits are done:
+//   share     of an item that blocks share, by each of them: every split's part --splits in order--> sum
+//   push      (o, m, l) --words with the epoch--> inbox of every rank, or with two shots of the item's owner
+//   combine   by the block that has pushed it:
 //             poll the inbox --sources in order--> out, lse
 //             with two shots the owner's block does that, and
 //             the sum --words with the epoch--> inbox of the others --poll--> out, lse
 //
-// An item is a sequence and a KV head; decode_plan.hpp says how items become splits. The query heads of a KV head are
-// worked on together, so the KV is read once. Everything between scores and out is fp32. A single rank pushes nothing:
-// out is written at once.
+// An item is a sequence and a KV head; decode_plan.hpp says how items become splits, split_parts.hpp how the blocks of
+// an item exchange their parts. The query heads of a KV head are worked on together, so the KV is read once. Everything
+// between scores and out is fp32. A single rank pushes nothing: out is written at once.
 //
-// Deadlock: splits wait for nothing, and a block combines only after its splits. All blocks are resident (launch()
-// checks), so every item is pushed without waiting for anybody: by the block that had all of the item, or by the last
-// to arrive. Sums wait for pushes only, and a thread waits for others' sums when it has sent its own.
+// Deadlock: splits wait for nothing, and a block asks for others' parts when it has stored its own. All blocks are
+// resident (launch() checks), so every item is pushed without waiting for another rank. Sums over the ranks wait for
+// pushes only, and a thread waits for others' sums when it has sent its own.
 // Reuse: the inbox is one of stamped words (stamped_inbox.hpp), a record for each item and source. Each source writes
-// records of its own (an owner its sum where its part would be), which only this launch's combine reads. A place in the
-// workspace belongs to one block, which writes it once in a launch; it is read by the last to arrive of the same
-// launch, after its ticket. A ticket is back at 0 when the last has arrived.
+// records of its own (an owner its sum where its part would be), which only this launch's combine reads.
 // Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read
 // are only parameters and, where the caller says that they are constant, lengths, table and K of splits without their
 // shard's last token.
@@ -29,39 +27,13 @@
 #include <fusewire/device/kernel_launch.hpp>
 #include <fusewire/device/stamped_inbox.hpp>
 #include <fusewire/kernels/decode_plan.hpp>
+#include <fusewire/kernels/split_parts.hpp>
 #include <fusewire/tile/attention.hpp>
 
 namespace fusewire {
 
 /// Threads of a block, for a head of d.
 __host__ __device__ constexpr int decode_threads(int d) { return attention_waves(d) * platform::wave_size; }
-
-/// Where the partial results of one item lie in a record: o [heads][d], then (m, l) [heads].
-struct decode_record {
-  int heads, d;  // query heads that share a KV head
-
-  /// Floats of a record in the workspace: whole 16 bytes.
-  __host__ __device__ constexpr int floats() const { return (heads * (d + 2) + 3) / 4 * 4; }
-  // In an inbox, stamped: o by component, then (m, l)
-  /// Stamped words of a record in an inbox: o by component, then (m, l), in whole lines of 128 bytes.
-  __host__ __device__ constexpr int words() const { return (heads * (d + 2) + 15) / 16 * 16; }
-  /// The first of a head's two words (m, l).
-  __device__ int scale_word(int head) const { return 4 * quads() + head * 2; }
-  /// Fours of neighbouring elements of o, of all heads.
-  __host__ __device__ constexpr int quads() const { return heads * d / 4; }
-  /// Four number i of a record.
-  __device__ quad& o(float* record, int i) const { return reinterpret_cast<quad*>(record)[i]; }
-  /// Four number i of a record.
-  __device__ quad const& o(float const* record, int i) const { return reinterpret_cast<quad const*>(record)[i]; }
-  /// (m, l) of a head.
-  __device__ softmax_scale& scale(float* record, int head) const {
-    return reinterpret_cast<softmax_scale*>(record + heads * d)[head];
-  }
-  /// (m, l) of a head.
-  __device__ softmax_scale const& scale(float const* record, int head) const {
-    return reinterpret_cast<softmax_scale const*>(record + heads * d)[head];
-  }
-};
 
 /// What a launch of flash_decode_kernel works on.
 template <class T>
@@ -77,14 +49,15 @@ struct decode_arguments {
   bool kv_is_ready;          // of what is read, what the stream does just before writes at most q and the last tokens
   float scale;               // of the scores, in units of log 2
   stamped_inbox_view inbox;  // a record for each item that the operator has room for
-  float* workspace;          // [blocks + such items] records
-  unsigned* tickets;         // one in split_ticket_words for each such item, 0 between launches
+  split_parts_view parts;    // of items that blocks share
   int pages_to_check = 0;    // of the caches; 0: page numbers are not looked at
 };
 
-/// LDS of a block: a few words, Q, each wave's (m, l) and o.
+/// LDS of a block: a few words, Q, each wave's (m, l) and o; or for o, what threads exchange when they sum up shares.
 __host__ __device__ constexpr int decode_shared_bytes(int heads, int d) {
-  return 32 + 16 * d * 2 + attention_waves(d) * heads * (8 + 132 * 4);
+  int const scales = attention_waves(d) * heads * 8, o = attention_waves(d) * heads * 132 * 4,
+            exchanged = decode_threads(d) * 24;
+  return 32 + 16 * d * 2 + scales + (o > exchanged ? o : exchanged);
 }
 
 namespace detail {
@@ -105,15 +78,16 @@ class decode_block {
     if constexpr (!platform::launches_early) launch_.begin();
     decode_run run(b_, g_.lengths, words_, number());
     if (run.has_last_token()) platform::wait_for_stream();
-    for (;; run.next()) {
+    for (bool first = true;; run.next(), first = false) {
       if constexpr (!platform::launches_early)
-        if (run.done()) break;  // open() would wait for what is on its way to others
+        if (run.done() && !first) break;  // open() would wait for what is on its way to others
       attention a = open(run);
       if constexpr (platform::launches_early)
-        if (epoch().number() == 0) launch_.begin();
+        if (first) launch_.begin();
+      if (first) parts().renew(b_, number(), b_.count());  // while K is on its way
       if (run.done()) break;
       attend(a, run);
-      if (complete(run) && items_++ == 0) first_ = run.item();  // what a block completes are neighbours
+      leave(run);
     }
   }
 
@@ -136,12 +110,39 @@ class decode_block {
     if (b_.leader()) launch_.leave(b_, departed_);
   }
 
-  /// The output of the items that this block has completed.
+  /// This block's shares of the items that it has not attended to alone, to the inboxes. Where there are many splits,
+  /// 8 or 16 threads read those of a quad.
+  __device__ void sum_shares() {
+#pragma unroll 1
+    for (int s = 0; s < 2; ++s) {
+      share const x = s == 0 ? uniform(continued_) : uniform(begun_);
+      int const log_readers = x.splits >= 16  ? 4
+                              : x.splits >= 8 ? 3
+                                              : 0,
+                readers = 1 << log_readers, log_quads = log_threads - log_readers, quads = 1 << log_quads,
+                of_reader = (x.splits + readers - 1) >> log_readers, rank = platform::lane_not_ahead(b_.rank());
+#pragma unroll 1
+      for (int at = x.begin; at < x.end; at += quads) {
+        // Threads of neighbouring quads read whole lines of a part
+        int const first = (rank >> log_quads) * of_reader, left = x.splits - first;
+        int i = at + (rank & (quads - 1)), lane = 0;
+        softmax_part sum = sum_splits(x, first, left < of_reader ? left : of_reader, i < x.end ? i : x.end - 1);
+        if (readers > 1) {
+          i = at + (rank >> log_readers);
+          lane = rank & (readers - 1);
+          sum = over_readers(sum, (lane << log_quads) + i - at, log_readers);
+        }
+        if (i < x.end) push({x.item, i}, sum, lane, readers);
+      }
+    }
+  }
+
+  /// The output of what this block has pushed.
   __device__ void combine_sources() {
     world_view const& w = ch_.world;
     if (w.size == 1) return;
-    for (int n = b_.rank(); n < items_ * record_.quads(); n += b_.size()) {
-      quad_at const at = completed(n);
+    for (int n = from_ + b_.rank(); n < to_; n += b_.size()) {
+      quad_at const at{n / record_.quads(), n % record_.quads()};
       if (g_.two_shot && owner(at.item) != w.rank) continue;
       stamped_reader read(epoch(), w);
       softmax_part sum;
@@ -165,8 +166,8 @@ class decode_block {
       write(at, sum);
     }
     if (!g_.two_shot) return;
-    for (int n = b_.rank(); n < items_ * record_.quads(); n += b_.size()) {
-      quad_at const at = completed(n);
+    for (int n = from_ + b_.rank(); n < to_; n += b_.size()) {
+      quad_at const at{n / record_.quads(), n % record_.quads()};
       int const source = owner(at.item);
       if (source == w.rank) continue;
       stamped_reader read(epoch(), w, grace_ns);
@@ -187,6 +188,8 @@ class decode_block {
   /// As l it makes an output and its lse NaN: their parts have not come
   static constexpr float not_a_number = __builtin_nanf("");
   static constexpr int waves = attention_waves(D);
+  static constexpr int threads = decode_threads(D), log_threads = std::countr_zero(unsigned(threads)),
+                       splits_at_once = 2;
   static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a sum: its owner may itself be waiting
 
   __device__ channel_epoch const& epoch() const { return launch_.epoch(); }
@@ -196,9 +199,24 @@ class decode_block {
   struct quad_at {
     int item, i;
   };
-  /// Of the items that this block has completed, the n-th.
-  __device__ quad_at completed(int n) const { return {first_ + n / record_.quads(), n % record_.quads()}; }
-  __device__ int owner(int item) const { return int(unsigned(item) % unsigned(ch_.world.size)); }
+  /// What this block sums up of an item whose splits are those of `splits` blocks: quads [begin, end), in whole lines
+  /// of the parts.
+  struct share {
+    int item = 0, first_block = 0, splits = 0, begin = 0, end = 0;
+  };
+  __device__ static share uniform(share const& x) {
+    return {platform::uniform(x.item), platform::uniform(x.first_block), platform::uniform(x.splits),
+            platform::uniform(x.begin), platform::uniform(x.end)};
+  }
+  __device__ share share_of(decode_run const& run) const {
+    int const first = run.first_block(), splits = run.last_block() - first + 1, mine = number() - first,
+              lines = record_.quads() / split_parts::quads_of_line;
+    auto const begin_of = [&](int n) { return lines * n / splits * split_parts::quads_of_line; };
+    return uniform({run.item(), first, splits, begin_of(mine), begin_of(mine + 1)});
+  }
+  __device__ int owner(int item) const {
+    return int(unsigned(item) % unsigned(platform::lane_not_ahead(ch_.world.size)));
+  }
 
   /// The words of a quad from one source, where they are asked for before the first is looked at: else each would be
   /// waited for.
@@ -206,10 +224,10 @@ class decode_block {
     std::uint64_t scale[2], o[4];
   };
   __device__ stamped const* scale_at(int source, quad_at at) const {
-    return slot().from(source, at.item) + record_.scale_word(at.i / (D / 4));
+    return slot().from(source, at.item) + record_.scale_word(at.i);
   }
   __device__ stamped const* o_at(int source, quad_at at, int j) const {
-    return slot().from(source, at.item) + j * record_.quads() + at.i;
+    return slot().from(source, at.item) + record_.o_word(at.i, j);
   }
   __device__ quad_words ask(stamped_reader const& read, int source, quad_at at) const {
     quad_words words{};
@@ -237,17 +255,11 @@ class decode_block {
   }
   __device__ void send(int peer, quad_at at, softmax_part const& part) const {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) slot().send(peer, at.item, j * record_.quads() + at.i, part.o.x[j]);
+    for (int j = 0; j < 4; ++j) slot().send(peer, at.item, record_.o_word(at.i, j), part.o.x[j]);
     if (at.i % (D / 4) > 0) return;
-    int const scale = record_.scale_word(at.i / (D / 4));
+    int const scale = record_.scale_word(at.i);
     slot().send(peer, at.item, scale, part.s.m);
     slot().send(peer, at.item, scale + 1, part.s.l);
-  }
-
-  /// From one split to the next, in order, block or item grows; so the sum numbers them, and an item's splits are
-  /// neighbours.
-  __device__ float* place_of(int block, int item) const {
-    return g_.workspace + (std::int64_t(block) + item) * record_.floats();
   }
 
   /// Whether the split's pages are in the caches, as far as anybody looks; one that is not is noted. Every wave looks
@@ -311,47 +323,99 @@ class decode_block {
     b_.sync();
   }
 
-  /// Takes the sum over the waves to the inboxes if the split is all of its item, else to the workspace; then the last
-  /// of the item to arrive takes the sum over the splits to the inboxes. Returns whether the item is complete.
-  __device__ bool complete(decode_run const& run) const {
-    bool const whole = platform::uniform(run.whole());
+  /// Takes the sum over the waves to the inboxes if the split is all of its item, else to the block's place.
+  __device__ void leave(decode_run const& run) {
     int const rank = platform::lane_not_ahead(b_.rank()), group = platform::not_ahead(g_.group);
     decode_record const record{group, D};
-    auto const over_waves = [&](int i) {
+    bool const whole = platform::uniform(run.whole()), begins = run.starts();
+    share const x = share_of(run);
+    if (to_ == 0) from_ = x.item * record.quads() + x.begin;
+    to_ = x.item * record.quads() + x.end;  // shares and items of a block are neighbours
+    if (!whole && begins) begun_ = x;
+    if (!whole && !begins) continued_ = x;
+    for (int i = rank; i < record.quads(); i += b_.size()) {
       int const head = i / (D / 4), four = i % (D / 4);
-      return combine_parts<waves>(
+      softmax_part const sum = combine_parts<waves>(
           waves, [&](int w) { return scales_[w * group + head]; },
           [&](int w) { return *reinterpret_cast<quad const*>(o_ + (w * group + head) * attention::pitch + four * 4); });
-    };
-    auto* const scales = reinterpret_cast<softmax_scale*>(o_);
-    static_assert(decode_lengths::max_splits * sizeof(softmax_scale) <= waves * attention::pitch * sizeof(float));
-    split_sums<decode_record, D> sums(record, scales, reinterpret_cast<unsigned*>(scales_));
-    if (!whole) {
-      float* const place = place_of(number(), run.item());
-      for (int i = rank; i < record.quads(); i += b_.size()) sums.store(place, i, over_waves(i));
-      int const splits = run.last_block() - run.first_block() + 1;
-      if (!sums.last_to_arrive(b_, g_.tickets + std::int64_t(run.item()) * split_ticket_words, unsigned(splits),
-                               words_ + 5))
-        return false;
-      sums.open(b_, place_of(run.first_block(), run.item()), splits);
+      if (whole) push({x.item, i}, sum, 0, 1);
+      else parts().store(number(), begins, i, sum);
     }
-    for (int i = rank; i < record.quads(); i += b_.size()) push({run.item(), i}, whole ? over_waves(i) : sums.sum(i));
-    return true;
   }
 
-  __device__ void push(quad_at at, softmax_part const& part) const {
-    if (ch_.world.size == 1) return write(at, part);
-    if (g_.two_shot) return send(owner(at.item), at, part);
+  __device__ split_parts parts() const { return {g_.parts, record_, epoch().number()}; }
+
+  /// The sum of `count` of the item's splits from number `first` on; of none if count is not positive.
+  __device__ softmax_part sum_splits(share const& x, int first, int count, int i) const {
+    stamped_reader read(epoch(), ch_.world);
+    auto const look = [&](std::uint64_t word) { return read.take(word); };
+    softmax_part sum;
+    do {
+      split_parts::words words[splits_at_once];
+      sum = combine_parts<splits_at_once>(
+          count < 1 ? 1 : count,
+          [&](int, int k) { return softmax_scale{look(words[k].scale[0]), look(words[k].scale[1])}; },
+          [&](int, int k) {
+            auto const& o = words[k].o;
+            return quad{{look(o[0]), look(o[1]), look(o[2]), look(o[3])}};
+          },
+          [&](int n) {
+#pragma unroll
+            for (int k = 0; k < splits_at_once; ++k) {
+              int const split = first + n + k, last = x.splits - 1;
+              words[k] = parts().ask(x.first_block, split < last ? split : last, i);
+            }
+            platform::keep_order();
+          });
+    } while (read.again([&] {  // names this rank's own result of the item
+      int const item = ch_.world.size > 1 ? platform::lane_not_ahead(x.item) : 0;
+      return stamped_reader::awaited{slot().from(ch_.world.rank, item), ch_.world.rank};
+    }));
+    if (count < 1) sum = {};
+    if (read.gave_up()) sum.s.l = not_a_number;
+    return sum;
+  }
+  /// The sum over the readers of a quad. Each thread passes what it has read and gets what thread `from` has; those
+  /// with parts of one quad are neighbours then, and all of them get the sum.
+  __device__ softmax_part over_readers(softmax_part x, int from, int log_readers) const {
+    auto* const o = reinterpret_cast<quad*>(o_);
+    auto* const scales = reinterpret_cast<softmax_scale*>(o + threads);
+    b_.sync();  // what was here has been read
+    o[b_.rank()] = x.o;
+    scales[b_.rank()] = x.s;
+    b_.sync();
+    x = {o[from], scales[from]};
+    auto const reduced = [&](float a, auto const& f) {
+      a = f(a, platform::of_other_half<0>(a));
+      a = f(a, platform::of_other_half<1>(a));
+      a = f(a, platform::of_other_half<2>(a));
+      return log_readers == 4 ? f(a, platform::of_other_half<3>(a)) : a;
+    };
+    auto const sum = [](float a, float b) { return a + b; };
+    float const m = reduced(x.s.m, [](float a, float b) { return fmaxf(a, b); }), weight = softmax_weight(x.s.m, m);
+    x.s = {m, reduced(x.s.l * weight, sum)};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x.o.x[j] = reduced(x.o.x[j] * weight, sum);
+    return x;
+  }
+
+  /// Called by: `of` threads with the same part, number n of them each; they take the peers in turns.
+  __device__ void push(quad_at at, softmax_part const& part, int n, int of) const {
+    if (ch_.world.size == 1 || g_.two_shot) {
+      if (n > 0) return;
+      return ch_.world.size == 1 ? write(at, part) : send(owner(at.item), at, part);
+    }
 #pragma unroll 1
-    for (int p = 0; p < ch_.world.size; ++p) send(ch_.world.next(1 + p), at, part);
+    for (int p = n; p < ch_.world.size; p += of) send(ch_.world.next(1 + p), at, part);
   }
 
   __device__ void write(quad_at at, softmax_part const& x) const {
     struct alignas(8) {
       T value[4];
     } out;
+    float const factor = x.s.l == 0 ? 0.0f : 1 / x.s.l;  // NaN if l is
 #pragma unroll
-    for (int j = 0; j < 4; ++j) out.value[j] = T(x.s.l > 0 ? x.o.x[j] / x.s.l : x.s.l == 0 ? 0.0f : x.s.l);
+    for (int j = 0; j < 4; ++j) out.value[j] = T(x.o.x[j] * factor);
     std::int64_t const head = std::int64_t(at.item) * g_.group + at.i / (D / 4);
     int const four = at.i % (D / 4);
     *reinterpret_cast<decltype(out)*>(g_.out + head * D + four * 4) = out;
@@ -368,7 +432,8 @@ class decode_block {
   softmax_scale* scales_;  // [waves][group]
   float* o_;               // [waves][group][pitch]
   decode_record record_;
-  int first_ = 0, items_ = 0;  // complete by this block
+  share continued_, begun_;  // of the items that the block's first and last split do not end, or begin
+  int from_ = 0, to_ = 0;    // what the block pushes: quads of all items
 };
 
 }  // namespace detail
@@ -381,6 +446,7 @@ __global__ void __launch_bounds__(decode_threads(D), attention_bound(D))
   detail::decode_block<T, D> work(ch, g, shared);
   work.run_splits();
   work.depart();
+  work.sum_shares();
   work.combine_sources();
   work.end();
 }

@@ -67,6 +67,14 @@ template <class T>
 __device__ T shuffle_xor(T value, int mask) {
   return __shfl_xor(value, mask);
 }
+/// The value of a lane in the other half of the 2 << Step lanes around this one, if all lanes of a half have the same.
+template <int Step>
+__device__ float of_other_half(float x) {
+  static_assert(Step < 4);
+  // By data-parallel primitives, without LDS: lane ^ 1, lane ^ 2, lane ^ 7, lane ^ 15
+  constexpr int how[] = {0xb1, 0x4e, 0x141, 0x140};
+  return __builtin_bit_cast(float, __builtin_amdgcn_mov_dpp(__builtin_bit_cast(int, x), how[Step], 0xf, 0xf, true));
+}
 /// The value of another lane of the wave.
 template <class T>
 __device__ T shuffle(T value, int lane) {

@@ -55,6 +55,11 @@ template <class T>
 __device__ T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+/// The value of a lane in the other half of the 2 << Step lanes around this one, if all lanes of a half have the same.
+template <int Step>
+__device__ float of_other_half(float x) {
+  return shuffle_xor(x, 1 << Step);
+}
 /// The value of another lane of the wave.
 template <class T>
 __device__ T shuffle(T value, int lane) {
