@@ -16,7 +16,7 @@ import gfx942
 
 PAUSE = r"s_sleep|NANOSLEEP"
 CLOCK = r"s_memrealtime|CS2R.*SR_GLOBALTIMER|S2U?R.*SR_GLOBALTIMER"
-FLAG_LOAD = r"global_load_dword\w* .*sc0 sc1|flat_load_dword\w* .*sc0 sc1|LDG?\.E(\.64)?\.STRONG\.SYS"
+FLAG_LOAD = r"(global|flat)_load_dword\w* .*(sc0 )?sc1|LDG?\.E(\.64)?\.STRONG\.(SYS|GPU)"
 MAY_BE_ADDED = {"gfx942": r"s_waitcnt$|s_add_[iu]32$", "sm_90a": r"BSSY|BSYNC|U?LDC(\.64)?$"}
 
 

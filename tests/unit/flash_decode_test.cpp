@@ -615,10 +615,11 @@ TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later"
     load_kernel(r.world, spend<>, 64);
     auto const splits = [&](unsigned seed) { d.run(op, {1, [](int, int) { return 1280; }, problem::random, seed}); };
     for (unsigned i = 0; i < 2; ++i) splits(i);
-    // Items of one split, until all words of both slots have had their turn
+    // Items of one split, while stamps are taken
     problem const whole{1, [](int, int) { return 20; }};
     d.fill(whole);
-    for (int i = 0; i < 2 * 16; ++i) op(r.stream, d.call(1));
+    skip_to(r, ch, split_parts<decode_threads(128)>::period - 2);
+    for (int i = 0; i < 4; ++i) op(r.stream, d.call(1));
     r.world.check(r.stream);
     skip_to(r, ch, epoch_t(1) << 32);
     for (unsigned i = 0; i < 2; ++i) splits(7 + i);  // of the same half epochs as the first ones

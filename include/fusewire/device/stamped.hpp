@@ -94,8 +94,8 @@ class stamped_reader {
   }
   /// The word that a failed wait names, and who stores it.
   struct awaited {
-    stamped const* word;
-    int source;
+    stamped const* word;  // in the signal segment
+    int source;           // the rank that stores it
   };
   /// As again(); name() says what a failed wait names.
   template <class Name>

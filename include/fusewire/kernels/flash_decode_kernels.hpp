@@ -2,7 +2,7 @@
 // kernel. The operator is in flash_decode.hpp.
 //
 //   splits    this rank's KV --attention--> (o, m, l) per wave --LDS--> per split
-//   share     of an item that blocks share, by each of them: every split's part --splits in order--> sum
+//   share     of an item that blocks share, in each of them: all splits' parts --split_parts--> sum
 //   push      (o, m, l) --words with the epoch--> inbox of every rank, or with two shots of the item's owner
 //   combine   by the block that has pushed it:
 //             poll the inbox --sources in order--> out, lse
@@ -21,8 +21,8 @@
 // Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read
 // are only parameters and, where the caller says that they are constant, lengths, table and K of splits without their
 // shard's last token.
-// Same bits on every rank and in every run: the plan depends on lengths and grid; waves, splits and sources are each
-// summed in order.
+// Same bits on every rank and in every run: the plan depends on lengths and grid; waves and sources are each summed in
+// order, splits in one that their number decides.
 #pragma once
 #include <fusewire/device/kernel_launch.hpp>
 #include <fusewire/device/stamped_inbox.hpp>
@@ -53,11 +53,11 @@ struct decode_arguments {
   int pages_to_check = 0;    // of the caches; 0: page numbers are not looked at
 };
 
-/// LDS of a block: a few words, Q, each wave's (m, l) and o; or for o, what threads exchange when they sum up shares.
+/// LDS of a block: a few words, Q, each wave's (m, l) and o; or for o, split_parts::shared_bytes.
 __host__ __device__ constexpr int decode_shared_bytes(int heads, int d) {
   int const scales = attention_waves(d) * heads * 8, o = attention_waves(d) * heads * 132 * 4,
-            exchanged = decode_threads(d) * 24;
-  return 32 + 16 * d * 2 + scales + (o > exchanged ? o : exchanged);
+            summed = decode_threads(d) * 24;
+  return 32 + 16 * d * 2 + scales + (o > summed ? o : summed);
 }
 
 namespace detail {
@@ -110,30 +110,18 @@ class decode_block {
     if (b_.leader()) launch_.leave(b_, departed_);
   }
 
-  /// This block's shares of the items that it has not attended to alone, to the inboxes. Where there are many splits,
-  /// 8 or 16 threads read those of a quad.
+  /// This block's shares of the items that it has not attended to alone, to the inboxes.
   __device__ void sum_shares() {
 #pragma unroll 1
     for (int s = 0; s < 2; ++s) {
-      share const x = s == 0 ? uniform(continued_) : uniform(begun_);
-      int const log_readers = x.splits >= 16  ? 4
-                              : x.splits >= 8 ? 3
-                                              : 0,
-                readers = 1 << log_readers, log_quads = log_threads - log_readers, quads = 1 << log_quads,
-                of_reader = (x.splits + readers - 1) >> log_readers, rank = platform::lane_not_ahead(b_.rank());
-#pragma unroll 1
-      for (int at = x.begin; at < x.end; at += quads) {
-        // Threads of neighbouring quads read whole lines of a part
-        int const first = (rank >> log_quads) * of_reader, left = x.splits - first;
-        int i = at + (rank & (quads - 1)), lane = 0;
-        softmax_part sum = sum_splits(x, first, left < of_reader ? left : of_reader, i < x.end ? i : x.end - 1);
-        if (readers > 1) {
-          i = at + (rank >> log_readers);
-          lane = rank & (readers - 1);
-          sum = over_readers(sum, (lane << log_quads) + i - at, log_readers);
-        }
-        if (i < x.end) push({x.item, i}, sum, lane, readers);
-      }
+      item_share const x = s == 0 ? continued_.uniform() : begun_.uniform();
+      parts().sum(
+          b_, x, o_,
+          [&] {  // a failed wait names this rank's own result of the item
+            int const item = ch_.world.size > 1 ? platform::lane_not_ahead(x.item) : 0;
+            return stamped_reader::awaited{slot().from(ch_.world.rank, item), ch_.world.rank};
+          },
+          [&](int i, softmax_part const& sum, int n, int of) { push({x.item, i}, sum, n, of); });
     }
   }
 
@@ -188,8 +176,6 @@ class decode_block {
   /// As l it makes an output and its lse NaN: their parts have not come
   static constexpr float not_a_number = __builtin_nanf("");
   static constexpr int waves = attention_waves(D);
-  static constexpr int threads = decode_threads(D), log_threads = std::countr_zero(unsigned(threads)),
-                       splits_at_once = 2;
   static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a sum: its owner may itself be waiting
 
   __device__ channel_epoch const& epoch() const { return launch_.epoch(); }
@@ -199,20 +185,9 @@ class decode_block {
   struct quad_at {
     int item, i;
   };
-  /// What this block sums up of an item whose splits are those of `splits` blocks: quads [begin, end), in whole lines
-  /// of the parts.
-  struct share {
-    int item = 0, first_block = 0, splits = 0, begin = 0, end = 0;
-  };
-  __device__ static share uniform(share const& x) {
-    return {platform::uniform(x.item), platform::uniform(x.first_block), platform::uniform(x.splits),
-            platform::uniform(x.begin), platform::uniform(x.end)};
-  }
-  __device__ share share_of(decode_run const& run) const {
-    int const first = run.first_block(), splits = run.last_block() - first + 1, mine = number() - first,
-              lines = record_.quads() / split_parts::quads_of_line;
-    auto const begin_of = [&](int n) { return lines * n / splits * split_parts::quads_of_line; };
-    return uniform({run.item(), first, splits, begin_of(mine), begin_of(mine + 1)});
+  __device__ item_share share_of(decode_run const& run) const {
+    int const first = run.first_block();
+    return item_share::of(run.item(), first, run.last_block() - first + 1, number() - first, record_);
   }
   __device__ int owner(int item) const {
     return int(unsigned(item) % unsigned(platform::lane_not_ahead(ch_.world.size)));
@@ -328,7 +303,7 @@ class decode_block {
     int const rank = platform::lane_not_ahead(b_.rank()), group = platform::not_ahead(g_.group);
     decode_record const record{group, D};
     bool const whole = platform::uniform(run.whole()), begins = run.starts();
-    share const x = share_of(run);
+    item_share const x = share_of(run);
     if (to_ == 0) from_ = x.item * record.quads() + x.begin;
     to_ = x.item * record.quads() + x.end;  // shares and items of a block are neighbours
     if (!whole && begins) begun_ = x;
@@ -343,61 +318,8 @@ class decode_block {
     }
   }
 
-  __device__ split_parts parts() const { return {g_.parts, record_, epoch().number()}; }
-
-  /// The sum of `count` of the item's splits from number `first` on; of none if count is not positive.
-  __device__ softmax_part sum_splits(share const& x, int first, int count, int i) const {
-    stamped_reader read(epoch(), ch_.world);
-    auto const look = [&](std::uint64_t word) { return read.take(word); };
-    softmax_part sum;
-    do {
-      split_parts::words words[splits_at_once];
-      sum = combine_parts<splits_at_once>(
-          count < 1 ? 1 : count,
-          [&](int, int k) { return softmax_scale{look(words[k].scale[0]), look(words[k].scale[1])}; },
-          [&](int, int k) {
-            auto const& o = words[k].o;
-            return quad{{look(o[0]), look(o[1]), look(o[2]), look(o[3])}};
-          },
-          [&](int n) {
-#pragma unroll
-            for (int k = 0; k < splits_at_once; ++k) {
-              int const split = first + n + k, last = x.splits - 1;
-              words[k] = parts().ask(x.first_block, split < last ? split : last, i);
-            }
-            platform::keep_order();
-          });
-    } while (read.again([&] {  // names this rank's own result of the item
-      int const item = ch_.world.size > 1 ? platform::lane_not_ahead(x.item) : 0;
-      return stamped_reader::awaited{slot().from(ch_.world.rank, item), ch_.world.rank};
-    }));
-    if (count < 1) sum = {};
-    if (read.gave_up()) sum.s.l = not_a_number;
-    return sum;
-  }
-  /// The sum over the readers of a quad. Each thread passes what it has read and gets what thread `from` has; those
-  /// with parts of one quad are neighbours then, and all of them get the sum.
-  __device__ softmax_part over_readers(softmax_part x, int from, int log_readers) const {
-    auto* const o = reinterpret_cast<quad*>(o_);
-    auto* const scales = reinterpret_cast<softmax_scale*>(o + threads);
-    b_.sync();  // what was here has been read
-    o[b_.rank()] = x.o;
-    scales[b_.rank()] = x.s;
-    b_.sync();
-    x = {o[from], scales[from]};
-    auto const reduced = [&](float a, auto const& f) {
-      a = f(a, platform::of_other_half<0>(a));
-      a = f(a, platform::of_other_half<1>(a));
-      a = f(a, platform::of_other_half<2>(a));
-      return log_readers == 4 ? f(a, platform::of_other_half<3>(a)) : a;
-    };
-    auto const sum = [](float a, float b) { return a + b; };
-    float const m = reduced(x.s.m, [](float a, float b) { return fmaxf(a, b); }), weight = softmax_weight(x.s.m, m);
-    x.s = {m, reduced(x.s.l * weight, sum)};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x.o.x[j] = reduced(x.o.x[j] * weight, sum);
-    return x;
-  }
+  static_assert(split_parts<decode_threads(D)>::shared_bytes == decode_threads(D) * 24);
+  __device__ split_parts<decode_threads(D)> parts() const { return {g_.parts, record_, epoch(), ch_.world}; }
 
   /// Called by: `of` threads with the same part, number n of them each; they take the peers in turns.
   __device__ void push(quad_at at, softmax_part const& part, int n, int of) const {
@@ -432,8 +354,8 @@ class decode_block {
   softmax_scale* scales_;  // [waves][group]
   float* o_;               // [waves][group][pitch]
   decode_record record_;
-  share continued_, begun_;  // of the items that the block's first and last split do not end, or begin
-  int from_ = 0, to_ = 0;    // what the block pushes: quads of all items
+  item_share continued_, begun_;  // of the items that the block's first and last split do not end, or begin
+  int from_ = 0, to_ = 0;         // what the block pushes: quads of all items
 };
 
 }  // namespace detail

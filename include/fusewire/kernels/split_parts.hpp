@@ -2,14 +2,14 @@
 // themselves which launch they are from; then each sums up its share of the item, as soon as the words are there. No
 // flag is raised, no store is waited for, and no block does it for all.
 //
-//   block b      (o, m, l) of its split --words with the epoch--> its place --+
-//   every block of the item          <--polls its share of the quads of all --+
+//   each block   (o, m, l) of its split --words with the epoch--> its place
+//                its share of all places --polled--> sum
 //
 // A block has two places, because it has at most one split that continues an item and one that begins an item and does
 // not end it (decode_plan.hpp). Two slots of places, by parity of the epoch, because stamps are those of stamped.hpp.
 // Reuse: words of a slot are written again two launches later on the same stream.
-// Stamps repeat after 2^32 launches. Each launch takes the stamps from some words of the other slot, its successors
-// from the next ones. So no stamp is 2^32 launches old when its word is read.
+// Stamps repeat after 2^32 launches. Two of 2^16 launches take the stamps from all words of the other's slot. So no
+// stamp is 2^32 launches old when its word is read.
 #pragma once
 #include <bit>
 
@@ -44,17 +44,43 @@ struct split_parts_view {
   }
 };
 
-/// The places of one launch.
+/// What a block sums up of an item whose splits are those of `splits` blocks from first_block on: fours [begin, end) of
+/// o, in whole lines of the parts.
+struct item_share {
+  int item = 0, first_block = 0, splits = 0, begin = 0, end = 0;
+
+  /// The share of block first_block + mine. Uniform in a wave.
+  __device__ static item_share of(int item, int first_block, int splits, int mine, decode_record r) {
+    int const lines = r.quads() / quads_of_line;
+    auto const begin_of = [&](int n) { return lines * n / splits * quads_of_line; };
+    return item_share{item, first_block, splits, begin_of(mine), begin_of(mine + 1)}.uniform();
+  }
+  /// The same where the compiler does not know that it is uniform.
+  __device__ item_share uniform() const {
+    return {platform::uniform(item), platform::uniform(first_block), platform::uniform(splits),
+            platform::uniform(begin), platform::uniform(end)};
+  }
+
+ private:
+  static constexpr int quads_of_line = 16;  // words of 8 bytes in 128
+};
+
+/// The places of one launch, for blocks of Threads threads.
+template <int Threads>
 class split_parts {
  public:
-  /// Neighbouring fours of o whose words lie in a line of 128 bytes.
-  static constexpr int quads_of_line = 16;
-  __device__ split_parts(split_parts_view const& x, decode_record r, epoch_t epoch) : x_(x), r_(r), epoch_(epoch) {}
+  /// Launches from one renew() of a slot to the next.
+  static constexpr epoch_t period = 1 << 16;
+  /// Bytes of LDS that sum() needs, at a multiple of 16.
+  static constexpr int shared_bytes = Threads * int(sizeof(quad) + sizeof(softmax_scale));
+
+  __device__ split_parts(split_parts_view const& x, decode_record r, channel_epoch const& e, world_view const& w)
+      : x_(x), r_(r), e_(e), w_(w) {}
 
   /// Stores four number i of the part of `block`. begins: the split begins its item.
   /// Called by: one thread for each i. Order: relaxed, device; no other store is published.
   __device__ void store(int block, bool begins, int i, softmax_part const& part) const {
-    int const p = place(block, begins, epoch_);
+    int const p = place(block, begins, e_.number());
 #pragma unroll
     for (int j = 0; j < 4; ++j) put(p + r_.o_word(i, j), part.o.x[j]);
     if (i % (r_.d / 4) > 0) return;
@@ -62,13 +88,54 @@ class split_parts {
     put(p + r_.scale_word(i) + 1, part.s.l);
   }
 
-  /// Four number i of a part, as words that may not be this launch's yet.
+  /// Waits for all parts of a share and sums them up, in an order that the number of splits decides. For each four i of
+  /// the share, `of` threads call take(i, sum, n, of), n = 0 to of - 1. l is NaN if the wait was given up; name() says
+  /// what the report then names.
+  /// Called by: every thread of the block.
+  template <class Name, class Take>
+  __device__ void sum(block b, item_share const& x, void* shared, Name const& name, Take const& take) const {
+    // Where there are many splits, 8 or 16 threads read those of a four
+    int const log_readers = x.splits >= 16  ? 4
+                            : x.splits >= 8 ? 3
+                                            : 0,
+              readers = 1 << log_readers, log_quads = log_threads - log_readers, quads = 1 << log_quads,
+              of_reader = (x.splits + readers - 1) >> log_readers, rank = platform::lane_not_ahead(b.rank());
+#pragma unroll 1
+    for (int at = x.begin; at < x.end; at += quads) {
+      // Neighbouring threads read neighbouring fours of one split: whole lines
+      int const first = (rank >> log_quads) * of_reader, left = x.splits - first;
+      int i = at + (rank & (quads - 1)), n = 0;
+      softmax_part sum = sum_some(x, first, left < of_reader ? left : of_reader, i < x.end ? i : x.end - 1, name);
+      if (readers > 1) {
+        i = at + (rank >> log_readers);
+        n = rank & (readers - 1);
+        sum = over_readers(b, sum, shared, (n << log_quads) + i - at, log_readers);
+      }
+      if (i < x.end) take(i, sum, n, readers);
+    }
+  }
+
+  /// From time to time, takes the stamps from all words of the slot that this launch does not use. number: of the block
+  /// among `blocks`.
+  /// Called by: every thread of every block, in every launch.
+  __device__ void renew(block b, int number, int blocks) const {
+    if (e_.number() % period > 1) return;
+#pragma unroll 1
+    for (int n = number; n < x_.blocks; n += blocks)
+      for (int i = b.rank(); i < 2 * r_.words(); i += b.size())
+        platform::atomic_store<order::relaxed, scope::device>(at(place(n, false, e_.number() + 1) + i),
+                                                              std::uint64_t(0));
+  }
+
+ private:
+  static constexpr int log_threads = std::countr_zero(unsigned(Threads)), at_once = 2;  // splits
+
   struct words {
     std::uint64_t scale[2], o[4];
   };
-  /// Asks for those of the item's n-th part, the first of which `first_block` stores.
-  __device__ words ask(int first_block, int n, int i) const {
-    int const p = place(first_block + n, n == 0, epoch_);
+  /// Asks for four number i of the item's n-th part.
+  __device__ words ask(item_share const& x, int n, int i) const {
+    int const p = place(x.first_block + n, n == 0, e_.number());
     words w;
 #pragma unroll
     for (int j = 0; j < 2; ++j) w.scale[j] = get(p + r_.scale_word(i) + j);
@@ -76,21 +143,54 @@ class split_parts {
     for (int j = 0; j < 4; ++j) w.o[j] = get(p + r_.o_word(i, j));
     return w;
   }
-
-  /// Takes the stamps from some words of the slot that this launch does not use. number: of the block among `blocks`.
-  /// Called by: every thread of every block, in every launch.
-  __device__ void renew(block b, int number, int blocks) const {
-    int const turns = int(std::bit_ceil(unsigned(ceil_div(r_.words(), b.size())))),
-              i = (int(epoch_ >> 1) & (turns - 1)) * b.size() + b.rank();
-    if (i >= r_.words()) return;
-#pragma unroll 1
-    for (int n = number; n < x_.blocks; n += blocks)
+  /// The sum of `count` splits from number `first` on; of none if count is not positive.
+  template <class Name>
+  __device__ softmax_part sum_some(item_share const& x, int first, int count, int i, Name const& name) const {
+    stamped_reader read(e_, w_);
+    auto const look = [&](std::uint64_t word) { return read.take(word); };
+    softmax_part sum;
+    do {
+      words w[at_once]{};
+      sum = combine_parts<at_once>(
+          count < 1 ? 1 : count, [&](int, int k) { return softmax_scale{look(w[k].scale[0]), look(w[k].scale[1])}; },
+          [&](int, int k) { return quad{{look(w[k].o[0]), look(w[k].o[1]), look(w[k].o[2]), look(w[k].o[3])}}; },
+          [&](int n) {
 #pragma unroll
-      for (int begins = 0; begins < 2; ++begins)
-        platform::atomic_store<order::relaxed, scope::device>(at(place(n, begins, epoch_ + 1) + i), std::uint64_t(0));
+            for (int k = 0; k < at_once; ++k) {
+              int const split = first + n + k, last = x.splits - 1;
+              w[k] = ask(x, split < last ? split : last, i);
+            }
+            platform::keep_order();
+          });
+    } while (read.again(name));
+    if (count < 1) sum = {};
+    if (read.gave_up()) sum.s.l = __builtin_nanf("");
+    return sum;
+  }
+  /// The sum over the readers of a four. Each thread passes what it has read and gets what thread `from` has; those
+  /// with parts of one four are neighbours then, and all of them get the sum.
+  __device__ static softmax_part over_readers(block b, softmax_part x, void* shared, int from, int log_readers) {
+    auto* const o = static_cast<quad*>(shared);
+    auto* const scales = reinterpret_cast<softmax_scale*>(o + Threads);
+    b.sync();  // what was here has been read
+    o[b.rank()] = x.o;
+    scales[b.rank()] = x.s;
+    b.sync();
+    x = {o[from], scales[from]};
+    auto const reduced = [&](float a, auto const& f) {
+      a = f(a, platform::of_other_half<0>(a));
+      a = f(a, platform::of_other_half<1>(a));
+      a = f(a, platform::of_other_half<2>(a));
+      return log_readers == 4 ? f(a, platform::of_other_half<3>(a)) : a;
+    };
+    auto const sum = [](float a, float b) { return a + b; };
+    float const m = reduced(x.s.m, [](float a, float b) { return fmaxf(a, b); }), weight = softmax_weight(x.s.m, m);
+    x.s = {m, reduced(x.s.l * weight, sum)};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x.o.x[j] = reduced(x.o.x[j] * weight, sum);
+    return x;
   }
 
- private:
   /// The number of a place's first word.
   __device__ int place(int block, bool begins, epoch_t epoch) const {
     return ((int(detail::slot_of(epoch)) * x_.blocks + block) * split_parts_view::places_of_block + begins) *
@@ -103,13 +203,14 @@ class split_parts {
   }
   template <stampable T>
   __device__ void put(int i, T x) const {
-    platform::atomic_store<order::relaxed, scope::device>(at(i), stamped_word(x, epoch_));
+    platform::atomic_store<order::relaxed, scope::device>(at(i), stamped_word(x, e_.number()));
   }
   __device__ std::uint64_t get(int i) const { return platform::atomic_load<order::relaxed, scope::device>(at(i)); }
 
   split_parts_view const& x_;
   decode_record r_;
-  epoch_t epoch_;
+  channel_epoch const& e_;
+  world_view const& w_;
 };
 
 }  // namespace fusewire
