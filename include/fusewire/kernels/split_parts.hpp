@@ -8,8 +8,10 @@
 // A block has two places, because it has at most one split that continues an item and one that begins an item and does
 // not end it (decode_plan.hpp). Two slots of places, by parity of the epoch, because stamps are those of stamped.hpp.
 // Reuse: words of a slot are written again two launches later on the same stream.
-// Stamps repeat after 2^32 launches. Two of 2^16 launches take the stamps from all words of the other's slot. So no
-// stamp is 2^32 launches old when its word is read.
+// Stamps repeat after 2^32 launches. Of each 2^16 launches of the channel, those among the first 64 that are this
+// operator's take the stamps from all words of the other slot. So no stamp is 2^32 launches old when its word is read.
+// One case is not covered: an operator whose launches all have epochs of one parity, or that has no launch among all
+// these, while the channel makes 2^32 launches.
 #pragma once
 #include <bit>
 
@@ -69,8 +71,8 @@ struct item_share {
 template <int Threads>
 class split_parts {
  public:
-  /// Launches from one renew() of a slot to the next.
-  static constexpr epoch_t period = 1 << 16;
+  /// Of `period` launches of a channel the first `renewing` take stamps.
+  static constexpr epoch_t period = 1 << 16, renewing = 64;
   /// Bytes of LDS that sum() needs, at a multiple of 16.
   static constexpr int shared_bytes = Threads * int(sizeof(quad) + sizeof(softmax_scale));
 
@@ -119,7 +121,7 @@ class split_parts {
   /// among `blocks`.
   /// Called by: every thread of every block, in every launch.
   __device__ void renew(block b, int number, int blocks) const {
-    if (e_.number() % period > 1) return;
+    if (e_.number() % period >= renewing) return;
 #pragma unroll 1
     for (int n = number; n < x_.blocks; n += blocks)
       for (int i = b.rank(); i < 2 * r_.words(); i += b.size())
