@@ -612,7 +612,6 @@ TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later"
     decode_rank<bf16> d(r, {16, 1, 128}, 1, 16, 80);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
-    load_kernel(r.world, spend<>, 64);
     auto const splits = [&](unsigned seed) { d.run(op, {1, [](int, int) { return 1280; }, problem::random, seed}); };
     for (unsigned i = 0; i < 2; ++i) splits(i);
     // Items of one split, while stamps are taken

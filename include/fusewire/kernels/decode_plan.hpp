@@ -35,7 +35,7 @@ struct decode_lengths {
 
   static constexpr int unit = 128;        // tokens
   static constexpr int gap = 4;           // units between items
-  static constexpr int max_splits = 264;  // of an item: what its last block has room for
+  static constexpr int max_splits = 264;  // of an item
 
   /// Runs that a grid of `blocks` has, with `kv` KV heads.
   static constexpr int runs_of(int blocks, int kv) { return blocks < max_runs(kv) ? blocks : max_runs(kv); }

@@ -9,7 +9,8 @@
 // not end it (decode_plan.hpp). Two slots of places, by parity of the epoch, because stamps are those of stamped.hpp.
 // Reuse: words of a slot are written again two launches later on the same stream.
 // Stamps repeat after 2^32 launches. Of each 2^16 launches of the channel, those among the first 64 that are this
-// operator's take the stamps from all words of the other slot. So no stamp is 2^32 launches old when its word is read.
+// operator's take the stamps from all words of the other slot, which nobody reads or writes then: the launch before is
+// over, the next one has not begun. So no stamp is 2^32 launches old when its word is read.
 // One case is not covered: an operator whose launches all have epochs of one parity, or that has no launch among all
 // these, while the channel makes 2^32 launches.
 #pragma once
