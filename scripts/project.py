@@ -98,6 +98,7 @@ class Runner:
     def file(self, name, mhz, make, plans=True, program=None):
         """make(known, fresh, add): what is not fresh(name) is simulated, and add(name, us, origin) stores it at once. plans: it says with fresh() what
         it will simulate, so that the time left can be told."""
+        self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / f"{name}.mi300x_projected.json"
         old = json.loads(path.read_text()) if path.exists() else {"benchmarks": []}
         known = {b["name"]: b for b in old["benchmarks"]}

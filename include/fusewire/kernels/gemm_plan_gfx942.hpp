@@ -31,7 +31,7 @@ inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config
     return std::nullopt;
   if (parts > 1 &&
       (parts > (few ? 8 : 16) || parts * (few ? 8 : 4) > steps || tiles > at_once ||
-       tiles * parts > split_memory::blocks || (!few && std::int64_t(tiles) * parts * area > split_memory::max_sums)))
+       tiles * parts > part_sums::blocks || (!few && std::int64_t(tiles) * parts * area > part_sums::max_sums)))
     return std::nullopt;
   if (few) {
     double const a = 2.0 * s.k * std::min(s.rows, c.block_m), b = 2.0 * s.k * c.block_n, read = 2.0 * s.k * s.n;

@@ -40,22 +40,16 @@ inline constexpr tile_config tuned_tiles[] = {{16, 16, layout::column_major},
 /// overlap.
 class split_memory {
  public:
-  /// The most blocks that may share tiles; the most sums of all these blocks.
-  static constexpr int blocks = 304, max_sums = blocks * 256 * 128;
-
-  /// Allocates, and clears the tickets, on the current device. Fails: runtime_failure.
+  /// Allocates and clears on the current device. Fails: runtime_failure.
   explicit split_memory(std::source_location where) {
-    constexpr std::size_t bytes = max_sums * sizeof(float) + blocks * sizeof(unsigned);
     void* p = nullptr;
-    check_hip(hipMalloc(&p, bytes), "hipMalloc(sums of blocks that share a tile)", where);
+    check_hip(hipMalloc(&p, part_sums::bytes), "hipMalloc(sums of shared tiles)", where);
     memory_.reset(p);
-    check_hip(hipMemset(sums().tickets, 0, blocks * sizeof(unsigned)), "hipMemset(tickets of shared tiles)", where);
+    check_hip(hipMemset(sums().words(), 0xff, part_sums::word_bytes), "hipMemset(words of shared tiles)", where);
+    check_hip(hipMemset(sums().tickets, 0, part_sums::ticket_bytes), "hipMemset(tickets of shared tiles)", where);
   }
   /// The memory as kernels take it.
-  part_sums sums() const {
-    auto* const sums = static_cast<float*>(memory_.get());
-    return {sums, reinterpret_cast<unsigned*>(sums + max_sums)};
-  }
+  part_sums sums() const { return part_sums::in(memory_.get()); }
 
  private:
   struct free_memory {
@@ -84,7 +78,7 @@ struct tuned_mainloops {
 
   /// An upper bound of the parts of all tiles of a C of `rows` rows and n columns.
   static int max_parts(int rows, int n) {
-    return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), split_memory::blocks);
+    return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), part_sums::blocks);
   }
 
   /// Calls f.operator()<M>() with the plan's mainloop. I: the first tile to try.

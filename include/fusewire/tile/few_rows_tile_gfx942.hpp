@@ -106,9 +106,7 @@ class few_rows_tile {
         }
       }
     b.sync();
-    bool const stores = splits == 1 || parts.add_up(sums, quads / wave::width, reinterpret_cast<int*>(shared), tile,
-                                                    tiles, split, splits);
-    if (!stores) return;
+    if (splits > 1 && !parts.add_up(sums, quads / wave::width, tile, tiles, split, splits)) return;
     auto const c = sink.at(t);
     bool const whole = has_whole_quads(c);
 #pragma unroll
