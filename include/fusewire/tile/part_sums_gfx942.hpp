@@ -12,8 +12,9 @@
 // stores of a wave are done when drain_stores() returns, and the block meets before its ticket is counted. Loads come
 // after the count that says that all blocks have stored, and after a barrier. So no cache is written back or emptied.
 // That a store at device scope is done when it is counted is for a machine to say: tests/litmus, counted_stores. A
-// ticket is back at 0 when the last block has seen that all have arrived. Deadlock: blocks that share tiles are
-// resident together, and wait for each other only when they have multiplied.
+// ticket is back at 0 when the last block has seen that all have arrived.
+// Deadlock: blocks that share tiles are resident together, and a block waits for the sums of others only when it has
+// sent them its own.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/tile/buffer_gfx942.hpp>
@@ -68,8 +69,8 @@ class sums_of_tile {
   int stride_;
 };
 
-/// Sums of one small tile, in words of two. A word without sums has all bits set. No sum has: a NaN with these bits is
-/// stored as another one.
+/// Sums of one small tile, in words of two. A word without sums has all bits set. No sum has all bits set: such a NaN
+/// is stored as another one.
 class words_of_tile {
  public:
   using word = std::uint64_t;
