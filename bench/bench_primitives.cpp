@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_argume
   }
   if (b.leader()) {
     while (atomic_ref<unsigned, scope::device>(a.go).load(order::relaxed) != turn) platform::backoff();
-    platform::acquire_polled<scope::device>(a.go);
+    platform::acquire_polled<scope::system>(a.go);  // so that no cache keeps what the launch before has read of a peer
   }
   b.sync();
   std::uint64_t const t0 = platform::clock_ns();
