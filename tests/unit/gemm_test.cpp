@@ -142,6 +142,16 @@ TEST_CASE("gemm: blocks share tiles of shape after shape", "[gemm]") {
   });
 }
 
+TEST_CASE("gemm: blocks go through more tiles of few rows than there are blocks", "[gemm]") {
+  constexpr int n = 16 * 1300, k = 512;
+  auto const multiply = [&](rank_of_test& r) {
+    gemm_rank<bf16> g(r, 16, n, k);
+    gemm<bf16> op(r.world);
+    g.run(op, {16, n, k, layout::column_major, 1});
+  };
+  on_ranks(1, multiply, {.bulk = 64_MiB, .signal = 2_MiB, .share = sharing_of_tests()});
+}
+
 TEST_CASE("gemm: says which mainloop a call takes, and why it is not a tuned one", "[gemm]") {
   on_ranks(1, [&](rank_of_test& r) {
     gemm_rank<bf16> g(r, 64, 32, 64);
