@@ -17,6 +17,7 @@ class few_rows_tile {
   static constexpr int waves = 8, threads = waves * wave::width;
   static constexpr int atoms_m = Rows / 16, atoms_n = Columns / 16, slices = k_step / atom::k;
   static constexpr int ring = 16 / (atoms_m + atoms_n) < 2 ? 2 : 16 / (atoms_m + atoms_n);  // steps: 128 registers
+  static_assert(Rows * Columns * part_sums::blocks <= part_sums::max_small);
   static constexpr int lds_rows = Rows > weights::lds_rows ? Rows : weights::lds_rows;  // of a wave, for A, then for B
   static constexpr int quads = Rows * Columns / 4,
                        per_thread = ceil_div(quads, threads);  // fours of neighbouring sums of the tile

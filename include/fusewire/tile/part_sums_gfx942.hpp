@@ -14,7 +14,8 @@
 // That a store at device scope is done when it is counted is for a machine to say: tests/litmus, counted_stores. A
 // ticket is back at 0 when the last block has seen that all have arrived.
 // Deadlock: blocks that share tiles are resident together, and a block waits for the sums of others only when it has
-// sent them its own.
+// sent them its own. These waits have no limit, because every block sends its sums, also one whose wait for a peer was
+// given up.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/tile/buffer_gfx942.hpp>
