@@ -52,8 +52,9 @@ cu_mask runtime::cus_of(ihipStream_t const& s) const {
 ihipStream_t* runtime::create_stream(int device, unsigned flags, int priority) {
   auto s = std::make_unique<ihipStream_t>();
   s->device = device, s->flags = flags, s->priority = priority;
-  streams_.push_back(std::move(s));
-  return streams_.back().get();
+  // By device, whichever thread came first: kernels that begin at the same time begin in this order.
+  auto const after = std::ranges::upper_bound(streams_, device, {}, [](auto const& other) { return other->device; });
+  return streams_.insert(after, std::move(s))->get();
 }
 
 ihipStream_t* runtime::stream_of(hipStream_t handle, int device) {

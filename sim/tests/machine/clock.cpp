@@ -157,6 +157,20 @@ TEST_CASE("the same program takes the same time again") {
   CHECK(timed(name) == timed(name));
 }
 
+TEST_CASE("which host thread comes first makes no difference") {
+  auto const trace = [](std::string const& name) {
+    std::string const file = "clock_tests_" + name + ".json";
+    result const r = sim("--gpus 8 --time --trace " + file, "sim_timed " + name);
+    INFO(r.output);
+    REQUIRE(r.status == 0);
+    return contents(file);
+  };
+  std::string const first = trace("pulls_of_all");
+  CHECK(first.size() > 10'000);
+  bool const same = trace("pulls_of_all_last_first") == first;  // without the texts, which are long
+  CHECK(same);
+}
+
 /// Also in a process whose heap lies elsewhere, as it does in every run.
 TEST_CASE("where the time went is the same again") {
   auto const json = [](int run) {

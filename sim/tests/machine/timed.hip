@@ -3,8 +3,10 @@
 //   fusewire-sim --time timed NAME: prints "NAME value", in the unit that the case says
 #include "check.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <fusewire/trace/span.hpp>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -268,6 +270,45 @@ void flag_latency() {
   std::printf("%.0f\n", static_cast<double>(t) * 10 / rounds / 2);
 }
 
+/// A thread for each GPU reads what GPU 0 has. They create their streams and launch one after the other, in either
+/// order. Prints the sum of their times in microseconds.
+void pulls_of_all(bool last_first) {
+  int gpus = 0;
+  HIP(hipGetDeviceCount(&gpus));
+  size_t const bytes = 256 << 10;
+  auto* const source = device<u32x4>(bytes, 1);
+  HIP(hipDeviceSynchronize());
+  std::atomic<int> streams = 0, launches = 0;
+  std::vector<float> ms(static_cast<size_t>(gpus));
+  auto const rank = [&](int gpu) {
+    int const place = last_first ? gpus - 1 - gpu : gpu;
+    HIP(hipSetDevice(gpu));
+    auto* const to = device<u32x4>(bytes);
+    hipStream_t stream;
+    hipEvent_t begin, end;
+    HIP(hipEventCreate(&begin));
+    HIP(hipEventCreate(&end));
+    while (streams != place) std::this_thread::yield();
+    HIP(hipStreamCreate(&stream));
+    ++streams;
+    while (launches != place) std::this_thread::yield();
+    HIP(hipEventRecord(begin, stream));
+    copy_wide<<<32, 256, 0, stream>>>(to, source, bytes / 16);
+    HIP(hipEventRecord(end, stream));
+    ++launches;
+    HIP(hipStreamSynchronize(stream));
+    HIP(hipEventElapsedTime(&ms[static_cast<size_t>(gpu)], begin, end));
+  };
+  std::vector<std::thread> ranks;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    HIP(hipSetDevice(gpu));
+    if (gpu) HIP(hipDeviceEnablePeerAccess(0, 0));
+    ranks.emplace_back(rank, gpu);
+  }
+  for (auto& r : ranks) r.join();
+  std::printf("%.3f\n", std::accumulate(ms.begin(), ms.end(), 0.) * 1e3);
+}
+
 constexpr test_case cases[] = {
     {"independent_products",
      [] {
@@ -311,6 +352,8 @@ constexpr test_case cases[] = {
     {"l2_latency", [] { latency(4096, 128); }},
     {"mall_latency", [] { latency(65536, 128); }},
     {"flag", [] { flag_latency(); }},
+    {"pulls_of_all", [] { pulls_of_all(false); }},
+    {"pulls_of_all_last_first", [] { pulls_of_all(true); }},
     {"spans",
      [] {
        spans<<<2, 128>>>(took);
