@@ -11,8 +11,9 @@
 // Order, in meet: the sums are stored and loaded at device scope, past the caches that other XCDs do not see. The
 // stores of a wave are done when drain_stores() returns, and the block meets before its ticket is counted. Loads come
 // after the count that says that all blocks have stored, and after a barrier. So no cache is written back or emptied.
-// That a store at device scope is done when it is counted is for a machine to say: tests/litmus, counted_stores. A
-// ticket is back at 0 when the last block has seen that all have arrived.
+// That a store at device scope is done when it is counted is for a machine to say: tests/litmus, counted_stores. All
+// blocks of a tile together add the same number to its ticket, however many they are. So the number at which they have
+// arrived follows from what a block has found there, and nobody sets a ticket back.
 // Deadlock: blocks that share tiles are resident together, and a block waits for the sums of others only when it has
 // sent them its own. These waits have no limit, because every block sends its sums, also one whose wait for a peer was
 // given up.
@@ -158,8 +159,11 @@ struct part_sums {
   static constexpr std::size_t word_bytes = max_small * sizeof(float), ticket_bytes = blocks * sizeof(unsigned),
                                bytes = max_sums * sizeof(float) + word_bytes + ticket_bytes;
 
+  /// What the blocks of a tile add to its ticket, all together.
+  static constexpr unsigned round = 1024;
+
   float* sums;        // of large tiles
-  unsigned* tickets;  // [tiles], 0 between launches
+  unsigned* tickets;  // [tiles], multiples of `round` between launches
 
   /// Of `bytes` bytes from `memory` on.
   static part_sums in(void* memory) {
@@ -176,26 +180,24 @@ struct part_sums {
     return {sums + std::int64_t(tile) * groups * of_group, tiles * groups * of_group * int(sizeof(float))};
   }
 
-  /// Returns when all of the tile's blocks have stored. Called by: every thread of each of these blocks.
-  __device__ void meet(int tile, int splits) const {
+  /// Returns when all of the tile's blocks have stored. This block is number `split` of them.
+  /// Called by: every thread of each of these blocks.
+  __device__ void meet(int tile, int split, int splits) const {
     block const b;
     platform::drain_stores();
     b.sync();
     if (b.leader()) {
       unsigned* const ticket = tickets + tile;
-      platform::atomic_fetch_add<order::relaxed, scope::device>(ticket, 1u);
-      while (platform::atomic_load<order::relaxed, scope::device>(ticket) < unsigned(splits)) platform::backoff();
+      unsigned const mine = split == 0 ? round - unsigned(splits) + 1 : 1,
+                     before = platform::atomic_fetch_add<order::relaxed, scope::device>(ticket, mine),
+                     begin = before / round * round;
+      for (unsigned now = before + mine; now - begin < round;) {
+        platform::backoff();
+        now = platform::atomic_load<order::relaxed, scope::device>(ticket);
+      }
       platform::acquire_polled<scope::device>(ticket);
     }
     b.sync();
-  }
-  /// After meet(), in two halves, so that the trip to memory overlaps other work: the block needs the ticket no more.
-  /// The last one of the tile's blocks sets it to 0.
-  /// Called by: one thread of each of these blocks; it gives leave() the result of depart().
-  __device__ unsigned depart(int tile) const { return platform::take_ticket(tickets + tile); }
-  /// The second half. Called with departed = 0, it does nothing.
-  __device__ void leave(int tile, int splits, unsigned departed) const {
-    if (departed == 2 * unsigned(splits) - 1) platform::atomic_store<order::relaxed, scope::device>(tickets + tile, 0u);
   }
 
   /// Adds up the sums of the `splits` blocks of a small tile. mine[i] is group i * waves + wave of this block's

@@ -132,8 +132,7 @@ class ping_pong_tile {
         if (stays) kept[(group + q - first) * wave::width] = quad(i, q);
         else all.store(split, group + q, quad(i, q));
     }
-    parts.meet(tile, splits);
-    unsigned const departed = block{}.leader() ? parts.depart(tile) : 0;
+    parts.meet(tile, split, splits);
 
     constexpr int at_once = 2;
     bool const whole = has_whole_quads(c);
@@ -152,7 +151,6 @@ class ping_pong_tile {
                      whole, epilogue);
       }
     }
-    parts.leave(tile, splits, departed);
     block{}.sync();  // LDS is free again
   }
 
