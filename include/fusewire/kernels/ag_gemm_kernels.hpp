@@ -1,8 +1,8 @@
 // All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in
 // ag_gemm.hpp.
 //
-//   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece; by
-//                      blocks or, on gfx942, also by waves (pushing_waves_gfx942.hpp)
+//   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece;
+//                      large tiles of gfx942 push as pushing_gfx942.hpp does
 //   tiles              own rows or columns: from A, at once; others: wait for flag --> from the inbox --mainloop--> C
 //
 // The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
@@ -23,6 +23,8 @@
 // valid. If the channel poisons, a block's tiles become NaN when it has stored them. If blocks share a tile, each of
 // them does so after its own stores, so the last block to store it poisons it last.
 #pragma once
+#include <type_traits>
+
 #include <fusewire/kernels/gathered_chunks.hpp>
 #include <fusewire/kernels/gathered_range.hpp>
 #include <fusewire/kernels/gathered_tiles.hpp>
@@ -66,7 +68,12 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     if constexpr (Mainloop::cut == k_cut::chunks_in_turns)
-      if (g.gather.by_waves) return push_by_waves(e, ch.world, g.gather, worker, workers, begin);
+      if (!g.gather.pull) {
+        std::integral_constant<int, Mainloop::threads> const threads;
+        if (g.gather.by_waves) push_by_waves(threads, e, ch.world, g.gather, worker, workers, begin);
+        else push_by_block(threads, e, ch.world, g.gather, worker, workers, begin);
+        return;
+      }
     gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
   };
   Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, gather, epilogue);

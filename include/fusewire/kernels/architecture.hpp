@@ -7,5 +7,5 @@
 #else
 #include <fusewire/kernels/ag_gemm_plan_gfx942.hpp>
 #include <fusewire/kernels/mainloops_gfx942.hpp>
-#include <fusewire/kernels/pushing_waves_gfx942.hpp>
+#include <fusewire/kernels/pushing_gfx942.hpp>
 #endif
