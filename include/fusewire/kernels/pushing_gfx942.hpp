@@ -146,9 +146,8 @@ class pusher {
 
 }  // namespace detail
 
-// They push this moving block's share of the pieces. They call start(), which makes the epoch known.
-// Called by: every thread of the block, which has `Threads`.
-
+/// Pushes this moving block's share of the pieces. It calls start(), which makes the epoch known.
+/// Called by: every thread of the block, which has `Threads`.
 template <int Threads, class T, class Start>
 __device__ void push_by_block(std::integral_constant<int, Threads>, channel_epoch const& e, world_view const& w,
                               gather_plan<T> const& x, int worker, int workers, Start const& start) {

@@ -53,8 +53,8 @@ __device__ __forceinline__ drawn_work take_units(void* shared, Launch& launch, O
     return draws ? at_once + platform::uniform(launch.next(b, static_cast<int*>(shared))) : count;
   };
   unsigned departed = 0;
-  if (own < 0) beside(b, b.index(), x.first_blocks, [&] { launch.begin(); });
-  else launch.begin();
+  launch.begin();
+  if (own < 0) beside(b, b.index(), x.first_blocks, [] {});
   int i = has_own ? near_in_cache(own, at_once) : next();
   for (; i < count; i = next()) {
     int const part = i / x.split.tiles, nth = i - part * tiles.count();
