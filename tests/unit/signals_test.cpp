@@ -249,6 +249,27 @@ __global__ void exchange_stamped(channel_view ch, stamped_inbox_view inbox, int 
   e.end(b);
 }
 
+constexpr int renewed_records = 3;
+
+/// A launch that sends nothing, and calls record 1 of each source used.
+__global__ void renew_others(channel_view ch, stamped_inbox_view inbox) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  stamped_slot(inbox, ch.world, e.number()).renew(b, [](int, int i) { return i == 1; });
+  e.end(b);
+}
+/// The stamps that the words of each slot and record must have.
+struct expected_stamps {
+  std::uint32_t of[2][renewed_records];
+};
+__global__ void compare_stamps(world_view w, stamped_inbox_view inbox, expected_stamps expected, unsigned* wrong) {
+  int const of_slot = w.size * renewed_records * inbox.record_words;
+  stamped const* const words = w.here(inbox.words);
+  for (int n = int(block{}.rank()); n < 2 * of_slot; n += int(block{}.size()))
+    count_wrong(wrong, std::uint32_t(load(&words[n].word)) !=
+                           expected.of[n / of_slot][n / inbox.record_words % renewed_records]);
+}
+
 /// Every thread notes the answer of the wait, as 2 + answer.
 template <group Group>
 __global__ void ask_in_vain(channel_view ch, int from, int kind, int* answers) {
@@ -413,6 +434,24 @@ TEST_CASE("signals: an inbox of stamped words of any type, on both sides of 2^32
           r.launch({blocks, 128}, exchange_stamped, ch.view(make_header("stamped", 0)), inbox.view(), width, wrong);
         },
         2 * blocks);
+  });
+}
+
+TEST_CASE("signals: a record that launches leave unwritten gets a new stamp in its turn, all of it") {
+  count_on_ranks(GENERATE(1, 3), [](rank_of_test& r, unsigned* wrong) {
+    channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
+    stamped_inbox inbox(ch, {.records = renewed_records, .words = 2000});
+    load_kernel(r.world, renew_others, 512);
+    r.meet();
+    expected_stamps expected{};
+    for (unsigned epoch = 1; epoch <= 14; ++epoch) {
+      r.launch({1, 512}, renew_others, ch.view(make_header("renew", 0)), inbox.view());
+      unsigned const slot = epoch % 2, record = (epoch - 1) / 2 % renewed_records;
+      if (record != 1) expected.of[slot][record] = epoch | 1;
+      r.launch({1, 512}, compare_stamps, r.heap.view(), inbox.view(), expected, wrong);
+    }
+    r.world.check(r.stream);
+    r.meet();
   });
 }
 
