@@ -30,7 +30,7 @@ class pusher {
 
   // They push the pieces. The first words are asked for before start(), which makes the epoch known.
 
-  /// A piece ahead.
+  /// A piece ahead. Requires: the group is a block.
   template <class Start>
   __device__ void push_pieces(Start const& start) {
     bool const any = open();
@@ -49,6 +49,7 @@ class pusher {
       if (more) aim();
       e_.signal(Group{}, peer, flag);
       if (!more) return;
+      __builtin_amdgcn_s_barrier();  // the other waves' words wait for the flag; it orders nothing
       store(s);
     }
   }
