@@ -161,6 +161,7 @@ struct part_sums {
 
   /// What the blocks of a tile add to its ticket, all together.
   static constexpr unsigned round = 1024;
+  static_assert(round >= unsigned(blocks));
 
   float* sums;        // of large tiles
   unsigned* tickets;  // [tiles], multiples of `round` between launches
