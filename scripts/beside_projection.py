@@ -71,7 +71,7 @@ PARTS = [
     ("The KV alone: Flash Decode, one GPU", r"^flash_decode/fused/", world(lambda w: w == 1), ("hbm_efficiency", share_of_memory), ["hbm_ns", "mall_ns"]),
     ("Blocks that share tiles: GEMMs of 65 to 512 rows, one GPU", r"^ag_gemm/chosen/", both(world(lambda w: w == 1), rows_up_to(512, 65)), None, ["mall_ns", "fabric_efficiency", "l2_efficiency", "atomic_service"]),
     ("Matrix units: GEMMs from 513 rows on, one GPU", r"^ag_gemm/chosen/", both(world(lambda w: w == 1), rows_up_to(1 << 20, 513)), None, ["mhz (the clock under full power)", "lds_queue", "l1_queue", "l2_efficiency"]),
-    ("All-gather + GEMM, several GPUs", r"^ag_gemm/(chosen|push|pull)/", world(lambda w: w > 1), None, ["link_efficiency", "link_ns", "writeback_walk"]),
+    ("All-gather + GEMM, several GPUs", r"^ag_gemm/(chosen|push|pull)/", world(lambda w: w > 1), None, ["link_beside", "link_efficiency", "link_ns", "writeback_walk"]),
     ("Flash Decode, several GPUs", r"^flash_decode/(fused|local)/", world(lambda w: w > 1), None, ["link_ns", "mall_ns", "atomic_service"]),
     ("The vendor's GEMM, beside published rates: no constant of the clock", r"^ag_gemm/gemm/", anything, None, []),
 ]

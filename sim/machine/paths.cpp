@@ -95,10 +95,13 @@ double memory_paths::memory(int gpu, double time, u64 line, u32 bytes, bool writ
 
 double memory_paths::send(int from, int to, double time, double bytes) {
   link& l = link_to(from, to);
-  l.bytes += static_cast<u64>(bytes);
-  double const begin = l.wire.take(now, time, bytes / link_rate_);
+  link const* const all = &link_to(from, 0);
+  bool const alone = std::none_of(all, all + count_, [&](link const& o) { return &o != &l && o.busy_until > time; });
+  double const cycles = bytes / (alone ? link_rate_ : link_rate_ * t_.link_beside);
+  double const begin = l.wire.take(now, time, cycles);
+  l.bytes += static_cast<u64>(bytes), l.busy_until = std::max(l.busy_until, begin + cycles);
   if (trace) trace->link(from, to, static_cast<u64>(begin), static_cast<u64>(bytes));
-  return begin + bytes / link_rate_ + link_latency_;
+  return begin + cycles + link_latency_;
 }
 
 /// A line that the XCD has written goes to its memory; returns when it is there.

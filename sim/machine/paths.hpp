@@ -88,6 +88,7 @@ class memory_paths {
   struct link {
     resource wire;
     u64 bytes = 0;
+    double busy_until = 0;  // with what it has been given so far
   };
   link const& link_of(int from, int to) const {
     return links_[static_cast<std::size_t>(from) * count_ + static_cast<std::size_t>(to)];

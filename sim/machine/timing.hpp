@@ -72,6 +72,8 @@
   /* links and the host's bus */                                                                                       \
   X(link_gbs, 64, "GB/s", document, "xGMI, each direction of each link")                                               \
   X(link_efficiency, 0.75, "", measured, "xgmi: 48 GB/s of 64; one peer, 512 MiB: 48.3 (aiter 801)")                   \
+  X(link_beside, 0.8, "", assumed,                                                                                     \
+    "of a link's rate while its GPU sends over another link too; as two-shot pushes of 4 GPUs want it (quickreduce)")  \
   X(link_ns, 250, "ns", assumed, "one way, nothing published; as vLLM's all-reduce of 2 ranks wants it")               \
   X(link_request, 0, "bytes", derived,                                                                                 \
     "that a read request takes of the other direction: pulls both ways at once reach 47 to 48 GB/s (aiter 801)")       \

@@ -142,6 +142,11 @@ TEST_CASE("a link carries what it was measured to carry, either way") {
   CHECK(within(timed("push", "--timing link_gbs=32"), 22, 24));
 }
 
+TEST_CASE("a link carries less while its GPU sends over another too") {
+  CHECK(within(timed("push_to_two", "--gpus 3"), 0.8 * 44, 0.8 * 48));
+  CHECK(within(timed("push_to_two", "--gpus 3 --timing link_beside=1"), 44, 48));
+}
+
 TEST_CASE("a flag reaches a peer's wave after the way there and the poll") { CHECK(within(timed("flag"), 400, 1500)); }
 
 TEST_CASE("a kernel that does nothing takes a launch") { CHECK(within(timed("empty"), 2, 8)); }

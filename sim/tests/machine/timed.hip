@@ -224,6 +224,27 @@ void push(size_t megabytes, bool pull) {
   std::printf("%.2f\n", static_cast<double>(bytes) / us / 1e3);
 }
 
+__global__ void to_both(u32x4* one, u32x4* other, u32x4 const* from, size_t n) {
+  u32x4* const to = blockIdx.x % 2 ? one : other;
+  size_t const step = gridDim.x / 2 * blockDim.x;
+  for (size_t i = blockIdx.x / 2 * blockDim.x + threadIdx.x; i < n; i += step) to[i] = from[i];
+  __threadfence_system();
+}
+
+/// GB/s over each of two links that a GPU sends over at the same time.
+void push_to_two(size_t megabytes) {
+  size_t const bytes = megabytes << 20;
+  u32x4* at[3];
+  for (int g : {2, 1, 0}) {
+    HIP(hipSetDevice(g));
+    at[g] = device<u32x4>(bytes);
+  }
+  for (int peer : {1, 2}) HIP(hipDeviceEnablePeerAccess(peer, 0));
+  to_both<<<2, 64>>>(at[1], at[2], at[0], 64);
+  double const us = microseconds([&] { to_both<<<304, 256>>>(at[1], at[2], at[0], bytes / 16); });
+  std::printf("%.2f\n", static_cast<double>(bytes) / us / 1e3);
+}
+
 /// Cycles of a load from `n` lines, `step` bytes apart, that have all been loaded once.
 void latency(int n, size_t step) {
   size_t const bytes = n * step;
@@ -348,6 +369,7 @@ constexpr test_case cases[] = {
     {"copy_wide", [] { copy_bandwidth(64, true); }},
     {"push", [] { push(16, false); }},
     {"pull", [] { push(16, true); }},
+    {"push_to_two", [] { push_to_two(16); }},
     {"l1_latency", [] { latency(64, 128); }},
     {"l2_latency", [] { latency(4096, 128); }},
     {"mall_latency", [] { latency(65536, 128); }},
