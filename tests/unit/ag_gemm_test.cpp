@@ -178,6 +178,7 @@ TEST_CASE("ag_gemm: a tile that the options name", "[ag_gemm]") {
   if constexpr (tuned_mainloops<bf16>::communicates_first) {
     named_plans({few.block_m, few.block_n, 2}, 3, 50);
     named_plans({many.block_m, many.block_n, 3}, 1, 140);
+    named_plans({many.block_m, many.block_n, 3}, 12, 140);  // more moving blocks than pieces
   }
   named_plans({few.block_m, few.block_n, 1}, 0, 50);
   named_plans({many.block_m, many.block_n, 1}, 0, 140);
