@@ -4,11 +4,12 @@
 //   bench_primitives [--benchmark_filter=REGEX] [--benchmark_out=FILE --benchmark_out_format=json] ...
 //
 // Names: load, store (each released), atomic/fetch_add, copy/DIRECTION/GROUP/blocks:b/bytes:n (bytes_per_second: of one
-// GPU to its peer), signal/one_way, signal/round_trip, barrier/ranks:w, launch/graph, launch/stream. A name that ends
-// in `plain`, or has it as its group, does the same without the library: a loop over pointers, or a flag without limit
-// or report. The counter `target` is in GB/s for copies, in us for signals. A time is that of one operation, by the
-// clock of rank 0's device; launch/... is the time from one empty kernel to the next, by events. With fewer than two
-// GPUs the others are skipped.
+// GPU to its peer), copy_all/DIRECTION/GROUP/ranks:w/blocks:b/bytes:n (the same to, or from, each of w - 1 peers at
+// once, b blocks and n bytes for each; bytes_per_second: of one of them), signal/one_way, signal/round_trip,
+// barrier/ranks:w, launch/graph, launch/stream. A name that ends in `plain`, or has it as its group, does the same
+// without the library: a loop over pointers, or a flag without limit or report. The counter `target` is in GB/s for
+// copies, in us for signals. A time is that of one operation, by the clock of rank 0's device; launch/... is the time
+// from one empty kernel to the next, by events. With fewer than two GPUs the others are skipped.
 #include "harness.hpp"
 
 using namespace fusewire;
@@ -19,22 +20,27 @@ namespace {
 constexpr int threads = 512, repeats = 15, rounds = 200;
 
 struct copy_arguments {
-  bytes16 const* from;
-  bytes16* to;
-  std::int64_t words;        // of 16 bytes
-  sym<barrier_state> start;  // at which both ranks meet
-  unsigned* go;              // set by block 0 when both ranks have met
+  sym<bytes16> from, to;     // to: of each source, one after the other
+  std::int64_t words;        // of 16 bytes, for each peer
+  bool push;                 // to peers; else from them
+  sym<barrier_state> start;  // at which all ranks meet
+  unsigned* go;              // set by block 0 when they have met
   unsigned long long* ns;    // time of the slowest block, from the common start
 };
 
 /// Used in place of a group: copies without calls of the library.
 struct plain {};
 
-/// A copy by all threads of the grid. Each thread has eight accesses of 16 bytes in flight.
-__device__ void plain_copy(bytes16 const* from, bytes16* to, std::int64_t words) {
+/// Which of the blocks that copy the same words the calling one is.
+struct part_of_copy {
+  int part, parts;
+};
+
+/// Each thread has eight accesses of 16 bytes in flight.
+__device__ void plain_copy(bytes16 const* from, bytes16* to, std::int64_t words, part_of_copy p) {
   constexpr int flight = 8;
-  std::int64_t const threads_of_all = std::int64_t(gridDim.x) * blockDim.x;
-  std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  std::int64_t const threads_of_all = std::int64_t(p.parts) * blockDim.x;
+  std::int64_t i = std::int64_t(p.part) * blockDim.x + threadIdx.x;
   for (; i + (flight - 1) * threads_of_all < words; i += flight * threads_of_all) {
     bytes16 w[flight];
 #pragma unroll
@@ -46,20 +52,21 @@ __device__ void plain_copy(bytes16 const* from, bytes16* to, std::int64_t words)
 }
 
 template <class Group>
-__device__ void copy_by(copy_arguments const& a) {
+__device__ void copy_by(bytes16 const* from, bytes16* to, std::int64_t words, part_of_copy p) {
   if constexpr (std::is_same_v<Group, plain>) {
-    plain_copy(a.from, a.to, a.words);
+    plain_copy(from, to, words, p);
   } else {
     block const b;
     Group const g;
-    int const groups = b.size() / g.size(), group = b.index() * groups + b.rank() / g.size(), all = b.count() * groups;
-    std::int64_t const first = a.words * group / all, last = a.words * (group + 1) / all;
-    copy(g, a.from + first, a.to + first, last - first);
+    int const groups = b.size() / g.size(), group = p.part * groups + b.rank() / g.size(), all = p.parts * groups;
+    std::int64_t const first = words * group / all, last = words * (group + 1) / all;
+    copy(g, from + first, to + first, last - first);
   }
 }
 
-/// Each block copies its part. Both ranks copy at the same time, so that both directions of the link are busy.
-///   Deadlock: all blocks are resident; block 0 meets the other rank before it releases its own blocks.
+/// Each block copies its part for one of the peers. All ranks copy at the same time, so that both directions of the
+/// links are busy.
+///   Deadlock: all blocks are resident; block 0 meets the other ranks before it releases its own blocks.
 template <class Group>
 __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_arguments a, unsigned turn) {
   block const b;
@@ -72,8 +79,10 @@ __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_argume
     platform::acquire_polled<scope::system>(a.go);  // so that no cache keeps what the launch before has read of a peer
   }
   b.sync();
+  int const peers = w.size - 1, peer = w.next(1 + b.index() % peers), source = a.push ? w.rank : peer;
   std::uint64_t const t0 = platform::clock_ns();
-  copy_by<Group>(a);
+  copy_by<Group>(w.on(source, a.from), w.on(a.push ? peer : w.rank, a.to) + source * a.words, a.words,
+                 {b.index() / peers, b.count() / peers});
   platform::drain_stores();
   b.sync();
   if (!b.leader()) return;
@@ -191,30 +200,29 @@ void accesses(benchmark::State& state, access what) {
 }
 
 template <class Group>
-void copies(benchmark::State& state, bool push) {
-  int const blocks = int(state.range(0));
-  std::int64_t const bytes = state.range(1);
-  on_ranks(state, 2, 1, {.bulk = std::size_t(2 * bytes) + 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
-    auto const from = h.allocate<bytes16>(std::size_t(bytes / 16)), to = h.allocate<bytes16>(std::size_t(bytes / 16));
-    auto const start = h.allocate<barrier_state>(1);
-    auto const go = h.allocate<unsigned>(1);
-    check_hip(hipMemset(h.view().here(go), 0, 4), "hipMemset");
-    check_hip(hipMemset(h.view().here(from), 0x5a, std::size_t(bytes)), "hipMemset");
-    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
-    int const other = 1 - w.rank();
-    copy_arguments const a{h.view().on(push ? w.rank() : other, from),
-                           h.view().on(push ? other : w.rank(), to),
-                           bytes / 16,
-                           start,
-                           h.view().here(go),
-                           ns};
-    return [&w, view = h.view(), a, blocks](int i) {
-      launch(w, w.stream(), {.blocks = blocks, .threads = threads}, copy_kernel<Group>, view, a, unsigned(i + 1));
-    };
-  });
+void copies(benchmark::State& state, bool push, bool all) {
+  int const ranks = all ? int(state.range(0)) : 2, blocks = int(state.range(all)) * (ranks - 1);
+  std::int64_t const bytes = state.range(all + 1);
+  auto const total = std::size_t(bytes) * std::size_t(ranks);
+  on_ranks(
+      state, ranks, 1, {.bulk = total + std::size_t(bytes) + 1_MiB}, [&](world& w, heap& h, unsigned long long* ns) {
+        copy_arguments const a{h.allocate<bytes16>(std::size_t(bytes / 16)),
+                               h.allocate<bytes16>(total / 16),
+                               bytes / 16,
+                               push,
+                               h.allocate<barrier_state>(1),
+                               h.view().here(h.allocate<unsigned>(1)),
+                               ns};
+        check_hip(hipMemset(a.go, 0, 4), "hipMemset");
+        check_hip(hipMemset(h.view().here(a.from), 0x5a, std::size_t(bytes)), "hipMemset");
+        check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
+        return [&w, view = h.view(), a, blocks](int i) {
+          launch(w, w.stream(), {.blocks = blocks, .threads = threads}, copy_kernel<Group>, view, a, unsigned(i + 1));
+        };
+      });
   state.SetBytesProcessed(state.iterations() * bytes);
   // 97 % of what a plain kernel reaches
-  if (bytes >= 64 << 20 && !std::is_same_v<Group, plain>) state.counters["target"] = 0.97 * (push ? 367 : 371);
+  if (!all && bytes >= 64 << 20 && !std::is_same_v<Group, plain>) state.counters["target"] = 0.97 * (push ? 367 : 371);
 }
 
 void signals(benchmark::State& state, double per_round, bool by_library) {
@@ -320,11 +328,15 @@ int main(int argc, char** argv) {
     for (int const blocks : {4, 16, 32, 64})
       for (std::int64_t const bytes : {std::int64_t(1) << 20, std::int64_t(1) << 26}) {
         arguments const size{{"blocks", blocks}, {"bytes", bytes}};
-        add(direction + "thread", size, copies<thread>, push);
-        add(direction + "wave", size, copies<wave>, push);
-        add(direction + "block", size, copies<block>, push);
-        add(direction + "plain", size, copies<plain>, push);
+        add(direction + "thread", size, copies<thread>, push, false);
+        add(direction + "wave", size, copies<wave>, push, false);
+        add(direction + "block", size, copies<block>, push, false);
+        add(direction + "plain", size, copies<plain>, push, false);
       }
+    for (int const ranks : {4, 8})
+      for (std::int64_t const bytes : {std::int64_t(1) << 20, std::int64_t(1) << 24})
+        add(push ? "copy_all/push/block" : "copy_all/pull/block", {{"ranks", ranks}, {"blocks", 16}, {"bytes", bytes}},
+            copies<block>, push, true);
   }
   add("signal/one_way", {}, signals, 2.0, true);
   add("signal/one_way_plain", {}, signals, 2.0, false);

@@ -287,7 +287,7 @@ def taxes(runner, rows):
 
 
 def primitives(runner):
-    wanted = ["^load$", "^store$", "^atomic/fetch_add$", "^signal/", "^barrier/", "^copy/p[a-z]*/(block|plain)/blocks:(16|64)/bytes:1048576$"]
+    wanted = ["^load$", "^store$", "^atomic/fetch_add$", "^signal/", "^barrier/", "^copy/p[a-z]*/(block|plain)/blocks:(16|64)/bytes:1048576$", "^copy_all/.*/ranks:(4|8)/blocks:16/bytes:1048576$"]
     def make(known, fresh, add):
         for pattern in wanted:
             stored = runner.out / ".primitives.json"
