@@ -903,7 +903,7 @@ TEST_CASE("flash_decode: a page that does not exist is named before it is read",
         decode_rank<bf16> d(r, {6, 2, 64}, 2, 4, 20, 0, how);
         channel ch(r.heap, decode_channel());
         flash_decode<bf16> op(ch, d.options());
-        problem const p{2, [](int, int s) { return 50 - 33 * s; }};  // tokens of the last pages: 2 and 1
+        problem const p{2, [](int, int s) { return 52 - 35 * s; }};  // tokens of the last pages: 4, all of it, and 1
         d.fill(p);
         auto c = d.call(2);
         c.pages = d.pages;
