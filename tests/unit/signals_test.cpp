@@ -299,8 +299,11 @@ __global__ void ask_and_answer(channel_view ch, int silent, int kind, int* answe
     for (int p = 0; p < w.size; ++p) e.signal(b, p, 0);
   int answer = 0;
   if (kind == 0) answer = e.try_wait(b, w.next(1), 0, &word);
-  else if (kind == 1 || kind == 3) answer = e.try_wait(b, 0, w.size - 1, 0, &word);
-  else {
+  else if (kind == 1) answer = e.try_wait(b, 0, w.size - 1, 0, &word);
+  else if (kind == 3) {  // rank 1's flag is the last thread's
+    auto const from = [&](int i) { return int(i == b.size() - 1); };
+    answer = try_wait_all(b, w, b.size(), [&](int i) { return e.from(from(i), 0); }, e.number(), from, &word);
+  } else {
     unsigned seen = 0;
     for (int n = 0; n < w.size; ++n) {
       answer = wait_any(b, w, w.size, [&](int s) { return seen >> s & 1 ? awaited{} : e.awaits(s, 0); }, &word);
