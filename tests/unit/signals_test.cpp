@@ -193,8 +193,11 @@ __global__ void look_until_it_comes_published(world_view w, sym<int> rows, sym<i
     }
     publish(b);
     if (b.leader()) store(&w.on(to, own)->note[3], n), store(&w.on(from, own)->note[4], n);
+    std::uint64_t const start = platform::clock_ns();
     if (b.leader())
-      while (load(&w.here(own)->note[3]) < n || load(&w.here(own)->note[4]) < n) platform::backoff();
+      while ((load(&w.here(own)->note[3]) < n || load(&w.here(own)->note[4]) < n) &&
+             platform::clock_ns() - start < 20'000'000'000)
+        platform::backoff();
     observe(b);
     for (int i = b.rank(); i < words; i += b.size()) {
       count_wrong(wrong, (w.on(from, kept) + slot * words)[i] != word_of(from, 1, n, i));
