@@ -16,7 +16,8 @@
 //
 // Order: a lane's load of a flag is complete when the wave has compared its value. So the invalidation after it, and
 // the loads after the invalidation, see what was published before the flag was raised. Loads that are under way
-// meanwhile are of chunks that had been acquired before. Each wave acquires for itself.
+// meanwhile are of chunks that had been acquired before. A wave acquires for itself, and for those of its block that
+// meet it afterwards.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/kernels/gathered_tiles.hpp>
@@ -96,6 +97,10 @@ class gathered_chunks {
     }
     asked_ = asking_lanes_ << p.lane & awaited_;
     heard_ = platform::poll_lanes(flags_, flag_at_, asked_);
+    return where(p);
+  }
+  /// See waits_for_all_left.
+  __device__ k_run where(place const& p) const {
     bool const own = (own_lanes_ >> p.lane & 1) != 0;
     return {own ? own_shard : inbox_, platform::of_lane(first_row_, p.lane), p.column, p.left};
   }

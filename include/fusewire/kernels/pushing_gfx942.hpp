@@ -7,7 +7,9 @@
 //                   set before it stores the one before. One block for each peer then suffices: eight waves together
 //                   keep more under way than a link can carry
 //
-// A block's next words follow the flag, not the other way round: a flag would queue on the link behind them.
+// A block's next words follow the flag, not the other way round: a flag would queue on the link behind them. With
+// gather::k the blocks of a link move one chunk together, and a flag queues behind the words of the others. So where
+// they are four or more, a thread has two words under way and not eight; together they still keep the link busy.
 //
 // Order, deadlock: as gather_pieces.hpp has it. The group that copies a piece raises its flag.
 #pragma once
@@ -24,9 +26,10 @@ namespace detail {
 template <class T, group Group, int Threads, int Words>
 class pusher {
  public:
-  /// Pieces first, first + step, ... are this group's.
-  __device__ pusher(channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int first, int step)
-      : e_(e), w_(w), x_(x), next_(first), step_(step) {}
+  /// Pieces first, first + step, ... are this group's. sparing: a thread has at most two words under way.
+  __device__ pusher(channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int first, int step,
+                    bool sparing)
+      : e_(e), w_(w), x_(x), sparing_(sparing), next_(first), step_(step) {}
 
   // They push the pieces. The first words are asked for before start(), which makes the epoch known.
 
@@ -127,13 +130,17 @@ class pusher {
   __device__ void store(set const& s) const {
     memory_buffer const to(to_, nowhere - 1);
 #pragma unroll
-    for (int i = 0; i < Words; ++i) to.store_far(s.word[i], s.to[i]);
+    for (int i = 0; i < Words; ++i) {
+      to.store_far(s.word[i], s.to[i]);
+      if (sparing_ && 1 <= i && i + 1 < Words) platform::wait_for_memory<1>();
+    }
     platform::keep_order();
   }
 
   channel_epoch const& e_;
   world_view const& w_;
   gather_plan<T> const& x_;
+  bool const sparing_;
   int next_, step_;  // number of the next piece; between this group's pieces
   // The piece: what is pushed where, its place in this rank's shard, and its words that are not asked for yet
   piece_push going_{};
@@ -152,15 +159,16 @@ class pusher {
 template <int Threads, class T, class Start>
 __device__ void push_by_block(std::integral_constant<int, Threads>, channel_epoch const& e, world_view const& w,
                               gather_plan<T> const& x, int worker, int workers, Start const& start) {
-  detail::pusher<T, block, Threads, 8>(e, w, x, worker, workers).push_pieces(start);
+  bool const sparing = x.map.by == gather::k && workers >= 4 * (w.size - 1);
+  detail::pusher<T, block, Threads, 8>(e, w, x, worker, workers, sparing).push_pieces(start);
 }
 /// As push_by_block().
 template <int Threads, class T, class Start>
 __device__ void push_by_waves(std::integral_constant<int, Threads>, channel_epoch const& e, world_view const& w,
                               gather_plan<T> const& x, int worker, int workers, Start const& start) {
   constexpr int waves = Threads / wave::width;
-  detail::pusher<T, wave, wave::width, 16>(e, w, x, worker * waves + platform::uniform(wave{}.index()), workers * waves)
-      .push_sets(start);
+  int const first = worker * waves + platform::uniform(wave{}.index());
+  detail::pusher<T, wave, wave::width, 16>(e, w, x, first, workers * waves, false).push_sets(start);
 }
 
 }  // namespace fusewire

@@ -38,16 +38,27 @@ class sums_of_tile {
   /// Called by: every lane of a wave. Requires: the other blocks have stored.
   template <int N>
   __device__ void add_up(float4 (&sums)[N], int group, int step, int end, int splits, int own) const {
-    constexpr int at_once = 4;  // blocks whose sums are under way together
+    if (splits <= 5) add_up_by<4>(sums, group, step, end, splits, own);
+    else add_up_by<8>(sums, group, step, end, splits, own);
+  }
+
+ private:
+  /// at_once: blocks whose sums are under way together
+  template <int at_once, int N>
+  __device__ void add_up_by(float4 (&sums)[N], int group, int step, int end, int splits, int own) const {
+    int const others = splits - (own >= 0);
     float4 all[N] = {};
-    for (int first = 0; first < splits; first += at_once) {
+    auto const add = [&](int i, float4 const& part) {
+      all[i].x += part.x, all[i].y += part.y, all[i].z += part.z, all[i].w += part.w;
+    };
+    for (int first = 0; first < others; first += at_once) {
       bytes16 stored[at_once][N];
 #pragma unroll
       for (int j = 0; j < at_once; ++j)
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          int const split = first + j, of = group + i * step;
-          bool const is_stored = split < splits && split != own && of < end;
+          int const other = first + j, of = group + i * step, split = other + (unsigned(other) >= unsigned(own));
+          bool const is_stored = other < others && of < end;
           stored[j][i] = memory_.load_through(
               wave{}.rank() * 16, platform::uniform(is_stored ? split * stride_ + of * group_bytes : nowhere));
         }
@@ -56,15 +67,17 @@ class sums_of_tile {
       for (int j = 0; j < at_once; ++j)
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          auto const part = first + j == own ? sums[i] : __builtin_bit_cast(float4, stored[j][i]);
-          all[i].x += part.x, all[i].y += part.y, all[i].z += part.z, all[i].w += part.w;
+          if (first + j == own && own < others) add(i, sums[i]);
+          add(i, __builtin_bit_cast(float4, stored[j][i]));
         }
     }
 #pragma unroll
-    for (int i = 0; i < N; ++i) sums[i] = all[i];
+    for (int i = 0; i < N; ++i) {
+      if (own == others) add(i, sums[i]);
+      sums[i] = all[i];
+    }
   }
 
- private:
   static constexpr int group_bytes = wave::width * int(sizeof(float4));
 
   memory_buffer memory_;

@@ -9,7 +9,7 @@
 
 namespace fusewire {
 
-/// One tile of ping_pong_gfx942, or a part of its k. Rows, Columns: of the tile. Each wave asks its Source for itself.
+/// One tile of ping_pong_gfx942, or a part of its k. Rows, Columns: of the tile. Each wave has its own Source.
 template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
 class ping_pong_tile {
   using atom = mma_atom<T>;
@@ -69,7 +69,7 @@ class ping_pong_tile {
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_b(s);
     on_its_way();
-    find_a();
+    find_a(true);
     turn_to_a(rows);
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_a(s);
@@ -237,7 +237,7 @@ class ping_pong_tile {
     leave_group();
     turn_to_group();
     while (now > 0) {
-      if constexpr (!waits_once<Source>) find_a(), turn_to_a(rows);
+      if constexpr (!waits_once<Source>) find_a(second_ == 0), turn_to_a(rows);
       int const loaded = group_;
 #pragma unroll
       for (int s = 0; s < ring; ++s) {
@@ -309,12 +309,17 @@ class ping_pong_tile {
     there_ -= group_;
     find_group();
   }
-  /// Waits until the group's A is there. What nearly every group runs is in one piece: a jump costs as much as several
-  /// instructions, and the other half of the waves stands still for it.
-  __device__ void find_a() {
-    if (!waits_for_all_left<Source> && there_ >= group_) return;
-    k_run const run = source_.wait(at_);
-    if constexpr (!waits_for_all_left<Source>) {
+  /// Finds the group's A, and returns when it is there; if the source lets others wait, and this wave is not to, at
+  /// once. What nearly every group runs is in one piece: a jump costs as much as several instructions, and the other
+  /// half of the waves stands still for it.
+  __device__ void find_a(bool waits) {
+    k_run run{};
+    if constexpr (waits_for_all_left<Source>) {
+      if (waits) (void)source_.wait(at_);
+      run = source_.where(at_);
+    } else {
+      if (there_ >= group_) return;
+      run = source_.wait(at_);
       there_ = platform::uniform(run.count);
       auto place = at_;
       for (int more = there_; there_ < group_; there_ += more) {
@@ -343,7 +348,7 @@ class ping_pong_tile {
   __device__ void start_next(int s, int rows) {
     if (s == ring - 3) leave_group();
     if (s == ring - 1) {
-      if (!waits_once<Source>) find_a();
+      if (!waits_once<Source>) find_a(platform::uniform(wave{}.index()) == 0);
       turn_to_group();
       if (!waits_once<Source>) turn_to_a(rows);
     }

@@ -46,8 +46,10 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
 };
 
 /// Whether wait(p) of a source returns only when all left(p) steps are there, so that mainloops need no loop around it.
-/// Behind the last step of a tile it must return at once: a mainloop may ask there, too.
-/// Specialised for sources of which that is so; a class that is derived from one of them is another source.
+/// Behind the last step of a tile it must return at once: a mainloop may ask there, too. Such a source also has
+/// where(p), which is what wait(p) returns, at once: one group of a block may wait for others, which meet it before
+/// they read the rows. Specialised for sources of which that is so; a class that is derived from one of them is another
+/// source.
 template <class S>
 inline constexpr bool waits_for_all_left = false;
 
@@ -108,7 +110,9 @@ class local_rows {
   __device__ int k(place p) const { return p; }
   __device__ int column(place p) const { return p; }
   __device__ int begin(int tile_row) { return begin_at(tile_row * tile_m_, m_ - tile_row * tile_m_); }
-  __device__ k_run wait(place p) const { return {0, row_, p, left(p)}; }
+  __device__ k_run wait(place p) const { return where(p); }
+  /// See waits_for_all_left.
+  __device__ k_run where(place p) const { return {0, row_, p, left(p)}; }
 
  protected:
   /// Begins a tile at row `row`, from which on the matrix has `left` rows. Returns how many the tile has.
