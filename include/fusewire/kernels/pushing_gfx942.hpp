@@ -9,7 +9,7 @@
 //
 // A block's next words follow the flag, not the other way round: a flag would queue on the link behind them. With
 // gather::k the blocks of a link move one chunk together, and a flag queues behind the words of the others. So where
-// they are four or more, a thread has two words under way and not eight; together they still keep the link busy.
+// they are four or more, a thread has two words under way and not eight: 64 KB of four blocks.
 //
 // Order, deadlock: as gather_pieces.hpp has it. The group that copies a piece raises its flag.
 #pragma once

@@ -23,8 +23,9 @@
 // Deadlock: see part_sums_gfx942.hpp. Blocks with a part of a tile begin with it, so all blocks of a tile work on it at
 // the same time.
 // Order: all waves wait for the A of a tile's first group of steps. For that of later groups one wave waits in its turn
-// (or the first half of the waves), and the others load it only in turns after a meeting with that wave. So a flag that
-// is late costs one trip to memory, and not one in each half's turn.
+// (or the first half of the waves), and the others load it only in turns after a meeting with that wave, whose acquire
+// has emptied the caches that all of them read through. So a flag that is late costs one trip to memory, and not one in
+// each half's turn.
 #pragma once
 #include <fusewire/tile/ping_pong_tile_gfx942.hpp>
 #include <fusewire/tile/units_gfx942.hpp>
