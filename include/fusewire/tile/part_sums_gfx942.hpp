@@ -43,8 +43,8 @@ class sums_of_tile {
   }
 
  private:
-  /// As add_up(). It goes through the other blocks, `at_once` of them together, and adds the own sums ahead of the first
-  /// block behind this one.
+  /// As add_up(). It goes through the other blocks, `at_once` of them together, and adds the own sums ahead of the
+  /// first block behind this one.
   template <int at_once, int N>
   __device__ void add_up_by(float4 (&sums)[N], int group, int step, int end, int splits, int own) const {
     int const others = splits - (own >= 0);
