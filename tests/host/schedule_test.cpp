@@ -6,6 +6,7 @@
 #include <fusewire/tile/grid.hpp>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -92,7 +93,7 @@ TEST_CASE("the owners of a row of tiles are the ranks that hold its rows", "[gat
 
 TEST_CASE("piece_order takes every piece once, and the first tile rows' before the last's", "[gather_map]") {
   using nest = piece_order::nest;
-  auto const by = GENERATE(nest::by_peer, nest::by_band, nest::by_chunk);
+  auto const by = GENERATE(nest::by_peer, nest::by_band, nest::by_chunk, nest::by_row);
   int const first_turn = GENERATE(0, 1), turns = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8),
             chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), parts = GENERATE(1, 2, 4);
   piece_order const order{by, turns, rows, chunks, band, parts, first_turn};
@@ -106,9 +107,28 @@ TEST_CASE("piece_order takes every piece once, and the first tile rows' before t
     piece_at const q = order[i - 1];
     if (by == nest::by_peer) REQUIRE(p.turn >= q.turn);
     if (by == nest::by_band) REQUIRE(p.row / band >= q.row / band);
-    if (by == nest::by_chunk && parts == 1) REQUIRE(p.chunk >= q.chunk);
+    if ((by == nest::by_chunk || by == nest::by_row) && parts == 1) REQUIRE(p.chunk >= q.chunk);
   }
   REQUIRE(int(seen.size()) == order.count());
+}
+
+TEST_CASE("piece_order, by_row: each turn takes the rows of a chunk in a round, and no row is behind", "[gather_map]") {
+  int const turns = GENERATE(1, 2, 3, 7), rows = GENERATE(1, 2, 4, 8, 11), chunks = 3;
+  piece_order const order{piece_order::nest::by_row, turns, rows, chunks, 8};
+  // When the turns bring the rows' first chunks
+  std::map<std::pair<int, int>, int> when;  // of a row and a turn
+  for (int i = 0; i < order.count(); ++i) {
+    piece_at const p = order[i];
+    REQUIRE(p.turn == 1 + i % turns);  // every turns-th piece is of one turn
+    REQUIRE(p.chunk == i / (turns * rows));
+    if (p.chunk == 0) when[{p.row, p.turn - 1}] = i / turns;
+  }
+  for (int row = 0; row < rows; ++row) {
+    int const first = first_turn_of_row(row, rows, turns);
+    for (int n = 1; n < turns; ++n)
+      REQUIRE(when.at({row, (first + n - 1) % turns}) <= when.at({row, (first + n) % turns}));
+    REQUIRE(when.at({row, first % turns}) <= rows / turns);
+  }
 }
 
 TEST_CASE("piece_order: where parts share a tile, the first chunks of their ranges come first", "[gather_map]") {

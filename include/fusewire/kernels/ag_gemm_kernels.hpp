@@ -70,8 +70,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
     if constexpr (Mainloop::cut == k_cut::chunks_in_turns)
       if (!g.gather.pull) {
         std::integral_constant<int, Mainloop::threads> const threads;
-        if (g.gather.by_waves) push_by_waves(threads, e, ch.world, g.gather, worker, workers, begin);
-        else push_by_block(threads, e, ch.world, g.gather, worker, workers, begin);
+        push_in_turns(threads, shared, e, ch.world, g.gather, worker, workers, begin);
         return;
       }
     gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);

@@ -12,13 +12,13 @@ struct ag_gemm_plan {
   int chunk_k = k_step;  // columns of A per flag
   /// Blocks for each peer that move pieces before they take tiles; of mainloops whose blocks communicate first
   int movers_per_peer = 8;
-  bool by_waves = false;  // each of their waves pushes pieces by itself; of gfx942's tiles for many rows
+  bool movers_for_own = false;  // as many move pieces of its own shard to a rank's own inbox
   /// How pieces follow each other.
   piece_order::nest pieces = piece_order::nest::by_band;
   bool starts_together = false;  // gather::m: tiles of own rows wait until those of a peer's can start
 
   /// Blocks that move pieces, of `ranks` ranks.
-  constexpr int movers(int ranks) const { return movers_per_peer * (ranks - 1); }
+  constexpr int movers(int ranks) const { return movers_per_peer * (ranks - !movers_for_own); }
 };
 
 }  // namespace fusewire

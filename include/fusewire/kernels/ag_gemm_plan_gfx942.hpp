@@ -18,20 +18,17 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
                                                Groups const& groups) {
   constexpr int piece = 32 * 1024;                                      // bytes that a block loads at once
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);  // of a shard
-  // Large tiles. If blocks share them, as many moving blocks for each peer as A has tile rows. With gather::k they move
-  // one chunk of all rows together, so that a chunk is there before the next one is on its way. With gather::m a tile
-  // row has small pieces of several ranks, and four blocks are faster than two. If every tile has a block of its own, A
-  // has more rows: then the eight waves of one block for each peer push as much together
-  int const least_movers = by == gather::k ? 2 : 4;
   auto const plan_of = [&](gemm_plan const& p) {
-    bool const large = p.tile_m > 64, by_waves = large && p.parts == 1 && !pulls;
+    // Large tiles: one moving block keeps a link busy. With gather::m pieces are small, so each has two, and so has the
+    // own inbox, because ranks share tile rows
+    bool const large = p.tile_m > 64, small_pieces = by == gather::m;
     return ag_gemm_plan{.gemm = p,
-                        .movers_per_peer = by_waves ? 1
-                                           : large && p.parts > 1
-                                               ? std::clamp(ceil_div(s.rows, p.tile_m), least_movers, 8)
-                                               : 8,
-                        .by_waves = by_waves,
-                        .pieces = piece_order::nest::by_chunk};
+                        .movers_per_peer = !large         ? 8
+                                           : pulls        ? 4
+                                           : small_pieces ? 2
+                                                          : 1,
+                        .movers_for_own = large && small_pieces && !pulls,
+                        .pieces = large ? piece_order::nest::by_row : piece_order::nest::by_chunk};
   };
   auto const beside = [&](gemm_plan const& p) {
     gemm_plan one = p;

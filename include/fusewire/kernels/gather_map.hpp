@@ -105,25 +105,33 @@ struct piece_at {
   int turn, row, chunk;
 };
 
+/// With nest::by_row, which of `turns` turns, from 0, brings a chunk of tile row `row` of `rows` first. The later turns
+/// follow, then turns 0, 1, ...
+__host__ __device__ constexpr int first_turn_of_row(int row, int rows, int turns) {
+  return row == 0 ? 0 : ((rows - row) * turns + rows - 1) / rows;
+}
+
 /// The order in which pieces travel: the order in which the tiles in flight ask for them. `band` tile rows are in
 /// flight together.
 ///   by_peer   each peer's pieces, band after band: the tiles of a peer's rows start one peer after the other
 ///   by_band   each band, peer after peer: a tile goes through the columns of one peer after the other
 ///   by_chunk  each chunk, of all peers' rows: the tiles of all rows start together
+///   by_row    each chunk, row after row, of all peers: threads that move every n-th piece of n turns have one turn.
+///             Every turn begins with another row, so that no row waits for all its chunks while others have theirs
 /// If `parts` blocks share a tile, each begins with its own range of the chunks, so the order takes a chunk of each of
 /// these ranges in turn.
 class piece_order {
  public:
   /// Which loop is the outer one; see above.
-  enum class nest { by_peer, by_band, by_chunk };
+  enum class nest { by_peer, by_band, by_chunk, by_row };
 
   /// rows: tile rows of a shard. The turns are first_turn (0 or 1) to `turns`.
   __host__ __device__ constexpr piece_order(nest by, int turns, int rows, int chunks, int band, int parts = 1,
                                             int first_turn = 1)
       : by_(by), first_turn_(first_turn), turns_(turns - first_turn + 1), rows_(rows), chunks_(chunks),
-        band_(rows == 0                             ? 1
-              : by == nest::by_chunk || band > rows ? rows
-                                                    : band),
+        band_(rows == 0                                                   ? 1
+              : by == nest::by_chunk || by == nest::by_row || band > rows ? rows
+                                                                          : band),
         peer_(rows > 0 ? rows * chunks : 1), whole_band_(band_ * chunks * (by == nest::by_peer ? 1 : turns_)),
         by_turns_(turns_), by_chunks_(chunks), by_peer_(peer_), by_whole_band_(whole_band_), by_band_(band_),
         by_last_(rows % band_ == 0 ? band_ : rows % band_), parts_(parts), of_each_(chunks / parts),
@@ -138,6 +146,11 @@ class piece_order {
     if (by_ == nest::by_chunk) {  // one band of all rows
       int const column = i / by_band_;
       return {first_turn_ + column % by_turns_, i - column * rows_, in_turns(column / by_turns_)};
+    }
+    if (by_ == nest::by_row) {
+      int const of_all = i / by_turns_, turn = i - of_all * turns_, chunk = of_all / by_band_,
+                row = of_all - chunk * rows_ + rows_ - turn * rows_ / by_turns_;
+      return {first_turn_ + turn, row < rows_ ? row : row - rows_, in_turns(chunk)};
     }
     int const outer = by_ == nest::by_peer ? i / by_peer_ : 0, rest = i - outer * peer_, b = rest / by_whole_band_,
               in_band = rest - b * whole_band_;

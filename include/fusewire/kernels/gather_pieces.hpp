@@ -30,8 +30,7 @@ struct gather_plan {
   piece_order pieces;
   /// Whether readers fetch; else owners store.
   bool pull;
-  bool own_shard_first;   // with gather::k; false: every rank takes the shards in the order of ranks
-  bool by_waves = false;  // of mainloops with k_cut::chunks_in_turns: each wave of a moving block pushes by itself
+  bool own_shard_first;  // with gather::k; false: every rank takes the shards in the order of ranks
 };
 
 /// The shard of `source` in an inbox. With gather::k an inbox holds the shards one below the other, [W M, K/W]; with
@@ -69,9 +68,12 @@ inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, 
   int const own = ceil_div(map.first_row(rank), map.tile_m),
             next = rank + 1 < map.ranks ? map.first_row(rank + 1) / map.tile_m : map.m_tiles();
   int const first_turn = in_turn && map.rows_per_rank() % map.tile_m != 0 ? 0 : 1;
+  // With gather::k nothing is pushed in the own turn, which is the last. Then there is a turn for each link
+  bool const links = nest == piece_order::nest::by_row && map.by == gather::k && !pull && map.ranks > 1;
   return {own % map.m_tiles(),
           in_turn ? std::max(next - own, 0) % band : 0,
-          {nest, map.ranks, pull ? map.max_tile_rows() : map.tile_rows(rank), map.chunks(), band, parts, first_turn}};
+          {nest, map.ranks - links, pull ? map.max_tile_rows() : map.tile_rows(rank), map.chunks(), band, parts,
+           first_turn}};
 }
 
 namespace detail {

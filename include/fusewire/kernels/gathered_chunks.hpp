@@ -1,8 +1,8 @@
 // The source of AG+GEMM's tiles if the blocks that share a tile take its chunks in turns. A chunk is the steps along k
 // of a shard that travel together. The order is the one in which chunks arrive, so all blocks start with early chunks:
 //
-//   gather::k, own shard first   chunks 0, 1, ... of the own shard, then chunk 0 of every peer from the next rank on,
-//                                chunk 1 of every peer, ...
+//   gather::k, own shard first   chunks 0, 1, ... of the own shard, then chunk 0 of every peer, chunk 1 of every peer,
+//                                ... A tile row begins with the peer that sends its rows first: piece_order's by_row
 //   gather::k, else              chunk 0 of every rank, chunk 1 of every rank, ...
 //   gather::m                    chunks 0, 1, ... of the tile row
 //
@@ -76,6 +76,7 @@ class gathered_chunks {
                             : 3 * flags_of_chunk_ < wave::width ? 3 * flags_of_chunk_
                                                                 : wave::width);
       row_ = platform::uniform(tile_m * map_.tile_m);
+      first_peer_ = platform::uniform(own_first_ ? first_turn_of_row(tile_m, map_.m_tiles(), others_) : 0);
       own_row_ = platform::uniform(by_k_ ? row_ : row_ - map_.first_row(rank_));
       inbox_ = inbox_of_slot_0 + int(detail::slot_of(e_.number()));
       flags_ = platform::uniform(e_.from(0, map_.flag(tile_m, 0)));
@@ -116,7 +117,8 @@ class gathered_chunks {
     int const own = own_first_ ? map_.chunks() : 0, mine = nth + before, i = part_ + mine * parts_;
     // Exact enough for numbers up to 2^22, and faster than an integer division
     int const chunk = int((float(i - own) + 0.5f) * platform::quick_reciprocal(float(platform::not_ahead(others_)))),
-              shard = by_k_ ? i - own - chunk * others_ + (own_first_ ? rank_ + 1 : 0) : 0;
+              peer = i - own - chunk * others_ + first_peer_,
+              shard = by_k_ ? (peer < others_ ? peer : peer - others_) + (own_first_ ? rank_ + 1 : 0) : 0;
     bool const first_shard = i < own;
     int const in_shard = first_shard ? i : chunk, other = shard < map_.ranks ? shard : shard - map_.ranks,
               of = first_shard ? rank_ : other, left = of_shard_ - in_shard * of_chunk_;
@@ -157,11 +159,11 @@ class gathered_chunks {
   bool const by_k_, own_first_;
   int const rank_, part_, parts_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
   int count_, steps_;  // this block's chunks; its steps
-  // Of the tile row: its number and its owners; how many flags a chunk has; the shard that is read in place, -1: none;
-  // its first row in the inbox, and in the own shard; the buffer that is the inbox; the lanes of the first chunk, and
-  // those that ask while it is multiplied; the first flag of rank 0
-  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, flags_of_chunk_ = 1, own_ = -1, row_ = 0, own_row_ = 0,
-      inbox_ = 0;
+  // Of the tile row: its number and its owners; the first peer, from the next rank on; how many flags a chunk has; the
+  // shard that is read in place, -1: none; its first row in the inbox, and in the own shard; the buffer that is the
+  // inbox; the lanes of the first chunk, and those that ask while it is multiplied; the first flag of rank 0
+  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, first_peer_ = 0, flags_of_chunk_ = 1, own_ = -1, row_ = 0,
+      own_row_ = 0, inbox_ = 0;
   std::uint64_t chunk_lanes_ = 1, asking_lanes_ = 0;
   flag const* flags_ = nullptr;
   // The lanes' chunks, from number first_ on. Of this lane's: column and steps in its shard, rows of B before the

@@ -1,17 +1,20 @@
-// Pushes of AG+GEMM's large tiles on gfx942. A group copies a piece of A from memory into registers, in sets of words,
-// and from there to the peer's inbox, past the caches: an L2 would keep the words until the signal.
+// Pushes of AG+GEMM's large tiles on gfx942. A moving block copies its pieces of A from memory into registers, and from
+// there to the peers' inboxes, past the caches: an L2 would keep the words until the signal. The two halves of its
+// waves copy a piece each, and take turns on the link, so that it carries one half's words while the other half
+// signals:
 //
-//   push_by_block   a block copies a piece; its next piece is loaded while the words of this one are on the link:
-//                   store 0, load 1, signal 0; store 1, load 2, signal 1; ...
-//   push_by_waves   where every tile has a block of its own. Each wave of a block copies a piece by itself, and loads a
-//                   set before it stores the one before. One block for each peer then suffices: eight waves together
-//                   keep more under way than a link can carry
+//   waves 0-3   store 0 | load 2, drain, signal 0 | store 2 | load 4, drain, signal 2 | ...
+//   waves 4-7           | store 1                 | load 3, drain, signal 1 | store 3 | ...
 //
-// A block's next words follow the flag, not the other way round: a flag would queue on the link behind them. With
-// gather::k the blocks of a link move one chunk together, and a flag queues behind the words of the others. So where
-// they are four or more, a thread has two words under way and not eight: 64 KB of four blocks.
+// Words are in the order of their pieces on a link, and a half stores its next piece only behind its flag, so the flag
+// does not queue behind it. One block for each peer keeps a link busy where pieces are large.
 //
-// Order, deadlock: as gather_pieces.hpp has it. The group that copies a piece raises its flag.
+// Turns: each wave counts itself in LDS when it has stored its part of a piece. The next piece's turn comes when all
+// waves of the half have.
+// Order: a wave counts itself in LDS again when its stores of a piece are done. The last one of its half acquires that
+// count, and raises the flag (signal). No wave begins the half's next piece before that, so a count is of one piece.
+// Deadlock: a wave waits only for waves of its own block, which wait for memory and for earlier pieces. See also
+// gather_pieces.hpp.
 #pragma once
 #include <type_traits>
 
@@ -22,153 +25,173 @@ namespace fusewire {
 
 namespace detail {
 
-/// A group's share of the pieces. Threads: of the group. Words: 16-byte words of a thread in a set.
-template <class T, group Group, int Threads, int Words>
+/// How the halves of a moving block take turns, in LDS: waves that have stored a piece, in all; of each half, waves
+/// whose stores of a piece are done, and flags raised.
+struct link_turns {
+  unsigned stored, done[2];
+};
+
+/// A wave's share of a moving block's pieces. Threads: of the block.
+template <class T, int Threads>
 class pusher {
+  static constexpr int threads = Threads / 2, waves = threads / wave::width, words = 16;  // of a half; of a set
+  static_assert((threads & (threads - 1)) == 0);
+
  public:
-  /// Pieces first, first + step, ... are this group's. sparing: a thread has at most two words under way.
-  __device__ pusher(channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int first, int step,
-                    bool sparing)
-      : e_(e), w_(w), x_(x), sparing_(sparing), next_(first), step_(step) {}
+  /// Pieces worker, worker + workers, ... are the block's.
+  __device__ pusher(link_turns& turns, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
+                    int workers)
+      : turns_(turns), e_(e), w_(w), x_(x), half_(platform::uniform(wave{}.index()) / waves),
+        next_(worker + half_ * workers), step_(2 * workers) {}
 
-  // They push the pieces. The first words are asked for before start(), which makes the epoch known.
-
-  /// A piece ahead. Requires: the group is a block.
+  /// Pushes the pieces. The first words are asked for before start(), which makes the epoch known. Called by: every
+  /// thread of the block, whose LDS is free afterwards.
   template <class Start>
-  __device__ void push_pieces(Start const& start) {
-    bool const any = open();
+  __device__ void push(Start const& start) {
+    if (threadIdx.x < 3) (threadIdx.x == 0 ? turns_.stored : turns_.done[threadIdx.x - 1]) = 0;
+    bool more = open();
     set s;
-    load(s);
+    load(s, half_ == 0);  // the first piece has the paths to memory for itself
     start();
-    if (!any) return;
-    aim();
-    // The first words stand ahead of the loop, which begins with what the compiler computes once for all pieces
-    store(s);
-    for (;;) {
-      while (left_ > 0) load(s), store(s);
-      int const peer = going_.peer, flag = going_.piece.flag;
-      bool const more = open();
-      load(s);  // nothing, if there is no more
-      if (more) aim();
-      e_.signal(Group{}, peer, flag);
-      if (!more) return;
-      __builtin_amdgcn_s_barrier();  // the other waves' words wait for the flag; it orders nothing
+    block{}.sync();
+    if (half_ > 0) load(s);
+    if (more) {
+      aim();
+      int turn = half_, flags = 1;
+      wait_for(turns_.stored, turn * waves);
+      // The first words stand ahead of the loop, which begins with what the compiler computes once for all pieces
       store(s);
+      for (;; ++flags) {
+        while (is_left()) load(s), store(s);
+        if (wave{}.leader()) platform::atomic_fetch_add<order::relaxed, scope::block>(&turns_.stored, 1u);
+        int const peer = going_.peer, flag = going_.piece.flag;
+        bool const needed = going_.needed;
+        more = open();
+        load(s);  // nothing, if there is no more
+        if (more) aim();
+        if (is_last_done()) {
+          if (needed) e_.signal(wave{}, peer, flag);
+          if (wave{}.leader()) platform::atomic_fetch_add<order::relaxed, scope::block>(&turns_.done[half_], 1u);
+        }
+        if (!more) break;
+        wait_for(turns_.done[half_], flags * (waves + 1));
+        wait_for(turns_.stored, (turn += 2) * waves);
+        store(s);
+      }
     }
-  }
-  /// A set ahead.
-  template <class Start>
-  __device__ void push_sets(Start const& start) {
-    bool const any = open();
-    set a, b;
-    load(a);
-    start();
-    if (!any) return;
-    aim();
-    while (push(a, b) && push(b, a)) continue;
+    block{}.sync();
   }
 
  private:
+  /// A word of each thread of a half, `words` times. Each is a row further down, or several; see open().
   struct set {
-    bytes16 word[Words];
-    int to[Words];  // bytes from the piece's first element in the inbox, or nowhere
+    bytes16 word[words];
+    int first, to;  // number of the first word; bytes to the thread's place in the piece, or nowhere
   };
 
-  /// Stores `now` and, if it is the end of a piece, signals. Loads `next` before: of the same piece, or the next one.
-  /// Whether there is such a set.
-  __device__ bool push(set const& now, set& next) {
-    int const peer = going_.peer, flag = going_.piece.flag;
-    bool const ends = left_ == 0, more = !ends || open();
-    load(next);  // nothing, if there is no more
-    store(now);
-    if (!ends) return true;
-    e_.signal(Group{}, peer, flag);
-    if (more) aim();
-    return more;
+  /// Returns when the number in LDS is `least` or more.
+  __device__ static void wait_for(unsigned const& n, int least) {
+    while (platform::uniform(int(platform::atomic_load<order::relaxed, scope::block>(&n))) < least) platform::backoff();
+    platform::keep_order();
+  }
+  /// Returns when this wave's stores of a piece are done: whether those of all waves of its half are.
+  __device__ bool is_last_done() {
+    platform::drain_stores();
+    unsigned before = 0;
+    if (wave{}.leader()) before = platform::atomic_fetch_add<order::acq_rel, scope::block>(&turns_.done[half_], 1u);
+    return platform::uniform(int(before)) % (waves + 1) == waves - 1;
   }
 
-  /// Goes to the next piece, if there is one.
+  /// Goes to the half's next piece: whether there is one. A word of each thread covers `rows_at_once_` rows of it.
   __device__ bool open() {
-    left_ = 0;
-    for (int const count = x_.pieces.count();; next_ += step_) {
-      if (next_ >= count) return false;
-      going_ = push_at(w_, x_, next_);
-      if (going_.needed) break;
-    }
+    words_ = word_ = per_row_ = 0;
+    if (next_ >= x_.pieces.count()) return false;
+    going_ = push_at(w_, x_, next_);
     next_ += step_;
+    if (!going_.needed) return true;
     gather_piece const& p = going_.piece;
     row_ = platform::uniform(p.row - x_.map.first_row(w_.rank));
     column_ = platform::uniform(p.col - x_.map.first_col(w_.rank));
-    from_ = {x_.a.at(row_, column_), nowhere - 1};
-    int const per_row = platform::uniform(p.cols / per_16_bytes<T>), thread = Group{}.rank();
-    float const of_one = platform::quick_reciprocal(float(per_row));  // exact enough for numbers up to 1024
-    thread_row_ = int((float(thread) + 0.5f) * of_one);
-    thread_word_ = thread - thread_row_ * per_row;
-    rows_ = platform::uniform(int((float(Threads) + 0.5f) * of_one));
-    per_row_ = per_row;
-    left_ = platform::uniform(p.rows * per_row);
+    from_ = {x_.a.at(row_, column_), unsigned(p.rows * from_ld())};
+    per_row_ = platform::uniform(p.cols / per_16_bytes<T>);
+    // A row has 2^shift threads, at least one for each word unless the half has fewer
+    shift_ = platform::uniform(per_row_ >= threads ? __builtin_ctz(threads)
+                               : per_row_ > 1      ? 32 - __builtin_clz(per_row_ - 1)
+                                                   : 0);
+    rows_at_once_ = threads >> shift_;
+    begin_columns(0);
     return true;
   }
-  /// Finds where the piece goes. Requires: the epoch is known.
-  __device__ void aim() { to_ = shard_in(e_.template inbox<T>(going_.peer), x_.map, w_.rank).at(row_, column_); }
-
-  /// Starts the loads of the piece's next words.
-  __device__ void load(set& s) {
-    int const from_ld = int(x_.a.ld) * int(sizeof(T)), to_ld = x_.map.cols() * int(sizeof(T));
-#pragma unroll
-    for (int i = 0; i < Words; ++i) {
-      bool const is_one = i * Threads + Group{}.rank() < left_;
-      s.word[i] = from_.load(is_one ? thread_row_ * from_ld + thread_word_ * 16 : nowhere, 0);
-      s.to[i] = is_one ? thread_row_ * to_ld + thread_word_ * 16 : nowhere;
-      thread_row_ += rows_;
-      thread_word_ += Threads - rows_ * per_row_;
-      if (thread_word_ >= per_row_) thread_word_ -= per_row_, ++thread_row_;
-    }
-    left_ = left_ > Words * Threads ? left_ - Words * Threads : 0;
+  /// Goes to the piece's columns from word `first` of a row on.
+  __device__ void begin_columns(int first) {
+    int const thread = int(threadIdx.x) % threads, row = thread >> shift_,
+              column = first + (thread & ((1 << shift_) - 1));
+    bool const is_one = column < per_row_;
+    lane_from_ = is_one ? row * from_ld() + column * 16 : nowhere;
+    lane_to_ = is_one ? row * to_ld() + column * 16 : nowhere;
+    first_column_ = first;
+    word_ = 0;
+    words_ = platform::uniform((going_.piece.rows + rows_at_once_ - 1) / rows_at_once_);
   }
-  /// Stores them in the inbox of the piece that aim() was called for last.
-  __device__ void store(set const& s) const {
-    memory_buffer const to(to_, nowhere - 1);
+  /// Whether words of the piece are not asked for yet.
+  __device__ bool is_left() {
+    if (word_ >= words_ && first_column_ + threads < per_row_) begin_columns(first_column_ + threads);
+    return word_ < words_;
+  }
+  /// Finds where the piece goes. Requires: the epoch is known.
+  __device__ void aim() {
+    to_ = shard_in(e_.template inbox<T>(going_.peer), x_.map, w_.rank).at(row_, column_);
+    to_bytes_ = platform::uniform(going_.piece.rows * to_ld());
+  }
+
+  /// Starts the loads of the piece's next words, or of none. Words beyond the piece are zeros.
+  __device__ void load(set& s, bool any = true) {
+    int const step = platform::uniform(rows_at_once_ * from_ld());
+    any = any && word_ < words_;
+    int const lane = any ? lane_from_ : nowhere;
 #pragma unroll
-    for (int i = 0; i < Words; ++i) {
-      to.store_far(s.word[i], s.to[i]);
-      if (sparing_ && 1 <= i && i + 1 < Words) platform::wait_for_memory<1>();
-    }
+    for (int i = 0; i < words; ++i) s.word[i] = from_.load(lane, (word_ + i) * step);
+    s.first = word_;
+    s.to = any ? lane_to_ : nowhere;
+    if (any) word_ += words;
+  }
+  /// Stores them in the inbox of the piece that aim() was called for last. Words beyond the piece are left out.
+  __device__ void store(set const& s) const {
+    int const step = platform::uniform(rows_at_once_ * to_ld());
+    memory_buffer const to(to_, to_bytes_);
+#pragma unroll
+    for (int i = 0; i < words; ++i) to.store_far(s.word[i], s.to, (s.first + i) * step);
     platform::keep_order();
   }
+  /// Bytes between rows of this rank's shard, and between those of an inbox.
+  __device__ int from_ld() const { return int(x_.a.ld) * int(sizeof(T)); }
+  __device__ int to_ld() const { return x_.map.cols() * int(sizeof(T)); }
 
+  link_turns& turns_;
   channel_epoch const& e_;
   world_view const& w_;
   gather_plan<T> const& x_;
-  bool const sparing_;
-  int next_, step_;  // number of the next piece; between this group's pieces
-  // The piece: what is pushed where, its place in this rank's shard, and its words that are not asked for yet
+  int const half_;
+  int next_, step_;  // number of the half's next piece; between its pieces
+  // The piece: what is pushed where; its place in this rank's shard; words of a row; see open(); the first word of a
+  // row in hand; of these columns: words of a thread, and those that are asked for
   piece_push going_{};
-  int row_ = 0, column_ = 0, left_ = 0;
-  // Where its words are, and where they go; 16-byte words of a row; rows that a word of each thread fills; this
-  // thread's next word
+  int row_ = 0, column_ = 0, per_row_ = 0, shift_ = 0, rows_at_once_ = 1, first_column_ = 0, words_ = 0, word_ = 0;
+  // Where it is and where it goes; bytes to this thread's first word in both
   memory_buffer from_{nullptr, 0};
   T* to_ = nullptr;
-  int per_row_ = 1, rows_ = 0, thread_row_ = 0, thread_word_ = 0;
+  int to_bytes_ = 0, lane_from_ = nowhere, lane_to_ = nowhere;
 };
 
 }  // namespace detail
 
 /// Pushes this moving block's share of the pieces. It calls start(), which makes the epoch known.
-/// Called by: every thread of the block, which has `Threads`.
+/// shared: LDS of the block, free before and afterwards. Called by: every thread of the block, which has `Threads`.
 template <int Threads, class T, class Start>
-__device__ void push_by_block(std::integral_constant<int, Threads>, channel_epoch const& e, world_view const& w,
-                              gather_plan<T> const& x, int worker, int workers, Start const& start) {
-  bool const sparing = x.map.by == gather::k && workers >= 4 * (w.size - 1);
-  detail::pusher<T, block, Threads, 8>(e, w, x, worker, workers, sparing).push_pieces(start);
-}
-/// As push_by_block().
-template <int Threads, class T, class Start>
-__device__ void push_by_waves(std::integral_constant<int, Threads>, channel_epoch const& e, world_view const& w,
-                              gather_plan<T> const& x, int worker, int workers, Start const& start) {
-  constexpr int waves = Threads / wave::width;
-  int const first = worker * waves + platform::uniform(wave{}.index());
-  detail::pusher<T, wave, wave::width, 16>(e, w, x, first, workers * waves, false).push_sets(start);
+__device__ void push_in_turns(std::integral_constant<int, Threads>, void* shared, channel_epoch const& e,
+                              world_view const& w, gather_plan<T> const& x, int worker, int workers,
+                              Start const& start) {
+  detail::pusher<T, Threads>(*static_cast<detail::link_turns*>(shared), e, w, x, worker, workers).push(start);
 }
 
 }  // namespace fusewire

@@ -42,8 +42,8 @@ class memory_buffer {
     __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(four_words, value), words_, lane, uniform, device_scope);
   }
   /// The same where the memory may be another device's.
-  __device__ void store_far(bytes16 const& value, int lane) const {
-    __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(four_words, value), words_, lane, 0, system_scope);
+  __device__ void store_far(bytes16 const& value, int lane, int uniform = 0) const {
+    __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(four_words, value), words_, lane, uniform, system_scope);
   }
 
  private:
