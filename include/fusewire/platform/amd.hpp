@@ -169,13 +169,9 @@ inline constexpr int scope_of = S == scope::block    ? __HIP_MEMORY_SCOPE_WORKGR
                                 : S == scope::device ? __HIP_MEMORY_SCOPE_AGENT
                                                      : __HIP_MEMORY_SCOPE_SYSTEM;
 
-/// Returns once all but the last `But` of this wave's loads and stores are done; with none, so is the writeback of a
-/// release. The compiler always keeps this wait.
-template <int But = 0>
-__device__ inline void wait_for_memory() {
-  static_assert(0 <= But && But < 16);
-  __builtin_amdgcn_s_waitcnt(0x0f70 | But);  // vmcnt(But)
-}
+/// Returns once this wave's loads and stores are done, and so is the writeback of a release. The compiler always keeps
+/// this wait.
+__device__ inline void wait_for_memory() { __builtin_amdgcn_s_waitcnt(0x0f70); }  // vmcnt(0)
 
 /// A release beyond the block writes back the L2; the writeback is complete at the next wait. LLVM 18 to 22 leave out
 /// their own wait where they know of no access that is under way, because they do not count the writeback as an access
