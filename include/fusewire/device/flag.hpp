@@ -187,7 +187,7 @@ class bounded_spin {
  public:
   bounded_spin() = default;
   __device__ explicit bounded_spin(world_view const& w, std::uint64_t grace_ns = 0)
-      : watch_(watch_of(w, w.rank)), start_(platform::clock_ns()), limit_(watch_->limit_ns + grace_ns) {}
+      : watch_(watch_of(w, w.rank)), start_(platform::clock_ns()), grace_(grace_ns) {}
 
   /// Called after a failed poll: whether to poll again. Before it returns false it calls give_up(false) if the wait has
   /// expired. It calls give_up(true) if another rank gave up, to report what this thread waited for; but a wait that
@@ -197,9 +197,9 @@ class bounded_spin {
     platform::backoff();
     if (++polls_ % 16 != 0) return true;
     bool const released = platform::atomic_load<order::relaxed, scope::system>(&watch_->abandoned) != 0;
-    std::uint64_t const waited = platform::clock_ns() - start_;
-    if (!released && waited <= limit_) return true;
-    if (!released || waited > (limit_ / 16 < hardly_begun ? limit_ / 16 : hardly_begun)) give_up(released);
+    std::uint64_t const limit = watch_->limit_ns + grace_, waited = platform::clock_ns() - start_;
+    if (!released && waited <= limit) return true;
+    if (!released || waited > (limit / 16 < hardly_begun ? limit / 16 : hardly_begun)) give_up(released);
     raise_alarm(watch_);
     platform::drain_stores();  // the block can see that the launch was abandoned
     return false;
@@ -209,7 +209,7 @@ class bounded_spin {
   static constexpr std::uint64_t hardly_begun = 500'000'000;  // ns, or a sixteenth of the limit if that is less
 
   watch* watch_ = nullptr;
-  std::uint64_t start_ = 0, limit_ = 0;
+  std::uint64_t start_ = 0, grace_ = 0;  // ns
   unsigned polls_ = 0;
 };
 

@@ -37,6 +37,15 @@ __device__ std::uint64_t stamped_word(T x, epoch_t epoch) {
   return std::uint64_t(bits) << 32 | detail::stamp_of(epoch);
 }
 
+/// The value that such a word holds.
+template <stampable T>
+__device__ T stamped_value(std::uint64_t word) {
+  std::uint32_t const bits = std::uint32_t(word >> 32);
+  T x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+
 /// Stores x with its epoch. Order: relaxed, system.
 template <stampable T>
 __device__ void store_stamped(stamped* p, T x, epoch_t epoch) {
@@ -60,32 +69,27 @@ class stamped_reader {
   __device__ T as(stamped const* p, int source) {
     return take<T>(ask(p), p, source);
   }
-  /// operator() in two parts, so that a thread can ask for several words before it looks at the first: the word itself,
-  /// and what is in it.
+  /// operator() in parts, so that a thread can ask for several words before it looks at the first: the word itself;
+  /// look_at() or take(); stamped_value().
   __device__ std::uint64_t ask(stamped const* p) const {
     return platform::atomic_load<order::relaxed, scope::system>(&p->word);
+  }
+  /// See ask(). again() is told what a failed wait names, or take() is.
+  __device__ void look_at(std::uint64_t word) {
+    different_ |= std::uint32_t(word) ^ detail::stamp_of(e_.number());  // one instruction, unlike a comparison
   }
   /// See ask().
   template <stampable T = float>
   __device__ T take(std::uint64_t word, stamped const* p, int source) {
-    if (std::uint32_t(word) != detail::stamp_of(e_.number())) {
+    look_at(word);
+    if (!is_there(word)) {
       word_ = p;
       source_ = source;
     }
-    return take<T>(word);
+    return stamped_value<T>(word);
   }
-  /// The same of a word that again() is told of.
-  template <stampable T = float>
-  __device__ T take(std::uint64_t word) {
-    if (std::uint32_t(word) != detail::stamp_of(e_.number())) {
-      missing_ = true;
-      found_ = std::uint32_t(word);
-    }
-    std::uint32_t const bits = std::uint32_t(word >> 32);
-    T x;
-    memcpy(&x, &bits, 4);
-    return x;
-  }
+  /// Whether `word` is of this launch.
+  __device__ bool is_there(std::uint64_t word) const { return std::uint32_t(word) == detail::stamp_of(e_.number()); }
 
   /// Whether a word was missing, so that all must be read again.
   /// Fails: as wait(), and gave_up() then says so. The values are arbitrary then and must not be sent on with a stamp.
@@ -100,16 +104,17 @@ class stamped_reader {
   /// As again(); name() says what a failed wait names.
   template <class Name>
   __device__ bool again(Name name) {
-    if (!missing_) return false;
-    missing_ = false;
+    if (different_ == 0) return false;
+    different_ = 0;
     // What follows is seldom needed: nothing of it is worked out before
     world_view const& w = (&w_)[platform::lane_not_ahead(0)];
     if (!waits_) spin_ = detail::bounded_spin(w, grace_ns_);
     waits_ = true;
     gave_up_ = !spin_.lasts([&](bool released) {
       awaited const x = name();
+      std::uint32_t const stamp = std::uint32_t(ask(x.word));
       // The latest epoch with this stamp and of this parity
-      epoch_t const found = found_ == 0 ? 0 : e_.number() - (detail::stamp_of(e_.number()) - found_);
+      epoch_t const found = stamp == 0 ? 0 : e_.number() - (detail::stamp_of(e_.number()) - stamp);
       detail::give_up(w, x.word, e_.control().headers(), found, e_.number(), x.source, released);
     });
     return !gave_up_;
@@ -124,9 +129,9 @@ class stamped_reader {
   std::uint64_t grace_ns_;
   detail::bounded_spin spin_;
   stamped const* word_ = nullptr;
-  std::uint32_t found_ = 0;
   int source_ = 0;
-  bool missing_ = false, waits_ = false, gave_up_ = false;
+  std::uint32_t different_ = 0;  // bits of any stamp since again() that are not this launch's
+  bool waits_ = false, gave_up_ = false;
 };
 
 }  // namespace fusewire

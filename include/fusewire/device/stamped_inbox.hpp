@@ -19,7 +19,7 @@ namespace fusewire {
 /// Passed to kernels by value; stamped_inbox::view() makes it.
 struct stamped_inbox_view {
   sym<stamped> words;                // 2 slots of [ranks][records][record_words]
-  int records = 0;                   // of each source
+  int records = 0;                   // of each source, which have less than 2^32 bytes
   int record_words = 0;              // of a record
   unsigned* renewed_next = nullptr;  // [2], this rank's: for each slot, the record to renew next
 };
@@ -31,16 +31,25 @@ class stamped_slot {
   __device__ stamped_slot(stamped_inbox_view const& x, world_view const& w, epoch_t epoch)
       : x_(x), w_(w), epoch_(epoch) {}
 
-  /// Record i from this rank, on `peer`. send() stores into it.
-  __device__ stamped* to(int peer, int i) const { return record(peer, w_.rank, i); }
-  /// Record i from `source`, on this rank. A stamped_reader reads it.
-  __device__ stamped const* from(int source, int i) const { return record(w_.rank, source, i); }
+  /// Records from this rank, on `peer`; with i, record i. send() stores into it.
+  __device__ stamped* to(int peer, int i = 0) const { return word(records(peer, w_.rank), i, 0); }
+  /// Records from this rank, on the peer with this signal segment (world_view::signal).
+  __device__ stamped* to(std::byte* signal) const { return records(signal, w_.rank); }
+  /// Records from `source`, on this rank; with i, record i. A stamped_reader reads it.
+  __device__ stamped const* from(int source, int i = 0) const { return word(records(w_.rank, source), i, 0); }
+  /// Word j of record i of to(peer) or from(source). One base and an offset of 32 bits take the fewest instructions.
+  template <class Word>
+  __device__ Word* word(Word* records, int i, int j) const {
+    using byte = std::conditional_t<std::is_const_v<Word>, std::byte const, std::byte>;
+    unsigned const at = unsigned(i) * unsigned(x_.record_words) + unsigned(j);
+    return reinterpret_cast<Word*>(reinterpret_cast<byte*>(records) + at * unsigned(sizeof(stamped)));
+  }
 
   /// Stores word j of record i from this rank, on `peer`.
   /// Called by: one thread for each word. Order: relaxed, system; no other store is published.
   template <stampable T>
   __device__ void send(int peer, int i, int j, T x) const {
-    store_stamped(to(peer, i) + j, x, epoch_);
+    store_stamped(word(to(peer), i, j), x, epoch_);
   }
 
   /// Gives the next record of every source a new stamp, if this launch leaves it unwritten: used(source, i) says
@@ -53,16 +62,19 @@ class stamped_slot {
     int const i = int(*next);
     for (int n = g.rank(); n < w_.size * x_.record_words; n += g.size()) {
       int const source = n / x_.record_words;
-      if (!used(source, i)) store_stamped(record(w_.rank, source, i) + n % x_.record_words, 0, epoch_);
+      if (!used(source, i)) store_stamped(word(records(w_.rank, source), i, n % x_.record_words), 0, epoch_);
     }
     g.sync();  // all threads have read which record it is
     if (g.leader()) *next = unsigned(i + 1 < x_.records ? i + 1 : 0);
   }
 
  private:
-  __device__ stamped* record(int peer, int source, int i) const {
-    return w_.on(peer, x_.words) +
-           ((std::int64_t(detail::slot_of(epoch_)) * w_.size + source) * x_.records + i) * x_.record_words;
+  /// Those of `source` on `peer`.
+  __device__ stamped* records(int peer, int source) const { return records(w_.signal[peer], source); }
+  __device__ stamped* records(std::byte* signal, int source) const {
+    return reinterpret_cast<stamped*>(signal + x_.words.offset) +
+           std::uint64_t(unsigned(detail::slot_of(epoch_)) * unsigned(w_.size) + unsigned(source)) *
+               (unsigned(x_.records) * unsigned(x_.record_words));
   }
 
   stamped_inbox_view const& x_;

@@ -126,6 +126,7 @@ class flash_decode {
         o_.scale * log2_of_e,
         inbox_->view(),
         {ch_.heap().view().here(parts_), blocks_},
+        record().quads(),
         detail::checked || detail::simulator::get().there() ? c.pages : 0};
     launch_header header = make_header(
         "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),

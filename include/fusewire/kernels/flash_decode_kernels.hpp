@@ -5,7 +5,7 @@
 //   share     of an item that blocks share, in each of them: all splits' parts --split_parts--> sum
 //   push      (o, m, l) --words with the epoch--> inbox of every rank, or with two shots of the item's owner
 //   combine   by the block that has pushed it:
-//             poll the inbox --sources in order--> out, lse
+//             poll the inbox --softmax_sums--> out, lse
 //             with two shots the owner's block does that, and
 //             the sum --words with the epoch--> inbox of the others --poll--> out, lse
 //
@@ -21,8 +21,8 @@
 // Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read
 // are only parameters and, where the caller says that they are constant, lengths, table and K of splits without their
 // shard's last token.
-// Same bits on every rank and in every run: the plan depends on lengths and grid; waves and sources are each summed in
-// order, splits in one that their number decides.
+// Same bits on every rank and in every run: the plan depends on lengths and grid; waves are summed in order, splits and
+// sources each in one that their number decides.
 #pragma once
 #include <fusewire/device/kernel_launch.hpp>
 #include <fusewire/device/stamped_inbox.hpp>
@@ -50,14 +50,13 @@ struct decode_arguments {
   float scale;               // of the scores, in units of log 2
   stamped_inbox_view inbox;  // a record for each item that the operator has room for
   split_parts_view parts;    // of items that blocks share
+  divisor quads;             // of an item: fours of neighbouring elements of o
   int pages_to_check = 0;    // of the caches; 0: page numbers are not looked at
 };
 
-/// LDS of a block: a few words, Q, each wave's (m, l) and o; or for o, split_parts::shared_bytes.
+/// LDS of a block: a few words, Q, an address for each rank, each wave's (m, l) and o.
 __host__ __device__ constexpr int decode_shared_bytes(int heads, int d) {
-  int const scales = attention_waves(d) * heads * 8, o = attention_waves(d) * heads * 132 * 4,
-            summed = decode_threads(d) * 24;
-  return 32 + 16 * d * 2 + scales + (o > summed ? o : summed);
+  return 32 + 16 * d * 2 + max_ranks * 8 + attention_waves(d) * heads * (8 + 132 * 4);
 }
 
 namespace detail {
@@ -69,8 +68,9 @@ class decode_block {
  public:
   __device__ decode_block(channel_view const& ch, decode_arguments<T> const& g, bytes16* shared)
       : ch_(ch), launch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)), q_(shared + 2),
-        scales_(reinterpret_cast<softmax_scale*>(q_ + attention::q_bytes / 16)),
-        o_(reinterpret_cast<float*>(scales_ + waves * g.group)), record_{g.group, D} {}
+        peers_(reinterpret_cast<stamped**>(q_ + attention::q_bytes / 16)),
+        scales_(reinterpret_cast<softmax_scale*>(peers_ + max_ranks)), record_{platform::not_ahead(g.group), D},
+        o_(reinterpret_cast<float*>(scales_ + waves * record_.heads)) {}
 
   /// All splits of this block; what they complete is on its way to the inboxes.
   __device__ void run_splits() {
@@ -78,16 +78,28 @@ class decode_block {
     if constexpr (!platform::launches_early) launch_.begin();
     decode_run run(b_, g_.lengths, words_, number());
     if (run.has_last_token()) platform::wait_for_stream();
+    int const next = b_.rank() < ch_.world.size ? ch_.world.next(b_.rank()) : 0;
+    std::byte* const signal = ch_.world.signal[next];  // ahead of K, behind which it would be waited for
+    // While K is on its way
+    auto const prepare = [&] {
+      if (b_.rank() < ch_.world.size) peers_[b_.rank()] = later_slot().to(signal);
+      parts().renew(b_, number(), b_.count());
+    };
     for (bool first = true;; run.next(), first = false) {
       if constexpr (!platform::launches_early)
-        if (run.done() && !first) break;  // open() would wait for what is on its way to others
+        if (run.done()) {  // open() would wait for what is on its way to others
+          if (first) prepare();
+          break;
+        }
       attention a = open(run);
       if constexpr (platform::launches_early)
         if (first) launch_.begin();
-      if (first) parts().renew(b_, number(), b_.count());  // while K is on its way
-      if (run.done()) break;
+      if (first) prepare();
+      if constexpr (platform::launches_early)
+        if (run.done()) break;
+      item_share const share = share_of(run);
       attend(a, run);
-      leave(run);
+      leave(run, share);
     }
   }
 
@@ -116,7 +128,7 @@ class decode_block {
     for (int s = 0; s < 2; ++s) {
       item_share const x = s == 0 ? continued_.uniform() : begun_.uniform();
       parts().sum(
-          b_, x, o_,
+          x,
           [&] {  // a failed wait names this rank's own result of the item
             int const item = ch_.world.size > 1 ? platform::lane_not_ahead(x.item) : 0;
             return stamped_reader::awaited{slot().from(ch_.world.rank, item), ch_.world.rank};
@@ -129,42 +141,37 @@ class decode_block {
   __device__ void combine_sources() {
     world_view const& w = ch_.world;
     if (w.size == 1) return;
-    for (int n = from_ + b_.rank(); n < to_; n += b_.size()) {
-      quad_at const at{n / record_.quads(), n % record_.quads()};
-      if (g_.two_shot && owner(at.item) != w.rank) continue;
-      stamped_reader read(epoch(), w);
-      softmax_part sum;
-      do {
-        quad_words words[sources_at_once];
-        sum = combine_parts<sources_at_once>(
-            w.size, [&](int r, int i) { return read_scale(read, words[i], r, at); },
-            [&](int r, int i) { return read_o(read, words[i], r, at); },
-            [&](int first) {
-#pragma unroll
-              for (int i = 0; i < sources_at_once; ++i)
-                words[i] = ask(read, first + i < w.size ? first + i : w.size - 1, at);
-              platform::keep_order();
-            });
-      } while (read.again());
-      if (read.gave_up()) sum.s.l = not_a_number;
-      else if (g_.two_shot) {
+    int const from = platform::uniform(from_), to = platform::uniform(to_), quads = record_.quads();
+    for (int item = from / g_.quads; item * quads < to; ++item) {
+      if (g_.two_shot && owner(item) != w.rank) continue;
+      int const first = item * quads, begin = from < first ? 0 : from - first, end = to - first;
+      sum_parts<waves>(
+          epoch(), w, begin, end < quads ? end : quads, w.size,
+          w.size > 4   ? 3
+          : w.size > 2 ? 2
+                       : 1,
+          [&](int source, int i) { return ask(source, {item, i}); },
+          [&](stamped_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
+          [&](int i, softmax_part const& sum, int n, int of) {
+            if (n == 0) write({item, i}, sum);
+            if (!g_.two_shot) return;
 #pragma unroll 1
-        for (int p = 1; p < w.size; ++p) send(w.next(p), at, sum);
-      }
-      write(at, sum);
+            for (int p = 1 + n; p < w.size; p += of) send(p, {item, i}, sum);
+          });
     }
     if (!g_.two_shot) return;
-    for (int n = from_ + b_.rank(); n < to_; n += b_.size()) {
-      quad_at const at{n / record_.quads(), n % record_.quads()};
+    for (int n = from_ + b_.rank(); n < to_; n += threads) {
+      quad_at const at = quad_number(n);
       int const source = owner(at.item);
       if (source == w.rank) continue;
       stamped_reader read(epoch(), w, grace_ns);
-      softmax_part sum;
+      quad_words words;
       do {
-        quad_words const words = ask(read, source, at);
+        words = ask(source, at);
         platform::keep_order();
-        sum = {read_o(read, words, source, at), read_scale(read, words, source, at)};
-      } while (read.again());
+        words.look(read);
+      } while (read.again([&] { return missing(read, source, source + 1, at); }));
+      softmax_part sum{words.o(), words.scale()};
       if (read.gave_up()) sum.s.l = not_a_number;
       write(at, sum);
     }
@@ -175,16 +182,25 @@ class decode_block {
   __device__ int number() const { return platform::launches_early ? b_.index() : b_.count() - 1 - b_.index(); }
   /// As l it makes an output and its lse NaN: their parts have not come
   static constexpr float not_a_number = __builtin_nanf("");
-  static constexpr int waves = attention_waves(D);
+  static constexpr int waves = attention_waves(D), threads = decode_threads(D);
   static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a sum: its owner may itself be waiting
 
   __device__ channel_epoch const& epoch() const { return launch_.epoch(); }
   __device__ stamped_slot slot() const { return {g_.inbox, ch_.world, epoch().number()}; }
+  /// Arguments of what follows a split: it is not worked out ahead of the loop over splits, where it would hold up the
+  /// first K.
+  template <class X>
+  __device__ static X const& later(X const& x) {
+    return (&x)[platform::not_ahead(0)];
+  }
+  __device__ stamped_slot later_slot() const { return {later(g_.inbox), later(ch_.world), epoch().number()}; }
 
   /// The i-th quad of an item.
   struct quad_at {
     int item, i;
   };
+  /// The n-th quad of all items.
+  __device__ quad_at quad_number(int n) const { return {n / g_.quads, n % g_.quads}; }
   __device__ item_share share_of(decode_run const& run) const {
     int const first = run.first_block();
     return item_share::of(run.item(), first, run.last_block() - first + 1, number() - first, record_);
@@ -193,48 +209,35 @@ class decode_block {
     return int(unsigned(item) % unsigned(platform::lane_not_ahead(ch_.world.size)));
   }
 
-  /// The words of a quad from one source, where they are asked for before the first is looked at: else each would be
-  /// waited for.
-  struct quad_words {
-    std::uint64_t scale[2], o[4];
-  };
-  __device__ stamped const* scale_at(int source, quad_at at) const {
-    return slot().from(source, at.item) + record_.scale_word(at.i);
+  __device__ quad_words ask(int source, quad_at at) const {
+    stamped_slot const s = slot();
+    stamped const* const records = s.from(source);
+    return quad_words::asked([&](int j) {
+      return platform::atomic_load<order::relaxed, scope::system>(
+          &s.word(records, at.item, record_.word(at.i, j))->word);
+    });
   }
-  __device__ stamped const* o_at(int source, quad_at at, int j) const {
-    return slot().from(source, at.item) + record_.o_word(at.i, j);
-  }
-  __device__ quad_words ask(stamped_reader const& read, int source, quad_at at) const {
-    quad_words words{};
-    if constexpr (attention_in_order) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) words.scale[j] = read.ask(scale_at(source, at) + j);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) words.o[j] = read.ask(o_at(source, at, j));
+  /// The first word that has not come from the sources [first, last), for the report of a failed wait.
+  __device__ stamped_reader::awaited missing(stamped_reader const& read, int first, int last, quad_at at) const {
+    stamped_slot const s = slot();
+    for (int n = quad_words::count * first;; ++n) {
+      int const source = n / quad_words::count;
+      stamped const* const word = s.word(s.from(source), at.item, record_.word(at.i, n % quad_words::count));
+      if (n == quad_words::count * last - 1 || !read.is_there(read.ask(word))) return {word, source};
     }
-    return words;
   }
-  __device__ float look(stamped_reader& read, std::uint64_t word, stamped const* at, int source) const {
-    if constexpr (attention_in_order) return read.take(word, at, source);
-    else return read(at, source);
-  }
-  __device__ softmax_scale read_scale(stamped_reader& read, quad_words const& words, int source, quad_at at) const {
-    stamped const* const scale = scale_at(source, at);
-    return {look(read, words.scale[0], scale, source), look(read, words.scale[1], scale + 1, source)};
-  }
-  __device__ quad read_o(stamped_reader& read, quad_words const& words, int source, quad_at at) const {
-    quad o;
+  /// To the rank `next` places after this one.
+  __device__ void send(int next, quad_at at, softmax_part const& part) const {
+    stamped_slot const s = later_slot();
+    stamped* const records = platform::to_memory(peers_[next]);
+    auto const put = [&](int j, float x) {
+      store_stamped(s.word(records, at.item, record_.word(at.i, j)), x, epoch().number());
+    };
 #pragma unroll
-    for (int j = 0; j < 4; ++j) o.x[j] = look(read, words.o[j], o_at(source, at, j), source);
-    return o;
-  }
-  __device__ void send(int peer, quad_at at, softmax_part const& part) const {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) slot().send(peer, at.item, record_.o_word(at.i, j), part.o.x[j]);
-    if (at.i % (D / 4) > 0) return;
-    int const scale = record_.scale_word(at.i);
-    slot().send(peer, at.item, scale, part.s.m);
-    slot().send(peer, at.item, scale + 1, part.s.l);
+    for (int j = 0; j < 4; ++j) put(j, part.o.x[j]);
+    if (!record_.begins_head(at.i)) return;
+    put(4, part.s.m);
+    put(5, part.s.l);
   }
 
   /// Whether the split's pages are in the caches, as far as anybody looks; one that is not is noted. Every wave looks
@@ -281,34 +284,35 @@ class decode_block {
   }
 
   __device__ platform::native16 load_query(decode_run const& run) const {
-    return attention::load_query(b_, g_.q + std::int64_t(run.item()) * g_.group * D, g_.group);
+    return attention::load_query(b_, g_.q + std::int64_t(run.item()) * record_.heads * D, record_.heads);
   }
 
   /// This rank's attention over the split, each wave's part of it into LDS.
   __device__ void attend(attention& a, decode_run const& run) {
     b_.sync();  // the last split has been read
     wave const w;
-    static_assert(attention::q_fragments <= decode_threads(D));
+    static_assert(attention::q_fragments <= threads);
     if constexpr (platform::launches_early) {
       attention::store_query(b_, load_query(run), q_);
       b_.sync();
     }
     a.run(q_, g_.scale);
-    a.finish(o_ + w.index() * g_.group * attention::pitch, scales_ + w.index() * g_.group, g_.group);
+    a.finish(o_ + w.index() * record_.heads * attention::pitch, scales_ + w.index() * record_.heads, record_.heads);
+    // Of the K and V that run() asks for last: who needs their registers would wait for later stores as well
+    platform::drain_stores();
     b_.sync();
   }
 
   /// Takes the sum over the waves to the inboxes if the split is all of its item, else to the block's place.
-  __device__ void leave(decode_run const& run) {
-    int const rank = platform::lane_not_ahead(b_.rank()), group = platform::not_ahead(g_.group);
+  __device__ void leave(decode_run const& run, item_share const& x) {
+    int const rank = platform::lane_not_ahead(b_.rank()), group = platform::not_ahead(record_.heads);
     decode_record const record{group, D};
     bool const whole = platform::uniform(run.whole()), begins = run.starts();
-    item_share const x = share_of(run);
     if (to_ == 0) from_ = x.item * record.quads() + x.begin;
     to_ = x.item * record.quads() + x.end;  // shares and items of a block are neighbours
     if (!whole && begins) begun_ = x;
     if (!whole && !begins) continued_ = x;
-    for (int i = rank; i < record.quads(); i += b_.size()) {
+    for (int i = rank; i < record.quads(); i += threads) {
       int const head = i / (D / 4), four = i % (D / 4);
       softmax_part const sum = combine_parts<waves>(
           waves, [&](int w) { return scales_[w * group + head]; },
@@ -318,30 +322,32 @@ class decode_block {
     }
   }
 
-  static_assert(split_parts<decode_threads(D)>::shared_bytes == decode_threads(D) * 24);
-  __device__ split_parts<decode_threads(D)> parts() const { return {g_.parts, record_, epoch(), ch_.world}; }
+  __device__ split_parts<waves> parts() const { return {g_.parts, record_, epoch(), ch_.world}; }
 
   /// Called by: `of` threads with the same part, number n of them each; they take the peers in turns.
   __device__ void push(quad_at at, softmax_part const& part, int n, int of) const {
-    if (ch_.world.size == 1 || g_.two_shot) {
-      if (n > 0) return;
-      return ch_.world.size == 1 ? write(at, part) : send(owner(at.item), at, part);
+    int const size = later(ch_.world).size;
+    if (size == 1) return n > 0 ? void() : write(at, part);
+    if (g_.two_shot) {
+      int const next = owner(at.item) - ch_.world.rank;
+      return n > 0 ? void() : send(next < 0 ? next + size : next, at, part);
     }
 #pragma unroll 1
-    for (int p = n; p < ch_.world.size; p += of) send(ch_.world.next(1 + p), at, part);
+    for (int p = n; p < size; p += of) send(p + 1 < size ? p + 1 : 0, at, part);
   }
 
   __device__ void write(quad_at at, softmax_part const& x) const {
+    decode_arguments<T> const& g = later(g_);
     struct alignas(8) {
       T value[4];
     } out;
     float const factor = x.s.l == 0 ? 0.0f : 1 / x.s.l;  // NaN if l is
 #pragma unroll
     for (int j = 0; j < 4; ++j) out.value[j] = T(x.o.x[j] * factor);
-    std::int64_t const head = std::int64_t(at.item) * g_.group + at.i / (D / 4);
+    std::int64_t const head = std::int64_t(at.item) * g.group + at.i / (D / 4);
     int const four = at.i % (D / 4);
-    *reinterpret_cast<decltype(out)*>(g_.out + head * D + four * 4) = out;
-    if (g_.lse && four == 0) g_.lse[head] = (x.s.m + platform::log2(x.s.l)) * ln_of_2;
+    *reinterpret_cast<decltype(out)*>(g.out + head * D + four * 4) = out;
+    if (g.lse && four == 0) g.lse[head] = (x.s.m + platform::log2(x.s.l)) * ln_of_2;
   }
 
   block b_;
@@ -351,9 +357,10 @@ class decode_block {
   decode_arguments<T> const& g_;
   int* words_;
   bytes16* q_;
+  stamped** peers_;        // [ranks]: stamped_slot::to() of this rank, the next one, ...
   softmax_scale* scales_;  // [waves][group]
-  float* o_;               // [waves][group][pitch]
   decode_record record_;
+  float* o_;                      // [waves][group][pitch]
   item_share continued_, begun_;  // of the items that the block's first and last split do not end, or begin
   int from_ = 0, to_ = 0;         // what the block pushes: quads of all items
 };

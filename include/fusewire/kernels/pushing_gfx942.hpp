@@ -48,11 +48,11 @@ class pusher {
   /// thread of the block, whose LDS is free afterwards.
   template <class Start>
   __device__ void push(Start const& start) {
-    if (threadIdx.x < 3) (threadIdx.x == 0 ? turns_.stored : turns_.done[threadIdx.x - 1]) = 0;
     bool more = open();
     set s;
     load(s, half_ == 0);  // the first piece has the paths to memory for itself
     start();
+    if (threadIdx.x < 3) (threadIdx.x == 0 ? turns_.stored : turns_.done[threadIdx.x - 1]) = 0;
     block{}.sync();
     if (half_ > 0) load(s);
     if (more) {

@@ -38,8 +38,11 @@ __device__ inline int block_index() { return int(__builtin_amdgcn_workgroup_id_x
 __device__ inline int thread_index() { return int(__builtin_amdgcn_workitem_id_x()); }
 /// Threads of a block.
 __device__ inline int block_threads() { return int(__builtin_amdgcn_workgroup_size_x()); }
-/// Blocks of the grid.
-__device__ inline int grid_blocks() { return int(gridDim.x); }
+/// Blocks of the grid. All have the same size, so the runtime's count of full blocks is all of them; gridDim would also
+/// ask whether a smaller one is left, in a load that waits for memory.
+__device__ inline int grid_blocks() {
+  return int(*(unsigned const __attribute__((address_space(4)))*)__builtin_amdgcn_implicitarg_ptr());
+}
 
 /// The most parts that a device has: its XCDs, each with an L2 of its own.
 inline constexpr int max_parts = 8;
@@ -144,6 +147,14 @@ __device__ inline void fetch_arguments() {
 #pragma unroll
   for (int i = 0; i < Bytes; i += line) any |= words[i / 4];
   asm volatile("" ::"s"(any));
+}
+
+/// `p`, which points into memory and not into LDS. The compiler knows that by itself of a kernel's arguments alone.
+template <class T>
+__device__ T* to_memory(T* p) {
+  auto q = (__attribute__((address_space(1))) T*)p;
+  asm("" : "+v"(q));  // a cast there and back would vanish
+  return (T*)q;
 }
 
 /// Begins a span. It writes the address of its name, in two words, to the wave's trace data, for a tool that records

@@ -19,7 +19,7 @@ class stamped_inbox {
   stamped_inbox(channel& ch, stamped_inbox_options const& o,
                 std::source_location where = std::source_location::current())
       : heap_(ch.heap()) {
-    constexpr int most = 1 << 30;
+    constexpr int most = (1 << 29) - 1;
     require(o.records >= 1 && o.words >= 1 && o.words <= most && o.records <= most / padded(o.words), where,
             "stamped_inbox: ", o.records, " records of ", o.words, " words; expected at least 1, and up to ", most,
             " words");

@@ -21,8 +21,6 @@ __host__ __device__ constexpr bool attention_values_ahead(int) { return true; }
 /// asks for K, because arithmetic with one waits for all that was asked for before it; and rows are exchanged between
 /// lanes all at once, because each exchange is waited for.
 inline constexpr bool attention_in_order = true;
-/// Sources whose parts of a result are read at once: those of a node.
-inline constexpr int sources_at_once = 8;
 
 /// An attention instruction.
 /// See attention.hpp.

@@ -17,8 +17,6 @@ inline constexpr int attention_spare_blocks = 0;
 __host__ __device__ constexpr bool attention_values_ahead(int d) { return d == 64; }
 /// Whether loads are waited for in their order.
 inline constexpr bool attention_in_order = false;
-/// Sources whose parts of a result are read at once.
-inline constexpr int sources_at_once = 4;
 
 /// An attention instruction.
 /// See attention.hpp.

@@ -1,0 +1,92 @@
+// Sums of parts of softmax that lie in memory as stamped words: any number of parts and of readers, and parts that come
+// while others are awaited.
+#include "support.hpp"
+
+#include <fusewire/kernels/softmax_sums.hpp>
+
+using namespace support;
+
+namespace {
+
+constexpr int heads = 3, d = 64, waves = 2, most_parts = 21;
+constexpr decode_record record{heads, d};
+
+/// What part p has at quad i: weights are powers of two and o and l small numbers, so that every sum is exact.
+struct value_of {
+  int p;
+  __host__ __device__ float m() const { return p % 5 == 4 ? minus_infinity : float(-(p % 3)); }
+  __host__ __device__ float l() const { return p % 5 == 4 ? 0 : float(1 + p); }
+  __host__ __device__ float o(int i, int j) const { return p % 5 == 4 ? 0 : float((3 * p + i + 7 * j) % 32 - 9); }
+  __host__ __device__ float weight() const { return p % 5 == 4 ? 0 : 1.0f / float(1 << p % 3); }
+};
+
+/// Block 1 stores the parts, the last one first and slowly; block 0 sums up the quads [begin, end). Each of a quad's
+/// readers counts what is wrong, and itself.
+__global__ void sum_all(channel_view ch, std::uint64_t* words, int begin, int end, int parts, int log_readers,
+                        int* calls, unsigned* wrong) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  words += int(e.number() % 2) * most_parts * record.words();  // stamps are those of every other launch
+  auto const at = [&](int part, int i, int j) { return words + part * record.words() + record.word(i, j); };
+  if (b.index() == 1)
+    for (int p = parts - 1; p >= 0; --p) {
+      for (int i = begin + b.rank(); i < end; i += b.size())
+        for (int j = 5; j >= 0; --j) {  // (m, l) of a head once for each of its quads
+          value_of const v{p};
+          platform::atomic_store<order::relaxed, scope::device>(at(p, i, j), stamped_word(j == 5   ? v.l()
+                                                                                          : j == 4 ? v.m()
+                                                                                                   : v.o(i, j),
+                                                                                          e.number()));
+        }
+      b.sync();
+    }
+  else
+    sum_parts<waves>(
+        e, ch.world, begin, end, parts, log_readers,
+        [&](int part, int i) {
+          return quad_words::asked(
+              [&](int j) { return platform::atomic_load<order::relaxed, scope::device>(at(part, i, j)); });
+        },
+        [&](stamped_reader const&, int, int, int) { return stamped_reader::awaited{nullptr, 0}; },
+        [&](int i, softmax_part const& sum, int n, int readers) {
+          float l = 0, o[4] = {};
+          for (int p = 0; p < parts; ++p) {
+            value_of const v{p};
+            l += v.l() * v.weight();
+            for (int j = 0; j < 4; ++j) o[j] += v.o(i, j) * v.weight();
+          }
+          bool right = readers == 1 << log_readers && sum.s.m == value_of{0}.m() && sum.s.l == l;
+          for (int j = 0; j < 4; ++j) right = right && sum.o.x[j] == o[j];
+          if (!right) atomic_ref<unsigned, scope::device>(wrong).fetch_add(1u, order::relaxed);
+          atomic_ref<int, scope::device>(calls + i).fetch_add(1 << n, order::relaxed);
+        });
+  e.end(b);
+}
+
+}  // namespace
+
+TEST_CASE("softmax_sums: any number of parts and readers, each quad once by each reader") {
+  on_ranks(1, [](rank_of_test& r) {
+    channel ch(r.heap, {.max_bytes = 256, .flags_per_source = 1});
+    auto const words = r.heap.allocate<std::uint64_t>(2 * std::size_t(most_parts) * record.words());
+    auto const calls = r.heap.allocate<int>(record.quads());
+    auto const wrong = r.heap.allocate<unsigned>(1);
+    load_kernel(r.world, sum_all, waves * platform::wave_size);
+    r.heap.upload(words, std::vector<std::uint64_t>(words.count, 0));
+    for (int log_readers = 0; log_readers <= 3; ++log_readers)
+      for (int parts : {1, 2, 3, 5, 8, 9, 13, most_parts})
+        for (auto const [begin, end] : {std::pair{0, 48}, {0, 1}, {5, 38}}) {
+          r.heap.upload(calls, std::vector<int>(calls.count, 0));
+          r.heap.upload(wrong, std::vector{0u});
+          r.launch({2, waves * platform::wave_size}, sum_all, ch.view(make_header("sums", 0)), r.here(words), begin,
+                   end, parts, log_readers, r.here(calls), r.here(wrong));
+          r.world.check(r.stream);
+          r.found.expect(r.heap.download(wrong)[0] == 0, log_readers, " log of readers, ", parts, " parts, quads ",
+                         begin, " to ", end, ": ", r.heap.download(wrong)[0], " wrong");
+          auto const called = r.heap.download(calls);
+          for (int i = 0; i < record.quads(); ++i)
+            r.found.expect(called[std::size_t(i)] == (i >= begin && i < end ? (1 << (1 << log_readers)) - 1 : 0),
+                           log_readers, " log of readers, ", parts, " parts, quad ", i, ": ", called[std::size_t(i)]);
+        }
+  });
+}
