@@ -67,10 +67,11 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
                                    x.k_part(), x.k_parts());
   into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
-    if constexpr (Mainloop::cut == k_cut::chunks_in_turns)
-      if (!g.gather.pull) {
+    if constexpr (Mainloop::pushing_groups > 0)
+      if (Mainloop::always_in_turns ? !g.gather.pull : g.gather.in_turns) {
         std::integral_constant<int, Mainloop::threads> const threads;
-        push_in_turns(threads, shared, e, ch.world, g.gather, worker, workers, begin);
+        std::integral_constant<int, Mainloop::pushing_groups> const groups;
+        push_in_turns(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
         return;
       }
     gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);

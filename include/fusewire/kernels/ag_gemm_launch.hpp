@@ -74,7 +74,7 @@ void launch_ag_gemm(product_launcher<T, ag_gemm_plan> const& launcher, channel c
   auto const inbox = [&](int slot) { return gathered_in(view.template slot<T const>(slot), map); };
   matrix<T const> const a[gathered_buffers] = {call.a.rows > 0 ? call.a : inbox(0), inbox(0), inbox(1)};
   ag_gemm_arguments<T> const g{
-      {call.a, map, order.pieces, pull, o.own_shard_first},
+      {call.a, map, order.pieces, pull, o.own_shard_first, plan.in_turns && !pull},
       call.c,
       {map.m_tiles(), ceil_div(n, plan.gemm.tile_n), order.first_tile_row, plan.gemm.band, order.first_band},
       plan.starts_together};

@@ -13,6 +13,7 @@ struct ag_gemm_plan {
   /// Blocks for each peer that move pieces before they take tiles; of mainloops whose blocks communicate first
   int movers_per_peer = 8;
   bool movers_for_own = false;  // as many move pieces of its own shard to a rank's own inbox
+  bool in_turns = false;        // groups of a moving block's waves push in turns, if the mainloop has such groups
   /// How pieces follow each other.
   piece_order::nest pieces = piece_order::nest::by_band;
   bool starts_together = false;  // gather::m: tiles of own rows wait until those of a peer's can start

@@ -18,33 +18,38 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
                                                Groups const& groups) {
   constexpr int piece = 32 * 1024;                                      // bytes that a block loads at once
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);  // of a shard
+  // With gather::k and 64 rows a wave waits for one rank after the other: all waves together bring the first earlier
+  auto const in_turns = [&](int tile_m) { return !pulls && (tile_m > 64 || (tile_m == 64 && by == gather::m)); };
   auto const plan_of = [&](gemm_plan const& p) {
-    // Large tiles: one moving block keeps a link busy. With gather::m pieces are small, so each has two, and so has the
-    // own inbox, because ranks share tile rows
-    bool const large = p.tile_m > 64, small_pieces = by == gather::m;
+    // Where groups of waves take turns, one moving block keeps a link busy. With gather::m and large tiles pieces are
+    // small, so each has two. The own inbox has as many, because ranks share tile rows
+    bool const large = p.tile_m > 64, by_rows = by == gather::m;
     return ag_gemm_plan{.gemm = p,
-                        .movers_per_peer = !large         ? 8
-                                           : pulls        ? 4
-                                           : small_pieces ? 2
-                                                          : 1,
-                        .movers_for_own = large && small_pieces && !pulls,
+                        .movers_per_peer = !in_turns(p.tile_m) ? large ? 4 : 8
+                                           : large && by_rows  ? 2
+                                                               : 1,
+                        .movers_for_own = in_turns(p.tile_m) && by_rows,
+                        .in_turns = in_turns(p.tile_m),
                         .pieces = large ? piece_order::nest::by_row : piece_order::nest::by_chunk};
   };
   auto const beside = [&](gemm_plan const& p) {
     gemm_plan one = p;
     one.parts = 1;
     int const fit = groups(one), few_rows_moving = 48,
-              moving = comm_blocks > 0                 ? comm_blocks
-                       : ranks == 1                    ? int(pulls)
-                       : p.parts > 1 && p.tile_m <= 64 ? few_rows_moving
-                                                       : std::max(1, std::min(fit / 4, plan_of(p).movers(ranks)));
+              moving = comm_blocks > 0 ? comm_blocks
+                       : ranks == 1    ? int(pulls)
+                       : p.parts > 1 && p.tile_m <= 64 && !in_turns(p.tile_m)
+                           ? few_rows_moving
+                           : std::max(1, std::min(fit / 4, plan_of(p).movers(ranks)));
     return std::max(0, fit - moving) / p.parts;
   };
   auto const gemm = tuned_gemm_plan(s, beside);
   if (!gemm) return std::nullopt;
   ag_gemm_plan best = plan_of(*gemm);
   int const least = gemm->tile_m > 64 ? 4 : 1;  // steps that ping_pong_gfx942 loads side by side
-  best.chunk_k = std::min(std::max(piece / (2 * rows * k_step), least), s.steps_of_shard()) * k_step;
+  // Where waves push a piece each, smaller ones raise their flags earlier
+  int const bytes = gemm->tile_m > 64 || !best.in_turns ? piece : rows < 16 ? piece / 4 : piece / 2;
+  best.chunk_k = std::min(std::max(bytes / (2 * rows * k_step), least), s.steps_of_shard()) * k_step;
   return best;
 }
 

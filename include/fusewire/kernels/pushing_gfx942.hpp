@@ -1,18 +1,20 @@
-// Pushes of AG+GEMM's large tiles on gfx942. A moving block copies its pieces of A from memory into registers, and from
-// there to the peers' inboxes, past the caches: an L2 would keep the words until the signal. The two halves of its
-// waves copy a piece each, and take turns on the link, so that it carries one half's words while the other half
-// signals:
+// Pushes of AG+GEMM on gfx942. A moving block copies its pieces of A from memory into registers, and from there to the
+// peers' inboxes, past the caches: an L2 would keep the words until the signal. The block's waves form groups, two for
+// large tiles, else eight. A group copies a piece at a time, and the groups take turns on the link, so that it carries
+// one group's words while others signal:
 //
-//   waves 0-3   store 0 | load 2, drain, signal 0 | store 2 | load 4, drain, signal 2 | ...
-//   waves 4-7           | store 1                 | load 3, drain, signal 1 | store 3 | ...
+//   group 0   store 0 | load 2, drain, signal 0 | store 2 | load 4, drain, signal 2 | ...
+//   group 1           | store 1                 | load 3, drain, signal 1 | store 3 | ...
 //
-// Words are in the order of their pieces on a link, and a half stores its next piece only behind its flag, so the flag
-// does not queue behind it. One block for each peer keeps a link busy where pieces are large.
+// Words are in the order of their pieces on a link, and a group stores its next piece only behind its flag, so the flag
+// does not queue behind it. One block for each peer keeps a link busy where pieces are large; where they are small, it
+// raises the first flag as early as a link can.
 //
 // Turns: each wave counts itself in LDS when it has stored its part of a piece. The next piece's turn comes when all
-// waves of the half have.
-// Order: a wave counts itself in LDS again when its stores of a piece are done. The last one of its half acquires that
-// count, and raises the flag (signal). No wave begins the half's next piece before that, so a count is of one piece.
+// waves of the group have.
+// Order: a wave counts itself in LDS again when its stores of a piece are done. The last one of its group acquires that
+// count, and raises the flag (signal). No wave begins the group's next piece before that, so a count is of one piece.
+// A wave that is a group by itself needs no such count.
 // Deadlock: a wave waits only for waves of its own block, which wait for memory and for earlier pieces. See also
 // gather_pieces.hpp.
 #pragma once
@@ -25,24 +27,25 @@ namespace fusewire {
 
 namespace detail {
 
-/// How the halves of a moving block take turns, in LDS: waves that have stored a piece, in all; of each half, waves
+/// How the groups of a moving block take turns, in LDS: waves that have stored a piece, in all; of each group, waves
 /// whose stores of a piece are done, and flags raised.
+template <int Groups>
 struct link_turns {
-  unsigned stored, done[2];
+  unsigned stored, done[Groups];
 };
 
 /// A wave's share of a moving block's pieces. Threads: of the block.
-template <class T, int Threads>
+template <class T, int Threads, int Groups>
 class pusher {
-  static constexpr int threads = Threads / 2, waves = threads / wave::width, words = 16;  // of a half; of a set
+  static constexpr int threads = Threads / Groups, waves = threads / wave::width, words = 16;  // of a group; of a set
   static_assert((threads & (threads - 1)) == 0);
 
  public:
   /// Pieces worker, worker + workers, ... are the block's.
-  __device__ pusher(link_turns& turns, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
-                    int workers)
-      : turns_(turns), e_(e), w_(w), x_(x), half_(platform::uniform(wave{}.index()) / waves),
-        next_(worker + half_ * workers), step_(2 * workers) {}
+  __device__ pusher(link_turns<Groups>& turns, channel_epoch const& e, world_view const& w, gather_plan<T> const& x,
+                    int worker, int workers)
+      : turns_(turns), e_(e), w_(w), x_(x), group_(platform::uniform(wave{}.index()) / waves),
+        next_(worker + group_ * workers), step_(Groups * workers) {}
 
   /// Pushes the pieces. The first words are asked for before start(), which makes the epoch known. Called by: every
   /// thread of the block, whose LDS is free afterwards.
@@ -50,20 +53,22 @@ class pusher {
   __device__ void push(Start const& start) {
     bool more = open();
     set s;
-    load(s, half_ == 0);  // the first piece has the paths to memory for itself
+    load(s, group_ == 0);  // the first piece has the paths to memory for itself
     start();
-    if (threadIdx.x < 3) (threadIdx.x == 0 ? turns_.stored : turns_.done[threadIdx.x - 1]) = 0;
+    if (threadIdx.x <= Groups) (threadIdx.x == 0 ? turns_.stored : turns_.done[threadIdx.x - 1]) = 0;
     block{}.sync();
-    if (half_ > 0) load(s);
+    if (group_ > 0) load(s);
     if (more) {
       aim();
-      int turn = half_, flags = 1;
+      int turn = group_, flags = 1;
       wait_for(turns_.stored, turn * waves);
-      // The first words stand ahead of the loop, which begins with what the compiler computes once for all pieces
-      store(s);
+      // The first piece stands ahead of the loop, which begins with what the compiler computes once for all pieces
+      bool counted = store_and_count(s);
       for (;; ++flags) {
-        while (is_left()) load(s), store(s);
-        if (wave{}.leader()) platform::atomic_fetch_add<order::relaxed, scope::block>(&turns_.stored, 1u);
+        if (!counted) {
+          while (is_left()) load(s), store(s);
+          count();
+        }
         int const peer = going_.peer, flag = going_.piece.flag;
         bool const needed = going_.needed;
         more = open();
@@ -71,19 +76,20 @@ class pusher {
         if (more) aim();
         if (is_last_done()) {
           if (needed) e_.signal(wave{}, peer, flag);
-          if (wave{}.leader()) platform::atomic_fetch_add<order::relaxed, scope::block>(&turns_.done[half_], 1u);
+          if (waves > 1 && wave{}.leader())
+            platform::atomic_fetch_add<order::relaxed, scope::block>(&turns_.done[group_], 1u);
         }
         if (!more) break;
-        wait_for(turns_.done[half_], flags * (waves + 1));
-        wait_for(turns_.stored, (turn += 2) * waves);
-        store(s);
+        if (waves > 1) wait_for(turns_.done[group_], flags * (waves + 1));
+        wait_for(turns_.stored, (turn += Groups) * waves);
+        counted = store_and_count(s);
       }
     }
     block{}.sync();
   }
 
  private:
-  /// A word of each thread of a half, `words` times. Each is a row further down, or several; see open().
+  /// A word of each thread of a group, `words` times. Each is a row further down, or several; see open().
   struct set {
     bytes16 word[words];
     int first, to;  // number of the first word; bytes to the thread's place in the piece, or nowhere
@@ -94,27 +100,40 @@ class pusher {
     while (platform::uniform(int(platform::atomic_load<order::relaxed, scope::block>(&n))) < least) platform::backoff();
     platform::keep_order();
   }
-  /// Returns when this wave's stores of a piece are done: whether those of all waves of its half are.
+  /// Counts this wave, which has stored its part of a piece.
+  __device__ void count() {
+    if (wave{}.leader()) platform::atomic_fetch_add<order::relaxed, scope::block>(&turns_.stored, 1u);
+  }
+  /// Stores the piece's first words, and counts this wave if these are all: whether it did.
+  __device__ bool store_and_count(set const& s) {
+    store(s);
+    bool const all = !is_left();
+    if (all) count();
+    return all;
+  }
+  /// Returns when this wave's stores of a piece are done: whether those of all waves of its group are.
   __device__ bool is_last_done() {
     platform::drain_stores();
+    if (waves == 1) return true;
     unsigned before = 0;
-    if (wave{}.leader()) before = platform::atomic_fetch_add<order::acq_rel, scope::block>(&turns_.done[half_], 1u);
+    if (wave{}.leader()) before = platform::atomic_fetch_add<order::acq_rel, scope::block>(&turns_.done[group_], 1u);
     return platform::uniform(int(before)) % (waves + 1) == waves - 1;
   }
 
-  /// Goes to the half's next piece: whether there is one. A word of each thread covers `rows_at_once_` rows of it.
+  /// Goes to the group's next piece: whether there is one. A word of each thread covers `rows_at_once_` rows of it.
   __device__ bool open() {
     words_ = word_ = per_row_ = 0;
-    if (next_ >= x_.pieces.count()) return false;
-    going_ = push_at(w_, x_, next_);
-    next_ += step_;
+    int const i = platform::not_ahead(next_);  // nor ahead of a count in LDS, for which others wait
+    if (i >= x_.pieces.count()) return false;
+    going_ = push_at(w_, x_, i);
+    next_ = i + step_;
     if (!going_.needed) return true;
     gather_piece const& p = going_.piece;
     row_ = platform::uniform(p.row - x_.map.first_row(w_.rank));
     column_ = platform::uniform(p.col - x_.map.first_col(w_.rank));
     from_ = {x_.a.at(row_, column_), unsigned(p.rows * from_ld())};
     per_row_ = platform::uniform(p.cols / per_16_bytes<T>);
-    // A row has 2^shift threads, at least one for each word unless the half has fewer
+    // A row has 2^shift threads, at least one for each word unless the group has fewer
     shift_ = platform::uniform(per_row_ >= threads ? __builtin_ctz(threads)
                                : per_row_ > 1      ? 32 - __builtin_clz(per_row_ - 1)
                                                    : 0);
@@ -131,7 +150,7 @@ class pusher {
     lane_to_ = is_one ? row * to_ld() + column * 16 : nowhere;
     first_column_ = first;
     word_ = 0;
-    words_ = platform::uniform((going_.piece.rows + rows_at_once_ - 1) / rows_at_once_);
+    words_ = platform::uniform((going_.piece.rows + rows_at_once_ - 1) >> (__builtin_ctz(threads) - shift_));
   }
   /// Whether words of the piece are not asked for yet.
   __device__ bool is_left() {
@@ -167,12 +186,12 @@ class pusher {
   __device__ int from_ld() const { return int(x_.a.ld) * int(sizeof(T)); }
   __device__ int to_ld() const { return x_.map.cols() * int(sizeof(T)); }
 
-  link_turns& turns_;
+  link_turns<Groups>& turns_;
   channel_epoch const& e_;
   world_view const& w_;
   gather_plan<T> const& x_;
-  int const half_;
-  int next_, step_;  // number of the half's next piece; between its pieces
+  int const group_;
+  int next_, step_;  // number of the group's next piece; between its pieces
   // The piece: what is pushed where; its place in this rank's shard; words of a row; see open(); the first word of a
   // row in hand; of these columns: words of a thread, and those that are asked for
   piece_push going_{};
@@ -186,12 +205,14 @@ class pusher {
 }  // namespace detail
 
 /// Pushes this moving block's share of the pieces. It calls start(), which makes the epoch known.
-/// shared: LDS of the block, free before and afterwards. Called by: every thread of the block, which has `Threads`.
-template <int Threads, class T, class Start>
-__device__ void push_in_turns(std::integral_constant<int, Threads>, void* shared, channel_epoch const& e,
-                              world_view const& w, gather_plan<T> const& x, int worker, int workers,
-                              Start const& start) {
-  detail::pusher<T, Threads>(*static_cast<detail::link_turns*>(shared), e, w, x, worker, workers).push(start);
+/// shared: LDS of the block, free before and afterwards. Called by: every thread of the block, which has `Threads`;
+/// its waves form `Groups` groups.
+template <int Threads, int Groups, class T, class Start>
+__device__ void push_in_turns(std::integral_constant<int, Threads>, std::integral_constant<int, Groups>, void* shared,
+                              channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
+                              int workers, Start const& start) {
+  detail::pusher<T, Threads, Groups>(*static_cast<detail::link_turns<Groups>*>(shared), e, w, x, worker, workers)
+      .push(start);
 }
 
 }  // namespace fusewire

@@ -33,6 +33,9 @@ class few_rows_gfx942 {
   static constexpr bool communicates_first = true, has_clusters = false;
   /// As the concept mainloop has it
   static constexpr k_cut cut = k_cut::one_range;
+  /// As the concept mainloop has it. With fewer rows no link is busy for long
+  static constexpr int pushing_groups = Rows >= 64 ? waves : 0;
+  static constexpr bool always_in_turns = false;
 
   using asking = wave;
 

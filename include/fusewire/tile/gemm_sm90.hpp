@@ -69,6 +69,8 @@ class gemm_sm90 {
   static constexpr bool communicates_first = false, has_clusters = true;
   /// As the concept mainloop has it
   static constexpr k_cut cut = k_cut::ranges_of_shards;
+  /// As the concept mainloop has it
+  static constexpr int pushing_groups = 0;
 
   using asking = wave;
   template <int Buffers>

@@ -28,12 +28,14 @@ enum class k_cut { ranges_of_shards, one_range, chunks_in_turns };
 /// launch's epoch. The group that has stored a tile calls the sink's stored().
 /// For operators: name: in messages; min_blocks_per_cu: the second argument of __launch_bounds__; has_clusters: whether
 /// blocks that share a tile are a cluster; communicates_first: whether the first blocks do the work beside the tiles,
-/// before they take tiles; askers, waves: of a block.
+/// before they take tiles; askers, waves: of a block; pushing_groups: groups of a block's waves that take turns to
+/// push, 0 if a block pushes as one (pushing_gfx942.hpp); if there are any, always_in_turns: whether the plan has no
+/// say.
 template <class M>
 concept mainloop = requires {
   typename M::asking;
   typename M::template operands<1>;
-  { M::threads + M::tile_m + M::tile_n + M::part_unit } -> std::same_as<int>;
+  { M::threads + M::tile_m + M::tile_n + M::part_unit + M::pushing_groups } -> std::same_as<int>;
 };
 
 /// For kernels that do nothing beside their tiles.
@@ -77,6 +79,7 @@ struct block_mainloop {
   static constexpr int shared_bytes() { return config.shared_bytes(); }
   static constexpr bool communicates_first = true, has_clusters = false;
   static constexpr k_cut cut = k_cut::ranges_of_shards;
+  static constexpr int pushing_groups = 0;
 
   using asking = block;
 

@@ -44,6 +44,9 @@ class ping_pong_gfx942 {
   static constexpr bool communicates_first = true, has_clusters = false;
   /// As the concept mainloop has it
   static constexpr k_cut cut = k_cut::chunks_in_turns;
+  /// As the concept mainloop has it
+  static constexpr int pushing_groups = 2;
+  static constexpr bool always_in_turns = true;
 
   using asking = wave;
 
