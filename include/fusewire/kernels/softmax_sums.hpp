@@ -30,8 +30,8 @@ struct decode_record {
 
 /// The words of a quad, of one part.
 struct quad_words {
-  static constexpr int count = 6;
-  std::uint64_t word[count];  // o, then (m, l)
+  static constexpr int count = 6;  // words of a quad
+  std::uint64_t word[count];       // o, then (m, l)
 
   /// Asks for word j by ask(j).
   template <class Ask>
@@ -41,11 +41,14 @@ struct quad_words {
     for (int j = 0; j < count; ++j) x.word[j] = ask(j);
     return x;
   }
+  /// Shows `read` all of them.
   __device__ void look(stamped_reader& read) const {
 #pragma unroll
     for (std::uint64_t w : word) read.look_at(w);
   }
+  /// What they hold. Requires: read.again() has returned false after look(read).
   __device__ quad o() const { return {{value(0), value(1), value(2), value(3)}}; }
+  /// See o().
   __device__ softmax_scale scale() const { return {value(4), value(5)}; }
 
  private:
