@@ -57,6 +57,8 @@ struct quad_words {
 
 namespace detail {
 
+inline constexpr int log_lanes = std::countr_zero(unsigned(wave::width));  // of a wave
+
 /// The sum of a reader's parts [first, last), of which `AtOnce` are asked for at once. Of none if first >= last: then
 /// part last - 1 is read and left out. l is NaN if the wait was given up.
 template <int AtOnce, class Ask, class Name>
@@ -107,7 +109,7 @@ __device__ inline softmax_part sum_over_lanes(softmax_part x, int log) {
 template <int Waves, class Ask, class Name, class Take>
 __device__ void sum_parts(channel_epoch const& e, world_view const& w, int begin, int end, int parts, int log_readers,
                           Ask const& ask, Name const& name, Take const& take) {
-  int const readers = 1 << log_readers, log_quads = std::countr_zero(unsigned(wave::width)) - log_readers,
+  int const readers = 1 << log_readers, log_quads = detail::log_lanes - log_readers,
             of_reader = (parts + readers - 1) >> log_readers, lane = platform::lane_not_ahead(wave{}.rank()),
             first = (lane >> log_quads) * of_reader, last = first + of_reader < parts ? first + of_reader : parts,
             n = lane & (readers - 1);
