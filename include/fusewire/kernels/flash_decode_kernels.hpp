@@ -97,9 +97,9 @@ class decode_block {
       if (first) prepare();
       if constexpr (platform::launches_early)
         if (run.done()) break;
-      item_share const share = share_of(run);
+      item_share const early = platform::launches_early ? item_share{} : share_of(run);  // while K is on its way
       attend(a, run);
-      leave(run, share);
+      leave(run, platform::launches_early ? share_of(run) : early);
     }
   }
 
@@ -146,10 +146,7 @@ class decode_block {
       if (g_.two_shot && owner(item) != w.rank) continue;
       int const first = item * quads, begin = from < first ? 0 : from - first, end = to - first;
       sum_parts<waves>(
-          epoch(), w, begin, end < quads ? end : quads, w.size,
-          w.size > 4   ? 3
-          : w.size > 2 ? 2
-                       : 1,
+          epoch(), w, begin, end < quads ? end : quads, w.size, log_rank_readers(w.size),
           [&](int source, int i) { return ask(source, {item, i}); },
           [&](stamped_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
           [&](int i, softmax_part const& sum, int n, int of) {

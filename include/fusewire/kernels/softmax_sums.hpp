@@ -10,7 +10,7 @@
 #include <bit>
 
 #include <fusewire/device/stamped.hpp>
-#include <fusewire/tile/softmax.hpp>
+#include <fusewire/tile/attention.hpp>
 
 namespace fusewire {
 
@@ -122,7 +122,7 @@ __device__ void sum_parts(channel_epoch const& e, world_view const& w, int begin
       return name(r, first < last ? first : last - 1, last, asked);
     };
     stamped_reader const reader(e, w);
-    softmax_part sum = of_reader > 1 ? detail::sum_of_reader<2>(reader, first, last, ask_quad, name_word)
+    softmax_part sum = of_reader > 1 ? detail::sum_of_reader<parts_at_once>(reader, first, last, ask_quad, name_word)
                                      : detail::sum_of_reader<1>(reader, first, last, ask_quad, name_word);
     if (log_readers > 0) {
       int const from = (n << log_quads) + (lane >> log_readers);

@@ -78,7 +78,7 @@ class split_parts {
   template <class Name, class Take>
   __device__ void sum(item_share const& x, Name const& name, Take const& take) const {
     sum_parts<Waves>(
-        e_, w_, x.begin, x.end, x.splits, x.splits >= 8 ? 3 : 0,
+        e_, w_, x.begin, x.end, x.splits, x.splits >= 8 ? log_split_readers : 0,
         [&](int n, int i) {
           int const p = place(x.first_block + n, n == 0, e_.number());
           return quad_words::asked([&](int j) { return get(p + r_.word(i, j)); });

@@ -21,6 +21,12 @@ __host__ __device__ constexpr bool attention_values_ahead(int) { return true; }
 /// asks for K, because arithmetic with one waits for all that was asked for before it; and rows are exchanged between
 /// lanes all at once, because each exchange is waited for.
 inline constexpr bool attention_in_order = true;
+/// Lanes that read the parts of a quad (softmax_sums.hpp), as numbers of bits: where splits are many; of so many ranks.
+inline constexpr int log_split_readers = 3;
+/// See log_split_readers.
+__host__ __device__ constexpr int log_rank_readers(int ranks) { return ranks > 4 ? 3 : ranks > 2 ? 2 : 1; }
+/// Parts that a reader asks for at once.
+inline constexpr int parts_at_once = 2;
 
 /// An attention instruction.
 /// See attention.hpp.

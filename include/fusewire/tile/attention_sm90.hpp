@@ -17,6 +17,12 @@ inline constexpr int attention_spare_blocks = 0;
 __host__ __device__ constexpr bool attention_values_ahead(int d) { return d == 64; }
 /// Whether loads are waited for in their order.
 inline constexpr bool attention_in_order = false;
+/// Lanes that read the parts of a quad (softmax_sums.hpp), as numbers of bits: where splits are many; of ranks.
+inline constexpr int log_split_readers = 2;
+/// See log_split_readers.
+__host__ __device__ constexpr int log_rank_readers(int) { return 0; }
+/// Parts that a reader asks for at once.
+inline constexpr int parts_at_once = 4;
 
 /// An attention instruction.
 /// See attention.hpp.
