@@ -9,7 +9,7 @@ using namespace support;
 namespace {
 
 constexpr int heads = 3, d = 64, waves = 2, most_parts = 21;
-constexpr decode_record record{heads, d};
+__host__ __device__ constexpr decode_record record() { return {heads, d}; }
 
 /// What part p has at quad i: weights are powers of two and o and l small numbers, so that every sum is exact.
 struct value_of {
@@ -26,8 +26,8 @@ __global__ void sum_all(channel_view ch, std::uint64_t* words, int begin, int en
                         int* calls, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
-  words += int(e.number() % 2) * most_parts * record.words();  // stamps are those of every other launch
-  auto const at = [&](int part, int i, int j) { return words + part * record.words() + record.word(i, j); };
+  words += int(e.number() % 2) * most_parts * record().words();  // stamps are those of every other launch
+  auto const at = [&](int part, int i, int j) { return words + part * record().words() + record().word(i, j); };
   if (b.index() == 1)
     for (int p = parts - 1; p >= 0; --p) {
       for (int i = begin + b.rank(); i < end; i += b.size())
@@ -68,8 +68,8 @@ __global__ void sum_all(channel_view ch, std::uint64_t* words, int begin, int en
 TEST_CASE("softmax_sums: any number of parts and readers, each quad once by each reader") {
   on_ranks(1, [](rank_of_test& r) {
     channel ch(r.heap, {.max_bytes = 256, .flags_per_source = 1});
-    auto const words = r.heap.allocate<std::uint64_t>(2 * std::size_t(most_parts) * record.words());
-    auto const calls = r.heap.allocate<int>(record.quads());
+    auto const words = r.heap.allocate<std::uint64_t>(2 * std::size_t(most_parts) * record().words());
+    auto const calls = r.heap.allocate<int>(record().quads());
     auto const wrong = r.heap.allocate<unsigned>(1);
     load_kernel(r.world, sum_all, waves * platform::wave_size);
     r.heap.upload(words, std::vector<std::uint64_t>(words.count, 0));
@@ -84,7 +84,7 @@ TEST_CASE("softmax_sums: any number of parts and readers, each quad once by each
           r.found.expect(r.heap.download(wrong)[0] == 0, log_readers, " log of readers, ", parts, " parts, quads ",
                          begin, " to ", end, ": ", r.heap.download(wrong)[0], " wrong");
           auto const called = r.heap.download(calls);
-          for (int i = 0; i < record.quads(); ++i)
+          for (int i = 0; i < record().quads(); ++i)
             r.found.expect(called[std::size_t(i)] == (i >= begin && i < end ? (1 << (1 << log_readers)) - 1 : 0),
                            log_readers, " log of readers, ", parts, " parts, quad ", i, ": ", called[std::size_t(i)]);
         }
