@@ -92,7 +92,8 @@ class stamped_reader {
   __device__ bool is_there(std::uint64_t word) const { return std::uint32_t(word) == detail::stamp_of(e_.number()); }
 
   /// Whether a word was missing, so that all must be read again.
-  /// Fails: as wait(), and gave_up() then says so. The values are arbitrary then and must not be sent on with a stamp.
+  /// Fails: as wait(), and gave_up() then says so. The values are arbitrary then. What is sent on with a stamp
+  /// must say so itself, as Flash Decode's NaN does.
   __device__ bool again() {
     return again([&] { return awaited{word_, source_}; });
   }

@@ -2,7 +2,7 @@
 // ag_gemm.hpp.
 //
 //   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece;
-//                      large tiles of gfx942 push as pushing_gfx942.hpp does
+//                      on gfx942 groups of waves may push in turns: pushing_gfx942.hpp
 //   tiles              own rows or columns: from A, at once; others: wait for flag --> from the inbox --mainloop--> C
 //
 // The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
