@@ -16,17 +16,28 @@ constexpr bool pull_is_faster(int, int, int, int, gather) { return false; }
 template <class Groups>
 std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool pulls, int comm_blocks,
                                                Groups const& groups) {
-  constexpr int piece = 32 * 1024;                                      // bytes that a block loads at once
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);  // of a shard
+  bool const by_rows = by == gather::m;
   // With gather::k and 64 rows a wave waits for one rank after the other: all waves together bring the first earlier
-  auto const in_turns = [&](int tile_m) { return !pulls && (tile_m > 64 || (tile_m == 64 && by == gather::m)); };
+  auto const in_turns = [&](int tile_m) { return !pulls && (tile_m > 64 || (tile_m == 64 && by_rows)); };
+  // Steps along k of a chunk. Where waves or halves of a block push small pieces in turns, smaller ones raise their
+  // flags earlier
+  auto const steps_of_chunk = [&](int tile_m) {
+    constexpr int piece = 32 * 1024;        // bytes that a block loads at once
+    int const least = tile_m > 64 ? 4 : 1,  // steps that ping_pong_gfx942 loads side by side
+        bytes = !in_turns(tile_m) || !by_rows ? piece
+                : tile_m <= 64 && rows < 16   ? piece / 4
+                                              : piece / 2;
+    return std::min(std::max(bytes / (2 * rows * k_step), least), s.steps_of_shard());
+  };
   auto const plan_of = [&](gemm_plan const& p) {
     // Where groups of waves take turns, one moving block keeps a link busy. With gather::m and large tiles pieces are
-    // small, so each has two. The own inbox has as many, because ranks share tile rows
-    bool const large = p.tile_m > 64, by_rows = by == gather::m;
+    // small, so each has two, or three. The own inbox has as many, because ranks share tile rows
+    bool const large = p.tile_m > 64;
     return ag_gemm_plan{.gemm = p,
+                        .chunk_k = steps_of_chunk(p.tile_m) * k_step,
                         .movers_per_peer = !in_turns(p.tile_m) ? large ? 4 : 8
-                                           : large && by_rows  ? 2
+                                           : large && by_rows  ? rows <= 32 ? 3 : 2
                                                                : 1,
                         .movers_for_own = in_turns(p.tile_m) && by_rows,
                         .in_turns = in_turns(p.tile_m),
@@ -43,14 +54,12 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
                            : std::max(1, std::min(fit / 4, plan_of(p).movers(ranks)));
     return std::max(0, fit - moving) / p.parts;
   };
-  auto const gemm = tuned_gemm_plan(s, beside);
+  gemm_shape of_pieces = s;
+  of_pieces.link_bytes = ranks > 1 ? 2.0 * s.rows * s.shards * s.k / ranks : 0;
+  of_pieces.together = steps_of_chunk(128);
+  auto const gemm = tuned_gemm_plan(of_pieces, beside);
   if (!gemm) return std::nullopt;
-  ag_gemm_plan best = plan_of(*gemm);
-  int const least = gemm->tile_m > 64 ? 4 : 1;  // steps that ping_pong_gfx942 loads side by side
-  // Where waves push a piece each, smaller ones raise their flags earlier
-  int const bytes = gemm->tile_m > 64 || !best.in_turns ? piece : rows < 16 ? piece / 4 : piece / 2;
-  best.chunk_k = std::min(std::max(bytes / (2 * rows * k_step), least), s.steps_of_shard()) * k_step;
-  return best;
+  return plan_of(*gemm);
 }
 
 }  // namespace fusewire

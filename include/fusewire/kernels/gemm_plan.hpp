@@ -47,8 +47,10 @@ struct gemm_plan {
 struct gemm_shape {
   /// Rows of a shard; shards; columns of C; columns of A; parts of k
   int rows, shards, n, k, k_shards;
-  layout b_layout;   // of B
-  gemm_tile tile{};  // that the caller names
+  layout b_layout;        // of B
+  gemm_tile tile{};       // that the caller names
+  double link_bytes = 0;  // of A that come over each link while it is multiplied
+  int together = 1;       // steps of a part of k that one of the blocks that share a large tile takes, if any
 
   /// Tile rows of all shards.
   int m_tiles(int tile_m) const { return shards * ceil_div(rows, tile_m); }

@@ -9,11 +9,11 @@ namespace fusewire {
 
 namespace detail {
 /// What the plan's model knows of gfx942, as projected by fusewire-sim --time. Bytes per us of: memory; all L2s, with
-/// few rows and with many; one block's loads; sums that go to memory and back. Multiply-adds per us of all matrix
-/// units. us: for blocks that share a tile to meet.
+/// few rows and with many; one block's loads; sums that go to memory and back; a link to a peer. Multiply-adds per us
+/// of all matrix units. us: for blocks that share a tile to meet.
 struct rates_gfx942 {
   static constexpr double memory = 4.6e6, caches_few_rows = 16e6, caches = 20e6, of_one = 60e3, of_sums = 3.2e6,
-                          matrix_units = 1024 * 2100.0, meeting = 3;
+                          link = 38e3, matrix_units = 1024 * 2100.0, meeting = 3;
   static constexpr int few_rows = 64;
 };
 }  // namespace detail
@@ -39,11 +39,14 @@ inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config
                      ceil_div(tiles, at_once) * (a + b) / parts / rate::of_one}) +
            (parts > 1 ? rate::meeting : 0);
   }
-  double const operands = 2.0 * s.k * (c.block_m + c.block_n) * tiles,
-               read = 2.0 * s.k * (s.n + double(s.rows) * s.shards),
-               multiply = ceil_div(tiles, at_once) * double(ceil_div(steps, parts)) * k_step * area /
-                          (rate::matrix_units * c.busy);
-  return std::max({read / rate::memory, operands / rate::caches, multiply}) +
+  int const chunks = ceil_div(s.steps_of_shard(), s.together) * s.k_shards,
+            most = std::min(ceil_div(chunks, parts) * s.together, steps);  // steps of one block
+  // B streams while blocks wait for a gathered A. While links are busy, to share tiles is of no use
+  double const read = 2.0 * s.k * (s.n + double(s.rows) * s.shards) / rate::memory,
+               over_links = parts > 1 ? s.link_bytes / rate::link : 0,
+               operands = 2.0 * s.k * (c.block_m + c.block_n) * tiles / rate::caches,
+               multiply = ceil_div(tiles, at_once) * double(most) * k_step * area / (rate::matrix_units * c.busy);
+  return std::max({s.link_bytes > 0 ? over_links : read, operands, multiply}) +
          (parts > 1 ? rate::meeting + double(tiles) * parts * area * sizeof(float) / rate::of_sums : 0);
 }
 
