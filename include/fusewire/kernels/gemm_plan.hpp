@@ -50,7 +50,7 @@ struct gemm_shape {
   layout b_layout;        // of B
   gemm_tile tile{};       // that the caller names
   double link_bytes = 0;  // of A that come over each link while it is multiplied
-  int together = 1;       // steps of a part of k that one of the blocks that share a large tile takes, if any
+  int together = 1;       // steps along k that a block takes as a whole, where blocks share a large tile
 
   /// Tile rows of all shards.
   int m_tiles(int tile_m) const { return shards * ceil_div(rows, tile_m); }
