@@ -41,12 +41,14 @@ inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config
   }
   int const chunks = ceil_div(s.steps_of_shard(), s.together) * s.k_shards,
             most = std::min(ceil_div(chunks, parts) * s.together, steps);  // steps of one block
-  // B streams while blocks wait for a gathered A. While links are busy, to share tiles is of no use
   double const read = 2.0 * s.k * (s.n + double(s.rows) * s.shards) / rate::memory,
-               over_links = parts > 1 ? s.link_bytes / rate::link : 0,
                operands = 2.0 * s.k * (c.block_m + c.block_n) * tiles / rate::caches,
                multiply = ceil_div(tiles, at_once) * double(most) * k_step * area / (rate::matrix_units * c.busy);
-  return std::max({s.link_bytes > 0 ? over_links : read, operands, multiply}) +
+  // B streams while blocks wait for a gathered A. When its last piece has come, a part of the multiplication is left: a
+  // fourth fits the projections
+  bool const gathered = s.link_bytes > 0;
+  double const come = gathered ? s.link_bytes / rate::link : read, left = gathered ? multiply / 4 : 0;
+  return std::max({come, operands, multiply}) + left +
          (parts > 1 ? rate::meeting + double(tiles) * parts * area * sizeof(float) / rate::of_sums : 0);
 }
 
