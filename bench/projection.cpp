@@ -2,15 +2,18 @@
 // scripts/project.py runs it and writes the benchmarks' JSON.
 //
 //   projection gemm         M N K [PLAN]                     on one GPU, without a channel
-//   projection plans        M N K FACTOR                     no launch: plans whose modelled time is up to FACTOR times
-//                                                            that of the best, which comes first; two of a tile
-//   projection ag_gemm      pull|push|chosen k|m W M N K [PLAN [MOVERS]]
+//   projection plans        k|m W M N K FACTOR               no launch: plans of ag_gemm (W = 1: of gemm), the chosen
+//                                                            one first, each as PLAN MOVERS COLUMNS and its modelled
+//                                                            time; up to FACTOR times that of the best, at least
+//                                                            three if there are as many, at most two of a tile
+//   projection ag_gemm      pull|push|chosen k|m W M N K [PLAN [MOVERS [COLUMNS]]]
 //   projection all_gather   W BYTES                      BYTES in all; a kernel that pulls from every peer, in place
 //                                                        of the vendor's
 //   projection flash_decode fused|local W BATCH TOKENS   TOKENS of one sequence over all ranks; 96-12 heads of 128,
 //                                                        f16, pages of 16
 //
-// PLAN: TILE_M TILE_N PARTS, each 0 where the operator shall choose. MOVERS: blocks that move A; 0 likewise.
+// PLAN: TILE_M TILE_N PARTS, each 0 where the operator shall choose. MOVERS: blocks that move A; COLUMNS of A in a
+// piece; 0 likewise.
 //
 //   per rank:  graph of 1 call | graph of 2 calls
 //
@@ -37,8 +40,9 @@ namespace {
 
 [[noreturn]] void usage() {
   std::fprintf(stderr, "usage: projection gemm M N K [TILE_M TILE_N PARTS]\n"
-                       "       projection plans M N K FACTOR\n"
-                       "       projection ag_gemm pull|push|chosen k|m W M N K [TILE_M TILE_N PARTS [MOVERS]]\n"
+                       "       projection plans k|m W M N K FACTOR\n"
+                       "       projection ag_gemm pull|push|chosen k|m W M N K "
+                       "[TILE_M TILE_N PARTS [MOVERS [COLUMNS]]]\n"
                        "       projection all_gather W BYTES\n"
                        "       projection flash_decode fused|local W BATCH TOKENS\n");
   std::exit(2);
@@ -49,29 +53,26 @@ struct gemm_case {
   fusewire::gather by;
   int ranks, m, n, k;
   gemm_tile tile{};
-  int movers = 0;
+  int movers = 0, columns = 0;
 };
 
 bool is_long(double m, double n, double k) { return m * n * k > 256e6 * 64; }
 
-/// Plans of one GPU's GEMM, the best first, at most two of each tile, and the modelled time in us beside each.
-void list_plans(int m, int n, int k, double factor) {
+void list_plans(gather by, int ranks, int m, int n, int k, double factor) {
   constexpr int units = 304;
-  struct choice {
-    double us;
-    tile_config tile;
-    int parts;
-  };
-  std::vector<choice> all;
-  gemm_shape const shape{m, 1, n, k, 1, layout::column_major};
-  for (tile_config const c : tuned_tiles)
-    for (int parts = 1; parts <= 16; ++parts)
-      if (auto const us = modelled_us_gfx942(shape, c, parts, units / parts)) all.push_back({*us, c, parts});
-  std::stable_sort(all.begin(), all.end(), [](auto const& a, auto const& b) { return a.us < b.us; });
+  int const shards = by == gather::k ? ranks : 1;
+  std::size_t least = 3;
   std::map<int, int> listed;  // of each tile
-  for (choice const& c : all)
-    if (c.us <= factor * all[0].us && listed[c.tile.block_m << 16 | c.tile.block_n]++ < 2)
-      std::printf("%d %d %d %.3f\n", c.tile.block_m, c.tile.block_n, c.parts, c.us);
+  double best = 0;
+  for (auto const& [plan, us] : modelled_ag_gemm_plans({m, 1, n, k, shards, layout::column_major}, ranks, by, false, 0,
+                                                       [](gemm_plan const& p) { return units / p.parts; })) {
+    if (best == 0) best = us;
+    gemm_plan const& p = plan.gemm;
+    if ((us > factor * best && least == 0) || listed[p.tile_m << 16 | p.tile_n]++ == 2) continue;
+    least -= least > 0;
+    std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.parts, ranks == 1 ? 0 : plan.movers(ranks), plan.chunk_k,
+                us);
+  }
 }
 
 double gemm_time(world& w, int m, int n, int k, gemm_tile const& tile) {
@@ -115,7 +116,8 @@ double ag_gemm_time(world& w, gemm_case const& s) {
                               : s.variant == "push" ? method::push
                                                     : method::automatic,
                     .tile = s.tile,
-                    .comm_blocks = s.movers};
+                    .comm_blocks = s.movers,
+                    .chunk_k = s.columns};
   heap h(w, {.bulk = round_up(2 * gathered * 2 + std::size_t(calls) * shard * 2 + 64_MiB, 2_MiB), .signal = 128_MiB});
   channel ch(h, {.max_bytes = gathered * 2, .flags_per_source = ag_gemm<bf16>::flags_per_source(s.ranks, o)});
   ag_gemm<bf16> op(ch, o);
@@ -267,6 +269,10 @@ int number(char const* text, int least = 1) {
   if (n < least) usage();
   return n;
 }
+gather gather_in(std::string const& text) {
+  if (text != "k" && text != "m") usage();
+  return text == "m" ? gather::m : gather::k;
+}
 gemm_tile tile_in(char** argv) { return {number(argv[0], 0), number(argv[1], 0), number(argv[2], 0)}; }
 
 }  // namespace
@@ -283,19 +289,21 @@ int main(int argc, char** argv) try {
   if (what == "gemm" && (argc == 5 || argc == 8)) {
     gemm_tile const tile = argc == 8 ? tile_in(argv + 5) : gemm_tile::automatic;
     on(1, [&](world& w) { return gemm_time(w, number(argv[2]), number(argv[3]), number(argv[4]), tile); });
-  } else if (what == "plans" && argc == 6) {
-    list_plans(number(argv[2]), number(argv[3]), number(argv[4]), std::atof(argv[5]));
+  } else if (what == "plans" && argc == 8) {
+    list_plans(gather_in(second), number(argv[3]), number(argv[4]), number(argv[5]), number(argv[6]),
+               std::atof(argv[7]));
     return 0;
-  } else if (what == "ag_gemm" && (argc == 8 || argc == 11 || argc == 12)) {
+  } else if (what == "ag_gemm" && (argc == 8 || (argc >= 11 && argc <= 13))) {
     gemm_case const s{second,
-                      third == "m" ? gather::m : gather::k,
+                      gather_in(third),
                       number(argv[4]),
                       number(argv[5]),
                       number(argv[6]),
                       number(argv[7]),
                       argc > 8 ? tile_in(argv + 8) : gemm_tile::automatic,
-                      argc > 11 ? number(argv[11], 0) : 0};
-    if ((third != "k" && third != "m") || (second != "pull" && second != "push" && second != "chosen")) usage();
+                      argc > 11 ? number(argv[11], 0) : 0,
+                      argc > 12 ? number(argv[12], 0) : 0};
+    if (second != "pull" && second != "push" && second != "chosen") usage();
     on(s.ranks, [&](world& w) { return ag_gemm_time(w, s); });
   } else if (what == "all_gather" && argc == 4) {
     on(number(argv[2]), [&](world& w) { return all_gather_time(w, std::size_t(number(argv[3]))); });

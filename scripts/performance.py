@@ -272,34 +272,36 @@ def projected_shapes(data):
     return shapes
 
 
-def plans_of_gemm(data):
-    """The plan that a GEMM chooses beside the fastest of those that were simulated."""
+def chosen_and_fastest(data, columns, text):
+    """Of every shape the plan that is chosen beside the fastest of those that were simulated. columns: the shape's keys; text: what was simulated."""
     shapes = {}
     for b in data["benchmarks"]:
         keys = key_of(b["name"])
-        shapes.setdefault((b["random"], int(keys["N"]), int(keys["K"]), int(keys["M"])), []).append((b["real_time"], keys["plan"], b["chosen"]))
-    rows = []
-    for (drawn, n, k, m), plans in sorted(shapes.items()):
-        chosen, best = next((p for p in plans if p[2]), None), min(plans)
-        if chosen:
-            rows.append((drawn, n, k, m, chosen, best, len(plans), max(2 * k * n / 4.6e6, 2 * m * n * k / 1307e6)))
-    out = ["One GPU, bf16, column-major B, weights in no cache. A plan is a tile and the number of blocks that share it, each with a part of k. Simulated are the chosen plan and, of each tile, up to two more whose",
-           "modelled time is at most 1.4 times its, by the operator's model with 304 resident blocks. Random: drawn by `scripts/bench sim plans --seed 1`. Floor: the weights at 4.6 TB/s or the flops at 1307 TF, whichever is longer. Microseconds, projected.\n"]
+        plan = ", ".join([keys["plan"], *(f"{keys[key]} {what}" for key, what in (("movers", "movers"), ("columns", "columns")) if key in keys)])
+        shapes.setdefault((b["random"], *(int(keys[c]) if keys[c].isdigit() else keys[c] for c in columns)), []).append((b["real_time"], plan, b["chosen"]))
+    rows = [(shape, next(p for p in plans if p[2]), min(plans), len(plans)) for shape, plans in sorted(shapes.items()) if any(p[2] for p in plans)]
+    out = [text, ""]
     for drawn, what in ((False, "shapes of the sweep"), (True, "random shapes")):
-        over = [chosen[0] / best[0] for d, _, _, _, chosen, best, count, _ in rows if d == drawn and count > 1]
-        alone = sum(count == 1 for d, *_, count, _ in rows if d == drawn)
+        over = [chosen[0] / best[0] for (d, *_), chosen, best, count in rows if d == drawn and count > 1]
+        alone = sum(count == 1 for (d, *_), *_, count in rows if d == drawn)
         if over:
-            out.append(f"- {len(over) + alone} {what}: in {len(over)} of them several plans were simulated, and the chosen one is within 5 % of the fastest in {sum(x <= 1.05 for x in over)}, worst {max(over):.2f}; "
-                       f"in {alone} the model leaves one plan, which is compared with nothing.")
-    out += ["", "| | N | K | M | chosen | us | fastest | us | chosen / fastest | plans | floor |", "|---|---|---|---|---|---|---|---|---|---|---|"]
-    out += [f"| {'random' if drawn else 'sweep'} | {n} | {k} | {m} | {chosen[1]} | {chosen[0]:.1f} | {best[1]} | {best[0]:.1f} | {chosen[0] / best[0]:.2f} | {count} | {floor:.1f} |"
-            for drawn, n, k, m, chosen, best, count, floor in rows]
+            out.append(f"- {len(over) + alone} {what}: the chosen plan is within 5 % of the fastest in {sum(x <= 1.05 for x in over)} of {len(over)}, worst {max(over):.2f}"
+                       + (f"; in {alone} there is one plan, which is compared with nothing." if alone else "."))
+    out += ["", "| | " + " | ".join(columns) + " | chosen | us | fastest | us | chosen / fastest | plans |", "|---" * (len(columns) + 7) + "|"]
+    for (drawn, *shape), chosen, best, count in rows:
+        out.append(f"| {'random' if drawn else 'sweep'} | {' | '.join(map(str, shape))} | {chosen[1]} | {chosen[0]:.1f} | {best[1]} | {best[0]:.1f} | {chosen[0] / best[0]:.2f} | {count} |")
     return out
+
+
+PLANS_OF_GEMM = """One GPU, bf16, column-major B, weights in no cache. A plan is a tile and the number of blocks that share it, each with a part of k. Simulated are the chosen plan and, of each tile, up to two more whose
+modelled time is at most 1.4 times its, by the operator's model with 304 resident blocks, at least two others where there are as many. Random: drawn by `scripts/bench sim plans --seed 1`. Microseconds, projected."""
+PLANS_OF_AG_GEMM = """bf16, column-major B, weights in no cache, pushed. Simulated are, beside the chosen plan, those of other tiles and numbers of blocks that share a tile as for the GEMM alone, and the chosen one with half and
+twice its moving blocks, and with pieces of half and twice its columns. Random: drawn by `scripts/bench sim ag_gemm_plans --seed 1`. Microseconds, projected."""
 
 
 def projections(results, out):
     """Nothing here is a measurement, and every table says so."""
-    titles = {"ag_gemm": "All-gather + GEMM", "ag_gemm_sustained": "All-gather + GEMM at the clock of full power", "flash_decode": "Flash Decode", "gemm_plans": "The GEMM alone, by plan", "primitives": "Primitives"}
+    titles = {"ag_gemm": "All-gather + GEMM", "ag_gemm_sustained": "All-gather + GEMM at the clock of full power", "flash_decode": "Flash Decode", "gemm_plans": "The GEMM alone, by plan", "ag_gemm_plans": "All-gather + GEMM, by plan", "primitives": "Primitives"}
     for kind, title in titles.items():
         path = results / f"{kind}.mi300x_projected.json"
         if not path.exists():
@@ -312,7 +314,7 @@ def projections(results, out):
                    f"{error['median'] * 100:.0f} % ({', '.join(f'{name} {e * 100:.0f} %' for name, e in error['classes'].items())}; docs/simulator.md).\n")
         time = lambda found, variant: found[variant]["real_time"] if variant in found else None
         over = lambda a, b: number(a / b if a and b else None, 2)
-        if kind.startswith("ag_gemm"):
+        if kind in ("ag_gemm", "ag_gemm_sustained"):
             out.append("gemm: hipBLASLt at published rates, interpolated over sizes. all-gather: a kernel of this library's primitives in place of RCCL, simulated. bulk-synchronous: the sum of these, of a")
             out.append("transposing copy where gather::k needs it, and of a graph's gaps. fused: `ag_gemm` as it chooses, simulated; with W = 1 the GEMM alone. Microseconds, projected.\n")
             out += ["| W | gather | N | M | gemm | all-gather | bulk-synchronous | fused | fused / gemm | bulk-synchronous / fused |", "|---|---|---|---|---|---|---|---|---|---|"]
@@ -328,7 +330,9 @@ def projections(results, out):
                     k, fused, twin = dict(part.split(":") for part in name.split("/")[1:]), time(found, "fused"), time(found, "bsp_graph")
                     out.append(f"| {k['W']} | {k['kv']} | {number(time(found, 'local'))} | {number(twin)} | {number(fused)} | {over(twin, fused)} | {number(found['fused']['bytes'] / fused * 1e-6, 2)} |")
         elif kind == "gemm_plans":
-            out += plans_of_gemm(data)
+            out += chosen_and_fastest(data, ["N", "K", "M"], PLANS_OF_GEMM)
+        elif kind == "ag_gemm_plans":
+            out += chosen_and_fastest(data, ["W", "gather", "N", "K", "M"], PLANS_OF_AG_GEMM)
         else:
             out += ["| | microseconds, projected | GB/s |", "|---|---|---|"]
             for b in data["benchmarks"]:

@@ -5,6 +5,7 @@ and program is not run again, so a run that ends early is continued by the next.
 
 Where a figure comes from stands beside it: `simulated`; `published`, the vendor's GEMM at rates that others measured; `composed`, a sum of such figures."""
 import argparse
+import concurrent.futures
 import csv
 import hashlib
 import json
@@ -59,11 +60,11 @@ def model_error():
 
 
 class Runner:
-    def __init__(self, build, out, deadline, limit, timing, wanted=""):
+    def __init__(self, build, out, deadline, limit, timing, wanted="", jobs=1):
         self.launcher, self.program = build / "sim" / "fusewire-sim", build / "bin" / "projection"
         self.primitives, self.taxes = build / "bin" / "bench_primitives", build / "bin" / "projection_taxes"
         self.out, self.deadline, self.limit, self.timing, self.not_run = out, deadline, limit, timing, []
-        self.wanted, self.simulated = wanted, 0
+        self.wanted, self.jobs, self.simulated = wanted, jobs, 0
         for path in (self.launcher, self.program):
             if not path.exists():
                 sys.exit(f"error: {path} is not there\n       cmake --preset sim && cmake --build build/sim --target projection, or say with FUSEWIRE_BUILD_DIR where the build is")
@@ -95,6 +96,22 @@ class Runner:
         found = text and re.search(r"^us: ([0-9.]+)$", text, re.M)
         return float(found[1]) if found else None
 
+    def variants(self, runs, known, fresh, add):
+        """runs: (name, more, arguments of projection()). Those that are not fresh are simulated, self.jobs at once. Of their shapes nothing else is kept."""
+        shape = lambda name: re.sub("/(plan|movers|columns):[^/]*", "", name)
+        named, shapes = {name for name, *_ in runs}, {shape(name) for name, *_ in runs}
+        for name in [name for name in known if shape(name) in shapes and name not in named]:
+            del known[name]
+        for name, more, _ in runs:
+            if name in known:
+                known[name].update(more)
+        left = [run for run in runs if not fresh(run[0])]
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            times = pool.map(lambda run: self.projection(run[2][0], NOMINAL_MHZ, *run[2][1:]), left)
+            for i, ((name, more, _), us) in enumerate(zip(left, times), 1):
+                add(name, us, "simulated", label="bf16", **more)
+                print(f"[{i} of {len(left)}]", file=sys.stderr, flush=True)
+
     def file(self, name, mhz, make, plans=True, program=None):
         """make(known, fresh, add): what is not fresh(name) is simulated, and add(name, us, origin) stores it at once. plans: it says with fresh() what
         it will simulate, so that the time left can be told."""
@@ -114,19 +131,24 @@ class Runner:
         if plans:
             make(known, plan, lambda *figure, **more: None)
         begun, before = time.monotonic(), self.simulated
+        def store():
+            path.write_text(json.dumps({"context": context, "benchmarks": list(known.values())}, indent=1) + "\n")
+        stored = json.dumps(known)
         def add(key, us, origin, **more):
             if origin == "simulated":
                 self.simulated += 1
             if us is None or not re.search(self.wanted, key):
                 return
             known[key] = {"name": key, "real_time": round(us, 3), "time_unit": "us", "sm_mhz": mhz, "from": origin, "made_by": made_by, **more}
-            path.write_text(json.dumps({"context": context, "benchmarks": list(known.values())}, indent=1) + "\n")
+            store()
             print(f"{key:90s} {us:9.1f} us, {origin}", flush=True)
             if origin == "simulated" and planned:
                 spent, done = time.monotonic() - begun, self.simulated - before
                 left = min(spent / done * (planned - done), max(0, self.left()))  # as if the others took as long
                 print(f"[{done} of {planned} of {name}, {spent / 60:.1f} min; about {left / 60:.1f} min left]", file=sys.stderr, flush=True)
         make(known, fresh, add)
+        if json.dumps(known) != stored:
+            store()
 
 
 def ag_gemm(runner, name, mhz, rows, columns, worlds, gathers):
@@ -180,21 +202,58 @@ def random_shapes(count, seed):
     return shapes
 
 
+def random_gathered_shapes(count, seed):
+    """gather, ranks, rows, columns and k of AG+GEMMs, drawn likewise."""
+    random_, shapes = random.Random(seed), []
+    while len(shapes) < count:
+        extent = lambda least, most, multiple: int(math.exp(random_.uniform(math.log(least), math.log(most)))) // multiple * multiple
+        by, w = random_.choice("km"), random_.choice([2, 4, 8])
+        m, n, k = extent(1, 512, w if by == "m" else 1), extent(512, 8192, 8), extent(1024, 8192, 8 * w)
+        if m and 2**21 <= n * k <= 2**26 // w and m * n * k * w <= 2**32:
+            shapes.append((by, w, m, n, k))
+    return shapes
+
+
+def listed_plans(runner, *arguments):
+    """What `projection plans` lists: TILExTILExPARTS, movers, columns of a piece, modelled us; the chosen one first."""
+    for line in (runner.simulate(1, NOMINAL_MHZ, runner.program, "plans", *arguments) or "").splitlines():
+        *tile, movers, columns, modelled = line.split()
+        yield "x".join(tile), int(movers), int(columns), float(modelled)
+
+
 def plans(runner, rows, columns, count, seed, factor):
     """One GPU's GEMM with the plan that it chooses, and with those whose modelled time is up to `factor` times as long."""
     shapes = [(m, n, 8192) for n in columns for m in rows] + random_shapes(count, seed)
     def make(known, fresh, add):
+        runs = []
         for at, (m, n, k) in enumerate(shapes):
-            text = runner.simulate(1, NOMINAL_MHZ, runner.program, "plans", m, n, k, factor) or ""
-            for rank, line in enumerate(text.splitlines()):
-                *plan, modelled = line.split()
-                key = f"gemm/plan:{'x'.join(plan)}/dtype:bf16/M:{m}/N:{n}/K:{k}"
-                more = {"modelled_us": float(modelled), "chosen": rank == 0, "random": at >= len(rows) * len(columns)}
-                if fresh(key):
-                    known.get(key, {}).update(more)
-                else:
-                    add(key, runner.projection(1, NOMINAL_MHZ, "gemm", m, n, k, *plan), "simulated", label="bf16", **more)
-    runner.file("gemm_plans", NOMINAL_MHZ, make)
+            for rank, (tile, _, _, modelled) in enumerate(listed_plans(runner, "k", 1, m, n, k, factor)):
+                more = {"modelled_us": modelled, "chosen": rank == 0, "random": at >= len(rows) * len(columns)}
+                runs.append((f"gemm/plan:{tile}/dtype:bf16/M:{m}/N:{n}/K:{k}", more, (1, "gemm", m, n, k, *tile.split("x"))))
+        runner.variants(runs, known, fresh, add)
+    runner.file("gemm_plans", NOMINAL_MHZ, make, plans=False)
+
+
+def ag_gemm_plans(runner, rows, columns, worlds, gathers, count, seed, factor):
+    """AG+GEMM with the plan that it chooses, with the plans of other tiles and parts that the model puts next, and with half and twice its movers and its pieces."""
+    sweep = [(by, w, m, n, 8192) for w in worlds if w > 1 for n in columns for m in rows for by in gathers if by == "k" or m % w == 0]
+    def make(known, fresh, add):
+        runs, of_moving = [], []
+        for at, (by, w, m, n, k) in enumerate(sweep + random_gathered_shapes(count, seed)):
+            all_plans = list(listed_plans(runner, by, w, m, n, k, factor))
+            if not all_plans:
+                continue
+            tile, movers, piece, modelled = all_plans[0]
+            variants = [(tile, 0, 0, modelled)] + [(other, 0, 0, us) for other, _, _, us in all_plans[1:]]
+            variants += [(tile, count, 0, modelled) for count in (movers // 2, 2 * movers) if count]
+            variants += [(tile, 0, width, modelled) for width in (piece // 2, 2 * piece) if 64 <= width <= (k // w if by == "k" else k) and width % 64 == 0]
+            for i, (tile, movers, width, modelled) in enumerate(variants):
+                name = "".join([f"plan:{tile}", f"/movers:{movers}" if movers else "", f"/columns:{width}" if width else ""])
+                more = {"modelled_us": modelled, "chosen": i == 0, "random": at >= len(sweep)}
+                arguments = (w, "ag_gemm", "chosen", by, w, m, n, k, *tile.split("x"), movers, width) if i else (w, "ag_gemm", "chosen", by, w, m, n, k)
+                (of_moving if "/" in name else runs).append((f"ag_gemm/{name}/gather:{by}/dtype:bf16/W:{w}/M:{m}/N:{n}/K:{k}", more, arguments))
+        runner.variants(runs + of_moving, known, fresh, add)
+    runner.file("ag_gemm_plans", NOMINAL_MHZ, make, plans=False)
 
 
 TAX_VARIANTS = ["chosen", "bsp_graph", "bsp_in_place", "after_all", "marked", "gemm", "all_gather", "join_columns", "empty_1", "empty_3", "empty_1_eager", "empty_3_eager", "bsp_eager"]
@@ -304,7 +363,7 @@ def primitives(runner):
 def main():
     numbers = lambda text: [int(x) for x in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, plans, primitives (default: all)")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, plans, ag_gemm_plans, primitives (default: all)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("FUSEWIRE_BUILD_DIR", ROOT / "build" / "sim")))
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("--filter", metavar="REGEX", default="", help="of the benchmarks' names: others are not simulated (primitives: not stored), and what is stored of them is kept")
@@ -321,15 +380,21 @@ def main():
     parser.add_argument("--tokens", type=numbers, default=[8192, 16384, 32768, 65536, 131072])
     parser.add_argument("--plan_m", type=numbers, default=[64, 128, 192, 256, 512, 1024], help="rows of the set `plans`: one GPU's GEMM with the plan that is chosen, and others")
     parser.add_argument("--plan_n", type=numbers, default=[3584, 7168, 8192])
-    parser.add_argument("--random", type=int, default=50, help="random shapes of the set `plans`, beside those")
+    parser.add_argument("--ag_plan_m", type=numbers, default=[64, 128, 256, 512], help="rows of the set `ag_gemm_plans`: AG+GEMM with the plan that is chosen, and others")
+    parser.add_argument("--ag_plan_n", type=numbers, default=[3584])
+    parser.add_argument("--ag_plan_worlds", type=numbers, default=[2, 4, 8])
+    parser.add_argument("--random", type=int, default=50, help="random shapes of the sets `plans` and `ag_gemm_plans`, beside those")
     parser.add_argument("--seed", type=int, default=1, help="of the random shapes")
-    parser.add_argument("--factor", type=float, default=1.4, help="of the set `plans`: plans whose modelled time is up to this many times that of the best are simulated")
+    parser.add_argument("--factor", type=float, default=1.4, help="of these sets: plans whose modelled time is up to this many times that of the best are simulated, and at least two others")
+    parser.add_argument("--jobs", type=int, default=1, help="of these sets: simulations at once")
     a = parser.parse_args()
-    runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit, a.timing, a.filter)
+    runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit, a.timing, a.filter, a.jobs)
     known = {"ag_gemm": lambda: ag_gemm(runner, "ag_gemm", NOMINAL_MHZ, a.m, a.n, a.worlds, a.gathers),
              "sustained": lambda: ag_gemm(runner, "ag_gemm_sustained", sustained_mhz(), a.large_m, a.n, a.worlds, a.gathers),
              "flash_decode": lambda: flash_decode(runner, a.decode_worlds, a.tokens), "taxes": lambda: taxes(runner, a.tax_m),
-             "plans": lambda: plans(runner, a.plan_m, a.plan_n, a.random, a.seed, a.factor), "primitives": lambda: primitives(runner)}
+             "plans": lambda: plans(runner, a.plan_m, a.plan_n, a.random, a.seed, a.factor), 
+             "ag_gemm_plans": lambda: ag_gemm_plans(runner, a.ag_plan_m, a.ag_plan_n, a.ag_plan_worlds, a.gathers, a.random, a.seed, a.factor),
+             "primitives": lambda: primitives(runner)}
     for name in a.sets or known:
         if name not in known:
             parser.error(f"no set is called {name}: {', '.join(known)} are")

@@ -132,5 +132,24 @@ expect("taxes: late ranks", of("chosen", "/late:40").get("others_us") == 6, said
 seen = of("marked").get("timeline", {})
 total = lambda key: sum(seen.get(key, [])) * seen.get("step_us", 0)
 expect("taxes: the last iteration in time", (seen.get("us"), total("multiplying"), total("multiplying_waits"), total("links_gb_s")) == (2, 2, 0.5, 48), str(seen))
+
+# The set `ag_gemm_plans`: a simulator whose `plans` lists what stands in a file
+script(build / "sim/fusewire-sim", f"""#!/bin/bash
+case " $* " in *" plans "*) cat "{work}/listed" ;; *) echo "us: $((100 - ${{@: -1}} % 100))" ;; esac
+""")
+def plans_of(listed):
+    (work / "listed").write_text(listed)
+    status, said = run([*project, "ag_gemm_plans", "--ag_plan_m", "128", "--ag_plan_worlds", "8", "--gathers", "k", "--random", "0", "--jobs", "2"])
+    stored = json.loads((work / "projected/ag_gemm_plans.mi300x_projected.json").read_text())["benchmarks"] if status == 0 else []
+    return status, said, {re.search("plan:(.*)/gather", b["name"])[1]: b for b in stored}
+status, said, found = plans_of("128 112 4 7 256 21.5\n128 96 5 7 256 23.0\n")
+expect("plans: chosen and variants", status == 0 and sorted(found) == ["128x112x4", "128x112x4/columns:128", "128x112x4/columns:512", "128x112x4/movers:14", "128x112x4/movers:3", "128x96x5"], said)
+expect("plans: what is chosen", [name for name, b in found.items() if b["chosen"]] == ["128x112x4"], str(found))
+status, said, found = plans_of("128 96 5 7 512 20.0\n128 112 4 7 256 21.5\n")
+expect("plans: another is chosen", status == 0 and [name for name, b in found.items() if b["chosen"]] == ["128x96x5"] and "128x112x4/movers:14" not in found, said)
+expect("plans: what is there is kept", re.findall("plan:([^ ]*)/gather", said) == ["128x96x5/movers:3", "128x96x5/movers:14", "128x96x5/columns:256", "128x96x5/columns:1024"], said)
+status, said = run([sys.executable, root / "scripts/performance.py", work / "projected", work / "projected/performance.md"])
+made = (work / "projected/performance_tables.md").read_text() if status == 0 else said
+expect("performance: chosen and fastest", "| sweep | 8 | k | 3584 | 8192 | 128 | 128x96x5 |" in made and "1 shapes of the sweep" in made, said + made[-2000:])
 print("\n".join(wrong))
 sys.exit(1 if wrong else 0)

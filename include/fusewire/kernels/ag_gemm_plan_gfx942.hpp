@@ -1,6 +1,8 @@
 // How gfx942 gathers A, beside its choice of a mainloop.
 #pragma once
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include <fusewire/kernels/ag_gemm_plan.hpp>
 #include <fusewire/kernels/gemm_plan_gfx942.hpp>
@@ -10,25 +12,31 @@ namespace fusewire {
 /// Whether to pull. Never on gfx942; pull and push have not been compared there by measurements.
 constexpr bool pull_is_faster(int, int, int, int, gather) { return false; }
 
-/// The plan of a tuned mainloop of gfx942; none if no tile fits. groups(plan): resident blocks of the plan's kernel,
-/// divided by the blocks that share a tile. pulls: also with one rank a block is kept, which acknowledges. comm_blocks:
-/// as the caller names them.
+/// The plans of tuned mainloops of gfx942, the shortest modelled time first; none if no tile fits. groups(plan):
+/// resident blocks of the plan's kernel, divided by the blocks that share a tile. pulls: also with one rank a block is
+/// kept, which acknowledges. comm_blocks: as the caller names them.
 template <class Groups>
-std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool pulls, int comm_blocks,
-                                               Groups const& groups) {
+std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, int ranks, gather by, bool pulls,
+                                                           int comm_blocks, Groups const& groups) {
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);  // of a shard
   bool const by_rows = by == gather::m;
+  constexpr int movers_few_rows = 8;  // for each peer, which do not take turns
   // With gather::k and 64 rows a wave waits for one rank after the other: all waves together bring the first earlier
   auto const in_turns = [&](int tile_m) { return !pulls && (tile_m > 64 || (tile_m == 64 && by_rows)); };
-  // Steps along k of a chunk. Where waves or halves of a block push small pieces in turns, smaller ones raise their
-  // flags earlier
+  // Steps along k of a chunk. Small pieces raise their flags earlier, as long as each has a moving block of its own, or
+  // groups of waves push them in turns
   auto const steps_of_chunk = [&](int tile_m) {
-    constexpr int piece = 32 * 1024;        // bytes that a block loads at once
-    int const least = tile_m > 64 ? 4 : 1,  // steps that ping_pong_gfx942 loads side by side
-        bytes = !in_turns(tile_m) || !by_rows ? piece
-                : tile_m <= 64 && rows < 16   ? piece / 4
-                                              : piece / 2;
-    return std::min(std::max(bytes / (2 * rows * k_step), least), s.steps_of_shard());
+    constexpr int piece = 32 * 1024;  // bytes that a block loads at once
+    bool const few = tile_m <= 64, own_block = few && by_rows && !pulls && !in_turns(tile_m);
+    int const bytes = pulls || !by_rows                 ? piece
+                      : few && (rows < 16 || own_block) ? piece / 4
+                                                        : piece / 2,
+              all = s.steps_of_shard(), ping_pong = 4;  // steps that ping_pong_gfx942 loads side by side
+    int const least = own_block ? ceil_div(all, movers_few_rows)
+                      : few     ? 1
+                                : ping_pong,
+              most = own_block ? ceil_div(all, movers_few_rows / 2) : all;
+    return std::min(std::max(bytes / (2 * rows * k_step), least), most);
   };
   auto const plan_of = [&](gemm_plan const& p) {
     // Where groups of waves take turns, one moving block keeps a link busy. With gather::m and large tiles pieces are
@@ -36,7 +44,7 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
     bool const large = p.tile_m > 64;
     return ag_gemm_plan{.gemm = p,
                         .chunk_k = steps_of_chunk(p.tile_m) * k_step,
-                        .movers_per_peer = !in_turns(p.tile_m) ? large ? 4 : 8
+                        .movers_per_peer = !in_turns(p.tile_m) ? large ? 4 : movers_few_rows
                                            : large && by_rows  ? rows <= 32 ? 3 : 2
                                                                : 1,
                         .movers_for_own = in_turns(p.tile_m) && by_rows,
@@ -57,9 +65,16 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
   gemm_shape of_pieces = s;
   of_pieces.link_bytes = ranks > 1 ? 2.0 * s.rows * s.shards * s.k / ranks : 0;
   of_pieces.together = steps_of_chunk(128);
-  auto const gemm = tuned_gemm_plan(of_pieces, beside);
-  if (!gemm) return std::nullopt;
-  return plan_of(*gemm);
+  std::vector<modelled<ag_gemm_plan>> all;
+  for (auto const& [gemm, us] : modelled_plans(of_pieces, beside)) all.push_back({plan_of(gemm), us});
+  return all;
+}
+
+/// The first of modelled_ag_gemm_plans().
+template <class Groups>
+std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool pulls, int comm_blocks,
+                                               Groups const& groups) {
+  return first_of(modelled_ag_gemm_plans(s, ranks, by, pulls, comm_blocks, groups));
 }
 
 }  // namespace fusewire
