@@ -20,51 +20,54 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
                                                            int comm_blocks, Groups const& groups) {
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks);  // of a shard
   bool const by_rows = by == gather::m;
-  constexpr int movers_few_rows = 8;  // for each peer, which do not take turns
   // With gather::k and 64 rows a wave waits for one rank after the other: all waves together bring the first earlier
   auto const in_turns = [&](int tile_m) { return !pulls && (tile_m > 64 || (tile_m == 64 && by_rows)); };
+  auto const fit = [&](gemm_plan p) {  // resident blocks
+    p.parts = 1;
+    return groups(p);
+  };
+  // Blocks that move pieces for each peer. Where groups of waves take turns, one keeps a link busy. With gather::m and
+  // large tiles pieces are small, so it is two, or three. With few rows as many as fit beside all tiles, if some do
+  auto const movers_per_peer = [&](gemm_plan const& p) {
+    if (p.tile_m > 64) return !in_turns(p.tile_m) ? 4 : !by_rows ? 1 : rows <= 32 ? 3 : 2;
+    int const left = (fit(p) - s.tiles(p.tile_m, p.tile_n) * p.parts) / std::max(1, ranks - 1);
+    return in_turns(p.tile_m) ? 1 : left > 0 ? std::min(left, 8) : 8;
+  };
   // Steps along k of a chunk. Small pieces raise their flags earlier, as long as each has a moving block of its own, or
   // groups of waves push them in turns
-  auto const steps_of_chunk = [&](int tile_m) {
+  auto const steps_of_chunk = [&](gemm_plan const& p) {
     constexpr int piece = 32 * 1024;  // bytes that a block loads at once
-    bool const few = tile_m <= 64, own_block = few && by_rows && !pulls && !in_turns(tile_m);
+    bool const few = p.tile_m <= 64, own_block = few && by_rows && !pulls && !in_turns(p.tile_m);
     int const bytes = pulls || !by_rows                 ? piece
                       : few && (rows < 16 || own_block) ? piece / 4
                                                         : piece / 2,
               all = s.steps_of_shard(), ping_pong = 4;  // steps that ping_pong_gfx942 loads side by side
-    int const least = own_block ? ceil_div(all, movers_few_rows)
+    int const least = own_block ? ceil_div(all, movers_per_peer(p))
                       : few     ? 1
                                 : ping_pong,
-              most = own_block ? ceil_div(all, movers_few_rows / 2) : all;
+              most = own_block ? ceil_div(all, ceil_div(movers_per_peer(p), 2)) : all;
     return std::min(std::max(bytes / (2 * rows * k_step), least), most);
   };
   auto const plan_of = [&](gemm_plan const& p) {
-    // Where groups of waves take turns, one moving block keeps a link busy. With gather::m and large tiles pieces are
-    // small, so each has two, or three. The own inbox has as many, because ranks share tile rows
-    bool const large = p.tile_m > 64;
+    // The own inbox has movers, too, where ranks share tile rows
     return ag_gemm_plan{.gemm = p,
-                        .chunk_k = steps_of_chunk(p.tile_m) * k_step,
-                        .movers_per_peer = !in_turns(p.tile_m) ? large ? 4 : movers_few_rows
-                                           : large && by_rows  ? rows <= 32 ? 3 : 2
-                                                               : 1,
+                        .chunk_k = steps_of_chunk(p) * k_step,
+                        .movers_per_peer = movers_per_peer(p),
                         .movers_for_own = in_turns(p.tile_m) && by_rows,
                         .in_turns = in_turns(p.tile_m),
-                        .pieces = large ? piece_order::nest::by_row : piece_order::nest::by_chunk};
+                        .pieces = p.tile_m > 64 ? piece_order::nest::by_row : piece_order::nest::by_chunk};
   };
   auto const beside = [&](gemm_plan const& p) {
-    gemm_plan one = p;
-    one.parts = 1;
-    int const fit = groups(one), few_rows_moving = 48,
-              moving = comm_blocks > 0 ? comm_blocks
-                       : ranks == 1    ? int(pulls)
-                       : p.parts > 1 && p.tile_m <= 64 && !in_turns(p.tile_m)
-                           ? few_rows_moving
-                           : std::max(1, std::min(fit / 4, plan_of(p).movers(ranks)));
-    return std::max(0, fit - moving) / p.parts;
+    int const few_rows_moving = 48, moving = comm_blocks > 0 ? comm_blocks
+                                             : ranks == 1    ? int(pulls)
+                                             : p.parts > 1 && p.tile_m <= 64 && !in_turns(p.tile_m)
+                                                 ? few_rows_moving
+                                                 : std::max(1, std::min(fit(p) / 4, plan_of(p).movers(ranks)));
+    return std::max(0, fit(p) - moving) / p.parts;
   };
   gemm_shape of_pieces = s;
   of_pieces.link_bytes = ranks > 1 ? 2.0 * s.rows * s.shards * s.k / ranks : 0;
-  of_pieces.together = steps_of_chunk(128);
+  of_pieces.together = steps_of_chunk({.tile_m = 128, .tile_n = 128});
   std::vector<modelled<ag_gemm_plan>> all;
   for (auto const& [gemm, us] : modelled_plans(of_pieces, beside)) all.push_back({plan_of(gemm), us});
   return all;
