@@ -385,15 +385,16 @@ def main():
     parser.add_argument("--ag_plan_worlds", type=numbers, default=[2, 4, 8])
     parser.add_argument("--random", type=int, default=50, help="random shapes of the sets `plans` and `ag_gemm_plans`, beside those")
     parser.add_argument("--seed", type=int, default=1, help="of the random shapes")
-    parser.add_argument("--factor", type=float, default=1.4, help="of these sets: plans whose modelled time is up to this many times that of the best are simulated, and at least two others")
-    parser.add_argument("--jobs", type=int, default=1, help="of these sets: simulations at once")
+    parser.add_argument("--factor", type=float, default=1.4, help="of the set `plans`: plans whose modelled time is up to this many times that of the best are simulated, and at least two others")
+    parser.add_argument("--ag_factor", type=float, default=1.15, help="likewise of the set `ag_gemm_plans`")
+    parser.add_argument("--jobs", type=int, default=1, help="of the sets of plans: simulations at once")
     a = parser.parse_args()
     runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit, a.timing, a.filter, a.jobs)
     known = {"ag_gemm": lambda: ag_gemm(runner, "ag_gemm", NOMINAL_MHZ, a.m, a.n, a.worlds, a.gathers),
              "sustained": lambda: ag_gemm(runner, "ag_gemm_sustained", sustained_mhz(), a.large_m, a.n, a.worlds, a.gathers),
              "flash_decode": lambda: flash_decode(runner, a.decode_worlds, a.tokens), "taxes": lambda: taxes(runner, a.tax_m),
              "plans": lambda: plans(runner, a.plan_m, a.plan_n, a.random, a.seed, a.factor), 
-             "ag_gemm_plans": lambda: ag_gemm_plans(runner, a.ag_plan_m, a.ag_plan_n, a.ag_plan_worlds, a.gathers, a.random, a.seed, a.factor),
+             "ag_gemm_plans": lambda: ag_gemm_plans(runner, a.ag_plan_m, a.ag_plan_n, a.ag_plan_worlds, a.gathers, a.random, a.seed, a.ag_factor),
              "primitives": lambda: primitives(runner)}
     for name in a.sets or known:
         if name not in known:
