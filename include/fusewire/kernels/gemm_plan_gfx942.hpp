@@ -63,10 +63,12 @@ inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config
          (parts > 1 ? rate::meeting + double(tiles) * parts * area * sizeof(float) / rate::of_sums : 0);
 }
 
-/// A plan, and its modelled time in us.
+/// A plan and its modelled time.
 template <class Plan>
 struct modelled {
+  /// gemm_plan, or an operator's.
   Plan plan;
+  /// Its time.
   double us = 0;
 };
 /// The plan with the shortest time, where that comes first.
