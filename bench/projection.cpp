@@ -59,16 +59,17 @@ struct gemm_case {
 bool is_long(double m, double n, double k) { return m * n * k > 256e6 * 64; }
 
 void list_plans(gather by, int ranks, int m, int n, int k, double factor) {
-  constexpr int units = 304;
-  int const shards = by == gather::k ? ranks : 1;
+  auto const groups = [](gemm_plan const& p) { return 304 / p.parts; };
+  gemm_shape const shape{m, 1, n, k, by == gather::k ? ranks : 1, layout::column_major};
+  std::vector<modelled<ag_gemm_plan>> all;
+  if (ranks > 1) all = modelled_ag_gemm_plans(shape, ranks, by, false, 0, groups);
+  else
+    for (auto const& [gemm, us] : modelled_plans(shape, groups)) all.push_back({{.gemm = gemm}, us});
   std::size_t least = 3;
   std::map<int, int> listed;  // of each tile
-  double best = 0;
-  for (auto const& [plan, us] : modelled_ag_gemm_plans({m, 1, n, k, shards, layout::column_major}, ranks, by, false, 0,
-                                                       [](gemm_plan const& p) { return units / p.parts; })) {
-    if (best == 0) best = us;
+  for (auto const& [plan, us] : all) {
     gemm_plan const& p = plan.gemm;
-    if ((us > factor * best && least == 0) || listed[p.tile_m << 16 | p.tile_n]++ == 2) continue;
+    if ((us > factor * all[0].us && least == 0) || listed[p.tile_m << 16 | p.tile_n]++ >= 2) continue;
     least -= least > 0;
     std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.parts, ranks == 1 ? 0 : plan.movers(ranks), plan.chunk_k,
                 us);
