@@ -58,6 +58,7 @@ struct gemm_case {
 
 bool is_long(double m, double n, double k) { return m * n * k > 256e6 * 64; }
 
+/// What `projection plans` prints.
 void list_plans(gather by, int ranks, int m, int n, int k, double factor) {
   auto const groups = [](gemm_plan const& p) { return 304 / p.parts; };
   gemm_shape const shape{m, 1, n, k, by == gather::k ? ranks : 1, layout::column_major};
