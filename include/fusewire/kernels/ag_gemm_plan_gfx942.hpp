@@ -27,11 +27,14 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
     return groups(p);
   };
   // Blocks that move pieces for each peer. Where groups of waves take turns, one keeps a link busy. With gather::m and
-  // large tiles pieces are small, so it is two, or three. With few rows as many as fit beside all tiles, if some do
+  // large tiles pieces are small, so it is two, or three. Without turns: with few rows up to eight, fewer if that
+  // leaves room for all tiles at once
   auto const movers_per_peer = [&](gemm_plan const& p) {
-    if (p.tile_m > 64) return !in_turns(p.tile_m) ? 4 : !by_rows ? 1 : rows <= 32 ? 3 : 2;
+    bool const large = p.tile_m > 64;
+    if (in_turns(p.tile_m)) return !large || !by_rows ? 1 : rows <= 32 ? 3 : 2;
+    if (large) return 4;
     int const left = (fit(p) - s.tiles(p.tile_m, p.tile_n) * p.parts) / std::max(1, ranks - 1);
-    return in_turns(p.tile_m) ? 1 : left > 0 ? std::min(left, 8) : 8;
+    return left > 0 ? std::min(left, 8) : 8;
   };
   // Steps along k of a chunk. Small pieces raise their flags earlier, as long as each has a moving block of its own, or
   // groups of waves push them in turns
