@@ -30,18 +30,21 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
   int const of_shard = s.steps_of_shard(), step = 2 * rows * k_step;
   // Blocks that move pieces for each peer. Where groups of waves take turns, one keeps a link busy. With gather::m and
   // large tiles, where ranks share tile rows or there is one link, pieces are dealt to two, or three. Without turns:
-  // with few rows up to eight, and with gather::k up to sixteen, one for each piece; fewer if that leaves room for all
-  // tiles at once
+  // with few rows up to eight, or with gather::k and pushes up to sixteen, one for each piece; fewer if that leaves
+  // room for all tiles at once
   auto const movers_per_peer = [&](gemm_plan const& p) {
     bool const large = p.tile_m > 64;
-    if (in_turns(p.tile_m)) return !large || !by_rows || (rows % p.tile_m == 0 && ranks > 2) ? 1 : rows <= 32 ? 3 : 2;
+    if (in_turns(p.tile_m)) {
+      bool const own_tile_rows = rows % p.tile_m == 0, one = !large || !by_rows || (own_tile_rows && ranks > 2);
+      return one ? 1 : rows <= 32 ? 3 : 2;
+    }
     if (large) return 4;
     int const left = (fit(p) - s.tiles(p.tile_m, p.tile_n) * p.parts) / std::max(1, ranks - 1),
-              most = by_rows ? 8 : std::clamp(ceil_div(of_shard, std::max(1, piece / step)), 8, 16);
+              most = by_rows || pulls ? 8 : std::clamp(ceil_div(of_shard, std::max(1, piece / step)), 8, 16);
     return left > 0 ? std::min(left, most) : most;
   };
   // Steps along k of a chunk. Small pieces raise their flags earlier, as long as each has a moving block of its own, or
-  // groups of waves push them in turns; but with two ranks they share one link
+  // groups of waves push them in turns. With gather::k and two ranks smaller ones are slower
   auto const steps_of_chunk = [&](gemm_plan const& p) {
     bool const few = p.tile_m <= 64,
                own_block = few && !pulls && !in_turns(p.tile_m) && (by_rows || (rows > 32 && ranks > 2));
