@@ -28,15 +28,17 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
   };
   constexpr int piece = 32 * 1024;  // bytes that a block loads at once
   int const of_shard = s.steps_of_shard(), step = 2 * rows * k_step;
-  // Blocks that move pieces for each peer. Where groups of waves take turns, one keeps a link busy. With gather::m and
-  // large tiles, where ranks share tile rows or there is one link, pieces are dealt to two, or three. Without turns:
-  // with few rows up to eight, or with gather::k and pushes up to sixteen, one for each piece; fewer if that leaves
-  // room for all tiles at once
+  // Blocks that move pieces for each peer. Where groups of waves take turns, one keeps a link busy. With gather::m a
+  // second or third raises flags earlier: with few rows up to 16 of a rank; with large tiles where ranks share tile
+  // rows or there is one link. Without turns: with few rows up to eight, or with gather::k and pushes up to sixteen,
+  // one for each piece; fewer if that leaves room for all tiles at once
   auto const movers_per_peer = [&](gemm_plan const& p) {
     bool const large = p.tile_m > 64;
     if (in_turns(p.tile_m)) {
-      bool const own_tile_rows = rows % p.tile_m == 0, one = !large || !by_rows || (own_tile_rows && ranks > 2);
-      return one ? 1 : rows <= 32 ? 3 : 2;
+      if (!by_rows) return 1;
+      if (!large) return rows <= 8 ? 3 : rows <= 16 ? 2 : 1;
+      bool const own_tile_rows = rows % p.tile_m == 0;
+      return own_tile_rows && ranks > 2 ? 1 : rows <= 32 ? 3 : 2;
     }
     if (large) return 4;
     int const left = (fit(p) - s.tiles(p.tile_m, p.tile_n) * p.parts) / std::max(1, ranks - 1),
@@ -58,8 +60,11 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
                                 : ping_pong,
               most = !own_block ? of_shard
                      : by_rows  ? ceil_div(of_shard, ceil_div(movers_per_peer(p), 2))
-                                : std::max(1, piece / step);
-    return std::min(std::max(bytes / step, least), most);
+                                : std::max(1, piece / step),
+              steps = std::min(std::max(bytes / step, least), most);
+    if (!few || !by_rows || !in_turns(p.tile_m)) return steps;
+    int const waves = 8;  // each multiplies a range of k, which is to be whole chunks
+    return ceil_div(of_shard, ceil_div(ceil_div(of_shard, steps), waves) * waves);
   };
   auto const plan_of = [&](gemm_plan const& p) {
     // The own inbox has movers, too, where ranks share tile rows
