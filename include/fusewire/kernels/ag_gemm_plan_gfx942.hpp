@@ -1,6 +1,7 @@
 // How gfx942 gathers A, beside its choice of a mainloop.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <vector>
 
@@ -62,9 +63,9 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
                      : by_rows  ? ceil_div(of_shard, ceil_div(movers_per_peer(p), 2))
                                 : std::max(1, piece / step),
               steps = std::min(std::max(bytes / step, least), most);
-    if (!few || !by_rows || !in_turns(p.tile_m)) return steps;
-    int const waves = 8;  // each multiplies a range of k, which is to be whole chunks
-    return ceil_div(of_shard, ceil_div(ceil_div(of_shard, steps), waves) * waves);
+    // In turns, threads of a power of two load a row of a piece. With few rows a wave multiplies as many steps, which
+    // are to be whole chunks
+    return few && by_rows && in_turns(p.tile_m) ? int(std::bit_floor(unsigned(steps))) : steps;
   };
   auto const plan_of = [&](gemm_plan const& p) {
     // The own inbox has movers, too, where ranks share tile rows
