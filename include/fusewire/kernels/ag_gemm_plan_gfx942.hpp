@@ -29,15 +29,15 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
   };
   constexpr int piece = 32 * 1024;  // bytes that a block loads at once
   int const of_shard = s.steps_of_shard(), step = 2 * rows * k_step;
-  // Blocks that move pieces for each peer. Where groups of waves take turns, one keeps a link busy. With gather::m a
-  // second or third raises flags earlier: with few rows up to 16 of a rank; with large tiles where ranks share tile
-  // rows or there is one link. Without turns: with few rows up to eight, or with gather::k and pushes up to sixteen,
+  // Blocks that move pieces for each peer. Where groups of waves take turns, one keeps a link busy. With gather::m
+  // two or three raise flags earlier: with few rows up to 16 of a rank; with large tiles where ranks share tile rows or
+  // there is one link. Without turns: with few rows up to eight, or with gather::k and pushes up to sixteen,
   // one for each piece; fewer if that leaves room for all tiles at once
   auto const movers_per_peer = [&](gemm_plan const& p) {
     bool const large = p.tile_m > 64;
     if (in_turns(p.tile_m)) {
       if (!by_rows) return 1;
-      if (!large) return rows <= 8 ? 3 : rows <= 16 ? 2 : 1;
+      if (!large) return rows <= 16 ? 3 : 1;
       bool const own_tile_rows = rows % p.tile_m == 0;
       return own_tile_rows && ranks > 2 ? 1 : rows <= 32 ? 3 : 2;
     }
