@@ -29,10 +29,10 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
   };
   constexpr int piece = 32 * 1024;  // bytes that a block loads at once
   int const of_shard = s.steps_of_shard(), step = 2 * rows * k_step;
-  // Blocks that move pieces for each peer. Where groups of waves take turns, one keeps a link busy. With gather::m
-  // two or three raise flags earlier: with few rows up to 16 of a rank; with large tiles where ranks share tile rows or
-  // there is one link. Without turns: with few rows up to eight, or with gather::k and pushes up to sixteen,
-  // one for each piece; fewer if that leaves room for all tiles at once
+  // Blocks that move pieces for each peer. Where groups of waves take turns, one keeps a link busy. With gather::m two
+  // or three raise flags earlier: with few rows up to 16 of a rank; with large tiles where ranks share tile rows or
+  // there is one link. Without turns: with few rows up to eight, or with gather::k and pushes up to sixteen, one for
+  // each piece; fewer if that leaves room for all tiles at once
   auto const movers_per_peer = [&](gemm_plan const& p) {
     bool const large = p.tile_m > 64;
     if (in_turns(p.tile_m)) {
@@ -63,8 +63,8 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
                      : by_rows  ? ceil_div(of_shard, ceil_div(movers_per_peer(p), 2))
                                 : std::max(1, piece / step),
               steps = std::min(std::max(bytes / step, least), most);
-    // In turns, threads of a power of two load a row of a piece. With few rows a wave multiplies as many steps, which
-    // are to be whole chunks
+    // In turns, a power of two of threads has a row of a piece, and idles in part with other chunks. If k is a power of
+    // two, so are the steps that a wave multiplies: these are then whole chunks
     return few && by_rows && in_turns(p.tile_m) ? int(std::bit_floor(unsigned(steps))) : steps;
   };
   auto const plan_of = [&](gemm_plan const& p) {
