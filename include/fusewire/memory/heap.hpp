@@ -5,17 +5,16 @@
 #pragma once
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <thread>
-#include <tuple>
 #include <vector>
 
 #include <fusewire/device/barrier.hpp>
+#include <fusewire/memory/alarm.hpp>
 #include <fusewire/memory/exchange.hpp>
 #include <fusewire/memory/offset_allocator.hpp>
+#include <fusewire/memory/report.hpp>
 #include <fusewire/memory/simulator.hpp>
 #include <fusewire/memory/try_flags.hpp>
 #include <fusewire/runtime/names.hpp>
@@ -30,27 +29,6 @@ constexpr std::size_t operator""_MiB(unsigned long long n) { return n << 20; }
 /// GiB as a literal: 1_GiB.
 constexpr std::size_t operator""_GiB(unsigned long long n) { return n << 30; }
 }  // namespace literals
-
-namespace detail {
-/// A word in the host's memory that this rank's kernels raise.
-class alarm {
- public:
-  explicit alarm(std::source_location where) {
-    check_hip(hipHostMalloc(&word_, sizeof *word_, hipHostMallocMapped | hipHostMallocCoherent), "hipHostMalloc(alarm)",
-              where);
-    lower();
-  }
-  alarm(alarm const&) = delete;
-  ~alarm() { ignore_hip(hipHostFree(word_)); }
-
-  bool raised() const { return std::atomic_ref(*word_).load(std::memory_order_relaxed) != 0; }
-  void lower() const { std::atomic_ref(*word_).store(0, std::memory_order_relaxed); }
-  unsigned* word() const { return word_; }
-
- private:
-  unsigned* word_ = nullptr;
-};
-}  // namespace detail
 
 /// Options of a heap; the same on every rank.
 struct heap_options {
@@ -288,9 +266,7 @@ class heap {
       std::fprintf(stderr, "fusewire: hipMemcpy(watch): %s; it is not known whether a launch failed without a report\n",
                    hipGetErrorName(e));
     if (e != hipSuccess) return;
-    std::string const why = own_fault(seen), what = !why.empty()                      ? why
-                                                    : seen.complete && !seen.released ? sentence(view_.rank, seen)
-                                                                                      : "";
+    std::string const what = detail::launch_report(view_, names_).own_failure(seen);
     if (what.empty()) return;
     told_ = true;
     std::fprintf(stderr, "fusewire: a launch failed, and nobody called world::check() afterwards: %s\n", what.c_str());
@@ -409,79 +385,6 @@ class heap {
   template <class T>
   void name_flags(sym<T>) {}
 
-  watch watch_of(int rank, hipStream_t stream) const {
-    watch seen;
-    check_hip(hipMemcpyAsync(&seen, view_.signal[rank], sizeof seen, hipMemcpyDeviceToHost, stream),
-              "hipMemcpyAsync(watch)");
-    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
-    return seen;
-  }
-
-  /// What this rank's kernels have noted about this rank: a disagreement, or a misuse. Empty if there is none.
-  std::string own_fault(watch const& seen) const {
-    if (seen.disagreed)
-      return text("ranks launched different things: ", names_.header(world_.rank(), seen.ours), ", ",
-                  names_.header(int(seen.disagreed) - 1, seen.theirs));
-    if (!seen.wrong) return "";
-    auto const what = static_cast<misuse>(seen.wrong);
-    std::string const who = text("rank ", world_.rank(), ", block ", seen.wrong_block, ": ");
-    if (what == misuse::begin_again)
-      return who + text("channel_epoch::begin() for the second time in launch ", seen.wrong_value,
-                        ", or the launch before did not end");
-    if (what == misuse::end_again)
-      return who + text("channel_epoch::end() for the second time in launch ", seen.wrong_value);
-    if (what == misuse::page)
-      return who + text("flash_decode: entry ", seen.wrong_at, " of the block table is page ", seen.wrong_value,
-                        "; expected 0 to ", seen.accepted - 1);
-    char const* const call = what == misuse::inbox_rank ? "inbox()"
-                             : what == misuse::signal_rank || what == misuse::signal_flag
-                                 ? "signal() or to()"
-                                 : "wait(), arrived() or from()";
-    bool const flags = what == misuse::signal_flag || what == misuse::wait_flag;
-    return who + text("channel_epoch::", call, ": ", flags ? "flag " : "rank ", seen.wrong_value, "; expected 0 to ",
-                      seen.accepted - 1, flags ? " (channel_options::flags_per_source)" : "");
-  }
-
-  std::string sentence(int rank, watch const& seen) const {
-    wait_report const& w = seen.report;
-    return text("rank ", rank, ", block ", w.block, w.launch[0] ? " of " + names_.launch(w.launch) : "",
-                seen.released ? text(" waited, until rank ", int(seen.abandoned) - 1, " gave up,")
-                              : text(" waited longer than ", seen.limit_ns / 1000000, " ms"),
-                " for a flag", w.from < 0 ? "" : text(" from rank ", w.from), " (", names_.flag_at(w.flag_offset),
-                ", signal segment + ", w.flag_offset, "): epoch ", w.found, " found, ", w.wanted, " wanted");
-  }
-
-  /// What the rank has noted, once that is complete. A rank that is released reports when its block polls next, so a
-  /// rank that has noted nothing gets 50 ms from `asked` on. A rank that is writing its report gets longer: it ends
-  /// with a store, unless its process has died.
-  watch settled_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
-    for (watch seen = watch_of(rank, stream);; seen = watch_of(rank, stream)) {
-      // The copy before may have begun before the word was written; this one begins after it
-      if (seen.complete) return watch_of(rank, stream);
-      if (std::chrono::steady_clock::now() - asked > std::chrono::milliseconds(seen.reported ? 1000 : 50)) return seen;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-
-  /// What all ranks waited for, the cause first: the waits of the earliest launch come first, and among these the
-  /// expired ones before the released ones. A flag of no channel belongs to no known launch and comes last.
-  std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
-    std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
-    auto const now = std::chrono::steady_clock::now();
-    for (int r = 0; r < view_.size; ++r)
-      if (r != view_.rank) seen.emplace_back(r, settled_watch_of(r, stream, now));
-    std::erase_if(seen, [](auto const& s) { return !s.second.complete; });
-    std::ranges::stable_sort(seen, {}, [](auto const& s) {
-      watch const& w = s.second;
-      return std::tuple(w.report.launch[0] ? w.report.wanted : ~epoch_t(0), w.released, s.first);
-    });
-    std::vector<std::string> all;
-    for (auto const& [rank, w] : seen) all.push_back(sentence(rank, w));
-    return all;
-  }
-
-  static constexpr char const* until_reset = "; results are invalid until reset()";
-
   bool alarmed() const { return !told_ && alarm_->raised(); }
   void throw_if_alarmed() {
     if (!alarmed()) return;
@@ -491,27 +394,17 @@ class heap {
       throw wait_timeout(
           text("rank ", view_.rank,
                ": a launch before this capture has failed, and world::check(), which cannot be captured, says why",
-               until_reset));
+               detail::launch_report::until_reset));
     ignore_hip(hipDeviceSynchronize());  // what the kernel reports is complete when it has ended
     throw_if_abandoned(world_.stream());
   }
 
   void throw_if_abandoned(hipStream_t stream) {
-    watch const seen = watch_of(view_.rank, stream);
-    if (std::string const why = own_fault(seen); !why.empty()) {
-      told_ = true;
-      if (seen.disagreed) throw rank_mismatch(why + until_reset);
-      throw bad_argument(why + until_reset);
-    }
-    if (!seen.abandoned && !seen.complete) return;
+    detail::launch_report const report(view_, names_);
+    watch const seen = report.watch_of(view_.rank, stream);
+    if (!report.failed(seen)) return;
     told_ = true;
-    auto const waits = waits_of_all(seen, stream);
-    std::string others;
-    for (std::size_t i = 1; i < waits.size(); ++i) others += "\n  after that, " + waits[i];
-    std::string const cause = waits.empty() ? "" : waits[0];
-    if (seen.complete && !seen.released) throw wait_timeout(cause + until_reset + others);
-    throw launch_abandoned(text("rank ", world_.rank(), ": the launch was abandoned because rank ", seen.abandoned - 1,
-                                " gave up", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
+    report.raise(seen, stream);
   }
 
   fusewire::world& world_;
