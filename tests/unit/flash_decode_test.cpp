@@ -23,8 +23,12 @@ struct heads_of {
 struct problem {
   int batch;
   std::function<int(int rank, int sequence)> length;
-  enum { random, equal_keys, one_dominant, large } keys = random;
+  enum { random, equal_keys, one_dominant, large, ties } keys = random;
   unsigned seed = 1;
+  int least = 0;  // ties: V is least to 2 x least - 1, of every second token one more
+
+  /// Whether sums and results are exact.
+  bool exact() const { return keys == equal_keys || keys == ties; }
 
   static int eighths(unsigned a, unsigned b, unsigned c, unsigned d, unsigned range) {  // -range to range
     unsigned h = (a * 2654435761u) ^ (b * 2246822519u) ^ (c * 3266489917u) ^ (d * 668265263u);
@@ -37,12 +41,14 @@ struct problem {
     return float(eighths(seed, unsigned(s), unsigned(head), unsigned(j), 8)) / (keys == large ? 1 : 8);
   }
   float k(int r, int s, int t, int head, int j) const {
-    if (keys == equal_keys) return float(eighths(seed, 77, unsigned(head), unsigned(j), 8)) / 8;
+    if (exact()) return float(eighths(seed, 77, unsigned(head), unsigned(j), 8)) / 8;
     if (keys == one_dominant && j == 0) return t == length(r, s) / 2 && r == 0 ? 16 : -16;
     return float(eighths(seed + 1, unsigned(r * 64 + s), unsigned(t * 32 + head), unsigned(j), 8)) /
            (keys == large ? 1 : 8);
   }
   float v(int r, int s, int t, int head, int j) const {
+    if (keys == ties)
+      return float(least + (eighths(seed, 5, unsigned(head), unsigned(j), 4096) + 4096) % least + t % 2);
     float const x = float(eighths(seed + 2, unsigned(r * 64 + s), unsigned(t * 32 + head), unsigned(j), 8));
     return keys == equal_keys ? x : x / 8;
   }
@@ -168,7 +174,7 @@ struct decode_rank {
               o[std::size_t(j)] += weight * value;
             }
           }
-        bool const exact = p.keys == problem::equal_keys;
+        bool const exact = p.exact();
         double const fp32 = most * 0x1p-21 + 1e-6;
         for (int j = 0; j < h.d; ++j) {
           double const wanted = l > 0 ? o[std::size_t(j)] / l : 0,
@@ -421,6 +427,27 @@ TEST_CASE("flash_decode: equal keys are a mean, exactly", "[flash_decode]") {
   one<bf16>(4, {8, 2, 64}, 16, 20, p);
   one<f16>(2, {8, 2, 128}, 1, 300, p);
   one<f16>(2, {4, 2, 64}, 16, 20, p, 64.0f);  // scores of hundreds
+}
+
+/// Means half way between two numbers of T: an error of one unit of fp32 decides which of the two is the result.
+template <class T>
+void means_half_way(int ranks, int least) {
+  constexpr int tokens = 122;  // o times the rounded 1 / 122 is often not o / 122
+  problem const p{1, [=](int r, int) { return r == 0 ? tokens - 30 * (ranks - 1) : 30; }, problem::ties, 3, least};
+  int products_that_differ = 0;
+  for (int j = 0; j < 64; ++j) {
+    float const l = tokens, o = (p.v(0, 0, 0, 0, j) + p.v(0, 0, 1, 0, j)) * l / 2;
+    products_that_differ += T(o / l).bits != T(o * (1 / l)).bits;
+  }
+  REQUIRE(products_that_differ > 0);
+  one<T>(ranks, {2, 1, 64}, 16, 8, p);
+}
+
+TEST_CASE("flash_decode: an output is the rounded quotient of two sums", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 4);
+  CAPTURE(ranks);
+  means_half_way<bf16>(ranks, 128);  // 8 bits
+  means_half_way<f16>(ranks, 1024);  // 11 bits
 }
 
 TEST_CASE("flash_decode: the key that outweighs all is first, last, or at an edge of a step or unit",

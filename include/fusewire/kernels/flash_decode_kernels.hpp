@@ -338,9 +338,9 @@ class decode_block {
     struct alignas(8) {
       T value[4];
     } out;
-    float const factor = x.s.l == 0 ? 0.0f : 1 / x.s.l;  // NaN if l is
+    // A quotient, rounded once: o times 1 / l is rounded twice, and may be the neighbour of what T should get
 #pragma unroll
-    for (int j = 0; j < 4; ++j) out.value[j] = T(x.o.x[j] * factor);
+    for (int j = 0; j < 4; ++j) out.value[j] = T(x.s.l == 0 ? 0.0f : x.o.x[j] / x.s.l);  // NaN if l is
     std::int64_t const head = std::int64_t(at.item) * g.group + at.i / (D / 4);
     int const four = at.i % (D / 4);
     *reinterpret_cast<decltype(out)*>(g.out + head * D + four * 4) = out;
