@@ -3,6 +3,7 @@
 [ -n "${BASH_VERSION-}" ] || { echo "error: these scripts are written for bash: start them as ./scripts/NAME" >&2; exit 1; }
 set -euo pipefail
 export LC_ALL=C.UTF-8  # the scripts read what apt and CMake print
+unset LANGUAGE         # it translates that in every locale but C and POSIX
 trap 'exit 130' INT    # also where a command catches the signal and goes on, as apt does
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
