@@ -13,6 +13,7 @@
 #include <fusewire/kernels/matrix_operand.hpp>
 #include <fusewire/runtime/channel.hpp>
 #include <fusewire/runtime/launch.hpp>
+#include <fusewire/runtime/log.hpp>
 
 namespace fusewire {
 
@@ -153,6 +154,10 @@ class product_launcher {
                             : text("there is no such plan; tiles for this B are ", tuned_tiles_in_words<T>(p.b_layout),
                                    ", those of up to 64 rows for as few rows of ",
                                    "A, and blocks that share tiles must be resident at once"));
+    detail::log(w_.rank(), [&] {
+      return text(name_, ": plan of ", p.shards, " x [", p.rows, ", ", k, "] and [", k, ", ", n,
+                  "]: ", in_words<T>(g, p.b_layout));
+    });
     return plans_.emplace(key, made).first->second;
   }
 

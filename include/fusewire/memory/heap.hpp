@@ -17,6 +17,7 @@
 #include <fusewire/memory/report.hpp>
 #include <fusewire/memory/simulator.hpp>
 #include <fusewire/memory/try_flags.hpp>
+#include <fusewire/runtime/log.hpp>
 #include <fusewire/runtime/names.hpp>
 
 namespace fusewire {
@@ -83,6 +84,10 @@ class heap {
     }
     name_part(false, 0, 0, "");
     name_part(true, 0, sizeof(watch), text("what the heap at ", detail::short_place(where), " notes of its launches"));
+    detail::log(w.rank(), [&] {
+      return text("heap of ", detail::in_bytes(options.bulk), " for data and ", detail::in_bytes(options.signal),
+                  " for flags; ", w.ranks_in_words());
+    });
     check_key_ =
         w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
   }

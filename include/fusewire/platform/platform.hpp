@@ -1,4 +1,5 @@
-// Selects the vendor's API. Only this file, tile/architecture.hpp and kernels/architecture.hpp test for the vendor.
+// Selects the vendor's API. Only this file, ranges.hpp, tile/architecture.hpp and kernels/architecture.hpp test for the
+// vendor.
 #pragma once
 #if !defined(__HIP__) && !defined(__CUDACC__) && !defined(FUSEWIRE_PLATFORM_NVIDIA)
 #error \

@@ -136,6 +136,10 @@ class channel {
         hipMemcpy(view_.world.here(view_.flags), fresh.data(), fresh.size() * sizeof(flag), hipMemcpyHostToDevice),
         "hipMemcpy(flags)", where);
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+    detail::log(world().rank(), [&] {
+      return text("channel of ", detail::in_bytes(options_.max_bytes), " and ", options_.flags_per_source,
+                  " flags from each rank; its ", epoch ? "next" : "first", " epoch is ", epoch + 1);
+    });
     world().exchange().barrier();
   }
 

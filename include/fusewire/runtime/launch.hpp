@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fusewire/device/channel_view.hpp>
+#include <fusewire/runtime/log.hpp>
 #include <fusewire/runtime/world.hpp>
 
 namespace fusewire {
@@ -23,6 +24,13 @@ namespace detail {
 template <class... P>
 void const* address_of(void (*kernel)(P...)) {
   return reinterpret_cast<void const*>(kernel);
+}
+
+/// The name in a launch's header, where the argument brings one; else 0.
+template <class T>
+std::uint64_t name_in(T const& argument) {
+  if constexpr (std::is_same_v<T, channel_view>) return argument.header.what[0];
+  else return 0;
 }
 
 template <class T>
@@ -98,6 +106,7 @@ template <class... P>
 void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...),
             std::type_identity_t<P> const&... arguments) {
   auto const where = s.where;
+  detail::profiler_range const range((detail::name_in(arguments) | ... | 0));
   w.look();
   require(s.blocks >= 1 && s.threads >= 1 && s.threads <= 1024, where, "launch: ", s.blocks, " blocks of ", s.threads,
           " threads; expected at least 1 block of 1 to 1024 threads");

@@ -88,6 +88,14 @@ class world {
   }
   /// Whether ranks a and b share pointers.
   bool in_one_process(int a, int b) const { return same_process(place_of(a), place_of(b)); }
+  /// Every rank with its device, in words.
+  std::string ranks_in_words() const {
+    std::string all;
+    for (int r = 0; r < size(); ++r)
+      all += text(r ? ", rank " : "rank ", r, " on device ", place_of(r).device, " at ", place_of(r).bus,
+                  in_one_process(r, rank()) ? "" : " of another process");
+    return all;
+  }
   /// A stream of this rank's own, which waits for no other stream. Ranks that share a device must not use the null
   /// stream: they would share it, and the first kernel on it would wait for a second one that cannot start.
   hipStream_t stream() const { return stream_.get(); }

@@ -1,0 +1,9 @@
+// Ranges in a profiler's timeline, by the vendor's library for them.
+#pragma once
+#include <fusewire/platform/platform.hpp>
+
+#if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)
+#include <fusewire/platform/nvidia_ranges.hpp>
+#else
+#include <fusewire/platform/amd_ranges.hpp>
+#endif
