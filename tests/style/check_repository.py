@@ -1,8 +1,8 @@
 """usage: check_repository.py ROOT
 
 Fails if scripts/Dockerfile starts another command than the one that it has tried (.ci/fresh runs what else it says), or
-copies what git ignores; if CITATION.cff names another version than version.hpp; or if an issue template lacks what a
-forge reads of it.
+copies what git ignores; if CITATION.cff or CHANGELOG.md names another version than version.hpp; if the workflow does
+not start .ci/run; or if an issue template lacks what a forge reads of it.
 """
 import pathlib
 import re
@@ -30,6 +30,8 @@ wrong += [f"scripts/Dockerfile.dockerignore: {name} is copied" for name in sorte
 number, = find(r"FUSEWIRE_VERSION (\d+)", (root / "include/fusewire/version.hpp").read_text(), "version.hpp") or ("0",)
 version = f"{int(number) // 10000}.{int(number) // 100 % 100}.{int(number) % 100}"
 find(rf"^version: {re.escape(version)}$", (root / "CITATION.cff").read_text(), "CITATION.cff")
+find(rf"\A# Changes\n(?:(?!^## ).*\n)*^## {re.escape(version)}$", (root / "CHANGELOG.md").read_text(), "CHANGELOG.md")
+find(r"^      - run: \.ci/run$", (root / ".github/workflows/ci.yml").read_text(), ".github/workflows/ci.yml")
 
 templates = sorted((root / ".github/ISSUE_TEMPLATE").glob("*.md"))
 if [t.stem for t in templates] != ["bug", "performance", "question"]:
