@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes docs/performance.md, with all tables in performance_tables.md beside it, docs/taxes.md's tables and the part of README.md between two marks, from the files
-that the benchmarks wrote. No figure is typed by hand."""
+"""Makes docs/performance.md, with all tables in performance_tables.md beside it, docs/taxes.md's tables and the parts of README.md between marks, from the files
+that the benchmarks wrote. No figure is typed by hand. bench/results/kernels.csv stores which of these files measured older kernels."""
 import argparse
 import csv
 import json
@@ -9,7 +9,9 @@ import pathlib
 import statistics
 import sys
 
+import kernels_since
 import taxes as sim_taxes
+from figures import ag_gemm_projected, fused_and_twin, key_of, load, one_sequence, shapes_of, times_of, twin_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -263,15 +265,6 @@ def measured(results, kind):
     return [path for path in results.glob(kind + ".*.json") if not path.stem.endswith("_projected")]
 
 
-def projected_shapes(data):
-    """Shape -> variant -> projection."""
-    shapes = {}
-    for b in data["benchmarks"]:
-        parts = b["name"].split("/")
-        shapes.setdefault("/".join([parts[0], *parts[2:]]) if len(parts) > 3 else b["name"], {})[parts[1] if len(parts) > 3 else ""] = b
-    return shapes
-
-
 def chosen_and_fastest(data, columns, text):
     """Of every shape the plan that is chosen beside the fastest of those that were simulated. columns: the shape's keys; text: what was simulated."""
     shapes = {}
@@ -299,6 +292,11 @@ PLANS_OF_AG_GEMM = """bf16, column-major B, weights in no cache, pushed. Simulat
 and for most shapes the chosen one with half and twice its moving blocks, and with pieces of half and twice its columns. No shape takes long to simulate: M up to 512, W x N x K up to 2^26. Random: drawn by `scripts/bench sim ag_gemm_plans --seed 1`. Microseconds, projected."""
 
 
+AG_GEMM_PROJECTED = ["**own gemm**: this library's `gemm` on one GPU, on the same clock; what the fused kernel is divided by. ag_gemm alone: `ag_gemm` on one rank, which gathers nothing. RCCL: its all-gather, as half the time of a",
+                     "published all-reduce of as many bytes, interpolated. bulk-synchronous: the sum of RCCL, of own gemm, of a transposing copy where gather::k needs it, and of a graph's gaps. fused: `ag_gemm` as it chooses, simulated.",
+                     "own all-gather: a kernel of this library's primitives, simulated. vendor's gemm: hipBLASLt, interpolated over sizes from rates that others published. It is on no clock of ours, and a ratio to it is a guess. Microseconds, projected.\n"]
+
+
 def projections(results, out):
     """Nothing here is a measurement, and every table says so."""
     titles = {"ag_gemm": "All-gather + GEMM", "ag_gemm_sustained": "All-gather + GEMM at the clock of full power", "flash_decode": "Flash Decode", "gemm_plans": "The GEMM alone, by plan", "ag_gemm_plans": "All-gather + GEMM, by plan", "primitives": "Primitives"}
@@ -306,8 +304,8 @@ def projections(results, out):
         path = results / f"{kind}.mi300x_projected.json"
         if not path.exists():
             continue
-        data = json.loads(path.read_text())
-        how, shapes = data["context"]["projected"], projected_shapes(data)
+        data = ag_gemm_projected(results) if kind == "ag_gemm" else json.loads(path.read_text())
+        how, shapes = data["context"]["projected"], shapes_of(data)
         error = how["error"]
         out.append(f"## Projection: {title}, MI300X\n")
         out.append(f"**Not measured**: projected by `{how['model']}` at {how['mhz']} MHz{' with ' + how['other_constants'] if 'other_constants' in how else ''}, commit {data['context']['commit']}. Its median error on {error['points']} published points that it was not fitted to is "
@@ -315,20 +313,26 @@ def projections(results, out):
         time = lambda found, variant: found[variant]["real_time"] if variant in found else None
         over = lambda a, b: number(a / b if a and b else None, 2)
         if kind in ("ag_gemm", "ag_gemm_sustained"):
-            out.append("gemm: hipBLASLt at published rates, interpolated over sizes. all-gather: a kernel of this library's primitives in place of RCCL, simulated. bulk-synchronous: the sum of these, of a")
-            out.append("transposing copy where gather::k needs it, and of a graph's gaps. fused: `ag_gemm` as it chooses, simulated; with W = 1 the GEMM alone. Microseconds, projected.\n")
-            out += ["| W | gather | N | M | gemm | all-gather | bulk-synchronous | fused | fused / gemm | bulk-synchronous / fused |", "|---|---|---|---|---|---|---|---|---|---|"]
-            key = lambda name: dict(part.split(":") for part in name.split("/")[1:])
-            for name, found in sorted(shapes.items(), key=lambda item: [int(key(item[0])["W"]), key(item[0])["gather"], int(key(item[0])["N"]), int(key(item[0])["M"])]):
-                k, gemm, fused, twin = key(name), time(found, "gemm"), time(found, "chosen"), time(found, "bsp_graph")
-                out.append(f"| {k['W']} | {k['gather']} | {k['N']} | {k['M']} | {number(gemm)} | {number(time(found, 'all_gather'))} | {number(twin)} | {number(fused)} | {over(fused, gemm)} | {over(twin, fused)} |")
+            out += [*AG_GEMM_PROJECTED, "| W | gather | N | M | own gemm | ag_gemm alone | RCCL | bulk-synchronous | fused | fused / own gemm | bulk-synchronous / fused | own all-gather | vendor's gemm | fused / vendor's |", "|---" * 14 + "|"]
+            keys = lambda name: (k := key_of(name), (int(k["W"]), k["gather"], int(k["N"]), int(k["M"])))[1]
+            alone = {keys(name)[2:]: time(found, "chosen") for name, found in shapes.items() if keys(name)[0] == 1}
+            for name, found in sorted(shapes.items(), key=lambda item: keys(item[0])):
+                (w, gather, n, m), own, fused, twin, vendors = keys(name), time(found, "own_gemm"), time(found, "chosen"), time(found, "bsp_graph"), time(found, "gemm")
+                if w > 1 and fused:
+                    out.append(f"| {w} | {gather} | {n} | {m} | {number(own)} | {number(alone.get((n, m)))} | {number(time(found, 'rccl'))} | {number(twin)} | {number(fused)} | {over(fused, own)} | {over(twin, fused)} | "
+                               f"{number(time(found, 'all_gather'))} | {number(vendors)} | {over(fused, vendors)} |")
+            out += ["", "The GEMMs on one GPU:\n", "| N | M | own gemm | ag_gemm alone | vendor's gemm |", "|---" * 5 + "|"]
+            for name, found in sorted(shapes.items(), key=lambda item: keys(item[0])):
+                if keys(name)[0] == 1:
+                    out.append(f"| {keys(name)[2]} | {keys(name)[3]} | {number(time(found, 'own_gemm'))} | {number(time(found, 'chosen'))} | {number(time(found, 'gemm'))} |")
         elif kind == "flash_decode":
-            out.append("One sequence, 96 query and 12 KV heads of 128, f16, pages of 16 in random order. bulk-synchronous: the same local kernel, an all-gather and a combining kernel, composed. Projected.\n")
-            out += ["| W | tokens | local | bulk-synchronous | fused | bulk-synchronous / fused | TB/s of a GPU |", "|---|---|---|---|---|---|---|"]
+            out.append("One sequence, 96 query and 12 KV heads of 128, f16, pages of 16 in random order. local: the kernel without any exchange, on the same clock. bulk-synchronous: it, RCCL's all-gather at half")
+            out.append("the time of a published all-reduce of as many bytes, and a combining kernel, composed. Projected.\n")
+            out += ["| W | tokens | local | RCCL | bulk-synchronous | fused | fused / local | bulk-synchronous / fused | TB/s of a GPU |", "|---" * 9 + "|"]
             for name, found in shapes.items():
                 if "fused" in found:
-                    k, fused, twin = dict(part.split(":") for part in name.split("/")[1:]), time(found, "fused"), time(found, "bsp_graph")
-                    out.append(f"| {k['W']} | {k['kv']} | {number(time(found, 'local'))} | {number(twin)} | {number(fused)} | {over(twin, fused)} | {number(found['fused']['bytes'] / fused * 1e-6, 2)} |")
+                    k, fused, twin, local = key_of(name), time(found, "fused"), time(found, "bsp_graph"), time(found, "local")
+                    out.append(f"| {k['W']} | {k['kv']} | {number(local)} | {number(time(found, 'rccl'))} | {number(twin)} | {number(fused)} | {over(fused, local)} | {over(twin, fused)} | {number(found['fused']['bytes'] / fused * 1e-6, 2)} |")
         elif kind == "gemm_plans":
             out += chosen_and_fastest(data, ["N", "K", "M"], PLANS_OF_GEMM)
         elif kind == "ag_gemm_plans":
@@ -346,102 +350,110 @@ def span(values, digits=2, unit=""):
     return low if low == high else f"{low} to {high}"
 
 
-def key_of(name):
-    return dict(part.split(":") for part in name.split("/") if ":" in part)
+STATES = {False: "measured", True: "measured, older kernels"}
+ROWS = (("ag_gemm", "all-gather + GEMM", "M"), ("flash_decode", "Flash Decode, 1 sequence", "kv"), ("gemm_rs", "GEMM + reduce-scatter", "M"), ("gemm_ar", "GEMM + all-reduce", "M"), ("gemm_all_scatter", "GEMM + all-scatter", "M"))
 
 
-def times_of(data):
-    """Shape -> variant -> us."""
-    return {name: {v: b["real_time"] for v, b in found.items() if not b.get("error_occurred")} for name, found in projected_shapes(data).items()}
-
-
-def fused_and_twin(data, fused, alone):
-    """Of every shape with a fused kernel and a bulk-synchronous twin: its keys, fused over `alone`, twin over fused."""
-    found = []
-    for name, us in times_of(data).items():
-        twins = [us[v] for v in ("bsp_eager", "bsp_graph") if v in us]
-        if twins and fused in us and alone in us:
-            found.append((key_of(name), us[fused] / us[alone], min(twins) / us[fused]))
-    return found
-
-
-def in_short(results):
-    """What README.md shows: a row for each operator and machine, what was measured there or is projected."""
-    out = ["| operator | machine | | shapes | fused / GEMM or local kernel alone | bulk-synchronous / fused |", "|---|---|---|---|---|---|"]
-    machines = {}
-    for kind, title, fused, alone in (("ag_gemm", "all-gather + GEMM", "chosen", "gemm"), ("flash_decode", "Flash Decode, 1 sequence", "fused", "local")):
+def of_machines(results, older):
+    """(kind, title, machine, state, commit, extents, fused over the kernel alone, twin over fused) of every operator and machine with several ranks."""
+    for kind, title, extent in ROWS:
         for path in [*sorted(measured(results, kind), reverse=True), results / f"{kind}.mi300x_projected.json"]:
             if not path.exists():
                 continue
-            data = json.loads(path.read_text())
-            if data["benchmarks"][0]["name"].startswith("flash_decode"):
-                data["benchmarks"] = [b for b in data["benchmarks"] if b.get("label", "f16") == "f16" and {"batch": "1", "page": "16", "pages": "own"}.items() <= key_of(b["name"]).items()]
-            how = data["context"].get("projected")
-            of_ranks = {}
-            for keys, over, speedup in fused_and_twin(data, fused, alone):
+            data = one_sequence(ag_gemm_projected(results) if path.stem == "ag_gemm.mi300x_projected" else json.loads(path.read_text()))
+            how, of_ranks = data["context"].get("projected"), {}
+            for keys, over, speedup in fused_and_twin(data) if data["benchmarks"] else []:
                 if int(keys["W"]) > 1:
-                    of_ranks.setdefault(int(keys["W"]), []).append((keys, over, speedup))
+                    of_ranks.setdefault(int(keys["W"]), []).append((int(keys[extent]), over, speedup))
             for w, rows in sorted(of_ranks.items(), reverse=True):
-                counted = [int(keys.get("M") or keys["kv"]) for keys, _, _ in rows]
-                machine = f"{w} {gpu_of(data['context'])}"
-                state = f"**projected**, median error {100 * how['error']['median']:.0f} %" if how else "measured"
-                over, speedup = [o for _, o, _ in rows], [s for _, _, s in rows]
-                mean = math.exp(sum(map(math.log, speedup)) / len(speedup))
-                out.append(f"| {title} | {machine} | {state} | {'M' if kind == 'ag_gemm' else 'tokens'} = {min(counted)} to {max(counted)}: {len(rows)} | {span(over)} | {span(speedup)}, mean {mean:.2f} |")
-            if not how and of_ranks:
-                with_what = provenance(data["context"] | {"machine": "with"}).rpartition("; commit ")[0].removeprefix("with, ")
-                machines.setdefault(with_what, []).append(f"{data['context']['machine']}, commit {data['context'].get('commit', '?')}")
-    for kind, title in SINKS:
-        if not measured(results, kind):
-            out.append(f"| {title} | none | not measured | | | |")
-        for path in sorted(measured(results, kind), reverse=True):
-            data = json.loads(path.read_text())
-            rows = fused_and_twin(data, "fused", "gemm")
-            over, m = [o for _, o, _ in rows], [int(keys["M"]) for keys, _, _ in rows]
-            alone = {key_of(b["name"])["W"] for b in data["benchmarks"]} == {"1"}
-            if alone:
-                over = [us["fused"] / us["gemm"] for us in times_of(data).values() if {"fused", "gemm"} <= us.keys()]
-            speedup = [s for _, _, s in rows]
-            if over:
-                machine = f"{data['context']['machine'].split('x')[0]} {gpu_of(data['context'])}"
-                out.append(f"| {title} | {machine} | measured{', but one rank sends nothing' if alone else ''} | {len(over) if alone else f'M = {min(m)} to {max(m)}: {len(rows)}'} | {span(over)} | "
-                           f"{'-' if alone else f'{span(speedup)}, mean {geometric_mean(speedup):.2f}'} |")
-                if not alone:
-                    with_what = provenance(data["context"] | {"machine": "with"}).rpartition("; commit ")[0].removeprefix("with, ")
-                    machines.setdefault(with_what, []).append(f"{data['context']['machine']}, commit {data['context'].get('commit', '?')}")
-    out.append("\nFifth column: at 1.00 communication costs nothing. A value can be below 1.00, because the fused kernel is compared "
-               "with the vendor's GEMM, not with ours. Last column: how many times as long a kernel and a collective take. " + of_projected(results)
-               + " ".join(f"{'; '.join(where)}: {with_what}." for with_what, where in machines.items()))
-    return "\n".join(out).rstrip()
+                state = f"**projected**, median error {100 * how['error']['median']:.0f} %" if how else STATES[older.get(path.stem, {}).get("older", True)]
+                yield (kind, title, f"{w} {gpu_of(data['context'])}", state, data["context"].get("commit", "?"), *zip(*rows))
 
 
-def of_projected(results):
-    """What the projected AG+GEMM is compared with, and its time beside that of this library's GEMM on the same clock."""
-    data = load(results, "ag_gemm.mi300x_projected")
-    if not data:
-        return ""
-    us = {}
-    for b in data["benchmarks"]:
-        if b["name"].split("/")[1] == "chosen":
-            keys = key_of(b["name"])
-            us[keys["W"], keys["gather"], keys["M"], keys["N"]] = b["real_time"]
-    over = {True: [], False: []}  # by whether there are few rows
-    for (w, _, m, n), time in us.items():
-        if w != "1" and ("1", "k", m, n) in us:
-            over[int(m) <= 64].append(time / us["1", "k", m, n])
-    parts = [f"{span(over[few])} {rows}" for few, rows in ((True, "up to 64 rows"), (False, "from 65 rows on")) if over[few]]
-    return ("In the rows of MI300X the fused kernel is simulated; the vendor's GEMM is hipBLASLt at published rates, "
-            "interpolated, and the bulk-synchronous time is a sum of such figures. On the same clock, AG+GEMM's time on 8 "
-            f"GPUs over that on one, where nothing is gathered, is {' and '.join(parts)}. ")
+def speedup_text(speedup):
+    return f"{span(speedup)}, mean {geometric_mean(speedup):.2f}"
+
+
+def of_operator(kind, extents):
+    return f"{'tokens' if kind == 'flash_decode' else 'M'} = {min(extents)} to {max(extents)}: {len(extents)}"
+
+
+def in_short(results, older):
+    """A row for each operator and machine, what was measured there or is projected."""
+    out = ["| operator | machine | | shapes | fused / kernel alone | bulk-synchronous / fused |", "|---|---|---|---|---|---|"]
+    for kind, title, machine, state, commit, extents, over, speedup in of_machines(results, older):
+        out.append(f"| {title} | {machine} | {state.replace('measured', f'measured at {commit}')} | {of_operator(kind, extents)} | {span(over)} | {speedup_text(speedup)} |")
+    out += [f"| {title} | none | not measured | | | |" for kind, title, _ in ROWS if not measured(results, kind)]
+    out.append("\n" + IN_SHORT)
+    return "\n".join(out)
+
+
+IN_SHORT = """The kernel alone: on NVIDIA the vendor's GEMM, measured in the same run; on MI300X this library's GEMM on the same clock; Flash Decode's local kernel. At 1.00 communication costs nothing. Below 1.00 our GEMM is faster
+than the vendor's. The last column says how many times as long a kernel and a collective take. For MI300X these are our GEMM, or our local kernel, and RCCL at half the time of a published all-reduce.
+
+*Older kernels*: the headers of these kernels have changed since the commit that was measured. [Where these figures come from](#where-these-figures-come-from) has the commits."""
+
+
+def where_from(results, older):
+    """Machines, commits and libraries of the files with measurements."""
+    out, rows = ["| file | commit | kernels | machine and libraries |", "|---|---|---|---|"], []
+    for path in sorted(results.glob("*.json")):
+        if path.stem.endswith("_projected"):
+            continue
+        context = json.loads(path.read_text())["context"]
+        rows.append(f"| `{path.name}` | {context.get('commit', '?')} | {'older' if older.get(path.stem, {}).get('older', True) else 'as here'} | {provenance(context).rpartition('; commit ')[0]} |")
+    return out + rows if rows else []
+
+
+READER = (("All-gather + GEMM", "rows", [("ag_gemm", "2 H200")]), ("Flash Decode, one sequence", "tokens", [("flash_decode", "2 H200")]),
+          ("GEMM + reduce-scatter, or + all-reduce", "rows", [("gemm_rs", "2 H100"), ("gemm_ar", "2 H100")]), ("All-gather + GEMM", "rows", [("ag_gemm", "8 MI300X")]))
+
+
+def for_readers(results, older):
+    """README.md's table: four rows."""
+    out = ["| operator | machine | | a kernel and a collective take | beside the kernel alone |", "|---|---|---|---|---|"]
+    rows = {(kind, machine): rest for kind, _, machine, *rest in of_machines(results, older)}
+    for title, what, parts in READER:
+        found = [rows[part] for part in parts if part in rows]
+        if found:
+            extents, over, speedup = ([x for row in found for x in row[at]] for at in (2, 3, 4))
+            state = next((row[0] for row in found if "older" in row[0]), found[0][0])
+            out.append(f"| {title}, {min(extents)} to {max(extents)} {what} | {parts[0][1]} | {state} | {span(speedup)} times as long, mean {geometric_mean(speedup):.2f} | {span(over)} |")
+    out.append("\n" + READER_NOTES)
+    return "\n".join(out)
+
+
+READER_NOTES = """The last column divides by a kernel that does not communicate. On NVIDIA that is the vendor's GEMM, in the same run. On MI300X it is this library's GEMM on the same clock. For Flash Decode it is the local kernel.
+At 1.00 communication costs nothing. Below 1.00 our GEMM is faster than the vendor's. On MI300X the other side is our GEMM and RCCL, at half the time of a published all-reduce.
+*Older kernels*: their headers have changed since this was measured. [Performance](docs/performance.md) has the other machines and operators, commits, drivers and where the fused kernel loses."""
+
+
+PICTURES_OF_README = (("ag_gemm", "All-gather + GEMM on H200: time over the GEMM alone by rows, fused and bulk-synchronous"),
+                      ("timeline", "GPU 0 in one iteration, bulk-synchronous and fused: kernels, blocks that move A, blocks that multiply, bytes over links"))
+
+
+def gains(results):
+    """README.md's pictures with what they show."""
+    out = [picture(name, alt, "docs/pictures", 430).rstrip() for name, alt in PICTURES_OF_README]
+    out.append("\nFirst picture, **measured on H200**: how many times as long as the GEMM alone. At 1 communication is free. Dashed and dotted: a collective, then a GEMM. *Sharded over K*: each rank has all rows of A and a part of its columns.")
+    out.append("*Over M*: a part of the rows.")
+    if told := of_timeline(results):
+        out.append(f"\nSecond picture, **a projection for 8 MI300X**, no measurement: the same work in time. {told}")
+    return "\n".join(out)
+
+
+def of_timeline(results):
+    """Why the timeline's figures are not those of the taxes."""
+    for found in sim_taxes.read(results)[0].values():
+        if {"timeline"} <= found["bsp_graph"].keys() and "marked" in found and "timeline" in found["marked"]:
+            twin, fused, spans = found["bsp_graph"], found["chosen"], found["marked"]
+            return (f"From one iteration to the next the bulk-synchronous side takes {twin['real_time']:.1f} us, the fused kernel {fused['real_time']:.1f}. The picture has less of both: it ends with the last kernel, "
+                    f"after {twin['timeline']['us']:.1f} and {spans['timeline']['us']:.1f} us. The fused kernel in it has spans, with which it takes {spans['real_time']:.1f}.")
+    return ""
 
 
 def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
-
-
-def load(results, name):
-    path = results / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
 
 
 def of_mi300x(results):
@@ -451,8 +463,9 @@ def of_mi300x(results):
     return "Nothing was measured on an MI300X: what is said of one is a projection"
 
 
-def picture(name, alt):
-    return (f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="pictures/{name}.dark.svg">\n  <img alt="{alt}" src="pictures/{name}.light.svg">\n</picture>\n')
+def picture(name, alt, folder="pictures", width=None):
+    size = f'width="{width}" ' if width else ""
+    return (f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="{folder}/{name}.dark.svg">\n  <img {size}alt="{alt}" src="{folder}/{name}.light.svg">\n</picture>\n')
 
 
 def of_error(data):
@@ -464,7 +477,7 @@ def about_ag_gemm(results):
     out, rows, missed = [], [], []
     for name in ("ag_gemm.h200x4", "ag_gemm.h200x2"):
         data = load(results, name)
-        rows += fused_and_twin(data, "chosen", "gemm") if data else []
+        rows += fused_and_twin(data) if data else []
     if rows:
         speedup = [s for _, _, s in rows]
         missed = [over > X_GEMM(int(keys["M"])) for keys, over, _ in rows]
@@ -487,33 +500,41 @@ def about_ag_gemm(results):
                     twin_faster += min(us["bsp_eager"], us["bsp_graph"]) < us["chosen"]
     if count:
         out.append(f"- **On {count} random shapes** what `ag_gemm` chooses is within 5 % of the better of pull and push in {close}, and the twin is faster in {twin_faster}.")
-    data = load(results, "ag_gemm.mi300x_projected")
-    found = [row for row in fused_and_twin(data, "chosen", "gemm") if int(row[0]["W"]) > 1] if data else []
-    if found:
-        error = of_error(data)
-        out.append(f"- **8 MI300X, a projection** ({error}): fused over the GEMM, and the twin over fused, are")
-        shapes = {}
-        for keys, over, speedup in sorted(found, key=lambda row: int(row[0]["M"])):
-            of_shape = shapes.setdefault((keys["gather"], int(keys["N"])), [])
-            of_shape.append(f"{over:.2f} and {speedup:.2f} at M = {keys['M']}")
-        out += [f"  - gather::{gather}, N = {n}: {', '.join(each)}" for (gather, n), each in sorted(shapes.items())]
     return out
+
+
+def about_projected_ag_gemm(results):
+    """Under a picture of its own: a row for each number of rows M."""
+    data = ag_gemm_projected(results)
+    found = [row for row in fused_and_twin(data) if int(row[0]["W"]) > 1] if data else []
+    if not found:
+        return []
+    rows, shapes = {}, sorted({(keys["gather"], int(keys["N"])) for keys, _, _ in found})
+    for keys, over, speedup in found:
+        rows.setdefault(int(keys["M"]), {})[keys["gather"], int(keys["N"])] = f"{over:.2f}, {speedup:.2f}"
+    few, many = ([over for keys, over, _ in found if (int(keys["M"]) <= 32) == below] for below in (True, False))
+    out = [f"**8 MI300X, a projection** ({of_error(data)}). Each cell: fused over this library's GEMM alone on the same clock, then the bulk-synchronous twin over fused. The twin is that GEMM and RCCL at half the time of a published all-reduce of as many bytes."]
+    if few and many:
+        out.append(f"Fused takes {span(few)} times as long as the GEMM up to 32 rows, and {span(many)} times from 64 on. {VENDORS}")
+    out += ["", "| M | " + " | ".join(f"gather::{gather}, N = {n}" for gather, n in shapes) + " |", "|---" * (len(shapes) + 1) + "|"]
+    return out + [f"| {m} | " + " | ".join(of_m.get(shape, "-") for shape in shapes) + " |" for m, of_m in sorted(rows.items())]
+
+
+VENDORS = "[The table](performance_tables.md#projection-all-gather--gemm-mi300x) also has hipBLASLt's GEMM, interpolated from published rates. It is on no clock of ours. Shapes whose own GEMM has not been projected are left out."
 
 
 def about_flash_decode(results):
     out, rows = [], []
     for name in ("flash_decode.h200x4", "flash_decode.h200x2"):
         data = load(results, name)
-        if data:
-            data["benchmarks"] = [b for b in data["benchmarks"] if b.get("label") == "f16" and {"batch": "1", "page": "16", "pages": "own"}.items() <= key_of(b["name"]).items()]
-            rows += fused_and_twin(data, "fused", "local")
+        rows += fused_and_twin(one_sequence(data)) if data else []
     if rows:
         short = [s for keys, _, s in rows if int(keys["kv"]) <= 32768]
         long = [s for keys, _, s in rows if int(keys["kv"]) >= 524288]
         out.append(f"- **One sequence on 2 and 4 H200**: {span([s for _, _, s in rows])} times as fast as a kernel, an all-gather and a combining kernel, mean {geometric_mean([s for _, _, s in rows]):.2f}: {span(short)} up to 32768 tokens,")
         out.append(f"  {span(long)} from 524288 on. Beside the local kernel without any exchange it takes {span([o for _, o, _ in rows])} times as long.")
     data = load(results, "flash_decode.mi300x_projected")
-    found = [row for row in fused_and_twin(data, "fused", "local") if int(row[0]["W"]) > 1] if data else []
+    found = [row for row in fused_and_twin(data) if int(row[0]["W"]) > 1] if data else []
     if found:
         out.append(f"- **MI300X, a projection** ({of_error(data)}): {span([s for _, _, s in found])} times as fast as the twin, {span([o for _, o, _ in found])} times as long as the local kernel, on {span([int(k['W']) for k, _, _ in found], 0)} GPUs.")
     return out
@@ -527,26 +548,27 @@ def about_gemm(results):
         if over:
             few, many = [o for m, o in over if m <= 64], [o for m, o in over if m >= 1024]
             out.append(f"- **The GEMM alone, {title}**: {span([o for _, o in over])} times as long as cuBLASLt's best on one H200, mean {geometric_mean([o for _, o in over]):.2f}; up to 64 rows {geometric_mean(few):.2f}, from 1024 on {geometric_mean(many):.2f}.")
-    alone = [us["fused"] / us["gemm"] for kind, _ in SINKS for us in times_of(load(results, f"{kind}.h200x1") or {"benchmarks": []}).values() if {"fused", "gemm"} <= us.keys()]
+    sinks = [data for kind, _ in SINKS if (data := load(results, f"{kind}.h200x1"))]
+    alone = [us["fused"] / us["gemm"] for data in sinks for us in times_of(data).values() if {"fused", "gemm"} <= us.keys()]
     if alone:
         out.append(f"- **GEMM + reduce-scatter, + all-reduce and + all-scatter** on one H200, where they are a GEMM: {span(alone)} times as long as cuBLASLt's.")
     return out
+
+
+BANDS = ((1, 64), (128, 2048), (4096, 8192))  # rows
 
 
 def about_sums(results):
     out, slowest = [], (math.inf, {})
     for kind, title in SINKS:
         data = load(results, f"{kind}.h100x2")
-        rows = fused_and_twin(data, "fused", "gemm") if data else []
+        rows = fused_and_twin(data) if data else []
         slowest = min([slowest, *((s, keys) for keys, _, s in rows)], key=lambda row: row[0])
-        parts = []
-        for low, high in ((1, 64), (128, 2048), (4096, 8192)):
-            speedup = [s for keys, _, s in rows if low <= int(keys["M"]) <= high]
-            if speedup:
-                parts.append(f"{span(speedup)} at {low} to {high} rows, mean {geometric_mean(speedup):.2f}")
-        if parts:
-            out.append(f"- **{title} on 2 H100**, the twin's time over the fused kernel's: {'; '.join(parts)}. Faster in {sum(s > 1 for _, _, s in rows)} of {len(rows)} shapes.")
+        if rows:
+            bands = [[s for keys, _, s in rows if low <= int(keys["M"]) <= high] for low, high in BANDS]
+            out.append(f"| {title} | " + " | ".join(speedup_text(band) if band else "-" for band in bands) + f" | {sum(s > 1 for _, _, s in rows)} of {len(rows)} |")
     if out:
+        out = ["On 2 H100, the twin's time over the fused kernel's:\n", "| | " + " | ".join(f"{low} to {high} rows" for low, high in BANDS) + " | faster in |", "|---" * (len(BANDS) + 2) + "|", *out, ""]
         out.append(f"- **From 128 rows on these kernels are hardly faster than a GEMM and a collective, and for M = {slowest[1]['M']}, K = {slowest[1]['K']} up to {1 / slowest[0]:.1f} times slower**: the first two send fp32 sums, twice the bytes of NCCL's 16-bit ones, and their")
         out.append("  warps that multiply also store to the peer, and stand still while the link is busy ([tried.md](tried.md)). Why all-scatter is slow there was not measured.")
         out += [f"- {title} has not been measured between GPUs." for kind, title in SINKS if not load(results, f"{kind}.h100x2")]
@@ -571,12 +593,21 @@ def about_model():
 def about_all_reduce():
     rows = [(int(name[-1]), predicted / published - 1) for name, _, published, predicted in published_points() if name.startswith("push, W = ")]
     worst = max(rows, key=lambda row: abs(row[1]))
-    return [f"- Two-shot all-reduce of fp16 as others published it, beside a kernel of its kind on the simulator's clock: **no kernel of this library, and no measurement of ours**. {sum(abs(e) <= 0.15 for _, e in rows)} of {len(rows)} points lie within 15 %;",
-            f"  the worst is off by {100 * worst[1]:+.0f} %, on {worst[0]} GPUs. The library's own `gemm_ar` has run on 2 H100 only; its times are above."]
+    return [f"- All-reduce by size, as others published it, has [a picture](simulator.md#all-reduce-by-size) there, beside a kernel of its kind on the clock. {sum(abs(e) <= 0.15 for _, e in rows)} of {len(rows)} points lie within 15 %; the worst is off by {100 * worst[1]:+.0f} %, on {worst[0]} GPUs."]
 
 
 STEPS = {"bsp_eager": "three kernels, launched one by one", "bsp_graph": "the same three in a graph", "bsp_in_place": "the all-gather stores where the GEMM reads: no `join_columns`",
          "after_all": "one kernel; no block multiplies before all of A is there", "chosen": "`ag_gemm`: a block multiplies what has come"}
+
+
+def twin_of_the_tables(results, m):
+    """Why the same shape has another bulk-synchronous time in the tables."""
+    data = ag_gemm_projected(results)
+    us = next((us for name, us in (times_of(data).items() if data else ()) if name.startswith("ag_gemm/gather:k/") and f"/W:8/M:{m}/N:3584/" in name), {})
+    if "bsp_graph" not in us:
+        return ""
+    return (f"\n[The tables](performance_tables.md#projection-all-gather--gemm-mi300x) have the same two figures for the fused kernel and the GEMM. Their bulk-synchronous time is {us['bsp_graph']:.1f}: "
+            "it has RCCL's published rate in place of `all_gather`, and a copy that is computed, not simulated.")
 
 
 def projected_taxes(results):
@@ -612,17 +643,19 @@ def projected_taxes(results):
             of_step = expected.get(step)
             out.append(f"| `{step}`: {STEPS[step]} | {us[step]:.1f} | {number(saved)} | {number(of_step)} | {number(saved - of_step if of_step is not None else None)} |")
         out.append(f"\n**Of the {p['twin'] - p['fused']:.1f} us between the twin in a graph ({p['twin']:.1f}) and the fused kernel ({p['fused']:.1f}), launches explain {p['launches']:.1f}, the copy's bytes {p['copy']:.1f}, waiting for the whole transfer {p['whole']:.1f}; "
-                   f"the remainder is {p['remainder']:.1f}.** The GEMM alone takes {p['gemm']:.1f}, the all-gather alone {us['all_gather']:.1f}.\n")
+                   f"the remainder is {p['remainder']:.1f}.** The GEMM alone takes {p['gemm']:.1f}, the all-gather alone {us['all_gather']:.1f}."
+                   + twin_of_the_tables(results, m) + "\n")
     return "\n".join(out).rstrip()
 
 
-def measured_taxes(results):
+def measured_taxes(results, older):
     """The same for machines with several GPUs: `scripts/bench taxes`."""
     out = []
     for kind, title in (("ag_gemm_taxes", "All-gather + GEMM"), ("flash_decode_taxes", "Flash Decode")):
         for path in sorted(measured(results, kind), reverse=True):
             data = json.loads(path.read_text())
             out.append(f"### {title}: {provenance(data['context'])}\n")
+            out += older_kernels(path, older)
             taxes(data, out)
     return "\n".join(out).rstrip()
 
@@ -637,25 +670,31 @@ def about_taxes(results):
     return out
 
 
-def summary(results):
+def summary(results, older):
     out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; all rows are in [the tables](performance_tables.md). "
            f"**{of_mi300x(results)}** by the",
            "simulator's clock, with that model's error beside it. On H200 a time is one iteration of the slowest rank, the median of replays of a graph with many, with weights and KV that no cache holds, and with",
-           "checked outputs; [the tables](performance_tables.md) say more. *Twin*: the same work bulk-synchronously, by NCCL and cuBLASLt at their best.\n", in_short(results), ""]
+           "checked outputs; [the tables](performance_tables.md) say more. *Twin*: the same work bulk-synchronously, by NCCL and cuBLASLt at their best.\n", in_short(results, older), ""]
     sections = [("All-gather + GEMM", [("ag_gemm", "All-gather + GEMM: time over the GEMM alone by rows, fused and bulk-synchronous")], about_ag_gemm(results)),
+                ("All-gather + GEMM on MI300X, projected", [("ag_gemm_projected", "All-gather + GEMM on 8 MI300X, a projection: time over our own GEMM on the same clock by rows")], about_projected_ag_gemm(results)),
                 ("Flash Decode", [("flash_decode", "Flash Decode: microseconds by tokens, fused, bulk-synchronous and the floor")], about_flash_decode(results)),
                 ("GEMMs on one GPU", [], about_gemm(results)),
                 ("GEMM + reduce-scatter, + all-reduce, + all-scatter", [], about_sums(results)),
                 ("The three taxes", [("taxes", "From the bulk-synchronous twin's time to the fused kernel's, one tax after the other")], about_taxes(results)),
-                ("How far to trust the projections", [("published", "Projected over published microseconds of MI300X, each point, with a band of 15 %")], about_model()),
-                ("All-reduce by size", [("all_reduce", "All-reduce: microseconds by bytes on 2, 4 and 8 MI300X, published and projected")], about_all_reduce())]
+                ("How far to trust the projections", [("published", "Projected over published microseconds of MI300X, each point, with a band of 15 %")], about_model() + about_all_reduce()),
+                ("Where these figures come from", [], where_from(results, older))]
     for title, pictures, lines in sections:
         if lines:
             out += [f"## {title}\n", *(picture(*p) for p in pictures), *lines, ""]
     return "\n".join(out).rstrip() + "\n"
 
 
-def tables(results):
+def older_kernels(path, older):
+    """What stands under the heading of a file that measured other kernels than today's."""
+    return ["**Older kernels**: their headers have changed since this commit.\n"] if older.get(path.stem, {}).get("older", True) else []
+
+
+def tables(results, older):
     out = ["# Performance: all tables\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. [Performance](performance.md) says what to conclude. "
            f"{of_mi300x(results)},",
            "under headings that say so.\n",
@@ -672,6 +711,7 @@ def tables(results):
             if all(b.get("error_occurred") for b in data["benchmarks"]):  # primitives on one GPU: all of them are between GPUs
                 continue
             out.append(f"## {title}: {provenance(data['context'])}\n")
+            out += older_kernels(path, older)
             tell(data, out)
             out.append("")
     projections(results, out)
@@ -700,11 +740,12 @@ def main():
     results, page, readme = arguments.results, arguments.page, arguments.readme
     if not results.is_dir():
         parser.error(f"{results} is no folder")
-    made = {page: summary(results), page.with_stem(page.stem + "_tables"): tables(results)}
+    older = kernels_since.found(ROOT, results)
+    made = {results / kernels_since.STORE: kernels_since.text_of(older), page: summary(results, older), page.with_stem(page.stem + "_tables"): tables(results, older)}
     if (of_taxes := page.with_name("taxes.md")).exists():
-        made[of_taxes] = between_marks(of_taxes, projected_taxes(results), measured_taxes(results))
+        made[of_taxes] = between_marks(of_taxes, projected_taxes(results), of_timeline(results), measured_taxes(results, older))
     if readme:
-        made[readme] = between_marks(readme, in_short(results))
+        made[readme] = between_marks(readme, gains(results), for_readers(results, older))
     if arguments.check:
         stale = [file for file, text in made.items() if not file.exists() or file.read_text() != text]
         sys.exit("\n".join(f"{file}: its figures are not those of {results}; run scripts/performance.py" for file in stale) or 0)

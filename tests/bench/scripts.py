@@ -110,6 +110,25 @@ expect("project: no more runs than figures", len((build / "sim/calls").read_text
 status, said = run([*project, "flash_decode", "--tokens", "131072", "--budget", "1"])
 expect("project: budget", status == 1 and "not run: " in said, said)
 
+# The set `ag_gemm`: what a fused kernel is divided by is our own GEMM on the same clock, once for all worlds; it and RCCL's published rate make the twin
+calls = len((build / "sim/calls").read_text().splitlines())
+status, said = run([*project, "ag_gemm", "--m", "8", "--n", "3584", "--worlds", "1,8"])
+found = {b["name"]: b for b in json.loads((work / "projected/ag_gemm.mi300x_projected.json").read_text())["benchmarks"]}
+of = lambda variant, by="k", w=8: found.get(f"ag_gemm/{variant}/gather:{by}/dtype:bf16/W:{w}/M:8/N:3584/K:8192", {"real_time": None, "from": None})
+simulated = (build / "sim/calls").read_text().splitlines()[calls:]
+expect("project: our own GEMM", status == 0 and (of("own_gemm", w=1)["real_time"], of("own_gemm", w=1)["from"]) == (5, "simulated") and sum(" gemm 8 3584 8192" in c for c in simulated) == 1, said)
+expect("project: RCCL at half of what is published for 128 KB", (of("rccl")["real_time"], of("rccl")["from"]) == (11.28, "published"), str(of("rccl")))
+expect("project: the twin, without a copy", abs((of("bsp_graph", "m")["real_time"] or 0) - (11.28 + 1.5 + 5)) < 0.01, str(of("bsp_graph", "m")))
+expect("project: the twin, with one", abs((of("bsp_graph")["real_time"] or 0) - (11.28 + 3 + 5 + 2 * 131072 / (5.3e6 * 0.92))) < 0.01, str(of("bsp_graph")))
+status, said = run([sys.executable, root / "scripts/performance.py", work / "projected", work / "projected/performance.md"])
+made = (work / "projected/performance.md").read_text() if status == 0 else said
+expect("performance: a projection over our own GEMM", re.search(r"^\| all-gather \+ GEMM \| 8 MI300X \| \*\*projected\*\*.* M = 8 to 8: 2 \| 1.00 \| 3.56 to 3.87, ", made, re.M), made[:1500])
+found.pop("ag_gemm/own_gemm/gather:k/dtype:bf16/W:1/M:8/N:3584/K:8192", None)
+stored = work / "projected/ag_gemm.mi300x_projected.json"
+stored.write_text(json.dumps(json.loads(stored.read_text()) | {"benchmarks": list(found.values())}))
+run([sys.executable, root / "scripts/performance.py", work / "projected", work / "projected/performance.md"])
+expect("performance: no row without one", "GEMM | 8 MI300X" not in (work / "projected/performance.md").read_text(), made[:1500])
+
 # The set `taxes`: a simulator that also writes statistics and a trace of two iterations
 iteration = lambda at: [{"ph": "X", "name": "void fusewire::gemm_kernel<int>(int)", "pid": 0, "tid": tid, "ts": at, "dur": 2} for tid in (0, 5)]
 trace = {"traceEvents": [*iteration(0), *iteration(3), {"ph": "X", "name": "waits: flags", "pid": 0, "tid": 5, "ts": 3.5, "dur": 0.5},

@@ -1,8 +1,9 @@
 """usage: check_figures.py ROOT
 
 Fails if a picture in docs/pictures that is drawn by hand differs between its light and its dark file in more than
-colours, if one of the two is missing, if no page shows it, or if a text is wider than its box, or than the picture, in
-DejaVu Sans. scripts/plots.py draws the others, and says so in them.
+colours, if one of the two is missing, or if no page shows it. scripts/plots.py draws the others, and says so in them:
+of those it fails where a point lies outside of its axes, and where the same shape has other figures on two pages.
+Of the others it fails where a text is wider than its box, or than the picture, in DejaVu Sans.
 """
 import pathlib
 import re
@@ -15,9 +16,44 @@ from text_width import width_of
 
 COLOUR = re.compile(r"#[0-9a-f]{6}")
 SVG = "{http://www.w3.org/2000/svg}"
+NUMBER = r"([0-9]+\.[0-9]+)"
+SLACK = 0.51  # points, since coordinates are rounded, and a line along an axis is as wide as that
 
 root = pathlib.Path(sys.argv[1])
-pages = "".join(page.read_text() for page in [root / "README.md", *(root / "docs").glob("*.md")])
+texts = {str(page.relative_to(root)): page.read_text() for page in [root / "README.md", *(root / "docs").glob("*.md")]}
+pages = "".join(texts.values())
+
+
+def outside_of_axes(svg: str) -> int:
+    """How many points of what is clipped to a rectangle lie outside of it."""
+    tree = xml.etree.ElementTree.fromstring(svg)
+    boxes = {clip.get("id"): [float(clip[0].get(x)) for x in ("x", "y", "width", "height")]
+             for clip in tree.iter(SVG + "clipPath")}
+    shapes = {path.get("id"): path.get("d") for path in tree.iter(SVG + "path") if path.get("id")}
+    vertices = lambda d: [(float(x), float(y)) for x, y in re.findall(r"[ML] (-?[\d.]+) (-?[\d.]+)", d)]
+    count = 0
+
+    def visit(node, box) -> None:
+        nonlocal count
+        if found := re.match(r"url\(#(.*)\)", node.get("clip-path", "")):
+            box = boxes[found[1]]
+        points = []
+        if box and node.tag == SVG + "use":
+            x, y = float(node.get("x")), float(node.get("y"))
+            shape = shapes[node.get("{http://www.w3.org/1999/xlink}href")[1:]]
+            points = [(x, y)] if x else [(x0, y0 + y) for x0, y0 in vertices(shape)]  # a marker, or an area
+        elif box and node.tag == SVG + "path":
+            points = vertices(node.get("d"))
+        if points:
+            x0, y0, width, height = box
+            count += sum(not (x0 - SLACK <= x <= x0 + width + SLACK and y0 - SLACK <= y <= y0 + height + SLACK)
+                         for x, y in points)
+        for child in node:
+            if child.tag != SVG + "defs":
+                visit(child, box)
+
+    visit(tree, None)
+    return count
 
 
 def too_wide(svg: str) -> list[str]:
@@ -38,10 +74,50 @@ def too_wide(svg: str) -> list[str]:
     return wide
 
 
+def figures_of_taxed_shape() -> list[str]:
+    """What is wrong with the figures of the shape that docs/taxes.md takes apart, wherever they stand."""
+    told, wrong = texts["docs/taxes.md"], []
+    shape = re.search(r"M = (\d+), N = (\d+) per rank, K = \d+, gather::(\w), bf16, W = (\d+)", told)
+    chain = re.search(rf"twin in a graph \({NUMBER}\) and the fused kernel \({NUMBER}\).*GEMM alone takes {NUMBER}", told)
+    if not shape or not chain:
+        return ["docs/taxes.md: no shape and no times"]
+    m, n, gather, w = shape.groups()
+    twin, fused, gemm = chain.groups()
+    table = texts["docs/performance_tables.md"].partition("## Projection: All-gather + GEMM, MI300X")[2]
+    head = next((line for line in table.split("\n") if line.startswith("| W |")), "")
+    row = next((line for line in table.split("\n") if line.startswith(f"| {w} | {gather} | {n} | {m} |")), "")
+    cells = dict(zip((cell.strip() for cell in head.split("|")), (cell.strip() for cell in row.split("|"))))
+    for what, here in (("fused", fused), ("own gemm", gemm)):
+        if cells.get(what) != here:
+            wrong.append(f"{what}: {here} us in docs/taxes.md, {cells.get(what)} in docs/performance_tables.md")
+    drawn = (root / "docs/pictures/taxes.light.svg").read_text()
+    wrong += [f"{us} us in docs/taxes.md is not in its picture" for us in (twin, fused, gemm) if not re.search(rf"[> ]{us}<", drawn)]
+    sides = re.findall(rf">([^<>]*): {NUMBER} us, and {NUMBER} to the next iteration: {NUMBER}<",
+                       (root / "docs/pictures/timeline.light.svg").read_text())
+    if len(sides) != 2 or sides[0][3] != twin:
+        wrong.append(f"timeline: {sides}, and the twin takes {twin} us in docs/taxes.md")
+    for name in ("README.md", "docs/taxes.md"):  # both show the timeline, and explain its figures
+        for us in (twin, fused, *(x for side in sides for x in (side[1], side[3]))):
+            if not re.search(rf"\b{us}\b", texts[name]):
+                wrong.append(f"{name}: shows the timeline and does not explain {us} us")
+    return wrong
+
+
+def figures_of_readme() -> list[str]:
+    """Ranges of README's table that no row of docs/performance.md has; a row of several operators has none there."""
+    table = texts["README.md"].partition("## What was measured where")[2].partition("<!-- to here -->")[0]
+    rows = [line for line in table.split("\n") if line.startswith("|") and "mean" in line]
+    ranges = [(line, found) for line in rows if ", or +" not in line
+              for found in re.findall(r"[\d.]+ to [\d.]+(?= \|)|mean [\d.]+", line.replace(" times as long", ""))]
+    wrong = [f"README.md: {found} is not in docs/performance.md: {line}" for line, found in ranges
+             if found not in texts["docs/performance.md"].partition("## ")[0]]
+    return wrong + ([] if len(rows) == 4 else [f"README.md: {len(rows)} rows of figures, not 4"])
+
+
 names = {file.name.rsplit(".", 2)[0] for file in (root / "docs/pictures").glob("*.svg")}
 wrong = [f"{name}: no page shows it in {shade}" for name in sorted(names) for shade in ("light", "dark")
          if f"pictures/{name}.{shade}.svg" not in pages]
-by_hand = 0
+by_hand = drawn = 0
 for name in sorted(names):
     files = [root / "docs/pictures" / f"{name}.{shade}.svg" for shade in ("light", "dark")]
     if missing := [file for file in files if not file.is_file()]:
@@ -49,6 +125,8 @@ for name in sorted(names):
         continue
     light, dark = (file.read_text() for file in files)
     if "<!-- figures: " in light:
+        drawn += 1
+        wrong += [f"{name}: {count} points outside of the axes" for count in map(outside_of_axes, (light, dark)) if count]
         continue
     by_hand += 1
     wrong += [f"{name}: a text is too wide: {text}" for text in too_wide(light)]
@@ -56,7 +134,8 @@ for name in sorted(names):
         wrong.append(f"{name}: light and dark differ in more than colours")
     if COLOUR.findall(light) == COLOUR.findall(dark):
         wrong.append(f"{name}: light and dark have the same colours")
-if not by_hand:
-    wrong.append(f"{root}: no picture by hand")
+if not by_hand or not drawn:
+    wrong.append(f"{root}: no picture by hand, or none that is drawn")
+wrong += figures_of_taxed_shape() + figures_of_readme()
 print("\n".join(wrong))
 sys.exit(1 if wrong else 0)
