@@ -90,6 +90,13 @@ def figures_of_taxed_shape() -> list[str]:
     for what, here in (("fused", fused), ("own gemm", gemm)):
         if cells.get(what) != here:
             wrong.append(f"{what}: {here} us in docs/taxes.md, {cells.get(what)} in docs/performance_tables.md")
+    gemms = dict(re.findall(rf"^\| (\d+ \| \d+) \| {NUMBER} \|", table.partition("The GEMMs on one GPU:")[2].partition("## ")[0], re.M))
+    plans = texts["docs/performance_tables.md"].partition("## Projection: The GEMM alone, by plan, MI300X")[2].partition("## ")[0]
+    chosen = {f"{n} | {m}": us for n, m, us in re.findall(rf"^\| sweep \| (\d+) \| 8192 \| (\d+) \| [^|]* \| {NUMBER} \|", plans, re.M)}
+    if not gemms or not chosen:
+        wrong.append("docs/performance_tables.md: no GEMMs, or no plans of GEMMs")
+    if any(chosen[of] != us for of, us in gemms.items() if of in chosen) and "another run" not in plans:
+        wrong.append("docs/performance_tables.md: a GEMM has two times, which nothing explains")
     drawn = (root / "docs/pictures/taxes.light.svg").read_text()
     wrong += [f"{us} us in docs/taxes.md is not in its picture" for us in (twin, fused, gemm) if not re.search(rf"[> ]{us}<", drawn)]
     sides = re.findall(rf">([^<>]*): {NUMBER} us, and {NUMBER} to the next iteration: {NUMBER}<",
