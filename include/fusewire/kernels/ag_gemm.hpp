@@ -31,7 +31,7 @@ class ag_gemm {
             "; expected 0 (choose) or a multiple of 8 up to ", max_extent);
     require(o.method == method::push || o.method == method::pull || o.method == method::automatic, where,
             "ag_gemm: method = ", int(o.method), "; expected a value of fusewire::method");
-    std::size_t const inbox = std::size_t(o.max_m) * std::size_t(o.k) * sizeof(T);
+    std::size_t const inbox = max_bytes(ranks, o);
     require<out_of_space>(inbox <= ch.options().max_bytes, where, "ag_gemm: the gathered A, ", o.max_m, " x ", o.k,
                           ", takes ", inbox, " bytes; the channel's max_bytes is ", ch.options().max_bytes);
     int const flags = min_flags(ranks, o);
@@ -42,6 +42,16 @@ class ag_gemm {
     ch.world().exchange().barrier();
   }
 
+  /// What the operator takes of a heap of `ranks` ranks, and what it needs of a channel. Requires: options that the
+  /// constructor accepts.
+  static fusewire::requirements requirements(int ranks, ag_gemm_options const& o) {
+    return channel::requirements(ranks,
+                                 {.max_bytes = max_bytes(ranks, o), .flags_per_source = flags_per_source(ranks, o)});
+  }
+  /// What channel_options::max_bytes should be, at least: the gathered A.
+  static std::size_t max_bytes(int, ag_gemm_options const& o) {
+    return std::size_t(o.max_m) * std::size_t(o.k) * sizeof(T);
+  }
   /// What channel_options::flags_per_source should be for these options: with less, down to what the constructor
   /// asks for, A travels in larger pieces. Requires: options that the constructor accepts.
   static int flags_per_source(int ranks, ag_gemm_options const& o) {

@@ -141,6 +141,20 @@ class flash_decode {
                      kernel(), ch_.view(header), g);
   }
 
+  /// What the operator takes of a heap of `ranks` ranks, with a channel that it needs: at least as much on every GPU
+  /// that it runs on. Requires: options that the constructor accepts.
+  static fusewire::requirements requirements(int ranks, flash_decode_options const& o) {
+    decode_record const record{o.q_heads / o.kv_heads, o.head_dim};
+    std::int64_t const units = decode_lengths::units_of(o.max_pages * o.page_size),
+                       work = std::int64_t(o.max_batch) * o.kv_heads * units,
+                       blocks = std::min<std::int64_t>({attention_units * attention_blocks(o.head_dim),
+                                                        work + attention_spare_blocks,
+                                                        decode_lengths::max_runs(o.kv_heads) + attention_spare_blocks});
+    return channel::requirements(ranks, {.max_bytes = 1, .flags_per_source = 1}) +
+           fusewire::requirements::of<std::uint64_t>(split_parts_view::bytes(int(blocks), record) /
+                                                     sizeof(std::uint64_t)) +
+           stamped_inbox::requirements(ranks, {inbox_records(ranks, o), record.words()});
+  }
   /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
   static std::size_t signal_bytes(int ranks, flash_decode_options const& o) {
     return stamped_inbox::bytes(ranks, inbox_records(ranks, o),

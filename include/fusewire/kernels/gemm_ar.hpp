@@ -57,6 +57,12 @@ class gemm_ar : product_operator<T, gemm_ar_options> {
     ch.world().exchange().barrier();
   }
 
+  /// What the operator takes of a heap of `ranks` ranks, and what it needs of a channel. Requires: options that the
+  /// constructor accepts.
+  static fusewire::requirements requirements(int ranks, gemm_ar_options const& o) {
+    return channel::requirements(ranks,
+                                 {.max_bytes = max_bytes(ranks, o), .flags_per_source = flags_per_source(ranks, o)});
+  }
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, gemm_ar_options const& o) {
     int const shard = ceil_div(o.max_m, ranks);

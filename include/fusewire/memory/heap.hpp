@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <cstdio>
 #include <exception>
 #include <vector>
@@ -14,6 +15,7 @@
 #include <fusewire/memory/alarm.hpp>
 #include <fusewire/memory/exchange.hpp>
 #include <fusewire/memory/offset_allocator.hpp>
+#include <fusewire/memory/requirements.hpp>
 #include <fusewire/memory/report.hpp>
 #include <fusewire/memory/simulator.hpp>
 #include <fusewire/memory/try_flags.hpp>
@@ -39,6 +41,13 @@ struct heap_options {
   /// second more
   std::chrono::nanoseconds wait_limit = std::chrono::minutes(5);
   sharing share = sharing::handle;  // how processes map each other's memory
+
+  /// A heap that holds all of r, and what it keeps for itself.
+  static heap_options of(requirements const& r) {
+    return {.bulk = std::max(1_MiB, r.bulk()), .signal = std::max(64_KiB, detail::added(own_signal_bytes, r.signal()))};
+  }
+  /// What a heap keeps of the signal segment: what its launches report.
+  static constexpr std::size_t own_signal_bytes = round_up(sizeof(watch), detail::heap_unit);
 };
 
 /// Symmetric memory of a world. All ranks make the collective calls in the same order and with the same arguments. If
@@ -50,7 +59,8 @@ class heap {
   /// Fails: runtime_failure that names the two ranks, if flags of one rank do not arrive at another. This is tried
   /// on AMD GPUs only, where it depends on memory types.
   heap(world& w, heap_options const& options, std::source_location where = std::source_location::current())
-      : world_(w), options_(options), bulk_(0, options.bulk, 256), signal_(sizeof(watch), options.signal, 256) {
+      : world_(w), options_(options), bulk_(0, options.bulk, detail::heap_unit),
+        signal_(heap_options::own_signal_bytes, options.signal, detail::heap_unit) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; expected at least ", 1_MiB);
     require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; expected at least ",
             64_KiB);
@@ -79,7 +89,7 @@ class heap {
     w.exchange().barrier();  // no peer may touch the segment before it is zero
     if (w.size() > 1) {
       using namespace std::chrono_literals;
-      trial::run(w, view_, round_up(sizeof(watch), 256),
+      trial::run(w, view_, heap_options::own_signal_bytes,
                  std::clamp<std::chrono::nanoseconds>(options.wait_limit, 2s, 10s), where);
     }
     name_part(false, 0, 0, "");
@@ -91,6 +101,10 @@ class heap {
     check_key_ =
         w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
   }
+  /// The same from what is to lie on it. Otherwise as above.
+  template <std::same_as<requirements> R>
+  heap(fusewire::world& w, R const& r, std::source_location where = std::source_location::current())
+      : heap(w, heap_options::of(r), where) {}
   heap(heap const&) = delete;
   /// Collective. Frees the memory when no rank's kernels can touch it any more. A rank that leaves by an exception does
   /// not wait for the others. In that case, and when a device cannot tell that it is done, the memory stays until all
@@ -136,10 +150,15 @@ class heap {
                      named{"signal segment", in_signal}},
           where, alarmed());
     auto& segment = in_signal ? signal_ : bulk_;
-    auto const offset = segment.allocate(count * sizeof(T) + gap_behind(count * sizeof(T)), alignment);
-    require<out_of_space>(offset.has_value(), where, "heap::allocate: ", count * sizeof(T), " bytes wanted in the ",
+    std::size_t const bytes = count * sizeof(T);
+    auto const offset = segment.allocate(bytes + detail::gap_behind(bytes), alignment);
+    std::size_t const has = in_signal ? options_.signal : options_.bulk,
+                      enough = detail::added(has & ~(detail::heap_unit - 1), detail::bytes_on_heap(bytes, alignment)) -
+                               segment.free_at_end();
+    require<out_of_space>(offset.has_value(), where, "heap::allocate: ", bytes, " bytes wanted in the ",
                           in_signal ? "signal" : "bulk", " segment, ", segment.largest_free(),
-                          " bytes free in one piece; enlarge heap_options::", in_signal ? "signal" : "bulk");
+                          " bytes free in one piece; heap_options::", in_signal ? "signal" : "bulk", " is ", has,
+                          ", and ", enough, " is enough for this; a heap made from requirements has enough for all");
     sym<T> const x{*offset, count};
     if (detail::simulator::get().there())
       name_part(in_signal, x.offset, count * sizeof(T),
@@ -323,9 +342,6 @@ class heap {
   }
 
  private:
-  /// Unused bytes behind an allocation, so that the simulator sees an access past its end. A large allocation may fill
-  /// a segment to the last byte.
-  static constexpr std::size_t gap_behind(std::size_t bytes) { return bytes < 1_MiB; }
   static constexpr std::size_t max_alignment = 4096;  // the segments themselves begin at a page
 
   /// Copies on the world's stream. The stream is empty before the copy begins: a copy of pageable memory that waits in

@@ -1,5 +1,6 @@
 // Allocation of ranges within [0, capacity). Ranks that make the same calls get the same offsets.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,8 +16,9 @@ class offset_allocator {
   /// Offsets and sizes are multiples of `unit`, a power of two. An allocation owns all of its last unit, so odd sizes
   /// leave no holes.
   explicit offset_allocator(std::size_t first, std::size_t capacity, std::size_t unit = 1) : unit_(unit) {
-    std::size_t const begin = round_up(first, unit), end = capacity & ~(unit - 1);
-    if (begin < end) add(begin, end - begin);
+    std::size_t const begin = round_up(first, unit);
+    end_ = std::max(begin, capacity & ~(unit - 1));
+    if (begin < end_) add(begin, end_ - begin);
   }
 
   /// The offset of `bytes` bytes, or nothing when no free range is large enough. It takes the smallest free range that
@@ -74,6 +76,12 @@ class offset_allocator {
 
   /// The largest size that allocate() can give now, in bytes.
   std::size_t largest_free() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
+  /// Free bytes at the end, to which a larger capacity would add.
+  std::size_t free_at_end() const {
+    if (free_.empty()) return 0;
+    auto const& [start, length] = *free_.rbegin();
+    return start + length == end_ ? length : 0;
+  }
   /// Ranges in use.
   std::size_t allocations() const { return used_.size(); }
   /// Free ranges that allocate() has looked at, in all calls.
@@ -89,7 +97,7 @@ class offset_allocator {
     by_size_.erase({length, start});
   }
 
-  std::size_t unit_, looks_ = 0;
+  std::size_t unit_, end_, looks_ = 0;
   std::map<std::size_t, std::size_t> free_, used_;         // offset -> bytes
   std::set<std::pair<std::size_t, std::size_t>> by_size_;  // (bytes, offset) of what is free
 };

@@ -1,6 +1,7 @@
 // The host side of a channel; device/channel_view.hpp has the protocol and its argument.
 #pragma once
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 
 #include <fusewire/device/channel_view.hpp>
@@ -17,6 +18,14 @@ struct channel_options {
   /// Whether ag_gemm stores NaN where a wait was given up; it costs a trip to memory per tile of C. flash_decode always
   /// does
   bool poison = false;
+
+  /// Those of the channel that a sum of requirements has. Fails: bad_argument when it has none.
+  static channel_options of(requirements const& r, std::source_location where = std::source_location::current()) {
+    require(
+        r.flags_per_source() > 0, where,
+        "channel: these requirements have no channel; expected channel::requirements() or an operator's among them");
+    return {.max_bytes = r.max_bytes(), .flags_per_source = r.flags_per_source()};
+  }
 };
 
 /// Inbox slots, flags and an epoch, which all operators share that are launched in order on one stream. One channel per
@@ -29,19 +38,17 @@ class channel {
       : heap_(h), options_(options) {
     require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where,
             "channel: max_bytes = ", options.max_bytes, "; expected 1 to ", SIZE_MAX / 4);
-    // Kernels number all flags of a rank with an int
-    int const size = h.world().size(), max_flags = (1 << 30) / size - 2;
-    require(options.flags_per_source >= 1 && options.flags_per_source <= max_flags, where,
-            "channel: flags_per_source = ", options.flags_per_source, "; expected 1 to ", max_flags);
+    int const size = h.world().size(), most = max_flags(size);
+    require(options.flags_per_source >= 1 && options.flags_per_source <= most, where,
+            "channel: flags_per_source = ", options.flags_per_source, "; expected 1 to ", most);
     view_.world = h.view();
-    // A gap between the slots, so that the simulator sees an access past the end of one
-    view_.slot_bytes = round_up(options.max_bytes, 256) + 256;
+    view_.slot_bytes = slot_bytes(options.max_bytes);
     view_.flags_per_source = options.flags_per_source;
     view_.poison = options.poison;
     view_.state = h.allocate<channel_state>(1, 256, where);
     try {
       view_.slots = h.allocate<std::byte>(2 * view_.slot_bytes, 256, where);
-      view_.flags = h.allocate<flag>(std::size_t(2 * size) * (2 + std::size_t(options.flags_per_source)), 128, where);
+      view_.flags = h.allocate<flag>(flags(size, options.flags_per_source), 128, where);
       h.names().add_flags(view_.flags.offset, view_.flags.count,
                           [size](std::uint64_t i) { return flag_name(size, int(i)); });
       name_parts(where);
@@ -55,6 +62,10 @@ class channel {
       throw;
     }
   }
+  /// The same from a sum of requirements. Otherwise as above.
+  template <std::same_as<fusewire::requirements> R>
+  channel(fusewire::heap& h, R const& r, std::source_location where = std::source_location::current())
+      : channel(h, channel_options::of(r, where), where) {}
   channel(channel const&) = delete;
   /// Collective. Requires: all its launches are over.
   ~channel() {
@@ -69,6 +80,15 @@ class channel {
       heap_.free(view_.state);
     } catch (error const&) {  // another rank failed
     }
+  }
+
+  /// What a channel of `ranks` ranks takes of a heap, and that it has what the options say. Requires: options that the
+  /// constructor accepts.
+  static fusewire::requirements requirements(int ranks, channel_options const& o) {
+    using r = fusewire::requirements;
+    return r::of_channel(o.max_bytes, o.flags_per_source,
+                         r::of<channel_state>(1) + r::of<std::byte>(2 * slot_bytes(o.max_bytes)) +
+                             r::of<flag>(flags(ranks, o.flags_per_source)));
   }
 
   /// The heap of its slots and flags, which outlives the channel.
@@ -91,6 +111,15 @@ class channel {
   void reset() { heap_.reset(); }
 
  private:
+  /// With a gap between the slots, so that the simulator sees an access past the end of one.
+  static std::size_t slot_bytes(std::size_t max_bytes) { return round_up(max_bytes, 256) + 256; }
+  /// Of both slots, of all ranks: headers, acknowledgements, data.
+  static std::size_t flags(int ranks, int flags_per_source) {
+    return 2 * std::size_t(ranks) * (2 + std::size_t(flags_per_source));
+  }
+  /// Of a source: kernels number all flags of a rank with an int.
+  static int max_flags(int ranks) { return (1 << 30) / ranks - 2; }
+
   /// Resets tickets and flags, and gives all ranks one epoch. It is not lower than any rank's, so no epoch comes twice.
   void meet() {
     auto const where = std::source_location::current();

@@ -59,6 +59,11 @@ class stamped_inbox {
   /// The view that kernels get.
   stamped_inbox_view const& view() const { return view_; }
 
+  /// What it takes of the heap of each of `ranks` ranks.
+  static fusewire::requirements requirements(int ranks, stamped_inbox_options const& o) {
+    return fusewire::requirements::of<stamped>(bytes(ranks, o.records, o.words) / sizeof(stamped)) +
+           fusewire::requirements::of<unsigned>(2);
+  }
   /// The bytes that it takes in the signal segment of each of `ranks` ranks.
   static std::size_t bytes(int ranks, int records, int words) {
     return 2 * std::size_t(ranks) * std::size_t(records) * std::size_t(padded(words)) * sizeof(stamped);

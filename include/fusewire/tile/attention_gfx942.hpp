@@ -12,6 +12,8 @@ __host__ __device__ constexpr int attention_bound(int) { return 2; }
 /// Blocks of a compute unit, at most. With d = 128 those of one have 64 KB of K and V in flight, twice what the unit
 /// can wait for, and half as many splits are to be summed up.
 constexpr int attention_blocks(int d) { return d == 128 ? 1 : 2; }
+/// Compute units of a device, at most: MI300X, MI325X.
+inline constexpr int attention_units = 304;
 /// Blocks that attend to nothing, where there is more than one: what block 0 does for the channel takes longer than the
 /// others' work where a shard is short.
 inline constexpr int attention_spare_blocks = 1;

@@ -9,8 +9,10 @@ namespace fusewire {
 /// combine than two small ones; with d = 64 two hide more of each other's waits.
 __host__ __device__ constexpr int attention_waves(int d) { return d == 128 ? 8 : 4; }
 __host__ __device__ constexpr int attention_bound(int d) { return d == 128 ? 1 : 2; }
-/// Blocks of an SM, at most: as many as fit.
-constexpr int attention_blocks(int) { return 32; }
+/// Blocks of an SM, at most: as many as fit, which has 64 warps.
+constexpr int attention_blocks(int d) { return 64 / attention_waves(d); }
+/// SMs of a device, at most: H100, H200.
+inline constexpr int attention_units = 132;
 /// Blocks that attend to nothing.
 inline constexpr int attention_spare_blocks = 0;
 /// Whether V is loaded a step ahead, as K is: more bytes in flight, where that leaves registers.
