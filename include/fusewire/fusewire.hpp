@@ -14,8 +14,10 @@
 #include <fusewire/device/stamped_inbox.hpp>
 #include <fusewire/device/ticket.hpp>
 #include <fusewire/memory/heap.hpp>
+#include <fusewire/memory/requirements.hpp>
 #include <fusewire/runtime/channel.hpp>
 #include <fusewire/runtime/launch.hpp>
+#include <fusewire/runtime/make_world.hpp>
 #include <fusewire/runtime/run.hpp>
 #include <fusewire/runtime/stamped_inbox.hpp>
 #include <fusewire/trace/span.hpp>

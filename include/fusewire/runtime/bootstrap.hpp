@@ -24,25 +24,37 @@ inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) {
 }
 }  // namespace detail
 
-/// One rank's end of a group of ranks. All calls are collective.
+/// One rank's end of a group of ranks. A public interface: a program that has a way to gather bytes (MPI, a store)
+/// implements it and gives it to make_world(). examples/own_bootstrap.cpp does.
+///
+/// The thread that owns the world makes all calls. A group makes its collectives (all_gather, split) in one order on
+/// all ranks; groups that have ranks in common take turns. Nothing here is called by a kernel, or while one is launched
+/// or waited for. All ranks run the same build of the program.
 class bootstrap {
  public:
+  /// Collective for no one: other ranks may still use the group.
   virtual ~bootstrap() = default;
-  /// This rank's number in the group, from 0 on.
+  /// This rank's number in the group, from 0 on. It never changes.
   virtual int rank() const = 0;
-  /// Ranks of the group.
+  /// Ranks of the group, 1 to max_ranks. It never changes.
   virtual int size() const = 0;
-  /// Every rank's `bytes` bytes, in rank order. Fails: peer_failed when a rank has failed and will not come, or does
-  /// not come in time.
+  /// Collective. Every rank's `bytes` bytes, in rank order. `bytes` is equal on all ranks, at most 64 KiB, and may be
+  /// 0, with mine == nullptr: that is a barrier.
+  /// Order: returns when all ranks have come. What a rank did before its call is done then, as far as the host knows.
+  /// Fails: peer_failed when a rank has failed and will not come, or does not come in time; rank_mismatch (or
+  /// peer_failed) on all ranks when ranks pass different numbers of bytes, or are in different collectives.
   virtual std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) = 0;
-  /// This rank's end of a group of the ranks that passed the same color, in rank order.
+  /// Collective. This rank's end of a group of the ranks that passed the same color, in rank order. It may outlive this
+  /// object. Fails: as all_gather().
   virtual std::unique_ptr<bootstrap> split(int color) = 0;
 
-  /// Ends the group, and the groups split from it, for all ranks. A rank that waits, or comes later, gets peer_failed
-  /// with this text.
+  /// Not collective. Ends the group, and the groups split from it, for all ranks. A rank that waits, or comes later,
+  /// gets peer_failed with this text; that it comes soon keeps peers from waiting until their time is over. The first
+  /// call counts. It may come while an exception unwinds the stack, and does not throw.
   virtual void fail(std::string const& why) = 0;
 
-  /// Keeps `what` until every rank is gone.
+  /// Not collective. Keeps `what`, memory that peers have mapped, until every rank is gone. To keep it as long as the
+  /// process is allowed.
   virtual void keep(std::shared_ptr<void> what) = 0;
 
   /// Returns when all ranks have come. Fails: as all_gather(); rank_mismatch.

@@ -30,7 +30,7 @@ class world {
   /// Fails: runtime_failure on every rank, where ranks of different processes share a device and its driver would run
   /// them in turns, or where it is unknown whether ranks share a partition of a GPU; runtime_failure where the
   /// environment hides compute units and HIP does not say which.
-  world(std::unique_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current())
+  world(std::shared_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current())
       : bootstrap_(std::move(b)), device_(device) {
     require(bootstrap_ != nullptr, where, "world: no bootstrap; expected one for the ranks of this world");
     require(size() >= 1 && size() <= max_ranks, where, "world: ", size(), " ranks; expected 1 to ", max_ranks);
@@ -142,6 +142,11 @@ class world {
   /// The host's exchange between the ranks, for collectives of your own.
   fusewire::bootstrap& exchange() { return *bootstrap_; }
 
+  /// Tells all ranks that this one has failed, and comes to no further collective. Ranks that wait for it, or come
+  /// later, get peer_failed with this text. For a program that holds a world from make_world(), when it leaves it by an
+  /// exception; run() does it itself. Not collective.
+  void fail(std::string const& why) { bootstrap_->fail(text("rank ", rank(), ": ", why)); }
+
   /// Collective. A world of the ranks that pass the same color, in the same order. Allocating and freeing waits for the
   /// device. So where the new worlds share a device, all ranks of this world must be between launches when one of them
   /// allocates or frees.
@@ -209,7 +214,7 @@ class world {
     return int(std::ranges::count_if(places_, [&](fusewire::place const& q) { return same_device(p, q); }));
   }
 
-  std::unique_ptr<bootstrap> bootstrap_;
+  std::shared_ptr<bootstrap> bootstrap_;
   struct destroy_stream {
     void operator()(hipStream_t s) const { ignore_hip(hipStreamDestroy(s)); }
   };
