@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <memory>
 #include <vector>
 
 #include "command_line.hpp"
@@ -26,13 +27,15 @@ float bias_at(int j) { return float(j % 3 - 1); }
 /// One rank: returns how many elements of C are wrong.
 int run_rank(world& w) {
   int const k = k_per_rank * w.size(), k0 = w.rank() * k_per_rank;
-  heap h(w, {.bulk = 64_MiB, .signal = 2_MiB});
   ag_gemm_options const options{.max_m = 256, .k = k, .gather = gather::k, .method = method::push};
-  channel ch(h, {.max_bytes = 4_MiB, .flags_per_source = ag_gemm<bf16>::flags_per_source(w.size(), options)});
+  requirements const needs = ag_gemm<bf16>::requirements(w.size(), options);
+  heap h(w, needs);
+  channel ch(h, needs);
   ag_gemm<bf16> layer(ch, options);
   layer.prepare<bias_silu<bf16>>();
 
-  // This rank's columns of A, all of B, the bias, and room for C; any device memory will do for a push.
+  // This rank's columns of A, all of B, the bias, and room for C, in memory of hipMalloc: peers touch none of it. Pull
+  // needs A on the symmetric heap.
   std::vector<bf16> a(m * k_per_rank), b(std::size_t(k) * n), bias(n), c(m * n);
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < k_per_rank; ++j) a[std::size_t(i * k_per_rank + j)] = bf16(a_at(i, k0 + j));
@@ -40,16 +43,18 @@ int run_rank(world& w) {
     for (int j = 0; j < n; ++j) b[std::size_t(i * n + j)] = bf16(b_at(i, j));
   for (int j = 0; j < n; ++j) bias[std::size_t(j)] = bf16(bias_at(j));
   auto const upload = [&](std::vector<bf16> const& from) {
-    bf16* const to = h.view().here(h.allocate<bf16>(from.size()));
+    bf16* to = nullptr;
+    check_hip(hipMalloc(reinterpret_cast<void**>(&to), from.size() * sizeof(bf16)), "hipMalloc");
     check_hip(hipMemcpy(to, from.data(), from.size() * sizeof(bf16), hipMemcpyHostToDevice), "hipMemcpy");
-    return to;
+    return std::unique_ptr<bf16, hipError_t (*)(bf16*)>(to, [](bf16* p) { return hipFree(p); });
   };
-  bf16 *const da = upload(a), *const db = upload(b), *const dbias = upload(bias), *const dc = upload(c);
-  layer(w.stream(), {.a = {da, m, k_per_rank, k_per_rank}, .b = {db, k, n, n}, .c = {dc, m, n, n}, .m = m},
-        bias_silu<bf16>{dbias});
+  auto const da = upload(a), db = upload(b), dbias = upload(bias), dc = upload(c);
+  layer(w.stream(),
+        {.a = {da.get(), m, k_per_rank, k_per_rank}, .b = {db.get(), k, n, n}, .c = {dc.get(), m, n, n}, .m = m},
+        bias_silu<bf16>{dbias.get()});
   w.check(w.stream());  // waits, and throws if a rank did not come
 
-  check_hip(hipMemcpy(c.data(), dc, c.size() * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
+  check_hip(hipMemcpy(c.data(), dc.get(), c.size() * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
   int wrong = 0;
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < n; ++j) {

@@ -45,19 +45,23 @@ std::vector<float> reference(int ranks, int s, int head) {
 
 /// One rank: returns the largest error of its output.
 float run_rank(world& w) {
-  heap h(w, {.bulk = 64_MiB, .signal = 32_MiB});
-  channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 1});
-  flash_decode<bf16> attention(ch, {.max_batch = batch,
-                                    .q_heads = q_heads,
-                                    .kv_heads = kv_heads,
-                                    .head_dim = d,
-                                    .page_size = page_size,
-                                    .max_pages = max_pages});
+  flash_decode_options const options{.max_batch = batch,
+                                     .q_heads = q_heads,
+                                     .kv_heads = kv_heads,
+                                     .head_dim = d,
+                                     .page_size = page_size,
+                                     .max_pages = max_pages};
+  constexpr int pages = batch * max_pages, cached = pages * page_size * kv_heads * d, outputs = batch * q_heads * d;
+  requirements const needs = flash_decode<bf16>::requirements(w.size(), options) + 2 * requirements::of<bf16>(cached) +
+                             2 * requirements::of<bf16>(outputs) + requirements::of<std::int32_t>(pages) +
+                             requirements::of<std::int32_t>(batch);
+  heap h(w, needs);
+  channel ch(h, needs);
+  flash_decode<bf16> attention(ch, options);
 
   // This rank's caches [pages, page_size, kv_heads, d]: the pages of the sequences in any order, here from the last one
   // down.
-  constexpr int pages = batch * max_pages;
-  std::vector<bf16> q, k(pages * page_size * kv_heads * d, bf16(0.0f)), v = k;
+  std::vector<bf16> q, k(cached, bf16(0.0f)), v = k;
   std::vector<std::int32_t> table, lengths;
   for (int s = 0; s < batch; ++s) {
     for (int head = 0; head < q_heads; ++head)

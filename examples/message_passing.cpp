@@ -30,7 +30,7 @@ __global__ void pass_on(world_view w, sym<int> inbox, sym<flag> arrived) {
 
 int main(int argc, char** argv) try {
   run(ranks_of(argc, argv).value_or(4), [&](world& w) {
-    heap heap(w, {.bulk = 1_MiB, .signal = 64_KiB});  // collective, as are allocations
+    heap heap(w, requirements::of<int>(words) + requirements::of<flag>(1));  // collective, as are allocations
     auto const inbox = heap.allocate<int>(words);
     auto const arrived = heap.allocate<flag>(1);  // starts at 0
 

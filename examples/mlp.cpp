@@ -54,13 +54,16 @@ std::vector<float> reference(int hidden) {
 
 /// One rank: returns how many elements of its rows of y are wrong.
 int run_rank(world& w) {
-  heap h(w, {.bulk = 64_MiB, .signal = 2_MiB});
   ag_gemm_options const up_options{.max_m = tokens, .k = model, .gather = gather::m};
   gemm_rs_options const down_options{.max_m = tokens, .max_n = model, .k = hidden_per_rank};
-  channel ch(h, {.max_bytes = std::max(tokens * model * sizeof(bf16), gemm_rs<bf16>::max_bytes(w.size(), down_options)),
-                 .flags_per_source = std::max(ag_gemm<bf16>::flags_per_source(w.size(), up_options),
-                                              gemm_rs<bf16>::flags_per_source(w.size(), down_options))});
-  ag_gemm<bf16> up(ch, up_options);  // two operators share a channel
+  // Two operators share a channel. x and y have up to as many rows as tokens
+  requirements const needs =
+      ag_gemm<bf16>::requirements(w.size(), up_options) + gemm_rs<bf16>::requirements(w.size(), down_options) +
+      2 * requirements::of<bf16>(tokens * model) + 2 * requirements::of<bf16>(model * hidden_per_rank) +
+      requirements::of<bf16>(hidden_per_rank) + requirements::of<bf16>(tokens * hidden_per_rank);
+  heap h(w, needs);
+  channel ch(h, needs);
+  ag_gemm<bf16> up(ch, up_options);
   gemm_rs<bf16> down(ch, down_options);
 
   int const rows = down.rows(tokens), row0 = w.rank() * ceil_div(tokens, w.size()), f0 = w.rank() * hidden_per_rank;

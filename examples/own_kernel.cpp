@@ -55,9 +55,12 @@ __global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums)
 int main(int argc, char** argv) try {
   constexpr int rows = 64;
   run(ranks_of(argc, argv).value_or(4), [&](world& w) {
-    heap heap(w, {.bulk = 16_MiB, .signal = 1_MiB});
-    channel ch(
-        heap, {.max_bytes = std::size_t(w.size()) * rows * cols * sizeof(float), .flags_per_source = rows / tile_rows});
+    requirements const needs =
+        channel::requirements(w.size(), {.max_bytes = std::size_t(w.size()) * rows * cols * sizeof(float),
+                                         .flags_per_source = rows / tile_rows}) +
+        requirements::of<float>(rows * cols) + requirements::of<float>(cols);
+    heap heap(w, needs);
+    channel ch(heap, needs);
     auto const a = heap.allocate<float>(rows * cols), sums = heap.allocate<float>(cols);
 
     for (int launch_number = 0; launch_number < launches; ++launch_number) {

@@ -2,6 +2,7 @@
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 using namespace fusewire;
@@ -21,11 +22,14 @@ __global__ void ring_sum(channel_view ch, float const* mine, float* sum, int til
 
 constexpr int tiles = 4, tile = 256;
 
-int main() try {
-  // Four threads, of which several may share a GPU; under a launcher such as torchrun as many processes as it starts
-  run(4, [](world& w) {
-    heap h(w, {.bulk = 64_MiB, .signal = 2_MiB});
-    channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = tiles});
+int main(int argc, char** argv) try {
+  // Threads, of which several may share a GPU; under a launcher such as torchrun as many processes as it starts
+  run(argc > 1 ? std::atoi(argv[1]) : 4, [](world& w) {
+    requirements const needs =
+        channel::requirements(w.size(), {.max_bytes = tiles * tile * sizeof(float), .flags_per_source = tiles}) +
+        2 * requirements::of<float>(tiles * tile);
+    heap h(w, needs);
+    channel ch(h, needs);
     float *mine = h.view().here(h.allocate<float>(tiles * tile)), *sum = h.view().here(h.allocate<float>(tiles * tile));
 
     std::vector<float> values(tiles * tile, float(w.rank()));

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "../command_line.hpp"
+
 using namespace fusewire;
 
 constexpr int words = 1024;
@@ -18,10 +20,11 @@ __global__ void store_at_next(world_view w, sym<int> inbox) {
 }
 // [end: kernel]
 
-int main() try {
+int main(int argc, char** argv) try {
   // [begin: host]
-  run(4, [](world& w) {                                // calls this on four ranks
-    heap heap(w, {.bulk = 1_MiB, .signal = 64_KiB});   // memory that all ranks reach
+  int const ranks = ranks_of(argc, argv).value_or(4);
+  run(ranks, [](world& w) {                            // calls this on every rank
+    heap heap(w, requirements::of<int>(words));        // memory that all ranks reach, with room for so many
     sym<int> const inbox = heap.allocate<int>(words);  // the same array on every rank
     launch(w, w.stream(), {.blocks = 1, .threads = 256}, store_at_next, heap.view(), inbox);
     w.check(w.stream());  // this rank's kernel has ended

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "../command_line.hpp"
+
 using namespace fusewire;
 
 constexpr int blocks = 4, threads = 256, words = blocks * threads;
@@ -26,10 +28,10 @@ __global__ void add_previous(world_view w, sym<int> mine, sym<int> inbox, sym<fl
   // [end: wait]
 }
 
-int main() try {
-  run(4, [](world& w) {
+int main(int argc, char** argv) try {
+  run(ranks_of(argc, argv).value_or(4), [](world& w) {
     // [begin: host]
-    heap heap(w, {.bulk = 1_MiB, .signal = 64_KiB});
+    heap heap(w, 3 * requirements::of<int>(words) + requirements::of<flag>(blocks));
     auto const mine = heap.allocate<int>(words), inbox = heap.allocate<int>(words), sum = heap.allocate<int>(words);
     auto const arrived = heap.allocate<flag>(blocks);  // they start at 0
     // [end: host]

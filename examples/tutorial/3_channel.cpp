@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "../command_line.hpp"
+
 using namespace fusewire;
 
 constexpr int blocks = 4, threads = 256, words = blocks * threads, launches = 5;
@@ -25,11 +27,14 @@ __global__ void add_previous(channel_view ch, int const* mine, int* sum) {
 }
 // [end: kernel]
 
-int main() try {
-  run(4, [](world& w) {
+int main(int argc, char** argv) try {
+  run(ranks_of(argc, argv).value_or(4), [](world& w) {
     // [begin: host]
-    heap heap(w, {.bulk = 1_MiB, .signal = 256_KiB});
-    channel ch(heap, {.max_bytes = words * sizeof(int), .flags_per_source = blocks});
+    requirements const needs =
+        channel::requirements(w.size(), {.max_bytes = words * sizeof(int), .flags_per_source = blocks}) +
+        2 * requirements::of<int>(words);
+    heap heap(w, needs);
+    channel ch(heap, needs);
     // [end: host]
     int *const mine = heap.view().here(heap.allocate<int>(words)), *const sum =
                                                                        heap.view().here(heap.allocate<int>(words));

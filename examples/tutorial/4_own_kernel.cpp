@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "../command_line.hpp"
+
 using namespace fusewire;
 
 constexpr int tile_rows = 64, tiles = 8, rows = tile_rows * tiles, cols = 32;  // of each rank
@@ -45,11 +47,15 @@ __global__ void matvec(channel_view ch, matrix<float const> a, float const* x, f
 float a_at(int row, int col, int n) { return float((row + 3 * col + n) % 5 - 2); }
 float x_at(int col) { return float(col % 3 - 1); }
 
-int main() try {
-  run(4, [](world& w) {
-    heap heap(w, {.bulk = 1_MiB, .signal = 256_KiB});
+int main(int argc, char** argv) try {
+  run(ranks_of(argc, argv).value_or(4), [](world& w) {
     // [begin: host]
-    channel ch(heap, {.max_bytes = std::size_t(w.size()) * rows * sizeof(float), .flags_per_source = tiles});
+    requirements const needs =
+        channel::requirements(w.size(),
+                              {.max_bytes = std::size_t(w.size()) * rows * sizeof(float), .flags_per_source = tiles}) +
+        requirements::of<float>(rows * cols) + requirements::of<float>(cols) + requirements::of<float>(rows);
+    heap heap(w, needs);
+    channel ch(heap, needs);
     // [end: host]
     auto const here = [&](int count) { return heap.view().here(heap.allocate<float>(std::size_t(count))); };
     float *const a = here(rows * cols), *const x = here(cols), *const y = here(rows);

@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "../command_line.hpp"
+
 using namespace fusewire;
 
 constexpr int m = 200, n = 160, k = 512, chunk_k = 128, chunks = k / chunk_k, launches = 3;
@@ -66,11 +68,14 @@ __global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
 float a_at(int row, int col, int rank) { return float((row + 3 * col + rank) % 5 - 2); }
 float b_at(int row, int col) { return float((row + 2 * col) % 3 - 1); }
 
-int main() try {
-  run(4, [](world& w) {
-    heap heap(w, {.bulk = 4_MiB, .signal = 256_KiB});
+int main(int argc, char** argv) try {
+  run(ranks_of(argc, argv).value_or(4), [](world& w) {
+    requirements const needs =
+        channel::requirements(w.size(), {.max_bytes = m * k * sizeof(bf16), .flags_per_source = chunks}) +
+        requirements::of<bf16>(m * k) + requirements::of<bf16>(k * n) + requirements::of<bf16>(m * n);
+    heap heap(w, needs);
     // [begin: host]
-    channel ch(heap, {.max_bytes = m * k * sizeof(bf16), .flags_per_source = chunks});
+    channel ch(heap, needs);
     auto const kernel_of = [&]<class M>() { return &multiply_arriving<M>; };
     product_launcher<bf16> launcher(w, "arriving");
     launcher.load(kernel_of);  // the kernel with every mainloop that a plan may name

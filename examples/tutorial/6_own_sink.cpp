@@ -14,9 +14,11 @@
 #include <cstdio>
 #include <vector>
 
+#include "../command_line.hpp"
+
 using namespace fusewire;
 
-constexpr int ranks = 4, rows = 72, m = ranks * rows, n = 160, k = 128, launches = 3;  // k: of each rank
+constexpr int rows = 72, n = 160, k = 128, launches = 3;  // rows, k: of each rank
 
 // [begin: sink]
 struct sums_at_owner {
@@ -54,7 +56,7 @@ __global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
   block const b;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, n_tiles = ceil_div(n, M::tile_n);
+  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(n, M::tile_n);
   sums_at_owner const sink{e, g.shards, rank, n_tiles, x.part(), x.parts().value()};
   local_shards source(g.shards, k, x.k_part(), x.k_parts());
   auto work = M::run(shared, launch, x, g.tiles, source, sink, nothing_beside{}, epilogue);
@@ -78,17 +80,22 @@ __global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
 float a_at(int row, int j) { return float((row + 3 * j) % 5 - 2); }
 float b_at(int j, int col) { return float((j + 2 * col) % 3 - 1); }
 
-int main() try {
-  run(ranks, [](world& w) {
-    heap heap(w, {.bulk = 4_MiB, .signal = 1_MiB});
+int main(int argc, char** argv) try {
+  run(ranks_of(argc, argv).value_or(4), [](world& w) {
+    int const ranks = w.size(), m = ranks * rows;
     // [begin: host]
-    channel ch(heap, {.max_bytes = m * n * sizeof(float),
-                      .flags_per_source = product_launcher<bf16>::max_tile_parts(rows, n)});
+    requirements const needs =
+        channel::requirements(ranks, {.max_bytes = std::size_t(m) * n * sizeof(float),
+                                      .flags_per_source = product_launcher<bf16>::max_tile_parts(rows, n)}) +
+        requirements::of<bf16>(std::size_t(m) * k) + requirements::of<bf16>(k * n) + requirements::of<bf16>(rows * n);
+    heap heap(w, needs);
+    channel ch(heap, needs);
     // [end: host]
     auto const kernel_of = [&]<class M>() { return &multiply_and_scatter<M>; };
     product_launcher<bf16> launcher(w, "multiply_and_scatter");
     launcher.load(kernel_of);
-    auto const a = heap.allocate<bf16>(m * k), b = heap.allocate<bf16>(k * n), c = heap.allocate<bf16>(rows * n);
+    auto const a = heap.allocate<bf16>(std::size_t(m) * k), b = heap.allocate<bf16>(k * n),
+               c = heap.allocate<bf16>(rows * n);
     std::vector<bf16> my_a, my_b;
     int const first_k = w.rank() * k, first_row = w.rank() * rows;
     for (int i = 0; i < m * k; ++i) my_a.push_back(bf16(a_at(i / k, first_k + i % k)));

@@ -25,12 +25,12 @@ template <class F>
 void run_local(int ranks, run_options const& options, F f,
                std::source_location where = std::source_location::current()) {
   platform::prepare_runtime(true);
-  require(ranks >= 1 && ranks <= max_ranks, where, "run_local: ", ranks, " ranks; expected 1 to ", max_ranks);
-  require(options.devices.empty() || int(options.devices.size()) == ranks, where, "run_local: ", options.devices.size(),
-          " devices for ", ranks, " ranks; expected one per rank, or none to choose them");
   int devices = 0;
   check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
   require<runtime_failure>(devices > 0, where, "run_local: no GPU; without one, run the program under fusewire-sim");
+  require(ranks >= 1 && ranks <= max_ranks, where, "run_local: ", ranks, " ranks; expected 1 to ", max_ranks);
+  require(options.devices.empty() || int(options.devices.size()) == ranks, where, "run_local: ", options.devices.size(),
+          " devices for ", ranks, " ranks; expected one per rank, or none to choose them");
 
   auto const hub = std::make_shared<thread_bootstrap::hub>(ranks, detail::collective_limit(where));
   std::mutex m;
