@@ -78,7 +78,8 @@ def figures_of_taxed_shape() -> list[str]:
     """What is wrong with the figures of the shape that docs/taxes.md takes apart, wherever they stand."""
     told, wrong = texts["docs/taxes.md"], []
     shape = re.search(r"M = (\d+), N = (\d+) per rank, K = \d+, gather::(\w), bf16, W = (\d+)", told)
-    chain = re.search(rf"twin in a graph \({NUMBER}\) and the fused kernel \({NUMBER}\).*GEMM alone takes {NUMBER}", told)
+    chain = re.search(rf"twin in a graph \({NUMBER}\) and the fused kernel \({NUMBER}\).*GEMM alone takes {NUMBER}",
+                      told)
     if not shape or not chain:
         return ["docs/taxes.md: no shape and no times"]
     m, n, gather, w = shape.groups()
@@ -90,15 +91,18 @@ def figures_of_taxed_shape() -> list[str]:
     for what, here in (("fused", fused), ("own gemm", gemm)):
         if cells.get(what) != here:
             wrong.append(f"{what}: {here} us in docs/taxes.md, {cells.get(what)} in docs/performance_tables.md")
-    gemms = dict(re.findall(rf"^\| (\d+ \| \d+) \| {NUMBER} \|", table.partition("The GEMMs on one GPU:")[2].partition("## ")[0], re.M))
-    plans = texts["docs/performance_tables.md"].partition("## Projection: The GEMM alone, by plan, MI300X")[2].partition("## ")[0]
-    chosen = {f"{n} | {m}": us for n, m, us in re.findall(rf"^\| sweep \| (\d+) \| 8192 \| (\d+) \| [^|]* \| {NUMBER} \|", plans, re.M)}
+    section = lambda text, title: text.partition(title)[2].partition("## ")[0]
+    gemms = dict(re.findall(rf"^\| (\d+ \| \d+) \| {NUMBER} \|", section(table, "The GEMMs on one GPU:"), re.M))
+    plans = section(texts["docs/performance_tables.md"], "## Projection: The GEMM alone, by plan, MI300X")
+    row = rf"^\| sweep \| (\d+) \| 8192 \| (\d+) \| [^|]* \| {NUMBER} \|"
+    chosen = {f"{n} | {m}": us for n, m, us in re.findall(row, plans, re.M)}
     if not gemms or not chosen:
         wrong.append("docs/performance_tables.md: no GEMMs, or no plans of GEMMs")
     if any(chosen[of] != us for of, us in gemms.items() if of in chosen) and "another run" not in plans:
         wrong.append("docs/performance_tables.md: a GEMM has two times, which nothing explains")
     drawn = (root / "docs/pictures/taxes.light.svg").read_text()
-    wrong += [f"{us} us in docs/taxes.md is not in its picture" for us in (twin, fused, gemm) if not re.search(rf"[> ]{us}<", drawn)]
+    wrong += [f"{us} us in docs/taxes.md is not in its picture" for us in (twin, fused, gemm)
+              if not re.search(rf"[> ]{us}<", drawn)]
     sides = re.findall(rf">([^<>]*): {NUMBER} us, and {NUMBER} to the next iteration: {NUMBER}<",
                        (root / "docs/pictures/timeline.light.svg").read_text())
     if len(sides) != 2 or sides[0][3] != twin:
@@ -133,7 +137,8 @@ for name in sorted(names):
     light, dark = (file.read_text() for file in files)
     if "<!-- figures: " in light:
         drawn += 1
-        wrong += [f"{name}: {count} points outside of the axes" for count in map(outside_of_axes, (light, dark)) if count]
+        counts = map(outside_of_axes, (light, dark))
+        wrong += [f"{name}: {count} points outside of the axes" for count in counts if count]
         continue
     by_hand += 1
     wrong += [f"{name}: a text is too wide: {text}" for text in too_wide(light)]
