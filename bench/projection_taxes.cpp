@@ -127,7 +127,7 @@ struct problem {
 /// Launches changed_ag_gemm as ag_gemm does its own kernel: push, the same plan, the same blocks.
 class changed_operator {
  public:
-  changed_operator(channel& ch, ag_gemm_options const& o) : ch_(ch), o_(o), memory_(here()) {}
+  changed_operator(channel& ch, ag_gemm_options const& o) : ch_(ch), o_(o), memory_(ch.world(), here()) {}
 
   template <bool AfterAll>
   void launch_once(hipStream_t stream, ag_gemm_call<bf16> const& call) const {

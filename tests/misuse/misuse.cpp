@@ -23,7 +23,8 @@ enum class mistake {
   end_twice,
   begin_again,
   two_streams,
-  busy_stream,
+  captured_stream,
+  check_in_capture,
   different_grid,
   inbox_too_small,
   flag_too_large,
@@ -45,7 +46,8 @@ constexpr std::string_view names[] = {"none",
                                       "end_twice",
                                       "begin_again",
                                       "two_streams",
-                                      "busy_stream",
+                                      "captured_stream",
+                                      "check_in_capture",
                                       "different_grid",
                                       "inbox_too_small",
                                       "flag_too_large",
@@ -137,17 +139,20 @@ void on_rank(world& w) {
     return;
   }
   hipStream_t second = nullptr;
-  if (M == mistake::two_streams || M == mistake::busy_stream)
+  if (M == mistake::two_streams || M == mistake::captured_stream)
     check_hip(hipStreamCreateWithFlags(&second, hipStreamNonBlocking), "hipStreamCreateWithFlags");
   char const* const name = M == mistake::long_name ? "exchange_of_words" : "exchange";
   for (int i = 0; i < 3; ++i) {
     auto const view = ch.view(make_header(name, 0));
     int const grid = M == mistake::different_grid && w.rank() == 1 ? blocks - 1 : blocks;
+    if ((M == mistake::captured_stream || M == mistake::check_in_capture) && i == 1)
+      check_hip(hipStreamBeginCapture(w.stream(), hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
+    if (M == mistake::check_in_capture && i == 1) w.check(w.stream());
     // Where launch() does not see it
     if (M == mistake::two_streams && i == 1)
       kernel<M><<<blocks, threads, 0, second>>>(view, h.view().here(mine), h.view().here(sum), words);
     else
-      launch(w, M == mistake::busy_stream && i == 1 ? second : w.stream(), {.blocks = grid, .threads = threads},
+      launch(w, M == mistake::captured_stream && i == 1 ? second : w.stream(), {.blocks = grid, .threads = threads},
              kernel<M>, view, h.view().here(mine), h.view().here(sum), words);
     if (M == mistake::no_end || M == mistake::early_return) w.check(w.stream());
   }

@@ -9,7 +9,7 @@
 namespace fusewire {
 
 /// C [M, N] = epilogue(gather(A) [M, K] * B [K, N]) on every rank, T in and out, fp32 in between; the epilogue sees
-/// rows and columns of this rank's C. Its launches are on the channel's one stream, in the same order on every rank.
+/// rows and columns of this rank's C. Its launches are in the same order on every rank, each on any stream.
 template <class T>
   requires is_16_bit_float<T>
 class ag_gemm {
@@ -64,7 +64,7 @@ class ag_gemm {
     launcher_.load(detail::ag_gemm_kernels<T, Epilogue>{}, where);
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph. After it, a may be overwritten by work on the stream.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>

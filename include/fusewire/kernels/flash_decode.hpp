@@ -57,7 +57,7 @@ inline std::string describe_flash_decode(std::uint64_t const (&what)[launch_word
 }
 
 /// Attention of one query token per sequence over a paged KV cache, of which every rank holds some of the tokens. Its
-/// launches are on the channel's one stream, in the same order on every rank.
+/// launches are in the same order on every rank, each on any stream.
 template <class T>
   requires is_16_bit_float<T>
 class flash_decode {
@@ -83,8 +83,7 @@ class flash_decode {
                                                 where);
     try {
       inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().words(), "item"}, where);
-      check_hip(hipMemset(h.view().here(parts_), 0, parts_.count * sizeof(std::uint64_t)), "hipMemset(parts)", where);
-      check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+      ch.world().fill(h.view().here(parts_), 0, parts_.count * sizeof(std::uint64_t), "flash_decode: parts", where);
       ch.world().exchange().barrier();
     } catch (...) {
       h.forget(parts_);
@@ -101,7 +100,7 @@ class flash_decode {
     }
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph, whose replays see the lengths and tables of their time.
   /// Requires: the pages of a sequence's tokens are numbers of pages of the caches; a cache has less than 2^32 rows of
   /// d.

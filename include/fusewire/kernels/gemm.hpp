@@ -40,8 +40,8 @@ class gemm {
     launcher_.load(detail::gemm_kernels<T, Epilogue>{}, where);
   }
 
-  /// Launches one kernel. Can be captured in a graph. Launches of one operator must not overlap: they are for one
-  /// stream. Fails: bad_argument, before anything is launched; as world::look().
+  /// Launches one kernel, on any stream: see launch(). Can be captured in a graph; replays of it must not overlap with
+  /// other launches of the operator. Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {

@@ -65,7 +65,7 @@ class gemm_all_scatter : product_operator<T, gemm_all_scatter_options> {
     base::template load<Epilogue>(kernels<Epilogue>{}, where);
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>

@@ -83,7 +83,7 @@ class gemm_ar : product_operator<T, gemm_ar_options> {
     if (o_.shots != shots::one) base::template load<Epilogue>(two_shot<Epilogue>{}, where);
   }
 
-  /// Launches one kernel. Call it on every rank, in the same order; `stream` is the channel's one stream. Can be
+  /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::look().
   template <epilogue Epilogue = identity>

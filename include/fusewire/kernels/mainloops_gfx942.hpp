@@ -40,20 +40,27 @@ inline constexpr tile_config tuned_tiles[] = {{16, 16, layout::column_major},
 /// overlap.
 class split_memory {
  public:
-  /// Allocates and clears on the current device. Fails: runtime_failure.
-  explicit split_memory(std::source_location where) {
+  /// Allocates and clears on the world's device. Fails: runtime_failure; bad_argument where the world's stream is being
+  /// captured.
+  split_memory(world const& w, std::source_location where) : memory_(nullptr, free_memory{w.launches()}) {
+    detail::current_device const device(w.device(), where);
+    detail::outside_captures const allocating;
     void* p = nullptr;
     check_hip(hipMalloc(&p, part_sums::bytes), "hipMalloc(sums of shared tiles)", where);
     memory_.reset(p);
-    check_hip(hipMemset(sums().words(), 0xff, part_sums::word_bytes), "hipMemset(words of shared tiles)", where);
-    check_hip(hipMemset(sums().tickets, 0, part_sums::ticket_bytes), "hipMemset(tickets of shared tiles)", where);
+    w.fill(sums().words(), 0xff, part_sums::word_bytes, "words of shared tiles", where);
+    w.fill(sums().tickets, 0, part_sums::ticket_bytes, "tickets of shared tiles", where);
   }
   /// The memory as kernels take it.
   part_sums sums() const { return part_sums::in(memory_.get()); }
 
  private:
   struct free_memory {
-    void operator()(void* p) const { (void)hipFree(p); }
+    std::shared_ptr<launch_order> launches;
+    void operator()(void* p) const {
+      launches->forget_memory(p);
+      ignore_hip(hipFree(p));
+    }
   };
   std::unique_ptr<void, free_memory> memory_;
 };

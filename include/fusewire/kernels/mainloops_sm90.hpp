@@ -4,6 +4,7 @@
 
 #include <fusewire/kernels/gemm_plan.hpp>
 #include <fusewire/runtime/tensor_map_sm90.hpp>
+#include <fusewire/runtime/world.hpp>
 #include <fusewire/tile/gemm_sm90.hpp>
 
 namespace fusewire {
@@ -20,7 +21,7 @@ struct tuned_mainloops {
   /// Empty, because blocks that share a tile add up in shared memory.
   struct memory {
     /// With the signature of other mainloops' memory.
-    explicit memory(std::source_location) {}
+    memory(world const&, std::source_location) {}
   };
 
   /// Whether TMA can read B.

@@ -82,7 +82,7 @@ class product_launcher {
   /// `name`: what messages begin with. `w` outlives the launcher. Fails: bad_argument; runtime_failure.
   product_launcher(world const& w, std::string name, gemm_tile const& tile = gemm_tile::automatic, int reserved_cus = 0,
                    std::source_location where = std::source_location::current())
-      : w_(w), name_(std::move(name)), tile_(tile), reserved_cus_(reserved_cus), memory_(where) {
+      : w_(w), name_(std::move(name)), tile_(tile), reserved_cus_(reserved_cus), memory_(w, where) {
     bool const known = tile.generic ? tile == gemm_tile::small || tile == gemm_tile::large
                                     : tile.m >= 0 && tile.n >= 0 && tile.parts >= 0;
     require(

@@ -69,6 +69,9 @@ class heap {
                             SIZE_MAX / 4, " have addresses");
     require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(),
             " ns; expected more than 0");
+    detail::current_device const device(w.device(), where);
+    detail::outside_captures const allocating;
+    detail::require_no_capture(w.stream(), "heap", where);
     agree("heap", std::array{named{"bulk bytes", options.bulk}, named{"signal bytes", options.signal}}, where);
     enable_peer_access(where);
     segments_.emplace(
@@ -81,9 +84,9 @@ class heap {
       view_.bulk[r] = segments_->of(0, r);
       view_.signal[r] = segments_->of(1, r);
     }
-    check_hip(hipMemset(view_.signal[w.rank()], 0, options.signal), "hipMemset(signal segment)", where);
+    w.fill(view_.signal[w.rank()], 0, options.signal, "heap: signal segment", where);
     alarm_.emplace(where);
-    arm_watch();
+    arm_watch(where);
     using trial = detail::flag_trial<platform::tries_flags>;
     trial::load(where);
     w.exchange().barrier();  // no peer may touch the segment before it is zero
@@ -111,6 +114,7 @@ class heap {
   /// ranks are gone.
   ~heap() {
     world_.remove_check(check_key_);
+    detail::current_device const device(world_.device(), std::nothrow);
     hipError_t const e = hipDeviceSynchronize();
     ignore_hip(e);
     if (std::uncaught_exceptions() > exceptions_) return;
@@ -145,6 +149,7 @@ class heap {
     require<out_of_space>(count <= (SIZE_MAX - 1) / sizeof(T), where, "heap::allocate: ", count, " elements of ",
                           sizeof(T), " bytes wanted; at most ", (SIZE_MAX - 1) / sizeof(T), " have addresses");
     constexpr bool in_signal = lives_in_signal_segment<T>;
+    if (in_signal) detail::require_no_capture(world_.stream(), "heap::allocate of signal memory", where);
     agree("heap::allocate",
           std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment},
                      named{"signal segment", in_signal}},
@@ -166,8 +171,7 @@ class heap {
     if (in_signal) {
       name_flags(x);
       try {
-        check_hip(hipMemset(view_.here(x), 0, count * sizeof(T)), "hipMemset", where);
-        check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+        world_.fill(view_.here(x), 0, count * sizeof(T), "heap::allocate", where);
         world_.exchange().barrier();  // no peer may signal before it is zero
       } catch (...) {
         forget(x);
@@ -204,13 +208,13 @@ class heap {
   void upload(sym<T> to, std::vector<T> const& from, std::source_location where = std::source_location::current()) {
     require(from.size() <= to.count, where, "heap::upload: ", from.size(), " values; expected at most the ", to.count,
             " elements of the array");
-    copy(here(to), from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice, where);
+    world_.copy(here(to), from.data(), from.size() * sizeof(T), hipMemcpyHostToDevice, "heap::upload", where);
   }
   /// Returns this rank's elements. Waits for earlier work on the world's stream. Fails: runtime_failure.
   template <class T>
   std::vector<T> download(sym<T> from, std::source_location where = std::source_location::current()) {
     std::vector<T> to(from.count);
-    copy(to.data(), here(from), to.size() * sizeof(T), hipMemcpyDeviceToHost, where);
+    world_.copy(to.data(), here(from), to.size() * sizeof(T), hipMemcpyDeviceToHost, "heap::download", where);
     return to;
   }
   /// This rank's own elements.
@@ -284,10 +288,13 @@ class heap {
   void tell_if_nobody_asked() {
     watch seen;
     if (told_) return;
-    hipError_t const e = hipMemcpy(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost);
+    detail::current_device const device(world_.device(), std::nothrow);
+    hipError_t e = hipMemcpyAsync(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost, world_.stream());
+    char const* const call = e == hipSuccess ? "hipStreamSynchronize" : "hipMemcpyAsync";
+    if (e == hipSuccess) e = hipStreamSynchronize(world_.stream());
     ignore_hip(e);
     if (e != hipSuccess)
-      std::fprintf(stderr, "fusewire: hipMemcpy(watch): %s; it is not known whether a launch failed without a report\n",
+      std::fprintf(stderr, "fusewire: %s(watch): %s; it is not known whether a launch failed without a report\n", call,
                    hipGetErrorName(e));
     if (e != hipSuccess) return;
     std::string const what = detail::launch_report(view_, names_).own_failure(seen);
@@ -297,10 +304,13 @@ class heap {
   }
 
   /// Clears what an abandoned launch left behind, in all of this heap's channels. Collective; waits for the device.
-  void reset() {
-    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
+  /// Requires: no stream of the device is being captured. Fails: bad_argument where the world's stream is.
+  void reset(std::source_location where = std::source_location::current()) {
+    detail::current_device const device(world_.device(), where);
+    detail::require_no_capture(world_.stream(), "reset", where);
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
     world_.exchange().barrier();
-    arm_watch();
+    arm_watch(where);
     told_ = false;
     world_.exchange().barrier();
     for (auto const& r : resets_) r.second();
@@ -344,16 +354,6 @@ class heap {
  private:
   static constexpr std::size_t max_alignment = 4096;  // the segments themselves begin at a page
 
-  /// Copies on the world's stream. The stream is empty before the copy begins: a copy of pageable memory that waits in
-  /// a stream can keep other ranks of the process from launching.
-  void copy(void* to, void const* from, std::size_t bytes, hipMemcpyKind kind, std::source_location where) const {
-    hipStream_t const stream = world_.stream();
-    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
-    if (bytes == 0) return;
-    check_hip(hipMemcpyAsync(to, from, bytes, kind, stream), "hipMemcpyAsync", where);
-    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
-  }
-
   void enable_peer_access(std::source_location where) const {
     for (int r = 0; r < world_.size(); ++r) {
       int const peer = world_.device_of(r);
@@ -365,18 +365,17 @@ class heap {
                                ") cannot access the memory of device ", peer, " (rank ", r,
                                "); expected devices linked by xGMI or NVLink");
       hipError_t const e = hipDeviceEnablePeerAccess(peer, 0);
-      if (e == hipErrorPeerAccessAlreadyEnabled) (void)hipGetLastError();
+      if (e == hipErrorPeerAccessAlreadyEnabled) ignore_hip(e);
       else check_hip(e, "hipDeviceEnablePeerAccess", where);
     }
   }
 
-  void arm_watch() {
+  void arm_watch(std::source_location where) {
     watch fresh{};
     fresh.limit_ns = static_cast<std::uint64_t>(options_.wait_limit.count());
     fresh.alarm = alarm_->word();
     alarm_->lower();
-    check_hip(hipMemcpy(view_.signal[view_.rank], &fresh, sizeof fresh, hipMemcpyHostToDevice), "hipMemcpy(watch)");
-    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
+    world_.copy(view_.signal[view_.rank], &fresh, sizeof fresh, hipMemcpyHostToDevice, "heap: watch", where);
   }
 
   void forget_parts(bool in_signal, std::uint64_t offset) const {
@@ -409,6 +408,7 @@ class heap {
   bool alarmed() const { return !told_ && alarm_->raised(); }
   void throw_if_alarmed() {
     if (!alarmed()) return;
+    detail::current_device const device(world_.device());
     hipStreamCaptureStatus capture;
     check_hip(hipStreamIsCapturing(world_.stream(), &capture), "hipStreamIsCapturing");
     if (capture != hipStreamCaptureStatusNone)

@@ -58,8 +58,9 @@ struct flag_trial {
   /// several.
   static void run(world& w, world_view const& view, std::uint64_t trials, std::chrono::nanoseconds limit,
                   std::source_location where) {
-    try_flags<><<<dim3(1), dim3(max_ranks), 0, w.stream()>>>(view, trials, static_cast<std::uint64_t>(limit.count()));
-    check_hip(hipGetLastError(), "kernel launch", where);
+    check_hip(detail::start_kernel(&try_flags<>, 1, max_ranks, 0, w.stream(), view, trials,
+                                   static_cast<std::uint64_t>(limit.count())),
+              "kernel launch", where);
     std::array<trial, max_ranks> found{};
     check_hip(
         hipMemcpyAsync(found.data(), view.signal[w.rank()] + trials, sizeof found, hipMemcpyDeviceToHost, w.stream()),

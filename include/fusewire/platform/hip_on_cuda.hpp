@@ -44,6 +44,7 @@ inline constexpr auto hipStreamCaptureModeGlobal = cudaStreamCaptureModeGlobal;
 inline constexpr auto hipStreamCaptureModeThreadLocal = cudaStreamCaptureModeThreadLocal;
 inline constexpr auto hipStreamCaptureModeRelaxed = cudaStreamCaptureModeRelaxed;
 inline constexpr auto hipStreamCaptureStatusNone = cudaStreamCaptureStatusNone;
+inline constexpr auto hipErrorStreamCaptureImplicit = cudaErrorStreamCaptureImplicit;
 inline constexpr auto hipGraphNodeTypeKernel = cudaGraphNodeTypeKernel;
 inline constexpr auto hipDeviceAttributeMultiprocessorCount = cudaDevAttrMultiProcessorCount;
 
@@ -61,6 +62,7 @@ inline hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   return cudaDeviceEnablePeerAccess(peer, flags);
 }
 inline hipError_t hipGetLastError() { return cudaGetLastError(); }
+inline hipError_t hipPeekAtLastError() { return cudaPeekAtLastError(); }
 inline char const* hipGetErrorName(hipError_t e) { return cudaGetErrorName(e); }
 inline char const* hipGetErrorString(hipError_t e) { return cudaGetErrorString(e); }
 inline hipError_t hipRuntimeGetVersion(int* v) { return cudaRuntimeGetVersion(v); }
@@ -106,6 +108,12 @@ inline hipError_t hipStreamBeginCapture(hipStream_t s, hipStreamCaptureMode m) {
 inline hipError_t hipStreamEndCapture(hipStream_t s, hipGraph_t* g) { return cudaStreamEndCapture(s, g); }
 inline hipError_t hipStreamIsCapturing(hipStream_t s, hipStreamCaptureStatus* st) {
   return cudaStreamIsCapturing(s, st);
+}
+inline hipError_t hipStreamGetCaptureInfo(hipStream_t s, hipStreamCaptureStatus* st, unsigned long long* id) {
+  return cudaStreamGetCaptureInfo(s, st, id);
+}
+inline hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode* m) {
+  return cudaThreadExchangeStreamCaptureMode(m);
 }
 inline hipError_t hipLaunchHostFunc(hipStream_t s, hipHostFn_t f, void* p) { return cudaLaunchHostFunc(s, f, p); }
 

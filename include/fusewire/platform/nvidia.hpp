@@ -250,8 +250,9 @@ inline constexpr bool tries_flags = false;
 
 /// Whether kernels of several processes run on a device at once, so that they may wait for each other.
 inline cudaError_t processes_share_device(int* yes, int device) {
-  if (cudaDeviceGetAttribute(yes, cudaDevAttrMpsEnabled, device) == cudaSuccess) return cudaSuccess;
-  (void)cudaGetLastError();
+  cudaError_t const e = cudaDeviceGetAttribute(yes, cudaDevAttrMpsEnabled, device);
+  if (e == cudaSuccess) return cudaSuccess;
+  if (cudaPeekAtLastError() == e) (void)cudaGetLastError();
   *yes = 0;  // a driver without this attribute
   return cudaSuccess;
 }

@@ -28,9 +28,9 @@ struct channel_options {
   }
 };
 
-/// Inbox slots, flags and an epoch, which all operators share that are launched in order on one stream. One channel per
-/// stream: launches of one channel that run at the same time would share an epoch. The simulator reports such launches.
-/// launch() refuses a stream while the channel's last launch is still running on another one.
+/// Inbox slots, flags and an epoch, which all operators share whose launches come one after the other. Launches of one
+/// channel that run at the same time would share an epoch. So launch() lets each of them wait for the one before, also
+/// where that was on another stream. The simulator reports launches that no stream, event or launch() has ordered.
 class channel {
  public:
   /// Collective.
@@ -108,7 +108,8 @@ class channel {
 
   /// Collective; waits for the device. Brings the ranks together again after a launch was abandoned, or after a rank
   /// failed before its launch. Resets all channels of the heap.
-  void reset() { heap_.reset(); }
+  /// Fails: as heap::reset().
+  void reset(std::source_location where = std::source_location::current()) { heap_.reset(where); }
 
  private:
   /// With a gap between the slots, so that the simulator sees an access past the end of one.
@@ -124,8 +125,7 @@ class channel {
   void meet() {
     auto const where = std::source_location::current();
     channel_state mine;
-    check_hip(hipMemcpy(&mine, view_.world.here(view_.state), sizeof mine, hipMemcpyDeviceToHost),
-              "hipMemcpy(channel state)", where);
+    world().copy(&mine, view_.world.here(view_.state), sizeof mine, hipMemcpyDeviceToHost, "channel: state", where);
     for (epoch_t e : world().exchange().all_gather(mine.epoch)) mine.epoch = std::max(mine.epoch, e);
     clear(mine.epoch, where);
   }
@@ -159,12 +159,9 @@ class channel {
                          slot_of(i / std::size_t(world().size())) * std::size_t(2 * world().size()) * sizeof(flag);
     channel_state state{};
     state.epoch = epoch;
-    check_hip(hipMemcpy(view_.world.here(view_.state), &state, sizeof state, hipMemcpyHostToDevice),
-              "hipMemcpy(channel state)", where);
-    check_hip(
-        hipMemcpy(view_.world.here(view_.flags), fresh.data(), fresh.size() * sizeof(flag), hipMemcpyHostToDevice),
-        "hipMemcpy(flags)", where);
-    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+    world().copy(view_.world.here(view_.state), &state, sizeof state, hipMemcpyHostToDevice, "channel: state", where);
+    world().copy(view_.world.here(view_.flags), fresh.data(), fresh.size() * sizeof(flag), hipMemcpyHostToDevice,
+                 "channel: flags", where);
     detail::log(world().rank(), [&] {
       return text("channel of ", detail::in_bytes(options_.max_bytes), " and ", options_.flags_per_source,
                   " flags from each rank; its ", epoch ? "next" : "first", " epoch is ", epoch + 1);

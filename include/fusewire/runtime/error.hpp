@@ -66,18 +66,18 @@ void require(bool ok, std::source_location where, Parts const&... parts) {
   if (!ok) throw E(text(parts..., "  [", where.file_name(), ":", where.line(), "]"));
 }
 
+/// For calls that free something, where a failure cannot be reported. Clears the error, so that it is not taken for one
+/// of the next call. An earlier error, which somebody else has yet to fetch, stays.
+inline void ignore_hip(hipError_t e) {
+  if (e != hipSuccess && hipPeekAtLastError() == e) (void)hipGetLastError();
+}
+
 /// Throws runtime_failure unless the call succeeded. `what` is the call, as text.
 inline void check_hip(hipError_t e, char const* what, std::source_location where = std::source_location::current()) {
   if (e == hipSuccess) return;
-  (void)hipGetLastError();  // a failure that has been reported is not reported again by the next call
+  ignore_hip(e);  // a failure that has been reported is not reported again by the next call
   throw runtime_failure(text(what, ": ", hipGetErrorName(e), " (", hipGetErrorString(e), ")  [", where.file_name(), ":",
                              where.line(), "]"));
-}
-
-/// For calls that free something, where a failure cannot be reported. Clears the error, so that it is not taken for one
-/// of the next call.
-inline void ignore_hip(hipError_t e) {
-  if (e != hipSuccess) (void)hipGetLastError();
 }
 
 }  // namespace fusewire

@@ -1,6 +1,7 @@
 // Launching kernels whose blocks wait for each other, on this rank and on others.
 #pragma once
 #include <algorithm>
+#include <array>
 
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/runtime/log.hpp>
@@ -33,10 +34,22 @@ std::uint64_t name_in(T const& argument) {
   else return 0;
 }
 
+/// Memory of a kernel's argument that one launch at a time may use; null if it has none.
 template <class T>
-void note_channel(world const& w, T const& argument, hipStream_t stream, bool captured, std::source_location where) {
-  if constexpr (std::is_same_v<T, channel_view>)
-    w.launches_on(argument.world.here(argument.state), stream, captured, where);
+void const* memory_of_one_launch(T const& argument) {
+  if constexpr (std::is_same_v<T, channel_view>) return argument.world.here(argument.state);
+  else if constexpr (requires { argument.memory_of_one_launch(); }) return argument.memory_of_one_launch();
+  else return nullptr;
+}
+
+/// `fit`: how many blocks fit at once on `units` units, `of_unit` of them on one.
+inline launch_room room_of(world const& w, launch_shape const& s, int units, int fit, int of_unit) {
+  if (w.ranks_on_device() > 1) return {};  // launch() waits for the end
+  int const parts = w.dispatch_parts(), blocks = (s.blocks + parts - 1) / parts;
+  units /= parts;
+  of_unit = std::max(of_unit, 1);
+  if (s.cluster > 1) return {std::min(blocks, units), (fit - s.blocks) / s.cluster / of_unit, blocks, 0, 0};
+  return {std::min(blocks, units), units - (blocks + of_unit - 1) / of_unit, blocks, of_unit, units};
 }
 }  // namespace detail
 
@@ -55,6 +68,8 @@ residency load_kernel(world const& w, void (*kernel)(P...), int threads, int sha
   require(shared_bytes >= 0 && shared_bytes <= platform::max_shared_bytes, where, "load_kernel: ", shared_bytes,
           " bytes of shared memory; expected 0 to ", platform::max_shared_bytes);
   return w.remember({detail::address_of(kernel), threads, shared_bytes, 1}, [&] {
+    detail::current_device const device(w.device(), where);
+    detail::outside_captures const loading;
     hipFuncAttributes a;
     check_hip(hipFuncGetAttributes(&a, detail::address_of(kernel)), "hipFuncGetAttributes", where);
     residency r{0, shared_bytes};
@@ -87,6 +102,7 @@ int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int thr
   if (w.max_ranks_on_a_device() > 1) return 0;
   (void)load_kernel(w, kernel, threads, shared_bytes, where);
   int const fit = w.remember({detail::address_of(kernel), threads, shared_bytes, cluster}, [&] {
+                     detail::current_device const device(w.device(), where);
                      residency r{0, shared_bytes};
                      check_hip(platform::resident_clusters(&r.at_once, kernel, cluster, threads, shared_bytes),
                                "resident_clusters", where);
@@ -97,11 +113,17 @@ int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int thr
 
 /// Launches the kernel once. Blocks of one launch, and launches of different ranks, may wait for each other. Where
 /// ranks share a device, it returns when the kernel has ended (unless it is captured): work that is queued behind a
-/// waiting kernel keeps the device's front end from starting the kernels that it waits for.
+/// waiting kernel keeps the device's front end from starting the kernels that it waits for. The thread's current device
+/// may be any, and an error that somebody else left behind stays.
+/// Launches of this rank on other streams that are not known to be over: this one waits for them, as if an event had
+/// ordered the streams, where both use one channel or operator, or where not all blocks fit at once side by side. See
+/// launch_order.
+/// Order: every rank makes its launches in the same order, those on several streams, too.
 /// Requires: all blocks fit at once on this rank's part of the device, in the units that a mask of the stream leaves.
-/// No other kernel of this rank whose blocks wait is in flight; that is not checked.
-/// Fails: bad_argument when the blocks do not fit (it says how many do), or when a channel among the arguments is in
-/// use on another stream; as world::look().
+/// Streams of earlier launches exist until world::check() has been called for them. Replays of graphs, and kernels of
+/// others whose blocks wait, do not run beside it; that is not checked.
+/// Fails: bad_argument when the blocks do not fit (it says how many do), or when it must wait for a stream that has
+/// begun a capture; runtime_failure, and nothing is launched; as world::look().
 template <class... P>
 void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P...),
             std::type_identity_t<P> const&... arguments) {
@@ -129,19 +151,21 @@ void launch(world const& w, hipStream_t stream, launch_shape s, void (*kernel)(P
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes,
           " bytes of shared memory; ", fit, " fit at once on this rank's part of device ", w.device(), " (",
           w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");
-  int const shared = load_kernel(w, kernel, s.threads, s.shared_bytes, where).shared_bytes;
-  hipStreamCaptureStatus capture;
-  check_hip(hipStreamIsCapturing(stream, &capture), "hipStreamIsCapturing", where);
-  bool const captured = capture != hipStreamCaptureStatusNone;
-  (detail::note_channel(w, arguments, stream, captured, where), ...);
-  bool const early = s.early && platform::launches_early && w.ranks_on_device() == 1;
+  residency const loaded = load_kernel(w, kernel, s.threads, s.shared_bytes, where);
+  int const shared = loaded.shared_bytes;
+  auto const capture = detail::capture_of(stream, "launch", where);
+  std::array<void const*, sizeof...(P)> const memory{detail::memory_of_one_launch(arguments)...};
+  detail::current_device const device(w.device(), where);
+  bool const waits = w.launches()->begin(memory, stream, capture,
+                                         detail::room_of(w, s, w.compute_units() - masked, fit, loaded.at_once), where);
+  // Kernels start early behind a kernel only, and not behind an event
+  bool const early = s.early && platform::launches_early && w.ranks_on_device() == 1 && !waits;
   if (s.cluster == 1 && !early)
-    kernel<<<dim3(unsigned(s.blocks)), dim3(unsigned(s.threads)), std::size_t(shared), stream>>>(arguments...);
+    check_hip(detail::start_kernel(kernel, s.blocks, s.threads, shared, stream, arguments...), "kernel launch", where);
   else
     check_hip(platform::launch_extended(kernel, s.cluster, early, s.blocks, s.threads, shared, stream, arguments...),
               "cudaLaunchKernelEx", where);
-  check_hip(hipGetLastError(), "kernel launch", where);
-  if (w.ranks_on_device() > 1 && !captured) check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
+  if (w.ranks_on_device() > 1 && !capture) check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
 }
 
 }  // namespace fusewire

@@ -20,7 +20,9 @@ inline bool started_as_processes() { return std::getenv("RANK") && std::getenv("
 inline int device_count() {
   platform::prepare_runtime(!started_as_processes());
   int n = 0;
-  return hipGetDeviceCount(&n) == hipSuccess ? n : 0;
+  hipError_t const e = hipGetDeviceCount(&n);
+  ignore_hip(e);
+  return e == hipSuccess ? n : 0;
 }
 
 /// Calls f(world&) once: this process is one rank of WORLD_SIZE. Returns when every rank has returned. Its device is

@@ -37,8 +37,7 @@ class stamped_inbox {
                               });
       next_ = heap_.allocate<unsigned>(2, 256, where);
       view_.renewed_next = heap_.here(next_);
-      check_hip(hipMemset(view_.renewed_next, 0, 2 * sizeof(unsigned)), "hipMemset(stamped_inbox)", where);
-      check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+      heap_.world().fill(view_.renewed_next, 0, 2 * sizeof(unsigned), "stamped_inbox", where);
       heap_.world().exchange().barrier();
     } catch (...) {
       forget();

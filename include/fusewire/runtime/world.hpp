@@ -9,6 +9,7 @@
 
 #include <fusewire/core/world_view.hpp>
 #include <fusewire/runtime/bootstrap.hpp>
+#include <fusewire/runtime/launch_order.hpp>
 #include <fusewire/runtime/place.hpp>
 
 namespace fusewire {
@@ -106,6 +107,7 @@ class world {
   /// How many of them a mask of the stream takes away.
   int masked_units(hipStream_t stream, std::source_location where = std::source_location::current()) const {
     if (stream == stream_.get()) return 0;
+    detail::current_device const device(device_, where);
     int units = 0;
     check_hip(platform::fillable_units(&units, stream, dispatch_parts_), "hipExtStreamGetCUMask", where);
     return compute_units_ - units;
@@ -150,14 +152,37 @@ class world {
   /// Collective. A world of the ranks that pass the same color, in the same order. Allocating and freeing waits for the
   /// device. So where the new worlds share a device, all ranks of this world must be between launches when one of them
   /// allocates or frees.
-  world split(int color) { return world(bootstrap_->split(color), device_); }
+  world split(int color) {
+    detail::current_device const device(device_);
+    world part(bootstrap_->split(color), device_);
+    part.order_ = std::make_shared<launch_order>(*order_);
+    return part;
+  }
 
   /// Synchronises the stream, then throws if a kernel of this rank has failed since the last reset(): wait_timeout,
   /// launch_unfinished, rank_mismatch, or bad_argument for a misuse.
-  void check(hipStream_t stream) {
-    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
+  /// Fails: bad_argument, too, where the stream is being captured.
+  void check(hipStream_t stream, std::source_location where = std::source_location::current()) {
+    detail::current_device const device(device_, where);
+    detail::outside_captures const waiting;
+    detail::require_no_capture(stream, "world::check", where);
+    check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize", where);
     for (auto const& c : checks_) c.on(stream);
-    std::erase_if(users_, [&](auto const& u) { return u.second.stream == stream; });
+    order_->forget_stream(stream);
+  }
+
+  /// Copies on the world's stream, and returns when that is over. The stream is empty before the copy begins: a copy of
+  /// pageable memory that waits in a stream can keep other ranks of the process from launching. `what` asks for it, in
+  /// messages. Other streams, and captures on them, do not notice.
+  /// Fails: bad_argument where the world's stream is being captured; runtime_failure.
+  void copy(void* to, void const* from, std::size_t bytes, hipMemcpyKind kind, char const* what,
+            std::source_location where = std::source_location::current()) const {
+    on_empty_stream("hipMemcpyAsync", what, where, [&] { return hipMemcpyAsync(to, from, bytes, kind, stream()); });
+  }
+  /// Sets bytes of this rank's device. Otherwise as copy().
+  void fill(void* to, int byte, std::size_t bytes, char const* what,
+            std::source_location where = std::source_location::current()) const {
+    on_empty_stream("hipMemsetAsync", what, where, [&] { return hipMemsetAsync(to, byte, bytes, stream()); });
   }
 
   /// Throws what check() would, if a kernel of this rank has noted that it failed and no call has thrown it yet. It
@@ -176,28 +201,12 @@ class world {
     return it->second;
   }
 
-  /// Notes that a launch on `stream` uses the channel whose state is at `channel`. A captured launch says nothing about
-  /// when it runs.
-  /// Requires: the stream of the launch before still exists, or check() has been called for it.
-  /// Fails: bad_argument when the launch before was on another stream and is not over.
-  void launches_on(void const* channel, hipStream_t stream, bool captured, std::source_location where) const {
-    user& last = users_[channel];
-    if (!captured && last.busy && last.stream != stream) {
-      hipError_t const e = hipStreamQuery(last.stream);
-      ignore_hip(e);
-      require(e != hipErrorNotReady, where,
-              "launch: the channel is in use on another stream, whose work is not over; expected launches of one "
-              "channel on one stream, or on another after check() for the first");
-    }
-    last = {stream, !captured};
-  }
+  /// The order of this rank's launches on several streams. launch() keeps it.
+  std::shared_ptr<launch_order> const& launches() const { return order_; }
   /// Whether the latest launch with the channel was on this stream, and not captured.
-  bool used_last_by(void const* channel, hipStream_t stream) const {
-    auto const it = users_.find(channel);
-    return it != users_.end() && it->second.busy && it->second.stream == stream;
-  }
+  bool used_last_by(void const* channel, hipStream_t stream) const { return order_->used_last_by(channel, stream); }
   /// Forgets the launches of a channel that ends.
-  void forget_user(void const* channel) { users_.erase(channel); }
+  void forget_user(void const* channel) { order_->forget_memory(channel); }
 
   /// Adds a function that check() calls, and one that look() calls. Returns a key for remove_check().
   int add_check(std::function<void(hipStream_t)> on, std::function<void()> look = [] {}) {
@@ -212,6 +221,15 @@ class world {
  private:
   int ranks_beside(fusewire::place const& p) const {
     return int(std::ranges::count_if(places_, [&](fusewire::place const& q) { return same_device(p, q); }));
+  }
+  template <class F>
+  void on_empty_stream(char const* call, char const* what, std::source_location where, F enqueue) const {
+    detail::current_device const device(device_, where);
+    detail::outside_captures const waiting;
+    detail::require_no_capture(stream(), what, where);
+    check_hip(hipStreamSynchronize(stream()), "hipStreamSynchronize", where);
+    check_hip(enqueue(), text(call, " for ", what).c_str(), where);
+    check_hip(hipStreamSynchronize(stream()), "hipStreamSynchronize", where);
   }
 
   std::shared_ptr<bootstrap> bootstrap_;
@@ -231,11 +249,7 @@ class world {
   std::vector<check_of_memory> checks_;
   int last_key_ = 0;
   mutable std::map<kernel_key, residency> residency_;
-  struct user {
-    hipStream_t stream = nullptr;
-    bool busy = false;  // as far as is known
-  };
-  mutable std::map<void const*, user> users_;  // by channel: its latest launch
+  std::shared_ptr<launch_order> order_ = std::make_shared<launch_order>();
 };
 
 }  // namespace fusewire

@@ -47,6 +47,8 @@ class few_rows_gfx942 {
     /// How a tile's k is divided.
     split_k split;
 
+    /// As launch() asks for it
+    void const* memory_of_one_launch() const { return split.sums.sums; }
     __device__ static constexpr divisor parts() { return 1; }
     __device__ static constexpr int part() { return 0; }
     __device__ divisor const& k_parts() const { return split.askers_of_tile; }

@@ -58,6 +58,8 @@ class ping_pong_gfx942 {
     /// How a tile's k is divided.
     split_k split;
 
+    /// As launch() asks for it
+    void const* memory_of_one_launch() const { return split.sums.sums; }
     __device__ divisor const& parts() const { return split.askers_of_tile; }
     __device__ divisor const& k_parts() const { return split.askers_of_tile; }
     __device__ int part() const { return split.part(first_blocks); }

@@ -159,7 +159,7 @@ TEST_CASE(
           auto const x = make_operands<mainloop>(
               from, b_operand<bf16>{call.b.data, call.b.ld, call.b_layout, p.n}, p.k, false,
               gemm_plan{.b_in_flight = 2}, map.m, last_tile_rows(map.m, tile.block_m),
-              tuned_mainloops<bf16>::memory{std::source_location::current()}, std::source_location::current());
+              tuned_mainloops<bf16>::memory{r.world, std::source_location::current()}, std::source_location::current());
           ag_gemm_arguments<bf16> const g{
               {call.a, map, {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, false, true},
               call.c,
