@@ -106,7 +106,8 @@ bool node_memory::note_use(wave& w, access kind, part& p, u64 address) {
   dispatch const* const launch = w.group->launch;
   if (p.user && p.user != launch) {
     fault(w, p.name + " is used by two launches at once: by this one and by " + p.user->kernel->demangled + " on GPU " +
-                 std::to_string(p.user->gpu) + ", which has not ended; launches that share it belong on one stream");
+                 std::to_string(p.user->gpu) +
+                 ", which has not ended; launch() orders launches that share it, and so do streams and events");
     return false;
   }
   u32 const* const grid = launch->grid;
