@@ -74,6 +74,20 @@ __global__ void meet_the_other(channel_view ch, flag* mine, flag* others) {
   e.end(b);
 }
 
+/// As an operator without a channel has it: memory in which one launch at a time adds up.
+struct own_memory {
+  int* sum;
+  void const* memory_of_one_launch() const { return sum; }
+};
+/// Adds 1 in many steps. Two launches at once would lose some.
+__global__ void add_slowly(own_memory m, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    int const before = atomic_ref<int, scope::device>(m.sum).load();
+    platform::backoff();
+    atomic_ref<int, scope::device>(m.sum).store(before + 1);
+  }
+}
+
 constexpr int words = 300, blocks = 3, threads = 128;
 channel_options for_words(int flags) { return {.max_bytes = words * sizeof(int), .flags_per_source = flags}; }
 
@@ -109,6 +123,19 @@ TEST_CASE("streams: launches of one channel come one after the other, on whichev
       r.found.equal(r.download(mine), words_after(launches, r.rank(), r.size()), text("round ", round));
     }
     r.meet();
+  });
+}
+
+TEST_CASE("streams: launches that use an operator's own memory come one after the other") {
+  on_ranks(2, [](rank_of_test& r) {
+    auto const sum = r.heap.allocate<int>(1);
+    r.fill(sum, 0);
+    own_stream const second = make_stream();
+    constexpr int launches = 10, steps = 50;
+    for (int i = 0; i < launches; ++i)
+      launch(r.world, i % 2 ? second.get() : r.stream, {1, 1}, add_slowly, own_memory{r.here(sum)}, steps);
+    r.world.check(second.get());
+    r.found.expect(r.download(sum)[0] == launches * steps, "the sum is ", r.download(sum)[0]);
   });
 }
 
