@@ -37,6 +37,7 @@ enum class mistake {
   not_checked,
   long_name,
   no_such_page,
+  too_long,
   host_memory
 };
 constexpr std::string_view names[] = {"none",
@@ -60,6 +61,7 @@ constexpr std::string_view names[] = {"none",
                                       "not_checked",
                                       "long_name",
                                       "no_such_page",
+                                      "too_long",
                                       "host_memory"};
 
 template <mistake M>
@@ -109,7 +111,7 @@ void decode(world& w) {
     check_hip(hipMemcpy(h.view().here(to), &from, sizeof from, hipMemcpyHostToDevice), "hipMemcpy");
   };
   upload(table, std::array<std::int32_t, 2>{0, M == mistake::no_such_page && w.rank() == 1 ? pages : 1});
-  upload(lengths, std::int32_t(20));
+  upload(lengths, std::int32_t(M == mistake::too_long && w.rank() == 1 ? 33 : 20));
   alignas(16) static bf16 const q_on_host[d] = {};
   w.barrier();
   op(w.stream(), {.q = M == mistake::host_memory ? q_on_host : h.view().here(q),
@@ -125,7 +127,7 @@ void decode(world& w) {
 
 template <mistake M>
 void on_rank(world& w) {
-  if constexpr (M == mistake::no_such_page || M == mistake::host_memory) return decode<M>(w);
+  if constexpr (M == mistake::no_such_page || M == mistake::too_long || M == mistake::host_memory) return decode<M>(w);
   heap h(w, {.bulk = 2_MiB, .signal = 256_KiB, .wait_limit = std::chrono::milliseconds(500)});
   channel ch(h, {.max_bytes = M == mistake::inbox_too_small ? 1024 : words * sizeof(int), .flags_per_source = blocks});
   auto const mine = h.allocate<int>(words), sum = h.allocate<int>(words);

@@ -958,6 +958,72 @@ TEST_CASE("flash_decode: a page that does not exist is named before it is read",
                  text("flash_decode: entry ", entry, " of the block table is page ", page, "; expected 0 to 42")));
 }
 
+TEST_CASE("flash_decode: a length that the table has no room for is named before a page is followed",
+          "[flash_decode][errors]") {
+  if (!simulator_stats()) SKIP("only a checked build and fusewire-sim look");
+  bool const said = GENERATE(false, true);
+  auto const [batch, sequence, length, how] =
+      GENERATE(table<int, int, std::int32_t, shots>({{1, 0, 81, shots::one},
+                                                     {3, 2, 200, shots::one},
+                                                     {3, 1, 0x7fffffff, shots::two},
+                                                     {2, 1, 1000000, shots::automatic}}));
+  CAPTURE(said, batch, sequence, length, int(how));
+  auto const verdicts = on_ranks(
+      2,
+      [&, said, batch = batch, sequence = sequence, length = length, how = how](rank_of_test& r) {
+        decode_rank<bf16> d(r, {6, 2, 64}, batch, 4, 20, 0, how);
+        channel ch(r.heap, decode_channel());
+        flash_decode<bf16> op(ch, d.options());
+        problem const p{batch, [](int, int s) { return 80 - 35 * s; }};  // all pages, or -1 behind them
+        d.fill(p);
+        auto table = r.download(d.table);
+        for (std::int32_t& page : table)
+          if (page == 0x7ffffff0) page = -1;
+        r.upload(table, d.table);
+        auto c = d.call(batch);
+        c.pages = said ? d.pages : 0;
+        op(r.stream, c);
+        r.world.check(r.stream);
+        d.compare(p);
+        r.meet();
+        auto lengths = r.download(d.lengths);
+        if (r.rank() == 1) lengths[std::size_t(sequence)] = length;
+        r.upload(lengths, d.lengths);
+        op(r.stream, c);
+        try {
+          r.world.check(r.stream);
+        } catch (error const& e) {
+          r.note = e.what();
+        }
+        ch.reset();
+        d.fill(p);
+        op(r.stream, c);
+        r.world.check(r.stream);
+        d.compare(p);
+      },
+      short_waits());
+  CHECK(contains(verdicts[1], text("flash_decode: length ", length, " of sequence ", sequence,
+                                   "; expected 0 to max_pages x page_size = 80")));
+}
+
+TEST_CASE("flash_decode: a negative length is no tokens", "[flash_decode]") {
+  on_decode_ranks(3, [](rank_of_test& r) {
+    decode_rank<bf16> d(r, {4, 2, 64}, 4, 4, 20);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    auto const empty = [](int rank, int s) { return s == 3 || rank == s; };  // the last sequence on every rank
+    problem const p{4, [&](int rank, int s) { return empty(rank, s) ? 0 : 70 - 11 * s; }};
+    d.fill(p);
+    auto lengths = r.download(d.lengths);
+    for (int s = 0; s < 4; ++s)
+      if (empty(r.rank(), s)) lengths[std::size_t(s)] = s % 2 ? INT32_MIN : -1;
+    r.upload(lengths, d.lengths);
+    for (int i = 0; i < 2; ++i) op(r.stream, d.call(4));
+    r.world.check(r.stream);
+    d.compare(p);
+  });
+}
+
 TEST_CASE("flash_decode: as many blocks as there can be runs", "[flash_decode]") {
   if (!simulator_stats()) SKIP("only the simulator counts blocks");
   on_ranks(

@@ -74,7 +74,8 @@ enum class misuse : unsigned {
   wait_flag,
   begin_again,
   end_again,
-  page
+  page,
+  length
 };
 
 /// What a wait asks for: this value, or this value or more.

@@ -22,7 +22,7 @@ namespace fusewire {
 /// The lengths of a launch, and how their units are dealt to its blocks.
 struct decode_lengths {
   std::int32_t const* tokens;       // [batch]; what is outside 0 to max_tokens is taken as the nearest of them
-  int batch, max_tokens, kv_heads;  // sequences; the capacity of a shard; KV heads
+  int batch, max_tokens, kv_heads;  // sequences; the capacity of a shard, or one more to tell longer ones; KV heads
   divisor heads, runs;              // kv_heads; as many runs as there can be
   divisor runs_per_item;            // rounded down, at least 1
   int items_per_run;                // rounded up
@@ -88,6 +88,8 @@ class decode_run {
   // The split.
   /// Of the split, 0 to batch - 1.
   __device__ int sequence() const { return sequence_; }
+  /// Tokens of the sequence, as decode_lengths::of().
+  __device__ int tokens() const { return tokens_; }
   /// KV head of the split.
   __device__ int head() const { return head_; }
   /// Number of the split's item: sequence x KV heads + head.

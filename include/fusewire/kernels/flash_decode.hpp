@@ -36,7 +36,10 @@ struct flash_decode_call {
   T const* k_cache = nullptr;                 // [pages, page_size, kv_heads, d]
   T const* v_cache = nullptr;                 // [pages, page_size, kv_heads, d]
   std::int32_t const* block_table = nullptr;  // [batch, max_pages]; entries past a sequence's last page are not read
-  std::int32_t const* lengths = nullptr;      // [batch]: tokens of this rank's shard, 0 to max_pages x page_size
+  /// [batch]: tokens of this rank's shard, 0 to max_pages x page_size; a negative one counts as 0, as a graph's unused
+  /// rows need it. A checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every length before a page is followed,
+  /// and check() throws bad_argument. Elsewhere a longer sequence is cut there
+  std::int32_t const* lengths = nullptr;
   /// [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait was given up
   T* out = nullptr;
   /// [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
@@ -109,6 +112,7 @@ class flash_decode {
                   std::source_location where = std::source_location::current()) {
     check(c, where);
     int const blocks = grid(c.batch, where);
+    bool const looks = detail::checked || detail::simulator::get().there();
     decode_arguments<T> const g{
         c.q,
         c.k_cache,
@@ -116,7 +120,7 @@ class flash_decode {
         c.block_table,
         c.out,
         c.lse,
-        {c.lengths, c.batch, max_tokens(), o_.kv_heads, std::max(1, blocks - attention_spare_blocks)},
+        {c.lengths, c.batch, max_tokens() + looks, o_.kv_heads, std::max(1, blocks - attention_spare_blocks)},
         o_.max_pages,
         std::countr_zero(unsigned(o_.page_size)),
         group(),
@@ -126,7 +130,7 @@ class flash_decode {
         inbox_->view(),
         {ch_.heap().view().here(parts_), blocks_},
         record().quads(),
-        detail::checked || detail::simulator::get().there() ? c.pages : 0};
+        looks ? c.pages : 0};
     launch_header header = make_header(
         "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
         std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));

@@ -42,7 +42,7 @@ struct decode_arguments {
   std::int32_t const* pages;  // [batch, max_pages]
   T* out;                     // [batch, q heads, d]
   float* lse;                 // [batch, q heads], or null
-  /// Tokens, and how they are dealt to blocks.
+  /// Tokens, and how they are dealt to blocks. Lengths are checked where lengths.max_tokens is more than the pages hold
   decode_lengths lengths;
   int max_pages, page_shift, group;  // group: query heads per KV head
   bool two_shot;                     // item i is summed up by rank i % W alone
@@ -237,10 +237,16 @@ class decode_block {
     put(5, part.s.l);
   }
 
-  /// Whether the split's pages are in the caches, as far as anybody looks; one that is not is noted. Every wave looks
-  /// at all of them.
-  __device__ bool pages_exist(decode_run const& run) const {
-    if (g_.pages_to_check == 0 || run.done()) return true;
+  /// Whether the split may be read, as far as anybody looks: the length of its sequence is one that the table has room
+  /// for, and its pages are in the caches. What is wrong is noted. Every wave looks at all of it.
+  __device__ bool exists(decode_run const& run) const {
+    if (run.done()) return true;
+    int const room = g_.max_pages << g_.page_shift;
+    if (run.tokens() > room) {
+      note_misuse(ch_.world, misuse::length, g_.lengths.tokens[run.sequence()], room + 1, run.sequence());
+      return false;
+    }
+    if (g_.pages_to_check == 0) return true;
     wave const w;
     int const last = (run.end() - 1) >> g_.page_shift;
     int missing = 0;
@@ -264,7 +270,7 @@ class decode_block {
                          g_.pages,      unsigned(run.sequence()) * unsigned(g_.max_pages),
                          g_.page_shift, platform::not_ahead(g_.lengths.kv_heads),
                          run.head()};
-    bool const empty = platform::uniform(run.done() || !pages_exist(run));
+    bool const empty = platform::uniform(run.done() || !exists(run));
     int const begin = empty ? 0 : run.begin(), end = empty ? 0 : run.end();
     platform::native16 query{};
     if constexpr (!platform::launches_early)

@@ -72,6 +72,9 @@ class launch_report {
     if (what == misuse::page)
       return who + text("flash_decode: entry ", seen.wrong_at, " of the block table is page ", seen.wrong_value,
                         "; expected 0 to ", seen.accepted - 1);
+    if (what == misuse::length)
+      return who + text("flash_decode: length ", seen.wrong_value, " of sequence ", seen.wrong_at,
+                        "; expected 0 to max_pages x page_size = ", seen.accepted - 1);
     char const* const call = what == misuse::inbox_rank ? "inbox()"
                              : what == misuse::signal_rank || what == misuse::signal_flag
                                  ? "signal() or to()"
