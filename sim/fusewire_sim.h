@@ -43,6 +43,13 @@ uint64_t fusewireSimHeld(char* text, size_t size);
  * `at` is where the part begins. A part replaces those that it overlaps; size 0 names nothing. Threads that share
  * memory may all name the same part; the latest name counts. Returns 0, or -1 when the memory is not allocated. */
 int fusewireSimNamePart(void const* at, uint64_t size, char const* name);
+/* The same for an array [extent[2]][extent[1]][extent[0]] of rows, of which each has bounds of its own. In the name,
+ * {0}, {1} and {2} stand for the numbers of a row. */
+typedef struct {
+  uint64_t bytes, stride; /* of a row; from a row to the next */
+  uint64_t extent[3];
+} fusewire_sim_rows;
+int fusewireSimNameRows(void const* at, fusewire_sim_rows const* rows, char const* name);
 int fusewireSimForgetParts(
     void const* at,
     uint64_t size); /* that begin there: an access is use after free until a part is named there again */
@@ -52,6 +59,7 @@ int fusewireSimForgetParts(
 int fusewireSimNameTicket(void const* at, void const* ticket, char const* call);
 
 typedef int (*fusewire_sim_name_part_function)(void const*, uint64_t, char const*);
+typedef int (*fusewire_sim_name_rows_function)(void const*, fusewire_sim_rows const*, char const*);
 typedef int (*fusewire_sim_forget_parts_function)(void const*, uint64_t);
 typedef int (*fusewire_sim_name_ticket_function)(void const*, void const*, char const*);
 typedef int (*fusewire_sim_stats_function)(fusewire_sim_stats*);

@@ -10,18 +10,26 @@ allocation* live_at(runtime& r, void const* p, u64 bytes) {
   return a && a->live && a->covers(reinterpret_cast<u64>(p), bytes) ? a : nullptr;
 }
 
+int name(void const* at, u64 size, char const* text, part_rows const& rows) {
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  allocation* const a = live_at(r, at, size);
+  if (!a || !text) return -1;
+  if (!a->parts) a->parts = std::make_shared<part_table>();
+  a->parts->name(reinterpret_cast<u64>(at), size, text, rows);
+  return 0;
+}
+
 }  // namespace
 
 extern "C" {
 
-int fusewireSimNamePart(void const* at, uint64_t size, char const* name) {
-  runtime& r = runtime::get();
-  lock l = r.enter();
-  allocation* const a = live_at(r, at, size);
-  if (!a || !name) return -1;
-  if (!a->parts) a->parts = std::make_shared<part_table>();
-  a->parts->name(reinterpret_cast<u64>(at), size, name);
-  return 0;
+int fusewireSimNamePart(void const* at, uint64_t size, char const* text) { return name(at, size, text, {}); }
+
+int fusewireSimNameRows(void const* at, fusewire_sim_rows const* rows, char const* text) {
+  if (!rows || rows->bytes == 0 || rows->bytes > rows->stride) return -1;
+  auto const& e = rows->extent;
+  return name(at, rows->stride * e[0] * e[1] * e[2], text, {rows->bytes, rows->stride, {e[0], e[1]}});
 }
 
 int fusewireSimForgetParts(void const* at, uint64_t size) {

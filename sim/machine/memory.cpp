@@ -8,6 +8,9 @@
 namespace fusewire::sim {
 namespace {
 
+/// Bytes: what is farther away is beside nothing.
+constexpr u64 neighbourhood = u64{64} << 20;
+
 std::string hex(u64 x) {
   char text[24];
   std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(x));
@@ -23,14 +26,33 @@ bool uses_heap(wave const& w) {
   return std::ranges::any_of(arguments, [](kernel_argument const& a) { return a.kind == "hidden_heap_v1"; });
 }
 
+/// The live parts around an address that is in none of them, one a line, but for the one that has been named.
+std::string neighbours(allocation const& a, u64 address, part const* named) {
+  std::string text;
+  auto const add = [&](part const& p, char const* where, u64 away) {
+    if (&p == named) return;
+    named_bytes const x = p.around(address);
+    text += "\n  " + std::string(where) + " " + x.name + " (" + std::to_string(x.size) + " bytes), " +
+            std::to_string(away) + " bytes away";
+  };
+  for (part const* p : a.parts->below(address, 4)) add(*p, "below it is", address - p->around(address).end());
+  if (part const* const p = a.parts->above(address)) add(*p, "above it is", p->base - address);
+  return text;
+}
+
+/// The same for an address that is not in the allocation, or an access that begins in it and does not end there.
+std::string parts_beside(allocation const* a, u64 address) {
+  if (!a || !a->live || !a->parts || address + neighbourhood < a->base || address >= a->end() + neighbourhood) return "";
+  return neighbours(*a, address < a->base ? address : std::max(address, a->end()), nullptr);
+}
+
 }  // namespace
 
 std::string describe(address_space const& space, u64 address, allocation const* hit) {
   allocation const* a = hit ? hit : space.nearest(address);
   if (!a) return hex(address) + "; nothing is allocated";
-  constexpr u64 near = u64{64} << 20;
   std::string place;
-  if (address >= a->end() + near || address + near < a->base)
+  if (address >= a->end() + neighbourhood || address + neighbourhood < a->base)
     return hex(address) + ", far from every allocation; host memory must be pinned";
   if (address >= a->end()) place = std::to_string(address - a->end()) + " bytes past the end of";
   else if (address < a->base) place = std::to_string(a->base - address) + " bytes before";
@@ -56,7 +78,8 @@ bool node_memory::look_up(wave& w, access kind, u64 address, int bytes) {
     return false;
   }
   if (!a || (a->live && !a->covers(address, bytes))) {
-    fault(w, "out-of-bounds " + what + describe(node_.memory, address, a));
+    fault(w, "out-of-bounds " + what + describe(node_.memory, address, a) +
+                 parts_beside(a ? a : node_.memory.nearest(address), address));
     return false;
   }
   if (!a->live) {
@@ -81,21 +104,23 @@ bool node_memory::look_up_part(wave& w, access kind, allocation const& a, u64 ad
     return !p->ticket || note_use(w, kind, *p, address);
   }
   part const* const near = a.parts->nearest(address);
-  bool const freed = near && !near->live && address >= near->base && address < near->end();
+  bool const inside = near && address >= near->base && address < near->end(), freed = inside && !near->live;
   std::string place = "in memory that nobody has allocated there";
   if (near) {
+    named_bytes const x = near->around(address);
     u64 const last = address + static_cast<u64>(bytes);
-    if (address >= near->end()) place = std::to_string(address - near->end()) + " bytes past the end of ";
-    else if (address < near->base) place = std::to_string(near->base - address) + " bytes before ";
-    else if (last > near->end() && near->live)
-      place = "the last " + std::to_string(last - near->end()) + " of them past the end of ";
-    else place = std::to_string(address - near->base) + " bytes into ";
-    place += near->name + " (" + std::to_string(near->size) + " bytes" + (near->live ? ")" : "; given back)");
+    if (address >= x.end()) place = std::to_string(address - x.end()) + " bytes past the end of ";
+    else if (address < x.base) place = std::to_string(x.base - address) + " bytes before ";
+    else if (last > x.end() && near->live)
+      place = "the last " + std::to_string(last - x.end()) + " of them past the end of ";
+    else place = std::to_string(address - x.base) + " bytes into ";
+    place += x.name + " (" + std::to_string(x.size) + " bytes" + (near->live ? ")" : "; given back)");
+    if (!inside) place += neighbours(a, address, near);
   }
   std::string text =
       (freed ? "use after free: " : "out-of-bounds ") + what_of(kind, bytes) + hex(address) + ", " + place;
   if (m.piece && m.piece != near && m.piece->live && a.covers(m.piece->base, 0))
-    text += "\n  the access before it was to " + m.piece->name;
+    text += "\n  the access before it was to " + m.piece->name_of({"*", "*", "*"});
   fault(w, text + "\n  all within " + describe(node_.memory, address, &a));
   return false;
 }

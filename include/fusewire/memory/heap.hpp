@@ -268,6 +268,14 @@ class heap {
     for (int r = 0; r < view_.size; ++r)
       sim.name_part((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
   }
+  /// The same of rows that have bounds of their own. In the name, {0} to {2} stand for a row's numbers.
+  void name_rows(bool in_signal, std::uint64_t offset, detail::simulator_rows const& rows,
+                 std::string const& name) const {
+    auto const& sim = detail::simulator::get();
+    if (!sim.name_rows) return;
+    for (int r = 0; r < view_.size; ++r)
+      sim.name_rows((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, &rows, name.c_str());
+  }
   /// Tells fusewire-sim that this rank's memory at the offset, which has a name, belongs to one launch at a time. Each
   /// block of that launch does one atomic, by `call`, on the word that is `ticket` bytes into it.
   void name_ticket(std::uint64_t offset, std::size_t ticket, char const* call) const {

@@ -10,9 +10,17 @@
 
 namespace fusewire::detail {
 
+/// fusewire_sim_rows of sim/fusewire_sim.h: an array [extent[2]][extent[1]][extent[0]] of rows.
+struct simulator_rows {
+  std::uint64_t bytes, stride;  // of a row; from a row to the next
+  std::uint64_t extent[3];
+};
+
 /// Entry points of sim/fusewire_sim.h, which only the simulator's libamdhip64 has.
 struct simulator {
   int (*name_part)(void const*, std::uint64_t, char const*) = find<decltype(name_part)>("fusewireSimNamePart");
+  /// Null in a simulator of version 0.1.
+  int (*name_rows)(void const*, simulator_rows const*, char const*) = find<decltype(name_rows)>("fusewireSimNameRows");
   int (*forget_parts)(void const*, std::uint64_t) = find<decltype(forget_parts)>("fusewireSimForgetParts");
   int (*name_ticket)(void const*, void const*, char const*) = find<decltype(name_ticket)>("fusewireSimNameTicket");
 

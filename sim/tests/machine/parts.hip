@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
       reinterpret_cast<fusewire_sim_forget_parts_function>(dlsym(RTLD_DEFAULT, "fusewireSimForgetParts"));
   auto const name_ticket =
       reinterpret_cast<fusewire_sim_name_ticket_function>(dlsym(RTLD_DEFAULT, "fusewireSimNameTicket"));
+  auto const name_rows = reinterpret_cast<fusewire_sim_name_rows_function>(dlsym(RTLD_DEFAULT, "fusewireSimNameRows"));
   char* p;
   HIP(hipMalloc(&p, 65536));
   HIP(hipMemset(p, 0, 65536));
@@ -44,10 +45,15 @@ int main(int argc, char** argv) {
   CHECK(name_part(p + 2048, 256, "the second") == 0);
   CHECK(name_part(p + 2048, 256, "the second, named again") == 0);
   CHECK(name_part(p + 70000, 4, "beyond") == -1);
+  fusewire_sim_rows const rows{40, 64, {3, 2, 2}}, long_rows{65, 64, {3, 2, 2}};
+  CHECK(name_rows(p + 4096, &rows, "row {0} of {1} of {2}, of 40") == 0);
+  CHECK(name_rows(p + 65536 - 64 * 11, &rows, "beyond") == -1);
+  CHECK(name_rows(p + 4096, &long_rows, "rows that overlap") == -1);
   auto* const ticket = reinterpret_cast<unsigned*>(p + 2052);
   if (name == "right") {
     store_at<<<1, 64>>>(p, 1120, nullptr);
     store_wide<<<1, 1>>>(p, 2048 + 240);
+    for (int row = 0; row < 12; ++row) store_at<<<1, 64>>>(p, 4096 + row * 64 + 36 * (row % 2), nullptr);
     HIP(hipDeviceSynchronize());
     CHECK(name_ticket(p + 1, p + 1, "take") == -1);
     CHECK(name_ticket(p + 2048, ticket, "take()") == 0);
@@ -59,6 +65,10 @@ int main(int argc, char** argv) {
   if (name == "gap") store_at<<<1, 64>>>(p, 1124, nullptr);
   if (name == "before") store_at<<<1, 64>>>(p, 2040, nullptr);
   if (name == "nothing_there") store_at<<<1, 64>>>(p, 40000, reinterpret_cast<int*>(p + 1024));
+  if (name == "past_all") store_at<<<1, 64>>>(p, 65536 + 100, nullptr);
+  if (name == "row_gap") store_at<<<1, 64>>>(p, 4096 + 5 * 64 + 48, nullptr);
+  if (name == "row_straddle") store_wide<<<1, 1>>>(p, 4096 + 7 * 64 + 32);
+  if (name == "past_rows") store_at<<<1, 64>>>(p, 4096 + 12 * 64, nullptr);
   if (name == "straddle") store_wide<<<1, 1>>>(p, 1024 + 96);
   if (name == "given_back") {
     CHECK(forget(p + 1024, 512) == 0);
