@@ -42,7 +42,8 @@ std::string neighbours(allocation const& a, u64 address, part const* named) {
 
 /// The same for an address that is not in the allocation, or an access that begins in it and does not end there.
 std::string parts_beside(allocation const* a, u64 address) {
-  if (!a || !a->live || !a->parts || address + neighbourhood < a->base || address >= a->end() + neighbourhood) return "";
+  if (!a || !a->live || !a->parts || address + neighbourhood < a->base || address >= a->end() + neighbourhood)
+    return "";
   return neighbours(*a, address < a->base ? address : std::max(address, a->end()), nullptr);
 }
 

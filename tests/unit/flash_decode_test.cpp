@@ -611,8 +611,9 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
     load_kernel(r.world, spend<>, 64);
     auto const length = [](int, int) { return 20; };
-    // Launches: what both slots are left with, and until each record's turn has come
-    int const before = 2, between = 2 * batch * kv_heads + 2;
+    // Launches: what both slots are left with, and until all words of those records have had their turn
+    int const before = 2, turns = many * kv_heads * ranks * ceil_div(d.h.q / kv_heads * (d.h.d + 2), 256),
+              between = 2 * turns + 2;
     for (int i = 0; i < before; ++i) d.run(op, {many, length, problem::random, unsigned(i)});
     d.fill({few, length});
     for (int i = 0; i < between; ++i) op(r.stream, d.call(few));
@@ -662,9 +663,9 @@ TEST_CASE("flash_decode: a record that is renewed is no result of the next launc
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     load_kernel(r.world, spend<>, 64);
-    // Both slots in turn: one sequence, while the others' records are renewed; then all
-    for (unsigned i = 0; i < 4 * batch; ++i) {
-      problem const p{i % 4 < 2 ? 1 : batch, [](int, int) { return 20; }, problem::random, i};
+    // Both slots in turn: one sequence, while one of the others' records of one rank is renewed; then twice all
+    for (unsigned i = 0; i < 6 * 2 * batch; ++i) {
+      problem const p{i % 6 < 2 ? 1 : batch, [](int, int) { return 20; }, problem::random, i};
       d.fill(p);
       if (r.rank() == 1) r.launch({1, 64}, spend<>, r.view(), ns_of(0.05));
       op(r.stream, d.call(p.batch));
@@ -702,7 +703,7 @@ TEST_CASE("flash_decode: launches on both sides of 2^32", "[flash_decode][channe
     // Each record's turn comes
     on_both_sides_of_2_to_32(
         r, ch, [&](int i) { d.run(op, {1 + i % 3, [](int, int) { return 20; }, problem::random, unsigned(i)}); },
-        2 * 3 + 2);
+        2 * 3 * 3 + 2);
   });
 }
 

@@ -257,7 +257,7 @@ __global__ void exchange_stamped(channel_view ch, stamped_inbox_view inbox, int 
         count_wrong(wrong, !right);
       }
   }
-  if (b.index() == b.count() - 1) slot.renew(b, [&](int, int i) { return i < records; });
+  if (b.index() == b.count() - 1 && wave{}.index() == 0) slot.renew(wave{}, [&](int, int i) { return i < records; });
   e.end(b);
 }
 
@@ -270,16 +270,18 @@ __global__ void renew_others(channel_view ch, stamped_inbox_view inbox) {
   stamped_slot(inbox, ch.world, e.number()).renew(b, [](int, int i) { return i == 1; });
   e.end(b);
 }
-/// The stamps that the words of each slot and record must have.
+/// The stamps that words must have: of each slot, source and record, those that are renewed at once.
 struct expected_stamps {
-  std::uint32_t of[2][renewed_records];
+  static constexpr int parts = 3, ranks = 3;
+  std::uint32_t of[2 * ranks * renewed_records * parts];
 };
 __global__ void compare_stamps(world_view w, stamped_inbox_view inbox, expected_stamps expected, unsigned* wrong) {
-  int const of_slot = w.size * renewed_records * inbox.record_words;
-  stamped const* const words = w.here(inbox.words);
-  for (int n = int(block{}.rank()); n < 2 * of_slot; n += int(block{}.size()))
-    count_wrong(wrong, std::uint32_t(load(&words[n].word)) !=
-                           expected.of[n / of_slot][n / inbox.record_words % renewed_records]);
+  constexpr int parts = expected_stamps::parts;
+  for (int n = block{}.rank(); n < 2 * w.size * renewed_records * inbox.record_words; n += block{}.size()) {
+    int const j = n % inbox.record_words, record = n / inbox.record_words;  // of all slots and sources
+    count_wrong(wrong, std::uint32_t(load(&w.here(inbox.words)[record * inbox.stride + j].word)) !=
+                           expected.of[record * parts + j / stamped_inbox_view::renewed_words]);
+  }
 }
 
 /// Every thread notes the answer of the wait, as 2 + answer.
@@ -450,21 +452,26 @@ TEST_CASE("signals: an inbox of stamped words of any type, on both sides of 2^32
         [&](int) {
           r.launch({blocks, 128}, exchange_stamped, ch.view(make_header("stamped", 0)), inbox.view(), width, wrong);
         },
-        2 * blocks);
+        2 * int(inbox.view().turns_of_slot(r.size())));
   });
 }
 
 TEST_CASE("signals: a record that launches leave unwritten gets a new stamp in its turn, all of it") {
   count_on_ranks(GENERATE(1, 3), [](rank_of_test& r, unsigned* wrong) {
     channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
-    stamped_inbox inbox(ch, {.records = renewed_records, .words = 2000});
+    constexpr int parts = expected_stamps::parts;
+    stamped_inbox inbox(ch, {.records = renewed_records, .words = parts * stamped_inbox_view::renewed_words - 100});
+    unsigned const turns = unsigned(r.size()) * renewed_records * parts;
+    r.found.expect(inbox.view().turns_of_slot(r.size()) == turns, "turns");
     load_kernel(r.world, renew_others, 512);
     r.meet();
     expected_stamps expected{};
-    for (unsigned epoch = 1; epoch <= 14; ++epoch) {
+    for (unsigned epoch = 1; epoch <= 2 * turns + 7; ++epoch) {
       r.launch({1, 512}, renew_others, ch.view(make_header("renew", 0)), inbox.view());
-      unsigned const slot = epoch % 2, record = (epoch - 1) / 2 % renewed_records;
-      if (record != 1) expected.of[slot][record] = epoch | 1;
+      unsigned const turn = (epoch - 1) / 2 % turns, part = turn % parts, source = turn / parts % unsigned(r.size()),
+                     record = turn / parts / unsigned(r.size());
+      if (record != 1)
+        expected.of[((epoch % 2 * unsigned(r.size()) + source) * renewed_records + record) * parts + part] = epoch | 1;
       r.launch({1, 512}, compare_stamps, r.heap.view(), inbox.view(), expected, wrong);
     }
     r.world.check(r.stream);

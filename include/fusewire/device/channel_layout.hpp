@@ -97,10 +97,10 @@ __device__ inline void note_misuse(world_view const& w, misuse what, int value, 
   abandon(w, false);
 }
 /// `value` if it is below `below`, or if nothing is checked; else 0.
-__device__ inline int checked_index(world_view const& w, misuse what, int value, int below) {
+__device__ inline int checked_index(world_view const& w, misuse what, int value, int below, int at = 0) {
   if constexpr (checked)
     if (value < 0 || value >= below) {
-      note_misuse(w, what, value, below);
+      note_misuse(w, what, value, below, at);
       return 0;
     }
   return value;

@@ -75,7 +75,10 @@ enum class misuse : unsigned {
   begin_again,
   end_again,
   page,
-  length
+  length,
+  record_rank,
+  record,
+  record_word
 };
 
 /// What a wait asks for: this value, or this value or more.

@@ -85,7 +85,7 @@ class flash_decode {
     parts_ = h.template allocate<std::uint64_t>(split_parts_view::bytes(blocks_, record()) / sizeof(std::uint64_t), 256,
                                                 where);
     try {
-      inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().words(), "item"}, where);
+      inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
       ch.world().fill(h.view().here(parts_), 0, parts_.count * sizeof(std::uint64_t), "flash_decode: parts", where);
       ch.world().exchange().barrier();
     } catch (...) {
@@ -156,12 +156,12 @@ class flash_decode {
     return channel::requirements(ranks, {.max_bytes = 1, .flags_per_source = 1}) +
            fusewire::requirements::of<std::uint64_t>(split_parts_view::bytes(int(blocks), record) /
                                                      sizeof(std::uint64_t)) +
-           stamped_inbox::requirements(ranks, {inbox_records(ranks, o), record.words()});
+           stamped_inbox::requirements(ranks, {inbox_records(ranks, o), record.used()});
   }
   /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
   static std::size_t signal_bytes(int ranks, flash_decode_options const& o) {
     return stamped_inbox::bytes(ranks, inbox_records(ranks, o),
-                                decode_record{o.q_heads / o.kv_heads, o.head_dim}.words());
+                                decode_record{o.q_heads / o.kv_heads, o.head_dim}.used());
   }
 
  private:

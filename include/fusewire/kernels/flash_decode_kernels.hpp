@@ -131,7 +131,7 @@ class decode_block {
           x,
           [&] {  // a failed wait names this rank's own result of the item
             int const item = ch_.world.size > 1 ? platform::lane_not_ahead(x.item) : 0;
-            return stamped_reader::awaited{slot().from(ch_.world.rank, item), ch_.world.rank};
+            return stamped_reader::awaited{slot().place(slot().from(ch_.world.rank), item, 0), ch_.world.rank};
           },
           [&](int i, softmax_part const& sum, int n, int of) { push({x.item, i}, sum, n, of); });
     }
@@ -211,7 +211,7 @@ class decode_block {
     stamped const* const records = s.from(source);
     return quad_words::asked([&](int j) {
       return platform::atomic_load<order::relaxed, scope::system>(
-          &s.word(records, at.item, record_.word(at.i, j))->word);
+          &s.place(records, at.item, record_.word(at.i, j))->word);
     });
   }
   /// The first word that has not come from the sources [first, last), for the report of a failed wait.
@@ -219,7 +219,7 @@ class decode_block {
     stamped_slot const s = slot();
     for (int n = quad_words::count * first;; ++n) {
       int const source = n / quad_words::count;
-      stamped const* const word = s.word(s.from(source), at.item, record_.word(at.i, n % quad_words::count));
+      stamped const* const word = s.place(s.from(source), at.item, record_.word(at.i, n % quad_words::count));
       if (n == quad_words::count * last - 1 || !read.is_there(read.ask(word))) return {word, source};
     }
   }
@@ -228,7 +228,7 @@ class decode_block {
     stamped_slot const s = later_slot();
     stamped* const records = platform::to_memory(peers_[next]);
     auto const put = [&](int j, float x) {
-      store_stamped(s.word(records, at.item, record_.word(at.i, j)), x, epoch().number());
+      store_stamped(s.place(records, at.item, record_.word(at.i, j)), x, epoch().number());
     };
 #pragma unroll
     for (int j = 0; j < 4; ++j) put(j, part.o.x[j]);

@@ -18,8 +18,10 @@ namespace fusewire {
 struct decode_record {
   int heads, d;  // query heads that share a KV head
 
+  /// Words that hold the result.
+  __host__ __device__ constexpr int used() const { return heads * (d + 2); }
   /// Words of a record, in whole lines of 128 bytes.
-  __host__ __device__ constexpr int words() const { return (heads * (d + 2) + 15) / 16 * 16; }
+  __host__ __device__ constexpr int words() const { return (used() + 15) / 16 * 16; }
   /// Quads of all heads.
   __host__ __device__ constexpr int quads() const { return heads * d / 4; }
   /// Of quad i word j: those of o, then (m, l) of the quad's head.

@@ -21,8 +21,13 @@ class name_table {
   void add_flags(std::uint64_t offset, std::uint64_t count, std::function<std::string(std::uint64_t)> name_of) {
     flags_[offset] = {count, std::move(name_of)};
   }
-  /// Removes the flags that add_flags() named with the same offset.
-  void remove_flags(std::uint64_t offset) { flags_.erase(offset); }
+  /// Names what the flags from `offset` on belong to.
+  void add_owner(std::uint64_t offset, std::string name) { owners_[offset] = std::move(name); }
+  /// Removes what add_flags() and add_owner() named with the same offset.
+  void remove_flags(std::uint64_t offset) {
+    flags_.erase(offset);
+    owners_.erase(offset);
+  }
 
   /// The name of the flag at `offset` of the signal segment.
   std::string flag_at(std::uint64_t offset) const {
@@ -31,6 +36,12 @@ class name_table {
     auto const& [first, range] = *--after;
     std::uint64_t const i = (offset - first) / sizeof(flag);
     return i < range.count ? range.name_of(i) : "a flag that is not allocated";
+  }
+
+  /// What the flags from `offset` on belong to.
+  std::string owner(std::uint64_t offset) const {
+    auto const known = owners_.find(offset);
+    return known == owners_.end() ? "memory that is not allocated" : known->second;
   }
 
   /// Launches whose header begins with `name` are described by `f`
@@ -74,6 +85,7 @@ class name_table {
     std::function<std::string(std::uint64_t)> name_of;
   };
   std::map<std::uint64_t, range> flags_;                  // by offset of the first flag
+  std::map<std::uint64_t, std::string> owners_;           // likewise
   std::map<std::uint64_t, launch_description> launches_;  // by the first word of the header
 };
 

@@ -25,7 +25,8 @@ class stamped_inbox {
             " words");
     int const ranks = heap_.world().size();
     view_.records = o.records;
-    view_.record_words = padded(o.words);
+    view_.record_words = o.words;
+    view_.stride = padded(o.words);
     try {
       view_.words = heap_.allocate<stamped>(bytes(ranks, o.records, o.words) / sizeof(stamped), 256, where);
       heap_.names().add_flags(view_.words.offset, view_.words.count * sizeof(stamped) / sizeof(flag),
@@ -35,9 +36,16 @@ class stamped_inbox {
                                             at / unsigned(records) % unsigned(ranks), ", slot ",
                                             at / unsigned(records) / unsigned(ranks));
                               });
-      next_ = heap_.allocate<unsigned>(2, 256, where);
-      view_.renewed_next = heap_.here(next_);
-      heap_.world().fill(view_.renewed_next, 0, 2 * sizeof(unsigned), "stamped_inbox", where);
+      std::string const mine = text("the stamped inbox at ", detail::short_place(where));
+      heap_.names().add_owner(view_.words.offset, mine);
+      heap_.name_rows(true, view_.words.offset,
+                      {std::uint64_t(o.words) * sizeof(stamped),
+                       std::uint64_t(view_.stride) * sizeof(stamped),
+                       {std::uint64_t(o.records), std::uint64_t(ranks), 2}},
+                      text(o.name, " {0} of rank {1}, slot {2}, in ", mine, ", words = ", o.words));
+      turns_ = heap_.allocate<stamped_turn>(2, 256, where);
+      view_.turns = heap_.here(turns_);
+      heap_.world().fill(view_.turns, 0, 2 * sizeof(stamped_turn), "stamped_inbox", where);
       heap_.world().exchange().barrier();
     } catch (...) {
       forget();
@@ -49,7 +57,7 @@ class stamped_inbox {
   ~stamped_inbox() {
     if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too; until then other ranks may still send
     try {
-      heap_.free(next_);
+      heap_.free(turns_);
       heap_.free(view_.words);
     } catch (error const&) {  // another rank failed
     }
@@ -61,7 +69,7 @@ class stamped_inbox {
   /// What it takes of the heap of each of `ranks` ranks.
   static fusewire::requirements requirements(int ranks, stamped_inbox_options const& o) {
     return fusewire::requirements::of<stamped>(bytes(ranks, o.records, o.words) / sizeof(stamped)) +
-           fusewire::requirements::of<unsigned>(2);
+           fusewire::requirements::of<stamped_turn>(2);
   }
   /// The bytes that it takes in the signal segment of each of `ranks` ranks.
   static std::size_t bytes(int ranks, int records, int words) {
@@ -69,17 +77,20 @@ class stamped_inbox {
   }
 
  private:
-  /// Words of a record, rounded up to 128 bytes: a report names the record that begins there.
-  static constexpr int padded(int words) { return int(round_up(std::size_t(words), sizeof(flag) / sizeof(stamped))); }
+  /// Words from a record to the next: whole lines of 128 bytes, because a report names the record that begins there.
+  /// At least one word is nobody's, so that the simulator sees an access past the end of a record.
+  static constexpr int padded(int words) {
+    return int(round_up(std::size_t(words) + 1, sizeof(flag) / sizeof(stamped)));
+  }
 
   void forget() {
-    heap_.forget(next_);
+    heap_.forget(turns_);
     heap_.forget(view_.words);
   }
 
   fusewire::heap& heap_;
   stamped_inbox_view view_;
-  sym<unsigned> next_;
+  sym<stamped_turn> turns_;
   int exceptions_ = std::uncaught_exceptions();
 };
 
