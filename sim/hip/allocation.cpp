@@ -38,6 +38,7 @@ void release(runtime& r, allocation& a, char const* call) {
                   std::to_string(a.size) + " bytes on GPU " + std::to_string(a.gpu) + ") of process " +
                   std::to_string(node->process()) + ", which process " + std::to_string(p) +
                   " has open: hipIpcCloseMemHandle comes first");
+  if (race_checker* const races = r.machine().races.get()) races->forget(a.base, a.size);
   r.machine().memory.release(a);
 }
 

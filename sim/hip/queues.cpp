@@ -18,6 +18,7 @@ void runtime::enqueue(ihipStream_t& s, std::shared_ptr<work_list const> nodes, b
   timing const& rates = node_.settings.rates;
   if (node_.settings.time) t.issued = this_thread().now += rates.from_us(rates.host_launch_us);
   t.graph = graph;
+  t.host = host_;
   t.ends.resize(nodes->size());
   t.sequence = ++sequence_;
   t.left = static_cast<u32>(nodes->size());
@@ -90,12 +91,14 @@ bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
       if (!t.launches[i]) {
         t.launches[i] = launch(s, *k);
         t.launches[i]->begin = earliest(s, t, i, true);
+        if (node_.races) t.launches[i]->stream = s.number, t.launches[i]->before = before(s, t);
         scheduler_.start(t.launches[i]);
         any = true;
       }
       if (t.launches[i]->done()) {
         services_.ended(*t.launches[i]);
         s.kernel_end = t.launches[i]->end;
+        join(s.known, t.launches[i]->after);
         t.launches[i].reset();
         complete(i, s.kernel_end);
       }
@@ -129,6 +132,7 @@ bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
     } else if (auto const* h = std::get_if<host_work>(&w)) {
       t.done[i] = true;  // before the lock is released
       auto const keep = t.nodes;
+      join(host_, before(s, t));
       system_scope(s.device);
       l.unlock();
       h->call();
@@ -138,15 +142,33 @@ bool runtime::progress(lock& l, ihipStream_t& s, task& t) {
     } else if (auto const* r = std::get_if<record_work>(&w)) {
       r->state->done = true, r->state->device = s.device,
       r->state->cycles = timed ? earliest(s, t, i, false) : node_.cycles;
+      if (node_.races) r->state->known = before(s, t);
       complete(i, r->state->cycles);
     } else if (auto const* e = std::get_if<wait_work>(&w)) {
-      if (e->state->done)
-        waited_for(*e->state, s.device), complete(i, std::max(e->state->cycles, earliest(s, t, i, false)));
+      if (e->state->done) waited_for(*e->state, s), complete(i, std::max(e->state->cycles, earliest(s, t, i, false)));
     } else {
       complete(i, s.time);
     }
   }
   return any;
+}
+
+/// With --races: what comes before a node of the task, of all that has ended. Nodes of a graph count as if they ran one
+/// after the other.
+order runtime::before(ihipStream_t const& s, task const& t) const {
+  order known = s.known;
+  join(known, t.host);
+  for (auto const& o : streams_)
+    if (o->device == s.device && ((s.null && o->blocking()) || (o->null && s.blocking()))) join(known, o->known);
+  return known;
+}
+
+/// With --races: the host has waited, or has looked how far streams are. What has ended by now comes before what it
+/// enqueues next.
+void runtime::host_waited() {
+  if (node_.races)
+    for (auto const& s : streams_)
+      if (s->known && std::exchange(s->host_knows, s->known->serial) != s->known->serial) join(host_, s->known);
 }
 
 /// When a node of the task may begin: the nodes before it are done, and the packet has come from the host.
@@ -174,15 +196,21 @@ u64 runtime::device_time(int device) const {
 
 void runtime::system_scope(int device) {
   for (int d = 0; d < gpus(); ++d)
-    if (device < 0 || d == device) scheduler_.memory().system_scope(d);
+    if (device < 0 || d == device) {
+      scheduler_.memory().system_scope(d);
+      if (!node_.races) continue;
+      node_.races->publish(host_, d);
+      for (auto const& s : streams_) node_.races->publish(s->known, d);
+    }
 }
 
 /// A stream of another device has waited for the event, so system scope applies. Within a device, kernels begin and end
 /// at agent scope.
-void runtime::waited_for(event_state const& e, int device) {
-  if (e.device == device) return;
+void runtime::waited_for(event_state const& e, ihipStream_t& s) {
+  join(s.known, e.known);
+  if (e.device == s.device) return;
   system_scope(e.device);
-  system_scope(device);
+  system_scope(s.device);
 }
 
 bool runtime::reached(int device, u64 sequence, bool all_streams) const {

@@ -52,6 +52,7 @@ cu_mask runtime::cus_of(ihipStream_t const& s) const {
 ihipStream_t* runtime::create_stream(int device, unsigned flags, int priority) {
   auto s = std::make_unique<ihipStream_t>();
   s->device = device, s->flags = flags, s->priority = priority;
+  if (node_.races) s->number = node_.races->new_stream(device), s->known = host_;
   // By device, whichever thread came first: kernels that begin at the same time begin in this order.
   auto const after = std::ranges::upper_bound(streams_, device, {}, [](auto const& other) { return other->device; });
   return streams_.insert(after, std::move(s))->get();
@@ -73,6 +74,7 @@ ihipStream_t* runtime::stream_of(hipStream_t handle, int device) {
 
 void runtime::destroy_stream(ihipStream_t& s) {
   s.destroyed = true;
+  if (s.queue.empty() && node_.races) node_.races->drop_stream(s.number);
   if (s.queue.empty()) std::erase_if(streams_, [&](auto const& p) { return p.get() == &s; });
 }
 

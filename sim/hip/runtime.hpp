@@ -24,6 +24,9 @@ struct ihipStream_t {
   bool destroyed = false;       // by the user; kept until its work is done
   std::deque<fusewire::sim::task> queue;
   fusewire::sim::u64 time = 0, kernel_end = 0;  // with a clock: when its finished work was done
+  fusewire::sim::u32 number = 0;                // with --races, as the next two
+  fusewire::sim::order known;                   // what comes before its next work, of all that has ended
+  fusewire::sim::u64 host_knows = 0;            // the serial number of `known` when the host waited last
   fusewire::sim::capture* capturing = nullptr;
   std::vector<hipGraphNode_t> tail;  // of the capture: its latest nodes on this stream
   bool blocking() const { return !null && !(flags & hipStreamNonBlocking); }
@@ -71,7 +74,8 @@ class runtime {
   void wait(lock&, std::function<bool()> const& until);
   /// The effect on the device's caches of the host's waiting for it, or copying. -1: on those of all devices.
   void system_scope(int device);
-  void waited_for(event_state const&, int device);
+  void waited_for(event_state const&, ihipStream_t&);
+  void host_waited();                 // or has looked
   void poll(lock&);                   // a query lets the machine run for a moment
   u64 device_time(int device) const;  // when all finished work in its streams was done
   void host_reaches(u64 time);        // with a clock: this thread has waited for something that happened at that time
@@ -87,6 +91,7 @@ class runtime {
   bool may_start(ihipStream_t const&, task const&) const;
   bool progress(lock&, ihipStream_t&, task&);
   u64 earliest(ihipStream_t const&, task const&, std::size_t node, bool is_kernel) const;
+  order before(ihipStream_t const&, task const&) const;
   bool hosts_rest(lock&);
   void poll_in_time(lock&);
   std::shared_ptr<kernel_launch> launch(ihipStream_t const&, kernel_work const&);
@@ -114,6 +119,7 @@ class runtime {
   std::vector<ihipStream_t*> null_streams_;
   std::unordered_set<ihipEvent_t*> events_;
   std::set<capture*> captures_;
+  order host_;  // with --races: what has ended before the host's latest wait; all threads count as one
   u64 sequence_ = 0;
   bool running_ = false, attention_ = false, background_started_ = false;
   int waiting_ = 0;

@@ -99,6 +99,7 @@ hipError_t hipStreamQuery(hipStream_t handle) {
     if (!s) return hipErrorContextIsDestroyed;
     if (hipError_t const e = not_while_capturing(*s); e != hipSuccess) return e;
     if (!s->queue.empty()) r.poll(l);
+    r.host_waited();
     return s->queue.empty() ? hipSuccess : hipErrorNotReady;
   });
 }
@@ -128,7 +129,7 @@ hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned fla
     }
     if (!event->state) return hipSuccess;
     if (event->state->done) {
-      r.waited_for(*event->state, s->device);
+      r.waited_for(*event->state, *s);
       return hipSuccess;
     }
     return submit(r, *s, hipGraphNodeTypeWaitEvent, wait_work{event->state});
@@ -235,6 +236,7 @@ hipError_t hipEventQuery(hipEvent_t e) {
     if (!r.known(e)) return hipErrorInvalidHandle;
     if (e->captured_in) return hipErrorCapturedEvent;
     if (e->state && !e->state->done) r.poll(l);
+    r.host_waited();
     return !e->state || e->state->done ? hipSuccess : hipErrorNotReady;
   });
 }

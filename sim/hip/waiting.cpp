@@ -180,6 +180,7 @@ void runtime::wait(lock& l, std::function<bool()> const& until) {
   until_.erase(std::ranges::find(until_, &until));
   if (timed) ++entries_;
   if (waits) host_reaches(node_.cycles);
+  host_waited();
   last_activity_ = clock_type::now();
 }
 
@@ -189,6 +190,7 @@ void runtime::poll(lock& l) {
   set_running(true);
   for (int i = 0; i < 16; ++i)
     if (!turn(l, true)) break;
+  host_waited();
   set_running(false);
   note(shared_node::doing::host_code);
   changed_.notify_all();

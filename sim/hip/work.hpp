@@ -43,6 +43,7 @@ struct event_state {
   bool done = false;
   int device = 0;  // of the stream that recorded it
   u64 cycles = 0;
+  order known;  // with --races: what came before it
 };
 struct record_work {
   std::shared_ptr<event_state> state;
@@ -66,6 +67,7 @@ struct task {
   u64 issued = 0;         // with a clock: the host's time when it was enqueued
   std::vector<u64> ends;  // with a clock: of each node that is done
   bool started = false;
+  order host;  // with --races: what the host had waited for when it was enqueued
   std::vector<bool> done;
   std::vector<std::shared_ptr<kernel_launch>> launches;  // per node, null until launched
   u32 left = 0;

@@ -54,6 +54,9 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
   --count-calls          at exit, print how often each HIP call was made that can fail
   --fail-call N[:NAME]   the N-th of these calls fails (the N-th of that name), with an error that it may have
   --leaks                at exit, print what the program did not give back; exit status 86 if there is anything
+  --races                report accesses of two kernels, or of two workgroups, to the same bytes that nothing orders,
+                         whether or not this run reads wrong values: no flag, stream, event or wait of the host
+                         (docs/simulator.md, "Races"); excludes --time and --processes
   --patience MS          how long nothing may move before it is a time-out or a deadlock, while other host threads
                          sleep (default 3000)
   --livelock N           after N instructions in which no workgroup began or ended, print where every wave stands, and
@@ -62,7 +65,7 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
 
 SIGINT prints where every wave stands, and ends the program.
 The same can be set as FUSEWIRE_SIM_GPUS, _CUS, _PARTITIONS, _SEED, _MEMORY, _TIME, _MHZ, _TIMING, _TRACE, _STATS,
-_STATS_JSON, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _PATIENCE and _LIVELOCK for a program
+_STATS_JSON, _COUNT_CALLS, _FAIL_CALL, _LEAKS, _RACES, _PATIENCE and _LIVELOCK for a program
 that is started directly with the simulator's libamdhip64.so.7 on LD_LIBRARY_PATH.
 A fault, a broken barrier or a deadlock on a simulated GPU ends the program with a report and exit status 86.
 )";
@@ -218,8 +221,8 @@ int main(int argc, char** argv) {
                   FUSEWIRE_VERSION % 100);
       return 0;
     }
-    if (option == "--time") {
-      setenv("FUSEWIRE_SIM_TIME", "1", 1);
+    if (option == "--time" || option == "--races") {
+      setenv(option == "--time" ? "FUSEWIRE_SIM_TIME" : "FUSEWIRE_SIM_RACES", "1", 1);
       continue;
     }
     if (option == "--stats" || option == "--count-calls" || option == "--leaks") {

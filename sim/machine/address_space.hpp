@@ -56,6 +56,7 @@ class address_space {
   /// The allocation nearest to an address that belongs to no allocation.
   allocation const* nearest(u64 address) const;
 
+  u64 base() const { return base_; }  // of the memory of GPU 0; the next GPU's is region_bytes behind it
   u64 used(int gpu) const { return regions_[gpu].used; }
   static constexpr u64 capacity = u64{192} << 30;  // bytes per GPU
   // A fixed address: addresses repeat from run to run, and processes share them. ThreadSanitizer leaves a program the

@@ -69,6 +69,12 @@ config config::from_environment() {
                          "the ranks as threads\n");
     std::_Exit(exit_code_of_a_report);
   }
+  c.races = number("FUSEWIRE_SIM_RACES", 0, 0, 1) != 0;
+  if (c.races && (c.time || std::getenv("FUSEWIRE_SIM_SHARED"))) {
+    std::fprintf(stderr, "fusewire-sim: --races looks at the kernels of one process and has no clock: it excludes "
+                         "--processes and --time; run the ranks as threads\n");
+    std::_Exit(exit_code_of_a_report);
+  }
   if (c.time) c.weak = false;
   c.print_stats = number("FUSEWIRE_SIM_STATS", 0, 0, 1) != 0;
   c.count_calls = number("FUSEWIRE_SIM_COUNT_CALLS", 0, 0, 1) != 0;

@@ -24,6 +24,7 @@ struct config {
   bool print_stats = false;     // FUSEWIRE_SIM_STATS=1
   bool count_calls = false;     // FUSEWIRE_SIM_COUNT_CALLS=1
   bool report_leaks = false;    // FUSEWIRE_SIM_LEAKS=1
+  bool races = false;           // FUSEWIRE_SIM_RACES=1
   u64 fail_call = 0;            // FUSEWIRE_SIM_FAIL_CALL=N or N:NAME
   std::string fail_name = {};
   u64 patience = 3000;           // FUSEWIRE_SIM_PATIENCE, in ms

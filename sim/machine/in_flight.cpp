@@ -63,6 +63,9 @@ void weak_memory::put_in_flight(wave& w, bool is_atomic, cache_bits bits, u64 ma
 
 void weak_memory::perform(operation_in_flight& o, u64 mask) {
   u32 const pc = mask >> o.first & 1 ? o.pc : nowhere;
+  if (o.is_atomic || o.bits.sc1)
+    note_race(*o.by, o.is_atomic ? race_checker::access::update : race_checker::access::read, o.bits, o.pc, mask,
+              o.address, o.bytes);
   if (o.is_atomic)
     act(*o.by, o.bits, pc, o.what, mask, o.address, o.bytes, o.data, o.what == rmw::cmpswap ? o.compare : nullptr,
         o.to);
@@ -113,8 +116,9 @@ void weak_memory::finish(group_memory& g, std::size_t i) {
 
 void weak_memory::wait_vmcnt(wave& w, int outstanding) {
   group_memory& g = *w.pending->group;
+  note_wait(w, outstanding);
   if (g.quiet()) return;
-  u64 const done = w.pending->issued - std::min(w.pending->issued, static_cast<u64>(outstanding));
+  u64 const done = done_before(w, outstanding);
   for (std::size_t i = 0; i < g.operations.size();) {
     operation_in_flight const& o = *g.operations[i];
     if (o.by == &w && o.number <= done) {
@@ -155,6 +159,7 @@ bool weak_memory::load(wave& w, cache_bits bits, u64 mask, u64 const* address, i
       if (g.atomics.at(line_of(a)) || !later) settle(g, line_of(a));
       if (straddles(a, bytes)) settle(g, line_of(a) + line_bytes);
     }
+  if (!later || !bits.sc1) note_race(w, race_checker::access::read, bits, w.pc, mask, address, bytes);
   if (!later) return read(w, bits, w.pc, mask, address, bytes, to);
   put_in_flight(w, false, bits, mask, address, bytes, to, {}, nullptr, nullptr);
   return true;
@@ -185,6 +190,7 @@ bool weak_memory::store(wave& w, cache_bits bits, u64 mask, u64 const* address, 
     if (first < static_cast<u32>(bytes)) put(a + first, data + first, static_cast<u32>(bytes) - first);
   }
   if (s.line.mask.any()) send(w, std::move(s));
+  note_race(w, race_checker::access::write, bits, w.pc, mask, address, bytes);
   return true;
 }
 
@@ -230,6 +236,7 @@ bool weak_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* 
       u64 const line = line_of(address[std::countr_zero(m)]);
       if (g.loads.at(line) || !later) settle(g, line);
     }
+  if (!later) note_race(w, race_checker::access::update, bits, w.pc, mask, address, bytes);
   if (!later) return act(w, bits, w.pc, op, mask, address, bytes, data, compare, old);
   put_in_flight(w, true, bits, mask, address, bytes, old, op, data, compare);
   return true;
@@ -238,6 +245,7 @@ bool weak_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const* 
 void weak_memory::writeback(wave& w, cache_bits bits) {
   issue(w);
   group_memory& g = *w.pending->group;
+  if (node_.races) node_.races->writeback(w, bits);
   if (!bits.sc1) return;
   g.writebacks.push_back({&w, w.pending->issued, g.l2->time(), bits.sc0, {}});
   for (store_in_flight const& s : g.stores)

@@ -192,6 +192,7 @@ u64 node_memory::real_time(wave& w) {
 
 bool node_memory::scalar_load(wave& w, u64 address, int bytes, bool fresh, u32* out) {
   if (!allowed(w, access::read, address, bytes)) return false;
+  note_race(w, race_checker::access::read, {}, w.pc, 1, &address, bytes);
   std::memcpy(out, reinterpret_cast<void const*>(address), static_cast<std::size_t>(bytes));
   if (fresh) w.pending->polls.note(address, out[0], w.pc);
   return true;
@@ -216,7 +217,7 @@ bool node_memory::allowed_atomic(wave& w, u64 address, int bytes) {
 
 void node_memory::fill(int, u8* to, u8 const* from, u64 bytes) { copy_bytes(to, from, bytes); }
 
-bool strong_memory::load(wave& w, cache_bits, u64 mask, u64 const* address, int bytes, destination const& to) {
+bool strong_memory::load(wave& w, cache_bits bits, u64 mask, u64 const* address, int bytes, destination const& to) {
   alignas(64) u32 out[4][lanes];
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);
@@ -224,12 +225,21 @@ bool strong_memory::load(wave& w, cache_bits, u64 mask, u64 const* address, int 
     count(w, access::read, bytes);
     gather(reinterpret_cast<u8 const*>(address[l]), bytes, out, l);
   }
+  note_race(w, race_checker::access::read, bits, w.pc, mask, address, bytes);
   note_poll(w, w.pc, mask, address, out);
   to.put(w, to, mask, out);
   return true;
 }
 
-bool strong_memory::store(wave& w, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) {
+void strong_memory::writeback(wave& w, cache_bits bits) {
+  issue(w);
+  if (node_.races) node_.races->writeback(w, bits);
+}
+void strong_memory::invalidate(wave& w, cache_bits bits) {
+  if (node_.races) node_.races->invalidate(w, bits);
+}
+
+bool strong_memory::store(wave& w, cache_bits bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) {
   bool changed = false;
   for (u64 m = mask; m; m &= m - 1) {
     int const l = std::countr_zero(m);
@@ -240,6 +250,7 @@ bool strong_memory::store(wave& w, cache_bits, u64 mask, u64 const* address, int
     changed |= differ(now, p, static_cast<u64>(bytes));
     scatter(p, bytes, in, l);
   }
+  note_race(w, race_checker::access::write, bits, w.pc, mask, address, bytes);
   node_.changes += changed;
   return true;
 }
@@ -249,7 +260,7 @@ bool strong_memory::atomic(wave& w, cache_bits bits, rmw op, u64 mask, u64 const
   return act(w, bits, w.pc, op, mask, address, bytes, data, compare, old);
 }
 
-bool strong_memory::act(wave& w, cache_bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes,
+bool strong_memory::act(wave& w, cache_bits bits, u32 pc, rmw op, u64 mask, u64 const* address, int bytes,
                         u32 const (*data)[lanes], u32 const (*compare)[lanes], destination const& old) {
   alignas(64) u32 found[2][lanes];
   for (u64 m = mask; m; m &= m - 1) {
@@ -258,6 +269,7 @@ bool strong_memory::act(wave& w, cache_bits, u32 pc, rmw op, u64 mask, u64 const
     count(w, access::atomic, static_cast<u64>(bytes));
     node_.changes += update(reinterpret_cast<u8*>(address[l]), op, bytes, l, data, compare, found);
   }
+  note_race(w, race_checker::access::update, bits, pc, mask, address, bytes);
   note_poll(w, pc, mask, address, found);
   if (old.put) old.put(w, old, mask, found);
   return true;

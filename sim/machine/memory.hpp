@@ -118,6 +118,7 @@ struct group_memory {
   l1_cache* l1 = nullptr;
   l2_cache* l2 = nullptr;
   allocation kernarg;
+  std::unique_ptr<race_group> races;  // with --races
   std::vector<store_in_flight> stores;
   std::vector<std::unique_ptr<operation_in_flight>> operations;  // in the order of issue
   line_filter loads, atomics;
@@ -184,6 +185,18 @@ class node_memory : public memory_port {
     if (to >= 0 && to != from) count_link(from, to, a, bytes);
   }
   void count_link(int from, int to, access, u64 bytes);
+  /// Which of the wave's operations have taken effect when at most `outstanding` are in flight: up to this number.
+  static u64 done_before(wave const& w, int outstanding) {
+    return w.pending->issued - std::min(w.pending->issued, static_cast<u64>(outstanding));
+  }
+  void note_wait(wave& w, int outstanding) {
+    if (node_.races) node_.races->waited(w, done_before(w, outstanding));
+  }
+  /// Tells --races of an access. Atomic ones that load are told of when they take their value.
+  void note_race(wave& w, race_checker::access a, cache_bits bits, u32 pc, u64 mask, u64 const* address, int bytes) {
+    if (node_.races) [[unlikely]]
+      node_.races->note(w, a, bits, pc, mask, address, bytes);
+  }
   static constexpr u32 nowhere = ~u32{0};
   /// pc: of the load or atomic, or `nowhere` for a part of one that must not be noted.
   void note_poll(wave& w, u32 pc, u64 mask, u64 const* address, u32 const (*value)[lanes]) {
@@ -204,9 +217,9 @@ class strong_memory final : public node_memory {
   bool store(wave&, cache_bits, u64 mask, u64 const* address, int bytes, u32 const (*in)[lanes]) override;
   bool atomic(wave&, cache_bits, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],
               u32 const (*compare)[lanes], destination const& old) override;
-  void writeback(wave&, cache_bits) override {}
-  void invalidate(wave&, cache_bits) override {}
-  void wait_vmcnt(wave&, int) override {}
+  void writeback(wave&, cache_bits) override;
+  void invalidate(wave&, cache_bits) override;
+  void wait_vmcnt(wave& w, int outstanding) override { note_wait(w, outstanding); }
 
  protected:
   bool act(wave&, cache_bits, u32 pc, rmw, u64 mask, u64 const* address, int bytes, u32 const (*data)[lanes],

@@ -3,6 +3,7 @@
 
 #include "fusewire_sim.h"
 #include "machine/address_space.hpp"
+#include "machine/races.hpp"
 #include "machine/random.hpp"
 
 namespace fusewire::sim {
@@ -10,13 +11,16 @@ namespace fusewire::sim {
 /// State that all parts of the simulator share. The runtime's lock guards it.
 struct node {
   explicit node(config c)
-      : settings(c), shared(shared_node::from_environment(c.gpus)), memory(c.gpus, shared.get()), chance(c.seed) {}
+      : settings(c), shared(shared_node::from_environment(c.gpus)), memory(c.gpus, shared.get()), chance(c.seed) {
+    if (c.races) races = std::make_unique<race_checker>(*this);
+  }
 
   config settings;
   std::unique_ptr<shared_node> shared;  // null: this process simulates the whole node
   address_space memory;
   random_source chance;
-  std::array<u32, max_gpus> peers{};  // bit q of peers[g]: GPU g may access the memory of GPU q
+  std::unique_ptr<race_checker> races;  // null without --races
+  std::array<u32, max_gpus> peers{};    // bit q of peers[g]: GPU g may access the memory of GPU q
   fusewire_sim_stats stats{};
   u64 changes = 0;  // counts whatever makes progress: memory that changed, waves that ended, ...
   u64 cycles = 0;   // simulated time, core clock

@@ -64,6 +64,7 @@ void scheduler::admit(std::shared_ptr<kernel_launch> l) {
   ++node_.stats.launches;
   ++node_.changes;
   memory_->kernel_begins(l->gpu);
+  if (node_.races) node_.races->begins(*l);
   for (xcd_state& x : gpus_[static_cast<std::size_t>(l->gpu)]) x.room = true;
   room_ = true;
   launches_.push_back(std::move(l));
@@ -150,6 +151,7 @@ bool scheduler::place(kernel_launch& l, int xcd) {
   executed_ = 0, said_at_ = node_.settings.livelock;
   ++node_.changes;
   live_.push_back(g);
+  if (node_.races) node_.races->begins(*g, next);
   if (timeline_) timeline_->placed(*g);
   return true;
 }
@@ -263,6 +265,7 @@ void scheduler::end_group(resident_group& g) {
   g.ended = true;
   executed_ = 0, said_at_ = node_.settings.livelock;
   memory_->group_ends(g.memory);
+  if (node_.races) node_.races->ends(g);
   kernel_launch& l = *g.from;
   xcd_state& x = gpus_[static_cast<std::size_t>(l.gpu)][static_cast<std::size_t>(g.xcd)];
   x.cus[static_cast<std::size_t>(g.cu / node_.xcds())].release(l.takes, g.simds);

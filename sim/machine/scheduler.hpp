@@ -16,6 +16,8 @@ struct kernel_launch : dispatch {
   cu_mask cus;             // its workgroups may use these
   u64 begin = 0, end = 0;  // with a clock: when the first workgroup may be placed, when all is done
   kernel_profile profile;
+  u32 stream = 0, race_note = 0;  // with --races, as the next two
+  order before, after;            // what happened before it; what it knows when it ends
   bool ended = false;
   bool done() const { return ended; }
 };

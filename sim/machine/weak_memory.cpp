@@ -194,6 +194,7 @@ bool weak_memory::scalar_load(wave& w, u64 address, int bytes, bool fresh, u32* 
   if (!allowed(w, access::read, address, bytes)) return false;
   group_memory& g = *w.pending->group;
   type const t = type_of(*w.pending->last, g.gpu);
+  if (t != type::uc) note_race(w, race_checker::access::read, {}, w.pc, 1, &address, bytes);
   if (t == type::uc) return node_memory::scalar_load(w, address, bytes, fresh, out);
   auto& cache = gpus_[g.gpu].scalar[static_cast<std::size_t>(g.cu / 2)];
   if (!cache) cache = std::make_unique<l1_cache>();
@@ -254,6 +255,7 @@ bool weak_memory::act(wave& w, cache_bits bits, u32 pc, rmw op, u64 mask, u64 co
 
 void weak_memory::invalidate(wave& w, cache_bits bits) {
   group_memory& g = *w.pending->group;
+  if (node_.races) node_.races->invalidate(w, bits);
   if (bits.sc1) g.l1->invalidate();
   if (bits.sc0 && bits.sc1) g.l2->invalidate();
 }

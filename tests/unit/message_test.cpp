@@ -1,5 +1,6 @@
 // signal(), wait() and barrier(): messages by flag between ranks, by threads, waves and blocks, launched once and
 // replayed.
+#include "simulator.hpp"
 #include "support.hpp"
 
 using namespace support;
@@ -216,6 +217,7 @@ TEST_CASE("messages: that stay at their sender, whose memory is read again and a
 }
 
 TEST_CASE("messages: of which another wave reads the lines while they come") {
+  if (support::reports_races()) SKIP("it reads ahead of a wait");
   on_ranks(4, [](rank_of_test& r) {
     constexpr int rounds = 8;
     auto const words = r.heap.allocate<int>(std::size_t(rounds * r.size() * wave::width)),

@@ -8,7 +8,7 @@
 constexpr int n = 256;
 
 enum class send { right, no_wait, no_drain, no_barrier, relaxed, agent_release, drained_scoped_stores };
-enum class receive { right, acquire_load, relaxed, no_barrier, agent_acquire, block_acquire };
+enum class receive { right, acquire_load, relaxed, no_barrier, agent_acquire, block_acquire, no_wait };
 
 __device__ void drain() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
@@ -37,10 +37,10 @@ __global__ void producer(float* data, unsigned* flag, float const* in, unsigned 
 }
 
 template <receive How>
-__global__ void consumer(float* data, unsigned* flag, float* out, unsigned epoch) {
+__global__ void consumer(float* data, unsigned* flag, float* out, unsigned epoch, bool looks) {
   auto const i = threadIdx.x;
-  float const before = data[i];  // so that old lines are in the caches
-  if (i == 0) {
+  float const before = looks ? data[i] : 0;  // so that old lines are in the caches
+  if (How != receive::no_wait && i == 0) {
     while (__hip_atomic_load(flag, How == receive::acquire_load ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED,
                              __HIP_MEMORY_SCOPE_SYSTEM) != epoch)
       __builtin_amdgcn_s_sleep(1);
@@ -54,7 +54,7 @@ __global__ void consumer(float* data, unsigned* flag, float* out, unsigned epoch
 }
 
 using producer_kernel = void (*)(float*, unsigned*, float const*, unsigned);
-using consumer_kernel = void (*)(float*, unsigned*, float*, unsigned);
+using consumer_kernel = void (*)(float*, unsigned*, float*, unsigned, bool);
 
 producer_kernel producer_named(std::string const& name) {
   if (name == "right") return producer<send::right>;
@@ -72,6 +72,7 @@ consumer_kernel consumer_named(std::string const& name) {
   if (name == "relaxed") return consumer<receive::relaxed>;
   if (name == "no_barrier") return consumer<receive::no_barrier>;
   if (name == "agent_acquire") return consumer<receive::agent_acquire>;
+  if (name == "no_wait") return consumer<receive::no_wait>;
   if (name == "block_acquire") return consumer<receive::block_acquire>;
   std::exit(2);
 }
@@ -81,7 +82,8 @@ int main(int argc, char** argv) {
   producer_kernel const produce = producer_named(argv[1]);
   consumer_kernel const consume = consumer_named(argv[2]);
   int const runs = std::atoi(argv[3]);
-  bool const remote_data = argc > 4;  // the data stays with the producer and is pulled
+  bool const looks = !std::getenv("FUSEWIRE_SIM_RACES");  // that is a race
+  bool const remote_data = argc > 4;                      // the data stays with the producer and is pulled
   float *in, *data, *out, host[n];
   unsigned* flag;
   HIP(hipSetDevice(0));
@@ -99,7 +101,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < n; ++i) host[i] = static_cast<float>(i + r);
     HIP(hipMemcpy(in, host, sizeof host, hipMemcpyHostToDevice));
     HIP(hipSetDevice(1));
-    consume<<<1, n>>>(data, flag, out, static_cast<unsigned>(r));
+    consume<<<1, n>>>(data, flag, out, static_cast<unsigned>(r), looks);
     HIP(hipSetDevice(0));
     produce<<<1, n>>>(data, flag, in, static_cast<unsigned>(r));
     HIP(hipSetDevice(1));

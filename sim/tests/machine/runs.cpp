@@ -327,3 +327,38 @@ TEST_CASE("the launcher says what is wrong") {
   CHECK_THAT(shell(LAUNCHER " /etc/passwd").output, ContainsSubstring("cannot be executed"));
   CHECK(shell("FUSEWIRE_SIM_GPUS=0 " LAUNCHER " " PROGRAMS "/sim_hip_calls devices").status == 86);
 }
+
+TEST_CASE("--races reports what nothing orders, whatever the run reads") {
+  auto const memory = GENERATE("weak", "strong");
+  auto const seed = GENERATE(1, 2, 3, 4, 5);
+  auto const races = [&](std::string const& versions) {
+    return sim(std::string("--races --gpus 2 --memory ") + memory + " --seed " + std::to_string(seed),
+               "sim_races " + versions);
+  };
+  for (char const* right : {"right right 3", "right right 3 pull", "right acquire_load 3"}) {
+    result const r = races(right);
+    INFO(right << "\n" << r.output);
+    CHECK(r.status == 0);
+  }
+  for (char const* wrong : {"no_drain right 1", "no_wait right 1", "relaxed right 1", "right no_wait 1",
+                            "right relaxed 1", "relaxed right 1 pull"}) {
+    result const r = races(wrong);
+    INFO(wrong << "\n" << r.output);
+    CHECK(r.status == 86);
+    CHECK_THAT(r.output, ContainsSubstring("race: nothing orders this"));
+    for (char const* text : {"GPU 0, kernel void producer<", "GPU 1, kernel void consumer<", "workgroup (0,0,0), wave ",
+                             "bytes into allocation", "(1024 bytes at", "races.hip:", "missing: "})
+      CHECK_THAT(r.output, ContainsSubstring(text));
+  }
+  result const agent = races("agent_release right 1 pull");
+  INFO(agent.output);
+  CHECK(agent.status == 86);
+  CHECK_THAT(agent.output, ContainsSubstring("has not released the write at system scope"));
+}
+
+TEST_CASE("--races excludes several processes and the clock") {
+  CHECK_THAT(sim("--races --time", "sim_races right right 1").output,
+             ContainsSubstring("it excludes --processes and --time"));
+  CHECK_THAT(sim("--races --processes 2", "sim_races right right 1").output,
+             ContainsSubstring("it excludes --processes and --time"));
+}
