@@ -9,6 +9,7 @@
 // Deadlock: headers are sent before anything is waited for, and launch() takes only grids whose blocks all run at once.
 #include <fusewire/fusewire.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -16,7 +17,7 @@
 
 using namespace fusewire;
 
-constexpr int tile = 64, tiles = 12, count = tile * tiles, blocks = 3, launches = 4;
+constexpr int tile = 64, tiles = 12, count = tile * tiles, launches = 4;
 
 // [begin: kernel]
 __global__ void sum_arrays(channel_view ch, sym<float> array, float* sum) {
@@ -56,8 +57,10 @@ int main(int argc, char** argv) try {
         for (int r = 0; r < w.size(); ++r) wanted[std::size_t(i)] += value(r, i, n);
       }
       heap.upload(array, mine);
-      launch(w, w.stream(), {.blocks = blocks, .threads = tile}, sum_arrays, ch.view(make_header("pull", 0, tiles)),
-             array, heap.here(sum));
+      // [begin: launch]
+      launch(w, w.stream(), {.blocks = std::max(3, w.dispatch_parts()), .threads = tile}, sum_arrays,
+             ch.view(make_header("pull", 0, tiles)), array, heap.here(sum));
+      // [end: launch]
       w.check(w.stream());
       if (heap.download(sum) != wanted) throw error(text("rank ", w.rank(), ", launch ", n, ": wrong sums"));
     }
