@@ -1,4 +1,4 @@
-// Tutorial, step 6: a pull. Ranks read each other's own arrays, tile by tile, and blocks draw tiles as they become free.
+// Tutorial, step 6: a pull. Ranks read each other's own arrays, tile by tile, and blocks draw tiles when they are free.
 //
 //   rank r, block                                    rank p
 //   begin_readable, for p to read                    begin_readable: p's array is there to be read
@@ -45,8 +45,8 @@ float value(int rank, int i, int n) { return float((rank * 5 + i * 3 + n) % 11);
 
 int main(int argc, char** argv) try {
   run(ranks_of(argc, argv).value_or(4), [](world& w) {
-    requirements const needs = channel::requirements(w.size(), {.max_bytes = 1, .flags_per_source = 1}) +
-                               2 * requirements::of<float>(count);
+    requirements const needs =
+        channel::requirements(w.size(), {.max_bytes = 1, .flags_per_source = 1}) + 2 * requirements::of<float>(count);
     heap heap(w, needs);
     channel ch(heap, needs);
     auto const array = heap.allocate<float>(count), sum = heap.allocate<float>(count);
