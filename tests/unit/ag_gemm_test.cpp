@@ -597,7 +597,8 @@ TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][
       r.found.throws<bad_argument>(what, pieces, [&] { op(r.stream, c); });
     };
     using call = ag_gemm_call<bf16>;
-    refuses_call("m = 0", {"m = 0", "64"}, [](call& c) { c.m = 0; });
+    refuses_call("m = -1", {"m = -1", "64"}, [](call& c) { c.m = -1; });
+    refuses_call("a's rows without m", {"a is [20, 32]", "[0, 32]"}, [](call& c) { c.m = 0; });
     refuses_call("m too large", {"m = 65", "64"}, [](call& c) { c.m = 65; });
     refuses_call("a's shape", {"a is [20, 16]", "[20, 32]"}, [](call& c) { c.a.cols = 16; });
     refuses_call("b's shape", {"b is [32, 24]", "[64, 24]"}, [](call& c) { c.b.rows = 32; });

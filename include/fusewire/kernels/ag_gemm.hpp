@@ -14,8 +14,8 @@ template <class T>
   requires is_16_bit_float<T>
 class ag_gemm {
  public:
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
-  /// cannot hold max_m x k elements or their flags.
+  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch when ranks have
+  /// other options; out_of_space when the channel cannot hold max_m x k elements or their flags.
   ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current())
       : ch_(ch), o_(o), launcher_(ch.world(), "ag_gemm", o.tile, o.reserved_cus, where) {
     int const ranks = ch.world().size();
@@ -39,7 +39,12 @@ class ag_gemm {
                           " flags per source; the channel has ", ch.options().flags_per_source);
     ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
     prepare<identity>(where);
-    ch.world().exchange().barrier();
+    using named = heap::named;
+    ch.heap().agree("ag_gemm",
+                    std::array{named{"max_m", std::uint64_t(o.max_m)}, named{"k", std::uint64_t(o.k)},
+                               named{"gather", std::uint64_t(o.gather)}, named{"method", std::uint64_t(o.method)},
+                               named{"chunk_k", std::uint64_t(o.chunk_k)}},
+                    where);  // all have loaded their kernels, too
   }
 
   /// What the operator takes of a heap of `ranks` ranks, and what it needs of a channel. Requires: options that the
@@ -61,6 +66,7 @@ class ag_gemm {
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <epilogue Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
+    detail::load_no_rows(ch_.world(), where);
     launcher_.load(detail::ag_gemm_kernels<T, Epilogue>{}, where);
   }
 
@@ -71,6 +77,9 @@ class ag_gemm {
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
     check(call, where);
+    if (call.m == 0)
+      return detail::launch_no_rows(
+          ch_, stream, product_header<T>("ag_gemm", {}, unsigned(o_.gather), 0, call.c.cols, o_.k, 0, where), where);
     launch_ag_gemm(launcher_, ch_, stream, call, o_, plan_for<Epilogue>(call, where), use_pull(call.m, call.c.cols), e,
                    where);
   }
@@ -80,6 +89,7 @@ class ag_gemm {
   template <epilogue Epilogue = identity>
   std::string describe(ag_gemm_call<T> const& call, std::source_location where = std::source_location::current()) {
     check(call, where);
+    if (call.m == 0) return "ag_gemm: no rows";
     ag_gemm_plan const& plan = plan_for<Epilogue>(call, where);
     return text("ag_gemm, ", use_pull(call.m, call.c.cols) ? "pull" : "push", ", pieces of ", plan.chunk_k,
                 " columns: ", in_words<T>(plan.gemm, call.b_layout));
@@ -88,6 +98,7 @@ class ag_gemm {
   /// Rows of A that this rank holds, for a call with `m` rows in all. Fails: bad_argument.
   int rows(int m) const {
     accept(m, std::source_location::current());
+    if (m == 0) return 0;
     return gather_map(o_.gather, m, o_.k, ch_.world().size(), 1, o_.k).rows(ch_.world().rank());
   }
 
@@ -95,7 +106,7 @@ class ag_gemm {
   static constexpr int max_extent = detail::max_extent;
 
   void accept(int m, std::source_location where) const {
-    require(m >= 1 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; expected 1 to max_m = ", o_.max_m);
+    require(m >= 0 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; expected 0 to max_m = ", o_.max_m);
   }
   bool use_pull(int m, int n) const {
     return o_.method == method::pull ||
@@ -168,8 +179,8 @@ class ag_gemm {
   void check(ag_gemm_call<T> const& call, std::source_location where) const {
     int const rank = ch_.world().rank();
     accept(call.m, where);
-    gather_map const g = map_of(ch_.world().size(), o_, call.m, plain_plan(o_, call.m));
-    int const rows = g.rows(rank), cols = g.cols();
+    gather_map const g = map_of(ch_.world().size(), o_, std::max(1, call.m), plain_plan(o_, call.m));
+    int const rows = call.m == 0 ? 0 : g.rows(rank), cols = g.cols();
     require(call.a.rows == rows && call.a.cols == cols, where, "ag_gemm: a is [", call.a.rows, ", ", call.a.cols,
             "]; expected [", rows, ", ", cols, "] on rank ", rank, " (",
             o_.gather == gather::k ? "gather::k: M, K/W" : "gather::m: rows of this rank, K", ")");

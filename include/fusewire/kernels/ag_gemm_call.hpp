@@ -41,7 +41,7 @@ struct ag_gemm_call {
   /// 16 and whose ld is one of 8, kernels that are slower any other
   matrix<T const> b;
   matrix<T> c;  // [M, N]; overlaps neither a nor b
-  int m = 0;    // rows of the gathered A, 1 to max_m
+  int m = 0;    // rows of the gathered A, 0 to max_m
   /// How b lies.
   layout b_layout = layout::row_major;
   /// True: no unfinished work on the stream writes b. It may be loaded before that work ends

@@ -6,6 +6,7 @@
 #include <fusewire/kernels/ag_gemm_kernels.hpp>
 #include <fusewire/kernels/ag_gemm_plan.hpp>
 #include <fusewire/kernels/gemm_launch.hpp>
+#include <fusewire/kernels/no_rows.hpp>
 
 namespace fusewire {
 

@@ -21,7 +21,7 @@ struct gemm_all_scatter_call {
   matrix<T const> a;                    // [M, K]
   matrix<T const> b;                    // [K, n]; column-major: b.ld is the distance between columns
   matrix<T> c;                          // [M, W n]; overlaps neither a nor b
-  int m = 0;                            // rows of A, 1 to max_m
+  int m = 0;                            // rows of A, 0 to max_m
   layout b_layout = layout::row_major;  // how b lies
   /// True: no unfinished work on the stream writes b. It may be loaded before that work ends
   bool b_is_constant = false;
@@ -34,8 +34,8 @@ class gemm_all_scatter : product_operator<T, gemm_all_scatter_options> {
   using base::ch_, base::o_;
 
  public:
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
-  /// cannot hold the products or their flags.
+  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch when ranks have
+  /// other options; out_of_space when the channel cannot hold the products or their flags.
   gemm_all_scatter(channel& ch, gemm_all_scatter_options const& o,
                    std::source_location where = std::source_location::current())
       : base("gemm_all_scatter", "gemm_as", ch, o, where) {
@@ -43,7 +43,7 @@ class gemm_all_scatter : product_operator<T, gemm_all_scatter_options> {
     ch.heap().names().add_launch(
         "gemm_as", [](std::uint64_t const(&what)[launch_words]) { return describe_product("gemm_all_scatter", what); });
     prepare<identity>(where);
-    ch.world().exchange().barrier();
+    base::agree(where);
   }
 
   /// What the operator takes of a heap of `ranks` ranks, and what it needs of a channel. Requires: options that the
@@ -82,8 +82,7 @@ class gemm_all_scatter : product_operator<T, gemm_all_scatter_options> {
                        std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
     base::check(call, call.m, ch_.world().size(), where);
-    return text("gemm_all_scatter: ",
-                in_words<T>(base::template plan_for<Epilogue>(kernels<Epilogue>{}, call, 1, where), call.b_layout));
+    return "gemm_all_scatter: " + base::template plan_in_words<Epilogue>(kernels<Epilogue>{}, call, 1, where);
   }
 
  private:

@@ -25,7 +25,7 @@ struct gemm_ar_call {
   matrix<T const> a;                    // [M, K]
   matrix<T const> b;                    // [K, N]; column-major: b.ld is the distance between columns
   matrix<T> c;                          // [M, N]; overlaps neither a nor b
-  int m = 0;                            // rows of A, 1 to max_m
+  int m = 0;                            // rows of A, 0 to max_m
   layout b_layout = layout::row_major;  // how b lies
   /// True: no unfinished work on the stream writes b. It may be loaded before that work ends
   bool b_is_constant = false;
@@ -43,8 +43,8 @@ class gemm_ar : product_operator<T, gemm_ar_options> {
   /// ranks, of which nothing is measured, where a rank sends no more bytes than that, but at least 16.
   static constexpr int one_shot_rows(int ranks) { return std::max(16, 64 / std::max(1, ranks - 1)); }
 
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
-  /// cannot hold the sums or their flags.
+  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch when ranks have
+  /// other options; out_of_space when the channel cannot hold the sums or their flags.
   gemm_ar(channel& ch, gemm_ar_options const& o, std::source_location where = std::source_location::current())
       : base("gemm_ar", "gemm_ar", ch, o, where) {
     require(o.shots == shots::automatic || o.shots == shots::one || o.shots == shots::two, where,
@@ -54,7 +54,7 @@ class gemm_ar : product_operator<T, gemm_ar_options> {
       return describe_product(own_of(what) ? "gemm_ar one-shot" : "gemm_ar two-shot", what);
     });
     prepare<identity>(where);
-    ch.world().exchange().barrier();
+    base::agree(where, int(o.shots));
   }
 
   /// What the operator takes of a heap of `ranks` ranks, and what it needs of a channel. Requires: options that the
@@ -101,11 +101,10 @@ class gemm_ar : product_operator<T, gemm_ar_options> {
   std::string describe(gemm_ar_call<T> const& call, std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
     base::check(call, call.m, 1, where);
-    bool const one = call.m <= one_shot_max(ch_.world().size(), o_);
-    gemm_plan const& plan =
-        one ? base::template plan_for<Epilogue>(one_shot<Epilogue>{}, call, 1, where)
-            : base::template plan_for<Epilogue>(two_shot<Epilogue>{}, call, ch_.world().size(), where);
-    return text(one ? "gemm_ar, one-shot: " : "gemm_ar, two-shot: ", in_words<T>(plan, call.b_layout));
+    if (call.m <= one_shot_max(ch_.world().size(), o_))
+      return "gemm_ar, one-shot: " + base::template plan_in_words<Epilogue>(one_shot<Epilogue>{}, call, 1, where);
+    return "gemm_ar, two-shot: " +
+           base::template plan_in_words<Epilogue>(two_shot<Epilogue>{}, call, ch_.world().size(), where);
   }
 
  private:

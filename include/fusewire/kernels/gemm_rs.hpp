@@ -23,7 +23,7 @@ struct gemm_rs_call {
   /// [rows of this rank, N]: rows [r R, (r + 1) R) of the sum, R = ceil(M / W); the last ranks may have fewer, or none;
   /// overlaps neither a nor b
   matrix<T> c;
-  int m = 0;                            // rows of A, 1 to max_m
+  int m = 0;                            // rows of A, 0 to max_m
   layout b_layout = layout::row_major;  // how b lies
   /// True: no unfinished work on the stream writes b. It may be loaded before that work ends
   bool b_is_constant = false;
@@ -37,15 +37,15 @@ class gemm_rs : product_operator<T, gemm_rs_options> {
   using base::ch_, base::o_;
 
  public:
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; out_of_space when the channel
-  /// cannot hold the sums or their flags.
+  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch when ranks have
+  /// other options; out_of_space when the channel cannot hold the sums or their flags.
   gemm_rs(channel& ch, gemm_rs_options const& o, std::source_location where = std::source_location::current())
       : base("gemm_rs", "gemm_rs", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch(
         "gemm_rs", [](std::uint64_t const(&what)[launch_words]) { return describe_product("gemm_rs", what); });
     prepare<identity>(where);
-    ch.world().exchange().barrier();
+    base::agree(where);
   }
 
   /// What the operator takes of a heap of `ranks` ranks, and what it needs of a channel. Requires: options that the
@@ -85,14 +85,13 @@ class gemm_rs : product_operator<T, gemm_rs_options> {
   std::string describe(gemm_rs_call<T> const& call, std::source_location where = std::source_location::current()) {
     base::check(call, rows(call.m, where), 1, where);
     return text("gemm_rs: ",
-                in_words<T>(base::template plan_for<Epilogue>(kernels<Epilogue>{}, call, ch_.world().size(), where),
-                            call.b_layout));
+                base::template plan_in_words<Epilogue>(kernels<Epilogue>{}, call, ch_.world().size(), where));
   }
 
   /// Rows of C that this rank owns, for a call with `m` rows in all. Fails: bad_argument.
   int rows(int m, std::source_location where = std::source_location::current()) const {
     base::accept(m, where);
-    return row_shards(m, ch_.world().size(), 1).rows(ch_.world().rank());
+    return m == 0 ? 0 : row_shards(m, ch_.world().size(), 1).rows(ch_.world().rank());
   }
 
  private:

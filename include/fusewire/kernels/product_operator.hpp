@@ -1,6 +1,7 @@
 // The host side of operators that multiply and send on what comes out, on top of product_launcher.
 #pragma once
 #include <fusewire/kernels/gemm_launch.hpp>
+#include <fusewire/kernels/no_rows.hpp>
 #include <fusewire/kernels/partial_sums.hpp>
 
 namespace fusewire {
@@ -45,9 +46,19 @@ class product_operator {
                           " flags per source; the channel has ", ch_.options().flags_per_source);
   }
 
+  /// Collective. The options are those of all ranks, and all ranks have loaded their kernels. `own`: what else must be
+  /// equal. Fails: rank_mismatch.
+  void agree(std::source_location where, int own = 0) const {
+    using named = heap::named;
+    ch_.heap().agree(name_,
+                     std::array{named{"max_m", std::uint64_t(o_.max_m)}, named{"max_n", std::uint64_t(o_.max_n)},
+                                named{"k", std::uint64_t(o_.k)}, named{"shots", std::uint64_t(own)}},
+                     where);
+  }
+
   /// Rows of a call. Fails: bad_argument.
   void accept(int m, std::source_location where) const {
-    require(m >= 1 && m <= o_.max_m, where, name_, ": m = ", m, "; expected 1 to max_m = ", o_.max_m);
+    require(m >= 0 && m <= o_.max_m, where, name_, ": m = ", m, "; expected 0 to max_m = ", o_.max_m);
   }
 
   /// c has `rows` rows on this rank, and `copies` times the columns of b. Fails: bad_argument.
@@ -66,16 +77,20 @@ class product_operator {
   /// Loads every mainloop's kernel of kernel_of, and for one rank the local ones.
   template <class Epilogue, class Kernel>
   void load(Kernel const& kernel_of, std::source_location where) const {
+    detail::load_no_rows(ch_.world(), where);
     if (alone()) launcher_.load(detail::gemm_kernels<T, Epilogue>{}, where);
     else launcher_.load(kernel_of, where);
   }
 
   /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of the product are cut into
   /// `shards` shards, in turns from the one of rank `first` on. `own`: what else the ranks have to agree on; see
-  /// product_header(). One rank alone sends nothing: its product is the result.
+  /// product_header(). One rank alone sends nothing: its product is the result. A call without rows multiplies nothing.
   template <class Kernel, class Call, class Epilogue>
   void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first, unsigned own,
              Epilogue const& epilogue, std::source_location where) {
+    if (call.m == 0)
+      return detail::launch_no_rows(
+          ch_, stream, product_header<T>(launch_name_, {}, own, 0, call.b.cols, o_.k, 0, where), where);
     gemm_plan const& plan = plan_for<Epilogue>(kernel_of, call, shards, where);
     if (alone()) return detail::start_gemm(launcher_, stream, call, plan, epilogue, where);
     row_shards const rows(call.m, shards, plan.tile_m);
@@ -90,6 +105,13 @@ class product_operator {
     matrix<T const> const a[1] = {call.a};
     launcher_.launch(stream, kernel_of, p, plan, a, {.tiles = g.tiles.count(), .where = where}, epilogue,
                      ch_.view(header), g);
+  }
+
+  /// The call's plan in words.
+  template <class Epilogue, class Kernel, class Call>
+  std::string plan_in_words(Kernel const& kernel_of, Call const& call, int shards, std::source_location where) {
+    if (call.m == 0) return "no rows";
+    return in_words<T>(plan_for<Epilogue>(kernel_of, call, shards, where), call.b_layout);
   }
 
   /// The call's plan, as start() takes it.
