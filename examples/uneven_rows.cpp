@@ -71,11 +71,13 @@ int run_rank(world& w) {
   int const m = w.size() * room, hidden = w.size() * hidden_per_rank, f0 = w.rank() * hidden_per_rank;
   ag_gemm_options const up_options{.max_m = m, .k = model, .gather = gather::m};
   gemm_rs_options const down_options{.max_m = m, .max_n = model, .k = hidden_per_rank};
-  heap h(w, {.bulk = 64_MiB, .signal = 4_MiB});
-  channel ch(h, {.max_bytes = std::max(std::size_t(m * model) * sizeof(bf16),
-                                       gemm_rs<bf16>::max_bytes(w.size(), down_options)),
-                 .flags_per_source = std::max(ag_gemm<bf16>::flags_per_source(w.size(), up_options),
-                                              gemm_rs<bf16>::flags_per_source(w.size(), down_options))});
+  requirements const needs =
+      ag_gemm<bf16>::requirements(w.size(), up_options) + gemm_rs<bf16>::requirements(w.size(), down_options) +
+      2 * requirements::of<bf16>(room * model) + requirements::of<bf16>(std::size_t(m * hidden_per_rank)) +
+      2 * requirements::of<bf16>(model * hidden_per_rank) + 2 * requirements::of<int>(1) +
+      requirements::of<float>(room * model);
+  heap h(w, needs);
+  channel ch(h, needs);
   ag_gemm<bf16> up(ch, up_options);
   gemm_rs<bf16> down(ch, down_options);
 
@@ -91,10 +93,12 @@ int run_rank(world& w) {
   hipGraph_t graph;
   hipGraphExec_t layer;
   check_hip(hipStreamBeginCapture(w.stream(), hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
+  // [begin: graph]
   arrive<<<room, model, 0, w.stream()>>>(x, h.here(count), h.here(step), w.rank());
   up(w.stream(), {.a = x, .b = w1, .c = middle, .m = m});
   down(w.stream(), {.a = middle, .b = w2, .c = y, .m = m});
   leave<<<room, model, 0, w.stream()>>>(y, h.here(count), h.here(out));
+  // [end: graph]
   check_hip(hipStreamEndCapture(w.stream(), &graph), "hipStreamEndCapture");
   check_hip(hipGraphInstantiate(&layer, graph, nullptr, nullptr, 0), "hipGraphInstantiate");
   w.barrier();

@@ -68,7 +68,7 @@ TEST_CASE("rows: a call without any keeps the ranks together, and stores nothing
   on_ranks(ranks, [&](rank_of_test& r) {
     int const w = r.size(), per_rank = ceil_div(max_m, w), first = std::min(max_m, r.rank() * per_rank),
               own = std::min(max_m, first + per_rank) - first;
-    channel ch(r.heap, {.max_bytes = 64_KiB, .flags_per_source = 512});
+    channel ch(r.heap, {.max_bytes = 64_KiB, .flags_per_source = 640});
     for (gather const by : {gather::k, gather::m}) {
       if (by == gather::k && k % (8 * w) != 0) continue;
       ag_gemm<bf16> op(ch, {.max_m = max_m, .k = k, .gather = by});
@@ -89,7 +89,7 @@ TEST_CASE("rows: a call without any keeps the ranks together, and stores nothing
 
 TEST_CASE("rows: ranks whose options differ are told so when the operator is made", "[rows][errors]") {
   on_ranks(3, [&](rank_of_test& r) {
-    channel ch(r.heap, {.max_bytes = 64_KiB, .flags_per_source = 512});
+    channel ch(r.heap, {.max_bytes = 64_KiB, .flags_per_source = 640});
     int const other = r.rank() == 2;
     auto const refuses = [&](char const* what, auto make) {
       r.found.throws<rank_mismatch>(what, {what, "rank 2"}, make);
@@ -102,9 +102,8 @@ TEST_CASE("rows: ranks whose options differ are told so when the operator is mad
     refuses("k", [&] { gemm_rs<bf16>(ch, {.max_m = 8, .max_n = 8, .k = 64 - 8 * other}); });
     refuses("max_n", [&] { gemm_rs<bf16>(ch, {.max_m = 8, .max_n = 8 + other, .k = 64}); });
     refuses("k", [&] { gemm_ar<bf16>(ch, {.max_m = 8, .max_n = 8, .k = 64 - 8 * other}); });
-    refuses("shots", [&] {
-      gemm_ar<bf16>(ch, {.max_m = 8, .max_n = 8, .k = 64, .shots = other ? shots::one : shots::two});
-    });
+    refuses("shots",
+            [&] { gemm_ar<bf16>(ch, {.max_m = 8, .max_n = 8, .k = 64, .shots = other ? shots::one : shots::two}); });
     refuses("k", [&] { gemm_all_scatter<bf16>(ch, {.max_m = 8, .max_n = 8, .k = 64 - 8 * other}); });
     gemm_rs<bf16> op(ch, {.max_m = 8, .max_n = 8, .k = 64});  // nothing is left behind that would disturb it
   });

@@ -89,8 +89,8 @@ class product_operator {
   void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first, unsigned own,
              Epilogue const& epilogue, std::source_location where) {
     if (call.m == 0)
-      return detail::launch_no_rows(
-          ch_, stream, product_header<T>(launch_name_, {}, own, 0, call.b.cols, o_.k, 0, where), where);
+      return detail::launch_no_rows(ch_, stream,
+                                    product_header<T>(launch_name_, {}, own, 0, call.b.cols, o_.k, 0, where), where);
     gemm_plan const& plan = plan_for<Epilogue>(kernel_of, call, shards, where);
     if (alone()) return detail::start_gemm(launcher_, stream, call, plan, epilogue, where);
     row_shards const rows(call.m, shards, plan.tile_m);
