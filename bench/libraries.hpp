@@ -140,6 +140,22 @@ class collectives {
   void all_gather(hipStream_t stream, void const* mine, void* all, std::size_t bytes) const {
     check_nccl(ncclAllGather(mine, all, bytes, ncclInt8, comm_, stream), "ncclAllGather");
   }
+  /// What this rank and a peer send each other.
+  struct message {
+    void const* mine;
+    void* theirs;
+    std::size_t bytes;
+    int peer;
+  };
+  /// Sends and receives all messages at once.
+  void exchange(hipStream_t stream, std::vector<message> const& all) const {
+    check_nccl(ncclGroupStart(), "ncclGroupStart");
+    for (message const& m : all) {
+      check_nccl(ncclSend(m.mine, m.bytes, ncclInt8, m.peer, comm_, stream), "ncclSend");
+      check_nccl(ncclRecv(m.theirs, m.bytes, ncclInt8, m.peer, comm_, stream), "ncclRecv");
+    }
+    check_nccl(ncclGroupEnd(), "ncclGroupEnd");
+  }
   /// Sums of `count` elements; with reduce_scatter this rank gets only its count / W of them.
   template <class T>
   void all_reduce(hipStream_t stream, T const* mine, T* sum, std::size_t count) const {

@@ -13,5 +13,9 @@ FAILS(ncclMemFree)
 FAILS(ncclAllGather)
 FAILS(ncclAllReduce)
 FAILS(ncclReduceScatter)
+FAILS(ncclGroupStart)
+FAILS(ncclGroupEnd)
+FAILS(ncclSend)
+FAILS(ncclRecv)
 
 extern "C" char const* ncclGetErrorString(int result) { return result ? "fusewire-sim has no RCCL" : "no error"; }
