@@ -180,7 +180,8 @@ class shape_runner {
                                      std::uint64_t(blocks_), std::uint64_t(s_.steps))),
              s_.grid(blocks_), grid(result(i)), grid(other()), st_.sides);
     } else {
-      launch(st_.w, st_.stream(), {.blocks = lookup_blocks(1), .threads = 256}, embedding::sum_bags,
+      launch(st_.w, st_.stream(), {.blocks = std::max(lookup_blocks(1), st_.w.dispatch_parts()), .threads = 256},
+             embedding::sum_bags,
              st_.ch.view(make_header("lookup", 0, std::uint64_t(s_.lookup.rows), std::uint64_t(s_.lookup.dim),
                                      std::uint64_t(s_.lookup.bags), std::uint64_t(s_.lookup.ids))),
              s_.lookup, st_.table, reinterpret_cast<std::int32_t const*>(st_.ids),

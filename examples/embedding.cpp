@@ -15,7 +15,7 @@ using namespace fusewire;
 namespace {
 
 constexpr embedding::shape lookup{.rows = 101, .dim = 40, .bags = 9, .ids = 6};
-constexpr int launches = 4, blocks = 3;
+constexpr int launches = 4;
 
 /// An element of the table: each launch sees another.
 __host__ __device__ float element(int row, int col, int launch) { return float((row * 3 + col * 5 + launch * 7) % 31); }
@@ -47,7 +47,7 @@ int run_rank(world& w) {
   for (int i = 0; i < launches; ++i) sums.push_back(h.allocate<embedding::quad>(in_sums / 4));
   for (int i = 0; i < launches; ++i) {  // queued without a look at the results in between
     update<<<1, 256, 0, w.stream()>>>(h.here(table), own, w.rank(), w.size(), i);
-    launch(w, w.stream(), {.blocks = blocks, .threads = 64}, embedding::sum_bags,
+    launch(w, w.stream(), {.blocks = w.dispatch_parts() + 1, .threads = 64}, embedding::sum_bags,
            ch.view(make_header("lookup", 0, lookup.rows, lookup.dim, lookup.bags, lookup.ids)), lookup, table,
            static_cast<std::int32_t const*>(h.here(ids)), h.here(sums[std::size_t(i)]));
   }

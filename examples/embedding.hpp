@@ -33,6 +33,7 @@ struct shape {
 
 /// sums[bag] = the sum of table rows ids[bag][...], in the order of ids: the same bits in every run.
 /// table: [rows_of(rank), dim]; ids: [bags, ids], each 0 to rows - 1; sums: [bags, dim]. A thread sums up a quad.
+/// Requires: at least world::dispatch_parts() blocks, as begin_readable() does.
 /// Abandonment: where a rank has not begun, nothing of its memory is read, and sums are invalid.
 __global__ void __launch_bounds__(256)
     sum_bags(channel_view ch, shape g, sym<quad> table, std::int32_t const* ids, quad* sums) {
