@@ -12,20 +12,24 @@ allocation* allocation_at(runtime& r, void const* p) {
   return a && a->live && a->kind != memory_kind::image ? a : nullptr;
 }
 
+hipError_t allocate(runtime& r, void** out, size_t bytes, int device, memory_kind kind, unsigned flags) {
+  if (!out) return hipErrorInvalidValue;
+  *out = nullptr;
+  if (!bytes) return hipSuccess;
+  allocation* a = r.machine().memory.allocate(device, bytes, kind, flags);
+  if (!a) return hipErrorOutOfMemory;
+  *out = reinterpret_cast<void*>(a->base);
+  hold(*out, std::string(this_thread().call) + ": " + std::to_string(bytes) + " bytes" +
+                 (device < 0 ? "" : " on GPU " + std::to_string(device)));
+  return hipSuccess;
+}
+
 hipError_t allocate(void** out, size_t bytes, int device, memory_kind kind, unsigned flags,
                     char const* call = __builtin_FUNCTION()) {
   return api(
       [&](runtime& r, lock&) {
-        if (!out) return hipErrorInvalidValue;
-        if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
-        *out = nullptr;
-        if (!bytes) return hipSuccess;
-        allocation* a = r.machine().memory.allocate(device, bytes, kind, flags);
-        if (!a) return hipErrorOutOfMemory;
-        *out = reinterpret_cast<void*>(a->base);
-        hold(*out, std::string(call) + ": " + std::to_string(bytes) + " bytes" +
-                       (device < 0 ? "" : " on GPU " + std::to_string(device)));
-        return hipSuccess;
+        if (hipError_t const e = refuse_in_capture(r, call_kind::allocates); e != hipSuccess) return e;
+        return allocate(r, out, bytes, device, kind, flags);
       },
       call);
 }
@@ -46,8 +50,8 @@ void release(runtime& r, allocation& a, char const* call) {
 hipError_t free_memory(void* p, bool host, char const* call = __builtin_FUNCTION()) {
   return api(
       [&](runtime& r, lock& l) {
+        if (hipError_t const e = refuse_in_capture(r, call_kind::allocates); e != hipSuccess) return e;
         if (!p) return hipSuccess;
-        if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
         allocation* a = allocation_at(r, p);
         if (!a || a->base != reinterpret_cast<u64>(p) || (a->gpu < 0) != host || a->kind == memory_kind::registered ||
             a->imported)
@@ -108,6 +112,7 @@ hipError_t hipMallocManaged(void** p, size_t n, unsigned) { return allocate(p, n
 
 hipError_t hipHostRegister(void* p, size_t n, unsigned flags) {
   return api([&](runtime& r, lock&) {
+    if (hipError_t const e = refuse_in_capture(r, call_kind::allocates); e != hipSuccess) return e;
     if (!p || !n) return hipErrorInvalidValue;
     if (!r.machine().memory.adopt(reinterpret_cast<u64>(p), n, flags)) return hipErrorHostMemoryAlreadyRegistered;
     hold(p, "hipHostRegister: " + std::to_string(n) + " bytes");
@@ -117,6 +122,7 @@ hipError_t hipHostRegister(void* p, size_t n, unsigned flags) {
 
 hipError_t hipHostUnregister(void* p) {
   return api([&](runtime& r, lock&) {
+    if (hipError_t const e = refuse_in_capture(r, call_kind::allocates); e != hipSuccess) return e;
     allocation* a = allocation_at(r, p);
     if (!a || a->kind != memory_kind::registered || a->base != reinterpret_cast<u64>(p))
       return hipErrorHostMemoryNotRegistered;
@@ -145,21 +151,21 @@ hipError_t hipHostGetFlags(unsigned* flags, void* host) {
 }
 
 hipError_t hipMallocAsync(void** p, size_t n, hipStream_t stream) {
-  ihipStream_t* s = nullptr;
-  {
-    runtime& r = runtime::get();
-    lock l = r.enter();
-    s = r.stream_of(stream, this_thread().device);
-  }
-  return s ? allocate(p, n, s->device, memory_kind::coarse, 0) : remember(hipErrorInvalidHandle);
+  return api([&](runtime& r, lock&) {
+    ihipStream_t* s = r.stream_of(stream, this_thread().device);
+    if (!s) return hipErrorInvalidHandle;
+    if (hipError_t const e = refuse_memory_node(r, *s); e != hipSuccess) return e;
+    return allocate(r, p, n, s->device, memory_kind::coarse, 0);
+  });
 }
 
 hipError_t hipFreeAsync(void* p, hipStream_t stream) {
   return api([&](runtime& r, lock&) {
     ihipStream_t* s = r.stream_of(stream, this_thread().device);
     allocation* a = p ? allocation_at(r, p) : nullptr;
-    if (!s || (p && (!a || a->base != reinterpret_cast<u64>(p)))) return hipErrorInvalidValue;
-    if (s->capturing) return hipErrorStreamCaptureUnsupported;
+    if (!s) return hipErrorInvalidHandle;
+    if (hipError_t const e = refuse_memory_node(r, *s); e != hipSuccess) return e;
+    if (p && (!a || a->base != reinterpret_cast<u64>(p))) return hipErrorInvalidValue;
     let_go(p);
     if (a)
       r.enqueue(*s, host_work{[a] {
@@ -186,7 +192,7 @@ hipError_t hipPointerGetAttributes(hipPointerAttribute_t* out, void const* p) {
     if (!out || !p) return hipErrorInvalidValue;
     *out = {};
     allocation const* a = allocation_at(r, p);
-    out->device = a && a->gpu >= 0 ? a->gpu : a ? 0 : -2;
+    out->device = a && a->gpu >= 0 ? r.ordinal_of(a->gpu) : a ? 0 : -2;
     out->type = !a                    ? hipMemoryTypeUnregistered
                 : a->flags == managed ? hipMemoryTypeManaged
                 : a->gpu >= 0         ? hipMemoryTypeDevice
@@ -209,7 +215,9 @@ hipError_t hipPointerGetAttribute(void* data, hipPointer_attribute attribute, hi
         *static_cast<unsigned*>(data) = a->gpu >= 0 ? hipMemoryTypeDevice : hipMemoryTypeHost;
         break;
       case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<void**>(data) = p; break;
-      case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(data) = std::max(a->gpu, 0); break;
+      case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *static_cast<int*>(data) = a->gpu < 0 ? 0 : r.ordinal_of(a->gpu);
+        break;
       case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<u64*>(data) = a->base; break;
       case HIP_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(data) = a->size; break;
       case HIP_POINTER_ATTRIBUTE_BUFFER_ID: *static_cast<u64*>(data) = a->number; break;

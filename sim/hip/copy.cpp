@@ -13,29 +13,43 @@ bool pageable(runtime& r, void const* p) { return !r.machine().memory.find(reint
 
 u64 extent(u64 pitch, u64 width, u64 height) { return height ? pitch * (height - 1) + width : 0; }
 
-enum class when { now, later };
+/// later_uncaptured: a call that HIP runs at once where it should be captured (hipMemcpyPeerAsync).
+enum class when { now, now_on_stream, later, later_uncaptured };
 
-hipError_t copy(copy_work c, hipStream_t stream, when w, char const* call = __builtin_FUNCTION()) {
+/// A call that returns when its work is done, for which HIP asks other captures and other threads' before all else.
+hipError_t refuse_now(runtime& r, when w) {
+  return w == when::now ? refuse_in_capture(r, call_kind::copies) : hipSuccess;
+}
+
+hipError_t copy(copy_work c, hipMemcpyKind kind, hipStream_t stream, when w, char const* call = __builtin_FUNCTION()) {
   return api(
       [&](runtime& r, lock& l) {
+        if (hipError_t const e = refuse_now(r, w); e != hipSuccess) return e;
         ihipStream_t* s = r.stream_of(stream, this_thread().device);
         if (!s) return hipErrorInvalidHandle;
+        if (w == when::now_on_stream)
+          if (hipError_t const e = refuse_waiting(r, *s); e != hipSuccess) return e;
+        if (w == when::later_uncaptured)
+          if (hipError_t const e = refuse_captured(*s); e != hipSuccess) return e;
+        bool const waits = w == when::now || w == when::now_on_stream;
         if (!c.width || !c.height) return hipSuccess;
         if (!c.to || !c.from || c.to_pitch < c.width || c.from_pitch < c.width) return hipErrorInvalidValue;
         if (!in_bounds(r, c.to, extent(c.to_pitch, c.width, c.height)) ||
             !in_bounds(r, c.from, extent(c.from_pitch, c.width, c.height)))
           return hipErrorInvalidValue;
-        if (w == when::now)
-          if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+        if (static_cast<unsigned>(kind) > hipMemcpyDefault && kind != hipMemcpyDeviceToDeviceNoCU)
+          return hipErrorInvalidMemcpyDirection;
         bool const to_pageable = pageable(r, c.to);
-        if (!s->capturing && w == when::later && pageable(r, c.from)) {  // the caller may reuse pageable memory at once
+        if (to_pageable && pageable(r, c.from) && kind != hipMemcpyHostToHost && kind != hipMemcpyDefault)
+          return hipErrorInvalidValue;
+        if (!s->capturing && !waits && pageable(r, c.from)) {  // the caller may reuse pageable memory at once
           auto const* p = static_cast<u8 const*>(c.from);
           c.staged = std::make_shared<std::vector<u8>>(p, p + extent(c.from_pitch, c.width, c.height));
           c.from = c.staged->data();
         }
         bool const capturing = s->capturing;
         if (hipError_t const e = submit(r, *s, hipGraphNodeTypeMemcpy, std::move(c)); e != hipSuccess) return e;
-        if (!capturing && (w == when::now || to_pageable)) {
+        if (!capturing && (waits || to_pageable)) {
           u64 const upto = r.last_sequence();
           r.wait(l, [&] { return s->queue.empty() || s->queue.front().sequence > upto; });
           r.host_reaches(s->time);
@@ -45,22 +59,21 @@ hipError_t copy(copy_work c, hipStream_t stream, when w, char const* call = __bu
       call);
 }
 
-hipError_t copy(void* to, void const* from, size_t bytes, hipStream_t stream, when w,
+hipError_t copy(void* to, void const* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream, when w,
                 char const* call = __builtin_FUNCTION()) {
-  return copy(copy_work{to, from, bytes, bytes, bytes, 1, nullptr}, stream, w, call);
+  return copy(copy_work{to, from, bytes, bytes, bytes, 1, nullptr}, kind, stream, w, call);
 }
 
 hipError_t fill(void* to, u64 pitch, u32 value, u32 element, u64 width, u64 height, hipStream_t stream, when w,
                 char const* call = __builtin_FUNCTION()) {
   return api(
       [&](runtime& r, lock& l) {
+        if (hipError_t const e = refuse_now(r, w); e != hipSuccess) return e;
         ihipStream_t* s = r.stream_of(stream, this_thread().device);
         if (!s) return hipErrorInvalidHandle;
         if (!width || !height) return hipSuccess;
         allocation const* a = to ? r.machine().memory.find(reinterpret_cast<u64>(to)) : nullptr;
         if (!a || !in_bounds(r, to, extent(pitch, width * element, height))) return hipErrorInvalidValue;
-        if (w == when::now)
-          if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
         bool const host = a->gpu < 0, capturing = s->capturing;
         if (hipError_t const e =
                 submit(r, *s, hipGraphNodeTypeMemset, fill_work{to, pitch, width, height, value, element});
@@ -79,66 +92,76 @@ hipError_t fill(void* to, u64 pitch, u32 value, u32 element, u64 width, u64 heig
 std::optional<module_registry::address> symbol(void const* p, size_t bytes, size_t offset) {
   runtime& r = runtime::get();
   lock l = r.enter();
+  if (this_thread().device < 0) return std::nullopt;
   auto v = r.modules().variable(p, this_thread().device);
   if (!v || offset + bytes > v->size) return std::nullopt;
   v->at += offset;
   return v;
 }
 
-hipError_t to_symbol(void const* p, void const* from, size_t bytes, size_t offset, hipStream_t s, when w,
-                     char const* call = __builtin_FUNCTION()) {
+hipError_t to_symbol(void const* p, void const* from, size_t bytes, size_t offset, hipMemcpyKind k, hipStream_t s,
+                     when w, char const* call = __builtin_FUNCTION()) {
   auto const v = symbol(p, bytes, offset);
-  return v ? copy(reinterpret_cast<void*>(v->at), from, bytes, s, w, call) : remember(hipErrorInvalidSymbol);
+  return v ? copy(reinterpret_cast<void*>(v->at), from, bytes, k, s, w, call) : remember(hipErrorInvalidSymbol);
 }
-hipError_t from_symbol(void* to, void const* p, size_t bytes, size_t offset, hipStream_t s, when w,
+hipError_t from_symbol(void* to, void const* p, size_t bytes, size_t offset, hipMemcpyKind k, hipStream_t s, when w,
                        char const* call = __builtin_FUNCTION()) {
   auto const v = symbol(p, bytes, offset);
-  return v ? copy(to, reinterpret_cast<void const*>(v->at), bytes, s, w, call) : remember(hipErrorInvalidSymbol);
+  return v ? copy(to, reinterpret_cast<void const*>(v->at), bytes, k, s, w, call) : remember(hipErrorInvalidSymbol);
+}
+
+hipError_t peer_copy(void* to, int to_device, void const* from, int from_device, size_t n, hipStream_t s, when w,
+                     char const* call = __builtin_FUNCTION()) {
+  runtime& r = runtime::get();
+  if (r.gpu_of(to_device) < 0 || r.gpu_of(from_device) < 0) return remember(hipErrorInvalidDevice);
+  return copy(to, from, n, hipMemcpyDeviceToDevice, s, w, call);
 }
 
 }  // namespace
 
 extern "C" {
 
-hipError_t hipMemcpy(void* to, void const* from, size_t n, hipMemcpyKind) {
-  return copy(to, from, n, nullptr, when::now);
+hipError_t hipMemcpy(void* to, void const* from, size_t n, hipMemcpyKind k) {
+  return copy(to, from, n, k, nullptr, when::now);
 }
-hipError_t hipMemcpyAsync(void* to, void const* from, size_t n, hipMemcpyKind, hipStream_t s) {
-  return copy(to, from, n, s, when::later);
+hipError_t hipMemcpyAsync(void* to, void const* from, size_t n, hipMemcpyKind k, hipStream_t s) {
+  return copy(to, from, n, k, s, when::later);
 }
-hipError_t hipMemcpyWithStream(void* to, void const* from, size_t n, hipMemcpyKind, hipStream_t s) {
-  return copy(to, from, n, s, when::now);
+hipError_t hipMemcpyWithStream(void* to, void const* from, size_t n, hipMemcpyKind k, hipStream_t s) {
+  return copy(to, from, n, k, s, when::now_on_stream);
 }
-hipError_t hipMemcpyPeer(void* to, int, void const* from, int, size_t n) {
-  return copy(to, from, n, nullptr, when::now);
+hipError_t hipMemcpyPeer(void* to, int a, void const* from, int b, size_t n) {
+  return peer_copy(to, a, from, b, n, nullptr, when::now);
 }
-hipError_t hipMemcpyPeerAsync(void* to, int, void const* from, int, size_t n, hipStream_t s) {
-  return copy(to, from, n, s, when::later);
+hipError_t hipMemcpyPeerAsync(void* to, int a, void const* from, int b, size_t n, hipStream_t s) {
+  return peer_copy(to, a, from, b, n, s, when::later_uncaptured);
 }
 hipError_t hipMemcpyHtoD(hipDeviceptr_t to, void const* from, size_t n) {
-  return copy(to, from, n, nullptr, when::now);
+  return copy(to, from, n, hipMemcpyHostToDevice, nullptr, when::now);
 }
-hipError_t hipMemcpyDtoH(void* to, hipDeviceptr_t from, size_t n) { return copy(to, from, n, nullptr, when::now); }
+hipError_t hipMemcpyDtoH(void* to, hipDeviceptr_t from, size_t n) {
+  return copy(to, from, n, hipMemcpyDeviceToHost, nullptr, when::now);
+}
 hipError_t hipMemcpyDtoD(hipDeviceptr_t to, hipDeviceptr_t from, size_t n) {
-  return copy(to, from, n, nullptr, when::now);
+  return copy(to, from, n, hipMemcpyDeviceToDevice, nullptr, when::now);
 }
 hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, void const* from, size_t n, hipStream_t s) {
-  return copy(to, from, n, s, when::later);
+  return copy(to, from, n, hipMemcpyHostToDevice, s, when::later);
 }
 hipError_t hipMemcpyDtoHAsync(void* to, hipDeviceptr_t from, size_t n, hipStream_t s) {
-  return copy(to, from, n, s, when::later);
+  return copy(to, from, n, hipMemcpyDeviceToHost, s, when::later);
 }
 hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to, hipDeviceptr_t from, size_t n, hipStream_t s) {
-  return copy(to, from, n, s, when::later);
+  return copy(to, from, n, hipMemcpyDeviceToDevice, s, when::later);
 }
 
 hipError_t hipMemcpy2D(void* to, size_t to_pitch, void const* from, size_t from_pitch, size_t width, size_t height,
-                       hipMemcpyKind) {
-  return copy(copy_work{to, from, to_pitch, from_pitch, width, height, nullptr}, nullptr, when::now);
+                       hipMemcpyKind k) {
+  return copy(copy_work{to, from, to_pitch, from_pitch, width, height, nullptr}, k, nullptr, when::now);
 }
 hipError_t hipMemcpy2DAsync(void* to, size_t to_pitch, void const* from, size_t from_pitch, size_t width, size_t height,
-                            hipMemcpyKind, hipStream_t s) {
-  return copy(copy_work{to, from, to_pitch, from_pitch, width, height, nullptr}, s, when::later);
+                            hipMemcpyKind k, hipStream_t s) {
+  return copy(copy_work{to, from, to_pitch, from_pitch, width, height, nullptr}, k, s, when::later);
 }
 
 hipError_t hipMemset(void* to, int value, size_t n) {
@@ -172,18 +195,18 @@ hipError_t hipMemset2DAsync(void* to, size_t pitch, int value, size_t width, siz
   return fill(to, pitch, static_cast<u32>(value), 1, width, height, s, when::later);
 }
 
-hipError_t hipMemcpyToSymbol(void const* p, void const* from, size_t n, size_t offset, hipMemcpyKind) {
-  return to_symbol(p, from, n, offset, nullptr, when::now);
+hipError_t hipMemcpyToSymbol(void const* p, void const* from, size_t n, size_t offset, hipMemcpyKind k) {
+  return to_symbol(p, from, n, offset, k, nullptr, when::now);
 }
-hipError_t hipMemcpyToSymbolAsync(void const* p, void const* from, size_t n, size_t offset, hipMemcpyKind,
+hipError_t hipMemcpyToSymbolAsync(void const* p, void const* from, size_t n, size_t offset, hipMemcpyKind k,
                                   hipStream_t s) {
-  return to_symbol(p, from, n, offset, s, when::later);
+  return to_symbol(p, from, n, offset, k, s, when::later);
 }
-hipError_t hipMemcpyFromSymbol(void* to, void const* p, size_t n, size_t offset, hipMemcpyKind) {
-  return from_symbol(to, p, n, offset, nullptr, when::now);
+hipError_t hipMemcpyFromSymbol(void* to, void const* p, size_t n, size_t offset, hipMemcpyKind k) {
+  return from_symbol(to, p, n, offset, k, nullptr, when::now);
 }
-hipError_t hipMemcpyFromSymbolAsync(void* to, void const* p, size_t n, size_t offset, hipMemcpyKind, hipStream_t s) {
-  return from_symbol(to, p, n, offset, s, when::later);
+hipError_t hipMemcpyFromSymbolAsync(void* to, void const* p, size_t n, size_t offset, hipMemcpyKind k, hipStream_t s) {
+  return from_symbol(to, p, n, offset, k, s, when::later);
 }
 
 hipError_t hipGetSymbolAddress(void** address, void const* p) {

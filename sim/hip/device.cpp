@@ -7,16 +7,22 @@ using namespace fusewire::sim;
 
 namespace {
 
-bool valid(int device) { return device >= 0 && device < runtime::get().gpus(); }
+/// Devices are ordinals among the GPUs that the process sees.
+bool valid(int device) { return runtime::get().gpu_of(device) >= 0; }
 
 /// Partitions of a GPU have one PCI address.
-int bus_of(int device) { return 0x10 + device / runtime::get().machine().settings.partitions; }
+int bus_of(int device) { return 0x10 + runtime::get().gpu_of(device) / runtime::get().machine().settings.partitions; }
+
+void set_uuid(hipUUID& uuid, int device) {
+  static_assert(sizeof uuid.bytes == 16);
+  std::memcpy(uuid.bytes, unique_id(runtime::get().gpu_of(device)).data(), sizeof uuid.bytes);
+}
 
 void describe_device(hipDeviceProp_t& p, int device) {
   std::memset(&p, 0, sizeof p);
   std::snprintf(p.name, sizeof p.name, "fusewire-sim MI300X");
   std::snprintf(p.gcnArchName, sizeof p.gcnArchName, "gfx942:sramecc+:xnack-");
-  std::snprintf(p.uuid.bytes, sizeof p.uuid.bytes, "sim-%08d", device);
+  set_uuid(p.uuid, device);
   p.totalGlobalMem = address_space::capacity;
   p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = p.maxSharedMemoryPerMultiProcessor = p.sharedMemPerBlockOptin =
       lds_per_cu;
@@ -126,18 +132,38 @@ hipError_t hipDriverGetVersion(int* v) { return remember(v ? (*v = HIP_VERSION, 
 hipError_t hipRuntimeGetVersion(int* v) { return hipDriverGetVersion(v); }
 
 hipError_t hipGetDeviceCount(int* n) {
-  return unlocked_api([&] { return n ? (*n = runtime::get().gpus(), hipSuccess) : hipErrorInvalidValue; });
+  return unlocked_api([&] {
+    if (!n) return hipErrorInvalidValue;
+    *n = static_cast<int>(runtime::get().machine().settings.visible.gpus.size());
+    return *n ? hipSuccess : hipErrorNoDevice;
+  });
 }
 hipError_t hipGetDevice(int* d) {
-  return unlocked_api([&] { return d ? (*d = this_thread().device, hipSuccess) : hipErrorInvalidValue; });
+  return unlocked_api([&] {
+    if (!d) return hipErrorInvalidValue;
+    if (this_thread().device < 0) return hipErrorNoDevice;
+    *d = runtime::get().ordinal_of(this_thread().device);
+    return hipSuccess;
+  });
 }
 hipError_t hipSetDevice(int d) {
-  return unlocked_api([&] { return valid(d) ? (this_thread().device = d, hipSuccess) : hipErrorInvalidDevice; });
+  return unlocked_api([&] {
+    if (!valid(0)) return hipErrorNoDevice;
+    if (!valid(d)) return hipErrorInvalidDevice;
+    this_thread().device = runtime::get().gpu_of(d);
+    return hipSuccess;
+  });
 }
 hipError_t hipDeviceGet(hipDevice_t* out, int d) {
   return remember(out && valid(d) ? (*out = d, hipSuccess) : hipErrorInvalidDevice);
 }
-hipError_t hipSetDeviceFlags(unsigned) { return hipSuccess; }
+hipError_t hipSetDeviceFlags(unsigned flags) {
+  unsigned const schedule = flags & hipDeviceScheduleMask;
+  bool const one = schedule == hipDeviceScheduleAuto || schedule == hipDeviceScheduleSpin ||
+                   schedule == hipDeviceScheduleYield || schedule == hipDeviceScheduleBlockingSync;
+  unsigned const known = hipDeviceScheduleMask | hipDeviceMapHost | hipDeviceLmemResizeToMax;
+  return remember(one && !(flags & ~known) ? hipSuccess : hipErrorInvalidValue);
+}
 hipError_t hipGetDeviceFlags(unsigned* f) { return remember(f ? (*f = 0, hipSuccess) : hipErrorInvalidValue); }
 
 hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* p, int d) {
@@ -171,8 +197,7 @@ hipError_t hipDeviceGetUuid(hipUUID* uuid, hipDevice_t d) {
   return unlocked_api([&] {
     if (!uuid) return hipErrorInvalidValue;
     if (!valid(d)) return hipErrorInvalidDevice;
-    std::memset(uuid, 0, sizeof *uuid);
-    std::snprintf(uuid->bytes, sizeof uuid->bytes, "sim-%08d", d);
+    set_uuid(*uuid, d);
     return hipSuccess;
   });
 }
@@ -201,8 +226,9 @@ hipError_t hipDeviceGetPCIBusId(char* text, int length, int d) {
 hipError_t hipDeviceGetByPCIBusId(int* d, char const* text) {
   unsigned domain = 0, bus = 0, device = 0;
   if (!d || !text || std::sscanf(text, "%x:%x:%x", &domain, &bus, &device) != 3) return remember(hipErrorInvalidValue);
-  int const first = (static_cast<int>(bus) - 0x10) * runtime::get().machine().settings.partitions;
-  return remember(valid(first) ? (*d = first, hipSuccess) : hipErrorInvalidValue);
+  for (int i = 0; valid(i); ++i)
+    if (bus_of(i) == static_cast<int>(bus)) return *d = i, hipSuccess;
+  return remember(hipErrorInvalidValue);
 }
 
 hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -218,12 +244,26 @@ hipError_t hipDeviceGetLimit(size_t* value, hipLimit_t limit) {
   return hipSuccess;
 }
 
-hipError_t hipDeviceSetLimit(hipLimit_t, size_t) { return hipSuccess; }
-hipError_t hipDeviceSetCacheConfig(hipFuncCache_t) { return hipSuccess; }
+hipError_t hipDeviceSetLimit(hipLimit_t limit, size_t) {
+  if (limit >= hipLimitRange) return remember(hipErrorInvalidValue);
+  bool const known = limit == hipLimitStackSize || limit == hipLimitMallocHeapSize;
+  return remember(known ? hipSuccess : hipErrorUnsupportedLimit);
+}
+hipError_t hipDeviceSetCacheConfig(hipFuncCache_t c) {
+  return api([&](runtime& r, lock&) {
+    if (c < hipFuncCachePreferNone || c > hipFuncCachePreferEqual) return hipErrorInvalidValue;
+    return refuse_in_capture(r, call_kind::configures);
+  });
+}
 hipError_t hipDeviceGetCacheConfig(hipFuncCache_t* c) {
   return remember(c ? (*c = hipFuncCachePreferNone, hipSuccess) : hipErrorInvalidValue);
 }
-hipError_t hipDeviceSetSharedMemConfig(hipSharedMemConfig) { return hipSuccess; }
+hipError_t hipDeviceSetSharedMemConfig(hipSharedMemConfig c) {
+  return api([&](runtime& r, lock&) {
+    if (c < hipSharedMemBankSizeDefault || c > hipSharedMemBankSizeEightByte) return hipErrorInvalidValue;
+    return refuse_in_capture(r, call_kind::configures);
+  });
+}
 
 hipError_t hipDeviceCanAccessPeer(int* can, int d, int peer) {
   return unlocked_api([&] {
@@ -242,22 +282,23 @@ hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr a, int d, int p
 
 hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   return api([&](runtime& r, lock&) {
-    int const d = this_thread().device;
+    int const d = this_thread().device, p = r.gpu_of(peer);
     if (flags) return hipErrorInvalidValue;
-    if (!valid(peer) || peer == d) return hipErrorInvalidDevice;
+    if (p < 0 || p == d) return hipErrorInvalidDevice;
     u32& peers = r.machine().peers[static_cast<size_t>(d)];
-    if (peers >> peer & 1) return hipErrorPeerAccessAlreadyEnabled;
-    peers |= 1u << peer;
+    if (peers >> p & 1) return hipErrorPeerAccessAlreadyEnabled;
+    peers |= 1u << p;
     return hipSuccess;
   });
 }
 
 hipError_t hipDeviceDisablePeerAccess(int peer) {
   return api([&](runtime& r, lock&) {
-    if (!valid(peer)) return hipErrorInvalidDevice;
-    u32& peers = r.machine().peers[static_cast<size_t>(this_thread().device)];
-    if (!(peers >> peer & 1)) return hipErrorPeerAccessNotEnabled;
-    peers &= ~(1u << peer);
+    int const d = this_thread().device, p = r.gpu_of(peer);
+    if (p < 0 || p == d) return hipErrorInvalidDevice;
+    u32& peers = r.machine().peers[static_cast<size_t>(d)];
+    if (!(peers >> p & 1)) return hipErrorPeerAccessNotEnabled;
+    peers &= ~(1u << p);
     return hipSuccess;
   });
 }
@@ -267,7 +308,5 @@ hipError_t hipExtGetLinkTypeAndHopCount(int d, int peer, uint32_t* type, uint32_
   *type = 4, *hops = 1;  // HSA_AMD_LINK_INFO_TYPE_XGMI
   return hipSuccess;
 }
-
-hipError_t hipDeviceReset() { return hipDeviceSynchronize(); }
 
 }  // extern "C"

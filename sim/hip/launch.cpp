@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "machine/report.hpp"
+
 namespace fusewire::sim {
 namespace {
 
@@ -72,10 +74,14 @@ std::shared_ptr<kernel_launch> runtime::launch(ihipStream_t const& s, kernel_wor
 
 hipError_t prepare(runtime& r, function const& f, int device, dim3 grid, dim3 block, void** arguments, void** extra,
                    u64 lds, kernel_work& out) {
+  if (f.device >= 0 && f.device != device) return hipErrorInvalidDevice;
+  if (arguments && extra) return hipErrorInvalidValue;
   kernel const* k = r.modules().kernel_of(f, device);
   if (!k) return f.source->problem.empty() ? hipErrorInvalidDeviceFunction : hipErrorNoBinaryForGpu;
   u64 const threads = u64{block.x} * block.y * block.z;
   if (!grid.x || !grid.y || !grid.z || !threads || threads > 1024) return hipErrorInvalidConfiguration;
+  for (u64 const extent : {u64{grid.x} * block.x, u64{grid.y} * block.y, u64{grid.z} * block.z})
+    if (extent > ~u32{0}) return hipErrorInvalidConfiguration;
   if (threads > static_cast<u64>(k->max_threads)) {
     std::fprintf(stderr, "fusewire-sim: %s: a block of %llu threads; its launch bounds allow %d\n",
                  k->demangled.c_str(), static_cast<unsigned long long>(threads), k->max_threads);
@@ -106,6 +112,7 @@ hipError_t prepare(runtime& r, function const& f, int device, dim3 grid, dim3 bl
 
 hipError_t submit(runtime& r, ihipStream_t& s, hipGraphNodeType type, work w) {
   if (hipError_t const e = implicit_capture(r, s); e != hipSuccess) return e;
+  if (hipError_t const e = refuse_invalid(s); e != hipSuccess) return e;
   if (!capture_work(s, type, w)) r.enqueue(s, std::move(w));
   return hipSuccess;
 }
@@ -144,6 +151,14 @@ function const* function_at(void const* stub) {
   return r.modules().find_function(stub);
 }
 
+/// Null when its module is unloaded.
+function const* function_of(hipFunction_t handle) {
+  auto const* f = reinterpret_cast<function const*>(handle);
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  return r.modules().has(f) ? f : nullptr;
+}
+
 }  // namespace
 }  // namespace fusewire::sim
 
@@ -170,15 +185,13 @@ hipError_t hipExtLaunchKernel(void const* stub, dim3 grid, dim3 block, void** ar
 
 hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                                  unsigned bz, unsigned lds, hipStream_t stream, void** arguments, void** extra) {
-  return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, extra, lds,
-                   false);
+  return launch_on(stream, function_of(f), {gx, gy, gz}, {bx, by, bz}, arguments, extra, lds, false);
 }
 
 hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                                             unsigned by, unsigned bz, unsigned lds, hipStream_t stream,
                                             void** arguments) {
-  return launch_on(stream, reinterpret_cast<function const*>(f), {gx, gy, gz}, {bx, by, bz}, arguments, nullptr, lds,
-                   true);
+  return launch_on(stream, function_of(f), {gx, gy, gz}, {bx, by, bz}, arguments, nullptr, lds, true);
 }
 
 static hipError_t load_module_data(hipModule_t* module, std::span<u8 const> image,
@@ -191,6 +204,7 @@ static hipError_t load_module_data(hipModule_t* module, std::span<u8 const> imag
           r.modules().remove(m);
           return hipErrorNoBinaryForGpu;
         }
+        m->device = this_thread().device;
         *module = reinterpret_cast<hipModule_t>(m);
         hold(m, std::string(call) + ": a module");
         return hipSuccess;
@@ -219,6 +233,7 @@ hipError_t hipModuleLoad(hipModule_t* module, char const* path) {
 hipError_t hipModuleUnload(hipModule_t module) {
   return api([&](runtime& r, lock& l) {
     if (!module) return hipErrorInvalidResourceHandle;
+    if (!r.modules().has(reinterpret_cast<module_source*>(module))) return hipErrorNotFound;
     r.wait(l, [&] { return !r.pending(); });
     r.modules().remove(reinterpret_cast<module_source*>(module));
     let_go(module);
@@ -226,11 +241,23 @@ hipError_t hipModuleUnload(hipModule_t module) {
   });
 }
 
+/// HIP ends the process where a module is used while another device is current (DynCO::CheckDeviceIdMatch).
+static hipError_t find_module(runtime& r, hipModule_t handle, module_source*& found) {
+  found = reinterpret_cast<module_source*>(handle);
+  if (!handle) return hipErrorInvalidValue;
+  if (!r.modules().has(found)) return hipErrorNotFound;
+  if (found->device >= 0 && found->device != this_thread().device)
+    report_call(std::string(this_thread().call) + ": the module was loaded on GPU " + std::to_string(found->device) +
+                ", and GPU " + std::to_string(this_thread().device) + " is current: HIP ends the process here");
+  return hipSuccess;
+}
+
 hipError_t hipModuleGetFunction(hipFunction_t* f, hipModule_t module, char const* name) {
   return api([&](runtime& r, lock&) {
-    if (!f || !module || !name) return hipErrorInvalidValue;
-    function const* found =
-        r.modules().function_of(*reinterpret_cast<module_source*>(module), name, this_thread().device);
+    if (!f || !name) return hipErrorInvalidValue;
+    module_source* m = nullptr;
+    if (hipError_t const e = find_module(r, module, m); e != hipSuccess) return e;
+    function const* found = r.modules().function_of(*m, name, this_thread().device);
     *f = reinterpret_cast<hipFunction_t>(const_cast<function*>(found));
     return found ? hipSuccess : hipErrorNotFound;
   });
@@ -238,8 +265,10 @@ hipError_t hipModuleGetFunction(hipFunction_t* f, hipModule_t module, char const
 
 hipError_t hipModuleGetGlobal(hipDeviceptr_t* pointer, size_t* bytes, hipModule_t module, char const* name) {
   return api([&](runtime& r, lock&) {
-    if (!module || !name) return hipErrorInvalidValue;
-    auto const v = r.modules().variable(*reinterpret_cast<module_source*>(module), name, this_thread().device);
+    if (!name) return hipErrorInvalidValue;
+    module_source* m = nullptr;
+    if (hipError_t const e = find_module(r, module, m); e != hipSuccess) return e;
+    auto const v = r.modules().variable(*m, name, this_thread().device);
     if (!v) return hipErrorNotFound;
     if (pointer) *pointer = reinterpret_cast<hipDeviceptr_t>(v->at);
     if (bytes) *bytes = v->size;

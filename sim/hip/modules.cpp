@@ -121,6 +121,17 @@ function const* module_registry::find_function(void const* stub) const {
   return f == functions_.end() ? nullptr : &f->second;
 }
 
+bool module_registry::has(module_source const* m) const {
+  return std::ranges::any_of(sources_, [&](auto const& s) { return s.get() == m; });
+}
+
+bool module_registry::has(function const* f) const {
+  return std::ranges::any_of(functions_, [&](auto const& x) { return &x.second == f; }) ||
+         std::ranges::any_of(sources_, [&](auto const& s) {
+           return std::ranges::any_of(s->functions, [&](auto const& x) { return x.second.get() == f; });
+         });
+}
+
 function const* module_registry::function_of(module_source& source, std::string const& name, int device) {
   device_module const* m = load(source, device);
   if (!m || !m->find(name)) return nullptr;

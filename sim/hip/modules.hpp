@@ -19,6 +19,7 @@ struct device_module {
 struct module_source {
   std::vector<u8> elf;
   std::string problem;  // why there is no code object for gfx942
+  int device = -1;      // on which hipModuleLoad loaded it; -1: registered at start, for every GPU
   std::vector<std::unique_ptr<device_module>> loaded;
   struct variable {
     void const* host;
@@ -35,6 +36,8 @@ class module_registry {
   void remove(module_source*);
   void add_function(module_source*, void const* stub, char const* name);
   function const* find_function(void const* stub) const;
+  bool has(module_source const*) const;
+  bool has(function const*) const;
   function const* function_of(module_source&, std::string const& name, int device);
 
   /// Null, with the reason on standard error, when the module cannot be used.

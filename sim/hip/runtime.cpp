@@ -1,6 +1,7 @@
 #include "hip/runtime.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "hip/interrupt.hpp"
@@ -8,7 +9,14 @@
 namespace fusewire::sim {
 
 thread_state& this_thread() {
-  thread_local thread_state state;
+  thread_local thread_state state = [] {
+    static std::atomic<u64> threads{0};
+    thread_state s;
+    s.device = runtime::get().gpu_of(0);
+    s.number = ++threads;
+    s.call = "no call";
+    return s;
+  }();
   return state;
 }
 
@@ -29,7 +37,36 @@ runtime::runtime()
     null_streams_.push_back(create_stream(d, 0, 0));
     null_streams_.back()->null = true;
   }
+  if (!node_.settings.visible.note.empty())
+    std::fprintf(stderr, "fusewire-sim: %s\n", node_.settings.visible.note.c_str());
   watch_interrupt();
+}
+
+int runtime::gpu_of(int ordinal) const {
+  std::vector<int> const& seen = node_.settings.visible.gpus;
+  return ordinal >= 0 && static_cast<std::size_t>(ordinal) < seen.size() ? seen[static_cast<std::size_t>(ordinal)] : -1;
+}
+
+int runtime::ordinal_of(int gpu) const {
+  std::vector<int> const& seen = node_.settings.visible.gpus;
+  auto const at = std::ranges::find(seen, gpu);
+  return at == seen.end() ? -1 : static_cast<int>(at - seen.begin());
+}
+
+bool runtime::has(ihipStream_t const* stream) const {
+  return std::ranges::any_of(streams_, [&](auto const& s) { return s.get() == stream && !s->destroyed; });
+}
+
+bool runtime::known(hipGraph_t g) const {
+  return graphs_.contains(g) || std::ranges::any_of(captures_, [&](capture const* c) { return c->graph.get() == g; });
+}
+
+bool runtime::known(hipGraphNode_t node) const {
+  auto const in = [&](ihipGraph const& g) {
+    return std::ranges::any_of(g.nodes, [&](auto const& n) { return n.get() == node; });
+  };
+  return std::ranges::any_of(graphs_, [&](ihipGraph const* g) { return in(*g); }) ||
+         std::ranges::any_of(captures_, [&](capture const* c) { return in(*c->graph); });
 }
 
 lock runtime::enter() {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "hip/captures.hpp"
 #include "hip/failures.hpp"
 #include "hip/graph.hpp"
 #include "hip/host_services.hpp"
@@ -28,6 +29,7 @@ struct ihipStream_t {
   fusewire::sim::order known;                   // what comes before its next work, of all that has ended
   fusewire::sim::u64 host_knows = 0;            // the serial number of `known` when the host waited last
   fusewire::sim::capture* capturing = nullptr;
+  bool spoiled = false;              // its last capture failed, and none has begun since
   std::vector<hipGraphNode_t> tail;  // of the capture: its latest nodes on this stream
   bool blocking() const { return !null && !(flags & hipStreamNonBlocking); }
 };
@@ -36,6 +38,7 @@ struct ihipEvent_t {
   unsigned flags = 0;
   int device = 0;
   std::shared_ptr<fusewire::sim::event_state> state;  // of the latest record; null before the first
+  ihipStream_t* recorded_on = nullptr;                // a stream that may be gone; null: the default stream, or none
   fusewire::sim::capture* captured_in = nullptr;
   std::vector<hipGraphNode_t> captured_after;
 };
@@ -57,6 +60,9 @@ class runtime {
   scheduler& waves() { return scheduler_; }
   module_registry& modules() { return modules_; }
   int gpus() const { return node_.settings.gpus; }
+  /// The GPU of a device's ordinal, or -1; and the other way round, for GPUs that this process need not see.
+  int gpu_of(int ordinal) const;
+  int ordinal_of(int gpu) const;
 
   /// The stream of a handle; for the default stream, the one of `device`. Null when the handle is unknown.
   ihipStream_t* stream_of(hipStream_t, int device);
@@ -65,9 +71,14 @@ class runtime {
   /// are none in both, those in the former.
   cu_mask cus_of(ihipStream_t const&) const;
   void destroy_stream(ihipStream_t&);
+  bool has(ihipStream_t const*) const;
   bool known(hipEvent_t e) const { return events_.contains(e); }
   std::unordered_set<ihipEvent_t*>& events() { return events_; }
   std::set<capture*>& captures() { return captures_; }
+  std::unordered_set<ihipGraph*>& graphs() { return graphs_; }
+  std::unordered_set<hipGraphExec*>& execs() { return execs_; }
+  bool known(hipGraph_t g) const;
+  bool known(hipGraphNode_t n) const;
 
   void enqueue(ihipStream_t&, std::shared_ptr<work_list const>, bool graph = false);
   void enqueue(ihipStream_t&, work);
@@ -120,6 +131,8 @@ class runtime {
   std::unordered_set<ihipEvent_t*> events_;
   std::set<capture*> captures_;
   order host_;  // with --races: what has ended before the host's latest wait; all threads count as one
+  std::unordered_set<ihipGraph*> graphs_;
+  std::unordered_set<hipGraphExec*> execs_;
   u64 sequence_ = 0;
   bool running_ = false, attention_ = false, background_started_ = false;
   int waiting_ = 0;
@@ -134,10 +147,12 @@ class runtime {
   bool stalling_ = false;
 };
 
-/// This thread's device, and its last error.
+/// This thread's GPU, and its last error.
 struct thread_state {
-  int device = 0;
-  u64 now = 0;  // with a clock: the thread's time, which passes in HIP calls alone
+  int device = -1;   // a GPU of the node, whatever its ordinal is; -1: the process sees none
+  u64 number = 0;    // threads are counted as they come
+  char const* call;  // the API call that it is in, or was in last
+  u64 now = 0;       // with a clock: the thread's time, which passes in HIP calls alone
   hipError_t error = hipSuccess;
   hipStreamCaptureMode capture_mode = hipStreamCaptureModeGlobal;
   std::vector<ihipStream_t*> own_streams;  // hipStreamPerThread, per device
@@ -163,7 +178,8 @@ hipError_t api(F&& body, char const* call = __builtin_FUNCTION()) {
       [&] {
         runtime& r = runtime::get();
         lock l = r.enter();
-        return body(r, l);
+        this_thread().call = call;
+        return this_thread().device < 0 ? hipErrorNoDevice : body(r, l);
       },
       call);
 }

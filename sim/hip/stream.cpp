@@ -1,19 +1,13 @@
 #include "hip/launch.hpp"
 
 #include <algorithm>
+#include <bit>
 
 using namespace fusewire::sim;
 
 namespace {
 
 ihipStream_t* find(runtime& r, hipStream_t s) { return r.stream_of(s, this_thread().device); }
-
-/// Waiting for a stream that captures is an error, which also invalidates the capture.
-hipError_t not_while_capturing(ihipStream_t& s) {
-  if (!s.capturing) return hipSuccess;
-  s.capturing->invalid = true;
-  return hipErrorStreamCaptureUnsupported;
-}
 
 hipError_t create(hipStream_t* out, unsigned flags, int priority, cu_mask mask = {},
                   char const* call = __builtin_FUNCTION()) {
@@ -66,7 +60,7 @@ hipError_t hipStreamDestroy(hipStream_t handle) {
     if (!handle || handle == hipStreamPerThread || handle == hipStreamLegacy) return hipErrorInvalidResourceHandle;
     ihipStream_t* s = find(r, handle);
     if (!s) return hipErrorContextIsDestroyed;
-    if (s->capturing) return hipErrorStreamCaptureUnsupported;
+    abandon_capture(r, *s);
     r.wait(l, [&] { return s->queue.empty(); });
     let_go(s);
     r.destroy_stream(*s);
@@ -78,9 +72,8 @@ hipError_t hipStreamSynchronize(hipStream_t handle) {
   return api([&](runtime& r, lock& l) {
     ihipStream_t* s = find(r, handle);
     if (!s) return hipErrorContextIsDestroyed;
-    if (hipError_t const e = not_while_capturing(*s); e != hipSuccess) return e;
+    if (hipError_t const e = refuse_waiting(r, *s); e != hipSuccess) return e;
     if (s->null) {
-      if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
       u64 const upto = r.last_sequence();
       r.wait(l, [&] { return r.reached(s->device, upto, false); });
     } else {
@@ -97,7 +90,7 @@ hipError_t hipStreamQuery(hipStream_t handle) {
   return api([&](runtime& r, lock& l) {
     ihipStream_t* s = find(r, handle);
     if (!s) return hipErrorContextIsDestroyed;
-    if (hipError_t const e = not_while_capturing(*s); e != hipSuccess) return e;
+    if (hipError_t const e = refuse_waiting(r, *s); e != hipSuccess) return e;
     if (!s->queue.empty()) r.poll(l);
     r.host_waited();
     return s->queue.empty() ? hipSuccess : hipErrorNotReady;
@@ -106,7 +99,7 @@ hipError_t hipStreamQuery(hipStream_t handle) {
 
 hipError_t hipDeviceSynchronize() {
   return api([&](runtime& r, lock& l) {
-    if (hipError_t const e = unsafe_call(r); e != hipSuccess) return e;
+    if (hipError_t const e = refuse_in_capture(r, call_kind::waits_for_device); e != hipSuccess) return e;
     int const device = this_thread().device;
     u64 const upto = r.last_sequence();
     r.wait(l, [&] { return r.reached(device, upto, true); });
@@ -121,12 +114,10 @@ hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned fla
     ihipStream_t* s = find(r, handle);
     if (!s) return hipErrorContextIsDestroyed;
     if (!r.known(event)) return hipErrorInvalidHandle;
-    if (flags & ~1u) return hipErrorInvalidValue;
-    if (event->captured_in) return join_capture(r, *s, *event);
-    if (s->capturing) {
-      s->capturing->invalid = true;  // an event from outside the capture
-      return hipErrorStreamCaptureIsolation;
-    }
+    if (flags != hipEventWaitDefault && flags != hipEventWaitExternal) return hipErrorInvalidValue;
+    if (flags == hipEventWaitExternal) return s->capturing ? hipErrorNotSupported : hipErrorInvalidHandle;
+    if (event->captured_in) return join_capture(*s, *event);
+    if (hipError_t const e = refuse_isolated(r, *s, *event); e != hipSuccess) return e;
     if (!event->state) return hipSuccess;
     if (event->state->done) {
       r.waited_for(*event->state, *s);
@@ -139,7 +130,7 @@ hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned fla
 hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) {
   return api([&](runtime& r, lock&) {
     ihipStream_t* s = find(r, handle);
-    if (!s || !flags) return hipErrorInvalidValue;
+    if (!s || !handle || !flags) return hipErrorInvalidValue;
     *flags = s->flags;
     return hipSuccess;
   });
@@ -157,8 +148,9 @@ hipError_t hipStreamGetPriority(hipStream_t handle, int* priority) {
 hipError_t hipStreamGetDevice(hipStream_t handle, hipDevice_t* device) {
   return api([&](runtime& r, lock&) {
     ihipStream_t* s = find(r, handle);
-    if (!s || !device) return hipErrorInvalidValue;
-    *device = s->device;
+    if (!device) return hipErrorInvalidValue;
+    if (!s) return hipErrorContextIsDestroyed;
+    *device = r.ordinal_of(s->device);
     return hipSuccess;
   });
 }
@@ -184,7 +176,9 @@ hipError_t hipStreamAddCallback(hipStream_t handle, hipStreamCallback_t callback
   return api([&](runtime& r, lock&) {
     ihipStream_t* s = find(r, handle);
     if (!s || !callback || flags) return hipErrorInvalidValue;
-    if (s->capturing) return not_while_capturing(*s);
+    if (hipError_t const e = refuse_captured(*s); e != hipSuccess) return e;
+    if (s->null && blocking_capture(r))
+      if (hipError_t const e = refuse_in_capture(r, call_kind::copies); e != hipSuccess) return e;
     r.enqueue(*s, host_work{[=] { callback(handle, hipSuccess, data); }});
     return hipSuccess;
   });
@@ -193,8 +187,12 @@ hipError_t hipStreamAddCallback(hipStream_t handle, hipStreamCallback_t callback
 static hipError_t create_event(hipEvent_t* out, unsigned flags, char const* call = __builtin_FUNCTION()) {
   return api(
       [&](runtime& r, lock&) {
-        if (!out) return hipErrorInvalidValue;
-        *out = new ihipEvent_t{flags, this_thread().device, nullptr, nullptr, {}};
+        constexpr unsigned release = hipEventReleaseToDevice | hipEventReleaseToSystem | hipEventDisableSystemFence;
+        constexpr unsigned known = hipEventBlockingSync | hipEventDisableTiming | hipEventInterprocess | release;
+        if (!out || flags & ~known || std::popcount(flags & release) > 1 ||
+            (flags & hipEventInterprocess && !(flags & hipEventDisableTiming)))
+          return hipErrorInvalidValue;
+        *out = new ihipEvent_t{flags, this_thread().device, nullptr, nullptr, nullptr, {}};
         r.events().insert(*out);
         hold(*out, std::string(call) + ": an event");
         return hipSuccess;
@@ -206,7 +204,8 @@ hipError_t hipEventCreateWithFlags(hipEvent_t* e, unsigned flags) { return creat
 
 hipError_t hipEventDestroy(hipEvent_t e) {
   return api([&](runtime& r, lock&) {
-    if (!r.known(e)) return hipErrorInvalidHandle;
+    if (!e) return hipErrorInvalidHandle;
+    if (!r.known(e)) return hipErrorContextIsDestroyed;
     r.events().erase(e);
     let_go(e);
     delete e;
@@ -214,27 +213,36 @@ hipError_t hipEventDestroy(hipEvent_t e) {
   });
 }
 
-hipError_t hipEventRecord(hipEvent_t e, hipStream_t handle) {
-  return api([&](runtime& r, lock&) {
-    ihipStream_t* s = find(r, handle);
-    if (!s) return hipErrorContextIsDestroyed;
-    if (!r.known(e)) return hipErrorInvalidHandle;
-    if (s->capturing) {
-      e->captured_in = s->capturing, e->captured_after = s->tail;
-      return hipSuccess;
-    }
-    e->captured_in = nullptr;
-    e->state = std::make_shared<event_state>();
-    return submit(r, *s, hipGraphNodeTypeEventRecord, record_work{e->state});
-  });
+static hipError_t record(hipEvent_t e, hipStream_t handle, unsigned flags, char const* call = __builtin_FUNCTION()) {
+  return api(
+      [&](runtime& r, lock&) {
+        if (flags != hipEventRecordDefault && flags != hipEventRecordExternal) return hipErrorInvalidValue;
+        ihipStream_t* s = find(r, handle);
+        if (!s) return hipErrorContextIsDestroyed;
+        if (!r.known(e)) return hipErrorInvalidHandle;
+        if (hipError_t const refused = refuse_invalid(*s); refused != hipSuccess) return refused;
+        if (s->capturing) {
+          if (flags == hipEventRecordExternal) return hipErrorNotSupported;
+          e->captured_in = s->capturing, e->captured_after = s->tail, e->recorded_on = s;
+          return hipSuccess;
+        }
+        if (e->device != s->device) return hipErrorInvalidHandle;
+        e->captured_in = nullptr, e->captured_after.clear();
+        e->recorded_on = s->null ? nullptr : s;
+        auto const state = std::make_shared<event_state>();
+        hipError_t const done = submit(r, *s, hipGraphNodeTypeEventRecord, record_work{state});
+        if (done == hipSuccess) e->state = state;
+        return done;
+      },
+      call);
 }
-
-hipError_t hipEventRecordWithFlags(hipEvent_t e, hipStream_t s, unsigned) { return hipEventRecord(e, s); }
+hipError_t hipEventRecord(hipEvent_t e, hipStream_t s) { return record(e, s, hipEventRecordDefault); }
+hipError_t hipEventRecordWithFlags(hipEvent_t e, hipStream_t s, unsigned flags) { return record(e, s, flags); }
 
 hipError_t hipEventQuery(hipEvent_t e) {
   return api([&](runtime& r, lock& l) {
     if (!r.known(e)) return hipErrorInvalidHandle;
-    if (e->captured_in) return hipErrorCapturedEvent;
+    if (hipError_t const refused = refuse_waiting(r, *e); refused != hipSuccess) return refused;
     if (e->state && !e->state->done) r.poll(l);
     r.host_waited();
     return !e->state || e->state->done ? hipSuccess : hipErrorNotReady;
@@ -244,7 +252,7 @@ hipError_t hipEventQuery(hipEvent_t e) {
 hipError_t hipEventSynchronize(hipEvent_t e) {
   return api([&](runtime& r, lock& l) {
     if (!r.known(e)) return hipErrorInvalidHandle;
-    if (e->captured_in) return hipErrorCapturedEvent;
+    if (hipError_t const refused = refuse_waiting(r, *e); refused != hipSuccess) return refused;
     if (auto const state = e->state) {
       r.wait(l, [&] { return state->done; });
       r.host_reaches(state->cycles);
@@ -257,7 +265,7 @@ hipError_t hipEventSynchronize(hipEvent_t e) {
 hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
   return api([&](runtime& r, lock&) {
     if (!ms) return hipErrorInvalidValue;
-    if (!r.known(start) || !r.known(stop)) return hipErrorInvalidHandle;
+    if (!r.known(start) || !r.known(stop) || start->device != stop->device) return hipErrorInvalidHandle;
     if ((start->flags | stop->flags) & hipEventDisableTiming || !start->state || !stop->state)
       return hipErrorInvalidHandle;
     if (!start->state->done || !stop->state->done) return hipErrorNotReady;

@@ -52,6 +52,8 @@ config config::from_environment() {
     std::_Exit(exit_code_of_a_report);
   }
   c.gpus *= c.partitions, c.cus /= c.partitions;
+  c.visible = visible_devices::among(c.gpus, std::getenv("ROCR_VISIBLE_DEVICES"), std::getenv("HIP_VISIBLE_DEVICES"),
+                                     std::getenv("CUDA_VISIBLE_DEVICES"));
   c.mask = mask_from(std::getenv("ROC_GLOBAL_CU_MASK"), c.cus);
   c.seed = number("FUSEWIRE_SIM_SEED", 1, 0, ~u64{0});
   if (std::getenv("FUSEWIRE_SIM_SHARED")) c.seed += 1'000'003 * number("RANK", 0, 0, ~u64{0} >> 32);  // ranks differ

@@ -251,12 +251,15 @@ void capture_errors() {
   hipEvent_t e;
   HIP(hipEventCreate(&e));
   HIP(hipEventRecord(e, s));
-  CHECK_ERROR(hipEventQuery(e), hipErrorCapturedEvent);
   HIP(hipStreamWaitEvent(t, e, 0));
   increment<<<1, 1, 0, t>>>(p, 1);
   CHECK_ERROR(hipStreamEndCapture(t, &g), hipErrorStreamCaptureUnmatched);
   ends_with(hipErrorStreamCaptureUnjoined);
   CHECK_ERROR(hipStreamEndCapture(s, &g), hipErrorIllegalState);
+  HIP(hipStreamBeginCapture(s, hipStreamCaptureModeGlobal));
+  HIP(hipEventRecord(e, s));
+  CHECK_ERROR(hipEventQuery(e), hipErrorCapturedEvent);
+  ends_with(hipErrorStreamCaptureInvalidated);
   HIP(hipDeviceSynchronize());
 }
 

@@ -43,6 +43,69 @@ TEST_CASE("every family of HIP calls does what HIP says") {
   CHECK_THAT(r.output, ContainsSubstring("done"));
 }
 
+TEST_CASE("the simulator refuses on the host what HIP refuses") {
+  auto const name =
+      GENERATE("captures rules", "captures the_stream", "captures ending", "captures outside", "handles streams",
+               "handles events", "handles graphs", "handles arguments", "handles modules");
+  result const r = sim("--gpus 2", std::string("sim_hip_") + name);
+  INFO(name << "\n" << r.output);
+  CHECK(r.status == 0);
+  CHECK_THAT(r.output, ContainsSubstring("done"));
+}
+
+TEST_CASE("a call that ends a capture and the capture are named") {
+  result const r = sim("--gpus 2", "sim_hip_captures both_calls");
+  INFO(r.output);
+  CHECK(r.status == 0);
+  std::string const capture = "the thread-local capture that hipStreamBeginCapture of thread 1 (GPU 0) began (captured "
+                              "last: hipLaunchKernel) is invalid";
+  CHECK_THAT(r.output,
+             ContainsSubstring(
+                 "fusewire-sim: hipMemcpy of thread 2 (GPU 1): hipErrorStreamCaptureImplicit: " + capture + " now\n"));
+  CHECK_THAT(r.output, ContainsSubstring("fusewire-sim: hipStreamEndCapture of thread 1 (GPU 0): "
+                                         "hipErrorStreamCaptureInvalidated: " +
+                                         capture + " since hipMemcpy of thread 2 (GPU 1)\n"));
+}
+
+TEST_CASE("a module that is used on another device ends the program") {
+  result const r = shell("USE_ELSEWHERE=1 timeout 60 " LAUNCHER " --gpus 2 " PROGRAMS "/sim_hip_handles modules");
+  INFO(r.output);
+  CHECK(r.status == 86);
+  CHECK_THAT(r.output, ContainsSubstring("hipModuleGetFunction: the module was loaded on GPU 0, and GPU 1 is current"));
+}
+
+TEST_CASE("a process sees the devices that the environment leaves") {
+  struct row {
+    char const *environment, *sees;
+    char const* says = "";
+  };
+  auto const x = GENERATE(
+      values<row>({{"", "sees 4: 10 11 12 13"},
+                   {"HIP_VISIBLE_DEVICES=", "sees 4: 10 11 12 13"},
+                   {"HIP_VISIBLE_DEVICES=2", "sees 1: 12"},
+                   {"HIP_VISIBLE_DEVICES=3,1", "sees 2: 13 11"},
+                   {"HIP_VISIBLE_DEVICES=3,3,1", "sees 2: 13 11"},
+                   {"HIP_VISIBLE_DEVICES=1,7,0", "sees 1: 11", "HIP_VISIBLE_DEVICES=1,7,0: entry '7' names no GPU"},
+                   {"HIP_VISIBLE_DEVICES=-1", "sees 0:", "entry '-1' names no GPU of the 4 there are"},
+                   {"HIP_VISIBLE_DEVICES='0, 1'", "sees 1: 10", "entry ' 1' names no GPU"},
+                   {"HIP_VISIBLE_DEVICES=GPU-51a0000000000002,0", "sees 2: 12 10"},
+                   {"CUDA_VISIBLE_DEVICES=1", "sees 1: 11"},
+                   {"HIP_VISIBLE_DEVICES=0,2 CUDA_VISIBLE_DEVICES=1", "sees 2: 10 12"},
+                   {"GPU_DEVICE_ORDINAL=1", "sees 4: 10 11 12 13"},
+                   {"ROCR_VISIBLE_DEVICES=", "sees 0:"},
+                   {"ROCR_VISIBLE_DEVICES=3,0x1", "sees 2: 13 11"},
+                   {"ROCR_VISIBLE_DEVICES=2,2,1", "sees 1: 12", "entry '2' names a GPU again"},
+                   {"ROCR_VISIBLE_DEVICES='1, gpu-51A0000000000003,0'", "sees 3: 11 13 10"},
+                   {"ROCR_VISIBLE_DEVICES=GPU-51a", "sees 0:", "entry 'GPU-51a' names no GPU"},
+                   {"ROCR_VISIBLE_DEVICES=3,2 HIP_VISIBLE_DEVICES=1", "sees 1: 12"}}));
+  result const r =
+      shell(std::string(x.environment) + " timeout 60 " LAUNCHER " --gpus 4 " PROGRAMS "/sim_hip_handles visible");
+  INFO(x.environment << "\n" << r.output);
+  CHECK(r.status == 0);
+  CHECK_THAT(r.output, ContainsSubstring(std::string(x.sees) + "\n"));
+  CHECK_THAT(r.output, ContainsSubstring(x.says));
+}
+
 TEST_CASE("a partitioned GPU shows itself as devices with one PCI address") {
   result const r = sim("--gpus 2 --partitions 4", "sim_hip_calls partitions");
   INFO(r.output);
