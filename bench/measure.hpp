@@ -75,7 +75,8 @@ class graph_exec {
   ~graph_exec() {
     if (exec_) (void)hipGraphExecDestroy(exec_);
   }
-  /// Returns the number of kernels.
+  /// Returns the number of kernels. Ranks that are threads call it inside of attempt(), behind another one: so nobody
+  /// copies meanwhile.
   template <class F>
   int capture(hipStream_t stream, F enqueue) {
     hipGraph_t graph = nullptr;

@@ -50,10 +50,12 @@ class stopwatch {
     hipGraph_t graph = nullptr;
     hipGraphExec_t exec = nullptr;
     if (how == enqueued::as_graph) {
+      w_.barrier();  // nobody copies while another rank captures
       check_hip(hipStreamBeginCapture(w_.stream(), hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
       enqueue();
       check_hip(hipStreamEndCapture(w_.stream(), &graph), "hipStreamEndCapture");
       check_hip(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0), "hipGraphInstantiate");
+      w_.barrier();
     }
     launch(w_, w_.stream(), {.blocks = 1, .threads = 64}, begin_together, view_, meet_, std::uint64_t(40'000));
     check_hip(hipEventRecord(start_, w_.stream()), "hipEventRecord");

@@ -68,7 +68,7 @@ void channel_program(world& w) {
   auto const out = r.heap.allocate<int>(std::size_t(r.size()));
   launch_exchange(r, ch, out);
   check_exchange(r, out, 1);
-  graph const twice(r.stream, [&] { launch_exchange(r, ch, out); });
+  graph const twice(r, [&] { launch_exchange(r, ch, out); });
   twice.launch(r.stream);
   r.meet();
   twice.launch(r.stream);
@@ -102,7 +102,7 @@ void ag_gemm_program(world& w) {
   };
   right();
   r.fill(c, 0xff);
-  graph const again(r.stream, [&] { op(r.stream, call); });
+  graph const again(r, [&] { op(r.stream, call); });
   again.launch(r.stream);
   w.check(r.stream);
   right();

@@ -78,7 +78,7 @@ void use(input& in, world& w) {
                      is_there(call.c, here(c));
     auto const all = w.exchange().all_gather(runs);
     if (!std::ranges::all_of(all, [](int x) { return x; })) {
-      without_running(w.stream(), [&] { op(w.stream(), call); });
+      without_running(w, [&] { op(w.stream(), call); });
       continue;
     }
     int const started = accepted([&] { op(w.stream(), call); });

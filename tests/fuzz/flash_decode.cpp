@@ -58,7 +58,7 @@ void use(input& in, world& w) {
                                        .lse = nullptr,
                                        .batch = in.rarely() ? in.integer() : 1 + in.below(4) % o.max_batch};
     if (bad || !there) {
-      without_running(w.stream(), [&] { op(w.stream(), call); });
+      without_running(w, [&] { op(w.stream(), call); });
       continue;
     }
     if (accepted([&] { op(w.stream(), call); })) w.check(w.stream());

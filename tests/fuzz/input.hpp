@@ -71,14 +71,18 @@ bool accepted(F f) {
   }
 }
 
-/// Runs f() while the stream captures: what it launches is checked as for a launch, but does not run.
+/// Runs f() while the world's stream captures: what it launches is checked as for a launch, but does not run.
+/// Collective: nobody copies meanwhile.
 template <class F>
-void without_running(hipStream_t stream, F f) {
+void without_running(world& w, F f) {
+  hipStream_t const stream = w.stream();
+  w.barrier();
   check_hip(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
   accepted(f);
   hipGraph_t graph = nullptr;
   check_hip(hipStreamEndCapture(stream, &graph), "hipStreamEndCapture");
   check_hip(hipGraphDestroy(graph), "hipGraphDestroy");
+  w.barrier();
 }
 
 /// f(world&) on one or two ranks. Mostly on one, without a thread of its own: that is much faster.

@@ -97,6 +97,7 @@ class soaker {
     long long outputs = 0;
     hipGraph_t captured = nullptr;
     hipGraphExec_t graph = nullptr;
+    r_.world.barrier();  // nobody copies any more
     check_hip(hipStreamBeginCapture(r_.stream(), hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
     for (int i = 0; i < steps; ++i) {
       int const which = common_.below(int(subjects_.size()));

@@ -517,7 +517,7 @@ TEST_CASE("ag_gemm: a captured call is one kernel node, and its replays see chan
     gemm_rank<bf16> g(r, 64, 32, 64);
     channel ch(r.heap, small_channel());
     ag_gemm<bf16> op(ch, {.max_m = 64, .k = p.k, .gather = gather::k, .method = how});
-    graph const captured(r.stream, [&] { op(r.stream, g.call(p, gather::k)); });
+    graph const captured(r, [&] { op(r.stream, g.call(p, gather::k)); });
     r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
                    "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 50; ++p.seed) {

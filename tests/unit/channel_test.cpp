@@ -196,7 +196,7 @@ TEST_CASE("channel: launches on both sides of 2^32") {
     auto const wrong = r.heap.allocate<unsigned>(1);
     r.fill(wrong, 0);
     graph const replayed(
-        r.stream, [&] { r.launch({2, 64}, exchange_ranks, ch.view(make_header("exchange", 0)), r.here(wrong)); });
+        r, [&] { r.launch({2, 64}, exchange_ranks, ch.view(make_header("exchange", 0)), r.here(wrong)); });
     on_both_sides_of_2_to_32(r, ch, [&](int i) {
       gather_words_args const a{.own = draw_ownership(unsigned(i), r.size(), 200), .wrong = r.here(wrong)};
       if (i % 5 == 3) replayed.launch(r.stream);
@@ -243,10 +243,10 @@ TEST_CASE("channel: 50 replays of a graph, with changing data") {
     if (own.before[8] == 0) own = draw_ownership(6, r.size(), most);
     load_kernel(r.world, gather_words<>, 64);
     gather_words_args const a{.own = own, .input = r.here(input), .out = r.here(out), .wrong = r.here(wrong)};
-    graph const one(r.stream, [&] { r.launch({2, 64}, gather_words<>, ch.view(header_of(own)), a); });
+    graph const one(r, [&] { r.launch({2, 64}, gather_words<>, ch.view(header_of(own)), a); });
     r.found.expect(one.nodes() == std::vector{hipGraphNodeTypeKernel}, "a captured call has ", one.nodes().size(),
                    " nodes");
-    graph const three(r.stream, [&] {
+    graph const three(r, [&] {
       for (int i = 0; i < 3; ++i) r.launch({2, 64}, gather_words<>, ch.view(header_of(own)), a);
     });
     r.meet();
@@ -296,7 +296,7 @@ TEST_CASE("channel: several operators share it, launches and replays mixed") {
       r.launch({2, 64}, gather_words<>, ch.view(header_of(a.own)), a);
     };
     auto const exchange = [&] { r.launch({2, 128}, exchange_ranks, ch.view(make_header("ranks", 0)), r.here(wrong)); };
-    graph const both(r.stream, [&] { gather(11), exchange(), gather(12); });
+    graph const both(r, [&] { gather(11), exchange(), gather(12); });
     r.meet();
     for (unsigned i = 0; i < 60; ++i) {
       gather(100 + i);

@@ -772,7 +772,7 @@ TEST_CASE("flash_decode: a captured call is one kernel node, and its replays see
     decode_rank<bf16> d(r, {4, 2, 64}, 3, 4, 60);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
-    graph const captured(r.stream, [&] { op(r.stream, d.call(3)); });
+    graph const captured(r, [&] { op(r.stream, d.call(3)); });
     r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
                    "a captured call is not one kernel node");
     for (unsigned i = 0; i < 12; ++i) {

@@ -185,7 +185,7 @@ TEST_CASE("gemm_all_scatter: a captured call is one kernel node, and its replays
     scatter_rank<bf16> g(r, o);
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_all_scatter<bf16> op(ch, o);
-    graph const captured(r.stream, [&] { op(r.stream, g.call(p)); });
+    graph const captured(r, [&] { op(r.stream, g.call(p)); });
     r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
                    "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 20; ++p.seed) {

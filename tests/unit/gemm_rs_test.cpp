@@ -203,7 +203,7 @@ TEST_CASE("gemm_rs: a captured call is one kernel node, and its replays see chan
     rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_rs<bf16> op(ch, o);
-    graph const captured(r.stream, [&] { op(r.stream, g.call(p)); });
+    graph const captured(r, [&] { op(r.stream, g.call(p)); });
     r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
                    "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 50; ++p.seed) {

@@ -217,7 +217,7 @@ TEST_CASE("gemm: a captured call is one kernel node", "[gemm][graph]") {
     problem p{40, 24, 64, layout::row_major, 0};
     gemm_rank<bf16> g(r, 64, 32, p.k);
     gemm<bf16> op(r.world);
-    graph const captured(r.stream, [&] { op(r.stream, g.call(p)); });
+    graph const captured(r, [&] { op(r.stream, g.call(p)); });
     r.found.expect(captured.nodes() == std::vector<hipGraphNodeType>{hipGraphNodeTypeKernel},
                    "a captured call is not one kernel node");
     for (p.seed = 0; p.seed < 5; ++p.seed) {

@@ -140,7 +140,7 @@ TEST_CASE("launch: a captured launch is one kernel node") {
     auto const word = r.heap.allocate<int>(1);
     r.fill(word, 0);
     load_kernel(r.world, touch, 64);
-    graph const g(r.stream, [&] { r.launch({2, 64}, touch, r.here(word)); });
+    graph const g(r, [&] { r.launch({2, 64}, touch, r.here(word)); });
     r.found.expect(g.nodes() == std::vector{hipGraphNodeTypeKernel}, "a captured launch has ", g.nodes().size(),
                    " nodes");
     r.found.expect(r.download(word)[0] == 0, "capture ran the kernel");

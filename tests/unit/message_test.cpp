@@ -246,7 +246,7 @@ TEST_CASE("messages: 50 replays of a graph, with changing data") {
     r.upload({epoch_t(1)}, epoch);
     load_kernel(r.world, send_to_all, 128);
     load_kernel(r.world, advance, 1);
-    graph const g(r.stream, [&] {
+    graph const g(r, [&] {
       r.launch({1, 128}, send_to_all, r.view(), inbox, flags, sum, static_cast<int const*>(r.here(input)),
                static_cast<epoch_t const*>(r.here(epoch)));
       r.launch({1, 1}, advance, r.here(epoch));
@@ -277,7 +277,7 @@ TEST_CASE("barrier: replayed in a graph") {
     auto const input = r.heap.allocate<int>(1);
     r.fill(wrong, 0);
     load_kernel(r.world, meet_and_compare<block>, 128);
-    graph const g(r.stream, [&] {
+    graph const g(r, [&] {
       r.launch({1, 128}, meet_and_compare<block>, r.view(), barriers, rows, wrong,
                static_cast<int const*>(r.here(input)), 2);
     });

@@ -263,7 +263,7 @@ TEST_CASE("streams: launches of one capture on two streams come one after the ot
              r.here(mine), words);
     };
     once(s[1]);  // a launch before the capture gives it no order
-    graph const g(r.stream, [&] {
+    graph const g(r, [&] {
       put_behind(s[0], s[1]);  // the second stream joins, and then both go on without an event of the program
       for (int i = 0; i < 6; ++i) once(s[i % 2]);
       put_behind(s[1], s[0]);

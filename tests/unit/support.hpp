@@ -265,19 +265,23 @@ class graph {
  public:
   template <class F>
   graph(hipStream_t s, F f) {
-    check_hip(hipStreamBeginCapture(s, hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
-    hipGraph_t graph = nullptr;
+    capture(s, f);
+    instantiate();
+  }
+  /// Collective: ranks that are threads meet before the first begins to capture, and after the last has ended. A rank
+  /// that fails waits for the others' captures, too: what it destroys would end them.
+  template <class F>
+  graph(rank_of_test& r, F f) {
+    auto const meet = [&] { (void)r.world.exchange().all_gather(0); };
+    meet();
     try {
-      f();
+      capture(r.stream, f);
     } catch (...) {
-      if (hipStreamEndCapture(s, &graph) == hipSuccess) graph_.reset(graph);
+      meet();
       throw;
     }
-    check_hip(hipStreamEndCapture(s, &graph), "hipStreamEndCapture");
-    graph_.reset(graph);
-    hipGraphExec_t exec = nullptr;
-    check_hip(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0), "hipGraphInstantiate");
-    exec_.reset(exec);
+    meet();
+    instantiate();
   }
   void launch(hipStream_t s) const { check_hip(hipGraphLaunch(exec_.get(), s), "hipGraphLaunch"); }
   /// The types of its nodes.
@@ -292,6 +296,25 @@ class graph {
   }
 
  private:
+  template <class F>
+  void capture(hipStream_t s, F f) {
+    check_hip(hipStreamBeginCapture(s, hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
+    hipGraph_t graph = nullptr;
+    try {
+      f();
+    } catch (...) {
+      if (hipStreamEndCapture(s, &graph) == hipSuccess) graph_.reset(graph);
+      throw;
+    }
+    check_hip(hipStreamEndCapture(s, &graph), "hipStreamEndCapture");
+    graph_.reset(graph);
+  }
+  void instantiate() {
+    hipGraphExec_t exec = nullptr;
+    check_hip(hipGraphInstantiate(&exec, graph_.get(), nullptr, nullptr, 0), "hipGraphInstantiate");
+    exec_.reset(exec);
+  }
+
   struct destroy {
     void operator()(hipGraph_t g) const { (void)hipGraphDestroy(g); }
     void operator()(hipGraphExec_t e) const { (void)hipGraphExecDestroy(e); }
