@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "isa/program.hpp"
 #include "machine/report.hpp"
 #include "machine/scheduler.hpp"
 
@@ -52,8 +53,10 @@ void race_checker::publish(order& o, int gpu) const {
 }
 
 void race_checker::begins(kernel_launch& l) {
-  launches_.push_back(
-      {&*kernels_.insert(l.kernel->demangled).first, l.kernel->code, l.stream, {l.grid[0], l.grid[1], l.grid[2]}});
+  launches_.push_back({&*kernels_.insert(l.kernel->demangled).first,
+                       l.kernel->code->shared_from_this(),
+                       l.stream,
+                       {l.grid[0], l.grid[1], l.grid[2]}});
   l.race_note = static_cast<u32>(launches_.size() - 1);
 }
 
@@ -81,11 +84,6 @@ void race_checker::ends(resident_group& g) {
   latest = std::max(latest, r.epoch);
   std::erase(groups_, &g);
   g.memory.races.reset();
-}
-
-void race_checker::forget_code(program const& code) {
-  for (launch_note& l : launches_)
-    if (l.code == &code) l.code = nullptr;
 }
 
 // -------------------------------------------------------------------------------------------------- releases, acquires
@@ -308,7 +306,6 @@ std::string race_checker::place_of(access_record const& r) const {
   std::string text = "GPU " + std::to_string(gpu_of_[l.stream]) + ", kernel " + *l.kernel + ", workgroup (" +
                      std::to_string(x) + "," + std::to_string(y) + "," + std::to_string(z) + "), wave " +
                      std::to_string(r.wave);
-  if (!l.code) return text;
   location const at = where_is(*l.code, r.pc - 1);
   return text + "\n    " + at.instruction + (at.source.empty() ? "" : "  [" + at.source + "]");
 }

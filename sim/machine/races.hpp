@@ -79,8 +79,7 @@ class race_checker {
   void drop_stream(u32 stream) { free_streams_.push_back(stream); }
   /// What the GPU's kernels have written, as far as `o` knows it, is in memory.
   void publish(order& o, int gpu) const;
-  void forget(u64 address, u64 bytes);      // memory that has been given back
-  void forget_code(struct program const&);  // that is unloaded
+  void forget(u64 address, u64 bytes);  // memory that has been given back
 
   // Launches and workgroups
   void begins(kernel_launch&);
@@ -98,7 +97,7 @@ class race_checker {
  private:
   struct launch_note {
     std::string const* kernel;
-    struct program const* code;
+    std::shared_ptr<struct program const> code;  // also when its module is unloaded
     u32 stream, grid[3];
   };
   static constexpr u64 block_bytes = 65536;  // of memory, for which shadow words are allocated together
