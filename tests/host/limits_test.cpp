@@ -185,7 +185,7 @@ TEST_CASE("thread_bootstrap: a rank that does not come to a collective is named,
   CHECK(o.took < 20s);
 }
 
-TEST_CASE("thread_bootstrap: groups that all have left are given back, but not what they keep") {
+TEST_CASE("thread_bootstrap: groups that all have left are given back, with what they keep") {
   auto const hub = std::make_shared<thread_bootstrap::hub>(2);
   std::atomic<int> kept = 0;
   at_once(2, [&](int r) {
@@ -198,7 +198,7 @@ TEST_CASE("thread_bootstrap: groups that all have left are given back, but not w
     }
   });
   CHECK(hub->groups() <= 2);
-  CHECK(kept == 200);
+  CHECK(kept <= 4);
 }
 
 TEST_CASE("place: a host that cannot be told is an error, and not another host") {

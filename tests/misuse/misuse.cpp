@@ -192,6 +192,7 @@ void on_rank(world& w) {
     launch(w, w.stream(), {}, fill, h.view().on(h.view().next(1), mine), words + 1);
   if constexpr (M == mistake::use_after_free) {
     h.free(mine);
+    w.collect();
     launch(w, w.stream(), {}, fill, h.view().here(mine), 1);
     w.check(w.stream());
     return;

@@ -83,9 +83,10 @@ bool run_once(int victim, unsigned n) {
   try {
     int devices = 0;
     check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount");
-    world w(std::make_unique<tcp_bootstrap>(session), here.local_rank % devices);
+    std::optional<world> w(std::in_place, std::make_unique<tcp_bootstrap>(session), here.local_rank % devices);
     said_on_stderr const listen;
-    exchange(w);
+    exchange(*w);
+    w.reset();
     said = listen.text();
   } catch (fusewire::error const& e) {
     error = e.what();

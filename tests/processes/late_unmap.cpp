@@ -1,6 +1,6 @@
-// A rank that unmaps its peers' memory late: nobody frees what it still has open, neither where heaps end as they
-// should nor where a rank leaves one by an exception. Started as processes under fusewire-sim, which reports memory
-// that is freed too early.
+// A rank that unmaps its peers' memory late: nobody frees what it still has open, neither where all ranks have ended a
+// heap, nor with the world, nor where a rank leaves one by an exception. Started as processes under fusewire-sim, which
+// reports memory that is freed too early.
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>
@@ -41,11 +41,14 @@ int main() {
     auto const session = std::make_shared<tcp_session>(tcp_options::from_environment());
     bool late = false;
     world w(std::make_unique<late_bootstrap>(std::make_unique<tcp_bootstrap>(session), late), session->rank());
-    {
-      heap const h(w, small);
-      late = w.rank() == 1;
-    }
+    { heap const h(w, small); }
+    late = w.rank() == 1;
+    w.collect();
     late = false;
+    {
+      world part = w.split(0);
+      heap const h(part, small);
+    }
     try {
       heap const h(w, small);
       late = w.rank() == 1;

@@ -82,26 +82,16 @@ class flash_decode {
                        named{"scale (its bits)", std::bit_cast<std::uint32_t>(o_.scale)}},
             where);
     for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks_ = std::max(blocks_, b);
-    parts_ = h.template allocate<std::uint64_t>(split_parts_view::bytes(blocks_, record()) / sizeof(std::uint64_t), 256,
-                                                where);
-    try {
-      inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
-      ch.world().fill(h.view().here(parts_), 0, parts_.count * sizeof(std::uint64_t), "flash_decode: parts", where);
-      ch.world().exchange().barrier();
-    } catch (...) {
-      h.forget(parts_);
-      throw;
-    }
+    parts_ = {h, h.template allocate<std::uint64_t>(split_parts_view::bytes(blocks_, record()) / sizeof(std::uint64_t),
+                                                    256, where)};
+    inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
+    sym<std::uint64_t> const parts = parts_.get();
+    ch.world().fill(h.here(parts), 0, parts.count * sizeof(std::uint64_t), "flash_decode: parts", where);
+    ch.world().exchange().barrier();
   }
   flash_decode(flash_decode const&) = delete;
-  /// Collective. Requires: what was launched is over.
-  ~flash_decode() {
-    if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too
-    try {
-      ch_.heap().free(parts_);
-    } catch (error const&) {  // another rank failed
-    }
-  }
+  /// Not collective, and waits for nothing: what was launched may still run; see heap::free().
+  ~flash_decode() = default;
 
   /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph, whose replays see the lengths and tables of their time.
@@ -128,7 +118,7 @@ class flash_decode {
         c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
         o_.scale * log2_of_e,
         inbox_->view(),
-        {ch_.heap().view().here(parts_), blocks_},
+        {ch_.heap().here(parts_.get()), blocks_},
         record().quads(),
         looks ? c.pages : 0};
     launch_header header = make_header(
@@ -263,10 +253,9 @@ class flash_decode {
 
   channel& ch_;
   flash_decode_options o_;
-  sym<std::uint64_t> parts_;  // only this rank touches its own
+  owned<std::uint64_t> parts_;  // only this rank touches its own
   std::optional<stamped_inbox> inbox_;
   int blocks_ = 1;  // of the largest launch of any rank
-  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace fusewire

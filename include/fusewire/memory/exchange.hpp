@@ -4,7 +4,6 @@
 //   rank's process   hipMalloc --handle--> all_gather  --> hipIpcOpenMemHandle          a peer's process
 //                    cuMemCreate --descriptor--> UNIX socket --> map                    (nvidia, on request)
 #pragma once
-#include <exception>
 #include <memory>
 #include <vector>
 
@@ -22,7 +21,7 @@ enum class sharing {
 };
 
 /// Segments of memory of every rank, mapped into this process. Constructing them is collective.
-/// Requires: no kernel uses them when they are destroyed.
+/// Requires: when they are destroyed, no kernel uses them, and no peer has this rank's memory mapped.
 class shared_segments {
  public:
   /// A segment that each rank has.
@@ -34,7 +33,7 @@ class shared_segments {
 
   /// Collective. `how`: the way between processes.
   /// Fails: runtime_failure on every rank where memory cannot be allocated or mapped; bad_argument.
-  shared_segments(world& w, std::vector<request> const& wanted, sharing how, std::source_location where) : world_(w) {
+  shared_segments(world& w, std::vector<request> const& wanted, sharing how, std::source_location where) {
     int processes = 1;
     for (int r = 0; r < w.size(); ++r) {
       require<runtime_failure>(same_host(w.place_of(r), w.place_of(w.rank())), where, "heap: rank ", r, " is on host ",
@@ -47,26 +46,24 @@ class shared_segments {
       for (request const& q : wanted) own_.push_back(allocate(w, q, processes > 1, descriptors, where));
       for (segment const& s : own_)
         mapped_.push_back(descriptors ? through_descriptors(w, s, where) : through_handles(w, s, processes > 1, where));
-    } catch (...) {
-      abandon();
+    } catch (...) {  // peers may have mapped it already
+      unmap_peers();
+      for (auto& memory : own()) w.exchange().keep(std::move(memory));
       throw;
     }
   }
   shared_segments(shared_segments const&) = delete;
-  /// Frees this rank's memory at once, except while an exception unwinds the stack: then peers may still use it.
-  ~shared_segments() {
-    if (std::uncaught_exceptions() > exceptions_) abandon();
-  }
 
   /// Segment i of a rank.
   std::byte* of(std::size_t i, int rank) const { return mapped_[i][std::size_t(rank)].get(); }
   /// Unmaps the peers' segments. This rank's memory must outlast its peers' mappings.
   /// Requires: this rank's kernels are over.
   void unmap_peers() { mapped_.clear(); }
-  /// As unmap_peers(), for when the peers cannot be asked: this rank's memory stays until all ranks are gone.
-  void abandon() {
-    mapped_.clear();
-    for (segment const& s : own_) world_.exchange().keep(s.memory);
+  /// This rank's memory, for whoever keeps it longer.
+  std::vector<std::shared_ptr<void>> own() const {
+    std::vector<std::shared_ptr<void>> all;
+    for (segment const& s : own_) all.push_back(s.memory);
+    return all;
   }
 
  private:
@@ -163,10 +160,8 @@ class shared_segments {
     return all;
   }
 
-  world& world_;
   std::vector<segment> own_;
   std::vector<mappings> mapped_;
-  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace fusewire

@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <exception>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,6 +55,9 @@ class bootstrap {
   /// Not collective. Keeps `what`, memory that peers have mapped, until every rank is gone. To keep it as long as the
   /// process is allowed.
   virtual void keep(std::shared_ptr<void> what) = 0;
+
+  /// Not collective. This rank comes to no further collective, and the end of this object waits for no other rank.
+  virtual void abandon() {}
 
   /// Returns when all ranks have come. Fails: as all_gather(); rank_mismatch.
   void barrier() {
@@ -134,16 +136,18 @@ class thread_bootstrap final : public bootstrap {
       std::lock_guard const lock(m_);
       return left_.size() == members_.size();
     }
-    /// Forgets the groups that every member has left, but not what they keep.
-    void forget_groups_that_are_over() {
+    /// Forgets the groups that every member has left. What they keep goes with the result.
+    std::vector<std::shared_ptr<hub>> forget_groups_that_are_over() {
+      std::vector<std::shared_ptr<hub>> gone;
       for (auto it = children_.begin(); it != children_.end();) {
         if (!it->second->over()) {
           ++it;
           continue;
         }
-        std::ranges::move(it->second->kept_, std::back_inserter(kept_));
+        gone.push_back(std::move(it->second));
         it = children_.erase(it);
       }
+      return gone;
     }
     /// The ranks that came to the collective, or those that did not.
     std::string list(bool came) const {
@@ -202,9 +206,10 @@ class thread_bootstrap final : public bootstrap {
         members.push_back(hub_->members_[static_cast<std::size_t>(r)]);
       }
     std::shared_ptr<hub> child;
+    std::vector<std::shared_ptr<hub>> gone;
     {
       std::lock_guard const lock(hub_->m_);
-      hub_->forget_groups_that_are_over();
+      gone = hub_->forget_groups_that_are_over();
       auto& slot = hub_->children_[{splits_++, color}];
       if (!slot) slot.reset(new hub(std::move(members), hub_->limit_));
       if (hub_->failed_) slot->fail(hub_->failure_);
@@ -216,6 +221,10 @@ class thread_bootstrap final : public bootstrap {
   }
 
   void fail(std::string const& why) override { hub_->fail(why); }
+  void abandon() override {
+    int const rank = hub_->members_[static_cast<std::size_t>(rank_)];
+    hub_->leave(rank, text("rank ", rank, " has abandoned its world"));
+  }
 
   void keep(std::shared_ptr<void> what) override {
     std::lock_guard const lock(hub_->m_);

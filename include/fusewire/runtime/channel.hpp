@@ -35,7 +35,7 @@ class channel {
  public:
   /// Collective.
   channel(heap& h, channel_options const& options, std::source_location where = std::source_location::current())
-      : heap_(h), options_(options) {
+      : heap_(h.state()), options_(options) {
     require(options.max_bytes >= 1 && options.max_bytes <= SIZE_MAX / 4, where,
             "channel: max_bytes = ", options.max_bytes, "; expected 1 to ", SIZE_MAX / 4);
     int const size = h.world().size(), most = max_flags(size);
@@ -45,42 +45,28 @@ class channel {
     view_.slot_bytes = slot_bytes(options.max_bytes);
     view_.flags_per_source = options.flags_per_source;
     view_.poison = options.poison;
-    view_.state = h.allocate<channel_state>(1, 256, where);
-    try {
-      view_.slots = h.allocate<std::byte>(2 * view_.slot_bytes, 256, where);
-      view_.flags = h.allocate<flag>(flags(size, options.flags_per_source), 128, where);
-      h.names().add_flags(view_.flags.offset, view_.flags.count,
-                          [size](std::uint64_t i) { return flag_name(size, int(i)); });
-      name_parts(where);
-      clear(0, where);
-      reset_key_ = h.add_reset([this] { meet(); });
-      check_key_ = h.world().add_check([this](hipStream_t stream) { throw_if_unfinished(stream); });
-    } catch (...) {
-      h.forget(view_.flags);
-      h.forget(view_.slots);
-      h.forget(view_.state);
-      throw;
-    }
+    state_ = {h, h.allocate<channel_state>(1, 256, where)};
+    slots_ = {h, h.allocate<std::byte>(2 * view_.slot_bytes, 256, where)};
+    flags_ = {h, h.allocate<flag>(flags(size, options.flags_per_source), 128, where)};
+    view_.state = state_.get();
+    view_.slots = slots_.get();
+    view_.flags = flags_.get();
+    h.names().add_flags(view_.flags.offset, view_.flags.count,
+                        [size](std::uint64_t i) { return flag_name(size, int(i)); });
+    h.world().forget_user(view_.world.here(view_.state));
+    name_parts(where);
+    clear(0, where);
+    reset_ = h.state()->add_reset(view_.state.offset, [this] { meet(); });
+    check_ = h.world().add_check([this](hipStream_t stream) { throw_if_unfinished(stream); });
   }
   /// The same from a sum of requirements. Otherwise as above.
   template <std::same_as<fusewire::requirements> R>
   channel(fusewire::heap& h, R const& r, std::source_location where = std::source_location::current())
       : channel(h, channel_options::of(r, where), where) {}
   channel(channel const&) = delete;
-  /// Collective. Requires: all its launches are over.
-  ~channel() {
-    heap_.remove_reset(reset_key_);
-    world().remove_check(check_key_);
-    world().forget_user(view_.world.here(view_.state));
-    if (std::uncaught_exceptions() > exceptions_) return;  // the heap goes too
-    heap_.tell_if_nobody_asked();
-    try {
-      heap_.free(view_.flags);
-      heap_.free(view_.slots);
-      heap_.free(view_.state);
-    } catch (error const&) {  // another rank failed
-    }
-  }
+  /// Not collective, and waits for nothing: its launches may still run. Its memory is used again when every rank has
+  /// ended its channel; see heap::free().
+  ~channel() = default;
 
   /// What a channel of `ranks` ranks takes of a heap, and that it has what the options say. Requires: options that the
   /// constructor accepts.
@@ -91,7 +77,7 @@ class channel {
                              r::of<flag>(flags(ranks, o.flags_per_source)));
   }
 
-  /// The heap of its slots and flags, which outlives the channel.
+  /// The memory of its slots and flags.
   fusewire::heap& heap() const { return heap_; }
   /// The heap's world.
   fusewire::world& world() const { return heap_.world(); }
@@ -107,7 +93,7 @@ class channel {
   }
 
   /// Collective; waits for the device. Brings the ranks together again after a launch was abandoned, or after a rank
-  /// failed before its launch. Resets all channels of the heap.
+  /// failed before its launch. Resets all channels of the heap that no rank has ended.
   /// Fails: as heap::reset().
   void reset(std::source_location where = std::source_location::current()) { heap_.reset(where); }
 
@@ -196,11 +182,13 @@ class channel {
   /// the same of slot 1, then data flags of slots 0 and 1 in turn.
   static std::size_t slot_of(std::size_t row) { return row < 4 ? row / 2 : row % 2; }
 
-  fusewire::heap& heap_;
+  mutable fusewire::heap heap_;
   channel_options options_;
   channel_view view_;
-  int reset_key_ = 0, check_key_ = 0;
-  int exceptions_ = std::uncaught_exceptions();
+  owned<channel_state> state_;
+  owned<std::byte> slots_;
+  owned<flag> flags_;
+  detail::registration reset_, check_;
 };
 
 /// Makes a header from an operator's name (1 to 8 letters), its variant and up to four extents.

@@ -48,7 +48,7 @@ class tcp_session {
       return;
     }
     bool all_gone = false;
-    if (failure_.empty()) {
+    if (failure_.empty() && !abandoned_) {
       link_.queue(detail::frame_kind::leave, 0, "");
       bool const failed = !reason_.empty();
       auto const limit = failed ? options_.failure_timeout : options_.collective_timeout;
@@ -90,8 +90,13 @@ class tcp_session {
     flush(detail::now() + patience);
   }
 
-  /// Keeps `what` until every rank is gone.
-  void keep(std::shared_ptr<void> what) { kept_.push_back(std::move(what)); }
+  /// Keeps `what` until every rank of the group has left it, or the session.
+  void keep(std::shared_ptr<void> what, std::uint64_t group = 0) { kept_[group].push_back(std::move(what)); }
+  /// This rank leaves, and the end of the session waits for nobody. What is kept stays as long as the process.
+  void abandon() {
+    leave(0);
+    abandoned_ = true;
+  }
 
   /// One collective. Fails: peer_failed when it cannot complete.
   std::vector<std::byte> request(detail::frame_kind kind, std::uint64_t group, void const* mine, std::size_t bytes) {
@@ -102,7 +107,7 @@ class tcp_session {
     };
     if (!failure_.empty()) throw cannot_complete(failure_);
     link_.queue(kind, group, mine, bytes);
-    auto f = receive(detail::now() + options_.collective_timeout + patience);
+    auto f = answer(detail::now() + options_.collective_timeout + patience);
     if (!f && failure_.empty())
       failure_ =
           text(who(), "no answer from rank 0 at ", where_, " within ", seconds(options_.collective_timeout), " s");
@@ -280,10 +285,19 @@ class tcp_session {
     }
   }
 
+  /// The next frame that is not about a group that has ended. Frees what those groups kept.
+  std::optional<detail::frame> answer(detail::time_point deadline) {
+    for (;;) {
+      auto f = receive(deadline);
+      if (!f || f->header.kind != detail::frame_kind::gone || f->header.group == 0) return f;
+      kept_.erase(f->header.group);
+    }
+  }
+
   /// Returns false when the deadline has passed first.
   bool wait_for_all(detail::time_point deadline) {
     for (;;) {
-      auto const f = receive(deadline);
+      auto const f = answer(deadline);
       if (!f) return !failure_.empty();
       if (f->header.kind == detail::frame_kind::gone) return true;
     }
@@ -296,7 +310,8 @@ class tcp_session {
   std::string reason_;                    // why this rank has failed, if it has
   std::unique_ptr<detail::tcp_hub> hub_;  // on rank 0; destroyed after the connection, whose end it waits for
   detail::connection link_;
-  std::vector<std::shared_ptr<void>> kept_;
+  std::map<std::uint64_t, std::vector<std::shared_ptr<void>>> kept_;  // by group
+  bool abandoned_ = false;
 };
 
 /// Ranks that are processes, each with a GPU of its own (or, where the platform can, with a part of one).
@@ -327,8 +342,8 @@ class tcp_bootstrap final : public bootstrap {
   }
 
   void fail(std::string const& why) override { session_->fail(group_.group, why); }
-  /// Keeps `what` until every rank of the session has left it.
-  void keep(std::shared_ptr<void> what) override { session_->keep(std::move(what)); }
+  void keep(std::shared_ptr<void> what) override { session_->keep(std::move(what), group_.group); }
+  void abandon() override { session_->abandon(); }
 
  private:
   tcp_bootstrap(std::shared_ptr<tcp_session> s, detail::split_result g) : session_(std::move(s)), group_(g) {}

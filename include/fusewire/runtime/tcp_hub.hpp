@@ -4,6 +4,7 @@
 //   rank 1 --hello--> hub <--hello-- rank 2      all have come: welcome to each, and the entrance closes
 //   rank 1 --gather-> hub <--gather- rank 2      all members' parts have come: done to each member
 //   rank 1 --x        hub ---fail--> rank 2      now, or when it asks next
+//   rank 1 --leave--> hub <--leave-- rank 2      all have left a part: gone to each of its members
 //   rank 1 --leave--> hub <--leave-- rank 2      all have left or died: gone to each; the thread ends
 #pragma once
 #include <cstdio>
@@ -272,6 +273,8 @@ class tcp_hub {
     for (auto child : std::set(g.children)) leave(child, rank, why);
     g.left.insert(rank);
     if (id == 0 || g.left.size() < g.members.size()) return;
+    for (int r : g.members)
+      if (ranks_[std::size_t(r)].link.open()) ranks_[std::size_t(r)].link.queue(frame_kind::gone, id, "");
     groups_[g.parent].children.erase(id);
     groups_.erase(id);
   }

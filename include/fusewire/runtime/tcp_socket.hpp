@@ -89,7 +89,7 @@ enum class frame_kind : std::uint32_t {
   done,       // hub: the payload is all contributions (gather), or a `split_result` (split)
   fail,       // client: the group ends; hub: a request cannot be met; the payload says why
   leave,      // client: it asks for nothing more in this group; of group 0: it ends
-  gone,       // hub: every rank has left or died
+  gone,       // hub: every rank has left the group; of group 0: has left or died
 };
 
 struct frame_header {

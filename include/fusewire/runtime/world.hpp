@@ -10,7 +10,9 @@
 #include <fusewire/core/world_view.hpp>
 #include <fusewire/runtime/bootstrap.hpp>
 #include <fusewire/runtime/launch_order.hpp>
+#include <fusewire/runtime/ledger.hpp>
 #include <fusewire/runtime/place.hpp>
+#include <fusewire/runtime/registry.hpp>
 
 namespace fusewire {
 
@@ -23,8 +25,9 @@ struct residency {
 /// Kernel, threads, shared bytes asked for, blocks of a cluster
 using kernel_key = std::tuple<void const*, int, int, int>;
 
-/// One rank. One host thread owns it. Ranks are numbered 0 to size - 1 and need not equal device numbers. Several ranks
-/// may share a device (loopback); each of them then gets its part of the compute units.
+/// One rank. One host thread owns it. It may end before what is made from it. Ranks are numbered 0 to size - 1 and need
+/// not equal device numbers. Several ranks may share a device (loopback); each of them then gets its part of the
+/// compute units.
 class world {
  public:
   /// Collective. `device` becomes the calling thread's current device.
@@ -56,6 +59,7 @@ class world {
         " XCDs of device ", device,
         " without a compute unit, so that blocks that go to it would never start; expected at least one unit on each");
     places_ = bootstrap_->all_gather(find_place(device, where));
+    ledger_ = detail::open_ledger(std::make_shared<detail::ledger>(bootstrap_, device));
     for (int a = 0; a < size(); ++a)
       for (int b = 0; b < a; ++b) {
         require<runtime_failure>(
@@ -73,6 +77,9 @@ class world {
       }
   }
   world(world&&) = default;
+  /// Not collective. Waits for this rank's kernels if it has memory to give back, and for no other rank. The memory
+  /// stays until all ranks of the world have ended theirs.
+  ~world() = default;
 
   /// This rank's number, from 0 on.
   int rank() const { return bootstrap_->rank(); }
@@ -149,6 +156,21 @@ class world {
   /// exception; run() does it itself. Not collective.
   void fail(std::string const& why) { bootstrap_->fail(text("rank ", rank(), ": ", why)); }
 
+  /// Collective. Frees what every rank has given up: arrays, and heaps that no object uses any more. Calls that make
+  /// something of a heap do it, too. A rank that has given something up waits for its kernels first.
+  void collect(std::source_location where = std::source_location::current()) {
+    memory_ledger()->collect(stream(), where);
+  }
+
+  /// For a process that ends without order, at an error or at its interpreter's exit. This rank comes to no further
+  /// collective, and its peers are told. From now on no destructor waits for a kernel or for another rank, and the
+  /// memory of its heaps stays until the process ends. Not collective. If rank 0 of the job does this, no collective of
+  /// the other ranks completes.
+  void abandon() { memory_ledger()->abandon(); }
+
+  /// Where this rank's heaps note what it has given up.
+  std::shared_ptr<detail::ledger> const& memory_ledger() const { return ledger_.get(); }
+
   /// Collective. A world of the ranks that pass the same color, in the same order. Allocating and freeing waits for the
   /// device. So where the new worlds share a device, all ranks of this world must be between launches when one of them
   /// allocates or frees.
@@ -205,17 +227,13 @@ class world {
   std::shared_ptr<launch_order> const& launches() const { return order_; }
   /// Whether the latest launch with the channel was on this stream, and not captured.
   bool used_last_by(void const* channel, hipStream_t stream) const { return order_->used_last_by(channel, stream); }
-  /// Forgets the launches of a channel that ends.
+  /// Forgets the launches of a channel that has ended, before another gets its memory.
   void forget_user(void const* channel) { order_->forget_memory(channel); }
 
-  /// Adds a function that check() calls, and one that look() calls. Returns a key for remove_check().
-  int add_check(std::function<void(hipStream_t)> on, std::function<void()> look = [] {}) {
-    checks_.push_back({++last_key_, std::move(on), std::move(look)});
-    return last_key_;
-  }
-  /// Removes what add_check() added and gave this key.
-  void remove_check(int key) {
-    std::erase_if(checks_, [&](auto const& c) { return c.key == key; });
+  /// Adds a function that check() calls, and one that look() calls, for as long as the result lives.
+  [[nodiscard]] detail::registration add_check(
+      std::function<void(hipStream_t)> on, std::function<void()> look = [] {}) {
+    return checks_.add({std::move(on), std::move(look)});
   }
 
  private:
@@ -242,14 +260,13 @@ class world {
   std::unique_ptr<std::remove_pointer_t<hipStream_t>, destroy_stream> stream_;
   std::vector<fusewire::place> places_;
   struct check_of_memory {
-    int key;
     std::function<void(hipStream_t)> on;
     std::function<void()> look;
   };
-  std::vector<check_of_memory> checks_;
-  int last_key_ = 0;
+  detail::registry<check_of_memory> checks_;
   mutable std::map<kernel_key, residency> residency_;
   std::shared_ptr<launch_order> order_ = std::make_shared<launch_order>();
+  detail::open_ledger ledger_;  // the first to end: it may wait for kernels
 };
 
 }  // namespace fusewire

@@ -1,0 +1,291 @@
+// What a heap consists of. The heap, channels, inboxes and operators share it, and the last of them on a rank gives it
+// up; runtime/ledger.hpp says when the memory is freed.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include <fusewire/device/barrier.hpp>
+#include <fusewire/memory/alarm.hpp>
+#include <fusewire/memory/exchange.hpp>
+#include <fusewire/memory/heap_options.hpp>
+#include <fusewire/memory/offset_allocator.hpp>
+#include <fusewire/memory/report.hpp>
+#include <fusewire/memory/simulator.hpp>
+#include <fusewire/memory/try_flags.hpp>
+#include <fusewire/runtime/log.hpp>
+#include <fusewire/runtime/names.hpp>
+
+namespace fusewire::detail {
+
+/// The segments, what is allocated in them, and what messages need. It names the world, which may end first: from then
+/// on only its destructor and give_up() are called.
+class heap_state final : public shared_memory {
+ public:
+  /// Collective. See heap.
+  static std::shared_ptr<heap_state> make(world& w, heap_options const& o, std::source_location where) {
+    auto const& ledger = w.memory_ledger();
+    std::shared_ptr<heap_state> const s(new heap_state(w, o, where), [ledger](heap_state* gone) {
+      gone->last_user_went();
+      std::unique_ptr<shared_memory> memory(gone);
+      if (gone->number_ != 0) ledger->give_up(gone->number_, std::move(memory));
+    });
+    s->begin(where);
+    return s;
+  }
+
+  fusewire::world& world() const { return world_; }
+  heap_options const& options() const { return options_; }
+  world_view const& view() const { return view_; }
+  name_table& names() { return names_; }
+  std::size_t allocations() const { return bulk_.allocations() + signal_.allocations() - half_freed(); }
+  std::size_t half_freed() const { return freed_[0].size() + freed_[1].size(); }
+  bool alarmed() const { return !told_ && alarm_ && alarm_->raised(); }
+
+  /// Collective, with the same arguments. See heap::allocate().
+  std::uint64_t allocate(bool in_signal, std::size_t bytes, std::size_t alignment, std::source_location where) {
+    auto& segment = in_signal ? signal_ : bulk_;
+    auto const offset = segment.allocate(bytes + gap_behind(bytes), alignment);
+    std::size_t const has = in_signal ? options_.signal : options_.bulk, waiting = freed_[in_signal].size(),
+                      enough = added(has & ~(heap_unit - 1), bytes_on_heap(bytes, alignment)) - segment.free_at_end();
+    require<out_of_space>(offset.has_value(), where, "heap::allocate: ", bytes, " bytes wanted in the ",
+                          in_signal ? "signal" : "bulk", " segment, ", segment.largest_free(),
+                          " bytes free in one piece; heap_options::", in_signal ? "signal" : "bulk", " is ", has,
+                          ", and ", enough, " is enough for this; a heap made from requirements has enough for all",
+                          waiting ? text("; arrays that this rank has freed and other ranks have not: ", waiting) : "");
+    return *offset;
+  }
+  /// See heap::free(). Returns false when nothing is allocated there, or when this rank has freed it.
+  bool give_up(bool in_signal, std::uint64_t offset) {
+    if ((in_signal ? signal_ : bulk_).size_at(offset) == 0 || !freed_[in_signal].insert(offset).second) return false;
+    ledger_->give_up(number_, array_at(in_signal, offset));
+    return true;
+  }
+  void release(std::uint64_t array) override {
+    bool const in_signal = array % 2;
+    std::uint64_t const offset = array / 2;
+    forget_parts(in_signal, offset);
+    (in_signal ? signal_ : bulk_).release(offset);
+    freed_[in_signal].erase(offset);
+    if (in_signal) names_.remove_flags(offset);
+  }
+
+  /// See heap::name_part().
+  void name_part(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
+    auto const& sim = simulator::get();
+    if (!sim.there()) return;
+    for (int r = 0; r < view_.size; ++r)
+      sim.name_part((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
+  }
+
+  /// See heap::agree().
+  template <std::size_t N>
+  void agree(char const* call, std::array<agreed_value, N> const& values, std::source_location where, bool alarmed) {
+    std::array<std::uint64_t, N + 2> mine{};
+    std::ranges::transform(values, mine.begin(), &agreed_value::value);
+    mine[N] = alarmed;
+    mine[N + 1] = ledger_->to_tell(world_.stream(), where);
+    auto const all = world_.exchange().all_gather(mine);
+    std::uint64_t most = 0;
+    for (auto const& theirs : all) most = std::max(most, theirs[N + 1]);
+    ledger_->meet(most, where);
+    if (alarmed) throw_if_alarmed();
+    for (int r = 0; r < world_.size(); ++r)
+      require<launch_abandoned>(all[static_cast<std::size_t>(r)][N] == 0, where, call, ": a launch of rank ", r,
+                                " has failed, and its error says why");
+    for (int r = 0; r < world_.size(); ++r)
+      for (std::size_t i = 0; i < N; ++i) {
+        std::uint64_t const first = all[0][i], theirs = all[static_cast<std::size_t>(r)][i];
+        require<rank_mismatch>(theirs == first, where, call, ": ranks disagree in ", values[i].name, ": rank 0 has ",
+                               first, ", rank ", r, " has ", theirs);
+      }
+  }
+
+  /// See heap::reset().
+  void reset(std::source_location where) {
+    current_device const device(world_.device(), where);
+    require_no_capture(world_.stream(), "reset", where);
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+    world_.exchange().barrier();
+    arm_watch(where);
+    told_ = false;
+    // Some ranks may have ended a channel that others have yet to end
+    std::vector<std::uint64_t> mine;
+    for (auto const& r : resets_) mine.push_back(r.memory);
+    auto const counts = world_.exchange().all_gather(std::uint64_t(mine.size()));
+    auto const all = gather_words(world_.exchange(), mine, *std::ranges::max_element(counts));
+    for (auto const& r : resets_)
+      if (std::ranges::all_of(all, [&](auto const& theirs) { return std::ranges::count(theirs, r.memory) != 0; }))
+        r.renew();
+  }
+  /// Adds memory that reset() renews, for as long as the result lives, in the order in which it was added; the same
+  /// order on all ranks. `memory`: its offset.
+  [[nodiscard]] registration add_reset(std::uint64_t memory, std::function<void()> renew) {
+    return resets_.add({memory, std::move(renew)});
+  }
+
+  void throw_if_alarmed() {
+    if (!alarmed()) return;
+    current_device const device(world_.device());
+    hipStreamCaptureStatus capture;
+    check_hip(hipStreamIsCapturing(world_.stream(), &capture), "hipStreamIsCapturing");
+    if (capture != hipStreamCaptureStatusNone)
+      throw wait_timeout(
+          text("rank ", view_.rank,
+               ": a launch before this capture has failed, and world::check(), which cannot be captured, says why",
+               launch_report::until_reset));
+    ignore_hip(hipDeviceSynchronize());  // what the kernel reports is complete when it has ended
+    throw_if_abandoned(world_.stream());
+  }
+
+  void let_go_of_peers() override {
+    if (segments_) tell_if_nobody_asked();
+    if (segments_) segments_->unmap_peers();
+  }
+  std::vector<std::shared_ptr<void>> own() override {
+    return segments_ ? segments_->own() : std::vector<std::shared_ptr<void>>();
+  }
+
+ private:
+  heap_state(fusewire::world& w, heap_options const& options, std::source_location where)
+      : world_(w), ledger_(w.memory_ledger()), options_(options), bulk_(0, options.bulk, heap_unit),
+        signal_(heap_options::own_signal_bytes, options.signal, heap_unit) {
+    require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; expected at least ", 1_MiB);
+    require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; expected at least ",
+            64_KiB);
+    for (std::size_t const bytes : {options.bulk, options.signal})
+      require<out_of_space>(bytes <= SIZE_MAX / 4, where, "heap: a segment of ", bytes, " bytes; at most ",
+                            SIZE_MAX / 4, " have addresses");
+    require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(),
+            " ns; expected more than 0");
+  }
+
+  void begin(std::source_location where) {
+    fusewire::world& w = world_;
+    current_device const device(w.device(), where);
+    outside_captures const allocating;
+    require_no_capture(w.stream(), "heap", where);
+    agree("heap", std::array{agreed_value{"bulk bytes", options_.bulk}, agreed_value{"signal bytes", options_.signal}},
+          where, false);
+    number_ = ledger_->open(*this);
+    enable_peer_access(where);
+    segments_.emplace(
+        w, std::vector<shared_segments::request>{{options_.bulk, false, "bulk"}, {options_.signal, true, "signal"}},
+        options_.share, where);
+    view_.rank = w.rank();
+    view_.size = w.size();
+    view_.bulk_bytes = options_.bulk;
+    for (int r = 0; r < w.size(); ++r) {
+      view_.bulk[r] = segments_->of(0, r);
+      view_.signal[r] = segments_->of(1, r);
+    }
+    w.fill(view_.signal[w.rank()], 0, options_.signal, "heap: signal segment", where);
+    alarm_.emplace(where);
+    arm_watch(where);
+    using trial = flag_trial<platform::tries_flags>;
+    trial::load(where);
+    w.exchange().barrier();  // no peer may touch the segment before it is zero
+    if (w.size() > 1) {
+      using namespace std::chrono_literals;
+      trial::run(w, view_, heap_options::own_signal_bytes,
+                 std::clamp<std::chrono::nanoseconds>(options_.wait_limit, 2s, 10s), where);
+    }
+    name_part(false, 0, 0, "");
+    name_part(true, 0, sizeof(watch), text("what the heap at ", short_place(where), " notes of its launches"));
+    log(w.rank(), [&] {
+      return text("heap of ", in_bytes(options_.bulk), " for data and ", in_bytes(options_.signal), " for flags; ",
+                  w.ranks_in_words());
+    });
+    check_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
+  }
+
+  /// No object of this rank uses the heap any more. An exception that unwinds the stack is a report of its own.
+  void last_user_went() {
+    check_.reset();
+    if (std::uncaught_exceptions() > 0) told_ = true;
+  }
+
+  /// Reports a failed launch on standard error, if check() has not reported it.
+  void tell_if_nobody_asked() {
+    if (!alarmed()) return;
+    watch seen;
+    hipError_t const e = hipMemcpy(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost);
+    ignore_hip(e);
+    told_ = true;
+    if (e != hipSuccess) {
+      std::fprintf(stderr, "fusewire: hipMemcpy(watch): %s; a launch failed, and it is not known why\n",
+                   hipGetErrorName(e));
+      return;
+    }
+    std::string const what = launch_report(view_, names_).own_failure(seen);
+    if (what.empty()) return;
+    std::fprintf(stderr, "fusewire: a launch failed, and nobody called world::check() afterwards: %s\n", what.c_str());
+  }
+
+  static std::uint64_t array_at(bool in_signal, std::uint64_t offset) { return 2 * offset + in_signal; }
+
+  void enable_peer_access(std::source_location where) const {
+    for (int r = 0; r < world_.size(); ++r) {
+      int const peer = world_.device_of(r);
+      // A device that this process does not see is reached through its handle
+      if (peer == world_.device() || peer < 0) continue;
+      int can = 0;
+      check_hip(hipDeviceCanAccessPeer(&can, world_.device(), peer), "hipDeviceCanAccessPeer", where);
+      require<runtime_failure>(can, where, "heap: device ", world_.device(), " (rank ", world_.rank(),
+                               ") cannot access the memory of device ", peer, " (rank ", r,
+                               "); expected devices linked by xGMI or NVLink");
+      hipError_t const e = hipDeviceEnablePeerAccess(peer, 0);
+      if (e == hipErrorPeerAccessAlreadyEnabled) ignore_hip(e);
+      else check_hip(e, "hipDeviceEnablePeerAccess", where);
+    }
+  }
+
+  void arm_watch(std::source_location where) {
+    watch fresh{};
+    fresh.limit_ns = static_cast<std::uint64_t>(options_.wait_limit.count());
+    fresh.alarm = alarm_->word();
+    alarm_->lower();
+    world_.copy(view_.signal[view_.rank], &fresh, sizeof fresh, hipMemcpyHostToDevice, "heap: watch", where);
+  }
+
+  void forget_parts(bool in_signal, std::uint64_t offset) const {
+    auto const& sim = simulator::get();
+    if (!sim.there()) return;
+    std::size_t const bytes = (in_signal ? signal_ : bulk_).size_at(offset);
+    for (int r = 0; r < view_.size; ++r)
+      sim.forget_parts((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes);
+  }
+
+  void throw_if_abandoned(hipStream_t stream) {
+    launch_report const report(view_, names_);
+    watch const seen = report.watch_of(view_.rank, stream);
+    if (!report.failed(seen)) return;
+    told_ = true;
+    report.raise(seen, stream);
+  }
+
+  struct renewed {
+    std::uint64_t memory;
+    std::function<void()> renew;
+  };
+  fusewire::world& world_;
+  std::shared_ptr<detail::ledger> ledger_;
+  std::uint64_t number_ = 0;  // in the ledger; 0: not yet
+  heap_options options_;
+  offset_allocator bulk_, signal_;
+  std::set<std::uint64_t> freed_[2];         // by this rank, not by all; bulk, signal
+  std::optional<shared_segments> segments_;  // bulk, signal
+  world_view view_;
+  name_table names_;
+  registry<renewed> resets_;
+  std::optional<alarm> alarm_;
+  bool told_ = false;  // check() or look() has thrown since the latest reset()
+  registration check_;
+};
+
+}  // namespace fusewire::detail
