@@ -1,5 +1,5 @@
-// A rank's process is killed in the middle of a launch: every other rank reports it, from the device within the limit
-// of a wait plus a second, and from the host at once. Started as processes; ends with 0 when every survivor was told
+// A rank's process is killed in the middle of a launch: every other rank reports it at once, from the device, whose
+// waits have a limit of 5 minutes, and from the host. Started as processes; ends with 0 when every survivor was told
 // right.
 #include <fusewire/fusewire.hpp>
 #include <signal.h>
@@ -11,7 +11,7 @@ using namespace fusewire;
 
 namespace {
 
-constexpr auto limit = std::chrono::milliseconds(1500);
+constexpr auto at_once = std::chrono::seconds(15);  // the machine may be busy
 constexpr int victim = 1;
 
 /// All ranks are in the launch; then they wait for a flag that the victim does not raise.
@@ -25,7 +25,7 @@ void expect(bool ok, std::string const& what) {
 }
 
 void run_rank(world& w) {
-  heap h(w, {.bulk = 1_MiB, .signal = 1_MiB, .wait_limit = limit});
+  heap h(w, {.bulk = 1_MiB, .signal = 1_MiB});
   auto const raised = h.allocate<flag>(1);
   auto const meeting = h.allocate<barrier_state>(1);
   load_kernel(w, meet_and_wait, 64);
@@ -56,12 +56,14 @@ void run_rank(world& w) {
     host = e.what();
   }
   report("host", host);
-  expect(device.find(text("from rank ", victim)) != std::string::npos || device.find("gave up") != std::string::npos,
+  expect(device.find("the launch was ended because a rank has failed: ") != std::string::npos &&
+             device.find(text("rank ", victim, " (process ")) != std::string::npos &&
+             device.find("has died") != std::string::npos,
          "the report from the device");
   expect(
       host.find(text("rank ", victim, " (process ")) != std::string::npos && host.find("has died") != std::string::npos,
       "the report from the host");
-  expect(took < limit + std::chrono::seconds(1), "it took too long");
+  expect(took < at_once, "it took too long");
 }
 
 }  // namespace

@@ -537,9 +537,8 @@ TEST_CASE("fault: launches without a check in between: the first one that failed
          contains(said, " of ag_gemm push gather::k bf16, m = 40")));
 }
 
-TEST_CASE("fault: a rank that throws or leaves before its launch is what run_local reports", "[faults]") {
+TEST_CASE("fault: a rank that leaves before its launch is what run_local reports", "[faults]") {
   needs_threads("run_local throws one error for all ranks; processes.killed_rank is about processes");
-  bool const throws = GENERATE(true, false);
   std::vector<std::string> verdicts(ranks);
   std::string message;
   try {
@@ -548,7 +547,6 @@ TEST_CASE("fault: a rank that throws or leaves before its launch is what run_loc
       channel ch(r.heap, fault_channel());
       auto const s = make(r, ch, kind::pull_k);
       r.meet();
-      if (r.rank() == culprit && throws) throw std::runtime_error("rank 1 has had enough");
       if (r.rank() == culprit) return;
       double const start = seconds_now();
       s->launch(0);
@@ -564,7 +562,49 @@ TEST_CASE("fault: a rank that throws or leaves before its launch is what run_loc
     CHECK((contains(verdicts[std::size_t(r)], "from rank 1 (") || contains(verdicts[std::size_t(r)], "gave up")));
     CHECK(!contains(verdicts[std::size_t(r)], ", late"));
   }
-  CHECK(contains(message, throws ? "rank 1 has had enough" : "from rank 1 ("));
+  CHECK(contains(message, "from rank 1 ("));
+}
+
+TEST_CASE("fault: a rank that throws before its launch ends the others at once, whatever the limit of a wait",
+          "[faults]") {
+  needs_threads("processes.throwing_rank is the same for processes");
+  auto const k = GENERATE(kind::words, kind::push_k, kind::pull_m, kind::decode);
+  bool const splits = GENERATE(false, true);  // a world that was split from the one that fails
+  CAPTURE(int(k), splits);
+  heap_options options = small_heap();
+  options.wait_limit = std::chrono::minutes(5);
+  std::vector<std::string> verdicts(ranks);
+  std::string message;
+  try {
+    run_local(ranks, [&](world& all) {
+      std::optional<world> part;
+      if (splits) part.emplace(all.split(0));
+      rank_of_test r(splits ? *part : all, options);
+      channel ch(r.heap, fault_channel());
+      auto const s = make(r, ch, k);
+      r.meet();
+      if (r.rank() == culprit) throw std::runtime_error("rank 1 has had enough");
+      double const start = seconds_now();
+      s->launch(0);
+      std::string said = verdict(r);
+      if (seconds_now() - start > seconds_to_report()) said += ", late";
+      s->launch(0);  // it returns at once
+      if (std::string const again = verdict(r); again.substr(0, again.find('\n')) != said.substr(0, said.find('\n')))
+        said += ", and then " + again;
+      verdicts[std::size_t(r.rank())] = said;
+      r.world.check(r.stream);
+    });
+  } catch (std::exception const& e) {
+    message = e.what();
+  }
+  for (int const r : {0, 2}) {
+    INFO(verdicts[std::size_t(r)]);
+    CHECK(verdicts[std::size_t(r)].starts_with(
+        text("mismatch: rank ", r, ": the launch was ended because a rank has failed: rank 1: rank 1 has had enough")));
+    CHECK(!contains(verdicts[std::size_t(r)], ", late"));
+    CHECK(!contains(verdicts[std::size_t(r)], ", and then"));
+  }
+  CHECK(message == "rank 1 has had enough");
 }
 
 namespace {

@@ -1,29 +1,78 @@
-// A word through which kernels tell their host that check() has something to throw.
+// Between this rank's kernels and its host.
+//
+//   kernel --word--> host      check() has something to throw
+//   host   --copy--> kernel    a rank has failed or died: all waits of this rank end
 #pragma once
 #include <atomic>
+#include <mutex>
 #include <source_location>
+#include <string>
 
+#include <fusewire/device/flag.hpp>
+#include <fusewire/runtime/bootstrap.hpp>
 #include <fusewire/runtime/error.hpp>
+#include <fusewire/runtime/thread_state.hpp>
 
 namespace fusewire::detail {
 
-/// A word in the host's memory that this rank's kernels raise.
-class alarm {
+/// What watch::abandoned becomes when the host ends the waits.
+inline constexpr unsigned by_host = ~0u;
+
+class alarm final : public failure_listener {
  public:
-  explicit alarm(std::source_location where) {
-    check_hip(hipHostMalloc(&word_, sizeof *word_, hipHostMallocMapped | hipHostMallocCoherent), "hipHostMalloc(alarm)",
-              where);
-    lower();
+  /// `mine`: this rank's watch, there until detach(). The calling thread's device is this rank's.
+  alarm(watch* mine, int device, std::source_location where) : abandoned_(&mine->abandoned), device_(device) {
+    check_hip(hipHostMalloc(&words_, sizeof *words_, hipHostMallocMapped | hipHostMallocCoherent),
+              "hipHostMalloc(alarm)", where);
+    *words_ = {0, by_host};
+    hipError_t const e = hipStreamCreateWithFlags(&stream_, hipStreamNonBlocking);
+    if (e != hipSuccess) ignore_hip(hipHostFree(words_));
+    check_hip(e, "hipStreamCreateWithFlags(alarm)", where);
   }
   alarm(alarm const&) = delete;
-  ~alarm() { ignore_hip(hipHostFree(word_)); }
+  ~alarm() {
+    ignore_hip(hipStreamDestroy(stream_));
+    ignore_hip(hipHostFree(words_));
+  }
 
-  bool raised() const { return std::atomic_ref(*word_).load(std::memory_order_relaxed) != 0; }
-  void lower() const { std::atomic_ref(*word_).store(0, std::memory_order_relaxed); }
-  unsigned* word() const { return word_; }
+  bool raised() const { return std::atomic_ref(words_->raised).load(std::memory_order_relaxed) != 0; }
+  void lower() const { std::atomic_ref(words_->raised).store(0, std::memory_order_relaxed); }
+  unsigned* word() const { return &words_->raised; }
+
+  /// A rank has failed: ends the waits of this rank's kernels. The copy runs beside them, on a stream of its own and
+  /// from pinned memory. If it cannot, the waits last until their limit.
+  void failed(std::string const& why) override {
+    std::lock_guard const lock(m_);
+    why_ = why;
+    if (!abandoned_) return;
+    outside_captures const copying;
+    int before = device_;
+    ignore_hip(hipGetDevice(&before));
+    ignore_hip(hipSetDevice(device_));
+    ignore_hip(hipMemcpyAsync(abandoned_, &words_->abandoned, sizeof *abandoned_, hipMemcpyHostToDevice, stream_));
+    ignore_hip(hipSetDevice(before));
+  }
+  /// The watch is about to be freed.
+  void detach() {
+    std::lock_guard const lock(m_);
+    abandoned_ = nullptr;
+  }
+  /// Why the group of ranks has failed; "" if it has not.
+  std::string failure() const {
+    std::lock_guard const lock(m_);
+    return why_;
+  }
 
  private:
-  unsigned* word_ = nullptr;
+  struct words {
+    unsigned raised, abandoned;  // by kernels; what is copied to them
+  };
+  unsigned* abandoned_;  // of the watch; null when that is gone
+  int const device_;
+  words* words_ = nullptr;
+  hipStream_t stream_ = nullptr;
+  mutable std::mutex m_;
+  std::string why_;
 };
 
 }  // namespace fusewire::detail

@@ -145,6 +145,7 @@ class heap_state final : public shared_memory {
 
   void let_go_of_peers() override {
     if (segments_) tell_if_nobody_asked();
+    if (alarm_) alarm_->detach();
     if (segments_) segments_->unmap_peers();
   }
   std::vector<std::shared_ptr<void>> own() override {
@@ -185,8 +186,9 @@ class heap_state final : public shared_memory {
       view_.signal[r] = segments_->of(1, r);
     }
     w.fill(view_.signal[w.rank()], 0, options_.signal, "heap: signal segment", where);
-    alarm_.emplace(where);
+    alarm_ = std::make_shared<alarm>(reinterpret_cast<watch*>(view_.signal[w.rank()]), w.device(), where);
     arm_watch(where);
+    w.exchange().listen(alarm_);
     using trial = flag_trial<platform::tries_flags>;
     trial::load(where);
     w.exchange().barrier();  // no peer may touch the segment before it is zero
@@ -266,7 +268,7 @@ class heap_state final : public shared_memory {
     watch const seen = report.watch_of(view_.rank, stream);
     if (!report.failed(seen)) return;
     told_ = true;
-    report.raise(seen, stream);
+    report.raise(seen, stream, alarm_->failure());
   }
 
   struct renewed {
@@ -283,7 +285,7 @@ class heap_state final : public shared_memory {
   world_view view_;
   name_table names_;
   registry<renewed> resets_;
-  std::optional<alarm> alarm_;
+  std::shared_ptr<alarm> alarm_;
   bool told_ = false;  // check() or look() has thrown since the latest reset()
   registration check_;
 };

@@ -10,6 +10,7 @@
 
 #include <fusewire/core/world_view.hpp>
 #include <fusewire/device/flag.hpp>
+#include <fusewire/memory/alarm.hpp>
 #include <fusewire/runtime/names.hpp>
 
 namespace fusewire::detail {
@@ -33,10 +34,11 @@ class launch_report {
   /// Whether the watch of this rank says that a launch has failed.
   static bool failed(watch const& mine) { return mine.disagreed || mine.wrong || mine.abandoned || mine.complete; }
 
-  /// Throws what the watches say: rank_mismatch, bad_argument, wait_timeout or launch_abandoned.
-  /// Requires: failed(mine).
-  [[noreturn]] void raise(watch const& mine, hipStream_t stream) const {
-    if (std::string const why = own_fault(mine); !why.empty()) {
+  /// Throws what the watches say: rank_mismatch, bad_argument, wait_timeout, launch_abandoned or peer_failed.
+  /// `failure`: why the group of ranks has failed, if it has. Requires: failed(mine).
+  [[noreturn]] void raise(watch const& mine, hipStream_t stream, std::string const& failure) const {
+    bool const ended = mine.abandoned == by_host;
+    if (std::string const why = own_fault(mine); !ended && !why.empty()) {
       if (mine.disagreed) throw rank_mismatch(why + until_reset);
       throw bad_argument(why + until_reset);
     }
@@ -44,6 +46,9 @@ class launch_report {
     std::string others;
     for (std::size_t i = 1; i < waits.size(); ++i) others += "\n  after that, " + waits[i];
     std::string const cause = waits.empty() ? "" : waits[0];
+    if (ended)
+      throw peer_failed(text("rank ", view_.rank, ": the launch was ended because a rank has failed: ", failure,
+                             cause.empty() ? "" : "\n  ", cause, others));
     if (mine.complete && !mine.released) throw wait_timeout(cause + until_reset + others);
     throw launch_abandoned(text("rank ", view_.rank, ": the launch was abandoned because rank ", mine.abandoned - 1,
                                 " gave up", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
@@ -97,8 +102,9 @@ class launch_report {
   std::string sentence(int rank, watch const& seen) const {
     wait_report const& w = seen.report;
     return text("rank ", rank, ", block ", w.block, w.launch[0] ? " of " + names_.launch(w.launch) : "",
-                seen.released ? text(" waited, until rank ", int(seen.abandoned) - 1, " gave up,")
-                              : text(" waited longer than ", seen.limit_ns / 1000000, " ms"),
+                !seen.released              ? text(" waited longer than ", seen.limit_ns / 1000000, " ms")
+                : seen.abandoned == by_host ? " waited, until a rank failed,"
+                                            : text(" waited, until rank ", int(seen.abandoned) - 1, " gave up,"),
                 " for a flag", w.from < 0 ? "" : text(" from rank ", w.from), " (", names_.flag_at(w.flag_offset),
                 ", signal segment + ", w.flag_offset, "): epoch ", w.found, " found, ", w.wanted, " wanted");
   }
@@ -115,21 +121,40 @@ class launch_report {
     }
   }
 
-  /// What all ranks waited for, the cause first: the waits of the earliest launch come first, and among these the
-  /// expired ones before the released ones. A flag of no channel belongs to no known launch and comes last.
+  /// What all ranks waited for, the cause first: the waits of the earliest launch come first, and among these one for a
+  /// rank that does not wait itself, then the expired ones before the released ones, then the earliest flag. A flag of
+  /// no channel belongs to no known launch and comes last.
   std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
     std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
     auto const now = std::chrono::steady_clock::now();
     for (int r = 0; r < view_.size; ++r)
       if (r != view_.rank) seen.emplace_back(r, settled_watch_of(r, stream, now));
     std::erase_if(seen, [](auto const& s) { return !s.second.complete; });
-    std::ranges::stable_sort(seen, {}, [](auto const& s) {
-      watch const& w = s.second;
-      return std::tuple(w.report.launch[0] ? w.report.wanted : ~epoch_t(0), w.released, s.first);
+    auto const waits = [&](int rank) {
+      return std::ranges::any_of(seen, [&](auto const& s) { return s.first == rank; });
+    };
+    std::vector<std::pair<int, watch>> sorted = seen;
+    std::ranges::stable_sort(sorted, {}, [&](auto const& s) {
+      wait_report const& r = s.second.report;
+      return std::tuple(r.launch[0] ? r.wanted : ~epoch_t(0), waits(r.from), s.second.released, r.flag_offset, s.first);
     });
     std::vector<std::string> all;
-    for (auto const& [rank, w] : seen) all.push_back(sentence(rank, w));
+    for (auto const& [rank, w] : sorted) all.push_back(sentence(rank, w));
+    if (!all.empty()) all[0] += crossed(sorted);
     return all;
+  }
+
+  /// Whether two ranks wait for each other in launches of two channels.
+  std::string crossed(std::vector<std::pair<int, watch>> const& waits) const {
+    for (auto const& [a, of_a] : waits)
+      for (auto const& [b, of_b] : waits)
+        if (a < b && of_a.report.from == b && of_b.report.from == a && of_a.report.launch[0] && of_b.report.launch[0] &&
+            names_.first_flag(of_a.report.flag_offset) != names_.first_flag(of_b.report.flag_offset))
+          return text(". Ranks ", a, " and ", b, " wait for each other in launches of two channels (",
+                      names_.launch(of_a.report.launch), "; ", names_.launch(of_b.report.launch),
+                      "): were these queued in different orders, and do not fit beside each other? Expected one order "
+                      "on all ranks, or reserved compute units for each");
+    return "";
   }
 
   world_view const& view_;

@@ -10,6 +10,8 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <fusewire/runtime/error.hpp>
@@ -21,6 +23,34 @@ namespace detail {
 inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) {
   return std::min<std::chrono::milliseconds>(limit, std::chrono::hours(24 * 365));
 }
+}  // namespace detail
+
+/// Hears when a group of ranks has failed.
+class failure_listener {
+ public:
+  virtual ~failure_listener() = default;
+  /// Called once, by any thread. It neither waits, throws, nor calls the bootstrap.
+  virtual void failed(std::string const& why) = 0;
+};
+
+namespace detail {
+/// Who wants to hear of one group.
+class failure_listeners {
+ public:
+  /// `why`: the group has failed already, if it is not empty.
+  void add(std::weak_ptr<failure_listener> l, std::string const& why) {
+    std::erase_if(all_, [](auto const& one) { return one.expired(); });
+    if (auto const one = l.lock(); one && !why.empty()) one->failed(why);
+    else all_.push_back(std::move(l));
+  }
+  void tell(std::string const& why) {
+    for (auto const& l : std::exchange(all_, {}))
+      if (auto const one = l.lock()) one->failed(why);
+  }
+
+ private:
+  std::vector<std::weak_ptr<failure_listener>> all_;
+};
 }  // namespace detail
 
 /// One rank's end of a group of ranks. A public interface: a program that has a way to gather bytes (MPI, a store)
@@ -58,6 +88,9 @@ class bootstrap {
 
   /// Not collective. This rank comes to no further collective, and the end of this object waits for no other rank.
   virtual void abandon() {}
+  /// Tells `l`, while it exists, when a rank of the group has failed or died, or at once if one has. Waits in kernels
+  /// are ended by it; where a bootstrap does not tell, they last until heap_options::wait_limit. Not collective.
+  virtual void listen(std::weak_ptr<failure_listener> l) { (void)l; }
 
   /// Returns when all ranks have come. Fails: as all_gather(); rank_mismatch.
   void barrier() {
@@ -118,7 +151,10 @@ class thread_bootstrap final : public bootstrap {
       return all;
     }
     void fail_locked(std::string why) {
-      if (!failed_) failure_ = std::move(why);
+      if (!failed_) {
+        failure_ = std::move(why);
+        listeners_.tell(failure_);
+      }
       failed_ = true;
       for (auto& [key, child] : children_) child->fail(failure_);
       wake_.notify_all();
@@ -170,6 +206,7 @@ class thread_bootstrap final : public bootstrap {
     std::vector<bool> came_;    // to this collective
     std::vector<bool> splits_;  // whether it came to a split
     std::set<int> left_;        // ranks that will not come any more
+    detail::failure_listeners listeners_;
     std::vector<std::byte> gathered_;
     std::map<std::pair<unsigned long, int>, std::shared_ptr<hub>> children_;  // by number of the split, and color
     std::vector<std::shared_ptr<void>> kept_;
@@ -224,6 +261,11 @@ class thread_bootstrap final : public bootstrap {
   void abandon() override {
     int const rank = hub_->members_[static_cast<std::size_t>(rank_)];
     hub_->leave(rank, text("rank ", rank, " has abandoned its world"));
+  }
+
+  void listen(std::weak_ptr<failure_listener> l) override {
+    std::lock_guard const lock(hub_->m_);
+    hub_->listeners_.add(std::move(l), hub_->failed_ ? hub_->failure_ : "");
   }
 
   void keep(std::shared_ptr<void> what) override {

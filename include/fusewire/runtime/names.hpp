@@ -44,6 +44,12 @@ class name_table {
     return known == owners_.end() ? "memory that is not allocated" : known->second;
   }
 
+  /// Where the flags begin that were named together with the one at `offset`.
+  std::uint64_t first_flag(std::uint64_t offset) const {
+    auto after = flags_.upper_bound(offset);
+    return after == flags_.begin() ? 0 : (--after)->first;
+  }
+
   /// Launches whose header begins with `name` are described by `f`
   void add_launch(char const* name, launch_description f,
                   std::source_location where = std::source_location::current()) {

@@ -1,6 +1,11 @@
 // Ranks that are processes: they find each other over TCP, by the environment variables of torchrun.
 #pragma once
+#include <condition_variable>
 #include <cstdio>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include <fusewire/runtime/bootstrap.hpp>
 #include <fusewire/runtime/tcp_hub.hpp>
@@ -9,8 +14,9 @@
 namespace fusewire {
 
 /// One process's place among its peers, from the time when all of them have come until all of them have left or died.
-/// All groups of ranks that this process is in share it. One thread at a time may use it. A forked child is not one of
-/// the peers: its calls fail.
+/// All groups of ranks that this process is in share it. One thread at a time may use it. A thread of its own reads
+/// what the hub sends, because a failure of another rank comes unasked, and ends waits on the device while this process
+/// may sit in any call of HIP's. A forked child is not one of the peers: its calls fail.
 class tcp_session {
  public:
   /// Collective.
@@ -36,6 +42,7 @@ class tcp_session {
                                     "; the ", options_.size, " ranks had not all come yet"));
       welcome = f->header.kind == detail::frame_kind::welcome;
     }
+    reader_ = std::make_unique<std::thread>([this] { read(); });
   }
   tcp_session(tcp_session const&) = delete;
   /// Waits until every rank has left or died, for at most collective_timeout, or failure_timeout when this rank has
@@ -45,6 +52,7 @@ class tcp_session {
   ~tcp_session() {
     if (process_ != ::getpid()) {  // a forked child's copy, without the hub's thread
       (void)hub_.release();
+      (void)reader_.release();
       return;
     }
     bool all_gone = false;
@@ -64,6 +72,8 @@ class tcp_session {
       all_gone = over && failure_.empty();
     }
     if (!all_gone && size() > 1) (void)new auto(std::move(kept_));
+    ::shutdown(link_.fd(), SHUT_RDWR);  // the thread that reads ends
+    reader_->join();
     link_.close();
     hub_.reset();
   }
@@ -90,6 +100,12 @@ class tcp_session {
     flush(detail::now() + patience);
   }
 
+  /// As bootstrap::listen().
+  void listen(std::uint64_t group, std::weak_ptr<failure_listener> l) {
+    std::lock_guard const lock(m_);
+    auto const why = failed_.find(group);
+    listeners_[group].add(std::move(l), why == failed_.end() ? gone_ : why->second);
+  }
   /// Keeps `what` until every rank of the group has left it, or the session.
   void keep(std::shared_ptr<void> what, std::uint64_t group = 0) { kept_[group].push_back(std::move(what)); }
   /// This rank leaves, and the end of the session waits for nobody. What is kept stays as long as the process.
@@ -273,15 +289,42 @@ class tcp_session {
   /// Sends what is queued, then returns the next frame. Returns nothing when the deadline has passed or when the hub is
   /// gone, which sets failure_.
   std::optional<detail::frame> receive(detail::time_point deadline) {
-    bool alive = flush(deadline);
+    bool const alive = flush(deadline);
+    if (!reader_ || process_ != ::getpid()) return read_frame(deadline, alive, failure_);
+    std::unique_lock lock(m_);
+    came_.wait_until(lock, deadline, [&] { return !frames_.empty() || !gone_.empty(); });
+    if (frames_.empty()) return failure_ = gone_, std::nullopt;
+    detail::frame f = std::move(frames_.front());
+    frames_.pop_front();
+    return f;
+  }
+  /// The next frame. Returns nothing when the deadline has passed or when the hub is gone, which sets `problem`.
+  std::optional<detail::frame> read_frame(detail::time_point deadline, bool alive, std::string& problem) {
     for (;;) {
       alive = link_.receive() && alive;
-      if (link_.garbage()) return failure_ = another_protocol(), std::nullopt;
+      if (link_.garbage()) return problem = another_protocol(), std::nullopt;
       if (auto f = link_.take()) return f;
       if (!alive)
-        return failure_ = text("rank 0 (", where_, ") has ended or died: its connection is closed"), std::nullopt;
+        return problem = text("rank 0 (", where_, ") has ended or died: its connection is closed"), std::nullopt;
       pollfd p{link_.fd(), POLLIN, 0};
       if (::poll(&p, 1, detail::milliseconds_until(deadline)) == 0 && detail::now() >= deadline) return std::nullopt;
+    }
+  }
+  /// The thread that reads: answers wait for receive(), failures are told at once.
+  void read() {
+    for (std::string problem; problem.empty();) {
+      auto f = read_frame(detail::now() + std::chrono::hours(1), true, problem);
+      std::lock_guard const lock(m_);
+      if (f && f->header.kind == detail::frame_kind::failed) {
+        if (auto const [it, first] = failed_.try_emplace(f->header.group, f->text()); first)
+          listeners_[f->header.group].tell(it->second);
+      } else if (f) {
+        frames_.push_back(std::move(*f));
+      }
+      gone_ = problem;
+      if (!gone_.empty())
+        for (auto& [group, l] : listeners_) l.tell(gone_);
+      came_.notify_all();
     }
   }
 
@@ -309,9 +352,17 @@ class tcp_session {
   std::string failure_;                   // why the hub cannot be reached
   std::string reason_;                    // why this rank has failed, if it has
   std::unique_ptr<detail::tcp_hub> hub_;  // on rank 0; destroyed after the connection, whose end it waits for
-  detail::connection link_;
+  detail::connection link_;               // the reader receives, the thread that uses the session sends
   std::map<std::uint64_t, std::vector<std::shared_ptr<void>>> kept_;  // by group
   bool abandoned_ = false;
+
+  std::mutex m_;  // of what the reader passes on
+  std::condition_variable came_;
+  std::deque<detail::frame> frames_;
+  std::map<std::uint64_t, std::string> failed_;  // groups that have failed, and why
+  std::string gone_;                             // why nothing more comes from the hub
+  std::map<std::uint64_t, detail::failure_listeners> listeners_;
+  std::unique_ptr<std::thread> reader_;  // from when all ranks have come
 };
 
 /// Ranks that are processes, each with a GPU of its own (or, where the platform can, with a part of one).
@@ -342,6 +393,7 @@ class tcp_bootstrap final : public bootstrap {
   }
 
   void fail(std::string const& why) override { session_->fail(group_.group, why); }
+  void listen(std::weak_ptr<failure_listener> l) override { session_->listen(group_.group, std::move(l)); }
   void keep(std::shared_ptr<void> what) override { session_->keep(std::move(what), group_.group); }
   void abandon() override { session_->abandon(); }
 

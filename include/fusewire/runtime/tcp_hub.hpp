@@ -3,7 +3,7 @@
 //
 //   rank 1 --hello--> hub <--hello-- rank 2      all have come: welcome to each, and the entrance closes
 //   rank 1 --gather-> hub <--gather- rank 2      all members' parts have come: done to each member
-//   rank 1 --x        hub ---fail--> rank 2      now, or when it asks next
+//   rank 1 --x        hub --failed-> rank 2      at once; and what it asks then fails
 //   rank 1 --leave--> hub <--leave-- rank 2      all have left a part: gone to each of its members
 //   rank 1 --leave--> hub <--leave-- rank 2      all have left or died: gone to each; the thread ends
 #pragma once
@@ -281,6 +281,9 @@ class tcp_hub {
   void give_up(std::uint64_t id, std::string const& why, bool failed) {
     group& g = groups_[id];
     if (g.failure.empty() || (failed && !g.failed)) g.failure = why;
+    if (failed && !g.failed && complete_)
+      for (int r : g.members)
+        if (ranks_[std::size_t(r)].link.open()) ranks_[std::size_t(r)].link.queue(frame_kind::failed, id, g.failure);
     g.failed |= failed;
     for (std::size_t i = 0; i < g.members.size(); ++i)
       if (g.parts[i].came)

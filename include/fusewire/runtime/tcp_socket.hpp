@@ -88,12 +88,13 @@ enum class frame_kind : std::uint32_t {
   split,      // client: the payload is its color
   done,       // hub: the payload is all contributions (gather), or a `split_result` (split)
   fail,       // client: the group ends; hub: a request cannot be met; the payload says why
+  failed,     // hub: the group has ended, because of a failure; the payload says why. It answers no request
   leave,      // client: it asks for nothing more in this group; of group 0: it ends
   gone,       // hub: every rank has left the group; of group 0: has left or died
 };
 
 struct frame_header {
-  static constexpr std::uint64_t right_magic = 0x32306572697766ull;  // "fwire02"
+  static constexpr std::uint64_t right_magic = 0x33306572697766ull;  // "fwire03"
   std::uint64_t magic = right_magic;
   frame_kind kind{};
   std::uint32_t bytes = 0;  // of the payload

@@ -182,7 +182,7 @@ class world {
   }
 
   /// Synchronises the stream, then throws if a kernel of this rank has failed since the last reset(): wait_timeout,
-  /// launch_unfinished, rank_mismatch, or bad_argument for a misuse.
+  /// launch_unfinished, rank_mismatch, bad_argument for a misuse, or peer_failed if a rank has failed or died.
   /// Fails: bad_argument, too, where the stream is being captured.
   void check(hipStream_t stream, std::source_location where = std::source_location::current()) {
     detail::current_device const device(device_, where);
