@@ -18,7 +18,8 @@ namespace fusewire {
 
 /// The words of a slot that are renewed next: of this record of this source, from this word on. 0 at first.
 struct alignas(16) stamped_turn {
-  unsigned record, source, word;
+  unsigned record, source;  // which record
+  unsigned word;            // the first of it
 };
 
 /// Passed to kernels by value; stamped_inbox::view() makes it.

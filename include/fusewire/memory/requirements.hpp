@@ -32,10 +32,10 @@ constexpr std::size_t bytes_on_heap(std::size_t bytes, std::size_t alignment) {
 /// Bytes of a heap's two segments, and what a channel must have. Values add up; a heap and a channel are made from the
 /// sum:
 ///
-///   requirements const r = ag_gemm<bf16>::requirements(ranks, a) + gemm_rs<bf16>::requirements(ranks, b) +
-///                          2 * requirements::of<bf16>(count);
-///   heap h(w, r);
-///   channel ch(h, r);
+///     requirements const r = ag_gemm<bf16>::requirements(ranks, a) + gemm_rs<bf16>::requirements(ranks, b) +
+///                            2 * requirements::of<bf16>(count);
+///     heap h(w, r);
+///     channel ch(h, r);
 ///
 /// All parts of a sum share one channel. Its operators are launched one after the other, so it has room for the largest
 /// of them. Memory of their own adds up. A heap made from the sum holds all of it at once, in any order of allocation,
@@ -93,12 +93,10 @@ class requirements {
     flags_per_source_ = std::max(flags_per_source_, r.flags_per_source_);
     return *this;
   }
-  /// See operator+=.
-  friend requirements operator+(requirements a, requirements const& b) { return a += b; }
   /// The same n times, with one channel: arrays of one size, layers of one shape.
-  friend requirements operator*(std::size_t n, requirements r) {
-    for (std::size_t* bytes : {&r.bulk_, &r.signal_}) *bytes = n && *bytes > SIZE_MAX / n ? SIZE_MAX : n * *bytes;
-    return n ? r : requirements();
+  requirements& operator*=(std::size_t n) {
+    for (std::size_t* bytes : {&bulk_, &signal_}) *bytes = n && *bytes > SIZE_MAX / n ? SIZE_MAX : n * *bytes;
+    return n ? *this : *this = requirements();
   }
 
  private:
@@ -107,5 +105,10 @@ class requirements {
   std::size_t max_bytes_ = 0;
   int flags_per_source_ = 0;
 };
+
+/// See requirements::operator+=.
+inline requirements operator+(requirements a, requirements const& b) { return a += b; }
+/// See requirements::operator*=.
+inline requirements operator*(std::size_t n, requirements r) { return r *= n; }
 
 }  // namespace fusewire
