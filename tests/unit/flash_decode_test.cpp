@@ -871,7 +871,7 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("shots below 0", {"shots = -1"}, [](options& o) { o.shots = shots(-1); });
     refuses("shots that differ", {"shots"}, [&](options& o) { o.shots = r.rank() % 2 ? shots::two : shots::one; });
     refuses("reserved_cus", {"reserved_cus = 100000"}, [](options& o) { o.reserved_cus = 100000; });
-    refuses("signal segment", {"bytes wanted in the signal segment", "enlarge heap_options::signal"},
+    refuses("signal segment", {"bytes wanted in the signal segment", "is enough for this"},
             [](options& o) { o.max_batch = 1300; });
     refuses("table", {"max_batch = 5", "max_pages = 268435456", "up to 1073741824 entries"},
             [](options& o) { o.max_batch = 5, o.max_pages = 268435456; });
