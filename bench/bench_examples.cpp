@@ -6,7 +6,7 @@
 //                  [Google Benchmark's options]
 //
 // Names: stencil/VARIANT/W:w/rows:r/cols:c/steps:s, embedding/VARIANT/W:w/rows:r/dim:d/bags:b/ids:i. A rank has H rows
-// of the grid for each compute unit, and the table's rows are those of all ranks. real_time is one iteration of the
+// of the grid for each compute unit; 8 bags travel together up to 4096 bags, then 32; the table's rows are those of all ranks. real_time is one iteration of the
 // slowest rank, all steps of a stencil: the median of the repeats. measure.hpp has the protocol. Variants:
 //
 //   fused                 one launch
@@ -345,7 +345,7 @@ int main(int argc, char** argv) {
     for (int const n : cols)
       for (int const s : steps) shapes.push_back({true, of, h * units, n, s + s % 2, {}});
   for (int const b : bags)
-    for (int const i : ids) shapes.push_back({false, of, 0, 0, 0, {rows, dim, b, i}});
+    for (int const i : ids) shapes.push_back({false, of, 0, 0, 0, {rows, dim, b, i, b <= 4096 ? 8 : 32}});
   capacity room;
   for (shape const& s : shapes)
     for (auto const& v : with_late(set.variants, set.late)) {
