@@ -6,8 +6,9 @@
 //                  [Google Benchmark's options]
 //
 // Names: stencil/VARIANT/W:w/rows:r/cols:c/steps:s, embedding/VARIANT/W:w/rows:r/dim:d/bags:b/ids:i. A rank has H rows
-// of the grid for each compute unit; 8 bags travel together up to 4096 bags, then 32; the table's rows are those of all ranks. real_time is one iteration of the
-// slowest rank, all steps of a stencil: the median of the repeats. measure.hpp has the protocol. Variants:
+// of the grid for each compute unit. 8 bags travel together up to 4096 bags, then 32; the table's rows are those of all
+// ranks. real_time is one iteration of the slowest rank, all steps of a stencil: the median of the repeats. measure.hpp
+// has the protocol. Variants:
 //
 //   fused                 one launch
 //   bsp_eager, bsp_graph  stencil: in each step a kernel, then the vendor's send and receive of the edges;
