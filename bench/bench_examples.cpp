@@ -6,8 +6,9 @@
 //                  [Google Benchmark's options]
 //
 // Names: stencil/VARIANT/W:w/rows:r/cols:c/steps:s, embedding/VARIANT/W:w/rows:r/dim:d/bags:b/ids:i. A rank has H rows
-// of the grid for each compute unit, and the table's rows are those of all ranks. real_time is one iteration of the
-// slowest rank, all steps of a stencil: the median of the repeats. measure.hpp has the protocol. Variants:
+// of the grid for each compute unit. 8 bags travel together up to 4096 bags, then 32; the table's rows are those of all
+// ranks. real_time is one iteration of the slowest rank, all steps of a stencil: the median of the repeats. measure.hpp
+// has the protocol. Variants:
 //
 //   fused                 one launch
 //   bsp_eager, bsp_graph  stencil: in each step a kernel, then the vendor's send and receive of the edges;
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(256)
       int const id = ids[bag * g.ids + i];
       if (id % ranks != rank) continue;
       embedding::quad const row = table[std::int64_t(id / ranks) * quads + column];
-      for (int j = 0; j < 4; ++j) sum.x[j] += row.x[j];
+      sum.add(row);
     }
     sums[at] = sum;
   }
@@ -98,8 +99,9 @@ struct capacity {
     count = std::max(count, s.count());
     if (s.is_stencil) {
       edge = std::max(edge, std::size_t(s.cols));
-      needs += channel::requirements(s.ranks, {.max_bytes = s.grid(units).inbox_bytes(), .flags_per_source = 1});
+      needs += channel::requirements(s.ranks, {.max_bytes = s.grid(8 * units).inbox_bytes(), .flags_per_source = 1});
     } else {
+      needs += channel::requirements(s.ranks, s.lookup.needs(s.ranks));
       table = std::max(table, s.in_table());
       ids = std::max(ids, s.all_ids());
     }
@@ -108,9 +110,9 @@ struct capacity {
 
 struct rank_state : rank_base {
   rank_state(world& w_, capacity const& room)
-      : rank_base(w_, round_up(room.needs.bulk() + (room.table + 4) * sizeof(float) + 64_MiB, 2_MiB), 64_MiB),
-        ch(h, {.max_bytes = std::max<std::size_t>(1, room.needs.max_bytes()), .flags_per_source = 1}),
-        sides(h.allocate<flag>(2 * std::size_t(w.compute_units()))),
+      : rank_base(w_, round_up(room.needs.bulk() + (room.table + 4) * sizeof(float) + 64_MiB, 2_MiB),
+                  round_up(room.needs.signal() + 8_MiB, 2_MiB)),
+        ch(h, room.needs), sides(h.allocate<flag>(16 * std::size_t(w.compute_units()))),
         table(h.allocate<embedding::quad>(room.table / 4 + 1)), nccl(w_),
         first(nccl.allocate((iterations + 1) * room.count * sizeof(float))),
         second(nccl.allocate(std::size_t(w.size()) * room.count * sizeof(float))),
@@ -130,7 +132,12 @@ struct rank_state : rank_base {
 
 class shape_runner {
  public:
-  shape_runner(rank_state& st, shape const& s) : st_(st), s_(s), blocks_(st.w.compute_units()) { prepare(); }
+  shape_runner(rank_state& st, shape const& s) : st_(st), s_(s), units_(st.w.compute_units()) {
+    // As many bands for each unit as fit and divide the rows
+    int const fit = resident_blocks(st.w, stencil::run_steps, threads, 0) / units_;
+    for (bands_ = units_ * std::max(1, fit); s.is_stencil && s.rows % bands_ != 0;) bands_ -= units_;
+    prepare();
+  }
 
   std::vector<figure> run() {
     std::vector<variant> all;
@@ -168,24 +175,24 @@ class shape_runner {
 
   /// A thread for each quad of the sums of so many ranks, as far as four blocks fit on a compute unit.
   int lookup_blocks(int of) const {
-    return std::min(ceil_div(of * s_.lookup.bags * s_.lookup.dim / 4, 256), 4 * blocks_);
+    return std::min(ceil_div(of * s_.lookup.bags * s_.lookup.dim / 4, 256), 8 * units_);
   }
   /// Both begin with a copy of the start: a stencil's steps end in the grid that they began in.
   void fused(int i) {
     if (s_.is_stencil) {
       check_hip(hipMemcpyAsync(result(i), start(), s_.count() * sizeof(float), hipMemcpyDeviceToDevice, st_.stream()),
                 "hipMemcpyAsync");
-      launch(st_.w, st_.stream(), {.blocks = blocks_, .threads = threads}, stencil::run_steps,
+      launch(st_.w, st_.stream(), {.blocks = bands_, .threads = threads}, stencil::run_steps,
              st_.ch.view(make_header("stencil", 0, std::uint64_t(s_.rows), std::uint64_t(s_.cols),
-                                     std::uint64_t(blocks_), std::uint64_t(s_.steps))),
-             s_.grid(blocks_), grid(result(i)), grid(other()), st_.sides);
+                                     std::uint64_t(bands_), std::uint64_t(s_.steps))),
+             s_.grid(bands_), grid(result(i)), grid(other()), st_.sides);
     } else {
-      launch(st_.w, st_.stream(), {.blocks = std::max(lookup_blocks(1), st_.w.dispatch_parts()), .threads = 256},
+      launch(st_.w, st_.stream(), {.blocks = std::min(s_.ranks * s_.lookup.pieces(), 4 * units_), .threads = 256},
              embedding::sum_bags,
              st_.ch.view(make_header("lookup", 0, std::uint64_t(s_.lookup.rows), std::uint64_t(s_.lookup.dim),
                                      std::uint64_t(s_.lookup.bags), std::uint64_t(s_.lookup.ids))),
-             s_.lookup, st_.table, reinterpret_cast<std::int32_t const*>(st_.ids),
-             reinterpret_cast<embedding::quad*>(result(i)));
+             s_.lookup, static_cast<embedding::quad const*>(st_.h.here(st_.table)),
+             reinterpret_cast<std::int32_t const*>(st_.ids), reinterpret_cast<embedding::quad*>(result(i)));
     }
   }
 
@@ -244,7 +251,7 @@ class shape_runner {
 
   rank_state& st_;
   shape s_;
-  int blocks_;
+  int units_, bands_ = 0;
 };
 
 std::unique_ptr<team<rank_state>> ranks;
@@ -339,7 +346,7 @@ int main(int argc, char** argv) {
     for (int const n : cols)
       for (int const s : steps) shapes.push_back({true, of, h * units, n, s + s % 2, {}});
   for (int const b : bags)
-    for (int const i : ids) shapes.push_back({false, of, 0, 0, 0, {rows, dim, b, i}});
+    for (int const i : ids) shapes.push_back({false, of, 0, 0, 0, {rows, dim, b, i, b <= 4096 ? 8 : 32}});
   capacity room;
   for (shape const& s : shapes)
     for (auto const& v : with_late(set.variants, set.late)) {

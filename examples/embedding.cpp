@@ -14,7 +14,7 @@ using namespace fusewire;
 
 namespace {
 
-constexpr embedding::shape lookup{.rows = 101, .dim = 40, .bags = 9, .ids = 6};
+constexpr embedding::shape lookup{.rows = 101, .dim = 40, .bags = 9, .ids = 6, .piece = 4};
 constexpr int launches = 4;
 
 /// An element of the table: each launch sees another.
@@ -31,7 +31,7 @@ __global__ void update(embedding::quad* table, int rows, int rank, int ranks, in
 int run_rank(world& w) {
   int const own = lookup.rows_of(w.rank(), w.size()), most = lookup.rows_of(0, w.size());
   std::size_t const in_table = std::size_t(most * lookup.dim), in_sums = std::size_t(lookup.bags * lookup.dim);
-  requirements const needs = channel::requirements(w.size(), {.max_bytes = 1, .flags_per_source = 1}) +
+  requirements const needs = channel::requirements(w.size(), lookup.needs(w.size())) +
                              requirements::of<embedding::quad>(in_table / 4) +
                              launches * requirements::of<embedding::quad>(in_sums / 4) +
                              requirements::of<std::int32_t>(lookup.bags * lookup.ids);
@@ -47,9 +47,10 @@ int run_rank(world& w) {
   for (int i = 0; i < launches; ++i) sums.push_back(h.allocate<embedding::quad>(in_sums / 4));
   for (int i = 0; i < launches; ++i) {  // queued without a look at the results in between
     update<<<1, 256, 0, w.stream()>>>(h.here(table), own, w.rank(), w.size(), i);
-    launch(w, w.stream(), {.blocks = w.dispatch_parts() + 1, .threads = 64}, embedding::sum_bags,
-           ch.view(make_header("lookup", 0, lookup.rows, lookup.dim, lookup.bags, lookup.ids)), lookup, table,
-           static_cast<std::int32_t const*>(h.here(ids)), h.here(sums[std::size_t(i)]));
+    launch(w, w.stream(), {.blocks = 3, .threads = 64}, embedding::sum_bags,
+           ch.view(make_header("lookup", 0, lookup.rows, lookup.dim, lookup.bags, lookup.ids)), lookup,
+           static_cast<embedding::quad const*>(h.here(table)), static_cast<std::int32_t const*>(h.here(ids)),
+           h.here(sums[std::size_t(i)]));
   }
   w.check(w.stream());  // waits, and throws if a rank did not come
 

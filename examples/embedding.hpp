@@ -1,17 +1,17 @@
-// Lookup in an embedding table whose rows are spread over the ranks: row i lies on rank i % W. Each rank adds up the
-// rows of its bags, straight from the memory of their owners. No list of ids and no row makes a detour through a
-// buffer.
+// Lookup in an embedding table whose rows are spread over the ranks: row i lies on rank i % W. Each rank wants the sums
+// of the rows of its bags. In one launch, ids travel to all ranks, each rank sums up what it owns, and sums travel
+// back.
 //
-//   rank r, block                                  rank p, the owner of some of the rows
-//   begin_readable                                 its stream has stored the table
-//   wait_begun(p), for each p
-//   sums[bag] += table of p, row id / W  <-------- (loads by r's threads)
-//   acknowledge(p) ------------------------------> wait_acknowledged: the next kernel may update the table
+//   rank r, its bags                              every rank p
+//   ids of a piece of bags --- data, flag ------> wait; sum of p's own rows, for each bag of the piece
+//   wait for all ranks, add up <--- data, flag -- sums
 //
-// Deadlock: launch() accepts only grids whose blocks are all resident. Headers are sent before anything is waited for,
-// and block 0's last waits come after its own bags.
-// Reuse of the table: an owner's launch ends only after every rank has acknowledged, so what follows on its stream may
-// overwrite rows.
+// Pieces of bags are on their way while others are summed up: no rank waits for all ids, nor for all sums.
+//
+// Deadlock: launch() accepts only grids whose blocks are all resident. A block sends all its ids before it waits. Sums
+// wait for ids alone, and the last step for sums alone, which each block sends before its own last step.
+// Reuse of the inbox: by the channel's argument. The table and the ids are read by this rank's launch alone.
+// Sums are added in the order of ranks: the same bits in every run.
 #pragma once
 #include <fusewire/fusewire.hpp>
 
@@ -22,41 +22,75 @@ using namespace fusewire;
 /// Four neighbours of a row.
 struct alignas(16) quad {
   float x[4];
+  __device__ void add(quad const& y) {
+    for (int j = 0; j < 4; ++j) x[j] += y.x[j];
+  }
 };
 
-/// What one launch looks up. All ranks pass the same extents.
+/// What one launch looks up. All ranks pass the same.
 struct shape {
   int rows = 0, dim = 0;  // of the whole table; dim a multiple of 4
   int bags = 0, ids = 0;  // of one rank; ids in each bag
-  int rows_of(int rank, int ranks) const { return (rows - rank + ranks - 1) / ranks; }
+  int piece = 32;         // bags that travel together
+
+  __host__ __device__ int rows_of(int rank, int ranks) const { return (rows - rank + ranks - 1) / ranks; }
+  __host__ __device__ int pieces() const { return ceil_div(bags, piece); }
+  /// Of the inbox: ids [ranks][bags][ids], then sums [ranks][bags][dim].
+  __host__ __device__ std::size_t bytes_of_ids(int ranks) const {
+    return round_up(std::size_t(ranks) * std::size_t(bags) * std::size_t(ids) * sizeof(std::int32_t), 16);
+  }
+  channel_options needs(int ranks) const {
+    return {.max_bytes = bytes_of_ids(ranks) + std::size_t(ranks) * std::size_t(bags) * std::size_t(dim) * 4,
+            .flags_per_source = 2 * pieces()};
+  }
 };
 
-/// sums[bag] = the sum of table rows ids[bag][...], in the order of ids: the same bits in every run.
 /// table: [rows_of(rank), dim]; ids: [bags, ids], each 0 to rows - 1; sums: [bags, dim]. A thread sums up a quad.
-/// Requires: at least world::dispatch_parts() blocks, as begin_readable() does.
-/// Abandonment: where a rank has not begun, nothing of its memory is read, and sums are invalid.
 __global__ void __launch_bounds__(256)
-    sum_bags(channel_view ch, shape g, sym<quad> table, std::int32_t const* ids, quad* sums) {
+    sum_bags(channel_view ch, shape g, quad const* table, std::int32_t const* ids, quad* sums) {
   block const b;
-  channel_epoch const e = ch.begin_readable(b);
-  world_view const& w = ch.world;
-  bool all_begun = true;
-  for (int i = 0; i < w.size; ++i) all_begun &= e.pull().wait_begun(b, w.next(i));
-  int const quads = g.dim / 4;
-  if (all_begun)
-    for (int at = b.index() * b.size() + b.rank(); at < g.bags * quads; at += b.count() * b.size()) {
-      int const bag = at / quads, column = at % quads;
+  channel_epoch const e = ch.begin(b);
+  int const ranks = ch.world.size, rank = ch.world.rank, quads = g.dim / 4, pieces = g.pieces();
+  auto const ids_of = [&](int at, int source, int bag) {
+    return e.inbox<std::int32_t>(at) + (std::int64_t(source) * g.bags + bag) * g.ids;
+  };
+  auto const sums_of = [&](int at, int source, int bag) {
+    return reinterpret_cast<quad*>(e.inbox<std::byte>(at) + g.bytes_of_ids(ranks)) +
+           (std::int64_t(source) * g.bags + bag) * quads;
+  };
+  auto const bags_in = [&](int piece) {
+    return g.bags - piece * g.piece < g.piece ? g.bags - piece * g.piece : g.piece;
+  };
+
+  for (int i = b.index(); i < pieces * ranks; i += b.count()) {
+    int const peer = ch.world.next(i % ranks), piece = i / ranks, bag = piece * g.piece;
+    copy(b, ids + std::int64_t(bag) * g.ids, ids_of(peer, rank, bag), bags_in(piece) * g.ids);
+    e.signal(b, peer, piece);
+  }
+  for (int i = b.index(); i < pieces * ranks; i += b.count()) {
+    int const source = ch.world.next(i % ranks), piece = i / ranks, bag = piece * g.piece;
+    e.wait(b, source, piece);
+    std::int32_t const* const wanted = ids_of(rank, source, bag);
+    quad* const to = sums_of(source, rank, bag);
+    for (int at = b.rank(); at < bags_in(piece) * quads; at += b.size()) {
       quad sum{};
 #pragma unroll 4
-      for (int i = 0; i < g.ids; ++i) {
-        int const id = ids[bag * g.ids + i];
-        quad const row = load(w.on(id % w.size, table) + std::int64_t(id / w.size) * quads + column);
-        for (int j = 0; j < 4; ++j) sum.x[j] += row.x[j];
+      for (int j = 0; j < g.ids; ++j) {
+        int const id = wanted[at / quads * g.ids + j];
+        if (id % ranks == rank) sum.add(table[std::int64_t(id / ranks) * quads + at % quads]);
       }
-      sums[at] = sum;
+      to[at] = sum;
     }
-  for (int i = 0; i < w.size; ++i) e.pull().acknowledge(b, w.next(i), unsigned(b.count()));
-  if (b.index() == 0) e.pull().wait_acknowledged(b);
+    e.signal(b, source, pieces + piece);
+  }
+  for (int piece = b.index(); piece < pieces; piece += b.count()) {
+    e.wait(b, 0, ranks - 1, pieces + piece);
+    for (int at = b.rank(), bag = piece * g.piece; at < bags_in(piece) * quads; at += b.size()) {
+      quad sum{};
+      for (int source = 0; source < ranks; ++source) sum.add(sums_of(rank, source, bag)[at]);
+      sums[std::int64_t(bag) * quads + at] = sum;
+    }
+  }
   e.end(b);
 }
 

@@ -53,21 +53,25 @@ __global__ void __launch_bounds__(512)
   auto const raised = [&](int of, int side) { return w.on(of / g.blocks, sides) + of % g.blocks * 2 + side; };
   auto const grid = [&](int s) { return s % 2 ? second : first; };
 
-  // Row i of the band in step s: read where it lies, or zero outside of the grid
-  auto const value = [&](int s, int i, int c) -> float {
-    if (c < 0 || c >= g.cols) return 0;
-    if (i >= 0 && i < height) return grid(s)(row0 + i, c);
+  // Row i of the band in step s: where it lies, or null outside of the grid, where all is zero
+  auto const row = [&](int s, int i) -> float const* {
+    if (i >= 0 && i < height) return grid(s).at(row0 + i, 0);
     int const side = i < 0 ? 0 : 1;
-    return band == (side ? bands - 1 : 0) ? 0 : edge(band, side, s)[c];
+    return band == (side ? bands - 1 : 0) ? nullptr : edge(band, side, s);
   };
-  // Stores row i of step s + 1, also where the neighbour on its side reads it. After the last step nobody does
+  // Stores row i of step s + 1, also where the neighbours read it. After the last step nobody does
   auto const compute = [&](int s, int i) {
     bool const travels = s + 1 < g.steps;
+    float const *up = row(s, i - 1), *here = row(s, i), *down = row(s, i + 1);
+    float* const to = grid(s + 1).at(row0 + i, 0);
+    float* const above = travels && i == 0 && band > 0 ? edge(band - 1, 1, s + 1) : nullptr;
+    float* const below = travels && i == height - 1 && band < bands - 1 ? edge(band + 1, 0, s + 1) : nullptr;
     for (int c = b.rank(); c < g.cols; c += b.size()) {
-      float const x = point(value(s, i - 1, c), value(s, i, c - 1), value(s, i, c + 1), value(s, i + 1, c));
-      grid(s + 1)(row0 + i, c) = x;
-      if (travels && i == 0 && band > 0) edge(band - 1, 1, s + 1)[c] = x;
-      if (travels && i == height - 1 && band < bands - 1) edge(band + 1, 0, s + 1)[c] = x;
+      float const x =
+          point(up ? up[c] : 0, c > 0 ? here[c - 1] : 0, c + 1 < g.cols ? here[c + 1] : 0, down ? down[c] : 0);
+      to[c] = x;
+      if (above) above[c] = x;
+      if (below) below[c] = x;
     }
   };
   auto const tell = [&](int s) {
