@@ -10,9 +10,8 @@ namespace {
 __global__ void add_up(channel_view ch, int number, int* sum) {
   block const b;
   auto const e = ch.begin(b);
-  if (b.leader())
-    for (int p = 0; p < ch.world.size; ++p) store(e.inbox<int>(p) + ch.world.rank, number);
-  for (int p = 0; p < ch.world.size; ++p) e.signal(b, p, 0);
+  if (b.rank() < ch.world.size) store(e.inbox<int>(b.rank()) + ch.world.rank, number);
+  signal_all(b, ch.world.size, [&](int p) { return e.to(p, 0); }, e.number());
   e.wait(b, 0, ch.world.size - 1, 0);
   if (b.leader())
     for (int p = 0; p < ch.world.size; ++p) *sum += load(e.inbox<int>() + p);
