@@ -41,21 +41,28 @@ __device__ inline float point(float up, float left, float right, float down) {
 __global__ void __launch_bounds__(512)
     run_steps(channel_view ch, shape g, matrix<float> first, matrix<float> second, sym<flag> sides) {
   block const b;
-  channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  epoch_t const base = e.number() * epoch_t(g.steps + 1);
+  // Before begin(): behind it the compiler takes the rank for a value of each lane, and the branches for divergent ones
   int const height = g.rows / g.blocks, band = w.rank * g.blocks + b.index(), bands = w.size * g.blocks,
             row0 = b.index() * height;
+  channel_epoch const e = ch.begin(b);
+  epoch_t const base = e.number() * epoch_t(g.steps + 1);
   // Of any band: where its edge of step s lies, side 0 above and 1 below, and the flag that says so
   auto const edge = [&](int of, int side, int s) {
     return e.inbox<float>(of / g.blocks) + std::int64_t((of % g.blocks * 2 + side) * 2 + s % 2) * g.cols;
   };
   auto const raised = [&](int of, int side) { return w.on(of / g.blocks, sides) + of % g.blocks * 2 + side; };
-  auto const grid = [&](int s) { return s % 2 ? second : first; };
+  // Row i of this rank in step s. Both addresses are values, from which one is chosen: the address of one of two
+  // arguments would put the arguments into scratch memory
+  auto const stored = [&](int s, int i) {
+    float* const even = first.at(i, 0);
+    float* const odd = second.at(i, 0);
+    return s % 2 ? +odd : +even;
+  };
 
   // Row i of the band in step s: where it lies, or null outside of the grid, where all is zero
   auto const row = [&](int s, int i) -> float const* {
-    if (i >= 0 && i < height) return grid(s).at(row0 + i, 0);
+    if (i >= 0 && i < height) return stored(s, row0 + i);
     int const side = i < 0 ? 0 : 1;
     return band == (side ? bands - 1 : 0) ? nullptr : edge(band, side, s);
   };
@@ -63,7 +70,7 @@ __global__ void __launch_bounds__(512)
   auto const compute = [&](int s, int i) {
     bool const travels = s + 1 < g.steps;
     float const *up = row(s, i - 1), *here = row(s, i), *down = row(s, i + 1);
-    float* const to = grid(s + 1).at(row0 + i, 0);
+    float* const to = stored(s + 1, row0 + i);
     float* const above = travels && i == 0 && band > 0 ? edge(band - 1, 1, s + 1) : nullptr;
     float* const below = travels && i == height - 1 && band < bands - 1 ? edge(band + 1, 0, s + 1) : nullptr;
     for (int c = b.rank(); c < g.cols; c += b.size()) {

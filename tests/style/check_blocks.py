@@ -203,7 +203,7 @@ def check_block(page: str, before: str, kind: str, block: str) -> list[str]:
         excerpt = EXCERPT.search(before)
         if excerpt:
             return [] if (ROOT / excerpt[1]).is_file() else [f"no {excerpt[1]}"]
-        built = page == "README.md" and "int main()" in block and "The program in the README" in (ROOT / "examples/CMakeLists.txt").read_text()
+        built = page == "README.md" and "int main(" in block and "The program in the README" in (ROOT / "examples/CMakeLists.txt").read_text()
         return [] if built else ["C++ that nothing compiles: name its file, or the region of a program: <!-- FILE -->, <!-- FILE: REGION -->"]
     if kind == "sh":
         return check_shell(block)
