@@ -55,6 +55,12 @@ class guest {
     if (!read(f.payload.data(), f.payload.size())) return std::nullopt;
     return f;
   }
+  /// The next frame that is not about a group that all have left.
+  std::optional<detail::frame> answer() {
+    auto f = next();
+    while (f && f->header.kind == frame_kind::gone) f = next();
+    return f;
+  }
   /// The other end has closed the connection, and said nothing before.
   bool turned_away() {
     char c;
@@ -457,17 +463,17 @@ TEST_CASE("tcp_hub: groups that all have left are given back") {
       groups.resize(1);
       for (int level = 0; level < 2; ++level) {
         g.send(frame_kind::split, &color, sizeof color, groups.back());
-        groups.push_back(g.next()->as<detail::split_result>().value().group);
+        groups.push_back(g.answer()->as<detail::split_result>().value().group);
       }
       g.send(frame_kind::gather, nullptr, 0, groups[2]);
-      expect(g.next()->header.kind == frame_kind::done, "the group did not meet");
+      expect(g.answer()->header.kind == frame_kind::done, "the group did not meet");
       g.send(frame_kind::leave, nullptr, 0, groups[1]);  // and so the one within
     }
     g.send(frame_kind::gather, nullptr, 0, 0);  // rank 0 has left them
-    expect(g.next()->header.kind == frame_kind::done, "the ranks did not meet");
+    expect(g.answer()->header.kind == frame_kind::done, "the ranks did not meet");
     for (std::size_t i : {1, 2}) {
       g.send(frame_kind::gather, nullptr, 0, groups[i]);
-      auto const answer = g.next()->text();
+      auto const answer = g.answer()->text();
       if (!contains(answer, "is not a member of group")) throw error(answer);
     }
     g.send(frame_kind::leave, nullptr, 0, 0);
