@@ -9,6 +9,8 @@ import re
 import statistics
 import sys
 
+from wrap import wrapped
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MARK = "scripts/analytic.py"
 
@@ -113,7 +115,7 @@ def main():
     _, end, after = rest.partition("<!-- to here -->")
     if not end:
         sys.exit(f"error: {arguments.page} lacks the marks between which the table goes")
-    arguments.page.write_text(before + begin + text + "\n" + end + after)
+    arguments.page.write_text(before + begin + wrapped(text) + "\n" + end + after)
 
 
 main()

@@ -7,6 +7,8 @@ import pathlib
 import re
 import sys
 
+from wrap import wrapped
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/beyond.md"
 
@@ -37,10 +39,10 @@ def page() -> str:
     for path in sorted((ROOT / "bench/results").glob("examples.*.json")):
         result = json.loads(path.read_text())
         context = result["context"]
-        where = f"{context['machine']}, driver {context['driver']}, CUDA {int(context['runtime']) // 1000}.{int(context['runtime']) % 1000 // 10}, commit {context['commit']}."
+        where = wrapped(f"{context['machine']}, driver {context['driver']}, CUDA {int(context['runtime']) // 1000}.{int(context['runtime']) % 1000 // 10}, commit {context['commit']}. Microseconds.")
         for which, key, heading in (("stencil", "rows", "rows of a rank"), ("embedding", "bags", "bags of a rank")):
             text = re.sub(rf"(<!-- scripts/beyond.py writes this: {which} -->\n).*?(<!-- to here -->)",
-                          lambda m: f"{m[1]}{where} Microseconds.\n\n{table(result, which, key, heading)}\n{m[2]}", text, flags=re.DOTALL)
+                          lambda m: f"{m[1]}{where}\n\n{table(result, which, key, heading)}\n{m[2]}", text, flags=re.DOTALL)
     return text
 
 

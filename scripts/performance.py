@@ -12,6 +12,7 @@ import sys
 import kernels_since
 import taxes as sim_taxes
 from figures import ag_gemm_projected, fused_and_twin, key_of, load, one_sequence, shapes_of, times_of, twin_of
+from wrap import wrapped
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -734,7 +735,7 @@ def between_marks(page, *texts):
         _, end, rest = rest.partition("<!-- to here -->")
         if not end:
             sys.exit(f"{page} lacks the marks between which figures go")
-        out += before + begin + text + "\n" + end
+        out += before + begin + wrapped(text) + "\n" + end
     return out + rest
 
 
@@ -749,7 +750,8 @@ def main():
     if not results.is_dir():
         parser.error(f"{results} is no folder")
     older = kernels_since.found(ROOT, results)
-    made = {results / kernels_since.STORE: kernels_since.text_of(older), page: summary(results, older), page.with_stem(page.stem + "_tables"): tables(results, older)}
+    made = {results / kernels_since.STORE: kernels_since.text_of(older), page: wrapped(summary(results, older)),
+            page.with_stem(page.stem + "_tables"): wrapped(tables(results, older))}
     if (of_taxes := page.with_name("taxes.md")).exists():
         made[of_taxes] = between_marks(of_taxes, projected_taxes(results), of_timeline(results), measured_taxes(results, older))
     if readme:

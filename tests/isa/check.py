@@ -82,13 +82,15 @@ def innermost_matrix_loops(code):
 COLUMNS = ("VGPRs", "SGPR spills", "instructions", "loop: matrix", "LDS", "memory", "vector", "scalar")
 HEAD = """# The gfx942 code of the kernels, counted
 
-Made by `python3 tests/isa/check.py build/sim-ci/tests/isa_kernels.s docs/gfx942.md --write` from the kernels in `tests/isa/kernels.cpp`,
-compiled by {version}. The test `isa.rules` fails where a figure has become worse; where that is
-meant, the page is made anew in the same commit. No kernel accesses scratch or spills a VGPR; SGPRs are spilled to lanes of VGPRs.
+Made by `python3 tests/isa/check.py build/sim-ci/tests/isa_kernels.s docs/gfx942.md --write` from the kernels in
+`tests/isa/kernels.cpp`, compiled by {version}. The test `isa.rules` fails where a figure has become worse;
+where that is meant, the page is made anew in the same commit. No kernel accesses scratch or spills a VGPR; SGPRs are
+spilled to lanes of VGPRs.
 
-VGPRs are those of a wave's lane, accumulation registers with them. Instructions are those of the whole kernel. The loop is the innermost one with
-matrix instructions, of the last such loop where a kernel has several: its matrix instructions, accesses to LDS and to memory, other vector and scalar
-instructions. Loops of `ag_gemm_kernel` hold the code that waits for flags, most of which a round does not run.
+VGPRs are those of a wave's lane, accumulation registers with them. Instructions are those of the whole kernel. The loop
+is the innermost one with matrix instructions, of the last such loop where a kernel has several: its matrix
+instructions, accesses to LDS and to memory, other vector and scalar instructions. Loops of `ag_gemm_kernel` hold the
+code that waits for flags, most of which a round does not run.
 """
 
 

@@ -11,7 +11,8 @@ import sys
 
 root = pathlib.Path(sys.argv[1])
 wrong = []
-entries = [line for line in (root / "docs/tried.md").read_text().split("\n") if line.startswith("- ")]
+page = re.sub(r"\n +", " ", (root / "docs/tried.md").read_text())
+entries = [line for line in page.split("\n") if line.startswith("- ")]
 names = []
 for line in entries:
     entry = re.fullmatch(r"- \*\*[^*].*\?\*\* .+[.)] `([\w+-]+)`", line)
