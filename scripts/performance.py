@@ -172,7 +172,7 @@ def random_shapes(data, out):
     over = sorted(((us["chosen"] / min(us["pull"], us["push"]), shape) for shape, us in times.items()), reverse=True)
     named = lambda m, n, k, gather, dtype: f"M = {m}, N = {n}, K = {k}, gather::{gather}, {dtype}"
     out.append(f"{len(over)} random shapes (`--seed={seed}`), M from 1 to 8192, N from 512 to 8192, K from 1024 to 8192. "
-               + ("Measurements of some of them have gone into rules of the plan (docs/tried.md)." if seed in USED_UP else "The plan was made without them."))
+               + ("Measurements of some of them have gone into rules of the plan ([decisions](decisions/all_gather_sm90.md))." if seed in USED_UP else "The plan was made without them."))
     out.append("What `ag_gemm` chooses is within 5 % of the better of pull")
     out.append(f"and push in {sum(x <= 1.05 for x, _ in over)} of them; furthest off: " + "; ".join(f"{x:.2f} ({named(*shape)})" for x, shape in over[:3]) + ".\n")
     speedups = {shape: min(us["bsp_eager"], us["bsp_graph"]) / us["chosen"] for shape, us in times.items() if {"bsp_eager", "bsp_graph"} <= us.keys()}
@@ -579,7 +579,7 @@ def about_sums(results):
     if out:
         out = ["On 2 H100, the twin's time over the fused kernel's:\n", "| | " + " | ".join(f"{low} to {high} rows" for low, high in BANDS) + " | faster in |", "|---" * (len(BANDS) + 2) + "|", *out, ""]
         out.append(f"- **From 128 rows on these kernels are hardly faster than a GEMM and a collective, and for M = {slowest[1]['M']}, K = {slowest[1]['K']} up to {1 / slowest[0]:.1f} times slower**: the first two send fp32 sums, twice the bytes of NCCL's 16-bit ones, and their")
-        out.append("  warps that multiply also store to the peer, and stand still while the link is busy ([tried.md](tried.md)). Why all-scatter is slow there was not measured.")
+        out.append("  warps that multiply also store to the peer, and stand still while the link is busy ([decisions](decisions/reductions.md)). Why all-scatter is slow there was not measured.")
         out += [f"- {title} has not been measured between GPUs." for kind, title in SINKS if not load(results, f"{kind}.h100x2")]
     return out
 

@@ -19,7 +19,8 @@ def anchors(page: pathlib.Path) -> set[str]:
 
 
 root = pathlib.Path(sys.argv[1]).resolve()
-pages = [p for p in [*root.glob("*.md"), *(root / "docs").glob("*.md"), *root.glob("*/README.md"), *(root / "tests").rglob("*.md")]
+pages = [p for p in [*root.glob("*.md"), *(root / "docs").glob("*.md"),
+         *(root / "docs/decisions").glob("*.md"), *root.glob("*/README.md"), *(root / "tests").rglob("*.md")]
          if "build" not in p.relative_to(root).parts[0]]
 wrong = []
 links = 0

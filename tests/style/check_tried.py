@@ -1,37 +1,53 @@
 """usage: check_tried.py ROOT
 
-Fails if docs/tried.csv has figures of a decision that docs/tried.md does not have, or the same figure twice, or no
-number; or if docs/tried.md has two entries of one name, or an entry that is no question with an answer.
+Fails if docs/decisions/tried.csv has figures of a decision that no page in docs/decisions has, or the same figure
+twice, or no number; if two entries have one name; if an entry is no statement with a verdict and a reason; or if
+another table stands above the entries than scripts/decisions.py writes.
 """
 import collections
-import csv
 import pathlib
 import re
 import sys
 
+sys.dont_write_bytecode = True
 root = pathlib.Path(sys.argv[1])
-wrong = []
-page = re.sub(r"\n +", " ", (root / "docs/tried.md").read_text())
-entries = [line for line in page.split("\n") if line.startswith("- ")]
-names = []
-for line in entries:
-    entry = re.fullmatch(r"- \*\*[^*].*\?\*\* .+[.)] `([\w+-]+)`", line)
-    if entry:
-        names.append(entry[1])
-    else:
-        wrong.append(f"tried.md: no **question?** answer. `name`: {line[:100]}")
-wrong += [f"tried.md: {name} stands there {n} times" for name, n in collections.Counter(names).items() if n > 1]
+sys.path.insert(0, str(root / "scripts"))
+import decisions
 
-with open(root / "docs/tried.csv", newline="") as file:
-    figures = list(csv.DictReader(file))
-keys = collections.Counter((f["decision"], f["case"], f["variant"], f["unit"]) for f in figures)
+WRONG = [  # what no entry may be
+    "- **Is B read twice?** Rejected. It is slower. `twice`",
+    "- **Read B twice: maybe.** It is slower. `twice`",
+    "- **Read B twice: rejected.** It is slower.",
+    "- **Read B twice: rejected.** `twice`",
+]
+wrong = [f"planted, and not found: {line}" for line in WRONG if decisions.ENTRY.fullmatch(line)]
+names: list[str] = []
+for page in sorted((root / "docs/decisions").glob("*.md")):
+    if page.stem == "README":
+        continue
+    text = page.read_text()
+    where = page.relative_to(root)
+    for line in (lines := decisions.entries_of(text)):
+        entry = decisions.ENTRY.fullmatch(line)
+        if entry and not entry[1].endswith("?"):
+            names.append(entry[3])
+        else:
+            wrong.append(f"{where}: no **statement: verdict.** reason. `name`: {line[:100]}")
+    if (rows := len(re.findall(r"^\| .* \| `[\w+-]+` \|$", text, re.MULTILINE))) != len(lines):
+        wrong.append(f"{where}: {rows} rows, {len(lines)} entries: is there an entry below no table?")
+    if decisions.page_of(page) != text:
+        wrong.append(f"{where}: another table than scripts/decisions.py writes")
+wrong += [f"{name} stands there {n} times" for name, n in collections.Counter(names).items() if n > 1]
+
+found = decisions.figures()
+keys = collections.Counter((name, f["case"], f["variant"], f["unit"]) for name, rows in found.items() for f in rows)
 wrong += [f"tried.csv: {', '.join(key)}: {n} values" for key, n in keys.items() if n > 1]
-for f in figures:
-    if f["decision"] not in names:
-        wrong.append(f"tried.csv: tried.md has no {f['decision']}")
-    if not re.fullmatch(r"-?\d+(\.\d+)?(e\+?\d+)?", f["value"] or ""):
-        wrong.append(f"tried.csv: {f['decision']}, {f['case']}: {f['value']!r} is no number")
-if len(entries) < 100 or len(figures) < 500:
-    wrong.append(f"{len(entries)} entries, {len(figures)} figures: that is not all")
+wrong += [f"tried.csv: no page in docs/decisions has {name}" for name in found if name not in names]
+for name, rows in found.items():
+    for f in rows:
+        if not re.fullmatch(r"-?\d+(\.\d+)?(e\+?\d+)?", f["value"] or ""):
+            wrong.append(f"tried.csv: {name}, {f['case']}: {f['value']!r} is no number")
+if len(names) < 250 or sum(map(len, found.values())) < 2000:
+    wrong.append(f"{len(names)} entries, {sum(map(len, found.values()))} figures: that is not all")
 print("\n".join(wrong))
 sys.exit(1 if wrong else 0)

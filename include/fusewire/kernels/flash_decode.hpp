@@ -163,7 +163,8 @@ class flash_decode {
   static int inbox_records(int ranks, flash_decode_options const& o) {
     return ranks == 1 ? 1 : o.max_batch * o.kv_heads;
   }
-  /// The second shot takes as long as a rank takes to write and read 1.5 MB of words more; measured (docs/tried.md).
+  /// The second shot takes as long as a rank takes to write and read 1.5 MB of words more; measured
+  /// (docs/decisions/decode.md).
   bool two_shot(int batch) const {
     if (o_.shots != shots::automatic) return o_.shots == shots::two;
     double const size = ch_.world().size(),

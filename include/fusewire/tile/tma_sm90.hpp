@@ -26,8 +26,8 @@ __device__ inline shared_address_t shared_address(void const* p) {
 /// depends on it.
 /// Called by: every lane of the wave.
 /// Requires: that code waits for nothing. Else the other lanes would run ahead, and overwrite uniform registers that an
-/// instruction of the one lane has yet to read (docs/tried.md); tests/isa/check_loads.py looks for that in the compiled
-/// code.
+/// instruction of the one lane has yet to read (docs/decisions/all_gather_sm90.md); tests/isa/check_loads.py looks for
+/// that in the compiled code.
 __device__ inline bool elect_one() {
   int chosen;
   asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p;}" : "=r"(chosen));
