@@ -24,7 +24,7 @@
 // more M.
 // --random: COUNT shapes drawn from --seed, in place of the sweep. They show whether ag_gemm chooses well for shapes to
 // which its plan was not fitted. A seed whose measurements were used for the plan is used up, as seed 1 is: take a new
-// one, and tell scripts/performance.py.
+// one, and tell scripts/perf/performance.py.
 // N is that of one rank.
 // Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.
 #include "choose_heuristic.hpp"

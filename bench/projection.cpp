@@ -1,5 +1,5 @@
 // One shape of a benchmark on fusewire-sim --time: few launches, since each instruction is interpreted.
-// scripts/project.py runs it and writes the benchmarks' JSON.
+// scripts/perf/project.py runs it and writes the benchmarks' JSON.
 //
 //   projection gemm         M N K [PLAN]                     on one GPU, without a channel
 //   projection plans        k|m W M N K FACTOR               no launch: plans of ag_gemm (W = 1: of gemm), the chosen

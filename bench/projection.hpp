@@ -1,5 +1,5 @@
 // What the programs of projections share: a clock, and matrices whose products are exact. They are run by
-// scripts/project.py under fusewire-sim --time.
+// scripts/perf/project.py under fusewire-sim --time.
 #pragma once
 #include <fusewire/fusewire.hpp>
 

@@ -1,5 +1,5 @@
 // From all-gather, then GEMM, to one fused kernel in steps that differ in one thing each, and each tax alone; on
-// fusewire-sim --time. docs/taxes.md says what each is; scripts/project.py runs it and writes the JSON.
+// fusewire-sim --time. docs/taxes.md says what each is; scripts/perf/project.py runs it and writes the JSON.
 //
 //   projection_taxes VARIANT W M N K [once | LATE,...]
 //

@@ -1,6 +1,6 @@
 """usage: compare.py ROOT
 
-scripts/compare.py on files that are written here: ratios and their mean, units, names of one file alone, failures, a
+scripts/perf/compare.py on files that are written here: ratios and their mean, units, names of one file alone, failures, a
 filter, the order of rows, exit statuses, and files that are none.
 """
 import json
@@ -23,7 +23,7 @@ def file(name: str, times: dict[str, float], machine: str = "4x H200", unit: str
 
 
 def compare(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, root / "scripts/compare.py", *arguments], stdout=subprocess.PIPE,
+    done = subprocess.run([sys.executable, root / "scripts/perf/compare.py", *arguments], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     return done.returncode, done.stdout
 

@@ -1,6 +1,6 @@
 """usage: kernels_since.py ROOT
 
-scripts/kernels_since.py on a small repository: which changes make the kernels of a result file older ones.
+scripts/perf/kernels_since.py on a small repository: which changes make the kernels of a result file older ones.
 """
 import json
 import pathlib
@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(sys.argv[1]) / "scripts"))
+sys.path.insert(0, str(pathlib.Path(sys.argv[1]) / "scripts/perf"))
 import kernels_since
 
 root = pathlib.Path(tempfile.mkdtemp())

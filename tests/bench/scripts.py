@@ -1,6 +1,6 @@
 """usage: scripts.py ROOT
 
-What scripts/bench and scripts/project.py do with a filter and a budget, and what they say of the time left; with
+What scripts/bench and scripts/perf/project.py do with a filter and a budget, and what they say of the time left; with
 programs that are written here in place of the benchmarks and of the simulator.
 """
 import json
@@ -57,7 +57,7 @@ for bad in (["--budget", "soon"], ["--budget"], ["--bogus"], ["none"]):
     status, said = run([bench, *bad], **at)
     expect(f"bench {bad}", status == 1 and said.startswith("error: "), said)
 
-# scripts/beside_projection.py, and the pages: results as a first MI300X would write them, whose links are 100 ns longer and whose memory is slower
+# scripts/perf/check_projection.py, and the pages: results as a first MI300X would write them, whose links are 100 ns longer and whose memory is slower
 results = work / "first_machine"
 results.mkdir()
 for file in (root / "bench/results").glob("*.mi300x_projected.json"):
@@ -75,27 +75,27 @@ projected = [row("load", 1.0), row("launch/graph", 1.5), row("copy/push/block/bl
 file_results("primitives", 8, [row("load", 1.2), row("launch/graph", 2.25), row("copy/push/block/blocks:64/bytes:1048576", 25.0)])
 decode = [b for b in json.loads((results / "flash_decode.mi300x_projected.json").read_text())["benchmarks"] if "/W:1/" in b["name"]]
 file_results("flash_decode", 1, [{**b, "real_time": b["real_time"] + b["bytes"] / 5.3e6 / 0.92} for b in decode])  # at half the rate
-status, said = run([sys.executable, root / "scripts/beside_projection.py", results])
+status, said = run([sys.executable, root / "scripts/perf/check_projection.py", results])
 constant = lambda name: (found := re.search(rf"^  {name}: ([0-9.]+) .* -> ([0-9.]+)", said, re.M)) and (float(found[1]), float(found[2]))
-expect("beside_projection: status", status == 0, said)
-expect("beside_projection: the gap", constant("graph_gap_us") == (1.5, 2.25), said)
-expect("beside_projection: a link's latency", constant("link_ns") == (250, 350), said)
-expect("beside_projection: a link's share", constant("link_efficiency") == (0.75, 0.6), said)
-expect("beside_projection: memory at half the rate", constant("hbm_efficiency") == (0.92, 0.46), said)
-expect("beside_projection: all of them to try", re.search(r"--timing graph_gap_us=2.25,link_ns=350,link_efficiency=0.6,hbm_efficiency=0.46$", said, re.M), said)
-expect("beside_projection: nothing measured", run([sys.executable, root / "scripts/beside_projection.py", root / "bench/results"])[0] == 1, said)
-status, said = run([sys.executable, root / "scripts/performance.py", results, results / "performance.md"])
+expect("check_projection: status", status == 0, said)
+expect("check_projection: the gap", constant("graph_gap_us") == (1.5, 2.25), said)
+expect("check_projection: a link's latency", constant("link_ns") == (250, 350), said)
+expect("check_projection: a link's share", constant("link_efficiency") == (0.75, 0.6), said)
+expect("check_projection: memory at half the rate", constant("hbm_efficiency") == (0.92, 0.46), said)
+expect("check_projection: all of them to try", re.search(r"--timing graph_gap_us=2.25,link_ns=350,link_efficiency=0.6,hbm_efficiency=0.46$", said, re.M), said)
+expect("check_projection: nothing measured", run([sys.executable, root / "scripts/perf/check_projection.py", root / "bench/results"])[0] == 1, said)
+status, said = run([sys.executable, root / "scripts/perf/performance.py", results, results / "performance.md"])
 made = (results / "performance_tables.md").read_text() if status == 0 else said
 expect("performance: tables of a first machine", "## Flash Decode: 1x MI300X, driver 6.10.5, HIP 7.2" in made and "## Primitives: 8x MI300X" in made and "Nothing was measured on an MI300X" not in made, made[:2000])
 
-# scripts/project.py: a simulator that takes a moment for each figure
+# scripts/perf/project.py: a simulator that takes a moment for each figure
 build = work / "sim-build"
 script(build / "sim/fusewire-sim", '#!/bin/bash\necho "$@" >>"$(dirname "$0")/calls"\nsleep 0.3\necho "us: 5"\n')
 (build / "sim/lib").mkdir()
 (build / "sim/lib/libamdhip64.so.7").write_text("")
 (build / "bin").mkdir()
 (build / "bin/projection").write_text("")
-project = [sys.executable, root / "scripts/project.py", "--build", build, "--results", work / "projected", "--decode_worlds", "1"]
+project = [sys.executable, root / "scripts/perf/project.py", "--build", build, "--results", work / "projected", "--decode_worlds", "1"]
 (work / "projected").mkdir()
 tokens = ["flash_decode", "--tokens", "8192,16384,32768,65536"]
 status, said = run([*project, *tokens, "--filter", "kv:(8192|32768)/"])
@@ -120,13 +120,13 @@ expect("project: our own GEMM", status == 0 and (of("own_gemm", w=1)["real_time"
 expect("project: RCCL at half of what is published for 128 KB", (of("rccl")["real_time"], of("rccl")["from"]) == (11.28, "published"), str(of("rccl")))
 expect("project: the twin, without a copy", abs((of("bsp_graph", "m")["real_time"] or 0) - (11.28 + 1.5 + 5)) < 0.01, str(of("bsp_graph", "m")))
 expect("project: the twin, with one", abs((of("bsp_graph")["real_time"] or 0) - (11.28 + 3 + 5 + 2 * 131072 / (5.3e6 * 0.92))) < 0.01, str(of("bsp_graph")))
-status, said = run([sys.executable, root / "scripts/performance.py", work / "projected", work / "projected/performance.md"])
+status, said = run([sys.executable, root / "scripts/perf/performance.py", work / "projected", work / "projected/performance.md"])
 made = (work / "projected/performance.md").read_text() if status == 0 else said
 expect("performance: a projection over our own GEMM", re.search(r"^\| all-gather \+ GEMM \| 8 MI300X \| \*\*projected\*\*.* M = 8 to 8: 2 \| 1.00 \| 3.56 to 3.87, ", made, re.M), made[:1500])
 found.pop("ag_gemm/own_gemm/gather:k/dtype:bf16/W:1/M:8/N:3584/K:8192", None)
 stored = work / "projected/ag_gemm.mi300x_projected.json"
 stored.write_text(json.dumps(json.loads(stored.read_text()) | {"benchmarks": list(found.values())}))
-run([sys.executable, root / "scripts/performance.py", work / "projected", work / "projected/performance.md"])
+run([sys.executable, root / "scripts/perf/performance.py", work / "projected", work / "projected/performance.md"])
 expect("performance: no row without one", "GEMM | 8 MI300X" not in (work / "projected/performance.md").read_text(), made[:1500])
 
 # The set `taxes`: a simulator that also writes statistics and a trace of two iterations
@@ -167,7 +167,7 @@ expect("plans: what is chosen", [name for name, b in found.items() if b["chosen"
 status, said, found = plans_of("128 96 5 7 512 20.0\n128 112 4 7 256 21.5\n")
 expect("plans: another is chosen", status == 0 and [name for name, b in found.items() if b["chosen"]] == ["128x96x5"] and "128x112x4/movers:14" not in found, said)
 expect("plans: what is there is kept", re.findall("plan:([^ ]*)/gather", said) == ["128x96x5/movers:3", "128x96x5/movers:14", "128x96x5/columns:256", "128x96x5/columns:1024"], said)
-status, said = run([sys.executable, root / "scripts/performance.py", work / "projected", work / "projected/performance.md"])
+status, said = run([sys.executable, root / "scripts/perf/performance.py", work / "projected", work / "projected/performance.md"])
 made = (work / "projected/performance_tables.md").read_text() if status == 0 else said
 expect("performance: chosen and fastest", "| sweep | 8 | k | 3584 | 8192 | 128 | 128x96x5 |" in made and "1 shapes of the sweep" in made, said + made[-2000:])
 print("\n".join(wrong))

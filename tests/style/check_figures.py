@@ -1,7 +1,7 @@
 """usage: check_figures.py ROOT
 
 Fails if a picture in docs/pictures that is drawn by hand differs between its light and its dark file in more than
-colours, if one of the two is missing, or if no page shows it. scripts/plots.py draws the others, and says so in them:
+colours, if one of the two is missing, or if no page shows it. scripts/perf/plots.py draws the others, and says so in them:
 of those it fails where a point lies outside of its axes, and where the same shape has other figures on two pages.
 Of the others it fails where a text is wider than its box, or than the picture, in DejaVu Sans.
 """
@@ -11,7 +11,7 @@ import sys
 import xml.etree.ElementTree
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(sys.argv[1]) / "scripts"))
+sys.path.insert(0, str(pathlib.Path(sys.argv[1]) / "scripts/perf"))
 from text_width import width_of
 
 COLOUR = re.compile(r"#[0-9a-f]{6}")

@@ -2,7 +2,7 @@
 
 Fails if docs/decisions/tried.csv has figures of a decision that no page in docs/decisions has, or the same figure
 twice, or no number; if two entries have one name; if an entry is no statement with a verdict and a reason; or if
-another table stands above the entries than scripts/decisions.py writes.
+another table stands above the entries than scripts/perf/decisions.py writes.
 """
 import collections
 import pathlib
@@ -11,7 +11,7 @@ import sys
 
 sys.dont_write_bytecode = True
 root = pathlib.Path(sys.argv[1])
-sys.path.insert(0, str(root / "scripts"))
+sys.path.insert(0, str(root / "scripts/perf"))
 import decisions
 
 WRONG = [  # what no entry may be
@@ -36,7 +36,7 @@ for page in sorted((root / "docs/decisions").glob("*.md")):
     if (rows := len(re.findall(r"^\| .* \| `[\w+-]+` \|$", text, re.MULTILINE))) != len(lines):
         wrong.append(f"{where}: {rows} rows, {len(lines)} entries: is there an entry below no table?")
     if decisions.page_of(page) != text:
-        wrong.append(f"{where}: another table than scripts/decisions.py writes")
+        wrong.append(f"{where}: another table than scripts/perf/decisions.py writes")
 wrong += [f"{name} stands there {n} times" for name, n in collections.Counter(names).items() if n > 1]
 
 found = decisions.figures()

@@ -8,7 +8,7 @@ import sys
 
 sys.dont_write_bytecode = True
 root = pathlib.Path(sys.argv[1])
-sys.path.insert(0, str(root / "scripts"))
+sys.path.insert(0, str(root / "scripts/perf"))
 from wrap import WIDTH, wide, wrapped
 
 FOLDERS = "bench cmake examples include sim template tests".split()

@@ -8,7 +8,7 @@ import sys
 
 from text_width import width_of
 
-root = pathlib.Path(__file__).resolve().parent.parent
+root = pathlib.Path(__file__).resolve().parent.parent.parent
 COLOURS = {"light": {"ink": "#1f2328", "paper": "#ffffff", "faint": "#7a828a", "bulk": "#0072b2", "signal": "#d55e00", "third": "#007a5a"},
            "dark": {"ink": "#e6edf3", "paper": "#0d1117", "faint": "#8b949e", "bulk": "#56b4e9", "signal": "#e69f00", "third": "#35c49a"}}
 MARGIN = 5  # pixels between a text and its box
@@ -147,7 +147,7 @@ def main():
             if not arguments.check:
                 file.write_text(text)
             elif not file.exists() or file.read_text() != text:
-                stale.append(f"{file}: not what scripts/diagrams.py draws; run it")
+                stale.append(f"{file}: not what scripts/perf/diagrams.py draws; run it")
     sys.exit("\n".join(stale) or 0)
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares two result files of benchmarks, as scripts/bench and scripts/project.py write them: time before, time after, and after / before, under 1 where it has
+"""Compares two result files of benchmarks, as scripts/bench and scripts/perf/project.py write them: time before, time after, and after / before, under 1 where it has
 become faster. Benchmarks are compared by name; those that one file alone has, or that failed, are counted, and listed with --all.
 
-    scripts/compare.py bench/results/ag_gemm.h200x4.json build/bench/ag_gemm.h200x4.json
-    scripts/compare.py --filter 'chosen.*M:(1|16)/' --fail-above 1.05 before.json after.json
+    scripts/perf/compare.py bench/results/ag_gemm.h200x4.json build/bench/ag_gemm.h200x4.json
+    scripts/perf/compare.py --filter 'chosen.*M:(1|16)/' --fail-above 1.05 before.json after.json
 
 Ends with 0; with 1 where --fail-above is given and a ratio is above it, or nothing can be compared; with 2 where a file cannot be read."""
 import argparse

@@ -14,12 +14,12 @@ import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "docs/decisions"
 VERDICTS = {"kept": "yes", "kept in part": "in part", "rejected": "no", "replaced": "until replaced",
             "not tried": "not tried", "finding": "-"}
 SHOWN = 4  # figures in a row of a table
-MARKED = re.compile(r"(<!-- scripts/decisions\.py writes this: (\w+) -->\n).*?(<!-- to here -->\n)(.*?)(?=^#|\Z)",
+MARKED = re.compile(r"(<!-- scripts/perf/decisions\.py writes this: (\w+) -->\n).*?(<!-- to here -->\n)(.*?)(?=^#|\Z)",
                     re.DOTALL | re.MULTILINE)
 ENTRY = re.compile(rf"- \*\*(.+): ({'|'.join(VERDICTS)})\.\*\* .+[.)] `([\w+-]+)`")
 
@@ -81,7 +81,7 @@ def main() -> None:
     made = {path: page_of(path) for path in sorted(FOLDER.glob("*.md"))}
     if "--check" in sys.argv:
         stale = [path.relative_to(ROOT) for path, text in made.items() if path.read_text() != text]
-        sys.exit("\n".join(f"{path}: another table than scripts/decisions.py writes" for path in stale) or 0)
+        sys.exit("\n".join(f"{path}: another table than scripts/perf/decisions.py writes" for path in stale) or 0)
     for path, text in made.items():
         path.write_text(text)
 

@@ -14,7 +14,7 @@ import taxes as sim_taxes
 from figures import ag_gemm_projected, fused_and_twin, key_of, load, one_sequence, shapes_of, times_of, twin_of
 from wrap import wrapped
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 # Fused over the bare GEMM by M, at most; bulk-synchronous over fused, geometric mean, at least: (W, gather, N).
 X_GEMM = lambda m: 1.00 if m <= 128 else 1.10 if m <= 1024 else 1.05
@@ -680,7 +680,7 @@ def about_taxes(results):
 
 
 def summary(results, older):
-    out = ["# Performance\n", "Made by `scripts/performance.py` from `bench/results`; all rows are in [the tables](performance_tables.md). "
+    out = ["# Performance\n", "Made by `scripts/perf/performance.py` from `bench/results`; all rows are in [the tables](performance_tables.md). "
            f"**{of_mi300x(results)}** by the",
            "simulator's clock, with that model's error beside it. On H200 a time is one iteration of the slowest rank, the median of replays of a graph with many, with weights and KV that no cache holds, and with",
            "checked outputs; [the tables](performance_tables.md) say more. *Twin*: the same work bulk-synchronously, by NCCL and cuBLASLt at their best.\n", in_short(results, older), ""]
@@ -704,7 +704,7 @@ def older_kernels(path, older):
 
 
 def tables(results, older):
-    out = ["# Performance: all tables\n", "Made by `scripts/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. [Performance](performance.md) says what to conclude. "
+    out = ["# Performance: all tables\n", "Made by `scripts/perf/performance.py` from `bench/results`; `scripts/bench` runs the benchmarks. [Performance](performance.md) says what to conclude. "
            f"{of_mi300x(results)},",
            "under headings that say so.\n",
            "A time is one iteration of the slowest rank in microseconds: the median of replays of one graph with many iterations, in which weights",
@@ -731,7 +731,7 @@ def between_marks(page, *texts):
     """The page with each text between the next two marks."""
     out, rest = "", page.read_text()
     for text in texts:
-        before, begin, rest = rest.partition("<!-- scripts/performance.py writes this -->\n")
+        before, begin, rest = rest.partition("<!-- scripts/perf/performance.py writes this -->\n")
         _, end, rest = rest.partition("<!-- to here -->")
         if not end:
             sys.exit(f"{page} lacks the marks between which figures go")
@@ -758,7 +758,7 @@ def main():
         made[readme] = between_marks(readme, gains(results), for_readers(results, older))
     if arguments.check:
         stale = [file for file, text in made.items() if not file.exists() or file.read_text() != text]
-        sys.exit("\n".join(f"{file}: its figures are not those of {results}; run scripts/performance.py" for file in stale) or 0)
+        sys.exit("\n".join(f"{file}: its figures are not those of {results}; run scripts/perf/performance.py" for file in stale) or 0)
     for file, text in made.items():
         file.write_text(text)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Draws docs/pictures from the files that the benchmarks and scripts/calibrate wrote, each for a light and for a dark page. With --check it draws nothing, and
+"""Draws docs/pictures from the files that the benchmarks and scripts/perf/calibrate wrote, each for a light and for a dark page. With --check it draws nothing, and
 fails where a picture shows other figures than the files hold; that needs no matplotlib (Debian: python3-matplotlib)."""
 import argparse
 import csv
@@ -13,7 +13,7 @@ import sys
 import taxes
 from figures import ag_gemm_projected, alone_in, key_of, load, shapes_of, times_of, twin_of
 
-root = pathlib.Path(__file__).resolve().parent.parent
+root = pathlib.Path(__file__).resolve().parent.parent.parent
 MEMORY = 4.8e6  # bytes per us that an H200 reads
 PREDICTED = root / "sim" / "calibration" / "predicted.csv"
 BAND = 0.15  # of the target for points that no constant was fitted to
@@ -343,7 +343,7 @@ def main():
             text = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), text)  # a hundredth of a point is enough
             file.write_text("\n".join(line.rstrip() for line in text.splitlines()) + f"\n{told}\n")
     for file in stale:
-        print(f"{file}: its figures are not those of {arguments.results} and {PREDICTED.relative_to(root)}; run scripts/plots.py", file=sys.stderr)
+        print(f"{file}: its figures are not those of {arguments.results} and {PREDICTED.relative_to(root)}; run scripts/perf/plots.py", file=sys.stderr)
     return 1 if stale else 0
 
 

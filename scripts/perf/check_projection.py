@@ -2,8 +2,8 @@
 """Prints what an MI300X measured beside what fusewire-sim --time projects for the same benchmarks, part by part, and which constants of the clock
 (sim/machine/timing.hpp) that corrects. docs/first_machine.md says in which order to go about it.
 
-    scripts/beside_projection.py bench/results             # *.mi300xxN.json beside *.mi300x_projected.json
-    scripts/beside_projection.py build/bench --all         # every benchmark, not only the worst of each part
+    scripts/perf/check_projection.py bench/results             # *.mi300xxN.json beside *.mi300x_projected.json
+    scripts/perf/check_projection.py build/bench --all         # every benchmark, not only the worst of each part
 
 Where one constant alone explains a part, its new value is printed; where several do, they are named. Nothing is changed. Ends with 1 where nothing can be compared."""
 import argparse
@@ -13,7 +13,7 @@ import re
 import statistics
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def constants():
@@ -131,7 +131,7 @@ def main():
         if abs(value / NOW[name][0] - 1) > 0.02:
             first.setdefault(name, value)
     if first:
-        print(f"\nTo try them without a rebuild, then calibrate again:\n  scripts/bench sim --timing {','.join(f'{name}={value:.3g}' for name, value in first.items())}\n  scripts/calibrate")
+        print(f"\nTo try them without a rebuild, then calibrate again:\n  scripts/bench sim --timing {','.join(f'{name}={value:.3g}' for name, value in first.items())}\n  scripts/perf/calibrate")
     return 0
 
 

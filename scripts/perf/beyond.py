@@ -9,7 +9,7 @@ import sys
 
 from wrap import wrapped
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs/beyond.md"
 
 
@@ -41,11 +41,11 @@ def page() -> str:
         context = result["context"]
         where = wrapped(f"{context['machine']}, driver {context['driver']}, CUDA {int(context['runtime']) // 1000}.{int(context['runtime']) % 1000 // 10}, commit {context['commit']}. Microseconds.")
         for which, key, heading in (("stencil", "rows", "rows of a rank"), ("embedding", "bags", "bags of a rank")):
-            text = re.sub(rf"(<!-- scripts/beyond.py writes this: {which} -->\n).*?(<!-- to here -->)",
+            text = re.sub(rf"(<!-- scripts/perf/beyond.py writes this: {which} -->\n).*?(<!-- to here -->)",
                           lambda m: f"{m[1]}{where}\n\n{table(result, which, key, heading)}\n{m[2]}", text, flags=re.DOTALL)
     return text
 
 
 if sys.argv[1:] == ["--check"]:
-    sys.exit(0 if page() == PAGE.read_text() else "docs/beyond.md: other tables than scripts/beyond.py writes")
+    sys.exit(0 if page() == PAGE.read_text() else "docs/beyond.md: other tables than scripts/perf/beyond.py writes")
 PAGE.write_text(page())

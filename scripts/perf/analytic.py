@@ -11,8 +11,8 @@ import sys
 
 from wrap import wrapped
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-MARK = "scripts/analytic.py"
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MARK = "scripts/perf/analytic.py"
 
 # NVIDIA's data sheet: 132 SMs, 989 TF/s dense bf16 at 1830 MHz (4096 flop per SM and cycle), 4.8 TB/s, NVLink 450 GB/s one way.
 SMS, FLOP_PER_CYCLE, MEMORY, LINKS = 132, 4096, 4.8e6, 450e3  # the last two in bytes per us
@@ -108,14 +108,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs" / "simulator.md")
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail if the page would change")
     arguments = parser.parse_args()
     text = table(list(compared(arguments.results)))
-    print(text)
     before, begin, rest = arguments.page.read_text().partition(f"<!-- {MARK} writes this -->\n")
     _, end, after = rest.partition("<!-- to here -->")
     if not end:
         sys.exit(f"error: {arguments.page} lacks the marks between which the table goes")
-    arguments.page.write_text(before + begin + wrapped(text) + "\n" + end + after)
+    made = before + begin + wrapped(text) + "\n" + end + after
+    if arguments.check:
+        sys.exit(0 if made == arguments.page.read_text() else f"{arguments.page}: its table is not that of {MARK}; run it")
+    print(text)
+    arguments.page.write_text(made)
 
 
 main()

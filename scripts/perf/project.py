@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NOMINAL_MHZ = 2100
 GRAPH_GAP = 1.5  # us between kernels of a graph, as graph_gap_us in sim/machine/timing.hpp
 MEMORY = 5.3e6 * 0.92  # bytes per us, likewise
@@ -65,13 +65,13 @@ RCCL_LABEL = "RCCL: half of a published all-reduce of as many bytes, interpolate
 
 
 def sustained_mhz():
-    return int(re.search(r"^NOMINAL_MHZ, SUSTAINED_MHZ = \d+, (\d+)", (ROOT / "scripts" / "calibrate").read_text(), re.M)[1])
+    return int(re.search(r"^NOMINAL_MHZ, SUSTAINED_MHZ = \d+, (\d+)", (ROOT / "scripts" / "perf" / "calibrate").read_text(), re.M)[1])
 
 
 def model_error():
     path = ROOT / "sim" / "calibration" / "predicted.csv"
     if not path.exists():
-        sys.exit(f"error: {path} is not there\n       scripts/calibrate makes it: no projection without its error")
+        sys.exit(f"error: {path} is not there\n       scripts/perf/calibrate makes it: no projection without its error")
     with open(path) as file:
         rows = [(r["class"], abs(float(r["predicted_us"]) / float(r["published_us"]) - 1)) for r in csv.DictReader(file) if r["use"] == "check"]
     classes = {name: round(statistics.median(e for n, e in rows if n == name), 3) for name in dict.fromkeys(n for n, _ in rows)}
