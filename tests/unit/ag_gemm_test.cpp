@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "simulator.hpp"
-#include "support.hpp"
+#include "streams.hpp"
 
 using namespace support;
 
@@ -528,6 +528,53 @@ TEST_CASE("ag_gemm: a captured call is one kernel node, and its replays see chan
       r.world.check(r.stream);
       g.compare(p, [](float x, int) { return x; });
     }
+  });
+}
+
+TEST_CASE("ag_gemm: calls on two streams in turns, and replays on one with calls on the other",
+          "[ag_gemm][channel][graph]") {
+  auto const how = GENERATE(method::push, method::pull);
+  on_ranks(GENERATE(1, 2, 3), [&](rank_of_test& r) {
+    constexpr int calls = 8, max_m = 24, n = 24;
+    int const k = 32 * r.size();
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = max_m, .k = k, .gather = gather::k, .method = how});
+    own_stream const second = make_stream();
+    hipStream_t const streams[] = {r.stream, second.get()};
+    std::vector<problem> p;
+    std::vector<gemm_rank<bf16>> g;
+    auto const fresh = [&](std::size_t i, int m, unsigned seed) {
+      p[i] = {m, n, k, layout::row_major, seed};
+      r.upload(g[i].a_values(p[i], gather::k), g[i].a);
+      r.upload(g[i].b_values(p[i]), g[i].b);
+      r.fill(g[i].c, 0xff);
+    };
+    auto const compare_all = [&] {
+      for (hipStream_t s : streams) r.world.check(s);
+      for (std::size_t i = 0; i < p.size(); ++i) g[i].compare(p[i], [](float x, int) { return x; });
+    };
+    for (int i = 0; i < calls; ++i) {
+      p.emplace_back(), g.emplace_back(r, max_m, n, k);
+      fresh(std::size_t(i), 1 + i * 7 % max_m, unsigned(i));
+    }
+    r.meet();
+    for (std::size_t i = 0; i < calls; ++i) {  // no event of the program between the streams
+      hipStream_t const s = streams[i % 2];
+      op(s, g[i].call(p[i], gather::k));
+      check_hip(hipMemsetAsync(r.here(g[i].a), 0xff, g[i].a.count * sizeof(bf16), s), "hipMemsetAsync");
+    }
+    compare_all();
+    for (std::size_t i = 0; i < calls; ++i) fresh(i, max_m - int(i), unsigned(i + 9));
+    graph const replayed(r, [&] { op(r.stream, g[0].call(p[0], gather::k)); });
+    for (std::size_t i = 1; i < calls; ++i) {  // the program orders replays
+      op(r.stream, g[i].call(p[i], gather::k));
+      check_hip(hipMemsetAsync(r.here(g[0].c), 0xff, g[0].c.count * sizeof(bf16), r.stream), "hipMemsetAsync");
+      put_behind(r.stream, second.get());
+      replayed.launch(second.get());
+      put_behind(second.get(), r.stream);
+    }
+    compare_all();
+    r.meet();
   });
 }
 

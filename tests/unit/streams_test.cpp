@@ -1,30 +1,10 @@
 // Launches of one rank on several streams: which come one after the other, which run side by side, and what a capture
 // has to do with it.
-#include "support.hpp"
+#include "streams.hpp"
 
 using namespace support;
 
 namespace {
-
-struct destroy_stream {
-  void operator()(hipStream_t s) const { (void)hipStreamDestroy(s); }
-};
-using own_stream = std::unique_ptr<std::remove_pointer_t<hipStream_t>, destroy_stream>;
-own_stream make_stream() {
-  hipStream_t s = nullptr;
-  check_hip(hipStreamCreateWithFlags(&s, hipStreamNonBlocking), "hipStreamCreateWithFlags");
-  return own_stream(s);
-}
-
-/// `to` waits for what is on `from` now.
-void put_behind(hipStream_t from, hipStream_t to) {
-  hipEvent_t e = nullptr;
-  check_hip(hipEventCreateWithFlags(&e, hipEventDisableTiming), "hipEventCreateWithFlags");
-  hipError_t failed = hipEventRecord(e, from);
-  if (failed == hipSuccess) failed = hipStreamWaitEvent(to, e, 0);
-  (void)hipEventDestroy(e);
-  check_hip(failed, "hipEventRecord, hipStreamWaitEvent");
-}
 
 /// Sends this rank's words to the next rank, and makes those of the rank before plus 1 its own. Blocks share the words.
 __global__ void pass_on(channel_view ch, int* words, int count) {
@@ -305,6 +285,47 @@ TEST_CASE("streams: a launch that would have to wait for a stream that is being 
     r.world.check(second.get());
     r.world.check(r.stream);
     r.found.equal(r.download(mine), words_after(3, r.rank(), r.size()), "words");
+    r.meet();
+  });
+}
+
+TEST_CASE("streams: a replay that runs while check() looks at another stream is no launch that did not end") {
+  on_ranks(GENERATE(1, 2, 3), [](rank_of_test& r) {
+    if (r.world.max_ranks_on_a_device() > 1) return;  // there the launch on the first stream waits for the replay
+    channel ch(r.heap, for_words(blocks));
+    auto const mine = r.heap.allocate<int>(words);
+    r.upload(words_after(0, r.rank(), r.size()), mine);
+    load_kernel(r.world, pass_on, threads);
+    own_stream const second = make_stream();
+    channel_view const view = ch.view(make_header("pass_on", 0));
+    auto const once = [&] {
+      launch(r.world, r.stream, {.blocks = blocks, .threads = threads}, pass_on, view, r.here(mine), words);
+    };
+    graph const g(r, once);
+    for (int round = 0; round < 3; ++round) {
+      once();  // the channel's latest launch is on the first stream, and not captured
+      put_behind(r.stream, second.get());
+      if (r.rank() > 0) (void)r.world.exchange().all_gather(0);
+      g.launch(second.get());  // that of rank 0 waits for the other ranks
+      if (r.rank() == 0) {
+        auto const begun = [&] {
+          auto const headers = r.download(r.here(view.flags), std::size_t(4 * r.size()));
+          return headers[std::size_t(r.rank())].value == epoch_t(2 * round + 2);
+        };
+        for (int look = 0; !begun() && look < 2000; ++look) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        r.found.expect(begun(), "the replay has not begun");
+        try {
+          r.world.check(r.stream);
+        } catch (std::exception const& e) {
+          r.found.expect(false, "check() threw: ", e.what());
+        }
+        (void)r.world.exchange().all_gather(0);
+      }
+      put_behind(second.get(), r.stream);
+    }
+    r.world.check(second.get());
+    r.world.check(r.stream);
+    r.found.equal(r.download(mine), words_after(6, r.rank(), r.size()), "words");
     r.meet();
   });
 }

@@ -155,8 +155,8 @@ class channel {
     world().exchange().barrier();
   }
 
-  /// Fails: launch_unfinished. Requires: the stream has nothing left to do. A captured launch may be running elsewhere
-  /// at this moment, and is not checked.
+  /// Fails: launch_unfinished. Requires: the stream has nothing left to do. Once a launch was captured, nothing is
+  /// checked: a replay may be running on another stream at this moment.
   void throw_if_unfinished(hipStream_t stream) const {
     if (!world().used_last_by(view_.world.here(view_.state), stream)) return;
     channel_state state;

@@ -94,11 +94,11 @@ class launch_order {
     return !before.empty();
   }
 
-  /// Whether the latest launch that used the memory was on this stream, and not captured.
+  /// Whether the latest launch that used the memory was on this stream, and none was ever captured: a replay may run
+  /// on any stream at any time.
   bool used_last_by(void const* memory, hipStream_t stream) const {
-    auto const it = users_.find(key{memory, false}), captured = users_.find(key{memory, true});
-    return it != users_.end() && it->second.stream == stream &&
-           (captured == users_.end() || captured->second.number < it->second.number);
+    auto const it = users_.find(key{memory, false});
+    return it != users_.end() && it->second.stream == stream && !users_.contains(key{memory, true});
   }
   /// The memory is no more.
   void forget_memory(void const* memory) {

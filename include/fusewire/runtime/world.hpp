@@ -225,7 +225,7 @@ class world {
 
   /// The order of this rank's launches on several streams. launch() keeps it.
   std::shared_ptr<launch_order> const& launches() const { return order_; }
-  /// Whether the latest launch with the channel was on this stream, and not captured.
+  /// Whether the latest launch with the channel was on this stream, and none was ever captured.
   bool used_last_by(void const* channel, hipStream_t stream) const { return order_->used_last_by(channel, stream); }
   /// Forgets the launches of a channel that has ended, before another gets its memory.
   void forget_user(void const* channel) { order_->forget_memory(channel); }
