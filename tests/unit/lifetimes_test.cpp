@@ -146,6 +146,90 @@ TEST_CASE("lifetimes: memory is used again when the last rank has freed it, and 
   });
 }
 
+TEST_CASE("lifetimes: collect() frees arrays and heaps that all ranks have given up, and no others") {
+  on_ranks(GENERATE(1, 2, 3), [](rank_of_test& r) {
+    bool const last = r.rank() == r.size() - 1;
+    auto const x = r.heap.allocate<int>(1000), y = r.heap.allocate<int>(1000);
+    auto other =
+        std::make_unique<heap>(r.world, heap_options{.bulk = 64_MiB, .signal = 64_KiB, .share = sharing_of_tests()});
+    r.meet();
+    auto const free_at_first = free_bytes();
+    r.meet();
+    r.heap.free(y);
+    if (!last) r.heap.free(x), other.reset();
+    r.world.collect();
+    r.found.expect(r.heap.half_freed() == std::size_t(!last), r.heap.half_freed(), " arrays wait for the last rank");
+    r.found.expect(r.heap.allocations() == std::size_t(last), r.heap.allocations(), " arrays left");
+    r.meet();
+    if (r.size() > 1)
+      r.found.expect(free_bytes() < free_at_first + 64_MiB, "a heap was freed that the last rank has still");
+    r.meet();
+    if (last) r.heap.free(x), other.reset();
+    r.world.collect();
+    r.found.expect(r.heap.half_freed() == 0, r.heap.half_freed(), " arrays left behind");
+    r.meet();
+    r.found.expect(free_bytes() >= free_at_first + 64_MiB, "the heap's memory has not come back");
+    r.meet();
+    auto const again = r.heap.allocate<int>(1000);
+    r.found.expect(again.offset == x.offset, "the array's memory is not used again");
+  });
+}
+
+TEST_CASE("lifetimes: collect() waits for the kernels of a rank that gives something up, and of no other") {
+  on_ranks(GENERATE(2, 3), [](rank_of_test& r) {
+    if (r.world.max_ranks_on_a_device() > 1) return;  // there a launch waits for its end
+    auto const wrong = r.heap.allocate<unsigned>(1), x = r.heap.allocate<unsigned>(1);
+    r.fill(wrong, 0);
+    channel ch(r.heap, gather_channel(most));
+    load_kernel(r.world, gather_words<>, 64);
+    r.meet();
+    // Rank 0's kernel waits for the others, and so would collect() if it waited for that kernel.
+    if (r.rank() == 0) launch_gather(r, ch, 1, wrong);
+    if (r.rank() == 1) r.heap.free(x);
+    r.world.collect();
+    if (r.rank() > 0) launch_gather(r, ch, 1, wrong);
+    r.world.check(r.stream);
+    r.meet();
+    if (r.rank() != 1) r.heap.free(x);
+    gather_words_args const slow{.own = draw_ownership(2, r.size(), most),
+                                 .wrong = r.here(wrong),
+                                 .delay_ns = std::uint64_t(r.rank() == 1) * 20'000'000};
+    r.launch({2, 64}, gather_words<>, ch.view(header_of(slow.own)), slow);
+    r.world.collect();
+    if (r.rank() != 1)
+      r.found.expect(hipStreamQuery(r.stream) == hipSuccess, "collect() returned before this rank's kernel had ended");
+    r.found.expect(r.heap.half_freed() == 0, r.heap.half_freed(), " arrays left behind");
+    r.world.check(r.stream);
+    r.found.equal(r.download(wrong), {0u}, "wrong words");
+    r.meet();
+  });
+}
+
+TEST_CASE("lifetimes: collect() in a capture frees nothing, and the next one does") {
+  on_ranks(GENERATE(1, 2), [](rank_of_test& r) {
+    auto const x = r.heap.allocate<int>(1000), wrong = r.heap.allocate<int>(1);
+    r.heap.free(x);
+    graph const g(r, [&] {
+      check_hip(hipMemsetAsync(r.here(wrong), 0, sizeof(int), r.stream), "hipMemsetAsync");
+      r.world.collect();
+    });
+    r.found.expect(r.heap.half_freed() == 1, r.heap.half_freed(), " arrays wait after the capture");
+    r.world.collect();
+    r.found.expect(r.heap.half_freed() == 0, r.heap.half_freed(), " arrays left behind");
+  });
+}
+
+TEST_CASE("lifetimes: collect() with a rank that has abandoned its world says so") {
+  needs_threads("processes.any_order.abandons is this with processes");
+  on_ranks(3, [](rank_of_test& r) {
+    auto const x = r.heap.allocate<int>(1000);
+    r.heap.free(x);
+    r.meet();
+    if (r.rank() == 1) return r.world.abandon();
+    r.found.throws<peer_failed>("collect()", {"rank 1 has abandoned its world"}, [&] { r.world.collect(); });
+  });
+}
+
 TEST_CASE("lifetimes: an exception half-way on one rank leaves nothing behind, and the ranks go on") {
   on_ranks(GENERATE(2, 3), [](rank_of_test& r) {
     auto const wrong = r.heap.allocate<unsigned>(1);
