@@ -482,23 +482,29 @@ def of_error(data):
     return f"median error of the model: {100 * error['median']:.0f} % on {error['points']} published points that it was not fitted to"
 
 
+AG_BANDS = ((1, 32), (33, 128), (129, 1024), (1025, 8192))  # rows; a target holds for all of a band
+
+
 def about_ag_gemm(results):
-    out, rows, missed = [], [], []
+    """A row for each band of M, over all shapes that were measured on 2 and 4 H200."""
+    out, rows = [], []
     for name in ("ag_gemm.h200x4", "ag_gemm.h200x2"):
         data = load(results, name)
         rows += fused_and_twin(data) if data else []
     if rows:
-        speedup = [s for _, _, s in rows]
-        missed = [over > X_GEMM(int(keys["M"])) for keys, over, _ in rows]
         worst_keys, worst, _ = max(rows, key=lambda row: row[1])
-        few = [over for keys, over, _ in rows if int(keys["M"]) <= 32]
-        many = [over for keys, over, _ in rows if int(keys["M"]) >= 1024]
-        between = [over for keys, over, _ in rows if 32 < int(keys["M"]) < 1024]
-        out.append(f"- **Faster than a collective and a GEMM in {sum(s > 1 for s in speedup)} of {len(rows)} shapes measured on 2 and 4 H200**: {span(speedup)} times, mean {geometric_mean(speedup):.2f}.")
-        out.append(f"- **What the gather costs**: fused takes {span(few)} times as long as the vendor's GEMM alone up to 32 rows, {span(between)} times between 32 and 1024, {span(many)} times from 1024 on. The worst is")
-        out.append(f"  {worst:.2f}, at M = {worst_keys['M']}, W = {worst_keys['W']}, gather::{worst_keys['gather']}.")
-        out.append(f"- **The targets are missed in {sum(missed)} of {len(missed)} rows**: at most 1.00 times the GEMM up to 128 rows, 1.10 up to 1024, 1.05 above.")
-    over, twin_faster, count, close = [], 0, 0, 0
+        bands = [(low, high, [row for row in rows if low <= int(row[0]["M"]) <= high]) for low, high in (*AG_BANDS, (1, 8192))]
+        out += ["On 2 and 4 H200, by rows. *GEMM*: the vendor's alone, in the same run. *Twin*: a collective and that GEMM.\n",
+                "| M | shapes | fused / GEMM | target, at most | above it | twin / fused | twin / fused, mean | fused is faster in |", "|---" * 8 + "|"]
+        for low, high, found in bands:
+            if not found:
+                continue
+            targets = sorted({X_GEMM(int(keys["M"])) for keys, _, _ in found})
+            speedup = [s for _, _, s in found]
+            out.append(f"| {low} to {high} | {len(found)} | {span([o for _, o, _ in found])} | {span(targets)} | {sum(o > X_GEMM(int(k['M'])) for k, o, _ in found)} "
+                       f"| {span(speedup)} | {geometric_mean(speedup):.2f} | {sum(s > 1 for s in speedup)} |")
+        out.append(f"\nThe gather costs most at M = {worst_keys['M']}, W = {worst_keys['W']}, gather::{worst_keys['gather']}: {worst:.2f} times the GEMM.")
+    twin_faster, count, close = 0, 0, 0
     for path in sorted(measured(results, "ag_gemm_random")):
         for by_m in ag_gemm_shapes(json.loads(path.read_text())).values():
             for found in by_m.values():
@@ -508,7 +514,7 @@ def about_ag_gemm(results):
                     close += us["chosen"] <= 1.05 * min(us["pull"], us["push"])
                     twin_faster += min(us["bsp_eager"], us["bsp_graph"]) < us["chosen"]
     if count:
-        out.append(f"- **On {count} random shapes** what `ag_gemm` chooses is within 5 % of the better of pull and push in {close}, and the twin is faster in {twin_faster}.")
+        out.append(f"\nOn {count} random shapes what `ag_gemm` chooses is within 5 % of the better of pull and push in {close}. The twin is faster in {twin_faster}.")
     return out
 
 
@@ -532,36 +538,50 @@ def about_projected_ag_gemm(results):
 VENDORS = "[The table](performance_tables.md#projection-all-gather--gemm-mi300x) also has hipBLASLt's GEMM, interpolated from published rates. It is on no clock of ours. Shapes whose own GEMM has not been projected are left out."
 
 
+DECODE_BANDS = ((8192, 32768), (65536, 262144), (524288, 1048576))  # tokens
+
+
 def about_flash_decode(results):
+    """A row for each band of tokens, and for each number of simulated GPUs."""
+    def row(machine, state, found):
+        tokens = sorted(int(keys["kv"]) for keys, _, _ in found)
+        speedup = [s for _, _, s in found]
+        return f"| {machine} | {state} | {tokens[0]} to {tokens[-1]} | {len(found)} | {span([o for _, o, _ in found])} | {span(speedup)} | {geometric_mean(speedup):.2f} |"
+
     out, rows = [], []
     for name in ("flash_decode.h200x4", "flash_decode.h200x2"):
         data = load(results, name)
         rows += fused_and_twin(one_sequence(data)) if data else []
-    if rows:
-        short = [s for keys, _, s in rows if int(keys["kv"]) <= 32768]
-        long = [s for keys, _, s in rows if int(keys["kv"]) >= 524288]
-        out.append(f"- **One sequence on 2 and 4 H200**: {span([s for _, _, s in rows])} times as fast as a kernel, an all-gather and a combining kernel, mean {geometric_mean([s for _, _, s in rows]):.2f}: {span(short)} up to 32768 tokens,")
-        out.append(f"  {span(long)} from 524288 on. Beside the local kernel without any exchange it takes {span([o for _, o, _ in rows])} times as long.")
+    bands = [[r for r in rows if low <= int(r[0]["kv"]) <= high] for low, high in DECODE_BANDS]
+    out += [row("2 and 4 H200", "measured", band) for band in bands if band]
     data = load(results, "flash_decode.mi300x_projected")
-    found = [row for row in fused_and_twin(data) if int(row[0]["W"]) > 1] if data else []
-    if found:
-        out.append(f"- **MI300X, a projection** ({of_error(data)}): {span([s for _, _, s in found])} times as fast as the twin, {span([o for _, o, _ in found])} times as long as the local kernel, on {span([int(k['W']) for k, _, _ in found], 0)} GPUs.")
-    return out
+    found = [r for r in fused_and_twin(data) if int(r[0]["W"]) > 1] if data else []
+    for ranks in sorted({int(keys["W"]) for keys, _, _ in found}):
+        out.append(row(f"{ranks} MI300X", "**projected**", [r for r in found if int(r[0]["W"]) == ranks]))
+    if not out:
+        return []
+    head = ["One sequence. *Local*: the kernel without any exchange. *Twin*: that kernel, an all-gather and a combining kernel.\n",
+            "| machine | | tokens | shapes | fused / local | twin / fused | twin / fused, mean |", "|---" * 7 + "|"]
+    return head + out + ([f"\nThe projected rows are those of the simulator's clock ({of_error(data)})."] if found else [])
 
 
 def about_gemm(results):
+    """A row for each kind of GEMM on one GPU: its time over that of cuBLASLt's best."""
+    def row(title, over):
+        mean = lambda values: f"{geometric_mean(values):.2f}" if values else "-"
+        return (f"| {title} | {len(over)} | {span([o for _, o in over])} | {mean([o for _, o in over])} | {mean([o for m, o in over if m <= 64])} "
+                f"| {mean([o for m, o in over if m >= 1024])} |")
+
     out = []
-    for name, title in (("gemm.h200x1", "column-major B"), ("gemm_row_major.h200x1", "row-major B")):
+    for name, title in (("gemm.h200x1", "`ag_gemm`, column-major B"), ("gemm_row_major.h200x1", "`ag_gemm`, row-major B")):
         data = load(results, name)
         over = [(m, found["chosen"]["real_time"] / found["gemm"]["real_time"]) for by_m in (ag_gemm_shapes(data).values() if data else []) for m, found in by_m.items() if {"chosen", "gemm"} <= found.keys()]
-        if over:
-            few, many = [o for m, o in over if m <= 64], [o for m, o in over if m >= 1024]
-            out.append(f"- **The GEMM alone, {title}**: {span([o for _, o in over])} times as long as cuBLASLt's best on one H200, mean {geometric_mean([o for _, o in over]):.2f}; up to 64 rows {geometric_mean(few):.2f}, from 1024 on {geometric_mean(many):.2f}.")
-    sinks = [data for kind, _ in SINKS if (data := load(results, f"{kind}.h200x1"))]
-    alone = [us["fused"] / us["gemm"] for data in sinks for us in times_of(data).values() if {"fused", "gemm"} <= us.keys()]
-    if alone:
-        out.append(f"- **GEMM + reduce-scatter, + all-reduce and + all-scatter** on one H200, where they are a GEMM: {span(alone)} times as long as cuBLASLt's.")
-    return out
+        out += [row(title, over)] if over else []
+    sinks = [(kind, data) for kind, _ in SINKS if (data := load(results, f"{kind}.h200x1"))]
+    alone = [(int(key_of(name)["M"]), us["fused"] / us["gemm"]) for _, data in sinks for name, us in times_of(data).items() if {"fused", "gemm"} <= us.keys()]
+    out += [row(", ".join(f"`{kind}`" for kind, _ in sinks), alone)] if alone else []
+    return ["On one H200, where nothing is gathered or sent: the operator's time over that of the best of cuBLASLt's heuristics.\n",
+            "| operator | shapes | over cuBLASLt | mean | mean up to 64 rows | mean from 1024 rows |", "|---" * 6 + "|", *out] if out else []
 
 
 BANDS = ((1, 64), (128, 2048), (4096, 8192))  # rows
@@ -578,8 +598,8 @@ def about_sums(results):
             out.append(f"| {title} | " + " | ".join(speedup_text(band) if band else "-" for band in bands) + f" | {sum(s > 1 for _, _, s in rows)} of {len(rows)} |")
     if out:
         out = ["On 2 H100, the twin's time over the fused kernel's:\n", "| | " + " | ".join(f"{low} to {high} rows" for low, high in BANDS) + " | faster in |", "|---" * (len(BANDS) + 2) + "|", *out, ""]
-        out.append(f"- **From 128 rows on these kernels are hardly faster than a GEMM and a collective, and for M = {slowest[1]['M']}, K = {slowest[1]['K']} up to {1 / slowest[0]:.1f} times slower**: the first two send fp32 sums, twice the bytes of NCCL's 16-bit ones, and their")
-        out.append("  warps that multiply also store to the peer, and stand still while the link is busy ([decisions](decisions/reductions.md)). Why all-scatter is slow there was not measured.")
+        out.append(f"From 128 rows on these kernels are hardly faster than a GEMM and a collective. The slowest is M = {slowest[1]['M']}, K = {slowest[1]['K']}: {1 / slowest[0]:.1f} times as long. The first two send fp32 sums, twice the bytes of NCCL's 16-bit ones. "
+                   "Their warps that multiply also store to the peer, and stand still while the link is busy ([decisions](decisions/reductions.md)). Why all-scatter is slow there was not measured.")
         out += [f"- {title} has not been measured between GPUs." for kind, title in SINKS if not load(results, f"{kind}.h100x2")]
     return out
 
@@ -590,19 +610,20 @@ def published_points():
         return [(r["class"], r["use"], float(r["published_us"]), float(r["predicted_us"])) for r in csv.DictReader(file)]
 
 
+def points_row(title, errors):
+    return (f"| {title} | {len(errors)} | {sum(abs(e) <= 0.15 for e in errors)} | {100 * statistics.median(map(abs, errors)):.0f} % | {100 * max(errors, key=abs):+.0f} % | {sum(e < 0 for e in errors)} |")
+
+
 def about_model():
-    rows = [(use, predicted / published - 1) for _, use, published, predicted in published_points()]
-    errors = {use: [e for u, e in rows if u == use] for use in ("fit", "check")}
-    said = [f"{sum(abs(e) <= 0.15 for e in errors[use])} of {len(errors[use])} points {what} lie within 15 %" for use, what in (("fit", "that constants may have been fitted to"), ("check", "that none was fitted to"))]
-    check = errors["check"]
-    return [f"- **{said[0]}, {said[1]}**; of the latter the median size of the error is {100 * statistics.median(map(abs, check)):.0f} %, and {sum(e < 0 for e in check)} of {len(check)} come out too fast.",
-            "- The kernels behind the points are likenesses of ours, written after what the sources say. [The simulator's page](simulator.md#what-the-clocks-projections-are-worth) has each point and its source."]
-
-
-def about_all_reduce():
-    rows = [(int(name[-1]), predicted / published - 1) for name, _, published, predicted in published_points() if name.startswith("push, W = ")]
-    worst = max(rows, key=lambda row: abs(row[1]))
-    return [f"- All-reduce by size, as others published it, has [a picture](simulator.md#all-reduce-by-size) there, beside a kernel of its kind on the clock. {sum(abs(e) <= 0.15 for _, e in rows)} of {len(rows)} points lie within 15 %; the worst is off by {100 * worst[1]:+.0f} %, on {worst[0]} GPUs."]
+    """A row for the points that constants may have been fitted to, one for the others, one for all-reduce by size."""
+    rows = [(name, use, predicted / published - 1) for name, use, published, predicted in published_points()]
+    return ["Projected over published time less one, by points.\n",
+            "| points | number | within 15 % | median error | worst | too fast |", "|---" * 6 + "|",
+            points_row("that constants may have been fitted to", [e for _, use, e in rows if use == "fit"]),
+            points_row("**that none was fitted to**", [e for _, use, e in rows if use == "check"]),
+            points_row("all-reduce by size, of both", [e for name, _, e in rows if name.startswith("push, W = ")]),
+            "\nThe kernels behind the points are likenesses of ours, written after what the sources say. [The simulator's page](simulator.md#what-the-clocks-projections-are-worth) has each point and its source, "
+            "and [a picture](simulator.md#all-reduce-by-size) of all-reduce by size."]
 
 
 STEPS = {"bsp_eager": "three kernels, launched one by one", "bsp_graph": "the same three in a graph", "bsp_in_place": "the all-gather stores where the GEMM reads: no `join_columns`",
@@ -670,12 +691,15 @@ def measured_taxes(results, older):
 
 
 def about_taxes(results):
+    """A row for each step from the twin to the fused kernel."""
     by_m, context = sim_taxes.read(results)
     out = []
     for m, found in by_m.items():
         p = sim_taxes.parts_of(found)
-        out.append(f"- **8 MI300X, a projection** ({of_error({'context': context})}), M = {m}: of {p['twin'] - p['fused']:.1f} us between a bulk-synchronous twin of this library's own kernels and the fused kernel, launches explain {p['launches']:.1f},")
-        out.append(f"  the copy's bytes {p['copy']:.1f}, waiting for the whole transfer {p['whole']:.1f}; the remainder is {p['remainder']:.1f}. [The three taxes](taxes.md) says what each is and shows the iteration in time.")
+        rows = (("bulk-synchronous twin of this library's own kernels", p["twin"]), ("less: launches", p["launches"]), ("less: the copy's bytes", p["copy"]),
+                ("less: waiting for the whole transfer", p["whole"]), ("less: the remainder, which no experiment shows", p["remainder"]), ("**fused kernel**", p["fused"]))
+        out += [f"**8 MI300X, a projection** ({of_error({'context': context})}), M = {m}, gather::k.\n", "| from the twin to the fused kernel | us, projected |", "|---|--:|",
+                *(f"| {what} | {us:.1f} |" for what, us in rows), "\n[The three taxes](taxes.md) says what each is and shows the iteration in time."]
     return out
 
 
@@ -690,7 +714,7 @@ def summary(results, older):
                 ("GEMMs on one GPU", [], about_gemm(results)),
                 ("GEMM + reduce-scatter, + all-reduce, + all-scatter", [], about_sums(results)),
                 ("The three taxes", [("taxes", "From the bulk-synchronous twin's time to the fused kernel's, one tax after the other")], about_taxes(results)),
-                ("How far to trust the projections", [("published", "Projected over published microseconds of MI300X, each point, with a band of 15 %")], about_model() + about_all_reduce()),
+                ("How far to trust the projections", [("published", "Projected over published microseconds of MI300X, each point, with a band of 15 %")], about_model()),
                 ("Where these figures come from", [], where_from(results, older))]
     for title, pictures, lines in sections:
         if lines:
