@@ -414,41 +414,45 @@ def where_from(results, older):
     return out + rows if rows else []
 
 
-READER = (("All-gather + GEMM", "rows", [("ag_gemm", "2 H200")]), ("Flash Decode, one sequence", "tokens", [("flash_decode", "2 H200")]),
-          ("GEMM + reduce-scatter, or + all-reduce", "rows", [("gemm_rs", "2 H100"), ("gemm_ar", "2 H100")]), ("All-gather + GEMM", "rows", [("ag_gemm", "8 MI300X")]))
+READER = (("ag_gemm", "`ag_gemm`: all-gather + GEMM", "NCCL's all-gather, then cuBLASLt"),
+          ("flash_decode", "`flash_decode`: the KV cache over ranks", "local kernel, all-gather, combining kernel"),
+          ("gemm_rs", "`gemm_rs`: GEMM + reduce-scatter", "cuBLASLt, then NCCL's reduce-scatter"),
+          ("gemm_ar", "`gemm_ar`: GEMM + all-reduce", "cuBLASLt, then NCCL's all-reduce"),
+          ("gemm_all_scatter", "`gemm_all_scatter`: GEMM + all-gather of C", "cuBLASLt, then NCCL's all-gather"))
 
 
 def for_readers(results, older):
-    """README.md's table: four rows."""
-    out = ["| operator | machine | | a kernel and a collective take | beside the kernel alone |", "|---|---|---|---|---|"]
-    rows = {(kind, machine): rest for kind, _, machine, *rest in of_machines(results, older)}
-    for title, what, parts in READER:
-        found = [rows[part] for part in parts if part in rows]
-        if found:
-            extents, over, speedup = ([x for row in found for x in row[at]] for at in (2, 3, 4))
-            state = next((row[0] for row in found if "older" in row[0]), found[0][0])
-            out.append(f"| {title}, {min(extents)} to {max(extents)} {what} | {parts[0][1]} | {state} | {span(speedup)} times as long, mean {geometric_mean(speedup):.2f} | {span(over)} |")
-    out.append("\n" + READER_NOTES)
+    """README.md's table: a row for each operator, with the machines that have most GPUs."""
+    out = ["| operator | replaces | H100, H200: measured | MI300X: simulated, never run on hardware |", "|---|---|---|---|"]
+    rows, beside, old = {}, [], False
+    for kind, _, machine, state, _, extents, over, speedup in of_machines(results, older):
+        rows.setdefault((kind, "projected" in state), (machine, state, extents, over, speedup))
+    for kind, title, replaces in READER:
+        cells = []
+        for projected, otherwise in ((False, "not measured"), (True, "not simulated")):
+            if found := rows.get((kind, projected)):
+                machine, state, extents, over, speedup = found
+                what = "tokens" if kind == "flash_decode" else "rows"
+                cells.append(f"{machine}, {min(extents)} to {max(extents)} {what}: {speedup_text(speedup)}")
+                old = old or "older" in state
+                if kind == "ag_gemm":
+                    beside.append(f"{span(over)} on {machine}" + (f" ({state.replace('**', '')})" if projected else ""))
+            else:
+                cells.append(otherwise)
+        out.append(f"| {title} | {replaces} | {cells[0]} | {cells[1]} |")
+    out.append("\nA figure says how many times as long what is replaced takes, each side at its best in the same run. Below 1.00 the fused kernel loses. "
+               "On MI300X the other side is our own GEMM or local kernel on the same clock, and RCCL at half the time of a published all-reduce.")
+    if beside:
+        out.append(f"Beside the GEMM alone, which gathers nothing, `ag_gemm` takes so many times as long: {', '.join(beside)}.")
+    if old:
+        out.append("Kernels have changed since they were measured: [performance](docs/performance.md#where-these-figures-come-from) has the commits.")
     return "\n".join(out)
-
-
-READER_NOTES = """The last column divides by a kernel that does not communicate. On NVIDIA that is the vendor's GEMM, in the same run. On MI300X it is this library's GEMM on the same clock. For Flash Decode it is the local kernel.
-At 1.00 communication costs nothing. Below 1.00 our GEMM is faster than the vendor's. On MI300X the other side is our GEMM and RCCL, at half the time of a published all-reduce.
-*Older kernels*: their headers have changed since this was measured. [Performance](docs/performance.md) has the other machines and operators, commits, drivers and where the fused kernel loses."""
-
-
-PICTURES_OF_README = (("ag_gemm", "All-gather + GEMM on H200: time over the GEMM alone by rows, fused and bulk-synchronous"),
-                      ("timeline", "GPU 0 in one iteration, bulk-synchronous and fused: kernels, blocks that move A, blocks that multiply, bytes over links"))
 
 
 def gains(results):
-    """README.md's pictures with what they show."""
-    out = [picture(name, alt, "docs/pictures", 430).rstrip() for name, alt in PICTURES_OF_README]
-    out.append("\nFirst picture, **measured on H200**: how many times as long as the GEMM alone. At 1 communication is free. Dashed and dotted: a collective, then a GEMM. *Sharded over K*: each rank has all rows of A and a part of its columns.")
-    out.append("*Over M*: a part of the rows.")
-    if told := of_timeline(results):
-        out.append(f"\nSecond picture, **a projection for 8 MI300X**, no measurement: the same work in time. {told}")
-    return "\n".join(out)
+    """README.md's picture with what it shows."""
+    return (picture("ag_gemm", "All-gather + GEMM on H200: time over the GEMM alone by rows, fused and bulk-synchronous", "docs/pictures", 560)
+            + "\nMeasured on H200: how many times as long as the GEMM alone. At 1 communication is free. [Performance](docs/performance.md#all-gather--gemm) says what the lines are.")
 
 
 def of_timeline(results):
@@ -494,7 +498,9 @@ def about_ag_gemm(results):
     if rows:
         worst_keys, worst, _ = max(rows, key=lambda row: row[1])
         bands = [(low, high, [row for row in rows if low <= int(row[0]["M"]) <= high]) for low, high in (*AG_BANDS, (1, 8192))]
-        out += ["On 2 and 4 H200, by rows. *GEMM*: the vendor's alone, in the same run. *Twin*: a collective and that GEMM.\n",
+        out += ["In the picture a line says how many times as long as the GEMM alone; at 1 communication is free. Dashed and dotted: a collective, then a GEMM. *Sharded over K*: each rank has all rows of A and a part of its columns. "
+                "*Over M*: a part of the rows.\n",
+                "On 2 and 4 H200, by rows. *GEMM*: the vendor's alone, in the same run. *Twin*: a collective and that GEMM.\n",
                 "| M | shapes | fused / GEMM | target, at most | above it | twin / fused | twin / fused, mean | fused is faster in |", "|---" * 8 + "|"]
         for low, high, found in bands:
             if not found:
@@ -779,7 +785,7 @@ def main():
     if (of_taxes := page.with_name("taxes.md")).exists():
         made[of_taxes] = between_marks(of_taxes, projected_taxes(results), of_timeline(results), measured_taxes(results, older))
     if readme:
-        made[readme] = between_marks(readme, gains(results), for_readers(results, older))
+        made[readme] = between_marks(readme, for_readers(results, older), gains(results))
     if arguments.check:
         stale = [file for file, text in made.items() if not file.exists() or file.read_text() != text]
         sys.exit("\n".join(f"{file}: its figures are not those of {results}; run scripts/perf/performance.py" for file in stale) or 0)

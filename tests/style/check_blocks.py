@@ -4,7 +4,7 @@ Runs, or checks, every block of code in README.md, CONTRIBUTING.md and docs/*.md
 PREFIX the folder of its HIP.
 
   cpp     is an excerpt of a program that is built and run: <!-- FILE: REGION --> or <!-- FILE --> stands before it, and check_excerpts.py
-          compares the two. README's one program is compiled and run as it stands there (example_readme).
+          compares the two.
   sh      commands, each of which is checked as far as it can be without the hours that some take: a script of the
           checkout is there, can be executed, and its --help names every option; a preset is in CMakePresets.json; a
           program is a target of the build, and the simulator's --help names its options; a path in the checkout exists.
@@ -203,8 +203,7 @@ def check_block(page: str, before: str, kind: str, block: str) -> list[str]:
         excerpt = EXCERPT.search(before)
         if excerpt:
             return [] if (ROOT / excerpt[1]).is_file() else [f"no {excerpt[1]}"]
-        built = page == "README.md" and "int main(" in block and "The program in the README" in (ROOT / "examples/CMakeLists.txt").read_text()
-        return [] if built else ["C++ that nothing compiles: name its file, or the region of a program: <!-- FILE -->, <!-- FILE: REGION -->"]
+        return ["C++ that nothing compiles: name its file, or the region of a program: <!-- FILE -->, <!-- FILE: REGION -->"]
     if kind == "sh":
         return check_shell(block)
     if kind == "cmake":
