@@ -53,15 +53,17 @@ inline constexpr int launch_words = 6;
 /// How many words of a header ranks compare: these, and the number of blocks, or 0 where that may differ
 inline constexpr int header_words = launch_words + 1;
 
-/// What was waited for when a wait expired, or ended because another rank's wait had. Written by the waiting rank into
-/// its own signal segment, and read by the host.
+/// What a block waited for when its wait expired, or ended because another one had. Written by the block into its
+/// rank's own signal segment, and read by the host.
 struct wait_report {
   std::int32_t block, from;   // the waiting block; the rank that should have signalled, -1 if not known
   std::uint64_t flag_offset;  // bytes from the start of the signal segment
-  /// The epoch that the flag had, and the one that was waited for
-  epoch_t found, wanted;
-  std::uint64_t launch[launch_words];  // the launch that waited; all 0 if the flag belongs to no channel
+  epoch_t found, wanted;      // the epoch that the flag had, and the one that was waited for
+  unsigned released;          // another rank, or another block, ended the wait before its own limit
+  unsigned complete;          // written last: all of the report is valid
 };
+/// So many blocks of a rank are reported
+inline constexpr unsigned max_wait_reports = 64;
 
 /// Mistakes that a checked build (FUSEWIRE_CHECKED), or a check of an operator's own, finds: an index that does not
 /// exist, or a call out of turn.
@@ -88,21 +90,20 @@ enum class until { equal, at_least };
 struct alignas(128) watch {
   /// 0, or 1 + the rank that gave up first; then every wait of every rank returns at once
   unsigned abandoned;
-  unsigned reported;       // a block writes `report`, or has written it
+  unsigned reported;       // how many blocks have begun to write a report
   unsigned too_late;       // headers of this and later launches do not explain why it was abandoned
-  unsigned released;       // `report` is of a wait that another rank ended, before its own limit
   std::uint64_t limit_ns;  // a single wait may last this long
-  /// Of the first wait that was given up
-  wait_report report;
+  /// The launch of the first block that gave up; all 0 if its flag belongs to no channel. Valid, as a disagreement that
+  /// explains it, when that block's report is complete
+  std::uint64_t launch[launch_words];
   unsigned disagreed;  // 0, or 1 + the rank whose launch differs from this rank's
   unsigned wrong;      // the first misuse that was found in this rank's kernels
   /// The headers that differ: the other rank's, and this rank's
   std::uint64_t theirs[header_words], ours[header_words];
   std::int32_t wrong_block, wrong_value, accepted;  // what was passed, and the end of the accepted range
   std::int32_t wrong_at;                            // where it was found, if that is a place in a table
-  /// Written last: `report` and `released` are valid, and a disagreement that explains them has been noted
-  unsigned complete;
-  unsigned* alarm;  // a word in this rank's host memory: not 0 when check() has something to throw
+  unsigned* alarm;                      // a word in this rank's host memory: not 0 when check() has something to throw
+  wait_report waits[max_wait_reports];  // in the order in which the blocks began to report
 };
 
 namespace detail {
@@ -150,7 +151,7 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
   watch* const mine = watch_of(w, w.rank);
   auto const* const of = reinterpret_cast<flag const*>(w.signal[w.rank] + headers);
 #pragma unroll 1
-  for (int i = 0; i < launch_words; ++i) mine->report.launch[i] = load(&of[w.rank].note[i]);
+  for (int i = 0; i < launch_words; ++i) mine->launch[i] = load(&of[w.rank].note[i]);
   if (released) return;
 #pragma unroll 1
   for (int r = 0; r < w.size; ++r) {
@@ -162,27 +163,24 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
   }
 }
 
-/// Called when a wait for *f ends in vain. If it has expired, the first block of a rank reports that and ends all
-/// waits. If another rank has given up (`released`), the first block only reports what it waited for, which may be the
-/// cause.
+/// Called when a wait for *f ends in vain: reports what the block waited for, which may be the cause also if another
+/// rank or block has given up before (`released`). If the wait has expired, the first block of a rank ends all waits,
+/// after it has looked at the headers; the others end those of this rank.
 __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted,
                                int from, bool released) {
   watch* const mine = watch_of(w, w.rank);
-  unsigned expected = 0;
-  if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, expected, 1u)) {
-    if (!released) abandon_on(w, w.rank, true);  // the block that reports may not have come that far
-    return;
+  unsigned const i = platform::atomic_fetch_add<order::relaxed, scope::system>(&mine->reported, 1u);
+  if (i < max_wait_reports) {
+    wait_report& report = mine->waits[i];
+    report.block = platform::block_index(), report.from = from;
+    report.flag_offset = std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]);
+    report.found = found, report.wanted = wanted, report.released = released;
+    if (i == 0 && headers != 0) note_launch(w, headers, wanted, released);
+    platform::atomic_store<order::release, scope::system>(&report.complete, 1u);
   }
-  mine->report = {platform::block_index(),
-                  from,
-                  std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]),
-                  found,
-                  wanted,
-                  {}};
-  mine->released = released;
-  if (headers != 0) note_launch(w, headers, wanted, released);
-  platform::atomic_store<order::release, scope::system>(&mine->complete, 1u);
-  if (!released) abandon(w, true);
+  if (released) return;
+  if (i == 0) abandon(w, true);
+  else abandon_on(w, w.rank, true);
 }
 
 /// State of one thread's bounded spin, made after its first failed poll. Only every 16th poll looks at the clock, and

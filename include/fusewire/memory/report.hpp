@@ -32,7 +32,9 @@ class launch_report {
   }
 
   /// Whether the watch of this rank says that a launch has failed.
-  static bool failed(watch const& mine) { return mine.disagreed || mine.wrong || mine.abandoned || mine.complete; }
+  static bool failed(watch const& mine) {
+    return mine.disagreed || mine.wrong || mine.abandoned || mine.waits[0].complete;
+  }
 
   /// Throws what the watches say: rank_mismatch, bad_argument, wait_timeout, launch_abandoned or peer_failed.
   /// `failure`: why the group of ranks has failed, if it has. Requires: failed(mine).
@@ -44,12 +46,13 @@ class launch_report {
     }
     auto const waits = waits_of_all(mine, stream);
     std::string others;
-    for (std::size_t i = 1; i < waits.size(); ++i) others += "\n  after that, " + waits[i];
+    for (std::size_t i = 1; i < waits.size() && i < named_waits; ++i) others += "\n  after that, " + waits[i];
+    if (waits.size() > named_waits) others += text("\n  and ", waits.size() - named_waits, " more blocks");
     std::string const cause = waits.empty() ? "" : waits[0];
     if (ended)
       throw peer_failed(text("rank ", view_.rank, ": the launch was ended because a rank has failed: ", failure,
                              cause.empty() ? "" : "\n  ", cause, others));
-    if (mine.complete && !mine.released) throw wait_timeout(cause + until_reset + others);
+    if (first_expired(mine)) throw wait_timeout(cause + until_reset + others);
     throw launch_abandoned(text("rank ", view_.rank, ": the launch was abandoned because rank ", mine.abandoned - 1,
                                 " gave up", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
   }
@@ -57,10 +60,25 @@ class launch_report {
   /// What this rank's watch says if the cause lies on this rank, or if its wait was the first that expired; else "".
   std::string own_failure(watch const& mine) const {
     if (std::string why = own_fault(mine); !why.empty()) return why;
-    return mine.complete && !mine.released ? sentence(view_.rank, mine) : "";
+    return first_expired(mine) ? sentence({view_.rank, mine.waits[0], &mine}) : "";
   }
 
  private:
+  static constexpr std::size_t named_waits = 8;
+
+  /// A block's wait, and the watch of its rank.
+  struct wait_of {
+    int rank;
+    wait_report report;
+    watch const* seen;
+
+    /// Whether the launch is known in which the block waited.
+    bool of_channel() const { return seen->launch[0] != 0; }
+  };
+
+  /// Whether the first block of the rank that reported was not ended by another one.
+  static bool first_expired(watch const& mine) { return mine.waits[0].complete && !mine.waits[0].released; }
+
   /// What this rank's kernels have noted about this rank: a disagreement, or a misuse. Empty if there is none.
   std::string own_fault(watch const& seen) const {
     if (seen.disagreed)
@@ -99,14 +117,14 @@ class launch_report {
                       seen.accepted - 1, flags ? " (channel_options::flags_per_source)" : "");
   }
 
-  std::string sentence(int rank, watch const& seen) const {
-    wait_report const& w = seen.report;
-    return text("rank ", rank, ", block ", w.block, w.launch[0] ? " of " + names_.launch(w.launch) : "",
-                !seen.released              ? text(" waited longer than ", seen.limit_ns / 1000000, " ms")
-                : seen.abandoned == by_host ? " waited, until a rank failed,"
-                                            : text(" waited, until rank ", int(seen.abandoned) - 1, " gave up,"),
-                " for a flag", w.from < 0 ? "" : text(" from rank ", w.from), " (", names_.flag_at(w.flag_offset),
-                ", signal segment + ", w.flag_offset, "): epoch ", w.found, " found, ", w.wanted, " wanted");
+  std::string sentence(wait_of const& w) const {
+    wait_report const& r = w.report;
+    return text("rank ", w.rank, ", block ", r.block, w.of_channel() ? " of " + names_.launch(w.seen->launch) : "",
+                !r.released                    ? text(" waited longer than ", w.seen->limit_ns / 1000000, " ms")
+                : w.seen->abandoned == by_host ? " waited, until a rank failed,"
+                                               : text(" waited, until rank ", int(w.seen->abandoned) - 1, " gave up,"),
+                " for a flag", r.from < 0 ? "" : text(" from rank ", r.from), " (", names_.flag_at(r.flag_offset),
+                ", signal segment + ", r.flag_offset, "): epoch ", r.found, " found, ", r.wanted, " wanted");
   }
 
   /// What the rank has noted, once that is complete. A rank that is released reports when its block polls next, so a
@@ -115,43 +133,47 @@ class launch_report {
   watch settled_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
     for (watch seen = watch_of(rank, stream);; seen = watch_of(rank, stream)) {
       // The copy before may have begun before the word was written; this one begins after it
-      if (seen.complete) return watch_of(rank, stream);
+      if (seen.waits[0].complete) return watch_of(rank, stream);
       if (std::chrono::steady_clock::now() - asked > std::chrono::milliseconds(seen.reported ? 1000 : 50)) return seen;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
 
-  /// What all ranks waited for, the cause first: the waits of the earliest launch come first, and among these one for a
-  /// rank that does not wait itself, then the expired ones before the released ones, then the earliest flag. A flag of
-  /// no channel belongs to no known launch and comes last.
+  /// What blocks of all ranks waited for, the cause first: the waits of the earliest launch, and among these the ones
+  /// for a rank that does not wait itself, then the earliest step of a source (its lowest flag, or the lowest value of
+  /// one), then the expired ones before the released ones. A flag of no channel belongs to no known launch and comes
+  /// last.
   std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
     std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
     auto const now = std::chrono::steady_clock::now();
     for (int r = 0; r < view_.size; ++r)
       if (r != view_.rank) seen.emplace_back(r, settled_watch_of(r, stream, now));
-    std::erase_if(seen, [](auto const& s) { return !s.second.complete; });
-    auto const waits = [&](int rank) {
-      return std::ranges::any_of(seen, [&](auto const& s) { return s.first == rank; });
+    std::vector<wait_of> waits;
+    for (auto const& [rank, of] : seen)
+      for (wait_report const& r : of.waits)
+        if (r.complete) waits.push_back({rank, r, &of});
+    auto const waits_itself = [&](int rank) {
+      return std::ranges::any_of(waits, [&](wait_of const& w) { return w.rank == rank; });
     };
-    std::vector<std::pair<int, watch>> sorted = seen;
-    std::ranges::stable_sort(sorted, {}, [&](auto const& s) {
-      wait_report const& r = s.second.report;
-      return std::tuple(r.launch[0] ? r.wanted : ~epoch_t(0), waits(r.from), s.second.released, r.flag_offset, s.first);
+    std::ranges::stable_sort(waits, {}, [&](wait_of const& w) {
+      wait_report const& r = w.report;
+      return std::tuple(!w.of_channel(), r.wanted, waits_itself(r.from), names_.step_of(r.flag_offset), r.released,
+                        r.flag_offset, w.rank, r.block);
     });
     std::vector<std::string> all;
-    for (auto const& [rank, w] : sorted) all.push_back(sentence(rank, w));
-    if (!all.empty()) all[0] += crossed(sorted);
+    for (wait_of const& w : waits) all.push_back(sentence(w));
+    if (!all.empty()) all[0] += crossed(waits);
     return all;
   }
 
   /// Whether two ranks wait for each other in launches of two channels.
-  std::string crossed(std::vector<std::pair<int, watch>> const& waits) const {
-    for (auto const& [a, of_a] : waits)
-      for (auto const& [b, of_b] : waits)
-        if (a < b && of_a.report.from == b && of_b.report.from == a && of_a.report.launch[0] && of_b.report.launch[0] &&
-            names_.first_flag(of_a.report.flag_offset) != names_.first_flag(of_b.report.flag_offset))
-          return text(". Ranks ", a, " and ", b, " wait for each other in launches of two channels (",
-                      names_.launch(of_a.report.launch), "; ", names_.launch(of_b.report.launch),
+  std::string crossed(std::vector<wait_of> const& waits) const {
+    for (wait_of const& a : waits)
+      for (wait_of const& b : waits)
+        if (a.rank < b.rank && a.report.from == b.rank && b.report.from == a.rank && a.of_channel() && b.of_channel() &&
+            names_.first_flag(a.report.flag_offset) != names_.first_flag(b.report.flag_offset))
+          return text(". Ranks ", a.rank, " and ", b.rank, " wait for each other in launches of two channels (",
+                      names_.launch(a.seen->launch), "; ", names_.launch(b.seen->launch),
                       "): were these queued in different orders, and do not fit beside each other? Expected one order "
                       "on all ranks, or reserved compute units for each");
     return "";

@@ -51,8 +51,9 @@ class channel {
     view_.state = state_.get();
     view_.slots = slots_.get();
     view_.flags = flags_.get();
-    h.names().add_flags(view_.flags.offset, view_.flags.count,
-                        [size](std::uint64_t i) { return flag_name(size, int(i)); });
+    h.names().add_flags(
+        view_.flags.offset, view_.flags.count, [size](std::uint64_t i) { return flag_name(size, int(i)); },
+        [size](std::uint64_t i) { return step_of(size, i); });
     h.world().forget_user(view_.world.here(view_.state));
     name_parts(where);
     clear(0, where);
@@ -116,6 +117,12 @@ class channel {
     clear(mine.epoch, where);
   }
 
+  /// When a launch waits for flag i: headers first, then data flags by their number, acknowledgements at last.
+  static std::uint64_t step_of(int size, std::uint64_t i) {
+    std::uint64_t const row = i / std::uint64_t(size);
+    if (row < 4) return row % 2 ? ~std::uint64_t(0) : 0;
+    return 1 + (row - 4) / 2;
+  }
   /// The name of flag i, in the order of detail::launch_place.
   static std::string flag_name(int size, int i) {
     int const rank = i % size, row = i / size, data = row - 4;

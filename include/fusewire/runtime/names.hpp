@@ -17,9 +17,11 @@ using launch_description = std::function<std::string(std::uint64_t const (&what)
 /// The names of flags and launches in messages. One table for each heap.
 class name_table {
  public:
-  /// Names the `count` flags from `offset` on in the signal segment: name_of(i) is the name of flag i.
-  void add_flags(std::uint64_t offset, std::uint64_t count, std::function<std::string(std::uint64_t)> name_of) {
-    flags_[offset] = {count, std::move(name_of)};
+  /// Names the `count` flags from `offset` on in the signal segment: name_of(i) is the name of flag i. A kernel waits
+  /// for flags with a lower step_of(i) first; without step_of, for those with a lower i.
+  void add_flags(std::uint64_t offset, std::uint64_t count, std::function<std::string(std::uint64_t)> name_of,
+                 std::function<std::uint64_t(std::uint64_t)> step_of = nullptr) {
+    flags_[offset] = {count, std::move(name_of), std::move(step_of)};
   }
   /// Names what the flags from `offset` on belong to.
   void add_owner(std::uint64_t offset, std::string name) { owners_[offset] = std::move(name); }
@@ -36,6 +38,15 @@ class name_table {
     auto const& [first, range] = *--after;
     std::uint64_t const i = (offset - first) / sizeof(flag);
     return i < range.count ? range.name_of(i) : "a flag that is not allocated";
+  }
+
+  /// The step of a kernel that waits for the flag at `offset`, as add_flags() knows it.
+  std::uint64_t step_of(std::uint64_t offset) const {
+    auto after = flags_.upper_bound(offset);
+    if (after == flags_.begin()) return 0;
+    auto const& [first, range] = *--after;
+    std::uint64_t const i = (offset - first) / sizeof(flag);
+    return range.step_of ? range.step_of(i) : i;
   }
 
   /// What the flags from `offset` on belong to.
@@ -89,6 +100,7 @@ class name_table {
   struct range {
     std::uint64_t count;
     std::function<std::string(std::uint64_t)> name_of;
+    std::function<std::uint64_t(std::uint64_t)> step_of;
   };
   std::map<std::uint64_t, range> flags_;                  // by offset of the first flag
   std::map<std::uint64_t, std::string> owners_;           // likewise
