@@ -57,11 +57,15 @@ int fusewireSimForgetParts(
  * word `ticket` in the part, by `call`. Reported are a second atomic of a workgroup, a launch that ends without one of
  * each workgroup, and two launches at a time. */
 int fusewireSimNameTicket(void const* at, void const* ticket, char const* call);
+/* Of a part that has a ticket: a launch that does an atomic on the 4-byte `word` in it, by `call`, has at least `least`
+ * workgroups. One with fewer is reported at its first atomic. Returns 0, or -1 when there is no such part. */
+int fusewireSimNameLeast(void const* at, void const* word, uint64_t least, char const* call);
 
 typedef int (*fusewire_sim_name_part_function)(void const*, uint64_t, char const*);
 typedef int (*fusewire_sim_name_rows_function)(void const*, fusewire_sim_rows const*, char const*);
 typedef int (*fusewire_sim_forget_parts_function)(void const*, uint64_t);
 typedef int (*fusewire_sim_name_ticket_function)(void const*, void const*, char const*);
+typedef int (*fusewire_sim_name_least_function)(void const*, void const*, uint64_t, char const*);
 typedef int (*fusewire_sim_stats_function)(fusewire_sim_stats*);
 typedef int (*fusewire_sim_reset_function)(void);
 typedef void (*fusewire_sim_fail_call_function)(uint64_t, char const*);

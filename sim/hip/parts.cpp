@@ -20,6 +20,14 @@ int name(void const* at, u64 size, char const* text, part_rows const& rows) {
   return 0;
 }
 
+/// The part that begins at `at` and has the 4-byte word; null if there is none.
+part* part_with(runtime& r, void const* at, void const* word) {
+  allocation* const a = live_at(r, at, 0);
+  part* const p = a && a->parts ? a->parts->before(reinterpret_cast<u64>(at)) : nullptr;
+  return p && p->live && p->base == reinterpret_cast<u64>(at) && p->covers(reinterpret_cast<u64>(word), 4) ? p
+                                                                                                           : nullptr;
+}
+
 }  // namespace
 
 extern "C" {
@@ -44,11 +52,18 @@ int fusewireSimForgetParts(void const* at, uint64_t size) {
 int fusewireSimNameTicket(void const* at, void const* ticket, char const* call) {
   runtime& r = runtime::get();
   lock l = r.enter();
-  allocation* const a = live_at(r, at, 0);
-  part* const p = a && a->parts ? a->parts->before(reinterpret_cast<u64>(at)) : nullptr;
-  if (!p || !p->live || p->base != reinterpret_cast<u64>(at) || !call || !p->covers(reinterpret_cast<u64>(ticket), 4))
-    return -1;
+  part* const p = part_with(r, at, ticket);
+  if (!p || !call) return -1;
   if (!p->ticket) p->ticket = reinterpret_cast<u64>(ticket), p->call = call;
+  return 0;
+}
+
+int fusewireSimNameLeast(void const* at, void const* word, uint64_t least, char const* call) {
+  runtime& r = runtime::get();
+  lock l = r.enter();
+  part* const p = part_with(r, at, word);
+  if (!p || !p->ticket || !call) return -1;
+  p->counted = reinterpret_cast<u64>(word), p->least = least, p->counted_by = call;
   return 0;
 }
 

@@ -142,6 +142,11 @@ bool node_memory::note_use(wave& w, access kind, part& p, u64 address) {
     p.left.assign(u64{grid[0]} * grid[1] * grid[2], false);
     in_use_.push_back(&p);
   }
+  if (kind == access::atomic && address == p.counted && p.left.size() < p.least) {
+    fault(w, "this launch has " + std::to_string(p.left.size()) + " workgroups, and calls " + p.counted_by + " on " +
+                 p.name + ", which takes at least " + std::to_string(p.least));
+    return false;
+  }
   if (kind != access::atomic || address != p.ticket) return true;
   u32 const* const id = w.group->id;
   u64 const at = id[0] + u64{grid[0]} * (id[1] + u64{grid[1]} * id[2]);

@@ -33,6 +33,9 @@ struct part {
   std::string call = {};           // what adds to it, for reports
   dispatch const* user = nullptr;  // the launch that touches the part, until it is over
   std::vector<bool> left = {};     // by workgroup of `user`: it has added
+  // Address of a word to which only launches of `least` workgroups or more add; 0: none
+  u64 counted = 0, least = 0;
+  std::string counted_by = {};  // what adds to it, for reports
   u64 end() const { return base + size; }
   bool covers(u64 address, u64 bytes) const {
     return address >= base && address - base <= size && bytes <= size - (address - base) &&

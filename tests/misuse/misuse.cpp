@@ -22,6 +22,7 @@ enum class mistake {
   early_return,
   end_twice,
   begin_again,
+  few_blocks,
   two_streams,
   captured_stream,
   check_in_capture,
@@ -53,6 +54,7 @@ constexpr std::string_view names[] = {"none",
                                       "early_return",
                                       "end_twice",
                                       "begin_again",
+                                      "few_blocks",
                                       "two_streams",
                                       "captured_stream",
                                       "check_in_capture",
@@ -80,7 +82,7 @@ constexpr std::string_view names[] = {"none",
 
 template <mistake M>
 __device__ void exchange(channel_view const& ch, block b, int const* mine, int* sum, int n) {
-  auto const e = ch.begin(b);
+  auto const e = M == mistake::few_blocks ? ch.begin_readable(b) : ch.begin(b);
   world_view const& w = ch.world;
   int const to = w.next(1), from = w.next(w.size - 1), first = b.index() * b.size() + b.rank(),
             step = b.count() * b.size();

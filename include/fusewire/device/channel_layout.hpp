@@ -2,6 +2,7 @@
 // protocol is in channel_view.hpp.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include <fusewire/device/flag.hpp>
 #include <fusewire/device/memory.hpp>
@@ -48,7 +49,8 @@ struct channel_view {
   int flags_per_source = 0;
   /// Epoch and tickets of this rank
   sym<channel_state> state;
-  bool poison = false;  // channel_options::poison
+  bool poison = false;     // channel_options::poison
+  std::uint8_t parts = 1;  // world::dispatch_parts()
   /// What this launch tells its peers
   launch_header header;
 
@@ -67,7 +69,8 @@ struct channel_view {
   /// only, as far as is documented (docs/litmus.md, kernel_end_reaches_peers). So the first block of each part releases
   /// it, and the last block to begin sends the headers.
   /// Called by: every thread of every block.
-  /// Requires: a block on every part, so at least world::dispatch_parts() blocks.
+  /// Requires: a block on every part, so at least world::dispatch_parts() blocks. The simulator reports a launch of
+  /// fewer; so do kernels where FUSEWIRE_CHECKED is defined.
   __device__ channel_epoch begin_readable(block b) const;
 };
 

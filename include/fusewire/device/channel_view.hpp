@@ -352,6 +352,11 @@ __device__ inline channel_epoch channel_view::begin(block b) const {
 
 __device__ inline channel_epoch channel_view::begin_readable(block b) const {
   if constexpr (platform::max_parts == 1) return begin(b);
+  if constexpr (detail::checked)
+    if (b.count() < parts) {
+      if (b.leader()) detail::note_misuse(world, misuse::few_blocks, b.count(), parts);
+      return begin(b);
+    }
   channel_epoch const e(*this, platform::atomic_load<order::relaxed, scope::device>(&world.here(state)->epoch) + 1);
   if (wave{}.index() == (b.size() - 1) / wave::width && e.is_readable(b)) e.send_header(b);
   return e;

@@ -75,6 +75,7 @@ enum class misuse : unsigned {
   wait_rank,
   wait_flag,
   begin_again,
+  few_blocks,
   end_again,
   page,
   length,

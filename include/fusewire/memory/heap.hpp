@@ -166,6 +166,12 @@ class heap {
     std::byte const* const at = view().bulk[view().rank] + offset;
     if (sim.there()) sim.name_ticket(at, at + ticket, call);
   }
+  /// The same for a word to which, by `call`, only launches of `least` blocks or more add. Requires: name_ticket().
+  void name_least(std::uint64_t offset, std::size_t word, int least, char const* call) const {
+    auto const& sim = detail::simulator::get();
+    std::byte const* const at = view().bulk[view().rank] + offset;
+    if (sim.name_least) sim.name_least(at, at + word, std::uint64_t(least), call);
+  }
 
   /// The names of this heap's flags and launches in error messages. Operators add those of theirs.
   name_table& names() { return state_->names(); }

@@ -92,6 +92,9 @@ class launch_report {
                         ", or the launch before did not end");
     if (what == misuse::end_again)
       return who + text("channel_epoch::end() for the second time in launch ", seen.wrong_value);
+    if (what == misuse::few_blocks)
+      return who + text("channel_view::begin_readable() in a launch of ", seen.wrong_value,
+                        " blocks; expected at least world::dispatch_parts() = ", seen.accepted);
     if (what == misuse::page)
       return who + text("flash_decode: entry ", seen.wrong_at, " of the block table is page ", seen.wrong_value,
                         "; expected 0 to ", seen.accepted - 1);

@@ -19,8 +19,10 @@ struct simulator_rows {
 /// Entry points of sim/fusewire_sim.h, which only the simulator's libamdhip64 has.
 struct simulator {
   int (*name_part)(void const*, std::uint64_t, char const*) = find<decltype(name_part)>("fusewireSimNamePart");
-  /// Null in a simulator of version 0.1.
+  /// These two are null in a simulator of version 0.1.
   int (*name_rows)(void const*, simulator_rows const*, char const*) = find<decltype(name_rows)>("fusewireSimNameRows");
+  int (*name_least)(void const*, void const*, std::uint64_t,
+                    char const*) = find<decltype(name_least)>("fusewireSimNameLeast");
   int (*forget_parts)(void const*, std::uint64_t) = find<decltype(forget_parts)>("fusewireSimForgetParts");
   int (*name_ticket)(void const*, void const*, char const*) = find<decltype(name_ticket)>("fusewireSimNameTicket");
 

@@ -45,6 +45,7 @@ class channel {
     view_.slot_bytes = slot_bytes(options.max_bytes);
     view_.flags_per_source = options.flags_per_source;
     view_.poison = options.poison;
+    view_.parts = static_cast<std::uint8_t>(h.world().dispatch_parts());
     state_ = {h, h.allocate<channel_state>(1, 256, where)};
     slots_ = {h, h.allocate<std::byte>(2 * view_.slot_bytes, 256, where)};
     flags_ = {h, h.allocate<flag>(flags(size, options.flags_per_source), 128, where)};
@@ -137,6 +138,7 @@ class channel {
     std::size_t const first = 4 * std::size_t(world().size()) * sizeof(flag);
     heap_.name_part(false, view_.state.offset, sizeof(channel_state), "the state" + mine);
     heap_.name_ticket(view_.state.offset, offsetof(channel_state, ticket), "channel_epoch::end()");
+    heap_.name_least(view_.state.offset, offsetof(channel_state, began), view_.parts, "channel_view::begin_readable()");
     for (std::uint64_t slot : {0, 1})
       heap_.name_part(false, view_.slots.offset + slot * view_.slot_bytes, options_.max_bytes,
                       text("slot ", slot, " of the inbox", mine, ", max_bytes = ", options_.max_bytes));

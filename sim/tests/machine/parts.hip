@@ -50,6 +50,9 @@ int main(int argc, char** argv) {
   CHECK(name_rows(p + 65536 - 64 * 11, &rows, "beyond") == -1);
   CHECK(name_rows(p + 4096, &long_rows, "rows that overlap") == -1);
   auto* const ticket = reinterpret_cast<unsigned*>(p + 2052);
+  auto const name_least =
+      reinterpret_cast<fusewire_sim_name_least_function>(dlsym(RTLD_DEFAULT, "fusewireSimNameLeast"));
+  CHECK(name_least(p + 2048, ticket, 2, "begin()") == -1);  // it has no ticket yet
   if (name == "right") {
     store_at<<<1, 64>>>(p, 1120, nullptr);
     store_wide<<<1, 1>>>(p, 2048 + 240);
@@ -57,6 +60,8 @@ int main(int argc, char** argv) {
     HIP(hipDeviceSynchronize());
     CHECK(name_ticket(p + 1, p + 1, "take") == -1);
     CHECK(name_ticket(p + 2048, ticket, "take()") == 0);
+    CHECK(name_least(p + 2048, p + 2048 + 256, 6, "begin()") == -1);
+    CHECK(name_least(p + 2048, ticket, 6, "begin()") == 0);
     for (int i = 0; i < 3; ++i) take_tickets<<<dim3(3, 2), 64>>>(ticket, 1, 0, nullptr);
     HIP(hipDeviceSynchronize());
     std::puts("done");
@@ -81,6 +86,10 @@ int main(int argc, char** argv) {
   CHECK(name_ticket(p + 2048, ticket, "take()") == 0);
   if (name == "twice") take_tickets<<<3, 64>>>(ticket, 2, 0, nullptr);
   if (name == "missing") take_tickets<<<3, 64>>>(ticket, 1, 1, nullptr);
+  if (name == "few") {
+    CHECK(name_least(p + 2048, ticket, 4, "begin()") == 0);
+    take_tickets<<<3, 64>>>(ticket, 1, 0, nullptr);
+  }
   if (name == "two_launches") {
     hipStream_t other;
     HIP(hipStreamCreateWithFlags(&other, hipStreamNonBlocking));

@@ -245,6 +245,9 @@ TEST_CASE("parts that a program names have bounds, and tickets, of their own") {
           "missing",
           {"1 of 3 workgroups ended without take() on the second, named again; the first of them is workgroup (2,0,0)",
            "kernel take_tickets"}},
+      expected{"few",
+               {"this launch has 3 workgroups, and calls begin() on the second, named again, which takes at least 4",
+                "kernel take_tickets"}},
       expected{"two_launches", {"the second, named again is used by two launches at once"}});
   result const r = sim(std::string("--memory ") + memory, std::string("sim_parts ") + e.name);
   INFO(e.name << "\n" << r.output);
