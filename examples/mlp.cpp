@@ -56,31 +56,35 @@ std::vector<float> reference(int hidden) {
 int run_rank(world& w) {
   ag_gemm_options const up_options{.max_m = tokens, .k = model, .gather = gather::m};
   gemm_rs_options const down_options{.max_m = tokens, .max_n = model, .k = hidden_per_rank};
-  // Two operators share a channel. x and y have up to as many rows as tokens
+  int const most_rows = ceil_div(tokens, w.size());  // of a rank
+  // Two operators share a channel
   requirements const needs =
       ag_gemm<bf16>::requirements(w.size(), up_options) + gemm_rs<bf16>::requirements(w.size(), down_options) +
-      2 * requirements::of<bf16>(tokens * model) + 2 * requirements::of<bf16>(model * hidden_per_rank) +
+      2 * requirements::of<bf16>(most_rows * model) + 2 * requirements::of<bf16>(model * hidden_per_rank) +
       requirements::of<bf16>(hidden_per_rank) + requirements::of<bf16>(tokens * hidden_per_rank);
   heap h(w, needs);
   channel ch(h, needs);
   ag_gemm<bf16> up(ch, up_options);
   gemm_rs<bf16> down(ch, down_options);
 
-  int const rows = down.rows(tokens), row0 = w.rank() * ceil_div(tokens, w.size()), f0 = w.rank() * hidden_per_rank;
-  auto const upload = [&](int r, int c, auto value) {
+  int const rows = down.rows(tokens), row0 = w.rank() * most_rows, f0 = w.rank() * hidden_per_rank;
+  // What all ranks allocate is of one size, also where the last one has fewer rows
+  auto const upload = [&](int r, int c, auto value, int allocated_rows) {
     std::vector<bf16> values;
     for (int i = 0; i < r; ++i)
       for (int j = 0; j < c; ++j) values.push_back(bf16(value(i, j)));
-    matrix<bf16> const m{h.view().here(h.allocate<bf16>(std::max<std::size_t>(1, values.size()))), r, c, c};
+    matrix<bf16> const m{h.view().here(h.allocate<bf16>(std::size_t(allocated_rows * c))), r, c, c};
     check_hip(hipMemcpy(m.data, values.data(), values.size() * sizeof(bf16), hipMemcpyHostToDevice), "hipMemcpy");
     return m;
   };
   auto const nothing = [](int, int) { return NAN; };
-  matrix<bf16> const x = upload(rows, model, [&](int i, int j) { return x_at(row0 + i, j); });
-  matrix<bf16> const w1 = upload(model, hidden_per_rank, [&](int i, int j) { return w1_at(i, f0 + j); });
-  matrix<bf16> const w2 = upload(hidden_per_rank, model, [&](int i, int j) { return w2_at(f0 + i, j); });
-  matrix<bf16> const bias = upload(1, hidden_per_rank, [&](int, int j) { return bias_at(f0 + j); });
-  matrix<bf16> const hidden = upload(tokens, hidden_per_rank, nothing), y = upload(rows, model, nothing);
+  matrix<bf16> const x = upload(rows, model, [&](int i, int j) { return x_at(row0 + i, j); }, most_rows);
+  matrix<bf16> const w1 = upload(model, hidden_per_rank, [&](int i, int j) { return w1_at(i, f0 + j); }, model);
+  matrix<bf16> const w2 =
+      upload(hidden_per_rank, model, [&](int i, int j) { return w2_at(f0 + i, j); }, hidden_per_rank);
+  matrix<bf16> const bias = upload(1, hidden_per_rank, [&](int, int j) { return bias_at(f0 + j); }, 1);
+  matrix<bf16> const hidden = upload(tokens, hidden_per_rank, nothing, tokens),
+                     y = upload(rows, model, nothing, most_rows);
 
   up(w.stream(), {.a = x, .b = w1, .c = hidden, .m = tokens}, bias_silu<bf16>{bias.data});
   down(w.stream(), {.a = hidden, .b = w2, .c = y, .m = tokens}, residual{x});
