@@ -121,14 +121,14 @@ def choice(colours):
     p.path("arrow", (540, 88), (770, 226))
     p.text(690, 160, "only the reader: indices, a table")
     p.path("arrow", (200, 180), (150, 226))
-    p.text(40, 208, "up to about 4 KB")
+    p.text(40, 208, "up to about 16 KB")
     p.path("arrow", (340, 180), (440, 226))
     p.text(410, 208, "more")
     p.box(10, 228, 280, 62, "third", "push stamped words", "slot.send, stamped_reader: no flag, no release", "twice the bytes; one word a thread, many threads")
     p.box(316, 228, 280, 62, "bulk", "push, and a flag for each piece", "copy into e.inbox(peer), e.signal, e.wait", "a piece of tens of KB, signalled by who stored it")
     p.box(622, 228, 288, 62, "signal", "pull", "begin_readable, wait_begun, copy, acknowledge", "the owner: wait_acknowledged before it ends")
     p.text(10, 314, "Push where both would do: a store crosses the link once, a load twice, and nobody acknowledges. ag_gemm pulls on H200 for long multiplications, as measured.")
-    p.text(10, 334, "The bound of 4 KB is a projection for MI300X with 2 and 8 ranks, no measurement: below it both are about as fast, and above it flags are faster.")
+    p.text(10, 334, "The bound of 16 KB is a projection for MI300X with 8 ranks and a block of 1024 threads, no measurement. With 256 threads it is 2 KB.")
     return p.svg()
 
 
