@@ -33,7 +33,7 @@
 
 #include <random>
 
-#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
 
 using namespace fusewire;
 using namespace fusewire::bench;

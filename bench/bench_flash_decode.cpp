@@ -33,7 +33,7 @@
 #include "harness.hpp"
 #include "libraries.hpp"
 
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 
 #include <numeric>
 #include <random>
@@ -278,7 +278,7 @@ class shape_runner {
                                  .head_dim = s_.d,
                                  .page_size = s_.page,
                                  .max_pages = s_.max_pages(),
-                                 .shots = shots(set.shots)};
+                                 .shots = reduce_algorithm(set.shots)};
     flash_decode<T> fused(st_.ch, o), local(st_.alone_ch, o);
     auto const shard = [&](int i) {
       local(st_.stream(), call(i, reinterpret_cast<T*>(send(i)), reinterpret_cast<float*>(send(i) + s_.result() * 2)));

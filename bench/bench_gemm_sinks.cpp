@@ -13,7 +13,7 @@
 //   collective            the vendor's reduce-scatter, all-reduce or all-gather alone, of 16-bit elements
 //   bsp_eager, bsp_graph  GEMM, then the collective, which adds up the GEMM's rounded results; for gemm_all_scatter a
 //                         kernel after it moves the ranks' columns side by side, unless there is only one row
-//   one_shot, two_shot    gemm_ar with shots::one or shots::two
+//   one_shot, two_shot    gemm_ar with reduce_algorithm::one_shot or reduce_algorithm::two_shot
 //   fused                 the operator; gemm_ar with the shots that it chooses. Its sums are fp32
 //   fused_eager           as fused, not in a graph
 //
@@ -22,9 +22,9 @@
 #include "harness.hpp"
 #include "libraries.hpp"
 
-#include <fusewire/kernels/gemm_all_scatter.hpp>
-#include <fusewire/kernels/gemm_ar.hpp>
-#include <fusewire/kernels/gemm_rs.hpp>
+#include <fusewire/ops/gemm_all_scatter.hpp>
+#include <fusewire/ops/gemm_ar.hpp>
+#include <fusewire/ops/gemm_rs.hpp>
 
 using namespace fusewire;
 using namespace fusewire::bench;
@@ -74,9 +74,9 @@ gemm_ar_options ar_options(std::string const& variant, shape const& s) {
   return {.max_m = s.m,
           .max_n = s.n,
           .k = s.own_k(),
-          .shots = variant == "one_shot"   ? shots::one
-                   : variant == "two_shot" ? shots::two
-                                           : shots::automatic};
+          .shots = variant == "one_shot"   ? reduce_algorithm::one_shot
+                   : variant == "two_shot" ? reduce_algorithm::two_shot
+                                           : reduce_algorithm::automatic};
 }
 gemm_all_scatter_options scatter_options(shape const& s) { return {.max_m = s.m, .max_n = s.own_n(), .k = s.own_k()}; }
 

@@ -1,7 +1,7 @@
 // Options of a benchmark program beside Google Benchmark's.
 #pragma once
 #include <benchmark/benchmark.h>
-#include <fusewire/runtime/error.hpp>
+#include <fusewire/ranks/error.hpp>
 
 #include <cstdio>
 #include <cstdlib>

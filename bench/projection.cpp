@@ -21,9 +21,9 @@
 //
 // Every call has weights, or KV, that no earlier call has touched, so that no cache holds them. Outputs are checked.
 // Prints "us: TIME", the slowest rank's.
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/flash_decode.hpp>
-#include <fusewire/kernels/gemm.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/flash_decode.hpp>
+#include <fusewire/ops/gemm.hpp>
 
 #include <cstring>
 #include <map>
@@ -72,8 +72,8 @@ void list_plans(gather by, int ranks, int m, int n, int k, double factor) {
     gemm_plan const& p = plan.gemm;
     if ((us > factor * all[0].us && least == 0) || listed[p.tile_m << 16 | p.tile_n]++ >= 2) continue;
     least -= least > 0;
-    std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.parts, ranks == 1 ? 0 : plan.movers(ranks), plan.chunk_k,
-                us);
+    std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.parts, ranks == 1 ? 0 : plan.senders(ranks),
+                plan.chunk_k, us);
   }
 }
 

@@ -33,7 +33,7 @@ __global__ void sum_rows(channel_view ch, stamped_inbox_view inbox, int const* m
       do {
         std::uint64_t word[ranks];
         for (int r = 0; r < ranks; ++r) word[r] = read.ask(slot.from(r, 0) + j);
-        platform::keep_order();
+        platform::sched_barrier();
         all = 0;
         for (int r = 0; r < ranks; ++r) all += read.take<int>(word[r], slot.from(r, 0) + j, r);
       } while (read.again());

@@ -17,8 +17,8 @@
 //
 // A is gathered by k, in bf16; weights are others in every call; outputs are checked. Prints "us: TIME", the slowest
 // rank's; with LATE, for each, "late US: TIME of the slowest rank, MEDIAN of the ranks that are not late".
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/gemm.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/gemm.hpp>
 
 #include <cstring>
 #include <string>
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   using usual = gathered_source<Mainloop>;
   std::conditional_t<AfterAll, after_all_of<usual>, usual> source(
       e, ch.world.rank, g.gather.map, g.gather.own_shard_first, false, x.k_part(), x.k_parts());
-  into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
+  checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     trace_span<!AfterAll> const s("moves A");
     gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
 template <class Mainloop>
 constexpr bool has_instance = false;
 template <class T, int Rows, int Columns>
-constexpr bool has_instance<few_rows_gfx942<T, Rows, Columns, layout::column_major>> = Rows == 64;
+constexpr bool has_instance<small_m_gfx942<T, Rows, Columns, layout::column_major>> = Rows == 64;
 template <class T, int Rows, int Columns>
 constexpr bool has_instance<ping_pong_gfx942<T, Rows, Columns, layout::column_major>> = true;
 
@@ -146,10 +146,10 @@ class changed_operator {
       if constexpr (has_instance<M>) {
         auto const kernel = &changed_ag_gemm<bf16, M, AfterAll>;
         gather_map const map{o_.gather, call.m, o_.k, w.size(), M::tile_m, plan->chunk_k};
-        int const parts = M::cut == k_cut::chunks_in_turns ? std::min(plan->gemm.parts, map.chunks() * shape.k_shards)
+        int const parts = M::cut == k_slicing::interleaved ? std::min(plan->gemm.parts, map.chunks() * shape.k_shards)
                                                            : plan->gemm.parts;
         gather_order const order = order_of_gather(map, w.rank(), false, plan->pieces, plan->gemm.band,
-                                                   M::cut == k_cut::chunks_in_turns ? 1 : parts);
+                                                   M::cut == k_slicing::interleaved ? 1 : parts);
         channel_view const view = ch_.view(make_header("ag_taxes", AfterAll, std::uint64_t(call.m)));
         auto const inbox = [&](int slot) { return gathered_in(view.template slot<bf16 const>(slot), map); };
         matrix<bf16 const> const a[gathered_buffers] = {call.a, inbox(0), inbox(1)};
@@ -164,7 +164,7 @@ class changed_operator {
             false};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
         int const first = std::max(
-            1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4, plan->movers(w.size())}));
+            1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4, plan->senders(w.size())}));
         set_blocks(x, first, tiles);
         launch(
             w, stream,

@@ -3,7 +3,7 @@
 //   example_ag_gemm [ranks]                       ranks are threads; default: one per GPU, at least 2
 //   scripts/run-ranks -n 4 example_ag_gemm        ranks are processes; torchrun --no-python does as well
 #include <fusewire/fusewire.hpp>
-#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -4,8 +4,8 @@
 //   fusewire_demo [ranks]     1 to 8; default: 8 under fusewire-sim, else 1, 2, 4 or 8 with a GPU per rank
 #include <dlfcn.h>
 #include <fusewire/fusewire.hpp>
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 #include <fusewire_sim.h>
 
 #include <algorithm>

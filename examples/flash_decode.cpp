@@ -4,7 +4,7 @@
 //   example_flash_decode [ranks]                  ranks are threads; default: one per GPU
 //   scripts/run-ranks -n 4 example_flash_decode   ranks are processes; torchrun --no-python does as well
 #include <fusewire/fusewire.hpp>
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 
 #include <algorithm>
 #include <cmath>

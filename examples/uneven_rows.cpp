@@ -10,8 +10,8 @@
 //   example_uneven_rows [ranks]                       ranks are threads; default: one per GPU, at least 2
 //   scripts/run-ranks -n 4 example_uneven_rows        ranks are processes; torchrun --no-python does as well
 #include <fusewire/fusewire.hpp>
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/gemm_rs.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/gemm_rs.hpp>
 
 #include <cmath>
 #include <cstdio>

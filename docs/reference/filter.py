@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-FLOORS = {"core", "device", "tile", "kernels", "memory", "runtime", "platform"}
+FLOORS = {"core", "platform", "device", "arch", "ranks", "memory", "launch", "gemm", "attention", "comm", "ops"}
 # Comments, literals, directives and braces, in the order in which the text has them.
 TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\''
@@ -203,7 +203,7 @@ def main(include: pathlib.Path, output: pathlib.Path) -> None:
     for header, text in headers.items():
         to = output / header.relative_to(include)
         to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_text(for_doxygen(text, header.parent.name if header.parent.name in FLOORS else "", concepts))
+        to.write_text(for_doxygen(text, next((p.name for p in header.relative_to(include).parents if p.name in FLOORS), ""), concepts))
 
 
 main(*map(pathlib.Path, sys.argv[1:]))

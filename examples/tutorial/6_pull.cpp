@@ -58,7 +58,7 @@ int main(int argc, char** argv) try {
       }
       heap.upload(array, mine);
       // [begin: launch]
-      launch(w, w.stream(), {.blocks = std::max(3, w.dispatch_parts()), .threads = tile}, sum_arrays,
+      launch(w, w.stream(), {.blocks = std::max(3, w.xcd_count()), .threads = tile}, sum_arrays,
              ch.view(make_header("pull", 0, tiles)), array, heap.here(sum));
       // [end: launch]
       w.check(w.stream());

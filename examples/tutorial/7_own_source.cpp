@@ -5,8 +5,8 @@
 //
 // Deadlock: all blocks run at once, and the threads that send wait for nothing.
 #include <fusewire/fusewire.hpp>
-#include <fusewire/kernels/product_launcher.hpp>
-#include <fusewire/tile/epilogue.hpp>
+#include <fusewire/gemm/gemm_launcher.hpp>
+#include <fusewire/gemm/epilogue.hpp>
 
 #include <cstdio>
 #include <vector>
@@ -23,12 +23,12 @@ struct arriving_rows : local_rows {  // which knows the steps along k, and where
   channel_epoch const& e;
   int from;
 
-  __device__ k_run wait(int column) const {
+  __device__ k_segment wait(int column) const {
     int const chunk = column / chunk_k;
     e.wait(Group{}, from, chunk);
-    platform::order_async_copies();        // asynchronous loads see it, too
-    k_run run = local_rows::wait(column);  // this column and the rest of the row
-    run.buffer = int(e.number() % 2);      // the inbox of this launch
+    platform::order_async_copies();            // asynchronous loads see it, too
+    k_segment run = local_rows::wait(column);  // this column and the rest of the row
+    run.buffer = int(e.number() % 2);          // the inbox of this launch
     int const there = ((chunk + 1) * chunk_k - column) / k_step;
     if (run.count > there) run.count = there;  // steps that the flag speaks of
     return run;
@@ -39,7 +39,7 @@ struct arriving_rows : local_rows {  // which knows the steps along k, and where
 struct arguments {
   matrix<bf16 const> a;  // [m, k], which goes to the next rank
   matrix<bf16> c;        // [m, n]
-  tile_order tiles;      // of c
+  raster_order tiles;    // of c
 };
 
 // [begin: kernel]
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
       e.signal(group, next, chunk);
     }
   };
-  arriving_rows<typename M::asking> source{{m, k, M::tile_m, x.k_part(), x.k_parts()}, e, previous};
-  M::run_and_end(shared, launch, x, g.tiles, source, into<bf16>{g.c}, send, epilogue);
+  arriving_rows<typename M::source_group> source{{m, k, M::tile_m, x.k_part(), x.k_parts()}, e, previous};
+  M::run_and_end(shared, launch, x, g.tiles, source, local_sink<bf16>{g.c}, send, epilogue);
 }
 // [end: kernel]
 
@@ -77,7 +77,7 @@ int main(int argc, char** argv) try {
     // [begin: host]
     channel ch(heap, needs);
     auto const kernel_of = [&]<class M>() { return &multiply_arriving<M>; };
-    product_launcher<bf16> launcher(w, "arriving");
+    gemm_launcher<bf16> launcher(w, "arriving");
     launcher.load(kernel_of);  // the kernel with every mainloop that a plan may name
     // [end: host]
     auto const a = heap.allocate<bf16>(m * k), b = heap.allocate<bf16>(k * n), c = heap.allocate<bf16>(m * n);
@@ -89,9 +89,9 @@ int main(int argc, char** argv) try {
     int const from = heap.view().next(w.size() - 1);
     for (int i = 0; i < launches; ++i) {
       // [begin: launch]
-      product<bf16> const p{.rows = m, .b = {heap.here(b), k, n, k}, .b_layout = layout::column_major, .a_ld = k};
+      gemm_problem<bf16> const p{.rows = m, .b = {heap.here(b), k, n, k}, .b_layout = layout::column_major, .a_ld = k};
       gemm_plan const& plan = launcher.plan(kernel_of, p);  // mainloop and tile for this shape
-      channel_view const view = ch.view(product_header<bf16>("arriving", plan, 0, m, n, k));
+      channel_view const view = ch.view(gemm_header<bf16>("arriving", plan, 0, m, n, k));
       auto const inbox = [&](int slot) { return matrix<bf16 const>{view.slot<bf16>(slot), m, k, k}; };
       arguments const g{{heap.here(a), m, k, k},
                         {heap.here(c), m, n, n},

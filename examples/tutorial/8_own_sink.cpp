@@ -7,9 +7,9 @@
 // Deadlock: all blocks run at once; multiplications wait for nothing, and a block adds up only when all of its rank's
 // are done or other blocks are at them.
 #include <fusewire/fusewire.hpp>
-#include <fusewire/kernels/partial_sums.hpp>
-#include <fusewire/kernels/product_launcher.hpp>
-#include <fusewire/tile/epilogue.hpp>
+#include <fusewire/comm/reduce_scatter.hpp>
+#include <fusewire/gemm/gemm_launcher.hpp>
+#include <fusewire/gemm/epilogue.hpp>
 
 #include <cstdio>
 #include <vector>
@@ -29,22 +29,22 @@ struct sums_at_owner {
   __device__ matrix<float> from(int source, int owner) const {
     return {e.inbox<float>(owner) + source * rows * n, rows, n, n};
   }
-  __device__ matrix<float> at(tile_at t) const {
+  __device__ matrix<float> at(tile_coord t) const {
     int const above = t.m * shards.tile_m - shards.row_in_shard(t.m);  // tiles number rows from the first tile row on
     return {from(rank, shards.owner(t.m)).data - above * n, above + rows, n, n};
   }
   __device__ int flag(int nth, int tile_n) const { return (nth * n_tiles + tile_n) * parts; }  // in its nth tile row
   template <group Group>
-  __device__ void stored(Group g, tile_at t) const {
+  __device__ void stored(Group g, tile_coord t) const {
     e.signal(g, shards.owner(t.m), flag(shards.nth_of_owner(t.m), t.n) + part);
   }
 };
 // [end: sink]
 
 struct arguments {
-  matrix<bf16> c;     // [rows, n]
-  row_shards shards;  // of the sum [m, n]
-  tile_order tiles;   // of the sum
+  matrix<bf16> c;      // [rows, n]
+  row_shards shards;   // of the sum [m, n]
+  raster_order tiles;  // of the sum
 };
 
 // [begin: kernel]
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(n, M::tile_n);
   sums_at_owner const sink{e, g.shards, rank, n_tiles, x.part(), x.parts().value()};
   local_shards source(g.shards, k, x.k_part(), x.k_parts());
-  auto work = M::run(shared, launch, x, g.tiles, source, sink, nothing_beside{}, epilogue);
+  auto work = M::run(shared, launch, x, g.tiles, source, sink, no_comm{}, epilogue);
 
   for (; work.now() < g.shards.tile_rows * n_tiles; work.next()) {  // own tiles, for whichever block is free
     int const tile_m = work.now() / n_tiles, tile_n = work.now() % n_tiles;
@@ -86,13 +86,13 @@ int main(int argc, char** argv) try {
     // [begin: host]
     requirements const needs =
         channel::requirements(ranks, {.max_bytes = std::size_t(m) * n * sizeof(float),
-                                      .flags_per_source = product_launcher<bf16>::max_tile_parts(rows, n)}) +
+                                      .flags_per_source = gemm_launcher<bf16>::max_tile_parts(rows, n)}) +
         requirements::of<bf16>(std::size_t(m) * k) + requirements::of<bf16>(k * n) + requirements::of<bf16>(rows * n);
     heap heap(w, needs);
     channel ch(heap, needs);
     // [end: host]
     auto const kernel_of = [&]<class M>() { return &multiply_and_scatter<M>; };
-    product_launcher<bf16> launcher(w, "multiply_and_scatter");
+    gemm_launcher<bf16> launcher(w, "multiply_and_scatter");
     launcher.load(kernel_of);
     auto const a = heap.allocate<bf16>(std::size_t(m) * k), b = heap.allocate<bf16>(k * n),
                c = heap.allocate<bf16>(rows * n);
@@ -104,7 +104,7 @@ int main(int argc, char** argv) try {
     heap.upload(b, my_b);
     for (int i = 0; i < launches; ++i) {
       // [begin: launch]
-      product<bf16> const p{
+      gemm_problem<bf16> const p{
           .rows = rows, .b = {heap.here(b), k, n, k}, .b_layout = layout::column_major, .a_ld = k, .shards = ranks};
       gemm_plan const& plan = launcher.plan(kernel_of, p);
       row_shards const shards(m, ranks, plan.tile_m);
@@ -112,8 +112,8 @@ int main(int argc, char** argv) try {
       arguments const g{
           {heap.here(c), rows, n, n}, shards, {shards.all_tile_rows(), ceil_div(n, plan.tile_n), next, plan.band}};
       launcher.launch(w.stream(), kernel_of, p, plan, {matrix<bf16 const>{heap.here(a), m, k, k}},
-                      {.tiles = g.tiles.count()}, identity{},
-                      ch.view(product_header<bf16>("scatter", plan, 0, m, n, k)), g);
+                      {.tiles = g.tiles.count()}, identity{}, ch.view(gemm_header<bf16>("scatter", plan, 0, m, n, k)),
+                      g);
       // [end: launch]
       w.check(w.stream());
       auto const got = heap.download(c);

@@ -1,5 +1,5 @@
-// Everything to write kernels with. Operators have headers of their own in kernels/, and what they are made of in
-// tile/.
+// Everything to write kernels with. Operators have headers of their own in ops/ (all of them: operators.hpp), and what
+// they are made of in gemm/, attention/ and comm/.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
@@ -11,14 +11,14 @@
 #include <fusewire/device/flag.hpp>
 #include <fusewire/device/memory.hpp>
 #include <fusewire/device/stamped.hpp>
-#include <fusewire/device/stamped_inbox.hpp>
+#include <fusewire/device/stamped_inbox_view.hpp>
 #include <fusewire/device/ticket.hpp>
 #include <fusewire/memory/heap.hpp>
 #include <fusewire/memory/requirements.hpp>
-#include <fusewire/runtime/channel.hpp>
-#include <fusewire/runtime/launch.hpp>
-#include <fusewire/runtime/make_world.hpp>
-#include <fusewire/runtime/run.hpp>
-#include <fusewire/runtime/stamped_inbox.hpp>
-#include <fusewire/trace/span.hpp>
+#include <fusewire/launch/channel.hpp>
+#include <fusewire/launch/launch.hpp>
+#include <fusewire/ranks/make_world.hpp>
+#include <fusewire/ranks/run.hpp>
+#include <fusewire/launch/stamped_inbox.hpp>
+#include <fusewire/device/trace_span.hpp>
 #include <fusewire/version.hpp>

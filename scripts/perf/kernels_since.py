@@ -9,8 +9,8 @@ import tarfile
 
 STORE = "kernels.csv"
 SOURCES = "include/fusewire"
-FOLDERS = ("core", "device", "kernels", "platform", "tile")  # what decides about a kernel's code; the host's headers do not
-HEADERS = {name: f"kernels/{name}.hpp" for name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter", "flash_decode")} | {"primitives": "device/channel_view.hpp"}
+FOLDERS = ("arch", "attention", "comm", "core", "device", "gemm", "kernels", "ops", "platform", "tile")  # what decides about a kernel's code; the host's headers do not
+HEADERS = {name: f"ops/{name}.hpp" for name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter", "flash_decode")} | {"primitives": "device/channel_view.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:fusewire/)?([\w/]+\.hpp)[>"].*$', re.M)
 
 
@@ -29,7 +29,7 @@ def operator_of(name):
 
 def code_of(texts, operator):
     """What the compiler reads of an operator's headers for NVIDIA, file by file: without comments, spaces and the names of files."""
-    seen, left = set(), [operator]
+    seen, left = set(), [operator, operator.replace("ops/", "kernels/")]  # where commits before 0.2.0 have it
     while left:
         path = left.pop()
         if path in seen or path not in texts or path.split("/")[0] not in FOLDERS or re.search("gfx942|platform/amd", path):

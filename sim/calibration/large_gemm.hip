@@ -1,12 +1,12 @@
 // C [m, n] = A [m, k] B [n, k]^T in bf16, sum in fp32, by this library's kernel for many rows.   large_gemm M N K
 //
-//   eight waves; of two on a SIMD one loads while the other multiplies (fusewire/tile/ping_pong_gfx942.hpp)
+//   eight waves; of two on a SIMD one loads while the other multiplies (fusewire/gemm/gfx942/ping_pong_gfx942.hpp)
 //
 //     per launch: 2 m n k flop
 //
 // The published times at full power are those of such kernels. Those of gemm.hip wait for the LDS at every step.
 #include <fusewire/fusewire.hpp>
-#include <fusewire/kernels/gemm.hpp>
+#include <fusewire/ops/gemm.hpp>
 
 #include "point.hpp"
 

@@ -20,9 +20,9 @@ namespace {
 
 /// The owner of a source file: the user, a kernel of the library, the library, HIP or the compiler.
 int distance_from_user(std::string const& file) {
-  static constexpr std::pair<char const*, int> folders[] = {{"/fusewire/kernels/", 1}, {"/fusewire/tile/", 2},
-                                                            {"/include/fusewire/", 3}, {"/include/hip/", 4},
-                                                            {"/lib/clang/", 4},        {"/usr/include/", 4}};
+  static constexpr std::pair<char const*, int> folders[] = {
+      {"/fusewire/ops/", 1},     {"/fusewire/comm/", 1}, {"/fusewire/gemm/", 2}, {"/fusewire/attention/", 2},
+      {"/include/fusewire/", 3}, {"/include/hip/", 4},   {"/lib/clang/", 4},     {"/usr/include/", 4}};
   for (auto const& [folder, distance] : folders)
     if (file.find(folder) != file.npos) return distance;
   return 0;

@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <fusewire_sim.h>
 #include <catch2/generators/catch_generators_range.hpp>
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // ag_gemm with any options and any call. Calls whose matrices are really there run; of others the library cannot know
 // how long the memory is, so that they are only captured.
-#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
 
 #include "input.hpp"
 

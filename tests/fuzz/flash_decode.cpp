@@ -1,6 +1,6 @@
 // flash_decode with any options and any call. Lengths are anything, tables name pages that are there; calls whose
 // arrays would be longer than what is there are only captured.
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 
 #include "input.hpp"
 
@@ -32,7 +32,7 @@ void use(input& in, world& w) {
                          .page_size = in.rarely() ? in.integer() : 1 << in.below(8),
                          .max_pages = extent(1 + in.below(4)),
                          .reserved_cus = extent(in.below(3)),
-                         .shots = shots(extent(in.below(3)))};
+                         .shots = reduce_algorithm(extent(in.below(3)))};
   if (in.rarely()) {
     auto const bits = std::uint32_t(in.raw(4));
     std::memcpy(&o.scale, &bits, sizeof bits);

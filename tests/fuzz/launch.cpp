@@ -25,7 +25,7 @@ void launch_something(input& in, world& w, heap& h) {
 void use(input& in, world& w) {
   for (int i = 0; i < 16 && !in.done(); ++i) switch (in.below(6)) {
       case 0: accepted([&] { (void)w.device_of(in.integer()); }); break;
-      case 1: accepted([&] { must(w.share_of_units(in.integer()) >= 0, "share_of_units"); }); break;
+      case 1: accepted([&] { must(w.cus_per_rank(in.integer()) >= 0, "cus_per_rank"); }); break;
       case 2:
         accepted([&] {
           must(resident_blocks(w, count_threads, in.integer(), in.integer(), in.integer()) >= 0, "resident_blocks");

@@ -1,6 +1,6 @@
 // Processes give each other file descriptors, with strangers on the same host who see the sockets and send their own.
 #include <catch2/catch_test_macros.hpp>
-#include <fusewire/memory/descriptors.hpp>
+#include <fusewire/memory/descriptor_exchange.hpp>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 // Errors: their texts, their types, and where they say the caller stands.
 #include <catch2/catch_test_macros.hpp>
-#include <fusewire/runtime/bootstrap.hpp>
-#include <fusewire/runtime/channel.hpp>
+#include <fusewire/ranks/bootstrap.hpp>
+#include <fusewire/launch/channel.hpp>
 
 #include <thread>
 

@@ -1,6 +1,6 @@
 // Whether operands of a call overlap, against a model that looks at every byte.
 #include <catch2/catch_test_macros.hpp>
-#include <fusewire/runtime/operands.hpp>
+#include <fusewire/launch/operands.hpp>
 
 #include <random>
 #include <vector>

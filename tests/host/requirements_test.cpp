@@ -2,12 +2,12 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/flash_decode.hpp>
-#include <fusewire/kernels/gemm_all_scatter.hpp>
-#include <fusewire/kernels/gemm_ar.hpp>
-#include <fusewire/kernels/gemm_rs.hpp>
-#include <fusewire/runtime/stamped_inbox.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/flash_decode.hpp>
+#include <fusewire/ops/gemm_all_scatter.hpp>
+#include <fusewire/ops/gemm_ar.hpp>
+#include <fusewire/ops/gemm_rs.hpp>
+#include <fusewire/launch/stamped_inbox.hpp>
 
 #include <random>
 

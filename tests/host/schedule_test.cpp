@@ -2,8 +2,8 @@
 // piece.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <fusewire/kernels/gather_map.hpp>
-#include <fusewire/tile/grid.hpp>
+#include <fusewire/comm/all_gather/gather_map.hpp>
+#include <fusewire/gemm/raster_order.hpp>
 
 #include <algorithm>
 #include <map>
@@ -13,16 +13,16 @@
 
 using namespace fusewire;
 
-TEST_CASE("tile_order takes every tile once, the first band of rows first", "[grid]") {
+TEST_CASE("raster_order takes every tile once, the first band of rows first", "[grid]") {
   int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), band = GENERATE(1, 3, 8),
             first_band = GENERATE(0, 1, 2, 9);
   for (int first = 0; first < m_tiles; ++first) {
-    tile_order const order{m_tiles, n_tiles, first, band, first_band};
+    raster_order const order{m_tiles, n_tiles, first, band, first_band};
     int const most = std::min(band, m_tiles),
               rows = first_band > 0 ? std::min(first_band, most) : most;  // of the first band
     std::set<std::pair<int, int>> seen;
     for (int i = 0; i < order.count(); ++i) {
-      tile_at const t = order[i];
+      tile_coord const t = order[i];
       REQUIRE((i < rows * n_tiles) == ((t.m - first + m_tiles) % m_tiles < rows));
       REQUIRE((t.m >= 0 && t.m < m_tiles && t.n >= 0 && t.n < n_tiles));
       seen.insert({t.m, t.n});

@@ -1,7 +1,7 @@
 // Ranks that find each other over TCP on this machine, as threads or as processes that have to die.
 #pragma once
 #include <catch2/catch_test_macros.hpp>
-#include <fusewire/runtime/tcp_bootstrap.hpp>
+#include <fusewire/ranks/tcp_bootstrap.hpp>
 #include <signal.h>
 #include <sys/wait.h>
 

@@ -1,19 +1,19 @@
 // What check.py looks at: the kernels as a program would instantiate them.
-#include <fusewire/kernels/ag_gemm_kernels.hpp>
-#include <fusewire/kernels/flash_decode_kernels.hpp>
-#include <fusewire/kernels/gemm_all_scatter_kernels.hpp>
-#include <fusewire/kernels/gemm_ar_kernels.hpp>
-#include <fusewire/kernels/gemm_kernel.hpp>
-#include <fusewire/kernels/gemm_rs_kernels.hpp>
-#include <fusewire/kernels/mainloops.hpp>
+#include <fusewire/ops/detail/ag_gemm_kernel.hpp>
+#include <fusewire/ops/detail/flash_decode_kernel.hpp>
+#include <fusewire/ops/detail/gemm_all_scatter_kernel.hpp>
+#include <fusewire/ops/detail/gemm_ar_kernel.hpp>
+#include <fusewire/ops/detail/gemm_kernel.hpp>
+#include <fusewire/ops/detail/gemm_rs_kernel.hpp>
+#include <fusewire/gemm/mainloop_dispatch.hpp>
 
 using namespace fusewire;
 
 template <class T, class Tile>
 using loop = block_mainloop<T, Tile>;
-using rows_16 = few_rows_gfx942<bf16, 16, 16, layout::column_major>;
-using rows_64 = few_rows_gfx942<bf16, 64, 32, layout::column_major>;
-using rows_64_of_rows = few_rows_gfx942<f16, 64, 64, layout::row_major>;
+using rows_16 = small_m_gfx942<bf16, 16, 16, layout::column_major>;
+using rows_64 = small_m_gfx942<bf16, 64, 32, layout::column_major>;
+using rows_64_of_rows = small_m_gfx942<f16, 64, 64, layout::row_major>;
 using rows_128_of_96 = ping_pong_gfx942<bf16, 128, 96, layout::column_major>;
 using rows_128_of_112 = ping_pong_gfx942<bf16, 128, 112, layout::column_major>;
 using rows_128 = ping_pong_gfx942<bf16, 128, 128, layout::column_major>;

@@ -1,7 +1,7 @@
 // What check_loads.py looks at: the kernels whose lanes start TMA loads.
-#include <fusewire/kernels/ag_gemm_kernels.hpp>
-#include <fusewire/kernels/gemm_rs_kernels.hpp>
-#include <fusewire/tile/gemm_sm90.hpp>
+#include <fusewire/ops/detail/ag_gemm_kernel.hpp>
+#include <fusewire/ops/detail/gemm_rs_kernel.hpp>
+#include <fusewire/gemm/sm90/gemm_sm90.hpp>
 
 using namespace fusewire;
 

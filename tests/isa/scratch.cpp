@@ -1,6 +1,6 @@
 // Planted for check.py: kernels that keep an array in scratch. One accesses it by scratch_ instructions, the other by
 // flat ones.
-#include <fusewire/tile/gemm.hpp>
+#include <fusewire/gemm/block_gemm.hpp>
 
 namespace fusewire {
 

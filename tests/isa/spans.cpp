@@ -1,5 +1,5 @@
 // What check_spans.py looks at: one kernel three times, with its spans on, with them off, and without any.
-#include <fusewire/trace/span.hpp>
+#include <fusewire/device/trace_span.hpp>
 
 namespace {
 

@@ -2,21 +2,21 @@
 // program, in builds with FUSEWIRE_SHARE_KERNELS, whose compiler reads this file before every source that includes an
 // operator. A mainloop that is missing here is compiled for each program, as without this file.
 #pragma once
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/gemm.hpp>
-#include <fusewire/kernels/gemm_all_scatter.hpp>
-#include <fusewire/kernels/gemm_ar.hpp>
-#include <fusewire/kernels/gemm_rs.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/gemm.hpp>
+#include <fusewire/ops/gemm_all_scatter.hpp>
+#include <fusewire/ops/gemm_ar.hpp>
+#include <fusewire/ops/gemm_rs.hpp>
 
 static_assert(std::size(fusewire::tuned_tiles) == 12, "FUSEWIRE_EACH_MAINLOOP lists what tuned_tiles lists");
 #define FUSEWIRE_EACH_MAINLOOP(kernel, prefix, T)                         \
   kernel(prefix, T, block_mainloop<T, small_tile>);                       \
   kernel(prefix, T, block_mainloop<T, large_tile>);                       \
-  kernel(prefix, T, few_rows_gfx942<T, 16, 16, layout::column_major>);    \
-  kernel(prefix, T, few_rows_gfx942<T, 32, 32, layout::column_major>);    \
-  kernel(prefix, T, few_rows_gfx942<T, 64, 32, layout::column_major>);    \
-  kernel(prefix, T, few_rows_gfx942<T, 16, 64, layout::row_major>);       \
-  kernel(prefix, T, few_rows_gfx942<T, 64, 64, layout::row_major>);       \
+  kernel(prefix, T, small_m_gfx942<T, 16, 16, layout::column_major>);     \
+  kernel(prefix, T, small_m_gfx942<T, 32, 32, layout::column_major>);     \
+  kernel(prefix, T, small_m_gfx942<T, 64, 32, layout::column_major>);     \
+  kernel(prefix, T, small_m_gfx942<T, 16, 64, layout::row_major>);        \
+  kernel(prefix, T, small_m_gfx942<T, 64, 64, layout::row_major>);        \
   kernel(prefix, T, ping_pong_gfx942<T, 128, 96, layout::column_major>);  \
   kernel(prefix, T, ping_pong_gfx942<T, 128, 112, layout::column_major>); \
   kernel(prefix, T, ping_pong_gfx942<T, 128, 128, layout::column_major>); \

@@ -43,7 +43,7 @@ placement place_blocks(context& c) {
   placement seen{};
   seen.in_turn = seen.in_order = true;
   seen.blocks = c.w.compute_units(), seen.times = std::min<int>(c.rounds, int(seen.first.size()));
-  check_hip(platform::dispatch_parts(&seen.parts, c.w.device()), "hipDeviceGetAttribute");
+  check_hip(platform::xcd_count(&seen.parts, c.w.device()), "hipDeviceGetAttribute");
   // More than half of a CU's: one block on each CU
   int const n = seen.blocks, lds = platform::max_shared_bytes / 2 + 1024;
   std::vector<unsigned> found(std::size_t(2 * n));

@@ -2,7 +2,7 @@
 // one, three times, in a kernel that is right but for the case. Prints what run() throws, with status 1; the
 // simulator's reports have its own status.
 #include <fusewire/fusewire.hpp>
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 
 #include <algorithm>
 #include <array>

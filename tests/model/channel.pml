@@ -1,4 +1,4 @@
-/* The protocol of include/fusewire/device/channel_view.hpp, with the push and the pull of kernels/gather_pieces.hpp, for
+/* The protocol of include/fusewire/device/channel_view.hpp, with the push and the pull of comm/all_gather/gather_pieces.hpp, for
    spin. `check` runs it; docs/protocol.md says what it shows.
 
    Every rank runs launches in stream order, without any host between them. A launch is BLOCKS blocks; the first COMM communicate,

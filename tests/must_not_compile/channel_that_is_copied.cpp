@@ -1,4 +1,4 @@
 // expect: deleted|cannot be referenced
-#include <fusewire/runtime/channel.hpp>
+#include <fusewire/launch/channel.hpp>
 using namespace fusewire;
 channel copy_of(channel const& c) { return c; }

@@ -1,5 +1,5 @@
 // expect: 'void \*' to|argument types are: .*void \*
-#include <fusewire/runtime/launch.hpp>
+#include <fusewire/launch/launch.hpp>
 using namespace fusewire;
 __global__ void kernel(int* p) { *p = 1; }
 void host(world& w, void* p) { launch(w, w.stream(), {}, kernel, p); }

@@ -1,5 +1,5 @@
 // expect: no known conversion from 'float \*'|argument types are: .*float \*
-#include <fusewire/runtime/launch.hpp>
+#include <fusewire/launch/launch.hpp>
 using namespace fusewire;
 __global__ void kernel(int* p) { *p = 1; }
 void host(world& w, float* p) { launch(w, w.stream(), {}, kernel, p); }

@@ -63,7 +63,7 @@ bool on_rank(world& w, bool check_each) {
   w.barrier();
   for (int n = 0; n < launches; ++n) {
     launch(w, w.stream(), {.blocks = tiles, .threads = tile}, fill, h.here(array), w.rank(), n);
-    launch(w, w.stream(), {.blocks = std::max(3, w.dispatch_parts()), .threads = tile}, sum_arrays<B>,
+    launch(w, w.stream(), {.blocks = std::max(3, w.xcd_count()), .threads = tile}, sum_arrays<B>,
            ch.view(make_header("pull", 0)), array, h.here(sums) + n * count);
     if (check_each) w.check(w.stream());
   }

@@ -1,7 +1,7 @@
 // Flash Decode under test. Keys are 0 but for one element, 0 or 16, that divides the tokens into two classes, and the
 // query's sign says which class outweighs the other entirely: an output is the mean of V over one class, exactly.
 // Everything repeats every `period` tokens.
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 
 #include "soak.hpp"
 
@@ -96,7 +96,7 @@ class decode_subject final : public subject {
                         .page_size = page_size,
                         .max_pages = most_.max_tokens / page_size,
                         .scale = 1,
-                        .shots = std::is_same_v<T, f16> ? shots::two : shots::one}),
+                        .shots = std::is_same_v<T, f16> ? reduce_algorithm::two_shot : reduce_algorithm::one_shot}),
         q_(r.allocate<T>(std::size_t(most_.batch * 8 * D))),
         k_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),
         v_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),

@@ -1,5 +1,5 @@
 // The operator ag_gemm: pull and push, both gathers, both types, both tiles.
-#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
 
 #include "gemm.hpp"
 

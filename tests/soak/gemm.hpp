@@ -2,7 +2,7 @@
 // of sums over a row of A, which a block finds for itself: p1(c) sum A(i, j) h1(j) + p2(c) sum A(i, j) h2(j). All in
 // integers.
 #pragma once
-#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
 
 #include "soak.hpp"
 

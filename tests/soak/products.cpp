@@ -1,8 +1,8 @@
 // The operators gemm_rs, gemm_ar and gemm_all_scatter. Their products are AG+GEMM's C: the first two sum over ranks
 // what shards of A along k and the same rows of B give; the third's ranks have columns of B each, and all of A.
-#include <fusewire/kernels/gemm_all_scatter.hpp>
-#include <fusewire/kernels/gemm_ar.hpp>
-#include <fusewire/kernels/gemm_rs.hpp>
+#include <fusewire/ops/gemm_all_scatter.hpp>
+#include <fusewire/ops/gemm_ar.hpp>
+#include <fusewire/ops/gemm_rs.hpp>
 
 #include "gemm.hpp"
 
@@ -64,26 +64,26 @@ class rs_subject final : public sum_subject<T> {
   gemm_rs<T> op_;
 };
 
-template <class T, gemm_tile Tile, shots Shots>
+template <class T, gemm_tile Tile, reduce_algorithm Shots>
 class ar_subject final : public sum_subject<T> {
   using base = sum_subject<T>;
 
  public:
   explicit ar_subject(rank_state& r)
-      : base(r), op_(r.channel, {.max_m = Shots == shots::one ? std::min(r.size.m, 256) : r.size.m,
+      : base(r), op_(r.channel, {.max_m = Shots == reduce_algorithm::one_shot ? std::min(r.size.m, 256) : r.size.m,
                                  .max_n = r.size.n,
                                  .k = base::k_ / r.world.size(),
                                  .shots = Shots,
                                  .tile = Tile}) {}
   std::string name() const override {
     return text("gemm_ar", base::type(), tile_name(Tile),
-                Shots == shots::one   ? " one-shot"
-                : Shots == shots::two ? " two-shot"
-                                      : "");
+                Shots == reduce_algorithm::one_shot   ? " one-shot"
+                : Shots == reduce_algorithm::two_shot ? " two-shot"
+                                                      : "");
   }
   void draw(random_source& random) override {
     base::draw(random);
-    if (Shots == shots::one) base::m_ = std::min(base::m_, 256);
+    if (Shots == reduce_algorithm::one_shot) base::m_ = std::min(base::m_, 256);
   }
 
  private:
@@ -151,8 +151,10 @@ std::unique_ptr<subject> make(rank_state& r) {
 bool const added = [] {
   for (factory const f :
        {make<rs_subject<bf16, gemm_tile::automatic>>, make<rs_subject<bf16, gemm_tile::large>>,
-        make<rs_subject<f16, gemm_tile::small>>, make<ar_subject<bf16, gemm_tile::automatic, shots::automatic>>,
-        make<ar_subject<bf16, gemm_tile::small, shots::one>>, make<ar_subject<f16, gemm_tile::large, shots::two>>,
+        make<rs_subject<f16, gemm_tile::small>>,
+        make<ar_subject<bf16, gemm_tile::automatic, reduce_algorithm::automatic>>,
+        make<ar_subject<bf16, gemm_tile::small, reduce_algorithm::one_shot>>,
+        make<ar_subject<f16, gemm_tile::large, reduce_algorithm::two_shot>>,
         make<scatter_subject<bf16, gemm_tile::automatic>>, make<scatter_subject<f16, gemm_tile::small>>})
     factories().push_back(f);
   return true;

@@ -1,6 +1,6 @@
 // All-gather + GEMM against a reference on the host. Small integers: fp32 sums are exact, and results that 8 bits hold
 // are exact in bf16, so == needs no tolerance.
-#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
 
 #include <chrono>
 #include <cmath>

@@ -600,7 +600,7 @@ TEST_CASE("channel: what nobody has asked for is told where another rank has giv
   }));
 }
 
-TEST_CASE("channel: a replay that fails is told by look() after it, and by check()") {
+TEST_CASE("channel: a replay that fails is told by poll_errors() after it, and by check()") {
   bool const looks = GENERATE(true, false);
   on_ranks(
       2,
@@ -615,17 +615,17 @@ TEST_CASE("channel: a replay that fails is told by look() after it, and by check
                                               "waited longer than 500 ms for a flag from rank 1",
                                               "results are invalid until reset()"};
         if (r.rank() == 0) {
-          r.world.look();
+          r.world.poll_errors();
           for (int i = 0; i < 3; ++i) replayed.launch(r.stream);  // which throws nothing
           r.synchronize();
-          if (looks) r.found.throws<wait_timeout>("look", pieces, [&] { r.world.look(); });
+          if (looks) r.found.throws<wait_timeout>("look", pieces, [&] { r.world.poll_errors(); });
           else r.found.throws<wait_timeout>("check", pieces, [&] { r.world.check(r.stream); });
         }
         ch.reset();
         r.fill(wrong, 0);
         for (int i = 0; i < 3; ++i) replayed.launch(r.stream);
         r.synchronize();
-        r.world.look();
+        r.world.poll_errors();
         r.world.check(r.stream);
         r.found.expect(r.download(wrong)[0] == 0, r.download(wrong)[0], " wrong words after reset()");
         r.meet();

@@ -333,8 +333,7 @@ void pull_many(int ranks, void (*kernel)(channel_view, pull_args)) {
       h.mine[1] = std::uint64_t(salt + r.rank());
       // The last wave of a block sends the header; with one wave it is the first, too
       int const threads = i % 3 == 1 ? wave::width : 2 * wave::width;
-      r.launch({std::max(3, r.world.dispatch_parts()), threads}, kernel, ch.view(h),
-               pull_args{count, r.here(wrong), salt});
+      r.launch({std::max(3, r.world.xcd_count()), threads}, kernel, ch.view(h), pull_args{count, r.here(wrong), salt});
       r.launch({2, 64}, write_words, mine, count, r.rank(), -1);
     }
     r.world.check(r.stream);

@@ -2,8 +2,8 @@
 // Every rank must report it within the limit of a wait plus a second, in a message that says what happened. It must
 // stay invalid until reset(), and give right results after it. Only these tests look at a clock, because the limit is a
 // promise.
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 
 #include <cmath>
 #include <memory>
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(decode_threads(D))
 /// Scores that are all 0: the output is the mean of V.
 class decode_subject final : public subject {
  public:
-  decode_subject(rank_of_test& r, channel& ch, shots how)
+  decode_subject(rank_of_test& r, channel& ch, reduce_algorithm how)
       : r_(r), ch_(ch), shots_(how), op_(ch, {.max_batch = 2,
                                               .q_heads = 2,
                                               .kv_heads = 1,
@@ -191,7 +191,7 @@ class decode_subject final : public subject {
         q_(r.heap.allocate<bf16>(2 * 2 * d)), k_(r.heap.allocate<bf16>(8 * 16 * d)),
         v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)),
         table_(r.heap.allocate<std::int32_t>(8)), lengths_(r.heap.allocate<std::int32_t>(2)),
-        parts_(r.heap.allocate<std::uint64_t>(split_parts_view::bytes(2, record) / sizeof(std::uint64_t))),
+        parts_(r.heap.allocate<std::uint64_t>(split_kv_view::bytes(2, record) / sizeof(std::uint64_t))),
         inbox_(ch, {.records = 2, .words = record.words(), .name = "a result"}) {
     r.fill(q_, 0);
     r.fill(k_, 0);
@@ -222,7 +222,7 @@ class decode_subject final : public subject {
                                    4,
                                    4,
                                    2,
-                                   shots_ == shots::two,
+                                   shots_ == reduce_algorithm::two_shot,
                                    false,
                                    0.125f * log2_of_e,
                                    inbox_.view(),
@@ -275,7 +275,7 @@ class decode_subject final : public subject {
 
   rank_of_test& r_;
   channel& ch_;
-  shots shots_;
+  reduce_algorithm shots_;
   int salt_ = 0;
   flash_decode<bf16> op_;
   sym<bf16> q_, k_, v_, out_;
@@ -294,10 +294,10 @@ std::unique_ptr<subject> make(rank_of_test& r, channel& ch, kind k) {
     case kind::pull_k: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::k, method::pull);
     case kind::pull_m: return std::make_unique<gemm_subject<bf16>>(r, ch, gather::m, method::pull);
     case kind::push_k_f16: return std::make_unique<gemm_subject<f16>>(r, ch, gather::k, method::push);
-    case kind::decode: return std::make_unique<decode_subject>(r, ch, shots::one);
+    case kind::decode: return std::make_unique<decode_subject>(r, ch, reduce_algorithm::one_shot);
     case kind::decode_two_shot: break;
   }
-  return std::make_unique<decode_subject>(r, ch, shots::two);
+  return std::make_unique<decode_subject>(r, ch, reduce_algorithm::two_shot);
 }
 
 channel_options fault_channel() { return {.max_bytes = 256_KiB, .flags_per_source = 16, .poison = true}; }

@@ -1,5 +1,5 @@
 // find_shard(): the place of its shard that a peer announces, and announcements that must be refused.
-#include <fusewire/kernels/find_shard.hpp>
+#include <fusewire/comm/all_gather/find_shard.hpp>
 
 #include "support.hpp"
 

@@ -1,6 +1,6 @@
 // Flash Decode against a reference in fp64 on the host. Inputs are eighths that 16 bits hold exactly. If all keys are
 // equal and values are integers, every sum is exact and == needs no tolerance.
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -64,13 +64,13 @@ struct decode_rank {
   heads_of h;
   int max_batch, page_size, max_pages, pages;
   float scale;
-  fusewire::shots shots;
+  fusewire::reduce_algorithm shots;
   sym<T> q, k, v, out;
   sym<std::int32_t> table, lengths;
   sym<float> lse;
 
   decode_rank(rank_of_test& rank, heads_of heads, int batch, int page, int pages_per_sequence, float score_scale = 0,
-              fusewire::shots how = shots::automatic)
+              fusewire::reduce_algorithm how = reduce_algorithm::automatic)
       : r(rank), h(heads), max_batch(batch), page_size(page), max_pages(pages_per_sequence),
         pages(batch * pages_per_sequence + 3), scale(score_scale), shots(how),
         q(r.heap.template allocate<T>(std::size_t(batch * h.q * h.d))),
@@ -213,7 +213,7 @@ std::vector<std::string> on_decode_ranks(int ranks, F f) {
 
 template <class T>
 void one(int ranks, heads_of h, int page_size, int max_pages, problem const& p, float scale = 0,
-         shots how = shots::automatic) {
+         reduce_algorithm how = reduce_algorithm::automatic) {
   on_decode_ranks(ranks, [&](rank_of_test& r) {
     decode_rank<T> d(r, h, p.batch, page_size, max_pages, scale, how);
     channel ch(r.heap, decode_channel());
@@ -227,7 +227,7 @@ int any_length(int most, unsigned seed, int rank, int s) {
   return random.below(4) == 0 ? 0 : random.below(most + 1);
 }
 
-/// A split, as decode_run gives it.
+/// A split, as kv_schedule gives it.
 struct split {
   int sequence, head, item, begin, end, starts, whole, has_last_token, first_block, last_block;
   bool operator==(split const&) const = default;
@@ -237,7 +237,7 @@ __global__ void plan_splits(decode_lengths lengths, split* found, int* counts, i
   __shared__ int words[5];
   block const b;
   int n = 0;
-  for (decode_run run(b, lengths, words, b.index()); !run.done() && n < most; run.next(), ++n)
+  for (kv_schedule run(b, lengths, words, b.index()); !run.done() && n < most; run.next(), ++n)
     if (b.leader())
       found[b.index() * most + n] = {run.sequence(),    run.head(),      run.item(),  run.begin(),
                                      run.end(),         run.starts(),    run.whole(), run.has_last_token(),
@@ -309,7 +309,7 @@ __device__ constexpr bool stamps_differ() {
 }
 static_assert(stamps_differ());
 
-TEST_CASE("decode_run: every block has the splits that the rule gives it", "[flash_decode]") {
+TEST_CASE("kv_schedule: every block has the splits that the rule gives it", "[flash_decode]") {
   on_ranks(1, [&](rank_of_test& r) {
     constexpr int most = 300, max_tokens = 1000, max_blocks = 40;
     auto const found = r.heap.allocate<split>(max_blocks * most);
@@ -351,7 +351,7 @@ TEST_CASE("decode_run: every block has the splits that the rule gives it", "[fla
 
 TEST_CASE("flash_decode: 1 to 8 ranks, bf16", "[flash_decode]") {
   int const ranks = GENERATE(1, 2, 3, 4, 8);
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   CAPTURE(ranks, int(how));
   one<bf16>(ranks, {8, 2, 128}, 16, 20, {3, [](int r, int s) { return any_length(300, 1, r, s); }}, 0, how);
 }
@@ -409,7 +409,7 @@ TEST_CASE("flash_decode: a single token in all, on each rank in turn", "[flash_d
 }
 
 TEST_CASE("flash_decode: empty shards on some ranks and on all", "[flash_decode]") {
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   CAPTURE(int(how));
   on_decode_ranks(3, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {4, 2, 64}, 4, 16, 10, 0, how);
@@ -467,14 +467,14 @@ TEST_CASE("flash_decode: large scores, and one key that outweighs all", "[flash_
 }
 
 TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[flash_decode]") {
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   CAPTURE(int(how));
   on_decode_ranks(2, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {4, 2, 64}, 9, 16, 40, 0, how);
     channel ch(r.heap, decode_channel());
     auto o = d.options();
     int parts = 1;
-    check_hip(platform::dispatch_parts(&parts, r.world.device()), "dispatch_parts");
+    check_hip(platform::xcd_count(&parts, r.world.device()), "xcd_count");
     o.reserved_cus = r.world.compute_units() - parts * r.world.ranks_on_device();  // each rank has one of each part
     flash_decode<bf16> op(ch, o);
     d.run(op, {9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }});
@@ -553,9 +553,9 @@ TEST_CASE("flash_decode: the same bits on every rank and in every run, with one 
   auto const results = on_decode_ranks(ranks, [&](rank_of_test& r) {  // of every rank: all runs' bytes
     decode_rank<bf16> d(r, {6, 2, 64}, 2, 16, 40);
     channel ch(r.heap, decode_channel());
-    d.shots = shots::one;
+    d.shots = reduce_algorithm::one_shot;
     flash_decode<bf16> one_shot(ch, d.options());
-    d.shots = shots::two;
+    d.shots = reduce_algorithm::two_shot;
     flash_decode<bf16> two_shot(ch, d.options());
     d.fill({2, [](int rank, int s) { return 600 - 100 * rank - 250 * s; }});
     for (int i = 0; i < runs; ++i) {
@@ -583,7 +583,7 @@ TEST_CASE(
     "[flash_decode][channel]") {
   on_decode_ranks(3, [&](rank_of_test& r) {
     decode_rank<bf16> a(r, {4, 2, 64}, 5, 4, 40);
-    decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10, 0, shots::two);
+    decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10, 0, reduce_algorithm::two_shot);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op_a(ch, a.options());
     flash_decode<f16> op_b(ch, b.options());
@@ -599,8 +599,10 @@ TEST_CASE(
 }
 
 TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel][long]") {
-  auto const [ranks, how] =
-      GENERATE(table<int, shots>({{1, shots::automatic}, {2, shots::one}, {2, shots::two}, {8, shots::automatic}}));
+  auto const [ranks, how] = GENERATE(table<int, reduce_algorithm>({{1, reduce_algorithm::automatic},
+                                                                   {2, reduce_algorithm::one_shot},
+                                                                   {2, reduce_algorithm::two_shot},
+                                                                   {8, reduce_algorithm::automatic}}));
   CAPTURE(ranks, int(how));
   on_decode_ranks(ranks, [&](rank_of_test& r) {
     bool const by_turns = ranks == 8;  // one sequence takes one shot, all take two and leave records of those unused
@@ -645,7 +647,7 @@ TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later"
     // Items of one split, while stamps are taken
     problem const whole{1, [](int, int) { return 20; }};
     d.fill(whole);
-    skip_to(r, ch, split_parts<decode_threads(128)>::period - 2);
+    skip_to(r, ch, split_kv_workspace<decode_threads(128)>::period - 2);
     for (int i = 0; i < 4; ++i) op(r.stream, d.call(1));
     r.world.check(r.stream);
     skip_to(r, ch, epoch_t(1) << 32);
@@ -655,7 +657,7 @@ TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later"
 
 TEST_CASE("flash_decode: a record that is renewed is no result of the next launch in its slot",
           "[flash_decode][channel][long]") {
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   CAPTURE(int(how));
   on_decode_ranks(2, [&](rank_of_test& r) {
     constexpr int batch = 4;
@@ -695,7 +697,7 @@ TEST_CASE("flash_decode: a new operator's inbox holds no result, whatever its ch
 }
 
 TEST_CASE("flash_decode: launches on both sides of 2^32", "[flash_decode][channel]") {
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   on_decode_ranks(3, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {2, 1, 64}, 3, 4, 10, 0, how);
     channel ch(r.heap, decode_channel());
@@ -711,7 +713,7 @@ TEST_CASE("flash_decode: a result that never comes is reported with whole epochs
   auto const said = on_ranks(
       2,
       [&](rank_of_test& r) {
-        decode_rank<bf16> d(r, {2, 1, 64}, 1, 4, 10, 0, shots::one);
+        decode_rank<bf16> d(r, {2, 1, 64}, 1, 4, 10, 0, reduce_algorithm::one_shot);
         channel ch(r.heap, decode_channel());
         flash_decode<bf16> op(ch, d.options());
         problem const p{1, [](int, int) { return 20; }, problem::random, 1};
@@ -867,9 +869,11 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("max_pages", {"max_pages = 0", "268435456"}, [](options& o) { o.max_pages = 0; });
     refuses("max_pages too many", {"max_pages = 268435457", "268435456"}, [](options& o) { o.max_pages = 268435457; });
     refuses("scale", {"scale = nan", "finite"}, [](options& o) { o.scale = NAN; });
-    refuses("shots", {"shots = 3", "expected a value of fusewire::shots"}, [](options& o) { o.shots = shots(3); });
-    refuses("shots below 0", {"shots = -1"}, [](options& o) { o.shots = shots(-1); });
-    refuses("shots that differ", {"shots"}, [&](options& o) { o.shots = r.rank() % 2 ? shots::two : shots::one; });
+    refuses("shots", {"shots = 3", "expected a value of fusewire::reduce_algorithm"},
+            [](options& o) { o.shots = reduce_algorithm(3); });
+    refuses("shots below 0", {"shots = -1"}, [](options& o) { o.shots = reduce_algorithm(-1); });
+    refuses("shots that differ", {"shots"},
+            [&](options& o) { o.shots = r.rank() % 2 ? reduce_algorithm::two_shot : reduce_algorithm::one_shot; });
     refuses("reserved_cus", {"reserved_cus = 100000"}, [](options& o) { o.reserved_cus = 100000; });
     refuses("signal segment", {"bytes wanted in the signal segment", "is enough for this"},
             [](options& o) { o.max_batch = 1300; });
@@ -922,8 +926,10 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
 
 TEST_CASE("flash_decode: a page that does not exist is named before it is read", "[flash_decode][errors]") {
   if (!simulator_stats()) SKIP("only a checked build and fusewire-sim look");
-  auto const [page, entry, how] = GENERATE(
-      table<std::int32_t, int, shots>({{43, 22, shots::one}, {-1, 0, shots::one}, {0x7fffffff, 24, shots::two}}));
+  auto const [page, entry, how] =
+      GENERATE(table<std::int32_t, int, reduce_algorithm>({{43, 22, reduce_algorithm::one_shot},
+                                                           {-1, 0, reduce_algorithm::one_shot},
+                                                           {0x7fffffff, 24, reduce_algorithm::two_shot}}));
   CAPTURE(page, entry, int(how));
   auto const verdicts = on_ranks(
       2,
@@ -964,10 +970,10 @@ TEST_CASE("flash_decode: a length that the table has no room for is named before
   if (!simulator_stats()) SKIP("only a checked build and fusewire-sim look");
   bool const said = GENERATE(false, true);
   auto const [batch, sequence, length, how] =
-      GENERATE(table<int, int, std::int32_t, shots>({{1, 0, 81, shots::one},
-                                                     {3, 2, 200, shots::one},
-                                                     {3, 1, 0x7fffffff, shots::two},
-                                                     {2, 1, 1000000, shots::automatic}}));
+      GENERATE(table<int, int, std::int32_t, reduce_algorithm>({{1, 0, 81, reduce_algorithm::one_shot},
+                                                                {3, 2, 200, reduce_algorithm::one_shot},
+                                                                {3, 1, 0x7fffffff, reduce_algorithm::two_shot},
+                                                                {2, 1, 1000000, reduce_algorithm::automatic}}));
   CAPTURE(said, batch, sequence, length, int(how));
   auto const verdicts = on_ranks(
       2,

@@ -1,5 +1,5 @@
 // GEMM + all-scatter against a reference on the host. Small integers: fp32 sums are exact, so == needs no tolerance.
-#include <fusewire/kernels/gemm_all_scatter.hpp>
+#include <fusewire/ops/gemm_all_scatter.hpp>
 
 #include <chrono>
 #include <thread>

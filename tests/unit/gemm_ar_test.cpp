@@ -1,5 +1,5 @@
 // GEMM + all-reduce against a reference on the host: one-shot and two-shot.
-#include <fusewire/kernels/gemm_ar.hpp>
+#include <fusewire/ops/gemm_ar.hpp>
 
 #include <chrono>
 #include <thread>
@@ -21,7 +21,7 @@ channel_options enough_for(int ranks, gemm_ar_options const& o) {
 
 template <class T>
 void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile = gemm_tile::automatic) {
-  auto const how = GENERATE(shots::automatic, shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::automatic, reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   CAPTURE(ranks, int(how));
   on_ranks(ranks, [&](rank_of_test& r) {
     lcg random{unsigned(ranks) * 3 + unsigned(how)};
@@ -61,7 +61,7 @@ TEST_CASE("gemm_ar: both tiles at any m", "[gemm_ar]") {
 }
 
 TEST_CASE("gemm_ar: the edges of tiles and of shards, and of what takes one shot", "[gemm_ar]") {
-  auto const how = GENERATE(shots::automatic, shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::automatic, reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   on_ranks(2, [&](rank_of_test& r) {
     gemm_ar_options const o{.max_m = 257, .max_n = 129, .k = 72, .shots = how};
     ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
@@ -74,7 +74,7 @@ TEST_CASE("gemm_ar: the edges of tiles and of shards, and of what takes one shot
 }
 
 TEST_CASE("gemm_ar: the epilogue sees each sum once where it is added up, with the rows of all", "[gemm_ar]") {
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   on_ranks(3, [&](rank_of_test& r) {
     gemm_ar_options const o{.max_m = 200, .max_n = 70, .k = 40, .shots = how};
     ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
@@ -85,8 +85,8 @@ TEST_CASE("gemm_ar: the epilogue sees each sum once where it is added up, with t
     for (int m : {200, 67, 2}) {
       problem const p{m, 70, o.k, layout::column_major, unsigned(m)};
       row_shards const shards(m, r.size(), 1);
-      int const first = how == shots::one ? 0 : shards.first_row(r.rank()),
-                rows = how == shots::one ? m : shards.rows(r.rank());
+      int const first = how == reduce_algorithm::one_shot ? 0 : shards.first_row(r.rank()),
+                rows = how == reduce_algorithm::one_shot ? m : shards.rows(r.rank());
       r.fill(calls, 0);
       g.run(op, p, counted{r.here(calls), p.n}, counted::of);
       auto const found = r.download(calls);
@@ -100,7 +100,7 @@ TEST_CASE("gemm_ar: the epilogue sees each sum once where it is added up, with t
 }
 
 TEST_CASE("gemm_ar: sums are added in the order of ranks", "[gemm_ar]") {
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   on_ranks(3, [&](rank_of_test& r) {
     gemm_ar_options const o{.max_m = 30, .max_n = 9, .k = 8, .shots = how};
     ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
@@ -123,7 +123,7 @@ TEST_CASE("gemm_ar: sums are added in the order of ranks", "[gemm_ar]") {
 }
 
 TEST_CASE("gemm_ar: memory around c stays as it is", "[gemm_ar]") {
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   on_ranks(2, [&](rank_of_test& r) {
     problem const p{70, 50, 32, layout::row_major, 3};
     int const c_ld = 61;
@@ -151,7 +151,7 @@ TEST_CASE("gemm_ar: memory around c stays as it is", "[gemm_ar]") {
 TEST_CASE("gemm_ar: what crosses a link", "[gemm_ar]") {
   needs_threads("a process sees the bytes of its own waves only");
   if (auto const s = simulator_stats(); !s || s->gpus < 2) SKIP("two simulated GPUs are needed");
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   on_ranks(2, [&](rank_of_test& r) {
     problem const p{192, 24, 64, layout::row_major, 1};
     gemm_ar_options const o{.max_m = p.m, .max_n = p.n, .k = p.k, .shots = how};
@@ -167,14 +167,14 @@ TEST_CASE("gemm_ar: what crosses a link", "[gemm_ar]") {
     auto const before = bytes();
     g.run(op, p);
     auto const crossed = bytes() - before, elements = std::uint64_t(p.m * p.n),
-               wanted = how == shots::one ? elements * 4 : elements / 2 * (4 + 2);
+               wanted = how == reduce_algorithm::one_shot ? elements * 4 : elements / 2 * (4 + 2);
     r.found.expect(crossed >= wanted && crossed < wanted + 512, crossed,
                    " bytes crossed the link; sums and results have ", wanted, ", flags and a header less than 512");
   });
 }
 
 TEST_CASE("gemm_ar: launches on both sides of 2^32", "[gemm_ar][channel]") {
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   on_ranks(3, [&](rank_of_test& r) {
     gemm_ar_options const o{.max_m = 70, .max_n = 30, .k = 16, .shots = how};
     ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
@@ -186,7 +186,7 @@ TEST_CASE("gemm_ar: launches on both sides of 2^32", "[gemm_ar][channel]") {
 }
 
 TEST_CASE("gemm_ar: a captured call is one kernel node, and its replays see changed data", "[gemm_ar][graph]") {
-  auto const how = GENERATE(shots::one, shots::two);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   on_ranks(2, [&](rank_of_test& r) {
     problem p{40, 24, 64, layout::row_major, 0};
     gemm_ar_options const o{.max_m = 64, .max_n = 32, .k = p.k, .shots = how};
@@ -262,13 +262,13 @@ TEST_CASE("gemm_ar refuses what it cannot do, and says what it can", "[gemm_ar][
     auto refuses = [&](char const* what, std::vector<std::string> const& pieces, gemm_ar_options const& o) {
       r.found.throws<error>(what, pieces, [&] { gemm_ar<bf16> op(ch, o); });
     };
-    refuses("shots", {"shots = 7"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = shots(7)});
+    refuses("shots", {"shots = 7"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = reduce_algorithm(7)});
     refuses("k", {"gemm_ar: k = 12"}, {.max_m = 64, .max_n = 32, .k = 12});
     refuses("channel bytes", {"gemm_ar: what 2 ranks send", "25600", "16384"},
-            {.max_m = 100, .max_n = 32, .k = 64, .shots = shots::one});
+            {.max_m = 100, .max_n = 32, .k = 64, .shots = reduce_algorithm::one_shot});
     channel few(r.heap, {.max_bytes = 16_KiB, .flags_per_source = 2});
     r.found.throws<out_of_space>("channel flags", {"flags", "has 2"}, [&] {
-      gemm_ar<bf16> op(few, {.max_m = 2, .max_n = 130, .k = 64, .shots = shots::one});
+      gemm_ar<bf16> op(few, {.max_m = 2, .max_n = 130, .k = 64, .shots = reduce_algorithm::one_shot});
     });
     gemm_ar<bf16> op(ch, good);
     problem const p{21, 24, 64, layout::row_major, 1};

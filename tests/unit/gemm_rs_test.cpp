@@ -1,5 +1,5 @@
 // GEMM + reduce-scatter against a reference on the host.
-#include <fusewire/kernels/gemm_rs.hpp>
+#include <fusewire/ops/gemm_rs.hpp>
 
 #include <chrono>
 #include <thread>

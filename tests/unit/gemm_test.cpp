@@ -1,5 +1,5 @@
 // GEMM without communication, which is the mainloop alone, against a reference on the host.
-#include <fusewire/kernels/gemm.hpp>
+#include <fusewire/ops/gemm.hpp>
 
 #include <array>
 #include <cmath>
@@ -162,7 +162,7 @@ TEST_CASE("gemm: says which mainloop a call takes, and why it is not a tuned one
       r.found.expect(words.find(what) != std::string::npos, words, "; wanted ", what);
     };
     says(small, "block_mainloop, tiles of 32 x 64");
-    says(automatic, wave::width == 64 ? "few_rows_gfx942, tiles of 32 x 32" : "gemm_sm90, tiles of 64 x ");
+    says(automatic, wave::width == 64 ? "small_m_gfx942, tiles of 32 x 32" : "gemm_sm90, tiles of 64 x ");
     call.b_layout = layout::row_major;
     call.b.ld = 31;
     says(automatic, "(not a tuned mainloop: b's address is no multiple of 16, or its ld none of 8, or rows lie "
@@ -251,36 +251,36 @@ TEST_CASE("gemm refuses what it cannot do, and says what it can", "[gemm][errors
   });
 }
 
-TEST_CASE("product_launcher: plans are kept, headers tell them apart, and what does not fit is refused",
+TEST_CASE("gemm_launcher: plans are kept, headers tell them apart, and what does not fit is refused",
           "[gemm][errors]") {
   on_ranks(1, [](rank_of_test& r) {
     constexpr int m = 40, n = 48, k = 64;
     auto const a = r.heap.allocate<bf16>(m * k), b = r.heap.allocate<bf16>(n * k), c = r.heap.allocate<bf16>(m * n);
     r.found.throws<bad_argument>("reserved_cus", {"mine: reserved_cus = -1"},
-                                 [&] { product_launcher<bf16> l(r.world, "mine", gemm_tile::automatic, -1); });
+                                 [&] { gemm_launcher<bf16> l(r.world, "mine", gemm_tile::automatic, -1); });
     r.found.throws<bad_argument>("tile", {"mine: tile = -9 x any in any parts"},
-                                 [&] { product_launcher<bf16> l(r.world, "mine", gemm_tile{.m = -9}); });
+                                 [&] { gemm_launcher<bf16> l(r.world, "mine", gemm_tile{.m = -9}); });
 
     detail::gemm_kernels<bf16, identity> const kernel_of;
-    product_launcher<bf16> launcher(r.world, "mine");
-    product<bf16> const p{.rows = m, .b = {r.here(b), k, n, k}, .b_layout = layout::column_major, .a_ld = k};
+    gemm_launcher<bf16> launcher(r.world, "mine");
+    gemm_problem<bf16> const p{.rows = m, .b = {r.here(b), k, n, k}, .b_layout = layout::column_major, .a_ld = k};
     gemm_plan const& plan = launcher.plan(kernel_of, p);
     r.found.expect(&launcher.plan(kernel_of, p) == &plan, "a plan is made once");
-    product<bf16> one_row = p;
+    gemm_problem<bf16> one_row = p;
     one_row.rows = 1;
     gemm_plan const& other = launcher.plan(kernel_of, one_row);
     r.found.expect(&other != &plan, "another shape has another plan");
     int const parts = ceil_div(m, plan.tile_m) * ceil_div(n, plan.tile_n) * plan.parts;
-    r.found.expect(parts <= product_launcher<bf16>::max_tile_parts(m, n), "as many parts as are told");
+    r.found.expect(parts <= gemm_launcher<bf16>::max_tile_parts(m, n), "as many parts as are told");
 
-    launch_header const header = product_header<bf16>("mine", plan, 7, m, n, k);
-    r.found.expect(own_of(header.what) == 7, "what was told");
+    launch_header const header = gemm_header<bf16>("mine", plan, 7, m, n, k);
+    r.found.expect(variant_of(header.what) == 7, "what was told");
     std::string const said = describe_product("mine", header.what);
     r.found.expect(said.starts_with(text("mine bf16, m = 40, n = 48, k = 64, tile ", plan.tile_m, " x ", plan.tile_n)),
                    said);
 
     auto const refuses = [&](char const* what, std::vector<std::string> const& pieces, auto change) {
-      product<bf16> wrong = p;
+      gemm_problem<bf16> wrong = p;
       change(wrong);
       r.found.throws<bad_argument>(what, pieces, [&] { (void)launcher.plan(kernel_of, wrong); });
     };

@@ -2,9 +2,9 @@
 // in progress. Calls of the library work whatever these are, and leave them as they were.
 #include "support.hpp"
 
-#include <fusewire/kernels/flash_decode.hpp>
-#include <fusewire/kernels/gemm.hpp>
-#include <fusewire/kernels/gemm_ar.hpp>
+#include <fusewire/ops/flash_decode.hpp>
+#include <fusewire/ops/gemm.hpp>
+#include <fusewire/ops/gemm_ar.hpp>
 
 using namespace support;
 

@@ -125,7 +125,7 @@ TEST_CASE("launch: reserved compute units are left alone") {
   on_ranks(1, [](rank_of_test& r) {
     int const all = resident_blocks(r.world, touch, 256, 0), units = r.world.compute_units();
     int parts = 1;
-    check_hip(platform::dispatch_parts(&parts, r.world.device()), "dispatch_parts");
+    check_hip(platform::xcd_count(&parts, r.world.device()), "xcd_count");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, 2) == all / units * (parts == 1 ? units - 2 : units - parts),
                    "two reserved units");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, parts + 1) == all / units * (units - 2 * parts),

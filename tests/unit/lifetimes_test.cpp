@@ -1,6 +1,6 @@
 // Heaps, channels, inboxes and operators end in any order, in another one on each rank, also half-way through an
 // exception: their memory comes back, and not before every rank has given it up.
-#include <fusewire/kernels/flash_decode.hpp>
+#include <fusewire/ops/flash_decode.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // AG+GEMM with a planted fault: one of its pushes gets lost.
 #pragma once
-#include <fusewire/kernels/ag_gemm_kernels.hpp>
+#include <fusewire/ops/detail/ag_gemm_kernel.hpp>
 
 namespace support {
 
@@ -28,9 +28,9 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
       e.signal(group, peer, p.flag);
     }
   };
-  gathered_tiles<typename Mainloop::asking> source(e, ch.world.rank, map, g.gather.own_shard_first, false, x.part(),
-                                                   x.parts());
-  into_or_poison<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
+  gathered_tiles<typename Mainloop::source_group> source(e, ch.world.rank, map, g.gather.own_shard_first, false,
+                                                         x.part(), x.parts());
+  checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, push, identity{});
 }
 

@@ -1,8 +1,8 @@
 // A heap made from requirements holds exactly what they are of, and one with a unit less does not and says what is
 // enough.
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/flash_decode.hpp>
-#include <fusewire/kernels/gemm_rs.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/flash_decode.hpp>
+#include <fusewire/ops/gemm_rs.hpp>
 
 #include "support.hpp"
 

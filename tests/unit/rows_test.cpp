@@ -1,8 +1,8 @@
 // Calls without rows, and ranks whose options differ.
-#include <fusewire/kernels/ag_gemm.hpp>
-#include <fusewire/kernels/gemm_all_scatter.hpp>
-#include <fusewire/kernels/gemm_ar.hpp>
-#include <fusewire/kernels/gemm_rs.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/gemm_all_scatter.hpp>
+#include <fusewire/ops/gemm_ar.hpp>
+#include <fusewire/ops/gemm_rs.hpp>
 
 #include "support.hpp"
 
@@ -102,8 +102,11 @@ TEST_CASE("rows: ranks whose options differ are told so when the operator is mad
     refuses("k", [&] { gemm_rs<bf16>(ch, {.max_m = 8, .max_n = 8, .k = 64 - 8 * other}); });
     refuses("max_n", [&] { gemm_rs<bf16>(ch, {.max_m = 8, .max_n = 8 + other, .k = 64}); });
     refuses("k", [&] { gemm_ar<bf16>(ch, {.max_m = 8, .max_n = 8, .k = 64 - 8 * other}); });
-    refuses("shots",
-            [&] { gemm_ar<bf16>(ch, {.max_m = 8, .max_n = 8, .k = 64, .shots = other ? shots::one : shots::two}); });
+    refuses("shots", [&] {
+      gemm_ar<bf16>(
+          ch,
+          {.max_m = 8, .max_n = 8, .k = 64, .shots = other ? reduce_algorithm::one_shot : reduce_algorithm::two_shot});
+    });
     refuses("k", [&] { gemm_all_scatter<bf16>(ch, {.max_m = 8, .max_n = 8, .k = 64 - 8 * other}); });
     gemm_rs<bf16> op(ch, {.max_m = 8, .max_n = 8, .k = 64});  // nothing is left behind that would disturb it
   });

@@ -2,7 +2,7 @@
 // while others are awaited.
 #include "support.hpp"
 
-#include <fusewire/kernels/softmax_sums.hpp>
+#include <fusewire/attention/softmax_reduce.hpp>
 
 using namespace support;
 

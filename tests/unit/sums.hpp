@@ -2,8 +2,8 @@
 // needs no tolerance.
 #pragma once
 #include <fusewire/device/atomic.hpp>
-#include <fusewire/kernels/partial_sums.hpp>
-#include <fusewire/tile/epilogue.hpp>
+#include <fusewire/comm/reduce_scatter.hpp>
+#include <fusewire/gemm/epilogue.hpp>
 
 #include "support.hpp"
 

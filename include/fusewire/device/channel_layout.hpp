@@ -15,7 +15,7 @@ struct launch_header {
   /// What was launched: name, variant and extents; see make_header().
   std::uint64_t what[launch_words] = {};
   std::uint64_t mine[2] = {};     // this rank's own words, readable by peers: see peer_word()
-  std::uint64_t same_blocks = 1;  // 0: ranks may launch different numbers of blocks
+  std::uint64_t equal_grids = 1;  // 0: ranks may launch different numbers of blocks
 };
 
 /// Counters from which the blocks of a launch draw work; see channel_epoch::next().
@@ -50,7 +50,7 @@ struct channel_view {
   /// Epoch and tickets of this rank
   sym<channel_state> state;
   bool poison = false;     // channel_options::poison
-  std::uint8_t parts = 1;  // world::dispatch_parts()
+  std::uint8_t parts = 1;  // world::xcd_count()
   /// What this launch tells its peers
   launch_header header;
 
@@ -62,14 +62,14 @@ struct channel_view {
 
   /// Starts this launch's use of the channel; the last wave of block 0 sends the headers to the peers.
   /// Called by: every thread that uses the epoch, before any other use of the channel; the last wave of block 0 in any
-  /// case. In a kernel with launch_shape::early: after wait_for_stream().
+  /// case. In a kernel with launch_shape::programmatic: after wait_prior_grid().
   __device__ channel_epoch begin(block b) const;
   /// begin() for a kernel in which peers read this rank's own memory, as wait_begun() lets them. What earlier kernels
   /// wrote there lies in the L2s of all parts of the device (XCDs). The end of a kernel makes it visible to this device
   /// only, as far as is documented (docs/litmus.md, kernel_end_reaches_peers). So the first block of each part releases
   /// it, and the last block to begin sends the headers.
   /// Called by: every thread of every block.
-  /// Requires: a block on every part, so at least world::dispatch_parts() blocks. The simulator reports a launch of
+  /// Requires: a block on every part, so at least world::xcd_count() blocks. The simulator reports a launch of
   /// fewer; so do kernels where FUSEWIRE_CHECKED is defined.
   __device__ channel_epoch begin_readable(block b) const;
 };

@@ -21,7 +21,7 @@
 // block to begin. No block waits before it has begun, and the host launches only grids whose blocks are all resident.
 // For the rest of a launch, its kernel must have an argument of its own.
 #pragma once
-#include <fusewire/core/stream.hpp>
+#include <fusewire/core/programmatic_launch.hpp>
 #include <fusewire/device/channel_layout.hpp>
 #include <fusewire/device/ticket.hpp>
 
@@ -56,7 +56,7 @@ class launch_place {
   }
 
   __device__ std::uint64_t blocks_to_compare() const {
-    return c_->header.same_blocks * std::uint64_t(platform::grid_blocks());
+    return c_->header.equal_grids * std::uint64_t(platform::grid_blocks());
   }
 
   channel_view const* c_;
@@ -68,7 +68,8 @@ class launch_place {
 //
 //   channel_epoch    what every kernel calls: inbox, flags, work, end
 //   channel_pull     e.pull(): for kernels whose ranks read each other's own memory
-//   channel_control  e.control(): for operators whose launches end in parts (kernel_launch.hpp) or poison their results
+//   channel_control  e.control(): for operators whose launches end in parts (channel_launch.hpp) or poison their
+//   results
 
 /// Reads of peers' own memory, between the peer's header and an acknowledgement.
 class channel_pull : public detail::launch_place {
@@ -180,12 +181,12 @@ class channel_control : public detail::launch_place {
   }
 
   /// channel_options::poison.
-  __device__ bool may_poison() const { return c_->poison; }
+  __device__ bool fills_nan() const { return c_->poison; }
   /// Whether this block should store NaN as the results that it computes from here on, or from what it has waited for:
   /// channel_options::poison is set, and a wait of some rank was given up. Where it is set, the call costs a trip to
   /// memory.
-  __device__ bool poisons() const {
-    if (!may_poison()) return false;
+  __device__ bool should_fill_nan() const {
+    if (!fills_nan()) return false;
     // The address is computed anew for every call: mainloops have no registers to keep it
     int const rank = platform::uniform(platform::opaque(c_->world.rank));
     return platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, rank)->abandoned) != 0;

@@ -262,7 +262,7 @@ __device__ bool all_agree(Group g, int* word, bool yes) {
   if constexpr (std::is_same_v<Group, thread>) {
     return yes;
   } else if constexpr (std::is_same_v<Group, wave>) {
-    return platform::first_lane(!yes) == 0;
+    return platform::first_lane_of(!yes) == 0;
   } else {
     if (g.leader()) *word = 1;
     g.sync();

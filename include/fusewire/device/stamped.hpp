@@ -108,7 +108,7 @@ class stamped_reader {
     if (different_ == 0) return false;
     different_ = 0;
     // What follows is seldom needed: nothing of it is worked out before
-    world_view const& w = (&w_)[platform::lane_not_ahead(0)];
+    world_view const& w = (&w_)[platform::no_hoist_lane(0)];
     if (!waits_) spin_ = detail::bounded_spin(w, grace_ns_);
     waits_ = true;
     gave_up_ = !spin_.lasts([&](bool released) {

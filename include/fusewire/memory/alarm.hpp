@@ -9,9 +9,9 @@
 #include <string>
 
 #include <fusewire/device/flag.hpp>
-#include <fusewire/runtime/bootstrap.hpp>
-#include <fusewire/runtime/error.hpp>
-#include <fusewire/runtime/thread_state.hpp>
+#include <fusewire/ranks/bootstrap.hpp>
+#include <fusewire/ranks/error.hpp>
+#include <fusewire/ranks/thread_state.hpp>
 
 namespace fusewire::detail {
 

@@ -43,8 +43,8 @@ class heap {
 
   /// Collective. Allocates `count` elements of T on every rank, at the same offset, in the segment where T belongs.
   /// Signal memory starts as zeros.
-  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes. If world::look() would throw on a rank, the
-  /// call fails on all ranks and allocates nothing.
+  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes. If world::poll_errors() would throw on a
+  /// rank, the call fails on all ranks and allocates nothing.
   template <class T>
   sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T),
                   std::source_location where = std::source_location::current()) {
@@ -56,14 +56,14 @@ class heap {
                           sizeof(T), " bytes wanted; at most ", (SIZE_MAX - 1) / sizeof(T), " have addresses");
     constexpr bool in_signal = lives_in_signal_segment<T>;
     if (in_signal) detail::require_no_capture(world().stream(), "heap::allocate of signal memory", where);
-    agree("heap::allocate",
-          std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment},
-                     named{"signal segment", in_signal}},
-          where, state_->alarmed());
+    require_equal_on_ranks("heap::allocate",
+                           std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment},
+                                      named{"signal segment", in_signal}},
+                           where, state_->alarmed());
     sym<T> const x{state_->allocate(in_signal, count * sizeof(T), alignment, where), count};
     if (detail::simulator::get().there())
-      name_part(in_signal, x.offset, count * sizeof(T),
-                text("heap::allocate<", detail::type_name<T>(), ">(", count, ") at ", detail::short_place(where)));
+      annotate(in_signal, x.offset, count * sizeof(T),
+               text("heap::allocate<", detail::type_name<T>(), ">(", count, ") at ", detail::short_place(where)));
     if (in_signal) {
       name_flags(x);
       try {
@@ -148,8 +148,8 @@ class heap {
   /// Tells fusewire-sim that `bytes` bytes of an allocation have bounds of their own, and this name. The call names the
   /// memory of every rank; every rank makes it. It replaces names that it overlaps.
   /// Requires: no rank uses the memory before all ranks have named it.
-  void name_part(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
-    state_->name_part(in_signal, offset, bytes, name);
+  void annotate(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
+    state_->annotate(in_signal, offset, bytes, name);
   }
   /// The same of rows that have bounds of their own. In the name, {0} to {2} stand for a row's numbers.
   void name_rows(bool in_signal, std::uint64_t offset, detail::simulator_rows const& rows,
@@ -189,10 +189,11 @@ class heap {
   /// A value that must be equal on all ranks, and its name.
   using named = agreed_value;
   /// Collective. Fails: rank_mismatch that names the first value that differs. If `alarmed` is true on a rank, that
-  /// rank throws what world::look() would, and the others throw launch_abandoned.
+  /// rank throws what world::poll_errors() would, and the others throw launch_abandoned.
   template <std::size_t N>
-  void agree(char const* call, std::array<named, N> const& values, std::source_location where, bool alarmed = false) {
-    state_->agree(call, values, where, alarmed);
+  void require_equal_on_ranks(char const* call, std::array<named, N> const& values, std::source_location where,
+                              bool alarmed = false) {
+    state_->require_equal_on_ranks(call, values, where, alarmed);
   }
 
  private:

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <fusewire/device/flag.hpp>
-#include <fusewire/memory/exchange.hpp>
+#include <fusewire/memory/shared_segments.hpp>
 #include <fusewire/memory/requirements.hpp>
 
 namespace fusewire {

@@ -1,5 +1,5 @@
 // What a heap consists of. The heap, channels, inboxes and operators share it, and the last of them on a rank gives it
-// up; runtime/ledger.hpp says when the memory is freed.
+// up; ranks/ledger.hpp says when the memory is freed.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -12,14 +12,14 @@
 
 #include <fusewire/device/barrier.hpp>
 #include <fusewire/memory/alarm.hpp>
-#include <fusewire/memory/exchange.hpp>
+#include <fusewire/memory/shared_segments.hpp>
 #include <fusewire/memory/heap_options.hpp>
 #include <fusewire/memory/offset_allocator.hpp>
-#include <fusewire/memory/report.hpp>
+#include <fusewire/memory/launch_report.hpp>
 #include <fusewire/memory/simulator.hpp>
 #include <fusewire/memory/try_flags.hpp>
-#include <fusewire/runtime/log.hpp>
-#include <fusewire/runtime/names.hpp>
+#include <fusewire/ranks/log.hpp>
+#include <fusewire/memory/name_table.hpp>
 
 namespace fusewire::detail {
 
@@ -45,7 +45,7 @@ class heap_state final : public shared_memory {
   name_table& names() { return names_; }
   std::size_t allocations() const { return bulk_.allocations() + signal_.allocations() - half_freed(); }
   std::size_t half_freed() const { return freed_[0].size() + freed_[1].size(); }
-  bool alarmed() const { return !told_ && alarm_ && alarm_->raised(); }
+  bool alarmed() const { return !reported_ && alarm_ && alarm_->raised(); }
 
   /// Collective, with the same arguments. See heap::allocate().
   std::uint64_t allocate(bool in_signal, std::size_t bytes, std::size_t alignment, std::source_location where) {
@@ -75,17 +75,18 @@ class heap_state final : public shared_memory {
     if (in_signal) names_.remove_flags(offset);
   }
 
-  /// See heap::name_part().
-  void name_part(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
+  /// See heap::annotate().
+  void annotate(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
     auto const& sim = simulator::get();
     if (!sim.there()) return;
     for (int r = 0; r < view_.size; ++r)
-      sim.name_part((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
+      sim.annotate((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
   }
 
-  /// See heap::agree().
+  /// See heap::require_equal_on_ranks().
   template <std::size_t N>
-  void agree(char const* call, std::array<agreed_value, N> const& values, std::source_location where, bool alarmed) {
+  void require_equal_on_ranks(char const* call, std::array<agreed_value, N> const& values, std::source_location where,
+                              bool alarmed) {
     std::array<std::uint64_t, N + 2> mine{};
     std::ranges::transform(values, mine.begin(), &agreed_value::value);
     mine[N] = alarmed;
@@ -113,7 +114,7 @@ class heap_state final : public shared_memory {
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
     world_.exchange().barrier();
     arm_watch(where);
-    told_ = false;
+    reported_ = false;
     // Some ranks may have ended a channel that others have yet to end
     std::vector<std::uint64_t> mine;
     for (auto const& r : resets_) mine.push_back(r.memory);
@@ -144,7 +145,7 @@ class heap_state final : public shared_memory {
   }
 
   void let_go_of_peers() override {
-    if (segments_) tell_if_nobody_asked();
+    if (segments_) report_unobserved_error();
     if (alarm_) alarm_->detach();
     if (segments_) segments_->unmap_peers();
   }
@@ -171,8 +172,9 @@ class heap_state final : public shared_memory {
     current_device const device(w.device(), where);
     outside_captures const allocating;
     require_no_capture(w.stream(), "heap", where);
-    agree("heap", std::array{agreed_value{"bulk bytes", options_.bulk}, agreed_value{"signal bytes", options_.signal}},
-          where, false);
+    require_equal_on_ranks(
+        "heap", std::array{agreed_value{"bulk bytes", options_.bulk}, agreed_value{"signal bytes", options_.signal}},
+        where, false);
     number_ = ledger_->open(*this);
     enable_peer_access(where);
     segments_.emplace(
@@ -197,8 +199,8 @@ class heap_state final : public shared_memory {
       trial::run(w, view_, heap_options::own_signal_bytes,
                  std::clamp<std::chrono::nanoseconds>(options_.wait_limit, 2s, 10s), where);
     }
-    name_part(false, 0, 0, "");
-    name_part(true, 0, sizeof(watch), text("what the heap at ", short_place(where), " notes of its launches"));
+    annotate(false, 0, 0, "");
+    annotate(true, 0, sizeof(watch), text("what the heap at ", short_place(where), " notes of its launches"));
     log(w.rank(), [&] {
       return text("heap of ", in_bytes(options_.bulk), " for data and ", in_bytes(options_.signal), " for flags; ",
                   w.ranks_in_words());
@@ -209,16 +211,16 @@ class heap_state final : public shared_memory {
   /// No object of this rank uses the heap any more. An exception that unwinds the stack is a report of its own.
   void last_user_went() {
     check_.reset();
-    if (std::uncaught_exceptions() > 0) told_ = true;
+    if (std::uncaught_exceptions() > 0) reported_ = true;
   }
 
   /// Reports a failed launch on standard error, if check() has not reported it.
-  void tell_if_nobody_asked() {
+  void report_unobserved_error() {
     if (!alarmed()) return;
     watch seen;
     hipError_t const e = hipMemcpy(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost);
     ignore_hip(e);
-    told_ = true;
+    reported_ = true;
     if (e != hipSuccess) {
       std::fprintf(stderr, "fusewire: hipMemcpy(watch): %s; a launch failed, and it is not known why\n",
                    hipGetErrorName(e));
@@ -267,7 +269,7 @@ class heap_state final : public shared_memory {
     launch_report const report(view_, names_);
     watch const seen = report.watch_of(view_.rank, stream);
     if (!report.failed(seen)) return;
-    told_ = true;
+    reported_ = true;
     report.raise(seen, stream, alarm_->failure());
   }
 
@@ -286,7 +288,7 @@ class heap_state final : public shared_memory {
   name_table names_;
   registry<renewed> resets_;
   std::shared_ptr<alarm> alarm_;
-  bool told_ = false;  // check() or look() has thrown since the latest reset()
+  bool reported_ = false;  // check() or poll_errors() has thrown since the latest reset()
   registration check_;
 };
 

@@ -6,7 +6,7 @@
 
 #include <fusewire/core/types.hpp>
 #include <fusewire/core/world_view.hpp>
-#include <fusewire/runtime/error.hpp>
+#include <fusewire/ranks/error.hpp>
 
 namespace fusewire {
 

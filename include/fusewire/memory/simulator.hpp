@@ -18,7 +18,7 @@ struct simulator_rows {
 
 /// Entry points of sim/fusewire_sim.h, which only the simulator's libamdhip64 has.
 struct simulator {
-  int (*name_part)(void const*, std::uint64_t, char const*) = find<decltype(name_part)>("fusewireSimNamePart");
+  int (*annotate)(void const*, std::uint64_t, char const*) = find<decltype(annotate)>("fusewireSimNamePart");
   /// These two are null in a simulator of version 0.1.
   int (*name_rows)(void const*, simulator_rows const*, char const*) = find<decltype(name_rows)>("fusewireSimNameRows");
   int (*name_least)(void const*, void const*, std::uint64_t,
@@ -26,7 +26,7 @@ struct simulator {
   int (*forget_parts)(void const*, std::uint64_t) = find<decltype(forget_parts)>("fusewireSimForgetParts");
   int (*name_ticket)(void const*, void const*, char const*) = find<decltype(name_ticket)>("fusewireSimNameTicket");
 
-  bool there() const { return name_part && forget_parts && name_ticket; }
+  bool there() const { return annotate && forget_parts && name_ticket; }
   static simulator const& get() {
     static simulator const one;
     return one;

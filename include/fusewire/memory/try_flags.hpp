@@ -12,7 +12,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include <fusewire/runtime/world.hpp>
+#include <fusewire/ranks/world.hpp>
 
 namespace fusewire::detail {
 

@@ -84,11 +84,11 @@ __device__ T shuffle(T value, int lane) {
   return __shfl(value, lane);
 }
 /// The value of lane `lane`, which is the same number in all lanes of the wave.
-__device__ inline int of_lane(int value, int lane) { return __builtin_amdgcn_readlane(value, lane); }
+__device__ inline int readlane(int value, int lane) { return __builtin_amdgcn_readlane(value, lane); }
 /// A bit for each lane for which `x` holds.
 __device__ inline std::uint64_t ballot(bool x) { return __ballot(x); }
 /// 1 + the first lane for which `x` holds; 0 if there is none.
-__device__ inline int first_lane(bool x) { return __builtin_ffsll(std::int64_t(__ballot(x))); }
+__device__ inline int first_lane_of(bool x) { return __builtin_ffsll(std::int64_t(__ballot(x))); }
 /// `x`, which is the same in every lane of the wave. The compiler may keep it, and what follows from it, once per wave.
 __device__ inline int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
 /// The same of a pointer. The compiler does not fetch it from a kernel's arguments again.
@@ -112,15 +112,15 @@ __device__ inline int opaque_thread_index() {
 }
 /// `x`, the same in all lanes: what follows from it in a loop is not computed ahead of the loop, where it would hold up
 /// the first loads.
-__device__ inline int not_ahead(int x) {
+__device__ inline int no_hoist(int x) {
   asm volatile("" : "+s"(x));
   return x;
 }
 /// The same of what lanes may have different.
-__device__ inline int lane_not_ahead(int x) { return opaque(x); }
+__device__ inline int no_hoist_lane(int x) { return opaque(x); }
 /// The compiler moves no instruction past it: neither arithmetic with what is loaded ahead of other loads, nor a load
 /// behind what waits for another one.
-__device__ inline void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+__device__ inline void sched_barrier() { __builtin_amdgcn_sched_barrier(0); }
 /// The low or the high 16 bits of each, those of `even` in the low half.
 __device__ inline std::uint32_t low_halves(std::uint32_t even, std::uint32_t odd) {
   return __builtin_amdgcn_perm(odd, even, 0x05040100);
@@ -292,8 +292,8 @@ __device__ T atomic_fetch_add(T* p, T value) {
 __device__ inline unsigned take_ticket(unsigned* p) {
   unsigned none = 0;
   asm volatile("" : "+v"(none));
-  auto* const of_lane = reinterpret_cast<unsigned*>(reinterpret_cast<char*>(p) + none);
-  return __hip_atomic_fetch_add(of_lane, 1u, __ATOMIC_RELAXED, scope_of<scope::device>);
+  auto* const readlane = reinterpret_cast<unsigned*>(reinterpret_cast<char*>(p) + none);
+  return __hip_atomic_fetch_add(readlane, 1u, __ATOMIC_RELAXED, scope_of<scope::device>);
 }
 /// Stores *p & value; returns what *p was.
 template <order O, scope S, class T>
@@ -397,7 +397,7 @@ constexpr int xcds_of(int units) { return units > 0 && units % 38 == 0 ? units /
 
 /// How many parts of a device (XCDs) take the blocks of a launch in turn: block i goes to part i modulo their number,
 /// and waits there even when another part has room.
-inline hipError_t dispatch_parts(int* n, int device) {
+inline hipError_t xcd_count(int* n, int device) {
 #if HIP_VERSION_MAJOR >= 7
   return hipDeviceGetAttribute(n, hipDeviceAttributeNumberOfXccs, device);
 #else
@@ -424,7 +424,7 @@ constexpr int fillable(std::uint32_t const (&mask)[Words], int parts) {
 
 /// The compute units of the current device, which has `parts` parts, that blocks on the stream can fill. A mask of the
 /// stream (hipExtStreamCreateWithCUMask), or of all streams (ROC_GLOBAL_CU_MASK), may take some away.
-inline hipError_t fillable_units(int* n, hipStream_t stream, int parts) {
+inline hipError_t usable_cus(int* n, hipStream_t stream, int parts) {
   std::uint32_t mask[32] = {};
   hipError_t e = hipExtStreamGetCUMask(stream, 32, mask);
   // For a stream without a mask HIP writes nothing, even if there is a mask of all streams
@@ -436,7 +436,7 @@ inline hipError_t fillable_units(int* n, hipStream_t stream, int parts) {
 
 /// The environment variable, if it is set, that makes a device give blocks fewer compute units than HIP says; else
 /// null.
-inline char const* hidden_mask() {
+inline char const* unsupported_mask_variable() {
   char const* const mask = std::getenv("HSA_CU_MASK");
   return mask && *mask ? "HSA_CU_MASK" : nullptr;
 }
@@ -470,12 +470,12 @@ hipError_t resident_clusters(int* n, F, int, int, int) {
   *n = 0;
   return hipSuccess;
 }
-/// Whether launch_shape::early has an effect.
-inline constexpr bool launches_early = false;
+/// Whether launch_shape::programmatic has an effect.
+inline constexpr bool has_pdl = false;
 /// Returns when earlier work on the stream is complete and visible. Here a kernel does not start before that.
-__device__ inline void wait_for_stream() {}
+__device__ inline void wait_prior_grid() {}
 /// Lets the next launch on the stream start, if it is early.
-__device__ inline void release_stream() {}
+__device__ inline void launch_dependents() {}
 /// Launches in clusters, or early. Called by: launch(), where the device has clusters.
 template <class... P>
 hipError_t launch_extended(void (*)(P...), int, bool, int, int, int, hipStream_t, P...) {

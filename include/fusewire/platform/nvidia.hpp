@@ -65,11 +65,11 @@ template <class T>
 __device__ T shuffle(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
-__device__ inline int of_lane(int value, int lane) { return shuffle(value, lane); }
+__device__ inline int readlane(int value, int lane) { return shuffle(value, lane); }
 /// A bit for each lane for which `x` holds.
 __device__ inline std::uint64_t ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 /// 1 + the first lane for which `x` holds; 0 if there is none.
-__device__ inline int first_lane(bool x) { return __ffs(int(__ballot_sync(0xffffffffu, x))); }
+__device__ inline int first_lane_of(bool x) { return __ffs(int(__ballot_sync(0xffffffffu, x))); }
 /// `x`, which is the same in every lane of the wave. The compiler may keep it, and what follows from it, once per wave.
 __device__ inline int uniform(int x) { return x; }
 /// The same of a pointer.
@@ -86,11 +86,11 @@ __device__ inline int opaque(int x) {
 /// As opaque(), of this thread's index.
 __device__ inline int opaque_thread_index() { return opaque(thread_index()); }
 /// `x`. ptxas computes it where it likes.
-__device__ inline int not_ahead(int x) { return x; }
+__device__ inline int no_hoist(int x) { return x; }
 /// The same of what lanes may have different.
-__device__ inline int lane_not_ahead(int x) { return x; }
+__device__ inline int no_hoist_lane(int x) { return x; }
 /// ptxas orders instructions by what waits.
-__device__ inline void keep_order() {}
+__device__ inline void sched_barrier() {}
 /// The low or the high 16 bits of each, those of `even` in the low half.
 __device__ inline std::uint32_t low_halves(std::uint32_t even, std::uint32_t odd) {
   return (even & 0xffffu) | odd << 16;
@@ -267,20 +267,20 @@ inline void prepare_runtime(bool threads) {
 
 /// The number of parts of a device that take the blocks of a launch in turn, even where another part has room. Here a
 /// block goes wherever it fits.
-inline cudaError_t dispatch_parts(int* n, int) {
+inline cudaError_t xcd_count(int* n, int) {
   *n = 1;
   return cudaSuccess;
 }
 
 /// The multiprocessors of the current device that blocks on the stream can fill.
-inline cudaError_t fillable_units(int* n, cudaStream_t, int) {
+inline cudaError_t usable_cus(int* n, cudaStream_t, int) {
   int device = 0;
   if (cudaError_t const e = cudaGetDevice(&device); e != cudaSuccess) return e;
   return cudaDeviceGetAttribute(n, cudaDevAttrMultiProcessorCount, device);
 }
 
 /// The environment variable that makes a device give blocks fewer multiprocessors than CUDA says: there is none.
-inline char const* hidden_mask() { return nullptr; }
+inline char const* unsupported_mask_variable() { return nullptr; }
 
 /// An id that distinguishes devices with one PCI address: none is needed.
 inline cudaError_t device_uuid(char (&)[16], int) { return cudaSuccess; }
@@ -315,14 +315,14 @@ cudaError_t resident_clusters(int* n, F kernel, int cluster, int threads, int sh
   extended_launch const l(cluster, false, cluster, threads, shared_bytes, nullptr);
   return cudaOccupancyMaxActiveClusters(n, kernel, &l.config);
 }
-/// Whether launch_shape::early has an effect: such a launch may start before earlier work on the stream is over, if
-/// that work allows it.
-inline constexpr bool launches_early = true;
+/// Whether launch_shape::programmatic has an effect: such a launch may start before earlier work on the stream is over,
+/// if that work allows it.
+inline constexpr bool has_pdl = true;
 /// Returns when earlier work on the stream is complete and visible. A kernel that is launched early must not read what
 /// that work writes, nor write what it reads, before this returns.
-__device__ inline void wait_for_stream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void wait_prior_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 /// Lets the next kernel on the stream start in the room that this one leaves, if it is one that is launched early.
-__device__ inline void release_stream() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 template <class... P>
 cudaError_t launch_extended(void (*kernel)(P...), int cluster, bool early, int blocks, int threads, int shared_bytes,
                             cudaStream_t stream, P... arguments) {

@@ -5,7 +5,7 @@
 
 #include <atomic>
 #include <cstring>
-#include <fusewire/trace/span.hpp>
+#include <fusewire/device/trace_span.hpp>
 #include <numeric>
 #include <thread>
 #include <vector>

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include <fusewire/tile/part_sums_gfx942.hpp>
+#include <fusewire/gemm/gfx942/split_k_sums.hpp>
 
 using namespace support;
 
@@ -29,7 +29,7 @@ __global__ void add_up(float const* sums, std::uint64_t* words, float* result) {
 
 }  // namespace
 
-TEST_CASE("part_sums: blocks are added in order, launch after launch, and a NaN with all bits set stays a NaN") {
+TEST_CASE("split_k_sums: blocks are added in order, launch after launch, and a NaN with all bits set stays a NaN") {
   on_ranks(1, [&](rank_of_test& r) {
     auto const sums = r.heap.allocate<float>(splits * of_block), result = r.heap.allocate<float>(of_block);
     auto const words = r.heap.allocate<std::uint64_t>(splits * of_block / 2);

@@ -1,6 +1,6 @@
 // The Hopper kernels: built for NVIDIA only. Small integers, so sums are exact and results that 8 bits hold are exact
 // in bf16.
-#include <fusewire/kernels/ag_gemm.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
 
 #include "../faults.hpp"
 #include "../push_losing.hpp"
@@ -47,7 +47,7 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
     for (int col = 0; col < p.n; ++col)
       b_values[std::size_t(row_major ? j * ldb + col : col * ldb + j)] = bf16(p.b(j, col));
   r.upload(b_values, b);
-  product_launcher<bf16, ag_gemm_plan> const launcher(r.world, "ag_gemm");
+  gemm_launcher<bf16, ag_gemm_plan> const launcher(r.world, "ag_gemm");
   for (int e = 0; e < epochs; ++e) {
     p.seed = unsigned(e);
     std::vector<bf16> a_values(a.count, bf16(0.0f));

@@ -1,0 +1,140 @@
+// Sums of parts (o, m, l) of softmax (attention/softmax.hpp) that lie in memory as stamped words: an item's splits, or
+// ranks. A wave has several readers for each quad, which is four neighbouring elements of o:
+//
+//   read   reader 0: quads 0, 1, ... | reader 1: quads 0, 1, ... | ...   neighbouring lanes, neighbouring words
+//   sum    quad 0: readers 0, 1, ... | quad 1: readers 0, 1, ... | ...   after a shuffle; over neighbouring lanes
+//
+// Each reader has a run of the parts. Nothing goes through LDS, and no wave waits for another. The order of a sum
+// depends on the numbers of parts and readers alone.
+#pragma once
+#include <bit>
+
+#include <fusewire/device/stamped.hpp>
+#include <fusewire/attention/wave_attention.hpp>
+
+namespace fusewire {
+
+/// Where the result of one item lies in a record of words: o by component, then (m, l) [heads].
+struct decode_record {
+  int heads, d;  // query heads that share a KV head
+
+  /// Words that hold the result.
+  __host__ __device__ constexpr int used() const { return heads * (d + 2); }
+  /// Words of a record, in whole lines of 128 bytes.
+  __host__ __device__ constexpr int words() const { return (used() + 15) / 16 * 16; }
+  /// Quads of all heads.
+  __host__ __device__ constexpr int quads() const { return heads * d / 4; }
+  /// Of quad i word j: those of o, then (m, l) of the quad's head.
+  __device__ int word(int i, int j) const { return j < 4 ? j * quads() + i : 4 * quads() + i / (d / 4) * 2 + j - 4; }
+  /// Whether quad i is the first of its head, with which (m, l) are stored.
+  __device__ bool begins_head(int i) const { return i % (d / 4) == 0; }
+};
+
+/// The words of a quad, of one part.
+struct quad_words {
+  static constexpr int count = 6;  // words of a quad
+  std::uint64_t word[count];       // o, then (m, l)
+
+  /// Asks for word j by ask(j).
+  template <class Ask>
+  __device__ static quad_words asked(Ask const& ask) {
+    quad_words x;
+#pragma unroll
+    for (int j = 0; j < count; ++j) x.word[j] = ask(j);
+    return x;
+  }
+  /// Shows `read` all of them.
+  __device__ void look(stamped_reader& read) const {
+#pragma unroll
+    for (std::uint64_t w : word) read.look_at(w);
+  }
+  /// What they hold. Requires: read.again() has returned false after look(read).
+  __device__ quad o() const { return {{value(0), value(1), value(2), value(3)}}; }
+  /// See o().
+  __device__ softmax_scale scale() const { return {value(4), value(5)}; }
+
+ private:
+  __device__ float value(int j) const { return stamped_value<float>(word[j]); }
+};
+
+namespace detail {
+
+inline constexpr int log_lanes = std::countr_zero(unsigned(wave::width));  // of a wave
+
+/// The sum of a reader's parts [first, last), of which `AtOnce` are asked for at once. Of none if first >= last: then
+/// part last - 1 is read and left out. l is NaN if the wait was given up.
+template <int AtOnce, class Ask, class Name>
+__device__ softmax_part sum_of_reader(stamped_reader read, int first, int last, Ask const& ask, Name const& name) {
+  int const count = last - first;
+  quad_words words[AtOnce];
+  softmax_part sum = combine_parts<AtOnce>(
+      count < 1 ? 1 : count, [&](int, int k) { return words[k].scale(); }, [&](int, int k) { return words[k].o(); },
+      [&](int n) {
+        do {
+#pragma unroll
+          for (int k = 0; k < AtOnce; ++k) words[k] = ask(first + n + k < last ? first + n + k : last - 1);
+          platform::sched_barrier();
+#pragma unroll
+          for (quad_words const& x : words) x.look(read);
+        } while (read.again([&] { return name(read); }));
+      });
+  if (count < 1) sum = {};
+  if (read.gave_up()) sum.s.l = __builtin_nanf("");
+  return sum;
+}
+
+/// The sum over 2^log neighbouring lanes, up to 8, in all of them. Called by: every lane.
+__device__ inline softmax_part sum_over_lanes(softmax_part x, int log) {
+  auto const steps = [log](auto const& step) {
+    if (log > 0) step(std::integral_constant<int, 0>{});
+    if (log > 1) step(std::integral_constant<int, 1>{});
+    if (log > 2) step(std::integral_constant<int, 2>{});
+  };
+  float m = x.s.m;
+  steps([&](auto s) { m = fmaxf(m, platform::of_other_half<s.value>(m)); });
+  float const weight = softmax_weight(x.s.m, m);
+  float sums[] = {x.o.x[0] * weight, x.o.x[1] * weight, x.o.x[2] * weight, x.o.x[3] * weight, x.s.l * weight};
+  steps([&](auto s) {
+#pragma unroll
+    for (float& y : sums) y += platform::of_other_half<s.value>(y);
+  });
+  return {{{sums[0], sums[1], sums[2], sums[3]}}, {m, sums[4]}};
+}
+
+}  // namespace detail
+
+/// Waits for the parts of the quads [begin, end) and sums them up. 2^log_readers lanes, up to 8, read the parts of a
+/// quad. Of each quad i they all call take(i, sum, n, readers), n = 0 to readers - 1.
+/// ask(part, i) asks for the words of quad i. l is NaN if the wait was given up; name(read, first, last, i) says what
+/// the report then names, of the parts [first, last).
+/// Called by: every thread of a block of `Waves` waves, with the same arguments.
+template <int Waves, class Ask, class Name, class Take>
+__device__ void sum_parts(channel_epoch const& e, world_view const& w, int begin, int end, int parts, int log_readers,
+                          Ask const& ask, Name const& name, Take const& take) {
+  int const readers = 1 << log_readers, log_quads = detail::log_lanes - log_readers,
+            of_reader = (parts + readers - 1) >> log_readers, lane = platform::no_hoist_lane(wave{}.rank()),
+            first = (lane >> log_quads) * of_reader, last = first + of_reader < parts ? first + of_reader : parts,
+            n = lane & (readers - 1);
+#pragma unroll 1
+  for (int at = begin + (platform::uniform(wave{}.index()) << log_quads); at < end; at += Waves << log_quads) {
+    int const i = at + (lane >> log_readers), read = at + (lane & ((1 << log_quads) - 1)),
+              asked = read < end ? read : end - 1;
+    auto const ask_quad = [&](int part) { return ask(part, asked); };
+    auto const name_word = [&](stamped_reader const& r) {
+      return name(r, first < last ? first : last - 1, last, asked);
+    };
+    stamped_reader const reader(e, w);
+    softmax_part sum = of_reader > 1 ? detail::sum_of_reader<parts_at_once>(reader, first, last, ask_quad, name_word)
+                                     : detail::sum_of_reader<1>(reader, first, last, ask_quad, name_word);
+    if (log_readers > 0) {
+      int const from = (n << log_quads) + (lane >> log_readers);
+#pragma unroll
+      for (float& x : sum.o.x) x = platform::shuffle(x, from);
+      sum.s = {platform::shuffle(sum.s.m, from), platform::shuffle(sum.s.l, from)};
+      sum = detail::sum_over_lanes(sum, log_readers);
+    }
+    if (i < end) take(i, sum, n, readers);
+  }
+}
+
+}  // namespace fusewire

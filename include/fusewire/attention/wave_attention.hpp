@@ -1,0 +1,302 @@
+// Attention of up to 16 query heads that share a KV head, by one wave: 32 tokens a step, K and V from memory straight
+// into fragments.
+//
+//   K  [token, d]  --16 B per lane--> fragments --> scores = K x Q --exp2--> weights, in the registers that need them
+//   V  [token, d]  --8 tokens x 8 d per lane, transposed in registers--> fragments --> o += V x weights
+//
+// Why no lane needs another's weights: a lane's scores are those of its 8 tokens of its heads, and the second product
+// wants from it the weights of 8 tokens of the same heads. The order of tokens within a product is free, so the 8 that
+// it has are the 8 that it is asked for, and V is loaded in that order. The order of d is free too: the rows of output
+// atom j are chosen such that the lane's rows of all atoms are neighbours in memory.
+#pragma once
+#include <fusewire/core/group.hpp>
+#include <fusewire/arch/mma.hpp>
+#include <fusewire/attention/attention_atom.hpp>
+#include <fusewire/attention/softmax.hpp>
+
+namespace fusewire {
+
+/// The matrix instruction with one side for heads (Q and the weights) and one for tokens or d (K and V), its `rows`. A
+/// lane holds `lane_heads` heads, head(lane, i), in the head fragments and in the results alike; four lanes share a
+/// head, `sibling` apart. Of each head it has values / lane_heads results of an atom: rows row(lane, 0), row(lane, 1),
+/// ...
+template <class A>
+concept attention_instruction =
+    requires(int lane, typename A::head_fragment h, typename A::kv_fragment kv, typename A::c_fragment c) {
+      requires A::values / A::lane_heads * 4 == A::rows&& platform::wave_size / 4 * A::lane_heads == 16;
+      A::head(lane, 0);
+      A::kv_row(lane);
+      A::row(lane, 0);
+      A::eighth(lane);
+      A::multiply(c, kv, h);
+    };
+
+/// The KV cache of one sequence and KV head, in pages.
+template <class T>
+struct paged_kv {
+  T const *k, *v;             // [pages, page size, heads, D], the whole caches
+  std::int32_t const* table;  // the whole block table
+  unsigned first;             // the sequence's first entry
+  int page_shift;             // log2 of the page size
+  int heads, head;            // of KV; this one
+
+  /// The number of a token's page. Reads the table.
+  __device__ unsigned page(int token) const { return unsigned(table[first + unsigned(token >> page_shift)]); }
+  /// Where a token's K and V are: how many rows of D lie before them. page: page(token).
+  __device__ unsigned row(unsigned page, int token) const {
+    return ((page << page_shift) + (unsigned(token) & ((1u << page_shift) - 1))) * unsigned(heads) + unsigned(head);
+  }
+};
+
+/// Attention of one wave over a range of tokens. T: of Q, K and V; D: elements of a head, 64 or 128.
+template <class T, int D>
+class wave_attention {
+ public:
+  using atom = attention_atom<T>;  // its matrix instruction
+  static constexpr int step = 32;  // tokens
+  /// Floats, of a head's o in LDS: at least D + 4, which spreads the heads over the banks
+  static constexpr int pitch = 132;
+
+  /// Bytes of LDS for Q, which the waves of a block share.
+  static constexpr int q_bytes = 16 * D * 2;
+  static constexpr int q_fragments = q_bytes / 16;  // of 16 bytes
+
+  /// Q as fragments, one per thread: load_query() before K and V are asked for, store_query() after it. `q`: [heads,
+  /// D], 1 to 16 heads.
+  /// Called by: every thread of the block, of at least q_fragments threads, which meets before run().
+  __device__ static platform::native16 load_query(block, T const* q, int heads) {
+    int const i = platform::opaque_thread_index() % q_fragments, lane = i % wave::width, fragment = i / wave::width,
+              head = atom::head(lane, fragment % atom::lane_heads);
+    return *reinterpret_cast<platform::native16 const*>(q + (head < heads ? head : 0) * D +
+                                                        fragment / atom::lane_heads * 32 + atom::eighth(lane) * 8);
+  }
+  /// See load_query().
+  __device__ static void store_query(block b, platform::native16 query, bytes16* q_shared) {
+    if (b.rank() < q_fragments) *reinterpret_cast<platform::native16*>(q_shared + b.rank()) = query;
+  }
+
+  /// Asks where the tokens [begin, begin + 32) are; start() loads them. run() takes them, and so on every `stride`
+  /// tokens up to `end`.
+  /// Memory: K, V and table entries of tokens below `end` only; what lies past it repeats the last, with weight 0.
+  __device__ wave_attention(paged_kv<T> const& kv, int begin, int end, int stride)
+      : kv_(kv), begin_(begin), end_(end), stride_(stride) {
+#pragma unroll
+    for (int j = 0; j < outputs; ++j)
+#pragma unroll
+      for (int v = 0; v < atom::values; ++v) o_[j][v] = 0;
+    if (begin >= end) return;
+    now_ = ask(begin);
+    next_ = ask(begin + stride);
+  }
+  /// Called by: every lane, once, before run().
+  __device__ void start() {
+    if constexpr (attention_in_order) platform::settle(std::uint64_t(now_) << 32 | next_);  // here, whatever comes
+    if (begin_ >= end_) return;
+    now_ = rows_of(now_, begin_);
+    load_keys(now_);
+    if constexpr (values_ahead) load_values(now_);
+  }
+
+  /// `scale` of the scores is in units of log 2.
+  __device__ void run(bytes16 const* q_shared, float scale) {
+    for (int t = begin_; t < end_; t += stride_) {
+      unsigned const after = ask(t + 2 * stride_);
+      score(q_shared);
+      if constexpr (!values_ahead) load_values(now_);
+      unsigned const next = rows_of(next_, t + stride_);
+      load_keys(next);  // of the last token again when there is no next step: a branch would cost registers
+      platform::sched_barrier();
+      weigh(scale, end_ - t);
+      platform::sched_barrier();
+      accumulate();
+      if constexpr (values_ahead) load_values(next);
+      now_ = next;
+      next_ = after;
+    }
+  }
+
+  /// Stores (o, m, l): o[head * pitch + d], scales[head].
+  __device__ void finish(float* o, softmax_scale* scales, int heads) {
+    int const lane = fresh_lane();
+#pragma unroll
+    for (int i = 0; i < atom::lane_heads; ++i) {
+      int const head = atom::head(lane, i);
+      float const l = over_siblings(l_[i], [](float a, float b) { return a + b; });
+      if (head >= heads) continue;
+      if (atom::eighth(lane) == 0) scales[head] = {m_[i], l};
+#pragma unroll
+      for (int x = 0; x < per_head; ++x)
+#pragma unroll
+        for (int j = 0; j < outputs; j += 4) {
+          quad four;
+#pragma unroll
+          for (int e = 0; e < 4; ++e) four.x[e] = o_[j + e][i * per_head + x];
+          *reinterpret_cast<quad*>(o + head * pitch + d_of(j, atom::row(lane, x))) = four;
+        }
+    }
+  }
+
+ private:
+  static_assert(attention_instruction<atom>);
+  static constexpr int slices = D / 32;                                     // of d, in a score
+  static constexpr int key_atoms = step / atom::rows;                       // of tokens
+  static constexpr int outputs = D / atom::rows;                            // atoms of d
+  static constexpr int together = D / atom::rows < 8 ? D / atom::rows : 8;  // neighbouring d of a lane's V
+  static constexpr int groups = outputs / together;
+  static constexpr int per_head = atom::values / atom::lane_heads;
+  static constexpr bool values_ahead = attention_values_ahead(D);
+
+  /// The lane, of which the compiler knows nothing: the many addresses that follow from it are computed where they are
+  /// used, and do not take the registers that hold K and V.
+  __device__ static int fresh_lane() { return platform::opaque_thread_index() % wave::width; }
+
+  /// d of a row of output atom j.
+  __device__ static int d_of(int j, int row) {
+    return j / together * (atom::rows * together) + row * together + j % together;
+  }
+  /// The lane's i-th of its 8 tokens, within the step.
+  __device__ static int token(int lane, int i) { return i / per_head * atom::rows + atom::row(lane, i % per_head); }
+
+  template <class F>
+  __device__ static float over_siblings(float x, F f) {
+    x = f(x, platform::shuffle_xor(x, atom::sibling));
+    return f(x, platform::shuffle_xor(x, 2 * atom::sibling));
+  }
+
+  /// The lane's token of the step from `first` on, the i-th in lane i % 32, and the last one beyond it.
+  __device__ int token_of(int first) const {
+    int const token = first + fresh_lane() % step;
+    return token < end_ ? token : end_ - 1;
+  }
+  /// Asks for where token_of(first) is; rows_of() has the answer.
+  __device__ unsigned ask(int first) const {
+    int const token = token_of(first);
+    unsigned const page = kv_.page(token);
+    return attention_in_order ? page : kv_.row(page, token);
+  }
+  /// The row of token_of(first), of which `asked` is ask(first).
+  __device__ unsigned rows_of(unsigned asked, int first) const {
+    if constexpr (!attention_in_order) return asked;
+    else return kv_.row(unsigned(platform::opaque(int(asked))), token_of(first));
+  }
+
+  /// Rows that other lanes know: all asked for before the first is used, where loads are waited for in their order.
+  template <int N>
+  struct lane_rows {
+    template <class F>
+    __device__ explicit lane_rows(F const& f) {
+      if constexpr (attention_in_order) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) row[i] = f(i);
+        platform::sched_barrier();
+      }
+    }
+    template <class F>
+    __device__ unsigned operator()(int i, F const& f) const {
+      if constexpr (attention_in_order) return row[i];
+      else return f(i);
+    }
+    unsigned row[N];
+  };
+
+  __device__ void load_keys(unsigned rows) {
+    int const lane = fresh_lane();
+    auto const of_atom = [&](int a) { return platform::shuffle(rows, a * atom::rows + atom::kv_row(lane)); };
+    lane_rows<key_atoms> const known(of_atom);
+#pragma unroll
+    for (int a = 0; a < key_atoms; ++a) {
+      T const* const row = kv_.k + std::uint64_t(known(a, of_atom)) * D;
+#pragma unroll
+      for (int s = 0; s < slices; ++s)
+        keys_[a][s].row[0] = *reinterpret_cast<bytes16 const*>(row + s * 32 + atom::eighth(lane) * 8);
+    }
+  }
+  __device__ void load_values(unsigned rows) {
+    int const lane = fresh_lane();
+    struct alignas(together * 2) piece {
+      std::uint32_t word[together / 2];
+    };
+    auto const of_token = [&](int i) { return platform::shuffle(rows, token(lane, i)); };
+    lane_rows<8> const known(of_token);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      T const* const row = kv_.v + std::uint64_t(known(i, of_token)) * D;
+#pragma unroll
+      for (int c = 0; c < groups; ++c) {
+        piece const p = *reinterpret_cast<piece const*>(row + d_of(c * together, atom::kv_row(lane)));
+#pragma unroll
+        for (int w = 0; w < together / 2; ++w) values_[i][c][w] = p.word[w];
+      }
+    }
+  }
+
+  __device__ void score(bytes16 const* q_shared) {
+    bytes16 const* const mine = q_shared + fresh_lane();
+#pragma unroll
+    for (int a = 0; a < key_atoms; ++a)
+#pragma unroll
+      for (int v = 0; v < atom::values; ++v) scores_[a][v] = 0;
+#pragma unroll
+    for (int s = 0; s < slices; ++s) {
+      typename atom::head_fragment q;
+#pragma unroll
+      for (int i = 0; i < atom::lane_heads; ++i) q.row[i] = mine[(s * atom::lane_heads + i) * wave::width];
+#pragma unroll
+      for (int a = 0; a < key_atoms; ++a) atom::multiply(scores_[a], keys_[a][s], q);
+    }
+  }
+
+  /// Scores become weights; o and l move to the new maximum.
+  __device__ void weigh(float scale, int valid) {
+    int const lane = fresh_lane();
+#pragma unroll
+    for (int i = 0; i < atom::lane_heads; ++i) {
+      float x[8], m = minus_infinity;
+#pragma unroll
+      for (int t = 0; t < 8; ++t) {
+        float const score = scores_[t / per_head][i * per_head + t % per_head] * scale;
+        x[t] = token(lane, t) < valid ? score : minus_infinity;
+        m = fmaxf(m, x[t]);
+      }
+      m = fmaxf(m_[i], over_siblings(m, [](float a, float b) { return fmaxf(a, b); }));
+      float const shrink = softmax_weight(m_[i], m);
+      m_[i] = m;
+      l_[i] *= shrink;
+#pragma unroll
+      for (int t = 0; t < 8; t += 2) {
+        float const even = softmax_weight(x[t], m), odd = softmax_weight(x[t + 1], m);
+        l_[i] += even + odd;
+        weights_.row[i].word[t / 2] = std::uint32_t(T(even).bits) | std::uint32_t(T(odd).bits) << 16;
+      }
+#pragma unroll
+      for (int j = 0; j < outputs; ++j)
+#pragma unroll
+        for (int v = 0; v < per_head; ++v) o_[j][i * per_head + v] *= shrink;
+    }
+  }
+
+  __device__ void accumulate() {
+#pragma unroll
+    for (int j = 0; j < outputs; ++j) {
+      typename atom::kv_fragment column;  // one d of the lane's 8 tokens
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        std::uint32_t const even = values_[2 * w][j / together][j % together / 2],
+                            odd = values_[2 * w + 1][j / together][j % together / 2];
+        column.row[0].word[w] = j % 2 ? platform::high_halves(even, odd) : platform::low_halves(even, odd);
+      }
+      atom::multiply(o_[j], column, weights_);
+    }
+  }
+
+  paged_kv<T> kv_;
+  int begin_, end_, stride_;
+  unsigned now_ = 0, next_ = 0;  // the rows of this step; what ask() has said of those of the next
+  typename atom::head_fragment weights_;
+  typename atom::kv_fragment keys_[key_atoms][slices];
+  std::uint32_t values_[8][groups][together / 2];  // [token][group of d][two d]
+  typename atom::c_fragment scores_[key_atoms], o_[outputs];
+  float m_[2] = {minus_infinity, minus_infinity}, l_[2] = {};
+};
+
+}  // namespace fusewire

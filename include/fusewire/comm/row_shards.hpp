@@ -1,0 +1,77 @@
+// Which rank owns which rows of C, and a source whose tiles follow that order.
+#pragma once
+#include <fusewire/core/divisor.hpp>
+#include <fusewire/gemm/tile_source.hpp>
+
+namespace fusewire {
+
+/// How the rows of C are cut: rank r owns rows [r R, (r + 1) R), R = ceil(M / W); the last ranks may own fewer rows, or
+/// none. All rows of a tile row have the same owner. Tile rows are numbered in turns over the ranks that own some, so
+/// that tiles that are multiplied at the same time go to different ranks, over different links:
+///
+///   tile row   0             1             2             3         ...
+///   owner      rank 0, 1st   rank 1, 1st   rank 0, 2nd   rank 1, 2nd
+struct row_shards {
+  int m, per_rank, tile_m, tile_rows;  // rows of C; R; rows of a tile; tile rows of R rows
+  int rest;                            // tile rows of the rank that owns fewer than R rows; 0: there is none
+  divisor whole, all;                  // ranks that own R rows; ranks that own any
+
+  /// Cuts a C of m rows.
+  __host__ __device__ constexpr row_shards(int m, int ranks, int tile_m)
+      : m(m), per_rank(ceil_div(m, ranks)), tile_m(tile_m), tile_rows(ceil_div(per_rank, tile_m)),
+        rest(ceil_div(m % per_rank, tile_m)), whole(m / per_rank), all(m / per_rank + (rest > 0)) {}
+
+  /// The first row of rank r.
+  __host__ __device__ constexpr int first_row(int r) const { return std::int64_t(r) * per_rank < m ? r * per_rank : m; }
+  /// Rows of rank r.
+  __host__ __device__ constexpr int rows(int r) const {
+    return m - first_row(r) < per_rank ? m - first_row(r) : per_rank;
+  }
+  /// Ranks that own rows: the first ones.
+  __host__ __device__ constexpr int owners() const { return all.value(); }
+  /// Tile rows of all ranks. None of them is empty.
+  __host__ __device__ constexpr int all_tile_rows() const { return whole.value() * tile_rows + rest; }
+  /// Tile rows of rank r.
+  __host__ __device__ constexpr int tile_rows_of(int r) const { return ceil_div(rows(r), tile_m); }
+  /// The rank that owns a tile row.
+  __host__ __device__ constexpr int owner(int tile_row) const {
+    int const later = tile_row - rest * owners();  // when the rank with fewer rows has no more
+    return later < 0 ? tile_row % all : later % whole;
+  }
+  /// The number of a tile row among those of its owner.
+  __host__ __device__ constexpr int nth_of_owner(int tile_row) const {
+    int const later = tile_row - rest * owners();
+    return later < 0 ? tile_row / all : rest + later / whole;
+  }
+  /// The first row of a tile row, within its owner's rows.
+  __host__ __device__ constexpr int row_in_shard(int tile_row) const { return nth_of_owner(tile_row) * tile_m; }
+};
+
+/// Arguments of kernels that add up products, beside their operands.
+template <class T>
+struct sum_arguments {
+  matrix<T> c;         // gemm_rs: [rows of this rank, N]; gemm_ar: [M, N]; gemm_all_scatter: [M, W n]
+  row_shards shards;   // which rank owns which rows
+  raster_order tiles;  // of all ranks' rows
+  int k;               // A is [M, K], B [K, N]
+};
+
+/// A tile source: this rank's A [M, K], the launch's buffer 0, cut into the tile rows of row_shards.
+class local_shards : public local_rows {
+ public:
+  /// The block is number `part` of `parts` that share a tile.
+  __device__ local_shards(row_shards const& s, int k, int part, divisor const& parts)
+      : local_rows(s.m, k, s.tile_m, part, parts), shards_(s) {}
+  __device__ int begin(int tile_row) {
+    int const owner = shards_.owner(tile_row), row = shards_.row_in_shard(tile_row), left = shards_.rows(owner) - row;
+    return begin_at(shards_.first_row(owner) + row, left);
+  }
+
+ private:
+  row_shards const& shards_;
+};
+/// All of A is there from the start.
+template <>
+inline constexpr bool whole_segments<local_shards> = true;
+
+}  // namespace fusewire

@@ -1,0 +1,95 @@
+// A launch as its kernel sees it: how its threads begin, how it hands out work, how it ends. Every thread makes one at
+// the start of a kernel and passes it to its mainloop, which makes the calls. Only a kernel that has more to do after
+// its tiles ends the launch itself.
+//
+//   begin        waits for earlier work on the stream, where the launch may run ahead of it; then epoch() is known
+//   next         0, 1, 2, ...: work for whichever block is free
+//   collect      block 0: waits for every rank's header, and until no rank reads this one's memory any more
+//   end          the last block to leave sets the epoch to this launch's
+#pragma once
+#include <fusewire/core/programmatic_launch.hpp>
+#include <fusewire/device/channel_view.hpp>
+
+namespace fusewire {
+
+/// A launch on a channel.
+class channel_launch {
+ public:
+  /// peers_read: whether peers read this rank's own memory during the launch; see channel_view::begin_readable().
+  __device__ explicit channel_launch(channel_view const& ch, bool peers_read = false)
+      : c_(ch), peers_read_(peers_read), e_(ch, 0) {}
+
+  /// Called by: every thread that uses the epoch, before it reads anything that the stream has written.
+  __device__ void begin() {
+    wait_prior_grid();
+    // c_ is a parameter of the kernel, so the compiler knows where its channel is
+    e_ = {c_, (peers_read_ ? c_.begin_readable(block{}) : c_.begin(block{})).number()};
+    launch_dependents();
+  }
+  /// Of this launch. Requires: begin() has returned.
+  __device__ channel_epoch const& epoch() const { return e_; }
+
+  /// As channel_epoch::next().
+  __device__ int next(block b, int* shared) { return e_.next(b, shared); }
+
+  /// Waits for every rank's header and, if peers read this rank's memory, for their acknowledgements. Called by: every
+  /// thread of one group of block 0, once.
+  template <group Group>
+  __device__ void collect(Group g) const {
+    if (peers_read_) e_.pull().wait_acknowledged(g);
+    e_.control().collect_credit(g);
+  }
+  /// Ends the launch. Called by: every thread of every block, last of all.
+  __device__ void end(block b) const {
+    if (b.index() == 0) collect(b);
+    e_.control().leave(b);
+  }
+
+  /// end() in parts, for mainloops that draw no work and would have to wait for a trip to memory at the end of a block.
+  /// settle() returns when the calling thread has the epoch.
+  /// Called by: one thread of every block. It calls depart() when every thread of the block that has called begin() has
+  /// returned from settle(), in block 0 also after collect(). It calls leave() with depart()'s result at any time after
+  /// that.
+  __device__ void settle() const { platform::settle(e_.number()); }
+  /// See channel_control::depart().
+  __device__ unsigned depart() const { return e_.control().depart(); }
+  /// See channel_control::leave().
+  __device__ void leave(block b, unsigned departed) const { e_.control().leave(b, departed); }
+
+ private:
+  channel_view const& c_;
+  bool peers_read_;
+  channel_epoch e_;
+};
+
+/// A launch of a kernel that communicates with no other rank.
+class local_launch {
+ public:
+  /// Waits for earlier work on the stream, as channel_launch::begin().
+  __device__ void begin() {
+    wait_prior_grid();
+    launch_dependents();
+  }
+  /// Block b gets the numbers b, b + blocks, ...
+  __device__ int next(block b, int*) {
+    int const i = b.index() + drawn_;
+    drawn_ += b.count();
+    return i;
+  }
+  /// No rank has to be waited for.
+  template <group Group>
+  __device__ void collect(Group) const {}
+  /// Nothing has to be reset.
+  __device__ void end(block) const {}
+  /// There is no epoch to wait for.
+  __device__ void settle() const {}
+  /// As channel_launch::depart(); leave() needs nothing of it.
+  __device__ unsigned depart() const { return 0; }
+  /// See depart().
+  __device__ void leave(block, unsigned) const {}
+
+ private:
+  int drawn_ = 0;
+};
+
+}  // namespace fusewire

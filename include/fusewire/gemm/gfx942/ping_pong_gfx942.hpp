@@ -1,0 +1,101 @@
+// gfx942's mainloop for many rows: the two waves of a SIMD take turns, so that one of them multiplies at any time.
+//
+//   waves 0-3   | slice 0 | multiply | slice 1 | multiply | ...      a slice: 32 k, half a step. In its turn a wave
+//   waves 4-7             | slice 0 | multiply | slice 1 | ...       reads fragments from LDS, writes the next slice
+//               ^         ^          ^ all waves meet                from registers to LDS, and loads a later step
+//
+// LDS holds two slices. While a wave reads the current slice, it writes its part of the next one in place of the slice
+// before, which all waves have read before the last meeting. It reads the next slice after the next two meetings, when
+// all waves have written it.
+//
+// Small tiles: LDS holds two steps, and a wave multiplies one slice of each step: waves 0-3 the first, waves 4-7 the
+// second. In its turn a wave writes its part of the next step in place of the step before, and reads its fragments. It
+// meets the others when it has written; the fragments of waves 0-3 may still be on their way, those of waves 4-7 may
+// not:
+//
+//   step before, first slice    waves 0-3 have multiplied with it before the last meeting
+//   step before, second slice   waves 4-7 had all its fragments at the meeting before the turn of waves 0-3
+//   next step                   all of it is there when waves 4-7 meet the others after their turn; then it is read
+//
+// What is done between groups of steps stands in two of the turns, while fragments are on their way from LDS.
+//
+// If there are fewer tiles than compute units, the k of a tile is split among blocks, which add up through
+// split_k_sums.
+// Deadlock: see split_k_sums.hpp. Blocks with a part of a tile begin with it, so all blocks of a tile work on it at
+// the same time.
+// Order: all waves wait for the A of a tile's first group of steps. For that of later groups one wave waits in its turn
+// (or the first half of the waves), and the others load it only in turns after a meeting with that wave, whose acquire
+// has emptied the caches that all of them read through. So a flag that is late costs one trip to memory, and not one in
+// each half's turn.
+#pragma once
+#include <fusewire/gemm/gfx942/ping_pong_tile.hpp>
+#include <fusewire/gemm/gfx942/persistent_loop.hpp>
+
+namespace fusewire {
+
+/// A mainloop.
+/// C tiles of Rows x Columns.
+template <class T, int Rows, int Columns, layout BOrder>
+class ping_pong_gfx942 {
+ public:
+  static constexpr char const* name = "ping_pong_gfx942";
+  static constexpr int source_groups = 1, threads = 512, tile_m = Rows, tile_n = Columns, min_blocks_per_cu = 1;
+  static constexpr int part_unit = ping_pong_tile<T, Rows, Columns, BOrder, local_rows>::part_unit;
+  static constexpr int shared_bytes() { return ping_pong_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
+  static constexpr bool communicates_first = true, has_clusters = false;
+  /// As the concept mainloop has it
+  static constexpr k_slicing cut = k_slicing::interleaved;
+  /// As the concept mainloop has it
+  static constexpr int push_groups = 2;
+  static constexpr bool always_in_turns = true;
+
+  using source_group = wave;
+
+  template <int Buffers>
+  struct operands {
+    /// The buffers of A, and B.
+    gemm_operands<T, Buffers> x;
+    int first_blocks;  // blocks that do the work beside the tiles
+    /// How a tile's k is divided.
+    split_k split;
+
+    /// As launch() asks for it
+    void const* memory_of_one_launch() const { return split.sums.sums; }
+    __device__ divisor const& parts() const { return split.source_groups_of_tile; }
+    __device__ divisor const& k_parts() const { return split.source_groups_of_tile; }
+    __device__ int part() const { return split.part(first_blocks); }
+    __device__ int k_part() const { return part(); }
+  };
+
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
+  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x,
+                                               raster_order const& tiles, Source& source, Sink const& sink,
+                                               Beside const& beside, Epilogue const& epilogue) {
+    claimed_work const w = go<false>(shared, launch, x, tiles, source, sink, beside, epilogue);
+    return {launch, shared, w.before, w.drawn};
+  }
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
+  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x,
+                                     raster_order const& tiles, Source& source, Sink const& sink, Beside const& beside,
+                                     Epilogue const& epilogue) {
+    (void)go<true>(shared, launch, x, tiles, source, sink, beside, epilogue);
+  }
+
+ private:
+  template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
+  __device__ __forceinline__ static claimed_work go(void* shared, Launch& launch, operands<Buffers> const& x,
+                                                    raster_order const& tiles, Source& source, Sink const& sink,
+                                                    Beside const& beside, Epilogue const& epilogue) {
+    return persistent_loop<Ends>(
+        shared, launch, x, tiles, beside, [&](tile_coord t, int nth, int part, auto const& on_its_way) {
+          int const rows = platform::uniform(source.begin(t.m));
+          ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, t.n * Columns);
+          tile.multiply(rows, on_its_way);
+          if (x.split.blocks == 1) tile.store(sink.at(t), t, epilogue);
+          else tile.add_up(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), part, x.split.blocks, epilogue);
+          sink.stored(block{}, t);
+        });
+  }
+};
+
+}  // namespace fusewire

@@ -1,0 +1,417 @@
+// One block's part of a tile of ping_pong_gfx942: the loads, the slices in LDS, the multiplication, and the store.
+// Figure and argument: ping_pong_gfx942.hpp.
+#pragma once
+#include <fusewire/gemm/gfx942/sliced_columns.hpp>
+#include <fusewire/gemm/gfx942/split_k_sums.hpp>
+#include <fusewire/gemm/gfx942/staged_rows.hpp>
+#include <fusewire/gemm/store_quad.hpp>
+#include <fusewire/gemm/tile_sink.hpp>
+#include <fusewire/gemm/tile_source.hpp>
+
+namespace fusewire {
+
+/// One tile of ping_pong_gfx942, or a part of its k. Rows, Columns: of the tile. Each wave has its own Source.
+template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
+class ping_pong_tile {
+  using atom = mma_atom<T>;
+  static constexpr int waves = 8;
+  // If LDS has room for two steps, each half of the waves multiplies one slice of a step for the whole tile, so that a
+  // fragment is read for more sums. Else both halves multiply both slices, each for half of the tile.
+  static constexpr bool own_slice = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
+  static constexpr int at_a_slice = own_slice ? waves / 2 : waves;
+  static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64
+                                 : Columns % 32 == 0                           ? 2
+                                                                               : 1,
+                       waves_m = at_a_slice / waves_n;
+  static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
+  static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
+  static constexpr int stored_m = own_slice ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
+  // ring: steps whose loads are under way, as many as fit in registers beside sums and fragments
+  static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
+                       registers_left =
+                           (BOrder == layout::row_major ? 176 : 200) - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
+                       ring = own_slice                                ? 4
+                              : registers_left < 2 * registers_of_step ? 1
+                                                                       : 2;
+  static constexpr bool asks_twice = registers_left >= 3 * registers_of_step;
+  using slice_rows = sliced_rows<T, Rows, ring>;
+  using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
+  static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
+  // Whether registers suffice for a copy of the steps behind the loop, and to store rows of C through LDS
+  static constexpr bool is_roomy = own_slice && BOrder == layout::column_major;
+
+ public:
+  /// Bytes of two slices of A and B, or of four.
+  static constexpr int shared_bytes = (own_slice ? 4 : 2) * slice_units * 16;
+  static constexpr int part_unit = 16;  // as part_rows has it: the rows of a fragment
+
+  /// Of columns from n0 on. a: the launch's buffers of A.
+  __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
+      : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_columns_(b, n0), cols_(a[0].cols),
+        at_(source.first()), left_(platform::uniform(source.steps())),
+        second_(platform::uniform(wave{}.index() / (waves / 2))) {
+    wave const w;
+    int const of_wave = platform::uniform(w.index());
+    bytes16* const fragments =
+        shared_ + (own_slice && second_ ? slice_units : 0) + unit_in_slice(w.rank() % 16, w.rank() / 16);
+    from_a_ = fragments + first_row(of_wave) * slice_units_per_row;
+    from_b_ = fragments + (Rows + first_column(of_wave)) * slice_units_per_row;
+    to_a_ = shared_ + slice_rows::first_unit();
+    to_b_ = shared_ + Rows * slice_units_per_row + slice_columns::first_unit();
+  }
+
+  /// Computes the sums of this wave; the tile has `rows` rows of A. It loads the first steps of B at once, then calls
+  /// on_its_way(), then waits for the first steps of A and loads them.
+  /// Called by: every thread of the block.
+  template <class OnItsWay>
+  __device__ void multiply(int rows, OnItsWay const& on_its_way) {
+    find_group();
+    turn_to_group();
+#pragma unroll
+    for (int s = 0; s < ring; ++s) ask_for_b(s);
+    on_its_way();
+    find_a(true);
+    turn_to_a(rows);
+#pragma unroll
+    for (int s = 0; s < ring; ++s) ask_for_a(s);
+    clear();
+    if constexpr (own_slice) {
+      take_turns_with_own_slice(rows);
+      add_halves();
+    } else {
+      take_turns(rows);
+    }
+  }
+
+  /// Stores the tile of c = epilogue(sums).
+  template <class Out, class Epilogue>
+  __device__ void store(matrix<Out> c, tile_coord t, Epilogue const& epilogue) {
+    wave const w;
+    int const of_wave = platform::uniform(w.index()), m0 = t.m * Rows + first_stored_row(of_wave),
+              n0 = t.n * Columns + first_column(of_wave);
+    if constexpr (sizeof(Out) == 2 && is_roomy) {
+      staged_rows<Out, wave_n, stored_m % 2 == 0 ? 2 : 1> const staged(shared_, c, of_wave, m0, n0);
+      static_assert(waves * staged.bytes <= shared_bytes);
+#pragma unroll
+      for (int i = 0; i < stored_m; ++i) {
+#pragma unroll
+        for (int q = 0; q < atoms_n; ++q) staged.put(i, slice_columns::first_column(q, w.rank()), quad(i, q), epilogue);
+        if (i % staged.fragments == staged.fragments - 1) staged.store(i);
+      }
+    } else {
+      bool const whole = has_whole_quads(c);
+#pragma unroll
+      for (int i = 0; i < stored_m; ++i)
+#pragma unroll
+        for (int q = 0; q < atoms_n; ++q)
+          store_quad(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), quad(i, q), whole,
+                     epilogue);
+    }
+  }
+
+  /// Adds up the sums of the `splits` blocks that share the tile, and stores this block's part of the tile's `rows`
+  /// rows of c = epilogue(sums).
+  template <class Out, class Epilogue>
+  __device__ void add_up(split_k_sums const& parts, matrix<Out> c, tile_coord t, int rows, int tile, int tiles,
+                         int split, int splits, Epilogue const& epilogue) {
+    wave const w;
+    int const of_wave = platform::uniform(w.index());
+    constexpr int of_sixteen = waves_n * atoms_n;  // groups of sums in 16 rows of the tile
+    sums_of_tile const all = parts.of_tile(tile, tiles, Rows / 16 * of_sixteen);
+    part_rows const mine(rows, split, splits, part_unit);
+    int const first = platform::uniform(mine.first / 16 * of_sixteen),
+              count = platform::uniform(ceil_div(mine.count, 16) * of_sixteen), end = first + count;
+    // What this block adds up itself stays in LDS, if there is room
+    auto* const kept = reinterpret_cast<float4*>(shared_) + w.rank();
+    bool const keeps = count * wave::width * int(sizeof(float4)) <= shared_bytes;
+#pragma unroll
+    for (int i = 0; i < stored_m; ++i) {
+      int const group = (first_stored_row(of_wave) / 16 + i) * of_sixteen + of_wave % waves_n * atoms_n;
+      bool const stays = keeps && group >= first && group < end;
+#pragma unroll
+      for (int q = 0; q < atoms_n; ++q)
+        if (stays) kept[(group + q - first) * wave::width] = quad(i, q);
+        else all.store(split, group + q, quad(i, q));
+    }
+    parts.meet(tile, split, splits);
+
+    constexpr int at_once = 2;
+    bool const whole = has_whole_quads(c);
+    for (int group = first + of_wave; group < end; group += at_once * waves) {
+      float4 sums[at_once] = {};
+#pragma unroll
+      for (int u = 0; u < at_once; ++u)
+        if (keeps && group + u * waves < end) sums[u] = kept[(group + u * waves - first) * wave::width];
+      all.add_up(sums, group, waves, end, splits, keeps ? split : -1);
+#pragma unroll
+      for (int u = 0; u < at_once; ++u) {
+        int const g = group + u * waves, n = g % of_sixteen;
+        if (g < end)
+          store_quad(c, t.m * Rows + g / of_sixteen * 16 + w.rank() % 16,
+                     t.n * Columns + n / atoms_n * wave_n + slice_columns::first_column(n % atoms_n, w.rank()), sums[u],
+                     whole, epilogue);
+      }
+    }
+    block{}.sync();  // LDS is free again
+  }
+
+ private:
+  /// Rows and columns of the tile: the first that a wave multiplies, and the first that it stores
+  __device__ static int first_row(int of_wave) { return of_wave % at_a_slice / waves_n * wave_m; }
+  __device__ static int first_column(int of_wave) { return of_wave % waves_n * wave_n; }
+  __device__ static int first_stored_row(int of_wave) {
+    return first_row(of_wave) + of_wave / at_a_slice * stored_m * 16;
+  }
+  /// Adds up the sums of both slices. Each half of the waves ends up with half of the rows, in its first fragments.
+  __device__ void add_halves() {
+    wave const w;
+    auto* const first = reinterpret_cast<float4*>(shared_) + w.index() % at_a_slice * atoms_n * wave::width + w.rank();
+    auto* const mine = first + (second_ ? at_a_slice * atoms_n * wave::width : 0);
+    auto* const others = first + (second_ ? 0 : at_a_slice * atoms_n * wave::width);
+#pragma unroll
+    for (int i = 0; i < stored_m; ++i) {
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j) {
+        auto const low = acc_[i][j].value, high = acc_[i + stored_m][j].value;
+        if (second_) {
+          mine[j * wave::width] = __builtin_bit_cast(float4, low);
+          acc_[i][j].value = high;
+        } else {
+          mine[j * wave::width] = __builtin_bit_cast(float4, high);
+        }
+      }
+      meet();
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+        acc_[i][j].value += __builtin_bit_cast(typename atom::four_floats, others[j * wave::width]);
+      meet();
+    }
+  }
+
+  /// The turns of a wave that multiplies one slice of each step.
+  __device__ void take_turns_with_own_slice(int rows) {
+    if (is_roomy) meet();  // LDS no longer holds rows of the previous tile's C
+    write<0>(0);
+    write<1>(0);
+    int now = group_;  // steps in the ring
+#pragma unroll
+    for (int s = 0; s < ring; ++s) start_next(s, rows);
+    meet();
+    if (second_) meet();
+    while (is_roomy ? group_ > 0 : now > 0) {
+      int const loaded = group_;
+#pragma unroll
+      for (int s = 0; s < ring; ++s) take_own_turn<true>(s, rows);
+      now = loaded;
+    }
+    // The last steps come behind the loop: if the loop could end within its ring, clang would wait in each round for
+    // the last loads. Without registers for this copy, zeros fill the ring.
+    if constexpr (is_roomy) {
+#pragma unroll
+      for (int s = 0; s < ring; ++s)
+        if (s < now) take_own_turn<false>(s, rows);
+    }
+    if (!second_) meet();
+  }
+  /// Multiplies the ring's s-th step and, if Loads, starts the loads of the next group's s-th step.
+  template <bool Loads>
+  __device__ void take_own_turn(int s, int rows) {
+    write<0>((s + 1) % ring);
+    write<1>((s + 1) % ring);
+    read(slices_of(s));
+    if (Loads) {
+      ask_for_b(s);
+      ask_for_a(s);
+      start_next(s, rows);
+    }
+    meet_written(second_);
+    multiply_slice();
+    meet_written(false);
+  }
+
+  /// The turns of a wave that multiplies both slices of each step.
+  __device__ void take_turns(int rows) {
+    write<0>(0);
+    meet();
+    if (second_) meet();
+    int now = group_;  // steps in the ring
+    leave_group();
+    turn_to_group();
+    while (now > 0) {
+      if constexpr (!always_ready<Source>) find_a(second_ == 0), turn_to_a(rows);
+      int const loaded = group_;
+#pragma unroll
+      for (int s = 0; s < ring; ++s) {
+        if (s >= now && loaded == 0) break;
+        if (s > 0) meet();
+        take_turn(s);
+      }
+      now = loaded;
+      meet();
+      leave_group();
+      turn_to_group();
+    }
+    if (!second_) meet();
+  }
+  /// Multiplies the ring's s-th step, and starts the loads of the next group's s-th step.
+  __device__ void take_turn(int s) {
+    write<1>(s);
+    read(0);
+    ask_for_b(s);
+    if (!asks_twice) ask_for_a(s);
+    meet();
+    multiply_slice();
+    meet();
+    write<0>((s + 1) % ring);
+    read(slice_units);
+    if (asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
+    meet();
+    multiply_slice();
+  }
+
+  /// All waves meet; all can then read what each has written to LDS. The compiler moves nothing past it.
+  __device__ static void meet() {
+    __builtin_amdgcn_sched_barrier(0);
+    block{}.sync();
+    __builtin_amdgcn_sched_barrier(0);
+  }
+  /// The same, but fragments that the wave has begun to read may still be on their way, unless have_come. Requires:
+  /// the wave has written nothing to LDS since the last read() or meeting.
+  __device__ static void meet_written(bool have_come) {
+    constexpr int fragments = atoms_m + atoms_n, all_but_lds = 0xc07f;
+    static_assert(fragments < 16);
+    __builtin_amdgcn_sched_barrier(0);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __builtin_amdgcn_s_waitcnt(all_but_lds | fragments << 8);  // LDS serves a wave in order, so its writes are over
+    if (have_come) __builtin_amdgcn_s_waitcnt(all_but_lds);
+    __builtin_amdgcn_s_barrier();
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __builtin_amdgcn_sched_barrier(0);
+  }
+
+  __device__ void clear() {
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+#pragma unroll
+        for (int v = 0; v < atom::c_values; ++v) acc_[i][j][v] = 0;
+  }
+
+  /// Finds the group that begins at at_: steps that lie side by side in a buffer of A, at most as many as the ring has.
+  __device__ void find_group() {
+    int const side_by_side = platform::uniform(source_.left(at_)), most = left_ < ring ? left_ : ring;
+    group_ = side_by_side < most ? side_by_side : most;
+  }
+  /// Goes on to the next group. Loads are of this one still.
+  __device__ void leave_group() {
+    source_.advance(at_, group_);
+    left_ -= group_;
+    there_ -= group_;
+    find_group();
+  }
+  /// Finds the group's A, and returns when it is there; if the source lets others wait, and this wave is not to, at
+  /// once. What nearly every group runs is in one piece: a jump costs as much as several instructions, and the other
+  /// half of the waves stands still for it.
+  __device__ void find_a(bool waits) {
+    k_segment run{};
+    if constexpr (whole_segments<Source>) {
+      if (waits) (void)source_.wait(at_);
+      run = source_.where(at_);
+    } else {
+      if (there_ >= group_) return;
+      run = source_.wait(at_);
+      there_ = platform::uniform(run.count);
+      auto place = at_;
+      for (int more = there_; there_ < group_; there_ += more) {
+        source_.advance(place, more);
+        more = platform::uniform(source_.wait(place).count);
+      }
+    }
+    next_buffer_ = platform::uniform(run.buffer);
+    next_row_ = platform::uniform(run.row);
+  }
+  /// From here on loads are of the group.
+  __device__ void turn_to_group() {
+    k_ = platform::uniform(source_.k(at_));
+    column_ = platform::uniform(source_.column(at_));
+    int const left = cols_ - column_;
+    columns_ = left < group_ * k_step ? left : group_ * k_step;
+  }
+  /// Loads of A are of the rows that find_a() has found; the tile has `rows` of them.
+  __device__ void turn_to_a(int rows) {
+    if (next_buffer_ != buffer_) [[unlikely]]
+      rows_.begin(a_[next_buffer_], rows);
+    buffer_ = next_buffer_;
+    rows_.go_to(next_row_);
+  }
+  /// All of this, in two of the ring's steps, while fragments are on their way from LDS. It waits as late as it can.
+  __device__ void start_next(int s, int rows) {
+    if (s == ring - 3) leave_group();
+    if (s == ring - 1) {
+      if (!always_ready<Source>) find_a(platform::uniform(wave{}.index()) == 0);
+      turn_to_group();
+      if (!always_ready<Source>) turn_to_a(rows);
+    }
+  }
+
+  /// Start the loads of the group's s-th step. Steps beyond the group are zeros, and no memory is read for them.
+  __device__ void ask_for_b(int s) { b_columns_.load(s, k_ + s * k_step, columns_of(s)); }
+  __device__ void ask_for_a(int s) { rows_.load(s, column_ + s * k_step, columns_of(s)); }
+  /// Columns of the group from its s-th step on: k_step or more, unless the group or A ends within the step.
+  __device__ int columns_of(int s) const { return columns_ - s * k_step; }
+
+  /// Where in LDS the slices of the ring's s-th step begin, in units.
+  __device__ static constexpr int slices_of(int s) { return own_slice ? s % 2 * 2 * slice_units : 0; }
+  /// Writes this wave's part of a slice of the ring's s-th step.
+  template <int Slice>
+  __device__ void write(int s) {
+    int const at = slices_of(s) + Slice * slice_units;
+    rows_.template write<Slice>(s, to_a_ + at);
+    b_columns_.template write<Slice>(s, to_b_ + at);
+  }
+  /// Reads the fragments of the slice that begins `at` units behind the wave's first one.
+  __device__ void read(int at) {
+    __builtin_amdgcn_sched_barrier(0);  // so that registers whose values are written to LDS are free
+#pragma unroll
+    for (int j = 0; j < atoms_n; ++j) fb_[j].row[0] = from_b_[at + j * 16 * slice_units_per_row];
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i) fa_[i].row[0] = from_a_[at + i * 16 * slice_units_per_row];
+  }
+  /// Columns are the matrix instruction's first operand, so that a lane ends up with neighbouring values of one row.
+  __device__ void multiply_slice() {
+    __builtin_amdgcn_s_setprio(1);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < atoms_m; ++i)
+#pragma unroll
+        for (int j = 0; j < atoms_n; ++j) atom::multiply_half(acc_[i][j], fb_[j], fa_[i], half);
+    __builtin_amdgcn_s_setprio(0);
+  }
+
+  /// Four neighbouring sums of row i * 16 + lane % 16 of the wave.
+  __device__ float4 quad(int i, int q) { return slice_columns::quad(acc_[i], q); }
+
+  bytes16* shared_;
+  // In LDS: where this lane writes its first units of A and B in a slice, and where it reads its fragments
+  bytes16 *to_a_, *to_b_;
+  bytes16 const *from_a_, *from_b_;
+  Source& source_;
+  matrix<T const> const* a_;
+  slice_rows rows_;
+  slice_columns b_columns_;
+  int const cols_;
+  typename atom::c_fragment acc_[atoms_m][atoms_n];
+  typename atom::b_fragment fa_[atoms_m];
+  typename atom::a_fragment fb_[atoms_n];
+  typename Source::place at_;  // of the group
+  // Steps of the tile from at_ on; steps of the group; steps from at_ on whose A is there
+  int left_, group_ = 0, there_ = 0;
+  int second_;                          // 1: this wave is one of the second half
+  int next_buffer_ = 0, next_row_ = 0;  // where the group's A is
+  // Of the group that loads are of: first row of B, first column of A, columns of A; the buffer that rows_ reads
+  int k_ = 0, column_ = 0, columns_ = 0, buffer_ = -1;
+};
+
+}  // namespace fusewire

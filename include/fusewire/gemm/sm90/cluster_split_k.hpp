@@ -1,0 +1,145 @@
+// Split-k in a cluster: its blocks share a tile, each multiplies its part of the steps along k, and they add up their
+// partial sums through shared memory.
+#pragma once
+#include <fusewire/gemm/raster_order.hpp>
+#include <fusewire/gemm/sm90/pipeline.hpp>
+#include <fusewire/gemm/sm90/tile_store.hpp>
+
+namespace fusewire {
+
+/// Storage: sm90_storage, whose stages the sums overwrite. Consumers: the warps that multiply.
+template <class Atom, sm90_gemm_config C, class Storage, class Consumers>
+struct sm90_split_k_tile {
+  /// Meets the other blocks twice, as share() does: when the barriers are initialised, and when the sums have arrived.
+  /// For warps without sums.
+  __device__ static void meet_parts() {
+    cluster_wait();
+    cluster_arrive();
+    cluster_wait();
+  }
+
+  /// Which part owns which rows of a shared tile: part p has rows [p * each, (p + 1) * each). A block's shared memory
+  /// holds its own sums of all rows, and behind them the sums of its rows that the others send.
+  struct rows_of_parts {
+    int parts, me, rows, each;  // blocks of the cluster; this one; rows of the tile; rows of a part
+
+    /// Rows of a part; a part without rows may have a negative count.
+    __device__ int count(int part) const { return rows - part * each < each ? rows - part * each : each; }
+    /// The row of sums in block `by` from which on it receives those of block `from`.
+    __device__ int received(int from, int by) const { return rows + (from < by ? from : from - 1) * each; }
+  };
+
+  /// The rows_of_parts of this block's tile. parts: blocks of the cluster.
+  template <class Sink>
+  __device__ static rows_of_parts rows_of(int parts, raster_order const& tiles, strided share, Sink const& sink) {
+    if (parts == 1 || share.first >= share.last) return {parts, 0, 0, 0};
+    tile_coord const tile = tiles[share.first];
+    int const below = sink.at(tile).rows - tile.m * C.block_m, rows = below < C.block_m ? below : C.block_m;
+    return {parts, cluster_rank(), rows, ceil_div(rows, parts)};
+  }
+
+  /// Every part sends the others its sums of their rows. It adds up the sums of its own rows in the order of the parts,
+  /// and stores epilogue(sum).
+  template <class Out, class Epilogue>
+  __device__ static void share(Storage const& s, rows_of_parts const& r, typename Atom::c_fragment const& acc, int row0,
+                               int column0, int m0, int n0, int columns, matrix<Out> c, Epilogue const& epilogue) {
+    int const mine = r.count(r.me);
+    cluster_wait();
+    if (Consumers{}.leader())
+      s.whole().expect(mine > 0 ? (r.parts - 1) * mine * C.row_bytes() : 0);  // before other blocks send
+    Consumers{}.sync();                                                       // all multiplications are done
+    // Relaxed, because all reads of the stages are complete, and no data is published
+    if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());
+    keep(s, acc, row0, column0, r.rows);
+    fence_async_shared();
+    Consumers{}.sync();
+    if (wave{}.index() == 4) {
+      s.free().wait(0);
+#pragma unroll 1
+      for (int to = 0; to < r.parts; ++to)
+        if (to != r.me && r.count(to) > 0 && elect_one())
+          copy_to_block(to, s.sum(r.received(r.me, to)), s.sum(to * r.each), r.count(to) * C.row_bytes(), s.whole());
+    }
+    s.whole().wait(0);
+    cluster_arrive();
+    if (mine > 0) {
+      if (r.parts == 2) add_parts<2>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
+      else add_parts<0>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
+    }
+    cluster_wait();  // the sums that this block has sent have arrived
+  }
+
+  /// Stores this warpgroup's sums to shared memory. They begin at row row0 and column column0 of the tile, which has
+  /// `rows` rows.
+  __device__ static void keep(Storage const& s, typename Atom::c_fragment const& acc, int row0, int column0, int rows) {
+    int const thread = block{}.rank() % 128;
+    if constexpr (C.swap_ab()) {
+#pragma unroll
+      for (int v = 0; v < Atom::c_values; ++v) {
+        int const row = v / 4 * 8 + Atom::c_col(thread) + v % 2;
+        if (row < rows) store_shared(s.sum(row) + (column0 + Atom::c_row(thread) + v / 2 % 2 * 8) * 4, acc[v]);
+      }
+    } else {
+      int const row = row0 + Atom::c_row(thread);
+#pragma unroll
+      for (int v = 0; v < Atom::c_values; v += 2)
+        if (row + v / 2 % 2 * 8 < rows)
+          store_shared(s.sum(row) + Atom::c_col(thread) * 4 + v / 2 % 2 * 8 * C.row_bytes() + v / 4 * 32,
+                       {acc[v], acc[v + 1]});
+    }
+  }
+
+  /// Adds up and stores this part's `rows` rows of a tile, from row m0 of c on. Parts: how many there are; 0: any
+  /// number up to 8.
+  template <int Parts, class Out, class Epilogue>
+  __device__ static void add_parts(Storage const& s, rows_of_parts const& r, int m0, int rows, int n0, int columns,
+                                   matrix<Out> c, Epilogue const& epilogue) {
+    constexpr int max_parts = Parts ? Parts : 8, at_once = 8 / max_parts,
+                  per_row = C.block_n / 4;  // a unit is 4 columns
+    int const parts = Parts ? Parts : r.parts, units = rows * per_row;
+    bool const aligned = detail::rows_aligned(c);
+    shared_address_t sums[max_parts];
+#pragma unroll
+    for (int p = 0; p < max_parts; ++p) sums[p] = s.sum(p == r.me ? r.me * r.each : r.received(p, r.me));
+#pragma unroll 1
+    for (int first = Consumers{}.rank(); first < units; first += at_once * Consumers{}.size()) {
+      float4 part[at_once][max_parts];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        int const u = first + i * Consumers{}.size(), at = u / per_row * C.row_bytes() + u % per_row * 16;
+#pragma unroll
+        for (int p = 0; p < max_parts; ++p)
+          if (p < parts && u < units) part[i][p] = load_shared(sums[p] + at);
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        int const u = first + i * Consumers{}.size(), row = u / per_row, column = u % per_row * 4,
+                  left = columns - column;
+        if (u >= units) break;
+        float sum[4] = {};
+#pragma unroll
+        for (int p = 0; p < max_parts; ++p)
+          if (p < parts) {
+            sum[0] += part[i][p].x;
+            sum[1] += part[i][p].y;
+            sum[2] += part[i][p].z;
+            sum[3] += part[i][p].w;
+          }
+        Out* const to = c.at(m0 + row, n0 + column);
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (e < left) sum[e] = epilogue(sum[e], m0 + row, n0 + column + e);
+        if (aligned && left >= 4) {
+          if constexpr (std::is_same_v<Out, float>) *reinterpret_cast<float4*>(to) = {sum[0], sum[1], sum[2], sum[3]};
+          else *reinterpret_cast<uint2*>(to) = {detail::pack<Out>(sum[0], sum[1]), detail::pack<Out>(sum[2], sum[3])};
+        } else {
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            if (e < left) to[e] = Out(sum[e]);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace fusewire

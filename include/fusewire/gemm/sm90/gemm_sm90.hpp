@@ -1,0 +1,366 @@
+// The Hopper mainloop: C = A [M, K] * B [K, N] by persistent blocks with one warpgroup that loads and two that
+// multiply.
+//
+//   warp 0           source: wait until a step of A is there --> TMA: A --> full_a
+//   warp 1           TMA: B --> full_b; as far ahead as there are stages for B, also before the first of A is there
+//   warps 2, 3       communication: the kernel's work beside the tiles; they also end the launch, if no work follows
+//                    the tiles
+//   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile, one group in flight --> empty
+//   shared memory    | A: stages | B: stages | epilogue staging, per consumer warp | full_a, full_b, empty
+//                    | free, whole: of partial sums |
+//
+// A half is 64 rows of a tile, because wgmma takes 64 rows of one operand and any multiple of 8 rows of the other. In
+// swap-AB (C^T = B^T A^T) a half is 64 columns, and the rows are the multiple of 8: M = 320, N = 8192 are 128 tiles of
+// 160 x 128, one for nearly every SM. A consumer whose half lies outside C releases each stage as it arrives. The ring
+// of stages runs through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the
+// next. Where tiles are few, the blocks of a cluster share a tile. Each multiplies its part of the steps along k, sends
+// every other block the sums of that block's rows of the tile, and adds up its own rows from all parts, in the order of
+// the parts.
+//
+// Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and for its own loads, consumers for
+// both warps and for consumers of the other parts. The source must not wait for anything that a later tile of this
+// block makes, nor for anything that its cluster does after this tile.
+// Drain: if the source has given up, warp 0 continues as usual. Every load that was started completes on its barrier,
+// from memory that may hold anything. Consumers take it and arrive at `empty`, and no role ends before its last step.
+// Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`. A warp arrives when its
+// multiplications that read the stage are complete. A may have fewer stages than B: step s then takes the A stage of
+// step s - of_a, so the loader waits on that step's `empty` barrier. Its parity is unambiguous: the barrier cannot
+// complete again before A of step s is loaded.
+// A block's own sums overwrite its stages when all steps of its only tile are complete in both consumers. Sums of other
+// blocks do so after this block has told them that its stages are free. A block ends when the sums that it has sent
+// have arrived.
+#pragma once
+#include <fusewire/core/group.hpp>
+#include <fusewire/core/matrix.hpp>
+#include <fusewire/gemm/sm90/gemm_config.hpp>
+#include <fusewire/gemm/mainloop.hpp>
+#include <fusewire/gemm/sm90/cluster_split_k.hpp>
+#include <fusewire/gemm/sm90/pipeline.hpp>
+#include <fusewire/gemm/sm90/tile_store.hpp>
+#include <fusewire/arch/sm90/wgmma.hpp>
+
+namespace fusewire {
+
+/// A mainloop's operands: the buffers of A, in boxes of sm90_stages::rows rows, and B, as TMA reads them in a launch.
+template <int Buffers>
+struct sm90_operands {
+  box_maps a[Buffers], b;  // tensor maps of the buffers of A, and of B
+  int columns;             // of B
+  bool b_is_constant;      // no earlier work of the stream writes B, so it is read at once
+  sm90_stages stages;      // as stages() returns them
+  divisor blocks_of_tile;  // the blocks of a cluster, which share a tile
+
+  __device__ divisor const& parts() const { return blocks_of_tile; }
+  __device__ divisor const& k_parts() const { return blocks_of_tile; }
+  __device__ static int part() { return cluster_rank(); }
+  __device__ static int k_part() { return cluster_rank(); }
+};
+
+/// A mainloop.
+template <class T, int BlockM, int BlockN, layout BOrder>
+class gemm_sm90 {
+ public:
+  static constexpr char const* name = "gemm_sm90";      // in messages
+  static constexpr sm90_gemm_config C{BlockM, BlockN};  // as a template argument of a kernel nvcc does not take it
+  static constexpr int threads = C.threads(), tile_m = BlockM, tile_n = BlockN, min_blocks_per_cu = 1;
+  static constexpr int part_unit = 1;  // as part_rows has it
+  __host__ __device__ static constexpr int shared_bytes() { return C.shared_bytes(); }
+  /// As the concept mainloop has them
+  static constexpr bool communicates_first = false, has_clusters = true;
+  /// As the concept mainloop has it
+  static constexpr k_slicing cut = k_slicing::per_shard;
+  /// As the concept mainloop has it
+  static constexpr int push_groups = 0;
+
+  using source_group = wave;
+  template <int Buffers>
+  using operands = sm90_operands<Buffers>;
+  static constexpr int block_k = 64;  // elements along k of a stage
+  // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
+  static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;  // rows of B's boxes
+  /// Rows of the boxes of B's last tile, of n columns.
+  static constexpr int last_b_box_rows(int n) {
+    return BOrder == layout::row_major ? block_k : last_box_rows(n, C.block_n);
+  }
+  static_assert(C.swap_ab() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
+
+  using consumers = warps<4, C.warpgroups() * 4>;  // the warps that multiply
+  using idle = warps<2, 2>;                        // the warps that communicate
+
+  /// For tiles of up to m rows of A, the last of which have last_m rows. If blocks share a tile, B waits for the first
+  /// of A. Most of the shared memory is then for B, with that of the epilogue staging, which is unused.
+  __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight,
+                                                          int b_at_first = 0) {
+    int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.staging_bytes() : 0);
+    int const both = bytes / (rows * 128 + b_bytes), max_of_a = parts > 1 ? 6 : C.max_stages,
+              of_a = both < max_of_a ? both : max_of_a;
+    int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.max_stages ? fit : C.max_stages;
+    int const in_flight = b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b;
+    return {rows,      box_rows(last_m < m ? last_m : m, C.block_m),
+            of_a,      of_b,
+            in_flight, b_at_first > 0 && b_at_first < in_flight ? b_at_first : in_flight};
+  }
+  /// As gemm/mainloop.hpp says. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's
+  /// part of the sink's matrix c, of T or float. Warp 0 asks the source for A. Warp 1, which runs ahead, asks it for
+  /// the steps of B. 64 threads of every block call `beside`.
+  /// Requires: a kernel with __launch_bounds__(threads, 1), launched with as many threads and shared_bytes() at
+  /// `shared`; x is a kernel parameter, made by make_operands(); if clusters have several blocks, no more tiles than
+  /// clusters, and can_share() of these blocks.
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
+  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
+                                               raster_order const& tiles, Source source, Sink const& sink,
+                                               Beside const& beside, Epilogue const& epilogue) {
+    run_roles<false>(shared, launch, x, tiles, source, sink, beside, epilogue);
+    return {launch, shared, 0, launch.next(block{}, static_cast<int*>(shared))};
+  }
+  /// As run(), and warps 2 and 3 end the launch.
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
+  __device__ static void run_and_end(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
+                                     raster_order const& tiles, Source source, Sink const& sink, Beside const& beside,
+                                     Epilogue const& epilogue) {
+    run_roles<true>(shared, launch, x, tiles, source, sink, beside, epilogue);
+  }
+
+ private:
+  /// Ends: warps 2 and 3 end the launch while the others multiply.
+  template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
+  __device__ static void run_roles(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
+                                   raster_order const& tiles, Source source, Sink const& sink, Beside const& beside,
+                                   Epilogue const& epilogue) {
+    block const b;
+    strided const share = dealt(tiles.count(), cluster_index(), cluster_count());
+    int const warp = wave{}.index();
+    if (b.leader()) {
+      prefetch(x.b.whole);
+      prefetch(x.a[0].whole);
+    }
+    storage const s(shared, x.stages);
+    int const parts = cluster_size();
+    if (warp == 1 && elect_one()) {
+      for (int i = 0; i < x.stages.of_b; ++i) {
+        s.full_a(i).init(1);
+        s.full_b(i).init(1);
+        s.empty(i).init(consumers::count);
+      }
+      s.free().init(parts > 1 ? parts - 1 : 1);
+      s.whole().init(1);
+      mbarrier::fence_init();
+    }
+    wave{}.sync();
+    if (parts > 1) cluster_arrive();
+    if (warp < 2 || warp > 3) barriers_are_ready(warp);
+    auto const begin = [&] { launch.begin(); };
+    if (warp < 4) {
+      if constexpr (moves_registers) decrease_registers<104>();
+      if (warp == 0) {
+        begin();
+        load_a(s, x.a, tiles, share, source);
+        // Last, because this warp's loads are more urgent than waiting for the epoch
+        if constexpr (Ends) epoch_is_known(launch);
+      } else if (warp > 1) {
+        beside(idle{}, b.index(), b.count(), begin);
+        if constexpr (Ends) end_beside(launch);
+      } else {
+        if (!x.b_is_constant) wait_prior_grid();
+        load_b(s, x.b, x.columns, tiles, share, source);
+        if constexpr (!Ends) begin();
+      }
+      wave{}.sync();
+      if (parts > 1) shared_tile::meet_parts();
+    } else {
+      if constexpr (moves_registers) increase_registers<200>();
+      begin();
+      if constexpr (Ends) epoch_is_known(launch);
+      multiply(s, parts, source.steps(), tiles, share, sink, epilogue);
+    }
+    b.sync();
+    // Not earlier: an idle warp would take registers back that the consumers have yet to get, and a warpgroup must meet
+    // between two changes.
+    if constexpr (moves_registers) {
+      if (warp < 4) increase_registers<registers>();
+      else decrease_registers<registers>();
+    }
+  }
+
+  /// Arrives at barrier 3 of the block when this thread has the epoch, and not only its load under way. Warps 2 and 3
+  /// wait there for all warps but warp 1, which needs no epoch.
+  template <class Launch>
+  __device__ static void epoch_is_known(Launch const& launch) {
+    launch.settle();
+    asm volatile("bar.arrive 3, %0;" ::"n"(C.threads() - 32) : "memory");
+  }
+  template <class Launch>
+  __device__ static void end_beside(Launch const& launch) {
+    if (block{}.index() == 0) launch.collect(idle{});
+    launch.settle();
+    asm volatile("bar.sync 3, %0;" ::"n"(C.threads() - 32) : "memory");
+    if (idle{}.leader()) launch.leave(block{}, launch.depart());
+  }
+
+  static constexpr bool moves_registers = C.warpgroups() == 2;  // 384 threads: 168 each are too few for a tile's sums
+  static constexpr int registers = 168;
+  using atom =
+      wgmma_atom<T, C.width(), C.swap_ab() && BOrder == layout::row_major, !C.swap_ab() && BOrder == layout::row_major>;
+  static constexpr int b_bytes = C.b_bytes(BOrder);  // of a stage
+  static constexpr int chunk = 64 * block_k * 2;     // bytes of 64 n of a row-major B's stage
+  using storage = sm90_storage<C, b_bytes>;
+  using cursor = stage_cursor;
+  using out = sm90_store<atom, C>;
+  using shared_tile = sm90_split_k_tile<atom, C, storage, consumers>;
+
+  /// Warp 1, which has initialised the mbarriers, tells warp 0 and the consumers, and does not wait: B is under way
+  /// before they are ready. Warps 2 and 3 do not use the mbarriers.
+  __device__ static void barriers_are_ready(int warp) {
+    if (warp == 1) asm volatile("bar.arrive 1, %0;" ::"n"(C.threads() - 64) : "memory");
+    else asm volatile("bar.sync 1, %0;" ::"n"(C.threads() - 64) : "memory");
+  }
+
+  template <class Source>
+  __device__ static void load_a(storage const& s, box_maps const* a, raster_order const& tiles, strided share,
+                                Source& source) {
+    cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // used: the step of_a steps ago, which had the same A stage
+    for (int const i : share) {
+      bool const last = source.begin(tiles[i].m) <= s.stages.last_rows;
+      int const bytes = (last ? s.stages.last_rows : s.stages.rows) * 128;
+      auto place = source.first();
+      for (int left = source.steps(); left > 0;) {
+        k_segment const there = source.wait(place);
+        CUtensorMap const& map = last ? a[there.buffer].last : a[there.buffer].whole;
+        for (int i = 0, column = there.column; i < there.count;
+             ++i, column += block_k, at.next(s.stages.of_b), to.next(s.stages.of_a), used.next(s.stages.of_b)) {
+          s.empty(used.stage).wait(used.parity);
+          if (elect_one()) {
+            s.full_a(at.stage).expect(bytes);
+            load_box(s.a(to.stage), map, column, there.row, s.full_a(at.stage));
+          }
+        }
+        source.advance(place, there.count);
+        left -= there.count;
+      }
+    }
+  }
+
+  template <class Source>
+  __device__ static void load_b(storage const& s, box_maps const& b, int columns, raster_order const& tiles,
+                                strided share, Source const& source) {
+    cursor at, landed;
+    int ahead = s.stages.b_at_first, asked = 0;  // loads that may start before an earlier one has landed; loads so far
+    for (int const i : share) {
+      int const n = tiles[i].n * C.block_n,
+                pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
+      CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
+      int const bytes = BOrder == layout::row_major ? pieces * chunk : box_rows(columns - n, C.block_n) * 128;
+      auto place = source.first();
+      for (int left = source.steps(); left > 0;) {
+        int const count = source.left(place);
+        for (int nth = 0, k = source.k(place); nth < count; ++nth, k += block_k, at.next(s.stages.of_b)) {
+          mbarrier const full = s.full_b(at.stage);
+          s.empty(at.stage).wait(at.parity ^ 1);
+          if (++asked == C.b_start) ahead += s.stages.b_in_flight - s.stages.b_at_first;
+          if (ahead > 0) {
+            --ahead;
+          } else {
+            s.full_b(landed.stage).wait(landed.parity);
+            landed.next(s.stages.of_b);
+          }
+          if (elect_one()) {
+            full.expect(bytes);
+            if constexpr (BOrder == layout::column_major) {
+              load_box(s.b(at.stage), map, k, n, full);
+            } else {
+#pragma unroll
+              for (int j = 0; j < b_bytes / chunk; ++j)
+                if (j < pieces) load_box(s.b(at.stage) + j * chunk, map, n + j * 64, k, full);
+            }
+          }
+        }
+        source.advance(place, count);
+        left -= count;
+      }
+    }
+  }
+
+  template <class Sink, class Epilogue>
+  __device__ static void multiply(storage const& s, int parts, int steps, raster_order const& tiles, strided share,
+                                  Sink const& sink, Epilogue const& epilogue) {
+    // The first row and the first column of this warpgroup's part of a tile
+    int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.swap_ab() ? 0 : first,
+              column0 = C.swap_ab() ? first : 0;
+    // Here, because its division runs while there is nothing to multiply yet
+    auto const shared = shared_tile::rows_of(parts, tiles, share, sink);
+    cursor at, from;  // of B, of A
+    // The sink is told of a tile when the next one is multiplied: by then what was stored has arrived, and nobody waits
+    tile_coord before{};
+    bool tells = false;
+    auto const tell = [&] {
+      if (tells) sink.stored(consumers{}, before);
+    };
+    for (int const i : share) {
+      tile_coord const tile = tiles[i];
+      auto const c = sink.at(tile);
+      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n,
+                columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
+      // This warpgroup's part lies outside C
+      if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
+        for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
+          s.full_b(at.stage).wait(at.parity);
+          s.full_a(at.stage).wait(at.parity);
+          wave{}.sync();  // all lanes have seen this phase: the next but one looks like it
+          release(s.empty(at.stage));
+        }
+        tell();
+        before = tile, tells = true;
+        continue;
+      }
+      typename atom::c_fragment acc;
+      int previous = 0;
+      for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
+        s.full_b(at.stage).wait(at.parity);
+        s.full_a(at.stage).wait(at.parity);
+        std::uint64_t const a = matrix_descriptor(s.a(from.stage) + row0 * 128),
+                            b = matrix_descriptor(s.b(at.stage) + column0 * 128, chunk);
+        wgmma_begin();
+#pragma unroll
+        for (int slice = 0; slice < block_k / atom::k; ++slice) {
+          std::uint64_t const a16 = further(a, slice * 32),
+                              b16 = further(b, slice * (BOrder == layout::row_major ? 2048 : 32));
+          atom::multiply(acc, C.swap_ab() ? b16 : a16, C.swap_ab() ? a16 : b16, step > 0 || slice > 0);
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (step > 0) release(s.empty(previous));
+        previous = at.stage;
+      }
+      wgmma_wait<0>();
+      atom::settle(acc);
+      release(s.empty(previous));
+      if (parts == 1) {
+        tell();
+        int const row = m0 + row0, column = n0 + column0, left = columns - column0;
+        if constexpr (std::is_same_v<decltype(c), matrix<float> const>) {
+          out::store_sums(s.staging(wave{}.index() - 4), acc, row, column, left, c, epilogue);
+        } else {
+          bytes16* const staging = s.staging(wave{}.index() - 4);
+          bool const whole =
+              row + (C.swap_ab() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && detail::rows_aligned(c);
+          if (whole) out::template store<true>(staging, acc, row, column, left, c, epilogue);
+          else out::template store<false>(staging, acc, row, column, left, c, epilogue);
+        }
+        before = tile, tells = true;
+      } else {
+        shared_tile::share(s, shared, acc, row0, column0, m0, n0, columns, c, epilogue);
+        sink.stored(consumers{}, tile);
+        return;
+      }
+    }
+    tell();
+    if (parts > 1) shared_tile::meet_parts();
+  }
+
+  /// This warp is done with a stage.
+  __device__ static void release(mbarrier empty) {
+    if (wave{}.leader()) empty.arrive();
+  }
+};
+
+}  // namespace fusewire

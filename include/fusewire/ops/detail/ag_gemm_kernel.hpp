@@ -1,0 +1,83 @@
+// All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in
+// ag_gemm.hpp.
+//
+//   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece;
+//                      on gfx942 groups of waves may push in turns: pusher.hpp
+//   tiles              own rows or columns: from A, at once; others: wait for flag --> from the inbox --mainloop--> C
+//
+// The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
+// while the others multiply. A part's sums over k run in the order in which its source hands out the steps. This order
+// is the same in every run, and with own_shard_first = false it is the same on every rank. With starts_together, tiles
+// of own rows wait for the first piece of a peer's rows, so that the tiles of both read B together.
+//
+// Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for
+// headers, which every rank's blocks send before they wait for anything. Pieces are moved by blocks that take tiles
+// only afterwards, or by warps that multiply nothing, so a tile waits only for work that is already under way. Block
+// 0's last waits (acknowledgements, credit) come after its own pieces, and no piece and no tile of other blocks waits
+// for them.
+// Order: the group that asks the source acquires the flags. The mainloop passes that order on to the threads or units
+// that load: by a barrier, or by a proxy fence.
+// Reuse: the inbox by the channel's argument. A of this rank: in push only this launch reads it; in pull the launch
+// ends only after every peer has acknowledged. So the caller may overwrite A as soon as the launch is over.
+// Abandonment: a flag whose wait was given up counts as raised, the loaded data may be anything, and nothing of C is
+// valid. If the channel poisons, a block's tiles become NaN when it has stored them. If blocks share a tile, each of
+// them does so after its own stores, so the last block to store it poisons it last.
+#pragma once
+#include <type_traits>
+
+#include <fusewire/comm/all_gather/gathered_chunks.hpp>
+#include <fusewire/comm/all_gather/gathered_range.hpp>
+#include <fusewire/comm/all_gather/gathered_tiles.hpp>
+#include <fusewire/gemm/checked_local_sink.hpp>
+#include <fusewire/ops/detail/ag_gemm_architecture.hpp>
+#include <fusewire/gemm/epilogue.hpp>
+#include <fusewire/gemm/mainloop.hpp>
+
+namespace fusewire {
+
+/// Arguments of ag_gemm_kernel beside its operands.
+template <class T>
+struct ag_gemm_arguments {
+  /// How A is gathered.
+  gather_plan<T> gather;
+  matrix<T> c;  // [M, N]
+  /// Tiles of C, in the order of this rank.
+  raster_order tiles;
+  bool starts_together;  // with gather::m, for mainloops that communicate while they multiply
+};
+
+/// The source for a mainloop, chosen by how the mainloop cuts a tile's k.
+template <mainloop M>
+using gathered_source =
+    std::conditional_t<M::cut == k_slicing::interleaved, gathered_chunks,
+                       std::conditional_t<M::cut == k_slicing::contiguous, gathered_range<typename M::source_group>,
+                                          gathered_tiles<typename M::source_group>>>;
+
+/// C = epilogue(gather(A) B) on this rank. Called by: ag_gemm, on every rank, with at most as many blocks as can be
+/// resident.
+template <class T, mainloop Mainloop, class Epilogue>
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+    ag_gemm_kernel(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g,
+                   __grid_constant__ typename Mainloop::template operands<gathered_buffers> const x,
+                   Epilogue epilogue) {
+  extern __shared__ bytes16 shared[];
+  channel_launch launch(ch, g.gather.pull);
+  channel_epoch const& e = launch.epoch();
+  bool const starts_together = !Mainloop::communicates_first && g.starts_together;
+  gathered_source<Mainloop> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, starts_together,
+                                   x.k_part(), x.k_parts());
+  checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
+  auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
+    if constexpr (Mainloop::push_groups > 0)
+      if (Mainloop::always_in_turns ? !g.gather.pull : g.gather.in_turns) {
+        std::integral_constant<int, Mainloop::threads> const threads;
+        std::integral_constant<int, Mainloop::push_groups> const groups;
+        push_in_turns(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
+        return;
+      }
+    gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
+  };
+  Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, gather, epilogue);
+}
+
+}  // namespace fusewire

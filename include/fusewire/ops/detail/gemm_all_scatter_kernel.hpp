@@ -1,0 +1,62 @@
+// GEMM + all-scatter in one kernel: C [M, W n] on every rank. Rank r computes its columns [r n, (r + 1) n) = A * B. The
+// operator is in gemm_all_scatter.hpp.
+//
+//   tiles        A, B --mainloop--> epilogue --> own columns of C
+//                --copy--> inbox [source][M][n] of every other rank --signal--> flag (source, tile, part)
+//   after them   wait for the flags of another rank's tile --> its columns of C
+//
+// Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block takes other ranks'
+// tiles only when all tiles of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after
+// its own work.
+// Order: the threads that stored a tile, or a part of its rows, meet, copy it and raise its flags, so the flags'
+// release covers the copies. The block that takes a tile out of the inbox acquires every one of its flags first.
+// Reuse: the inbox by the channel's argument. Only this launch reads A and B.
+// Abandonment: a flag whose wait was given up counts as raised, and the tile taken out may be anything. If the channel
+// poisons, it becomes NaN.
+#pragma once
+#include <fusewire/comm/all_scatter.hpp>
+#include <fusewire/comm/for_each_quad.hpp>
+#include <fusewire/comm/row_shards.hpp>
+#include <fusewire/gemm/store_quad.hpp>
+#include <fusewire/gemm/epilogue.hpp>
+#include <fusewire/gemm/mainloop.hpp>
+
+namespace fusewire {
+
+/// C = epilogue(A B), and the columns of the other ranks. Called by: gemm_all_scatter, on every rank.
+template <class T, mainloop Mainloop, class Epilogue>
+__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+    gemm_all_scatter_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
+                            __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
+  extern __shared__ bytes16 shared[];
+  block const b;
+  channel_launch launch(ch);
+  channel_epoch const& e = launch.epoch();
+  int const ranks = ch.world.size, n = g.c.cols / ranks, parts = x.parts().value();
+  int const n_tiles = ceil_div(n, Mainloop::tile_n);
+  all_scatter_sink<T> const inbox{
+      e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, n_tiles, x.part(), parts, Mainloop::part_unit};
+  local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
+  auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, epilogue);
+
+  for (int const tiles = g.tiles.count(); work.now() < (ranks - 1) * tiles; work.next()) {
+    int const of = work.now() / tiles, from = ch.world.next(1 + of);
+    tile_coord const t = g.tiles[work.now() - of * tiles];
+    for (int p = 0; p < parts; ++p) e.wait(b, from, inbox.flag(t) + p);
+    bool const poisoned = e.control().should_fill_nan();
+    matrix<T> const to = inbox.columns(from);
+    bool const whole = has_whole_quads(to);
+    detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
+                          to.rows, n, [&](int r, int col) {
+                            alignas(8) T four[4];
+                            *reinterpret_cast<uint2*>(four) =
+                                *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank).at(r, col));
+                            for (T& v : four)
+                              if (poisoned) v = T(__builtin_nanf(""));
+                            store_quad(to, r, col, four, whole);
+                          });
+  }
+  launch.end(b);
+}
+
+}  // namespace fusewire

@@ -1,0 +1,264 @@
+// flash_decode: attention of one query token per sequence over a KV cache that is sharded over the ranks by tokens, one
+// kernel launch per call. The kernel is in flash_decode_kernel.hpp.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <optional>
+
+#include <fusewire/ops/detail/flash_decode_kernel.hpp>
+#include <fusewire/ops/reduce_algorithm.hpp>
+#include <fusewire/launch/channel.hpp>
+#include <fusewire/launch/stamped_inbox.hpp>
+#include <fusewire/launch/operands.hpp>
+
+namespace fusewire {
+
+/// What an operator is made with; the same on every rank.
+struct flash_decode_options {
+  int max_batch = 0;  // capacity: sequences
+  int q_heads = 0;    // a multiple of kv_heads, up to 16 times as many
+  /// Of one token in the cache; query heads share them in equal groups.
+  int kv_heads = 0;
+  int head_dim = 128;    // d: 64 or 128
+  int page_size = 16;    // tokens, a power of two
+  int max_pages = 0;     // of one sequence on one rank: columns of the block table
+  float scale = 0;       // of the scores; 0: 1 / sqrt(d)
+  int reserved_cus = 0;  // compute units left to other work
+  /// Of the parts of a result; two shots save time where the batch is large.
+  fusewire::reduce_algorithm shots = reduce_algorithm::automatic;
+};
+
+/// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks
+/// will do.
+template <class T>
+struct flash_decode_call {
+  T const* q = nullptr;                       // [batch, q_heads, d]
+  T const* k_cache = nullptr;                 // [pages, page_size, kv_heads, d]
+  T const* v_cache = nullptr;                 // [pages, page_size, kv_heads, d]
+  std::int32_t const* block_table = nullptr;  // [batch, max_pages]; entries past a sequence's last page are not read
+  /// [batch]: tokens of this rank's shard, 0 to max_pages x page_size; a negative one counts as 0, as a graph's unused
+  /// rows need it. A checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every length before a page is followed,
+  /// and check() throws bad_argument. Elsewhere a longer sequence is cut there
+  std::int32_t const* lengths = nullptr;
+  /// [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait was given up
+  T* out = nullptr;
+  /// [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
+  float* lse = nullptr;
+  int batch = 0;  // 1 to max_batch
+  /// Of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every page
+  /// number before it is followed: check() throws bad_argument
+  int pages = 0;
+  /// True: of what this call reads, unfinished work on the stream writes nothing but q and the K and V of each shard's
+  /// last token. All else may be loaded before that work ends
+  bool kv_is_ready = false;
+};
+
+/// A launch of flash_decode in words, from what its header says.
+inline std::string describe_flash_decode(std::uint64_t const (&what)[launch_words]) {
+  return text("flash_decode", what[1] & 1 ? " f16" : " bf16", ", head_dim = ", what[1] >> 8, ", batch = ", what[2],
+              ", q_heads = ", what[3], ", kv_heads = ", what[4], ", max_batch = ", what[5]);
+}
+
+/// Attention of one query token per sequence over a paged KV cache, of which every rank holds some of the tokens. Its
+/// launches are in the same order on every rank, each on any stream.
+template <class T>
+  requires is_16_bit_float<T>
+class flash_decode {
+ public:
+  /// Collective. Takes memory for blocks' parts from the symmetric heap, and signal_bytes() of its signal segment.
+  /// Fails: bad_argument; rank_mismatch; out_of_space. Uses neither slots nor data flags of the channel.
+  flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current())
+      : ch_(ch), o_(o) {
+    check(where);
+    if (o_.scale == 0) o_.scale = 1 / std::sqrt(float(o_.head_dim));
+    load_kernel(ch.world(), kernel(), threads(), shared_bytes(), where);
+    auto& h = ch.heap();
+    h.names().add_launch("flashdec", describe_flash_decode);
+    using named = fusewire::heap::named;
+    auto const number = [](char const* name, int value) { return named{name, std::uint64_t(value)}; };
+    h.require_equal_on_ranks(
+        "flash_decode",
+        std::array{number("max_batch", o.max_batch), number("head_dim", o.head_dim), number("q_heads", o.q_heads),
+                   number("kv_heads", o.kv_heads), number("shots", int(o.shots)),
+                   named{"scale (its bits)", std::bit_cast<std::uint32_t>(o_.scale)}},
+        where);
+    for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks_ = std::max(blocks_, b);
+    parts_ = {h, h.template allocate<std::uint64_t>(split_kv_view::bytes(blocks_, record()) / sizeof(std::uint64_t),
+                                                    256, where)};
+    inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
+    sym<std::uint64_t> const parts = parts_.get();
+    ch.world().fill(h.here(parts), 0, parts.count * sizeof(std::uint64_t), "flash_decode: parts", where);
+    ch.world().exchange().barrier();
+  }
+  flash_decode(flash_decode const&) = delete;
+  /// Not collective, and waits for nothing: what was launched may still run; see heap::free().
+  ~flash_decode() = default;
+
+  /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
+  /// captured in a graph, whose replays see the lengths and tables of their time.
+  /// Requires: the pages of a sequence's tokens are numbers of pages of the caches; a cache has less than 2^32 rows of
+  /// d.
+  /// Fails: bad_argument, before anything is launched; as world::poll_errors().
+  void operator()(hipStream_t stream, flash_decode_call<T> const& c,
+                  std::source_location where = std::source_location::current()) {
+    check(c, where);
+    int const blocks = grid(c.batch, where);
+    bool const looks = detail::checked || detail::simulator::get().there();
+    decode_arguments<T> const g{
+        c.q,
+        c.k_cache,
+        c.v_cache,
+        c.block_table,
+        c.out,
+        c.lse,
+        {c.lengths, c.batch, max_tokens() + looks, o_.kv_heads, std::max(1, blocks - attention_spare_blocks)},
+        o_.max_pages,
+        std::countr_zero(unsigned(o_.page_size)),
+        group(),
+        two_shot(c.batch),
+        c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
+        o_.scale * log2_of_e,
+        inbox_->view(),
+        {ch_.heap().here(parts_.get()), blocks_},
+        record().quads(),
+        looks ? c.pages : 0};
+    launch_header header = make_header(
+        "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
+        std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
+    header.equal_grids = 0;  // a rank with less room takes fewer
+    fusewire::launch(ch_.world(), stream,
+                     {.blocks = blocks,
+                      .threads = threads(),
+                      .shared_bytes = shared_bytes(),
+                      .programmatic = detail::may_be_early(o_.reserved_cus),
+                      .where = where},
+                     kernel(), ch_.view(header), g);
+  }
+
+  /// What the operator takes of a heap of `ranks` ranks, with a channel that it needs: at least as much on every GPU
+  /// that it runs on. Requires: options that the constructor accepts.
+  static fusewire::requirements requirements(int ranks, flash_decode_options const& o) {
+    decode_record const record{o.q_heads / o.kv_heads, o.head_dim};
+    std::int64_t const units = decode_lengths::units_of(o.max_pages * o.page_size),
+                       work = std::int64_t(o.max_batch) * o.kv_heads * units,
+                       blocks = std::min<std::int64_t>({attention_units * attention_blocks(o.head_dim),
+                                                        work + attention_spare_blocks,
+                                                        decode_lengths::max_runs(o.kv_heads) + attention_spare_blocks});
+    return channel::requirements(ranks, {.max_bytes = 1, .flags_per_source = 1}) +
+           fusewire::requirements::of<std::uint64_t>(split_kv_view::bytes(int(blocks), record) /
+                                                     sizeof(std::uint64_t)) +
+           stamped_inbox::requirements(ranks, {inbox_records(ranks, o), record.used()});
+  }
+  /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
+  static std::size_t signal_bytes(int ranks, flash_decode_options const& o) {
+    return stamped_inbox::bytes(ranks, inbox_records(ranks, o),
+                                decode_record{o.q_heads / o.kv_heads, o.head_dim}.used());
+  }
+
+ private:
+  /// Whether no two tokens share what a unit caches at once.
+  static bool aligned(void const* cache) { return reinterpret_cast<std::uintptr_t>(cache) % 32 == 0; }
+  int group() const { return o_.q_heads / o_.kv_heads; }
+  int max_items() const { return o_.max_batch * o_.kv_heads; }
+  /// A single rank sends nothing.
+  static int inbox_records(int ranks, flash_decode_options const& o) {
+    return ranks == 1 ? 1 : o.max_batch * o.kv_heads;
+  }
+  /// The second shot takes as long as a rank takes to write and read 1.5 MB of words more; measured
+  /// (docs/decisions/decode.md).
+  bool two_shot(int batch) const {
+    if (o_.shots != reduce_algorithm::automatic) return o_.shots == reduce_algorithm::two_shot;
+    double const size = ch_.world().size(),
+                 bytes = double(batch) * o_.kv_heads * record().words() * sizeof(stamped);  // of one source
+    // Written and read: every source's; its own, those that it sums up, sums
+    double const one = 2 * size, two = 1 + 1 + 2 * (1 - 1 / size);
+    return bytes * (one - two) >= 1.5e6;
+  }
+  int max_tokens() const { return o_.max_pages * o_.page_size; }
+  int threads() const { return decode_threads(o_.head_dim); }
+  int shared_bytes() const { return decode_shared_bytes(group(), o_.head_dim); }
+  decode_record record() const { return {group(), o_.head_dim}; }
+  auto kernel() const { return o_.head_dim == 64 ? &flash_decode_kernel<T, 64> : &flash_decode_kernel<T, 128>; }
+
+  /// As many blocks as are resident, or as there can be work for.
+  int grid(int batch, std::source_location where) const {
+    int const fit = resident_blocks(ch_.world(), kernel(), threads(), shared_bytes(), o_.reserved_cus, where);
+    detail::require_resident("flash_decode", ch_.world(), fit, threads(), shared_bytes(), o_.reserved_cus, where);
+    return std::min({fit, ch_.world().cus_per_rank(o_.reserved_cus) * attention_blocks(o_.head_dim),
+                     batch * o_.kv_heads * decode_lengths::units_of(max_tokens()) + attention_spare_blocks,
+                     decode_lengths::max_runs(o_.kv_heads) + attention_spare_blocks});
+  }
+
+  void check(std::source_location where) const {
+    auto const& o = o_;
+    constexpr int max_extent = 1 << 30, max_heads = 1 << 20;
+    require(o.max_batch >= 1, where, "flash_decode: max_batch = ", o.max_batch, "; expected at least 1");
+    require(o.kv_heads >= 1 && o.kv_heads <= max_heads, where, "flash_decode: kv_heads = ", o.kv_heads,
+            "; expected 1 to ", max_heads);
+    require(o.q_heads >= o.kv_heads && o.q_heads % o.kv_heads == 0 && o.q_heads / o.kv_heads <= 16, where,
+            "flash_decode: q_heads = ", o.q_heads, "; expected 1 to 16 times kv_heads = ", o.kv_heads);
+    require(o.head_dim == 64 || o.head_dim == 128, where, "flash_decode: head_dim = ", o.head_dim,
+            "; expected 64 or 128");
+    require(o.page_size >= 1 && std::has_single_bit(unsigned(o.page_size)), where,
+            "flash_decode: page_size = ", o.page_size, "; expected a power of two");
+    require(o.max_pages >= 1 && o.max_pages <= max_extent / o.page_size, where,
+            "flash_decode: max_pages = ", o.max_pages, "; expected 1 to ", max_extent / o.page_size, " pages of ",
+            o.page_size, " tokens");
+    require(o.max_batch <= max_extent / o.max_pages, where, "flash_decode: max_batch = ", o.max_batch,
+            " with max_pages = ", o.max_pages, "; expected a block table of up to ", max_extent, " entries");
+    require(std::isfinite(o.scale), where, "flash_decode: scale = ", o.scale,
+            "; expected a finite number, 0 for 1 / sqrt(head_dim)");
+    require(o.shots == reduce_algorithm::automatic || o.shots == reduce_algorithm::one_shot ||
+                o.shots == reduce_algorithm::two_shot,
+            where, "flash_decode: shots = ", int(o.shots), "; expected a value of fusewire::reduce_algorithm");
+    detail::require_reserved("flash_decode", ch_.world(), o.reserved_cus, where);
+    double const units =
+        double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);
+    require(units <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(),
+            " tokens and ", o.kv_heads, " KV heads; expected up to ", max_extent,
+            " units of 128 tokens of a head, and 4 more per head of a sequence");
+    double const quads = double(o.max_batch) * o.kv_heads * record().quads();
+    require(quads <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads,
+            " of ", o.head_dim, ": outputs of ", 4 * quads, " numbers; expected up to ", 4.0 * max_extent);
+  }
+
+  void check(flash_decode_call<T> const& c, std::source_location where) const {
+    require(c.batch >= 1 && c.batch <= o_.max_batch, where, "flash_decode: batch = ", c.batch,
+            "; expected 1 to max_batch = ", o_.max_batch);
+    address("q", c.q, 16, where);
+    address("k_cache", c.k_cache, 16, where);
+    address("v_cache", c.v_cache, 16, where);
+    address("block_table", c.block_table, 4, where);
+    address("lengths", c.lengths, 4, where);
+    address("out", c.out, 8, where);
+    if (c.lse) address("lse", c.lse, 4, where);
+    std::int64_t const tokens = std::int64_t(c.pages) << std::countr_zero(unsigned(o_.page_size)),
+                       max_pages = (std::int64_t(1) << 32) / o_.page_size / o_.kv_heads;
+    require(c.pages >= 0 && c.pages <= max_pages, where, "flash_decode: pages = ", c.pages,
+            "; expected 0 (not said) to ", max_pages, ", which have 2^32 rows of head_dim");
+    auto const extent = []<class E>(char const* name, E const* data, std::int64_t count) {
+      return detail::operand{name, data, std::uint64_t(count), sizeof(E), sizeof(E)};
+    };
+    std::int64_t const outputs = std::int64_t(c.batch) * o_.q_heads, of_page = c.pages ? tokens : o_.page_size,
+                       cached = of_page * o_.kv_heads * o_.head_dim;
+    detail::operand const read[] = {extent("q", c.q, outputs * o_.head_dim), extent("k_cache", c.k_cache, cached),
+                                    extent("v_cache", c.v_cache, cached),
+                                    extent("block_table", c.block_table, std::int64_t(c.batch) * o_.max_pages),
+                                    extent("lengths", c.lengths, c.batch)};
+    detail::operand const written[] = {extent("out", c.out, outputs * o_.head_dim), extent("lse", c.lse, outputs)};
+    detail::check_operands("flash_decode", written, read, where);
+  }
+  static void address(char const* name, void const* p, unsigned multiple, std::source_location where) {
+    require(p != nullptr, where, "flash_decode: ", name, " is null");
+    require(reinterpret_cast<std::uintptr_t>(p) % multiple == 0, where, "flash_decode: ", name, " = ", p,
+            "; expected an address that is a multiple of ", multiple);
+  }
+
+  channel& ch_;
+  flash_decode_options o_;
+  owned<std::uint64_t> parts_;  // only this rank touches its own
+  std::optional<stamped_inbox> inbox_;
+  int blocks_ = 1;  // of the largest launch of any rank
+};
+
+}  // namespace fusewire

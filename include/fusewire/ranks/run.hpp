@@ -1,0 +1,78 @@
+// Starts ranks as the user has started the program: as processes where a launcher set RANK and WORLD_SIZE, otherwise as
+// threads.
+//
+//   ./program                              threads of one process
+//   scripts/run-ranks -n 8 ./program       processes; so do torchrun --no-python and fusewire-sim --processes 8
+#pragma once
+#include <cstdlib>
+
+#include <fusewire/ranks/run_local.hpp>
+#include <fusewire/ranks/tcp_bootstrap.hpp>
+
+namespace fusewire {
+
+/// Whether a launcher started this program as one process per rank.
+inline bool started_as_processes() { return std::getenv("RANK") && std::getenv("WORLD_SIZE"); }
+
+/// The number of GPUs that this process sees; 0 without a driver. Prepares the runtime as run() does: on NVIDIA it sets
+/// CUDA_MODULE_LOADING to EAGER and, where ranks are threads, CUDA_DEVICE_MAX_CONNECTIONS to 32, unless they are set.
+/// Both have an effect only before the first use of a GPU.
+inline int device_count() {
+  platform::prepare_runtime(!started_as_processes());
+  int n = 0;
+  hipError_t const e = hipGetDeviceCount(&n);
+  ignore_hip(e);
+  return e == hipSuccess ? n : 0;
+}
+
+/// Calls f(world&) once: this process is one rank of WORLD_SIZE. Returns when every rank has returned. Its device is
+/// options.devices[rank] or, if that list is empty, LOCAL_RANK modulo the number of devices.
+/// Fails: bootstrap_failed when the ranks do not find each other. Rethrows what f throws, after it has told the other
+/// ranks: those that wait for this one in a collective get peer_failed.
+template <class F>
+void run_processes(run_options const& options, F f, std::source_location where = std::source_location::current()) {
+  platform::prepare_runtime(false);
+  auto const here = tcp_options::from_environment(where);
+  require(options.devices.empty() || int(options.devices.size()) == here.size, where,
+          "run_processes: ", options.devices.size(), " devices for ", here.size,
+          " ranks; expected one per rank, or none to choose them");
+  auto const session = std::make_shared<tcp_session>(here);
+  try {
+    int devices = 0;
+    check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
+    require<runtime_failure>(devices > 0, where,
+                             "run_processes: no GPU; without one, start the program with fusewire-sim --processes");
+    world w(std::make_unique<tcp_bootstrap>(session),
+            options.devices.empty() ? here.local_rank % devices : options.devices[static_cast<std::size_t>(here.rank)],
+            where);
+    f(w);
+  } catch (std::exception const& e) {
+    session->fail(0, text("rank ", here.rank, ": ", e.what()));
+    throw;
+  } catch (...) {
+    session->fail(0, text("rank ", here.rank, " threw"));
+    throw;
+  }
+}
+
+/// The same with default options.
+template <class F>
+void run_processes(F f, std::source_location where = std::source_location::current()) {
+  run_processes(run_options{}, std::move(f), where);
+}
+
+/// run_processes() where a launcher started the program as processes: then WORLD_SIZE is the number of ranks, and
+/// `ranks` is ignored. Otherwise run_local(). Both prepare the runtime as device_count() does.
+template <class F>
+void run(int ranks, run_options const& options, F f, std::source_location where = std::source_location::current()) {
+  if (started_as_processes()) run_processes(options, std::move(f), where);
+  else run_local(ranks, options, std::move(f), where);
+}
+
+/// The same with default options.
+template <class F>
+void run(int ranks, F f, std::source_location where = std::source_location::current()) {
+  run(ranks, run_options{}, std::move(f), where);
+}
+
+}  // namespace fusewire
