@@ -1,0 +1,10 @@
+// All operators, with everything to write kernels with. A program that needs one of them compiles faster with its
+// header alone, ops/NAME.hpp.
+#pragma once
+#include <fusewire/fusewire.hpp>
+#include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/flash_decode.hpp>
+#include <fusewire/ops/gemm.hpp>
+#include <fusewire/ops/gemm_all_scatter.hpp>
+#include <fusewire/ops/gemm_ar.hpp>
+#include <fusewire/ops/gemm_rs.hpp>
