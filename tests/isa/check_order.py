@@ -8,8 +8,7 @@ program or object whose gfx942 code is taken apart. In every function of it, on 
               over at the wait behind it, and not before, and what comes after it may tell somebody.
   invalidate  Between a polled flag and the next load of data stands a buffer_inv. A polled flag is a word that an innermost loop with
               an s_sleep in it loads past the caches (sc1). Not meant are loops that poll for words which carry their data: those compare
-              the low half of what they load and no word as a whole. A way that passes a compare-exchange, or an addition at system scope whose
-              result is used, gives up: what it loads is for the report.
+              the low half of what they load and no word as a whole. A way that passes a compare-exchange gives up: what it loads is for the report.
   lds         Between an LDS write and the next s_barrier stands an s_waitcnt for it: lgkmcnt(n) with at most n LDS instructions after the
               write, because LDS serves a wave in order. Behind the barrier other waves read what was written.
   barrier     No s_barrier where EXEC may lack some lanes of the wave, but for one behind which the wave only ends: where they go round a
@@ -186,11 +185,6 @@ def compared(code, look, inside):
     return "nothing"
 
 
-def reports(x):
-    """Whether the instruction takes a place for a report: a wait that is given up does."""
-    return "atomic_cmpswap" in x.op or x.op == "global_atomic_add" and {"sc0", "sc1"} <= x.bits()
-
-
 def polls(code):
     """(instructions of the loop, indices of the loads of what it polls) for each innermost loop with a pause that polls flags."""
     if not any(x.op == "s_sleep" for x in code):
@@ -209,7 +203,7 @@ def polls(code):
         reached, todo = {spans[head][0]}, [spans[head][0]]
         while todo:
             i = todo.pop()
-            for n in code[i].next if not reports(code[i]) else ():
+            for n in code[i].next if "atomic_cmpswap" not in code[i].op else ():
                 if n in inside and n not in reached:
                     reached.add(n)
                     todo.append(n)
@@ -220,10 +214,10 @@ def polls(code):
 
 
 def gives_up(code, i):
-    """Whether a report follows in the same block."""
+    """Whether a compare-exchange follows in the same block."""
     while code[i].next == [i + 1]:
         i += 1
-        if reports(code[i]):
+        if "atomic_cmpswap" in code[i].op:
             return True
     return False
 
@@ -238,7 +232,7 @@ def unacquired_flags(code):
             x = code[i]
             if i in starts:
                 return frozenset([i])
-            if pending and (x.op == "buffer_inv" and "sc1" in x.bits() or reports(x)):
+            if pending and (x.op == "buffer_inv" and "sc1" in x.bits() or "atomic_cmpswap" in x.op):
                 return EMPTY
             return pending
 
