@@ -60,9 +60,10 @@ struct wait_report {
   std::uint64_t flag_offset;  // bytes from the start of the signal segment
   epoch_t found, wanted;      // the epoch that the flag had, and the one that was waited for
   unsigned released;          // another rank, or another block, ended the wait before its own limit
+  unsigned claimed;           // a thread writes the report, or has written it
   unsigned complete;          // written last: all of the report is valid
 };
-/// So many blocks of a rank are reported
+/// So many blocks of a rank are reported, one for each remainder of its index
 inline constexpr unsigned max_wait_reports = 64;
 
 /// Mistakes that a checked build (FUSEWIRE_CHECKED), or a check of an operator's own, finds: an index that does not
@@ -91,11 +92,11 @@ enum class until { equal, at_least };
 struct alignas(128) watch {
   /// 0, or 1 + the rank that gave up first; then every wait of every rank returns at once
   unsigned abandoned;
-  unsigned reported;       // how many blocks have begun to write a report
+  unsigned reported;       // 0, or 1 + the place in `waits` of the first report
   unsigned too_late;       // headers of this and later launches do not explain why it was abandoned
   std::uint64_t limit_ns;  // a single wait may last this long
-  /// The launch of the first block that gave up; all 0 if its flag belongs to no channel. Valid, as a disagreement that
-  /// explains it, when that block's report is complete
+  /// The launch of the first report; all 0 if its flag belongs to no channel. Valid, as a disagreement that explains
+  /// it, when that report is complete
   std::uint64_t launch[launch_words];
   unsigned disagreed;  // 0, or 1 + the rank whose launch differs from this rank's
   unsigned wrong;      // the first misuse that was found in this rank's kernels
@@ -104,7 +105,7 @@ struct alignas(128) watch {
   std::int32_t wrong_block, wrong_value, accepted;  // what was passed, and the end of the accepted range
   std::int32_t wrong_at;                            // where it was found, if that is a place in a table
   unsigned* alarm;                      // a word in this rank's host memory: not 0 when check() has something to throw
-  wait_report waits[max_wait_reports];  // in the order in which the blocks began to report
+  wait_report waits[max_wait_reports];  // by the block's index modulo their number
 };
 
 namespace detail {
@@ -165,23 +166,26 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
 }
 
 /// Called when a wait for *f ends in vain: reports what the block waited for, which may be the cause also if another
-/// rank or block has given up before (`released`). If the wait has expired, the first block of a rank ends all waits,
-/// after it has looked at the headers; the others end those of this rank.
+/// rank or block has given up before (`released`). If the wait has expired, the first report of a rank ends all waits,
+/// after a look at the headers; the others end those of this rank.
 __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted,
                                int from, bool released) {
   watch* const mine = watch_of(w, w.rank);
-  unsigned const i = platform::atomic_fetch_add<order::relaxed, scope::system>(&mine->reported, 1u);
-  if (i < max_wait_reports) {
-    wait_report& report = mine->waits[i];
+  unsigned const place = unsigned(platform::block_index()) % max_wait_reports;
+  wait_report& report = mine->waits[place];
+  unsigned nobody = 0;
+  if (platform::atomic_compare_exchange<order::relaxed, scope::system>(&report.claimed, nobody, 1u)) {
     report.block = platform::block_index(), report.from = from;
     report.flag_offset = std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]);
     report.found = found, report.wanted = wanted, report.released = released;
-    if (i == 0 && headers != 0) note_launch(w, headers, wanted, released);
+    unsigned none = 0;
+    bool const first =
+        platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, none, 1 + place);
+    if (first && headers != 0) note_launch(w, headers, wanted, released);
     platform::atomic_store<order::release, scope::system>(&report.complete, 1u);
+    if (first && !released) return abandon(w, true);
   }
-  if (released) return;
-  if (i == 0) abandon(w, true);
-  else abandon_on(w, w.rank, true);
+  if (!released) abandon_on(w, w.rank, true);
 }
 
 /// State of one thread's bounded spin, made after its first failed poll. Only every 16th poll looks at the clock, and

@@ -32,9 +32,7 @@ class launch_report {
   }
 
   /// Whether the watch of this rank says that a launch has failed.
-  static bool failed(watch const& mine) {
-    return mine.disagreed || mine.wrong || mine.abandoned || mine.waits[0].complete;
-  }
+  static bool failed(watch const& mine) { return mine.disagreed || mine.wrong || mine.abandoned || has_report(mine); }
 
   /// Throws what the watches say: rank_mismatch, bad_argument, wait_timeout, launch_abandoned or peer_failed.
   /// `failure`: why the group of ranks has failed, if it has. Requires: failed(mine).
@@ -60,7 +58,7 @@ class launch_report {
   /// What this rank's watch says if the cause lies on this rank, or if its wait was the first that expired; else "".
   std::string own_failure(watch const& mine) const {
     if (std::string why = own_fault(mine); !why.empty()) return why;
-    return first_expired(mine) ? sentence({view_.rank, mine.waits[0], &mine}) : "";
+    return first_expired(mine) ? sentence({view_.rank, mine.waits[mine.reported - 1], &mine}) : "";
   }
 
  private:
@@ -76,8 +74,12 @@ class launch_report {
     bool of_channel() const { return seen->launch[0] != 0; }
   };
 
-  /// Whether the first block of the rank that reported was not ended by another one.
-  static bool first_expired(watch const& mine) { return mine.waits[0].complete && !mine.waits[0].released; }
+  /// Whether the rank's first report is complete.
+  static bool has_report(watch const& seen) {
+    return seen.reported >= 1 && seen.reported <= max_wait_reports && seen.waits[seen.reported - 1].complete;
+  }
+  /// Whether that wait was the first that expired.
+  static bool first_expired(watch const& mine) { return has_report(mine) && !mine.waits[mine.reported - 1].released; }
 
   /// What this rank's kernels have noted about this rank: a disagreement, or a misuse. Empty if there is none.
   std::string own_fault(watch const& seen) const {
@@ -122,10 +124,13 @@ class launch_report {
 
   std::string sentence(wait_of const& w) const {
     wait_report const& r = w.report;
+    std::uint64_t const ms = w.seen->limit_ns / 1000000;
     return text("rank ", w.rank, ", block ", r.block, w.of_channel() ? " of " + names_.launch(w.seen->launch) : "",
-                !r.released                    ? text(" waited longer than ", w.seen->limit_ns / 1000000, " ms")
-                : w.seen->abandoned == by_host ? " waited, until a rank failed,"
-                                               : text(" waited, until rank ", int(w.seen->abandoned) - 1, " gave up,"),
+                !r.released                    ? text(" waited longer than ", ms, " ms")
+                : w.seen->abandoned == by_host ? text(" waited, until a rank failed,")
+                : int(w.seen->abandoned) - 1 == w.rank
+                    ? text(" waited, until another block gave up after ", ms, " ms,")
+                    : text(" waited, until rank ", int(w.seen->abandoned) - 1, " gave up after ", ms, " ms,"),
                 " for a flag", r.from < 0 ? "" : text(" from rank ", r.from), " (", names_.flag_at(r.flag_offset),
                 ", signal segment + ", r.flag_offset, "): epoch ", r.found, " found, ", r.wanted, " wanted");
   }
@@ -136,16 +141,15 @@ class launch_report {
   watch settled_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
     for (watch seen = watch_of(rank, stream);; seen = watch_of(rank, stream)) {
       // The copy before may have begun before the word was written; this one begins after it
-      if (seen.waits[0].complete) return watch_of(rank, stream);
+      if (has_report(seen)) return watch_of(rank, stream);
       if (std::chrono::steady_clock::now() - asked > std::chrono::milliseconds(seen.reported ? 1000 : 50)) return seen;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
 
-  /// What blocks of all ranks waited for, the cause first: the waits of the earliest launch, and among these the ones
-  /// for a rank that does not wait itself, then the earliest step of a source (its lowest flag, or the lowest value of
-  /// one), then the expired ones before the released ones. A flag of no channel belongs to no known launch and comes
-  /// last.
+  /// What blocks of all ranks waited for, the cause first: the waits of the earliest launch, and among these the
+  /// earliest step of a source (its lowest flag, or the lowest value of one), then the ones for a rank that does not
+  /// wait itself, then the expired ones. A flag of no channel belongs to no known launch and comes last.
   std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
     std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
     auto const now = std::chrono::steady_clock::now();
@@ -160,9 +164,19 @@ class launch_report {
     };
     std::ranges::stable_sort(waits, {}, [&](wait_of const& w) {
       wait_report const& r = w.report;
-      return std::tuple(!w.of_channel(), r.wanted, waits_itself(r.from), names_.step_of(r.flag_offset), r.released,
+      return std::tuple(!w.of_channel(), r.wanted, names_.step_of(r.flag_offset), waits_itself(r.from), r.released,
                         r.flag_offset, w.rank, r.block);
     });
+    // The earliest of each rank first: so the message names every rank that waits
+    std::vector<bool> named(std::size_t(view_.size));
+    std::vector<wait_of> others;
+    std::erase_if(waits, [&](wait_of const& w) {
+      bool const again = named[std::size_t(w.rank)];
+      named[std::size_t(w.rank)] = true;
+      if (again) others.push_back(w);
+      return again;
+    });
+    waits.insert(waits.end(), others.begin(), others.end());
     std::vector<std::string> all;
     for (wait_of const& w : waits) all.push_back(sentence(w));
     if (!all.empty()) all[0] += crossed(waits);

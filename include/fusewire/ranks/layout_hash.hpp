@@ -22,7 +22,7 @@ constexpr std::uint64_t hash_of_layout() {
   mix(sizeof(watch), offsetof(watch, abandoned), offsetof(watch, reported), offsetof(watch, too_late),
       offsetof(watch, limit_ns));
   mix(offsetof(watch, launch), offsetof(watch, disagreed), offsetof(watch, theirs), offsetof(watch, waits),
-      sizeof(wait_report), offsetof(wait_report, complete));
+      sizeof(wait_report), offsetof(wait_report, claimed), offsetof(wait_report, complete));
   mix(sizeof(channel_state), sizeof(launch_header), sizeof(place), sizeof(hipIpcMemHandle_t));
   for (epoch_t e : {0, 1}) mix(slot_of(e), header_row(e), acknowledgement_row(e), data_row(e, 0), data_row(e, 1));
   return h;
