@@ -60,7 +60,8 @@ __global__ void await_and_take(channel_view ch, sym<flag> own, bool of_channel, 
     for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < longest_ns;
          platform::backoff()) {
       if (!platform::atomic_load<order::acquire, scope::system>(&theirs->waits[0].complete)) continue;
-      taken->wait = theirs->waits[0];
+      wait_report const& of = theirs->waits[0];  // all but the word that was polled
+      taken->wait = {of.block, of.from, of.flag_offset, of.found, of.wanted, of.released, of.claimed, 1};
       for (int i = 0; i < launch_words; ++i) taken->launch[i] = theirs->launch[i];
       break;
     }
