@@ -213,13 +213,19 @@ def polls(code):
             yield inside, looks
 
 
-def gives_up(code, i):
-    """Whether a compare-exchange follows in the same block."""
-    while code[i].next == [i + 1]:
-        i += 1
-        if "atomic_cmpswap" in code[i].op:
+def gives_up(code, i, within=16):
+    """Whether a compare-exchange follows in the same block, or on every way within so many instructions."""
+    at = i
+    while code[at].next == [at + 1]:
+        at += 1
+        if "atomic_cmpswap" in code[at].op:
             return True
-    return False
+    ways = {i}
+    for _ in range(within):
+        if not all(code[w].next for w in ways):
+            return False
+        ways = {n for w in ways for n in code[w].next if "atomic_cmpswap" not in code[n].op}
+    return not ways
 
 
 def unacquired_flags(code):
