@@ -13,3 +13,23 @@ function(fusewire_define_target name include_folder languages)
     endif()
   endforeach()
 endfunction()
+
+# fusewire_add_host_library(<name>): fusewire's host functions, compiled once, as a static library. What links it compiles
+# its own sources without them, which takes less than half the time. HIP or CUDA must be enabled. Everything of a program
+# that includes fusewire's headers links it, or nothing.
+function(fusewire_add_host_library name)
+  get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  if("HIP" IN_LIST languages)
+    set(language HIP)
+  elseif("CUDA" IN_LIST languages)
+    set(language CUDA)
+  else()
+    message(FATAL_ERROR "fusewire_add_host_library(${name}): expected HIP or CUDA among the enabled languages")
+  endif()
+  set(source "${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "#include <fusewire/host.ipp>\n")
+  add_library(${name} STATIC "${source}")
+  set_source_files_properties("${source}" PROPERTIES LANGUAGE ${language})
+  target_link_libraries(${name} PUBLIC fusewire::fusewire)
+  target_compile_definitions(${name} PUBLIC FUSEWIRE_HOST_LIBRARY)
+endfunction()

@@ -120,7 +120,7 @@ function(fusewire_gpu_executable name)
     add_executable(${name} ${ARGN})
   endif()
   fusewire_gpu_sources(${ARGN})
-  target_link_libraries(${name} PRIVATE fusewire::fusewire fusewire_warnings Threads::Threads)
+  target_link_libraries(${name} PRIVATE fusewire_host fusewire_warnings Threads::Threads)
   if(FUSEWIRE_GPU STREQUAL "amd")
     target_link_options(${name} PRIVATE "-Wl,-rpath,${FUSEWIRE_ROCM_PREFIX}/lib")  # CMake's HIP language adds none
   endif()

@@ -8,7 +8,8 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/fusewire-config-version.
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 configure_file(cmake/fusewire.pc.in "${PROJECT_BINARY_DIR}/fusewire.pc" @ONLY)
 
-install(DIRECTORY include/fusewire DESTINATION include COMPONENT headers FILES_MATCHING PATTERN "*.hpp")
+install(DIRECTORY include/fusewire DESTINATION include COMPONENT headers FILES_MATCHING
+  PATTERN "*.hpp" PATTERN "*.ipp")
 install(FILES cmake/fusewire-config.cmake cmake/fusewire-target.cmake
     "${PROJECT_BINARY_DIR}/fusewire-config-version.cmake"
   DESTINATION ${_package} COMPONENT headers)

@@ -10,6 +10,8 @@ Fails if the headers in include/fusewire leave their layout:
   - instructions, inline assembly and the size of a wave stand in platform/, arch/ and folders of an architecture;
   - a file name is there once, but for twins: a selector and the files of the architectures that it selects.
 
+x.ipp, which has the bodies of x.hpp, keeps the same rules, and is not counted among a folder's headers.
+
 Exceptions are listed below, each with its reason. One that is none any more is an error, too: the lists only shrink.
 """
 import pathlib
@@ -34,7 +36,6 @@ LONG = {
     "ops/detail/flash_decode_kernel.hpp": "both orders of a launch in one kernel",
     "platform/amd.hpp": "the vendor's API in one file, mirrored",
     "platform/nvidia.hpp": "the vendor's API in one file, mirrored",
-    "ranks/bootstrap.hpp": "the interface, and its version for threads",
     "ranks/tcp_bootstrap.hpp": "the protocol of a rank's side",
     "ranks/tcp_hub.hpp": "the protocol of the hub's side",
 }
@@ -104,7 +105,7 @@ def wrong_with(headers: dict[str, str], readmes: dict[str, str], upward, long, m
         places.setdefault(file.split("/")[-1], set()).add(selector_of(file))
     wrong += [f"{' and '.join(sorted(p))} have the same name" for p in places.values() if len(p) > 1]
     folders: dict[str, list[str]] = {}
-    for file in headers:
+    for file in (f for f in headers if f.endswith(".hpp")):
         folders.setdefault(file.rpartition("/")[0], []).append(file.split("/")[-1])
     for folder, names in folders.items():
         if len(names) > MOST_FILES and folder not in readmes:
@@ -134,6 +135,7 @@ def planted() -> list[str]:
         (good | {"core/types.hpp": "\n" * 301}, {}, *none, "301 lines"),
         (good | {"core/types.hpp": "\n" * 301}, {}, {}, {"core/types.hpp": ""}, {}, None),
         (good | many, {}, *none, "13 headers"),
+        (good | {f.replace("file_0.hpp", "file_0.ipp"): t for f, t in many.items()}, {}, *none, None),
         (good | many, {"comm": "`file_0.hpp`"}, *none, "does not name file_12.hpp"),
         (good | {"ops/gemm.hpp": "__device__ int f();\n"}, {}, *none, "device code"),
         (good | {"gemm/plan.hpp": "int n = platform::wave_size;\n"}, {}, *none, "names wave_size"),
@@ -153,7 +155,7 @@ def planted() -> list[str]:
 
 
 include = pathlib.Path(sys.argv[1]) / "include/fusewire"
-headers = {str(f.relative_to(include)): f.read_text() for f in sorted(include.rglob("*.hpp"))}
+headers = {str(f.relative_to(include)): f.read_text() for f in sorted(include.rglob("*.[hi]pp"))}
 readmes = {str(f.parent.relative_to(include)): f.read_text() for f in include.rglob("README.md")}
 if len(headers) < 100:
     sys.exit(f"{len(headers)} headers in {include}: that is not fusewire")

@@ -3,14 +3,31 @@
 //   bulk segment    hipMalloc                               data
 //   signal segment  uncached on gfx942                      watch | flags, barriers, all that kernels poll
 #pragma once
-#include <algorithm>
 #include <array>
 #include <concepts>
+#include <span>
 #include <vector>
 
-#include <fusewire/memory/heap_state.hpp>
+#include <fusewire/core/host_code.hpp>
+#include <fusewire/device/barrier.hpp>
+#include <fusewire/memory/heap_options.hpp>
+#include <fusewire/memory/name_table.hpp>
+#include <fusewire/memory/simulator.hpp>
+#include <fusewire/ranks/world.hpp>
 
 namespace fusewire {
+
+namespace detail {
+class heap_state;
+
+/// What a heap asks of an array's type.
+struct element_type {
+  std::size_t bytes, alignment;  // of an element
+  bool in_signal;                // where it lives
+  std::string (*name)();
+  void (*name_flags)(name_table&, std::uint64_t offset, std::uint64_t count);  // null where it is no flag
+};
+}  // namespace detail
 
 /// Symmetric memory of a world. All ranks make the collective calls in the same order and with the same arguments. If
 /// they differ, an error says which rank asked for what.
@@ -24,8 +41,7 @@ class heap {
   /// Requires: peer access between all devices of the world.
   /// Fails: runtime_failure that names the two ranks, if flags of one rank do not arrive at another. This is tried
   /// on AMD GPUs only, where it depends on memory types.
-  heap(fusewire::world& w, heap_options const& options, std::source_location where = std::source_location::current())
-      : state_(detail::heap_state::make(w, options, where)) {}
+  heap(fusewire::world& w, heap_options const& options, std::source_location where = std::source_location::current());
   /// The same from what is to lie on it. Otherwise as above.
   template <std::same_as<requirements> R>
   heap(fusewire::world& w, R const& r, std::source_location where = std::source_location::current())
@@ -35,9 +51,9 @@ class heap {
   heap(heap const&) = delete;
 
   /// The ranks that share the heap.
-  fusewire::world& world() const { return state_->world(); }
+  fusewire::world& world() const;
   /// The view of the world that kernels take by value.
-  world_view const& view() const { return state_->view(); }
+  world_view const& view() const;
   /// What its users share.
   std::shared_ptr<detail::heap_state> const& state() const { return state_; }
 
@@ -48,33 +64,7 @@ class heap {
   template <class T>
   sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T),
                   std::source_location where = std::source_location::current()) {
-    require(count > 0, where, "heap::allocate: 0 elements; expected at least 1");
-    require((alignment & (alignment - 1)) == 0 && alignment >= alignof(T) && alignment <= max_alignment, where,
-            "heap::allocate: alignment ", alignment, "; expected a power of two from ", alignof(T), " to ",
-            max_alignment);
-    require<out_of_space>(count <= (SIZE_MAX - 1) / sizeof(T), where, "heap::allocate: ", count, " elements of ",
-                          sizeof(T), " bytes wanted; at most ", (SIZE_MAX - 1) / sizeof(T), " have addresses");
-    constexpr bool in_signal = lives_in_signal_segment<T>;
-    if (in_signal) detail::require_no_capture(world().stream(), "heap::allocate of signal memory", where);
-    require_equal_on_ranks("heap::allocate",
-                           std::array{named{"bytes", count * sizeof(T)}, named{"alignment", alignment},
-                                      named{"signal segment", in_signal}},
-                           where, state_->alarmed());
-    sym<T> const x{state_->allocate(in_signal, count * sizeof(T), alignment, where), count};
-    if (detail::simulator::get().there())
-      annotate(in_signal, x.offset, count * sizeof(T),
-               text("heap::allocate<", detail::type_name<T>(), ">(", count, ") at ", detail::short_place(where)));
-    if (in_signal) {
-      name_flags(x);
-      try {
-        world().fill(here(x), 0, count * sizeof(T), "heap::allocate", where);
-        world().exchange().barrier();  // no peer may signal before it is zero
-      } catch (...) {
-        state_->give_up(in_signal, x.offset);
-        throw;
-      }
-    }
-    return x;
+    return {allocate(element<T>(), count, alignment, where), count};
   }
 
   /// Collective. Allocates `count` elements on this rank; every rank passes its own number. 0 is allowed, but not on
@@ -83,11 +73,9 @@ class heap {
   template <class T>
   ragged<T> allocate_ragged(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T),
                             std::source_location where = std::source_location::current()) {
-    auto const all = world().exchange().all_gather(std::uint64_t(count));
-    std::uint64_t const largest = *std::ranges::max_element(all);
-    require(largest > 0, where, "heap::allocate_ragged: 0 elements on every rank; expected at least 1 on some rank");
-    ragged<T> x{allocate<T>(largest, alignment, where)};
-    std::ranges::copy(all, x.counts);
+    ragged<T> x;
+    std::size_t const largest = largest_on_ranks(count, x.counts, where);
+    static_cast<sym<T>&>(x) = allocate<T>(largest, alignment, where);
     return x;
   }
 
@@ -127,99 +115,71 @@ class heap {
   /// Fails: bad_argument when x is not allocated, or this rank has freed it.
   template <class T>
   void free(sym<T> x, std::source_location where = std::source_location::current()) {
-    constexpr bool in_signal = lives_in_signal_segment<T>;
-    require(state_->give_up(in_signal, x.offset), where, "heap::free: nothing is allocated at offset ", x.offset,
-            " of the ", in_signal ? "signal" : "bulk",
-            " segment; expected a sym that allocate() returned and that was not freed yet");
+    free(lives_in_signal_segment<T>, x.offset, where);
   }
 
   /// The offset of p in this rank's bulk segment, in bytes. Fails: bad_argument when [p, p + bytes) is not inside it.
-  std::uint64_t offset_of(void const* p, std::size_t bytes, char const* name, std::source_location where) const {
-    auto const* const b = static_cast<std::byte const*>(p);
-    std::byte const* const base = view().bulk[view().rank];
-    bool const inside = b >= base && b < base + state_->options().bulk &&
-                        bytes <= state_->options().bulk - static_cast<std::size_t>(b - base);
-    require(inside, where, name, " = ", p, " (", bytes,
-            " bytes) is not on the symmetric heap; expected memory from heap::allocate, in [",
-            static_cast<void const*>(base), ", ", static_cast<void const*>(base + state_->options().bulk), ")");
-    return static_cast<std::uint64_t>(b - base);
-  }
+  std::uint64_t offset_of(void const* p, std::size_t bytes, char const* name, std::source_location where) const;
 
   /// Tells fusewire-sim that `bytes` bytes of an allocation have bounds of their own, and this name. The call names the
   /// memory of every rank; every rank makes it. It replaces names that it overlaps.
   /// Requires: no rank uses the memory before all ranks have named it.
-  void annotate(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
-    state_->annotate(in_signal, offset, bytes, name);
-  }
+  void annotate(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const;
   /// The same of rows that have bounds of their own. In the name, {0} to {2} stand for a row's numbers.
   void name_rows(bool in_signal, std::uint64_t offset, detail::simulator_rows const& rows,
-                 std::string const& name) const {
-    auto const& sim = detail::simulator::get();
-    if (!sim.name_rows) return;
-    for (int r = 0; r < view().size; ++r)
-      sim.name_rows((in_signal ? view().signal[r] : view().bulk[r]) + offset, &rows, name.c_str());
-  }
+                 std::string const& name) const;
   /// Tells fusewire-sim that this rank's memory at the offset, which has a name, belongs to one launch at a time. Each
   /// block of that launch does one atomic, by `call`, on the word that is `ticket` bytes into it.
-  void name_ticket(std::uint64_t offset, std::size_t ticket, char const* call) const {
-    auto const& sim = detail::simulator::get();
-    std::byte const* const at = view().bulk[view().rank] + offset;
-    if (sim.there()) sim.name_ticket(at, at + ticket, call);
-  }
+  void name_ticket(std::uint64_t offset, std::size_t ticket, char const* call) const;
   /// The same for a word to which, by `call`, only launches of `least` blocks or more add. Requires: name_ticket().
-  void name_least(std::uint64_t offset, std::size_t word, int least, char const* call) const {
-    auto const& sim = detail::simulator::get();
-    std::byte const* const at = view().bulk[view().rank] + offset;
-    if (sim.name_least) sim.name_least(at, at + word, std::uint64_t(least), call);
-  }
+  void name_least(std::uint64_t offset, std::size_t word, int least, char const* call) const;
 
   /// The names of this heap's flags and launches in error messages. Operators add those of theirs.
-  name_table& names() { return state_->names(); }
+  name_table& names();
 
   /// Arrays that this rank has not freed, of both segments.
-  std::size_t allocations() const { return state_->allocations(); }
+  std::size_t allocations() const;
   /// Arrays that this rank has freed, and that take space because other ranks have not, or have not told it yet.
-  std::size_t half_freed() const { return state_->half_freed(); }
+  std::size_t half_freed() const;
 
   /// Clears what an abandoned launch left behind, in all of this heap's channels that no rank has ended. Collective;
   /// waits for the device.
   /// Requires: no stream of the device is being captured. Fails: bad_argument where the world's stream is.
-  void reset(std::source_location where = std::source_location::current()) { state_->reset(where); }
+  void reset(std::source_location where = std::source_location::current());
 
   /// A value that must be equal on all ranks, and its name.
   using named = agreed_value;
   /// Collective. Fails: rank_mismatch that names the first value that differs. If `alarmed` is true on a rank, that
   /// rank throws what world::poll_errors() would, and the others throw launch_abandoned.
-  template <std::size_t N>
-  void require_equal_on_ranks(char const* call, std::array<named, N> const& values, std::source_location where,
-                              bool alarmed = false) {
-    state_->require_equal_on_ranks(call, values, where, alarmed);
-  }
+  void require_equal_on_ranks(char const* call, std::span<named const> values, std::source_location where,
+                              bool alarmed = false);
 
  private:
-  static constexpr std::size_t max_alignment = 4096;  // the segments themselves begin at a page
-
-  void name_flags(sym<flag> x) {
-    names().add_flags(x.offset, x.count, [n = x.count](std::uint64_t i) { return text("flag ", i, " of ", n); });
-  }
-  void name_flags(sym<barrier_state> x) {
-    names().add_flags(x.offset, x.count * sizeof(barrier_state) / sizeof(flag), [](std::uint64_t i) {
-      std::uint64_t const in_state = i % (sizeof(barrier_state) / sizeof(flag));
-      return text("barrier ", i / (sizeof(barrier_state) / sizeof(flag)), ", flag of rank ", in_state % max_ranks);
-    });
-  }
-  void name_flags(sym<grid_barrier_state> x) {
-    names().add_flags(x.offset, x.count * sizeof(grid_barrier_state) / sizeof(flag), [](std::uint64_t i) {
-      std::uint64_t const in_state = i % (sizeof(grid_barrier_state) / sizeof(flag));
-      return text("barrier ", i / (sizeof(grid_barrier_state) / sizeof(flag)), " over all blocks, flag of rank ",
-                  in_state % max_ranks);
-    });
-  }
   template <class T>
-  void name_flags(sym<T>) {}
+  static detail::element_type element() {
+    using counter = void (*)(name_table&, std::uint64_t, std::uint64_t);
+    counter const flags = std::is_same_v<T, flag>                 ? &name_flags
+                          : std::is_same_v<T, barrier_state>      ? &name_barriers
+                          : std::is_same_v<T, grid_barrier_state> ? &name_grid_barriers
+                                                                  : counter(nullptr);
+    return {sizeof(T), alignof(T), lives_in_signal_segment<T>, &detail::type_name<T>, flags};
+  }
+  std::uint64_t allocate(detail::element_type const& type, std::size_t count, std::size_t alignment,
+                         std::source_location where);
+  /// The largest count of all ranks. `counts`: that of each.
+  std::size_t largest_on_ranks(std::size_t count, std::uint64_t* counts, std::source_location where);
+  void free(bool in_signal, std::uint64_t offset, std::source_location where);
+  static void name_flags(name_table& names, std::uint64_t offset, std::uint64_t count);
+  static void name_barriers(name_table& names, std::uint64_t offset, std::uint64_t count);
+  static void name_grid_barriers(name_table& names, std::uint64_t offset, std::uint64_t count);
 
   std::shared_ptr<detail::heap_state> state_;
 };
+
+namespace detail {
+/// heap::free() of what may have been freed already.
+void give_up(heap_state& memory, bool in_signal, std::uint64_t offset);
+}  // namespace detail
 
 /// An array of a heap that a rank frees when the owner ends, at a time of its own.
 template <class T>
@@ -238,7 +198,7 @@ class owned {
     return *this;
   }
   ~owned() {
-    if (memory_) memory_->give_up(lives_in_signal_segment<T>, x_.offset);
+    if (memory_) detail::give_up(*memory_, lives_in_signal_segment<T>, x_.offset);
   }
   /// The array.
   sym<T> get() const { return x_; }
@@ -249,3 +209,7 @@ class owned {
 };
 
 }  // namespace fusewire
+
+#ifndef FUSEWIRE_HOST_LIBRARY
+#include <fusewire/memory/heap.ipp>
+#endif

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include <fusewire/device/flag.hpp>
-#include <fusewire/memory/shared_segments.hpp>
 #include <fusewire/memory/requirements.hpp>
+#include <fusewire/memory/sharing.hpp>
 
 namespace fusewire {
 

@@ -8,10 +8,12 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include <fusewire/device/barrier.hpp>
 #include <fusewire/memory/alarm.hpp>
+#include <fusewire/ranks/ledger.hpp>
 #include <fusewire/memory/shared_segments.hpp>
 #include <fusewire/memory/heap_options.hpp>
 #include <fusewire/memory/offset_allocator.hpp>
@@ -84,27 +86,25 @@ class heap_state final : public shared_memory {
   }
 
   /// See heap::require_equal_on_ranks().
-  template <std::size_t N>
-  void require_equal_on_ranks(char const* call, std::array<agreed_value, N> const& values, std::source_location where,
+  void require_equal_on_ranks(char const* call, std::span<agreed_value const> values, std::source_location where,
                               bool alarmed) {
-    std::array<std::uint64_t, N + 2> mine{};
+    std::size_t const n = values.size();
+    std::vector<std::uint64_t> mine(n + 2);
     std::ranges::transform(values, mine.begin(), &agreed_value::value);
-    mine[N] = alarmed;
-    mine[N + 1] = ledger_->to_tell(world_.stream(), where);
-    auto const all = world_.exchange().all_gather(mine);
+    mine[n] = alarmed;
+    mine[n + 1] = ledger_->to_tell(world_.stream(), where);
+    auto const all = gather_words(world_.exchange(), mine, mine.size());
     std::uint64_t most = 0;
-    for (auto const& theirs : all) most = std::max(most, theirs[N + 1]);
+    for (auto const& theirs : all) most = std::max(most, theirs[n + 1]);
     ledger_->meet(most, where);
     if (alarmed) throw_if_alarmed();
-    for (int r = 0; r < world_.size(); ++r)
-      require<launch_abandoned>(all[static_cast<std::size_t>(r)][N] == 0, where, call, ": a launch of rank ", r,
+    for (std::size_t r = 0; r < all.size(); ++r)
+      require<launch_abandoned>(all[r][n] == 0, where, call, ": a launch of rank ", r,
                                 " has failed, and its error says why");
-    for (int r = 0; r < world_.size(); ++r)
-      for (std::size_t i = 0; i < N; ++i) {
-        std::uint64_t const first = all[0][i], theirs = all[static_cast<std::size_t>(r)][i];
-        require<rank_mismatch>(theirs == first, where, call, ": ranks disagree in ", values[i].name, ": rank 0 has ",
-                               first, ", rank ", r, " has ", theirs);
-      }
+    for (std::size_t r = 0; r < all.size(); ++r)
+      for (std::size_t i = 0; i < n; ++i)
+        require<rank_mismatch>(all[r][i] == all[0][i], where, call, ": ranks disagree in ", values[i].name,
+                               ": rank 0 has ", all[0][i], ", rank ", r, " has ", all[r][i]);
   }
 
   /// See heap::reset().

@@ -9,16 +9,10 @@
 
 #include <fusewire/core/types.hpp>
 #include <fusewire/memory/descriptor_exchange.hpp>
+#include <fusewire/memory/sharing.hpp>
 #include <fusewire/ranks/world.hpp>
 
 namespace fusewire {
-
-/// How processes map each other's memory. Threads of one process always share pointers.
-enum class sharing {
-  handle,  // hipIpcMemHandle_t, cudaIpcMemHandle_t
-  // POSIX file descriptor; nvidia. The memory exists until its last mapping is gone, even if its owner has ended
-  descriptor,
-};
 
 /// Segments of memory of every rank, mapped into this process. Constructing them is collective.
 /// Requires: when they are destroyed, no kernel uses them, and no peer has this rank's memory mapped.

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include <fusewire/ranks/thread_state.hpp>
 #include <fusewire/ranks/world.hpp>
 
 namespace fusewire::detail {

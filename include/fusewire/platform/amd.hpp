@@ -459,14 +459,10 @@ inline hipError_t may_be_partition(int* yes, int device) {
 }
 
 /// Allows a kernel that much dynamic shared memory.
-template <class F>
-hipError_t allow_shared_bytes(F, int) {
-  return hipSuccess;
-}  // LDS needs no opt-in
+inline hipError_t allow_shared_bytes(void const*, int) { return hipSuccess; }  // LDS needs no opt-in
 
 /// There are no clusters of blocks here.
-template <class F>
-hipError_t resident_clusters(int* n, F, int, int, int) {
+inline hipError_t resident_clusters(int* n, void const*, int, int, int) {
   *n = 0;
   return hipSuccess;
 }
@@ -477,8 +473,7 @@ __device__ inline void wait_prior_grid() {}
 /// Lets the next launch on the stream start, if it is early.
 __device__ inline void launch_dependents() {}
 /// Launches in clusters, or early. Called by: launch(), where the device has clusters.
-template <class... P>
-hipError_t launch_extended(void (*)(P...), int, bool, int, int, int, hipStream_t, P...) {
+inline hipError_t launch_extended(void const*, int, bool, int, int, int, hipStream_t, void**) {
   return hipErrorNotSupported;
 }
 

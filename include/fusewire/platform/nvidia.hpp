@@ -289,10 +289,8 @@ inline cudaError_t may_be_partition(int* yes, int) {
   return cudaSuccess;
 }
 
-template <class F>
-cudaError_t allow_shared_bytes(F kernel, int bytes) {
-  return cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              bytes);
+inline cudaError_t allow_shared_bytes(void const* kernel, int bytes) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
 /// Attributes of a launch in clusters (blocks that start together and reach each other's shared memory), or an early
@@ -310,8 +308,7 @@ struct extended_launch {
               early ? 2u : 1u};
   }
 };
-template <class F>
-cudaError_t resident_clusters(int* n, F kernel, int cluster, int threads, int shared_bytes) {
+inline cudaError_t resident_clusters(int* n, void const* kernel, int cluster, int threads, int shared_bytes) {
   extended_launch const l(cluster, false, cluster, threads, shared_bytes, nullptr);
   return cudaOccupancyMaxActiveClusters(n, kernel, &l.config);
 }
@@ -323,11 +320,11 @@ inline constexpr bool has_pdl = true;
 __device__ inline void wait_prior_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 /// Lets the next kernel on the stream start in the room that this one leaves, if it is one that is launched early.
 __device__ inline void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-template <class... P>
-cudaError_t launch_extended(void (*kernel)(P...), int cluster, bool early, int blocks, int threads, int shared_bytes,
-                            cudaStream_t stream, P... arguments) {
+/// Launches in clusters, or early. `arguments`: the address of each.
+inline cudaError_t launch_extended(void const* kernel, int cluster, bool early, int blocks, int threads,
+                                   int shared_bytes, cudaStream_t stream, void** arguments) {
   extended_launch const l(cluster, early, blocks, threads, shared_bytes, stream);
-  return cudaLaunchKernelEx(&l.config, kernel, arguments...);
+  return cudaLaunchKernelExC(&l.config, kernel, arguments);
 }
 
 }  // namespace platform

@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include <fusewire/ranks/run_local.hpp>
-#include <fusewire/ranks/tcp_bootstrap.hpp>
 
 namespace fusewire {
 
@@ -17,13 +16,11 @@ inline bool started_as_processes() { return std::getenv("RANK") && std::getenv("
 /// The number of GPUs that this process sees; 0 without a driver. Prepares the runtime as run() does: on NVIDIA it sets
 /// CUDA_MODULE_LOADING to EAGER and, where ranks are threads, CUDA_DEVICE_MAX_CONNECTIONS to 32, unless they are set.
 /// Both have an effect only before the first use of a GPU.
-inline int device_count() {
-  platform::prepare_runtime(!started_as_processes());
-  int n = 0;
-  hipError_t const e = hipGetDeviceCount(&n);
-  ignore_hip(e);
-  return e == hipSuccess ? n : 0;
-}
+int device_count();
+
+namespace detail {
+void run_process(run_options const& options, std::function<void(world&)> const& f, std::source_location where);
+}  // namespace detail
 
 /// Calls f(world&) once: this process is one rank of WORLD_SIZE. Returns when every rank has returned. Its device is
 /// options.devices[rank] or, if that list is empty, LOCAL_RANK modulo the number of devices.
@@ -31,28 +28,7 @@ inline int device_count() {
 /// ranks: those that wait for this one in a collective get peer_failed.
 template <class F>
 void run_processes(run_options const& options, F f, std::source_location where = std::source_location::current()) {
-  platform::prepare_runtime(false);
-  auto const here = tcp_options::from_environment(where);
-  require(options.devices.empty() || int(options.devices.size()) == here.size, where,
-          "run_processes: ", options.devices.size(), " devices for ", here.size,
-          " ranks; expected one per rank, or none to choose them");
-  auto const session = std::make_shared<tcp_session>(here);
-  try {
-    int devices = 0;
-    check_hip(hipGetDeviceCount(&devices), "hipGetDeviceCount", where);
-    require<runtime_failure>(devices > 0, where,
-                             "run_processes: no GPU; without one, start the program with fusewire-sim --processes");
-    world w(std::make_unique<tcp_bootstrap>(session),
-            options.devices.empty() ? here.local_rank % devices : options.devices[static_cast<std::size_t>(here.rank)],
-            where);
-    f(w);
-  } catch (std::exception const& e) {
-    session->fail(0, text("rank ", here.rank, ": ", e.what()));
-    throw;
-  } catch (...) {
-    session->fail(0, text("rank ", here.rank, " threw"));
-    throw;
-  }
+  detail::run_process(options, std::ref(f), where);
 }
 
 /// The same with default options.
@@ -76,3 +52,7 @@ void run(int ranks, F f, std::source_location where = std::source_location::curr
 }
 
 }  // namespace fusewire
+
+#ifndef FUSEWIRE_HOST_LIBRARY
+#include <fusewire/ranks/run.ipp>
+#endif

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include <fusewire/ranks/bootstrap.hpp>
+#include <fusewire/ranks/failure_listeners.hpp>
 #include <fusewire/ranks/tcp_hub.hpp>
 #include <fusewire/ranks/tcp_options.hpp>
 

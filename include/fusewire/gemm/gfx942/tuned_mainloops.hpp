@@ -2,10 +2,9 @@
 #pragma once
 #include <algorithm>
 #include <iterator>
-#include <memory>
 
 #include <fusewire/gemm/gemm_plan.hpp>
-#include <fusewire/ranks/world.hpp>
+#include <fusewire/launch/operator_memory.hpp>
 #include <fusewire/gemm/gfx942/small_m_gfx942.hpp>
 #include <fusewire/gemm/gfx942/ping_pong_gfx942.hpp>
 
@@ -42,12 +41,8 @@ class split_memory {
  public:
   /// Allocates and clears on the world's device. Fails: runtime_failure; bad_argument where the world's stream is being
   /// captured.
-  split_memory(world const& w, std::source_location where) : memory_(nullptr, free_memory{w.launches()}) {
-    detail::current_device const device(w.device(), where);
-    detail::outside_captures const allocating;
-    void* p = nullptr;
-    check_hip(hipMalloc(&p, split_k_sums::bytes), "hipMalloc(sums of shared tiles)", where);
-    memory_.reset(p);
+  split_memory(world const& w, std::source_location where)
+      : memory_(w, split_k_sums::bytes, "sums of shared tiles", where) {
     w.fill(sums().words(), 0xff, split_k_sums::word_bytes, "words of shared tiles", where);
     w.fill(sums().tickets, 0, split_k_sums::ticket_bytes, "tickets of shared tiles", where);
   }
@@ -55,14 +50,7 @@ class split_memory {
   split_k_sums sums() const { return split_k_sums::in(memory_.get()); }
 
  private:
-  struct free_memory {
-    std::shared_ptr<launch_order> launches;
-    void operator()(void* p) const {
-      launches->forget_memory(p);
-      ignore_hip(hipFree(p));
-    }
-  };
-  std::unique_ptr<void, free_memory> memory_;
+  operator_memory memory_;
 };
 
 /// The tuned mainloops of gfx942, as operators choose and launch them. sm90/tuned_mainloops.hpp has the same names for
