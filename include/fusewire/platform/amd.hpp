@@ -113,6 +113,7 @@ __device__ inline int opaque_thread_index() {
 /// `x`, the same in all lanes: what follows from it in a loop is not computed ahead of the loop, where it would hold up
 /// the first loads.
 __device__ inline int no_hoist(int x) {
+  x = uniform(x);
   asm volatile("" : "+s"(x));
   return x;
 }
