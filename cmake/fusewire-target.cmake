@@ -14,9 +14,9 @@ function(fusewire_define_target name include_folder languages)
   endforeach()
 endfunction()
 
-# fusewire_add_host_library(<name>): fusewire's host functions, compiled once, as a static library. What links it compiles
-# its own sources without them, which takes less than half the time. HIP or CUDA must be enabled. Everything of a program
-# that includes fusewire's headers links it, or nothing.
+# fusewire_add_host_library(<name>): fusewire's host functions, compiled once, as a static library. What links it
+# compiles its own sources without them, which takes less than half the time. HIP or CUDA must be enabled. Everything of
+# a program that includes fusewire's headers links it, or nothing.
 function(fusewire_add_host_library name)
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
   if("HIP" IN_LIST languages)

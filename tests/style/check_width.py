@@ -12,7 +12,7 @@ sys.path.insert(0, str(root / "scripts/perf"))
 from wrap import WIDTH, wide, wrapped
 
 FOLDERS = "bench cmake examples include sim template tests".split()
-KINDS = {".hpp", ".cpp", ".h", ".hip", ".cu", ".cmake"}
+KINDS = {".hpp", ".ipp", ".cpp", ".h", ".hip", ".cu", ".cmake"}
 PAGES = "*.md", "docs/**/*.md", "sim/README.md", "template/README.md", "include/**/README.md"
 
 files = [root / "CMakeLists.txt", *(f for folder in FOLDERS for f in (root / folder).rglob("*"))]
