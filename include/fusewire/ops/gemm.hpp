@@ -45,7 +45,7 @@ class gemm {
   template <epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
-    detail::start_gemm(launcher_, stream, call, plan_for<Epilogue>(call, where), e, where);
+    detail::start_gemm(launcher_, stream, call, plan_for<Epilogue>(call, where), e, nullptr, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.

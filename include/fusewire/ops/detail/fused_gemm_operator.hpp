@@ -92,7 +92,9 @@ class fused_gemm_operator {
       return detail::launch_no_rows(ch_, stream, gemm_header<T>(launch_name_, {}, own, 0, call.b.cols, o_.k, 0, where),
                                     where);
     gemm_plan const& plan = plan_for<Epilogue>(kernel_of, call, shards, where);
-    if (alone()) return detail::start_gemm(launcher_, stream, call, plan, epilogue, where);
+    if (alone())
+      return detail::start_gemm(launcher_, stream, call, plan, epilogue, detail::memory_of_one_launch(ch_.view({})),
+                                where);
     row_shards const rows(call.m, shards, plan.tile_m);
     auto const p = detail::problem_of(call, rows.per_rank, shards);
     int const n = call.b.cols;

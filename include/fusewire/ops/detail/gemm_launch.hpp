@@ -21,13 +21,14 @@ auto problem_of(Call const& call, int rows, int shards = 1, int k_shards = 1) {
   return gemm_problem<element>{rows, call.b, call.b_layout, call.a.ld, call.b_is_constant, shards, k_shards};
 }
 
-/// C [M, N] = epilogue(A * B) on this rank alone.
+/// C [M, N] = epilogue(A * B) on this rank alone. The launch comes after earlier ones that use `of_channel`, on
+/// whichever stream they are; null: there are none.
 template <class T, class Call, class Epilogue>
 void start_gemm(gemm_launcher<T> const& launcher, hipStream_t stream, Call const& call, gemm_plan const& plan,
-                Epilogue const& epilogue, std::source_location where) {
+                Epilogue const& epilogue, void const* of_channel, std::source_location where) {
   int const m = call.c.rows;
   gemm_arguments<T> const g{
-      call.c, {ceil_div(m, plan.tile_m), ceil_div(call.c.cols, plan.tile_n), 0, plan.band}, call.b.rows};
+      call.c, {ceil_div(m, plan.tile_m), ceil_div(call.c.cols, plan.tile_n), 0, plan.band}, call.b.rows, of_channel};
   matrix<T const> const a[1] = {call.a};
   launcher.launch(stream, gemm_kernels<T, Epilogue>{}, problem_of(call, m), plan, a,
                   {.tiles = g.tiles.count(), .where = where}, epilogue, g);
