@@ -226,7 +226,7 @@ class heap_state final : public shared_memory {
                    hipGetErrorName(e));
       return;
     }
-    std::string const what = launch_report(view_, names_).own_failure(seen);
+    std::string const what = report().own_failure(seen);
     if (what.empty()) return;
     std::fprintf(stderr, "fusewire: a launch failed, and nobody called world::check() afterwards: %s\n", what.c_str());
   }
@@ -266,11 +266,14 @@ class heap_state final : public shared_memory {
   }
 
   void throw_if_abandoned(hipStream_t stream) {
-    launch_report const report(view_, names_);
-    watch const seen = report.watch_of(view_.rank, stream);
-    if (!report.failed(seen)) return;
+    launch_report const r = report();
+    watch const seen = r.watch_of(view_.rank, stream);
+    if (!r.failed(seen)) return;
     reported_ = true;
-    report.raise(seen, stream, alarm_->failure());
+    r.raise(seen, stream, alarm_->failure());
+  }
+  launch_report report() const {
+    return {view_, names_, [this](int rank) { return world_.exchange().has_left(rank); }};
   }
 
   struct renewed {

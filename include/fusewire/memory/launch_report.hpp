@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -20,7 +21,9 @@ class launch_report {
  public:
   static constexpr char const* until_reset = "; results are invalid until reset()";
 
-  launch_report(world_view const& view, name_table const& names) : view_(view), names_(names) {}
+  /// `has_left`: whether a rank is known to launch nothing more.
+  launch_report(world_view const& view, name_table const& names, std::function<bool(int)> has_left)
+      : view_(view), names_(names), has_left_(std::move(has_left)) {}
 
   /// What a rank has noted so far. Fails: runtime_failure.
   watch watch_of(int rank, hipStream_t stream) const {
@@ -122,17 +125,27 @@ class launch_report {
                       seen.accepted - 1, flags ? " (channel_options::flags_per_source)" : "");
   }
 
-  std::string sentence(wait_of const& w) const {
+  std::string launch_of(wait_of const& w) const { return w.of_channel() ? names_.launch(w.seen->launch) : ""; }
+
+  /// `said`: the launch of the sentence before, which is not said again.
+  std::string sentence(wait_of const& w, std::string const& said = "") const {
     wait_report const& r = w.report;
     std::uint64_t const ms = w.seen->limit_ns / 1000000;
-    return text("rank ", w.rank, ", block ", r.block, w.of_channel() ? " of " + names_.launch(w.seen->launch) : "",
+    std::string const launch = launch_of(w);
+    return text("rank ", w.rank, ", block ", r.block,
+                launch == said   ? ""
+                : launch.empty() ? " of a launch that is not known"
+                                 : " of " + launch,
                 !r.released                    ? text(" waited longer than ", ms, " ms")
                 : w.seen->abandoned == by_host ? text(" waited, until a rank failed,")
                 : int(w.seen->abandoned) - 1 == w.rank
                     ? text(" waited, until another block gave up after ", ms, " ms,")
                     : text(" waited, until rank ", int(w.seen->abandoned) - 1, " gave up after ", ms, " ms,"),
                 " for a flag", r.from < 0 ? "" : text(" from rank ", r.from), " (", names_.flag_at(r.flag_offset),
-                ", signal segment + ", r.flag_offset, "): epoch ", r.found, " found, ", r.wanted, " wanted");
+                ", signal segment + ", r.flag_offset, "): epoch ", r.found, " found, ", r.wanted, " wanted",
+                r.from >= 0 && has_left_(r.from)
+                    ? text("; rank ", r.from, " has returned from its function, or left its world")
+                    : "");
   }
 
   /// What the rank has noted, once that is complete. A rank that is released reports when its block polls next, so a
@@ -178,7 +191,7 @@ class launch_report {
     });
     waits.insert(waits.end(), others.begin(), others.end());
     std::vector<std::string> all;
-    for (wait_of const& w : waits) all.push_back(sentence(w));
+    for (wait_of const& w : waits) all.push_back(sentence(w, all.empty() ? "" : launch_of(waits[0])));
     if (!all.empty()) all[0] += crossed(waits);
     return all;
   }
@@ -198,6 +211,7 @@ class launch_report {
 
   world_view const& view_;
   name_table const& names_;
+  std::function<bool(int)> has_left_;
 };
 
 }  // namespace fusewire::detail

@@ -33,20 +33,14 @@ class name_table {
 
   /// The name of the flag at `offset` of the signal segment.
   std::string flag_at(std::uint64_t offset) const {
-    auto after = flags_.upper_bound(offset);
-    if (after == flags_.begin()) return "a flag that is not allocated";
-    auto const& [first, range] = *--after;
-    std::uint64_t const i = (offset - first) / sizeof(flag);
-    return i < range.count ? range.name_of(i) : "a flag that is not allocated";
+    auto const at = find(offset);
+    return at.named && at.i < at.named->count ? at.named->name_of(at.i) : "a flag that is not allocated";
   }
 
   /// The step of a kernel that waits for the flag at `offset`, as add_flags() knows it.
   std::uint64_t step_of(std::uint64_t offset) const {
-    auto after = flags_.upper_bound(offset);
-    if (after == flags_.begin()) return 0;
-    auto const& [first, range] = *--after;
-    std::uint64_t const i = (offset - first) / sizeof(flag);
-    return range.step_of ? range.step_of(i) : i;
+    auto const at = find(offset);
+    return at.named && at.named->step_of ? at.named->step_of(at.i) : at.i;
   }
 
   /// What the flags from `offset` on belong to.
@@ -56,10 +50,7 @@ class name_table {
   }
 
   /// Where the flags begin that were named together with the one at `offset`.
-  std::uint64_t first_flag(std::uint64_t offset) const {
-    auto after = flags_.upper_bound(offset);
-    return after == flags_.begin() ? 0 : (--after)->first;
-  }
+  std::uint64_t first_flag(std::uint64_t offset) const { return find(offset).first; }
 
   /// Launches whose header begins with `name` are described by `f`
   void add_launch(char const* name, launch_description f,
@@ -102,6 +93,19 @@ class name_table {
     std::function<std::string(std::uint64_t)> name_of;
     std::function<std::uint64_t(std::uint64_t)> step_of;
   };
+  /// Flag number i of those that were named together, which begin at `first`.
+  struct place {
+    range const* named = nullptr;  // null: none begin there or before
+    std::uint64_t first = 0, i = 0;
+  };
+  /// Where the flag at `offset` belongs, if the last flags that begin at or before it are so many.
+  place find(std::uint64_t offset) const {
+    auto after = flags_.upper_bound(offset);
+    if (after == flags_.begin()) return {};
+    auto const& [first, named] = *--after;
+    return {&named, first, (offset - first) / sizeof(flag)};
+  }
+
   std::map<std::uint64_t, range> flags_;                  // by offset of the first flag
   std::map<std::uint64_t, std::string> owners_;           // likewise
   std::map<std::uint64_t, launch_description> launches_;  // by the first word of the header

@@ -56,6 +56,12 @@ class bootstrap {
   /// Tells `l`, while it exists, when a rank of the group has failed or died, or at once if one has. Waits in kernels
   /// are ended by it; where a bootstrap does not tell, they last until heap_options::wait_limit. Not collective.
   virtual void listen(std::weak_ptr<failure_listener> l) { (void)l; }
+  /// Whether this rank of the group is known to come to no further collective, without a failure. Not collective. A
+  /// report of a wait says it; where a bootstrap does not know, the report says nothing of it.
+  virtual bool has_left(int rank) const {
+    (void)rank;
+    return false;
+  }
 
   /// Returns when all ranks have come. Fails: as all_gather(); rank_mismatch.
   void barrier() {

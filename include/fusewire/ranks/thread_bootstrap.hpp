@@ -167,6 +167,11 @@ class thread_bootstrap final : public bootstrap {
     hub_->listeners_.add(std::move(l), hub_->failed_ ? hub_->failure_ : "");
   }
 
+  bool has_left(int rank) const override {
+    std::lock_guard const lock(hub_->m_);
+    return hub_->left_.contains(hub_->members_[static_cast<std::size_t>(rank)]);
+  }
+
   void keep(std::shared_ptr<void> what) override {
     std::lock_guard const lock(hub_->m_);
     hub_->kept_.push_back(std::move(what));
