@@ -58,7 +58,7 @@ Runs a HIP program that was compiled for gfx942 on simulated MI300X, on the CPU.
                          whether or not this run reads wrong values: no flag, stream, event or wait of the host
                          (docs/simulator.md, "Races"); excludes --time and --processes
   --patience MS          how long nothing may move before it is a time-out or a deadlock, while other host threads
-                         sleep (default 3000)
+                         sleep (default 3000); excludes --processes, whose time-outs take the time that they name
   --livelock N           after N instructions in which no workgroup began or ended, print where every wave stands, and
                          go on (default 2000000000)
   --help, --version
@@ -276,6 +276,10 @@ int main(int argc, char** argv) {
   if (access(program.c_str(), X_OK) != 0 || fs::is_directory(program))
     fail(program.string() + " cannot be executed", 126);
   check_program(program);
+
+  if (processes && std::getenv("FUSEWIRE_SIM_PATIENCE"))
+    fail("--patience has no effect with --processes: time-outs take the time that they name there, and a deadlock is "
+         "one after 10 s; expected one of the two options");
 
   std::string libraries = library_directory().string();
   if (char const* before = std::getenv("LD_LIBRARY_PATH"); before && *before) libraries += std::string(":") + before;

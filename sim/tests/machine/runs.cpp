@@ -422,6 +422,12 @@ TEST_CASE("--races reports what nothing orders, whatever the run reads") {
   CHECK_THAT(agent.output, ContainsSubstring("has not released the write at system scope"));
 }
 
+TEST_CASE("--patience excludes several processes") {
+  result const r = sim("--patience 50 --processes 2", "sim_processes deadlock");
+  CHECK(r.status == 2);
+  CHECK_THAT(r.output, ContainsSubstring("--patience has no effect with --processes"));
+}
+
 TEST_CASE("--races excludes several processes and the clock") {
   CHECK_THAT(sim("--races --time", "sim_races right right 1").output,
              ContainsSubstring("it excludes --processes and --time"));
