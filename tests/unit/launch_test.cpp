@@ -60,14 +60,15 @@ TEST_CASE("launch: a refusal names the caller's file and line") {
 }
 
 TEST_CASE("launch: more blocks than fit are refused with the number that do") {
-  on_worlds(2, {.devices = {0, 0}}, [](world& w) {
+  int const ranks = GENERATE(1, 2);
+  on_worlds(ranks, {.devices = std::vector<int>(std::size_t(ranks), 0)}, [ranks](world& w) {
     int const fit = resident_blocks(w, touch, 1024, 0);
     try {
       launch(w, w.stream(), {fit + 1, 1024}, touch, static_cast<int*>(nullptr));
     } catch (bad_argument const& e) {
       std::string const message = e.what();
-      for (auto const& piece :
-           {text(fit + 1, " blocks of 1024 threads"), text(fit, " fit at once"), std::string("2 ranks share it")})
+      for (auto const& piece : {text(fit + 1, " blocks of 1024 threads"), text(fit, " fit at once on "),
+                                std::string(ranks == 1 ? " fit at once on device 0, and" : "2 ranks share it")})
         if (message.find(piece) == message.npos) throw error(text("'", piece, "' is not in: ", message));
       return "";
     }

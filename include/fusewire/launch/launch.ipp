@@ -82,8 +82,11 @@ FUSEWIRE_HOST void detail::launch_kernel(world const& w, hipStream_t stream, lau
           "that wait for each other must all fit; expected ",
           masked, " reserved units, or a stream without a mask");
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes,
-          " bytes of shared memory; ", fit, " fit at once on this rank's part of device ", w.device(), " (",
-          w.ranks_on_device(), " ranks share it), and blocks that wait for each other must all fit");
+          " bytes of shared memory; ", fit, " fit at once on ",
+          w.ranks_on_device() == 1
+              ? text("device ", w.device())
+              : text("this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it)"),
+          ", and blocks that wait for each other must all fit");
   residency const loaded = load_kernel(w, kernel, s.threads, s.shared_bytes, where);
   int const shared = loaded.shared_bytes;
   auto const capture = capture_of(stream, "launch", where);
