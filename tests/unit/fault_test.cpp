@@ -314,14 +314,16 @@ void expect_right(rank_of_test& r, subject& s) {
   }
 }
 
-/// The waits that an error names: "rank 2, block 0 of ... waited ... wanted".
+/// The waits that an error names: "rank 2, block 0 waited ... wanted", without their launch, which stands in the first.
 std::vector<std::string> waits_in(std::string const& said) {
   std::vector<std::string> waits;
   std::istringstream lines(said);
   for (std::string line; std::getline(lines, line);)
     if (auto const block = line.find(", block "); block != line.npos) {
       auto const from = line.rfind("rank ", block), end = line.find("; results are invalid");
-      waits.push_back(line.substr(from, end == line.npos ? end : end - from));
+      std::string wait = line.substr(from, end == line.npos ? end : end - from);
+      if (auto const of = wait.find(" of "), waited = wait.find(" waited"); of < waited) wait.erase(of, waited - of);
+      waits.push_back(wait);
     }
   return waits;
 }
@@ -329,11 +331,13 @@ std::vector<std::string> waits_in(std::string const& said) {
 /// Whether an error is of the same kind as an earlier one, and names all waits that it named. Blocks of other ranks may
 /// have reported since, and of an earlier step. An error that names as many as it may leaves out others.
 bool says_as_much(std::string const& now, std::string const& before) {
-  auto const waits = waits_in(before);
-  auto const kind = before.substr(0, waits.empty() ? before.npos : before.find(waits[0]));
+  auto const waits = waits_in(before), named = waits_in(now);
+  auto const block = before.find(", block ");
+  auto const kind = before.substr(0, block == before.npos ? block : before.rfind("rank ", block));
   bool const left_out = contains(now, " more blocks");
-  return now.starts_with(kind) &&
-         std::ranges::all_of(waits, [&](std::string const& w) { return left_out || contains(now, w); });
+  return now.starts_with(kind) && std::ranges::all_of(waits, [&](std::string const& w) {
+           return left_out || std::ranges::find(named, w) != named.end();
+         });
 }
 
 /// Runs `fault`, which launches and ends, on every rank, and says what every rank's check() said. Whoever is not to be
