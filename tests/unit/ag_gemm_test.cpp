@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "reference/products.hpp"
 #include "simulator.hpp"
 #include "streams.hpp"
 
@@ -19,13 +20,9 @@ struct problem {
   layout b_layout;
   unsigned seed;
 
-  float a(int i, int j) const { return float((unsigned(i) * 7 + unsigned(j) * 3 + seed) % 5) - 2; }
-  float b(int j, int c) const { return float((unsigned(j) * 5 + unsigned(c) * 3 + seed / 5) % 3) - 1; }
-  float c(int i, int col) const {
-    float sum = 0;
-    for (int j = 0; j < k; ++j) sum += a(i, j) * b(j, col);
-    return sum;
-  }
+  float a(int i, int j) const { return a_of(seed, 0, i, j); }
+  float b(int j, int column) const { return b_of(seed, 0, j, column); }
+  float c(int i, int column) const { return sum_of_products(seed, 1, k, i, column); }
 };
 
 /// One rank's memory for problems up to a capacity, and one call on it.

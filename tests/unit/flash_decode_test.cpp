@@ -10,48 +10,16 @@
 #include <thread>
 
 #include "faults.hpp"
+#include "reference/attention.hpp"
 
 using namespace support;
 
 namespace {
 
+using problem = decode_problem;
+
 struct heads_of {
   int q, kv, d;
-};
-
-/// What is in q, K and V, and how many tokens each rank has of each sequence.
-struct problem {
-  int batch;
-  std::function<int(int rank, int sequence)> length;
-  enum { random, equal_keys, one_dominant, large, ties } keys = random;
-  unsigned seed = 1;
-  int least = 0;  // ties: V is least to 2 x least - 1, of every second token one more
-
-  /// Whether sums and results are exact.
-  bool exact() const { return keys == equal_keys || keys == ties; }
-
-  static int eighths(unsigned a, unsigned b, unsigned c, unsigned d, unsigned range) {  // -range to range
-    unsigned h = (a * 2654435761u) ^ (b * 2246822519u) ^ (c * 3266489917u) ^ (d * 668265263u);
-    h = (h ^ h >> 15) * 2246822519u;
-    h ^= h >> 13;
-    return int(h % (2 * range + 1)) - int(range);
-  }
-  float q(int s, int head, int j) const {
-    if (keys == one_dominant) return j == 0 ? 8.0f : 0.0f;
-    return float(eighths(seed, unsigned(s), unsigned(head), unsigned(j), 8)) / (keys == large ? 1 : 8);
-  }
-  float k(int r, int s, int t, int head, int j) const {
-    if (exact()) return float(eighths(seed, 77, unsigned(head), unsigned(j), 8)) / 8;
-    if (keys == one_dominant && j == 0) return t == length(r, s) / 2 && r == 0 ? 16 : -16;
-    return float(eighths(seed + 1, unsigned(r * 64 + s), unsigned(t * 32 + head), unsigned(j), 8)) /
-           (keys == large ? 1 : 8);
-  }
-  float v(int r, int s, int t, int head, int j) const {
-    if (keys == ties)
-      return float(least + (eighths(seed, 5, unsigned(head), unsigned(j), 4096) + 4096) % least + t % 2);
-    float const x = float(eighths(seed + 2, unsigned(r * 64 + s), unsigned(t * 32 + head), unsigned(j), 8));
-    return keys == equal_keys ? x : x / 8;
-  }
 };
 
 template <class T>
@@ -148,39 +116,15 @@ struct decode_rank {
     auto const found_lse = r.download(lse);
     double const c = scale != 0 ? scale : 1 / std::sqrt(double(h.d));
     int const group = h.q / h.kv;
-    std::vector<double> o(static_cast<std::size_t>(h.d)), x;
     for (int s = 0; s < p.batch; ++s)
       for (int head = 0; head < h.q; ++head) {
-        x.clear();
-        double m = -INFINITY, l = 0, most = 0, vmax = 0;
-        for (int rank = 0; rank < r.size(); ++rank)
-          for (int t = 0; t < p.length(rank, s); ++t) {
-            double dot = 0;
-            for (int j = 0; j < h.d; ++j) dot += double(p.q(s, head, j)) * double(p.k(rank, s, t, head / group, j));
-            x.push_back(dot * c);
-            m = std::max(m, dot * c);
-            most = std::max(most, std::abs(dot * c));
-          }
-        std::fill(o.begin(), o.end(), 0.0);
-        std::size_t i = 0;
-        for (int rank = 0; rank < r.size(); ++rank)
-          for (int t = 0; t < p.length(rank, s); ++t) {
-            double const weight = std::exp(x[i++] - m);
-            l += weight;
-            if (weight < 1e-12) continue;
-            for (int j = 0; j < h.d; ++j) {
-              double const value = p.v(rank, s, t, head / group, j);
-              vmax = std::max(vmax, std::abs(value));
-              o[std::size_t(j)] += weight * value;
-            }
-          }
+        auto const [m, l, most, vmax, tokens, o] = attend(p, r.size(), s, head, group, h.d, c);
         bool const exact = p.exact();
         double const fp32 = most * 0x1p-21 + 1e-6;
         for (int j = 0; j < h.d; ++j) {
           double const wanted = l > 0 ? o[std::size_t(j)] / l : 0,
                        f = float(found[std::size_t((s * h.q + head) * h.d + j)]);
-          double const allowed =
-              half_ulp<T> * (std::abs(wanted) + vmax) * 1.01 + double(x.size()) * 0x1p-25 * vmax + fp32 * vmax;
+          double const allowed = half_ulp<T> * (std::abs(wanted) + vmax) * 1.01 + tokens * 0x1p-25 * vmax + fp32 * vmax;
           bool const good = exact ? f == float(T(float(o[std::size_t(j)]) / float(std::max(l, 1.0))))
                                   : std::abs(f - wanted) <= allowed;
           if (!r.found.expect(good, "sequence ", s, " head ", head, " d ", j, ": ", f, ", wanted ", wanted, " +- ",

@@ -1,10 +1,10 @@
-// GEMMs whose products are added up over all ranks, and their reference. Small integers: fp32 sums are exact, so ==
-// needs no tolerance.
+// GEMMs whose products are added up over all ranks, and their comparison with a reference.
 #pragma once
 #include <fusewire/device/atomic.hpp>
 #include <fusewire/comm/reduce_scatter.hpp>
 #include <fusewire/gemm/epilogue.hpp>
 
+#include "reference/products.hpp"
 #include "support.hpp"
 
 namespace support {
@@ -15,18 +15,9 @@ struct problem {
   layout b_layout;
   unsigned seed;
 
-  float a(int rank, int i, int j) const {
-    return float((unsigned(i) * 7 + unsigned(j) * 3 + unsigned(rank) * 2 + seed) % 5) - 2;
-  }
-  float b(int rank, int j, int c) const {
-    return float((unsigned(j) * 5 + unsigned(c) * 3 + unsigned(rank) + seed / 5) % 3) - 1;
-  }
-  float c(int ranks, int i, int col) const {
-    float sum = 0;
-    for (int r = 0; r < ranks; ++r)
-      for (int j = 0; j < k; ++j) sum += a(r, i, j) * b(r, j, col);
-    return sum;
-  }
+  float a(int rank, int i, int j) const { return a_of(seed, rank, i, j); }
+  float b(int rank, int j, int column) const { return b_of(seed, rank, j, column); }
+  float c(int ranks, int i, int column) const { return sum_of_products(seed, ranks, k, i, column); }
 };
 
 /// One rank's memory for problems up to a capacity, and calls of Op<T> on it. Scattered: C is this rank's rows, else
