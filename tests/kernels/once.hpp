@@ -1,12 +1,15 @@
-// The kernels that the GEMM operators launch on gfx942 for calls without an epilogue: compiled once and not for each
-// program, in builds with FUSEWIRE_SHARE_KERNELS, whose compiler reads this file before every source that includes an
-// operator. A mainloop that is missing here is compiled for each program, as without this file.
+// The kernels that the GEMM operators launch on gfx942 for calls without an epilogue, and on one rank with the epilogue
+// of tests: compiled once and not for each program, in builds with FUSEWIRE_SHARE_KERNELS, whose compiler reads this
+// file before every source that includes an operator. A mainloop that is missing here is compiled for each program, as
+// without this file.
 #pragma once
 #include <fusewire/ops/ag_gemm.hpp>
 #include <fusewire/ops/gemm.hpp>
 #include <fusewire/ops/gemm_all_scatter.hpp>
 #include <fusewire/ops/gemm_ar.hpp>
 #include <fusewire/ops/gemm_rs.hpp>
+
+#include "../unit/counted.hpp"
 
 static_assert(std::size(fusewire::tuned_tiles) == 12, "FUSEWIRE_EACH_MAINLOOP lists what tuned_tiles lists");
 #define FUSEWIRE_EACH_MAINLOOP(kernel, prefix, T)                         \
@@ -29,6 +32,9 @@ static_assert(std::size(fusewire::tuned_tiles) == 12, "FUSEWIRE_EACH_MAINLOOP li
 #define FUSEWIRE_GEMM_KERNEL(prefix, T, ...)                                               \
   prefix template __global__ void gemm_kernel<T, __VA_ARGS__, identity>(gemm_arguments<T>, \
                                                                         __VA_ARGS__::operands<1> const, identity)
+#define FUSEWIRE_COUNTED_GEMM_KERNEL(prefix, T, ...)                             \
+  prefix template __global__ void gemm_kernel<T, __VA_ARGS__, support::counted>( \
+      gemm_arguments<T>, __VA_ARGS__::operands<1> const, support::counted)
 #define FUSEWIRE_AG_GEMM_KERNEL(prefix, T, ...)                             \
   prefix template __global__ void ag_gemm_kernel<T, __VA_ARGS__, identity>( \
       channel_view const, ag_gemm_arguments<T> const, __VA_ARGS__::operands<gathered_buffers> const, identity)
@@ -46,6 +52,7 @@ static_assert(std::size(fusewire::tuned_tiles) == 12, "FUSEWIRE_EACH_MAINLOOP li
 
 namespace fusewire {
 FUSEWIRE_ELSEWHERE(FUSEWIRE_GEMM_KERNEL);
+FUSEWIRE_EACH_MAINLOOP(FUSEWIRE_COUNTED_GEMM_KERNEL, extern, bf16);
 FUSEWIRE_ELSEWHERE(FUSEWIRE_AG_GEMM_KERNEL);
 FUSEWIRE_ELSEWHERE(FUSEWIRE_GEMM_RS_KERNEL);
 FUSEWIRE_ELSEWHERE(FUSEWIRE_GEMM_AR_ONE_SHOT);

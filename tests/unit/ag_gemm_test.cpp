@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "counted.hpp"
 #include "reference/products.hpp"
 #include "simulator.hpp"
 #include "streams.hpp"
@@ -63,10 +64,10 @@ struct gemm_rank {
             .b_layout = p.b_layout};
   }
   /// Uploads, launches, overwrites A at once, and compares.
-  template <class Epilogue = identity, class Wanted = float (*)(float, int)>
+  template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>
   void run(
       ag_gemm<T>& op, problem const& p, gather by, Epilogue const& epilogue = {},
-      Wanted wanted = [](float x, int) { return x; }) {
+      Wanted wanted = [](float x, int, int) { return x; }) {
     r.upload(a_values(p, by), a);
     r.upload(b_values(p), b);
     r.fill(c, 0xff);
@@ -80,7 +81,7 @@ struct gemm_rank {
     auto const found = r.download(static_cast<T const*>(r.here(c)), std::size_t(p.m * p.n));
     for (int i = 0; i < p.m; ++i)
       for (int j = 0; j < p.n; ++j) {
-        float const f = float(found[std::size_t(i * p.n + j)]), w = float(T(wanted(p.c(i, j), j)));
+        float const f = float(found[std::size_t(i * p.n + j)]), w = float(T(wanted(p.c(i, j), i, j)));
         if (!r.found.expect(f == w, "m ", p.m, " n ", p.n, " k ", p.k,
                             p.b_layout == layout::row_major ? " row" : " column", ": c(", i, ", ", j, ") = ", f,
                             ", wanted ", w))
@@ -132,18 +133,6 @@ void named_plans(gemm_tile const& tile, int comm_blocks, int m) {
     }
   });
 }
-
-/// Counts its calls for each element of C, and adds a number of the column's.
-struct counted {
-  unsigned* calls;  // [M, N]
-  int n;
-  __device__ float operator()(float x, int row, int column) const {
-    (void)atomic_ref<unsigned>(calls + row * n + column).fetch_add(1, order::relaxed);
-    return x + float(column % 7 - 3);
-  }
-  /// What it makes of a sum.
-  static float of(float x, int column) { return x + float(column % 7 - 3); }
-};
 
 /// Computes C again and again, each copy below the last, by a block that overwrites its shared memory after each
 /// store().
@@ -523,7 +512,7 @@ TEST_CASE("ag_gemm: a captured call is one kernel node, and its replays see chan
       r.fill(g.c, 0xff);
       captured.launch(r.stream);
       r.world.check(r.stream);
-      g.compare(p, [](float x, int) { return x; });
+      g.compare(p, [](float x, int, int) { return x; });
     }
   });
 }
@@ -548,7 +537,7 @@ TEST_CASE("ag_gemm: calls on two streams in turns, and replays on one with calls
     };
     auto const compare_all = [&] {
       for (hipStream_t s : streams) r.world.check(s);
-      for (std::size_t i = 0; i < p.size(); ++i) g[i].compare(p[i], [](float x, int) { return x; });
+      for (std::size_t i = 0; i < p.size(); ++i) g[i].compare(p[i], [](float x, int, int) { return x; });
     };
     for (int i = 0; i < calls; ++i) {
       p.emplace_back(), g.emplace_back(r, max_m, n, k);

@@ -1,9 +1,9 @@
 // GEMMs whose products are added up over all ranks, and their comparison with a reference.
 #pragma once
-#include <fusewire/device/atomic.hpp>
 #include <fusewire/comm/reduce_scatter.hpp>
 #include <fusewire/gemm/epilogue.hpp>
 
+#include "counted.hpp"
 #include "reference/products.hpp"
 #include "support.hpp"
 
@@ -84,21 +84,5 @@ inline problem random_problem(lcg& random, int max_m, int max_n, int k) {
   return {1 + random.below(random.below(2) ? max_m : 8), 1 + random.below(max_n), k,
           random.below(2) ? layout::row_major : layout::column_major, random()};
 }
-
-/// Its result depends on where an element is.
-struct plus_row_and_column {
-  __device__ float operator()(float x, int row, int column) const { return x + float(row % 4) - 2 * float(column % 3); }
-};
-/// The same, and counts its calls for each element of C. One type for both: each type is a set of kernels to compile.
-struct counted {
-  unsigned* calls;  // [rows, N]
-  int n;
-  __device__ float operator()(float x, int row, int column) const {
-    (void)atomic_ref<unsigned>(calls + row * n + column).fetch_add(1, order::relaxed);
-    return plus_row_and_column{}(x, row, column);
-  }
-  /// What it makes of a sum.
-  static float of(float x, int row, int column) { return x + float(row % 4) - 2 * float(column % 3); }
-};
 
 }  // namespace support
