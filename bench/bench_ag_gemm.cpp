@@ -31,6 +31,7 @@
 #include "harness.hpp"
 #include "libraries.hpp"
 
+#include <map>
 #include <random>
 
 #include <fusewire/ops/ag_gemm.hpp>

@@ -35,7 +35,10 @@
 
 #include <fusewire/ops/flash_decode.hpp>
 
+#include <chrono>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 
 using namespace fusewire;

@@ -25,6 +25,7 @@
 #include <fusewire/ops/gemm_all_scatter.hpp>
 #include <fusewire/ops/gemm_ar.hpp>
 #include <fusewire/ops/gemm_rs.hpp>
+#include <map>
 
 using namespace fusewire;
 using namespace fusewire::bench;

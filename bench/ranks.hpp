@@ -2,9 +2,11 @@
 #pragma once
 #include <fusewire/fusewire.hpp>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>

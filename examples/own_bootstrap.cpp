@@ -5,10 +5,12 @@
 //
 //   scripts/run-ranks -n 4 example_own_bootstrap [path of the socket]     ranks are processes
 #include <fusewire/fusewire.hpp>
+#include <fusewire/ranks/tcp_options.hpp>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <thread>
 #include <utility>

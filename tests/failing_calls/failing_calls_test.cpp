@@ -10,6 +10,7 @@
 
 #include "../said_on_stderr.hpp"
 #include "../unit/support.hpp"
+#include <chrono>
 
 using namespace support;
 

@@ -1,6 +1,8 @@
 // What a launcher may have set: any text in any of the variables. It is refused by name, or makes sense.
 #include "input.hpp"
 
+#include <fusewire/ranks/tcp_options.hpp>
+
 using namespace fuzz;
 
 namespace {

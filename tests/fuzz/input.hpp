@@ -2,8 +2,10 @@
 // fusewire::error; what else is thrown, a sanitizer's report, and a report of the simulator are findings.
 #pragma once
 #include <fusewire/fusewire.hpp>
+#include <fusewire/ranks/thread_bootstrap.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

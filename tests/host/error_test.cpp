@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fusewire/ranks/bootstrap.hpp>
 #include <fusewire/launch/channel.hpp>
+#include <fusewire/ranks/thread_bootstrap.hpp>
 
 #include <thread>
 

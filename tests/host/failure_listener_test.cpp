@@ -6,6 +6,8 @@
 
 #include "tcp_ranks.hpp"
 
+#include <fusewire/ranks/thread_bootstrap.hpp>
+
 namespace {
 
 class ear final : public failure_listener {

@@ -8,6 +8,8 @@
 #include "../said_on_stderr.hpp"
 #include "tcp_ranks.hpp"
 
+#include <fusewire/ranks/thread_bootstrap.hpp>
+
 TEST_CASE("tcp_session: a rank that has failed says why while it waits for another to end") {
   int const port = free_port();
   std::atomic<bool> over = false;

@@ -3,6 +3,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <fusewire/memory/offset_allocator.hpp>
 
+#include <optional>
 #include <random>
 #include <vector>
 

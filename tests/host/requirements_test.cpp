@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <fusewire/memory/offset_allocator.hpp>
 #include <fusewire/ops/ag_gemm.hpp>
 #include <fusewire/ops/flash_decode.hpp>
 #include <fusewire/ops/gemm_all_scatter.hpp>

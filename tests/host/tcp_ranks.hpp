@@ -2,9 +2,11 @@
 #pragma once
 #include <catch2/catch_test_macros.hpp>
 #include <fusewire/ranks/tcp_bootstrap.hpp>
+#include <fusewire/ranks/tcp_options.hpp>
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>

@@ -2,7 +2,10 @@
 // another order on each rank: no crash, no report of memory that is freed too early, and no wait for ranks that are
 // gone. Started as processes, with the name of a way to end. Ends with 0, and under fusewire-sim nothing is reported.
 #include <fusewire/fusewire.hpp>
+#include <fusewire/ranks/tcp_bootstrap.hpp>
+#include <fusewire/ranks/tcp_options.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>

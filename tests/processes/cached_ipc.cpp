@@ -2,6 +2,7 @@
 // that says so. Run with FUSEWIRE_SIM_CACHED_IPC=1; ends with 0 when every rank was told.
 #include <fusewire/fusewire.hpp>
 
+#include <chrono>
 #include <cstdio>
 
 using namespace fusewire;

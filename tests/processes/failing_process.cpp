@@ -3,11 +3,15 @@
 // fusewire-sim.
 #include <dlfcn.h>
 #include <fusewire/fusewire.hpp>
+#include <fusewire/ranks/tcp_bootstrap.hpp>
+#include <fusewire/ranks/tcp_options.hpp>
 #include <fusewire_sim.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "../said_on_stderr.hpp"
 

@@ -2,10 +2,13 @@
 // waits have a limit of 5 minutes, and from the host. Started as processes; ends with 0 when every survivor was told
 // right.
 #include <fusewire/fusewire.hpp>
+#include <fusewire/ranks/tcp_options.hpp>
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 using namespace fusewire;
 

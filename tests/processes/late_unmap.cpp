@@ -2,7 +2,10 @@
 // heap, nor with the world, nor where a rank leaves one by an exception. Started as processes under fusewire-sim, which
 // reports memory that is freed too early.
 #include <fusewire/fusewire.hpp>
+#include <fusewire/ranks/tcp_bootstrap.hpp>
+#include <fusewire/ranks/tcp_options.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <thread>
 

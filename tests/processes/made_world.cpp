@@ -1,6 +1,7 @@
 // make_world(): a world that outlives the call. A rank that cannot make it, or that fails in it, ends the others at
 // once with its reason. Started as processes under fusewire-sim.
 #include <fusewire/fusewire.hpp>
+#include <fusewire/ranks/tcp_options.hpp>
 
 #include <chrono>
 #include <cstdio>

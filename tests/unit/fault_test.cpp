@@ -6,8 +6,10 @@
 #include <fusewire/ops/flash_decode.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "channel_kernels.hpp"

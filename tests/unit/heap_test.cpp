@@ -1,5 +1,6 @@
 // The symmetric heap: the same offsets on every rank, alignment, reuse, exhaustion, and refusals that name the mistake.
 #include "support.hpp"
+#include <chrono>
 
 using namespace support;
 

@@ -5,6 +5,7 @@
 #include <fusewire/ops/flash_decode.hpp>
 #include <fusewire/ops/gemm.hpp>
 #include <fusewire/ops/gemm_ar.hpp>
+#include <optional>
 
 using namespace support;
 

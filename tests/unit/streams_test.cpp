@@ -2,6 +2,8 @@
 // has to do with it.
 #include "streams.hpp"
 
+#include <fusewire/ranks/launch_order.hpp>
+
 using namespace support;
 
 namespace {

@@ -9,9 +9,12 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <fusewire/fusewire.hpp>
+#include <fusewire/ranks/tcp_bootstrap.hpp>
+#include <fusewire/ranks/tcp_options.hpp>
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>

@@ -2,7 +2,9 @@
 #include "support.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "../said_on_stderr.hpp"
 

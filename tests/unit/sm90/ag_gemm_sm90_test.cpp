@@ -4,6 +4,7 @@
 
 #include "../faults.hpp"
 #include "../push_losing.hpp"
+#include <chrono>
 
 using namespace support;
 
