@@ -446,7 +446,7 @@ TEST_CASE("channel: a rank's wait is named when its report is complete, and not 
       },
       short_waits());
   CHECK(contains(verdicts[0], "timeout: rank 0, block 0 of await"));
-  CHECK(contains(verdicts[0], "block 41 waited") == complete);
+  CHECK(contains(verdicts[0], "block 41 of a launch that is not known waited") == complete);
 }
 
 TEST_CASE("channel: ranks that launch different things are told what") {
@@ -672,10 +672,13 @@ TEST_CASE("channel: bad arguments") {
     refuse(too_large, {.max_bytes = 5_MiB}, {"10486272 bytes wanted", "bulk"});
     refuse(too_large, {.max_bytes = 1, .flags_per_source = 1 << 20}, {"signal"});
     refuse(bad, {.max_bytes = 1, .flags_per_source = 0x7fffffff}, {"flags_per_source = 2147483647", "1 to 536870910"});
-    r.found.throws<rank_mismatch>("unequal", {"bytes"},
+    r.found.throws<rank_mismatch>("unequal", {"channel: ranks disagree in max_bytes: rank 0 has 256, rank 1 has 512"},
                                   [&] { channel(r.heap, {.max_bytes = r.rank() ? 512u : 256u}); });
-    r.found.throws<rank_mismatch>("unequal", {"bytes"},
+    r.found.throws<rank_mismatch>("unequal",
+                                  {"channel: ranks disagree in flags_per_source: rank 0 has 1, rank 1 has 2"},
                                   [&] { channel(r.heap, {.max_bytes = 256, .flags_per_source = 1 + r.rank()}); });
+    r.found.throws<rank_mismatch>("unequal", {"channel: ranks disagree in poison: rank 0 has 0, rank 1 has 1"},
+                                  [&] { channel(r.heap, {.max_bytes = 256, .poison = r.rank() == 1}); });
     r.found.expect(r.heap.allocations() == 0, r.heap.allocations(), " allocations after refusals");
     channel const fine(r.heap, gather_channel(200));
     expect_right(r, fine, 130);
