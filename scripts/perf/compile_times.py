@@ -20,26 +20,27 @@ PAGE = ROOT / "docs/building.md"
 
 # The call of an operator with one type and no epilogue: all that its constructor loads is compiled.
 CALL = """#include <fusewire/ops/{name}.hpp>
-void call(fusewire::{name}<fusewire::bf16>& f, hipStream_t stream, fusewire::{call} const& c) {{ f(stream, c); }}
+using namespace fusewire;
+void call({name}<bf16>& f, hipStream_t stream, {call} const& c) {{ f(stream, c); }}
 {make}
 """
-MAKE = """fusewire::{name}<fusewire::bf16>* make({first}, fusewire::{name}_options const& o) {{
-  return new fusewire::{name}<fusewire::bf16>({value}, o);
+MAKE = """{name}<bf16>* make({first}, {name}_options const& o) {{
+  return new {name}<bf16>({value}, o);
 }}"""
 
 
-def operator(name: str, call: str, first: str = "fusewire::channel& c") -> str:
+def operator(name: str, call: str, first: str = "channel& c") -> str:
     return CALL.format(name=name, call=call, make=MAKE.format(name=name, first=first, value=first.split()[-1]))
 
 
 PROGRAMS = {
     "`examples/own_kernel.cpp`: a kernel on the channel": None,
-    "`gemm`": operator("gemm", "gemm_call<fusewire::bf16>", "fusewire::world& w"),
-    "`ag_gemm`": operator("ag_gemm", "ag_gemm_call<fusewire::bf16>"),
-    "`gemm_rs`": operator("gemm_rs", "gemm_rs_call<fusewire::bf16>"),
-    "`gemm_ar`": operator("gemm_ar", "gemm_ar_call<fusewire::bf16>"),
-    "`gemm_all_scatter`": operator("gemm_all_scatter", "gemm_all_scatter_call<fusewire::bf16>"),
-    "`flash_decode`": operator("flash_decode", "flash_decode_call<fusewire::bf16>"),
+    "`gemm`": operator("gemm", "gemm_call<bf16>", "world& w"),
+    "`ag_gemm`": operator("ag_gemm", "ag_gemm_call<bf16>"),
+    "`gemm_rs`": operator("gemm_rs", "gemm_rs_call<bf16>"),
+    "`gemm_ar`": operator("gemm_ar", "gemm_ar_call<bf16>"),
+    "`gemm_all_scatter`": operator("gemm_all_scatter", "gemm_all_scatter_call<bf16>"),
+    "`flash_decode`": operator("flash_decode", "flash_decode_call<bf16>"),
     "the library of host functions": "#include <fusewire/host.ipp>\n",
 }
 

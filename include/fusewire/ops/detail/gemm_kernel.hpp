@@ -12,9 +12,9 @@ struct gemm_arguments {
   matrix<T> c;         // [M, N]
   raster_order tiles;  // of C
   int k;               // columns of A
-  /// As launch() asks for it: what launches of a channel have in common, null without one. The kernel does not use it.
+  /// What launches of a channel have in common; null without one. The kernel does not use it.
   void const* of_channel;
-  void const* memory_of_one_launch() const { return of_channel; }
+  void const* memory_of_one_launch() const { return of_channel; }  // as launch() asks for it
 };
 
 /// C = epilogue(A B). Called by: gemm, and operators in a world of one rank.
