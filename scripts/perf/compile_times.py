@@ -52,7 +52,7 @@ def commands() -> dict[str, list]:
         flags = (PREFIX / "hip-flags").read_text().split() if (PREFIX / "hip-flags").exists() else []
         found["gfx942"] = [clang, "-x", "hip", f"--rocm-path={PREFIX}", *flags, "--offload-arch=gfx942", "-O3"]
     if nvcc := shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc"):
-        found["sm_90a"] = [nvcc, "-x", "cu", "-arch=sm_90a", "-O3"]
+        found["sm_90a"] = [nvcc, "-x", "cu", "-gencode", "arch=compute_90a,code=sm_90a", "-O3"]
     return found
 
 
