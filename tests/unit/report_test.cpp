@@ -40,6 +40,7 @@ TEST_CASE("report: of two channels' launches in crossed order, of which one fits
               (first_a ? b : a).view(make_header(first_a ? "second" : "first", 0)));
           check_hip(hipGetLastError(), "kernel launch");
           check_hip(hipStreamSynchronize(second), "hipStreamSynchronize");
+          r.world.exchange().all_gather(0);  // all blocks have reported
           r.note = verdict(r);
         }
         a.reset();

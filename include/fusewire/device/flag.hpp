@@ -166,24 +166,27 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
 }
 
 /// Called when a wait for *f ends in vain: reports what the block waited for, which may be the cause also if another
-/// rank or block has given up before (`released`). If the wait has expired, it ends the waits of this rank, whose block
-/// then sees that it gave up; the first report of a rank, after a look at the headers, ends those of all ranks.
+/// rank or block has given up before (`released`). A wait that has expired ends those of this rank, whose block then
+/// sees that it gave up, and those of all ranks when it has reported, the rank's first after a look at the headers. So
+/// peers of a rank whose blocks go on without what they waited for are told: of the waits that expire on a rank, the
+/// first that ends the others has reported, or another one of its place in `waits` has, and tells them.
 __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted,
                                int from, bool released) {
   watch* const mine = watch_of(w, w.rank);
   unsigned const place = unsigned(platform::block_index()) % max_wait_reports;
   wait_report& report = mine->waits[place];
+  unsigned nobody = 0, none = 0;
+  bool const claimed = platform::atomic_compare_exchange<order::relaxed, scope::system>(&report.claimed, nobody, 1u);
+  bool const first =
+      claimed && platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, none, 1 + place);
   if (!released) abandon_on(w, w.rank, true);
-  unsigned nobody = 0;
-  if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&report.claimed, nobody, 1u)) return;
+  if (!claimed) return;
   report.block = platform::block_index(), report.from = from;
   report.flag_offset = std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]);
   report.found = found, report.wanted = wanted, report.released = released;
-  unsigned none = 0;
-  bool const first = platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, none, 1 + place);
   if (first && headers != 0) note_launch(w, headers, wanted, released);
   platform::atomic_store<order::release, scope::system>(&report.complete, 1u);
-  if (first && !released) abandon(w, true);
+  if (!released) abandon(w, true);
 }
 
 /// State of one thread's bounded spin, made after its first failed poll. Only every 16th poll looks at the clock, and
