@@ -95,7 +95,7 @@ class after_all_of : public Source {
 
 /// As ag_gemm_kernel, with AfterAll's source, or marked with spans.
 template <class T, mainloop Mainloop, bool AfterAll>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+__global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     changed_ag_gemm(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g,
                     __grid_constant__ typename Mainloop::template operands<gathered_buffers> const x) {
   extern __shared__ bytes16 shared[];
@@ -103,13 +103,13 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   channel_epoch const& e = launch.epoch();
   using usual = gathered_source<Mainloop>;
   std::conditional_t<AfterAll, after_all_of<usual>, usual> source(
-      e, ch.world.rank, g.gather.map, g.gather.own_shard_first, false, x.k_part(), x.k_parts());
-  checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
+      e, ch.world.rank, g.gather.map, g.gather.own_shard_first, false, x.k_slice());
+  checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     trace_span<!AfterAll> const s("moves A");
     gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
   };
-  Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, gather, identity{});
+  Mainloop::run(shared, launch, x, g.tiles, source, sink, gather, identity{}, no_tail{});
 }
 
 /// Mainloops that read B by columns and have tiles of 64 rows or more, of which there are instances here.
@@ -145,11 +145,11 @@ class changed_operator {
     with_mainloop<bf16>(plan->gemm, call.b_layout, [&]<class M>() {
       if constexpr (has_instance<M>) {
         auto const kernel = &changed_ag_gemm<bf16, M, AfterAll>;
-        gather_map const map{o_.gather, call.m, o_.k, w.size(), M::tile_m, plan->chunk_k};
-        int const parts = M::cut == k_slicing::interleaved ? std::min(plan->gemm.parts, map.chunks() * shape.k_shards)
+        gather_map const map{o_.gather, call.m, o_.k, w.size(), M::traits.tile_m, plan->chunk_k};
+        int const parts = M::traits.slicing == k_slicing::interleaved ? std::min(plan->gemm.parts, map.chunks() * shape.k_shards)
                                                            : plan->gemm.parts;
         gather_order const order = order_of_gather(map, w.rank(), false, plan->pieces, plan->gemm.band,
-                                                   M::cut == k_slicing::interleaved ? 1 : parts);
+                                                   M::traits.slicing == k_slicing::interleaved ? 1 : parts);
         channel_view const view = ch_.view(make_header("ag_taxes", AfterAll, std::uint64_t(call.m)));
         auto const inbox = [&](int slot) { return gathered_in(view.template slot<bf16 const>(slot), map); };
         matrix<bf16 const> const a[gathered_buffers] = {call.a, inbox(0), inbox(1)};
@@ -160,7 +160,7 @@ class changed_operator {
         ag_gemm_arguments<bf16> const g{
             {call.a, map, order.pieces, false, o_.own_shard_first, plan->in_turns},
             call.c,
-            {map.m_tiles(), ceil_div(n, M::tile_n), order.first_tile_row, multiply.band, order.first_band},
+            {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band},
             false};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
         int const first = std::max(
@@ -168,7 +168,7 @@ class changed_operator {
         set_blocks(x, first, tiles);
         launch(
             w, stream,
-            {.blocks = std::min(fit, first + tiles * parts), .threads = M::threads, .shared_bytes = M::shared_bytes()},
+            {.blocks = std::min(fit, first + tiles * parts), .threads = M::traits.threads, .shared_bytes = M::shared_bytes()},
             kernel, view, g, x);
       } else {
         require<runtime_failure>(false, here(), "no instance of changed_ag_gemm has the mainloop of this shape");

@@ -44,7 +44,7 @@ struct arguments {
 
 // [begin: kernel]
 template <mainloop M>
-__global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
+__global__ void __launch_bounds__(M::traits.threads, M::traits.min_blocks_per_cu)
     multiply_arriving(__grid_constant__ channel_view const ch, __grid_constant__ arguments const g,
                       __grid_constant__ typename M::template operands<2> const x, identity epilogue) {
   extern __shared__ bytes16 shared[];
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
       e.signal(group, next, chunk);
     }
   };
-  arriving_rows<typename M::source_group> source{{m, k, M::tile_m, x.k_part(), x.k_parts()}, e, previous};
-  M::run_and_end(shared, launch, x, g.tiles, source, local_sink<bf16>{g.c}, send, epilogue);
+  arriving_rows<typename M::source_group> source{{m, k, M::traits.tile_m, x.k_slice()}, e, previous};
+  M::run(shared, launch, x, g.tiles, source, local_sink<bf16>{g.c}, send, epilogue, no_tail{});
 }
 // [end: kernel]
 
@@ -97,7 +97,7 @@ int main(int argc, char** argv) try {
                         {heap.here(c), m, n, n},
                         {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.band}};
       launcher.launch(w.stream(), kernel_of, p, plan, {inbox(0), inbox(1)},
-                      {.tiles = g.tiles.count(), .beside = chunks}, identity{}, view, g);
+                      {.tiles = g.tiles.count(), .comm_workers = chunks}, identity{}, view, g);
       // [end: launch]
       w.check(w.stream());
       auto const got = heap.download(c);

@@ -24,7 +24,7 @@ constexpr int rows = 72, n = 160, k = 128, launches = 3;  // rows, k: of each ra
 struct sums_at_owner {
   channel_epoch const& e;
   row_shards const& shards;        // rank r owns the r-th `rows` rows; tile rows take turns over the ranks
-  int rank, n_tiles, part, parts;  // this rank; tiles of a row; this block, of those that share a tile
+  int rank, n_tiles, stores;       // this rank; tiles of a row; blocks that each store a slice of a tile
 
   __device__ matrix<float> from(int source, int owner) const {
     return {e.inbox<float>(owner) + source * rows * n, rows, n, n};
@@ -33,10 +33,10 @@ struct sums_at_owner {
     int const above = t.m * shards.tile_m - shards.row_in_shard(t.m);  // tiles number rows from the first tile row on
     return {from(rank, shards.owner(t.m)).data - above * n, above + rows, n, n};
   }
-  __device__ int flag(int nth, int tile_n) const { return (nth * n_tiles + tile_n) * parts; }  // in its nth tile row
+  __device__ int flag(int nth, int tile_n) const { return (nth * n_tiles + tile_n) * stores; }  // in its nth tile row
   template <group Group>
-  __device__ void stored(Group g, tile_coord t) const {
-    e.signal(g, shards.owner(t.m), flag(shards.nth_of_owner(t.m), t.n) + part);
+  __device__ void stored(Group g, tile_coord t, stored_slice s) const {
+    e.signal(g, shards.owner(t.m), flag(shards.nth_of_owner(t.m), t.n) + s.slice);
   }
 };
 // [end: sink]
@@ -49,30 +49,29 @@ struct arguments {
 
 // [begin: kernel]
 template <mainloop M>
-__global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
+__global__ void __launch_bounds__(M::traits.threads, M::traits.min_blocks_per_cu)
     multiply_and_scatter(__grid_constant__ channel_view const ch, __grid_constant__ arguments const g,
                          __grid_constant__ typename M::template operands<1> const x, identity epilogue) {
   extern __shared__ bytes16 shared[];
-  block const b;
+  constexpr int tile_m = M::traits.tile_m, tile_n = M::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(n, M::tile_n);
-  sums_at_owner const sink{e, g.shards, rank, n_tiles, x.part(), x.parts().value()};
-  local_shards source(g.shards, k, x.k_part(), x.k_parts());
-  auto work = M::run(shared, launch, x, g.tiles, source, sink, no_comm{}, epilogue);
-
-  for (; work.now() < g.shards.tile_rows * n_tiles; work.next()) {  // own tiles, for whichever block is free
-    int const tile_m = work.now() / n_tiles, tile_n = work.now() % n_tiles;
-    for (int p = 0; p < sink.parts; ++p) e.wait(b, 0, ranks - 1, sink.flag(tile_m, tile_n) + p);
-    for (int i = b.rank(); i < M::tile_m * M::tile_n; i += b.size()) {
-      int const row = tile_m * M::tile_m + i / M::tile_n, col = tile_n * M::tile_n + i % M::tile_n;
+  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(n, tile_n);
+  sums_at_owner const sink{e, g.shards, rank, n_tiles, x.stores()};
+  local_shards source(g.shards, k, x.k_slice());
+  auto const add_up = [&](block b, int tile) {  // called by every thread of a block that has no more tiles
+    int const nth = tile / n_tiles, m0 = nth * tile_m, n0 = tile % n_tiles * tile_n;
+    for (int s = 0; s < sink.stores; ++s) e.wait(b, 0, ranks - 1, sink.flag(nth, tile % n_tiles) + s);
+    for (int i = b.rank(); i < tile_m * tile_n; i += b.size()) {
+      int const row = m0 + i / tile_n, col = n0 + i % tile_n;
       float sum = 0;
       if (row >= rows || col >= n) continue;
       for (int s = 0; s < ranks; ++s) sum += sink.from(s, rank)(row, col);
       g.c(row, col) = bf16(sum);
     }
-  }
-  launch.end(b);
+  };
+  tail const after{g.shards.tile_rows * n_tiles, add_up};  // this rank's tiles of the sum
+  M::run(shared, launch, x, g.tiles, source, sink, no_comm{}, epilogue, after);
 }
 // [end: kernel]
 

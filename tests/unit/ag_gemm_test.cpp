@@ -161,7 +161,7 @@ TEST_CASE("ag_gemm: a tile that the options name", "[ag_gemm]") {
   auto const& tiles = tuned_mainloops<bf16>::tiles;
   auto const& few = *std::find_if(std::begin(tiles), std::end(tiles), [](auto const& t) { return t.block_m == 64; });
   auto const& many = *std::find_if(std::begin(tiles), std::end(tiles), [](auto const& t) { return t.block_m > 64; });
-  if constexpr (tuned_mainloops<bf16>::communicates_first) {
+  if constexpr (tuned_mainloops<bf16>::comm == comm_placement::leading_blocks) {
     named_plans({few.block_m, few.block_n, 2}, 3, 50);
     named_plans({many.block_m, many.block_n, 3}, 1, 140);
     named_plans({many.block_m, many.block_n, 3}, 12, 140);  // more moving blocks than pieces
@@ -184,7 +184,7 @@ TEST_CASE("ag_gemm: few moving blocks push many pieces, of any width", "[ag_gemm
                           .gather = by,
                           .method = method::push,
                           .tile = {many.block_m, many.block_n, 1},
-                          .comm_blocks = tuned_mainloops<bf16>::communicates_first ? 1 : 0,
+                          .comm_blocks = tuned_mainloops<bf16>::comm == comm_placement::leading_blocks ? 1 : 0,
                           .chunk_k = chunk_k});
     std::string const said = op.describe(g.call({m, n, k, layout::column_major, 0}, by));
     r.found.expect(said.find("not a tuned") == std::string::npos, said, "; wanted a tuned mainloop");

@@ -6,7 +6,7 @@ namespace support {
 
 /// ag_gemm_kernel in push, without the first piece for rank `lost_to`.
 template <class T, fusewire::mainloop Mainloop>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+__global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     push_losing(fusewire::channel_view ch, fusewire::ag_gemm_arguments<T> g,
                 __grid_constant__ typename Mainloop::template operands<fusewire::gathered_buffers> const x,
                 int lost_to) {
@@ -29,9 +29,9 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
     }
   };
   gathered_tiles<typename Mainloop::source_group> source(e, ch.world.rank, map, g.gather.own_shard_first, false,
-                                                         x.part(), x.parts());
-  checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
-  Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, push, identity{});
+                                                         x.k_slice());
+  checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
+  Mainloop::run(shared, launch, x, g.tiles, source, sink, push, identity{}, no_tail{});
 }
 
 }  // namespace support

@@ -10,7 +10,7 @@ struct all_reduce_sink {
   channel_epoch const& e;             // of this launch
   world_view const& w;                // the ranks of the channel
   int m, n, tile_m, tile_n, n_tiles;  // extents of C; of a tile; tiles of a tile row
-  int part, parts, part_unit;         // this block's number; blocks that share a tile; as part_rows has it
+  int stores;                         // blocks that each store a slice of a tile
 
   /// The sums of `source` in the inbox of rank `of`.
   __device__ matrix<float> from(int source, int of) const {
@@ -18,22 +18,19 @@ struct all_reduce_sink {
     return {e.inbox<float>(of) + std::int64_t(source) * m * pitch, m, n, pitch};
   }
   __device__ matrix<float> at(tile_coord) const { return from(w.rank, w.rank); }
-  /// The first of the `parts` flags that each source raises for a tile.
-  __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * parts; }
+  /// The first of the `stores` flags that each source raises for a tile.
+  __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
-  __device__ void stored(Group g, tile_coord t) const {
-    // opaque: the compiler must not keep what follows from t.m in registers while the tile is multiplied
-    int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, columns = int(reduce_scatter_sink::pitch(n)) - n0,
-              cols = columns < tile_n ? columns : tile_n;
-    part_rows const rows(m - m0 < tile_m ? m - m0 : tile_m, part, parts, part_unit);
+  __device__ void stored(Group g, tile_coord t, stored_slice s) const {
+    int const row = t.m * tile_m + s.first, rows = m - row < s.count ? m - row : s.count, n0 = t.n * tile_n,
+              columns = int(reduce_scatter_sink::pitch(n)) - n0, cols = columns < tile_n ? columns : tile_n;
     g.sync();
-    e.signal_here(g, w.rank, flag(t) + part);
+    e.signal_here(g, w.rank, flag(t) + s.slice);
     for (int i = 1; i < w.size; ++i) {
-      int const peer = w.next(i), row = m0 + rows.first;
-      if (rows.count > 0)
-        copy_aligned(g, from(w.rank, w.rank).part(row, n0, rows.count, cols),
-                     from(w.rank, peer).part(row, n0, rows.count, cols));
-      e.signal(g, peer, flag(t) + part);
+      int const peer = w.next(i);
+      if (rows > 0)
+        copy_aligned(g, from(w.rank, w.rank).part(row, n0, rows, cols), from(w.rank, peer).part(row, n0, rows, cols));
+      e.signal(g, peer, flag(t) + s.slice);
     }
   }
 };

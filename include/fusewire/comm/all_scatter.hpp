@@ -13,7 +13,7 @@ struct all_scatter_sink {
   world_view const& w;             // the ranks of the channel
   matrix<T> c;                     // [M, W n]
   int n, tile_m, tile_n, n_tiles;  // columns of one rank; of a tile; tiles of a tile row
-  int part, parts, part_unit;      // this block's number; blocks that share a tile; as part_rows has it
+  int stores;                      // blocks that each store a slice of a tile
 
   /// Elements from one row of an inbox to the next.
   __host__ __device__ static constexpr std::int64_t pitch(int n) {
@@ -27,19 +27,17 @@ struct all_scatter_sink {
     return {e.inbox<T>(of) + std::int64_t(source) * c.rows * pitch(n), c.rows, n, pitch(n)};
   }
   __device__ matrix<T> at(tile_coord) const { return columns(w.rank); }
-  /// The first of the `parts` flags that each source raises for a tile.
-  __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * parts; }
+  /// The first of the `stores` flags that each source raises for a tile.
+  __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
-  __device__ void stored(Group g, tile_coord t) const {
-    // opaque: the compiler must not keep what follows from t.m in registers while the tile is multiplied
-    int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, cols = n - n0 < tile_n ? n - n0 : tile_n;
-    part_rows const rows(c.rows - m0 < tile_m ? c.rows - m0 : tile_m, part, parts, part_unit);
+  __device__ void stored(Group g, tile_coord t, stored_slice s) const {
+    int const row = t.m * tile_m + s.first, rows = c.rows - row < s.count ? c.rows - row : s.count, n0 = t.n * tile_n,
+              cols = n - n0 < tile_n ? n - n0 : tile_n;
     g.sync();
     for (int i = 1; i < w.size; ++i) {
-      int const peer = w.next(i), row = m0 + rows.first;
-      if (rows.count > 0)
-        copy(g, columns(w.rank).part(row, n0, rows.count, cols), from(w.rank, peer).part(row, n0, rows.count, cols));
-      e.signal(g, peer, flag(t) + part);
+      int const peer = w.next(i);
+      if (rows > 0) copy(g, columns(w.rank).part(row, n0, rows, cols), from(w.rank, peer).part(row, n0, rows, cols));
+      e.signal(g, peer, flag(t) + s.slice);
     }
   }
 };

@@ -59,9 +59,9 @@ struct sum_arguments {
 /// A tile source: this rank's A [M, K], the launch's buffer 0, cut into the tile rows of row_shards.
 class local_shards : public local_rows {
  public:
-  /// The block is number `part` of `parts` that share a tile.
-  __device__ local_shards(row_shards const& s, int k, int part, divisor const& parts)
-      : local_rows(s.m, k, s.tile_m, part, parts), shards_(s) {}
+  /// k: columns of A; slice: of the tiles' k.
+  __device__ local_shards(row_shards const& s, int k, k_slice const& slice)
+      : local_rows(s.m, k, s.tile_m, slice), shards_(s) {}
   __device__ int begin(int tile_row) {
     int const owner = shards_.owner(tile_row), row = shards_.row_in_shard(tile_row), left = shards_.rows(owner) - row;
     return begin_at(shards_.first_row(owner) + row, left);

@@ -25,7 +25,7 @@ struct checked_local_sink {
 
   __device__ matrix<T> at(tile_coord) const { return c; }
   template <group Group>
-  __device__ void stored(Group g, tile_coord t) const {
+  __device__ void stored(Group g, tile_coord t, stored_slice) const {
     if (!e.control().fills_nan()) return;
     g.sync();  // all threads have stored
     if (e.control().should_fill_nan()) detail::poison_tile(g, c, t.m * tile_m, t.n * tile_n, tile_m, tile_n);

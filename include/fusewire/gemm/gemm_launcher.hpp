@@ -38,10 +38,8 @@ struct gemm_problem {
 /// What the blocks of a launch have to do.
 struct tile_work {
   int tiles = 0;  // of the kernel's raster_order
-  /// Groups of threads that do something beside the tiles, as far as there is room for them, but at least one; 0:
-  /// nothing is done beside the tiles
-  int beside = 0;
-  bool beside_exactly = false;                                   // if the first blocks do it: that many of them
+  int comm_workers = 0;          // groups that communicate, limited to the free blocks, but at least 1; 0: none
+  bool comm_exactly = false;     // leading blocks communicate: exactly comm_workers of them
   int min_blocks = 1;                                            // if they fit
   std::source_location where = std::source_location::current();  // who launches, for messages
 };
@@ -96,7 +94,7 @@ class gemm_launcher {
   template <class Kernel>
   void load(Kernel const& kernel_of, std::source_location where = std::source_location::current()) const {
     for_each_mainloop<T>(tile_, [&]<class M>() {
-      load_kernel(w_, kernel_of.template operator()<M>(), M::threads, M::shared_bytes(), where);
+      load_kernel(w_, kernel_of.template operator()<M>(), M::traits.threads, M::shared_bytes(), where);
     });
   }
 
@@ -190,26 +188,25 @@ class gemm_launcher {
       require(parts == 1 || tiles <= at_once, where, name_, ": ", parts, " blocks for each of ", tiles, " tiles; ",
               at_once, " groups of them are resident at once");
       auto x = make_operands<M>(a, p.operand(), p.b.rows, p.b_is_constant, plan, p.rows,
-                                last_tile_rows(p.rows, M::tile_m), memory_, where);
+                                last_tile_rows(p.rows, M::traits.tile_m), memory_, where);
       int count;
-      if constexpr (M::communicates_first) {
-        int const room = parts > 1 ? fit - tiles * parts : fit / 4,
-                  first =
-                      work.beside == 0 || work.beside_exactly ? work.beside : std::max(1, std::min(work.beside, room));
-        // A part that a block draws later would be the part of its k that the block began with
-        require(parts == 1 || first + tiles * parts <= fit, where, name_, ": ", first, " blocks beside ", tiles,
-                " tiles of ", parts, " parts; ", fit, " blocks are resident at once");
-        set_blocks(x, first, tiles);
-        count = std::min(fit, std::max(work.min_blocks, first + tiles * parts));
+      if constexpr (M::traits.comm == comm_placement::leading_blocks) {
+        int const room = parts > 1 ? fit - tiles * parts : fit / 4, wanted = work.comm_workers,
+                  comm = wanted == 0 || work.comm_exactly ? wanted : std::max(1, std::min(wanted, room));
+        // With split-k all work items must be resident: the k slice of a block is that of its first item
+        require(parts == 1 || comm + tiles * parts <= fit, where, name_, ": ", comm, " blocks that communicate and ",
+                tiles, " tiles of ", parts, " parts; ", fit, " blocks are resident at once");
+        set_blocks(x, comm, tiles);
+        count = std::min(fit, std::max(work.min_blocks, comm + tiles * parts));
       } else {
-        count = std::min(at_once, std::max(tiles, ceil_div(work.beside, parts))) * parts;
+        count = std::min(at_once, std::max(tiles, ceil_div(work.comm_workers, parts))) * parts;
       }
       fusewire::launch(w_, stream,
                        {.blocks = count,
-                        .threads = M::threads,
+                        .threads = M::traits.threads,
                         .shared_bytes = M::shared_bytes(),
-                        .cluster = M::has_clusters ? parts : 1,
-                        .programmatic = !M::communicates_first && detail::may_be_early(reserved_cus_),
+                        .cluster = M::traits.clusters ? parts : 1,
+                        .programmatic = M::traits.comm == comm_placement::idle_warps && detail::may_be_early(reserved_cus_),
                         .where = where},
                        kernel, arguments..., x, epilogue);
     });
@@ -240,8 +237,8 @@ class gemm_launcher {
   }
   template <class M, class... P>
   int blocks(void (*kernel)(P...), int parts, std::source_location where) const {
-    int const cluster = M::has_clusters ? parts : 1, fit = groups<M>(kernel, cluster, where) * cluster;
-    detail::require_resident(name_.c_str(), w_, fit, M::threads, M::shared_bytes(), reserved_cus_, where);
+    int const cluster = M::traits.clusters ? parts : 1, fit = groups<M>(kernel, cluster, where) * cluster;
+    detail::require_resident(name_.c_str(), w_, fit, M::traits.threads, M::shared_bytes(), reserved_cus_, where);
     return fit;
   }
 

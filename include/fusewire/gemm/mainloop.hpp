@@ -1,115 +1,118 @@
-// A mainloop: how the blocks of a launch go through a grid of tiles. It is a type; a kernel names no other property of
-// the architecture.
+// A mainloop: how the blocks of a launch go through a grid of tiles. It is a type with traits and one call; a kernel
+// names no other property of the architecture.
 //
-//   every block: begin the launch --> tiles: source --A--> multiply --> epilogue --> sink
-//                --> the rest of the work, or end the launch
-//                beside the tiles: work that the kernel wants done at the same time; the mainloop chooses the threads
+//   every block: begin the launch --> tiles: source --A--> multiply --> epilogue --> sink --> tail --> end the launch
+//                communication: what the kernel sends meanwhile; the mainloop chooses the threads
 //
-// Every architecture has block_mainloop: its first blocks do the work beside the tiles, and then take tiles like all
-// others. gemm_sm90 is Hopper's: every block has warps for the work beside the tiles.
+// Every architecture has block_mainloop: its leading blocks communicate, and then take tiles like all others. gemm_sm90
+// is Hopper's: every block has warps that communicate.
 #pragma once
 #include <fusewire/device/channel_launch.hpp>
 #include <fusewire/gemm/block_gemm.hpp>
 
 namespace fusewire {
 
-/// How the k of a tile is cut into parts. per_shard: a part has a range of every shard of A. contiguous: a part
-/// has one range of the k of all shards, one shard after the other. interleaved: a part has every n-th chunk of A.
+/// How split-k cuts the k of a tile into slices. per_shard: a slice has a range of every shard of A. contiguous: a
+/// slice has one range of the k of all shards, one shard after the other. interleaved: a slice has every n-th chunk.
 enum class k_slicing { per_shard, contiguous, interleaved };
 
+/// Which threads communicate. leading_blocks: all threads of the first blocks, before these take tiles. idle_warps:
+/// warps of every block that multiply nothing.
+enum class comm_placement { leading_blocks, idle_warps };
+
+/// What kernels and operators ask of a mainloop.
+struct mainloop_traits {
+  char const* name;           // in messages
+  int threads;                // of a block
+  int tile_m, tile_n;         // rows and columns of a tile
+  int min_blocks_per_cu = 1;  // the second argument of __launch_bounds__
+  k_slicing slicing = k_slicing::per_shard;
+  comm_placement comm = comm_placement::leading_blocks;
+  bool clusters = false;  // the blocks that share a tile form a cluster
+  int source_groups = 1;  // groups of a block that each multiply a slice of its k, and call the source for it
+  int push_groups = 0;    // groups of a sending block's waves that push alternately (pusher.hpp); 0: they cannot
+};
+
 /// source_group: the group that calls a tile source. operands<N>: N buffers of A, and B; a `__grid_constant__`
-/// parameter of the kernel. threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. operands::parts(): how many
-/// blocks share the storing of a tile; part(): which of them this block is; part_unit: rows that one of them stores
-/// together, as part_rows has it. k_parts(), k_part(): the same for the groups that each ask a source for a part of a
-/// tile's k; cut: how these parts are cut.
-/// run(shared, launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work;
-/// run_and_end() ends the launch, too. Both are called by every thread of every block, first of all. beside(group,
-/// worker, workers, begin) is called by every thread of each of `workers` groups, and calls begin() before it uses the
-/// launch's epoch. The group that has stored a tile calls the sink's stored().
-/// For operators: name: in messages; min_blocks_per_cu: the second argument of __launch_bounds__; has_clusters: whether
-/// blocks that share a tile are a cluster; communicates_first: whether the first blocks do the work beside the tiles,
-/// before they take tiles; source_groups, waves: of a block; push_groups: groups of a block's waves that take turns to
-/// push, 0 if a block pushes as one (pusher.hpp); if there are any, always_in_turns: whether the plan has no
-/// say.
+/// parameter of the kernel. operands::k_slice(): the calling group's; operands::stores(): blocks that each store a
+/// slice of a tile. shared_bytes(): of a block.
+/// run(shared, launch, operands, tiles, source, sink, comm, epilogue, tail) begins the launch, does the tiles and the
+/// tail, and ends the launch. Called by: every thread of every block, first and last of all.
+/// comm(group, worker, workers, begin) is called by every thread of each of `workers` groups, and calls begin() before
+/// it uses the launch's epoch.
 template <class M>
 concept mainloop = requires {
   typename M::source_group;
   typename M::template operands<1>;
-  { M::threads + M::tile_m + M::tile_n + M::part_unit + M::push_groups } -> std::same_as<int>;
+  { M::traits } -> std::same_as<mainloop_traits const&>;
+  { M::shared_bytes() } -> std::same_as<int>;
 };
 
-/// For kernels that do nothing beside their tiles.
+/// For kernels that communicate in their source, sink and tail only.
 struct no_comm {
-  /// Begins the launch, as all work beside the tiles does.
+  /// Begins the launch.
   template <group Group, class Begin>
   __device__ void operator()(Group, int, int, Begin const& begin) const {
     begin();
   }
 };
 
-/// Work for free blocks, in pieces numbered from 0: piece now() is this block's, and next() draws another.
-template <class Launch>
-class unclaimed_work {
- public:
-  /// Made by a mainloop. before: how many numbers were drawn for tiles; drawn: the number that this block has drawn
-  /// last; shared: one word in the block's shared memory.
-  __device__ unclaimed_work(Launch& launch, void* shared, int before, int drawn)
-      : launch_(launch), shared_(static_cast<int*>(shared)), before_(before), now_(drawn - before) {}
-
-  /// The number of this block's piece.
-  __device__ int now() const { return now_; }
-  /// Draws another piece. Called by: every thread of the block.
-  __device__ void next() { now_ = launch_.next(block{}, shared_) - before_; }
-
- private:
-  Launch& launch_;
-  int* shared_;
-  int before_, now_;
+/// Work for blocks that have no more tiles: items [0, count). An item is done by one block.
+/// work(block, item) is called by every thread of the block.
+template <class Work>
+struct tail {
+  int count;
+  Work work;
 };
+template <class Work>
+tail(int, Work) -> tail<Work>;
+/// For kernels that end with their tiles.
+struct no_tail {};
+
+/// Does the tail and ends the launch. `claimed`: the value that this block claimed last, past `tiles` tiles; `shared`:
+/// a word in the block's shared memory. Called by: every thread of every block.
+template <class Launch, class Work>
+__device__ void finish_launch(Launch& launch, void* shared, int tiles, int claimed, tail<Work> const& last) {
+  for (int item = claimed - tiles; item < last.count;
+       item = launch.next(block{}, static_cast<int*>(shared)) - tiles)
+    last.work(block{}, item);
+  launch.end(block{});
+}
+/// Ends the launch.
+template <class Launch>
+__device__ void finish_launch(Launch& launch, void*, int, int, no_tail) {
+  launch.end(block{});
+}
 
 /// A mainloop.
 /// Tile: small_tile or large_tile.
 template <class T, class Tile>
 struct block_mainloop {
-  static constexpr char const* name = "block_mainloop";
   static constexpr gemm_config config = Tile::config;  // of a block's GEMM
-  static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n;
-  static constexpr int min_blocks_per_cu = 1;
-  static constexpr int part_unit = 1;  // as part_rows has it
+  static constexpr mainloop_traits traits{
+      .name = "block_mainloop", .threads = config.threads(), .tile_m = config.block_m, .tile_n = config.block_n};
   static constexpr int shared_bytes() { return config.shared_bytes(); }
-  static constexpr bool communicates_first = true, has_clusters = false;
-  static constexpr k_slicing cut = k_slicing::per_shard;
-  static constexpr int push_groups = 0;
 
   using source_group = block;
 
   template <int Buffers>
   struct operands {
     gemm_operands<T, Buffers> x;  // the buffers of A, and B
-    int first_blocks;             // blocks that do the work beside the tiles
+    int comm_blocks;              // blocks that communicate first
 
-    __device__ static constexpr divisor parts() { return 1; }
-    __device__ static constexpr divisor k_parts() { return 1; }
-    __device__ static constexpr int part() { return 0; }
-    __device__ static constexpr int k_part() { return 0; }
+    __device__ static constexpr int stores() { return 1; }
+    __device__ static constexpr fusewire::k_slice k_slice() { return {}; }
   };
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x,
-                                               raster_order const& tiles, Source& source, Sink const& sink,
-                                               Beside const& beside, Epilogue const& epilogue) {
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
+  __device__ static void run(void* shared, Launch& launch, operands<Buffers> const& x, raster_order const& tiles,
+                             Source& source, Sink const& sink, Comm const& comm, Epilogue const& epilogue,
+                             Tail const& last) {
     block const b;
     launch.begin();
-    if (b.index() < x.first_blocks) beside(b, b.index(), x.first_blocks, [] {});
+    if (b.index() < x.comm_blocks) comm(b, b.index(), x.comm_blocks, [] {});
     auto const next = [&] { return launch.next(b, static_cast<int*>(shared)); };
-    int const drawn = block_gemm<T, config>::run_tiles(shared, x.x, tiles, next, source, sink, epilogue);
-    return {launch, shared, tiles.count(), drawn};
-  }
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x,
-                                     raster_order const& tiles, Source& source, Sink const& sink, Beside const& beside,
-                                     Epilogue const& epilogue) {
-    (void)run(shared, launch, x, tiles, source, sink, beside, epilogue);
-    launch.end(block{});
+    int const claimed = block_gemm<T, config>::run_tiles(shared, x.x, tiles, next, source, sink, epilogue);
+    finish_launch(launch, shared, tiles.count(), claimed, last);
   }
 };
 

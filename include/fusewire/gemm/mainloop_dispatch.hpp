@@ -29,7 +29,7 @@ char const* why_not_tuned(gemm_tile const& tile, std::int64_t a_ld, b_operand<T>
 /// A plan in words: mainloop, tile, and why it is not a tuned one.
 template <class T>
 std::string in_words(gemm_plan const& p, layout b) {
-  char const* const name = with_mainloop<T>(p, b, [&]<class M>() { return M::name; });
+  char const* const name = with_mainloop<T>(p, b, [&]<class M>() { return M::traits.name; });
   return text(name, ", tiles of ", p.tile_m, " x ", p.tile_n,
               p.parts > 1 ? text(", ", p.parts, " blocks share one") : "",
               p.why_not_tuned ? text(" (not a tuned mainloop: ", p.why_not_tuned, ")") : "");
@@ -62,8 +62,8 @@ void for_each_mainloop(gemm_tile const& tile, F f) {
 /// How many groups of `parts` blocks that share a tile are resident at once: clusters, where the mainloop has them.
 template <class Mainloop, class... P>
 int resident_groups(world const& w, void (*kernel)(P...), int parts, int reserved_cus, std::source_location where) {
-  int const cluster = Mainloop::has_clusters ? parts : 1;
-  return resident_clusters(w, kernel, cluster, Mainloop::threads, Mainloop::shared_bytes(), reserved_cus, where) *
+  int const cluster = Mainloop::traits.clusters ? parts : 1;
+  return resident_clusters(w, kernel, cluster, Mainloop::traits.threads, Mainloop::shared_bytes(), reserved_cus, where) *
          cluster / parts;
 }
 
@@ -75,23 +75,23 @@ typename Mainloop::template operands<Buffers> make_operands(matrix<T const> cons
                                                             int last_rows,
                                                             typename tuned_mainloops<T>::memory const& memory,
                                                             std::source_location where) {
-  if constexpr (Mainloop::communicates_first) {
+  if constexpr (Mainloop::traits.comm == comm_placement::leading_blocks) {
     typename Mainloop::template operands<Buffers> x{};
     x.x.b = b;
     for (int i = 0; i < Buffers; ++i) x.x.a[i] = a[i];
     if constexpr (requires { x.split; })
-      x.split = {k, plan.parts, 1, divisor(plan.parts * Mainloop::source_groups), memory.sums()};
+      x.split = {k, plan.parts, 1, divisor(plan.parts * Mainloop::traits.source_groups), memory.sums()};
     return x;
   } else {
     return tuned_mainloops<T>::template operands<Mainloop>(a, b, k, b_is_constant, plan, rows, last_rows, where);
   }
 }
 
-/// The launch's first blocks, which do not begin with a tile, and its tiles; of mainloops whose blocks communicate
-/// first.
+/// Sets how many leading blocks communicate, and the launch's tiles. Requires: a mainloop with
+/// comm_placement::leading_blocks.
 template <class Operands>
-void set_blocks(Operands& x, int first_blocks, int tiles) {
-  x.first_blocks = first_blocks;
+void set_blocks(Operands& x, int comm_blocks, int tiles) {
+  x.comm_blocks = comm_blocks;
   if constexpr (requires { x.split; }) x.split.tiles = tiles;
 }
 

@@ -8,16 +8,28 @@
 
 namespace fusewire {
 
-/// A tile sink. at(t) is the matrix that takes tile t, in the memory of any rank. Its rows and columns are numbered as
-/// in the grid of tiles; rows from at(t).rows on and columns from at(t).cols on are not stored. stored(g, t) is called
-/// by every thread of a group when the thread has stored its part, before the group meets. If blocks share a tile, such
-/// a group of each of them calls it, after storing the block's part_rows. A mainloop may make the call as late as after
-/// the multiplication of the group's next tile.
-template <class S>
-concept tile_sink = requires(S const s, block g, tile_coord t) {
-  s.at(t).rows;
-  s.stored(g, t);
+/// What one block has stored of a tile: `count` of the tile's rows, from row `first` on. The rows may reach past those
+/// of the sink's matrix; less than 1: there are none.
+struct stored_slice {
+  int first, count;
+  int slice = 0, slices = 1;  // number of this slice; blocks that each store one
 };
+
+/// A tile sink. at(t) is the matrix that takes tile t, in the memory of any rank. Its rows and columns are numbered as
+/// in the grid of tiles; rows from at(t).rows on and columns from at(t).cols on are not stored. stored(g, t, s) is
+/// called by every thread of a group when the thread has stored its part of slice s, before the group meets. If blocks
+/// share a tile, such a group of each of them calls it. A mainloop may make the call as late as after the
+/// multiplication of the group's next tile. The compiler knows nothing of t there, so what a sink computes from it
+/// takes no registers while the tile is multiplied.
+template <class S>
+concept tile_sink = requires(S const s, block g, tile_coord t, stored_slice slice) {
+  s.at(t).rows;
+  s.stored(g, t, slice);
+};
+/// t, of which the compiler knows nothing.
+__device__ inline tile_coord opaque(tile_coord t) {
+  return {platform::no_hoist(platform::opaque(t.m)), platform::no_hoist(platform::opaque(t.n))};
+}
 
 /// The rows of a tile that block `part` of the `parts` that share it stores.
 struct part_rows {
@@ -37,7 +49,7 @@ struct local_sink {
   matrix<T> c;  // [M, N]
   __device__ matrix<T> at(tile_coord) const { return c; }
   template <group Group>
-  __device__ void stored(Group, tile_coord) const {}
+  __device__ void stored(Group, tile_coord, stored_slice) const {}
 };
 
 }  // namespace fusewire

@@ -57,6 +57,12 @@ inline constexpr bool whole_segments = false;
 template <class S>
 inline constexpr bool always_ready = false;
 
+/// Which of a tile's k slices a group multiplies: number `index` of `count`.
+struct k_slice {
+  int index = 0;
+  divisor count = 1;
+};
+
 /// The steps along k of block `part` of the `parts` that share a tile. If they cannot be divided evenly, the first
 /// blocks have one more.
 struct k_share {
@@ -75,9 +81,9 @@ class local_rows {
  public:
   using place = int;  // column
 
-  /// m, k: of the matrix; part: which of the `parts` blocks that share a tile this is.
-  __device__ local_rows(int m, int k, int tile_m, int part = 0, divisor const& parts = 1)
-      : m_(m), tile_m_(tile_m), share_(ceil_div(k, k_step), part, parts) {}
+  /// m, k: of the matrix; slice: of the tiles' k.
+  __device__ local_rows(int m, int k, int tile_m, k_slice const& slice = {})
+      : m_(m), tile_m_(tile_m), share_(ceil_div(k, k_step), slice.index, slice.count) {}
 
   __device__ int steps() const { return share_.count; }
   __device__ place first() const { return share_.first * k_step; }

@@ -133,7 +133,7 @@ class ag_gemm {
   ag_gemm_plan const& plan_for(ag_gemm_call<T> const& call, std::source_location where) {
     gemm_problem<T> const p = detail::problem_of_gather(call, o_, ch_.world().size());
     auto const make = [&](char const* why_not, gemm_shape const& shape, auto const& groups) {
-      if (!why_not && o_.comm_blocks > 0 && !tuned_mainloops<T>::communicates_first)
+      if (!why_not && o_.comm_blocks > 0 && tuned_mainloops<T>::comm == comm_placement::idle_warps)
         why_not = "the options name comm_blocks, which tuned mainloops do not have";
       if (!why_not)
         if (auto const tuned = tuned_plan(shape, groups)) return *tuned;
@@ -152,7 +152,7 @@ class ag_gemm {
     int const flags = ch_.options().flags_per_source;
     while (map_of(ranks, o_, m, *p).flags_per_source() > flags && p->chunk_k < o_.k) p->chunk_k *= 2;
     gather_map const map = map_of(ranks, o_, m, *p);
-    if (with_mainloop<T>(p->gemm, shape.b_layout, [&]<class M>() { return M::cut == k_slicing::interleaved; }))
+    if (with_mainloop<T>(p->gemm, shape.b_layout, [&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }))
       p->gemm.parts = std::min(p->gemm.parts, map.chunks() * shape.k_shards);
     // The shards' rows, one below the other, and the pieces of all are numbered with an int.
     bool const fits = map.flags_per_source() <= flags && map.m <= max_extent / map.ranks &&

@@ -23,13 +23,13 @@ class gathered_tiles {
     int shard, column, step;  // column within the shard; steps since the shard's first
   };
 
-  /// The block is number `part` of `parts` that share a tile. The number of `e` may become known later, but before
+  /// slice: of the tiles' k. The number of `e` may become known later, but before
   /// begin().
   __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first,
-                            bool starts_together, int part, divisor const& parts)
+                            bool starts_together, k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), starts_together_(starts_together), rank_(rank),
         cols_(map.cols()), first_shard_(own_shard_first && gathers_k_ ? rank : 0) {
-    k_share const share(ceil_div(cols_, k_step), part, parts);
+    k_share const share(ceil_div(cols_, k_step), slice.index, slice.count);
     count_ = share.count;
     first_ = share.first * k_step;
     first_chunk_ = map.chunk_of(first_);

@@ -38,16 +38,13 @@ namespace fusewire {
 template <class T, int Rows, int Columns, layout BOrder>
 class ping_pong_gfx942 {
  public:
-  static constexpr char const* name = "ping_pong_gfx942";
-  static constexpr int source_groups = 1, threads = 512, tile_m = Rows, tile_n = Columns, min_blocks_per_cu = 1;
-  static constexpr int part_unit = ping_pong_tile<T, Rows, Columns, BOrder, local_rows>::part_unit;
+  static constexpr mainloop_traits traits{.name = "ping_pong_gfx942",
+                                          .threads = 512,
+                                          .tile_m = Rows,
+                                          .tile_n = Columns,
+                                          .slicing = k_slicing::interleaved,
+                                          .push_groups = 2};
   static constexpr int shared_bytes() { return ping_pong_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
-  static constexpr bool communicates_first = true, has_clusters = false;
-  /// As the concept mainloop has it
-  static constexpr k_slicing cut = k_slicing::interleaved;
-  /// As the concept mainloop has it
-  static constexpr int push_groups = 2;
-  static constexpr bool always_in_turns = true;
 
   using source_group = wave;
 
@@ -55,45 +52,30 @@ class ping_pong_gfx942 {
   struct operands {
     /// The buffers of A, and B.
     gemm_operands<T, Buffers> x;
-    int first_blocks;  // blocks that do the work beside the tiles
+    int comm_blocks;  // blocks that communicate first
     /// How a tile's k is divided.
     split_k split;
 
     /// As launch() asks for it
     void const* memory_of_one_launch() const { return split.sums.sums; }
-    __device__ divisor const& parts() const { return split.source_groups_of_tile; }
-    __device__ divisor const& k_parts() const { return split.source_groups_of_tile; }
-    __device__ int part() const { return split.part(first_blocks); }
-    __device__ int k_part() const { return part(); }
+    __device__ int stores() const { return split.blocks; }
+    __device__ fusewire::k_slice k_slice() const { return {split.part(comm_blocks), split.source_groups_of_tile}; }
   };
 
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x,
-                                               raster_order const& tiles, Source& source, Sink const& sink,
-                                               Beside const& beside, Epilogue const& epilogue) {
-    claimed_work const w = go<false>(shared, launch, x, tiles, source, sink, beside, epilogue);
-    return {launch, shared, w.before, w.drawn};
-  }
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x,
-                                     raster_order const& tiles, Source& source, Sink const& sink, Beside const& beside,
-                                     Epilogue const& epilogue) {
-    (void)go<true>(shared, launch, x, tiles, source, sink, beside, epilogue);
-  }
-
- private:
-  template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
-  __device__ __forceinline__ static claimed_work go(void* shared, Launch& launch, operands<Buffers> const& x,
-                                                    raster_order const& tiles, Source& source, Sink const& sink,
-                                                    Beside const& beside, Epilogue const& epilogue) {
-    return persistent_loop<Ends>(
-        shared, launch, x, tiles, beside, [&](tile_coord t, int nth, int part, auto const& on_its_way) {
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
+  __device__ __forceinline__ static void run(void* shared, Launch& launch, operands<Buffers> const& x,
+                                             raster_order const& tiles, Source& source, Sink const& sink,
+                                             Comm const& comm, Epilogue const& epilogue, Tail const& last) {
+    persistent_loop(
+        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int part, auto const& loads_issued) {
           int const rows = platform::uniform(source.begin(t.m));
           ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, t.n * Columns);
-          tile.multiply(rows, on_its_way);
+          tile.multiply(rows, loads_issued);
+          stored_slice slice{0, Rows};
           if (x.split.blocks == 1) tile.store(sink.at(t), t, epilogue);
-          else tile.add_up(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), part, x.split.blocks, epilogue);
-          sink.stored(block{}, t);
+          else
+            slice = tile.add_up(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), part, x.split.blocks, epilogue);
+          sink.stored(block{}, opaque(t), slice);
         });
   }
 };

@@ -43,7 +43,7 @@ class ping_pong_tile {
  public:
   /// Bytes of two slices of A and B, or of four.
   static constexpr int shared_bytes = (own_slice ? 4 : 2) * slice_units * 16;
-  static constexpr int part_unit = 16;  // as part_rows has it: the rows of a fragment
+  static constexpr int part_unit = 16;  // rows of a fragment, which one block stores
 
   /// Of columns from n0 on. a: the launch's buffers of A.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
@@ -109,10 +109,10 @@ class ping_pong_tile {
     }
   }
 
-  /// Adds up the sums of the `splits` blocks that share the tile, and stores this block's part of the tile's `rows`
-  /// rows of c = epilogue(sums).
+  /// Adds up the sums of the `splits` blocks that share the tile, and stores this block's slice of the tile's `rows`
+  /// rows of c = epilogue(sums). Returns the slice.
   template <class Out, class Epilogue>
-  __device__ void add_up(split_k_sums const& parts, matrix<Out> c, tile_coord t, int rows, int tile, int tiles,
+  __device__ stored_slice add_up(split_k_sums const& parts, matrix<Out> c, tile_coord t, int rows, int tile, int tiles,
                          int split, int splits, Epilogue const& epilogue) {
     wave const w;
     int const of_wave = platform::uniform(w.index());
@@ -153,6 +153,7 @@ class ping_pong_tile {
       }
     }
     block{}.sync();  // LDS is free again
+    return {mine.first, mine.count, split, splits};
   }
 
  private:

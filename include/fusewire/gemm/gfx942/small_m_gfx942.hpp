@@ -25,17 +25,16 @@ namespace fusewire {
 template <class T, int Rows, int Columns, layout BOrder>
 class small_m_gfx942 {
  public:
-  static constexpr int waves = 8, source_groups = waves;  // each wave asks the source for its part of k
-  static constexpr char const* name = "small_m_gfx942";
-  static constexpr int threads = waves * wave::width, tile_m = Rows, tile_n = Columns, min_blocks_per_cu = 2;
-  static constexpr int part_unit = 1;  // as part_rows has it
+  static constexpr int waves = 8;
+  static constexpr mainloop_traits traits{.name = "small_m_gfx942",
+                                          .threads = waves * wave::width,
+                                          .tile_m = Rows,
+                                          .tile_n = Columns,
+                                          .min_blocks_per_cu = 2,
+                                          .slicing = k_slicing::contiguous,
+                                          .source_groups = waves,
+                                          .push_groups = Rows >= 64 ? waves : 0};  // with fewer rows links idle
   static constexpr int shared_bytes() { return small_m_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
-  static constexpr bool communicates_first = true, has_clusters = false;
-  /// As the concept mainloop has it
-  static constexpr k_slicing cut = k_slicing::contiguous;
-  /// As the concept mainloop has it. With fewer rows no link is busy for long
-  static constexpr int push_groups = Rows >= 64 ? waves : 0;
-  static constexpr bool always_in_turns = false;
 
   using source_group = wave;
 
@@ -43,47 +42,32 @@ class small_m_gfx942 {
   struct operands {
     /// The buffers of A, and B.
     gemm_operands<T, Buffers> x;
-    int first_blocks;  // blocks that do the work beside the tiles
+    int comm_blocks;  // blocks that communicate first
     /// How a tile's k is divided.
     split_k split;
 
     /// As launch() asks for it
     void const* memory_of_one_launch() const { return split.sums.sums; }
-    __device__ static constexpr divisor parts() { return 1; }
-    __device__ static constexpr int part() { return 0; }
-    __device__ divisor const& k_parts() const { return split.source_groups_of_tile; }
-    __device__ int k_part() const {
-      return split.part(first_blocks) * source_groups + platform::uniform(wave{}.index());
+    __device__ static constexpr int stores() { return 1; }
+    __device__ fusewire::k_slice k_slice() const {
+      return {split.part(comm_blocks) * waves + platform::uniform(wave{}.index()), split.source_groups_of_tile};
     }
   };
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, operands<Buffers> const& x,
-                                               raster_order const& tiles, Source& source, Sink const& sink,
-                                               Beside const& beside, Epilogue const& epilogue) {
-    claimed_work const w = go<false>(shared, launch, x, tiles, source, sink, beside, epilogue);
-    return {launch, shared, w.before, w.drawn};
-  }
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static void run_and_end(void* shared, Launch& launch, operands<Buffers> const& x,
-                                     raster_order const& tiles, Source& source, Sink const& sink, Beside const& beside,
-                                     Epilogue const& epilogue) {
-    (void)go<true>(shared, launch, x, tiles, source, sink, beside, epilogue);
-  }
-
- private:
-  template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
-  __device__ static claimed_work go(void* shared, Launch& launch, operands<Buffers> const& x, raster_order const& tiles,
-                                    Source& source, Sink const& sink, Beside const& beside, Epilogue const& epilogue) {
-    return persistent_loop<Ends>(
-        shared, launch, x, tiles, beside, [&](tile_coord t, int nth, int part, auto const& on_its_way) {
-          small_m_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
-          int const rows = platform::uniform(source.begin(t.m));
-          tile.ask_for_b();
-          on_its_way();
-          tile.ask_for_a(rows);
-          tile.multiply(rows);
-          tile.reduce(sink, x.split.sums, t, nth, tiles.count(), part, x.split.blocks, epilogue);
-        });
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
+  __device__ static void run(void* shared, Launch& launch, operands<Buffers> const& x, raster_order const& tiles,
+                             Source& source, Sink const& sink, Comm const& comm, Epilogue const& epilogue,
+                             Tail const& last) {
+    persistent_loop(shared, launch, x, tiles, comm, last,
+                    [&](tile_coord t, int nth, int part, auto const& loads_issued) {
+                      small_m_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k,
+                                                                          t.n * Columns);
+                      int const rows = platform::uniform(source.begin(t.m));
+                      tile.ask_for_b();
+                      loads_issued();
+                      tile.ask_for_a(rows);
+                      tile.multiply(rows);
+                      tile.reduce(sink, x.split.sums, t, nth, tiles.count(), part, x.split.blocks, epilogue);
+                    });
   }
 };
 

@@ -58,8 +58,8 @@ class split_memory {
 template <class T>
 struct tuned_mainloops {
   static constexpr bool any = true;  // there are some
-  /// Whether blocks move A before they multiply, as the mainloops have it.
-  static constexpr bool communicates_first = true;
+  /// Which threads of the mainloops communicate.
+  static constexpr comm_placement comm = comm_placement::leading_blocks;
   /// Those of the mainloops.
   static constexpr auto& tiles = tuned_tiles;
   using memory = split_memory;  // of blocks that share a tile

@@ -3,8 +3,7 @@
 //
 //   warp 0           source: wait until a step of A is there --> TMA: A --> full_a
 //   warp 1           TMA: B --> full_b; as far ahead as there are stages for B, also before the first of A is there
-//   warps 2, 3       communication: the kernel's work beside the tiles; they also end the launch, if no work follows
-//                    the tiles
+//   warps 2, 3       communication: what the kernel sends meanwhile; they also end the launch, if there is no tail
 //   consumer 0, 1    wait full_a, full_b --> wgmma on its half of the tile, one group in flight --> empty
 //   shared memory    | A: stages | B: stages | epilogue staging, per consumer warp | full_a, full_b, empty
 //                    | free, whole: of partial sums |
@@ -50,27 +49,22 @@ struct sm90_operands {
   sm90_stages stages;      // as stages() returns them
   divisor blocks_of_tile;  // the blocks of a cluster, which share a tile
 
-  __device__ divisor const& parts() const { return blocks_of_tile; }
-  __device__ divisor const& k_parts() const { return blocks_of_tile; }
-  __device__ static int part() { return cluster_rank(); }
-  __device__ static int k_part() { return cluster_rank(); }
+  __device__ int stores() const { return blocks_of_tile.value(); }
+  __device__ fusewire::k_slice k_slice() const { return {cluster_rank(), blocks_of_tile}; }
 };
 
 /// A mainloop.
 template <class T, int BlockM, int BlockN, layout BOrder>
 class gemm_sm90 {
  public:
-  static constexpr char const* name = "gemm_sm90";      // in messages
   static constexpr sm90_gemm_config C{BlockM, BlockN};  // as a template argument of a kernel nvcc does not take it
-  static constexpr int threads = C.threads(), tile_m = BlockM, tile_n = BlockN, min_blocks_per_cu = 1;
-  static constexpr int part_unit = 1;  // as part_rows has it
+  static constexpr mainloop_traits traits{.name = "gemm_sm90",
+                                          .threads = C.threads(),
+                                          .tile_m = BlockM,
+                                          .tile_n = BlockN,
+                                          .comm = comm_placement::idle_warps,
+                                          .clusters = true};
   __host__ __device__ static constexpr int shared_bytes() { return C.shared_bytes(); }
-  /// As the concept mainloop has them
-  static constexpr bool communicates_first = false, has_clusters = true;
-  /// As the concept mainloop has it
-  static constexpr k_slicing cut = k_slicing::per_shard;
-  /// As the concept mainloop has it
-  static constexpr int push_groups = 0;
 
   using source_group = wave;
   template <int Buffers>
@@ -102,30 +96,25 @@ class gemm_sm90 {
   }
   /// As gemm/mainloop.hpp says. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's
   /// part of the sink's matrix c, of T or float. Warp 0 asks the source for A. Warp 1, which runs ahead, asks it for
-  /// the steps of B. 64 threads of every block call `beside`.
+  /// the steps of B. 64 threads of every block call `comm`.
   /// Requires: a kernel with __launch_bounds__(threads, 1), launched with as many threads and shared_bytes() at
   /// `shared`; x is a kernel parameter, made by make_operands(); if clusters have several blocks, no more tiles than
   /// clusters, and can_share() of these blocks.
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static unclaimed_work<Launch> run(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
-                                               raster_order const& tiles, Source source, Sink const& sink,
-                                               Beside const& beside, Epilogue const& epilogue) {
-    run_roles<false>(shared, launch, x, tiles, source, sink, beside, epilogue);
-    return {launch, shared, 0, launch.next(block{}, static_cast<int*>(shared))};
-  }
-  /// As run(), and warps 2 and 3 end the launch.
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Beside, class Epilogue>
-  __device__ static void run_and_end(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
-                                     raster_order const& tiles, Source source, Sink const& sink, Beside const& beside,
-                                     Epilogue const& epilogue) {
-    run_roles<true>(shared, launch, x, tiles, source, sink, beside, epilogue);
+  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
+  __device__ static void run(void* shared, Launch& launch, sm90_operands<Buffers> const& x, raster_order const& tiles,
+                             Source source, Sink const& sink, Comm const& comm, Epilogue const& epilogue,
+                             Tail const& last) {
+    constexpr bool has_tail = !std::is_same_v<Tail, no_tail>;
+    run_roles<!has_tail>(shared, launch, x, tiles, source, sink, comm, epilogue);
+    if constexpr (has_tail)
+      finish_launch(launch, shared, 0, launch.next(block{}, static_cast<int*>(shared)), last);
   }
 
  private:
   /// Ends: warps 2 and 3 end the launch while the others multiply.
-  template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Beside, class Epilogue>
+  template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Comm, class Epilogue>
   __device__ static void run_roles(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
-                                   raster_order const& tiles, Source source, Sink const& sink, Beside const& beside,
+                                   raster_order const& tiles, Source source, Sink const& sink, Comm const& comm,
                                    Epilogue const& epilogue) {
     block const b;
     strided const share = dealt(tiles.count(), cluster_index(), cluster_count());
@@ -158,8 +147,8 @@ class gemm_sm90 {
         // Last, because this warp's loads are more urgent than waiting for the epoch
         if constexpr (Ends) epoch_is_known(launch);
       } else if (warp > 1) {
-        beside(idle{}, b.index(), b.count(), begin);
-        if constexpr (Ends) end_beside(launch);
+        comm(idle{}, b.index(), b.count(), begin);
+        if constexpr (Ends) end_launch(launch);
       } else {
         if (!x.b_is_constant) wait_prior_grid();
         load_b(s, x.b, x.columns, tiles, share, source);
@@ -190,7 +179,7 @@ class gemm_sm90 {
     asm volatile("bar.arrive 3, %0;" ::"n"(C.threads() - 32) : "memory");
   }
   template <class Launch>
-  __device__ static void end_beside(Launch const& launch) {
+  __device__ static void end_launch(Launch const& launch) {
     if (block{}.index() == 0) launch.collect(idle{});
     launch.settle();
     asm volatile("bar.sync 3, %0;" ::"n"(C.threads() - 32) : "memory");
@@ -293,7 +282,7 @@ class gemm_sm90 {
     tile_coord before{};
     bool tells = false;
     auto const tell = [&] {
-      if (tells) sink.stored(consumers{}, before);
+      if (tells) sink.stored(consumers{}, opaque(before), {0, C.block_m});
     };
     for (int const i : share) {
       tile_coord const tile = tiles[i];
@@ -349,7 +338,7 @@ class gemm_sm90 {
         before = tile, tells = true;
       } else {
         shared_tile::share(s, shared, acc, row0, column0, m0, n0, columns, c, epilogue);
-        sink.stored(consumers{}, tile);
+        sink.stored(consumers{}, opaque(tile), {shared.me * shared.each, shared.count(shared.me), shared.me, parts});
         return;
       }
     }

@@ -14,8 +14,8 @@ namespace fusewire {
 template <class T>
 struct tuned_mainloops {
   static constexpr bool any = true;  // there are some
-  /// Whether blocks move A before they multiply, as the mainloops have it.
-  static constexpr bool communicates_first = false;
+  /// Which threads of the mainloops communicate.
+  static constexpr comm_placement comm = comm_placement::idle_warps;
   /// Those of the mainloops.
   static constexpr auto& tiles = sm90_tiles;
   /// Empty, because blocks that share a tile add up in shared memory.
@@ -60,8 +60,8 @@ struct tuned_mainloops {
   static sm90_operands<Buffers> operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k,
                                          bool b_is_constant, gemm_plan const& plan, int rows, int last_rows,
                                          std::source_location where) {
-    require(Mainloop::C.can_share(std::min(rows, Mainloop::tile_m), plan.parts), where, "sums of ", plan.parts,
-            " parts of a ", Mainloop::tile_m, " x ", Mainloop::tile_n, " tile do not fit in shared memory");
+    require(Mainloop::C.can_share(std::min(rows, Mainloop::traits.tile_m), plan.parts), where, "sums of ", plan.parts,
+            " parts of a ", Mainloop::traits.tile_m, " x ", Mainloop::traits.tile_n, " tile do not fit in shared memory");
     sm90_operands<Buffers> x;
     x.columns = b.n;
     x.b_is_constant = b_is_constant;

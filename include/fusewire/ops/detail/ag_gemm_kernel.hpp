@@ -1,7 +1,7 @@
 // All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in
 // ag_gemm.hpp.
 //
-//   beside the tiles   gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece;
+//   communication      gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece;
 //                      on gfx942 groups of waves may push in turns: pusher.hpp
 //   tiles              own rows or columns: from A, at once; others: wait for flag --> from the inbox --mainloop--> C
 //
@@ -35,7 +35,7 @@
 
 namespace fusewire {
 
-/// Arguments of ag_gemm_kernel beside its operands.
+/// Arguments of ag_gemm_kernel besides its operands.
 template <class T>
 struct ag_gemm_arguments {
   /// How A is gathered.
@@ -49,14 +49,14 @@ struct ag_gemm_arguments {
 /// The source for a mainloop, chosen by how the mainloop cuts a tile's k.
 template <mainloop M>
 using gathered_source =
-    std::conditional_t<M::cut == k_slicing::interleaved, gathered_chunks,
-                       std::conditional_t<M::cut == k_slicing::contiguous, gathered_range<typename M::source_group>,
+    std::conditional_t<M::traits.slicing == k_slicing::interleaved, gathered_chunks,
+                       std::conditional_t<M::traits.slicing == k_slicing::contiguous, gathered_range<typename M::source_group>,
                                           gathered_tiles<typename M::source_group>>>;
 
 /// C = epilogue(gather(A) B) on this rank. Called by: ag_gemm, on every rank, with at most as many blocks as can be
 /// resident.
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+__global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     ag_gemm_kernel(__grid_constant__ channel_view const ch, __grid_constant__ ag_gemm_arguments<T> const g,
                    __grid_constant__ typename Mainloop::template operands<gathered_buffers> const x,
                    Epilogue epilogue) {
@@ -65,19 +65,19 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   channel_epoch const& e = launch.epoch();
   bool const starts_together = !Mainloop::communicates_first && g.starts_together;
   gathered_source<Mainloop> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, starts_together,
-                                   x.k_part(), x.k_parts());
-  checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
+                                   x.k_slice());
+  checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
-    if constexpr (Mainloop::push_groups > 0)
+    if constexpr (Mainloop::traits.push_groups > 0)
       if (Mainloop::always_in_turns ? !g.gather.pull : g.gather.in_turns) {
-        std::integral_constant<int, Mainloop::threads> const threads;
-        std::integral_constant<int, Mainloop::push_groups> const groups;
+        std::integral_constant<int, Mainloop::traits.threads> const threads;
+        std::integral_constant<int, Mainloop::traits.push_groups> const groups;
         push_in_turns(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
         return;
       }
     gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
   };
-  Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, gather, epilogue);
+  Mainloop::run(shared, launch, x, g.tiles, source, sink, gather, epilogue, no_tail{});
 }
 
 }  // namespace fusewire

@@ -68,8 +68,8 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
   }
 
   auto const of_mainloop = [&](auto const& question) { return with_mainloop<T>(plan.gemm, call.b_layout, question); };
-  bool const in_turns = of_mainloop([&]<class M>() { return M::cut == k_slicing::interleaved; }),
-             senders_first = of_mainloop([&]<class M>() { return M::communicates_first; });
+  bool const in_turns = of_mainloop([&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }),
+             senders_first = of_mainloop([&]<class M>() { return M::traits.comm == comm_placement::leading_blocks; });
   gather_order const order = order_of_gather(map, w.rank(), pull, plan.pieces, plan.gemm.band, in_turns ? 1 : parts);
   channel_view const view = ch.view(header);
   auto const inbox = [&](int slot) { return gathered_in(view.template slot<T const>(slot), map); };
@@ -85,8 +85,8 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
                                           : std::max(1, std::min(order.pieces.count(), plan.senders(w.size())));
   launcher.launch(stream, kernels, p, plan.gemm, a,
                   {.tiles = g.tiles.count(),
-                   .beside = senders,
-                   .beside_exactly = o.comm_blocks > 0,
+                   .comm_workers = senders,
+                   .comm_exactly = o.comm_blocks > 0,
                    .min_blocks = pull ? w.xcd_count() : 1,  // begin_readable()
                    .where = where},
                   epilogue, view, g);

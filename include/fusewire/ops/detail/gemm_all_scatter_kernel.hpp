@@ -25,38 +25,34 @@ namespace fusewire {
 
 /// C = epilogue(A B), and the columns of the other ranks. Called by: gemm_all_scatter, on every rank.
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+__global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     gemm_all_scatter_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                             __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
-  block const b;
+  constexpr int tile_m = Mainloop::traits.tile_m, tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const ranks = ch.world.size, n = g.c.cols / ranks, parts = x.parts().value();
-  int const n_tiles = ceil_div(n, Mainloop::tile_n);
-  all_scatter_sink<T> const inbox{
-      e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, n_tiles, x.part(), parts, Mainloop::part_unit};
-  local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
-  auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, epilogue);
-
-  for (int const tiles = g.tiles.count(); work.now() < (ranks - 1) * tiles; work.next()) {
-    int const of = work.now() / tiles, from = ch.world.next(1 + of);
-    tile_coord const t = g.tiles[work.now() - of * tiles];
-    for (int p = 0; p < parts; ++p) e.wait(b, from, inbox.flag(t) + p);
-    bool const poisoned = e.control().should_fill_nan();
-    matrix<T> const to = inbox.columns(from);
-    bool const whole = has_whole_quads(to);
-    detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
-                          to.rows, n, [&](int r, int col) {
-                            alignas(8) T four[4];
-                            *reinterpret_cast<uint2*>(four) =
-                                *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank).at(r, col));
-                            for (T& v : four)
-                              if (poisoned) v = T(__builtin_nanf(""));
-                            store_quad(to, r, col, four, whole);
-                          });
-  }
-  launch.end(b);
+  int const ranks = ch.world.size, n = g.c.cols / ranks, n_tiles = ceil_div(n, tile_n), stores = x.stores();
+  all_scatter_sink<T> const inbox{e, ch.world, g.c, n, tile_m, tile_n, n_tiles, stores};
+  local_shards source(g.shards, g.k, x.k_slice());
+  int const tiles = g.tiles.count();
+  tail const take{(ranks - 1) * tiles, [&](block b, int item) {
+                    int const nth = item / tiles, from = ch.world.next(1 + nth);
+                    tile_coord const t = g.tiles[item - nth * tiles];
+                    for (int s = 0; s < stores; ++s) e.wait(b, from, inbox.flag(t) + s);
+                    bool const poisoned = e.control().should_fill_nan();
+                    matrix<T> const to = inbox.columns(from);
+                    bool const whole = has_whole_quads(to);
+                    detail::for_each_quad(b, t.m * tile_m, t.n * tile_n, tile_m, tile_n, to.rows, n, [&](int r, int col) {
+                      alignas(8) T four[4];
+                      *reinterpret_cast<uint2*>(four) =
+                          *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank).at(r, col));
+                      for (T& v : four)
+                        if (poisoned) v = T(__builtin_nanf(""));
+                      store_quad(to, r, col, four, whole);
+                    });
+                  }};
+  Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, epilogue, take);
 }
 
 }  // namespace fusewire

@@ -30,51 +30,39 @@ namespace fusewire {
 
 /// C = epilogue(the sum over ranks of A B), which every rank adds up. Called by: gemm_ar, on every rank.
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+__global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     gemm_ar_one_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                      __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
-  block const b;
+  constexpr int tile_m = Mainloop::traits.tile_m, tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n),
-            parts = x.parts().value();
-  all_reduce_sink const inbox{e,       ch.world, g.c.rows, g.c.cols,           Mainloop::tile_m, Mainloop::tile_n,
-                              n_tiles, x.part(), parts,    Mainloop::part_unit};
-  local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
-  auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{});
-
-  bool const whole = has_whole_quads(g.c);
-  for (; work.now() < g.tiles.count(); work.next()) {
-    tile_coord const t = g.tiles[work.now()];
-    for (int p = 0; p < parts; ++p) e.wait(b, 0, ranks - 1, inbox.flag(t) + p);
-    bool const poisoned = e.control().should_fill_nan();
-    detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
-                          g.c.rows, g.c.cols, [&](int r, int col) {
-                            alignas(8) T four[4];
-                            detail::add_sources(
-                                four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned,
-                                epilogue);
-                            store_quad(g.c, r, col, four, whole);
-                          });
-  }
-  launch.end(b);
+  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n), stores = x.stores();
+  all_reduce_sink const inbox{e, ch.world, g.c.rows, g.c.cols, tile_m, tile_n, n_tiles, stores};
+  local_shards source(g.shards, g.k, x.k_slice());
+  tail const reduce{g.tiles.count(), [&](block b, int item) {
+                      tile_coord const t = g.tiles[item];
+                      for (int s = 0; s < stores; ++s) e.wait(b, 0, ranks - 1, inbox.flag(t) + s);
+                      auto const sums = [&](int source) { return inbox.from(source, rank); };
+                      detail::reduce_tile(b, g.c, t.m * tile_m, t.n * tile_n, tile_m, tile_n, ranks, sums,
+                                          e.control().should_fill_nan(), epilogue);
+                    }};
+  Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{}, reduce);
 }
 
 /// The same, but the owner of a row adds up and sends the result to all ranks. Called by: gemm_ar, on every rank.
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+__global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     gemm_ar_two_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                      __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
-  block const b;
+  constexpr int tile_m = Mainloop::traits.tile_m, tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
+  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n);
   row_shards const& shards = g.shards;
-  reduce_scatter_sink const inbox{e, shards, rank, g.c.cols, n_tiles, x.part(), x.parts().value()};
-  local_shards source(shards, g.k, x.k_part(), x.k_parts());
-  auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{});
+  reduce_scatter_sink const inbox{e, shards, rank, g.c.cols, n_tiles, x.stores()};
+  local_shards source(shards, g.k, x.k_slice());
 
   bool const whole = has_whole_quads(g.c);
   auto const results = [&](int of) {  // the second inbox
@@ -82,37 +70,30 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
     return matrix<T>{reinterpret_cast<T*>(e.inbox<float>(of) + std::int64_t(ranks) * shards.per_rank * pitch), g.c.rows,
                      g.c.cols, pitch};
   };
-  auto const result_flag = [&](int nth, int tile_n) {
-    return (shards.tile_rows * inbox.parts + nth) * n_tiles + tile_n;
-  };
-
-  int const row0 = shards.first_row(rank), mine = shards.tile_rows_of(rank) * n_tiles;
-  for (; work.now() < mine; work.next()) {
-    int const m = work.now() / n_tiles, n = work.now() % n_tiles;
+  auto const result_flag = [&](int nth, int n) { return (shards.tile_rows * inbox.stores + nth) * n_tiles + n; };
+  auto const reduce = [&](block b, int m, int n) {  // this rank's tiles
+    int const row0 = shards.first_row(rank);
     inbox.wait(b, ranks, m, n);
     bool const poisoned = e.control().should_fill_nan();
     detail::for_each_quad(
-        b, m * Mainloop::tile_m, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, shards.rows(rank), g.c.cols,
-        [&](int r, int col) {
+        b, m * tile_m, n * tile_n, tile_m, tile_n, shards.rows(rank), g.c.cols, [&](int r, int col) {
           alignas(8) T four[4];
+          auto const sums = [&](int source) { return inbox.from(source, rank); };
           auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
-          detail::add_sources(
-              four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned, of_all);
+          detail::add_sources(four, ranks, sums, r, col, g.c.cols, poisoned, of_all);
           store_quad(g.c, row0 + r, col, four, whole);
           for (int p = 1; p < ranks; ++p)
             *reinterpret_cast<uint2*>(results(ch.world.next(p)).at(row0 + r, col)) =
                 *reinterpret_cast<uint2 const*>(four);
         });
     for (int p = 1; p < ranks; ++p) e.signal(b, ch.world.next(p), result_flag(m, n));
-  }
-
-  for (int const all = mine + shards.all_tile_rows() * n_tiles; work.now() < all; work.next()) {
-    int const m = (work.now() - mine) / n_tiles, n = (work.now() - mine) % n_tiles, owner = shards.owner(m);
-    if (owner == rank) continue;
+  };
+  auto const take = [&](block b, int m, int n) {  // other ranks' tiles
+    int const owner = shards.owner(m);
+    if (owner == rank) return;
     e.wait(b, owner, result_flag(shards.nth_of_owner(m), n));
     bool const poisoned = e.control().should_fill_nan();
-    int const m0 = shards.first_row(owner) + shards.row_in_shard(m);
-    detail::for_each_quad(b, m0, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
+    detail::for_each_quad(b, shards.first_row(owner) + shards.row_in_shard(m), n * tile_n, tile_m, tile_n,
                           shards.first_row(owner) + shards.rows(owner), g.c.cols, [&](int r, int col) {
                             alignas(8) T four[4];
                             *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(results(rank).at(r, col));
@@ -120,8 +101,13 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
                               if (poisoned) x = T(__builtin_nanf(""));
                             store_quad(g.c, r, col, four, whole);
                           });
-  }
-  launch.end(b);
+  };
+  int const local = shards.tile_rows_of(rank) * n_tiles;
+  tail const both{local + shards.all_tile_rows() * n_tiles, [&](block b, int item) {
+                    if (item < local) reduce(b, item / n_tiles, item % n_tiles);
+                    else take(b, (item - local) / n_tiles, (item - local) % n_tiles);
+                  }};
+  Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{}, both);
 }
 
 }  // namespace fusewire

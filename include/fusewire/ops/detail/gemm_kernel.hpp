@@ -6,7 +6,7 @@
 
 namespace fusewire {
 
-/// Arguments of gemm_kernel beside its operands.
+/// Arguments of gemm_kernel besides its operands.
 template <class T>
 struct gemm_arguments {
   matrix<T> c;         // [M, N]
@@ -19,14 +19,14 @@ struct gemm_arguments {
 
 /// C = epilogue(A B). Called by: gemm, and operators in a world of one rank.
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+__global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     gemm_kernel(gemm_arguments<T> g, __grid_constant__ typename Mainloop::template operands<1> const x,
                 Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
   platform::fetch_arguments<sizeof(g) + sizeof(x)>();
   local_launch launch;
-  local_rows source(g.c.rows, g.k, Mainloop::tile_m, x.k_part(), x.k_parts());
-  Mainloop::run_and_end(shared, launch, x, g.tiles, source, local_sink<T>{g.c}, no_comm{}, epilogue);
+  local_rows source(g.c.rows, g.k, Mainloop::traits.tile_m, x.k_slice());
+  Mainloop::run(shared, launch, x, g.tiles, source, local_sink<T>{g.c}, no_comm{}, epilogue, no_tail{});
 }
 
 }  // namespace fusewire

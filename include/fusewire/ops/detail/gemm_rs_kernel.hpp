@@ -25,32 +25,24 @@ namespace fusewire {
 
 /// C = epilogue(the sum over ranks of A B), for this rank's rows. Called by: gemm_rs, on every rank.
 template <class T, mainloop Mainloop, class Epilogue>
-__global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu)
+__global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     gemm_rs_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                    __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
-  block const b;
+  constexpr int tile_m = Mainloop::traits.tile_m, tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
-  reduce_scatter_sink const inbox{launch.epoch(), g.shards, rank, g.c.cols, n_tiles, x.part(), x.parts().value()};
-  local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
-  auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{});
-
-  bool const whole = has_whole_quads(g.c);
-  for (int const mine = g.shards.tile_rows_of(rank) * n_tiles; work.now() < mine; work.next()) {
-    int const m = work.now() / n_tiles, n = work.now() % n_tiles;
-    inbox.wait(b, ranks, m, n);
-    bool const poisoned = launch.epoch().control().should_fill_nan();
-    detail::for_each_quad(b, m * Mainloop::tile_m, n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n, g.c.rows,
-                          g.c.cols, [&](int r, int col) {
-                            alignas(8) T four[4];
-                            detail::add_sources(
-                                four, ranks, [&](int s) { return inbox.from(s, rank); }, r, col, g.c.cols, poisoned,
-                                epilogue);
-                            store_quad(g.c, r, col, four, whole);
-                          });
-  }
-  launch.end(b);
+  channel_epoch const& e = launch.epoch();
+  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n);
+  reduce_scatter_sink const inbox{e, g.shards, rank, g.c.cols, n_tiles, x.stores()};
+  local_shards source(g.shards, g.k, x.k_slice());
+  tail const reduce{g.shards.tile_rows_of(rank) * n_tiles, [&](block b, int item) {
+                      int const m = item / n_tiles, n = item % n_tiles;
+                      inbox.wait(b, ranks, m, n);
+                      auto const sums = [&](int source) { return inbox.from(source, rank); };
+                      detail::reduce_tile(b, g.c, m * tile_m, n * tile_n, tile_m, tile_n, ranks, sums,
+                                          e.control().should_fill_nan(), epilogue);
+                    }};
+  Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{}, reduce);
 }
 
 }  // namespace fusewire
