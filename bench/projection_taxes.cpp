@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
   using usual = gathered_source<Mainloop>;
-  std::conditional_t<AfterAll, after_all_of<usual>, usual> source(
-      e, ch.world.rank, g.gather.map, g.gather.own_shard_first, false, x.k_part(), x.k_parts());
+  std::conditional_t<AfterAll, after_all_of<usual>, usual> source(e, ch.world.rank, g.gather.map,
+                                                                  g.gather.own_shard_first, x.k_part(), x.k_parts());
   checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     trace_span<!AfterAll> const s("moves A");
@@ -160,8 +160,7 @@ class changed_operator {
         ag_gemm_arguments<bf16> const g{
             {call.a, map, order.pieces, false, o_.own_shard_first, plan->in_turns},
             call.c,
-            {map.m_tiles(), ceil_div(n, M::tile_n), order.first_tile_row, multiply.band, order.first_band},
-            false};
+            {map.m_tiles(), ceil_div(n, M::tile_n), order.first_tile_row, multiply.band, order.first_band}};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
         int const first = std::max(
             1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4, plan->senders(w.size())}));

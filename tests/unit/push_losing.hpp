@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
       e.signal(group, peer, p.flag);
     }
   };
-  gathered_tiles<typename Mainloop::source_group> source(e, ch.world.rank, map, g.gather.own_shard_first, false,
-                                                         x.part(), x.parts());
+  gathered_tiles<typename Mainloop::source_group> source(e, ch.world.rank, map, g.gather.own_shard_first, x.part(),
+                                                         x.parts());
   checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   Mainloop::run_and_end(shared, launch, x, g.tiles, source, sink, push, identity{});
 }

@@ -29,8 +29,7 @@ enum class k_slicing { per_shard, contiguous, interleaved };
 /// For operators: name: in messages; min_blocks_per_cu: the second argument of __launch_bounds__; has_clusters: whether
 /// blocks that share a tile are a cluster; communicates_first: whether the first blocks do the work beside the tiles,
 /// before they take tiles; source_groups, waves: of a block; push_groups: groups of a block's waves that take turns to
-/// push, 0 if a block pushes as one (pusher.hpp); if there are any, always_in_turns: whether the plan has no
-/// say.
+/// push, 0 if a block pushes as one (pusher.hpp).
 template <class M>
 concept mainloop = requires {
   typename M::source_group;

@@ -36,8 +36,8 @@ class gathered_chunks {
 
   /// The block is number `part` of `parts` that share a tile. The number of `e` may become known later, but before
   /// begin(). Requires: at least as many chunks as parts.
-  __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool,
-                             int part, divisor const& parts)
+  __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, int part,
+                             divisor const& parts)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), own_first_(gathers_k_ && own_shard_first && map.ranks > 1),
         rank_(rank), part_(platform::uniform(part)), parts_(parts.value()), of_shard_(ceil_div(map.cols(), k_step)),
         of_chunk_(map.chunk_k / k_step), k_of_shard_(gathers_k_ ? map.cols() : 0),

@@ -18,8 +18,8 @@ class gathered_range {
   };
 
   /// Of part number `part` of `parts`. The number of `e` may become known later, but before begin().
-  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool,
-                            int part, divisor const& parts)
+  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, int part,
+                            divisor const& parts)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
         of_shard_(ceil_div(cols_, k_step)), first_shard_(own_shard_first && gathers_k_ ? rank : 0),
         share_(gathers_k_ ? of_shard_ * map.ranks : of_shard_, part, parts) {}

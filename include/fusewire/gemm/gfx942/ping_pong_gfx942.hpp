@@ -47,7 +47,6 @@ class ping_pong_gfx942 {
   static constexpr k_slicing cut = k_slicing::interleaved;
   /// As the concept mainloop has it
   static constexpr int push_groups = 2;
-  static constexpr bool always_in_turns = true;
 
   using source_group = wave;
 

@@ -35,7 +35,6 @@ class small_m_gfx942 {
   static constexpr k_slicing cut = k_slicing::contiguous;
   /// As the concept mainloop has it. With fewer rows no link is busy for long
   static constexpr int push_groups = Rows >= 64 ? waves : 0;
-  static constexpr bool always_in_turns = false;
 
   using source_group = wave;
 

@@ -65,7 +65,7 @@ struct tuned_mainloops {
     sm90_operands<Buffers> x;
     x.columns = b.n;
     x.b_is_constant = b_is_constant;
-    x.stages = Mainloop::stages(rows, last_rows, plan.parts, plan.b_in_flight, plan.b_at_first);
+    x.stages = Mainloop::stages(rows, last_rows, plan.parts, plan.b_in_flight);
     x.blocks_of_tile = divisor(plan.parts);
     for (int i = 0; i < Buffers; ++i) x.a[i] = make_box_maps(a[i], x.stages.rows, x.stages.last_rows, where);
     matrix<T const> const lines =

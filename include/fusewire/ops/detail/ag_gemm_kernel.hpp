@@ -7,8 +7,7 @@
 //
 // The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
 // while the others multiply. A part's sums over k run in the order in which its source hands out the steps. This order
-// is the same in every run, and with own_shard_first = false it is the same on every rank. With starts_together, tiles
-// of own rows wait for the first piece of a peer's rows, so that the tiles of both read B together.
+// is the same in every run, and with own_shard_first = false it is the same on every rank.
 //
 // Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for
 // headers, which every rank's blocks send before they wait for anything. Pieces are moved by blocks that take tiles
@@ -43,7 +42,6 @@ struct ag_gemm_arguments {
   matrix<T> c;  // [M, N]
   /// Tiles of C, in the order of this rank.
   raster_order tiles;
-  bool starts_together;  // with gather::m, for mainloops that communicate while they multiply
 };
 
 /// The source for a mainloop, chosen by how the mainloop cuts a tile's k.
@@ -63,13 +61,11 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   extern __shared__ bytes16 shared[];
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
-  bool const starts_together = !Mainloop::communicates_first && g.starts_together;
-  gathered_source<Mainloop> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, starts_together,
-                                   x.k_part(), x.k_parts());
+  gathered_source<Mainloop> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, x.k_part(), x.k_parts());
   checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     if constexpr (Mainloop::push_groups > 0)
-      if (Mainloop::always_in_turns ? !g.gather.pull : g.gather.in_turns) {
+      if (g.gather.in_turns) {
         std::integral_constant<int, Mainloop::threads> const threads;
         std::integral_constant<int, Mainloop::push_groups> const groups;
         push_in_turns(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
