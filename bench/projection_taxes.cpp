@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
   using usual = gathered_source<Mainloop>;
-  std::conditional_t<AfterAll, after_all_of<usual>, usual> source(
-      e, ch.world.rank, g.gather.map, g.gather.own_shard_first, false, x.k_slice());
+  std::conditional_t<AfterAll, after_all_of<usual>, usual> source(e, ch.world.rank, g.gather.map,
+                                                                  g.gather.own_shard_first, x.k_slice());
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     trace_span<!AfterAll> const s("moves A");
@@ -146,8 +146,9 @@ class changed_operator {
       if constexpr (has_instance<M>) {
         auto const kernel = &changed_ag_gemm<bf16, M, AfterAll>;
         gather_map const map{o_.gather, call.m, o_.k, w.size(), M::traits.tile_m, plan->chunk_k};
-        int const parts = M::traits.slicing == k_slicing::interleaved ? std::min(plan->gemm.parts, map.chunks() * shape.k_shards)
-                                                           : plan->gemm.parts;
+        int const parts = M::traits.slicing == k_slicing::interleaved
+                              ? std::min(plan->gemm.parts, map.chunks() * shape.k_shards)
+                              : plan->gemm.parts;
         gather_order const order = order_of_gather(map, w.rank(), false, plan->pieces, plan->gemm.band,
                                                    M::traits.slicing == k_slicing::interleaved ? 1 : parts);
         channel_view const view = ch_.view(make_header("ag_taxes", AfterAll, std::uint64_t(call.m)));
@@ -160,16 +161,16 @@ class changed_operator {
         ag_gemm_arguments<bf16> const g{
             {call.a, map, order.pieces, false, o_.own_shard_first, plan->in_turns},
             call.c,
-            {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band},
-            false};
+            {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band}};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
         int const first = std::max(
             1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4, plan->senders(w.size())}));
         set_blocks(x, first, tiles);
-        launch(
-            w, stream,
-            {.blocks = std::min(fit, first + tiles * parts), .threads = M::traits.threads, .shared_bytes = M::shared_bytes()},
-            kernel, view, g, x);
+        launch(w, stream,
+               {.blocks = std::min(fit, first + tiles * parts),
+                .threads = M::traits.threads,
+                .shared_bytes = M::shared_bytes()},
+               kernel, view, g, x);
       } else {
         require<runtime_failure>(false, here(), "no instance of changed_ag_gemm has the mainloop of this shape");
       }

@@ -23,8 +23,8 @@ constexpr int rows = 72, n = 160, k = 128, launches = 3;  // rows, k: of each ra
 // [begin: sink]
 struct sums_at_owner {
   channel_epoch const& e;
-  row_shards const& shards;        // rank r owns the r-th `rows` rows; tile rows take turns over the ranks
-  int rank, n_tiles, stores;       // this rank; tiles of a row; blocks that each store a slice of a tile
+  row_shards const& shards;   // rank r owns the r-th `rows` rows; tile rows take turns over the ranks
+  int rank, n_tiles, stores;  // this rank; tiles of a row; blocks that each store a slice of a tile
 
   __device__ matrix<float> from(int source, int owner) const {
     return {e.inbox<float>(owner) + source * rows * n, rows, n, n};

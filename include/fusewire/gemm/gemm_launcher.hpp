@@ -37,10 +37,10 @@ struct gemm_problem {
 
 /// What the blocks of a launch have to do.
 struct tile_work {
-  int tiles = 0;  // of the kernel's raster_order
-  int comm_workers = 0;          // groups that communicate, limited to the free blocks, but at least 1; 0: none
-  bool comm_exactly = false;     // leading blocks communicate: exactly comm_workers of them
-  int min_blocks = 1;                                            // if they fit
+  int tiles = 0;              // of the kernel's raster_order
+  int comm_workers = 0;       // groups that communicate, limited to the free blocks, but at least 1; 0: none
+  bool comm_exactly = false;  // leading blocks communicate: exactly comm_workers of them
+  int min_blocks = 1;         // if they fit
   std::source_location where = std::source_location::current();  // who launches, for messages
 };
 
@@ -201,14 +201,15 @@ class gemm_launcher {
       } else {
         count = std::min(at_once, std::max(tiles, ceil_div(work.comm_workers, parts))) * parts;
       }
-      fusewire::launch(w_, stream,
-                       {.blocks = count,
-                        .threads = M::traits.threads,
-                        .shared_bytes = M::shared_bytes(),
-                        .cluster = M::traits.clusters ? parts : 1,
-                        .programmatic = M::traits.comm == comm_placement::idle_warps && detail::may_be_early(reserved_cus_),
-                        .where = where},
-                       kernel, arguments..., x, epilogue);
+      fusewire::launch(
+          w_, stream,
+          {.blocks = count,
+           .threads = M::traits.threads,
+           .shared_bytes = M::shared_bytes(),
+           .cluster = M::traits.clusters ? parts : 1,
+           .programmatic = M::traits.comm == comm_placement::idle_warps && detail::may_be_early(reserved_cus_),
+           .where = where},
+          kernel, arguments..., x, epilogue);
     });
   }
 

@@ -38,7 +38,6 @@ struct gemm_plan {
   int parts = 1;                        // blocks that share a tile; each has a part of k
   int band = 8;                         // tile rows that are in flight together
   int b_in_flight = 0;                  // sm90_stages; 0: as many as there are stages
-  int b_at_first = 0;                   // 0: as b_in_flight
   char const* why_not_tuned = nullptr;  // the reason, if it is not
 };
 

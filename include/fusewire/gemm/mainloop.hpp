@@ -73,8 +73,7 @@ struct no_tail {};
 /// a word in the block's shared memory. Called by: every thread of every block.
 template <class Launch, class Work>
 __device__ void finish_launch(Launch& launch, void* shared, int tiles, int claimed, tail<Work> const& last) {
-  for (int item = claimed - tiles; item < last.count;
-       item = launch.next(block{}, static_cast<int*>(shared)) - tiles)
+  for (int item = claimed - tiles; item < last.count; item = launch.next(block{}, static_cast<int*>(shared)) - tiles)
     last.work(block{}, item);
   launch.end(block{});
 }

@@ -63,7 +63,8 @@ void for_each_mainloop(gemm_tile const& tile, F f) {
 template <class Mainloop, class... P>
 int resident_groups(world const& w, void (*kernel)(P...), int parts, int reserved_cus, std::source_location where) {
   int const cluster = Mainloop::traits.clusters ? parts : 1;
-  return resident_clusters(w, kernel, cluster, Mainloop::traits.threads, Mainloop::shared_bytes(), reserved_cus, where) *
+  return resident_clusters(w, kernel, cluster, Mainloop::traits.threads, Mainloop::shared_bytes(), reserved_cus,
+                           where) *
          cluster / parts;
 }
 

@@ -152,7 +152,8 @@ class ag_gemm {
     int const flags = ch_.options().flags_per_source;
     while (map_of(ranks, o_, m, *p).flags_per_source() > flags && p->chunk_k < o_.k) p->chunk_k *= 2;
     gather_map const map = map_of(ranks, o_, m, *p);
-    if (with_mainloop<T>(p->gemm, shape.b_layout, [&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }))
+    if (with_mainloop<T>(p->gemm, shape.b_layout,
+                         [&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }))
       p->gemm.parts = std::min(p->gemm.parts, map.chunks() * shape.k_shards);
     // The shards' rows, one below the other, and the pieces of all are numbered with an int.
     bool const fits = map.flags_per_source() <= flags && map.m <= max_extent / map.ranks &&

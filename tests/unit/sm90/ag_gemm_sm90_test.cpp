@@ -27,12 +27,8 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
                        .tile_n = C.block_n,
                        .parts = r.world.max_ranks_on_a_device() == 1 ? p.parts : 1,
                        .band = 3,
-                       .b_in_flight = (p.m + 1) % 3,
-                       .b_at_first = 1};
-  ag_gemm_plan plan{
-      .gemm = gemm,
-      .chunk_k = p.chunk_k,
-      .starts_together = by == gather::m && r.size() > 1 && p.m / r.size() >= C.block_m && p.chunk_k == 128};
+                       .b_in_flight = (p.m + 1) % 3};
+  ag_gemm_plan plan{.gemm = gemm, .chunk_k = p.chunk_k};
   while (!C.can_share(std::min(p.m, C.block_m), plan.gemm.parts)) --plan.gemm.parts;
   plan.pieces = by == gather::k ? piece_order::nest::by_band
                 : p.m % 2       ? piece_order::nest::by_chunk
@@ -164,8 +160,7 @@ TEST_CASE(
           ag_gemm_arguments<bf16> const g{
               {call.a, map, {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, false, true},
               call.c,
-              {map.m_tiles(), ceil_div(p.n, mainloop::tile_n), 0, 8},
-              false};
+              {map.m_tiles(), ceil_div(p.n, mainloop::tile_n), 0, 8}};
           r.launch({.blocks = 8, .threads = mainloop::threads, .shared_bytes = mainloop::shared_bytes()},
                    push_losing<bf16, mainloop>, view, g, x, r.rank() == culprit ? 0 : -1);
         } else {

@@ -34,16 +34,19 @@ class gathered_chunks {
     int before;        // rows of B before the shard's
   };
 
-  /// slice: of the tiles' k. The number of `e` may become known later, but before
-  /// begin(). Requires: at least as many chunks as slices.
-  __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool,
+  /// slice: of the tiles' k. The number of `e` may become known later, but before begin(). Requires: at least as many
+  /// chunks as slices.
+  __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first,
                              k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), own_first_(gathers_k_ && own_shard_first && map.ranks > 1),
-        rank_(rank), part_(platform::uniform(slice.index)), parts_(slice.count.value()), of_shard_(ceil_div(map.cols(), k_step)),
-        of_chunk_(map.chunk_k / k_step), k_of_shard_(gathers_k_ ? map.cols() : 0),
-        rows_of_shard_(gathers_k_ ? map.m : 0), others_(gathers_k_ ? map.ranks - own_first_ : 1) {
+        rank_(rank), part_(platform::uniform(slice.index)), parts_(slice.count.value()),
+        of_shard_(ceil_div(map.cols(), k_step)), of_chunk_(map.chunk_k / k_step),
+        k_of_shard_(gathers_k_ ? map.cols() : 0), rows_of_shard_(gathers_k_ ? map.m : 0),
+        others_(gathers_k_ ? map.ranks - own_first_ : 1) {
     int const chunks = map.chunks(), own = own_first_ ? chunks : 0, all = own + chunks * others_;
-    auto const below = [&](int n) { return platform::uniform((n + parts_ - 1 - part_) / slice.count); };  // of this block's
+    auto const below = [&](int n) {
+      return platform::uniform((n + parts_ - 1 - part_) / slice.count);
+    };  // of this block's
     count_ = below(all);
     int const last = below(all) - below(all - others_) + below(own) - below(own > 0 ? own - 1 : 0);
     steps_ = count_ * of_chunk_ - last * (chunks * of_chunk_ - of_shard_);

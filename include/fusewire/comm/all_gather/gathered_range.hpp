@@ -18,7 +18,7 @@ class gathered_range {
   };
 
   /// slice: of the tiles' k. The number of `e` may become known later, but before begin().
-  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first, bool,
+  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first,
                             k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
         of_shard_(ceil_div(cols_, k_step)), first_shard_(own_shard_first && gathers_k_ ? rank : 0),

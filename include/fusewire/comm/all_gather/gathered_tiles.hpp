@@ -23,12 +23,11 @@ class gathered_tiles {
     int shard, column, step;  // column within the shard; steps since the shard's first
   };
 
-  /// slice: of the tiles' k. The number of `e` may become known later, but before
-  /// begin().
+  /// slice: of the tiles' k. The number of `e` may become known later, but before begin().
   __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first,
-                            bool starts_together, k_slice const& slice)
-      : e_(e), map_(map), gathers_k_(map.by == gather::k), starts_together_(starts_together), rank_(rank),
-        cols_(map.cols()), first_shard_(own_shard_first && gathers_k_ ? rank : 0) {
+                            k_slice const& slice)
+      : e_(e), map_(map), gathers_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
+        first_shard_(own_shard_first && gathers_k_ ? rank : 0) {
     k_share const share(ceil_div(cols_, k_step), slice.index, slice.count);
     count_ = share.count;
     first_ = share.first * k_step;
@@ -60,10 +59,6 @@ class gathered_tiles {
       lane_owner_ = wave{}.rank() - lane_chunk_ * owners_;
     }
     known_chunks_ = known_ = 0;
-    if (is_own_ && starts_together_) {
-      int const peer = rank_ + 1 < map_.ranks ? rank_ + 1 : 0;
-      e_.wait(Group{}, peer, map_.flag(map_.first_row(peer) / map_.tile_m, first_chunk_));
-    }
     int const left = map_.m - tile_m * map_.tile_m;
     return left < map_.tile_m ? left : map_.tile_m;
   }
@@ -128,7 +123,7 @@ class gathered_tiles {
 
   channel_epoch const& e_;
   gather_map const& map_;
-  bool const gathers_k_, starts_together_;
+  bool const gathers_k_;
   int const rank_, cols_, first_shard_;
   /// Of every shard: this block's first column, its steps, the first chunk of these steps, and how many chunks
   int first_, count_, first_chunk_, chunks_;

@@ -6,8 +6,8 @@
 
 namespace fusewire {
 
-/// The item that block i takes if `count` items start together in as many blocks. Blocks go to the XCDs in turns, as far
-/// as is known. The blocks of one XCD take neighbouring items, which share rows of A and columns of B in its L2.
+/// The item that block i takes if `count` items start together in as many blocks. Blocks go to the XCDs in turns, as
+/// far as is known. The blocks of one XCD take neighbouring items, which share rows of A and columns of B in its L2.
 __device__ inline int xcd_swizzle(int i, int count) {
   constexpr int xcds = 8;
   int const xcd = i % xcds, more = count % xcds;

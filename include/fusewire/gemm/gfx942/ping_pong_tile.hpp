@@ -113,7 +113,7 @@ class ping_pong_tile {
   /// rows of c = epilogue(sums). Returns the slice.
   template <class Out, class Epilogue>
   __device__ stored_slice add_up(split_k_sums const& parts, matrix<Out> c, tile_coord t, int rows, int tile, int tiles,
-                         int split, int splits, Epilogue const& epilogue) {
+                                 int split, int splits, Epilogue const& epilogue) {
     wave const w;
     int const of_wave = platform::uniform(w.index());
     constexpr int of_sixteen = waves_n * atoms_n;  // groups of sums in 16 rows of the tile

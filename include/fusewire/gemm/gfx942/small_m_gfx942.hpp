@@ -57,17 +57,16 @@ class small_m_gfx942 {
   __device__ static void run(void* shared, Launch& launch, operands<Buffers> const& x, raster_order const& tiles,
                              Source& source, Sink const& sink, Comm const& comm, Epilogue const& epilogue,
                              Tail const& last) {
-    persistent_loop(shared, launch, x, tiles, comm, last,
-                    [&](tile_coord t, int nth, int part, auto const& loads_issued) {
-                      small_m_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k,
-                                                                          t.n * Columns);
-                      int const rows = platform::uniform(source.begin(t.m));
-                      tile.ask_for_b();
-                      loads_issued();
-                      tile.ask_for_a(rows);
-                      tile.multiply(rows);
-                      tile.reduce(sink, x.split.sums, t, nth, tiles.count(), part, x.split.blocks, epilogue);
-                    });
+    persistent_loop(
+        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int part, auto const& loads_issued) {
+          small_m_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
+          int const rows = platform::uniform(source.begin(t.m));
+          tile.ask_for_b();
+          loads_issued();
+          tile.ask_for_a(rows);
+          tile.multiply(rows);
+          tile.reduce(sink, x.split.sums, t, nth, tiles.count(), part, x.split.blocks, epilogue);
+        });
   }
 };
 

@@ -15,7 +15,6 @@ struct sm90_gemm_config {
 
   /// The most stages of A, and of B: the barriers have room for as many.
   static constexpr int max_stages = 16;
-  static constexpr int b_start = 8;  // first loads of B, for which sm90_stages::b_at_first holds
   /// Epilogue staging of one warp: 16 rows of 64 columns, of 16 bits each.
   static constexpr int warp_staging_bytes = 16 * 64 * 2;
   /// Whether a warpgroup multiplies 64 of the tile's columns instead of 64 rows. The tile then has 128 columns, and its
@@ -67,11 +66,8 @@ struct sm90_stages {
   int of_a;       // stages of A; A comes from the L2 and needs no more than B
   int of_b;       // stages of B
   /// Loads of B under way at a time: more would not arrive sooner while B comes from memory, and A would queue behind
-  /// them
+  /// them. Not 0: warp 1 would wait for a load that was never issued.
   int b_in_flight;
-  /// The same for the first b_start loads, so that the first pieces of A do not queue behind B. Not 0: warp 1 would
-  /// wait for a load that was never issued.
-  int b_at_first;
 };
 
 /// Rows of a tile's boxes if the matrix has `left` more rows: at most as many, rounded up to the 8 rows of a swizzle.

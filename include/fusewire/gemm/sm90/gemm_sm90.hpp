@@ -83,16 +83,13 @@ class gemm_sm90 {
 
   /// For tiles of up to m rows of A, the last of which have last_m rows. If blocks share a tile, B waits for the first
   /// of A. Most of the shared memory is then for B, with that of the epilogue staging, which is unused.
-  __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight,
-                                                          int b_at_first = 0) {
+  __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight) {
     int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.staging_bytes() : 0);
     int const both = bytes / (rows * 128 + b_bytes), max_of_a = parts > 1 ? 6 : C.max_stages,
               of_a = both < max_of_a ? both : max_of_a;
     int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.max_stages ? fit : C.max_stages;
-    int const in_flight = b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b;
-    return {rows,      box_rows(last_m < m ? last_m : m, C.block_m),
-            of_a,      of_b,
-            in_flight, b_at_first > 0 && b_at_first < in_flight ? b_at_first : in_flight};
+    return {rows, box_rows(last_m < m ? last_m : m, C.block_m), of_a, of_b,
+            b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b};
   }
   /// As gemm/mainloop.hpp says. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's
   /// part of the sink's matrix c, of T or float. Warp 0 asks the source for A. Warp 1, which runs ahead, asks it for
@@ -106,8 +103,7 @@ class gemm_sm90 {
                              Tail const& last) {
     constexpr bool has_tail = !std::is_same_v<Tail, no_tail>;
     run_roles<!has_tail>(shared, launch, x, tiles, source, sink, comm, epilogue);
-    if constexpr (has_tail)
-      finish_launch(launch, shared, 0, launch.next(block{}, static_cast<int*>(shared)), last);
+    if constexpr (has_tail) finish_launch(launch, shared, 0, launch.next(block{}, static_cast<int*>(shared)), last);
   }
 
  private:
@@ -233,7 +229,7 @@ class gemm_sm90 {
   __device__ static void load_b(storage const& s, box_maps const& b, int columns, raster_order const& tiles,
                                 strided share, Source const& source) {
     cursor at, landed;
-    int ahead = s.stages.b_at_first, asked = 0;  // loads that may start before an earlier one has landed; loads so far
+    int ahead = s.stages.b_in_flight;  // loads that may start before an earlier one has landed
     for (int const i : share) {
       int const n = tiles[i].n * C.block_n,
                 pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
@@ -245,7 +241,6 @@ class gemm_sm90 {
         for (int nth = 0, k = source.k(place); nth < count; ++nth, k += block_k, at.next(s.stages.of_b)) {
           mbarrier const full = s.full_b(at.stage);
           s.empty(at.stage).wait(at.parity ^ 1);
-          if (++asked == C.b_start) ahead += s.stages.b_in_flight - s.stages.b_at_first;
           if (ahead > 0) {
             --ahead;
           } else {

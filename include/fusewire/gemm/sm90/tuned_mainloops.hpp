@@ -61,11 +61,12 @@ struct tuned_mainloops {
                                          bool b_is_constant, gemm_plan const& plan, int rows, int last_rows,
                                          std::source_location where) {
     require(Mainloop::C.can_share(std::min(rows, Mainloop::traits.tile_m), plan.parts), where, "sums of ", plan.parts,
-            " parts of a ", Mainloop::traits.tile_m, " x ", Mainloop::traits.tile_n, " tile do not fit in shared memory");
+            " parts of a ", Mainloop::traits.tile_m, " x ", Mainloop::traits.tile_n,
+            " tile do not fit in shared memory");
     sm90_operands<Buffers> x;
     x.columns = b.n;
     x.b_is_constant = b_is_constant;
-    x.stages = Mainloop::stages(rows, last_rows, plan.parts, plan.b_in_flight, plan.b_at_first);
+    x.stages = Mainloop::stages(rows, last_rows, plan.parts, plan.b_in_flight);
     x.blocks_of_tile = divisor(plan.parts);
     for (int i = 0; i < Buffers; ++i) x.a[i] = make_box_maps(a[i], x.stages.rows, x.stages.last_rows, where);
     matrix<T const> const lines =

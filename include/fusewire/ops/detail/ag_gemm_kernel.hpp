@@ -7,8 +7,7 @@
 //
 // The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
 // while the others multiply. A part's sums over k run in the order in which its source hands out the steps. This order
-// is the same in every run, and with own_shard_first = false it is the same on every rank. With starts_together, tiles
-// of own rows wait for the first piece of a peer's rows, so that the tiles of both read B together.
+// is the same in every run, and with own_shard_first = false it is the same on every rank.
 //
 // Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for
 // headers, which every rank's blocks send before they wait for anything. Pieces are moved by blocks that take tiles
@@ -43,15 +42,14 @@ struct ag_gemm_arguments {
   matrix<T> c;  // [M, N]
   /// Tiles of C, in the order of this rank.
   raster_order tiles;
-  bool starts_together;  // with gather::m, for mainloops that communicate while they multiply
 };
 
 /// The source for a mainloop, chosen by how the mainloop cuts a tile's k.
 template <mainloop M>
-using gathered_source =
-    std::conditional_t<M::traits.slicing == k_slicing::interleaved, gathered_chunks,
-                       std::conditional_t<M::traits.slicing == k_slicing::contiguous, gathered_range<typename M::source_group>,
-                                          gathered_tiles<typename M::source_group>>>;
+using gathered_source = std::conditional_t<
+    M::traits.slicing == k_slicing::interleaved, gathered_chunks,
+    std::conditional_t<M::traits.slicing == k_slicing::contiguous, gathered_range<typename M::source_group>,
+                       gathered_tiles<typename M::source_group>>>;
 
 /// C = epilogue(gather(A) B) on this rank. Called by: ag_gemm, on every rank, with at most as many blocks as can be
 /// resident.
@@ -63,13 +61,11 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   extern __shared__ bytes16 shared[];
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
-  bool const starts_together = !Mainloop::communicates_first && g.starts_together;
-  gathered_source<Mainloop> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, starts_together,
-                                   x.k_slice());
+  gathered_source<Mainloop> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, x.k_slice());
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     if constexpr (Mainloop::traits.push_groups > 0)
-      if (Mainloop::always_in_turns ? !g.gather.pull : g.gather.in_turns) {
+      if (g.gather.in_turns) {
         std::integral_constant<int, Mainloop::traits.threads> const threads;
         std::integral_constant<int, Mainloop::traits.push_groups> const groups;
         push_in_turns(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);

@@ -77,8 +77,7 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
   ag_gemm_arguments<T> const g{
       {call.a, map, order.pieces, pull, o.own_shard_first, plan.in_turns && !pull},
       call.c,
-      {map.m_tiles(), ceil_div(n, plan.gemm.tile_n), order.first_tile_row, plan.gemm.band, order.first_band},
-      plan.starts_together};
+      {map.m_tiles(), ceil_div(n, plan.gemm.tile_n), order.first_tile_row, plan.gemm.band, order.first_band}};
   int const senders = !senders_first      ? map.max_pieces() * map.ranks
                       : o.comm_blocks > 0 ? o.comm_blocks
                       : w.size() == 1     ? int(pull)  // which acknowledges

@@ -16,7 +16,6 @@ struct ag_gemm_plan {
   bool in_turns = false;           // groups of a moving block's waves push in turns, if the mainloop has such groups
   /// How pieces follow each other.
   piece_order::nest pieces = piece_order::nest::by_band;
-  bool starts_together = false;  // gather::m: tiles of own rows wait until those of a peer's can start
 
   /// Blocks that move pieces, of `ranks` ranks.
   constexpr int senders(int ranks) const { return senders_per_peer * (ranks - !senders_for_local); }

@@ -12,8 +12,6 @@ struct gather_rates_sm90 {
   /// peer, and longer than the link takes.
   static constexpr double pull_flops = 45e9, pull_flops_of_pair = 15e9;
   static constexpr int pull_columns = 1024, pull_columns_of_pair = 3072;
-  /// A B that leaves the L2 before all tiles have read it: bytes; bytes per us at which it passes.
-  static constexpr double large_b = 64e6, fast_b = 1.7e6;
   static constexpr int piece = 8 * 1024, piece_of_pair = 4 * 1024;  // bytes: smaller ones do not arrive sooner
   static constexpr int max_steps_of_piece = 4;
   /// Fewer columns of B are multiplied sooner than A is moved; pieces with fewer rows cost too many flags.
@@ -46,14 +44,6 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
     double const rows_of_rank = double(m) / ranks / tile_m;  // of tiles; one rank's after the other's
     if (!gemm.all_at_once)
       gemm.band = std::max(1, int(std::lround(rows_of_rank / std::ceil(rows_of_rank / at::max_band))));
-    // All tiles run at once. Own rows that start first leave the others a B that is no longer in the L2, if B is larger
-    // than that and passes fast.
-    double const b_bytes = 2.0 * s.k * n;
-    best.starts_together =
-        ranks > 1 && m / ranks >= tile_m && gemm.all_at_once && b_bytes > at::large_b && b_bytes / gemm.us > at::fast_b;
-    // B holds back while the first pieces are read, published and looked for: nobody can multiply before, and they pass
-    // it sooner (as measured).
-    if (ranks > 1) gemm.b_at_first = gemm.b_in_flight / 2;
   }
   // Pieces as small as their flags and the start of each copy allow: what is asked for first arrives first. Where
   // shards' edges cut rows of tiles, pieces have fewer rows, there are more of them, and a rank's own are among them:

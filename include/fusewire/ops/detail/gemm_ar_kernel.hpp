@@ -75,17 +75,15 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
     int const row0 = shards.first_row(rank);
     inbox.wait(b, ranks, m, n);
     bool const poisoned = e.control().should_fill_nan();
-    detail::for_each_quad(
-        b, m * tile_m, n * tile_n, tile_m, tile_n, shards.rows(rank), g.c.cols, [&](int r, int col) {
-          alignas(8) T four[4];
-          auto const sums = [&](int source) { return inbox.from(source, rank); };
-          auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
-          detail::add_sources(four, ranks, sums, r, col, g.c.cols, poisoned, of_all);
-          store_quad(g.c, row0 + r, col, four, whole);
-          for (int p = 1; p < ranks; ++p)
-            *reinterpret_cast<uint2*>(results(ch.world.next(p)).at(row0 + r, col)) =
-                *reinterpret_cast<uint2 const*>(four);
-        });
+    detail::for_each_quad(b, m * tile_m, n * tile_n, tile_m, tile_n, shards.rows(rank), g.c.cols, [&](int r, int col) {
+      alignas(8) T four[4];
+      auto const sums = [&](int source) { return inbox.from(source, rank); };
+      auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
+      detail::add_sources(four, ranks, sums, r, col, g.c.cols, poisoned, of_all);
+      store_quad(g.c, row0 + r, col, four, whole);
+      for (int p = 1; p < ranks; ++p)
+        *reinterpret_cast<uint2*>(results(ch.world.next(p)).at(row0 + r, col)) = *reinterpret_cast<uint2 const*>(four);
+    });
     for (int p = 1; p < ranks; ++p) e.signal(b, ch.world.next(p), result_flag(m, n));
   };
   auto const take = [&](block b, int m, int n) {  // other ranks' tiles
