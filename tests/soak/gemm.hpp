@@ -31,27 +31,36 @@ __global__ void fill_b(matrix<T> b, layout order) {
     }
 }
 
-/// A block per row of c, which begins with row row0 and column col0 of C. What it has seen it overwrites with a number
-/// that is none.
+/// A block per row of c, which begins with row row0 and column col0 of C. The products of each of `partials` shards of
+/// k are rounded to T before they are added up; 1: there are none. What it has seen it overwrites with a number that is
+/// none.
 template <class T>
-__global__ void check_gemm(matrix<T> c, int row0, int col0, int k, checker check) {
-  __shared__ int sums[2];
+__global__ void check_gemm(matrix<T> c, int row0, int col0, int k, int partials, checker check) {
+  __shared__ int sums[max_ranks][2];
   block const b;
   unsigned const generation = check.generation();
+  int const of_partial = k / partials;
   for (int i = b.index(); i < c.rows; i += b.count()) {
-    if (b.rank() < 2) sums[b.rank()] = 0;
+    if (b.rank() < 2 * partials) sums[b.rank() / 2][b.rank() % 2] = 0;
     b.sync();
-    int r[2] = {};
-    for (int j = b.rank(); j < k; j += b.size()) {
-      int const a = gemm_values::a(row0 + i, j, generation);
-      r[0] += a * gemm_values::h(0, j);
-      r[1] += a * gemm_values::h(1, j);
+    for (int s = 0; s < partials; ++s) {
+      int r[2] = {};
+      for (int j = s * of_partial + b.rank(); j < (s + 1) * of_partial; j += b.size()) {
+        int const a = gemm_values::a(row0 + i, j, generation);
+        r[0] += a * gemm_values::h(0, j);
+        r[1] += a * gemm_values::h(1, j);
+      }
+      for (int w = 0; w < 2; ++w) atomic_ref<int, scope::block>(&sums[s][w]).fetch_add(r[w], order::relaxed);
     }
-    for (int w = 0; w < 2; ++w) atomic_ref<int, scope::block>(&sums[w]).fetch_add(r[w], order::relaxed);
     b.sync();
     for (int col = b.rank(); col < c.cols; col += b.size()) {
       T* const element = c.at(i, col);
-      float const wanted = float(sums[0] * gemm_values::p(0, col0 + col) + sums[1] * gemm_values::p(1, col0 + col));
+      float wanted = 0;
+      for (int s = 0; s < partials; ++s) {
+        float const partial =
+            float(sums[s][0] * gemm_values::p(0, col0 + col) + sums[s][1] * gemm_values::p(1, col0 + col));
+        wanted += partials == 1 ? partial : float(T(partial));
+      }
       check.compare(float(*element), float(T(wanted)), row0 + i, col0 + col);
       element->bits = 0xffff;
     }
@@ -97,9 +106,9 @@ class gemm_subject : public subject {
              map.first_col(r_.world.rank()), r_.now);
   }
   /// c begins with row row0 and column col0 of C.
-  void check(matrix<T> c, int row0, int col0, int number) const {
+  void check(matrix<T> c, int row0, int col0, int number, int partials = 1) const {
     if (c.rows > 0)
-      r_.local(std::min(c.rows, 132), 256, check_gemm<T>, c, row0, col0, k_,
+      r_.local(std::min(c.rows, 132), 256, check_gemm<T>, c, row0, col0, k_, partials,
                checker{r_.now, number, {m_, n_, int(order_)}});
   }
   int m_of(bool wrong) const { return !wrong ? m_ : m_ > 1 ? m_ - 1 : m_ + 1; }

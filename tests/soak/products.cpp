@@ -47,7 +47,8 @@ class rs_subject final : public sum_subject<T> {
     int const rows = op_.rows(m_);
     base::fill();
     multiply(base::call(m_));
-    base::check({c_, rows, n_, n_}, row_shards(m_, r_.world.size(), 1).first_row(r_.world.rank()), 0, number);
+    base::check({c_, rows, n_, n_}, row_shards(m_, r_.world.size(), 1).first_row(r_.world.rank()), 0, number,
+                r_.world.size());
     return static_cast<long long>(rows) * n_;
   }
 
@@ -84,6 +85,12 @@ class ar_subject final : public sum_subject<T> {
   void draw(random_source& random) override {
     base::draw(random);
     if (Shots == reduce_algorithm::one_shot) base::m_ = std::min(base::m_, 256);
+  }
+  long long step(int number) override {
+    base::fill();
+    multiply(base::call(base::m_));
+    base::check({base::c_, base::m_, base::n_, base::n_}, 0, 0, number, base::r_.world.size());
+    return static_cast<long long>(base::m_) * base::n_;
   }
 
  private:

@@ -23,7 +23,7 @@ struct problem {
 
   float a(int i, int j) const { return a_of(seed, 0, i, j); }
   float b(int j, int column) const { return b_of(seed, 0, j, column); }
-  float c(int i, int column) const { return sum_of_products(seed, 1, k, i, column); }
+  float c(int i, int column) const { return product_of(seed, 0, k, i, column); }
 };
 
 /// One rank's memory for problems up to a capacity, and one call on it.

@@ -11,15 +11,16 @@ using namespace support;
 
 namespace {
 
-template <class T>
-using ar_rank = sum_rank<gemm_ar, gemm_ar_call, T, false>;
+template <class T, class Partial = T>
+using ar_rank = sum_rank<gemm_ar, gemm_ar_call, T, false, Partial>;
 
+template <class Partial = bf16>
 channel_options enough_for(int ranks, gemm_ar_options const& o) {
-  return {.max_bytes = gemm_ar<bf16>::max_bytes(ranks, o),
-          .flags_per_source = gemm_ar<bf16>::flags_per_source(ranks, o)};
+  using op = gemm_ar<bf16, Partial>;
+  return {.max_bytes = op::max_bytes(ranks, o), .flags_per_source = op::flags_per_source(ranks, o)};
 }
 
-template <class T>
+template <class T, class Partial = T>
 void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile = gemm_tile::automatic) {
   auto const how = GENERATE(reduce_algorithm::automatic, reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   CAPTURE(ranks, int(how));
@@ -27,9 +28,9 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
     lcg random{unsigned(ranks) * 3 + unsigned(how)};
     gemm_ar_options const o{
         .max_m = max_m, .max_n = max_n, .k = 8 * (1 + random.below(20)), .shots = how, .tile = tile};
-    ar_rank<T> g(r, max_m, max_n, o.k);
-    channel ch(r.heap, enough_for(r.size(), o));
-    gemm_ar<T> op(ch, o);
+    ar_rank<T, Partial> g(r, max_m, max_n, o.k);
+    channel ch(r.heap, sizeof(Partial) == 4 ? enough_for<float>(r.size(), o) : enough_for(r.size(), o));
+    gemm_ar<T, Partial> op(ch, o);
     for (int i = 0; i < launches; ++i) {
       problem const p = random_problem(random, max_m, max_n, o.k);
       if (random.below(4) == 0 && random.below(ranks) == r.rank())
@@ -56,6 +57,7 @@ TEST_CASE("gemm_ar: random shapes, 1 to 8 ranks, bf16", "[gemm_ar][long]") {
   random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 4, 150, 200);
 }
 TEST_CASE("gemm_ar: random shapes, f16", "[gemm_ar][long]") { random_shapes<f16>(GENERATE(1, 3, 8), 4, 150, 200); }
+TEST_CASE("gemm_ar: random shapes, partial sums in fp32", "[gemm_ar]") { random_shapes<bf16, float>(2, 4, 150, 200); }
 TEST_CASE("gemm_ar: both tiles at any m", "[gemm_ar]") {
   random_shapes<bf16>(2, 4, 300, 130, GENERATE(gemm_tile::small, gemm_tile::large));
 }
@@ -96,6 +98,19 @@ TEST_CASE("gemm_ar: the epilogue sees each sum once where it is added up, with t
                        found[std::size_t(i)], " times, wanted ", wanted);
       }
     }
+  });
+}
+
+TEST_CASE("gemm_ar: errors stay below their bounds, with partial sums in 16 bits and in fp32", "[gemm_ar]") {
+  on_ranks(3, [&](rank_of_test& r) {
+    gemm_ar_options const o{.max_m = 50, .max_n = 24, .k = 64};
+    problem const p{50, 24, 64, layout::column_major, 1};
+    ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for<float>(r.size(), o));
+    gemm_ar<bf16> op(ch, o);
+    compare_with_fp64(g, op, p, 0x1p-8, 0x1p-8);
+    gemm_ar<bf16, float> exact(ch, o);
+    compare_with_fp64(g, exact, p, 0, 0x1p-8);
   });
 }
 
@@ -141,7 +156,7 @@ TEST_CASE("gemm_ar: memory around c stays as it is", "[gemm_ar]") {
     for (int i = 0; i < int(g.c.count); ++i) {
       int const row = i / c_ld, col = i % c_ld;
       if (row < p.m && col < p.n)
-        r.found.expect(float(c[std::size_t(i)]) == float(bf16(p.c(2, row, col))), "c(", row, ", ", col,
+        r.found.expect(float(c[std::size_t(i)]) == float(bf16(p.c<bf16>(2, row, col))), "c(", row, ", ", col,
                        ") = ", float(c[std::size_t(i)]));
       else r.found.expect(c[std::size_t(i)].bits == 0x7f7f, "element ", i, " outside c was written");
     }
@@ -231,7 +246,7 @@ TEST_CASE("gemm_ar: one shot and two by turns, many launches without a host wait
       for (int j = 0; j < whole.n; ++j) {
         bf16 const x = c[std::size_t(i * whole.n + j)];
         if (i < rows(j / n))
-          r.found.expect(float(x) == float(bf16(whole.c(3, i, j))), "c(", i, ", ", j, ") = ", float(x));
+          r.found.expect(float(x) == float(bf16(whole.c<bf16>(3, i, j))), "c(", i, ", ", j, ") = ", float(x));
         else r.found.expect(x.bits == 0xffff, "c(", i, ", ", j, ") was written");
       }
   });

@@ -11,23 +11,24 @@ using namespace support;
 
 namespace {
 
-template <class T>
-using rs_rank = sum_rank<gemm_rs, gemm_rs_call, T, true>;
+template <class T, class Partial = T>
+using rs_rank = sum_rank<gemm_rs, gemm_rs_call, T, true, Partial>;
 
+template <class Partial = bf16>
 channel_options enough_for(int ranks, gemm_rs_options const& o) {
-  return {.max_bytes = gemm_rs<bf16>::max_bytes(ranks, o),
-          .flags_per_source = gemm_rs<bf16>::flags_per_source(ranks, o)};
+  using op = gemm_rs<bf16, Partial>;
+  return {.max_bytes = op::max_bytes(ranks, o), .flags_per_source = op::flags_per_source(ranks, o)};
 }
 
-template <class T>
+template <class T, class Partial = T>
 void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile = gemm_tile::automatic) {
   CAPTURE(ranks);
   on_ranks(ranks, [&](rank_of_test& r) {
     lcg random{unsigned(ranks)};
     gemm_rs_options const o{.max_m = max_m, .max_n = max_n, .k = 8 * (1 + random.below(20)), .tile = tile};
-    rs_rank<T> g(r, max_m, max_n, o.k);
-    channel ch(r.heap, enough_for(r.size(), o));
-    gemm_rs<T> op(ch, o);
+    rs_rank<T, Partial> g(r, max_m, max_n, o.k);
+    channel ch(r.heap, sizeof(Partial) == 4 ? enough_for<float>(r.size(), o) : enough_for(r.size(), o));
+    gemm_rs<T, Partial> op(ch, o);
     for (int i = 0; i < launches; ++i) {
       problem const p = random_problem(random, max_m, max_n, o.k);
       if (random.below(4) == 0 && random.below(ranks) == r.rank())
@@ -54,6 +55,9 @@ TEST_CASE("gemm_rs: random shapes, 1 to 8 ranks, bf16", "[gemm_rs][long]") {
   random_shapes<bf16>(GENERATE(1, 2, 3, 4, 5, 6, 7, 8), 5, 150, 200);
 }
 TEST_CASE("gemm_rs: random shapes, f16", "[gemm_rs][long]") { random_shapes<f16>(GENERATE(1, 3, 8), 5, 150, 200); }
+TEST_CASE("gemm_rs: random shapes, partial sums in fp32", "[gemm_rs]") {
+  random_shapes<bf16, float>(GENERATE(2, 3), 5, 150, 200);
+}
 TEST_CASE("gemm_rs: the small tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 100, gemm_tile::small); }
 TEST_CASE("gemm_rs: the large tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 150, gemm_tile::large); }
 
@@ -113,6 +117,19 @@ TEST_CASE("gemm_rs: the epilogue sees each sum once, with the rows of its rank",
   });
 }
 
+TEST_CASE("gemm_rs: errors stay below their bounds, with partial sums in 16 bits and in fp32", "[gemm_rs]") {
+  on_ranks(3, [&](rank_of_test& r) {
+    gemm_rs_options const o{.max_m = 50, .max_n = 24, .k = 64};
+    problem const p{50, 24, 64, layout::column_major, 1};
+    rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for<float>(r.size(), o));
+    gemm_rs<bf16> op(ch, o);
+    compare_with_fp64(g, op, p, 0x1p-8, 0x1p-8);
+    gemm_rs<bf16, float> exact(ch, o);
+    compare_with_fp64(g, exact, p, 0, 0x1p-8);
+  });
+}
+
 TEST_CASE("gemm_rs: sums are added in the order of ranks", "[gemm_rs]") {
   on_ranks(3, [&](rank_of_test& r) {
     gemm_rs_options const o{.max_m = 30, .max_n = 9, .k = 8};
@@ -155,8 +172,8 @@ TEST_CASE("gemm_rs: leading dimensions, and memory around c stays as it is", "[g
     for (int i = 0; i < int(g.c.count); ++i) {
       int const row = i / c_ld, col = i % c_ld;
       if (row < 35 && col < p.n)
-        r.found.expect(float(c[std::size_t(i)]) == float(bf16(p.c(2, 35 * r.rank() + row, col))), "c(", row, ", ", col,
-                       ") = ", float(c[std::size_t(i)]));
+        r.found.expect(float(c[std::size_t(i)]) == float(bf16(p.c<bf16>(2, 35 * r.rank() + row, col))), "c(", row, ", ",
+                       col, ") = ", float(c[std::size_t(i)]));
       else r.found.expect(c[std::size_t(i)].bits == 0x7f7f, "element ", i, " outside c was written");
     }
   });
@@ -179,7 +196,7 @@ TEST_CASE("gemm_rs: a sum crosses each link once", "[gemm_rs]") {
     };
     auto const before = bytes();
     g.run(op, p);
-    auto const crossed = bytes() - before, sums = std::uint64_t(p.m / 2 * p.n) * sizeof(float);
+    auto const crossed = bytes() - before, sums = std::uint64_t(p.m / 2 * p.n) * sizeof(bf16);
     r.found.expect(crossed >= sums && crossed < sums + 512, crossed, " bytes crossed the link; the sums have ", sums,
                    ", flags and a header less than 512");
   });
@@ -263,7 +280,7 @@ TEST_CASE("gemm_rs refuses what it cannot do, and says what it can", "[gemm_rs][
     refuses("max_m", {"max_m = 0"}, {.max_m = 0, .max_n = 32, .k = 64});
     refuses("max_n", {"max_n = 0"}, {.max_m = 64, .max_n = 0, .k = 64});
     refuses("k", {"k = 12", "8"}, {.max_m = 64, .max_n = 32, .k = 12});
-    refuses("channel bytes", {"max_m = 65", "8448", "8192"}, {.max_m = 65, .max_n = 32, .k = 64});
+    refuses("channel bytes", {"max_m = 65", "4224", "4096"}, {.max_m = 65, .max_n = 32, .k = 64});
     channel few(r.heap, {.max_bytes = 8_KiB, .flags_per_source = 1});
     r.found.throws<out_of_space>("channel flags", {" flags per source", "has 1"},
                                  [&] { gemm_rs<bf16> op(few, {.max_m = 2, .max_n = 66, .k = 64}); });

@@ -1,29 +1,30 @@
-// All-reduce in one shot as a tile sink: every rank's sums go to every rank.
+// All-reduce in one shot as a tile sink: every rank's partial sums go to every rank.
 #pragma once
 #include <fusewire/comm/reduce_scatter.hpp>
 
 namespace fusewire {
 
-/// A tile sink: the inbox of every rank; every rank is told. An inbox holds [source][M][N] sums in fp32, in rows of
-/// whole 16 bytes.
+/// A tile sink: the inbox of every rank; every rank is told. An inbox holds [source][M][N] partial sums, rounded to
+/// Partial, in rows of whole 16 bytes. The rank's own are among them, so every rank reduces the same bits.
+template <class Partial>
 struct all_reduce_sink {
   channel_epoch const& e;             // of this launch
   world_view const& w;                // the ranks of the channel
   int m, n, tile_m, tile_n, n_tiles;  // extents of C; of a tile; tiles of a tile row
   int stores;                         // blocks that each store a slice of a tile
 
-  /// The sums of `source` in the inbox of rank `of`.
-  __device__ matrix<float> from(int source, int of) const {
-    std::int64_t const pitch = reduce_scatter_sink::pitch(n);
-    return {e.inbox<float>(of) + std::int64_t(source) * m * pitch, m, n, pitch};
+  /// The partial sums of `source` in the inbox of rank `of`.
+  __device__ matrix<Partial> from(int source, int of) const {
+    std::int64_t const pitch = inbox_pitch<Partial>(n);
+    return {e.inbox<Partial>(of) + std::int64_t(source) * m * pitch, m, n, pitch};
   }
-  __device__ matrix<float> at(tile_coord) const { return from(w.rank, w.rank); }
+  __device__ matrix<Partial> at(tile_coord) const { return from(w.rank, w.rank); }
   /// The first of the `stores` flags that each source raises for a tile.
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
   __device__ void stored(Group g, tile_coord t, stored_slice s) const {
     int const row = t.m * tile_m + s.first, rows = m - row < s.count ? m - row : s.count, n0 = t.n * tile_n,
-              columns = int(reduce_scatter_sink::pitch(n)) - n0, cols = columns < tile_n ? columns : tile_n;
+              columns = int(inbox_pitch<Partial>(n)) - n0, cols = columns < tile_n ? columns : tile_n;
     g.sync();
     e.signal_here(g, w.rank, flag(t) + s.slice);
     for (int i = 1; i < w.size; ++i) {

@@ -15,16 +15,12 @@ struct all_scatter_sink {
   int n, tile_m, tile_n, n_tiles;  // columns of one rank; of a tile; tiles of a tile row
   int stores;                      // blocks that each store a slice of a tile
 
-  /// Elements from one row of an inbox to the next.
-  __host__ __device__ static constexpr std::int64_t pitch(int n) {
-    return ceil_div(n, per_16_bytes<T>) * std::int64_t(per_16_bytes<T>);
-  }
-
   /// The columns of C that `rank` computes.
   __device__ matrix<T> columns(int rank) const { return {c.data + std::int64_t(rank) * n, c.rows, n, c.ld}; }
   /// What `source` has stored into the inbox of rank `of`.
   __device__ matrix<T> from(int source, int of) const {
-    return {e.inbox<T>(of) + std::int64_t(source) * c.rows * pitch(n), c.rows, n, pitch(n)};
+    std::int64_t const pitch = inbox_pitch<T>(n);
+    return {e.inbox<T>(of) + std::int64_t(source) * c.rows * pitch, c.rows, n, pitch};
   }
   __device__ matrix<T> at(tile_coord) const { return columns(w.rank); }
   /// The first of the `stores` flags that each source raises for a tile.

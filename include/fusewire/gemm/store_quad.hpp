@@ -28,13 +28,8 @@ __device__ void store_four(matrix<T> c, int r, int col, bool whole, Value const&
 }
 }  // namespace detail
 
-/// Stores `four` to c(r, col) and the 3 elements after it; elements outside c are left out. whole: has_whole_quads(c).
-template <class T>
-__device__ void store_quad(matrix<T> c, int r, int col, T const (&four)[4], bool whole) {
-  detail::store_four(c, r, col, whole, [&](int j) { return four[j]; });
-}
-
-/// Stores epilogue(sums) in the same way. The row, too, may be outside c.
+/// Stores epilogue(sums) to c(r, col) and the 3 elements after it; elements outside c are left out. The row, too, may
+/// be outside c. whole: has_whole_quads(c).
 template <class T, class Epilogue>
 __device__ void store_quad(matrix<T> c, int r, int col, float4 const& sums, bool whole, Epilogue const& epilogue) {
   if (r >= c.rows) return;

@@ -54,7 +54,7 @@ class gemm_all_scatter : fused_gemm_operator<T, gemm_all_scatter_options> {
   }
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, gemm_all_scatter_options const& o) {
-    return std::size_t(ranks) * std::size_t(o.max_m) * std::size_t(all_scatter_sink<T>::pitch(o.max_n)) * sizeof(T);
+    return std::size_t(ranks) * std::size_t(o.max_m) * std::size_t(inbox_pitch<T>(o.max_n)) * sizeof(T);
   }
   /// The same of channel_options::flags_per_source.
   static int flags_per_source(int, gemm_all_scatter_options const& o) { return base::max_flags(o, o.max_m); }

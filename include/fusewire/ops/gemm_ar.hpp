@@ -32,9 +32,11 @@ struct gemm_ar_call {
   bool b_is_constant = false;
 };
 
-/// Sums are fp32, in the order of ranks: the same bits on every rank and in every run. The epilogue sees the sum: with
-/// two shots the owner's epilogue does, and every rank gets its result.
-template <class T>
+/// Every rank's partial sums are rounded to Partial, T or float, and travel so; they are added in fp32, in the order of
+/// ranks: the same bits on every rank and in every run. docs/operators.md has the error bounds. The epilogue sees the
+/// sum: with two shots the owner's epilogue does, and every rank gets its result.
+template <class T, class Partial = T>
+  requires std::is_same_v<Partial, T> || std::is_same_v<Partial, float>
 class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
   using base = fused_gemm_operator<T, gemm_ar_options>;
   using base::ch_, base::o_;
@@ -54,7 +56,9 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
             where, "gemm_ar: shots = ", int(o.shots), "; expected a value of fusewire::reduce_algorithm");
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_ar", [](std::uint64_t const(&what)[launch_words]) {
-      return describe_product(variant_of(what) ? "gemm_ar one-shot" : "gemm_ar two-shot", what);
+      unsigned const variant = variant_of(what);  // shots, bytes of a partial sum
+      return describe_product(
+          text("gemm_ar", variant >> 8 == sizeof(float) ? " fp32" : "", variant & 1 ? " one-shot" : " two-shot"), what);
     });
     prepare<identity>(where);
     base::require_equal_on_ranks(where, int(o.shots));
@@ -69,9 +73,11 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, gemm_ar_options const& o) {
     int const shard = ceil_div(o.max_m, ranks);
-    std::size_t const results = std::size_t(o.max_m) * std::size_t(reduce_scatter_sink::pitch(o.max_n)) * sizeof(T);
-    return std::max(base::bytes_of_sums(o, ranks, one_shot_max(ranks, o)),
-                    o.shots == reduce_algorithm::one_shot ? 0 : base::bytes_of_sums(o, ranks, shard) + results);
+    std::size_t const results = std::size_t(o.max_m) * std::size_t(inbox_pitch<T>(o.max_n)) * sizeof(T);
+    return std::max(base::template bytes_of_partials<Partial>(o, ranks, one_shot_max(ranks, o)),
+                    o.shots == reduce_algorithm::one_shot
+                        ? 0
+                        : base::template bytes_of_partials<Partial>(o, ranks, shard) + results);
   }
   /// The same of channel_options::flags_per_source.
   static int flags_per_source(int ranks, gemm_ar_options const& o) {
@@ -95,8 +101,9 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
     base::accept(call.m, where);
     base::check(call, call.m, 1, where);
     int const ranks = ch_.world().size();
-    if (call.m <= one_shot_max(ranks, o_)) base::start(stream, one_shot<Epilogue>{}, call, 1, 0, 1, e, where);
-    else base::start(stream, two_shot<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, e, where);
+    constexpr unsigned partial = sizeof(Partial) << 8;
+    if (call.m <= one_shot_max(ranks, o_)) base::start(stream, one_shot<Epilogue>{}, call, 1, 0, 1 | partial, e, where);
+    else base::start(stream, two_shot<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, partial, e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -115,14 +122,14 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
   struct one_shot {
     template <class M>
     auto operator()() const {
-      return &gemm_ar_one_shot<T, M, Epilogue>;
+      return &gemm_ar_one_shot<T, M, Epilogue, Partial>;
     }
   };
   template <class Epilogue>
   struct two_shot {
     template <class M>
     auto operator()() const {
-      return &gemm_ar_two_shot<T, M, Epilogue>;
+      return &gemm_ar_two_shot<T, M, Epilogue, Partial>;
     }
   };
 

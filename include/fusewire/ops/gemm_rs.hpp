@@ -29,9 +29,11 @@ struct gemm_rs_call {
   bool b_is_constant = false;
 };
 
-/// Sums are fp32, in the order of ranks: the same bits in every run. The epilogue sees the sum, with the row counted
-/// within this rank's rows.
-template <class T>
+/// Every rank's partial sums are rounded to Partial, T or float, and travel so; they are added in fp32, in the order of
+/// ranks: the same bits in every run. docs/operators.md has the error bounds. The epilogue sees the sum, with the row
+/// counted within this rank's rows.
+template <class T, class Partial = T>
+  requires std::is_same_v<Partial, T> || std::is_same_v<Partial, float>
 class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   using base = fused_gemm_operator<T, gemm_rs_options>;
   using base::ch_, base::o_;
@@ -42,8 +44,9 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   gemm_rs(channel& ch, gemm_rs_options const& o, std::source_location where = std::source_location::current())
       : base("gemm_rs", "gemm_rs", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
-    ch.heap().names().add_launch(
-        "gemm_rs", [](std::uint64_t const(&what)[launch_words]) { return describe_product("gemm_rs", what); });
+    ch.heap().names().add_launch("gemm_rs", [](std::uint64_t const(&what)[launch_words]) {
+      return describe_product(variant_of(what) == sizeof(float) ? "gemm_rs fp32" : "gemm_rs", what);
+    });
     prepare<identity>(where);
     base::require_equal_on_ranks(where);
   }
@@ -56,7 +59,7 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   }
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, gemm_rs_options const& o) {
-    return base::bytes_of_sums(o, ranks, ceil_div(o.max_m, ranks));
+    return base::template bytes_of_partials<Partial>(o, ranks, ceil_div(o.max_m, ranks));
   }
   /// The same of channel_options::flags_per_source.
   static int flags_per_source(int ranks, gemm_rs_options const& o) {
@@ -77,7 +80,7 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
                   std::source_location where = std::source_location::current()) {
     int const ranks = ch_.world().size();
     base::check(call, rows(call.m, where), 1, where);
-    base::start(stream, kernels<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, 0, e, where);
+    base::start(stream, kernels<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, sizeof(Partial), e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -99,7 +102,7 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   struct kernels {
     template <class M>
     auto operator()() const {
-      return &gemm_rs_kernel<T, M, Epilogue>;
+      return &gemm_rs_kernel<T, M, Epilogue, Partial>;
     }
   };
 };

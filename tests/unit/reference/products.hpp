@@ -12,7 +12,7 @@ inline float b_of(unsigned seed, int rank, int j, int column) {
   return float((unsigned(j) * 5 + unsigned(column) * 3 + unsigned(rank) + seed / 5) % 3) - 1;
 }
 
-/// An element of the sum of all ranks' A x B.
-float sum_of_products(unsigned seed, int ranks, int k, int i, int column);
+/// An element of a rank's A x B.
+float product_of(unsigned seed, int rank, int k, int i, int column);
 
 }  // namespace support

@@ -2,11 +2,12 @@
 #pragma once
 #include <fusewire/ops/detail/gemm_launch.hpp>
 #include <fusewire/ops/detail/no_rows.hpp>
-#include <fusewire/comm/reduce_scatter.hpp>
+#include <fusewire/comm/row_shards.hpp>
+#include <fusewire/comm/tile_vectors.hpp>
 
 namespace fusewire {
 
-/// What such an operator has beside its kernel: the checks of its options and calls, and the launch. A base class.
+/// What such an operator has besides its kernel: the checks of its options and calls, and the launch. A base class.
 /// Options: max_m, max_n, k, tile, reserved_cus. A call of the operator: a, b, c, m, b_layout, b_is_constant.
 template <class T, class Options>
   requires is_16_bit_float<T>
@@ -14,9 +15,10 @@ class fused_gemm_operator {
  public:
   /// At least as many flags as the blocks that store a shard of up to `rows` rows need, one for each part of a tile.
   static int max_flags(Options const& o, int rows) { return gemm_launcher<T>::max_tile_parts(rows, o.max_n, o.tile); }
-  /// Of a channel's slot: fp32 sums [sources][rows][max_n].
-  static std::size_t bytes_of_sums(Options const& o, int sources, int rows) {
-    return std::size_t(sources) * std::size_t(rows) * std::size_t(reduce_scatter_sink::pitch(o.max_n)) * sizeof(float);
+  /// Bytes of a channel's slot that holds partial sums [sources][rows][max_n].
+  template <class Partial>
+  static std::size_t bytes_of_partials(Options const& o, int sources, int rows) {
+    return std::size_t(sources) * std::size_t(rows) * std::size_t(inbox_pitch<Partial>(o.max_n)) * sizeof(Partial);
   }
 
  protected:

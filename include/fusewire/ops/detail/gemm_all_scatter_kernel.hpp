@@ -15,9 +15,8 @@
 // poisons, it becomes NaN.
 #pragma once
 #include <fusewire/comm/all_scatter.hpp>
-#include <fusewire/comm/for_each_quad.hpp>
+#include <fusewire/comm/tile_vectors.hpp>
 #include <fusewire/comm/row_shards.hpp>
-#include <fusewire/gemm/store_quad.hpp>
 #include <fusewire/gemm/epilogue.hpp>
 #include <fusewire/gemm/mainloop.hpp>
 
@@ -36,22 +35,13 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   all_scatter_sink<T> const inbox{e, ch.world, g.c, n, tile_m, tile_n, n_tiles, stores};
   local_shards source(g.shards, g.k, x.k_slice());
   int const tiles = g.tiles.count();
-  tail const take{
-      (ranks - 1) * tiles, [&](block b, int item) {
-        int const nth = item / tiles, from = ch.world.next(1 + nth);
-        tile_coord const t = g.tiles[item - nth * tiles];
-        for (int s = 0; s < stores; ++s) e.wait(b, from, inbox.flag(t) + s);
-        bool const poisoned = e.control().should_fill_nan();
-        matrix<T> const to = inbox.columns(from);
-        bool const whole = has_whole_quads(to);
-        detail::for_each_quad(b, t.m * tile_m, t.n * tile_n, tile_m, tile_n, to.rows, n, [&](int r, int col) {
-          alignas(8) T four[4];
-          *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank).at(r, col));
-          for (T& v : four)
-            if (poisoned) v = T(__builtin_nanf(""));
-          store_quad(to, r, col, four, whole);
-        });
-      }};
+  tail const take{(ranks - 1) * tiles, [&](block b, int item) {
+                    int const nth = item / tiles, from = ch.world.next(1 + nth);
+                    tile_coord const t = g.tiles[item - nth * tiles];
+                    for (int s = 0; s < stores; ++s) e.wait(b, from, inbox.flag(t) + s);
+                    detail::take_tile(b, inbox.columns(from), t.m * tile_m, t.n * tile_n, tile_m, tile_n,
+                                      inbox.from(from, ch.world.rank), e.control().should_fill_nan());
+                  }};
   Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, epilogue, take);
 }
 

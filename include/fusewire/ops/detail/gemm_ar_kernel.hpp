@@ -1,17 +1,17 @@
 // GEMM + all-reduce in one kernel: C [M, N] = the sum over ranks of A * B, on every rank. The operator is in
 // gemm_ar.hpp.
 //
-//   one-shot   A, B --mainloop--> fp32 sums --> inbox [source][M][N] of every rank
+//   one-shot   A, B --mainloop--> partial sums --> inbox [source][M][N] of every rank
 //              --signal--> flag (source, tile, part)
 //              wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
-//   two-shot   A, B --mainloop--> fp32 sums --> inbox [source][rows][N] of the rank that owns the rows
+//   two-shot   A, B --mainloop--> partial sums --> inbox [source][rows][N] of the rank that owns the rows
 //              --signal--> flag (source, tile, part)
 //              wait for an own tile's flags of every source --> add up --> epilogue --> C, and the second inbox [M][N]
 //              of every rank --signal--> flag
 //              wait for the flag of another rank's tile --> C
 //
-// For each element of C, a rank sends 4 (W - 1) bytes with one shot, about 6 bytes with two. One-shot waits once,
-// two-shot twice.
+// For each element of C, a rank sends 2 (W - 1) bytes with one shot, 4 (W - 1) / W with two; fp32 partial sums double
+// what is reduced. One-shot waits once, two-shot twice.
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block adds up only when all
 // multiplications of its rank are done or under way in other blocks. It takes other ranks' tiles only when the same
@@ -29,7 +29,7 @@
 namespace fusewire {
 
 /// C = epilogue(the sum over ranks of A B), which every rank adds up. Called by: gemm_ar, on every rank.
-template <class T, mainloop Mainloop, class Epilogue>
+template <class T, mainloop Mainloop, class Epilogue, class Partial = T>
 __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     gemm_ar_one_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                      __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
@@ -38,20 +38,20 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n), stores = x.stores();
-  all_reduce_sink const inbox{e, ch.world, g.c.rows, g.c.cols, tile_m, tile_n, n_tiles, stores};
+  all_reduce_sink<Partial> const inbox{e, ch.world, g.c.rows, g.c.cols, tile_m, tile_n, n_tiles, stores};
   local_shards source(g.shards, g.k, x.k_slice());
   tail const reduce{g.tiles.count(), [&](block b, int item) {
                       tile_coord const t = g.tiles[item];
                       for (int s = 0; s < stores; ++s) e.wait(b, 0, ranks - 1, inbox.flag(t) + s);
                       auto const sums = [&](int source) { return inbox.from(source, rank); };
-                      detail::reduce_tile(b, g.c, t.m * tile_m, t.n * tile_n, tile_m, tile_n, ranks, sums,
-                                          e.control().should_fill_nan(), epilogue);
+                      detail::reduce_tile<Partial>(b, g.c, t.m * tile_m, t.n * tile_n, tile_m, tile_n, ranks, sums,
+                                                   e.control().should_fill_nan(), epilogue);
                     }};
   Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{}, reduce);
 }
 
 /// The same, but the owner of a row adds up and sends the result to all ranks. Called by: gemm_ar, on every rank.
-template <class T, mainloop Mainloop, class Epilogue>
+template <class T, mainloop Mainloop, class Epilogue, class Partial = T>
 __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     gemm_ar_two_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                      __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
@@ -61,44 +61,43 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   channel_epoch const& e = launch.epoch();
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n);
   row_shards const& shards = g.shards;
-  reduce_scatter_sink const inbox{e, shards, rank, g.c.cols, n_tiles, x.stores()};
+  reduce_scatter_sink<Partial> const inbox{e, shards, rank, g.c.cols, n_tiles, x.stores()};
   local_shards source(shards, g.k, x.k_slice());
 
-  bool const whole = has_whole_quads(g.c);
   auto const results = [&](int of) {  // the second inbox
-    std::int64_t const pitch = reduce_scatter_sink::pitch(g.c.cols);
-    return matrix<T>{reinterpret_cast<T*>(e.inbox<float>(of) + std::int64_t(ranks) * shards.per_rank * pitch), g.c.rows,
-                     g.c.cols, pitch};
+    std::int64_t const pitch = inbox_pitch<T>(g.c.cols),
+                       partials = ranks * shards.per_rank * inbox_pitch<Partial>(g.c.cols);
+    return matrix<T>{reinterpret_cast<T*>(e.inbox<Partial>(of) + partials), g.c.rows, g.c.cols, pitch};
   };
   auto const result_flag = [&](int nth, int n) { return (shards.tile_rows * inbox.stores + nth) * n_tiles + n; };
   auto const reduce = [&](block b, int m, int n) {  // this rank's tiles
+    constexpr int width = per_16_bytes<Partial>;
     int const row0 = shards.first_row(rank);
     inbox.wait(b, ranks, m, n);
-    bool const poisoned = e.control().should_fill_nan();
-    detail::for_each_quad(b, m * tile_m, n * tile_n, tile_m, tile_n, shards.rows(rank), g.c.cols, [&](int r, int col) {
-      alignas(8) T four[4];
-      auto const sums = [&](int source) { return inbox.from(source, rank); };
-      auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
-      detail::add_sources(four, ranks, sums, r, col, g.c.cols, poisoned, of_all);
-      store_quad(g.c, row0 + r, col, four, whole);
-      for (int p = 1; p < ranks; ++p)
-        *reinterpret_cast<uint2*>(results(ch.world.next(p)).at(row0 + r, col)) = *reinterpret_cast<uint2 const*>(four);
-    });
+    bool const poisoned = e.control().should_fill_nan(), aligned = detail::is_aligned_to<width>(g.c);
+    auto const sums = [&](int source) { return inbox.from(source, rank); };
+    auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
+    detail::for_each_vector<width>(
+        b, m * tile_m, n * tile_n, tile_m, tile_n, shards.rows(rank), g.c.cols, [&](int r, int col) {
+          alignas(16) T out[width];
+          detail::reduce_vector<T, Partial>(out, ranks, sums, r, col, g.c.cols, poisoned, of_all);
+          detail::store_vector(g.c, row0 + r, col, out, aligned);
+          for (int p = 1; p < ranks; ++p) {
+            matrix<T> to = results(ch.world.next(p));
+            to.cols = int(to.ld);  // whole vectors
+            detail::store_vector(to, row0 + r, col, out, true);
+          }
+        });
     for (int p = 1; p < ranks; ++p) e.signal(b, ch.world.next(p), result_flag(m, n));
   };
   auto const take = [&](block b, int m, int n) {  // other ranks' tiles
-    int const owner = shards.owner(m);
+    int const owner = shards.owner(m), row0 = shards.first_row(owner);
     if (owner == rank) return;
     e.wait(b, owner, result_flag(shards.nth_of_owner(m), n));
-    bool const poisoned = e.control().should_fill_nan();
-    detail::for_each_quad(b, shards.first_row(owner) + shards.row_in_shard(m), n * tile_n, tile_m, tile_n,
-                          shards.first_row(owner) + shards.rows(owner), g.c.cols, [&](int r, int col) {
-                            alignas(8) T four[4];
-                            *reinterpret_cast<uint2*>(four) = *reinterpret_cast<uint2 const*>(results(rank).at(r, col));
-                            for (T& x : four)
-                              if (poisoned) x = T(__builtin_nanf(""));
-                            store_quad(g.c, r, col, four, whole);
-                          });
+    matrix<T> rows = g.c;  // up to the owner's last row
+    rows.rows = row0 + shards.rows(owner);
+    detail::take_tile(b, rows, row0 + shards.row_in_shard(m), n * tile_n, tile_m, tile_n, results(rank),
+                      e.control().should_fill_nan());
   };
   int const local = shards.tile_rows_of(rank) * n_tiles;
   tail const both{local + shards.all_tile_rows() * n_tiles, [&](block b, int item) {

@@ -1,7 +1,7 @@
 // GEMM + reduce-scatter in one kernel: C on a rank = its rows of the sum over ranks of A * B. The operator is in
 // gemm_rs.hpp.
 //
-//   tiles        A, B --mainloop--> fp32 sums --> inbox [source][rows][N] of the rank that owns the rows
+//   tiles        A, B --mainloop--> partial sums --> inbox [source][rows][N] of the rank that owns the rows
 //                --signal--> flag (source, tile, part)
 //   after them   wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
 //
@@ -24,7 +24,8 @@
 namespace fusewire {
 
 /// C = epilogue(the sum over ranks of A B), for this rank's rows. Called by: gemm_rs, on every rank.
-template <class T, mainloop Mainloop, class Epilogue>
+/// Partial: the type in which partial sums travel; they are added in fp32.
+template <class T, mainloop Mainloop, class Epilogue, class Partial = T>
 __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min_blocks_per_cu)
     gemm_rs_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                    __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
@@ -33,14 +34,14 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n);
-  reduce_scatter_sink const inbox{e, g.shards, rank, g.c.cols, n_tiles, x.stores()};
+  reduce_scatter_sink<Partial> const inbox{e, g.shards, rank, g.c.cols, n_tiles, x.stores()};
   local_shards source(g.shards, g.k, x.k_slice());
   tail const reduce{g.shards.tile_rows_of(rank) * n_tiles, [&](block b, int item) {
                       int const m = item / n_tiles, n = item % n_tiles;
                       inbox.wait(b, ranks, m, n);
                       auto const sums = [&](int source) { return inbox.from(source, rank); };
-                      detail::reduce_tile(b, g.c, m * tile_m, n * tile_n, tile_m, tile_n, ranks, sums,
-                                          e.control().should_fill_nan(), epilogue);
+                      detail::reduce_tile<Partial>(b, g.c, m * tile_m, n * tile_n, tile_m, tile_n, ranks, sums,
+                                                   e.control().should_fill_nan(), epilogue);
                     }};
   Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{}, reduce);
 }

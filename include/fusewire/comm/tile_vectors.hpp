@@ -1,0 +1,74 @@
+// Tiles that are read from an inbox and stored to C in vectors: of 16 bytes in the inbox, whose rows are whole vectors.
+#pragma once
+#include <fusewire/core/group.hpp>
+#include <fusewire/core/matrix.hpp>
+
+namespace fusewire {
+
+/// Elements from one row of an inbox to the next, if C has n columns: the rows are whole vectors of 16 bytes.
+template <class T>
+__host__ __device__ constexpr std::int64_t inbox_pitch(int n) {
+  return ceil_div(n, per_16_bytes<T>) * std::int64_t(per_16_bytes<T>);
+}
+
+namespace detail {
+
+/// 16 bytes of an inbox.
+template <class T>
+struct vec16 {
+  T element[per_16_bytes<T>];
+};
+template <class T>
+__device__ vec16<T> load_vec16(T const* from) {
+  return __builtin_bit_cast(vec16<T>, *reinterpret_cast<bytes16 const*>(from));
+}
+
+/// Calls visit(r, col) for the first of each N neighbouring elements of a tile that begins at (m0, n0). The tile has at
+/// most tile_m x tile_n elements, and only those inside rows x cols. Called by: every thread of the group.
+template <int N, group Group, class Visit>
+__device__ void for_each_vector(Group g, int m0, int n0, int tile_m, int tile_n, int rows, int cols,
+                                Visit const& visit) {
+  int const vectors = tile_n / N;
+  for (int i = g.rank(); i < tile_m * vectors; i += g.size()) {
+    int const r = m0 + i / vectors, col = n0 + i % vectors * N;
+    if (r < rows && col < cols) visit(r, col);
+  }
+}
+
+/// Whether every row of c is aligned to N elements.
+template <int N, class T>
+__device__ bool is_aligned_to(matrix<T> c) {
+  return (c.ld % N | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) % (N * sizeof(T)))) == 0;
+}
+/// Stores x to c(r, col) and the elements after it; those outside c are left out. aligned: is_aligned_to<N>(c).
+template <class T, int N>
+__device__ void store_vector(matrix<T> c, int r, int col, T const (&x)[N], bool aligned) {
+  struct alignas(N * sizeof(T)) vector {
+    T element[N];
+  };
+  if (aligned && col + N <= c.cols) {
+    *reinterpret_cast<vector*>(c.at(r, col)) = *reinterpret_cast<vector const*>(&x);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j)
+    if (col + j < c.cols) c(r, col + j) = x[j];
+}
+
+/// c = from, or NaN if `poisoned`, for the tile_m x tile_n elements from c(m0, n0) on.
+/// Called by: every thread of the group.
+template <class T, group Group>
+__device__ void take_tile(Group g, matrix<T> c, int m0, int n0, int tile_m, int tile_n, matrix<T> from, bool poisoned) {
+  constexpr int n = per_16_bytes<T>;
+  bool const aligned = is_aligned_to<n>(c);
+  for_each_vector<n>(g, m0, n0, tile_m, tile_n, c.rows, c.cols, [&](int r, int col) {
+    vec16<T> out = load_vec16<T>(from.at(r, col));
+    for (T& x : out.element)
+      if (poisoned) x = T(__builtin_nanf(""));
+    store_vector(c, r, col, out.element, aligned);
+  });
+}
+
+}  // namespace detail
+
+}  // namespace fusewire
