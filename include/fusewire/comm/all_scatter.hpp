@@ -1,6 +1,7 @@
 // All-scatter as a tile sink: this rank's columns of C go to every rank.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
+#include <fusewire/core/partition.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 
 namespace fusewire {
@@ -13,7 +14,7 @@ struct all_scatter_sink {
   world_view const& w;             // the ranks of the channel
   matrix<T> c;                     // [M, W n]
   int n, tile_m, tile_n, n_tiles;  // columns of one rank; of a tile; tiles of a tile row
-  int part, parts, part_unit;      // this block's number; blocks that share a tile; as part_rows has it
+  int part, parts, part_unit;      // this block's number; blocks that share a tile; of the mainloop
 
   /// Elements from one row of an inbox to the next.
   __host__ __device__ static constexpr std::int64_t pitch(int n) {
@@ -33,12 +34,12 @@ struct all_scatter_sink {
   __device__ void stored(Group g, tile_coord t) const {
     // opaque: the compiler must not keep what follows from t.m in registers while the tile is multiplied
     int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, cols = n - n0 < tile_n ? n - n0 : tile_n;
-    part_rows const rows(c.rows - m0 < tile_m ? c.rows - m0 : tile_m, part, parts, part_unit);
+    index_range const rows = ceil_slice(min(c.rows - m0, tile_m), parts, part, part_unit);
     g.sync();
     for (int i = 1; i < w.size; ++i) {
-      int const peer = w.next(i), row = m0 + rows.first;
-      if (rows.count > 0)
-        copy(g, columns(w.rank).part(row, n0, rows.count, cols), from(w.rank, peer).part(row, n0, rows.count, cols));
+      int const peer = w.next(i), row = m0 + rows.begin;
+      if (rows.size() > 0)
+        copy(g, columns(w.rank).part(row, n0, rows.size(), cols), from(w.rank, peer).part(row, n0, rows.size(), cols));
       e.signal(g, peer, flag(t) + part);
     }
   }

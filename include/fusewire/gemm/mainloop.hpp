@@ -19,8 +19,8 @@ enum class k_slicing { per_shard, contiguous, interleaved };
 
 /// source_group: the group that calls a tile source. operands<N>: N buffers of A, and B; a `__grid_constant__`
 /// parameter of the kernel. threads, shared_bytes(): of a block. tile_m, tile_n: of a tile. operands::parts(): how many
-/// blocks share the storing of a tile; part(): which of them this block is; part_unit: rows that one of them stores
-/// together, as part_rows has it. k_parts(), k_part(): the same for the groups that each ask a source for a part of a
+/// blocks share the storing of a tile; part(): which of them this block is; part_unit: granule of the ceil_slice of
+/// rows that each of them stores. k_parts(), k_part(): the same for the groups that each ask a source for a part of a
 /// tile's k; cut: how these parts are cut.
 /// run(shared, launch, operands, tiles, source, sink, beside, epilogue) does the tiles and returns the unclaimed_work;
 /// run_and_end() ends the launch, too. Both are called by every thread of every block, first of all. beside(group,
@@ -75,7 +75,7 @@ struct block_mainloop {
   static constexpr gemm_config config = Tile::config;  // of a block's GEMM
   static constexpr int threads = config.threads(), tile_m = config.block_m, tile_n = config.block_n;
   static constexpr int min_blocks_per_cu = 1;
-  static constexpr int part_unit = 1;  // as part_rows has it
+  static constexpr int part_unit = 1;
   static constexpr int shared_bytes() { return config.shared_bytes(); }
   static constexpr bool communicates_first = true, has_clusters = false;
   static constexpr k_slicing cut = k_slicing::per_shard;

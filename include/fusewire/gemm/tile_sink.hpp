@@ -11,24 +11,13 @@ namespace fusewire {
 /// A tile sink. at(t) is the matrix that takes tile t, in the memory of any rank. Its rows and columns are numbered as
 /// in the grid of tiles; rows from at(t).rows on and columns from at(t).cols on are not stored. stored(g, t) is called
 /// by every thread of a group when the thread has stored its part, before the group meets. If blocks share a tile, such
-/// a group of each of them calls it, after storing the block's part_rows. A mainloop may make the call as late as after
-/// the multiplication of the group's next tile.
+/// a group of each of them calls it, after storing the block's rows: ceil_slice(rows of the tile, blocks, the block's
+/// number, the mainloop's part_unit). A mainloop may make the call as late as after the multiplication of the group's
+/// next tile.
 template <class S>
 concept tile_sink = requires(S const s, block g, tile_coord t) {
   s.at(t).rows;
   s.stored(g, t);
-};
-
-/// The rows of a tile that block `part` of the `parts` that share it stores.
-struct part_rows {
-  int first, count;  // the first row; how many, less than 1 if there are none
-
-  /// Of a tile with `rows` rows, of which one block stores every `together` neighbouring ones.
-  __device__ part_rows(int rows, int part, int parts, int together) {
-    int const each = ceil_div(ceil_div(rows, together), parts) * together;
-    first = part * each;
-    count = rows - first < each ? rows - first : each;
-  }
 };
 
 /// A tile sink: a matrix in this rank's memory; no rank is told.

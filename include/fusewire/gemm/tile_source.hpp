@@ -12,6 +12,7 @@
 #include <fusewire/core/divisor.hpp>
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
+#include <fusewire/core/partition.hpp>
 #include <fusewire/gemm/raster_order.hpp>
 
 namespace fusewire {
@@ -57,18 +58,12 @@ inline constexpr bool whole_segments = false;
 template <class S>
 inline constexpr bool always_ready = false;
 
-/// The steps along k of block `part` of the `parts` that share a tile. If they cannot be divided evenly, the first
-/// blocks have one more.
-struct k_share {
-  int first, count;  // the first step, and how many
-
-  /// Of a tile with `steps` steps. Called by: every thread of the block, with the same arguments.
-  __device__ k_share(int steps, int part, divisor const& parts) {
-    int const each = steps / parts, more = steps % parts;
-    first = platform::uniform(part * each + (part < more ? part : more));
-    count = platform::uniform(each + (part < more));
-  }
-};
+/// The steps of `steps` along k that block `part` of the `parts` that share a tile multiplies.
+/// Called by: every thread of the block, with the same arguments.
+__device__ inline index_range steps_of_part(int steps, int part, divisor const& parts) {
+  index_range const x = even_slice(steps, parts, part);
+  return {platform::uniform(x.begin), platform::uniform(x.end)};
+}
 
 /// A tile source: a matrix [M, K] in this rank's memory, the launch's buffer 0.
 class local_rows {
@@ -77,12 +72,12 @@ class local_rows {
 
   /// m, k: of the matrix; part: which of the `parts` blocks that share a tile this is.
   __device__ local_rows(int m, int k, int tile_m, int part = 0, divisor const& parts = 1)
-      : m_(m), tile_m_(tile_m), share_(ceil_div(k, k_step), part, parts) {}
+      : m_(m), tile_m_(tile_m), steps_(steps_of_part(ceil_div(k, k_step), part, parts)) {}
 
-  __device__ int steps() const { return share_.count; }
-  __device__ place first() const { return share_.first * k_step; }
+  __device__ int steps() const { return steps_.size(); }
+  __device__ place first() const { return steps_.begin * k_step; }
   __device__ void advance(place& p, int steps) const { p += steps * k_step; }
-  __device__ int left(place p) const { return share_.first + share_.count - p / k_step; }
+  __device__ int left(place p) const { return steps_.end - p / k_step; }
   __device__ int k(place p) const { return p; }
   __device__ int column(place p) const { return p; }
   __device__ int begin(int tile_row) { return begin_at(tile_row * tile_m_, m_ - tile_row * tile_m_); }
@@ -99,7 +94,7 @@ class local_rows {
 
  private:
   int m_, tile_m_, row_ = 0;
-  k_share share_;
+  index_range steps_;
 };
 static_assert(tile_source<local_rows>);
 /// All of the matrix is there from the start.

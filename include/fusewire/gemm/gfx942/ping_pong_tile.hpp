@@ -43,7 +43,7 @@ class ping_pong_tile {
  public:
   /// Bytes of two slices of A and B, or of four.
   static constexpr int shared_bytes = (own_slice ? 4 : 2) * slice_units * 16;
-  static constexpr int part_unit = 16;  // as part_rows has it: the rows of a fragment
+  static constexpr int part_unit = 16;  // rows of a fragment
 
   /// Of columns from n0 on. a: the launch's buffers of A.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
@@ -118,9 +118,9 @@ class ping_pong_tile {
     int const of_wave = platform::uniform(w.index());
     constexpr int of_sixteen = waves_n * atoms_n;  // groups of sums in 16 rows of the tile
     sums_of_tile const all = parts.of_tile(tile, tiles, Rows / 16 * of_sixteen);
-    part_rows const mine(rows, split, splits, part_unit);
-    int const first = platform::uniform(mine.first / 16 * of_sixteen),
-              count = platform::uniform(ceil_div(mine.count, 16) * of_sixteen), end = first + count;
+    index_range const mine = ceil_slice(rows, splits, split, part_unit);
+    int const first = platform::uniform(mine.begin / 16 * of_sixteen),
+              count = platform::uniform(ceil_div(mine.size(), 16) * of_sixteen), end = first + count;
     // What this block adds up itself stays in LDS, if there is room
     auto* const kept = reinterpret_cast<float4*>(shared_) + w.rank();
     bool const keeps = count * wave::width * int(sizeof(float4)) <= shared_bytes;

@@ -28,7 +28,7 @@ class small_m_gfx942 {
   static constexpr int waves = 8, source_groups = waves;  // each wave asks the source for its part of k
   static constexpr char const* name = "small_m_gfx942";
   static constexpr int threads = waves * wave::width, tile_m = Rows, tile_n = Columns, min_blocks_per_cu = 2;
-  static constexpr int part_unit = 1;  // as part_rows has it
+  static constexpr int part_unit = 1;
   static constexpr int shared_bytes() { return small_m_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
   static constexpr bool communicates_first = true, has_clusters = false;
   /// As the concept mainloop has it

@@ -63,7 +63,7 @@ class gemm_sm90 {
   static constexpr char const* name = "gemm_sm90";      // in messages
   static constexpr sm90_gemm_config C{BlockM, BlockN};  // as a template argument of a kernel nvcc does not take it
   static constexpr int threads = C.threads(), tile_m = BlockM, tile_n = BlockN, min_blocks_per_cu = 1;
-  static constexpr int part_unit = 1;  // as part_rows has it
+  static constexpr int part_unit = 1;
   __host__ __device__ static constexpr int shared_bytes() { return C.shared_bytes(); }
   /// As the concept mainloop has them
   static constexpr bool communicates_first = false, has_clusters = true;
