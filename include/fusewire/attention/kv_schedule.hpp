@@ -15,7 +15,7 @@
 #pragma once
 #include <fusewire/core/divisor.hpp>
 #include <fusewire/core/group.hpp>
-#include <fusewire/core/types.hpp>
+#include <fusewire/core/math.hpp>
 
 namespace fusewire {
 

@@ -15,6 +15,7 @@
 // these, while the channel makes 2^32 launches.
 #pragma once
 #include <fusewire/attention/softmax_reduce.hpp>
+#include <fusewire/core/partition.hpp>
 
 namespace fusewire {
 
@@ -37,9 +38,8 @@ struct item_share {
 
   /// The share of block first_block + mine. Uniform in a wave.
   __device__ static item_share of(int item, int first_block, int splits, int mine, decode_record r) {
-    int const lines = r.quads() / quads_of_line;
-    auto const begin_of = [&](int n) { return lines * n / splits * quads_of_line; };
-    return item_share{item, first_block, splits, begin_of(mine), begin_of(mine + 1)}.uniform();
+    index_range const share = even_slice(r.quads(), splits, mine, quads_of_line);
+    return item_share{item, first_block, splits, share.begin, share.end}.uniform();
   }
   /// The same where the compiler does not know that it is uniform.
   __device__ item_share uniform() const {

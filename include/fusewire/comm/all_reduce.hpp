@@ -1,6 +1,7 @@
 // All-reduce in one shot as a tile sink: every rank's partial sums go to every rank.
 #pragma once
 #include <fusewire/comm/reduce_scatter.hpp>
+#include <fusewire/core/partition.hpp>
 
 namespace fusewire {
 
@@ -23,8 +24,8 @@ struct all_reduce_sink {
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
   __device__ void stored(Group g, tile_coord t, stored_slice s) const {
-    int const row = t.m * tile_m + s.first, rows = m - row < s.count ? m - row : s.count, n0 = t.n * tile_n,
-              columns = int(inbox_pitch<Partial>(n)) - n0, cols = columns < tile_n ? columns : tile_n;
+    int const row = t.m * tile_m + s.rows.begin, rows = min(m - row, s.rows.size()), n0 = t.n * tile_n,
+              cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();
     e.signal_here(g, w.rank, flag(t) + s.slice);
     for (int i = 1; i < w.size; ++i) {

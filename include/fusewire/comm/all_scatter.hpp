@@ -1,6 +1,7 @@
 // All-scatter as a tile sink: this rank's columns of C go to every rank.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
+#include <fusewire/core/partition.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 
 namespace fusewire {
@@ -27,8 +28,8 @@ struct all_scatter_sink {
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
   __device__ void stored(Group g, tile_coord t, stored_slice s) const {
-    int const row = t.m * tile_m + s.first, rows = c.rows - row < s.count ? c.rows - row : s.count, n0 = t.n * tile_n,
-              cols = n - n0 < tile_n ? n - n0 : tile_n;
+    int const row = t.m * tile_m + s.rows.begin, rows = min(c.rows - row, s.rows.size()), n0 = t.n * tile_n,
+              cols = min(n - n0, tile_n);
     g.sync();
     for (int i = 1; i < w.size; ++i) {
       int const peer = w.next(i);

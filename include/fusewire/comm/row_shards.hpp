@@ -1,11 +1,12 @@
 // Which rank owns which rows of C, and a source whose tiles follow that order.
 #pragma once
 #include <fusewire/core/divisor.hpp>
+#include <fusewire/core/partition.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 
 namespace fusewire {
 
-/// How the rows of C are cut: rank r owns rows [r R, (r + 1) R), R = ceil(M / W); the last ranks may own fewer rows, or
+/// How the rows of C are cut: rank r owns ceil_slice(M, W, r), R = ceil(M / W) rows; the last ranks may own fewer, or
 /// none. All rows of a tile row have the same owner. Tile rows are numbered in turns over the ranks that own some, so
 /// that tiles that are multiplied at the same time go to different ranks, over different links:
 ///
@@ -22,11 +23,9 @@ struct row_shards {
         rest(ceil_div(m % per_rank, tile_m)), whole(m / per_rank), all(m / per_rank + (rest > 0)) {}
 
   /// The first row of rank r.
-  __host__ __device__ constexpr int first_row(int r) const { return std::int64_t(r) * per_rank < m ? r * per_rank : m; }
+  __host__ __device__ constexpr int first_row(int r) const { return fixed_slice(m, per_rank, r).begin; }
   /// Rows of rank r.
-  __host__ __device__ constexpr int rows(int r) const {
-    return m - first_row(r) < per_rank ? m - first_row(r) : per_rank;
-  }
+  __host__ __device__ constexpr int rows(int r) const { return fixed_slice(m, per_rank, r).size(); }
   /// Ranks that own rows: the first ones.
   __host__ __device__ constexpr int owners() const { return all.value(); }
   /// Tile rows of all ranks. None of them is empty.

@@ -3,6 +3,7 @@
 #pragma once
 #include <type_traits>
 
+#include <fusewire/core/math.hpp>
 #include <fusewire/core/types.hpp>
 
 namespace fusewire {

@@ -42,9 +42,4 @@ struct alignas(16) bytes16 {
 template <class T>
 inline constexpr int per_16_bytes = int(16 / sizeof(T));
 
-/// a / b, rounded up. Requires: a >= 0, b > 0.
-__host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-/// n, rounded up to a multiple of `to`. Requires: to > 0.
-__host__ __device__ constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
-
 }  // namespace fusewire

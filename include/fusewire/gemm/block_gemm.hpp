@@ -108,7 +108,7 @@ class block_gemm {
       block_gemm tile(shared, acc);
       tile.multiply(x, t, source);
       tile.store(sink.at(t), t.m * C.block_m, t.n * C.block_n, epilogue);
-      sink.stored(block{}, opaque(t), {0, C.block_m});
+      sink.stored(block{}, opaque(t), {{0, C.block_m}});
     }
     return i;
   }

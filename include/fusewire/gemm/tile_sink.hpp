@@ -4,14 +4,14 @@
 
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
+#include <fusewire/core/partition.hpp>
 #include <fusewire/gemm/raster_order.hpp>
 
 namespace fusewire {
 
-/// What one block has stored of a tile: `count` of the tile's rows, from row `first` on. The rows may reach past those
-/// of the sink's matrix; less than 1: there are none.
+/// What one block has stored of a tile.
 struct stored_slice {
-  int first, count;
+  index_range rows;           // of the tile; they may reach past those of the sink's matrix
   int slice = 0, slices = 1;  // number of this slice; blocks that each store one
 };
 
@@ -30,18 +30,6 @@ concept tile_sink = requires(S const s, block g, tile_coord t, stored_slice slic
 __device__ inline tile_coord opaque(tile_coord t) {
   return {platform::no_hoist(platform::opaque(t.m)), platform::no_hoist(platform::opaque(t.n))};
 }
-
-/// The rows of a tile that block `part` of the `parts` that share it stores.
-struct part_rows {
-  int first, count;  // the first row; how many, less than 1 if there are none
-
-  /// Of a tile with `rows` rows, of which one block stores every `together` neighbouring ones.
-  __device__ part_rows(int rows, int part, int parts, int together) {
-    int const each = ceil_div(ceil_div(rows, together), parts) * together;
-    first = part * each;
-    count = rows - first < each ? rows - first : each;
-  }
-};
 
 /// A tile sink: a matrix in this rank's memory; no rank is told.
 template <class T>

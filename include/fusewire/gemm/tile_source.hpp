@@ -12,6 +12,7 @@
 #include <fusewire/core/divisor.hpp>
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
+#include <fusewire/core/partition.hpp>
 #include <fusewire/gemm/raster_order.hpp>
 
 namespace fusewire {
@@ -63,18 +64,11 @@ struct k_slice {
   divisor count = 1;
 };
 
-/// The steps along k of block `part` of the `parts` that share a tile. If they cannot be divided evenly, the first
-/// blocks have one more.
-struct k_share {
-  int first, count;  // the first step, and how many
-
-  /// Of a tile with `steps` steps. Called by: every thread of the block, with the same arguments.
-  __device__ k_share(int steps, int part, divisor const& parts) {
-    int const each = steps / parts, more = steps % parts;
-    first = platform::uniform(part * each + (part < more ? part : more));
-    count = platform::uniform(each + (part < more));
-  }
-};
+/// The steps of `steps` along k that belong to a slice. Called by: every thread of a group, with the same arguments.
+__device__ inline index_range steps_of_slice(int steps, k_slice const& slice) {
+  index_range const x = even_slice(steps, slice.count, slice.index);
+  return {platform::uniform(x.begin), platform::uniform(x.end)};
+}
 
 /// A tile source: a matrix [M, K] in this rank's memory, the launch's buffer 0.
 class local_rows {
@@ -83,12 +77,12 @@ class local_rows {
 
   /// m, k: of the matrix; slice: of the tiles' k.
   __device__ local_rows(int m, int k, int tile_m, k_slice const& slice = {})
-      : m_(m), tile_m_(tile_m), share_(ceil_div(k, k_step), slice.index, slice.count) {}
+      : m_(m), tile_m_(tile_m), steps_(steps_of_slice(ceil_div(k, k_step), slice)) {}
 
-  __device__ int steps() const { return share_.count; }
-  __device__ place first() const { return share_.first * k_step; }
+  __device__ int steps() const { return steps_.size(); }
+  __device__ place first() const { return steps_.begin * k_step; }
   __device__ void advance(place& p, int steps) const { p += steps * k_step; }
-  __device__ int left(place p) const { return share_.first + share_.count - p / k_step; }
+  __device__ int left(place p) const { return steps_.end - p / k_step; }
   __device__ int k(place p) const { return p; }
   __device__ int column(place p) const { return p; }
   __device__ int begin(int tile_row) { return begin_at(tile_row * tile_m_, m_ - tile_row * tile_m_); }
@@ -105,7 +99,7 @@ class local_rows {
 
  private:
   int m_, tile_m_, row_ = 0;
-  k_share share_;
+  index_range steps_;
 };
 static_assert(tile_source<local_rows>);
 /// All of the matrix is there from the start.

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstddef>
 
+#include <fusewire/core/math.hpp>
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/memory/heap.hpp>
 #include <fusewire/launch/launch.hpp>

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <fusewire/core/math.hpp>
 #include <fusewire/device/flag.hpp>
 #include <fusewire/memory/requirements.hpp>
 #include <fusewire/memory/sharing.hpp>

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include <fusewire/core/types.hpp>
+#include <fusewire/core/math.hpp>
 
 namespace fusewire {
 

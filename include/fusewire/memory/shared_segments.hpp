@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include <fusewire/core/types.hpp>
+#include <fusewire/core/math.hpp>
 #include <fusewire/memory/descriptor_exchange.hpp>
 #include <fusewire/memory/sharing.hpp>
 #include <fusewire/ranks/world.hpp>

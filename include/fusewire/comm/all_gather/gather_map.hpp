@@ -1,7 +1,7 @@
 // How a gathered A [M, K] is cut: into a shard for each rank, and shards into the pieces that travel.
 #pragma once
 #include <fusewire/core/divisor.hpp>
-#include <fusewire/core/types.hpp>
+#include <fusewire/core/partition.hpp>
 
 namespace fusewire {
 
@@ -27,19 +27,20 @@ class gather_map {
 
   /// Requires: with gather::k, k a multiple of `ranks`; chunk_k a multiple of k_step.
   __host__ __device__ constexpr gather_map(gather by, int m, int k, int ranks, int tile_m, int chunk_k)
-      : by(by), m(m), k(k), ranks(ranks), tile_m(tile_m), chunk_k(chunk_k), rows_per_rank_((m + ranks - 1) / ranks),
-        cols_(by == gather::k ? k / ranks : k), m_tiles_((m + tile_m - 1) / tile_m),
-        chunks_((cols_ + chunk_k - 1) / chunk_k), by_tile_m_(tile_m), by_chunk_k_(chunk_k), by_chunks_(chunks_),
-        by_rows_per_rank_(rows_per_rank_) {}
+      : by(by), m(m), k(k), ranks(ranks), tile_m(tile_m), chunk_k(chunk_k), rows_per_rank_(ceil_div(m, ranks)),
+        cols_(by == gather::k ? k / ranks : k), m_tiles_(ceil_div(m, tile_m)), chunks_(ceil_div(cols_, chunk_k)),
+        by_tile_m_(tile_m), by_chunk_k_(chunk_k), by_chunks_(chunks_), by_rows_per_rank_(rows_per_rank_) {}
 
   /// R = ceil(M / W), with either gather.
   __host__ __device__ constexpr int rows_per_rank() const { return rows_per_rank_; }
   /// The first row of rank r's shard.
   __host__ __device__ constexpr int first_row(int r) const {
-    return by == gather::k ? 0 : (r * rows_per_rank() < m ? r * rows_per_rank() : m);
+    return by == gather::k ? 0 : fixed_slice(m, rows_per_rank(), r).begin;
   }
   /// Rows of rank r's shard.
-  __host__ __device__ constexpr int rows(int r) const { return by == gather::k ? m : first_row(r + 1) - first_row(r); }
+  __host__ __device__ constexpr int rows(int r) const {
+    return by == gather::k ? m : fixed_slice(m, rows_per_rank(), r).size();
+  }
   /// The first column of rank r's shard.
   __host__ __device__ constexpr int first_col(int r) const { return by == gather::k ? r * cols() : 0; }
   /// Columns of a shard, the same for every rank.
@@ -83,15 +84,13 @@ class gather_map {
   /// A chunk of the row-th of rank r's tile rows.
   __host__ __device__ constexpr gather_piece piece(int r, int row, int chunk) const {
     int const tile = first_row(r) / by_tile_m_ + row;
-    int const begin = max_of(first_row(r), tile * tile_m), end = min_of(first_row(r) + rows(r), (tile + 1) * tile_m);
+    int const begin = max(first_row(r), tile * tile_m), end = min(first_row(r) + rows(r), (tile + 1) * tile_m);
     int const col = chunk * chunk_k;
-    return {begin, end - begin, first_col(r) + col, min_of(cols() - col, chunk_k), tile, flag(tile, chunk)};
+    return {begin, end - begin, first_col(r) + col, min(cols() - col, chunk_k), tile, flag(tile, chunk)};
   }
 
  private:
-  __host__ __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
-  __host__ __device__ static constexpr int max_of(int a, int b) { return a > b ? a : b; }
-  __host__ __device__ constexpr int last_row(int m_tile) const { return min_of(m, (m_tile + 1) * tile_m) - 1; }
+  __host__ __device__ constexpr int last_row(int m_tile) const { return min(m, (m_tile + 1) * tile_m) - 1; }
 
   int rows_per_rank_, cols_, m_tiles_, chunks_;
   divisor by_tile_m_, by_chunk_k_, by_chunks_, by_rows_per_rank_;
@@ -108,7 +107,7 @@ struct piece_at {
 /// With nest::by_row, which of `turns` turns, from 0, brings a chunk of tile row `row` of `rows` first. The later turns
 /// follow, then turns 0, 1, ...
 __host__ __device__ constexpr int first_turn_of_row(int row, int rows, int turns) {
-  return row == 0 ? 0 : ((rows - row) * turns + rows - 1) / rows;
+  return row == 0 ? 0 : ceil_div((rows - row) * turns, rows);
 }
 
 /// The order in which pieces travel: the order in which the tiles in flight ask for them. `band` tile rows are in
@@ -134,8 +133,7 @@ class piece_order {
                                                                           : band),
         peer_(rows > 0 ? rows * chunks : 1), whole_band_(band_ * chunks * (by == nest::by_peer ? 1 : turns_)),
         by_turns_(turns_), by_chunks_(chunks), by_peer_(peer_), by_whole_band_(whole_band_), by_band_(band_),
-        by_last_(rows % band_ == 0 ? band_ : rows % band_), parts_(parts), of_each_(chunks / parts),
-        of_some_(chunks % parts), by_parts_(parts) {}
+        by_last_(rows % band_ == 0 ? band_ : rows % band_), by_parts_(parts) {}
 
   /// Pieces in all.
   __host__ __device__ constexpr int count() const { return turns_ * rows_ * chunks_; }
@@ -145,34 +143,31 @@ class piece_order {
   __host__ __device__ constexpr piece_at operator[](int i) const {
     if (by_ == nest::by_chunk) {  // one band of all rows
       int const column = i / by_band_;
-      return {first_turn_ + column % by_turns_, i - column * rows_, in_turns(column / by_turns_)};
+      return {first_turn_ + column % by_turns_, i - column * rows_, chunk_at(column / by_turns_)};
     }
     if (by_ == nest::by_row) {
       int const of_all = i / by_turns_, turn = i - of_all * turns_, chunk = of_all / by_band_,
                 row = of_all - chunk * rows_ + rows_ - turn * rows_ / by_turns_;
-      return {first_turn_ + turn, row < rows_ ? row : row - rows_, in_turns(chunk)};
+      return {first_turn_ + turn, row < rows_ ? row : row - rows_, chunk_at(chunk)};
     }
     int const outer = by_ == nest::by_peer ? i / by_peer_ : 0, rest = i - outer * peer_, b = rest / by_whole_band_,
               in_band = rest - b * whole_band_;
     divisor const& height = (b + 1) * band_ > rows_ ? by_last_ : by_band_;
     int const column = in_band / height;
-    return {first_turn_ + outer + column / by_chunks_, b * band_ + in_band % height, in_turns(column % by_chunks_)};
+    return {first_turn_ + outer + column / by_chunks_, b * band_ + in_band % height, chunk_at(column % by_chunks_)};
   }
 
  private:
-  /// The i-th chunk if a chunk of each part is taken in turn. If chunks cannot be divided evenly, the first parts have
-  /// one more; these extra chunks come last.
-  __host__ __device__ constexpr int in_turns(int i) const {
-    int const turn = i / by_parts_, part = i - turn * parts_;
-    return part * of_each_ + (part < of_some_ ? part : of_some_) + turn;
+  /// The i-th chunk if a chunk of each part's even_slice is taken in turn.
+  __host__ __device__ constexpr int chunk_at(int i) const {
+    int const turn = i / by_parts_;
+    return even_slice(chunks_, by_parts_, i - turn * by_parts_.value()).begin + turn;
   }
 
   nest by_;
   int first_turn_, turns_, rows_, chunks_, band_;
   int peer_, whole_band_;  // pieces
-  divisor by_turns_, by_chunks_, by_peer_, by_whole_band_, by_band_, by_last_;
-  int parts_, of_each_, of_some_;
-  divisor by_parts_;
+  divisor by_turns_, by_chunks_, by_peer_, by_whole_band_, by_band_, by_last_, by_parts_;
 };
 
 }  // namespace fusewire

@@ -22,11 +22,11 @@ class gathered_range {
                             k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
         of_shard_(ceil_div(cols_, k_step)), first_shard_(own_shard_first && gathers_k_ ? rank : 0),
-        share_(gathers_k_ ? of_shard_ * map.ranks : of_shard_, slice.index, slice.count) {}
+        steps_(steps_of_slice(gathers_k_ ? of_shard_ * map.ranks : of_shard_, slice)) {}
 
-  __device__ int steps() const { return share_.count; }
+  __device__ int steps() const { return steps_.size(); }
   __device__ place first() const {
-    place p{first_shard_, share_.first, share_.count};
+    place p{first_shard_, steps_.begin, steps_.size()};
     for (; p.step >= of_shard_ && gathers_k_; p.step -= of_shard_) p.shard = next_shard(p.shard);
     return p;
   }
@@ -72,7 +72,7 @@ class gathered_range {
   gather_map const& map_;
   bool const gathers_k_;
   int const rank_, cols_, of_shard_, first_shard_;
-  k_share const share_;
+  index_range const steps_;
   int tile_m_ = -1, known_shard_ = -1, known_chunk_ = -1;  // the tile row; the last of its chunks known to have arrived
 };
 

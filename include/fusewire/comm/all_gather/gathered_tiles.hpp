@@ -28,9 +28,9 @@ class gathered_tiles {
                             k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
         first_shard_(own_shard_first && gathers_k_ ? rank : 0) {
-    k_share const share(ceil_div(cols_, k_step), slice.index, slice.count);
-    count_ = share.count;
-    first_ = share.first * k_step;
+    index_range const steps = steps_of_slice(ceil_div(cols_, k_step), slice);
+    count_ = steps.size();
+    first_ = steps.begin * k_step;
     first_chunk_ = map.chunk_of(first_);
     chunks_ = map.chunk_of(first_ + (count_ - 1) * k_step) - first_chunk_ + 1;
   }

@@ -71,7 +71,7 @@ class ping_pong_gfx942 {
           int const rows = platform::uniform(source.begin(t.m));
           ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, t.n * Columns);
           tile.multiply(rows, loads_issued);
-          stored_slice slice{0, Rows};
+          stored_slice slice{{0, Rows}};
           if (x.split.blocks == 1) tile.store(sink.at(t), t, epilogue);
           else
             slice = tile.add_up(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), part, x.split.blocks, epilogue);

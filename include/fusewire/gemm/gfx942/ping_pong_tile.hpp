@@ -118,9 +118,9 @@ class ping_pong_tile {
     int const of_wave = platform::uniform(w.index());
     constexpr int of_sixteen = waves_n * atoms_n;  // groups of sums in 16 rows of the tile
     sums_of_tile const all = parts.of_tile(tile, tiles, Rows / 16 * of_sixteen);
-    part_rows const mine(rows, split, splits, part_unit);
-    int const first = platform::uniform(mine.first / 16 * of_sixteen),
-              count = platform::uniform(ceil_div(mine.count, 16) * of_sixteen), end = first + count;
+    index_range const mine = ceil_slice(rows, splits, split, part_unit);
+    int const first = platform::uniform(mine.begin / 16 * of_sixteen),
+              count = platform::uniform(ceil_div(mine.size(), 16) * of_sixteen), end = first + count;
     // What this block adds up itself stays in LDS, if there is room
     auto* const kept = reinterpret_cast<float4*>(shared_) + w.rank();
     bool const keeps = count * wave::width * int(sizeof(float4)) <= shared_bytes;
@@ -153,7 +153,7 @@ class ping_pong_tile {
       }
     }
     block{}.sync();  // LDS is free again
-    return {mine.first, mine.count, split, splits};
+    return {mine, split, splits};
   }
 
  private:

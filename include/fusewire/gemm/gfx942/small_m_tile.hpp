@@ -116,7 +116,7 @@ class small_m_tile {
       if (int const f = n * threads + b.rank(); f < quads)
         store_quad(c, t.m * Rows + f / (Columns * 4) * 16 + f % 16, t.n * Columns + f % (Columns * 4) / 16 * 4, sums[n],
                    whole, epilogue);
-    sink.stored(b, opaque(t), {0, Rows});
+    sink.stored(b, opaque(t), {{0, Rows}});
   }
 
  private:

@@ -18,53 +18,53 @@ struct sm90_split_k_tile {
     cluster_wait();
   }
 
-  /// Which part owns which rows of a shared tile: part p has rows [p * each, (p + 1) * each). A block's shared memory
-  /// holds its own sums of all rows, and behind them the sums of its rows that the others send.
-  struct rows_of_parts {
-    int parts, me, rows, each;  // blocks of the cluster; this one; rows of the tile; rows of a part
+  /// Which sums of a shared tile lie where. Part p owns rows(p). A block's shared memory holds its own sums of all
+  /// rows, and behind them the sums of its rows that the others send.
+  struct sum_rows {
+    int parts, me, all, each;  // blocks of the cluster; this one; rows of the tile; most rows of a part
 
-    /// Rows of a part; a part without rows may have a negative count.
-    __device__ int count(int part) const { return rows - part * each < each ? rows - part * each : each; }
+    __device__ index_range rows(int part) const { return fixed_slice(all, each, part); }
     /// The row of sums in block `by` from which on it receives those of block `from`.
-    __device__ int received(int from, int by) const { return rows + (from < by ? from : from - 1) * each; }
+    __device__ int received(int from, int by) const { return all + (from < by ? from : from - 1) * each; }
   };
 
-  /// The rows_of_parts of this block's tile. parts: blocks of the cluster.
+  /// The sum_rows of this block's tile. parts: blocks of the cluster.
   template <class Sink>
-  __device__ static rows_of_parts rows_of(int parts, raster_order const& tiles, strided share, Sink const& sink) {
+  __device__ static sum_rows rows_of(int parts, raster_order const& tiles, strided share, Sink const& sink) {
     if (parts == 1 || share.first >= share.last) return {parts, 0, 0, 0};
     tile_coord const tile = tiles[share.first];
-    int const below = sink.at(tile).rows - tile.m * C.block_m, rows = below < C.block_m ? below : C.block_m;
-    return {parts, cluster_rank(), rows, ceil_div(rows, parts)};
+    int const rows = min(sink.at(tile).rows - tile.m * C.block_m, C.block_m);
+    return {parts, cluster_rank(), rows, ceil_slice(rows, parts, 0).size()};
   }
 
   /// Every part sends the others its sums of their rows. It adds up the sums of its own rows in the order of the parts,
   /// and stores epilogue(sum).
   template <class Out, class Epilogue>
-  __device__ static void share(Storage const& s, rows_of_parts const& r, typename Atom::c_fragment const& acc, int row0,
+  __device__ static void share(Storage const& s, sum_rows const& r, typename Atom::c_fragment const& acc, int row0,
                                int column0, int m0, int n0, int columns, matrix<Out> c, Epilogue const& epilogue) {
-    int const mine = r.count(r.me);
+    index_range const mine = r.rows(r.me);
     cluster_wait();
     if (Consumers{}.leader())
-      s.whole().expect(mine > 0 ? (r.parts - 1) * mine * C.row_bytes() : 0);  // before other blocks send
-    Consumers{}.sync();                                                       // all multiplications are done
+      s.whole().expect((r.parts - 1) * mine.size() * C.row_bytes());  // before other blocks send
+    Consumers{}.sync();                                               // all multiplications are done
     // Relaxed, because all reads of the stages are complete, and no data is published
     if (Consumers{}.rank() < r.parts && Consumers{}.rank() != r.me) s.free().arrive_at(Consumers{}.rank());
-    keep(s, acc, row0, column0, r.rows);
+    keep(s, acc, row0, column0, r.all);
     fence_async_shared();
     Consumers{}.sync();
     if (wave{}.index() == 4) {
       s.free().wait(0);
 #pragma unroll 1
       for (int to = 0; to < r.parts; ++to)
-        if (to != r.me && r.count(to) > 0 && elect_one())
-          copy_to_block(to, s.sum(r.received(r.me, to)), s.sum(to * r.each), r.count(to) * C.row_bytes(), s.whole());
+        if (to != r.me && r.rows(to).size() > 0 && elect_one())
+          copy_to_block(to, s.sum(r.received(r.me, to)), s.sum(r.rows(to).begin), r.rows(to).size() * C.row_bytes(),
+                        s.whole());
     }
     s.whole().wait(0);
     cluster_arrive();
-    if (mine > 0) {
-      if (r.parts == 2) add_parts<2>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
-      else add_parts<0>(s, r, m0 + r.me * r.each, mine, n0, columns, c, epilogue);
+    if (mine.size() > 0) {
+      if (r.parts == 2) add_parts<2>(s, r, m0 + mine.begin, mine.size(), n0, columns, c, epilogue);
+      else add_parts<0>(s, r, m0 + mine.begin, mine.size(), n0, columns, c, epilogue);
     }
     cluster_wait();  // the sums that this block has sent have arrived
   }
@@ -92,7 +92,7 @@ struct sm90_split_k_tile {
   /// Adds up and stores this part's `rows` rows of a tile, from row m0 of c on. Parts: how many there are; 0: any
   /// number up to 8.
   template <int Parts, class Out, class Epilogue>
-  __device__ static void add_parts(Storage const& s, rows_of_parts const& r, int m0, int rows, int n0, int columns,
+  __device__ static void add_parts(Storage const& s, sum_rows const& r, int m0, int rows, int n0, int columns,
                                    matrix<Out> c, Epilogue const& epilogue) {
     constexpr int max_parts = Parts ? Parts : 8, at_once = 8 / max_parts,
                   per_row = C.block_n / 4;  // a unit is 4 columns
@@ -100,7 +100,7 @@ struct sm90_split_k_tile {
     bool const aligned = detail::rows_aligned(c);
     shared_address_t sums[max_parts];
 #pragma unroll
-    for (int p = 0; p < max_parts; ++p) sums[p] = s.sum(p == r.me ? r.me * r.each : r.received(p, r.me));
+    for (int p = 0; p < max_parts; ++p) sums[p] = s.sum(p == r.me ? r.rows(p).begin : r.received(p, r.me));
 #pragma unroll 1
     for (int first = Consumers{}.rank(); first < units; first += at_once * Consumers{}.size()) {
       float4 part[at_once][max_parts];

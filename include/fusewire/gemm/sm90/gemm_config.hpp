@@ -1,6 +1,7 @@
 // The configuration of a launch of the Hopper mainloop: the size of its tiles and the stages in its shared memory.
 #pragma once
 #include <fusewire/core/matrix.hpp>
+#include <fusewire/core/partition.hpp>
 #include <fusewire/platform/platform.hpp>
 
 namespace fusewire {
@@ -47,7 +48,7 @@ struct sm90_gemm_config {
   /// Whether `parts` blocks can share a tile of `rows` rows: a block's sums, and those that others send it, must fit in
   /// place of the stages.
   __host__ __device__ constexpr bool can_share(int rows, int parts) const {
-    return parts == 1 || (rows + (parts - 1) * ceil_div(rows, parts)) * sum_pitch() * 4 <= stage_bytes();
+    return parts == 1 || (rows + (parts - 1) * ceil_slice(rows, parts, 0).size()) * row_bytes() <= stage_bytes();
   }
 };
 

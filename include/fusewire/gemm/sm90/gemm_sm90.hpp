@@ -277,7 +277,7 @@ class gemm_sm90 {
     tile_coord before{};
     bool tells = false;
     auto const tell = [&] {
-      if (tells) sink.stored(consumers{}, opaque(before), {0, C.block_m});
+      if (tells) sink.stored(consumers{}, opaque(before), {{0, C.block_m}});
     };
     for (int const i : share) {
       tile_coord const tile = tiles[i];
@@ -333,7 +333,7 @@ class gemm_sm90 {
         before = tile, tells = true;
       } else {
         shared_tile::share(s, shared, acc, row0, column0, m0, n0, columns, c, epilogue);
-        sink.stored(consumers{}, opaque(tile), {shared.me * shared.each, shared.count(shared.me), shared.me, parts});
+        sink.stored(consumers{}, opaque(tile), {shared.rows(shared.me), shared.me, parts});
         return;
       }
     }
