@@ -89,8 +89,8 @@ def main() -> None:
             print(rows[-1], flush=True)
     if only:
         return
-    page, times = re.subn(r"(<!-- scripts/perf/compile_times.py writes this -->\n).*?(\n<!-- to here -->)",
-                          lambda m: m[1] + "\n".join(rows) + m[2], PAGE.read_text(), flags=re.DOTALL)
+    page, times = re.subn(r"(<!-- scripts/perf/compile_times.py writes this -->\n).*?\n?(<!-- to here -->)",
+                          lambda m: m[1] + "\n".join(rows) + "\n" + m[2], PAGE.read_text(), flags=re.DOTALL)
     if times != 1:
         sys.exit(f"{PAGE}: no place for the table")
     PAGE.write_text(page)
