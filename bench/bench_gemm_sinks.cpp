@@ -14,7 +14,7 @@
 //   bsp_eager, bsp_graph  GEMM, then the collective, which adds up the GEMM's rounded results; for gemm_all_scatter a
 //                         kernel after it moves the ranks' columns side by side, unless there is only one row
 //   one_shot, two_shot    gemm_ar with reduce_algorithm::one_shot or reduce_algorithm::two_shot
-//   fused                 the operator; gemm_ar with the shots that it chooses. Its sums are fp32
+//   fused                 the operator; gemm_ar with the shots that it chooses. Partial sums travel in 16 bits
 //   fused_eager           as fused, not in a graph
 //
 // Counters: x_gemm is time over the bare GEMM's, speedup is the better twin's time over this one.

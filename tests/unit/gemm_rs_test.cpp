@@ -182,8 +182,9 @@ TEST_CASE("gemm_rs: leading dimensions, and memory around c stays as it is", "[g
 TEST_CASE("gemm_rs: a sum crosses each link once", "[gemm_rs]") {
   needs_threads("a process sees the bytes of its own waves only");
   if (auto const s = simulator_stats(); !s || s->gpus < 2) SKIP("two simulated GPUs are needed");
+  int const m = GENERATE(48, 192);  // tiles with rows of both ranks, and of one
   on_ranks(2, [&](rank_of_test& r) {
-    problem const p{192, 24, 64, layout::row_major, 1};
+    problem const p{m, 24, 64, layout::row_major, 1};
     gemm_rs_options const o{.max_m = p.m, .max_n = p.n, .k = p.k};
     rs_rank<bf16> g(r, p.m, p.n, p.k);
     channel ch(r.heap, enough_for(r.size(), o));
@@ -280,7 +281,7 @@ TEST_CASE("gemm_rs refuses what it cannot do, and says what it can", "[gemm_rs][
     refuses("max_m", {"max_m = 0"}, {.max_m = 0, .max_n = 32, .k = 64});
     refuses("max_n", {"max_n = 0"}, {.max_m = 64, .max_n = 0, .k = 64});
     refuses("k", {"k = 12", "8"}, {.max_m = 64, .max_n = 32, .k = 12});
-    refuses("channel bytes", {"max_m = 65", "4224", "4096"}, {.max_m = 65, .max_n = 32, .k = 64});
+    refuses("channel bytes", {"max_m = 65", "8320", "8192"}, {.max_m = 65, .max_n = 32, .k = 64});
     channel few(r.heap, {.max_bytes = 8_KiB, .flags_per_source = 1});
     r.found.throws<out_of_space>("channel flags", {" flags per source", "has 1"},
                                  [&] { gemm_rs<bf16> op(few, {.max_m = 2, .max_n = 66, .k = 64}); });

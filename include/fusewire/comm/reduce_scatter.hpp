@@ -2,6 +2,7 @@
 #pragma once
 #include <fusewire/comm/row_shards.hpp>
 #include <fusewire/comm/tile_vectors.hpp>
+#include <fusewire/core/partition.hpp>
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 
@@ -10,34 +11,86 @@ namespace fusewire {
 /// A tile sink: the inbox of the rank that owns the tile's rows; this rank is told. An inbox holds [source][rows][N]
 /// partial sums, rounded to Partial, in rows of whole 16 bytes. Each of the blocks that share a tile raises a flag for
 /// the rows that it has stored.
+///
+/// If `shards` cuts C for one rank, tiles have rows of several owners. They go to [M][N] in this rank's own inbox,
+/// behind what others send, and the blocks that stored them copy each owner's rows from there.
 template <class Partial>
 struct reduce_scatter_sink {
   channel_epoch const& e;    // of this launch
-  row_shards const& shards;  // which rank owns which rows
-  int rank, n, n_tiles;      // this rank; columns of C; tiles of a tile row
+  world_view const& w;       // the ranks of the channel
+  row_shards const& shards;  // how tiles cut the rows of C
+  int per_rank;              // R: rank r owns rows [r R, (r + 1) R) of C
+  int n, tile_n, n_tiles;    // columns of C; of a tile; tiles of a tile row
   int stores;                // blocks that each store a slice of a tile
+
+  /// Whether tiles have rows of several owners.
+  __device__ bool mixes_owners() const { return shards.per_rank > per_rank; }
+  /// The rows of rank r.
+  __device__ index_range rows(int r) const { return fixed_slice(shards.m, per_rank, r); }
 
   /// The partial sums of `source` in the inbox of `owner`.
   __device__ matrix<Partial> from(int source, int owner) const {
     std::int64_t const pitch = inbox_pitch<Partial>(n);
-    return {e.inbox<Partial>(owner) + source * shards.per_rank * pitch, shards.rows(owner), n, pitch};
+    Partial* const inbox = e.inbox<Partial>(owner);
+    if (mixes_owners() && source == owner) return mixed(inbox).part(rows(owner).begin, 0, rows(owner).size(), n);
+    return {inbox + source * per_rank * pitch, rows(owner).size(), n, pitch};
   }
   __device__ matrix<Partial> at(tile_coord t) const {
+    if (mixes_owners()) return mixed(e.inbox<Partial>(w.rank));
     // So that the owner's rows have the numbers that they have in the grid of tiles
     int const above = t.m * shards.tile_m - shards.row_in_shard(t.m);
-    matrix<Partial> const c = from(rank, shards.owner(t.m));
+    matrix<Partial> const c = from(w.rank, shards.owner(t.m));
     return {c.data - above * c.ld, above + c.rows, n, c.ld};
   }
-  /// The first of the `stores` flags, of each source, of a tile in its owner's nth tile row.
-  __device__ int flag(int nth, int tile_n) const { return (nth * n_tiles + tile_n) * stores; }
+  /// The first of the `stores` flags, of each source, of a tile in its owner's nth tile row, or in the nth of all.
+  __device__ int flag(int nth, int column) const { return (nth * n_tiles + column) * stores; }
   template <group Group>
   __device__ void stored(Group g, tile_coord t, stored_slice s) const {
+    if (mixes_owners()) return copy_to_owners(g, t, s);
     e.signal(g, shards.owner(t.m), flag(shards.nth_of_owner(t.m), t.n) + s.slice);
   }
-  /// Waits for the sums of all sources for a tile in this rank's nth tile row. Called by: every thread of the group.
+
+  /// Tile rows of which this rank reduces rows.
+  __device__ int tile_rows() const {
+    index_range const mine = rows(w.rank);
+    if (mine.size() == 0) return 0;
+    return mixes_owners() ? (mine.end - 1) / shards.tile_m - mine.begin / shards.tile_m + 1
+                          : shards.tile_rows_of(w.rank);
+  }
+  /// Waits for the partial sums of all sources for the tile in a column of tiles and the nth of these tile rows.
+  /// Returns the tile's rows, counted within this rank's. Called by: every thread of the group.
   template <group Group>
-  __device__ void wait(Group g, int ranks, int nth, int tile_n) const {
-    for (int s = 0; s < stores; ++s) e.wait(g, 0, ranks - 1, flag(nth, tile_n) + s);
+  __device__ index_range wait(Group g, int nth, int column) const {
+    index_range const mine = rows(w.rank);
+    int const first = mixes_owners() ? mine.begin / shards.tile_m : 0, above = mixes_owners() ? mine.begin : 0,
+              row = (first + nth) * shards.tile_m - above;
+    for (int s = 0; s < stores; ++s) e.wait(g, 0, w.size - 1, flag(first + nth, column) + s);
+    return {max(row, 0), min(row + shards.tile_m, mine.size())};
+  }
+
+ private:
+  __device__ matrix<Partial> mixed(Partial* inbox) const {
+    std::int64_t const pitch = inbox_pitch<Partial>(n);
+    return {inbox + w.size * per_rank * pitch, shards.m, n, pitch};
+  }
+  template <group Group>
+  __device__ void copy_to_owners(Group g, tile_coord t, stored_slice s) const {
+    int const row = t.m * shards.tile_m, n0 = t.n * tile_n, cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
+    g.sync();
+    for (int i = 1; i <= w.size; ++i) {
+      int const owner = w.next(i);
+      index_range const of = rows(owner);
+      int const first = max(row + s.rows.begin, of.begin), last = min(row + s.rows.end, of.end);
+      if (max(row, of.begin) >= min(row + shards.tile_m, of.end)) continue;  // no row of the tile
+      if (owner == w.rank) {
+        e.signal_here(g, owner, flag(t.m, t.n) + s.slice);
+        continue;
+      }
+      if (first < last)
+        copy_aligned(g, at(t).part(first, n0, last - first, cols),
+                     from(w.rank, owner).part(first - of.begin, n0, last - first, cols));
+      e.signal(g, owner, flag(t.m, t.n) + s.slice);
+    }
   }
 };
 
@@ -61,14 +114,14 @@ __device__ void reduce_vector(T (&out)[per_16_bytes<Partial>], int sources, From
     out[j] = col + j < cols ? T(poisoned ? __builtin_nanf("") : epilogue(sum[j], r, col + j)) : T(0.0f);
 }
 
-/// c = what reduce_vector() says, for the tile_m x tile_n elements from c(m0, n0) on.
+/// c = what reduce_vector() says, for these rows and `columns` columns from n0 on.
 /// Called by: every thread of the group.
 template <class Partial, class T, group Group, class From, class Epilogue>
-__device__ void reduce_tile(Group g, matrix<T> c, int m0, int n0, int tile_m, int tile_n, int sources, From const& from,
+__device__ void reduce_tile(Group g, matrix<T> c, index_range rows, int n0, int columns, int sources, From const& from,
                             bool poisoned, Epilogue const& epilogue) {
   constexpr int n = per_16_bytes<Partial>;
   bool const aligned = is_aligned_to<n>(c);
-  for_each_vector<n>(g, m0, n0, tile_m, tile_n, c.rows, c.cols, [&](int r, int col) {
+  for_each_vector<n>(g, rows.begin, n0, rows.size(), columns, c.rows, c.cols, [&](int r, int col) {
     alignas(16) T out[n];
     reduce_vector<T, Partial>(out, sources, from, r, col, c.cols, poisoned, epilogue);
     store_vector(c, r, col, out, aligned);

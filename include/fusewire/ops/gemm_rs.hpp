@@ -1,6 +1,8 @@
 // gemm_rs: C of rank r = rows of rank r of the sum over ranks of A [M, K] * B [K, N], one kernel launch per call. The
 // kernel is in gemm_rs_kernel.hpp.
 #pragma once
+#include <algorithm>
+
 #include <fusewire/ops/detail/gemm_rs_kernel.hpp>
 #include <fusewire/ops/detail/fused_gemm_operator.hpp>
 
@@ -59,11 +61,13 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   }
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, gemm_rs_options const& o) {
-    return base::template bytes_of_partials<Partial>(o, ranks, ceil_div(o.max_m, ranks));
+    return base::template bytes_of_partials<Partial>(o, ranks, ceil_div(o.max_m, ranks)) +
+           base::template bytes_of_partials<Partial>(o, 1, std::min(o.max_m, max_mixed_rows));
   }
   /// The same of channel_options::flags_per_source.
   static int flags_per_source(int ranks, gemm_rs_options const& o) {
-    return base::max_flags(o, ceil_div(o.max_m, ranks));
+    return std::max(base::max_flags(o, ceil_div(o.max_m, ranks)),
+                    base::max_flags(o, std::min(o.max_m, max_mixed_rows)));
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
@@ -80,7 +84,8 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
                   std::source_location where = std::source_location::current()) {
     int const ranks = ch_.world().size();
     base::check(call, rows(call.m, where), 1, where);
-    base::start(stream, kernels<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, sizeof(Partial), e, where);
+    int const shards = shards_of(call.m), first = shards == 1 ? 0 : (ch_.world().rank() + 1) % ranks;
+    base::start(stream, kernels<Epilogue>{}, call, shards, first, sizeof(Partial), e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -88,7 +93,7 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   std::string describe(gemm_rs_call<T> const& call, std::source_location where = std::source_location::current()) {
     base::check(call, rows(call.m, where), 1, where);
     return text("gemm_rs: ",
-                base::template plan_in_words<Epilogue>(kernels<Epilogue>{}, call, ch_.world().size(), where));
+                base::template plan_in_words<Epilogue>(kernels<Epilogue>{}, call, shards_of(call.m), where));
   }
 
   /// Rows of C that this rank owns, for a call with `m` rows in all. Fails: bad_argument.
@@ -98,6 +103,11 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   }
 
  private:
+  /// Up to as many rows, tiles have rows of several owners: cut by owner, each would read B again.
+  static constexpr int max_mixed_rows = 64;
+  /// Shards whose rows are cut into tiles by themselves.
+  int shards_of(int m) const { return m <= max_mixed_rows ? 1 : ch_.world().size(); }
+
   template <class Epilogue>
   struct kernels {
     template <class M>

@@ -103,6 +103,7 @@ class fused_gemm_operator {
     sum_arguments<T> const g{
         call.c,
         rows,
+        ceil_div(call.m, ch_.world().size()),
         {rows.all_tile_rows(), ceil_div(n, plan.tile_n), first < rows.owners() ? first : 0, plan.band},
         o_.k};
     launch_header const header = gemm_header<T>(launch_name_, plan, own, call.m, n, o_.k, 0, where);

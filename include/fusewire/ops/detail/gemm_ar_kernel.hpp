@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
                       tile_coord const t = g.tiles[item];
                       for (int s = 0; s < stores; ++s) e.wait(b, 0, ranks - 1, inbox.flag(t) + s);
                       auto const sums = [&](int source) { return inbox.from(source, rank); };
-                      detail::reduce_tile<Partial>(b, g.c, t.m * tile_m, t.n * tile_n, tile_m, tile_n, ranks, sums,
-                                                   e.control().should_fill_nan(), epilogue);
+                      detail::reduce_tile<Partial>(b, g.c, {t.m * tile_m, (t.m + 1) * tile_m}, t.n * tile_n, tile_n,
+                                                   ranks, sums, e.control().should_fill_nan(), epilogue);
                     }};
   Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{}, reduce);
 }
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   channel_epoch const& e = launch.epoch();
   int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n);
   row_shards const& shards = g.shards;
-  reduce_scatter_sink<Partial> const inbox{e, shards, rank, g.c.cols, n_tiles, x.stores()};
+  reduce_scatter_sink<Partial> const inbox{e, ch.world, shards, shards.per_rank, g.c.cols, tile_n, n_tiles, x.stores()};
   local_shards source(shards, g.k, x.k_slice());
 
   auto const results = [&](int of) {  // the second inbox
@@ -73,12 +73,12 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   auto const reduce = [&](block b, int m, int n) {  // this rank's tiles
     constexpr int width = per_16_bytes<Partial>;
     int const row0 = shards.first_row(rank);
-    inbox.wait(b, ranks, m, n);
+    index_range const rows = inbox.wait(b, m, n);
     bool const poisoned = e.control().should_fill_nan(), aligned = detail::is_aligned_to<width>(g.c);
     auto const sums = [&](int source) { return inbox.from(source, rank); };
     auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
     detail::for_each_vector<width>(
-        b, m * tile_m, n * tile_n, tile_m, tile_n, shards.rows(rank), g.c.cols, [&](int r, int col) {
+        b, rows.begin, n * tile_n, rows.size(), tile_n, rows.end, g.c.cols, [&](int r, int col) {
           alignas(16) T out[width];
           detail::reduce_vector<T, Partial>(out, ranks, sums, r, col, g.c.cols, poisoned, of_all);
           detail::store_vector(g.c, row0 + r, col, out, aligned);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
     detail::take_tile(b, rows, row0 + shards.row_in_shard(m), n * tile_n, tile_m, tile_n, results(rank),
                       e.control().should_fill_nan());
   };
-  int const local = shards.tile_rows_of(rank) * n_tiles;
+  int const local = inbox.tile_rows() * n_tiles;
   tail const both{local + shards.all_tile_rows() * n_tiles, [&](block b, int item) {
                     if (item < local) reduce(b, item / n_tiles, item % n_tiles);
                     else take(b, (item - local) / n_tiles, (item - local) % n_tiles);

@@ -5,8 +5,10 @@
 //                --signal--> flag (source, tile, part)
 //   after them   wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
 //
-// Tile rows of all ranks take turns, and every rank begins with one of the rank after it: at any time a rank multiplies
-// for all ranks, itself among them, so all links are in use, and no tile waits for a link that all tiles want.
+// With few rows, tiles have rows of several owners, so that B is read once: the blocks that stored such a tile copy
+// each owner's rows. Else tile rows of all ranks alternate, and every rank begins with one of the rank after it: at any
+// time a rank multiplies for all ranks, itself among them, so all links are in use, and no tile waits for a link that
+// all tiles want.
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block adds up only when all
 // multiplications of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after its own
@@ -30,17 +32,17 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
     gemm_rs_kernel(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                    __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
-  constexpr int tile_m = Mainloop::traits.tile_m, tile_n = Mainloop::traits.tile_n;
+  constexpr int tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n);
-  reduce_scatter_sink<Partial> const inbox{e, g.shards, rank, g.c.cols, n_tiles, x.stores()};
+  int const n = g.c.cols, n_tiles = ceil_div(n, tile_n), rank = ch.world.rank;
+  reduce_scatter_sink<Partial> const inbox{e, ch.world, g.shards, g.per_rank, n, tile_n, n_tiles, x.stores()};
   local_shards source(g.shards, g.k, x.k_slice());
-  tail const reduce{g.shards.tile_rows_of(rank) * n_tiles, [&](block b, int item) {
-                      int const m = item / n_tiles, n = item % n_tiles;
-                      inbox.wait(b, ranks, m, n);
+  tail const reduce{inbox.tile_rows() * n_tiles, [&](block b, int item) {
+                      int const column = item % n_tiles;
+                      index_range const rows = inbox.wait(b, item / n_tiles, column);
                       auto const sums = [&](int source) { return inbox.from(source, rank); };
-                      detail::reduce_tile<Partial>(b, g.c, m * tile_m, n * tile_n, tile_m, tile_n, ranks, sums,
+                      detail::reduce_tile<Partial>(b, g.c, rows, column * tile_n, tile_n, ch.world.size, sums,
                                                    e.control().should_fill_nan(), epilogue);
                     }};
   Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{}, reduce);
