@@ -27,13 +27,11 @@ MOST_LINES, MOST_FILES = 300, 12
 # (file, what it includes): reason
 UPWARD: dict[tuple[str, str], str] = {}
 LONG = {
-    "attention/wave_attention.hpp": "the whole of a wave's attention: loads, scores, values",
     "device/channel_view.hpp": "the channel's argument, and what it is about",
     "device/flag.hpp": "signal and wait, with the report of a wait that timed out",
     "gemm/block_gemm.hpp": "configuration, operands and the block GEMM",
     "gemm/gfx942/ping_pong_tile.hpp": "one schedule, whose phases are read together",
     "gemm/sm90/gemm_sm90.hpp": "the roles of the warps, which are read together",
-    "ops/detail/flash_decode_kernel.hpp": "both orders of a launch in one kernel",
     "platform/amd.hpp": "the vendor's API in one file, mirrored",
     "platform/nvidia.hpp": "the vendor's API in one file, mirrored",
     "ranks/tcp_bootstrap.hpp": "the protocol of a rank's side",
@@ -43,7 +41,7 @@ NAMES_THE_MACHINE = {
     "attention/wave_attention.hpp": "the concept relates the lanes of a wave to the fragments of K",
     "core/group.hpp": "wave::width is what all others use",
     "gemm/block_gemm.hpp": "threads of a configuration, which the host counts",
-    "ops/detail/flash_decode_kernel.hpp": "threads of a launch, which the host counts",
+    "ops/detail/flash_decode_arguments.hpp": "threads of a launch, which the host counts",
 }
 MACHINE = re.compile(r"__builtin_amdgcn\w*|\basm\b|\bwarpSize\b|\bwave_size\b")
 DEVICE = re.compile(r"\b__(?:device|global)__\b")

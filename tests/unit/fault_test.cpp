@@ -174,8 +174,8 @@ __global__ void __launch_bounds__(decode_threads(D))
   if (lost_to >= 0) broken.world.signal[lost_to] = ch.world.signal[ch.world.rank];
   detail::decode_block<T, D> work(broken, g, shared);
   work.run_splits();
-  work.sum_shares();
-  work.combine_sources();
+  work.reduce_slices();
+  work.combine();
   e.end(b);
 }
 
@@ -200,7 +200,7 @@ class decode_subject final : public subject {
     r.fill(parts_, 0);
     r.upload(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, table_);
     r.upload(std::vector<std::int32_t>{tokens(r.rank(), 0), tokens(r.rank(), 1)}, lengths_);
-    load_kernel(r.world, decode_losing<bf16, d>, decode_threads(d), decode_shared_bytes(2, d));
+    load_kernel(r.world, decode_losing<bf16, d>, decode_threads(d), decode_shared::bytes(2, d));
   }
   void prepare(int salt) override {
     salt_ = salt;
@@ -214,24 +214,24 @@ class decode_subject final : public subject {
   void launch(int shape) override { op_(r_.stream, call(shape)); }
   void launch_losing(int to) override {
     auto const c = call(0);
-    decode_arguments<bf16> const g{c.q,
-                                   c.k_cache,
-                                   c.v_cache,
-                                   c.block_table,
-                                   c.out,
-                                   nullptr,
-                                   {c.lengths, 2, 64, 1, 2},
-                                   4,
-                                   4,
-                                   2,
-                                   shots_ == reduce_algorithm::two_shot,
-                                   false,
-                                   0.125f * log2_of_e,
-                                   inbox_.view(),
-                                   {r_.here(parts_), 2},
-                                   record.quads()};
+    decode_arguments<bf16> const g{.q = c.q,
+                                   .k = c.k_cache,
+                                   .v = c.v_cache,
+                                   .pages = c.block_table,
+                                   .out = c.out,
+                                   .lse = nullptr,
+                                   .lengths = {c.lengths, 2, 64, 1, 2},
+                                   .max_pages = 4,
+                                   .page_shift = 4,
+                                   .group = 2,
+                                   .two_shot = shots_ == reduce_algorithm::two_shot,
+                                   .kv_is_ready = false,
+                                   .scale = 0.125f * log2_of_e,
+                                   .inbox = inbox_.view(),
+                                   .parts = {r_.here(parts_), 2},
+                                   .quads = record.quads()};
     fusewire::launch(r_.world, r_.stream,
-                     {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared_bytes(2, d)},
+                     {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared::bytes(2, d)},
                      decode_losing<bf16, d>, ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g,
                      r_.rank() == culprit ? to : -1);
   }

@@ -171,20 +171,20 @@ int any_length(int most, unsigned seed, int rank, int s) {
   return random.below(4) == 0 ? 0 : random.below(most + 1);
 }
 
-/// A split, as kv_schedule gives it.
+/// A split, as kv_splits gives it.
 struct split {
   int sequence, head, item, begin, end, starts, whole, has_last_token, first_block, last_block;
   bool operator==(split const&) const = default;
 };
 
-__global__ void plan_splits(decode_lengths lengths, split* found, int* counts, int most) {
-  __shared__ int words[5];
+__global__ void plan_splits(decode_lengths lengths, bool by_wave, split* found, int* counts, int most) {
+  __shared__ int words[kv_splits::shared_words];
   block const b;
   int n = 0;
-  for (kv_schedule run(b, lengths, words, b.index()); !run.done() && n < most; run.next(), ++n)
+  for (kv_splits run(b, lengths, words, b.index(), by_wave); !run.done() && n < most; run.next(), ++n)
     if (b.leader())
-      found[b.index() * most + n] = {run.sequence(),    run.head(),      run.item(),  run.begin(),
-                                     run.end(),         run.starts(),    run.whole(), run.has_last_token(),
+      found[b.index() * most + n] = {run.sequence(),    run.head(),      run.head_item(), run.begin(),
+                                     run.end(),         run.starts(),    run.whole(),     run.has_last_token(),
                                      run.first_block(), run.last_block()};
   if (b.leader()) counts[b.index()] = n;
 }
@@ -196,14 +196,14 @@ std::vector<std::vector<split>> splits_of(std::vector<int> const& lengths, int m
     int first, units, tokens;
   };
   std::vector<item_at> items;
-  int all = 0, gap = decode_lengths::gap;
+  int all = 0, gap = decode_lengths::switch_cost;
   for (int n : lengths)
     for (int head = 0; head < kv_heads; ++head) {
       int const tokens = std::clamp(n, 0, max_tokens), units = std::max(1, ceil_div(tokens, 128));
       items.push_back({all, units, tokens});
       all += units + gap;
     }
-  int const runs = std::min(blocks, decode_lengths::max_runs(kv_heads)), count = int(items.size()),
+  int const runs = std::min(blocks, decode_lengths::max_blocks(kv_heads)), count = int(items.size()),
             units = items[0].units;
   int length = ceil_div(all, runs);
   bool const alike = std::all_of(items.begin(), items.end(), [&](item_at const& i) { return i.units == units; }),
@@ -253,7 +253,7 @@ __device__ constexpr bool stamps_differ() {
 }
 static_assert(stamps_differ());
 
-TEST_CASE("kv_schedule: every block has the splits that the rule gives it", "[flash_decode]") {
+TEST_CASE("kv_splits: every block has the splits that the rule gives it", "[flash_decode]") {
   on_ranks(1, [&](rank_of_test& r) {
     constexpr int most = 300, max_tokens = 1000, max_blocks = 40;
     auto const found = r.heap.allocate<split>(max_blocks * most);
@@ -272,20 +272,22 @@ TEST_CASE("kv_schedule: every block has the splits that the rule gives it", "[fl
                                 : random.below(3) ? 128 * random.below(9) + random.below(3) - 1
                                                   : random.below(1500));
             r.upload(std::vector<std::int32_t>(lengths.begin(), lengths.end()), tokens);
-            r.fill(counts, 0xff);
-            r.launch({blocks, 128}, plan_splits, decode_lengths(tokens, batch, max_tokens, kv_heads, blocks),
-                     r.here(found), r.here(counts), most);
-            auto const n = r.download(counts);
-            auto const all = r.download(found);
-            auto const wanted = splits_of(lengths, max_tokens, kv_heads, blocks);
-            for (int b = 0; b < blocks; ++b) {
-              auto const& w = wanted[std::size_t(b)];
-              if (!r.found.expect(n[std::size_t(b)] == int(w.size()), "block ", b, " of ", blocks, ", batch ", batch,
-                                  ": ", n[std::size_t(b)], " splits, wanted ", w.size()))
-                continue;
-              for (std::size_t i = 0; i < w.size(); ++i)
-                r.found.expect(all[std::size_t(b * most) + i] == w[i], "block ", b, " of ", blocks, ", batch ", batch,
-                               ": split ", i, ", of sequence ", w[i].sequence, ", is wrong");
+            for (bool const by_wave : {false, true}) {
+              r.fill(counts, 0xff);
+              r.launch({blocks, 128}, plan_splits, decode_lengths(tokens, batch, max_tokens, kv_heads, blocks), by_wave,
+                       r.here(found), r.here(counts), most);
+              auto const n = r.download(counts);
+              auto const all = r.download(found);
+              auto const wanted = splits_of(lengths, max_tokens, kv_heads, blocks);
+              for (int b = 0; b < blocks; ++b) {
+                auto const& w = wanted[std::size_t(b)];
+                if (!r.found.expect(n[std::size_t(b)] == int(w.size()), "block ", b, " of ", blocks, ", batch ", batch,
+                                    ": ", n[std::size_t(b)], " splits, wanted ", w.size()))
+                  continue;
+                for (std::size_t i = 0; i < w.size(); ++i)
+                  r.found.expect(all[std::size_t(b * most) + i] == w[i], "block ", b, " of ", blocks, ", batch ", batch,
+                                 ": split ", i, ", of sequence ", w[i].sequence, ", is wrong");
+              }
             }
           }
       check_hip(hipFree(tokens), "hipFree");
@@ -591,7 +593,7 @@ TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later"
     // Items of one split, while stamps are taken
     problem const whole{1, [](int, int) { return 20; }};
     d.fill(whole);
-    skip_to(r, ch, split_kv_workspace<decode_threads(128)>::period - 2);
+    skip_to(r, ch, split_kv_workspace<decode_policy_for(128)>::period - 2);
     for (int i = 0; i < 4; ++i) op(r.stream, d.call(1));
     r.world.check(r.stream);
     skip_to(r, ch, epoch_t(1) << 32);
@@ -988,7 +990,7 @@ TEST_CASE("flash_decode: as many blocks as there can be runs", "[flash_decode]")
         auto const before = simulator_stats()->workgroups;
         d.run(op, p);
         auto const blocks = simulator_stats()->workgroups - before;
-        r.found.expect(blocks == std::uint64_t(decode_lengths::max_runs(1) + attention_spare_blocks) ||
+        r.found.expect(blocks == std::uint64_t(decode_lengths::max_blocks(1) + decode_policy_for(64).spare_blocks) ||
                            r.world.compute_units() < 264,
                        blocks, " blocks");
       },

@@ -2,6 +2,8 @@
 // while others are awaited.
 #include "support.hpp"
 
+#include <fusewire/attention/attention_atom.hpp>
+#include <fusewire/attention/decode_record.hpp>
 #include <fusewire/attention/softmax_reduce.hpp>
 
 using namespace support;
@@ -9,6 +11,11 @@ using namespace support;
 namespace {
 
 constexpr int heads = 3, d = 64, waves = 2, most_parts = 21;
+constexpr decode_policy policy = [] {
+  decode_policy p = decode_policy_for(d);
+  p.waves = waves;
+  return p;
+}();
 __host__ __device__ constexpr decode_record record() { return {heads, d}; }
 
 /// What part p has at quad i: weights are powers of two and o and l small numbers, so that every sum is exact.
@@ -41,7 +48,7 @@ __global__ void sum_all(channel_view ch, std::uint64_t* words, int begin, int en
       b.sync();
     }
   else
-    sum_parts<waves>(
+    sum_parts<policy>(
         e, ch.world, begin, end, parts, log_readers,
         [&](int part, int i) {
           return quad_words::asked(

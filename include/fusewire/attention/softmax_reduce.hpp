@@ -10,25 +10,10 @@
 #include <bit>
 
 #include <fusewire/device/stamped.hpp>
-#include <fusewire/attention/wave_attention.hpp>
+#include <fusewire/attention/decode_policy.hpp>
+#include <fusewire/attention/softmax.hpp>
 
 namespace fusewire {
-
-/// Where the result of one item lies in a record of words: o by component, then (m, l) [heads].
-struct decode_record {
-  int heads, d;  // query heads that share a KV head
-
-  /// Words that hold the result.
-  __host__ __device__ constexpr int used() const { return heads * (d + 2); }
-  /// Words of a record, in whole lines of 128 bytes.
-  __host__ __device__ constexpr int words() const { return (used() + 15) / 16 * 16; }
-  /// Quads of all heads.
-  __host__ __device__ constexpr int quads() const { return heads * d / 4; }
-  /// Of quad i word j: those of o, then (m, l) of the quad's head.
-  __device__ int word(int i, int j) const { return j < 4 ? j * quads() + i : 4 * quads() + i / (d / 4) * 2 + j - 4; }
-  /// Whether quad i is the first of its head, with which (m, l) are stored.
-  __device__ bool begins_head(int i) const { return i % (d / 4) == 0; }
-};
 
 /// The words of a quad, of one part.
 struct quad_words {
@@ -107,8 +92,8 @@ __device__ inline softmax_part sum_over_lanes(softmax_part x, int log) {
 /// quad. Of each quad i they all call take(i, sum, n, readers), n = 0 to readers - 1.
 /// ask(part, i) asks for the words of quad i. l is NaN if the wait was given up; name(read, first, last, i) says what
 /// the report then names, of the parts [first, last).
-/// Called by: every thread of a block of `Waves` waves, with the same arguments.
-template <int Waves, class Ask, class Name, class Take>
+/// Called by: every thread of a block of Policy.waves waves, with the same arguments.
+template <decode_policy Policy, class Ask, class Name, class Take>
 __device__ void sum_parts(channel_epoch const& e, world_view const& w, int begin, int end, int parts, int log_readers,
                           Ask const& ask, Name const& name, Take const& take) {
   int const readers = 1 << log_readers, log_quads = detail::log_lanes - log_readers,
@@ -116,7 +101,7 @@ __device__ void sum_parts(channel_epoch const& e, world_view const& w, int begin
             first = (lane >> log_quads) * of_reader, last = first + of_reader < parts ? first + of_reader : parts,
             n = lane & (readers - 1);
 #pragma unroll 1
-  for (int at = begin + (platform::uniform(wave{}.index()) << log_quads); at < end; at += Waves << log_quads) {
+  for (int at = begin + (platform::uniform(wave{}.index()) << log_quads); at < end; at += Policy.waves << log_quads) {
     int const i = at + (lane >> log_readers), read = at + (lane & ((1 << log_quads) - 1)),
               asked = read < end ? read : end - 1;
     auto const ask_quad = [&](int part) { return ask(part, asked); };
@@ -124,8 +109,9 @@ __device__ void sum_parts(channel_epoch const& e, world_view const& w, int begin
       return name(r, first < last ? first : last - 1, last, asked);
     };
     stamped_reader const reader(e, w);
-    softmax_part sum = of_reader > 1 ? detail::sum_of_reader<parts_at_once>(reader, first, last, ask_quad, name_word)
-                                     : detail::sum_of_reader<1>(reader, first, last, ask_quad, name_word);
+    softmax_part sum = of_reader > 1
+                           ? detail::sum_of_reader<Policy.partials_in_flight>(reader, first, last, ask_quad, name_word)
+                           : detail::sum_of_reader<1>(reader, first, last, ask_quad, name_word);
     if (log_readers > 0) {
       int const from = (n << log_quads) + (lane >> log_readers);
 #pragma unroll

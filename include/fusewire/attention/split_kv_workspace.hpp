@@ -6,7 +6,7 @@
 //                its share of all places --polled--> sum
 //
 // A block has two places, because it has at most one split that continues an item and one that begins an item and does
-// not end it (kv_schedule.hpp). Two slots of places, by parity of the epoch, because stamps are those of stamped.hpp.
+// not end it (kv_splits.hpp). Two slots of places, by parity of the epoch, because stamps are those of stamped.hpp.
 // Reuse: words of a slot are written again two launches later on the same stream.
 // Stamps repeat after 2^32 launches. Of each 2^16 launches of the channel, those among the first 64 that are this
 // operator's take the stamps from all words of the other slot, which nobody reads or writes then: the launch before is
@@ -14,6 +14,7 @@
 // One case is not covered: an operator whose launches all have epochs of one parity, or that has no launch among all
 // these, while the channel makes 2^32 launches.
 #pragma once
+#include <fusewire/attention/decode_record.hpp>
 #include <fusewire/attention/softmax_reduce.hpp>
 #include <fusewire/core/partition.hpp>
 
@@ -33,16 +34,16 @@ struct split_kv_view {
 
 /// What a block sums up of an item whose splits are those of `splits` blocks from first_block on: fours [begin, end) of
 /// o, in whole lines of the parts.
-struct item_share {
+struct head_item_slice {
   int item = 0, first_block = 0, splits = 0, begin = 0, end = 0;
 
   /// The share of block first_block + mine. Uniform in a wave.
-  __device__ static item_share of(int item, int first_block, int splits, int mine, decode_record r) {
-    index_range const share = even_slice(r.quads(), splits, mine, quads_of_line);
-    return item_share{item, first_block, splits, share.begin, share.end}.uniform();
+  __device__ static head_item_slice of(int item, int first_block, int splits, int mine, decode_record r) {
+    index_range const slice = even_slice(r.quads(), splits, mine, quads_of_line);
+    return head_item_slice{item, first_block, splits, slice.begin, slice.end}.uniform();
   }
   /// The same where the compiler does not know that it is uniform.
-  __device__ item_share uniform() const {
+  __device__ head_item_slice uniform() const {
     return {platform::uniform(item), platform::uniform(first_block), platform::uniform(splits),
             platform::uniform(begin), platform::uniform(end)};
   }
@@ -51,8 +52,8 @@ struct item_share {
   static constexpr int quads_of_line = 16;  // words of 8 bytes in 128
 };
 
-/// The places of one launch, for blocks of Waves waves.
-template <int Waves>
+/// The places of one launch.
+template <decode_policy Policy>
 class split_kv_workspace {
  public:
   /// Of `period` launches of a channel the first `renewing` take stamps.
@@ -76,9 +77,9 @@ class split_kv_workspace {
   /// the report of a failed wait names; take(): as sum_parts().
   /// Called by: every thread of the block.
   template <class Name, class Take>
-  __device__ void sum(item_share const& x, Name const& name, Take const& take) const {
-    sum_parts<Waves>(
-        e_, w_, x.begin, x.end, x.splits, x.splits >= 8 ? log_split_readers : 0,
+  __device__ void sum(head_item_slice const& x, Name const& name, Take const& take) const {
+    sum_parts<Policy>(
+        e_, w_, x.begin, x.end, x.splits, x.splits >= 8 ? log_readers : 0,
         [&](int n, int i) {
           int const p = place(x.first_block + n, n == 0, e_.number());
           return quad_words::asked([&](int j) { return get(p + r_.word(i, j)); });
@@ -93,12 +94,14 @@ class split_kv_workspace {
     if (e_.number() % period >= renewing) return;
 #pragma unroll 1
     for (int n = number; n < x_.blocks; n += blocks)
-      for (int i = b.rank(); i < 2 * r_.words(); i += Waves * wave::width)
+      for (int i = b.rank(); i < 2 * r_.words(); i += Policy.waves * wave::width)
         platform::atomic_store<order::relaxed, scope::device>(at(place(n, false, e_.number() + 1) + i),
                                                               std::uint64_t(0));
   }
 
  private:
+  static constexpr int log_readers = std::countr_zero(unsigned(Policy.split_readers));
+
   /// The number of a place's first word.
   __device__ int place(int block, bool begins, epoch_t epoch) const {
     return ((int(detail::slot_of(epoch)) * x_.blocks + block) * split_kv_view::places_of_block + begins) * r_.words();

@@ -12,6 +12,7 @@
 #include <fusewire/core/group.hpp>
 #include <fusewire/arch/mma.hpp>
 #include <fusewire/attention/attention_atom.hpp>
+#include <fusewire/attention/paged_kv.hpp>
 #include <fusewire/attention/softmax.hpp>
 
 namespace fusewire {
@@ -31,35 +32,19 @@ concept attention_instruction =
       A::multiply(c, kv, h);
     };
 
-/// The KV cache of one sequence and KV head, in pages.
-template <class T>
-struct paged_kv {
-  T const *k, *v;             // [pages, page size, heads, D], the whole caches
-  std::int32_t const* table;  // the whole block table
-  unsigned first;             // the sequence's first entry
-  int page_shift;             // log2 of the page size
-  int heads, head;            // of KV; this one
-
-  /// The number of a token's page. Reads the table.
-  __device__ unsigned page(int token) const { return unsigned(table[first + unsigned(token >> page_shift)]); }
-  /// Where a token's K and V are: how many rows of D lie before them. page: page(token).
-  __device__ unsigned row(unsigned page, int token) const {
-    return ((page << page_shift) + (unsigned(token) & ((1u << page_shift) - 1))) * unsigned(heads) + unsigned(head);
-  }
-};
+/// Bytes of LDS for Q, which the waves of a block share: 16 heads of d elements.
+__host__ __device__ constexpr int wave_attention_q_bytes(int d) { return 16 * d * 2; }
+/// Floats from a head's o in LDS to the next: at least d + 4, which spreads the heads over the banks.
+inline constexpr int wave_attention_pitch = 132;
 
 /// Attention of one wave over a range of tokens. T: of Q, K and V; D: elements of a head, 64 or 128.
 template <class T, int D>
 class wave_attention {
  public:
   using atom = attention_atom<T>;  // its matrix instruction
-  static constexpr int step = 32;  // tokens
-  /// Floats, of a head's o in LDS: at least D + 4, which spreads the heads over the banks
-  static constexpr int pitch = 132;
-
-  /// Bytes of LDS for Q, which the waves of a block share.
-  static constexpr int q_bytes = 16 * D * 2;
-  static constexpr int q_fragments = q_bytes / 16;  // of 16 bytes
+  static constexpr decode_policy policy = decode_policy_for(D);
+  static constexpr int step = 32;                                     // tokens
+  static constexpr int q_fragments = wave_attention_q_bytes(D) / 16;  // of 16 bytes, in LDS
 
   /// Q as fragments, one per thread: load_query() before K and V are asked for, store_query() after it. `q`: [heads,
   /// D], 1 to 16 heads.
@@ -90,11 +75,11 @@ class wave_attention {
   }
   /// Called by: every lane, once, before run().
   __device__ void start() {
-    if constexpr (attention_in_order) platform::settle(std::uint64_t(now_) << 32 | next_);  // here, whatever comes
+    if constexpr (policy.in_order_loads) platform::settle(std::uint64_t(now_) << 32 | next_);  // here, whatever comes
     if (begin_ >= end_) return;
     now_ = rows_of(now_, begin_);
     load_keys(now_);
-    if constexpr (values_ahead) load_values(now_);
+    if constexpr (policy.values_ahead) load_values(now_);
   }
 
   /// `scale` of the scores is in units of log 2.
@@ -102,20 +87,20 @@ class wave_attention {
     for (int t = begin_; t < end_; t += stride_) {
       unsigned const after = ask(t + 2 * stride_);
       score(q_shared);
-      if constexpr (!values_ahead) load_values(now_);
+      if constexpr (!policy.values_ahead) load_values(now_);
       unsigned const next = rows_of(next_, t + stride_);
       load_keys(next);  // of the last token again when there is no next step: a branch would cost registers
       platform::sched_barrier();
       weigh(scale, end_ - t);
       platform::sched_barrier();
       accumulate();
-      if constexpr (values_ahead) load_values(next);
+      if constexpr (policy.values_ahead) load_values(next);
       now_ = next;
       next_ = after;
     }
   }
 
-  /// Stores (o, m, l): o[head * pitch + d], scales[head].
+  /// Stores (o, m, l): o[head * wave_attention_pitch + d], scales[head].
   __device__ void finish(float* o, softmax_scale* scales, int heads) {
     int const lane = fresh_lane();
 #pragma unroll
@@ -131,7 +116,7 @@ class wave_attention {
           quad four;
 #pragma unroll
           for (int e = 0; e < 4; ++e) four.x[e] = o_[j + e][i * per_head + x];
-          *reinterpret_cast<quad*>(o + head * pitch + d_of(j, atom::row(lane, x))) = four;
+          *reinterpret_cast<quad*>(o + head * wave_attention_pitch + d_of(j, atom::row(lane, x))) = four;
         }
     }
   }
@@ -144,7 +129,6 @@ class wave_attention {
   static constexpr int together = D / atom::rows < 8 ? D / atom::rows : 8;  // neighbouring d of a lane's V
   static constexpr int groups = outputs / together;
   static constexpr int per_head = atom::values / atom::lane_heads;
-  static constexpr bool values_ahead = attention_values_ahead(D);
 
   /// The lane, of which the compiler knows nothing: the many addresses that follow from it are computed where they are
   /// used, and do not take the registers that hold K and V.
@@ -172,11 +156,11 @@ class wave_attention {
   __device__ unsigned ask(int first) const {
     int const token = token_of(first);
     unsigned const page = kv_.page(token);
-    return attention_in_order ? page : kv_.row(page, token);
+    return policy.in_order_loads ? page : kv_.row(page, token);
   }
   /// The row of token_of(first), of which `asked` is ask(first).
   __device__ unsigned rows_of(unsigned asked, int first) const {
-    if constexpr (!attention_in_order) return asked;
+    if constexpr (!policy.in_order_loads) return asked;
     else return kv_.row(unsigned(platform::opaque(int(asked))), token_of(first));
   }
 
@@ -185,7 +169,7 @@ class wave_attention {
   struct lane_rows {
     template <class F>
     __device__ explicit lane_rows(F const& f) {
-      if constexpr (attention_in_order) {
+      if constexpr (policy.in_order_loads) {
 #pragma unroll
         for (int i = 0; i < N; ++i) row[i] = f(i);
         platform::sched_barrier();
@@ -193,7 +177,7 @@ class wave_attention {
     }
     template <class F>
     __device__ unsigned operator()(int i, F const& f) const {
-      if constexpr (attention_in_order) return row[i];
+      if constexpr (policy.in_order_loads) return row[i];
       else return f(i);
     }
     unsigned row[N];

@@ -3,6 +3,7 @@
 #pragma once
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include <fusewire/ops/detail/flash_decode_kernel.hpp>
@@ -82,7 +83,8 @@ class flash_decode {
                    number("kv_heads", o.kv_heads), number("shots", int(o.shots)),
                    named{"scale (its bits)", std::bit_cast<std::uint32_t>(o_.scale)}},
         where);
-    for (int b : ch.world().exchange().all_gather(grid(o.max_batch, where))) blocks_ = std::max(blocks_, b);
+    for (int b : ch.world().exchange().all_gather(schedule_of(o.max_batch, where).blocks))
+      blocks_ = std::max(blocks_, b);
     parts_ = {h, h.template allocate<std::uint64_t>(split_kv_view::bytes(blocks_, record()) / sizeof(std::uint64_t),
                                                     256, where)};
     inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
@@ -102,32 +104,33 @@ class flash_decode {
   void operator()(hipStream_t stream, flash_decode_call<T> const& c,
                   std::source_location where = std::source_location::current()) {
     check(c, where);
-    int const blocks = grid(c.batch, where);
+    kv_schedule const schedule = schedule_of(c.batch, where);
     bool const looks = detail::checked || detail::simulator::get().there();
-    decode_arguments<T> const g{
-        c.q,
-        c.k_cache,
-        c.v_cache,
-        c.block_table,
-        c.out,
-        c.lse,
-        {c.lengths, c.batch, max_tokens() + looks, o_.kv_heads, std::max(1, blocks - attention_spare_blocks)},
-        o_.max_pages,
-        std::countr_zero(unsigned(o_.page_size)),
-        group(),
-        two_shot(c.batch),
-        c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
-        o_.scale * log2_of_e,
-        inbox_->view(),
-        {ch_.heap().here(parts_.get()), blocks_},
-        record().quads(),
-        looks ? c.pages : 0};
+    decode_arguments<T> const g{.q = c.q,
+                                .k = c.k_cache,
+                                .v = c.v_cache,
+                                .pages = c.block_table,
+                                .out = c.out,
+                                .lse = c.lse,
+                                .lengths = {c.lengths, c.batch, max_tokens() + looks, o_.kv_heads, schedule.attending},
+                                .max_pages = o_.max_pages,
+                                .page_shift = std::countr_zero(unsigned(o_.page_size)),
+                                .group = group(),
+                                .two_shot = o_.shots == reduce_algorithm::automatic
+                                                ? schedule.two_shot
+                                                : o_.shots == reduce_algorithm::two_shot,
+                                .kv_is_ready = c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
+                                .scale = o_.scale * log2_of_e,
+                                .inbox = inbox_->view(),
+                                .parts = {ch_.heap().here(parts_.get()), blocks_},
+                                .quads = record().quads(),
+                                .pages_to_check = looks ? c.pages : 0};
     launch_header header = make_header(
         "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
         std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
     header.equal_grids = 0;  // a rank with less room takes fewer
     fusewire::launch(ch_.world(), stream,
-                     {.blocks = blocks,
+                     {.blocks = schedule.blocks,
                       .threads = threads(),
                       .shared_bytes = shared_bytes(),
                       .programmatic = detail::may_be_early(o_.reserved_cus),
@@ -138,55 +141,41 @@ class flash_decode {
   /// What the operator takes of a heap of `ranks` ranks, with a channel that it needs: at least as much on every GPU
   /// that it runs on. Requires: options that the constructor accepts.
   static fusewire::requirements requirements(int ranks, flash_decode_options const& o) {
-    decode_record const record{o.q_heads / o.kv_heads, o.head_dim};
-    std::int64_t const units = decode_lengths::units_of(o.max_pages * o.page_size),
-                       work = std::int64_t(o.max_batch) * o.kv_heads * units,
-                       blocks = std::min<std::int64_t>({attention_units * attention_blocks(o.head_dim),
-                                                        work + attention_spare_blocks,
-                                                        decode_lengths::max_runs(o.kv_heads) + attention_spare_blocks});
+    decode_shape const shape = shape_of(o, o.max_batch);
+    decode_policy const policy = decode_policy_for(o.head_dim);
+    int const blocks = kv_schedule::of(shape, ranks, policy, {policy.most_cus, std::numeric_limits<int>::max()}).blocks;
     return channel::requirements(ranks, {.max_bytes = 1, .flags_per_source = 1}) +
-           fusewire::requirements::of<std::uint64_t>(split_kv_view::bytes(int(blocks), record) /
+           fusewire::requirements::of<std::uint64_t>(split_kv_view::bytes(blocks, shape.record) /
                                                      sizeof(std::uint64_t)) +
-           stamped_inbox::requirements(ranks, {inbox_records(ranks, o), record.used()});
+           stamped_inbox::requirements(ranks, {inbox_records(ranks, o), shape.record.used()});
   }
   /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
   static std::size_t signal_bytes(int ranks, flash_decode_options const& o) {
-    return stamped_inbox::bytes(ranks, inbox_records(ranks, o),
-                                decode_record{o.q_heads / o.kv_heads, o.head_dim}.used());
+    return stamped_inbox::bytes(ranks, inbox_records(ranks, o), shape_of(o, o.max_batch).record.used());
   }
 
  private:
   /// Whether no two tokens share what a unit caches at once.
   static bool aligned(void const* cache) { return reinterpret_cast<std::uintptr_t>(cache) % 32 == 0; }
   int group() const { return o_.q_heads / o_.kv_heads; }
-  int max_items() const { return o_.max_batch * o_.kv_heads; }
   /// A single rank sends nothing.
   static int inbox_records(int ranks, flash_decode_options const& o) {
     return ranks == 1 ? 1 : o.max_batch * o.kv_heads;
   }
-  /// The second shot takes as long as a rank takes to write and read 1.5 MB of words more; measured
-  /// (docs/decisions/decode.md).
-  bool two_shot(int batch) const {
-    if (o_.shots != reduce_algorithm::automatic) return o_.shots == reduce_algorithm::two_shot;
-    double const size = ch_.world().size(),
-                 bytes = double(batch) * o_.kv_heads * record().words() * sizeof(stamped);  // of one source
-    // Written and read: every source's; its own, those that it sums up, sums
-    double const one = 2 * size, two = 1 + 1 + 2 * (1 - 1 / size);
-    return bytes * (one - two) >= 1.5e6;
+  static decode_shape shape_of(flash_decode_options const& o, int batch) {
+    return {batch, o.max_pages * o.page_size, o.kv_heads, {o.q_heads / o.kv_heads, o.head_dim}};
   }
   int max_tokens() const { return o_.max_pages * o_.page_size; }
   int threads() const { return decode_threads(o_.head_dim); }
-  int shared_bytes() const { return decode_shared_bytes(group(), o_.head_dim); }
+  int shared_bytes() const { return decode_shared::bytes(group(), o_.head_dim); }
   decode_record record() const { return {group(), o_.head_dim}; }
   auto kernel() const { return o_.head_dim == 64 ? &flash_decode_kernel<T, 64> : &flash_decode_kernel<T, 128>; }
 
-  /// As many blocks as are resident, or as there can be work for.
-  int grid(int batch, std::source_location where) const {
+  kv_schedule schedule_of(int batch, std::source_location where) const {
     int const fit = resident_blocks(ch_.world(), kernel(), threads(), shared_bytes(), o_.reserved_cus, where);
     detail::require_resident("flash_decode", ch_.world(), fit, threads(), shared_bytes(), o_.reserved_cus, where);
-    return std::min({fit, ch_.world().cus_per_rank(o_.reserved_cus) * attention_blocks(o_.head_dim),
-                     batch * o_.kv_heads * decode_lengths::units_of(max_tokens()) + attention_spare_blocks,
-                     decode_lengths::max_runs(o_.kv_heads) + attention_spare_blocks});
+    return kv_schedule::of(shape_of(o_, batch), ch_.world().size(), decode_policy_for(o_.head_dim),
+                           {ch_.world().cus_per_rank(o_.reserved_cus), fit});
   }
 
   void check(std::source_location where) const {
@@ -213,7 +202,7 @@ class flash_decode {
             where, "flash_decode: shots = ", int(o.shots), "; expected a value of fusewire::reduce_algorithm");
     detail::require_reserved("flash_decode", ch_.world(), o.reserved_cus, where);
     double const units =
-        double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::gap);
+        double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::switch_cost);
     require(units <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(),
             " tokens and ", o.kv_heads, " KV heads; expected up to ", max_extent,
             " units of 128 tokens of a head, and 4 more per head of a sequence");

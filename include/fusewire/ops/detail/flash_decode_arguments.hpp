@@ -1,0 +1,48 @@
+// What a launch of flash_decode_kernel is given: its arguments, and a block's threads and LDS.
+#pragma once
+#include <fusewire/attention/kv_schedule.hpp>
+#include <fusewire/attention/split_kv_workspace.hpp>
+#include <fusewire/attention/wave_attention.hpp>
+#include <fusewire/core/world_view.hpp>
+#include <fusewire/device/stamped_inbox_view.hpp>
+
+namespace fusewire {
+
+/// What a launch of flash_decode_kernel works on.
+template <class T>
+struct decode_arguments {
+  T const *q, *k, *v;         // [batch, q heads, d], [pages, page size, kv heads, d] twice
+  std::int32_t const* pages;  // [batch, max_pages]
+  T* out;                     // [batch, q heads, d]
+  float* lse;                 // [batch, q heads], or null
+  /// Tokens, and how they are divided among blocks. Lengths are checked if lengths.max_tokens is more than the pages
+  /// hold
+  decode_lengths lengths;
+  int max_pages, page_shift, group;  // group: query heads per KV head
+  bool two_shot;                     // head item i is reduced by rank i % W alone
+  bool kv_is_ready;          // of what is read, what the stream does just before writes at most q and the last tokens
+  float scale;               // of the scores, in units of log 2
+  stamped_inbox_view inbox;  // a record for each head item that the operator has room for
+  split_kv_view parts;       // of head items that blocks share
+  divisor quads;             // of a head item: fours of neighbouring elements of o
+  int pages_to_check = 0;    // of the caches; 0: page numbers are not looked at
+};
+
+/// Threads of a block, for a head of d.
+__host__ __device__ constexpr int decode_threads(int d) { return decode_policy_for(d).waves * platform::wave_size; }
+
+/// LDS of a block: where its parts begin, in bytes, for heads of d.
+struct decode_shared {
+  static constexpr int q = 32;  // behind the words of kv_splits
+  /// An address for each rank.
+  __host__ __device__ static constexpr int peers(int d) { return q + wave_attention_q_bytes(d); }
+  /// Each wave's (m, l) [heads], then each wave's o [heads][wave_attention_pitch].
+  __host__ __device__ static constexpr int scales(int d) { return peers(d) + max_ranks * int(sizeof(void*)); }
+  /// All of it; heads: query heads that share a KV head.
+  __host__ __device__ static constexpr int bytes(int heads, int d) {
+    constexpr int of_head = int(sizeof(softmax_scale) + wave_attention_pitch * sizeof(float));
+    return scales(d) + decode_policy_for(d).waves * heads * of_head;
+  }
+};
+
+}  // namespace fusewire

@@ -1,0 +1,171 @@
+// Flash Decode's exchange between ranks: partial results (o, m, l) of head items go to the ranks that reduce them, and
+// become outputs. flash_decode_kernel.hpp has the figure and the arguments.
+#pragma once
+#include <fusewire/device/channel_view.hpp>
+#include <fusewire/ops/detail/flash_decode_arguments.hpp>
+
+namespace fusewire::detail {
+
+/// One block's exchange in one launch.
+template <class T, int D>
+class head_item_exchange {
+ public:
+  /// A quad of a head item.
+  struct quad_at {
+    int item, i;  // the head item's number, the quad's
+  };
+
+  /// peers: room for an address of each rank in LDS.
+  __device__ head_item_exchange(channel_view const& ch, channel_epoch const& e, decode_arguments<T> const& g,
+                                decode_record record, stamped** peers)
+      : ch_(ch), e_(e), g_(g), record_(record), peers_(peers) {}
+
+  /// Stores the address of this rank's records on the peer with this signal segment, which is b.rank() places after it.
+  /// Called by: every thread of the block, before push(), with a barrier in between.
+  __device__ void find_peer(block b, std::byte* signal) const {
+    if (b.rank() < ch_.world.size) peers_[b.rank()] = later_slot().to(signal);
+  }
+
+  /// The word that a failed wait of this rank's own splits of a head item names.
+  __device__ stamped_reader::awaited local_word(int head_item) const {
+    int const item = ch_.world.size > 1 ? platform::no_hoist_lane(head_item) : 0;
+    return {slot().place(slot().from(ch_.world.rank), item, 0), ch_.world.rank};
+  }
+
+  /// Called by: `of` threads with the same partial, number n of them each; they take the peers round-robin.
+  __device__ void push(quad_at at, softmax_part const& part, int n, int of) const {
+    int const size = later(ch_.world).size;
+    if (size == 1) return n > 0 ? void() : write(at, part);
+    if (g_.two_shot) {
+      int const next = owner(at.item) - ch_.world.rank;
+      return n > 0 ? void() : send(next < 0 ? next + size : next, at, part);
+    }
+#pragma unroll 1
+    for (int p = n; p < size; p += of) send(p + 1 < size ? p + 1 : 0, at, part);
+  }
+
+  /// The output of what this block has pushed: quads [from, to) of all head items.
+  /// Called by: every thread of the block.
+  __device__ void combine(block b, int from, int to) const {
+    world_view const& w = ch_.world;
+    if (w.size == 1) return;
+    int const first_quad = platform::uniform(from), last_quad = platform::uniform(to), quads = record_.quads();
+    for (int item = first_quad / g_.quads; item * quads < last_quad; ++item) {
+      if (g_.two_shot && owner(item) != w.rank) continue;
+      int const first = item * quads, begin = first_quad < first ? 0 : first_quad - first, end = last_quad - first;
+      sum_parts<policy>(
+          e_, w, begin, end < quads ? end : quads, w.size, log_readers(w.size),
+          [&](int source, int i) { return ask(source, {item, i}); },
+          [&](stamped_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
+          [&](int i, softmax_part const& sum, int n, int of) {
+            if (n == 0) write({item, i}, sum);
+            if (!g_.two_shot) return;
+#pragma unroll 1
+            for (int p = 1 + n; p < w.size; p += of) send(p, {item, i}, sum);
+          });
+    }
+    if (!g_.two_shot) return;
+    for (int n = from + b.rank(); n < to; n += decode_threads(D)) {
+      quad_at const at{n / g_.quads, n % g_.quads};
+      int const source = owner(at.item);
+      if (source == w.rank) continue;
+      stamped_reader read(e_, w, grace_ns);
+      quad_words words;
+      do {
+        words = ask(source, at);
+        platform::sched_barrier();
+        words.look(read);
+      } while (read.again([&] { return missing(read, source, source + 1, at); }));
+      softmax_part sum{words.o(), words.scale()};
+      if (read.gave_up()) sum.s.l = not_a_number;
+      write(at, sum);
+    }
+  }
+
+  /// Gives new stamps to records of this launch's slot that it leaves unused. Called by: every thread of one block.
+  __device__ void renew(block b) const {
+    if (ch_.world.size == 1) return;
+    slot().renew(b, [&](int source, int item) {
+      return item < g_.lengths.batch * g_.lengths.kv_heads &&
+             (!g_.two_shot || owner(item) == ch_.world.rank || owner(item) == source);
+    });
+  }
+
+ private:
+  static constexpr decode_policy policy = decode_policy_for(D);
+  /// As l it makes an output and its lse NaN: their partials have not arrived.
+  static constexpr float not_a_number = __builtin_nanf("");
+  static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a result: its owner may itself be waiting
+
+  /// Lanes that read a quad of `ranks` ranks, as a number of bits.
+  __device__ static int log_readers(int ranks) {
+    constexpr int most = std::countr_zero(unsigned(policy.rank_readers));
+    int const wanted = ranks > 4 ? 3 : ranks > 2 ? 2 : 1;
+    return wanted < most ? wanted : most;
+  }
+  __device__ stamped_slot slot() const { return {g_.inbox, ch_.world, e_.number()}; }
+  /// Arguments of what follows a split: they are not loaded ahead of the loop over splits, where they would delay the
+  /// first K.
+  template <class X>
+  __device__ static X const& later(X const& x) {
+    return (&x)[platform::no_hoist(0)];
+  }
+  __device__ stamped_slot later_slot() const { return {later(g_.inbox), later(ch_.world), e_.number()}; }
+
+  __device__ int owner(int item) const {
+    return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size)));
+  }
+
+  __device__ quad_words ask(int source, quad_at at) const {
+    stamped_slot const s = slot();
+    stamped const* const records = s.from(source);
+    return quad_words::asked([&](int j) {
+      return platform::atomic_load<order::relaxed, scope::system>(
+          &s.place(records, at.item, record_.word(at.i, j))->word);
+    });
+  }
+  /// The first word that has not arrived from the sources [first, last), for the report of a failed wait.
+  __device__ stamped_reader::awaited missing(stamped_reader const& read, int first, int last, quad_at at) const {
+    stamped_slot const s = slot();
+    for (int n = quad_words::count * first;; ++n) {
+      int const source = n / quad_words::count;
+      stamped const* const word = s.place(s.from(source), at.item, record_.word(at.i, n % quad_words::count));
+      if (n == quad_words::count * last - 1 || !read.is_there(read.ask(word))) return {word, source};
+    }
+  }
+  /// To the rank `next` places after this one.
+  __device__ void send(int next, quad_at at, softmax_part const& part) const {
+    stamped_slot const s = later_slot();
+    stamped* const records = platform::to_memory(peers_[next]);
+    auto const put = [&](int j, float x) {
+      store_stamped(s.place(records, at.item, record_.word(at.i, j)), x, e_.number());
+    };
+#pragma unroll
+    for (int j = 0; j < 4; ++j) put(j, part.o.x[j]);
+    if (!record_.begins_head(at.i)) return;
+    put(4, part.s.m);
+    put(5, part.s.l);
+  }
+
+  __device__ void write(quad_at at, softmax_part const& x) const {
+    decode_arguments<T> const& g = later(g_);
+    struct alignas(8) {
+      T value[4];
+    } out;
+    // A quotient, rounded once: o times 1 / l is rounded twice, and may be the neighbour of what T should get
+#pragma unroll
+    for (int j = 0; j < 4; ++j) out.value[j] = T(x.s.l == 0 ? 0.0f : x.o.x[j] / x.s.l);  // NaN if l is
+    std::int64_t const head = std::int64_t(at.item) * g.group + at.i / (D / 4);
+    int const four = at.i % (D / 4);
+    *reinterpret_cast<decltype(out)*>(g.out + head * D + four * 4) = out;
+    if (g.lse && four == 0) g.lse[head] = (x.s.m + platform::log2(x.s.l)) * ln_of_2;
+  }
+
+  channel_view const& ch_;
+  channel_epoch const& e_;
+  decode_arguments<T> const& g_;
+  decode_record record_;
+  stamped** peers_;  // [ranks], in LDS: stamped_slot::to() of this rank, the next one, ...
+};
+
+}  // namespace fusewire::detail
