@@ -25,7 +25,7 @@ struct all_reduce_sink {
   __device__ void stored(Group g, tile_coord t) const {
     // opaque: the compiler must not keep what follows from t.m in registers while the tile is multiplied
     int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, columns = int(reduce_scatter_sink::pitch(n)) - n0,
-              cols = columns < tile_n ? columns : tile_n;
+              cols = min(columns, tile_n);
     index_range const rows = ceil_slice(min(m - m0, tile_m), parts, part, part_unit);
     g.sync();
     e.signal_here(g, w.rank, flag(t) + part);

@@ -33,7 +33,7 @@ struct all_scatter_sink {
   template <group Group>
   __device__ void stored(Group g, tile_coord t) const {
     // opaque: the compiler must not keep what follows from t.m in registers while the tile is multiplied
-    int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, cols = n - n0 < tile_n ? n - n0 : tile_n;
+    int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, cols = min(n - n0, tile_n);
     index_range const rows = ceil_slice(min(c.rows - m0, tile_m), parts, part, part_unit);
     g.sync();
     for (int i = 1; i < w.size; ++i) {

@@ -11,7 +11,7 @@ namespace fusewire {
 __device__ inline int xcd_swizzle(int i, int count) {
   constexpr int xcds = 8;
   int const xcd = i % xcds, more = count % xcds;
-  return xcd * (count / xcds) + (xcd < more ? xcd : more) + i / xcds;
+  return xcd * (count / xcds) + min(xcd, more) + i / xcds;
 }
 
 /// How a tile's k is divided: among the blocks that share the tile, and within a block among the groups that ask the
@@ -46,8 +46,7 @@ __device__ __forceinline__ claimed_work persistent_loop(void* shared, Launch& la
                                                         raster_order const& tiles, Beside const& beside,
                                                         Unit const& unit) {
   block const b;
-  int const count = tiles.count() * x.split.blocks, others = b.count() - x.first_blocks,
-            at_once = count < others ? count : others;
+  int const count = tiles.count() * x.split.blocks, others = b.count() - x.first_blocks, at_once = min(count, others);
   int const own = b.index() - x.first_blocks;
   bool const has_own = own >= 0 && own < count, draws = !Ends || count > at_once;
   auto const next = [&] {

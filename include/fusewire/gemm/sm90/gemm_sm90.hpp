@@ -93,12 +93,12 @@ class gemm_sm90 {
                                                           int b_at_first = 0) {
     int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.staging_bytes() : 0);
     int const both = bytes / (rows * 128 + b_bytes), max_of_a = parts > 1 ? 6 : C.max_stages,
-              of_a = both < max_of_a ? both : max_of_a;
-    int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.max_stages ? fit : C.max_stages;
-    int const in_flight = b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b;
-    return {rows,      box_rows(last_m < m ? last_m : m, C.block_m),
+              of_a = min(both, max_of_a);
+    int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = min(fit, C.max_stages);
+    int const in_flight = b_in_flight > 0 ? min(b_in_flight, of_b) : of_b;
+    return {rows,      box_rows(min(last_m, m), C.block_m),
             of_a,      of_b,
-            in_flight, b_at_first > 0 && b_at_first < in_flight ? b_at_first : in_flight};
+            in_flight, b_at_first > 0 ? min(b_at_first, in_flight) : in_flight};
   }
   /// As gemm/mainloop.hpp says. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's
   /// part of the sink's matrix c, of T or float. Warp 0 asks the source for A. Warp 1, which runs ahead, asks it for
@@ -298,8 +298,7 @@ class gemm_sm90 {
     for (int const i : share) {
       tile_coord const tile = tiles[i];
       auto const c = sink.at(tile);
-      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n,
-                columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
+      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = min(c.cols - n0, C.block_n);
       // This warpgroup's part lies outside C
       if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
@@ -342,7 +341,7 @@ class gemm_sm90 {
         } else {
           bytes16* const staging = s.staging(wave{}.index() - 4);
           bool const whole =
-              row + (C.swap_ab() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && detail::rows_aligned(c);
+              row + (C.swap_ab() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && is_row_aligned<16>(c);
           if (whole) out::template store<true>(staging, acc, row, column, left, c, epilogue);
           else out::template store<false>(staging, acc, row, column, left, c, epilogue);
         }

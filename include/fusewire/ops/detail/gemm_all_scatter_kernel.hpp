@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
     for (int p = 0; p < parts; ++p) e.wait(b, from, inbox.flag(t) + p);
     bool const poisoned = e.control().should_fill_nan();
     matrix<T> const to = inbox.columns(from);
-    bool const whole = has_whole_quads(to);
+    bool const whole = is_row_aligned<4 * sizeof(T)>(to);
     detail::for_each_quad(b, t.m * Mainloop::tile_m, t.n * Mainloop::tile_n, Mainloop::tile_m, Mainloop::tile_n,
                           to.rows, n, [&](int r, int col) {
                             alignas(8) T four[4];

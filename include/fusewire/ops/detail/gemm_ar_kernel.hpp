@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{});
 
-  bool const whole = has_whole_quads(g.c);
+  bool const whole = is_row_aligned<4 * sizeof(T)>(g.c);
   for (; work.now() < g.tiles.count(); work.next()) {
     tile_coord const t = g.tiles[work.now()];
     for (int p = 0; p < parts; ++p) e.wait(b, 0, ranks - 1, inbox.flag(t) + p);
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   local_shards source(shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{});
 
-  bool const whole = has_whole_quads(g.c);
+  bool const whole = is_row_aligned<4 * sizeof(T)>(g.c);
   auto const results = [&](int of) {  // the second inbox
     std::int64_t const pitch = reduce_scatter_sink::pitch(g.c.cols);
     return matrix<T>{reinterpret_cast<T*>(e.inbox<float>(of) + std::int64_t(ranks) * shards.per_rank * pitch), g.c.rows,

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{});
 
-  bool const whole = has_whole_quads(g.c);
+  bool const whole = is_row_aligned<4 * sizeof(T)>(g.c);
   for (int const mine = g.shards.tile_rows_of(rank) * n_tiles; work.now() < mine; work.next()) {
     int const m = work.now() / n_tiles, n = work.now() % n_tiles;
     inbox.wait(b, ranks, m, n);
