@@ -86,7 +86,8 @@ std::vector<question> const& questions() {
        "CDNA3: a constant clock, 100 MHz on MI300X; no source says that the counters of XCDs or GPUs "
        "start together.",
        "they compare", "they differ by more than a round trip explains",
-       "device/flag.hpp: bounded_spin compares readings of one wave only; platform/amd.hpp: clock_ns takes a tick for "
+       "device/watchdog.hpp: bounded_spin compares readings of one wave only; platform/amd.hpp: clock_ns takes a tick "
+       "for "
        "10 "
        "ns",
        answer::weak, clocks},

@@ -84,8 +84,8 @@ class gemm_sm90 {
   }
   static_assert(C.swap_ab() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
 
-  using consumers = warps<4, C.warpgroups() * 4>;  // the warps that multiply
-  using idle = warps<2, 2>;                        // the warps that communicate
+  using consumers = warps<4, C.warpgroups() * 4, named_barrier::multiplying>;
+  using idle = warps<2, 2, named_barrier::communicating>;
 
   /// For tiles of up to m rows of A, the last of which have last_m rows. If blocks share a tile, B waits for the first
   /// of A. Most of the shared memory is then for B, with that of the epilogue staging, which is unused.
@@ -182,18 +182,18 @@ class gemm_sm90 {
     }
   }
 
-  /// Arrives at barrier 3 of the block when this thread has the epoch, and not only its load under way. Warps 2 and 3
-  /// wait there for all warps but warp 1, which needs no epoch.
+  /// Arrives at epoch_known when this thread has the epoch, and not only its load under way. Warps 2 and 3 wait there
+  /// for all warps but warp 1, which needs no epoch.
   template <class Launch>
   __device__ static void epoch_is_known(Launch const& launch) {
     launch.settle();
-    asm volatile("bar.arrive 3, %0;" ::"n"(C.threads() - 32) : "memory");
+    barrier_arrive<named_barrier::epoch_known, C.threads() - 32>();
   }
   template <class Launch>
   __device__ static void end_beside(Launch const& launch) {
     if (block{}.index() == 0) launch.collect(idle{});
     launch.settle();
-    asm volatile("bar.sync 3, %0;" ::"n"(C.threads() - 32) : "memory");
+    barrier_sync<named_barrier::epoch_known, C.threads() - 32>();
     if (idle{}.leader()) launch.leave(block{}, launch.depart());
   }
 
@@ -211,8 +211,8 @@ class gemm_sm90 {
   /// Warp 1, which has initialised the mbarriers, tells warp 0 and the consumers, and does not wait: B is under way
   /// before they are ready. Warps 2 and 3 do not use the mbarriers.
   __device__ static void barriers_are_ready(int warp) {
-    if (warp == 1) asm volatile("bar.arrive 1, %0;" ::"n"(C.threads() - 64) : "memory");
-    else asm volatile("bar.sync 1, %0;" ::"n"(C.threads() - 64) : "memory");
+    if (warp == 1) barrier_arrive<named_barrier::mbarriers_ready, C.threads() - 64>();
+    else barrier_sync<named_barrier::mbarriers_ready, C.threads() - 64>();
   }
 
   template <class Source>
