@@ -28,7 +28,6 @@ MOST_LINES, MOST_FILES = 300, 12
 UPWARD: dict[tuple[str, str], str] = {}
 LONG = {
     "attention/wave_attention.hpp": "the whole of a wave's attention: loads, scores, values",
-    "device/channel_view.hpp": "the channel's argument, and what it is about",
     "gemm/block_gemm.hpp": "configuration, operands and the block GEMM",
     "gemm/gfx942/ping_pong_tile.hpp": "one schedule, whose phases are read together",
     "gemm/sm90/gemm_sm90.hpp": "the roles of the warps, which are read together",
