@@ -27,7 +27,7 @@ class ag_gemm {
             "; expected a multiple of ", multiple, " up to ", max_extent,
             o.gather == gather::k ? text(" for gather::k with ", ranks, " ranks") : "");
     require(o.comm_blocks >= 0, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; expected 0 (choose) or more");
-    require(o.comm_blocks == 0 || o.tile.generic || tuned_mainloops<T>::communicates_first, where,
+    require(o.comm_blocks == 0 || o.tile.generic || tuned_mainloops<T>::comm == comm_placement::leading_blocks, where,
             "ag_gemm: comm_blocks = ", o.comm_blocks, "; expected 0: tuned mainloops have warps that move A, and only ",
             "those of gemm_tile::small and gemm_tile::large have blocks for it");
     require(o.chunk_k >= 0 && o.chunk_k <= max_extent && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k,
