@@ -72,7 +72,7 @@ void list_plans(gather by, int ranks, int m, int n, int k, double factor) {
     gemm_plan const& p = plan.gemm;
     if ((us > factor * all[0].us && least == 0) || listed[p.tile_m << 16 | p.tile_n]++ >= 2) continue;
     least -= least > 0;
-    std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.parts, ranks == 1 ? 0 : plan.senders(ranks),
+    std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.parts, ranks == 1 ? 0 : plan.senders(by, ranks),
                 plan.chunk_k, us);
   }
 }

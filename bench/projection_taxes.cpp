@@ -163,8 +163,8 @@ class changed_operator {
             call.c,
             {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band}};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
-        int const first = std::max(
-            1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4, plan->senders(w.size())}));
+        int const first = std::max(1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4,
+                                                plan->senders(o_.gather, w.size())}));
         set_blocks(x, first, tiles);
         launch(w, stream,
                {.blocks = std::min(fit, first + tiles * parts),

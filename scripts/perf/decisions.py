@@ -6,7 +6,8 @@ them; with --check fails if they are other ones. An entry is
 
     - **What was tried: rejected.** Why. `name`
 
-Its verdict is one of kept, kept in part, rejected, replaced (kept once), not tried, finding (nothing to keep).
+Its verdict is one of kept, kept in part, rejected, replaced (kept once), removed (kept
+once; its gain is below the error of what measured it), not tried, finding (nothing to keep).
 """
 import collections
 import csv
@@ -17,7 +18,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "docs/decisions"
 VERDICTS = {"kept": "yes", "kept in part": "in part", "rejected": "no", "replaced": "until replaced",
-            "not tried": "not tried", "finding": "-"}
+            "removed": "until removed", "not tried": "not tried", "finding": "-"}
 SHOWN = 4  # figures in a row of a table
 MARKED = re.compile(r"(<!-- scripts/perf/decisions\.py writes this: (\w+) -->\n).*?(<!-- to here -->\n)(.*?)(?=^#|\Z)",
                     re.DOTALL | re.MULTILINE)

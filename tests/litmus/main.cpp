@@ -74,7 +74,7 @@ std::vector<question> const& questions() {
        "of the other waves bring the new values?",
        "CDNA3: a load returns when vmcnt says so; s_barrier does not wait for it.", "no",
        "yes: loads bring what was written after the leader's word",
-       "device/flag.hpp: signal; device/channel_view.hpp: acknowledge drains every wave", answer::weak, late_loads},
+       "device/flag.hpp: signal; device/channel_pull.hpp: acknowledge drains every wave", answer::weak, late_loads},
       {"first_xcd", "Which XCD gets block 0, and does block i go to the XCD after that of block i-1?",
        "AMD says that XCDs take blocks in turn; no source promises which XCD is first.", "block i on XCD i mod 8",
        "the turn begins on any XCD", "ranks/world.hpp: cus_per_rank relies on the turn, not on where it begins",
@@ -86,7 +86,8 @@ std::vector<question> const& questions() {
        "CDNA3: a constant clock, 100 MHz on MI300X; no source says that the counters of XCDs or GPUs "
        "start together.",
        "they compare", "they differ by more than a round trip explains",
-       "device/flag.hpp: bounded_spin compares readings of one wave only; platform/amd.hpp: clock_ns takes a tick for "
+       "device/watchdog.hpp: bounded_spin compares readings of one wave only; platform/amd.hpp: clock_ns takes a tick "
+       "for "
        "10 "
        "ns",
        answer::weak, clocks},

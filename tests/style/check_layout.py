@@ -27,8 +27,6 @@ MOST_LINES, MOST_FILES = 300, 12
 # (file, what it includes): reason
 UPWARD: dict[tuple[str, str], str] = {}
 LONG = {
-    "device/channel_view.hpp": "the channel's argument, and what it is about",
-    "device/flag.hpp": "signal and wait, with the report of a wait that timed out",
     "gemm/block_gemm.hpp": "configuration, operands and the block GEMM",
     "gemm/gfx942/ping_pong_tile.hpp": "one schedule, whose phases are read together",
     "gemm/sm90/gemm_sm90.hpp": "the roles of the warps, which are read together",

@@ -1,5 +1,6 @@
 // All-scatter as a tile sink: this rank's columns of C go to every rank.
 #pragma once
+#include <fusewire/comm/tile_vectors.hpp>
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/core/partition.hpp>
 #include <fusewire/gemm/tile_sink.hpp>

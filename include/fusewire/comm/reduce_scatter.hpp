@@ -120,7 +120,7 @@ template <class Partial, class T, group Group, class From, class Epilogue>
 __device__ void reduce_tile(Group g, matrix<T> c, index_range rows, int n0, int columns, int sources, From const& from,
                             bool poisoned, Epilogue const& epilogue) {
   constexpr int n = per_16_bytes<Partial>;
-  bool const aligned = is_aligned_to<n>(c);
+  bool const aligned = is_row_aligned<n * sizeof(T)>(c);
   for_each_vector<n>(g, rows.begin, n0, rows.size(), columns, c.rows, c.cols, [&](int r, int col) {
     alignas(16) T out[n];
     reduce_vector<T, Partial>(out, sources, from, r, col, c.cols, poisoned, epilogue);

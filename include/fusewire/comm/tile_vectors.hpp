@@ -35,12 +35,8 @@ __device__ void for_each_vector(Group g, int m0, int n0, int tile_m, int tile_n,
   }
 }
 
-/// Whether every row of c is aligned to N elements.
-template <int N, class T>
-__device__ bool is_aligned_to(matrix<T> c) {
-  return (c.ld % N | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) % (N * sizeof(T)))) == 0;
-}
-/// Stores x to c(r, col) and the elements after it; those outside c are left out. aligned: is_aligned_to<N>(c).
+/// Stores x to c(r, col) and the elements after it; those outside c are left out. aligned: is_row_aligned<N *
+/// sizeof(T)>(c).
 template <class T, int N>
 __device__ void store_vector(matrix<T> c, int r, int col, T const (&x)[N], bool aligned) {
   struct alignas(N * sizeof(T)) vector {
@@ -60,7 +56,7 @@ __device__ void store_vector(matrix<T> c, int r, int col, T const (&x)[N], bool 
 template <class T, group Group>
 __device__ void take_tile(Group g, matrix<T> c, int m0, int n0, int tile_m, int tile_n, matrix<T> from, bool poisoned) {
   constexpr int n = per_16_bytes<T>;
-  bool const aligned = is_aligned_to<n>(c);
+  bool const aligned = is_row_aligned<16>(c);
   for_each_vector<n>(g, m0, n0, tile_m, tile_n, c.rows, c.cols, [&](int r, int col) {
     vec16<T> out = load_vec16<T>(from.at(r, col));
     for (T& x : out.element)

@@ -49,4 +49,47 @@ struct block {
   __device__ int count() const { return platform::grid_blocks(); }
 };
 
+namespace detail {
+
+/// Calls f() in the leader alone and returns its result to every thread of the group; the threads meet. `word`: in the
+/// block's shared memory, for this group alone; a thread and a wave need none.
+template <group Group, class F>
+__device__ int from_leader(Group g, int* word, F const& f) {
+  if constexpr (std::is_same_v<Group, thread>) {
+    return f();
+  } else if constexpr (std::is_same_v<Group, wave>) {
+    int x = 0;
+    if (g.leader()) x = f();
+    g.sync();
+    return platform::uniform(platform::shuffle(x, 0));
+  } else {
+    if (g.leader()) *word = f();
+    g.sync();
+    int const x = *word;
+    g.sync();  // the next one may write it
+    return std::is_same_v<Group, block> ? platform::uniform(x) : x;
+  }
+}
+/// Whether `yes` holds in every thread of the group. All threads get the same answer; they meet. `word`: as for
+/// from_leader().
+template <group Group>
+__device__ bool all_agree(Group g, int* word, bool yes) {
+  g.sync();
+  if constexpr (std::is_same_v<Group, thread>) {
+    return yes;
+  } else if constexpr (std::is_same_v<Group, wave>) {
+    return platform::first_lane_of(!yes) == 0;
+  } else {
+    if (g.leader()) *word = 1;
+    g.sync();
+    if (platform::opaque(yes) == 0) *word = 0;  // opaque as in leader()
+    g.sync();
+    int const all = *word;
+    g.sync();
+    return (std::is_same_v<Group, block> ? platform::uniform(all) : all) != 0;
+  }
+}
+
+}  // namespace detail
+
 }  // namespace fusewire

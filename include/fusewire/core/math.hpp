@@ -19,7 +19,7 @@ __host__ __device__ constexpr T max(T a, T b) {
 /// The number in [low, high] that is nearest to x. Requires: low <= high.
 template <class T>
 __host__ __device__ constexpr T clamp(T x, T low, T high) {
-  return min(max(x, low), high);
+  return x < low ? low : min(x, high);
 }
 
 /// a / b, rounded up. Requires: a >= 0, b > 0.

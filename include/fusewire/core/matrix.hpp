@@ -29,6 +29,19 @@ struct matrix {
   __host__ __device__ matrix part(int r, int c, int n_rows, int n_cols) const { return {at(r, c), n_rows, n_cols, ld}; }
 };
 
+/// Whether every row of a matrix begins at a multiple of Bytes bytes. data: of row 0; ld: elements from one row to the
+/// next. Bytes: a power of two.
+template <int Bytes, class T>
+__host__ __device__ bool is_row_aligned(T const* data, std::int64_t ld) {
+  auto const pitch = std::uintptr_t(ld * std::int64_t(sizeof(T)));
+  return ((pitch | reinterpret_cast<std::uintptr_t>(data)) & (Bytes - 1)) == 0;
+}
+/// The same of a view.
+template <int Bytes, class T>
+__host__ __device__ bool is_row_aligned(matrix<T> x) {
+  return is_row_aligned<Bytes>(x.data, x.ld);
+}
+
 /// How a [K, N] operand lies in memory.
 enum class layout { row_major, column_major };
 

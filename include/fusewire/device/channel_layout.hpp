@@ -109,6 +109,41 @@ __device__ inline int checked_index(world_view const& w, misuse what, int value,
   return value;
 }
 
+/// The flags of one launch.
+class launch_place {
+ public:
+  __device__ launch_place(channel_view const& c, epoch_t number) : c_(&c), before_(number - 1) {}
+
+  __device__ epoch_t number() const { return before_ + 1; }
+
+ protected:
+  __device__ flag* flag_at(int peer, int row, int source) const {
+    return c_->world.on(peer, c_->flags) + row * c_->world.size + source;
+  }
+  __device__ flag* header_flag(int peer, int source) const {
+    return flag_at(peer, detail::header_row(number()), source);
+  }
+  __device__ flag* acknowledgement_flag(int peer, int source) const {
+    return flag_at(peer, detail::acknowledgement_row(number()), source);
+  }
+  __device__ flag* data_flag(int peer, int source, int i) const {
+    return flag_at(peer, detail::data_row(number(), i), source);
+  }
+
+  __device__ bool says_the_same(flag const* header) const {
+    bool equal = load(&header->note[launch_words]) == blocks_to_compare();
+    for (int i = 0; i < launch_words; ++i) equal &= load(&header->note[i]) == c_->header.what[i];
+    return equal;
+  }
+
+  __device__ std::uint64_t blocks_to_compare() const {
+    return c_->header.equal_grids * std::uint64_t(platform::grid_blocks());
+  }
+
+  channel_view const* c_;
+  epoch_t before_;  // as loaded: arithmetic with it waits for the load
+};
+
 }  // namespace detail
 
 }  // namespace fusewire

@@ -22,47 +22,11 @@
 // For the rest of a launch, its kernel must have an argument of its own.
 #pragma once
 #include <fusewire/core/programmatic_launch.hpp>
-#include <fusewire/device/channel_layout.hpp>
+#include <fusewire/device/channel_control.hpp>
+#include <fusewire/device/channel_pull.hpp>
 #include <fusewire/device/ticket.hpp>
 
 namespace fusewire {
-
-namespace detail {
-/// The flags of one launch.
-class launch_place {
- public:
-  __device__ launch_place(channel_view const& c, epoch_t number) : c_(&c), before_(number - 1) {}
-
-  __device__ epoch_t number() const { return before_ + 1; }
-
- protected:
-  __device__ flag* flag_at(int peer, int row, int source) const {
-    return c_->world.on(peer, c_->flags) + row * c_->world.size + source;
-  }
-  __device__ flag* header_flag(int peer, int source) const {
-    return flag_at(peer, detail::header_row(number()), source);
-  }
-  __device__ flag* acknowledgement_flag(int peer, int source) const {
-    return flag_at(peer, detail::acknowledgement_row(number()), source);
-  }
-  __device__ flag* data_flag(int peer, int source, int i) const {
-    return flag_at(peer, detail::data_row(number(), i), source);
-  }
-
-  __device__ bool says_the_same(flag const* header) const {
-    bool equal = load(&header->note[launch_words]) == blocks_to_compare();
-    for (int i = 0; i < launch_words; ++i) equal &= load(&header->note[i]) == c_->header.what[i];
-    return equal;
-  }
-
-  __device__ std::uint64_t blocks_to_compare() const {
-    return c_->header.equal_grids * std::uint64_t(platform::grid_blocks());
-  }
-
-  channel_view const* c_;
-  epoch_t before_;  // as loaded: arithmetic with it waits for the load
-};
-}  // namespace detail
 
 // A launch's use of a channel, in three types:
 //
@@ -70,128 +34,6 @@ class launch_place {
 //   channel_pull     e.pull(): for kernels whose ranks read each other's own memory
 //   channel_control  e.control(): for operators whose launches end in parts (channel_launch.hpp) or poison their
 //   results
-
-/// Reads of peers' own memory, between the peer's header and an acknowledgement.
-class channel_pull : public detail::launch_place {
- public:
-  /// Of launch e.
-  __device__ explicit channel_pull(detail::launch_place const& e) : launch_place(e) {}
-
-  /// Waits until `source` has begun this launch. If it began with begin_readable(), this rank can then read what the
-  /// stream of `source` had written into the memory of `source`. What an earlier kernel stored into a peer's memory is
-  /// not: the kernel that stores it must signal it. The answer is false if `source` has not begun, or has launched
-  /// something else: neither its words nor memory that they lead to must be used then. Each thread looks for itself,
-  /// and threads may get different answers if the launch is abandoned at this moment. So all of them must go on to the
-  /// same calls, acknowledge() among them, whatever the answer.
-  /// Called by: every thread of the group.
-  template <group Group>
-  [[nodiscard]] __device__ bool wait_begun(Group g, int source) const {
-    flag const* const f = header_flag(c_->world.rank, source);
-    fusewire::wait(g, c_->world, f, number(), source);
-    return load(&f->value) == number() && says_the_same(f);
-  }
-  /// Word i of `source`'s launch_header::mine.
-  /// Requires: wait_begun(g, source) was called; the word is one of this launch only if that returned true. After an
-  /// abandoned launch `source` may be ahead and change its words at any time: read each once, and check that what it
-  /// leads to exists.
-  __device__ std::uint64_t peer_word(int source, int i) const {
-    return load(&header_flag(c_->world.rank, source)->note[header_words + i]);
-  }
-
-  /// One of `total` pieces of work on `source`'s memory is done. The last one tells `source`, which waits for that in
-  /// wait_acknowledged().
-  /// Called by: every thread of the group that did the piece.
-  template <group Group>
-  __device__ void acknowledge(Group g, int source, unsigned total) const {
-    platform::drain_stores();
-    g.sync();
-    if (!g.leader()) return;
-    unsigned* const arrived = &c_->world.here(c_->state)->arrived[source];
-    if (platform::atomic_fetch_add<order::acq_rel, scope::device>(arrived, 1u) + 1 != total) return;
-    platform::atomic_store<order::relaxed, scope::device>(arrived, 0u);
-    fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number());
-  }
-  /// Tells `source` that this rank has no work on its memory in this launch. Called by: every thread of a group.
-  template <group Group>
-  __device__ void acknowledge_nothing(Group g, int source) const {
-    if (g.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number());
-  }
-  /// Returns when every rank is done with this rank's memory. Called by: every thread of one group.
-  template <group Group>
-  __device__ void wait_acknowledged(Group g) const {
-    wait_all(
-        g, c_->world, c_->world.size, [&](int r) { return acknowledgement_flag(c_->world.rank, r); }, number(),
-        [](int r) { return r; });
-  }
-};
-
-/// The parts of end(), for kernels in which some threads have time before the others; and the state after a failed
-/// launch.
-class channel_control : public detail::launch_place {
- public:
-  /// Of launch e.
-  __device__ explicit channel_control(detail::launch_place const& e) : launch_place(e) {}
-
-  /// Waits for the header of every rank, and compares the headers. Called by: every thread of one group of block 0,
-  /// once.
-  template <group Group>
-  __device__ void collect_credit(Group g) const {
-    wait_all(
-        g, c_->world, c_->world.size, [&](int r) { return header_flag(c_->world.rank, r); }, number(),
-        [](int r) { return r; });
-    for (int r = g.rank(); r < c_->world.size; r += g.size()) {
-      flag* const f = header_flag(c_->world.rank, r);
-      unsigned* const too_late = &detail::watch_of(c_->world, c_->world.rank)->too_late;
-      if (load(&f->value) != number()) {  // abandoned; no later launch may be named instead of this one
-        platform::atomic_store<order::relaxed, scope::system>(too_late, 1u);
-        continue;
-      }
-      if (says_the_same(f) || load(too_late) != 0) continue;
-      detail::note_disagreement(c_->world, r, f, header_flag(c_->world.rank, c_->world.rank));
-      detail::abandon(c_->world, false);
-    }
-  }
-  /// Ends the launch for the block. Called by: every thread of every block, last of all.
-  __device__ void leave(block b) const {
-    b.sync();
-    if (b.leader()) leave(b, depart());
-  }
-  /// leave() split in two, so that the ticket's round trip to memory overlaps other work. Not for kernels that use
-  /// next() or join(). The last block to depart sets the epoch to this launch's: no block reads it any more.
-  /// Called by: one thread of every block. It calls depart() when all threads of the block that have called begin()
-  /// have the epoch, and leave() with depart()'s result at any time after that.
-  __device__ unsigned depart() const {
-    if constexpr (detail::checked)
-      if (platform::atomic_load<order::acquire, scope::device>(&c_->world.here(c_->state)->epoch) >= number())
-        detail::note_misuse(c_->world, misuse::end_again, int(number()), 0);
-    return platform::take_ticket(&c_->world.here(c_->state)->ticket);
-  }
-  /// The second half; `departed` is what depart() has returned to a thread of this block: how many departed before it.
-  __device__ void leave(block b, unsigned departed) const {
-    if (departed != unsigned(b.count()) - 1) return;
-    channel_state* const s = c_->world.here(c_->state);
-    platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
-    for (unsigned& next : s->next) platform::atomic_store<order::relaxed, scope::device>(&next, 0u);
-    platform::atomic_store<order::relaxed, scope::device>(&s->epoch, number());
-  }
-
-  /// Where in the signal segment this launch's headers are, for a wait's report.
-  __device__ std::uint64_t headers() const {
-    return c_->flags.offset + detail::slot_of(number()) * std::uint64_t(2 * c_->world.size) * sizeof(flag);
-  }
-
-  /// channel_options::poison.
-  __device__ bool fills_nan() const { return c_->poison; }
-  /// Whether this block should store NaN as the results that it computes from here on, or from what it has waited for:
-  /// channel_options::poison is set, and a wait of some rank was given up. Where it is set, the call costs a trip to
-  /// memory.
-  __device__ bool should_fill_nan() const {
-    if (!fills_nan()) return false;
-    // The address is computed anew for every call: mainloops have no registers to keep it
-    int const rank = platform::uniform(platform::opaque(c_->world.rank));
-    return platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, rank)->abandoned) != 0;
-  }
-};
 
 /// One launch's use of a channel.
 /// Requires, for every call: a rank that exists; a flag i with 0 <= i < channel_options::flags_per_source; an inbox as

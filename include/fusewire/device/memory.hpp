@@ -106,7 +106,7 @@ __device__ void copy_bytes(Group g, void const* from, void* to, std::int64_t byt
   auto const words = [&]<class Word>(Word const*) {  // head to the first aligned word, whole words, tail
     std::int64_t const misaligned = std::int64_t(reinterpret_cast<std::uintptr_t>(f) & (sizeof(Word) - 1));
     std::int64_t const to_aligned = misaligned ? std::int64_t(sizeof(Word)) - misaligned : 0;
-    std::int64_t const head = to_aligned < bytes ? to_aligned : bytes;
+    std::int64_t const head = min(to_aligned, bytes);
     std::int64_t const whole = (bytes - head) / std::int64_t(sizeof(Word));
     std::int64_t const done = head + whole * std::int64_t(sizeof(Word));
     if constexpr (sizeof(Word) > 1) {
@@ -190,9 +190,8 @@ __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
 template <group Group, class T, class U>
   requires std::is_same_v<std::remove_const_t<T>, U>
 __device__ void copy(Group g, matrix<T> from, matrix<U> to) {
-  auto const bits = reinterpret_cast<std::uintptr_t>(from.data) | reinterpret_cast<std::uintptr_t>(to.data) |
-                    std::uintptr_t((from.ld | to.ld | from.cols) * std::int64_t(sizeof(U)));
-  if ((bits & 15) == 0) return copy_aligned(g, from, to);
+  if (is_row_aligned<16>(from) && is_row_aligned<16>(to) && from.cols * sizeof(U) % 16 == 0)
+    return copy_aligned(g, from, to);
   for (int r = 0; r < from.rows; ++r) copy(g, const_cast<U const*>(from.at(r, 0)), to.at(r, 0), from.cols);
 }
 

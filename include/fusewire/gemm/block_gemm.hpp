@@ -172,7 +172,7 @@ class block_gemm {
     static_assert(C.waves_m * C.waves_n * 16 * pitch * int(sizeof(Out)) <= C.shared_bytes());
     wave const w;
     Out* const staging = reinterpret_cast<Out*>(shared_) + w.index() * 16 * pitch;
-    bool const whole = (c.ld % per_unit | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0;
+    bool const whole = is_row_aligned<16>(c);
     block{}.sync();
 #pragma unroll
     for (int i = 0; i < atoms_m; ++i) {
@@ -215,8 +215,7 @@ class block_gemm {
   template <layout Order>
   __device__ void run_as(matrix<T const> a, b_operand<T> const& b, int n0) {
     constexpr bool transpose = Order == layout::row_major;
-    bool const whole =
-        (b.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(b.data) & 7)) == 0 && n0 + C.block_n <= b.n;
+    bool const whole = is_row_aligned<8>(b.data, b.ld) && n0 + C.block_n <= b.n;
     int const k_end = a.cols;
     for (int k = 0; k < k_end; k += C.block_k) {
       bytes16 next_a[a_per_thread];
@@ -259,7 +258,6 @@ class block_gemm {
   }
 
   __device__ static int unit_of(int i) { return i * threads + platform::thread_index(); }
-  __device__ static int min(int a, int b) { return a < b ? a : b; }
 
   /// 8 k of one row of an operand that is contiguous along k. They are zero beyond k_end, because garbage could be NaN,
   /// which times 0 is NaN; beyond `rows` they are those of the last valid row. No branch: memory is valid also where

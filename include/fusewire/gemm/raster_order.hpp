@@ -43,7 +43,7 @@ class raster_order {
  public:
   /// first_band: rows of the first band; 0: as many as any other band has.
   __host__ __device__ constexpr raster_order(int m_tiles, int n_tiles, int first_m, int band, int first_band = 0)
-      : m_tiles_(m_tiles), n_tiles_(n_tiles), first_m_(first_m), band_(band < m_tiles ? band : m_tiles),
+      : m_tiles_(m_tiles), n_tiles_(n_tiles), first_m_(first_m), band_(min(band, m_tiles)),
         missing_(first_band > 0 && first_band < band_ ? band_ - first_band : 0), by_band_tiles_(band_ * n_tiles),
         by_band_(band_), by_first_(band_ - missing_), by_last_((m_tiles + missing_ - 1) % band_ + 1) {}
 
@@ -51,8 +51,8 @@ class raster_order {
   __host__ __device__ constexpr int count() const { return m_tiles_ * n_tiles_; }
   /// The i-th tile of the order. Requires: 0 <= i < count().
   __host__ __device__ constexpr tile_coord operator[](int i) const {
-    int const j = i + missing_ * n_tiles_, b = j / by_band_tiles_, row = b * band_ - missing_,
-              above = row < 0 ? 0 : row, rest = i - above * n_tiles_;
+    int const j = i + missing_ * n_tiles_, b = j / by_band_tiles_, row = b * band_ - missing_, above = max(row, 0),
+              rest = i - above * n_tiles_;
     divisor const& rows = b == 0 ? by_first_ : row + band_ > m_tiles_ ? by_last_ : by_band_;
     int const n = rest / rows, m = above + rest % rows + first_m_;
     return {m < m_tiles_ ? m : m - m_tiles_, n};

@@ -4,15 +4,9 @@
 
 namespace fusewire {
 
-/// Whether every row of c is aligned to four elements.
-template <class T>
-__device__ bool has_whole_quads(matrix<T> c) {
-  return (c.ld % 4 | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) % (4 * sizeof(T)))) == 0;
-}
-
 namespace detail {
 /// Stores value(0) to value(3) to c(r, col) and the 3 elements after it; those outside c are left out.
-/// whole: has_whole_quads(c).
+/// whole: is_row_aligned<4 * sizeof(T)>(c).
 template <class T, class Value>
 __device__ void store_four(matrix<T> c, int r, int col, bool whole, Value const& value) {
   struct alignas(4 * sizeof(T)) quad {
@@ -29,7 +23,7 @@ __device__ void store_four(matrix<T> c, int r, int col, bool whole, Value const&
 }  // namespace detail
 
 /// Stores epilogue(sums) to c(r, col) and the 3 elements after it; elements outside c are left out. The row, too, may
-/// be outside c. whole: has_whole_quads(c).
+/// be outside c. whole: is_row_aligned<4 * sizeof(T)>(c).
 template <class T, class Epilogue>
 __device__ void store_quad(matrix<T> c, int r, int col, float4 const& sums, bool whole, Epilogue const& epilogue) {
   if (r >= c.rows) return;

@@ -94,7 +94,7 @@ class local_rows {
   /// Begins a tile at row `row`, from which on the matrix has `left` rows. Returns how many the tile has.
   __device__ int begin_at(int row, int left) {
     row_ = row;
-    return left < tile_m_ ? left : tile_m_;
+    return min(left, tile_m_);
   }
 
  private:

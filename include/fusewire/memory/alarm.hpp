@@ -8,7 +8,7 @@
 #include <source_location>
 #include <string>
 
-#include <fusewire/device/flag.hpp>
+#include <fusewire/device/flag_layout.hpp>
 #include <fusewire/ranks/bootstrap.hpp>
 #include <fusewire/ranks/error.hpp>
 #include <fusewire/ranks/thread_state.hpp>

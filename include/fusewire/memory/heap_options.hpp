@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <fusewire/core/math.hpp>
-#include <fusewire/device/flag.hpp>
+#include <fusewire/device/flag_layout.hpp>
 #include <fusewire/memory/requirements.hpp>
 #include <fusewire/memory/sharing.hpp>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <fusewire/core/world_view.hpp>
-#include <fusewire/device/flag.hpp>
+#include <fusewire/device/flag_layout.hpp>
 #include <fusewire/memory/alarm.hpp>
 #include <fusewire/memory/name_table.hpp>
 

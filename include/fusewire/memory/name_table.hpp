@@ -6,7 +6,7 @@
 #include <functional>
 #include <map>
 
-#include <fusewire/device/flag.hpp>
+#include <fusewire/device/flag_layout.hpp>
 #include <fusewire/ranks/error.hpp>
 
 namespace fusewire {

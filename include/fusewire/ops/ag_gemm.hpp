@@ -27,6 +27,9 @@ class ag_gemm {
             "; expected a multiple of ", multiple, " up to ", max_extent,
             o.gather == gather::k ? text(" for gather::k with ", ranks, " ranks") : "");
     require(o.comm_blocks >= 0, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; expected 0 (choose) or more");
+    require(o.comm_blocks == 0 || o.tile.generic || tuned_mainloops<T>::comm == comm_placement::leading_blocks, where,
+            "ag_gemm: comm_blocks = ", o.comm_blocks, "; expected 0: tuned mainloops have warps that move A, and only ",
+            "those of gemm_tile::small and gemm_tile::large have blocks for it");
     require(o.chunk_k >= 0 && o.chunk_k <= max_extent && o.chunk_k % 8 == 0, where, "ag_gemm: chunk_k = ", o.chunk_k,
             "; expected 0 (choose) or a multiple of 8 up to ", max_extent);
     require(o.method == method::push || o.method == method::pull || o.method == method::automatic, where,
@@ -128,14 +131,12 @@ class ag_gemm {
     return {o.gather, m, o.k, ranks, p.gemm.tile_m, p.chunk_k};
   }
 
-  /// A tuned plan, unless the options ask for what those mainloops do not have, or they cannot read B, or the channel
-  /// has too few flags.
+  /// A tuned plan, unless the options name a generic tile, or tuned mainloops cannot read B, or the channel has too few
+  /// flags.
   template <class Epilogue>
   ag_gemm_plan const& plan_for(ag_gemm_call<T> const& call, std::source_location where) {
     gemm_problem<T> const p = detail::problem_of_gather(call, o_, ch_.world().size());
     auto const make = [&](char const* why_not, gemm_shape const& shape, auto const& groups) {
-      if (!why_not && o_.comm_blocks > 0 && tuned_mainloops<T>::comm == comm_placement::idle_warps)
-        why_not = "the options name comm_blocks, which tuned mainloops do not have";
       if (!why_not)
         if (auto const tuned = tuned_plan(shape, groups)) return *tuned;
       ag_gemm_plan plain = plain_plan(o_, call.m);

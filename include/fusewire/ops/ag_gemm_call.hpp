@@ -22,7 +22,8 @@ struct ag_gemm_options {
   fusewire::method method = method::push;
   /// Tile, and blocks that share one; what is not named is chosen by the shape.
   gemm_tile tile = gemm_tile::automatic;
-  /// Blocks that move A before they multiply; 0 chooses. More than 0 selects the generic kernels on Hopper.
+  /// Blocks that move A before they multiply; 0 chooses. 0 on Hopper, whose blocks have warps for it, unless the tile
+  /// is a generic one.
   int comm_blocks = 0;
   /// Columns of A per flag, rounded up to a multiple of 64; 0 chooses. Tuned kernels double the number until the
   /// channel has enough flags

@@ -85,8 +85,7 @@ class gathered_chunks {
       flags_ = platform::uniform(e_.from(0, map_.flag(tile_m, 0)));
       find_chunks(0);
     }
-    int const left = map_.m - tile_m * map_.tile_m;
-    return left < map_.tile_m ? left : map_.tile_m;
+    return min(map_.m - tile_m * map_.tile_m, map_.tile_m);
   }
   __device__ k_segment wait(place const& p) {
     std::uint64_t const needed = chunk_lanes_ << p.lane;
@@ -128,7 +127,7 @@ class gathered_chunks {
     bool const own_chunk = of == own_;
     first_ = nth;
     column_ = in_shard * map_.chunk_k;
-    left_ = left < 0 ? 0 : left < of_chunk_ ? left : of_chunk_;  // no step behind the last chunk
+    left_ = clamp(left, 0, of_chunk_);  // no step behind the last chunk
     before_ = of * k_of_shard_;
     first_row_ = own_chunk ? own_row_ : of * rows_of_shard_ + row_;
     own_lanes_ = platform::ballot(own_chunk);

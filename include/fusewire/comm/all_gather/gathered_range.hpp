@@ -35,18 +35,14 @@ class gathered_range {
     p.left -= steps;
     if (p.step == of_shard_) p = {next_shard(p.shard), 0, p.left};
   }
-  __device__ int left(place const& p) const {
-    int const side_by_side = of_shard_ - p.step;
-    return p.left < side_by_side ? p.left : side_by_side;
-  }
+  __device__ int left(place const& p) const { return min(p.left, of_shard_ - p.step); }
   __device__ int column(place const& p) const { return p.step * k_step; }
   __device__ int k(place const& p) const { return gathers_k_ ? p.shard * cols_ + column(p) : column(p); }
 
   __device__ int begin(int tile_m) {
     if (tile_m != tile_m_) known_shard_ = known_chunk_ = -1;
     tile_m_ = tile_m;
-    int const left = map_.m - tile_m * map_.tile_m;
-    return left < map_.tile_m ? left : map_.tile_m;
+    return min(map_.m - tile_m * map_.tile_m, map_.tile_m);
   }
   __device__ k_segment wait(place const& p) {
     int const row = tile_m_ * map_.tile_m, in_shard = left(p);
@@ -62,7 +58,7 @@ class gathered_range {
       known_chunk_ = chunk;
     }
     return {inbox_of_slot_0 + int(detail::slot_of(e_.number())), gathers_k_ ? p.shard * map_.m + row : row, column(p),
-            end < in_shard ? end : in_shard};
+            min(end, in_shard)};
   }
 
  private:

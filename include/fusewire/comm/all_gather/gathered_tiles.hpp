@@ -59,8 +59,7 @@ class gathered_tiles {
       lane_owner_ = wave{}.rank() - lane_chunk_ * owners_;
     }
     known_chunks_ = known_ = 0;
-    int const left = map_.m - tile_m * map_.tile_m;
-    return left < map_.tile_m ? left : map_.tile_m;
+    return min(map_.m - tile_m * map_.tile_m, map_.tile_m);
   }
   __device__ k_segment wait(place const& p) {
     int const row = tile_m_ * map_.tile_m, left = count_ - p.step;
@@ -74,7 +73,7 @@ class gathered_tiles {
     }
     int const there = known_ - before;
     return {inbox_of_slot_0 + int(detail::slot_of(e_.number())), gathers_k_ ? p.shard * map_.m + row : row, p.column,
-            there < left ? there : left};
+            min(there, left)};
   }
 
  private:
@@ -116,8 +115,7 @@ class gathered_tiles {
     int shard = first_shard_, before = 0;
     for (; gathers_k_ && i >= chunks_; i -= chunks_, before += count_) shard = next_shard(shard);
     int const at = first_chunk_ + i, in_shard = ((at + 1) * map_.chunk_k - first_) / k_step;
-    return {gathers_k_ ? shard : first_owner_, map_.flag(tile_m_, at),
-            before + (in_shard < count_ ? in_shard : count_)};
+    return {gathers_k_ ? shard : first_owner_, map_.flag(tile_m_, at), before + min(in_shard, count_)};
   }
   __device__ bool is_own_chunk(chunk const& c) const { return gathers_k_ && c.source == rank_; }
 

@@ -11,7 +11,7 @@ namespace fusewire {
 __device__ inline int xcd_swizzle(int i, int count) {
   constexpr int xcds = 8;
   int const xcd = i % xcds, more = count % xcds;
-  return xcd * (count / xcds) + (xcd < more ? xcd : more) + i / xcds;
+  return xcd * (count / xcds) + min(xcd, more) + i / xcds;
 }
 
 /// How a tile's k is divided: among the blocks that share the tile, and within a block among the groups that ask the
@@ -41,8 +41,7 @@ __device__ __forceinline__ void persistent_loop(void* shared, Launch& launch, Op
                                                 Work const& work) {
   constexpr bool has_tail = !std::is_same_v<Tail, no_tail>;
   block const b;
-  int const count = tiles.count() * x.split.blocks, others = b.count() - x.comm_blocks,
-            at_once = count < others ? count : others;
+  int const count = tiles.count() * x.split.blocks, others = b.count() - x.comm_blocks, at_once = min(count, others);
   int const first = b.index() - x.comm_blocks;
   bool const has_first = first >= 0 && first < count, claims = has_tail || count > at_once;
   auto const next = [&] {

@@ -99,7 +99,7 @@ class ping_pong_tile {
         if (i % staged.fragments == staged.fragments - 1) staged.store(i);
       }
     } else {
-      bool const whole = has_whole_quads(c);
+      bool const whole = is_row_aligned<4 * sizeof(Out)>(c);
 #pragma unroll
       for (int i = 0; i < stored_m; ++i)
 #pragma unroll
@@ -136,7 +136,7 @@ class ping_pong_tile {
     parts.meet(tile, split, splits);
 
     constexpr int at_once = 2;
-    bool const whole = has_whole_quads(c);
+    bool const whole = is_row_aligned<4 * sizeof(Out)>(c);
     for (int group = first + of_wave; group < end; group += at_once * waves) {
       float4 sums[at_once] = {};
 #pragma unroll
@@ -301,8 +301,8 @@ class ping_pong_tile {
 
   /// Finds the group that begins at at_: steps that lie side by side in a buffer of A, at most as many as the ring has.
   __device__ void find_group() {
-    int const side_by_side = platform::uniform(source_.left(at_)), most = left_ < ring ? left_ : ring;
-    group_ = side_by_side < most ? side_by_side : most;
+    int const side_by_side = platform::uniform(source_.left(at_)), most = min(left_, ring);
+    group_ = min(side_by_side, most);
   }
   /// Goes on to the next group. Loads are of this one still.
   __device__ void leave_group() {
@@ -337,7 +337,7 @@ class ping_pong_tile {
     k_ = platform::uniform(source_.k(at_));
     column_ = platform::uniform(source_.column(at_));
     int const left = cols_ - column_;
-    columns_ = left < group_ * k_step ? left : group_ * k_step;
+    columns_ = min(left, group_ * k_step);
   }
   /// Loads of A are of the rows that find_a() has found; the tile has `rows` of them.
   __device__ void turn_to_a(int rows) {

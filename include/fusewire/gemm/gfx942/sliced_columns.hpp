@@ -86,7 +86,7 @@ class sliced_columns<T, Columns, layout::column_major, Ring> {
 
   /// Of columns of b from n0 on.
   __device__ sliced_columns(b_operand<T> const& b, int n0) {
-    columns_.begin({b.data, b.n, 0, b.ld}, b.n - n0 < Columns ? b.n - n0 : Columns);
+    columns_.begin({b.data, b.n, 0, b.ld}, min(b.n - n0, Columns));
     columns_.go_to(n0);
   }
   /// Loads the ring's s-th step from row k of B on: its first `there` rows; the rest are zeros.

@@ -19,7 +19,7 @@ class small_m_tile {
   static constexpr int atoms_m = Rows / 16, atoms_n = Columns / 16, slices = k_step / atom::k;
   static constexpr int ring = 16 / (atoms_m + atoms_n) < 2 ? 2 : 16 / (atoms_m + atoms_n);  // steps: 128 registers
   static_assert(Rows * Columns * split_k_sums::blocks <= split_k_sums::max_small);
-  static constexpr int lds_rows = Rows > weights::lds_rows ? Rows : weights::lds_rows;  // of a wave, for A, then for B
+  static constexpr int lds_rows = max(Rows, weights::lds_rows);  // of a wave, for A, then for B
   static constexpr int quads = Rows * Columns / 4,
                        per_thread = ceil_div(quads, threads);  // fours of neighbouring sums of the tile
 
@@ -110,7 +110,7 @@ class small_m_tile {
     b.sync();
     if (splits > 1 && !parts.add_up(sums, quads / wave::width, tile, tiles, split, splits)) return;
     auto const c = sink.at(t);
-    bool const whole = has_whole_quads(c);
+    bool const whole = is_row_aligned<4 * sizeof(*c.data)>(c);
 #pragma unroll
     for (int n = 0; n < per_thread; ++n)
       if (int const f = n * threads + b.rank(); f < quads)
@@ -124,7 +124,7 @@ class small_m_tile {
   __device__ int next_group() const {
     if (left_ == 0) return 0;
     int const side_by_side = platform::uniform(source_.left(at_));
-    return side_by_side < ring ? side_by_side : ring;
+    return min(side_by_side, ring);
   }
 
   /// Waits until the group's A is there.

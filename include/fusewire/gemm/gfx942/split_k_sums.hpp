@@ -149,10 +149,7 @@ class words_of_tile {
     return words_ + (split - 1) * stride_ + group * group_words + wave{}.rank();
   }
   __device__ static void put(word* to, word x) { platform::atomic_store<order::relaxed, scope::device>(to, x); }
-  __device__ static std::uint32_t bits_of(float x) {
-    auto const bits = __builtin_bit_cast(std::uint32_t, x);
-    return bits < 0xfffffffe ? bits : 0xfffffffe;
-  }
+  __device__ static std::uint32_t bits_of(float x) { return min(__builtin_bit_cast(std::uint32_t, x), 0xfffffffe); }
   __device__ static word word_of(float x, float y) { return word(bits_of(y)) << 32 | bits_of(x); }
   /// A word arrives as a whole.
   __device__ static bool is_there(word x) { return std::uint32_t(x) != std::uint32_t(none); }

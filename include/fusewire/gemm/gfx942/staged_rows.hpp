@@ -42,8 +42,7 @@ class staged_rows {
   __device__ void store(int i) const {
     int const first = m0_ + (i + 1 - fragments) * 16;
     memory_buffer const memory(c_.at(first, n0_), 0x7fffffff);
-    bool const whole = (c_.ld % 8 | std::int64_t(reinterpret_cast<std::uintptr_t>(c_.data) % 16)) == 0 &&
-                       c_.ld < std::int64_t(1) << 25;
+    bool const whole = is_row_aligned<16>(c_) && c_.ld < std::int64_t(1) << 25;
     int const lane = platform::no_hoist_lane(wave{}.rank());  // or places are worked out, and kept, before the loop
 #pragma unroll
     for (int u = 0; u < fragments * 16 * units; u += wave::width) {

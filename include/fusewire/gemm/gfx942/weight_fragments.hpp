@@ -48,7 +48,7 @@ class weight_fragments<T, Columns, layout::column_major> {
 
   /// Of columns of b from n0 on. Requires: Columns * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int, int n0)
-      : memory_(b.data + n0 * b.ld, std::uint32_t(b.n - n0 < Columns ? b.n - n0 : Columns) * std::uint32_t(b.ld) * 2),
+      : memory_(b.data + n0 * b.ld, std::uint32_t(min(b.n - n0, Columns)) * std::uint32_t(b.ld) * 2),
         eight_bytes_(int(b.ld) * 16), lane_(wave{}.rank() / 8 * int(b.ld) * 2 + wave{}.rank() % 8 * 16) {}
 
   /// Loads a step from row k of B on: its first `there` rows; the rest are zeros.

@@ -97,7 +97,7 @@ struct sm90_split_k_tile {
     constexpr int max_parts = Parts ? Parts : 8, at_once = 8 / max_parts,
                   per_row = C.block_n / 4;  // a unit is 4 columns
     int const parts = Parts ? Parts : r.parts, units = rows * per_row;
-    bool const aligned = detail::rows_aligned(c);
+    bool const aligned = is_row_aligned<16>(c);
     shared_address_t sums[max_parts];
 #pragma unroll
     for (int p = 0; p < max_parts; ++p) sums[p] = s.sum(p == r.me ? r.rows(p).begin : r.received(p, r.me));

@@ -78,18 +78,17 @@ class gemm_sm90 {
   }
   static_assert(C.swap_ab() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
 
-  using consumers = warps<4, C.warpgroups() * 4>;  // the warps that multiply
-  using idle = warps<2, 2>;                        // the warps that communicate
+  using consumers = warps<4, C.warpgroups() * 4, named_barrier::multiplying>;
+  using idle = warps<2, 2, named_barrier::communicating>;
 
   /// For tiles of up to m rows of A, the last of which have last_m rows. If blocks share a tile, B waits for the first
   /// of A. Most of the shared memory is then for B, with that of the epilogue staging, which is unused.
   __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight) {
     int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.staging_bytes() : 0);
     int const both = bytes / (rows * 128 + b_bytes), max_of_a = parts > 1 ? 6 : C.max_stages,
-              of_a = both < max_of_a ? both : max_of_a;
-    int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = fit < C.max_stages ? fit : C.max_stages;
-    return {rows, box_rows(last_m < m ? last_m : m, C.block_m), of_a, of_b,
-            b_in_flight > 0 && b_in_flight < of_b ? b_in_flight : of_b};
+              of_a = min(both, max_of_a);
+    int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = min(fit, C.max_stages);
+    return {rows, box_rows(min(last_m, m), C.block_m), of_a, of_b, b_in_flight > 0 ? min(b_in_flight, of_b) : of_b};
   }
   /// As gemm/mainloop.hpp says. For each tile: c(r, j) = epilogue(sum over k of A(r, k) * B(k, j), r, j) on the tile's
   /// part of the sink's matrix c, of T or float. Warp 0 asks the source for A. Warp 1, which runs ahead, asks it for
@@ -167,18 +166,18 @@ class gemm_sm90 {
     }
   }
 
-  /// Arrives at barrier 3 of the block when this thread has the epoch, and not only its load under way. Warps 2 and 3
-  /// wait there for all warps but warp 1, which needs no epoch.
+  /// Arrives at epoch_known when this thread has the epoch, and not only its load under way. Warps 2 and 3 wait there
+  /// for all warps but warp 1, which needs no epoch.
   template <class Launch>
   __device__ static void epoch_is_known(Launch const& launch) {
     launch.settle();
-    asm volatile("bar.arrive 3, %0;" ::"n"(C.threads() - 32) : "memory");
+    barrier_arrive<named_barrier::epoch_known, C.threads() - 32>();
   }
   template <class Launch>
   __device__ static void end_launch(Launch const& launch) {
     if (block{}.index() == 0) launch.collect(idle{});
     launch.settle();
-    asm volatile("bar.sync 3, %0;" ::"n"(C.threads() - 32) : "memory");
+    barrier_sync<named_barrier::epoch_known, C.threads() - 32>();
     if (idle{}.leader()) launch.leave(block{}, launch.depart());
   }
 
@@ -196,8 +195,8 @@ class gemm_sm90 {
   /// Warp 1, which has initialised the mbarriers, tells warp 0 and the consumers, and does not wait: B is under way
   /// before they are ready. Warps 2 and 3 do not use the mbarriers.
   __device__ static void barriers_are_ready(int warp) {
-    if (warp == 1) asm volatile("bar.arrive 1, %0;" ::"n"(C.threads() - 64) : "memory");
-    else asm volatile("bar.sync 1, %0;" ::"n"(C.threads() - 64) : "memory");
+    if (warp == 1) barrier_arrive<named_barrier::mbarriers_ready, C.threads() - 64>();
+    else barrier_sync<named_barrier::mbarriers_ready, C.threads() - 64>();
   }
 
   template <class Source>
@@ -282,8 +281,7 @@ class gemm_sm90 {
     for (int const i : share) {
       tile_coord const tile = tiles[i];
       auto const c = sink.at(tile);
-      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n,
-                columns = c.cols - n0 < C.block_n ? c.cols - n0 : C.block_n;
+      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = min(c.cols - n0, C.block_n);
       // This warpgroup's part lies outside C
       if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
@@ -326,7 +324,7 @@ class gemm_sm90 {
         } else {
           bytes16* const staging = s.staging(wave{}.index() - 4);
           bool const whole =
-              row + (C.swap_ab() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && detail::rows_aligned(c);
+              row + (C.swap_ab() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && is_row_aligned<16>(c);
           if (whole) out::template store<true>(staging, acc, row, column, left, c, epilogue);
           else out::template store<false>(staging, acc, row, column, left, c, epilogue);
         }

@@ -2,6 +2,7 @@
 #pragma once
 #include <fusewire/core/types.hpp>
 #include <fusewire/gemm/sm90/gemm_config.hpp>
+#include <fusewire/arch/sm90/named_barriers.hpp>
 #include <fusewire/arch/sm90/tma.hpp>
 
 namespace fusewire {
@@ -56,16 +57,15 @@ struct stage_cursor {
   }
 };
 
-/// A group.
-/// Warps [First, First + Count) of a block. They meet at a barrier of their own, number First.
-template <int First, int Count>
+/// A group: warps [First, First + Count) of a block, which meet at a barrier of their own.
+template <int First, int Count, named_barrier Barrier>
 struct warps {
   static constexpr int count = Count;  // warps
 
   __device__ int rank() const { return platform::thread_index() - First * 32; }
   __device__ int size() const { return Count * 32; }
   __device__ bool leader() const { return rank() == 0; }
-  __device__ void sync() const { asm volatile("bar.sync %0, %1;" ::"n"(First), "n"(Count * 32) : "memory"); }
+  __device__ void sync() const { barrier_sync<Barrier, Count * 32>(); }
 };
 
 }  // namespace fusewire

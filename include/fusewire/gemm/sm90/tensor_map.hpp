@@ -10,15 +10,9 @@
 
 namespace fusewire {
 
-/// Whether TMA can read a matrix of 16-bit elements with this base and pitch.
-template <class T>
-bool fits_tma(T const* data, std::int64_t ld) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && ld % 8 == 0;
-}
-
 /// A map of boxes of box_rows x 64 elements (128 bytes, swizzled by 128 bytes) of a row-major matrix. The part of a box
 /// beyond the matrix is zero.
-/// Requires: fits_tma(x.data, x.ld), box_rows <= 256.
+/// Requires: is_row_aligned<16>(x), box_rows <= 256.
 /// Fails: runtime_failure without a driver that has TMA; bad_argument when it refuses the map.
 template <class T>
   requires is_16_bit_float<T>

@@ -9,12 +9,6 @@ namespace fusewire {
 
 namespace detail {
 
-/// Whether every row of c is aligned to 16 bytes.
-template <class T>
-__device__ bool rows_aligned(matrix<T> c) {
-  return (c.ld % per_16_bytes<T> | std::int64_t(reinterpret_cast<std::uintptr_t>(c.data) & 15)) == 0;
-}
-
 template <class T>
 __device__ inline std::uint32_t pack(float low, float high) {
   std::uint32_t two;
@@ -50,7 +44,7 @@ struct sm90_store {
   __device__ static void store(bytes16* staging, typename Atom::c_fragment const& acc, int m0, int n0, int columns,
                                matrix<T> c, Epilogue const& epilogue) {
     int const thread = block{}.rank() % 128, lane = wave{}.rank(), warp0 = thread / 32 * 16;
-    bool const aligned = Whole || detail::rows_aligned(c);
+    bool const aligned = Whole || is_row_aligned<16>(c);
     shared_address_t const staging_at = shared_address(staging);
     auto const value = [&](int v) {
       int const down = Atom::c_row(thread) + v / 2 % 2 * 8, right = v / 4 * 8 + Atom::c_col(thread) + v % 2;
@@ -104,7 +98,7 @@ struct sm90_store {
                                     matrix<float> c, Epilogue const& epilogue) {
     constexpr int units = C.swap_ab() ? 4 : 8;  // of 16 bytes, of a staging row
     int const thread = block{}.rank() % 128, lane = wave{}.rank(), warp0 = thread / 32 * 16;
-    bool const aligned = detail::rows_aligned(c);
+    bool const aligned = is_row_aligned<16>(c);
     auto* const fours = reinterpret_cast<float4*>(staging);
     auto const unit_at = [](int row, int unit) {
       return row * units + (unit ^ (C.swap_ab() ? row / 2 % 4 : row % 4 * 2));

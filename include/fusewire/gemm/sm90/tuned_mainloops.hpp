@@ -25,7 +25,7 @@ struct tuned_mainloops {
   };
 
   /// Whether TMA can read B.
-  static bool accepts(std::int64_t, b_operand<T> const& b, int) { return fits_tma(b.data, b.ld); }
+  static bool accepts(std::int64_t, b_operand<T> const& b, int) { return is_row_aligned<16>(b.data, b.ld); }
 
   /// An upper bound of the parts of all tiles of a C of `rows` rows and n columns. A tile has at most 8 parts, and if
   /// tiles have several, each part has an SM of its own.

@@ -80,8 +80,8 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
       {map.m_tiles(), ceil_div(n, plan.gemm.tile_n), order.first_tile_row, plan.gemm.band, order.first_band}};
   int const senders = !senders_first      ? map.max_pieces() * map.ranks
                       : o.comm_blocks > 0 ? o.comm_blocks
-                      : w.size() == 1     ? int(pull)  // which acknowledges
-                                          : std::max(1, std::min(order.pieces.count(), plan.senders(w.size())));
+                      : w.size() == 1 ? int(pull)  // which acknowledges
+                                      : std::max(1, std::min(order.pieces.count(), plan.senders(o.gather, w.size())));
   launcher.launch(stream, kernels, p, plan.gemm, a,
                   {.tiles = g.tiles.count(),
                    .comm_workers = senders,

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
     constexpr int width = per_16_bytes<Partial>;
     int const row0 = shards.first_row(rank);
     index_range const rows = inbox.wait(b, m, n);
-    bool const poisoned = e.control().should_fill_nan(), aligned = detail::is_aligned_to<width>(g.c);
+    bool const poisoned = e.control().should_fill_nan(), aligned = is_row_aligned<width * sizeof(T)>(g.c);
     auto const sums = [&](int source) { return inbox.from(source, rank); };
     auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
     detail::for_each_vector<width>(
