@@ -1,0 +1,198 @@
+// The communicator, and all host functions of fusewire.
+#include "communicator.hpp"
+
+#include <fusewire/fusewire.hpp>
+#include <fusewire/host.ipp>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "operators.hpp"
+
+namespace fusewire::binding {
+namespace {
+
+/// Ranks that meet by functions of Python.
+class python_bootstrap final : public bootstrap {
+ public:
+  explicit python_bootstrap(communicator_options const& o) : rank_(o.rank), size_(o.size), host_(o.host) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  using bootstrap::all_gather;
+  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override {
+    if (!failure_.empty()) throw peer_failed(failure_);
+    std::vector<std::byte> all(bytes * std::size_t(size_));
+    char why[1024] = "";
+    switch (host_.all_gather(mine, bytes, all.data(), why, sizeof why)) {
+      case 0: return all;
+      case 2: failure_ = why; throw rank_mismatch(failure_);
+      default: failure_ = why; throw peer_failed(failure_);
+    }
+  }
+  std::unique_ptr<bootstrap> split(int) override {
+    throw bad_argument("split: expected a process group of torch for a part of the ranks");
+  }
+  void fail(std::string const& why) override {
+    if (!failure_.empty()) return;
+    failure_ = why;
+    host_.fail(why.c_str());
+  }
+  void keep(std::shared_ptr<void> what) override { (void)new auto(std::move(what)); }  // as long as the process
+  void abandon() override { fail(text("rank ", rank_, " has ended")); }
+
+ private:
+  int rank_, size_;
+  host_functions host_;
+  std::string failure_;
+};
+
+template <class T>
+std::array<product_maker, product_kinds> product_makers() {
+  return {maker_of_ag_gemm<T>(), maker_of_gemm_rs<T>(), maker_of_gemm_ar<T>()};
+}
+#ifdef FUSEWIRE_WITHOUT_F16
+template <>
+std::array<product_maker, product_kinds> product_makers<f16>() {
+  refuse("float16: fusewire was built for bfloat16 alone; FUSEWIRE_TYPES=bf16,f16 builds both");
+}
+template <>
+decode_maker maker_of_flash_decode<f16>() {
+  refuse("float16: fusewire was built for bfloat16 alone; FUSEWIRE_TYPES=bf16,f16 builds both");
+}
+#endif
+product_maker maker_of(product_kind kind, element type) {
+  return (type == element::bf16 ? product_makers<bf16>() : product_makers<f16>())[std::size_t(kind)];
+}
+decode_maker decode_maker_of(decode_shape const& s) {
+  return s.type == int(element::bf16) ? maker_of_flash_decode<bf16>() : maker_of_flash_decode<f16>();
+}
+
+/// Of the heap and of the channel that all operators share. Both types are of one size.
+requirements room_of(communicator_options const& o) {
+  requirements r = channel::requirements(o.size, {.max_bytes = 1, .flags_per_source = 1});
+  for (auto const kind : {product_kind::ag_gemm, product_kind::gemm_rs, product_kind::gemm_ar}) {
+    bool const gathers = kind == product_kind::ag_gemm;
+    if ((gathers ? o.max_k : o.max_n) > 0)
+      r += maker_of(kind, element::bf16).room(o.size, o, gathers ? o.max_k : 8);  // of the others' k it is independent
+  }
+  for (int i = 0; i < o.decodes; ++i) r += decode_maker_of(o.decode[i]).room(o.size, o.decode[i]);
+  return r;
+}
+heap_options heap_options_of(communicator_options const& o, requirements const& room) {
+  heap_options h = heap_options::of(room);
+  h.wait_limit = std::chrono::nanoseconds(std::int64_t(o.wait_seconds * 1e9));
+  return h;
+}
+
+auto key_of(decode_shape const& s) {
+  return std::tuple(s.type, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale);
+}
+std::string in_words(decode_shape const& s) {
+  return text(s.type == int(element::bf16) ? "bfloat16" : "float16", ", q_heads = ", s.q_heads,
+              ", kv_heads = ", s.kv_heads, ", head_dim = ", s.head_dim, ", page_size = ", s.page_size,
+              ", max_pages = ", s.max_pages, ", scale = ", s.scale);
+}
+
+}  // namespace
+
+struct communicator::state {
+  explicit state(communicator_options const& all)
+      : o(all),
+        ranks(make_world(std::make_unique<python_bootstrap>(o), o.device)),
+        room(room_of(o)),
+        memory(std::in_place, ranks, heap_options_of(o, room)),
+        ch(std::in_place, *memory, room) {}
+
+  communicator_options o;
+  world ranks;
+  requirements room;
+  std::optional<heap> memory;
+  std::optional<channel> ch;
+  std::map<std::tuple<product_kind, element, int>, std::unique_ptr<product_operator>> products;
+  std::vector<std::pair<decode_shape, std::unique_ptr<decode_operator>>> decodes;
+
+  product_operator& operator_for(product_kind kind, element type, std::int64_t k) {
+    auto& op = products[{kind, type, extent(k)}];
+    if (!op) op = maker_of(kind, type).make(*ch, o, extent(k));
+    return *op;
+  }
+};
+
+communicator::communicator(communicator_options const& o) {
+  require(o.max_m >= 1 || (o.max_k == 0 && o.max_n == 0), std::source_location::current(), "init: max_m = ", o.max_m,
+          "; expected at least 1 with max_k or max_n");
+  state_ = std::make_unique<state>(o);
+  state& s = *state_;
+  try {
+    std::uint64_t const seconds = std::uint64_t(o.wait_seconds * 1000);
+    using named = heap::named;
+    s.memory->require_equal_on_ranks(
+        "init",
+        std::array{named{"max_m", std::uint64_t(o.max_m)}, named{"max_k", std::uint64_t(o.max_k)},
+                   named{"max_n", std::uint64_t(o.max_n)}, named{"decode shapes", std::uint64_t(o.decodes)},
+                   named{"milliseconds of wait_seconds", seconds}},
+        std::source_location::current());
+    for (int i = 0; i < o.decodes; ++i)
+      s.decodes.emplace_back(o.decode[i], decode_maker_of(o.decode[i]).make(*s.ch, o.decode[i]));
+    s.o.decode = nullptr;  // the caller's
+  } catch (std::exception const& e) {
+    s.ranks.fail(e.what());
+    throw;
+  }
+}
+communicator::~communicator() = default;
+
+int communicator::size() const { return state_->ranks.size(); }
+
+void communicator::product(product_kind kind, product_call const& c) {
+  state_->operator_for(kind, c.type, c.x.cols).call(c);
+}
+void communicator::prepare(product_kind kind, element type, int k) { (void)state_->operator_for(kind, type, k); }
+std::string communicator::describe(product_kind kind, product_call const& c) {
+  return state_->operator_for(kind, c.type, c.x.cols).describe(c);
+}
+void communicator::decode(decode_shape const& s, decode_call const& c) {
+  for (auto const& [shape, op] : state_->decodes)
+    if (key_of(shape) == key_of(s)) return op->call(c);
+  std::string made;
+  for (auto const& [shape, op] : state_->decodes) made += "\n  " + in_words(shape);
+  refuse(text("flash_decode: no operator for ", in_words(s), "; expected one of those that init() was given:",
+              made.empty() ? " none" : made));
+}
+
+void communicator::check(void* stream) { state_->ranks.check(static_cast<hipStream_t>(stream)); }
+void communicator::poll_errors() { state_->ranks.poll_errors(); }
+void communicator::reset() { state_->ch->reset(); }
+void communicator::end() {
+  state& s = *state_;
+  s.ranks.exchange().barrier();  // all launches of all ranks are made
+  s.decodes.clear();
+  s.products.clear();
+  s.ch.reset();
+  s.memory.reset();
+  s.ranks.collect();
+  s.ranks.exchange().barrier();
+}
+void communicator::abandon() {
+  state_->ranks.abandon();
+  (void)state_.release();
+}
+
+char const* kind_of(std::exception const& e) {
+  auto const is = [&]<class E>(E const*) { return dynamic_cast<E const*>(&e) != nullptr; };
+  return is(static_cast<launch_abandoned const*>(nullptr))    ? "launch_abandoned"
+         : is(static_cast<wait_timeout const*>(nullptr))      ? "wait_timeout"
+         : is(static_cast<launch_unfinished const*>(nullptr)) ? "launch_unfinished"
+         : is(static_cast<peer_failed const*>(nullptr))       ? "peer_failed"
+         : is(static_cast<rank_mismatch const*>(nullptr))     ? "rank_mismatch"
+         : is(static_cast<bad_argument const*>(nullptr))      ? "bad_argument"
+         : is(static_cast<out_of_space const*>(nullptr))      ? "out_of_space"
+         : is(static_cast<bootstrap_failed const*>(nullptr))  ? "bootstrap_failed"
+         : is(static_cast<runtime_failure const*>(nullptr))   ? "runtime_failure"
+                                                              : "error";
+}
+void refuse(std::string const& why) { throw bad_argument(why); }
+int version() { return FUSEWIRE_VERSION; }
+
+}  // namespace fusewire::binding

@@ -1,0 +1,118 @@
+// One group of ranks, as the binding of torch sees it: no GPU runtime and no torch in here, so that any C++ compiler
+// takes it, and a change of the binding compiles no kernel again.
+//
+//   torch_library.cpp --product_call, decode_call--> communicator --> ag_gemm.cu, gemm_rs.cu, ... --> fusewire's headers
+#pragma once
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+
+namespace fusewire::binding {
+
+/// Element types.
+enum class element : int { bf16, f16 };
+/// Operators that multiply.
+enum class product_kind : int { ag_gemm, gemm_rs, gemm_ar };
+inline constexpr int product_kinds = 3;
+
+/// Row-major: element (r, c) is data[r * ld + c].
+struct matrix_of_torch {
+  void* data;
+  std::int64_t rows, cols, ld;
+};
+
+/// One product y = x w^T, with what its operator sends before or after.
+struct product_call {
+  void* stream;
+  element type;
+  matrix_of_torch x, w, y;
+  bool w_is_transposed;  // w is [K, N], the transpose of what nn.Linear keeps; else [N, K]
+  bool w_is_constant;    // no unfinished work on the stream writes w
+};
+
+/// What a flash_decode operator is made for; see flash_decode_options. Read by ctypes, too.
+struct decode_shape {
+  int type;  // an element
+  int max_batch, q_heads, kv_heads, head_dim, page_size, max_pages;
+  float scale;
+};
+
+/// One call of flash_decode; see flash_decode_call.
+struct decode_call {
+  void* stream;
+  void const *q, *k_cache, *v_cache;
+  std::int32_t const *block_table, *lengths;
+  void* out;
+  float* lse;
+  int batch, pages;
+  bool kv_is_ready;
+};
+
+/// How ranks meet. Made by Python, over torch's store.
+struct host_functions {
+  /// Every rank's `bytes` bytes into `all`, in rank order. Returns 0; 1 when a rank has not come, or 2 when ranks gather
+  /// different things, and then `why` says so, in up to `size` bytes.
+  int (*all_gather)(void const* mine, std::size_t bytes, void* all, char* why, std::size_t size);
+  /// Tells all ranks that this one comes no more.
+  void (*fail)(char const* why);
+};
+
+/// What a communicator is made for: the same on every rank, but for rank and device. Read by ctypes, too.
+struct communicator_options {
+  int rank, size, device;
+  int max_m;  // rows of the gathered x of ag_gemm; of x of gemm_rs and gemm_ar
+  int max_k;  // columns of x of ag_gemm; 0: no ag_gemm
+  int max_n;  // columns of y of gemm_rs and gemm_ar; 0: neither
+  double wait_seconds;
+  host_functions host;
+  decode_shape const* decode;  // one for each flash_decode
+  int decodes;
+};
+
+/// World, heap, channel and operators of one rank of a group. One thread at a time calls it.
+class communicator {
+ public:
+  /// Collective. Fails: as heap and channel do; with flash_decode, as its constructor does.
+  explicit communicator(communicator_options const& o);
+  communicator(communicator const&) = delete;
+  /// Waits for no other rank.
+  ~communicator();
+
+  /// Ranks of the group.
+  int size() const;
+  /// Launches one kernel. Every rank makes its calls in the same order.
+  void product(product_kind kind, product_call const& c);
+  /// The same. Fails: bad_argument when there is no operator for the shape.
+  void decode(decode_shape const& s, decode_call const& c);
+  /// Loads what calls with that k need. Local.
+  void prepare(product_kind kind, element type, int k);
+  /// How a call would multiply, in words. Follows no address.
+  std::string describe(product_kind kind, product_call const& c);
+
+  /// Waits for the stream; throws what went wrong on it.
+  void check(void* stream);
+  /// Throws what a launch has noted; waits for nothing.
+  void poll_errors();
+  /// Collective; waits for the device. After a launch was abandoned.
+  void reset();
+  /// Collective; waits for the device. Frees the memory of all ranks. Afterwards only the destructor is called.
+  void end();
+  /// The process ends without order: the other ranks are told, and nothing is waited for or freed.
+  void abandon();
+
+ private:
+  struct state;
+  std::unique_ptr<state> state_;
+};
+
+/// The name of the exception's class in fusewire, "error" for any other.
+char const* kind_of(std::exception const& e);
+/// Throws fusewire's bad_argument.
+[[noreturn]] void refuse(std::string const& why);
+/// fusewire's version, as the library was compiled.
+int version();
+
+}  // namespace fusewire::binding

@@ -1,0 +1,219 @@
+"""Groups of ranks: a communicator for each, made over torch's store without a collective of any backend."""
+import atexit
+import ctypes
+import dataclasses
+import datetime
+import hashlib
+import os
+import time
+
+import torch
+import torch.distributed as dist
+
+from . import _library
+from ._errors import BadArgument, PeerFailed, RankMismatch
+
+_TYPES = {torch.bfloat16: 0, torch.float16: 1}
+_KINDS = {"ag_gemm": 0, "gemm_rs": 1, "gemm_ar": 2}
+_groups = {}  # by name: the communicators of this process
+_made = {}    # by name: how many there were
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeShape:
+    """What a flash_decode is made for. A call's batch is at most max_batch, its block table has max_pages columns."""
+    max_batch: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int = 128        # 64 or 128
+    page_size: int = 16        # tokens, a power of two
+    max_pages: int = 1024      # of one sequence on one rank
+    scale: float = 0.0         # of the scores; 0: 1 / sqrt(head_dim)
+    dtype: torch.dtype = torch.bfloat16
+
+
+class _Meeting:
+    """All-gathers of bytes over torch's store. Keys of this rank are removed when all ranks have read them."""
+
+    def __init__(self, group, name, limit):
+        ranks = ",".join(map(str, dist.get_process_group_ranks(group)))
+        self.rank, self.size, self.limit, self.count = dist.get_rank(group), dist.get_world_size(group), limit, 0
+        self.store = dist.PrefixStore(f"fusewire/{name}/{hashlib.sha256(ranks.encode()).hexdigest()[:16]}/{_made[name]}",
+                                      dist.distributed_c10d._get_default_store())
+
+    def all_gather(self, mine):
+        """Every rank's bytes. Fails: PeerFailed; RankMismatch when they differ in length."""
+        self.count += 1
+        self.store.set(f"{self.count}/{self.rank}", mine + b".")  # an empty value is none
+        keys = [f"{self.count}/{r}" for r in range(self.size)]
+        self._wait(keys)
+        all_ranks = [self.store.get(k)[:-1] for k in keys]
+        if self.count > 2:
+            self.store.delete_key(f"{self.count - 2}/{self.rank}")
+        for rank, theirs in enumerate(all_ranks):
+            if len(theirs) != len(mine):
+                raise RankMismatch(f"ranks are in different collectives: rank {self.rank} gathers {len(mine)} bytes of "
+                                   f"each, rank {rank} {len(theirs)}")
+        return all_ranks
+
+    def _wait(self, keys):
+        end = time.monotonic() + self.limit
+        while True:
+            begin = time.monotonic()
+            try:
+                return self.store.wait(keys, datetime.timedelta(seconds=1))
+            except RuntimeError as problem:  # not all there yet, or no store any more
+                lost = time.monotonic() - begin < 0.5
+                if not lost and self.store.check(["failed"]):
+                    raise PeerFailed(self.store.get("failed").decode(errors="replace")) from None
+                if lost:
+                    raise PeerFailed(f"torch's store does not answer: {problem}") from None
+            if time.monotonic() > end:
+                late = [r for r in range(self.size) if not self.store.check([keys[r]])]
+                raise PeerFailed(f"ranks {late} did not come to a collective within {self.limit:.0f} s")
+
+    def fail(self, why):
+        """Tells the other ranks, if they can still be told."""
+        try:
+            self.store.set("failed", why)
+        except RuntimeError:
+            pass
+
+    def functions(self):
+        """all_gather and fail for C++, through which no exception may pass."""
+        def all_gather(mine, size, out, why, why_size):
+            try:
+                parts = self.all_gather(ctypes.string_at(mine, size) if size else b"")
+                if size:
+                    ctypes.memmove(out, b"".join(parts), size * len(parts))
+                return 0
+            except BaseException as problem:
+                text = f"{problem}".encode()[:why_size - 1] + b"\0"
+                ctypes.memmove(why, text, len(text))
+                return 2 if type(problem) is RankMismatch else 1
+
+        return _library.AllGather(all_gather), _library.Fail(lambda why: self.fail(why))
+
+
+@dataclasses.dataclass
+class _Group:
+    size: int
+    device: int
+    kept: tuple  # what C++ has addresses of
+
+
+def name_of(group):
+    """A group's name, which operators take. None: all ranks."""
+    if isinstance(group, str):
+        return group
+    return (group if group is not None else dist.group.WORLD).group_name
+
+
+def size_of(name):
+    """Ranks of a group, also before init(): the shape of a result needs no more."""
+    if name in _groups:
+        return _groups[name].size
+    return dist.distributed_c10d._resolve_process_group(name).size()
+
+
+def _type_number(dtype):
+    if dtype not in _TYPES:
+        raise BadArgument(f"{dtype}; expected torch.bfloat16 or torch.float16")
+    return _TYPES[dtype]
+
+
+def init(group=None, *, max_m=0, max_k=0, max_n=0, decode=(), wait_seconds=60.0):
+    """Collective, on the host. Makes the communicator of a group of torch.distributed (None: all ranks) on the current
+    device, and returns the group's name.
+
+    max_m: rows of the gathered x (ag_gemm) or of x (gemm_rs, gemm_ar). max_k: columns of x of ag_gemm. max_n: columns
+    of the result of gemm_rs and gemm_ar. decode: a DecodeShape for each flash_decode. wait_seconds: how long a kernel
+    waits for another rank before it gives up; longer than a rank may be late.
+    Fails: NotBuilt; BadArgument; OutOfSpace; RankMismatch where ranks ask for different things; PeerFailed.
+    """
+    _library.load()
+    group = group if group is not None else dist.group.WORLD
+    name = group.group_name
+    _made[name] = _made.get(name, 0) + 1
+    meeting = _Meeting(group, name, float(os.environ.get("FUSEWIRE_COLLECTIVE_SECONDS", "600")))
+    all_gather, fail = meeting.functions()
+    shapes = (_library.DecodeOptions * len(decode))(
+        *((_type_number(s.dtype), s.max_batch, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale)
+          for s in decode))
+    torch.cuda.init()
+    device = torch.cuda.current_device()
+    options = _library.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, wait_seconds, all_gather, fail,
+                               shapes, len(decode))
+    _library.call("init", name.encode(), ctypes.byref(options))
+    _groups[name] = _Group(meeting.size, device, (all_gather, fail))
+    return name
+
+
+def prepare(group=None, *, dtype=torch.bfloat16, **k_of):
+    """Loads what calls need, which the first call does otherwise: prepare(group, ag_gemm=[8192], gemm_rs=[3584]), each
+    with the columns of its x. Local."""
+    for op, ks in k_of.items():
+        if op not in _KINDS:
+            raise BadArgument(f"prepare: {op}; expected one of {', '.join(_KINDS)}")
+        for k in ks:
+            _library.call("prepare", name_of(group).encode(), _KINDS[op], _type_number(dtype), k)
+
+
+def describe(op, m, n, k, group=None, dtype=torch.bfloat16):
+    """How a call would multiply, in words: m rows in all, n rows of w, k columns of x."""
+    name = name_of(group)
+    own = m // size_of(name)
+    x_rows, y_rows = {"ag_gemm": (own, m), "gemm_rs": (m, own), "gemm_ar": (m, m)}[op]
+    text = ctypes.create_string_buffer(1024)
+    _library.call("describe", name.encode(), _KINDS[op], _type_number(dtype), x_rows, n, k, y_rows, text, len(text))
+    return text.value.decode()
+
+
+def check(group=None):
+    """Waits for the current stream; raises if a launch of this rank has failed since the last reset()."""
+    name = name_of(group)
+    stream = torch.cuda.current_stream(_groups[name].device if name in _groups else None)
+    _library.call("check", name.encode(), stream.cuda_stream)
+
+
+def poll_errors(group=None):
+    """Raises what check() would, if a kernel has noted it already; waits for nothing. For after a graph's replay."""
+    _library.call("poll_errors", name_of(group).encode())
+
+
+def reset(group=None):
+    """Collective; waits for the device. Brings the ranks together again after a launch was given up."""
+    _library.call("reset", name_of(group).encode())
+
+
+def destroy(group=None):
+    """Collective; waits for the device. Frees the communicator's memory, before dist.destroy_process_group(). Graphs
+    that have captured its operators must not be replayed any more. If it fails, the communicator is abandoned."""
+    name = name_of(group)
+    if name not in _groups:
+        return
+    torch.cuda.synchronize(_groups[name].device)
+    try:
+        _library.call("destroy", name.encode())
+    except BaseException:
+        abandon(name)
+        raise
+    del _groups[name]
+
+
+def abandon(group=None):
+    """Gives the communicator up without the other ranks, which are told. Nothing is waited for; its memory stays until
+    the process ends."""
+    name = name_of(group)
+    if name in _groups:
+        _library.call("abandon", name.encode())
+        _left_behind.append(_groups.pop(name))
+
+
+_left_behind = []  # C++ may still have addresses of their functions
+
+
+@atexit.register
+def _abandon_all():
+    for name in list(_groups):
+        abandon(name)
