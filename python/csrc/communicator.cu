@@ -47,25 +47,22 @@ class python_bootstrap final : public bootstrap {
   std::string failure_;
 };
 
-template <class T>
-std::array<product_maker, product_kinds> product_makers() {
-  return {maker_of_ag_gemm<T>(), maker_of_gemm_rs<T>(), maker_of_gemm_ar<T>()};
-}
-#ifdef FUSEWIRE_WITHOUT_F16
-template <>
-std::array<product_maker, product_kinds> product_makers<f16>() {
-  refuse("float16: fusewire was built for bfloat16 alone; FUSEWIRE_TYPES=bf16,f16 builds both");
-}
-template <>
-decode_maker maker_of_flash_decode<f16>() {
-  refuse("float16: fusewire was built for bfloat16 alone; FUSEWIRE_TYPES=bf16,f16 builds both");
-}
+/// Calls f with a value of the type that operators are compiled for.
+template <class F>
+auto with_type(element type, F const& f) {
+  if (type == element::bf16) return f(bf16());
+#ifndef FUSEWIRE_WITHOUT_F16
+  if (type == element::f16) return f(f16());
 #endif
-product_maker maker_of(product_kind kind, element type) {
-  return (type == element::bf16 ? product_makers<bf16>() : product_makers<f16>())[std::size_t(kind)];
+  refuse("this fusewire was built for bfloat16 alone; expected bfloat16, or FUSEWIRE_TYPES=bf16,f16 when it is built");
 }
-decode_maker decode_maker_of(decode_shape const& s) {
-  return s.type == int(element::bf16) ? maker_of_flash_decode<bf16>() : maker_of_flash_decode<f16>();
+product_maker maker_of(product_kind kind, element type) {
+  return with_type(type, [&]<class T>(T) {
+    return std::array{maker_of_ag_gemm<T>(), maker_of_gemm_rs<T>(), maker_of_gemm_ar<T>()}[std::size_t(kind)];
+  });
+}
+decode_maker maker_of(decode_shape const& s) {
+  return with_type(element(s.type), []<class T>(T) { return maker_of_flash_decode<T>(); });
 }
 
 /// Of the heap and of the channel that all operators share. Both types are of one size.
@@ -76,7 +73,7 @@ requirements room_of(communicator_options const& o) {
     if ((gathers ? o.max_k : o.max_n) > 0)
       r += maker_of(kind, element::bf16).room(o.size, o, gathers ? o.max_k : 8);  // of the others' k it is independent
   }
-  for (int i = 0; i < o.decodes; ++i) r += decode_maker_of(o.decode[i]).room(o.size, o.decode[i]);
+  for (int i = 0; i < o.decodes; ++i) r += maker_of(o.decode[i]).room(o.size, o.decode[i]);
   return r;
 }
 heap_options heap_options_of(communicator_options const& o, requirements const& room) {
@@ -134,7 +131,7 @@ communicator::communicator(communicator_options const& o) {
                    named{"milliseconds of wait_seconds", seconds}},
         std::source_location::current());
     for (int i = 0; i < o.decodes; ++i)
-      s.decodes.emplace_back(o.decode[i], decode_maker_of(o.decode[i]).make(*s.ch, o.decode[i]));
+      s.decodes.emplace_back(o.decode[i], maker_of(o.decode[i]).make(*s.ch, o.decode[i]));
     s.o.decode = nullptr;  // the caller's
   } catch (std::exception const& e) {
     s.ranks.fail(e.what());

@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+"""usage: test_cpu.py [TEST ...]
+
+What holds without a GPU: the package imports and says what is missing, schemas and fake kernels, torch.compile of a
+model, ranks that meet over torch's store, exceptions, what pip installs. Processes of torch on the CPU are the ranks.
+Needs torch; ends after 300 s at the latest.
+"""
+import ctypes
+import faulthandler
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch._subclasses import FakeTensorMode
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))  # a checkout that is not installed
+import fusewire  # noqa: E402
+from fusewire import _errors, _groups, _library  # noqa: E402
+
+RANKS, bf16 = 2, torch.bfloat16
+ops = torch.ops.fusewire
+NO_GPU = not torch.cuda.is_available()
+
+
+def rank_main(rank, body, store):
+    faulthandler.dump_traceback_later(120, exit=True)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(store, RANKS), rank=rank, world_size=RANKS)
+    globals()[body](rank)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def on_ranks(body):
+    """Calls a function of this module with its rank in each of RANKS processes; what one raises is raised here."""
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(rank_main, args=(body.__name__, folder + "/store"), nprocs=RANKS)
+
+
+def raised(kind, call, part=""):
+    try:
+        call()
+    except kind as problem:
+        assert part in str(problem), str(problem)
+        return problem
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def meeting(limit=20.0):
+    name = _groups.name_of(None)
+    _groups._made[name] = _groups._made.get(name, 0) + 1
+    return _groups._Meeting(dist.group.WORLD, name, limit)
+
+
+# ---------------------------------------------------------------- bodies of ranks
+
+def all_gathers(rank):
+    m = meeting()
+    for n in range(5):
+        assert m.all_gather(bytes([rank, n])) == [bytes([r, n]) for r in range(RANKS)]
+    assert m.all_gather(b"") == [b""] * RANKS
+    assert not m.store.check([f"1/{rank}"]), "keys that all have read are removed"
+    raised(fusewire.RankMismatch, lambda: m.all_gather(b"x" * (1 + rank)), "different collectives")
+    second = meeting()  # of the same group: nothing of the first is seen
+    assert second.all_gather(b"a") == [b"a"] * RANKS
+
+
+def failures(rank):
+    m = meeting()
+    if rank == 0:
+        m.fail("rank 0: the reason")
+    else:
+        begin = time.monotonic()
+        raised(fusewire.PeerFailed, lambda: m.all_gather(b"a"), "rank 0: the reason")
+        assert time.monotonic() - begin < 10
+    dist.barrier()
+    m = meeting(2.0)
+    if rank == 0:
+        raised(fusewire.PeerFailed, lambda: m.all_gather(b"a"), "ranks [1] did not come")
+    dist.barrier()
+
+
+def functions_of_c(rank):
+    """As C++ calls them."""
+    m = meeting(2.0)
+    all_gather, fail = m.functions()
+    everything, why = ctypes.create_string_buffer(8), ctypes.create_string_buffer(b"untouched", 32)
+    assert all_gather(ctypes.c_char_p(b"rank" if rank else b"zero"), 4, everything, why, 32) == 0
+    assert everything.raw == b"zerorank"
+    assert all_gather(None, 0, None, why, 32) == 0, "a barrier"
+    assert all_gather(ctypes.c_char_p(b"abcdef"), 4 + rank, everything, why, 32) == 2
+    assert b"different" in why.value and len(why.value) == 31, why.value
+    fail(b"it is over")
+    assert m.store.get("failed") == b"it is over"
+
+
+def reference_kernels():
+    """The operators from torch's own parts, as kernels of the CPU."""
+    library = torch.library.Library("fusewire", "IMPL")
+
+    def ag_gemm(x, w, group, *, w_is_constant=False):
+        parts = [torch.empty_like(x) for _ in range(RANKS)]
+        dist.all_gather(parts, x.contiguous())
+        return torch.cat(parts) @ w.t()
+
+    def gemm_ar(x, w, group, *, w_is_constant=False):
+        y = (x @ w.t()).float()
+        dist.all_reduce(y)
+        return y.to(x.dtype)
+
+    def gemm_rs(x, w, group, *, w_is_constant=False):
+        return gemm_ar(x, w, group).chunk(RANKS)[dist.get_rank()].clone()
+
+    def flash_decode(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False):
+        return torch.zeros_like(q), torch.zeros(q.shape[:2])
+
+    for kernel in (ag_gemm, gemm_ar, gemm_rs, flash_decode):
+        library.impl(kernel.__name__, kernel, "CPU")
+    return library
+
+
+def mlp(x, up, down, group):
+    h = ops.ag_gemm(x, up, group, w_is_constant=True)
+    return x + ops.gemm_rs(torch.nn.functional.silu(h), down, group)
+
+
+def compiled_model(rank):
+    library = reference_kernels()  # noqa: F841  (its kernels live as long)
+    group = dist.group.WORLD.group_name
+    torch.manual_seed(rank)
+    up, down = torch.randn(48, 32, dtype=bf16), torch.randn(32, 48, dtype=bf16)
+    f = torch.compile(mlp, fullgraph=True, backend="aot_eager")
+    for rows in (4, 8, 12):
+        x = torch.randn(rows, 32, dtype=bf16)
+        torch.testing.assert_close(f(x, up, down, group), mlp(x, up, down, group))
+    # The functions of the package in a graph, too
+    g = torch.compile(lambda x: fusewire.gemm_ar(x, up, group=group), fullgraph=True, backend="aot_eager")
+    x = torch.randn(4, 32, dtype=bf16)
+    torch.testing.assert_close(g(x), fusewire.gemm_ar(x, up, group=group))
+    for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar):
+        torch.library.opcheck(op.default, (torch.randn(4, 32, dtype=bf16), up, group))
+    cache, table = torch.zeros(8, 16, 2, 64, dtype=bf16), torch.zeros(3, 4, dtype=torch.int32)
+    torch.library.opcheck(ops.flash_decode.default, (torch.zeros(3, 4, 64, dtype=bf16), cache, cache, table, table[:, 0],
+                                                     group))
+
+
+# ---------------------------------------------------------------- tests
+
+class Package(unittest.TestCase):
+    def test_headers_are_found(self):
+        self.assertTrue((pathlib.Path(fusewire.include()) / "fusewire" / "fusewire.hpp").exists())
+
+    @unittest.skipUnless(NO_GPU, "there is a GPU")
+    def test_what_is_missing_is_said(self):
+        self.assertRegex(fusewire.missing(), r"\w+ \w+")
+        self.assertFalse(fusewire.is_available())
+
+    def test_an_operator_says_what_is_missing(self):
+        x, w = torch.zeros(4, 64, dtype=bf16), torch.zeros(8, 64, dtype=bf16)
+        problem = raised(fusewire.NotBuilt, lambda: ops.ag_gemm(x, w, "group"), "ag_gemm has no kernel here")
+        self.assertIn(fusewire.missing() or "cpu", str(problem))
+        raised(fusewire.NotBuilt, lambda: fusewire.gemm_ar(x, w, group="group"), "gemm_ar has no kernel here")
+
+    def test_exceptions_have_the_kind_of_cpp(self):
+        problem = _errors.from_text("fusewire::launch_abandoned: rank 1\nsecond line")
+        self.assertIs(type(problem), fusewire.LaunchAbandoned)
+        self.assertIsInstance(problem, fusewire.WaitTimeout)
+        self.assertIsInstance(problem, RuntimeError)
+        self.assertEqual(str(problem), "rank 1\nsecond line")
+        self.assertIsInstance(_errors.from_text("fusewire::bad_argument: a"), ValueError)
+        self.assertIsNone(_errors.from_text("CUDA error: fusewire::bad_argument: a"))
+        names = {_errors.from_text(f"fusewire::{kind}: a").__class__.__name__ for kind in _errors._OF_KIND}
+        self.assertEqual(len(names), len(_errors._OF_KIND))
+
+    def test_import_without_torch(self):
+        code = ("import sys, importlib.util\n"
+                "find = importlib.util.find_spec\n"
+                "importlib.util.find_spec = lambda name, *a: None if name == 'torch' else find(name, *a)\n"
+                f"sys.path.insert(0, {str(HERE.parent)!r})\n"
+                "import fusewire\n"
+                "assert 'torch' not in sys.modules and 'torch is not installed' in fusewire.missing()\n"
+                "assert fusewire.include()\n"
+                "try: fusewire.init()\n"
+                "except fusewire.NotBuilt as problem: print(problem)\n")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        self.assertIn("torch is not installed", done.stdout, done.stderr)
+
+
+class Shapes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        cls.group = dist.group.WORLD.group_name
+        _groups._groups["four"] = _groups._Group(4, 0, ())
+
+    @classmethod
+    def tearDownClass(cls):
+        del _groups._groups["four"]
+        dist.destroy_process_group()
+
+    def test_fake_kernels(self):
+        with FakeTensorMode():
+            x, w = torch.empty(8, 64, dtype=bf16), torch.empty(24, 64, dtype=bf16)
+            self.assertEqual(ops.ag_gemm(x, w, "four").shape, (32, 24))
+            self.assertEqual(ops.gemm_rs(x, w, "four").shape, (2, 24))
+            self.assertEqual(ops.gemm_ar(x, w, "four", w_is_constant=True).shape, (8, 24))
+            self.assertEqual(ops.ag_gemm(x, w, self.group).shape, (8, 24))
+            q, cache = torch.empty(3, 8, 128, dtype=bf16), torch.empty(9, 16, 2, 128, dtype=bf16)
+            table, lengths = torch.empty(3, 4, dtype=torch.int32), torch.empty(3, dtype=torch.int32)
+            out, lse = ops.flash_decode(q, cache, cache, table, lengths, "four", scale=0.5)
+            self.assertEqual((out.shape, out.dtype, lse.shape, lse.dtype), (q.shape, bf16, (3, 8), torch.float32))
+
+    def test_fake_kernels_refuse(self):
+        with FakeTensorMode():
+            x, w = torch.empty(6, 64, dtype=bf16), torch.empty(24, 64, dtype=bf16)
+            raised(RuntimeError, lambda: ops.gemm_rs(x, w, "four"), "rows that 4 ranks can share")
+            raised(RuntimeError, lambda: ops.ag_gemm(x, w[:, :32], "four"), "as many columns")
+            raised(RuntimeError, lambda: ops.ag_gemm(x, w.half(), "four"), "one type")
+
+    def test_meta_tensors(self):
+        x, w = (torch.empty(8, 64, dtype=bf16, device="meta") for _ in range(2))
+        self.assertEqual(ops.ag_gemm(x, w, "four").shape, (32, 8))
+
+
+class Ranks(unittest.TestCase):
+    def test_all_gathers(self):
+        on_ranks(all_gathers)
+
+    def test_failures(self):
+        on_ranks(failures)
+
+    def test_functions_of_c(self):
+        on_ranks(functions_of_c)
+
+    def test_compiled_model(self):
+        on_ranks(compiled_model)
+
+
+@unittest.skipUnless(_library._OBJECT.exists(), "the operators are not compiled")
+class SharedObject(unittest.TestCase):
+    """In a process of its own, as it stays loaded."""
+
+    def run_code(self, code):
+        head = f"import sys; sys.path.insert(0, {str(HERE.parent)!r})\nimport torch, fusewire\n"
+        head += "import torch.distributed as dist\nfrom fusewire import _library\n"
+        done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_kernels_are_registered(self):
+        self.run_code("_library.load()\n"
+                      "for op in ('ag_gemm', 'gemm_rs', 'gemm_ar', 'flash_decode'):\n"
+                      "    assert torch._C._dispatch_has_kernel_for_dispatch_key('fusewire::' + op, 'CUDA'), op\n")
+
+    def test_errors_cross(self):
+        out = self.run_code("for call in (fusewire.check, fusewire.reset, fusewire.poll_errors):\n"
+                            "    try: call('nobody')\n"
+                            "    except fusewire.BadArgument as problem: print(problem)\n")
+        self.assertEqual(out.count("no communicator for the group 'nobody'"), 3)
+        self.assertNotIn("[", out)
+
+    @unittest.skipUnless(NO_GPU, "there is a GPU")
+    def test_init_without_a_gpu(self):
+        out = self.run_code("dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+                            "try: fusewire.init(max_m=64, max_k=64)\n"
+                            "except Exception as problem: print(type(problem).__name__, problem)\n")
+        self.assertRegex(out, "NVIDIA|CUDA|cuda")
+
+
+class Installation(unittest.TestCase):
+    def test_wheel_without_a_compiler(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            subprocess.run(["cp", "-r", HERE.parent.parent / "include", tree / "include"], check=True)
+            subprocess.run(["cp", "-r", HERE.parent, tree / "python"], check=True)
+            subprocess.run(["rm", "-rf", tree / "python/build", tree / "python/fusewire/_C.so"], check=True)
+            here = {**os.environ, "PATH": "/usr/bin:/bin", "CUDA_HOME": "/nowhere", "ROCM_PATH": "/nowhere"}
+            here.pop("NVCC", None)
+            if subprocess.run(["sh", "-c", "command -v nvcc"], env=here, capture_output=True).returncode == 0:
+                self.skipTest("nvcc is beside the system's programs")
+            done = subprocess.run([sys.executable, "setup.py", "-q", "bdist_wheel", "-d", tree / "out"], env=here,
+                                  cwd=tree / "python", capture_output=True, text=True, timeout=200)
+            if "No module named 'setuptools" in done.stderr:
+                self.skipTest("setuptools is not there, or too old")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            wheel, = (tree / "out").glob("fusewire-*.whl")
+            self.assertIn("py3-none", wheel.name)
+            subprocess.run([sys.executable, "-m", "zipfile", "-e", wheel, tree / "site"], check=True)
+            code = (f"import sys; sys.path.insert(0, {folder + '/site'!r}); import fusewire\n"
+                    "assert fusewire.__file__.startswith(sys.path[0]) and fusewire.include().startswith(sys.path[0])\n"
+                    "print(fusewire.missing())")
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=100)
+            self.assertRegex(done.stdout, "no nvcc was found|CPUs alone", done.stderr)
+
+    def test_a_process_that_raises_ends(self):
+        code = (f"import sys; sys.path.insert(0, {str(HERE.parent)!r}); import fusewire\n"
+                "from fusewire import _groups\n_groups._groups['g'] = _groups._Group(2, 0, ())\n"
+                "_groups._library.call = lambda *a: print('called', *a)\nraise SystemExit(3)")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout.strip()), (3, "called abandon b'g'"))
+
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(300, exit=True)
+    unittest.main(verbosity=2)

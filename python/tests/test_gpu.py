@@ -1,0 +1,559 @@
+#!/usr/bin/env python3
+"""usage: torchrun --nproc-per-node 2 test_gpu.py [--bench FILE] [--seconds N] [SECTION ...]
+
+The operators on GPUs, a rank each: results beside torch's own in fp32, graphs, torch.compile, refusals, failures. With
+--bench also times: device time of a call in a graph, and the host's time of a call, beside torch's fused operators and
+NCCL; as JSON. What has not begun after N seconds (150) is left out, and says so. The exit status is 1 if a check fails.
+NVLink multicast stays off.
+"""
+import argparse
+import datetime
+import faulthandler
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+import traceback
+
+os.environ.update(NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1")
+BEGIN = time.monotonic()
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # a checkout that is not installed
+import fusewire  # noqa: E402
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
+
+parser = argparse.ArgumentParser(usage=__doc__.split("\n")[0][7:])
+parser.add_argument("--bench", metavar="FILE")
+parser.add_argument("--seconds", type=float, default=150)
+parser.add_argument("sections", nargs="*")
+given = parser.parse_args()
+faulthandler.dump_traceback_later(given.seconds + 45, exit=True)
+
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+LOCAL = int(os.environ.get("LOCAL_RANK", RANK))
+ops, bf16 = torch.ops.fusewire, torch.bfloat16
+MAX_M, UP_N, WIDTH, DOWN_K = 8192, 7168 // RANKS, 8192, 28672 // RANKS  # of a 70 B model's MLP, and a part of its QKV
+PAGES, PAGE, BATCH, Q_HEADS, KV_HEADS, HEAD = 256, 16, 8, 32, 8, 128
+report = {"failed": [], "left_out": [], "sections": {}, "host_us": {}, "device_us": []}
+
+
+def say(*words):
+    if RANK == 0:
+        print(*words, flush=True)
+
+
+def on_all(value, op=dist.ReduceOp.MAX):
+    """The largest of all ranks' numbers."""
+    t = torch.tensor([float(value)], device="cuda", dtype=torch.float64)
+    dist.all_reduce(t, op)
+    return t.item()
+
+
+def meet():
+    torch.cuda.synchronize()
+    dist.barrier()
+    torch.cuda.synchronize()
+
+
+def expect(what, fine, detail=""):
+    """Whether it is fine on all ranks."""
+    bad = on_all(0 if fine else 1) > 0
+    say(f"  {'FAILED' if bad else 'ok    '} {what}{': ' if detail else ''}{detail}")
+    if bad:
+        report["failed"].append(what)
+        if not fine and RANK != 0:
+            print(f"  rank {RANK}: {what}: {detail}", flush=True)
+
+
+def expect_near(what, got, wanted, limit=0.01):
+    wanted = wanted.float()
+    error = ((got.float() - wanted).norm() / wanted.norm().clamp_min(1e-9)).item()
+    shape = got.shape == wanted.shape
+    worst = on_all(error if shape and error == error else 9)
+    expect(what, shape and worst <= limit, f"relative error {worst:.5f}")
+
+
+def expect_refusal(what, kind, call, part):
+    """call() raises `kind`, whose sentence has `part` in it."""
+    try:
+        call()
+        expect(what, False, "was accepted")
+    except kind as problem:
+        expect(what, part in str(problem), f"{type(problem).__name__}: {str(problem)[:150]}")
+    except Exception as problem:
+        expect(what, False, f"{type(problem).__name__} instead of {kind.__name__}: {str(problem)[:200]}")
+
+
+def normal(*shape, seed, scale=1.0, dtype=bf16):
+    """Normal-distributed; a long one repeats itself."""
+    count = 1
+    for extent in shape:
+        count *= extent
+    some = torch.randn(min(count, (1 << 20) + 17), generator=torch.Generator().manual_seed(seed)) * scale
+    some = some.to("cuda").to(dtype)
+    return some.repeat(count // some.numel() + 1)[:count].view(shape)
+
+
+def gathered(x):
+    rows = torch.empty(x.shape[0] * RANKS, x.shape[1], device="cuda", dtype=x.dtype)
+    dist.all_gather_into_tensor(rows, x.contiguous())
+    return rows
+
+
+def summed(y):
+    y = y.float().contiguous()
+    dist.all_reduce(y)
+    return y
+
+
+def own_rows(y):
+    rows = y.shape[0] // RANKS
+    return y[RANK * rows:(RANK + 1) * rows]
+
+
+def product(x, w):
+    return x.float() @ w.float().t()
+
+
+def weights():
+    """w of the first product, and of the second."""
+    return (normal(UP_N, WIDTH, seed=1 + RANK, scale=WIDTH ** -0.5),
+            normal(WIDTH, DOWN_K, seed=11 + RANK, scale=DOWN_K ** -0.5))
+
+
+def make():
+    begin = time.monotonic()
+    shape = fusewire.DecodeShape(BATCH, Q_HEADS, KV_HEADS, HEAD, PAGE, PAGES)
+    fusewire.init(max_m=MAX_M, max_k=WIDTH, max_n=WIDTH, decode=[shape], wait_seconds=30)
+    made = time.monotonic()
+    fusewire.prepare(ag_gemm=[WIDTH], gemm_rs=[DOWN_K], gemm_ar=[DOWN_K])
+    say(f"  init {made - begin:.2f} s, prepare {time.monotonic() - made:.2f} s")
+    for m in (16, 512, MAX_M):
+        for op, n, k in (("ag_gemm", UP_N, WIDTH), ("gemm_rs", WIDTH, DOWN_K), ("gemm_ar", WIDTH, DOWN_K)):
+            say(f"    M = {m}:", fusewire.describe(op, m, n, k))
+    meet()
+
+
+def eager():
+    up, down = weights()
+    for m in (2, 16, 100, 256, 1000, 4096, 8192):
+        m -= m % RANKS
+        x, a = normal(m // RANKS, WIDTH, seed=21 + RANK), normal(m, DOWN_K, seed=31 + RANK)
+        whole, total = product(gathered(x), up), summed(product(a, down))
+        for constant in (False, True, False):  # both slots of the inbox
+            y, part = ops.ag_gemm(x, up, GROUP, w_is_constant=constant), ops.gemm_rs(a, down, GROUP, w_is_constant=constant)
+            everything = ops.gemm_ar(a, down, GROUP, w_is_constant=constant)
+        expect_near(f"ag_gemm, M = {m}", y, whole)
+        expect_near(f"gemm_rs, M = {m}", part, own_rows(total))
+        expect_near(f"gemm_ar, M = {m}", everything, total)
+    fusewire.check()
+    # A part of a wider tensor; another K, whose operator is made on the way; a part of a weight; a transposed weight
+    half = WIDTH // 2
+    wide, w = normal(64, 2 * half, seed=41 + RANK), normal(UP_N, 2 * half, seed=51 + RANK, scale=half ** -0.5)
+    expect_near("ag_gemm of parts of tensors", ops.ag_gemm(wide[:, :half], w[:, half:], GROUP),
+                product(gathered(wide[:, :half]), w[:, half:]))
+    turned = w[:, :half].t().contiguous().t()
+    expect_near("ag_gemm of a transposed weight", ops.ag_gemm(wide[:, :half], turned, GROUP),
+                product(gathered(wide[:, :half]), turned))
+    x = wide[:, :half].requires_grad_(False)
+    expect("no rows", ops.ag_gemm(x[:0], turned, GROUP).shape == (0, UP_N)
+           and ops.gemm_rs(x[:0], turned, GROUP).shape == (0, UP_N))
+    fusewire.check()
+
+
+def halves():
+    up, down = weights()
+    up, down = up.half(), down.half()
+    x, a = normal(128, WIDTH, seed=61 + RANK, dtype=torch.half), normal(256, DOWN_K, seed=62 + RANK, dtype=torch.half)
+    try:
+        y = ops.ag_gemm(x, up, GROUP)
+    except ValueError as problem:
+        say("    float16 is not in this build:", str(problem)[:120])
+        return
+    expect_near("ag_gemm, float16", y, product(gathered(x), up), 0.002)
+    expect_near("gemm_rs, float16", ops.gemm_rs(a, down, GROUP), own_rows(summed(product(a, down))), 0.002)
+    expect_near("gemm_ar, float16", ops.gemm_ar(a, down, GROUP), summed(product(a, down)), 0.002)
+
+
+def caches(tokens):
+    """Sequences of about so many tokens on this rank; the first has none."""
+    q = normal(BATCH, Q_HEADS, HEAD, seed=71)
+    k, v = (normal(BATCH * PAGES, PAGE, KV_HEADS, HEAD, seed=s + RANK) for s in (72, 82))
+    table = torch.randperm(BATCH * PAGES, generator=torch.Generator().manual_seed(5)).to(torch.int32).view(BATCH, PAGES)
+    lengths = torch.tensor([min(PAGES * PAGE, max(0, tokens - 3 * s + RANK)) if s else 0 for s in range(BATCH)])
+    return q, k, v, table.cuda(), lengths.to(torch.int32).cuda()
+
+
+def attention(q, k, v, table, lengths):
+    out = torch.zeros(BATCH, Q_HEADS, HEAD, device="cuda")
+    lse = torch.full((BATCH, Q_HEADS), -float("inf"), device="cuda")
+    for s, tokens in enumerate(lengths.tolist()):
+        if tokens == 0:
+            continue
+        keys, values = (c[table[s].long()].reshape(-1, KV_HEADS, HEAD)[:tokens].float()
+                        .repeat_interleave(Q_HEADS // KV_HEADS, 1) for c in (k, v))
+        scores = torch.einsum("hd,thd->ht", q[s].float(), keys) * HEAD ** -0.5
+        lse[s] = scores.logsumexp(1)
+        out[s] = torch.einsum("ht,thd->hd", scores.softmax(1), values)
+    all_lse, all_out = ([torch.empty_like(t) for _ in range(RANKS)] for t in (lse, out))
+    dist.all_gather(all_lse, lse)
+    dist.all_gather(all_out, out)
+    all_lse = torch.stack(all_lse)
+    total = all_lse.logsumexp(0)
+    shares = (all_lse - total).nan_to_num(nan=-float("inf")).exp()
+    return (torch.stack(all_out) * shares[..., None]).sum(0), total
+
+
+def decode():
+    for tokens in (5, 300, 4000):
+        inputs = caches(tokens)
+        out, lse = ops.flash_decode(*inputs, GROUP)
+        wanted, wanted_lse = attention(*inputs)
+        expect_near(f"flash_decode, {tokens} tokens", out, wanted)
+        same = lse.isneginf() == wanted_lse.isneginf()
+        off = (lse - wanted_lse).nan_to_num(nan=0.0).abs().max().item()
+        expect("  its log-sum-exp", bool(same.all()) and off < 0.01, f"off by {off:.5f}")
+    expect_refusal("flash_decode of another shape", fusewire.BadArgument,
+                   lambda: fusewire.flash_decode(inputs[0], inputs[1], inputs[2], inputs[3][:, :8].contiguous(), inputs[4]),
+                   "expected one of those that init() was given")
+    fusewire.check()
+
+
+def mlp(x, up, down):
+    h = ops.ag_gemm(x, up, GROUP)
+    return x + ops.gemm_rs(F.silu(h), down, GROUP)
+
+
+def mlp_in_fp32(x, up, down):
+    h = product(gathered(x), up).to(bf16)
+    return x + own_rows(summed(product(F.silu(h), down))).to(bf16)
+
+
+def mlp_weights():
+    return (normal(DOWN_K, WIDTH, seed=91 + RANK, scale=WIDTH ** -0.5),
+            normal(WIDTH, DOWN_K, seed=92 + RANK, scale=DOWN_K ** -0.5))
+
+
+def graphs():
+    up, down = mlp_weights()
+    x, a = normal(256 // RANKS, WIDTH, seed=101 + RANK), normal(64, DOWN_K, seed=102 + RANK)
+    mlp(x, up, down)
+    meet()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, total = mlp(x, up, down), ops.gemm_ar(a, down, GROUP)
+    for i in range(4):
+        x.copy_(normal(256 // RANKS, WIDTH, seed=111 + RANK + 10 * i))
+        a.copy_(normal(64, DOWN_K, seed=112 + RANK + 10 * i))
+        graph.replay()
+        fusewire.check()
+        expect_near(f"graph, replay {i}", y, mlp_in_fp32(x, up, down), 0.02)
+        expect_near("  gemm_ar in it", total, summed(product(a, down)))
+    expect_near("an eager call between replays", mlp(x, up, down), mlp_in_fp32(x, up, down), 0.02)
+    graph.replay()
+    expect_near("  a replay after it", y, mlp_in_fp32(x, up, down), 0.02)
+    # The first call with a new K, in a capture
+    x, w = normal(32, WIDTH // 4, seed=121 + RANK), normal(64, WIDTH // 4, seed=122, scale=0.02)
+    second = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(second):
+            y = ops.ag_gemm(x, w, GROUP)
+        second.replay()
+        expect_near("a K that is new in a capture", y, product(gathered(x), w))
+    except Exception as problem:
+        expect("a K that is new in a capture", False, f"{type(problem).__name__}: {str(problem)[:300]}")
+    fusewire.check()
+
+
+def compiled():
+    up, down = mlp_weights()
+    for backend in ("inductor", "aot_eager"):
+        torch._dynamo.reset()
+        begin = time.monotonic()
+        try:
+            f = torch.compile(mlp, fullgraph=True, backend=backend)
+            for m in (128, 512, 1024):  # the second compiles for any number of rows
+                x = normal(m // RANKS, WIDTH, seed=131 + RANK + m)
+                expect_near(f"compiled by {backend}, M = {m}", f(x, up, down), mlp_in_fp32(x, up, down), 0.02)
+            say(f"    {time.monotonic() - begin:.1f} s")
+        except Exception as problem:  # inductor wants a compiler that the machine may lack
+            expect(f"compiled by {backend}", backend == "inductor", f"{type(problem).__name__}: {str(problem)[:300]}")
+    x, a = normal(64, WIDTH, seed=141), normal(128, DOWN_K, seed=142)
+    for op, tensors in ((ops.ag_gemm, (x, up)), (ops.gemm_rs, (a, down)), (ops.gemm_ar, (a, down))):
+        try:
+            torch.library.opcheck(op.default, (*tensors, GROUP))
+            expect(f"opcheck of {op.default}", True)
+        except Exception as problem:
+            expect(f"opcheck of {op.default}", False, str(problem)[-300:])
+    try:
+        f = torch.compile(mlp, fullgraph=True, mode="reduce-overhead")
+        x = normal(128 // RANKS, WIDTH, seed=151 + RANK)
+        for _ in range(4):
+            torch.compiler.cudagraph_mark_step_begin()
+            y = f(x, up, down).clone()
+        expect_near("compiled for graphs (reduce-overhead)", y, mlp_in_fp32(x, up, down), 0.02)
+    except Exception as problem:
+        say(f"    reduce-overhead: {type(problem).__name__}: {str(problem)[:300]}")
+    fusewire.check()
+
+
+def refusals():
+    up, down = weights()
+    x, a = normal(64, WIDTH, seed=161), normal(128, DOWN_K, seed=162)
+    expect_refusal("float32", fusewire.BadArgument, lambda: fusewire.ag_gemm(x.float(), up), "bfloat16")
+    expect_refusal("float32, by torch.ops", ValueError, lambda: ops.ag_gemm(x.float(), up, GROUP), "bad_argument")
+    expect_refusal("M over max_m", fusewire.BadArgument, lambda: fusewire.gemm_rs(normal(2 * MAX_M, 64, seed=1), down[:, :64]),
+                   "max_m")
+    expect_refusal("K over max_k", fusewire.OutOfSpace,
+                   lambda: fusewire.ag_gemm(normal(8, 2 * WIDTH, seed=1), normal(64, 2 * WIDTH, seed=1)), "max_bytes")
+    expect_refusal("different K", fusewire.BadArgument, lambda: fusewire.ag_gemm(x, up[:, :64]), "as many columns")
+    expect_refusal("columns that are not side by side", fusewire.BadArgument, lambda: fusewire.ag_gemm(x[:, ::2], up[:, ::2]),
+                   "side by side")
+    if RANKS > 1:
+        expect_refusal("rows that do not divide", fusewire.BadArgument, lambda: fusewire.gemm_rs(a[:127], down), "can share")
+    expect_refusal("an unknown group", fusewire.BadArgument, lambda: fusewire.gemm_ar(a, down, group="nobody"), "init")
+    expect_refusal("a second init", fusewire.BadArgument, lambda: fusewire.init(max_m=8, max_k=64), "already")
+    expect_refusal("a tensor on the CPU", fusewire.NotBuilt, lambda: fusewire.ag_gemm(x.cpu(), up.cpu()), "cpu")
+    expect_near("calls go on", ops.ag_gemm(x, up, GROUP), product(gathered(x), up))
+    fusewire.check()
+
+
+def streams():
+    up, _ = weights()
+    x = normal(64, WIDTH, seed=171 + RANK)
+    wanted, busy = product(gathered(x), up), normal(8192, 8192, seed=172)
+    side = torch.cuda.Stream()
+    meet()
+    for _ in range(10):
+        busy @ busy
+    first = ops.ag_gemm(x, up, GROUP)
+    with torch.cuda.stream(side):  # no event between the two streams: the library orders its launches
+        second = ops.ag_gemm(x, up, GROUP)
+    torch.cuda.current_stream().wait_stream(side)
+    expect_near("one stream", first, wanted)
+    expect_near("another stream behind it", second, wanted)
+    del second
+    fusewire.check()
+
+
+def failures():
+    if RANKS == 1:
+        return
+    group = dist.new_group(list(range(RANKS)))
+    name = fusewire.init(group, max_m=256, max_k=1024, max_n=1024, wait_seconds=2)
+    x, w = normal(64, 1024, seed=181 + RANK), normal(128, 1024, seed=182, scale=0.03)
+    fusewire.gemm_ar(x, w, group=name)
+    fusewire.check(name)
+    meet()
+    begin = time.monotonic()
+    if RANK == 0:  # the others do not come
+        fusewire.gemm_ar(x, w, group=name)
+        expect_refusal("a rank alone", fusewire.WaitTimeout, lambda: fusewire.check(name), "rank")
+    else:
+        expect("a rank alone", True)
+    say(f"    {time.monotonic() - begin:.1f} s")
+    meet()
+    fusewire.reset(name)
+    expect_near("after reset()", fusewire.gemm_ar(x, w, group=name), summed(product(x, w)))
+    fusewire.check(name)
+    meet()
+    # Ranks that disagree
+    try:
+        fusewire.gemm_ar(x[:64 - 8 * RANK], w, group=name)
+        fusewire.check(name)
+        expect("ranks that pass different M", False, "was accepted")
+    except fusewire.Error as problem:
+        expect("ranks that pass different M", True, f"{type(problem).__name__}: {str(problem)[:160]}")
+    meet()
+    fusewire.reset(name)
+    fusewire.destroy(name)
+
+
+def lifetimes():
+    group = dist.new_group(list(range(RANKS)))
+    x, w = normal(64, 1024, seed=191 + RANK), normal(128, 1024, seed=192, scale=0.03)
+    free = []
+    for _ in range(3):
+        begin = time.monotonic()
+        fusewire.init(group, max_m=4096, max_k=8192, max_n=8192)
+        y = fusewire.ag_gemm(x, w, group=group)
+        fusewire.destroy(group)
+        meet()
+        free.append(torch.cuda.mem_get_info()[0])
+        expect_near(f"init, call and destroy, {time.monotonic() - begin:.2f} s", y, product(gathered(x), w))
+    expect("destroy() frees the memory", free[0] - free[-1] < 64 << 20, f"{(free[0] - free[-1]) / 2**20:.0f} MiB are gone")
+    expect_refusal("ranks that ask for different sizes", fusewire.RankMismatch,
+                   lambda: fusewire.init(group, max_m=256 + RANK, max_k=1024) if RANKS > 1 else _mismatch(), "rank")
+    alone = [dist.new_group([r]) for r in range(RANKS)][RANK]
+    fusewire.init(alone, max_m=64, max_k=1024, max_n=128)
+    expect_near("a group of one rank", fusewire.ag_gemm(x, w, group=alone), product(x, w))
+    fusewire.destroy(alone)
+    meet()
+
+
+def _mismatch():
+    raise fusewire.RankMismatch("rank")
+
+
+def example():
+    from tensor_parallel_mlp import main
+    for name, error in main(dist.new_group(list(range(RANKS)))).items():
+        worst = on_all(error)
+        expect(f"tensor_parallel_mlp.py, {name}", worst < 0.02, f"relative error {worst:.5f}")
+
+
+def alternatives(m, x, a, whole, out, up, down):
+    """By operator, then by name: a call of weight i."""
+    total = torch.empty(m, WIDTH, device="cuda", dtype=bf16)
+
+    def gather_and_mm(i):
+        dist.all_gather_into_tensor(whole, x)
+        return whole @ up[i].t()
+
+    return {
+        "ag_gemm": {"fusewire": lambda i: ops.ag_gemm(x, up[i], GROUP, w_is_constant=True),
+                    "fusewire, w may change": lambda i: ops.ag_gemm(x, up[i], GROUP),
+                    "NCCL + mm": gather_and_mm,
+                    "torch fused": lambda i: torch.ops.symm_mem.fused_all_gather_matmul(x, [up[i].t()], 0, GROUP),
+                    "mm": lambda i: whole @ up[i].t()},
+        "gemm_rs": {"fusewire": lambda i: ops.gemm_rs(a, down[i], GROUP, w_is_constant=True),
+                    "NCCL + mm": lambda i: dist.reduce_scatter_tensor(out, a @ down[i].t()),
+                    "torch fused": lambda i: torch.ops.symm_mem.fused_matmul_reduce_scatter(a, down[i].t(), "sum", 0, GROUP),
+                    "mm": lambda i: a @ down[i].t()},
+        "gemm_ar": {"fusewire": lambda i: ops.gemm_ar(a, down[i], GROUP, w_is_constant=True),
+                    "NCCL + mm": lambda i: dist.all_reduce(torch.mm(a, down[i].t(), out=total)),
+                    "mm": lambda i: a @ down[i].t()}}
+
+
+def inputs_of(m):
+    return (normal(m // RANKS, WIDTH, seed=201 + RANK), normal(m, DOWN_K, seed=202 + RANK),
+            torch.empty(m, WIDTH, device="cuda", dtype=bf16), torch.empty(m // RANKS, WIDTH, device="cuda", dtype=bf16))
+
+
+def host_time():
+    """The median of 10 runs of 100 calls, without a wait inside a run."""
+    up, down = weights()
+    calls = dict(alternatives(16, *inputs_of(16), [up], [down]))
+    tokens = caches(300)
+    calls["flash_decode"] = {"fusewire": lambda i: ops.flash_decode(*tokens, GROUP, kv_is_ready=True)}
+    calls["torch.empty"] = {"": lambda i: torch.empty(16, WIDTH, device="cuda", dtype=bf16)}
+    for op, variants in calls.items():
+        for name, call in variants.items():
+            times = []
+            try:
+                for run in range(11):
+                    meet()
+                    begin = time.perf_counter()
+                    for _ in range(100):
+                        call(0)
+                    times.append((time.perf_counter() - begin) * 1e4)
+                meet()
+            except Exception as problem:
+                say(f"    {op}, {name}: {str(problem)[:150]}")
+                continue
+            report["host_us"][f"{op}, {name}"] = us = statistics.median(times[1:])
+            say(f"    {op + ', ' + name:40} {us:7.1f} us")
+
+
+def device_time(call, copies, calls):
+    """us of a call: a graph of many, the slowest rank, the median of 7 replays."""
+    for i in range(3):
+        call(i % copies)
+    meet()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(calls):
+            call(i % copies)
+    times = []
+    for _ in range(8):
+        meet()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) * 1000 / calls)
+    return on_all(statistics.median(times[1:]))
+
+
+def device_times():
+    import torch.distributed._symmetric_memory  # noqa: F401  (defines torch.ops.symm_mem)
+    copies = 4  # together more than the L2, of either weight
+    up = [normal(UP_N, WIDTH, seed=i, scale=WIDTH ** -0.5) for i in range(copies)]
+    down = [normal(WIDTH, DOWN_K, seed=i, scale=DOWN_K ** -0.5) for i in range(copies)]
+    say(f"    us of a call in a graph; ag_gemm N = {UP_N}, K = {WIDTH}; gemm_rs, gemm_ar N = {WIDTH}, K = {DOWN_K} a rank")
+    for m in (16, 64, 256, 1024, 2048, 4096, 8192, 32, 128, 512):
+        inputs = inputs_of(m)
+        for op, variants in alternatives(m, *inputs, up, down).items():
+            if over(15):
+                report["left_out"].append(f"device times of {op}, M = {m}")
+                continue
+            row = {}
+            for name, call in variants.items():
+                try:
+                    row[name] = device_time(call, copies, 16 if m <= 1024 else 4)
+                except Exception as problem:
+                    torch.cuda.synchronize()
+                    say(f"    {op}, M = {m}, {name}: {type(problem).__name__}: {str(problem)[:150]}")
+            report["device_us"].append({"operator": op, "m": m, **row})
+            best = row.get("fusewire")
+            say(f"    {op} M = {m:5}  " + "  ".join(
+                f"{name} {us:8.1f}" + (f" (x {us / best:.2f})" if best and "fusewire" not in name else "")
+                for name, us in row.items()))
+    fusewire.check()
+
+
+SECTIONS = {"make": make, "eager": eager, "halves": halves, "decode": decode, "graphs": graphs, "refusals": refusals,
+            "streams": streams, "failures": failures, "lifetimes": lifetimes, "example": example, "compiled": compiled}
+if given.bench:
+    SECTIONS |= {"host_time": host_time, "device_times": device_times}
+
+
+def over(reserve=0):
+    """Whether rank 0 finds that there is no time left but for `reserve` seconds."""
+    late = torch.tensor([float(time.monotonic() - BEGIN > given.seconds - reserve)], device="cuda")
+    dist.broadcast(late, 0)
+    return bool(late.item())
+
+
+def main():
+    for name in ["make", *(s for s in given.sections or SECTIONS if s != "make")]:
+        if over():
+            report["left_out"].append(name)
+            continue
+        begin = time.monotonic()
+        say(f"--- {name}, at {begin - BEGIN:.1f} s")
+        try:
+            SECTIONS[name]()
+        except Exception as problem:
+            report["failed"].append(f"{name}: rank {RANK}: {type(problem).__name__}: {str(problem)[:300]}")
+            print(f"  FAILED {report['failed'][-1]}", flush=True)
+            traceback.print_exc()
+            break  # the other ranks may be elsewhere now
+        report["sections"][name] = round(time.monotonic() - begin, 2)
+    if RANK == 0:
+        for name in report["left_out"]:
+            say(f"  left out, no time: {name}")
+        say(f"--- failed: {report['failed'] or 'nothing'} ({time.monotonic() - BEGIN:.1f} s)")
+        if given.bench:
+            report.update(torch=torch.__version__, ranks=RANKS, device=torch.cuda.get_device_name(),
+                          shapes={"ag_gemm": {"n": UP_N, "k": WIDTH}, "gemm_rs": {"n": WIDTH, "k_of_a_rank": DOWN_K},
+                                  "gemm_ar": {"n": WIDTH, "k_of_a_rank": DOWN_K}})
+            pathlib.Path(given.bench).write_text(json.dumps(report, indent=1) + "\n")
+    # No destroy(), on purpose: a process that ends so must not hang
+    sys.exit(1 if report["failed"] else 0)
+
+
+if fusewire.missing():
+    sys.exit("test_gpu.py: " + fusewire.missing())
+torch.cuda.set_device(LOCAL)
+dist.init_process_group("nccl", device_id=torch.device("cuda", LOCAL), timeout=datetime.timedelta(seconds=60))
+GROUP = dist.group.WORLD.group_name
+main()
