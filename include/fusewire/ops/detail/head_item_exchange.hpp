@@ -93,15 +93,15 @@ class head_item_exchange {
 
  private:
   static constexpr decode_policy policy = decode_policy_for(D);
+  static constexpr int log_rank_readers = std::countr_zero(unsigned(policy.rank_readers));
   /// As l it makes an output and its lse NaN: their partials have not arrived.
   static constexpr float not_a_number = __builtin_nanf("");
   static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a result: its owner may itself be waiting
 
   /// Lanes that read a quad of `ranks` ranks, as a number of bits.
   __device__ static int log_readers(int ranks) {
-    constexpr int most = std::countr_zero(unsigned(policy.rank_readers));
     int const wanted = ranks > 4 ? 3 : ranks > 2 ? 2 : 1;
-    return wanted < most ? wanted : most;
+    return wanted < log_rank_readers ? wanted : log_rank_readers;
   }
   __device__ stamped_slot slot() const { return {g_.inbox, ch_.world, e_.number()}; }
   /// Arguments of what follows a split: they are not loaded ahead of the loop over splits, where they would delay the
