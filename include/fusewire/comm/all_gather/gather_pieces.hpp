@@ -54,8 +54,9 @@ __device__ inline bool is_own(gather_map const& map, int tile_m, int rank) {
 }
 
 /// Where a rank's tiles begin, and the order of the pieces that they ask for. First come the tile rows that are this
-/// rank's alone. With by_peer they fill whole bands, the first of which may have fewer rows. A tile row that two ranks
-/// share comes with the tile rows of the second rank: it is there when these rows are.
+/// rank's alone. With by_peer they fill whole bands, the first of which may have fewer rows: in a band of own and other
+/// rows the own ones would wait. A tile row that two ranks share comes with the tile rows of the second rank: it is
+/// there when these rows are.
 struct gather_order {
   /// The first tile row; the tile rows of the first band, 0: as many as any other band has.
   int first_tile_row, first_band;

@@ -13,7 +13,7 @@ struct ag_gemm_plan {
   /// Tiles, and how they are multiplied.
   gemm_plan gemm;
   int chunk_k = k_step;  // columns of A per flag
-  /// Blocks for each peer that move pieces before they take tiles; of mainloops whose blocks communicate first
+  /// Blocks for each inbox that move pieces before they take tiles; of mainloops whose blocks communicate first
   int senders_per_peer = 8;
   bool in_turns = false;  // groups of a moving block's waves push in turns, if the mainloop has such groups
   /// How pieces follow each other.
