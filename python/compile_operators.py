@@ -46,8 +46,8 @@ def _compiler(hip):
     command = shlex.split(os.environ.get(name.upper(), ""))
     found = shutil.which(command[0] if command else name)
     if not found:
-        usual = pathlib.Path(os.environ.get("ROCM_PATH", "/opt/rocm") if hip else os.environ.get("CUDA_HOME", "/usr/local/cuda"))
-        found = shutil.which(name, path=str(usual / "bin"))
+        usual = os.environ.get("ROCM_PATH", "/opt/rocm") if hip else os.environ.get("CUDA_HOME", "/usr/local/cuda")
+        found = shutil.which(name, path=usual + "/bin")
     return [found, *command[1:]] if found else None
 
 
@@ -62,7 +62,8 @@ def missing():
     if cuda is None and hip is None:
         return f"torch {name} is built for CPUs alone; install one for CUDA or ROCm, then fusewire again"
     if _compiler(hip) is None:
-        return f"no {'hipcc' if hip else 'nvcc'} was found when fusewire was installed; put it into PATH and install fusewire again"
+        return (f"no {'hipcc' if hip else 'nvcc'} was found when fusewire was installed; put it into PATH and install "
+                "fusewire again")
     if not hip:
         text = subprocess.run([*_compiler(hip), "--version"], capture_output=True, text=True).stdout
         release = re.search(r"release (\d+)\.(\d+)", text)
@@ -98,8 +99,8 @@ def build(out, objects, jobs=None):
              for t in types for op in OPERATORS]
 
     def compile_one(source, made, command):
-        since = source.stat().st_mtime
-        since = max(since, (sources / "communicator.hpp").stat().st_mtime if source.suffix == ".cpp" else _newest(INCLUDE, sources))
+        headers = [sources] if source.suffix == ".cpp" else [sources, INCLUDE]
+        since = max(source.stat().st_mtime, _newest(*headers))
         if made.exists() and made.stat().st_mtime > since:
             return
         begin = time.time()
@@ -117,11 +118,12 @@ def build(out, objects, jobs=None):
 
 
 def _runtime(torch, hip):
-    """The GPU's runtime, which torch has loaded before: nothing of the compiler's machine is written into the object."""
+    """The GPU's runtime, which torch has loaded before. No path of the compiler's machine stays in the object."""
     if hip:
         return [f"-L{os.environ.get('ROCM_PATH', '/opt/rocm')}/lib", "-lamdhip64"]
+    nvcc = pathlib.Path(shutil.which(_compiler(hip)[-1]) or "/usr/local/cuda/bin/nvcc").resolve()
     places = [torch.parent / "nvidia" / "cu13" / "lib", torch.parent / "nvidia" / "cuda_runtime" / "lib", torch / "lib",
-              *(pathlib.Path(shutil.which(word)).resolve().parent.parent / "lib64" for word in _compiler(hip)[-1:] if shutil.which(word))]
+              nvcc.parent.parent / "lib64"]
     for place in places:
         for library in sorted(place.glob("libcudart.so.1[0-9]")):
             return [str(library), f"-Wl,-rpath-link,{place}"]

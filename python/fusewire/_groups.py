@@ -38,7 +38,8 @@ class _Meeting:
     def __init__(self, group, name, limit):
         ranks = ",".join(map(str, dist.get_process_group_ranks(group)))
         self.rank, self.size, self.limit, self.count = dist.get_rank(group), dist.get_world_size(group), limit, 0
-        self.store = dist.PrefixStore(f"fusewire/{name}/{hashlib.sha256(ranks.encode()).hexdigest()[:16]}/{_made[name]}",
+        members = hashlib.sha256(ranks.encode()).hexdigest()[:16]  # a name may be that of several groups
+        self.store = dist.PrefixStore(f"fusewire/{name}/{members}/{_made[name]}",
                                       dist.distributed_c10d._get_default_store())
 
     def all_gather(self, mine):
@@ -144,7 +145,11 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, decode=(), wait_seconds=60.0)
     device = torch.cuda.current_device()
     options = _library.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, wait_seconds, all_gather, fail,
                                shapes, len(decode))
-    _library.call("init", name.encode(), ctypes.byref(options))
+    try:
+        _library.call("init", name.encode(), ctypes.byref(options))
+    except BaseException as problem:
+        meeting.fail(f"rank {meeting.rank}: {problem}")  # the others may wait for this rank
+        raise
     _groups[name] = _Group(meeting.size, device, (all_gather, fail))
     return name
 
@@ -172,8 +177,8 @@ def describe(op, m, n, k, group=None, dtype=torch.bfloat16):
 def check(group=None):
     """Waits for the current stream; raises if a launch of this rank has failed since the last reset()."""
     name = name_of(group)
-    stream = torch.cuda.current_stream(_groups[name].device if name in _groups else None)
-    _library.call("check", name.encode(), stream.cuda_stream)
+    stream = torch.cuda.current_stream(_groups[name].device).cuda_stream if name in _groups else None
+    _library.call("check", name.encode(), stream)
 
 
 def poll_errors(group=None):

@@ -133,7 +133,7 @@ def mlp(x, up, down, group):
 
 
 def compiled_model(rank):
-    library = reference_kernels()  # noqa: F841  (its kernels live as long)
+    library = reference_kernels()
     group = dist.group.WORLD.group_name
     torch.manual_seed(rank)
     up, down = torch.randn(48, 32, dtype=bf16), torch.randn(32, 48, dtype=bf16)
@@ -147,9 +147,10 @@ def compiled_model(rank):
     torch.testing.assert_close(g(x), fusewire.gemm_ar(x, up, group=group))
     for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar):
         torch.library.opcheck(op.default, (torch.randn(4, 32, dtype=bf16), up, group))
+    library.keep = True  # its kernels live as long as it does
     cache, table = torch.zeros(8, 16, 2, 64, dtype=bf16), torch.zeros(3, 4, dtype=torch.int32)
-    torch.library.opcheck(ops.flash_decode.default, (torch.zeros(3, 4, 64, dtype=bf16), cache, cache, table, table[:, 0],
-                                                     group))
+    q = torch.zeros(3, 4, 64, dtype=bf16)
+    torch.library.opcheck(ops.flash_decode.default, (q, cache, cache, table, table[:, 0], group))
 
 
 # ---------------------------------------------------------------- tests

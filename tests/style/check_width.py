@@ -11,7 +11,7 @@ root = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(root / "scripts/perf"))
 from wrap import WIDTH, wide, wrapped
 
-FOLDERS = "bench cmake examples include sim template tests".split()
+FOLDERS = "bench cmake examples include python/csrc sim template tests".split()
 KINDS = {".hpp", ".ipp", ".cpp", ".h", ".hip", ".cu", ".cmake"}
 PAGES = "*.md", "docs/**/*.md", "sim/README.md", "template/README.md", "include/**/README.md"
 
