@@ -95,11 +95,8 @@ std::string in_words(decode_shape const& s) {
 
 struct communicator::state {
   explicit state(communicator_options const& all)
-      : o(all),
-        ranks(make_world(std::make_unique<python_bootstrap>(o), o.device)),
-        room(room_of(o)),
-        memory(std::in_place, ranks, heap_options_of(o, room)),
-        ch(std::in_place, *memory, room) {}
+      : o(all), ranks(make_world(std::make_unique<python_bootstrap>(o), o.device)), room(room_of(o)),
+        memory(std::in_place, ranks, heap_options_of(o, room)), ch(std::in_place, *memory, room) {}
 
   communicator_options o;
   world ranks;
@@ -154,8 +151,8 @@ void communicator::decode(decode_shape const& s, decode_call const& c) {
     if (key_of(shape) == key_of(s)) return op->call(c);
   std::string made;
   for (auto const& [shape, op] : state_->decodes) made += "\n  " + in_words(shape);
-  refuse(text("flash_decode: no operator for ", in_words(s), "; expected one of those that init() was given:",
-              made.empty() ? " none" : made));
+  refuse(text("flash_decode: no operator for ", in_words(s),
+              "; expected one of those that init() was given:", made.empty() ? " none" : made));
 }
 
 void communicator::check(void* stream) { state_->ranks.check(static_cast<hipStream_t>(stream)); }

@@ -1,7 +1,8 @@
 // One group of ranks, as the binding of torch sees it: no GPU runtime and no torch in here, so that any C++ compiler
 // takes it, and a change of the binding compiles no kernel again.
 //
-//   torch_library.cpp --product_call, decode_call--> communicator --> ag_gemm.cu, gemm_rs.cu, ... --> fusewire's headers
+//   torch_library.cpp --product_call, decode_call--> communicator --> ag_gemm.cu, gemm_rs.cu, ... --> fusewire's
+//   headers
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -53,8 +54,8 @@ struct decode_call {
 
 /// How ranks meet. Made by Python, over torch's store.
 struct host_functions {
-  /// Every rank's `bytes` bytes into `all`, in rank order. Returns 0; 1 when a rank has not come, or 2 when ranks gather
-  /// different things, and then `why` says so, in up to `size` bytes.
+  /// Every rank's `bytes` bytes into `all`, in rank order. Returns 0; 1 when a rank has not come, or 2 when ranks
+  /// gather different things, and then `why` says so, in up to `size` bytes.
   int (*all_gather)(void const* mine, std::size_t bytes, void* all, char* why, std::size_t size);
   /// Tells all ranks that this one comes no more.
   void (*fail)(char const* why);

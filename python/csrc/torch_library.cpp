@@ -35,7 +35,8 @@ registry& all() {
 }
 communicator& group_of(std::string const& name) {
   auto const it = all().groups.find(name);
-  if (it == all().groups.end()) refuse("no communicator for the group '" + name + "'; expected fusewire.init(group) before");
+  if (it == all().groups.end())
+    refuse("no communicator for the group '" + name + "'; expected fusewire.init(group) before");
   return *it->second;
 }
 
@@ -230,8 +231,9 @@ FUSEWIRE_EXPORT char const* fusewire_prepare(char const* group, int kind, int ty
   return tried([&] { group_of(group).prepare(product_kind(kind), element(type), k); });
 }
 /// x is [m, k] and w is [n, k], dense; y has y_rows rows.
-FUSEWIRE_EXPORT char const* fusewire_describe(char const* group, int kind, int type, std::int64_t x_rows, std::int64_t n,
-                                              std::int64_t k, std::int64_t y_rows, char* text, std::size_t size) {
+FUSEWIRE_EXPORT char const* fusewire_describe(char const* group, int kind, int type, std::int64_t x_rows,
+                                              std::int64_t n, std::int64_t k, std::int64_t y_rows, char* text,
+                                              std::size_t size) {
   return tried([&] {
     auto const somewhere = [](std::uintptr_t n) { return reinterpret_cast<void*>(n << 40); };  // apart from each other
     std::string const s = group_of(group).describe(product_kind(kind), {.stream = nullptr,

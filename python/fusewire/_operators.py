@@ -92,8 +92,8 @@ gemm_rs = _function(torch.ops.fusewire.gemm_rs.default, """gemm_rs(x, w, *, grou
 gemm_ar = _function(torch.ops.fusewire.gemm_ar.default, """gemm_ar(x, w, *, group=None, w_is_constant=False)
 
     The sum over ranks of x w^T: x [M, K], w [N, K]; returns [M, N], the same bits on every rank. As ag_gemm.""")
-flash_decode = _function(torch.ops.fusewire.flash_decode.default, """flash_decode(q, k_cache, v_cache, block_table, lengths, *, group=None,
-    scale=0., kv_is_ready=False)
+flash_decode = _function(torch.ops.fusewire.flash_decode.default, """flash_decode(q, k_cache, v_cache, block_table,
+    lengths, *, group=None, scale=0., kv_is_ready=False)
 
     Attention of one query token per sequence over a paged cache whose tokens lie on several ranks. Returns [batch,
     q_heads, head_dim] and the log-sum-exp [batch, q_heads]. init() was given a DecodeShape that fits.""")

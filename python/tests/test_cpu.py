@@ -103,7 +103,8 @@ def functions_of_c(rank):
 
 
 def reference_kernels():
-    """The operators from torch's own parts, as kernels of the CPU."""
+    """The operators from torch's own parts, as kernels of the CPU, for as long as the process lives."""
+    global library
     library = torch.library.Library("fusewire", "IMPL")
 
     def ag_gemm(x, w, group, *, w_is_constant=False):
@@ -124,7 +125,6 @@ def reference_kernels():
 
     for kernel in (ag_gemm, gemm_ar, gemm_rs, flash_decode):
         library.impl(kernel.__name__, kernel, "CPU")
-    return library
 
 
 def mlp(x, up, down, group):
@@ -133,7 +133,7 @@ def mlp(x, up, down, group):
 
 
 def compiled_model(rank):
-    library = reference_kernels()
+    reference_kernels()
     group = dist.group.WORLD.group_name
     torch.manual_seed(rank)
     up, down = torch.randn(48, 32, dtype=bf16), torch.randn(32, 48, dtype=bf16)
@@ -147,7 +147,6 @@ def compiled_model(rank):
     torch.testing.assert_close(g(x), fusewire.gemm_ar(x, up, group=group))
     for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar):
         torch.library.opcheck(op.default, (torch.randn(4, 32, dtype=bf16), up, group))
-    library.keep = True  # its kernels live as long as it does
     cache, table = torch.zeros(8, 16, 2, 64, dtype=bf16), torch.zeros(3, 4, dtype=torch.int32)
     q = torch.zeros(3, 4, 64, dtype=bf16)
     torch.library.opcheck(ops.flash_decode.default, (q, cache, cache, table, table[:, 0], group))
