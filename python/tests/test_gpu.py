@@ -22,6 +22,7 @@ BEGIN = time.monotonic()
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+import torch.distributed._symmetric_memory  # noqa: E402, F401  (defines torch.ops.symm_mem)
 import torch.nn.functional as F  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # a checkout that is not installed
@@ -73,11 +74,11 @@ def expect(what, fine, detail=""):
 
 
 def expect_near(what, got, wanted, limit=0.01):
-    wanted = wanted.float()
-    error = ((got.float() - wanted).norm() / wanted.norm().clamp_min(1e-9)).item()
-    shape = got.shape == wanted.shape
-    worst = on_all(error if shape and error == error else 9)
-    expect(what, shape and worst <= limit, f"relative error {worst:.5f}")
+    wanted, error = wanted.float(), float("nan")
+    if got.shape == wanted.shape:
+        error = ((got.float() - wanted).norm() / wanted.norm().clamp_min(1e-9)).item()
+    worst = on_all(error if error == error else 9)
+    expect(what, worst <= limit, f"relative error {worst:.5f}" if worst < 9 else f"NaN, or shape {tuple(got.shape)}")
 
 
 def expect_refusal(what, kind, call, part):
@@ -488,7 +489,6 @@ def device_time(call, copies, calls):
 
 
 def device_times():
-    import torch.distributed._symmetric_memory  # noqa: F401  (defines torch.ops.symm_mem)
     copies = 4  # together more than the L2, of either weight
     up = [normal(UP_N, WIDTH, seed=i, scale=WIDTH ** -0.5) for i in range(copies)]
     down = [normal(WIDTH, DOWN_K, seed=i, scale=DOWN_K ** -0.5) for i in range(copies)]
