@@ -21,7 +21,7 @@ import sys
 LEVELS = {folder: level for level, folders in enumerate(
     ("platform", "core", "device", "arch", "ranks", "memory", "launch", "gemm attention", "comm", "ops"))
     for folder in folders.split()}
-ARCHITECTURES = {"gfx942", "sm90"}
+ARCHITECTURES = {"gfx942", "sm90", "amd", "nvidia"}
 MOST_LINES, MOST_FILES = 300, 12
 
 # (file, what it includes): reason
@@ -32,8 +32,6 @@ LONG = {
     "gemm/gfx942/ping_pong_tile.hpp": "one schedule, whose phases are read together",
     "gemm/sm90/gemm_sm90.hpp": "the roles of the warps, which are read together",
     "ops/detail/flash_decode_kernel.hpp": "both orders of a launch in one kernel",
-    "platform/amd.hpp": "the vendor's API in one file, mirrored",
-    "platform/nvidia.hpp": "the vendor's API in one file, mirrored",
     "ranks/tcp_bootstrap.hpp": "the protocol of a rank's side",
     "ranks/tcp_hub.hpp": "the protocol of the hub's side",
 }
@@ -117,7 +115,7 @@ def wrong_with(headers: dict[str, str], readmes: dict[str, str], upward, long, m
 def planted() -> list[str]:
     """Each rule notices what is planted for it, and nothing is wrong with a small tree."""
     good = {
-        "platform/amd.hpp": "asm(\"\");\n", "core/types.hpp": "#include <fusewire/platform/amd.hpp>\n// asm\n",
+        "platform/amd/order.hpp": "asm(\"\");\n", "core/types.hpp": "#include <fusewire/platform/amd/order.hpp>\n// asm\n",
         "gemm/plan.hpp": "#include <fusewire/core/types.hpp>\n", "gemm/gfx942/plan.hpp": "__builtin_amdgcn_perm();\n",
         "gemm/sm90/plan.hpp": "", "attention/softmax.hpp": "", "ops/gemm.hpp": "", "version.hpp": "",
         "ranks/hash.hpp": "#include <fusewire/version.hpp>\n", "all.hpp": "#include <fusewire/ops/gemm.hpp>\n",
