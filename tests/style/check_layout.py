@@ -28,7 +28,6 @@ MOST_LINES, MOST_FILES = 300, 12
 UPWARD: dict[tuple[str, str], str] = {}
 LONG = {
     "attention/wave_attention.hpp": "the whole of a wave's attention: loads, scores, values",
-    "gemm/block_gemm.hpp": "configuration, operands and the block GEMM",
     "gemm/gfx942/ping_pong_tile.hpp": "one schedule, whose phases are read together",
     "gemm/sm90/gemm_sm90.hpp": "the roles of the warps, which are read together",
     "ops/detail/flash_decode_kernel.hpp": "both orders of a launch in one kernel",
@@ -38,7 +37,7 @@ LONG = {
 NAMES_THE_MACHINE = {
     "attention/wave_attention.hpp": "the concept relates the lanes of a wave to the fragments of K",
     "core/group.hpp": "wave::width is what all others use",
-    "gemm/block_gemm.hpp": "threads of a configuration, which the host counts",
+    "gemm/block_config.hpp": "threads of a configuration, which the host counts",
     "ops/detail/flash_decode_kernel.hpp": "threads of a launch, which the host counts",
 }
 MACHINE = re.compile(r"__builtin_amdgcn\w*|\basm\b|\bwarpSize\b|\bwave_size\b")
