@@ -195,7 +195,7 @@ class decode_subject final : public subject {
         q_(r.heap.allocate<bf16>(2 * 2 * d)), k_(r.heap.allocate<bf16>(8 * 16 * d)),
         v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)),
         table_(r.heap.allocate<std::int32_t>(8)), lengths_(r.heap.allocate<std::int32_t>(2)),
-        parts_(r.heap.allocate<std::uint64_t>(split_kv_view::bytes(2, record) / sizeof(std::uint64_t))),
+        parts_(r.heap.allocate<split_kv_view::word>(split_kv_view::size(2, record))),
         inbox_(ch, {.records = 2, .words = record.words(), .name = "a result"}) {
     r.fill(q_, 0);
     r.fill(k_, 0);
@@ -284,8 +284,8 @@ class decode_subject final : public subject {
   flash_decode<bf16> op_;
   sym<bf16> q_, k_, v_, out_;
   sym<std::int32_t> table_, lengths_;
-  sym<std::uint64_t> parts_;
-  stamped_inbox inbox_;
+  sym<split_kv_view::word> parts_;
+  ll_buffer inbox_;
 };
 
 enum class kind { words, push_k, push_m, pull_k, pull_m, decode, decode_two_shot, push_k_f16 };

@@ -9,7 +9,7 @@
 #pragma once
 #include <bit>
 
-#include <fusewire/device/stamped.hpp>
+#include <fusewire/device/ll.hpp>
 #include <fusewire/attention/decode_policy.hpp>
 #include <fusewire/attention/softmax.hpp>
 
@@ -29,17 +29,17 @@ struct quad_words {
     return x;
   }
   /// Shows `read` all of them.
-  __device__ void look(stamped_reader& read) const {
+  __device__ void check(ll_reader& read) const {
 #pragma unroll
-    for (std::uint64_t w : word) read.look_at(w);
+    for (std::uint64_t w : word) read.check(w);
   }
-  /// What they hold. Requires: read.again() has returned false after look(read).
+  /// What they hold. Requires: read.again() has returned false after check(read).
   __device__ quad o() const { return {{value(0), value(1), value(2), value(3)}}; }
   /// See o().
   __device__ softmax_scale scale() const { return {value(4), value(5)}; }
 
  private:
-  __device__ float value(int j) const { return stamped_value<float>(word[j]); }
+  __device__ float value(int j) const { return ll_value<float>(word[j]); }
 };
 
 namespace detail {
@@ -49,7 +49,7 @@ inline constexpr int log_lanes = std::countr_zero(unsigned(wave::width));  // of
 /// The sum of a reader's parts [first, last), of which `AtOnce` are asked for at once. Of none if first >= last: then
 /// part last - 1 is read and left out. l is NaN if the wait was given up.
 template <int AtOnce, class Ask, class Name>
-__device__ softmax_part sum_of_reader(stamped_reader read, int first, int last, Ask const& ask, Name const& name) {
+__device__ softmax_part sum_of_reader(ll_reader read, int first, int last, Ask const& ask, Name const& name) {
   int const count = last - first;
   quad_words words[AtOnce];
   softmax_part sum = combine_parts<AtOnce>(
@@ -60,7 +60,7 @@ __device__ softmax_part sum_of_reader(stamped_reader read, int first, int last, 
           for (int k = 0; k < AtOnce; ++k) words[k] = ask(first + n + k < last ? first + n + k : last - 1);
           platform::sched_barrier();
 #pragma unroll
-          for (quad_words const& x : words) x.look(read);
+          for (quad_words const& x : words) x.check(read);
         } while (read.again([&] { return name(read); }));
       });
   if (count < 1) sum = {};
@@ -105,10 +105,8 @@ __device__ void sum_parts(channel_epoch const& e, world_view const& w, int begin
     int const i = at + (lane >> log_readers), read = at + (lane & ((1 << log_quads) - 1)),
               asked = read < end ? read : end - 1;
     auto const ask_quad = [&](int part) { return ask(part, asked); };
-    auto const name_word = [&](stamped_reader const& r) {
-      return name(r, first < last ? first : last - 1, last, asked);
-    };
-    stamped_reader const reader(e, w);
+    auto const name_word = [&](ll_reader const& r) { return name(r, first < last ? first : last - 1, last, asked); };
+    ll_reader const reader(e, w);
     softmax_part sum = of_reader > 1
                            ? detail::sum_of_reader<Policy.partials_in_flight>(reader, first, last, ask_quad, name_word)
                            : detail::sum_of_reader<1>(reader, first, last, ask_quad, name_word);

@@ -9,7 +9,7 @@
 #include <fusewire/ops/detail/flash_decode_kernel.hpp>
 #include <fusewire/ops/reduce_algorithm.hpp>
 #include <fusewire/launch/channel.hpp>
-#include <fusewire/launch/stamped_inbox.hpp>
+#include <fusewire/launch/ll_buffer.hpp>
 #include <fusewire/launch/operands.hpp>
 
 namespace fusewire {
@@ -85,11 +85,10 @@ class flash_decode {
         where);
     for (int b : ch.world().exchange().all_gather(schedule_of(o.max_batch, where).blocks))
       blocks_ = std::max(blocks_, b);
-    parts_ = {h, h.template allocate<std::uint64_t>(split_kv_view::bytes(blocks_, record()) / sizeof(std::uint64_t),
-                                                    256, where)};
-    inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
-    sym<std::uint64_t> const parts = parts_.get();
-    ch.world().fill(h.here(parts), 0, parts.count * sizeof(std::uint64_t), "flash_decode: parts", where);
+    parts_ = {h, h.template allocate<split_kv_view::word>(split_kv_view::size(blocks_, record()), 256, where)};
+    inbox_.emplace(ch, ll_buffer_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
+    sym<split_kv_view::word> const parts = parts_.get();
+    ch.world().fill(h.here(parts), 0, parts.count * sizeof(split_kv_view::word), "flash_decode: parts", where);
     ch.world().exchange().barrier();
   }
   flash_decode(flash_decode const&) = delete;
@@ -145,13 +144,12 @@ class flash_decode {
     decode_policy const policy = decode_policy_for(o.head_dim);
     int const blocks = kv_schedule::of(shape, ranks, policy, {policy.most_cus, std::numeric_limits<int>::max()}).blocks;
     return channel::requirements(ranks, {.max_bytes = 1, .flags_per_source = 1}) +
-           fusewire::requirements::of<std::uint64_t>(split_kv_view::bytes(blocks, shape.record) /
-                                                     sizeof(std::uint64_t)) +
-           stamped_inbox::requirements(ranks, {inbox_records(ranks, o), shape.record.used()});
+           fusewire::requirements::of<split_kv_view::word>(split_kv_view::size(blocks, shape.record)) +
+           ll_buffer::requirements(ranks, {inbox_records(ranks, o), shape.record.used()});
   }
   /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
   static std::size_t signal_bytes(int ranks, flash_decode_options const& o) {
-    return stamped_inbox::bytes(ranks, inbox_records(ranks, o), shape_of(o, o.max_batch).record.used());
+    return ll_buffer::bytes(ranks, inbox_records(ranks, o), shape_of(o, o.max_batch).record.used());
   }
 
  private:
@@ -245,8 +243,8 @@ class flash_decode {
 
   channel& ch_;
   flash_decode_options o_;
-  owned<std::uint64_t> parts_;  // only this rank touches its own
-  std::optional<stamped_inbox> inbox_;
+  owned<split_kv_view::word> parts_;  // only this rank touches its own
+  std::optional<ll_buffer> inbox_;
   int blocks_ = 1;  // of the largest launch of any rank
 };
 

@@ -17,7 +17,7 @@
 // Deadlock: splits wait for nothing, and a block asks for others' parts when it has stored its own. All blocks are
 // resident (launch() checks), so every item is pushed without waiting for another rank. Sums over the ranks wait for
 // pushes only, and a thread waits for others' sums when it has sent its own.
-// Reuse: the inbox is one of stamped words (stamped_inbox_view.hpp), a record for each item and source. Each source
+// Reuse: the inbox is one of stamped words (ll_buffer_view.hpp), a record for each item and source. Each source
 // writes records of its own (an owner its sum where its part would be), which only this launch's combine reads.
 // Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read
 // are only parameters and, where the caller says that they are constant, lengths, table and K of splits without their
@@ -44,7 +44,7 @@ class decode_block {
   __device__ decode_block(channel_view const& ch, decode_arguments<T> const& g, bytes16* shared)
       : ch_(ch), launch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)),
         q_(shared + decode_shared::q / sizeof(bytes16)), record_{platform::no_hoist(g.group), D},
-        peers_(reinterpret_cast<stamped**>(shared + decode_shared::peers(D) / sizeof(bytes16))),
+        peers_(reinterpret_cast<ll_word<>**>(shared + decode_shared::peers(D) / sizeof(bytes16))),
         scales_(reinterpret_cast<softmax_scale*>(shared + decode_shared::scales(D) / sizeof(bytes16))),
         o_(reinterpret_cast<float*>(scales_ + policy.waves * record_.heads)) {}
 
@@ -57,10 +57,7 @@ class decode_block {
     int const next = b_.rank() < ch_.world.size ? ch_.world.next(b_.rank()) : 0;
     std::byte* const signal = ch_.world.signal[next];  // issued before K, behind which it would be waited for
     // While K is in flight
-    auto const prepare = [&] {
-      exchange().find_peer(b_, signal);
-      workspace().renew(b_, number(), b_.count());
-    };
+    auto const prepare = [&] { exchange().find_peer(b_, signal); };
     for (bool first = true;; run.next(), first = false) {
       if constexpr (!policy.overlaps_prior_grid)
         if (run.done()) {  // open() would wait for what is in flight to others
@@ -102,7 +99,8 @@ class decode_block {
 
   /// Called by: every thread of the block, last of all.
   __device__ void end() const {
-    if (number() == b_.count() - 1) exchange().renew(b_);
+    if (number() == b_.count() - 1) exchange().refresh(b_);
+    workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
     if (b_.index() == 0) launch_.collect(b_);
     b_.sync();
     if (b_.leader()) launch_.leave(b_, departed_);
@@ -221,7 +219,7 @@ class decode_block {
   int* words_;  // of kv_splits, in LDS
   bytes16* q_;  // Q, in LDS
   decode_record record_;
-  stamped** peers_;                    // of head_item_exchange, in LDS
+  ll_word<>** peers_;                  // of head_item_exchange, in LDS
   softmax_scale* scales_;              // [waves][group], in LDS
   float* o_;                           // [waves][group][wave_attention_pitch], in LDS
   head_item_slice continued_, begun_;  // of the head items that the block's first and last split do not end, or begin
