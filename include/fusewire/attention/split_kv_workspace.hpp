@@ -56,25 +56,25 @@ class split_kv_workspace {
 
   /// Stores quad i of the partial of `block`. begins: the split begins its head item.
   /// Called by: one thread for each i. Order: relaxed, device; no other store is published.
-  __device__ void store(int block, bool begins, int i, softmax_part const& part) const {
+  __device__ void store(int block, bool begins, int i, softmax_partial const& partial) const {
     int const p = record(block, begins);
     auto const put = [&](int j, float x) { ll_store(at(p + r_.word(i, j)), x, e_.number()); };
 #pragma unroll
-    for (int j = 0; j < 4; ++j) put(j, part.o.x[j]);
+    for (int j = 0; j < 4; ++j) put(j, partial.o.x[j]);
     if (!r_.begins_head(i)) return;
-    put(4, part.s.m);
-    put(5, part.s.l);
+    put(4, partial.s.m);
+    put(5, partial.s.l);
   }
 
   /// Waits for all partials of a slice and reduces them, in an order that the number of splits decides. name() says
-  /// what the report of a failed wait names; take(): as sum_parts(). Called by: every thread of the block.
+  /// what the report of a failed wait names; take(): as reduce_partials(). Called by: every thread of the block.
   template <class Name, class Take>
-  __device__ void sum(head_item_slice const& x, Name const& name, Take const& take) const {
-    sum_parts<Policy>(
+  __device__ void reduce(head_item_slice const& x, Name const& name, Take const& take) const {
+    reduce_partials<Policy>(
         e_, w_, x.begin, x.end, x.splits, x.splits >= 8 ? log_readers : 0,
         [&](int n, int i) {
           int const p = record(x.first_block + n, n == 0);
-          return quad_words::asked([&](int j) { return ll_load(at(p + r_.word(i, j))); });
+          return quad_words::loaded([&](int j) { return ll_load(at(p + r_.word(i, j))); });
         },
         [&](ll_reader const&, int, int, int) { return name(); }, take);
   }

@@ -33,7 +33,7 @@ class head_item_exchange {
   }
 
   /// Called by: `of` threads with the same partial, number n of them each; they take the peers round-robin.
-  __device__ void push(quad_at at, softmax_part const& part, int n, int of) const {
+  __device__ void push(quad_at at, softmax_partial const& part, int n, int of) const {
     int const size = later(ch_.world).size;
     if (size == 1) return n > 0 ? void() : write(at, part);
     if (g_.two_shot) {
@@ -53,11 +53,11 @@ class head_item_exchange {
     for (int item = first_quad / g_.quads; item * quads < last_quad; ++item) {
       if (g_.two_shot && owner(item) != w.rank) continue;
       int const first = item * quads, begin = first_quad < first ? 0 : first_quad - first, end = last_quad - first;
-      sum_parts<policy>(
+      reduce_partials<policy>(
           e_, w, begin, end < quads ? end : quads, w.size, log_readers(w.size),
           [&](int source, int i) { return ask(source, {item, i}); },
           [&](ll_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
-          [&](int i, softmax_part const& sum, int n, int of) {
+          [&](int i, softmax_partial const& sum, int n, int of) {
             if (n == 0) write({item, i}, sum);
             if (!g_.two_shot) return;
 #pragma unroll 1
@@ -76,7 +76,7 @@ class head_item_exchange {
         platform::sched_barrier();
         words.check(read);
       } while (read.again([&] { return missing(read, source, source + 1, at); }));
-      softmax_part sum{words.o(), words.scale()};
+      softmax_partial sum{words.o(), words.scale()};
       if (read.gave_up()) sum.s.l = not_a_number;
       write(at, sum);
     }
@@ -119,7 +119,7 @@ class head_item_exchange {
   __device__ quad_words ask(int source, quad_at at) const {
     ll_slot const s = slot();
     ll_word<> const* const records = s.from(source);
-    return quad_words::asked([&](int j) { return ll_load(s.place(records, at.item, record_.word(at.i, j))); });
+    return quad_words::loaded([&](int j) { return ll_load(s.place(records, at.item, record_.word(at.i, j))); });
   }
   /// The first word that has not arrived from the sources [first, last), for the report of a failed wait.
   __device__ ll_reader::awaited missing(ll_reader const& read, int first, int last, quad_at at) const {
@@ -131,7 +131,7 @@ class head_item_exchange {
     }
   }
   /// To the rank `next` places after this one.
-  __device__ void send(int next, quad_at at, softmax_part const& part) const {
+  __device__ void send(int next, quad_at at, softmax_partial const& part) const {
     ll_slot const s = later_slot();
     ll_word<>* const records = platform::to_memory(peers_[next]);
     auto const put = [&](int j, float x) {
@@ -144,7 +144,7 @@ class head_item_exchange {
     put(5, part.s.l);
   }
 
-  __device__ void write(quad_at at, softmax_part const& x) const {
+  __device__ void write(quad_at at, softmax_partial const& x) const {
     decode_arguments<T> const& g = later(g_);
     struct alignas(8) {
       T value[4];

@@ -1,4 +1,4 @@
-// Sums of parts of softmax that lie in memory as LL words: any number of parts and of readers, and parts that come
+// Partials of softmax that arrive as LL words: any number of partials and of readers, and partials that arrive
 // while others are awaited.
 #include "support.hpp"
 
@@ -45,11 +45,11 @@ __global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begi
       b.sync();
     }
   else
-    sum_parts<policy>(
+    reduce_partials<policy>(
         e, ch.world, begin, end, parts, log_readers,
-        [&](int part, int i) { return quad_words::asked([&](int j) { return ll_load(at(part, i, j)); }); },
+        [&](int part, int i) { return quad_words::loaded([&](int j) { return ll_load(at(part, i, j)); }); },
         [&](ll_reader const&, int, int, int) { return ll_reader::awaited{nullptr, 0}; },
-        [&](int i, softmax_part const& sum, int n, int readers) {
+        [&](int i, softmax_partial const& sum, int n, int readers) {
           float l = 0, o[4] = {};
           for (int p = 0; p < parts; ++p) {
             value_of const v{p};
@@ -66,7 +66,7 @@ __global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begi
 
 }  // namespace
 
-TEST_CASE("softmax_sums: any number of parts and readers, each quad once by each reader") {
+TEST_CASE("softmax_reduce: any number of parts and readers, each quad once by each reader") {
   on_ranks(1, [](rank_of_test& r) {
     channel ch(r.heap, {.max_bytes = 256, .flags_per_source = 1});
     auto const words = r.heap.allocate<ll_word<scope::device>>(2 * std::size_t(most_parts) * record().words());
@@ -79,7 +79,7 @@ TEST_CASE("softmax_sums: any number of parts and readers, each quad once by each
         for (auto const [begin, end] : {std::pair{0, 48}, {0, 1}, {5, 38}}) {
           r.heap.upload(calls, std::vector<int>(calls.count, 0));
           r.heap.upload(wrong, std::vector{0u});
-          r.launch({2, waves * platform::wave_size}, sum_all, ch.view(make_header("sums", 0)), r.here(words), begin,
+          r.launch({2, waves * platform::wave_size}, sum_all, ch.view(make_header("reduce", 0)), r.here(words), begin,
                    end, parts, log_readers, r.here(calls), r.here(wrong));
           r.world.check(r.stream);
           r.found.expect(r.heap.download(wrong)[0] == 0, log_readers, " log of readers, ", parts, " parts, quads ",
