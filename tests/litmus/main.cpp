@@ -46,7 +46,7 @@ std::vector<question> const& questions() {
        "the flag.",
        "yes: even agent-scope loads and stores of the peer bypass its L2",
        "no: its L2 keeps lines, and only accesses at system scope bypass it",
-       "device/flag.hpp, device/stamped.hpp, device/channel_view.hpp: system scope at every access; memory/heap.hpp: "
+       "device/flag.hpp, device/ll.hpp, device/channel_view.hpp: system scope at every access; memory/heap.hpp: "
        "checked when a heap is made",
        answer::weak, uncached_through_ipc},
       {"counted_stores",

@@ -1,5 +1,5 @@
 // Flags with more than one value or one waiter: steps, counts, any of several, waits that say whether they were met.
-// Also joins and barriers of all blocks, a user's own words and fences, and an inbox of stamped words.
+// Also joins and barriers of all blocks, a user's own words and fences, and a buffer of LL words.
 #include "faults.hpp"
 #include "simulator.hpp"
 
@@ -227,11 +227,11 @@ struct pair_of_halves {
 
 /// Every block sends records [block] of `width` words of three types to every rank, and takes those of all ranks. In a
 /// launch whose epoch is a multiple of 3, only the first block does so.
-__global__ void exchange_stamped(channel_view ch, stamped_inbox_view inbox, int width, unsigned* wrong) {
+__global__ void exchange_ll(channel_view ch, ll_buffer_view inbox, int width, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  stamped_slot const slot(inbox, w, e.number());
+  ll_slot const slot(inbox, w, e.number());
   int const records = e.number() % 3 == 0 ? 1 : b.count();
   if (b.index() < records) {
     for (int k = 1; k <= w.size; ++k)
@@ -244,10 +244,10 @@ __global__ void exchange_stamped(channel_view ch, stamped_inbox_view inbox, int 
     for (int source = 0; source < w.size; ++source)
       for (int j = b.rank(); j < width; j += b.size()) {
         int const x = word_of(source, b.index(), e.number(), j);
-        stamped_reader read(e, w);
+        ll_reader read(e, w);
         bool right = false;
         do {
-          stamped const* const p = slot.from(source, b.index()) + j;
+          ll_word<> const* const p = slot.from(source, b.index()) + j;
           if (j % 3 == 0) right = read.as<int>(p, source) == x;
           else if (j % 3 == 1) right = read(p, source) == float(x % 4096) / 2;
           else {
@@ -258,30 +258,29 @@ __global__ void exchange_stamped(channel_view ch, stamped_inbox_view inbox, int 
         count_wrong(wrong, !right);
       }
   }
-  if (b.index() == b.count() - 1 && wave{}.index() == 0) slot.renew(wave{}, [&](int, int i) { return i < records; });
+  if (b.index() == b.count() - 1 && wave{}.index() == 0) slot.refresh(wave{}, [&](int, int i) { return i < records; });
   e.end(b);
 }
 
-constexpr int renewed_records = 3;
+constexpr int refreshed_records = 3;
 
 /// A launch that sends nothing, and calls record 1 of each source used.
-__global__ void renew_others(channel_view ch, stamped_inbox_view inbox) {
+__global__ void refresh_others(channel_view ch, ll_buffer_view buffer) {
   block const b;
   channel_epoch const e = ch.begin(b);
-  stamped_slot(inbox, ch.world, e.number()).renew(b, [](int, int i) { return i == 1; });
+  ll_slot(buffer, ch.world, e.number()).refresh(b, [](int, int i) { return i == 1; });
   e.end(b);
 }
-/// The stamps that words must have: of each slot, source and record, those that are renewed at once.
-struct expected_stamps {
-  static constexpr int parts = 3, ranks = 3;
-  std::uint32_t of[2 * ranks * renewed_records * parts];
+/// Whether the words of each slot, source and record must be 0.
+struct expected_words {
+  static constexpr int ranks = 3;
+  bool cleared[2 * ranks * refreshed_records];
 };
-__global__ void compare_stamps(world_view w, stamped_inbox_view inbox, expected_stamps expected, unsigned* wrong) {
-  constexpr int parts = expected_stamps::parts;
-  for (int n = block{}.rank(); n < 2 * w.size * renewed_records * inbox.record_words; n += block{}.size()) {
-    int const j = n % inbox.record_words, record = n / inbox.record_words;  // of all slots and sources
-    count_wrong(wrong, std::uint32_t(load(&w.here(inbox.words)[record * inbox.stride + j].word)) !=
-                           expected.of[record * parts + j / stamped_inbox_view::renewed_words]);
+__global__ void compare_words(world_view w, ll_buffer_view buffer, expected_words expected, unsigned* wrong) {
+  for (int n = block{}.rank(); n < 2 * w.size * refreshed_records * buffer.record_words; n += block{}.size()) {
+    int const record = n / buffer.record_words, j = n % buffer.record_words;  // record: of all slots and sources
+    bool const is_clear = load(&w.here(buffer.words)[record * buffer.stride + j].bits) == 0;
+    count_wrong(wrong, is_clear != expected.cleared[record]);
   }
 }
 
@@ -443,40 +442,38 @@ TEST_CASE("signals: several counters of work in a launch") {
   });
 }
 
-TEST_CASE("signals: an inbox of stamped words of any type, on both sides of 2^32 launches") {
+TEST_CASE("signals: a buffer of LL words of any type, on both sides of 2^32 launches") {
   count_on_ranks(GENERATE(1, 2, 3, 8), [](rank_of_test& r, unsigned* wrong) {
     constexpr int blocks = 3, width = 45;
     channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
-    stamped_inbox inbox(ch, {.records = blocks, .words = width});
-    load_kernel(r.world, exchange_stamped, 128);
+    ll_buffer inbox(ch, {.records = blocks, .words = width});
+    load_kernel(r.world, exchange_ll, 128);
     on_both_sides_of_2_to_32(
         r, ch,
-        [&](int) {
-          r.launch({blocks, 128}, exchange_stamped, ch.view(make_header("stamped", 0)), inbox.view(), width, wrong);
-        },
-        2 * int(inbox.view().turns_of_slot(r.size())));
+        [&](int) { r.launch({blocks, 128}, exchange_ll, ch.view(make_header("ll", 0)), inbox.view(), width, wrong); },
+        unsigned(r.size()) * blocks);
   });
 }
 
-TEST_CASE("signals: a record that launches leave unwritten gets a new stamp in its turn, all of it") {
+TEST_CASE("signals: a record that launches leave unwritten is set to 0 in its turn, all of it and no other") {
   count_on_ranks(GENERATE(1, 3), [](rank_of_test& r, unsigned* wrong) {
     channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
-    constexpr int parts = expected_stamps::parts;
-    stamped_inbox inbox(ch, {.records = renewed_records, .words = parts * stamped_inbox_view::renewed_words - 100});
-    unsigned const turns = unsigned(r.size()) * renewed_records * parts;
-    r.found.expect(inbox.view().turns_of_slot(r.size()) == turns, "turns");
-    load_kernel(r.world, renew_others, 512);
+    ll_buffer buffer(ch, {.records = refreshed_records, .words = 668});
+    load_kernel(r.world, refresh_others, 512);
+    r.fill(buffer.view().words, 0xff);
     r.meet();
-    expected_stamps expected{};
-    for (unsigned epoch = 1; epoch <= 2 * turns + 7; ++epoch) {
-      r.launch({1, 512}, renew_others, ch.view(make_header("renew", 0)), inbox.view());
-      unsigned const turn = (epoch - 1) / 2 % turns, part = turn % parts, source = turn / parts % unsigned(r.size()),
-                     record = turn / parts / unsigned(r.size());
-      if (record != 1)
-        expected.of[((epoch % 2 * unsigned(r.size()) + source) * renewed_records + record) * parts + part] = epoch | 1;
-      r.launch({1, 512}, compare_stamps, r.heap.view(), inbox.view(), expected, wrong);
+    unsigned const records = unsigned(r.size()) * refreshed_records;
+    expected_words expected{};
+    for (epoch_t const turn : turns_of(records, 5)) {
+      skip_to(r, ch, turn - 1);
+      for (epoch_t e = turn; e < turn + 3; ++e) {
+        r.launch({1, 512}, refresh_others, ch.view(make_header("refresh", 0)), buffer.view());
+        unsigned const n = ll_turn(e, records);
+        if (n < records && n % refreshed_records != 1) expected.cleared[e % 2 * records + n] = true;
+        r.launch({1, 512}, compare_words, r.heap.view(), buffer.view(), expected, wrong);
+      }
+      r.world.check(r.stream);
     }
-    r.world.check(r.stream);
     r.meet();
   });
 }
@@ -485,12 +482,12 @@ TEST_CASE("signals: an inbox that cannot be is refused, and leaves nothing behin
   on_ranks(2, [](rank_of_test& r) {
     channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
     std::size_t const before = r.heap.allocations();
-    r.found.throws<bad_argument>("no words", {"stamped_inbox: 3 records of 0 words; expected at least 1", "_test.cpp"},
-                                 [&] { stamped_inbox(ch, {.records = 3, .words = 0}); });
+    r.found.throws<bad_argument>("no words", {"ll_buffer: 3 records of 0 words; expected at least 1", "_test.cpp"},
+                                 [&] { ll_buffer(ch, {.records = 3, .words = 0}); });
     r.found.throws<out_of_space>("too many words", {"bytes wanted in the signal segment"},
-                                 [&] { stamped_inbox(ch, {.records = 1 << 12, .words = 1 << 10}); });
+                                 [&] { ll_buffer(ch, {.records = 1 << 12, .words = 1 << 10}); });
     r.found.expect(r.heap.allocations() == before, "something is still allocated");
-    { stamped_inbox const one(ch, {.records = 2, .words = 3}); }
+    { ll_buffer const one(ch, {.records = 2, .words = 3}); }
     r.found.expect(r.heap.allocations() == before, "an inbox that went is still allocated");
   });
 }

@@ -14,7 +14,8 @@ inline constexpr int max_ranks = 64;
 struct flag;
 struct barrier_state;
 struct grid_barrier_state;
-struct stamped;
+template <scope>
+struct ll_word;
 
 /// Memory that is polled inside a kernel lives in the signal segment, everything else in the bulk segment. The type
 /// decides, so a flag cannot be put where polling does not work.
@@ -29,9 +30,9 @@ inline constexpr bool lives_in_signal_segment<barrier_state> = true;
 /// Barriers over grids are polled.
 template <>
 inline constexpr bool lives_in_signal_segment<grid_barrier_state> = true;
-/// Stamped words are polled.
+/// LL words that ranks store are polled.
 template <>
-inline constexpr bool lives_in_signal_segment<stamped> = true;
+inline constexpr bool lives_in_signal_segment<ll_word<scope::system>> = true;
 
 /// An array of T at the same offset of every rank's heap. world_view::on() turns it into a pointer.
 template <class T>

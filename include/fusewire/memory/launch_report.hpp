@@ -107,14 +107,14 @@ class launch_report {
       return who + text("flash_decode: length ", seen.wrong_value, " of sequence ", seen.wrong_at,
                         "; expected 0 to max_pages x page_size = ", seen.accepted - 1);
     if (what == misuse::record_rank || what == misuse::record || what == misuse::record_word)
-      return who + text("stamped_slot: ",
+      return who + text("ll_slot: ",
                         what == misuse::record        ? "record "
                         : what == misuse::record_word ? "word "
                                                       : "rank ",
                         seen.wrong_value, " of ", names_.owner(std::uint64_t(seen.wrong_at) * sizeof(flag)),
                         "; expected 0 to ", seen.accepted - 1,
-                        what == misuse::record        ? " (stamped_inbox_options::records)"
-                        : what == misuse::record_word ? " (stamped_inbox_options::words)"
+                        what == misuse::record        ? " (ll_buffer_options::records)"
+                        : what == misuse::record_word ? " (ll_buffer_options::words)"
                                                       : "");
     char const* const call = what == misuse::inbox_rank ? "inbox()"
                              : what == misuse::signal_rank || what == misuse::signal_flag
