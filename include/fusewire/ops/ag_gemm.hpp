@@ -14,8 +14,8 @@ template <class T>
   requires is_16_bit_float<T>
 class ag_gemm {
  public:
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch when ranks have
-  /// other options; out_of_space when the channel cannot hold max_m x k elements or their flags.
+  /// Collective, unless o.agreed. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch
+  /// when ranks have other options; out_of_space when the channel cannot hold max_m x k elements or their flags.
   ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current())
       : ch_(ch), o_(o), launcher_(ch.world(), "ag_gemm", o.tile, o.reserved_cus, where) {
     int const ranks = ch.world().size();
@@ -42,6 +42,7 @@ class ag_gemm {
                           " flags per source; the channel has ", ch.options().flags_per_source);
     ch.heap().names().add_launch("ag_gemm", describe_ag_gemm);
     prepare<identity>(where);
+    if (o.agreed) return;
     using named = heap::named;
     ch.heap().require_equal_on_ranks(
         "ag_gemm",

@@ -31,6 +31,9 @@ struct ag_gemm_options {
   int reserved_cus = 0;  // compute units left to other work
   /// gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
   bool own_shard_first = true;
+  /// True: ranks are processes, and the caller knows that their options are equal. The constructor is local then, and
+  /// compares nothing
+  bool agreed = false;
 };
 
 /// One call. All ranks pass the same m, n and layout, and b's with the same alignment.

@@ -13,6 +13,9 @@ struct gemm_all_scatter_options {
   int k = 0;                              // columns of A, a multiple of 8
   gemm_tile tile = gemm_tile::automatic;  // what is not named is chosen by the shape
   int reserved_cus = 0;                   // compute units left to other work
+  /// True: ranks are processes, and the caller knows that their options are equal. The constructor is local then, and
+  /// compares nothing
+  bool agreed = false;
 };
 
 /// One call. All ranks pass the same m, n and layout, and b's with the same alignment.
@@ -34,8 +37,8 @@ class gemm_all_scatter : fused_gemm_operator<T, gemm_all_scatter_options> {
   using base::ch_, base::o_;
 
  public:
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch when ranks have
-  /// other options; out_of_space when the channel cannot hold the products or their flags.
+  /// Collective, unless o.agreed. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch
+  /// when ranks have other options; out_of_space when the channel cannot hold the products or their flags.
   gemm_all_scatter(channel& ch, gemm_all_scatter_options const& o,
                    std::source_location where = std::source_location::current())
       : base("gemm_all_scatter", "gemm_as", ch, o, where) {
@@ -43,7 +46,7 @@ class gemm_all_scatter : fused_gemm_operator<T, gemm_all_scatter_options> {
     ch.heap().names().add_launch(
         "gemm_as", [](std::uint64_t const(&what)[launch_words]) { return describe_product("gemm_all_scatter", what); });
     prepare<identity>(where);
-    base::require_equal_on_ranks(where);
+    if (!o.agreed) base::require_equal_on_ranks(where);
   }
 
   /// What the operator takes of a heap of `ranks` ranks, and what it needs of a channel. Requires: options that the

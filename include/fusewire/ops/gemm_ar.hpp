@@ -18,6 +18,9 @@ struct gemm_ar_options {
       reduce_algorithm::automatic;        // one or two; automatic chooses by the number of rows
   gemm_tile tile = gemm_tile::automatic;  // what is not named is chosen by the shape
   int reserved_cus = 0;                   // compute units left to other work
+  /// True: ranks are processes, and the caller knows that their options are equal. The constructor is local then, and
+  /// compares nothing
+  bool agreed = false;
 };
 
 /// One call. All ranks pass the same m, n and layout, and b's with the same alignment.
@@ -47,8 +50,8 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
   /// that, but at least 16.
   static constexpr int one_shot_rows(int ranks) { return std::max(16, 128 / std::max(1, ranks - 1)); }
 
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch when ranks have
-  /// other options; out_of_space when the channel cannot hold the sums or their flags.
+  /// Collective, unless o.agreed. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch
+  /// when ranks have other options; out_of_space when the channel cannot hold the sums or their flags.
   gemm_ar(channel& ch, gemm_ar_options const& o, std::source_location where = std::source_location::current())
       : base("gemm_ar", "gemm_ar", ch, o, where) {
     require(o.shots == reduce_algorithm::automatic || o.shots == reduce_algorithm::one_shot ||
@@ -61,7 +64,7 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
           text("gemm_ar", variant >> 8 == sizeof(float) ? " fp32" : "", variant & 1 ? " one-shot" : " two-shot"), what);
     });
     prepare<identity>(where);
-    base::require_equal_on_ranks(where, int(o.shots));
+    if (!o.agreed) base::require_equal_on_ranks(where, int(o.shots));
   }
 
   /// What the operator takes of a heap of `ranks` ranks, and what it needs of a channel. Requires: options that the

@@ -15,6 +15,9 @@ struct gemm_rs_options {
   int k = 0;      // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
   gemm_tile tile = gemm_tile::automatic;  // what is not named is chosen by the shape
   int reserved_cus = 0;                   // compute units left to other work
+  /// True: ranks are processes, and the caller knows that their options are equal. The constructor is local then, and
+  /// compares nothing
+  bool agreed = false;
 };
 
 /// One call. All ranks pass the same m, n and layout, and b's with the same alignment.
@@ -41,8 +44,8 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   using base::ch_, base::o_;
 
  public:
-  /// Collective. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch when ranks have
-  /// other options; out_of_space when the channel cannot hold the sums or their flags.
+  /// Collective, unless o.agreed. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch
+  /// when ranks have other options; out_of_space when the channel cannot hold the sums or their flags.
   gemm_rs(channel& ch, gemm_rs_options const& o, std::source_location where = std::source_location::current())
       : base("gemm_rs", "gemm_rs", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
@@ -50,7 +53,7 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
       return describe_product(variant_of(what) == sizeof(float) ? "gemm_rs fp32" : "gemm_rs", what);
     });
     prepare<identity>(where);
-    base::require_equal_on_ranks(where);
+    if (!o.agreed) base::require_equal_on_ranks(where);
   }
 
   /// What the operator takes of a heap of `ranks` ranks, and what it needs of a channel. Requires: options that the
