@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(M::threads, M::min_blocks_per_cu)
   block const b;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(n, M::tile_n);
+  int const rank = ch.world.rank(), ranks = ch.world.size(), n_tiles = ceil_div(n, M::tile_n);
   sums_at_owner const sink{e, g.shards, rank, n_tiles, x.part(), x.parts().value()};
   local_shards source(g.shards, k, x.k_part(), x.k_parts());
   auto work = M::run(shared, launch, x, g.tiles, source, sink, no_comm{}, epilogue);

@@ -18,7 +18,7 @@ struct all_reduce_sink {
     std::int64_t const pitch = reduce_scatter_sink::pitch(n);
     return {e.inbox<float>(of) + std::int64_t(source) * m * pitch, m, n, pitch};
   }
-  __device__ matrix<float> at(tile_coord) const { return from(w.rank, w.rank); }
+  __device__ matrix<float> at(tile_coord) const { return from(w.rank(), w.rank()); }
   /// The first of the `parts` flags that each source raises for a tile.
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * parts; }
   template <group Group>
@@ -28,12 +28,12 @@ struct all_reduce_sink {
               cols = min(columns, tile_n);
     index_range const rows = ceil_slice(min(m - m0, tile_m), parts, part, part_unit);
     g.sync();
-    e.signal_here(g, w.rank, flag(t) + part);
-    for (int i = 1; i < w.size; ++i) {
+    e.signal_here(g, w.rank(), flag(t) + part);
+    for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i), row = m0 + rows.begin;
       if (rows.size() > 0)
-        copy_aligned(g, from(w.rank, w.rank).part(row, n0, rows.size(), cols),
-                     from(w.rank, peer).part(row, n0, rows.size(), cols));
+        copy_aligned(g, from(w.rank(), w.rank()).part(row, n0, rows.size(), cols),
+                     from(w.rank(), peer).part(row, n0, rows.size(), cols));
       e.signal(g, peer, flag(t) + part);
     }
   }

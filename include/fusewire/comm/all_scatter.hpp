@@ -27,7 +27,7 @@ struct all_scatter_sink {
   __device__ matrix<T> from(int source, int of) const {
     return {e.inbox<T>(of) + std::int64_t(source) * c.rows * pitch(n), c.rows, n, pitch(n)};
   }
-  __device__ matrix<T> at(tile_coord) const { return columns(w.rank); }
+  __device__ matrix<T> at(tile_coord) const { return columns(w.rank()); }
   /// The first of the `parts` flags that each source raises for a tile.
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * parts; }
   template <group Group>
@@ -36,10 +36,11 @@ struct all_scatter_sink {
     int const m0 = platform::opaque(t.m) * tile_m, n0 = t.n * tile_n, cols = min(n - n0, tile_n);
     index_range const rows = ceil_slice(min(c.rows - m0, tile_m), parts, part, part_unit);
     g.sync();
-    for (int i = 1; i < w.size; ++i) {
+    for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i), row = m0 + rows.begin;
       if (rows.size() > 0)
-        copy(g, columns(w.rank).part(row, n0, rows.size(), cols), from(w.rank, peer).part(row, n0, rows.size(), cols));
+        copy(g, columns(w.rank()).part(row, n0, rows.size(), cols),
+             from(w.rank(), peer).part(row, n0, rows.size(), cols));
       e.signal(g, peer, flag(t) + part);
     }
   }

@@ -47,11 +47,13 @@ class stamped_slot {
       : x_(x), w_(w), epoch_(epoch) {}
 
   /// Records from this rank, on `peer`; with i, record i. send() stores into it.
-  __device__ stamped* to(int peer, int i = 0) const { return word(records(rank_in(peer), w_.rank), i, 0); }
+  __device__ stamped* to(int peer, int i = 0) const { return word(records(rank_in(peer), w_.rank()), i, 0); }
   /// Records from this rank, on the peer with this signal segment (world_view::signal).
-  __device__ stamped* to(std::byte* signal) const { return records(signal, w_.rank); }
+  __device__ stamped* to(std::byte* signal) const { return records(signal, w_.rank()); }
   /// Records from `source`, on this rank; with i, record i. A stamped_reader reads it.
-  __device__ stamped const* from(int source, int i = 0) const { return word(records(w_.rank, rank_in(source)), i, 0); }
+  __device__ stamped const* from(int source, int i = 0) const {
+    return word(records(w_.rank(), rank_in(source)), i, 0);
+  }
   /// Word j of record i of to(peer) or from(source).
   template <class Word>
   __device__ Word* word(Word* records, int i, int j) const {
@@ -85,7 +87,7 @@ class stamped_slot {
                    end = words - now.word < most ? words : now.word + most;
     if (!used(int(now.source), int(now.record)))
       for (unsigned j = now.word + unsigned(g.rank()); j < end; j += unsigned(g.size()))
-        store_stamped(place(records(w_.rank, int(now.source)), int(now.record), int(j)), 0, epoch_);
+        store_stamped(place(records(w_.rank(), int(now.source)), int(now.record), int(j)), 0, epoch_);
     g.sync();  // all threads have read whose turn it is
     if (g.leader()) *turn = after(now, end);
   }
@@ -95,21 +97,21 @@ class stamped_slot {
   __device__ stamped* records(int peer, int source) const { return records(w_.signal[peer], source); }
   __device__ stamped* records(std::byte* signal, int source) const {
     return reinterpret_cast<stamped*>(signal + x_.words.offset) +
-           std::uint64_t(unsigned(detail::slot_of(epoch_)) * unsigned(w_.size) + unsigned(source)) *
+           std::uint64_t(unsigned(detail::slot_of(epoch_)) * unsigned(w_.size()) + unsigned(source)) *
                (unsigned(x_.records) * unsigned(x_.stride));
   }
   /// The turn after the one that ends before word `end`: the record's other words, the other sources, the other
   /// records.
   __device__ stamped_turn after(stamped_turn const& now, unsigned end) const {
     if (end < unsigned(x_.record_words)) return {now.record, now.source, end};
-    if (now.source + 1 < unsigned(w_.size)) return {now.record, now.source + 1, 0};
+    if (now.source + 1 < unsigned(w_.size())) return {now.record, now.source + 1, 0};
     return {now.record + 1 < unsigned(x_.records) ? now.record + 1 : 0, 0, 0};
   }
   /// The argument, in range if kernels check.
   __device__ int checked(misuse what, int value, int below) const {
     return detail::checked_index(w_, what, value, below, int(x_.words.offset / sizeof(flag)));
   }
-  __device__ int rank_in(int rank) const { return checked(misuse::record_rank, rank, w_.size); }
+  __device__ int rank_in(int rank) const { return checked(misuse::record_rank, rank, w_.size()); }
 
   stamped_inbox_view const& x_;
   world_view const& w_;

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
   bool const starts_together = !Mainloop::communicates_first && g.starts_together;
-  gathered_source<Mainloop> source(e, ch.world.rank, g.gather.map, g.gather.own_shard_first, starts_together,
+  gathered_source<Mainloop> source(e, ch.world.rank(), g.gather.map, g.gather.own_shard_first, starts_together,
                                    x.k_part(), x.k_parts());
   checked_local_sink<T> const sink{g.c, e, Mainloop::tile_m, Mainloop::tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {

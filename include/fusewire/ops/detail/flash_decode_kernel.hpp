@@ -78,11 +78,11 @@ class decode_block {
     if constexpr (!platform::has_pdl) launch_.begin();
     kv_schedule run(b_, g_.lengths, words_, number());
     if (run.has_last_token()) platform::wait_prior_grid();
-    int const next = b_.rank() < ch_.world.size ? ch_.world.next(b_.rank()) : 0;
+    int const next = b_.rank() < ch_.world.size() ? ch_.world.next(b_.rank()) : 0;
     std::byte* const signal = ch_.world.signal[next];  // ahead of K, behind which it would be waited for
     // While K is on its way
     auto const prepare = [&] {
-      if (b_.rank() < ch_.world.size) peers_[b_.rank()] = later_slot().to(signal);
+      if (b_.rank() < ch_.world.size()) peers_[b_.rank()] = later_slot().to(signal);
       parts().renew(b_, number(), b_.count());
     };
     for (bool first = true;; run.next(), first = false) {
@@ -112,10 +112,10 @@ class decode_block {
 
   /// Called by: every thread of the block, last of all.
   __device__ void end() const {
-    if (number() == b_.count() - 1 && ch_.world.size > 1)
+    if (number() == b_.count() - 1 && ch_.world.size() > 1)
       slot().renew(b_, [&](int source, int item) {
         return item < g_.lengths.batch * g_.lengths.kv_heads &&
-               (!g_.two_shot || owner(item) == ch_.world.rank || owner(item) == source);
+               (!g_.two_shot || owner(item) == ch_.world.rank() || owner(item) == source);
       });
     if (b_.index() == 0) launch_.collect(b_);
     b_.sync();
@@ -130,8 +130,8 @@ class decode_block {
       parts().sum(
           x,
           [&] {  // a failed wait names this rank's own result of the item
-            int const item = ch_.world.size > 1 ? platform::no_hoist_lane(x.item) : 0;
-            return stamped_reader::awaited{slot().place(slot().from(ch_.world.rank), item, 0), ch_.world.rank};
+            int const item = ch_.world.size() > 1 ? platform::no_hoist_lane(x.item) : 0;
+            return stamped_reader::awaited{slot().place(slot().from(ch_.world.rank()), item, 0), ch_.world.rank()};
           },
           [&](int i, softmax_part const& sum, int n, int of) { push({x.item, i}, sum, n, of); });
     }
@@ -140,27 +140,27 @@ class decode_block {
   /// The output of what this block has pushed.
   __device__ void combine_sources() {
     world_view const& w = ch_.world;
-    if (w.size == 1) return;
+    if (w.size() == 1) return;
     int const from = platform::uniform(from_), to = platform::uniform(to_), quads = record_.quads();
     for (int item = from / g_.quads; item * quads < to; ++item) {
-      if (g_.two_shot && owner(item) != w.rank) continue;
+      if (g_.two_shot && owner(item) != w.rank()) continue;
       int const first = item * quads, begin = from < first ? 0 : from - first, end = to - first;
       sum_parts<waves>(
-          epoch(), w, begin, end < quads ? end : quads, w.size, log_rank_readers(w.size),
+          epoch(), w, begin, end < quads ? end : quads, w.size(), log_rank_readers(w.size()),
           [&](int source, int i) { return ask(source, {item, i}); },
           [&](stamped_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
           [&](int i, softmax_part const& sum, int n, int of) {
             if (n == 0) write({item, i}, sum);
             if (!g_.two_shot) return;
 #pragma unroll 1
-            for (int p = 1 + n; p < w.size; p += of) send(p, {item, i}, sum);
+            for (int p = 1 + n; p < w.size(); p += of) send(p, {item, i}, sum);
           });
     }
     if (!g_.two_shot) return;
     for (int n = from_ + b_.rank(); n < to_; n += threads) {
       quad_at const at = quad_number(n);
       int const source = owner(at.item);
-      if (source == w.rank) continue;
+      if (source == w.rank()) continue;
       stamped_reader read(epoch(), w, grace_ns);
       quad_words words;
       do {
@@ -203,7 +203,7 @@ class decode_block {
     return item_share::of(run.item(), first, run.last_block() - first + 1, number() - first, record_);
   }
   __device__ int owner(int item) const {
-    return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size)));
+    return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size())));
   }
 
   __device__ quad_words ask(int source, quad_at at) const {
@@ -329,10 +329,10 @@ class decode_block {
 
   /// Called by: `of` threads with the same part, number n of them each; they take the peers in turns.
   __device__ void push(quad_at at, softmax_part const& part, int n, int of) const {
-    int const size = later(ch_.world).size;
+    int const size = later(ch_.world).size();
     if (size == 1) return n > 0 ? void() : write(at, part);
     if (g_.two_shot) {
-      int const next = owner(at.item) - ch_.world.rank;
+      int const next = owner(at.item) - ch_.world.rank();
       return n > 0 ? void() : send(next < 0 ? next + size : next, at, part);
     }
 #pragma unroll 1

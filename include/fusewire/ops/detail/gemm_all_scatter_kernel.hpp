@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   block const b;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const ranks = ch.world.size, n = g.c.cols / ranks, parts = x.parts().value();
+  int const ranks = ch.world.size(), n = g.c.cols / ranks, parts = x.parts().value();
   int const n_tiles = ceil_div(n, Mainloop::tile_n);
   all_scatter_sink<T> const inbox{
       e, ch.world, g.c, n, Mainloop::tile_m, Mainloop::tile_n, n_tiles, x.part(), parts, Mainloop::part_unit};
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
                           to.rows, n, [&](int r, int col) {
                             alignas(8) T four[4];
                             *reinterpret_cast<uint2*>(four) =
-                                *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank).at(r, col));
+                                *reinterpret_cast<uint2 const*>(inbox.from(from, ch.world.rank()).at(r, col));
                             for (T& v : four)
                               if (poisoned) v = T(__builtin_nanf(""));
                             store_quad(to, r, col, four, whole);

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   block const b;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n),
+  int const rank = ch.world.rank(), ranks = ch.world.size(), n_tiles = ceil_div(g.c.cols, Mainloop::tile_n),
             parts = x.parts().value();
   all_reduce_sink const inbox{e,       ch.world, g.c.rows, g.c.cols,           Mainloop::tile_m, Mainloop::tile_n,
                               n_tiles, x.part(), parts,    Mainloop::part_unit};
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   block const b;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
+  int const rank = ch.world.rank(), ranks = ch.world.size(), n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
   row_shards const& shards = g.shards;
   reduce_scatter_sink const inbox{e, shards, rank, g.c.cols, n_tiles, x.part(), x.parts().value()};
   local_shards source(shards, g.k, x.k_part(), x.k_parts());

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(Mainloop::threads, Mainloop::min_blocks_per_cu
   extern __shared__ bytes16 shared[];
   block const b;
   channel_launch launch(ch);
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
+  int const rank = ch.world.rank(), ranks = ch.world.size(), n_tiles = ceil_div(g.c.cols, Mainloop::tile_n);
   reduce_scatter_sink const inbox{launch.epoch(), g.shards, rank, g.c.cols, n_tiles, x.part(), x.parts().value()};
   local_shards source(g.shards, g.k, x.k_part(), x.k_parts());
   auto work = Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{});
