@@ -42,7 +42,7 @@ __global__ void sum_rows(channel_view ch, ll_buffer_view inbox, int const* mine,
     int4 const* const row = reinterpret_cast<int4 const*>(mine);
     for (int j = b.rank(); j < words / 4; j += b.size()) {
       int4 const x = row[j];
-      for (int p = 0; p < ranks; ++p) e.inbox<int4>(w.next(p))[w.rank * (words / 4) + j] = x;
+      for (int p = 0; p < ranks; ++p) e.inbox<int4>(w.next(p))[w.rank() * (words / 4) + j] = x;
     }
     signal_all(b, ranks, [&](int p) { return e.to(p, 0); }, e.number());
     e.wait(b, 0, ranks - 1, 0);

@@ -19,7 +19,7 @@ constexpr int words = 256, replays = 4;
 __global__ void sum_small(channel_view ch, ll_buffer_view inbox, float const* mine, float* sum) {
   block const b;  // of `words` threads: a word each
   channel_epoch const e = ch.begin(b);
-  int const ranks = ch.world.size, i = b.rank();
+  int const ranks = ch.world.size(), i = b.rank();
   ll_slot const slot(inbox, ch.world, e.number());
   for (int n = 0; n < ranks; ++n) slot.send(ch.world.next(n), 0, i, mine[i]);  // record 0, word i
   ll_reader read(e, ch.world);

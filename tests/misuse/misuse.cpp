@@ -85,13 +85,13 @@ template <mistake M>
 __device__ void exchange(channel_view const& ch, block b, int const* mine, int* sum, int n) {
   auto const e = M == mistake::few_blocks ? ch.begin_readable(b) : ch.begin(b);
   world_view const& w = ch.world;
-  int const to = w.next(1), from = w.next(w.size - 1), first = b.index() * b.size() + b.rank(),
+  int const to = w.next(1), from = w.next(w.size() - 1), first = b.index() * b.size() + b.rank(),
             step = b.count() * b.size();
   if (M == mistake::early_return && b.index() == 2) return;
   for (int i = first; i < n; i += step) e.inbox<int>(to)[i + (M == mistake::inbox_far_too_small ? 20000 : 0)] = mine[i];
   int const last = b.count() - 1;
-  if (M != mistake::missing_signal || w.rank != 1)
-    e.signal(b, M == mistake::no_such_rank ? to + 2 * w.size : to,
+  if (M != mistake::missing_signal || w.rank() != 1)
+    e.signal(b, M == mistake::no_such_rank ? to + 2 * w.size() : to,
              M == mistake::flag_too_large && b.index() == last  ? blocks
              : M == mistake::flag_negative && b.index() == last ? -1
                                                                 : b.index());
@@ -149,10 +149,10 @@ __global__ void send_ll(channel_view ch, ll_buffer_view inbox, int pairs, int* s
   auto const e = ch.begin(b);
   world_view const& w = ch.world;
   ll_slot const slot(inbox, w, e.number());
-  int const to = w.next(1), from = w.next(w.size - 1);
+  int const to = w.next(1), from = w.next(w.size() - 1);
   int const record = M == mistake::no_such_record ? 2 : M == mistake::record_negative ? -1 : 1;
   for (int j = b.rank(); j < pairs; j += b.size())
-    slot.send(M == mistake::no_such_peer ? to + w.size : to, record, j, j);
+    slot.send(M == mistake::no_such_peer ? to + w.size() : to, record, j, j);
   ll_word<> const* const records = slot.from(M == mistake::no_such_source ? -1 : from);
   ll_reader read(e, w);
   for (int j = b.rank(); j < pairs; j += b.size()) {

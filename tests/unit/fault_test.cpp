@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(decode_threads(D))
   block const b;
   channel_epoch const e = ch.begin(b);
   channel_view broken = ch;
-  if (lost_to >= 0) broken.world.signal[lost_to] = ch.world.signal[ch.world.rank];
+  if (lost_to >= 0) broken.world.signal[lost_to] = ch.world.signal[ch.world.rank()];
   detail::decode_block<T, D> work(broken, g, shared);
   work.run_splits();
   work.reduce_slices();

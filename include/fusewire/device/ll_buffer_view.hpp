@@ -26,12 +26,12 @@ class ll_slot {
   __device__ ll_slot(ll_buffer_view const& x, world_view const& w, epoch_t epoch) : x_(x), w_(w), epoch_(epoch) {}
 
   /// Records from this rank, on `peer`; with i, record i. send() stores into it.
-  __device__ ll_word<>* to(int peer, int i = 0) const { return word(records(rank_in(peer), w_.rank), i, 0); }
+  __device__ ll_word<>* to(int peer, int i = 0) const { return word(records(rank_in(peer), w_.rank()), i, 0); }
   /// Records from this rank, on the peer with this signal segment (world_view::signal).
-  __device__ ll_word<>* to(std::byte* signal) const { return records(signal, w_.rank); }
+  __device__ ll_word<>* to(std::byte* signal) const { return records(signal, w_.rank()); }
   /// Records from `source`, on this rank; with i, record i. An ll_reader reads it.
   __device__ ll_word<> const* from(int source, int i = 0) const {
-    return word(records(w_.rank, rank_in(source)), i, 0);
+    return word(records(w_.rank(), rank_in(source)), i, 0);
   }
   /// Word j of record i of to(peer) or from(source).
   template <class Word>
@@ -58,10 +58,10 @@ class ll_slot {
   /// Called by: every thread of one group of a launch, in every launch whose records may be unused.
   template <group Group, class Used>
   __device__ void refresh(Group g, Used const& used) const {
-    unsigned const all = unsigned(w_.size) * unsigned(x_.records), turn = ll_turn(epoch_, all);
+    unsigned const all = unsigned(w_.size()) * unsigned(x_.records), turn = ll_turn(epoch_, all);
     if (turn >= all) return;
     int const source = int(turn / unsigned(x_.records)), i = int(turn % unsigned(x_.records));
-    if (!used(source, i)) ll_clear(g, place(records(w_.rank, source), i, 0), x_.record_words);
+    if (!used(source, i)) ll_clear(g, place(records(w_.rank(), source), i, 0), x_.record_words);
   }
 
  private:
@@ -69,14 +69,14 @@ class ll_slot {
   __device__ ll_word<>* records(int peer, int source) const { return records(w_.signal[peer], source); }
   __device__ ll_word<>* records(std::byte* signal, int source) const {
     return reinterpret_cast<ll_word<>*>(signal + x_.words.offset) +
-           std::uint64_t(unsigned(detail::slot_of(epoch_)) * unsigned(w_.size) + unsigned(source)) *
+           std::uint64_t(unsigned(detail::slot_of(epoch_)) * unsigned(w_.size()) + unsigned(source)) *
                (unsigned(x_.records) * unsigned(x_.stride));
   }
   /// The argument, in range if kernels check.
   __device__ int checked(misuse what, int value, int below) const {
     return detail::checked_index(w_, what, value, below, int(x_.words.offset / sizeof(flag)));
   }
-  __device__ int rank_in(int rank) const { return checked(misuse::record_rank, rank, w_.size); }
+  __device__ int rank_in(int rank) const { return checked(misuse::record_rank, rank, w_.size()); }
 
   ll_buffer_view const& x_;
   world_view const& w_;

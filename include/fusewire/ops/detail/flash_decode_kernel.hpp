@@ -58,7 +58,7 @@ class decode_block {
     if constexpr (!policy.overlaps_prior_grid) launch_.begin();
     kv_splits run(b_, g_.lengths, words_, number(), policy.schedules_by_wave);
     if (run.has_last_token()) platform::wait_prior_grid();
-    int const next = b_.rank() < ch_.world.size ? ch_.world.next(b_.rank()) : 0;
+    int const next = b_.rank() < ch_.world.size() ? ch_.world.next(b_.rank()) : 0;
     std::byte* const signal = ch_.world.signal[next];  // issued before K, behind which it would be waited for
     // While K is in flight
     auto const prepare = [&] { exchange().find_peer(b_, signal); };

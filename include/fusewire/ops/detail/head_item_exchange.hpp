@@ -23,21 +23,21 @@ class head_item_exchange {
   /// Stores the address of this rank's records on the peer with this signal segment, which is b.rank() places after it.
   /// Called by: every thread of the block, before push(), with a barrier in between.
   __device__ void find_peer(block b, std::byte* signal) const {
-    if (b.rank() < ch_.world.size) peers_[b.rank()] = later_slot().to(signal);
+    if (b.rank() < ch_.world.size()) peers_[b.rank()] = later_slot().to(signal);
   }
 
   /// The word that a failed wait of this rank's own splits of a head item names.
   __device__ ll_reader::awaited local_word(int head_item) const {
-    int const item = ch_.world.size > 1 ? platform::no_hoist_lane(head_item) : 0;
-    return {slot().place(slot().from(ch_.world.rank), item, 0), ch_.world.rank};
+    int const item = ch_.world.size() > 1 ? platform::no_hoist_lane(head_item) : 0;
+    return {slot().place(slot().from(ch_.world.rank()), item, 0), ch_.world.rank()};
   }
 
   /// Called by: `of` threads with the same partial, number n of them each; they take the peers round-robin.
   __device__ void push(quad_at at, softmax_partial const& part, int n, int of) const {
-    int const size = later(ch_.world).size;
+    int const size = later(ch_.world).size();
     if (size == 1) return n > 0 ? void() : write(at, part);
     if (g_.two_shot) {
-      int const next = owner(at.item) - ch_.world.rank;
+      int const next = owner(at.item) - ch_.world.rank();
       return n > 0 ? void() : send(next < 0 ? next + size : next, at, part);
     }
 #pragma unroll 1
@@ -48,27 +48,27 @@ class head_item_exchange {
   /// Called by: every thread of the block.
   __device__ void combine(block b, int from, int to) const {
     world_view const& w = ch_.world;
-    if (w.size == 1) return;
+    if (w.size() == 1) return;
     int const first_quad = platform::uniform(from), last_quad = platform::uniform(to), quads = record_.quads();
     for (int item = first_quad / g_.quads; item * quads < last_quad; ++item) {
-      if (g_.two_shot && owner(item) != w.rank) continue;
+      if (g_.two_shot && owner(item) != w.rank()) continue;
       int const first = item * quads, begin = first_quad < first ? 0 : first_quad - first, end = last_quad - first;
       reduce_partials<policy>(
-          e_, w, begin, end < quads ? end : quads, w.size, log_readers(w.size),
+          e_, w, begin, end < quads ? end : quads, w.size(), log_readers(w.size()),
           [&](int source, int i) { return ask(source, {item, i}); },
           [&](ll_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
           [&](int i, softmax_partial const& sum, int n, int of) {
             if (n == 0) write({item, i}, sum);
             if (!g_.two_shot) return;
 #pragma unroll 1
-            for (int p = 1 + n; p < w.size; p += of) send(p, {item, i}, sum);
+            for (int p = 1 + n; p < w.size(); p += of) send(p, {item, i}, sum);
           });
     }
     if (!g_.two_shot) return;
     for (int n = from + b.rank(); n < to; n += decode_threads(D)) {
       quad_at const at{n / g_.quads, n % g_.quads};
       int const source = owner(at.item);
-      if (source == w.rank) continue;
+      if (source == w.rank()) continue;
       ll_reader read(e_, w, grace_ns);
       quad_words words;
       do {
@@ -84,10 +84,10 @@ class head_item_exchange {
 
   /// See ll_slot::refresh(). Called by: every thread of one block.
   __device__ void refresh(block b) const {
-    if (ch_.world.size == 1) return;
+    if (ch_.world.size() == 1) return;
     slot().refresh(b, [&](int source, int item) {
       return item < g_.lengths.batch * g_.lengths.kv_heads &&
-             (!g_.two_shot || owner(item) == ch_.world.rank || owner(item) == source);
+             (!g_.two_shot || owner(item) == ch_.world.rank() || owner(item) == source);
     });
   }
 
@@ -113,7 +113,7 @@ class head_item_exchange {
   __device__ ll_slot later_slot() const { return {later(g_.inbox), later(ch_.world), e_.number()}; }
 
   __device__ int owner(int item) const {
-    return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size)));
+    return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size())));
   }
 
   __device__ quad_words ask(int source, quad_at at) const {
