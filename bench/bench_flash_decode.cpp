@@ -219,8 +219,8 @@ __global__ void join_ranks(world_view w, sym<float> partial, std::int64_t skip, 
   int const row = int(blockIdx.x), d = int(blockDim.x), j = int(threadIdx.x);
   auto const of = [&](int r) { return w.on(r, partial) + skip; };
   float m = minus_infinity, l = 0, o = 0;
-  for (int r = 0; r < w.size; ++r) m = fmaxf(m, of(r)[std::int64_t(rows) * d + row]);
-  for (int r = 0; r < w.size; ++r) {
+  for (int r = 0; r < w.size(); ++r) m = fmaxf(m, of(r)[std::int64_t(rows) * d + row]);
+  for (int r = 0; r < w.size(); ++r) {
     float const lse = of(r)[std::int64_t(rows) * d + row], weight = lse == minus_infinity ? 0 : expf(lse - m);
     l += weight;
     o += of(r)[std::int64_t(row) * d + j] * weight;

@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_argume
     platform::acquire_polled<scope::system>(a.go);  // so that no cache keeps what the launch before has read of a peer
   }
   b.sync();
-  int const peers = w.size - 1, peer = w.next(1 + b.index() % peers), source = a.push ? w.rank : peer;
+  int const peers = w.size() - 1, peer = w.next(1 + b.index() % peers), source = a.push ? w.rank() : peer;
   std::uint64_t const t0 = platform::clock_ns();
-  copy_by<Group>(w.on(source, a.from), w.on(a.push ? peer : w.rank, a.to) + source * a.words, a.words,
+  copy_by<Group>(w.on(source, a.from), w.on(a.push ? peer : w.rank(), a.to) + source * a.words, a.words,
                  {b.index() / peers, b.count() / peers});
   platform::drain_stores();
   b.sync();
@@ -94,10 +94,10 @@ enum class access { load, store, fetch_add };
 
 /// One thread accesses the next rank's memory, one access after the other. Only the times of rank 0 count.
 __global__ void one_by_one(world_view w, sym<unsigned> x, access what, unsigned long long* ns) {
-  atomic_ref<unsigned> const theirs(w.on(w.next(1), x) + w.rank);
+  atomic_ref<unsigned> const theirs(w.on(w.next(1), x) + w.rank());
   std::uint64_t const t0 = platform::clock_ns();
   unsigned last = 0;
-  for (int i = 0; i < rounds && w.rank == 0; ++i) {
+  for (int i = 0; i < rounds && w.rank() == 0; ++i) {
     if (what == access::load) last += theirs.load(order::acquire);
     if (what == access::store) theirs.store(unsigned(i), order::release);
     if (what == access::fetch_add) last = theirs.fetch_add(last % 2 + 1, order::relaxed);
@@ -109,10 +109,10 @@ __global__ void ping_pong(world_view w, sym<flag> f, epoch_t first, unsigned lon
   thread const me;
   std::uint64_t const t0 = platform::clock_ns();
   for (epoch_t i = first; i < first + rounds; ++i)
-    if (w.rank == 0) {
+    if (w.rank() == 0) {
       signal(me, w.on(1, f), i);
       wait(me, w, w.here(f), i, 1);
-    } else if (w.rank == 1) {
+    } else if (w.rank() == 1) {
       wait(me, w, w.here(f), i, 0);
       signal(me, w.on(0, f), i);
     }
@@ -131,10 +131,10 @@ __global__ void ping_pong_plain(world_view w, sym<flag> f, epoch_t first, unsign
       platform::backoff();
   };
   for (epoch_t i = first; i < first + rounds; ++i)
-    if (w.rank == 0) {
+    if (w.rank() == 0) {
       raise(1, i);
       poll(i);
-    } else if (w.rank == 1) {
+    } else if (w.rank() == 1) {
       poll(i);
       raise(0, i);
     }

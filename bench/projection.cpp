@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(512)
   block const b;
   sym<barrier_state> const mine = meet + b.index();
   barrier(b, w, mine);
-  int const from = w.next(b.index() % w.size), part = b.index() / w.size, parts = b.count() / w.size;
+  int const from = w.next(b.index() % w.size()), part = b.index() / w.size(), parts = b.count() / w.size();
   std::int64_t const first = words * part / parts, last = words * (part + 1) / parts;
   copy(b, w.on(from, shards) + first, out + from * words + first, last - first);
   barrier(b, w, mine);

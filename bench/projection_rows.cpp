@@ -1,5 +1,5 @@
-// Every rank sends a row to all ranks and adds up what it gets: with stamped words, with renew() besides, and with a
-// flag. Prints a line for each way. scripts/perf/rows.py runs it under fusewire-sim --time and writes the table of
+// Every rank sends a row to all ranks and adds up what it gets: in LL words, and with a flag. Prints a
+// line for each way. scripts/perf/rows.py runs it under fusewire-sim --time and writes the table of
 // docs/writing_kernels.md.
 #include "projection.hpp"
 
@@ -10,32 +10,30 @@ namespace {
 
 constexpr int ranks = 8;
 
-enum class way { nothing, stamped, renewed, flag };
-constexpr char const* names[] = {"nothing", "stamped", "renewed", "flag"};
+enum class way { nothing, ll, flag };
+constexpr char const* names[] = {"nothing", "ll", "flag"};
 
 /// One block; words of the row are a multiple of 4.
 template <way W>
-__global__ void sum_rows(channel_view ch, stamped_inbox_view inbox, int const* mine, int* sum, int words) {
+__global__ void sum_rows(channel_view ch, ll_buffer_view inbox, int const* mine, int* sum, int words) {
   block const b;
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  if constexpr (W == way::stamped || W == way::renewed) {
-    stamped_slot const slot(inbox, w, e.number());
+  if constexpr (W == way::ll) {
+    ll_slot const slot(inbox, w, e.number());
     for (int j = b.rank(); j < words; j += b.size()) {
       int const x = mine[j];  // once: the compiler does not know that a send leaves it as it is
       for (int p = 0; p < ranks; ++p) slot.send(w.next(p), 0, j, x);
     }
-    if constexpr (W == way::renewed)
-      if (wave{}.index() == 0) slot.renew(wave{}, [](int, int i) { return i == 0; });
-    stamped_reader read(e, w);
+    ll_reader read(e, w);
     for (int j = b.rank(); j < words; j += b.size()) {
       int all;
       do {
         std::uint64_t word[ranks];
-        for (int r = 0; r < ranks; ++r) word[r] = read.ask(slot.from(r, 0) + j);
+        for (int r = 0; r < ranks; ++r) word[r] = ll_load(slot.from(r, 0) + j);
         platform::sched_barrier();
         all = 0;
-        for (int r = 0; r < ranks; ++r) all += read.take<int>(word[r], slot.from(r, 0) + j, r);
+        for (int r = 0; r < ranks; ++r) all += read.consume<int>(word[r], slot.from(r, 0) + j, r);
       } while (read.again());
       sum[j] = all;
     }
@@ -44,7 +42,7 @@ __global__ void sum_rows(channel_view ch, stamped_inbox_view inbox, int const* m
     int4 const* const row = reinterpret_cast<int4 const*>(mine);
     for (int j = b.rank(); j < words / 4; j += b.size()) {
       int4 const x = row[j];
-      for (int p = 0; p < ranks; ++p) e.inbox<int4>(w.next(p))[w.rank * (words / 4) + j] = x;
+      for (int p = 0; p < ranks; ++p) e.inbox<int4>(w.next(p))[w.rank() * (words / 4) + j] = x;
     }
     signal_all(b, ranks, [&](int p) { return e.to(p, 0); }, e.number());
     e.wait(b, 0, ranks - 1, 0);
@@ -62,7 +60,7 @@ __global__ void sum_rows(channel_view ch, stamped_inbox_view inbox, int const* m
 
 /// us of one launch of ten.
 template <way W>
-double time_of(world& w, heap& h, stopwatch& watch, channel& ch, stamped_inbox& inbox, int words, int threads) {
+double time_of(world& w, heap& h, stopwatch& watch, channel& ch, ll_buffer& inbox, int words, int threads) {
   auto const n = std::size_t(words);
   owned<int> const mine(h, h.allocate<int>(n)), sum(h, h.allocate<int>(n));
   std::vector<int> values(n), wanted(n);
@@ -85,7 +83,7 @@ double time_of(world& w, heap& h, stopwatch& watch, channel& ch, stamped_inbox& 
 }
 
 template <way W>
-void print_time(world& w, heap& h, stopwatch& watch, channel& ch, stamped_inbox& inbox, int words, int threads) {
+void print_time(world& w, heap& h, stopwatch& watch, channel& ch, ll_buffer& inbox, int words, int threads) {
   double const us = time_of<W>(w, h, watch, ch, inbox, words, threads);
   if (w.rank() == 0) std::printf("%s %d %d %.2f\n", names[int(W)], words * 4, threads, us);
 }
@@ -99,11 +97,10 @@ int main(int argc, char** argv) try {
   run(ranks, [&](world& w) {
     heap h(w, {.bulk = 16_MiB, .signal = 32_MiB});
     channel ch(h, {.max_bytes = std::size_t(ranks * words * 4), .flags_per_source = 1});
-    stamped_inbox inbox(ch, {.records = 2, .words = words});  // record 1 is unused
+    ll_buffer inbox(ch, {.records = 1, .words = words});
     stopwatch watch(w, h);
     print_time<way::nothing>(w, h, watch, ch, inbox, words, threads);
-    print_time<way::stamped>(w, h, watch, ch, inbox, words, threads);
-    print_time<way::renewed>(w, h, watch, ch, inbox, words, threads);
+    print_time<way::ll>(w, h, watch, ch, inbox, words, threads);
     print_time<way::flag>(w, h, watch, ch, inbox, words, threads);
   });
 } catch (std::exception const& e) {

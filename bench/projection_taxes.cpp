@@ -46,11 +46,11 @@ __global__ void __launch_bounds__(512)
   block const b;
   sym<barrier_state> const mine = meet + b.index();
   barrier(b, w, mine);
-  int const from = w.next(b.index() % w.size), part = b.index() / w.size, parts = b.count() / w.size;
+  int const from = w.next(b.index() % w.size()), part = b.index() / w.size(), parts = b.count() / w.size();
   int const first = m * part / parts, rows = m * (part + 1) / parts - first;
   matrix<bf16> const shard{w.on(from, shards), m, cols, cols},
       below{out + std::int64_t(from) * m * cols, m, cols, cols},
-      beside{out + from * cols, m, cols, std::int64_t(cols) * w.size};
+      beside{out + from * cols, m, cols, std::int64_t(cols) * w.size()};
   copy_aligned<8>(b, matrix<bf16 const>(shard.part(first, 0, rows, cols)),
                   (in_place ? beside : below).part(first, 0, rows, cols));
   barrier(b, w, mine);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
   using usual = gathered_source<Mainloop>;
-  std::conditional_t<AfterAll, after_all_of<usual>, usual> source(e, ch.world.rank, g.gather.map,
+  std::conditional_t<AfterAll, after_all_of<usual>, usual> source(e, ch.world.rank(), g.gather.map,
                                                                   g.gather.own_shard_first, x.k_slice());
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {

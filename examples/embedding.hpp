@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(256)
     sum_bags(channel_view ch, shape g, quad const* table, std::int32_t const* ids, quad* sums) {
   block const b;
   channel_epoch const e = ch.begin(b);
-  int const ranks = ch.world.size, rank = ch.world.rank, quads = g.dim / 4, pieces = g.pieces();
+  int const ranks = ch.world.size(), rank = ch.world.rank(), quads = g.dim / 4, pieces = g.pieces();
   auto const ids_of = [&](int at, int source, int bag) {
     return e.inbox<std::int32_t>(at) + (std::int64_t(source) * g.bags + bag) * g.ids;
   };

@@ -20,12 +20,12 @@ constexpr int words = 1024;
 /// 0.
 __global__ void pass_on(world_view w, sym<int> inbox, sym<flag> arrived) {
   block const b;
-  int const to = w.next(1), from = w.next(w.size - 1);
-  if (w.rank != 0) wait(b, w, w.here(arrived), 1, from);  // the message is here, for every thread of the block
+  int const to = w.next(1), from = w.next(w.size() - 1);
+  if (w.rank() != 0) wait(b, w, w.here(arrived), 1, from);  // the message is here, for every thread of the block
   // Remote memory is memory
-  for (int i = b.rank(); i < words; i += b.size()) w.on(to, inbox)[i] = (w.rank == 0 ? i : w.here(inbox)[i]) + 1;
+  for (int i = b.rank(); i < words; i += b.size()) w.on(to, inbox)[i] = (w.rank() == 0 ? i : w.here(inbox)[i]) + 1;
   signal(b, w.on(to, arrived), 1);  // after the data of all threads
-  if (w.rank == 0) wait(b, w, w.here(arrived), 1, from);
+  if (w.rank() == 0) wait(b, w, w.here(arrived), 1, from);
 }
 
 int main(int argc, char** argv) try {

@@ -153,10 +153,10 @@ struct context {
 __global__ void exchange_numbers(channel_view ch, int* out) {
   block const b;
   auto const e = ch.begin(b);
-  for (int p = b.rank(); p < ch.world.size; p += b.size()) e.inbox<int>(p)[ch.world.rank] = 10 * ch.world.rank;
-  for (int p = 0; p < ch.world.size; ++p) e.signal(b, p, 0);
-  e.wait(b, 0, ch.world.size - 1, 0);
-  for (int p = b.rank(); p < ch.world.size; p += b.size()) out[p] = e.inbox<int>()[p];
+  for (int p = b.rank(); p < ch.world.size(); p += b.size()) e.inbox<int>(p)[ch.world.rank()] = 10 * ch.world.rank();
+  for (int p = 0; p < ch.world.size(); ++p) e.signal(b, p, 0);
+  e.wait(b, 0, ch.world.size() - 1, 0);
+  for (int p = b.rank(); p < ch.world.size(); p += b.size()) out[p] = e.inbox<int>()[p];
   e.end(b);
 }
 

@@ -27,7 +27,7 @@ constexpr int launches = 5;
 __global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums) {
   block const b;
   channel_epoch const e = ch.begin(b);
-  int const ranks = ch.world.size, tiles = a.rows / tile_rows;
+  int const ranks = ch.world.size(), tiles = a.rows / tile_rows;
   auto const inbox = [&](int peer, int source, int t) {
     return matrix<float>{e.inbox<float>(peer) + std::int64_t(source * tiles + t) * tile_rows * cols, tile_rows, cols,
                          cols};
@@ -35,7 +35,7 @@ __global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums)
   if (b.index() < pushers) {
     for (int i = b.index(); i < tiles * ranks; i += pushers) {
       int const t = i / ranks, peer = ch.world.next(i % ranks);  // this rank first, then its neighbours
-      copy(b, a.part(t * tile_rows, 0, tile_rows, cols), inbox(peer, ch.world.rank, t));
+      copy(b, a.part(t * tile_rows, 0, tile_rows, cols), inbox(peer, ch.world.rank(), t));
       e.signal(b, peer, t);
     }
   } else {
@@ -44,7 +44,7 @@ __global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums)
     for (int source = 0; source < ranks; ++source)  // in fixed order: the same bits on every rank and in every run
       for (int t = 0; t < tiles; ++t) {
         e.wait(b, source, t);
-        auto const tile = inbox(ch.world.rank, source, t);
+        auto const tile = inbox(ch.world.rank(), source, t);
         for (int c = first + b.rank(); c < first + share; c += b.size())
           for (int r = 0; r < tile_rows; ++r) sums[c] += tile(r, c);
       }

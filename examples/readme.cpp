@@ -17,7 +17,7 @@ __global__ void ring_sum(channel_view ch, float const* mine, float* sum, int til
   for (int t = b.index(), n = b.size(); t < tiles; t += b.count()) {
     copy(b, mine + t * n, e.inbox<float>(ch.world.next(1)) + t * n, n);  // remote memory is memory
     e.signal(b, ch.world.next(1), t);                                    // release: this tile is there
-    e.wait(b, ch.world.next(ch.world.size - 1), t);                      // acquire: so is the previous rank's
+    e.wait(b, ch.world.next(ch.world.size() - 1), t);                    // acquire: so is the previous rank's
     sum[t * n + b.rank()] = mine[t * n + b.rank()] + e.inbox<float>()[t * n + b.rank()];
   }
   e.end(b);  // no barrier, no reset: two slots and credits

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(512)
   block const b;
   world_view const& w = ch.world;
   // Before begin(): behind it the compiler takes the rank for a value of each lane, and the branches for divergent ones
-  int const height = g.rows / g.blocks, band = w.rank * g.blocks + b.index(), bands = w.size * g.blocks,
+  int const height = g.rows / g.blocks, band = w.rank() * g.blocks + b.index(), bands = w.size() * g.blocks,
             row0 = b.index() * height;
   channel_epoch const e = ch.begin(b);
   epoch_t const base = e.number() * epoch_t(g.steps + 1);

@@ -10,7 +10,7 @@ using namespace fusewire;
 __global__ void ring_sum(channel_view ch, float const* mine, float* sum, int tiles) {
   block b;
   auto e = ch.begin(b);
-  int const n = b.size(), next = ch.world.next(1), previous = ch.world.next(ch.world.size - 1);
+  int const n = b.size(), next = ch.world.next(1), previous = ch.world.next(ch.world.size() - 1);
   for (int t = b.index(); t < tiles; t += b.count()) {
     copy(b, mine + t * n, e.inbox<float>(next) + t * n, n);
     e.signal(b, next, t);

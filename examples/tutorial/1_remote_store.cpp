@@ -16,7 +16,7 @@ constexpr int words = 1024;
 __global__ void store_at_next(world_view w, sym<int> inbox) {
   block const b;
   int* const there = w.on(w.next(1), inbox);  // the next rank's inbox: an ordinary pointer
-  for (int i = b.rank(); i < words; i += b.size()) store(there + i, w.rank * 1000 + i);
+  for (int i = b.rank(); i < words; i += b.size()) store(there + i, w.rank() * 1000 + i);
 }
 // [end: kernel]
 

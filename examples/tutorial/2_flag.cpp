@@ -15,7 +15,7 @@ constexpr int blocks = 4, threads = 256, words = blocks * threads;
 
 __global__ void add_previous(world_view w, sym<int> mine, sym<int> inbox, sym<flag> arrived, int* sum) {
   block const b;
-  int const to = w.next(1), from = w.next(w.size - 1);
+  int const to = w.next(1), from = w.next(w.size() - 1);
   int const first = b.index() * threads;  // each block has its part of the numbers, and its own flag
   // [begin: signal]
   copy(b, w.here(mine) + first, w.on(to, inbox) + first, threads);

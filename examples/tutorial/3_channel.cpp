@@ -16,7 +16,7 @@ constexpr int blocks = 4, threads = 256, words = blocks * threads, launches = 5;
 __global__ void add_previous(channel_view ch, int const* mine, int* sum) {
   block const b;
   channel_epoch const e = ch.begin(b);  // which launch this is: its inbox, its flags
-  int const to = ch.world.next(1), from = ch.world.next(ch.world.size - 1);
+  int const to = ch.world.next(1), from = ch.world.next(ch.world.size() - 1);
   int const first = b.index() * threads;
   copy(b, mine + first, e.inbox<int>(to) + first, threads);
   e.signal(b, to, b.index());

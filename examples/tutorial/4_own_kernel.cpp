@@ -21,13 +21,13 @@ constexpr int producers = 4, consumers = 2, launches = 3;
 __global__ void matvec(channel_view ch, matrix<float const> a, float const* x, float* y) {
   block const b;  // of tile_rows threads: a row each
   channel_epoch const e = ch.begin(b);
-  int const ranks = ch.world.size;
+  int const ranks = ch.world.size();
   if (b.index() < producers) {
     for (int t = b.index(); t < tiles; t += producers) {
       int const row = t * tile_rows + b.rank();
       float part = 0;
       for (int k = 0; k < a.cols; ++k) part += a(row, k) * x[k];
-      for (int i = 0; i < ranks; ++i) e.inbox<float>(ch.world.next(i))[ch.world.rank * rows + row] = part;
+      for (int i = 0; i < ranks; ++i) e.inbox<float>(ch.world.next(i))[ch.world.rank() * rows + row] = part;
       signal_all(b, ranks, [&](int peer) { return e.to(peer, t); }, e.number());
     }
   } else {

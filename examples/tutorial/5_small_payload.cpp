@@ -1,7 +1,7 @@
-// Tutorial, step 5: a small payload without a flag. Every rank sends its few numbers to all ranks, each in a word that
-// says itself which launch it is from; and the launch is a graph, replayed with other numbers.
+// Tutorial, step 5: a small payload without a flag. Every rank sends its few numbers to all ranks, in LL words, of
+// which each carries its launch; and the launch is a graph, replayed with other numbers.
 //
-//   rank r --- (value, stamp) in 8 bytes ---> record of r on every rank --asked for until all stamps are right--> sum
+//   rank r --- (value, stamp) in 8 bytes ---> record of r on every rank --polled until all stamps are right--> sum
 //
 // Deadlock: every thread sends before it waits, and launch() takes only grids whose blocks all run at once.
 #include <fusewire/fusewire.hpp>
@@ -16,13 +16,13 @@ using namespace fusewire;
 constexpr int words = 256, replays = 4;
 
 // [begin: kernel]
-__global__ void sum_small(channel_view ch, stamped_inbox_view inbox, float const* mine, float* sum) {
+__global__ void sum_small(channel_view ch, ll_buffer_view inbox, float const* mine, float* sum) {
   block const b;  // of `words` threads: a word each
   channel_epoch const e = ch.begin(b);
-  int const ranks = ch.world.size, i = b.rank();
-  stamped_slot const slot(inbox, ch.world, e.number());
+  int const ranks = ch.world.size(), i = b.rank();
+  ll_slot const slot(inbox, ch.world, e.number());
   for (int n = 0; n < ranks; ++n) slot.send(ch.world.next(n), 0, i, mine[i]);  // record 0, word i
-  stamped_reader read(e, ch.world);
+  ll_reader read(e, ch.world);
   float all;
   do {
     all = 0;
@@ -38,12 +38,12 @@ float value(int rank, int i, int n) { return float((rank * 5 + i * 3 + n) % 11);
 int main(int argc, char** argv) try {
   run(ranks_of(argc, argv).value_or(4), [](world& w) {
     // [begin: host]
-    stamped_inbox_options const o{.records = 1, .words = words, .name = "numbers"};
+    ll_buffer_options const o{.records = 1, .words = words, .name = "numbers"};
     requirements const needs = channel::requirements(w.size(), {.max_bytes = 1, .flags_per_source = 1}) +
-                               stamped_inbox::requirements(w.size(), o) + 2 * requirements::of<float>(words);
+                               ll_buffer::requirements(w.size(), o) + 2 * requirements::of<float>(words);
     heap heap(w, needs);
     channel ch(heap, needs);
-    stamped_inbox inbox(ch, o);
+    ll_buffer inbox(ch, o);
     // [end: host]
     auto const mine = heap.allocate<float>(words), sum = heap.allocate<float>(words);
     // [begin: graph]

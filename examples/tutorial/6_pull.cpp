@@ -27,15 +27,15 @@ __global__ void sum_arrays(channel_view ch, sym<float> array, float* sum) {
   channel_pull const pull = e.pull();
   world_view const& w = ch.world;
   bool begun = true;
-  for (int r = 0; r < w.size; ++r) begun &= pull.wait_begun(b, r);
+  for (int r = 0; r < w.size(); ++r) begun &= pull.wait_begun(b, r);
   for (int t = e.next(b, &word); t < tiles; t = e.next(b, &word)) {  // the next tile that no block has drawn
     int const i = t * tile + b.rank();
     float all = 0;
     if (begun)
-      for (int r = 0; r < w.size; ++r) all += load(w.on(r, array) + i);
+      for (int r = 0; r < w.size(); ++r) all += load(w.on(r, array) + i);
     sum[i] = all;
   }
-  for (int r = 0; r < w.size; ++r) pull.acknowledge(b, r, unsigned(b.count()));  // each block has done its part
+  for (int r = 0; r < w.size(); ++r) pull.acknowledge(b, r, unsigned(b.count()));  // each block has done its part
   if (b.index() == 0) pull.wait_acknowledged(b);
   e.end(b);
 }

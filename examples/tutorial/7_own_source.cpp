@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(M::traits.threads, M::traits.min_blocks_per_cu
   extern __shared__ bytes16 shared[];
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const next = ch.world.next(1), previous = ch.world.next(ch.world.size - 1);
+  int const next = ch.world.next(1), previous = ch.world.next(ch.world.size() - 1);
   auto const send = [&](auto group, int worker, int workers, auto const& begin) {
     begin();  // the epoch is known from here on
     matrix<bf16> const inbox{e.inbox<bf16>(next), m, k, k};

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(M::traits.threads, M::traits.min_blocks_per_cu
   constexpr int tile_m = M::traits.tile_m, tile_n = M::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(n, tile_n);
+  int const rank = ch.world.rank(), ranks = ch.world.size(), n_tiles = ceil_div(n, tile_n);
   sums_at_owner const sink{e, g.shards, rank, n_tiles, x.stores()};
   local_shards source(g.shards, k, x.k_slice());
   auto const add_up = [&](block b, int tile) {  // called by every thread of a block that has no more tiles

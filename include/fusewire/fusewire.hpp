@@ -10,8 +10,8 @@
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/device/flag.hpp>
 #include <fusewire/device/memory.hpp>
-#include <fusewire/device/stamped.hpp>
-#include <fusewire/device/stamped_inbox_view.hpp>
+#include <fusewire/device/ll.hpp>
+#include <fusewire/device/ll_buffer_view.hpp>
 #include <fusewire/device/ticket.hpp>
 #include <fusewire/memory/heap.hpp>
 #include <fusewire/memory/requirements.hpp>
@@ -19,6 +19,6 @@
 #include <fusewire/launch/launch.hpp>
 #include <fusewire/ranks/make_world.hpp>
 #include <fusewire/ranks/run.hpp>
-#include <fusewire/launch/stamped_inbox.hpp>
+#include <fusewire/launch/ll_buffer.hpp>
 #include <fusewire/device/trace_span.hpp>
 #include <fusewire/version.hpp>

@@ -4,7 +4,7 @@
 #include <fusewire/launch/channel.ipp>
 #include <fusewire/launch/launch.ipp>
 #include <fusewire/launch/operator_memory.ipp>
-#include <fusewire/launch/stamped_inbox.ipp>
+#include <fusewire/launch/ll_buffer.ipp>
 #include <fusewire/memory/heap.ipp>
 #include <fusewire/ranks/make_world.ipp>
 #include <fusewire/ranks/place.ipp>

@@ -66,16 +66,16 @@ def memory(colours):
         p.box(x + 216, 166, 202, 40, "signal", "acknowledgements", "2 x W flags, for pulls")
         p.box(x + 12, 210, 200, 40, "signal", "data flags of slot 0", "flags_per_source x W")
         p.box(x + 216, 210, 202, 40, "signal", "data flags of slot 1", "flags_per_source x W")
-        p.box(x + 12, 254, 200, 40, "third", "stamped inbox, slot 0", "words of 4 bytes and an epoch")
-        p.box(x + 216, 254, 202, 40, "third", "stamped inbox, slot 1", "the same words, the other parity")
+        p.box(x + 12, 254, 200, 40, "third", "LL buffer, slot 0", "words of 4 bytes and an epoch")
+        p.box(x + 216, 254, 202, 40, "third", "LL buffer, slot 1", "the same words, the other parity")
         p.text(x + 12, 318, "Peers store here, and read here. Only the epoch is this rank's alone.")
     p.path("arrow", (440, 120), (480, 120))
     p.path("arrow", (480, 140), (440, 140))
     p.path("arrow", (440, 220), (480, 220))
     p.path("arrow", (480, 240), (440, 240))
     p.text(10, 358, "Arrows: every rank maps both segments of every peer. sym<T> is an offset, the same on all ranks; world.on(p, x) adds it to where p's segment is mapped here.")
-    p.text(10, 378, "The type decides about the segment: flags and stamped words go into the signal segment, everything else into the bulk segment.")
-    p.text(10, 398, "Colours: blue, data; orange, flags of a channel, 128 bytes each; green, a stamped_inbox. An operator takes its slots and flags from the channel that it is made with.")
+    p.text(10, 378, "The type decides about the segment: flags and LL words go into the signal segment, everything else into the bulk segment.")
+    p.text(10, 398, "Colours: blue, data; orange, flags of a channel, 128 bytes each; green, an ll_buffer. An operator takes its slots and flags from the channel that it is made with.")
     p.text(10, 416, "Slot and flags of launch e are those of e & 1, whatever was launched.")
     return p.svg()
 
@@ -111,8 +111,8 @@ def channel(colours):
 
 
 def choice(colours):
-    """Push or pull, flag or stamped words."""
-    p = Picture("Which way to send: push or pull, flags or stamped words", 920, 350, colours)
+    """Push or pull, flag or LL words."""
+    p = Picture("Which way to send: push or pull, flags or LL words", 920, 350, colours)
     p.text(10, 24, "Which way do the bytes go, and what tells that they are there?", "title")
     p.box(300, 44, 320, 44, "faint", "Who knows which bytes are needed?", "when the kernel begins")
     p.box(90, 136, 340, 44, "faint", "How much goes to one peer at a time?", "a record, a tile, a piece")
@@ -124,7 +124,7 @@ def choice(colours):
     p.text(40, 208, "up to about 16 KB")
     p.path("arrow", (340, 180), (440, 226))
     p.text(410, 208, "more")
-    p.box(10, 228, 280, 62, "third", "push stamped words", "slot.send, stamped_reader: no flag, no release", "twice the bytes; one word a thread, many threads")
+    p.box(10, 228, 280, 62, "third", "push LL words", "slot.send, ll_reader: no flag, no release", "twice the bytes; one word a thread, many threads")
     p.box(316, 228, 280, 62, "bulk", "push, and a flag for each piece", "copy into e.inbox(peer), e.signal, e.wait", "a piece of tens of KB, signalled by who stored it")
     p.box(622, 228, 288, 62, "signal", "pull", "begin_readable, wait_begun, copy, acknowledge", "the owner: wait_acknowledged before it ends")
     p.text(10, 314, "Push where both would do: a store crosses the link once, a load twice, and nobody acknowledges. ag_gemm pulls on H200 for long multiplications, as measured.")

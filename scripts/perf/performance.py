@@ -593,20 +593,39 @@ def about_gemm(results):
 BANDS = ((1, 64), (128, 2048), (4096, 8192))  # rows
 
 
+def torch_over_fused(results, kind, data):
+    """Of every shape that PyTorch ran, its best time over the fused kernel's."""
+    beside, fused = load(results, "torch_gemm_collectives.h200x2"), {}
+    for b in data["benchmarks"]:
+        operator, variant, *keys = b["name"].split("/")
+        if variant == "fused" and not b.get("error_occurred"):
+            fused[tuple(keys)] = b["real_time"]
+    best = {}
+    for b in beside["benchmarks"] if beside else []:
+        operator, variant, *keys = b["name"].split("/")
+        if operator == kind and tuple(keys) in fused:
+            best[tuple(keys)] = min(best.get(tuple(keys), math.inf), b["real_time"])
+    return [us / fused[keys] for keys, us in best.items()]
+
+
 def about_sums(results):
-    out, slowest = [], (math.inf, {})
+    out, slower = [], []
     for kind, title in SINKS:
-        data = load(results, f"{kind}.h100x2")
+        data = load(results, f"{kind}.h200x2")
         rows = fused_and_twin(data) if data else []
-        slowest = min([slowest, *((s, keys) for keys, _, s in rows)], key=lambda row: row[0])
+        slower += [(1 / s, title, keys) for keys, _, s in rows]
         if rows:
             bands = [[s for keys, _, s in rows if low <= int(keys["M"]) <= high] for low, high in BANDS]
-            out.append(f"| {title} | " + " | ".join(speedup_text(band) if band else "-" for band in bands) + f" | {sum(s > 1 for _, _, s in rows)} of {len(rows)} |")
+            beside = torch_over_fused(results, kind, data)
+            out.append(f"| {title} | " + " | ".join(speedup_text(band) if band else "-" for band in bands)
+                       + f" | {sum(s > 1 for _, _, s in rows)} of {len(rows)} | {speedup_text(beside) if beside else '-'} |")
     if out:
-        out = ["On 2 H100, the twin's time over the fused kernel's:\n", "| | " + " | ".join(f"{low} to {high} rows" for low, high in BANDS) + " | faster in |", "|---" * (len(BANDS) + 2) + "|", *out, ""]
-        out.append(f"From 128 rows on these kernels are hardly faster than a GEMM and a collective. The slowest is M = {slowest[1]['M']}, K = {slowest[1]['K']}: {1 / slowest[0]:.1f} times as long. The first two send fp32 sums, twice the bytes of NCCL's 16-bit ones. "
-                   "Their warps that multiply also store to the peer, and stand still while the link is busy ([decisions](decisions/reductions.md)). Why all-scatter is slow there was not measured.")
-        out += [f"- {title} has not been measured between GPUs." for kind, title in SINKS if not load(results, f"{kind}.h100x2")]
+        longer, title, keys = max(slower, key=lambda row: row[0])
+        out = ["On 2 H200, the other's time over the fused kernel's. The twin is a GEMM of cuBLASLt and NCCL; PyTorch's best is its fused operator or `mm` and NCCL, on the same machine:\n",
+               "| | " + " | ".join(f"twin, {low} to {high} rows" for low, high in BANDS) + " | faster than the twin in | PyTorch's best |",
+               "|---" * (len(BANDS) + 3) + "|", *out, ""]
+        out.append(f"The slowest is {title} with M = {keys['M']}, N = {keys['N']}, K = {keys['K']}: {longer:.2f} times as long as the twin. From 1024 rows on the warps that multiply also store to the peer, and wait while the link is busy ([decisions](decisions/reductions.md)).")
+        out += [f"- {title} has not been measured between GPUs." for kind, title in SINKS if not load(results, f"{kind}.h200x2")]
     return out
 
 

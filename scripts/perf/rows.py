@@ -1,6 +1,6 @@
 """usage: rows.py [--check] [BUILD]
 
-Writes the table of docs/writing_kernels.md that compares stamped words with flags, from bench/projection_rows.cpp under
+Writes the table of docs/writing_kernels.md that compares LL words with flags, from bench/projection_rows.cpp under
 fusewire-sim --time. With --check it fails where a figure of the page is more than 5 % off. BUILD: build/sim by default.
 """
 import pathlib
@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs/writing_kernels.md"
 ROWS = [(256, 1024), (1024, 256), (1024, 1024), (2048, 256), (4096, 256), (4096, 1024), (8192, 1024), (16384, 1024), (32768, 1024),
         (65536, 1024)]
-WAYS = "stamped", "renewed", "flag"
+WAYS = "ll", "flag"
 MARKS = r"(<!-- scripts/perf/rows.py writes this -->\n).*?(\n<!-- to here -->)"
 
 
@@ -28,7 +28,7 @@ def table(build: pathlib.Path) -> str:
     of_row = {row: measured(build, *row) for row in ROWS}
     nothing = max(us["nothing"] for us in of_row.values())
     lines = [f"`begin` and `end` alone take {nothing:.1f} us.", "",
-             "| row | threads | stamped | with `renew` | flag |", "|---|--:|--:|--:|--:|"]
+             "| row | threads | LL words | flag |", "|---|--:|--:|--:|"]
     for (size, threads), us in of_row.items():
         name = f"{size} bytes" if size < 1024 else f"{size // 1024} KB"
         lines.append(f"| {name} | {threads} | " + " | ".join(f"{us[way]:.1f}" for way in WAYS) + " |")

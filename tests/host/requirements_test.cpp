@@ -8,7 +8,7 @@
 #include <fusewire/ops/gemm_all_scatter.hpp>
 #include <fusewire/ops/gemm_ar.hpp>
 #include <fusewire/ops/gemm_rs.hpp>
-#include <fusewire/launch/stamped_inbox.hpp>
+#include <fusewire/launch/ll_buffer.hpp>
 
 #include <random>
 
@@ -107,7 +107,7 @@ TEST_CASE("requirements: an operator asks for a channel that its constructor acc
   auto const decode = flash_decode<f16>::requirements(
       ranks, {.max_batch = 3, .q_heads = 16, .kv_heads = 2, .head_dim = 128, .page_size = 16, .max_pages = 100});
   CHECK(decode.flags_per_source() == 1);
-  CHECK(decode.signal() >= stamped_inbox::bytes(ranks, ranks == 1 ? 1 : 6, decode_record{8, 128}.words()));
+  CHECK(decode.signal() >= ll_buffer::bytes(ranks, ranks == 1 ? 1 : 6, decode_record{8, 128}.words()));
 }
 
 TEST_CASE("requirements: what no memory holds is refused, or stays the largest number") {

@@ -1,5 +1,5 @@
 // What check_wait.py looks at: waits with their limit, each beside a twin that polls for ever.
-#include <fusewire/device/stamped.hpp>
+#include <fusewire/device/ll.hpp>
 
 using namespace fusewire;
 
@@ -36,17 +36,17 @@ __global__ void block_unlimited(world_view, flag const* f, epoch_t value, int* o
 #ifndef __CUDACC__
 // Not for sm_90a: its compiler computes what only a report needs ahead of the loop, some 25 instructions in uniform
 // registers.
-__global__ void word_limited(channel_view c, stamped const* p, epoch_t epoch, float* out) {
-  stamped_reader read(channel_epoch(c, epoch), c.world);
+__global__ void word_limited(channel_view c, ll_word<> const* p, epoch_t epoch, float* out) {
+  ll_reader read(channel_epoch(c, epoch), c.world);
   float x;
   do x = read(p, 1);
   while (read.again());
   *out = x;
 }
-__global__ void word_unlimited(channel_view, stamped const* p, epoch_t epoch, float* out) {
+__global__ void word_unlimited(channel_view, ll_word<> const* p, epoch_t epoch, float* out) {
   std::uint64_t word;
-  while (std::uint32_t(word = platform::atomic_load<order::relaxed, scope::system>(&p->word)) !=
-         detail::stamp_of(epoch))
+  while (std::uint32_t(word = platform::atomic_load<order::relaxed, scope::system>(&p->bits)) !=
+         detail::ll_stamp(epoch))
     platform::backoff();
   *out = __uint_as_float(std::uint32_t(word >> 32));
 }

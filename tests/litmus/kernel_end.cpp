@@ -18,7 +18,7 @@ __global__ void fill(unsigned* to, int n, unsigned value) {
 /// counts[which]: words that differ from what the kernel before wrote.
 __global__ void tell_and_look(world_view w, sym<flag> flags, unsigned const* from, int n, unsigned value,
                               sym<count_t> counts, int which) {
-  int const next = w.next(1), previous = w.next(w.size - 1);
+  int const next = w.next(1), previous = w.next(w.size() - 1);
   count_t* const c = w.here(counts);
   publish(w.on(next, flags), value);
   if (receives(w.here(flags), value, c)) add(c + which, differing(from, n, value));
@@ -31,8 +31,8 @@ outcome between_kernels(context& c, bool push) {
   if (!c.far) return needs_peers();
   c.clear();
   world_view const& w = c.view();
-  unsigned* const to = w.on(push ? w.next(1) : w.rank, c.data);
-  unsigned const* const from = w.on(push ? w.rank : w.next(w.size - 1), c.data);
+  unsigned* const to = w.on(push ? w.next(1) : w.rank(), c.data);
+  unsigned const* const from = w.on(push ? w.rank() : w.next(w.size() - 1), c.data);
   hipStream_t const stream = c.w.stream();
   unsigned value = 0;
   auto const rounds = [&](int n, int counter) {

@@ -97,7 +97,7 @@ constexpr int enough_looks = 4096;
 ///   counts[3], [4]: the same at system scope, which is what the library does
 __global__ void look_through_mapping(world_view w, sym<flag> flags, sym<count_t> counts) {
   flag *const there = w.on(0, flags), *const here = w.here(flags);
-  flag* const theirs = w.on(1 - w.rank, flags);
+  flag* const theirs = w.on(1 - w.rank(), flags);
   count_t* const c = w.here(counts);
   count_t *const read = &there[0].value, *const written = &there[1].value;
   auto const await = [&](int i, count_t value) {
@@ -113,7 +113,7 @@ __global__ void look_through_mapping(world_view w, sym<flag> flags, sym<count_t>
     return false;
   };
   if (platform::thread_index() != 0) return;
-  if (w.rank == 1) {
+  if (w.rank() == 1) {
     count_t const before = platform::atomic_load<order::relaxed, scope::device>(read) +
                            platform::atomic_load<order::relaxed, scope::system>(read + 1);
     settle_wave();

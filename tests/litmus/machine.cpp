@@ -219,15 +219,15 @@ namespace {
 /// Rank 0 and rank `peer` raise each other's flags in turn. counts[1] of rank 0: ticks for all rounds.
 __global__ void bounce(world_view w, sym<flag> flags, sym<count_t> counts, int peer, int rounds) {
   if (platform::thread_index() != 0) return;
-  flag *const mine = w.here(flags) + peer, *const theirs = w.on(w.rank == 0 ? peer : 0, flags) + peer;
+  flag *const mine = w.here(flags) + peer, *const theirs = w.on(w.rank() == 0 ? peer : 0, flags) + peer;
   count_t* const c = w.here(counts);
   count_t const start = __builtin_amdgcn_s_memrealtime();
   for (int t = 1; t <= rounds; ++t) {
-    if (w.rank == 0) raise(theirs, count_t(t));
+    if (w.rank() == 0) raise(theirs, count_t(t));
     if (!reaches(mine, count_t(t))) return add(c, 1);
-    if (w.rank != 0) raise(theirs, count_t(t));
+    if (w.rank() != 0) raise(theirs, count_t(t));
   }
-  if (w.rank == 0) c[1] = __builtin_amdgcn_s_memrealtime() - start;
+  if (w.rank() == 0) c[1] = __builtin_amdgcn_s_memrealtime() - start;
 }
 
 }  // namespace

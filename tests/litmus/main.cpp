@@ -46,7 +46,7 @@ std::vector<question> const& questions() {
        "the flag.",
        "yes: even agent-scope loads and stores of the peer bypass its L2",
        "no: its L2 keeps lines, and only accesses at system scope bypass it",
-       "device/flag.hpp, device/stamped.hpp, device/channel_view.hpp: system scope at every access; memory/heap.hpp: "
+       "device/flag.hpp, device/ll.hpp, device/channel_view.hpp: system scope at every access; memory/heap.hpp: "
        "checked when a heap is made",
        answer::weak, uncached_through_ipc},
       {"counted_stores",
@@ -61,7 +61,7 @@ std::vector<question> const& questions() {
        "back?",
        "LLVM: a writeback is complete when vmcnt says so, and not before; no source says how late that is.",
        "no: the flag arrives after the lines", "yes: words are stale when the flag is seen",
-       "platform/amd.hpp: fence, atomic_store and read-modify-writes wait behind each writeback", answer::weak,
+       "platform/amd/: fence, atomic_store and read-modify-writes wait behind each writeback", answer::weak,
        writeback_delay},
       {"late_atomics",
        "All waves add to a peer's words without asking for the result. After s_barrier the leader alone releases. Can "
@@ -86,7 +86,8 @@ std::vector<question> const& questions() {
        "CDNA3: a constant clock, 100 MHz on MI300X; no source says that the counters of XCDs or GPUs "
        "start together.",
        "they compare", "they differ by more than a round trip explains",
-       "device/watchdog.hpp: bounded_spin compares readings of one wave only; platform/amd.hpp: clock_ns takes a tick "
+       "device/watchdog.hpp: bounded_spin compares readings of one wave only; platform/amd/execution.hpp: clock_ns "
+       "takes a tick "
        "for "
        "10 "
        "ns",

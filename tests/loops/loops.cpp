@@ -40,7 +40,7 @@ __global__ void pieces(channel_view ch, int* out, int* notes, sym<barrier_state>
   block const b;
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  int const to = w.next(1), from = w.next(w.size - 1);
+  int const to = w.next(1), from = w.next(w.size() - 1);
   __shared__ int word;
   __shared__ int done[256];
   done[b.rank()] = 0;
@@ -137,17 +137,17 @@ __global__ void pieces(channel_view ch, int* out, int* notes, sym<barrier_state>
     }
   } else if constexpr (L == loop::waits_for_all) {
     // Else clang merges the number with what signal() loads in one lane: the same in all, but the check cannot know
-    int const ranks = platform::uniform(w.size);
+    int const ranks = platform::uniform(w.size());
     for (int t = b.index(); t < count; t += b.count()) {
       work(t);
       for (int p = 0; p < ranks; ++p) e.signal(b, p, t);
     }
     int t = b.index();
     while (true) {
-      e.wait(b, 0, w.size - 1, t);
+      e.wait(b, 0, w.size() - 1, t);
       t += b.count();
       if (t >= count) break;
-      for (int p = b.rank(); p < w.size; p += b.size()) notes[p] = t;
+      for (int p = b.rank(); p < w.size(); p += b.size()) notes[p] = t;
     }
   }
 

@@ -41,7 +41,7 @@ enum class mistake {
   long_name,
   no_such_page,
   too_long,
-  stamped,
+  ll,
   record_too_short,
   no_such_record,
   record_negative,
@@ -73,7 +73,7 @@ constexpr std::string_view names[] = {"none",
                                       "long_name",
                                       "no_such_page",
                                       "too_long",
-                                      "stamped",
+                                      "ll",
                                       "record_too_short",
                                       "no_such_record",
                                       "record_negative",
@@ -85,13 +85,13 @@ template <mistake M>
 __device__ void exchange(channel_view const& ch, block b, int const* mine, int* sum, int n) {
   auto const e = M == mistake::few_blocks ? ch.begin_readable(b) : ch.begin(b);
   world_view const& w = ch.world;
-  int const to = w.next(1), from = w.next(w.size - 1), first = b.index() * b.size() + b.rank(),
+  int const to = w.next(1), from = w.next(w.size() - 1), first = b.index() * b.size() + b.rank(),
             step = b.count() * b.size();
   if (M == mistake::early_return && b.index() == 2) return;
   for (int i = first; i < n; i += step) e.inbox<int>(to)[i + (M == mistake::inbox_far_too_small ? 20000 : 0)] = mine[i];
   int const last = b.count() - 1;
-  if (M != mistake::missing_signal || w.rank != 1)
-    e.signal(b, M == mistake::no_such_rank ? to + 2 * w.size : to,
+  if (M != mistake::missing_signal || w.rank() != 1)
+    e.signal(b, M == mistake::no_such_rank ? to + 2 * w.size() : to,
              M == mistake::flag_too_large && b.index() == last  ? blocks
              : M == mistake::flag_negative && b.index() == last ? -1
                                                                 : b.index());
@@ -142,40 +142,40 @@ void decode(world& w) {
   w.check(w.stream());
 }
 
-/// Every rank sends record 1 of 2 to the next one, in stamped words.
+/// Every rank sends record 1 of 2 to the next one, in LL words.
 template <mistake M>
-__global__ void send_stamped(channel_view ch, stamped_inbox_view inbox, int pairs, int* sum) {
+__global__ void send_ll(channel_view ch, ll_buffer_view inbox, int pairs, int* sum) {
   block const b;
   auto const e = ch.begin(b);
   world_view const& w = ch.world;
-  stamped_slot const slot(inbox, w, e.number());
-  int const to = w.next(1), from = w.next(w.size - 1);
+  ll_slot const slot(inbox, w, e.number());
+  int const to = w.next(1), from = w.next(w.size() - 1);
   int const record = M == mistake::no_such_record ? 2 : M == mistake::record_negative ? -1 : 1;
   for (int j = b.rank(); j < pairs; j += b.size())
-    slot.send(M == mistake::no_such_peer ? to + w.size : to, record, j, j);
-  stamped const* const records = slot.from(M == mistake::no_such_source ? -1 : from);
-  stamped_reader read(e, w);
+    slot.send(M == mistake::no_such_peer ? to + w.size() : to, record, j, j);
+  ll_word<> const* const records = slot.from(M == mistake::no_such_source ? -1 : from);
+  ll_reader read(e, w);
   for (int j = b.rank(); j < pairs; j += b.size()) {
-    stamped const* const p = slot.word(records, 1, j);
+    ll_word<> const* const p = slot.word(records, 1, j);
     int x;
     do x = read.as<int>(p, from);
     while (read.again());
     sum[j] = x;
   }
-  slot.renew(b, [](int, int i) { return i == 1; });
+  slot.refresh(b, [](int, int i) { return i == 1; });
   e.end(b);
 }
 
 template <mistake M>
-void exchange_stamped(world& w) {
+void exchange_ll(world& w) {
   constexpr int pairs = 128;
   heap h(w, {.bulk = 2_MiB, .signal = 256_KiB, .wait_limit = std::chrono::milliseconds(500)});
   channel ch(h, {.max_bytes = 1, .flags_per_source = 1});
-  stamped_inbox inbox(ch, {.records = 2, .words = M == mistake::record_too_short ? pairs - 32 : pairs, .name = "row"});
+  ll_buffer inbox(ch, {.records = 2, .words = M == mistake::record_too_short ? pairs - 32 : pairs, .name = "row"});
   auto const sum = h.allocate<int>(pairs);
   for (int i = 0; i < 3; ++i)
-    launch(w, w.stream(), {.blocks = 1, .threads = threads}, send_stamped<M>, ch.view(make_header("stamped", 0)),
-           inbox.view(), pairs, h.view().here(sum));
+    launch(w, w.stream(), {.blocks = 1, .threads = threads}, send_ll<M>, ch.view(make_header("ll", 0)), inbox.view(),
+           pairs, h.view().here(sum));
   w.check(w.stream());
   auto const found = h.download(sum);
   for (int j = 0; j < pairs; ++j) require(found[std::size_t(j)] == j, std::source_location::current(), "word ", j);
@@ -183,7 +183,7 @@ void exchange_stamped(world& w) {
 
 template <mistake M>
 void on_rank(world& w) {
-  if constexpr (M >= mistake::stamped && M <= mistake::no_such_source) return exchange_stamped<M>(w);
+  if constexpr (M >= mistake::ll && M <= mistake::no_such_source) return exchange_ll<M>(w);
   if constexpr (M == mistake::no_such_page || M == mistake::too_long || M == mistake::host_memory) return decode<M>(w);
   heap h(w, {.bulk = 2_MiB, .signal = 256_KiB, .wait_limit = std::chrono::milliseconds(500)});
   channel ch(

@@ -20,7 +20,7 @@ constexpr std::string_view ways[] = {"returns", "exits", "world_first", "fails",
 std::unique_ptr<world> late_world;
 std::unique_ptr<channel> late_channel;
 std::unique_ptr<heap> memory;
-std::unique_ptr<stamped_inbox> inbox;
+std::unique_ptr<ll_buffer> inbox;
 std::unique_ptr<channel> ch;
 std::unique_ptr<world> early_world;
 
@@ -41,7 +41,7 @@ void run_rank(std::string_view how) {
   channel_options const small{.max_bytes = 64_KiB, .flags_per_source = 4};
   ch = std::make_unique<channel>(*memory, small);
   late_channel = std::make_unique<channel>(*memory, small);
-  inbox = std::make_unique<stamped_inbox>(*ch, stamped_inbox_options{});
+  inbox = std::make_unique<ll_buffer>(*ch, ll_buffer_options{});
   launch(*w, w->stream(), {1, 64}, meet, ch->view(make_header("meet", 0)));
   w->check(w->stream());
   if (w->rank() == 1) ch.reset();

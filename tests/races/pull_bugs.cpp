@@ -30,16 +30,16 @@ __global__ void sum_arrays(channel_view ch, sym<float> array, float* sum) {
   world_view const& w = ch.world;
   bool begun = true;
   if constexpr (B != bug::no_wait_begun)
-    for (int r = 0; r < w.size; ++r) begun &= pull.wait_begun(b, r);
+    for (int r = 0; r < w.size(); ++r) begun &= pull.wait_begun(b, r);
   for (int t = e.next(b, &word); t < tiles; t = e.next(b, &word)) {
     int const i = t * tile + b.rank();
     float all = 0;
     if (begun)
-      for (int r = 0; r < w.size; ++r) all += load(w.on(r, array) + i);
+      for (int r = 0; r < w.size(); ++r) all += load(w.on(r, array) + i);
     sum[i] = all;
   }
   if constexpr (B != bug::no_acknowledge) {
-    for (int r = 0; r < w.size; ++r) pull.acknowledge(b, r, unsigned(b.count()));
+    for (int r = 0; r < w.size(); ++r) pull.acknowledge(b, r, unsigned(b.count()));
     if (b.index() == 0) pull.wait_acknowledged(b);
   }
   e.end(b);

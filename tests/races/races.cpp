@@ -30,7 +30,7 @@ __global__ void push(channel_view ch, sym<int> inbox, int* sum) {
   block const b;
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  int const to = w.next(1), from = w.next(w.size - 1);
+  int const to = w.next(1), from = w.next(w.size() - 1);
   int* const theirs = M == mistake::own_inbox ? w.on(to, inbox) : e.inbox<int>(to);
   int const* const ours = M == mistake::own_inbox ? w.here(inbox) : e.inbox<int>();
   for (int i = b.index() * b.size() + b.rank(); i < words; i += b.count() * b.size()) theirs[i] = i;
@@ -61,7 +61,7 @@ __global__ void pull(channel_view ch, sym<int> data, int* sum) {
   if constexpr (M != mistake::not_acknowledged) {
     e.pull().acknowledge(b, source, unsigned(b.count()));
     if (b.index() == 0)
-      for (int r = 0; r < w.size; ++r)
+      for (int r = 0; r < w.size(); ++r)
         if (w.next(r) != source) e.pull().acknowledge_nothing(b, w.next(r));
     if (b.index() == 0) e.pull().wait_acknowledged(b);
   }

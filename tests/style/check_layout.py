@@ -21,24 +21,21 @@ import sys
 LEVELS = {folder: level for level, folders in enumerate(
     ("platform", "core", "device", "arch", "ranks", "memory", "launch", "gemm attention", "comm", "ops"))
     for folder in folders.split()}
-ARCHITECTURES = {"gfx942", "sm90"}
+ARCHITECTURES = {"gfx942", "sm90", "amd", "nvidia"}
 MOST_LINES, MOST_FILES = 300, 12
 
 # (file, what it includes): reason
 UPWARD: dict[tuple[str, str], str] = {}
 LONG = {
-    "gemm/block_gemm.hpp": "configuration, operands and the block GEMM",
     "gemm/gfx942/ping_pong_tile.hpp": "one schedule, whose phases are read together",
     "gemm/sm90/gemm_sm90.hpp": "the roles of the warps, which are read together",
-    "platform/amd.hpp": "the vendor's API in one file, mirrored",
-    "platform/nvidia.hpp": "the vendor's API in one file, mirrored",
     "ranks/tcp_bootstrap.hpp": "the protocol of a rank's side",
     "ranks/tcp_hub.hpp": "the protocol of the hub's side",
 }
 NAMES_THE_MACHINE = {
     "attention/wave_attention.hpp": "the concept relates the lanes of a wave to the fragments of K",
     "core/group.hpp": "wave::width is what all others use",
-    "gemm/block_gemm.hpp": "threads of a configuration, which the host counts",
+    "gemm/block_config.hpp": "threads of a configuration, which the host counts",
     "ops/detail/flash_decode_arguments.hpp": "threads of a launch, which the host counts",
 }
 MACHINE = re.compile(r"__builtin_amdgcn\w*|\basm\b|\bwarpSize\b|\bwave_size\b")
@@ -115,7 +112,7 @@ def wrong_with(headers: dict[str, str], readmes: dict[str, str], upward, long, m
 def planted() -> list[str]:
     """Each rule notices what is planted for it, and nothing is wrong with a small tree."""
     good = {
-        "platform/amd.hpp": "asm(\"\");\n", "core/types.hpp": "#include <fusewire/platform/amd.hpp>\n// asm\n",
+        "platform/amd/order.hpp": "asm(\"\");\n", "core/types.hpp": "#include <fusewire/platform/amd/order.hpp>\n// asm\n",
         "gemm/plan.hpp": "#include <fusewire/core/types.hpp>\n", "gemm/gfx942/plan.hpp": "__builtin_amdgcn_perm();\n",
         "gemm/sm90/plan.hpp": "", "attention/softmax.hpp": "", "ops/gemm.hpp": "", "version.hpp": "",
         "ranks/hash.hpp": "#include <fusewire/version.hpp>\n", "all.hpp": "#include <fusewire/ops/gemm.hpp>\n",

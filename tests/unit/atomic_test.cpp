@@ -42,9 +42,9 @@ __device__ void act(atomic_ref<T, S> word, op what, order o, int t, T* returned)
 
 template <class T, scope S>
 __global__ void everybody(world_view w, int owner, sym<T> words, int word, op what, order o, sym<T> returned) {
-  int const t = w.rank * block{}.size() * block{}.count() + block{}.index() * block{}.size() + block{}.rank();
+  int const t = w.rank() * block{}.size() * block{}.count() + block{}.index() * block{}.size() + block{}.rank();
   act<T, S>(atomic_ref<T, S>(w.on(owner, words) + word), what, o, t,
-            w.here(returned) + (t - w.rank * block{}.size() * block{}.count()));
+            w.here(returned) + (t - w.rank() * block{}.size() * block{}.count()));
 }
 
 template <class T>
@@ -98,8 +98,9 @@ void check_atomics(rank_of_test& r, op const (&ops)[N]) {
   int const all = far ? mine * r.size() : mine;
   for (std::size_t i = 0; i < N * 4; ++i) {
     op const what = ops[i / 4];
-    world_view w = r.view();
-    if (!far) w.rank = 0, w.bulk[0] = r.view().bulk[r.rank()];
+    world_view own(0, r.size());
+    own.bulk[0] = r.view().bulk[r.rank()];
+    world_view const w = far ? r.view() : own;
     r.launch({S == scope::block ? 1 : blocks, S == scope::block ? mine : threads}, everybody<T, S>, w,
              far ? r.size() - 1 : 0, words, int(i), what, orders[i % 4], returned);
     if (what == op::exchange) {
@@ -222,8 +223,8 @@ __device__ void take(op what, atomic_ref<epoch_t, S> f, bool fails, Order... o) 
 template <scope S>
 __global__ void write_both_ways(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, op what, way how) {
   wave const g;
-  int const me = S == scope::system ? w.rank : block{}.index(), other = 1 - me;
-  auto const rank_of = [&](int side) { return S == scope::system ? side : w.rank; };
+  int const me = S == scope::system ? w.rank() : block{}.index(), other = 1 - me;
+  auto const rank_of = [&](int side) { return S == scope::system ? side : w.rank(); };
   auto const words_of = [&](int side, int round, int given) {
     return w.on(rank_of(side), words) + ((side * order_rounds + round) * 2 + given) * order_words + g.rank();
   };

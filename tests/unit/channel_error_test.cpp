@@ -88,7 +88,7 @@ __global__ void ask_whether_begun(channel_view ch, int source, unsigned* answer)
 /// Sends `peer` the header that a launch of this rank with the even epoch `e` would send: the same launch, or another
 /// one.
 __global__ void forge_header(channel_view ch, int peer, epoch_t e, bool same) {
-  flag* const f = ch.world.on(peer, ch.flags) + ch.world.rank;
+  flag* const f = ch.world.on(peer, ch.flags) + ch.world.rank();
   for (int i = 0; i < launch_words; ++i) store(&f->note[i], same ? ch.header.what[i] : std::uint64_t(i));
   store(&f->note[launch_words], std::uint64_t(1));  // block
   platform::atomic_store<order::release, scope::system>(&f->value, e);
@@ -294,9 +294,9 @@ __global__ void ring_in_steps(channel_view ch, int missing) {
   world_view const& w = ch.world;
   for (int s = 0; s < steps; ++s) {
     int const flag = s * b.count() + b.index();
-    if (w.rank != 1 || b.index() != 3 || s != missing) e.signal(b, w.next(1), flag);
+    if (w.rank() != 1 || b.index() != 3 || s != missing) e.signal(b, w.next(1), flag);
     // Blocks wait for each other's flags, so that all of them stand behind the missing one
-    e.wait(b, w.next(w.size - 1), s * b.count() + (b.index() + s) % b.count());
+    e.wait(b, w.next(w.size() - 1), s * b.count() + (b.index() + s) % b.count());
   }
   e.end(b);
 }

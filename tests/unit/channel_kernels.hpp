@@ -60,14 +60,14 @@ __global__ void gather_words(channel_view ch, gather_words_args a) {
   if (a.delay_ns)
     for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < a.delay_ns;)
       platform::backoff();
-  int const mine = a.own.count[w.rank];
+  int const mine = a.own.count[w.rank()];
   for (int c = b.index(); c * chunk < mine; c += b.count()) {
     int const first = c * chunk, last = first + chunk < mine ? first + chunk : mine;
-    for (int k = 0; k < w.size; ++k) {
+    for (int k = 0; k < w.size(); ++k) {
       int const peer = w.next(k);
-      int* const inbox = e.inbox<int>(peer) + a.own.before[w.rank];
+      int* const inbox = e.inbox<int>(peer) + a.own.before[w.rank()];
       for (int i = first + b.rank(); i < last; i += b.size())
-        inbox[i] = a.input ? a.input[i] : word_of(w.rank, i, e.number(), 0);
+        inbox[i] = a.input ? a.input[i] : word_of(w.rank(), i, e.number(), 0);
       if (c == 0 && peer == a.skip_signal_to) continue;
       if constexpr (Bug == planted::no_drain) {
         if (b.leader()) platform::atomic_store<order::relaxed, scope::system>(&e.to(peer, c)->value, e.number());
@@ -76,8 +76,8 @@ __global__ void gather_words(channel_view ch, gather_words_args a) {
       }
     }
   }
-  for (int k = 0; k < w.size; ++k) {
-    int const source = w.next(w.size - k);
+  for (int k = 0; k < w.size(); ++k) {
+    int const source = w.next(w.size() - k);
     int const* const inbox = e.inbox<int>() + a.own.before[source];
     for (int c = b.index(); c * chunk < a.own.count[source]; c += b.count()) {
       if constexpr (Bug == planted::no_acquire) {

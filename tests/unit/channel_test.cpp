@@ -43,7 +43,7 @@ __global__ void pull_words(channel_view ch, pull_args a) {
   block const b;
   channel_epoch const e = ch.begin_readable(b);
   world_view const& w = ch.world;
-  for (int k = 0; k < w.size; ++k) {
+  for (int k = 0; k < w.size(); ++k) {
     int const source = w.next(k);
     if (a.count == 0) {
       if (b.index() == 0) e.pull().acknowledge_nothing(b, source);
@@ -68,7 +68,7 @@ __global__ void fetch_words(channel_view ch, pull_args a) {
   channel_epoch const e = ch.begin_readable(b);
   world_view const& w = ch.world;
   int const pieces = ceil_div(a.count, chunk);
-  for (int k = 0; k < w.size; ++k) {
+  for (int k = 0; k < w.size(); ++k) {
     int const source = w.next(k);
     if (pieces == 0 && b.index() == 0) e.pull().acknowledge_nothing(b, source);
     for (int c = b.index(); c < pieces; c += b.count()) {
@@ -81,7 +81,7 @@ __global__ void fetch_words(channel_view ch, pull_args a) {
       e.pull().acknowledge(b, source, unsigned(pieces));
     }
   }
-  for (int source = 0; source < w.size; ++source)
+  for (int source = 0; source < w.size(); ++source)
     for (int c = (b.index() + 1) % b.count(); c < pieces; c += b.count()) {
       e.wait(b, source, c);
       for (int i = c * chunk + b.rank(); i < c * chunk + chunk && i < a.count; i += b.size())
@@ -121,13 +121,13 @@ __global__ void exchange_ranks(channel_view ch, unsigned* wrong) {
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
   if (b.index() == 0 && wave{}.index() == 0)
-    for (int p = 0; p < w.size; ++p) {
-      if (wave{}.leader()) e.inbox<epoch_t>(p)[w.rank] = e.number() * 100 + epoch_t(w.rank);
+    for (int p = 0; p < w.size(); ++p) {
+      if (wave{}.leader()) e.inbox<epoch_t>(p)[w.rank()] = e.number() * 100 + epoch_t(w.rank());
       e.signal(wave{}, p, 0);
     }
   if (b.index() == b.count() - 1) {
-    e.wait(b, 0, w.size - 1, 0);
-    for (int p = b.rank(); p < w.size; p += b.size())
+    e.wait(b, 0, w.size() - 1, 0);
+    for (int p = b.rank(); p < w.size(); p += b.size())
       if (e.inbox<epoch_t>()[p] != e.number() * 100 + epoch_t(p))
         atomic_ref<unsigned, scope::device>(wrong).fetch_add(1u, order::relaxed);
   }
@@ -144,14 +144,14 @@ __global__ void take_what_has_arrived(channel_view ch, int words, unsigned* wron
   thread const t;
   if (b.leader()) {
     unsigned failures = 0;
-    for (int p = 0; p < w.size; ++p)
+    for (int p = 0; p < w.size(); ++p)
       for (int i = 0; i < words; ++i)
         failures += (e.inbox<int>()[p * words + i] == word_of(p, i, e.number() + 1, 0)) +
                     (e.inbox<int>(p)[p * words + i] == word_of(p, i, e.number() + 1, 0));
-    for (int p = 0; p < w.size; ++p)
-      for (int i = 0; i < words; ++i) e.inbox<int>(p)[w.rank * words + i] = word_of(w.rank, i, e.number(), 0);
-    for (int p = 0; p < w.size; ++p) e.signal(t, p, 0);
-    for (int k = 0; k < w.size; ++k) {
+    for (int p = 0; p < w.size(); ++p)
+      for (int i = 0; i < words; ++i) e.inbox<int>(p)[w.rank() * words + i] = word_of(w.rank(), i, e.number(), 0);
+    for (int p = 0; p < w.size(); ++p) e.signal(t, p, 0);
+    for (int k = 0; k < w.size(); ++k) {
       int const source = w.next(k);
       for (int looks = 0; looks < 1000 && !e.arrived(source, 0); ++looks) platform::backoff();
       if (!e.arrived(source, 0)) e.wait(t, source, 0);
@@ -371,9 +371,9 @@ __global__ void acknowledge_in_turn(channel_view ch, unsigned* early) {
   block const b;
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  if (w.rank == 1) {
+  if (w.rank() == 1) {
     unsigned const* const arrived = &w.here(ch.state)->arrived[0];
-    flag const* const told = w.on(0, ch.flags) + (2 * (e.number() & 1) + 1) * std::uint64_t(w.size) + 1;
+    flag const* const told = w.on(0, ch.flags) + (2 * (e.number() & 1) + 1) * std::uint64_t(w.size()) + 1;
     for (int look = 0;
          look < 1000 && platform::atomic_load<order::relaxed, scope::device>(arrived) != unsigned(b.index()); ++look)
       platform::backoff();

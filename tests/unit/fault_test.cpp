@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(decode_threads(D))
   block const b;
   channel_epoch const e = ch.begin(b);
   channel_view broken = ch;
-  if (lost_to >= 0) broken.world.signal[lost_to] = ch.world.signal[ch.world.rank];
+  if (lost_to >= 0) broken.world.signal[lost_to] = ch.world.signal[ch.world.rank()];
   detail::decode_block<T, D> work(broken, g, shared);
   work.run_splits();
   work.reduce_slices();
@@ -193,11 +193,11 @@ class decode_subject final : public subject {
         q_(r.heap.allocate<bf16>(2 * 2 * d)), k_(r.heap.allocate<bf16>(8 * 16 * d)),
         v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)),
         table_(r.heap.allocate<std::int32_t>(8)), lengths_(r.heap.allocate<std::int32_t>(2)),
-        parts_(r.heap.allocate<std::uint64_t>(split_kv_view::bytes(2, record) / sizeof(std::uint64_t))),
+        workspace_(r.heap.allocate<split_kv_view::word>(split_kv_view::size(2, record))),
         inbox_(ch, {.records = 2, .words = record.words(), .name = "a result"}) {
     r.fill(q_, 0);
     r.fill(k_, 0);
-    r.fill(parts_, 0);
+    r.fill(workspace_, 0);
     r.upload(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, table_);
     r.upload(std::vector<std::int32_t>{tokens(r.rank(), 0), tokens(r.rank(), 1)}, lengths_);
     load_kernel(r.world, decode_losing<bf16, d>, decode_threads(d), decode_shared::bytes(2, d));
@@ -228,7 +228,7 @@ class decode_subject final : public subject {
                                    .kv_is_ready = false,
                                    .scale = 0.125f * log2_of_e,
                                    .inbox = inbox_.view(),
-                                   .parts = {r_.here(parts_), 2},
+                                   .workspace = {r_.here(workspace_), 2},
                                    .quads = record.quads()};
     fusewire::launch(r_.world, r_.stream,
                      {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared::bytes(2, d)},
@@ -282,8 +282,8 @@ class decode_subject final : public subject {
   flash_decode<bf16> op_;
   sym<bf16> q_, k_, v_, out_;
   sym<std::int32_t> table_, lengths_;
-  sym<std::uint64_t> parts_;
-  stamped_inbox inbox_;
+  sym<split_kv_view::word> workspace_;
+  ll_buffer inbox_;
 };
 
 enum class kind { words, push_k, push_m, pull_k, pull_m, decode, decode_two_shot, push_k_f16 };

@@ -57,7 +57,7 @@ void anyway(F const& f) {
 template <class = void>
 __global__ void spend(world_view w, std::uint64_t ns) {
   for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < ns;) {
-    (void)platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(w, w.rank)->abandoned);
+    (void)platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(w, w.rank())->abandoned);
     platform::backoff();
   }
 }

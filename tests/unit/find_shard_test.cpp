@@ -22,7 +22,7 @@ __global__ void look_for_shard(channel_view ch, gather_map map, int* found, int*
     *inside = !there || (&shard(0, 0) >= begin &&
                          &shard(shard.rows - 1, shard.cols - 1) < begin + ch.world.bulk_bytes / sizeof(bf16));
   e.pull().acknowledge(b, source, 1);
-  e.pull().acknowledge_nothing(b, ch.world.rank);
+  e.pull().acknowledge_nothing(b, ch.world.rank());
   e.pull().wait_acknowledged(b);
   e.end(b);
 }

@@ -248,8 +248,8 @@ __global__ void write_newest(f16* q, f16* k, f16* v, decode_lengths l, std::int3
 /// Stamps of one parity are equal 2^32 launches apart, and not before.
 __device__ constexpr bool stamps_differ() {
   for (int bit = 1; bit < 32; ++bit)
-    if (detail::stamp_of(1) == detail::stamp_of(1 + (epoch_t(1) << bit))) return false;
-  return detail::stamp_of(1) == detail::stamp_of(1 + (epoch_t(1) << 32));
+    if (detail::ll_stamp(1) == detail::ll_stamp(1 + (epoch_t(1) << bit))) return false;
+  return detail::ll_stamp(1) == detail::ll_stamp(1 + (epoch_t(1) << 32));
 }
 static_assert(stamps_differ());
 
@@ -559,14 +559,14 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
     load_kernel(r.world, spend<>, 64);
     auto const length = [](int, int) { return 20; };
-    // Launches: what both slots are left with, and until all words of those records have had their turn
-    int const before = 2, turns = many * kv_heads * ranks * ceil_div(d.h.q / kv_heads * (d.h.d + 2), 256),
-              between = 2 * turns + 2;
+    int const before = 2;  // launches: what both slots are left with
     for (int i = 0; i < before; ++i) d.run(op, {many, length, problem::random, unsigned(i)});
     d.fill({few, length});
-    for (int i = 0; i < between; ++i) op(r.stream, d.call(few));
-    r.world.check(r.stream);
-
+    for (epoch_t const e : turns_of(unsigned(batch * kv_heads * ranks), 16)) {
+      skip_to(r, ch, e - 1);
+      op(r.stream, d.call(few));
+      r.world.check(r.stream);
+    }
     skip_to(r, ch, epoch_t(1) << 32);
     for (int i = 0; i < before; ++i) {  // of the same half epochs as the first ones
       problem const p{many, length, problem::random, 7 + unsigned(i)};
@@ -590,18 +590,21 @@ TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later"
     flash_decode<bf16> op(ch, d.options());
     auto const splits = [&](unsigned seed) { d.run(op, {1, [](int, int) { return 1280; }, problem::random, seed}); };
     for (unsigned i = 0; i < 2; ++i) splits(i);
-    // Items of one split, while stamps are taken
+    // Head items of one split, while each record has its turn
     problem const whole{1, [](int, int) { return 20; }};
     d.fill(whole);
-    skip_to(r, ch, split_kv_workspace<decode_policy_for(128)>::period - 2);
-    for (int i = 0; i < 4; ++i) op(r.stream, d.call(1));
-    r.world.check(r.stream);
+    int const blocks = kv_schedule::of({1, 1280, 1, {16, 128}}, 1, decode_policy_for(128), {1000, 1000}).blocks;
+    for (epoch_t const e : turns_of(2 * unsigned(blocks), 16)) {
+      skip_to(r, ch, e - 1);
+      op(r.stream, d.call(1));
+      r.world.check(r.stream);
+    }
     skip_to(r, ch, epoch_t(1) << 32);
     for (unsigned i = 0; i < 2; ++i) splits(7 + i);  // of the same half epochs as the first ones
   });
 }
 
-TEST_CASE("flash_decode: a record that is renewed is no result of the next launch in its slot",
+TEST_CASE("flash_decode: a record that is refreshed is no result of the next launch in its slot",
           "[flash_decode][channel][long]") {
   auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
   CAPTURE(int(how));
@@ -611,14 +614,18 @@ TEST_CASE("flash_decode: a record that is renewed is no result of the next launc
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     load_kernel(r.world, spend<>, 64);
-    // Both slots in turn: one sequence, while one of the others' records of one rank is renewed; then twice all
-    for (unsigned i = 0; i < 6 * 2 * batch; ++i) {
-      problem const p{i % 6 < 2 ? 1 : batch, [](int, int) { return 20; }, problem::random, i};
-      d.fill(p);
-      if (r.rank() == 1) r.launch({1, 64}, spend<>, r.view(), ns_of(0.05));
-      op(r.stream, d.call(p.batch));
-      r.world.check(r.stream);
-      d.compare(p);
+    // One sequence, while one of the others' records is refreshed; then twice all
+    unsigned seed = 0;
+    for (epoch_t const e : turns_of(2 * batch, 16)) {
+      skip_to(r, ch, e - 1);
+      for (int const now : {1, batch, batch}) {
+        problem const p{now, [](int, int) { return 20; }, problem::random, ++seed};
+        d.fill(p);
+        if (r.rank() == 1) r.launch({1, 64}, spend<>, r.view(), ns_of(0.05));
+        op(r.stream, d.call(p.batch));
+        r.world.check(r.stream);
+        d.compare(p);
+      }
     }
   });
 }
@@ -648,10 +655,9 @@ TEST_CASE("flash_decode: launches on both sides of 2^32", "[flash_decode][channe
     decode_rank<bf16> d(r, {2, 1, 64}, 3, 4, 10, 0, how);
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
-    // Each record's turn comes
     on_both_sides_of_2_to_32(
         r, ch, [&](int i) { d.run(op, {1 + i % 3, [](int, int) { return 20; }, problem::random, unsigned(i)}); },
-        2 * 3 * 3 + 2);
+        3 * 3);
   });
 }
 
@@ -852,7 +858,7 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     op(r.stream, d.call(2));
     r.world.check(r.stream);
     d.compare(p);
-    r.found.expect(r.heap.allocations() == allocations + 3, "a refused call left memory allocated");
+    r.found.expect(r.heap.allocations() == allocations + 2, "a refused call left memory allocated");
 
     refuses_call("pages", {"pages = -1"}, [](call& c) { c.pages = -1; });
     refuses_call("rows of a cache", {"pages = 536870913", "536870912"}, [](call& c) { c.pages = 536870913; });

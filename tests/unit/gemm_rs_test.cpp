@@ -281,7 +281,7 @@ TEST_CASE("gemm_rs refuses what it cannot do, and says what it can", "[gemm_rs][
     refuses("max_m", {"max_m = 0"}, {.max_m = 0, .max_n = 32, .k = 64});
     refuses("max_n", {"max_n = 0"}, {.max_m = 64, .max_n = 0, .k = 64});
     refuses("k", {"k = 12", "8"}, {.max_m = 64, .max_n = 32, .k = 12});
-    refuses("channel bytes", {"max_m = 65", "8320", "8192"}, {.max_m = 65, .max_n = 32, .k = 64});
+    refuses("channel bytes", {"max_m = 65", "8384", "8192"}, {.max_m = 65, .max_n = 32, .k = 64});
     channel few(r.heap, {.max_bytes = 8_KiB, .flags_per_source = 1});
     r.found.throws<out_of_space>("channel flags", {" flags per source", "has 1"},
                                  [&] { gemm_rs<bf16> op(few, {.max_m = 2, .max_n = 66, .k = 64}); });

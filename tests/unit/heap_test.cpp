@@ -19,7 +19,7 @@ __global__ void count_in(int* words, int count, int add) {
 __global__ void gather_ragged(world_view w, ragged<int> x, int* out) {
   block const b;
   std::uint64_t first = 0;
-  for (int r = 0; r < w.size; ++r) {
+  for (int r = 0; r < w.size(); ++r) {
     for (std::uint64_t i = std::uint64_t(b.rank()); i < x.counts[r]; i += std::uint64_t(b.size()))
       out[first + i] = load(w.on(r, x) + i);
     first += x.counts[r];

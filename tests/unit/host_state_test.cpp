@@ -16,11 +16,11 @@ __global__ void tell_all(channel_view ch, int* out) {
   block const b;
   auto const e = ch.begin(b);
   world_view const& w = ch.world;
-  for (int p = 0; p < w.size; ++p) {
-    if (b.leader()) store(e.inbox<int>(p) + w.rank, 10 * w.rank + int(e.number()));
+  for (int p = 0; p < w.size(); ++p) {
+    if (b.leader()) store(e.inbox<int>(p) + w.rank(), 10 * w.rank() + int(e.number()));
     e.signal(b, p, 0);
   }
-  for (int p = 0; p < w.size; ++p) {
+  for (int p = 0; p < w.size(); ++p) {
     e.wait(b, p, 0);
     if (b.leader()) out[p] = load(e.inbox<int>() + p);
   }

@@ -20,8 +20,8 @@ __global__ void all_together(world_view w, sym<flag> counter, sym<unsigned> arri
   block b;
   if (b.leader()) {
     atomic_ref<unsigned> const all(w.on(0, arrived));
-    if (all.fetch_add(1u) + 1 == unsigned(blocks * w.size))
-      signal_all(thread{}, w.size, [&](int r) { return w.on(r, counter); }, 1);
+    if (all.fetch_add(1u) + 1 == unsigned(blocks * w.size()))
+      signal_all(thread{}, w.size(), [&](int r) { return w.on(r, counter); }, 1);
   }
   wait(b, w, w.here(counter), 1, 0);
 }

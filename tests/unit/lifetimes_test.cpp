@@ -19,7 +19,7 @@ struct objects {
   std::unique_ptr<world> part;
   std::unique_ptr<heap> memory;
   std::unique_ptr<channel> ch;
-  std::unique_ptr<stamped_inbox> inbox;
+  std::unique_ptr<ll_buffer> inbox;
   std::unique_ptr<flash_decode<bf16>> op;
   static constexpr int count = 5;
 
@@ -28,7 +28,7 @@ struct objects {
         memory(
             std::make_unique<heap>(*part, heap_options{.bulk = 4_MiB, .signal = 1_MiB, .share = sharing_of_tests()})),
         ch(std::make_unique<channel>(*memory, gather_channel(most))),
-        inbox(std::make_unique<stamped_inbox>(*ch, stamped_inbox_options{.records = 3, .words = 40})),
+        inbox(std::make_unique<ll_buffer>(*ch, ll_buffer_options{.records = 3, .words = 40})),
         op(std::make_unique<flash_decode<bf16>>(
             *ch, flash_decode_options{
                      .max_batch = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 64, .page_size = 1, .max_pages = 2})) {}
@@ -314,7 +314,7 @@ TEST_CASE("lifetimes: what ends during a capture calls nothing that the capture 
     channel ch(r.heap, gather_channel(most));
     auto memory = std::make_unique<heap>(r.world, small_heap());
     auto garbage = std::make_unique<channel>(*memory, gather_channel(most));
-    auto inbox = std::make_unique<stamped_inbox>(*garbage, stamped_inbox_options{});
+    auto inbox = std::make_unique<ll_buffer>(*garbage, ll_buffer_options{});
     load_kernel(r.world, gather_words<>, 64);
     graph const g(r.stream, [&] {
       memory.reset(), garbage.reset(), inbox.reset();

@@ -29,7 +29,7 @@ __global__ void exchange(world_view w, int partner, sym<T> from, sym<T> loaded, 
   for (int first = block{}.index() * per_block; first < count; first += block{}.count() * per_block)
     for (int i = first + block{}.rank(); i < first + per_block; i += block{}.size()) {
       w.here(loaded)[i] = load(w.on(partner, from) + i);
-      store(w.on(partner, stored) + i, value_of<T>(w.rank, i + 1));
+      store(w.on(partner, stored) + i, value_of<T>(w.rank(), i + 1));
     }
 }
 
@@ -78,7 +78,7 @@ template <class T>
 __global__ void look_until_it_comes(world_view w, sym<T> words, sym<flag> flags, sym<unsigned> wrong, bool once) {
   thread const t;
   auto const is = [](T const& x, int i) { return same(x, value_of<T>(0, i)); };
-  if (w.rank == 0) {
+  if (w.rank() == 0) {
     wait(t, w, w.here(flags), 1, 1);
     store(w.here(words), value_of<T>(0, 1));
     store(w.on(1, words) + 1, value_of<T>(0, 1));
@@ -121,7 +121,7 @@ void check_that_it_comes(bool once) {
 __global__ void sum_loaded(world_view w, sym<int> from, sym<int> sum, int count) {
   for (int i = block{}.index() * block{}.size() + block{}.rank(); i < count; i += block{}.count() * block{}.size()) {
     int total = 0;
-    for (int p = 0; p < w.size; ++p) total += load(w.on(w.next(p), from) + i);
+    for (int p = 0; p < w.size(); ++p) total += load(w.on(w.next(p), from) + i);
     w.here(sum)[i] = total;
   }
 }
@@ -129,7 +129,7 @@ __global__ void sum_loaded(world_view w, sym<int> from, sym<int> sum, int count)
 /// Every rank stores its array into its row on every rank.
 __global__ void store_all(world_view w, sym<int> from, sym<int> rows, int count) {
   for (int i = block{}.index() * block{}.size() + block{}.rank(); i < count; i += block{}.count() * block{}.size())
-    for (int p = 0; p < w.size; ++p) store(w.on(w.next(p), rows) + w.rank * count + i, load(w.here(from) + i));
+    for (int p = 0; p < w.size(); ++p) store(w.on(w.next(p), rows) + w.rank() * count + i, load(w.here(from) + i));
 }
 
 }  // namespace
@@ -184,9 +184,7 @@ TEST_CASE("load and store: sums over all ranks") {
 }
 
 TEST_CASE("offsets: sym + n, next() and on()") {
-  world_view w;
-  w.rank = 2;
-  w.size = 3;
+  world_view w(2, 3);
   for (int r = 0; r < 3; ++r) {
     w.bulk[r] = reinterpret_cast<std::byte*>(std::uintptr_t(0x10000 * (r + 1)));
     w.signal[r] = reinterpret_cast<std::byte*>(std::uintptr_t(0x1000000 * (r + 1)));

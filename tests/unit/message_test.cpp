@@ -19,11 +19,11 @@ __global__ void pass_messages(world_view w, sym<int> inbox, sym<flag> flags, sym
   Group const g;
   int const groups = block{}.size() / g.size();
   int const conversation = block{}.index() * groups + block{}.rank() / g.size();
-  int const to = w.next(1), from = w.next(w.size - 1);
+  int const to = w.next(1), from = w.next(w.size() - 1);
   for (int i = 0; i < rounds; ++i) {
     int const at = conversation * rounds + i;
     int* const there = w.on(to, inbox) + at * message;
-    for (int k = g.rank(); k < message; k += g.size()) there[k] = word_of(w.rank, at + int(epoch), k);
+    for (int k = g.rank(); k < message; k += g.size()) there[k] = word_of(w.rank(), at + int(epoch), k);
     signal(g, w.on(to, flags) + at, epoch);
     wait(g, w, w.here(flags) + at, epoch, from);
     int const* const here = w.here(inbox) + at * message;
@@ -63,11 +63,11 @@ __global__ void meet_and_compare(world_view w, sym<barrier_state> barriers, sym<
   Group const g;
   if (!std::is_same_v<Group, block> && block{}.rank() / g.size() > 0) return;
   for (int round = 0; round < rounds; ++round) {
-    for (int p = 0; p < w.size; ++p)
+    for (int p = 0; p < w.size(); ++p)
       for (int i = g.rank(); i < 64; i += g.size())
-        (w.on(p, rows) + w.rank * 64)[i] = word_of(w.rank, round, i) + *input;
+        (w.on(p, rows) + w.rank() * 64)[i] = word_of(w.rank(), round, i) + *input;
     barrier(g, w, barriers);
-    for (int p = 0; p < w.size; ++p)
+    for (int p = 0; p < w.size(); ++p)
       for (int i = g.rank(); i < 64; i += g.size())
         if ((w.here(rows) + p * 64)[i] != word_of(p, round, i) + *input)
           atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
@@ -104,14 +104,14 @@ __global__ void send_to_all(world_view w, sym<int> inbox, sym<flag> flags, sym<i
                             epoch_t const* epoch) {
   block b;
   epoch_t const e = *epoch;
-  int const slot = int(e & 1) * w.size;
-  for (int p = 0; p < w.size; ++p)
-    for (int i = b.rank(); i < message; i += b.size()) (w.on(p, inbox) + (slot + w.rank) * message)[i] = input[i];
-  signal_all(b, w.size, [&](int p) { return w.on(p, flags) + slot + w.rank; }, e);
-  wait_all(b, w, w.size, [&](int p) { return w.here(flags) + slot + p; }, e, [](int p) { return p; });
+  int const slot = int(e & 1) * w.size();
+  for (int p = 0; p < w.size(); ++p)
+    for (int i = b.rank(); i < message; i += b.size()) (w.on(p, inbox) + (slot + w.rank()) * message)[i] = input[i];
+  signal_all(b, w.size(), [&](int p) { return w.on(p, flags) + slot + w.rank(); }, e);
+  wait_all(b, w, w.size(), [&](int p) { return w.here(flags) + slot + p; }, e, [](int p) { return p; });
   for (int i = b.rank(); i < message; i += b.size()) {
     int total = 0;
-    for (int p = 0; p < w.size; ++p) total += (w.here(inbox) + (slot + p) * message)[i];
+    for (int p = 0; p < w.size(); ++p) total += (w.here(inbox) + (slot + p) * message)[i];
     w.here(sum)[i] = total;
   }
 }
@@ -121,7 +121,7 @@ __global__ void advance(epoch_t* epoch) { ++*epoch; }
 /// again. flags: [written, read].
 __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<unsigned> wrong, int rounds) {
   block const b;
-  int const next = w.next(1), before = w.next(w.size - 1);
+  int const next = w.next(1), before = w.next(w.size() - 1);
   auto const tell_and_wait = [&](int to, int from, int which, epoch_t round) {
     signal(b, w.on(to, flags) + which, round);
     // A reading has the same kind before and after it
@@ -129,7 +129,7 @@ __global__ void read_again(world_view w, sym<int> words, sym<flag> flags, sym<un
     else wait_all(b, w, 1, [&](int) { return w.here(flags) + which; }, round, [&](int) { return from; });
   };
   for (int i = 1; i <= rounds; ++i) {
-    for (int k = b.rank(); k < message; k += b.size()) w.here(words)[k] = word_of(w.rank, i, k);
+    for (int k = b.rank(); k < message; k += b.size()) w.here(words)[k] = word_of(w.rank(), i, k);
     tell_and_wait(before, next, 0, epoch_t(i));
     for (int k = b.rank(); k < message; k += b.size())
       if (w.on(next, words)[k] != word_of(next, i, k))
@@ -145,21 +145,21 @@ __global__ void read_what_another_wave_reads(world_view w, sym<int> words, sym<f
                                              int* sum, int rounds) {
   wave const g;
   auto const row = [&](int rank, int round, int source) {
-    return w.on(rank, words) + (round * w.size + source) * wave::width;
+    return w.on(rank, words) + (round * w.size() + source) * wave::width;
   };
   if (g.index() == 0) {
     for (int i = 0; i < rounds; ++i) {
-      for (int p = 0; p < w.size; ++p) row(p, i, w.rank)[g.rank()] = word_of(w.rank, i, g.rank());
-      signal_all(g, w.size, [&](int p) { return w.on(p, flags) + i * w.size + w.rank; }, 1);
-      wait_all(g, w, w.size, [&](int p) { return w.here(flags) + i * w.size + p; }, 1, [](int p) { return p; });
-      for (int p = 0; p < w.size; ++p)
-        if (row(w.rank, i, p)[g.rank()] != word_of(p, i, g.rank()))
+      for (int p = 0; p < w.size(); ++p) row(p, i, w.rank())[g.rank()] = word_of(w.rank(), i, g.rank());
+      signal_all(g, w.size(), [&](int p) { return w.on(p, flags) + i * w.size() + w.rank(); }, 1);
+      wait_all(g, w, w.size(), [&](int p) { return w.here(flags) + i * w.size() + p; }, 1, [](int p) { return p; });
+      for (int p = 0; p < w.size(); ++p)
+        if (row(w.rank(), i, p)[g.rank()] != word_of(p, i, g.rank()))
           atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
     }
   } else {
     int total = 0;
     for (int turn = 0; turn < 60; ++turn)
-      for (int i = 0; i < rounds * w.size; ++i) total += w.here(words)[platform::opaque(i * wave::width + g.rank())];
+      for (int i = 0; i < rounds * w.size(); ++i) total += w.here(words)[platform::opaque(i * wave::width + g.rank())];
     sum[g.rank()] = total;
   }
 }
@@ -172,7 +172,7 @@ __global__ void whisper(world_view w, sym<int> words, sym<flag> flags, sym<unsig
   for (int i = 0; i < rounds; ++i) {
     if (i > 0 || me > 0) {
       int const before = i * waves + me - 1;
-      wait(g, w, w.here(flags) + before, 1, w.rank);
+      wait(g, w, w.here(flags) + before, 1, w.rank());
       if (w.here(words)[before * wave::width + g.rank()] != before)
         atomic_ref<unsigned, scope::device>(w.here(wrong)).fetch_add(1u, order::relaxed);
     }

@@ -21,14 +21,15 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
       piece_at const at = g.gather.pieces[i];
       int const peer = ch.world.next(map.ranks - at.turn);
       if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
-      gather_piece const p = map.piece(ch.world.rank, at.row, at.chunk);
-      int const row = p.row - map.first_row(ch.world.rank), col = p.col - map.first_col(ch.world.rank);
+      gather_piece const p = map.piece(ch.world.rank(), at.row, at.chunk);
+      int const row = p.row - map.first_row(ch.world.rank()), col = p.col - map.first_col(ch.world.rank());
       copy_aligned(group, g.gather.a.part(row, col, p.rows, p.cols),
-                   shard_in(e.inbox<T>(peer), map, ch.world.rank).part(row, col, p.rows, p.cols));
+                   shard_in(e.inbox<T>(peer), map, ch.world.rank()).part(row, col, p.rows, p.cols));
       e.signal(group, peer, p.flag);
     }
   };
-  gathered_tiles<typename Mainloop::source_group> source(e, ch.world.rank, map, g.gather.own_shard_first, x.k_slice());
+  gathered_tiles<typename Mainloop::source_group> source(e, ch.world.rank(), map, g.gather.own_shard_first,
+                                                         x.k_slice());
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   Mainloop::run(shared, launch, x, g.tiles, source, sink, push, identity{}, no_tail{});
 }

@@ -62,17 +62,17 @@ TEST_CASE("requirements: a heap made from them holds arrays, channels and inboxe
       takes_exactly(w, found, text("a channel of ", o.flags_per_source, " flags"), r, true,
                     [&](heap& h) { channel const c(h, r); });
     }
-    stamped_inbox_options const s{.records = 3, .words = 100};
-    auto const r = channel::requirements(w.size(), {.max_bytes = 1, .flags_per_source = 1}) +
-                   stamped_inbox::requirements(w.size(), s);
-    takes_exactly(w, found, "a stamped inbox", r, true, [&](heap& h) {
+    ll_buffer_options const s{.records = 3, .words = 100};
+    auto const r =
+        channel::requirements(w.size(), {.max_bytes = 1, .flags_per_source = 1}) + ll_buffer::requirements(w.size(), s);
+    takes_exactly(w, found, "a buffer of LL words", r, true, [&](heap& h) {
       channel c(h, r);
-      stamped_inbox const i(c, s);
+      ll_buffer const i(c, s);
     });
     auto const two = r.separate() + r;
     takes_exactly(w, found, "two channels", two, false, [&](heap& h) {
       channel a(h, r), b(h, r);
-      stamped_inbox const i(a, s), j(b, s);
+      ll_buffer const i(a, s), j(b, s);
     });
     return found.summary();
   }));

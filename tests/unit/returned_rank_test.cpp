@@ -9,7 +9,7 @@ namespace {
 __global__ void wait_for_last(channel_view ch) {
   block const b;
   auto const e = ch.begin(b);
-  e.wait(b, ch.world.size - 1, b.index());
+  e.wait(b, ch.world.size() - 1, b.index());
   e.end(b);
 }
 

@@ -1,5 +1,5 @@
 // Flags with more than one value or one waiter: steps, counts, any of several, waits that say whether they were met.
-// Also joins and barriers of all blocks, a user's own words and fences, and an inbox of stamped words.
+// Also joins and barriers of all blocks, a user's own words and fences, and a buffer of LL words.
 #include "faults.hpp"
 #include "simulator.hpp"
 
@@ -41,11 +41,11 @@ __global__ void send_steps(channel_view ch, sym<flag> flags, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  int const to = w.next(1), from = w.next(w.size - 1);
+  int const to = w.next(1), from = w.next(w.size() - 1);
   auto const place = [&](int rank, int step) { return e.inbox<int>(rank) + (b.index() * steps + step) * words; };
   auto const value = [&](int step) { return e.number() * steps + epoch_t(step); };
   for (int s = 0; s < steps; ++s) {
-    for (int i = b.rank(); i < words; i += b.size()) place(to, s)[i] = word_of(w.rank, b.index(), value(s), i);
+    for (int i = b.rank(); i < words; i += b.size()) place(to, s)[i] = word_of(w.rank(), b.index(), value(s), i);
     signal(b, w.on(to, flags) + b.index(), value(s));
   }
   for (int s = 0; s < steps; ++s) {
@@ -54,7 +54,7 @@ __global__ void send_steps(channel_view ch, sym<flag> flags, unsigned* wrong) {
     else if (s % 3 == 1) count_wrong(wrong, !try_wait<until::at_least>(b, w, f, value(s), &word, from));
     else wait_all<until::at_least>(b, w, 1, [&](int) { return f; }, value(s), [&](int) { return from; });
     for (int i = b.rank(); i < words; i += b.size())
-      count_wrong(wrong, place(w.rank, s)[i] != word_of(from, b.index(), value(s), i));
+      count_wrong(wrong, place(w.rank(), s)[i] != word_of(from, b.index(), value(s), i));
   }
   e.end(b);
 }
@@ -73,48 +73,48 @@ __global__ void take_any(channel_view ch, sym<flag> flags, int messages, std::ui
     for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < delay_ns;)
       platform::backoff();
     for (int m = 0; m <= messages; ++m)
-      for (int k = 1; k <= w.size; ++k) {
+      for (int k = 1; k <= w.size(); ++k) {
         int const p = w.next(k);
-        for (int i = b.rank(); i < words; i += b.size()) place(p, w.rank, m)[i] = word_of(w.rank, m, e.number(), i);
-        if (m < messages) signal(b, w.on(p, flags) + w.rank, e.number() * 100 + epoch_t(m));
+        for (int i = b.rank(); i < words; i += b.size()) place(p, w.rank(), m)[i] = word_of(w.rank(), m, e.number(), i);
+        if (m < messages) signal(b, w.on(p, flags) + w.rank(), e.number() * 100 + epoch_t(m));
         else e.signal(b, p, 0);
       }
   } else {
     // A look ahead: what a cache keeps of it must be gone when a message has been waited for
-    for (int n = 0; n < w.size * (messages + 1); ++n) {
+    for (int n = 0; n < w.size() * (messages + 1); ++n) {
       int const source = n / (messages + 1), m = n % (messages + 1);
       for (int i = b.rank(); i < words; i += b.size()) {
-        int const found = place(w.rank, source, m)[i];
+        int const found = place(w.rank(), source, m)[i];
         count_wrong(wrong, e.number() > 2 && found != word_of(source, m, e.number(), i) &&
                                found != word_of(source, m, e.number() - 2, i));
       }
     }
     int taken[8] = {};
-    for (int n = 0; n < w.size * messages; ++n) {
+    for (int n = 0; n < w.size() * messages; ++n) {
       int const source = wait_any<until::at_least>(
-          b, w, w.size,
+          b, w, w.size(),
           [&](int s) {
             return taken[s] == messages ? awaited{}
                                         : awaited{w.here(flags) + s, e.number() * 100 + epoch_t(taken[s]), s};
           },
           &word);
-      count_wrong(wrong, source < 0 || source >= w.size);
+      count_wrong(wrong, source < 0 || source >= w.size());
       if (source < 0) break;
       for (int i = b.rank(); i < words; i += b.size())
-        count_wrong(wrong, place(w.rank, source, taken[source])[i] != word_of(source, taken[source], e.number(), i));
+        count_wrong(wrong, place(w.rank(), source, taken[source])[i] != word_of(source, taken[source], e.number(), i));
       ++taken[source];
     }
     unsigned seen = 0;
-    for (int n = 0; n < w.size; ++n) {
+    for (int n = 0; n < w.size(); ++n) {
       int const source =
-          wait_any(b, w, w.size, [&](int s) { return seen >> s & 1 ? awaited{} : e.awaits(s, 0); }, &word);
+          wait_any(b, w, w.size(), [&](int s) { return seen >> s & 1 ? awaited{} : e.awaits(s, 0); }, &word);
       count_wrong(wrong, source < 0 || (seen >> source & 1));
       if (source < 0) break;
       seen |= 1u << source;
       for (int i = b.rank(); i < words; i += b.size())
-        count_wrong(wrong, place(w.rank, source, messages)[i] != word_of(source, messages, e.number(), i));
+        count_wrong(wrong, place(w.rank(), source, messages)[i] != word_of(source, messages, e.number(), i));
     }
-    count_wrong(wrong, wait_any(b, w, w.size, [](int) { return awaited{}; }, &word) != -1);
+    count_wrong(wrong, wait_any(b, w, w.size(), [](int) { return awaited{}; }, &word) != -1);
   }
   e.end(b);
 }
@@ -125,11 +125,11 @@ __global__ void count_signals(channel_view ch, sym<flag> counts, unsigned* wrong
   block const b;
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  int const ranks = w.size, all = ranks * b.count();
+  int const ranks = w.size(), all = ranks * b.count();
   for (int k = 0; k < ranks; ++k) {
     int const p = w.next(k);
-    int* const place = e.inbox<int>(p) + (w.rank * b.count() + b.index()) * words;
-    for (int i = b.rank(); i < words; i += b.size()) place[i] = word_of(w.rank, b.index(), e.number(), i);
+    int* const place = e.inbox<int>(p) + (w.rank() * b.count() + b.index()) * words;
+    for (int i = b.rank(); i < words; i += b.size()) place[i] = word_of(w.rank(), b.index(), e.number(), i);
     signal_add(b, w.on(p, counts) + (e.number() & 1), 2);
   }
   // Launches with an epoch of this parity, this one included, times what each adds
@@ -167,11 +167,11 @@ __global__ void meet_all_blocks(world_view w, sym<grid_barrier_state> barriers, 
                                 unsigned* wrong) {
   block const b;
   for (int round = 0; round < rounds; ++round) {
-    for (int p = 0; p < w.size; ++p)
+    for (int p = 0; p < w.size(); ++p)
       for (int i = b.rank(); i < words; i += b.size())
-        (w.on(p, rows) + (w.rank * 8 + b.index()) * words)[i] = word_of(w.rank, b.index(), epoch_t(round), i);
+        (w.on(p, rows) + (w.rank() * 8 + b.index()) * words)[i] = word_of(w.rank(), b.index(), epoch_t(round), i);
     barrier(b, w, barriers);
-    for (int r = 0; r < w.size; ++r)
+    for (int r = 0; r < w.size(); ++r)
       for (int n = 0; n < blocks0 + r % 2; ++n)
         for (int i = b.rank(); i < words; i += b.size())
           count_wrong(wrong, (w.here(rows) + (r * 8 + n) * words)[i] != word_of(r, n, epoch_t(round), i));
@@ -185,12 +185,12 @@ __global__ void meet_all_blocks(world_view w, sym<grid_barrier_state> barriers, 
 __global__ void look_until_it_comes_published(world_view w, sym<int> rows, sym<int> kept, sym<flag> own, epoch_t first,
                                               int rounds, unsigned* wrong) {
   block const b;
-  int const to = w.next(1), from = w.next(w.size - 1);
+  int const to = w.next(1), from = w.next(w.size() - 1);
   for (epoch_t n = first; n < first + epoch_t(rounds); ++n) {
     int const slot = int(n & 1);
     for (int i = b.rank(); i < words; i += b.size()) {
-      (w.on(to, rows) + slot * words)[i] = word_of(w.rank, 0, n, i);
-      (w.here(kept) + slot * words)[i] = word_of(w.rank, 1, n, i);
+      (w.on(to, rows) + slot * words)[i] = word_of(w.rank(), 0, n, i);
+      (w.here(kept) + slot * words)[i] = word_of(w.rank(), 1, n, i);
     }
     publish(b);
     if (b.leader()) store(&w.on(to, own)->note[3], n), store(&w.on(from, own)->note[4], n);
@@ -227,27 +227,27 @@ struct pair_of_halves {
 
 /// Every block sends records [block] of `width` words of three types to every rank, and takes those of all ranks. In a
 /// launch whose epoch is a multiple of 3, only the first block does so.
-__global__ void exchange_stamped(channel_view ch, stamped_inbox_view inbox, int width, unsigned* wrong) {
+__global__ void exchange_ll(channel_view ch, ll_buffer_view inbox, int width, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  stamped_slot const slot(inbox, w, e.number());
+  ll_slot const slot(inbox, w, e.number());
   int const records = e.number() % 3 == 0 ? 1 : b.count();
   if (b.index() < records) {
-    for (int k = 1; k <= w.size; ++k)
+    for (int k = 1; k <= w.size(); ++k)
       for (int j = b.rank(); j < width; j += b.size()) {
-        int const x = word_of(w.rank, b.index(), e.number(), j), to = w.next(k);
+        int const x = word_of(w.rank(), b.index(), e.number(), j), to = w.next(k);
         if (j % 3 == 0) slot.send(to, b.index(), j, x);
         else if (j % 3 == 1) slot.send(to, b.index(), j, float(x % 4096) / 2);
         else slot.send(to, b.index(), j, pair_of_halves{std::int16_t(x % 30000), std::int16_t(-j)});
       }
-    for (int source = 0; source < w.size; ++source)
+    for (int source = 0; source < w.size(); ++source)
       for (int j = b.rank(); j < width; j += b.size()) {
         int const x = word_of(source, b.index(), e.number(), j);
-        stamped_reader read(e, w);
+        ll_reader read(e, w);
         bool right = false;
         do {
-          stamped const* const p = slot.from(source, b.index()) + j;
+          ll_word<> const* const p = slot.from(source, b.index()) + j;
           if (j % 3 == 0) right = read.as<int>(p, source) == x;
           else if (j % 3 == 1) right = read(p, source) == float(x % 4096) / 2;
           else {
@@ -258,30 +258,29 @@ __global__ void exchange_stamped(channel_view ch, stamped_inbox_view inbox, int 
         count_wrong(wrong, !right);
       }
   }
-  if (b.index() == b.count() - 1 && wave{}.index() == 0) slot.renew(wave{}, [&](int, int i) { return i < records; });
+  if (b.index() == b.count() - 1 && wave{}.index() == 0) slot.refresh(wave{}, [&](int, int i) { return i < records; });
   e.end(b);
 }
 
-constexpr int renewed_records = 3;
+constexpr int refreshed_records = 3;
 
 /// A launch that sends nothing, and calls record 1 of each source used.
-__global__ void renew_others(channel_view ch, stamped_inbox_view inbox) {
+__global__ void refresh_others(channel_view ch, ll_buffer_view buffer) {
   block const b;
   channel_epoch const e = ch.begin(b);
-  stamped_slot(inbox, ch.world, e.number()).renew(b, [](int, int i) { return i == 1; });
+  ll_slot(buffer, ch.world, e.number()).refresh(b, [](int, int i) { return i == 1; });
   e.end(b);
 }
-/// The stamps that words must have: of each slot, source and record, those that are renewed at once.
-struct expected_stamps {
-  static constexpr int parts = 3, ranks = 3;
-  std::uint32_t of[2 * ranks * renewed_records * parts];
+/// Whether the words of each slot, source and record must be 0.
+struct expected_words {
+  static constexpr int ranks = 3;
+  bool cleared[2 * ranks * refreshed_records];
 };
-__global__ void compare_stamps(world_view w, stamped_inbox_view inbox, expected_stamps expected, unsigned* wrong) {
-  constexpr int parts = expected_stamps::parts;
-  for (int n = block{}.rank(); n < 2 * w.size * renewed_records * inbox.record_words; n += block{}.size()) {
-    int const j = n % inbox.record_words, record = n / inbox.record_words;  // of all slots and sources
-    count_wrong(wrong, std::uint32_t(load(&w.here(inbox.words)[record * inbox.stride + j].word)) !=
-                           expected.of[record * parts + j / stamped_inbox_view::renewed_words]);
+__global__ void compare_words(world_view w, ll_buffer_view buffer, expected_words expected, unsigned* wrong) {
+  for (int n = block{}.rank(); n < 2 * w.size() * refreshed_records * buffer.record_words; n += block{}.size()) {
+    int const record = n / buffer.record_words, j = n % buffer.record_words;  // record: of all slots and sources
+    bool const is_clear = load(&w.here(buffer.words)[record * buffer.stride + j].bits) == 0;
+    count_wrong(wrong, is_clear != expected.cleared[record]);
   }
 }
 
@@ -297,7 +296,7 @@ __global__ void ask_in_vain(channel_view ch, int from, int kind, int* answers) {
   if (kind == 0) answer = e.try_wait(g, from, 0, &word);
   else if (kind == 1)
     answer = try_wait_all(
-        g, w, w.size, [&](int s) { return s == from ? e.from(s, 0) : e.from(w.rank, 1); }, e.number(),
+        g, w, w.size(), [&](int s) { return s == from ? e.from(s, 0) : e.from(w.rank(), 1); }, e.number(),
         [&](int s) { return s; }, &word);
   else if (kind == 2) answer = wait_any(g, w, 1, [&](int) { return e.awaits(from, 0); }, &word);
   else answer = e.try_wait(g, from, from, 0, &word);  // the last of its range
@@ -310,22 +309,22 @@ __global__ void ask_and_answer(channel_view ch, int silent, int kind, int* answe
   block const b;
   channel_epoch const e = ch.begin(b);
   world_view const& w = ch.world;
-  if (w.rank != silent)
-    for (int p = 0; p < w.size; ++p) e.signal(b, p, 0);
+  if (w.rank() != silent)
+    for (int p = 0; p < w.size(); ++p) e.signal(b, p, 0);
   int answer = 0;
   if (kind == 0) answer = e.try_wait(b, w.next(1), 0, &word);
-  else if (kind == 1) answer = e.try_wait(b, 0, w.size - 1, 0, &word);
+  else if (kind == 1) answer = e.try_wait(b, 0, w.size() - 1, 0, &word);
   else if (kind == 3) {  // rank 1's flag is the last thread's
     auto const from = [&](int i) { return int(i == b.size() - 1); };
     answer = try_wait_all(b, w, b.size(), [&](int i) { return e.from(from(i), 0); }, e.number(), from, &word);
   } else {
     unsigned seen = 0;
-    for (int n = 0; n < w.size; ++n) {
-      answer = wait_any(b, w, w.size, [&](int s) { return seen >> s & 1 ? awaited{} : e.awaits(s, 0); }, &word);
+    for (int n = 0; n < w.size(); ++n) {
+      answer = wait_any(b, w, w.size(), [&](int s) { return seen >> s & 1 ? awaited{} : e.awaits(s, 0); }, &word);
       if (answer < 0) break;
       seen |= 1u << answer;
     }
-    answer = answer < 0 ? 0 : seen == (1u << w.size) - 1;
+    answer = answer < 0 ? 0 : seen == (1u << w.size()) - 1;
   }
   answers[b.rank()] = 2 + answer;
   e.end(b);
@@ -443,40 +442,38 @@ TEST_CASE("signals: several counters of work in a launch") {
   });
 }
 
-TEST_CASE("signals: an inbox of stamped words of any type, on both sides of 2^32 launches") {
+TEST_CASE("signals: a buffer of LL words of any type, on both sides of 2^32 launches") {
   count_on_ranks(GENERATE(1, 2, 3, 8), [](rank_of_test& r, unsigned* wrong) {
     constexpr int blocks = 3, width = 45;
     channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
-    stamped_inbox inbox(ch, {.records = blocks, .words = width});
-    load_kernel(r.world, exchange_stamped, 128);
+    ll_buffer inbox(ch, {.records = blocks, .words = width});
+    load_kernel(r.world, exchange_ll, 128);
     on_both_sides_of_2_to_32(
         r, ch,
-        [&](int) {
-          r.launch({blocks, 128}, exchange_stamped, ch.view(make_header("stamped", 0)), inbox.view(), width, wrong);
-        },
-        2 * int(inbox.view().turns_of_slot(r.size())));
+        [&](int) { r.launch({blocks, 128}, exchange_ll, ch.view(make_header("ll", 0)), inbox.view(), width, wrong); },
+        unsigned(r.size()) * blocks);
   });
 }
 
-TEST_CASE("signals: a record that launches leave unwritten gets a new stamp in its turn, all of it") {
+TEST_CASE("signals: a record that launches leave unwritten is set to 0 in its turn, all of it and no other") {
   count_on_ranks(GENERATE(1, 3), [](rank_of_test& r, unsigned* wrong) {
     channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
-    constexpr int parts = expected_stamps::parts;
-    stamped_inbox inbox(ch, {.records = renewed_records, .words = parts * stamped_inbox_view::renewed_words - 100});
-    unsigned const turns = unsigned(r.size()) * renewed_records * parts;
-    r.found.expect(inbox.view().turns_of_slot(r.size()) == turns, "turns");
-    load_kernel(r.world, renew_others, 512);
+    ll_buffer buffer(ch, {.records = refreshed_records, .words = 668});
+    load_kernel(r.world, refresh_others, 512);
+    r.fill(buffer.view().words, 0xff);
     r.meet();
-    expected_stamps expected{};
-    for (unsigned epoch = 1; epoch <= 2 * turns + 7; ++epoch) {
-      r.launch({1, 512}, renew_others, ch.view(make_header("renew", 0)), inbox.view());
-      unsigned const turn = (epoch - 1) / 2 % turns, part = turn % parts, source = turn / parts % unsigned(r.size()),
-                     record = turn / parts / unsigned(r.size());
-      if (record != 1)
-        expected.of[((epoch % 2 * unsigned(r.size()) + source) * renewed_records + record) * parts + part] = epoch | 1;
-      r.launch({1, 512}, compare_stamps, r.heap.view(), inbox.view(), expected, wrong);
+    unsigned const records = unsigned(r.size()) * refreshed_records;
+    expected_words expected{};
+    for (epoch_t const turn : turns_of(records, 5)) {
+      skip_to(r, ch, turn - 1);
+      for (epoch_t e = turn; e < turn + 3; ++e) {
+        r.launch({1, 512}, refresh_others, ch.view(make_header("refresh", 0)), buffer.view());
+        unsigned const n = ll_turn(e, records);
+        if (n < records && n % refreshed_records != 1) expected.cleared[e % 2 * records + n] = true;
+        r.launch({1, 512}, compare_words, r.heap.view(), buffer.view(), expected, wrong);
+      }
+      r.world.check(r.stream);
     }
-    r.world.check(r.stream);
     r.meet();
   });
 }
@@ -485,12 +482,12 @@ TEST_CASE("signals: an inbox that cannot be is refused, and leaves nothing behin
   on_ranks(2, [](rank_of_test& r) {
     channel ch(r.heap, {.max_bytes = 1, .flags_per_source = 1});
     std::size_t const before = r.heap.allocations();
-    r.found.throws<bad_argument>("no words", {"stamped_inbox: 3 records of 0 words; expected at least 1", "_test.cpp"},
-                                 [&] { stamped_inbox(ch, {.records = 3, .words = 0}); });
+    r.found.throws<bad_argument>("no words", {"ll_buffer: 3 records of 0 words; expected at least 1", "_test.cpp"},
+                                 [&] { ll_buffer(ch, {.records = 3, .words = 0}); });
     r.found.throws<out_of_space>("too many words", {"bytes wanted in the signal segment"},
-                                 [&] { stamped_inbox(ch, {.records = 1 << 12, .words = 1 << 10}); });
+                                 [&] { ll_buffer(ch, {.records = 1 << 12, .words = 1 << 10}); });
     r.found.expect(r.heap.allocations() == before, "something is still allocated");
-    { stamped_inbox const one(ch, {.records = 2, .words = 3}); }
+    { ll_buffer const one(ch, {.records = 2, .words = 3}); }
     r.found.expect(r.heap.allocations() == before, "an inbox that went is still allocated");
   });
 }

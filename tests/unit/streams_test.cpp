@@ -13,7 +13,7 @@ __global__ void pass_on(channel_view ch, int* words, int count) {
   block const b;
   auto const e = ch.begin(b);
   world_view const& w = ch.world;
-  int const to = w.next(1), from = w.next(w.size - 1), step = b.count() * b.size();
+  int const to = w.next(1), from = w.next(w.size() - 1), step = b.count() * b.size();
   for (int i = b.index() * b.size() + b.rank(); i < count; i += step) e.inbox<int>(to)[i] = words[i];
   e.signal(b, to, b.index());
   e.wait(b, from, b.index());
@@ -33,7 +33,7 @@ __global__ void pass_on_and_count(channel_view ch, int* words, int count, int* i
   b.sync();
   auto const e = ch.begin(b);
   world_view const& w = ch.world;
-  int const to = w.next(1), from = w.next(w.size - 1), step = b.count() * b.size();
+  int const to = w.next(1), from = w.next(w.size() - 1), step = b.count() * b.size();
   for (int i = b.index() * b.size() + b.rank(); i < count; i += step) e.inbox<int>(to)[i] = words[i];
   e.signal(b, to, b.index());
   e.wait(b, from, b.index());
@@ -52,7 +52,7 @@ __global__ void meet_the_other(channel_view ch, flag* mine, flag* others) {
   if (b.leader()) whole_unit[0] = 1;
   auto const e = ch.begin(b);
   if (b.index() == 0) signal(b, others, e.number());
-  wait(b, ch.world, mine, e.number(), ch.world.rank);
+  wait(b, ch.world, mine, e.number(), ch.world.rank());
   e.end(b);
 }
 

@@ -239,12 +239,26 @@ inline void skip_to(rank_of_test& r, channel& ch, epoch_t launches) {
   r.upload(std::vector{launches}, &r.here(view.state)->epoch);
   r.meet();
 }
+/// Launches from epoch `first` on in which each of `records` records of both slots has its turn to be refreshed, at
+/// least four launches apart.
+inline std::vector<epoch_t> turns_of(unsigned records, epoch_t first) {
+  std::vector<epoch_t> turns;
+  std::vector<bool> seen(2 * records);
+  for (epoch_t e = first; turns.size() < seen.size(); ++e) {
+    unsigned const turn = ll_turn(e, records);
+    if (turn >= records || seen[2 * turn + e % 2]) continue;
+    seen[2 * turn + e % 2] = true;
+    turns.push_back(e);
+    e += 3;
+  }
+  return turns;
+}
 /// Calls launch(i) for a new channel's first five launches, and for seven launches from 2^32 - 1 on. The last five have
 /// the epochs of the first five in their low 32 bits. Each time another rank comes late. Words that the first launches
-/// left behind must not be taken for those of the later ones. in_between: launches half way, for operators that need
-/// some of the 2^32 launches to be their own.
+/// left behind must not be taken for those of the later ones. Half way come launches in which each of `records` records
+/// of LL words has its turn to be refreshed.
 template <class F>
-void on_both_sides_of_2_to_32(rank_of_test& r, channel& ch, F launch, int in_between = 0) {
+void on_both_sides_of_2_to_32(rank_of_test& r, channel& ch, F launch, unsigned records = 0) {
   auto const five = [&](int first) {
     for (int i = first; i < first + 5; ++i) {
       if (i % r.size() == r.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -253,9 +267,12 @@ void on_both_sides_of_2_to_32(rank_of_test& r, channel& ch, F launch, int in_bet
   };
   five(0);
   r.world.check(r.stream);
-  if (in_between) skip_to(r, ch, epoch_t(1) << 31);
-  for (int i = 0; i < in_between; ++i) launch(i);
-  r.world.check(r.stream);
+  int i = 0;
+  for (epoch_t const e : turns_of(records, epoch_t(1) << 31)) {
+    skip_to(r, ch, e - 1);
+    launch(i++);
+    r.world.check(r.stream);
+  }
   skip_to(r, ch, (epoch_t(1) << 32) - 2);
   launch(4);
   launch(3);

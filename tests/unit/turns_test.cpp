@@ -10,11 +10,11 @@ namespace {
 __global__ void add_up(channel_view ch, int number, int* sum) {
   block const b;
   auto const e = ch.begin(b);
-  if (b.rank() < ch.world.size) store(e.inbox<int>(b.rank()) + ch.world.rank, number);
-  signal_all(b, ch.world.size, [&](int p) { return e.to(p, 0); }, e.number());
-  e.wait(b, 0, ch.world.size - 1, 0);
+  if (b.rank() < ch.world.size()) store(e.inbox<int>(b.rank()) + ch.world.rank(), number);
+  signal_all(b, ch.world.size(), [&](int p) { return e.to(p, 0); }, e.number());
+  e.wait(b, 0, ch.world.size() - 1, 0);
   if (b.leader())
-    for (int p = 0; p < ch.world.size; ++p) *sum += load(e.inbox<int>() + p);
+    for (int p = 0; p < ch.world.size(); ++p) *sum += load(e.inbox<int>() + p);
   e.end(b);
 }
 
@@ -44,9 +44,9 @@ struct adder {
 /// Stores this rank's number into memory that the next rank has of its own.
 __global__ void store_into(world_view w, sym<flag> arrived, int* at_next, int* mine, int* out) {
   block const b;
-  store(at_next + b.rank(), w.rank * 1000 + b.rank());
+  store(at_next + b.rank(), w.rank() * 1000 + b.rank());
   signal(b, w.on(w.next(1), arrived), 1);
-  wait(b, w, w.here(arrived), 1, w.next(w.size - 1));
+  wait(b, w, w.here(arrived), 1, w.next(w.size() - 1));
   out[b.rank()] = load(mine + b.rank());
 }
 

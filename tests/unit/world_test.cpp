@@ -25,7 +25,7 @@ std::string message_of(F f) {
 }
 
 __global__ void add_rank(world_view w, sym<int> sum) {
-  for (int p = 0; p < w.size; ++p) atomic_ref<int>(w.on(p, sum)).fetch_add(w.rank + 1);
+  for (int p = 0; p < w.size(); ++p) atomic_ref<int>(w.on(p, sum)).fetch_add(w.rank() + 1);
 }
 
 }  // namespace

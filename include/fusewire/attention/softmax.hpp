@@ -1,8 +1,8 @@
-// Softmax in parts: each part of the tokens yields (o, m, l), and parts are combined in a fixed order.
+// Softmax over slices of the tokens: each yields a partial (o, m, l), and partials are combined in a fixed order.
 //
 //   m = max of the scores x, in units of log 2      l = sum of 2^(x - m)      o = sum of 2^(x - m) v
 //
-// No tokens: m = -infinity, l = 0, o = 0, and nothing becomes NaN on the way.
+// No tokens: m = -infinity, l = 0, o = 0; no step yields NaN.
 #pragma once
 #include <limits>
 
@@ -18,13 +18,13 @@ struct alignas(16) quad {
   float x[4];  // neighbours
 };
 
-/// What a part of the tokens adds up to, beside o.
+/// A partial without o.
 struct alignas(8) softmax_scale {
   float m = minus_infinity, l = 0;  // the largest score, in units of log 2; the sum of the weights
 };
 
-/// A part of the tokens, for four elements of a head.
-struct softmax_part {
+/// A partial of four elements of a head.
+struct softmax_partial {
   quad o{};         // the sum of weighted v
   softmax_scale s;  // of the same tokens
 };
@@ -34,12 +34,12 @@ __device__ inline float softmax_weight(float x, float m) {
   return platform::exp2(x - (m == minus_infinity ? 0.0f : m));
 }
 
-/// The parts 0, 1, ... count - 1, in this order: scale_at(i, j) is the i-th one's (m, l), o_at(i, j) its o. `Flight` of
-/// them are read at once: before, ahead(i) is called with the first of them, which is j = 0, the next one is 1.
+/// Combines the partials 0, 1, ... count - 1, in this order: scale_at(i, j) is the i-th one's (m, l), o_at(i, j) its o.
+/// `Flight` of them are in flight together, j = 0, 1, ...; before, ahead(i) is called with the first of them.
 /// Requires: count >= 1.
 template <int Flight, class ScaleAt, class OutputAt, class Ahead>
-__device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at, Ahead ahead) {
-  softmax_part sum;
+__device__ softmax_partial combine_partials(int count, ScaleAt scale_at, OutputAt o_at, Ahead ahead) {
+  softmax_partial sum;
   int first = 0;
   do {
     softmax_scale s[Flight];
@@ -47,9 +47,9 @@ __device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at
     ahead(first);
 #pragma unroll
     for (int i = 0; i < Flight; ++i) {
-      int const part = first + i < count ? first + i : count - 1;
-      s[i] = scale_at(part, i);
-      o[i] = o_at(part, i);
+      int const partial = first + i < count ? first + i : count - 1;
+      s[i] = scale_at(partial, i);
+      o[i] = o_at(partial, i);
     }
     float m = sum.s.m;
 #pragma unroll
@@ -71,10 +71,10 @@ __device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at
   return sum;
 }
 
-/// The same of parts that are read where they are used.
+/// The same for partials that are read where they are used.
 template <int Flight, class ScaleAt, class OutputAt>
-__device__ softmax_part combine_parts(int count, ScaleAt scale_at, OutputAt o_at) {
-  return combine_parts<Flight>(
+__device__ softmax_partial combine_partials(int count, ScaleAt scale_at, OutputAt o_at) {
+  return combine_partials<Flight>(
       count, [&](int i, int) { return scale_at(i); }, [&](int i, int) { return o_at(i); }, [](int) {});
 }
 

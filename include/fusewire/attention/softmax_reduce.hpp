@@ -1,66 +1,66 @@
-// Sums of parts (o, m, l) of softmax (attention/softmax.hpp) that lie in memory as stamped words: an item's splits, or
-// ranks. A wave has several readers for each quad, which is four neighbouring elements of o:
+// Reduction of partials (o, m, l) of softmax (softmax.hpp) that arrive as LL words: those of a head item's splits, or
+// of ranks. A wave has several readers for each quad, which is four neighbouring elements of o:
 //
-//   read   reader 0: quads 0, 1, ... | reader 1: quads 0, 1, ... | ...   neighbouring lanes, neighbouring words
-//   sum    quad 0: readers 0, 1, ... | quad 1: readers 0, 1, ... | ...   after a shuffle; over neighbouring lanes
+//   read     reader 0: quads 0, 1, ... | reader 1: quads 0, 1, ... | ...   neighbouring lanes, neighbouring words
+//   reduce   quad 0: readers 0, 1, ... | quad 1: readers 0, 1, ... | ...   after a shuffle; over neighbouring lanes
 //
-// Each reader has a run of the parts. Nothing goes through LDS, and no wave waits for another. The order of a sum
-// depends on the numbers of parts and readers alone.
+// Each reader has a contiguous range of the partials. Nothing goes through LDS, and no wave waits for another. The
+// order of a reduction depends on the numbers of partials and readers alone.
 #pragma once
 #include <bit>
 
-#include <fusewire/device/stamped.hpp>
+#include <fusewire/device/ll.hpp>
 #include <fusewire/attention/decode_policy.hpp>
 #include <fusewire/attention/softmax.hpp>
 
 namespace fusewire {
 
-/// The words of a quad, of one part.
+/// The words of a quad of one partial.
 struct quad_words {
   static constexpr int count = 6;  // words of a quad
   std::uint64_t word[count];       // o, then (m, l)
 
-  /// Asks for word j by ask(j).
-  template <class Ask>
-  __device__ static quad_words asked(Ask const& ask) {
+  /// Loads word j by load(j).
+  template <class Load>
+  __device__ static quad_words loaded(Load const& load) {
     quad_words x;
 #pragma unroll
-    for (int j = 0; j < count; ++j) x.word[j] = ask(j);
+    for (int j = 0; j < count; ++j) x.word[j] = load(j);
     return x;
   }
-  /// Shows `read` all of them.
-  __device__ void look(stamped_reader& read) const {
+  /// Has `read` check all of them.
+  __device__ void check(ll_reader& read) const {
 #pragma unroll
-    for (std::uint64_t w : word) read.look_at(w);
+    for (std::uint64_t w : word) read.check(w);
   }
-  /// What they hold. Requires: read.again() has returned false after look(read).
+  /// What they hold. Requires: read.again() has returned false after check(read).
   __device__ quad o() const { return {{value(0), value(1), value(2), value(3)}}; }
   /// See o().
   __device__ softmax_scale scale() const { return {value(4), value(5)}; }
 
  private:
-  __device__ float value(int j) const { return stamped_value<float>(word[j]); }
+  __device__ float value(int j) const { return ll_value<float>(word[j]); }
 };
 
 namespace detail {
 
 inline constexpr int log_lanes = std::countr_zero(unsigned(wave::width));  // of a wave
 
-/// The sum of a reader's parts [first, last), of which `AtOnce` are asked for at once. Of none if first >= last: then
-/// part last - 1 is read and left out. l is NaN if the wait was given up.
-template <int AtOnce, class Ask, class Name>
-__device__ softmax_part sum_of_reader(stamped_reader read, int first, int last, Ask const& ask, Name const& name) {
+/// Combines a reader's partials [first, last), of which `Flight` are in flight together. None if first >= last: then
+/// partial last - 1 is read and left out. l is NaN if the wait was given up.
+template <int Flight, class Load, class Name>
+__device__ softmax_partial partial_of_reader(ll_reader read, int first, int last, Load const& load, Name const& name) {
   int const count = last - first;
-  quad_words words[AtOnce];
-  softmax_part sum = combine_parts<AtOnce>(
+  quad_words words[Flight];
+  softmax_partial sum = combine_partials<Flight>(
       count < 1 ? 1 : count, [&](int, int k) { return words[k].scale(); }, [&](int, int k) { return words[k].o(); },
       [&](int n) {
         do {
 #pragma unroll
-          for (int k = 0; k < AtOnce; ++k) words[k] = ask(first + n + k < last ? first + n + k : last - 1);
+          for (int k = 0; k < Flight; ++k) words[k] = load(first + n + k < last ? first + n + k : last - 1);
           platform::sched_barrier();
 #pragma unroll
-          for (quad_words const& x : words) x.look(read);
+          for (quad_words const& x : words) x.check(read);
         } while (read.again([&] { return name(read); }));
       });
   if (count < 1) sum = {};
@@ -68,8 +68,8 @@ __device__ softmax_part sum_of_reader(stamped_reader read, int first, int last, 
   return sum;
 }
 
-/// The sum over 2^log neighbouring lanes, up to 8, in all of them. Called by: every lane.
-__device__ inline softmax_part sum_over_lanes(softmax_part x, int log) {
+/// Combines the partials of 2^log neighbouring lanes, up to 8, in all of them. Called by: every lane.
+__device__ inline softmax_partial combine_lanes(softmax_partial x, int log) {
   auto const steps = [log](auto const& step) {
     if (log > 0) step(std::integral_constant<int, 0>{});
     if (log > 1) step(std::integral_constant<int, 1>{});
@@ -88,36 +88,33 @@ __device__ inline softmax_part sum_over_lanes(softmax_part x, int log) {
 
 }  // namespace detail
 
-/// Waits for the parts of the quads [begin, end) and sums them up. 2^log_readers lanes, up to 8, read the parts of a
-/// quad. Of each quad i they all call take(i, sum, n, readers), n = 0 to readers - 1.
-/// ask(part, i) asks for the words of quad i. l is NaN if the wait was given up; name(read, first, last, i) says what
-/// the report then names, of the parts [first, last).
-/// Called by: every thread of a block of Policy.waves waves, with the same arguments.
-template <decode_policy Policy, class Ask, class Name, class Take>
-__device__ void sum_parts(channel_epoch const& e, world_view const& w, int begin, int end, int parts, int log_readers,
-                          Ask const& ask, Name const& name, Take const& take) {
+/// Waits for the partials of the quads [begin, end) and reduces them. 2^log_readers lanes, up to 8, read those of a
+/// quad. Of each quad i they all call take(i, result, n, readers), n = 0 to readers - 1. load(partial, i) loads the
+/// words of quad i. l is NaN if the wait was given up; name(read, first, last, i) says what the report then names, of
+/// the partials [first, last). Called by: every thread of a block of Policy.waves waves, with the same arguments.
+template <decode_policy Policy, class Load, class Name, class Take>
+__device__ void reduce_partials(channel_epoch const& e, world_view const& w, int begin, int end, int partials,
+                                int log_readers, Load const& load, Name const& name, Take const& take) {
   int const readers = 1 << log_readers, log_quads = detail::log_lanes - log_readers,
-            of_reader = (parts + readers - 1) >> log_readers, lane = platform::no_hoist_lane(wave{}.rank()),
-            first = (lane >> log_quads) * of_reader, last = first + of_reader < parts ? first + of_reader : parts,
+            of_reader = (partials + readers - 1) >> log_readers, lane = platform::no_hoist_lane(wave{}.rank()),
+            first = (lane >> log_quads) * of_reader, last = first + of_reader < partials ? first + of_reader : partials,
             n = lane & (readers - 1);
 #pragma unroll 1
   for (int at = begin + (platform::uniform(wave{}.index()) << log_quads); at < end; at += Policy.waves << log_quads) {
     int const i = at + (lane >> log_readers), read = at + (lane & ((1 << log_quads) - 1)),
-              asked = read < end ? read : end - 1;
-    auto const ask_quad = [&](int part) { return ask(part, asked); };
-    auto const name_word = [&](stamped_reader const& r) {
-      return name(r, first < last ? first : last - 1, last, asked);
-    };
-    stamped_reader const reader(e, w);
-    softmax_part sum = of_reader > 1
-                           ? detail::sum_of_reader<Policy.partials_in_flight>(reader, first, last, ask_quad, name_word)
-                           : detail::sum_of_reader<1>(reader, first, last, ask_quad, name_word);
+              loaded = read < end ? read : end - 1;
+    auto const load_quad = [&](int partial) { return load(partial, loaded); };
+    auto const name_word = [&](ll_reader const& r) { return name(r, first < last ? first : last - 1, last, loaded); };
+    ll_reader const reader(e, w);
+    softmax_partial sum =
+        of_reader > 1 ? detail::partial_of_reader<Policy.partials_in_flight>(reader, first, last, load_quad, name_word)
+                      : detail::partial_of_reader<1>(reader, first, last, load_quad, name_word);
     if (log_readers > 0) {
       int const from = (n << log_quads) + (lane >> log_readers);
 #pragma unroll
       for (float& x : sum.o.x) x = platform::shuffle(x, from);
       sum.s = {platform::shuffle(sum.s.m, from), platform::shuffle(sum.s.l, from)};
-      sum = detail::sum_over_lanes(sum, log_readers);
+      sum = detail::combine_lanes(sum, log_readers);
     }
     if (i < end) take(i, sum, n, readers);
   }

@@ -1,18 +1,13 @@
-// Parts of an item that several blocks of a rank attend to. Each block leaves its part in memory, as words that say
-// themselves which launch they are from; then each sums up its share of the item, as soon as the words are there. No
-// flag is raised, no store is waited for, and no block does it for all.
+// Split-KV reduction within a rank. Each block writes its partial (o, m, l) of a head item as LL words; then each
+// reduces one slice of the outputs, as the words arrive. No flag is raised, no store is waited for, and no block does
+// it for all.
 //
-//   each block   (o, m, l) of its split --words with the epoch--> its place
-//                its share of all places --polled--> sum
+//   each block   (o, m, l) of its split --LL words, scope::device--> its record
+//                its slice of all records --polled--> sum
 //
-// A block has two places, because it has at most one split that continues an item and one that begins an item and does
-// not end it (kv_splits.hpp). Two slots of places, by parity of the epoch, because stamps are those of stamped.hpp.
-// Reuse: words of a slot are written again two launches later on the same stream.
-// Stamps repeat after 2^32 launches. Of each 2^16 launches of the channel, those among the first 64 that are this
-// operator's take the stamps from all words of the other slot, which nobody reads or writes then: the launch before is
-// over, the next one has not begun. So no stamp is 2^32 launches old when its word is read.
-// One case is not covered: an operator whose launches all have epochs of one parity, or that has no launch among all
-// these, while the channel makes 2^32 launches.
+// A block has two records, because it has at most one split that continues a head item and one that begins a head item
+// and does not end it (kv_splits.hpp). device/ll.hpp has the rules. Reuse: a slot is written again two launches later
+// on the same stream.
 #pragma once
 #include <fusewire/attention/decode_record.hpp>
 #include <fusewire/attention/softmax_reduce.hpp>
@@ -22,22 +17,22 @@ namespace fusewire {
 
 /// Passed to kernels by value.
 struct split_kv_view {
-  std::uint64_t* words;  // bytes(blocks, record), zero at first
-  int blocks;            // of the largest launch
+  using word = ll_word<scope::device>;
+  word* words;  // 2 slots of [blocks][2][record.words()], zero at first
+  int blocks;   // of the largest launch
 
-  static constexpr int slots = 2, places_of_block = 2;
-  /// Bytes for launches of up to `blocks` blocks.
-  static std::size_t bytes(int blocks, decode_record r) {
-    return sizeof(std::uint64_t) * slots * places_of_block * std::size_t(blocks) * std::size_t(r.words());
+  /// Words for launches of up to `blocks` blocks.
+  static std::size_t size(int blocks, decode_record r) {
+    return std::size_t(4) * std::size_t(blocks) * std::size_t(r.words());
   }
 };
 
-/// What a block sums up of an item whose splits are those of `splits` blocks from first_block on: fours [begin, end) of
-/// o, in whole lines of the parts.
+/// What a block reduces of a head item whose splits are those of `splits` blocks from first_block on: quads [begin,
+/// end) of o, in whole lines of the records.
 struct head_item_slice {
   int item = 0, first_block = 0, splits = 0, begin = 0, end = 0;
 
-  /// The share of block first_block + mine. Uniform in a wave.
+  /// The slice of block first_block + mine. Uniform in a wave.
   __device__ static head_item_slice of(int item, int first_block, int splits, int mine, decode_record r) {
     index_range const slice = even_slice(r.quads(), splits, mine, quads_of_line);
     return head_item_slice{item, first_block, splits, slice.begin, slice.end}.uniform();
@@ -52,70 +47,61 @@ struct head_item_slice {
   static constexpr int quads_of_line = 16;  // words of 8 bytes in 128
 };
 
-/// The places of one launch.
+/// The records of one launch.
 template <decode_policy Policy>
 class split_kv_workspace {
  public:
-  /// Of `period` launches of a channel the first `renewing` take stamps.
-  static constexpr epoch_t period = 1 << 16, renewing = 64;
-
   __device__ split_kv_workspace(split_kv_view const& x, decode_record r, channel_epoch const& e, world_view const& w)
       : x_(x), r_(r), e_(e), w_(w) {}
 
-  /// Stores four number i of the part of `block`. begins: the split begins its item.
+  /// Stores quad i of the partial of `block`. begins: the split begins its head item.
   /// Called by: one thread for each i. Order: relaxed, device; no other store is published.
-  __device__ void store(int block, bool begins, int i, softmax_part const& part) const {
-    int const p = place(block, begins, e_.number());
+  __device__ void store(int block, bool begins, int i, softmax_partial const& partial) const {
+    int const p = record(block, begins);
+    auto const put = [&](int j, float x) { ll_store(at(p + r_.word(i, j)), x, e_.number()); };
 #pragma unroll
-    for (int j = 0; j < 4; ++j) put(p + r_.word(i, j), part.o.x[j]);
+    for (int j = 0; j < 4; ++j) put(j, partial.o.x[j]);
     if (!r_.begins_head(i)) return;
-    put(p + r_.word(i, 4), part.s.m);
-    put(p + r_.word(i, 5), part.s.l);
+    put(4, partial.s.m);
+    put(5, partial.s.l);
   }
 
-  /// Waits for all parts of a share and sums them up, in an order that the number of splits decides. name() says what
-  /// the report of a failed wait names; take(): as sum_parts().
-  /// Called by: every thread of the block.
+  /// Waits for all partials of a slice and reduces them, in an order that the number of splits decides. name() says
+  /// what the report of a failed wait names; take(): as reduce_partials(). Called by: every thread of the block.
   template <class Name, class Take>
-  __device__ void sum(head_item_slice const& x, Name const& name, Take const& take) const {
-    sum_parts<Policy>(
+  __device__ void reduce(head_item_slice const& x, Name const& name, Take const& take) const {
+    reduce_partials<Policy>(
         e_, w_, x.begin, x.end, x.splits, x.splits >= 8 ? log_readers : 0,
         [&](int n, int i) {
-          int const p = place(x.first_block + n, n == 0, e_.number());
-          return quad_words::asked([&](int j) { return get(p + r_.word(i, j)); });
+          int const p = record(x.first_block + n, n == 0);
+          return quad_words::loaded([&](int j) { return ll_load(at(p + r_.word(i, j))); });
         },
-        [&](stamped_reader const&, int, int, int) { return name(); }, take);
+        [&](ll_reader const&, int, int, int) { return name(); }, take);
   }
 
-  /// From time to time, takes the stamps from all words of the slot that this launch does not use. number: of the block
-  /// among `blocks`.
-  /// Called by: every thread of every block, in every launch.
-  __device__ void renew(block b, int number, int blocks) const {
-    if (e_.number() % period >= renewing) return;
-#pragma unroll 1
-    for (int n = number; n < x_.blocks; n += blocks)
-      for (int i = b.rank(); i < 2 * r_.words(); i += Policy.waves * wave::width)
-        platform::atomic_store<order::relaxed, scope::device>(at(place(n, false, e_.number() + 1) + i),
-                                                              std::uint64_t(0));
+  /// Refreshes the record whose turn it is (ll_turn), unless this launch writes it: `continues` and `begins` say which
+  /// records this block has written. number: of the block among `blocks`.
+  /// Called by: every thread of every block, in every launch, after its splits.
+  __device__ void refresh(block b, int number, int blocks, bool continues, bool begins) const {
+    unsigned const all = 2 * unsigned(x_.blocks), turn = ll_turn(e_.number(), all);
+    int const owner = int(turn / 2);
+    if (turn >= all || owner % blocks != number) return;
+    if (owner < blocks && (turn % 2 ? begins : continues)) return;
+    ll_clear(b, at(record(owner, turn % 2)), r_.words());
   }
 
  private:
   static constexpr int log_readers = std::countr_zero(unsigned(Policy.split_readers));
 
-  /// The number of a place's first word.
-  __device__ int place(int block, bool begins, epoch_t epoch) const {
-    return ((int(detail::slot_of(epoch)) * x_.blocks + block) * split_kv_view::places_of_block + begins) * r_.words();
+  /// The number of a record's first word.
+  __device__ int record(int block, bool begins) const {
+    return ((int(detail::slot_of(e_.number())) * x_.blocks + block) * 2 + begins) * r_.words();
   }
   /// Word i. One base and an offset of 32 bits take the fewest instructions.
-  __device__ std::uint64_t* at(int i) const {
-    return reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(x_.words) +
-                                            unsigned(i) * unsigned(sizeof(std::uint64_t)));
+  __device__ split_kv_view::word* at(int i) const {
+    return reinterpret_cast<split_kv_view::word*>(reinterpret_cast<std::byte*>(x_.words) +
+                                                  unsigned(i) * unsigned(sizeof(split_kv_view::word)));
   }
-  template <stampable T>
-  __device__ void put(int i, T x) const {
-    platform::atomic_store<order::relaxed, scope::device>(at(i), stamped_word(x, e_.number()));
-  }
-  __device__ std::uint64_t get(int i) const { return platform::atomic_load<order::relaxed, scope::device>(at(i)); }
 
   split_kv_view const& x_;
   decode_record r_;

@@ -19,7 +19,7 @@ struct all_reduce_sink {
     std::int64_t const pitch = inbox_pitch<Partial>(n);
     return {e.inbox<Partial>(of) + std::int64_t(source) * m * pitch, m, n, pitch};
   }
-  __device__ matrix<Partial> at(tile_coord) const { return from(w.rank, w.rank); }
+  __device__ matrix<Partial> at(tile_coord) const { return from(w.rank(), w.rank()); }
   /// The first of the `stores` flags that each source raises for a tile.
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
@@ -27,11 +27,12 @@ struct all_reduce_sink {
     int const row = t.m * tile_m + s.rows.begin, rows = min(m - row, s.rows.size()), n0 = t.n * tile_n,
               cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();
-    e.signal_here(g, w.rank, flag(t) + s.slice);
-    for (int i = 1; i < w.size; ++i) {
+    e.signal_here(g, w.rank(), flag(t) + s.slice);
+    for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i);
       if (rows > 0)
-        copy_aligned(g, from(w.rank, w.rank).part(row, n0, rows, cols), from(w.rank, peer).part(row, n0, rows, cols));
+        copy_aligned(g, from(w.rank(), w.rank()).part(row, n0, rows, cols),
+                     from(w.rank(), peer).part(row, n0, rows, cols));
       e.signal(g, peer, flag(t) + s.slice);
     }
   }

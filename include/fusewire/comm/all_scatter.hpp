@@ -24,7 +24,7 @@ struct all_scatter_sink {
     std::int64_t const pitch = inbox_pitch<T>(n);
     return {e.inbox<T>(of) + std::int64_t(source) * c.rows * pitch, c.rows, n, pitch};
   }
-  __device__ matrix<T> at(tile_coord) const { return columns(w.rank); }
+  __device__ matrix<T> at(tile_coord) const { return columns(w.rank()); }
   /// The first of the `stores` flags that each source raises for a tile.
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
@@ -32,9 +32,10 @@ struct all_scatter_sink {
     int const row = t.m * tile_m + s.rows.begin, rows = min(c.rows - row, s.rows.size()), n0 = t.n * tile_n,
               cols = min(n - n0, tile_n);
     g.sync();
-    for (int i = 1; i < w.size; ++i) {
+    for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i);
-      if (rows > 0) copy(g, columns(w.rank).part(row, n0, rows, cols), from(w.rank, peer).part(row, n0, rows, cols));
+      if (rows > 0)
+        copy(g, columns(w.rank()).part(row, n0, rows, cols), from(w.rank(), peer).part(row, n0, rows, cols));
       e.signal(g, peer, flag(t) + s.slice);
     }
   }

@@ -36,10 +36,10 @@ struct reduce_scatter_sink {
     return {inbox + source * per_rank * pitch, rows(owner).size(), n, pitch};
   }
   __device__ matrix<Partial> at(tile_coord t) const {
-    if (mixes_owners()) return mixed(e.inbox<Partial>(w.rank));
+    if (mixes_owners()) return mixed(e.inbox<Partial>(w.rank()));
     // So that the owner's rows have the numbers that they have in the grid of tiles
     int const above = t.m * shards.tile_m - shards.row_in_shard(t.m);
-    matrix<Partial> const c = from(w.rank, shards.owner(t.m));
+    matrix<Partial> const c = from(w.rank(), shards.owner(t.m));
     return {c.data - above * c.ld, above + c.rows, n, c.ld};
   }
   /// The first of the `stores` flags, of each source, of a tile in its owner's nth tile row, or in the nth of all.
@@ -52,43 +52,43 @@ struct reduce_scatter_sink {
 
   /// Tile rows of which this rank reduces rows.
   __device__ int tile_rows() const {
-    index_range const mine = rows(w.rank);
+    index_range const mine = rows(w.rank());
     if (mine.size() == 0) return 0;
     return mixes_owners() ? (mine.end - 1) / shards.tile_m - mine.begin / shards.tile_m + 1
-                          : shards.tile_rows_of(w.rank);
+                          : shards.tile_rows_of(w.rank());
   }
   /// Waits for the partial sums of all sources for the tile in a column of tiles and the nth of these tile rows.
   /// Returns the tile's rows, counted within this rank's. Called by: every thread of the group.
   template <group Group>
   __device__ index_range wait(Group g, int nth, int column) const {
-    index_range const mine = rows(w.rank);
+    index_range const mine = rows(w.rank());
     int const first = mixes_owners() ? mine.begin / shards.tile_m : 0, above = mixes_owners() ? mine.begin : 0,
               row = (first + nth) * shards.tile_m - above;
-    for (int s = 0; s < stores; ++s) e.wait(g, 0, w.size - 1, flag(first + nth, column) + s);
+    for (int s = 0; s < stores; ++s) e.wait(g, 0, w.size() - 1, flag(first + nth, column) + s);
     return {max(row, 0), min(row + shards.tile_m, mine.size())};
   }
 
  private:
   __device__ matrix<Partial> mixed(Partial* inbox) const {
     std::int64_t const pitch = inbox_pitch<Partial>(n);
-    return {inbox + w.size * per_rank * pitch, shards.m, n, pitch};
+    return {inbox + w.size() * per_rank * pitch, shards.m, n, pitch};
   }
   template <group Group>
   __device__ void copy_to_owners(Group g, tile_coord t, stored_slice s) const {
     int const row = t.m * shards.tile_m, n0 = t.n * tile_n, cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();
-    for (int i = 1; i <= w.size; ++i) {
+    for (int i = 1; i <= w.size(); ++i) {
       int const owner = w.next(i);
       index_range const of = rows(owner);
       int const first = max(row + s.rows.begin, of.begin), last = min(row + s.rows.end, of.end);
       if (max(row, of.begin) >= min(row + shards.tile_m, of.end)) continue;  // no row of the tile
-      if (owner == w.rank) {
+      if (owner == w.rank()) {
         e.signal_here(g, owner, flag(t.m, t.n) + s.slice);
         continue;
       }
       if (first < last)
         copy_aligned(g, at(t).part(first, n0, last - first, cols),
-                     from(w.rank, owner).part(first - of.begin, n0, last - first, cols));
+                     from(w.rank(), owner).part(first - of.begin, n0, last - first, cols));
       e.signal(g, owner, flag(t.m, t.n) + s.slice);
     }
   }

@@ -8,7 +8,7 @@ namespace fusewire {
 struct index_range {
   int begin, end;  // the first number; the first one behind the range
 
-  __host__ __device__ constexpr int size() const { return end - begin; }
+  __host__ __device__ constexpr int size() const { return end - begin; }  // how many they are
 };
 
 /// Slice i if every slice has `size` numbers; the last one may have fewer, and later ones are empty.

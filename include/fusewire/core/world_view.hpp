@@ -14,7 +14,8 @@ inline constexpr int max_ranks = 64;
 struct flag;
 struct barrier_state;
 struct grid_barrier_state;
-struct stamped;
+template <scope>
+struct ll_word;
 
 /// Memory that is polled inside a kernel lives in the signal segment, everything else in the bulk segment. The type
 /// decides, so a flag cannot be put where polling does not work.
@@ -29,9 +30,9 @@ inline constexpr bool lives_in_signal_segment<barrier_state> = true;
 /// Barriers over grids are polled.
 template <>
 inline constexpr bool lives_in_signal_segment<grid_barrier_state> = true;
-/// Stamped words are polled.
+/// LL words that ranks store are polled.
 template <>
-inline constexpr bool lives_in_signal_segment<stamped> = true;
+inline constexpr bool lives_in_signal_segment<ll_word<scope::system>> = true;
 
 /// An array of T at the same offset of every rank's heap. world_view::on() turns it into a pointer.
 template <class T>
@@ -52,13 +53,24 @@ struct ragged : sym<T> {
 
 /// A world as kernels see it. Passed by value. One-sided operations are loads and stores through the pointers that on()
 /// returns.
-struct world_view {
-  int rank = 0, size = 1;             // this rank; number of ranks
+class world_view {
+  int rank_ = 0, size_ = 1;
+
+ public:
   std::uint64_t bulk_bytes = 0;       // of a bulk segment; the same on every rank
   std::byte* bulk[max_ranks] = {};    // each rank's bulk segment, as this rank's device maps it
   std::byte* signal[max_ranks] = {};  // each rank's signal segment, likewise
 
-  /// The array on `peer`. Requires: 0 <= peer < size.
+  world_view() = default;
+  /// Segments are filled in by the heap. Requires: 0 <= rank < size <= max_ranks.
+  world_view(int rank, int size) : rank_(rank), size_(size) {}
+
+  /// This rank's number, from 0 on.
+  __host__ __device__ int rank() const { return rank_; }
+  /// Ranks of the world.
+  __host__ __device__ int size() const { return size_; }
+
+  /// The array on `peer`. Requires: 0 <= peer < size().
   template <class T>
   __host__ __device__ T* on(int peer, sym<T> x) const {
     return reinterpret_cast<T*>((lives_in_signal_segment<T> ? signal[peer] : bulk[peer]) + x.offset);
@@ -66,14 +78,13 @@ struct world_view {
   /// The array on this rank.
   template <class T>
   __host__ __device__ T* here(sym<T> x) const {
-    return on(rank, x);
+    return on(rank_, x);
   }
-  /// The rank `i` places after this one, where rank 0 follows the last: next(0) and next(size) are this rank. Needs no
-  /// division.
-  /// Requires: 0 <= i <= size.
+  /// The rank `i` places after this one, where rank 0 follows the last: next(0) and next(size()) are this rank. Needs
+  /// no division. Requires: 0 <= i <= size().
   __host__ __device__ int next(int i) const {
-    int const r = rank + i;
-    return r < size ? r : r - size;
+    int const r = rank_ + i;
+    return r < size_ ? r : r - size_;
   }
 };
 

@@ -21,8 +21,8 @@ template <group Group>
 __device__ void barrier(Group g, world_view const& w, sym<barrier_state> state) {
   barrier_state* const mine = w.here(state);
   epoch_t const e = platform::atomic_load<order::relaxed, scope::device>(&mine->epoch) + 1;
-  signal_all(g, w.size, [&](int r) { return &w.on(r, state)->from[e & 1][w.rank]; }, e);
-  wait_all(g, w, w.size, [&](int r) { return &mine->from[e & 1][r]; }, e, [](int r) { return r; });
+  signal_all(g, w.size(), [&](int r) { return &w.on(r, state)->from[e & 1][w.rank()]; }, e);
+  wait_all(g, w, w.size(), [&](int r) { return &mine->from[e & 1][r]; }, e, [](int r) { return r; });
   if (g.leader()) platform::atomic_store<order::relaxed, scope::device>(&mine->epoch, e);
   g.sync();
 }
@@ -63,9 +63,9 @@ __device__ inline void barrier(block b, world_view const& w, sym<grid_barrier_st
       platform::atomic_fetch_add<order::acq_rel, scope::system>(&mine->came, 1u) + 1 == unsigned(b.count())) {
     platform::atomic_store<order::relaxed, scope::device>(&mine->came, 0u);
     platform::atomic_store<order::relaxed, scope::device>(&mine->epoch, e);
-    signal_all(thread{}, w.size, [&](int r) { return &w.on(r, state)->from[e & 1][w.rank]; }, e);
+    signal_all(thread{}, w.size(), [&](int r) { return &w.on(r, state)->from[e & 1][w.rank()]; }, e);
   }
-  wait_all(b, w, w.size, [&](int r) { return &mine->from[e & 1][r]; }, e, [](int r) { return r; });
+  wait_all(b, w, w.size(), [&](int r) { return &mine->from[e & 1][r]; }, e, [](int r) { return r; });
 }
 
 }  // namespace fusewire

@@ -16,17 +16,17 @@ class channel_control : public detail::launch_place {
   template <group Group>
   __device__ void collect_credit(Group g) const {
     wait_all(
-        g, c_->world, c_->world.size, [&](int r) { return header_flag(c_->world.rank, r); }, number(),
+        g, c_->world, c_->world.size(), [&](int r) { return header_flag(c_->world.rank(), r); }, number(),
         [](int r) { return r; });
-    for (int r = g.rank(); r < c_->world.size; r += g.size()) {
-      flag* const f = header_flag(c_->world.rank, r);
-      unsigned* const too_late = &detail::watch_of(c_->world, c_->world.rank)->too_late;
+    for (int r = g.rank(); r < c_->world.size(); r += g.size()) {
+      flag* const f = header_flag(c_->world.rank(), r);
+      unsigned* const too_late = &detail::watch_of(c_->world, c_->world.rank())->too_late;
       if (load(&f->value) != number()) {  // abandoned; no later launch may be named instead of this one
         platform::atomic_store<order::relaxed, scope::system>(too_late, 1u);
         continue;
       }
       if (says_the_same(f) || load(too_late) != 0) continue;
-      detail::note_disagreement(c_->world, r, f, header_flag(c_->world.rank, c_->world.rank));
+      detail::note_disagreement(c_->world, r, f, header_flag(c_->world.rank(), c_->world.rank()));
       detail::abandon(c_->world, false);
     }
   }
@@ -56,7 +56,7 @@ class channel_control : public detail::launch_place {
 
   /// Where in the signal segment this launch's headers are, for a wait's report.
   __device__ std::uint64_t headers() const {
-    return c_->flags.offset + detail::slot_of(number()) * std::uint64_t(2 * c_->world.size) * sizeof(flag);
+    return c_->flags.offset + detail::slot_of(number()) * std::uint64_t(2 * c_->world.size()) * sizeof(flag);
   }
 
   /// channel_options::poison.
@@ -67,7 +67,7 @@ class channel_control : public detail::launch_place {
   __device__ bool should_fill_nan() const {
     if (!fills_nan()) return false;
     // The address is computed anew for every call: mainloops have no registers to keep it
-    int const rank = platform::uniform(platform::opaque(c_->world.rank));
+    int const rank = platform::uniform(platform::opaque(c_->world.rank()));
     return platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, rank)->abandoned) != 0;
   }
 };

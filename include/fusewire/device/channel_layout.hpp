@@ -92,7 +92,7 @@ inline constexpr bool checked = false;
 
 /// Notes the first mistake that is found in a rank's kernels, and ends all waits; check() then throws bad_argument.
 __device__ inline void note_misuse(world_view const& w, misuse what, int value, int accepted, int at = 0) {
-  watch* const mine = watch_of(w, w.rank);
+  watch* const mine = watch_of(w, w.rank());
   unsigned nothing = 0;
   if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->wrong, nothing, unsigned(what))) return;
   mine->wrong_block = platform::block_index(), mine->wrong_value = value, mine->accepted = accepted,
@@ -118,7 +118,7 @@ class launch_place {
 
  protected:
   __device__ flag* flag_at(int peer, int row, int source) const {
-    return c_->world.on(peer, c_->flags) + row * c_->world.size + source;
+    return c_->world.on(peer, c_->flags) + row * c_->world.size() + source;
   }
   __device__ flag* header_flag(int peer, int source) const {
     return flag_at(peer, detail::header_row(number()), source);

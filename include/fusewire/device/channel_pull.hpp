@@ -19,7 +19,7 @@ class channel_pull : public detail::launch_place {
   /// Called by: every thread of the group.
   template <group Group>
   [[nodiscard]] __device__ bool wait_begun(Group g, int source) const {
-    flag const* const f = header_flag(c_->world.rank, source);
+    flag const* const f = header_flag(c_->world.rank(), source);
     fusewire::wait(g, c_->world, f, number(), source);
     return load(&f->value) == number() && says_the_same(f);
   }
@@ -28,7 +28,7 @@ class channel_pull : public detail::launch_place {
   /// abandoned launch `source` may be ahead and change its words at any time: read each once, and check that what it
   /// leads to exists.
   __device__ std::uint64_t peer_word(int source, int i) const {
-    return load(&header_flag(c_->world.rank, source)->note[header_words + i]);
+    return load(&header_flag(c_->world.rank(), source)->note[header_words + i]);
   }
 
   /// One of `total` pieces of work on `source`'s memory is done. The last one tells `source`, which waits for that in
@@ -42,18 +42,18 @@ class channel_pull : public detail::launch_place {
     unsigned* const arrived = &c_->world.here(c_->state)->arrived[source];
     if (platform::atomic_fetch_add<order::acq_rel, scope::device>(arrived, 1u) + 1 != total) return;
     platform::atomic_store<order::relaxed, scope::device>(arrived, 0u);
-    fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number());
+    fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank()), number());
   }
   /// Tells `source` that this rank has no work on its memory in this launch. Called by: every thread of a group.
   template <group Group>
   __device__ void acknowledge_nothing(Group g, int source) const {
-    if (g.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank), number());
+    if (g.leader()) fusewire::signal(thread{}, acknowledgement_flag(source, c_->world.rank()), number());
   }
   /// Returns when every rank is done with this rank's memory. Called by: every thread of one group.
   template <group Group>
   __device__ void wait_acknowledged(Group g) const {
     wait_all(
-        g, c_->world, c_->world.size, [&](int r) { return acknowledgement_flag(c_->world.rank, r); }, number(),
+        g, c_->world, c_->world.size(), [&](int r) { return acknowledgement_flag(c_->world.rank(), r); }, number(),
         [](int r) { return r; });
   }
 };

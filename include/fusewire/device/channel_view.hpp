@@ -52,16 +52,16 @@ class channel_epoch : public detail::launch_place {
   /// This rank's own inbox of this launch.
   template <class T>
   __device__ T* inbox() const {
-    return inbox<T>(c_->world.rank);
+    return inbox<T>(c_->world.rank());
   }
 
   /// Flag i from this rank, on `peer`. Raise it with signal(g, e.to(peer, i), e.number()) or signal(g, peer, i).
   __device__ flag* to(int peer, int i) const {
-    return data_flag(rank_in(misuse::signal_rank, peer), c_->world.rank, flag_in(misuse::signal_flag, i));
+    return data_flag(rank_in(misuse::signal_rank, peer), c_->world.rank(), flag_in(misuse::signal_flag, i));
   }
   /// Flag i from `source`, on this rank.
   __device__ flag* from(int source, int i) const {
-    return data_flag(c_->world.rank, rank_in(misuse::wait_rank, source), flag_in(misuse::wait_flag, i));
+    return data_flag(c_->world.rank(), rank_in(misuse::wait_rank, source), flag_in(misuse::wait_flag, i));
   }
 
   /// Publishes what the group stored and raises flag i on `peer`. As fusewire::signal.
@@ -147,7 +147,7 @@ class channel_epoch : public detail::launch_place {
 
   /// The argument, in range if kernels check.
   __device__ int rank_in(misuse call, int rank) const {
-    return detail::checked_index(c_->world, call, rank, c_->world.size);
+    return detail::checked_index(c_->world, call, rank, c_->world.size());
   }
   __device__ int flag_in(misuse call, int i) const {
     return detail::checked_index(c_->world, call, i, c_->flags_per_source);
@@ -174,13 +174,13 @@ class channel_epoch : public detail::launch_place {
   /// their work.
   __device__ void send_header(block b) const {
     int const lanes = b.size() - wave{}.index() * wave::width;  // the last wave may be partial
-    for (int p = wave{}.rank(); p < c_->world.size; p += lanes) {
-      flag* const f = header_flag(p, c_->world.rank);
+    for (int p = wave{}.rank(); p < c_->world.size(); p += lanes) {
+      flag* const f = header_flag(p, c_->world.rank());
       for (int i = 0; i < launch_words; ++i) store(&f->note[i], c_->header.what[i]);
       store(&f->note[launch_words], blocks_to_compare());
       for (int i = 0; i < 2; ++i) store(&f->note[header_words + i], c_->header.mine[i]);
       if constexpr (detail::checked)
-        if (p == c_->world.rank && load(&f->value) >= number())
+        if (p == c_->world.rank() && load(&f->value) >= number())
           detail::note_misuse(c_->world, misuse::begin_again, int(number()), 0);
       platform::atomic_store<order::release, scope::system>(&f->value, number());
     }

@@ -209,7 +209,7 @@ __device__ int spin_any(world_view const& w, int count, AwaitedAt const& awaited
 template <until U = until::equal, group Group, class AwaitedAt>
 [[nodiscard]] __device__ int wait_any(Group g, world_view const& w, int count, AwaitedAt awaited_at, int* word) {
   return detail::from_leader(g, word, [&] {
-    auto const* polled = reinterpret_cast<flag const*>(w.signal[w.rank]);  // valid memory, if no flag is polled
+    auto const* polled = reinterpret_cast<flag const*>(w.signal[w.rank()]);  // valid memory, if no flag is polled
     int const which = detail::spin_any<U>(w, count, awaited_at, polled);
     platform::acquire_polled<scope::system>(&polled->value);
     return which;

@@ -20,19 +20,19 @@ __device__ inline void abandon_on(world_view const& w, int r, bool expired) {
   unsigned nobody = 0;
   if (expired) platform::atomic_store<order::relaxed, scope::system>(&watch_of(w, r)->too_late, 1u);
   platform::atomic_compare_exchange<order::relaxed, scope::system>(&watch_of(w, r)->abandoned, nobody,
-                                                                   unsigned(w.rank + 1));
+                                                                   unsigned(w.rank() + 1));
 }
 
 /// Ends every wait on every rank, so that all kernels run to their end with invalid results instead of spinning.
 __device__ inline void abandon(world_view const& w, bool expired) {
-  for (int r = 0; r < w.size; ++r) abandon_on(w, r, expired);
-  raise_alarm(watch_of(w, w.rank));
+  for (int r = 0; r < w.size(); ++r) abandon_on(w, r, expired);
+  raise_alarm(watch_of(w, w.rank()));
 }
 
 /// Notes that rank r has launched something else than this rank, by their headers. Only the first such note of a rank
 /// counts.
 __device__ inline void note_disagreement(world_view const& w, int r, flag const* theirs, flag const* ours) {
-  watch* const mine = watch_of(w, w.rank);
+  watch* const mine = watch_of(w, w.rank());
   unsigned expected = 0;
   if (!platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->disagreed, expected, unsigned(r + 1)))
     return;
@@ -48,18 +48,18 @@ __device__ inline void note_disagreement(world_view const& w, int r, flag const*
 /// rank had given up, so no rank can be two launches ahead. Where another rank has given up before (`released`), ranks
 /// can be.
 __device__ inline void note_launch(world_view const& w, std::uint64_t headers, epoch_t epoch, bool released) {
-  watch* const mine = watch_of(w, w.rank);
-  auto const* const of = reinterpret_cast<flag const*>(w.signal[w.rank] + headers);
+  watch* const mine = watch_of(w, w.rank());
+  auto const* const of = reinterpret_cast<flag const*>(w.signal[w.rank()] + headers);
 #pragma unroll 1
-  for (int i = 0; i < launch_words; ++i) mine->launch[i] = load(&of[w.rank].note[i]);
+  for (int i = 0; i < launch_words; ++i) mine->launch[i] = load(&of[w.rank()].note[i]);
   if (released) return;
 #pragma unroll 1
-  for (int r = 0; r < w.size; ++r) {
+  for (int r = 0; r < w.size(); ++r) {
     if (platform::atomic_load<order::acquire, scope::system>(&of[r].value) != epoch) continue;
     bool equal = true;
 #pragma unroll 1
-    for (int i = 0; i < header_words; ++i) equal &= load(&of[r].note[i]) == load(&of[w.rank].note[i]);
-    if (!equal) note_disagreement(w, r, of + r, of + w.rank);
+    for (int i = 0; i < header_words; ++i) equal &= load(&of[r].note[i]) == load(&of[w.rank()].note[i]);
+    if (!equal) note_disagreement(w, r, of + r, of + w.rank());
   }
 }
 
@@ -70,17 +70,17 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
 /// first that ends the others has reported, or another one of its place in `waits` has, and tells them.
 __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted,
                                int from, bool released) {
-  watch* const mine = watch_of(w, w.rank);
+  watch* const mine = watch_of(w, w.rank());
   unsigned const place = unsigned(platform::block_index()) % max_wait_reports;
   wait_report& report = mine->waits[place];
   unsigned nobody = 0, none = 0;
   bool const claimed = platform::atomic_compare_exchange<order::relaxed, scope::system>(&report.claimed, nobody, 1u);
   bool const first =
       claimed && platform::atomic_compare_exchange<order::relaxed, scope::system>(&mine->reported, none, 1 + place);
-  if (!released) abandon_on(w, w.rank, true);
+  if (!released) abandon_on(w, w.rank(), true);
   if (!claimed) return;
   report.block = platform::block_index(), report.from = from;
-  report.flag_offset = std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank]);
+  report.flag_offset = std::uint64_t(static_cast<std::byte const*>(f) - w.signal[w.rank()]);
   report.found = found, report.wanted = wanted, report.released = released;
   if (first && headers != 0) note_launch(w, headers, wanted, released);
   platform::atomic_store<order::release, scope::system>(&report.complete, 1u);
@@ -93,7 +93,7 @@ class bounded_spin {
  public:
   bounded_spin() = default;
   __device__ explicit bounded_spin(world_view const& w, std::uint64_t grace_ns = 0)
-      : watch_(watch_of(w, w.rank)), start_(platform::clock_ns()), grace_(grace_ns) {}
+      : watch_(watch_of(w, w.rank())), start_(platform::clock_ns()), grace_(grace_ns) {}
 
   /// Called after a failed poll: whether to poll again. Before it returns false it calls give_up(false) if the wait has
   /// expired. It calls give_up(true) if another rank gave up, to report what this thread waited for; but a wait that

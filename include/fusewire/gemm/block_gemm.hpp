@@ -7,53 +7,12 @@
 // the tile of C goes.
 #pragma once
 #include <fusewire/arch/mma.hpp>
+#include <fusewire/gemm/block_config.hpp>
+#include <fusewire/gemm/gemm_operands.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 
 namespace fusewire {
-
-/// Everything tunable about one block's GEMM: one value, one template argument.
-struct gemm_config {
-  int block_m = 128, block_n = 128, block_k = 64;  // elements
-  int waves_m = 2, waves_n = 4;                    // the block's waves, as a grid over its tile
-  int stages = 2;                                  // LDS buffers
-
-  /// Of a block.
-  __host__ __device__ constexpr int threads() const { return waves_m * waves_n * platform::wave_size; }
-  /// LDS of all stages, in bytes.
-  __host__ __device__ constexpr int shared_bytes() const { return stages * (block_m + block_n) * block_k * 2; }
-  constexpr bool operator==(gemm_config const&) const = default;
-};
-
-/// For few rows. The configurations for which kernels are instantiated are types, because nvcc accepts no value of
-/// class type as a kernel's template argument.
-struct small_tile {
-  /// Of a block's GEMM.
-  static constexpr gemm_config config{
-      .block_m = 32, .block_n = 64, .block_k = 64, .waves_m = 1, .waves_n = 4, .stages = 2};
-};
-/// For many rows.
-struct large_tile {
-  /// Of a block's GEMM.
-  static constexpr gemm_config config{
-      .block_m = 128, .block_n = 128, .block_k = 64, .waves_m = 2, .waves_n = 4, .stages = 2};
-};
-
-/// The [K, N] operand: row-major or column-major, any leading dimension if row-major, a multiple of 8 if column-major.
-template <class T>
-struct b_operand {
-  T const* data;    // element (0, 0)
-  std::int64_t ld;  // elements
-  layout order;     // row-major or column-major
-  int n;            // columns
-};
-
-/// The operands of a launch: its buffers of A, among which a source chooses, and B.
-template <class T, int Buffers>
-struct gemm_operands {
-  matrix<T const> a[Buffers];  // as the source numbers them
-  b_operand<T> b;              // [K, N]
-};
 
 /// LDS address of 16 bytes (8 k) of a row of a tile, in units of 16 bytes. The exclusive-or avoids bank conflicts, both
 /// in reads of fragments (16 rows, one unit) and in transposing writes (every fourth row, one unit).

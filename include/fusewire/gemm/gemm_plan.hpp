@@ -2,7 +2,8 @@
 // chooses the mainloop of a plan.
 #pragma once
 #include <fusewire/core/matrix.hpp>
-#include <fusewire/gemm/block_gemm.hpp>
+#include <fusewire/gemm/block_config.hpp>
+#include <fusewire/gemm/tile_source.hpp>
 
 namespace fusewire {
 

@@ -105,7 +105,7 @@ class heap {
   template <class T>
   std::vector<T> download(ragged<T> const& from, std::source_location where = std::source_location::current()) {
     sym<T> mine = from;
-    mine.count = from.counts[view().rank];
+    mine.count = from.counts[view().rank()];
     return download(mine, where);
   }
 

@@ -43,7 +43,7 @@ FUSEWIRE_HOST std::uint64_t heap::allocate(detail::element_type const& type, std
   if (!type.in_signal) return offset;
   if (type.name_flags) type.name_flags(names(), offset, count);
   try {
-    world().fill(view().signal[view().rank] + offset, 0, bytes, "heap::allocate", where);
+    world().fill(view().signal[view().rank()] + offset, 0, bytes, "heap::allocate", where);
     world().exchange().barrier();  // no peer may signal before it is zero
   } catch (...) {
     state_->give_up(true, offset);
@@ -72,7 +72,7 @@ FUSEWIRE_HOST void detail::give_up(heap_state& memory, bool in_signal, std::uint
 FUSEWIRE_HOST std::uint64_t heap::offset_of(void const* p, std::size_t bytes, char const* name,
                                             std::source_location where) const {
   auto const* const b = static_cast<std::byte const*>(p);
-  std::byte const* const base = view().bulk[view().rank];
+  std::byte const* const base = view().bulk[view().rank()];
   bool const inside = b >= base && b < base + state_->options().bulk &&
                       bytes <= state_->options().bulk - static_cast<std::size_t>(b - base);
   require(inside, where, name, " = ", p, " (", bytes,
@@ -89,17 +89,17 @@ FUSEWIRE_HOST void heap::name_rows(bool in_signal, std::uint64_t offset, detail:
                                    std::string const& name) const {
   auto const& sim = detail::simulator::get();
   if (!sim.name_rows) return;
-  for (int r = 0; r < view().size; ++r)
+  for (int r = 0; r < view().size(); ++r)
     sim.name_rows((in_signal ? view().signal[r] : view().bulk[r]) + offset, &rows, name.c_str());
 }
 FUSEWIRE_HOST void heap::name_ticket(std::uint64_t offset, std::size_t ticket, char const* call) const {
   auto const& sim = detail::simulator::get();
-  std::byte const* const at = view().bulk[view().rank] + offset;
+  std::byte const* const at = view().bulk[view().rank()] + offset;
   if (sim.there()) sim.name_ticket(at, at + ticket, call);
 }
 FUSEWIRE_HOST void heap::name_least(std::uint64_t offset, std::size_t word, int least, char const* call) const {
   auto const& sim = detail::simulator::get();
-  std::byte const* const at = view().bulk[view().rank] + offset;
+  std::byte const* const at = view().bulk[view().rank()] + offset;
   if (sim.name_least) sim.name_least(at, at + word, std::uint64_t(least), call);
 }
 

@@ -81,7 +81,7 @@ class heap_state final : public shared_memory {
   void annotate(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const {
     auto const& sim = simulator::get();
     if (!sim.there()) return;
-    for (int r = 0; r < view_.size; ++r)
+    for (int r = 0; r < view_.size(); ++r)
       sim.annotate((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes, name.c_str());
   }
 
@@ -137,7 +137,7 @@ class heap_state final : public shared_memory {
     check_hip(hipStreamIsCapturing(world_.stream(), &capture), "hipStreamIsCapturing");
     if (capture != hipStreamCaptureStatusNone)
       throw wait_timeout(
-          text("rank ", view_.rank,
+          text("rank ", view_.rank(),
                ": a launch before this capture has failed, and world::check(), which cannot be captured, says why",
                launch_report::until_reset));
     ignore_hip(hipDeviceSynchronize());  // what the kernel reports is complete when it has ended
@@ -180,8 +180,7 @@ class heap_state final : public shared_memory {
     segments_.emplace(
         w, std::vector<shared_segments::request>{{options_.bulk, false, "bulk"}, {options_.signal, true, "signal"}},
         options_.share, where);
-    view_.rank = w.rank();
-    view_.size = w.size();
+    view_ = world_view(w.rank(), w.size());
     view_.bulk_bytes = options_.bulk;
     for (int r = 0; r < w.size(); ++r) {
       view_.bulk[r] = segments_->of(0, r);
@@ -218,7 +217,7 @@ class heap_state final : public shared_memory {
   void report_unobserved_error() {
     if (!alarmed()) return;
     watch seen;
-    hipError_t const e = hipMemcpy(&seen, view_.signal[view_.rank], sizeof seen, hipMemcpyDeviceToHost);
+    hipError_t const e = hipMemcpy(&seen, view_.signal[view_.rank()], sizeof seen, hipMemcpyDeviceToHost);
     ignore_hip(e);
     reported_ = true;
     if (e != hipSuccess) {
@@ -254,20 +253,20 @@ class heap_state final : public shared_memory {
     fresh.limit_ns = static_cast<std::uint64_t>(options_.wait_limit.count());
     fresh.alarm = alarm_->word();
     alarm_->lower();
-    world_.copy(view_.signal[view_.rank], &fresh, sizeof fresh, hipMemcpyHostToDevice, "heap: watch", where);
+    world_.copy(view_.signal[view_.rank()], &fresh, sizeof fresh, hipMemcpyHostToDevice, "heap: watch", where);
   }
 
   void forget_parts(bool in_signal, std::uint64_t offset) const {
     auto const& sim = simulator::get();
     if (!sim.there()) return;
     std::size_t const bytes = (in_signal ? signal_ : bulk_).size_at(offset);
-    for (int r = 0; r < view_.size; ++r)
+    for (int r = 0; r < view_.size(); ++r)
       sim.forget_parts((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes);
   }
 
   void throw_if_abandoned(hipStream_t stream) {
     launch_report const r = report();
-    watch const seen = r.watch_of(view_.rank, stream);
+    watch const seen = r.watch_of(view_.rank(), stream);
     if (!r.failed(seen)) return;
     reported_ = true;
     r.raise(seen, stream, alarm_->failure());

@@ -51,17 +51,17 @@ class launch_report {
     if (waits.size() > named_waits) others += text("\n  and ", waits.size() - named_waits, " more blocks");
     std::string const cause = waits.empty() ? "" : waits[0];
     if (ended)
-      throw peer_failed(text("rank ", view_.rank, ": the launch was ended because a rank has failed: ", failure,
+      throw peer_failed(text("rank ", view_.rank(), ": the launch was ended because a rank has failed: ", failure,
                              cause.empty() ? "" : "\n  ", cause, others));
     if (first_expired(mine)) throw wait_timeout(cause + until_reset + others);
-    throw launch_abandoned(text("rank ", view_.rank, ": the launch was abandoned because rank ", mine.abandoned - 1,
+    throw launch_abandoned(text("rank ", view_.rank(), ": the launch was abandoned because rank ", mine.abandoned - 1,
                                 " gave up", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
   }
 
   /// What this rank's watch says if the cause lies on this rank, or if its wait was the first that expired; else "".
   std::string own_failure(watch const& mine) const {
     if (std::string why = own_fault(mine); !why.empty()) return why;
-    return first_expired(mine) ? sentence({view_.rank, mine.waits[mine.reported - 1], &mine}) : "";
+    return first_expired(mine) ? sentence({view_.rank(), mine.waits[mine.reported - 1], &mine}) : "";
   }
 
  private:
@@ -87,11 +87,11 @@ class launch_report {
   /// What this rank's kernels have noted about this rank: a disagreement, or a misuse. Empty if there is none.
   std::string own_fault(watch const& seen) const {
     if (seen.disagreed)
-      return text("ranks launched different things: ", names_.header(view_.rank, seen.ours), ", ",
+      return text("ranks launched different things: ", names_.header(view_.rank(), seen.ours), ", ",
                   names_.header(int(seen.disagreed) - 1, seen.theirs));
     if (!seen.wrong) return "";
     auto const what = static_cast<misuse>(seen.wrong);
-    std::string const who = text("rank ", view_.rank, ", block ", seen.wrong_block, ": ");
+    std::string const who = text("rank ", view_.rank(), ", block ", seen.wrong_block, ": ");
     if (what == misuse::begin_again)
       return who + text("channel_epoch::begin() for the second time in launch ", seen.wrong_value,
                         ", or the launch before did not end");
@@ -107,14 +107,14 @@ class launch_report {
       return who + text("flash_decode: length ", seen.wrong_value, " of sequence ", seen.wrong_at,
                         "; expected 0 to max_pages x page_size = ", seen.accepted - 1);
     if (what == misuse::record_rank || what == misuse::record || what == misuse::record_word)
-      return who + text("stamped_slot: ",
+      return who + text("ll_slot: ",
                         what == misuse::record        ? "record "
                         : what == misuse::record_word ? "word "
                                                       : "rank ",
                         seen.wrong_value, " of ", names_.owner(std::uint64_t(seen.wrong_at) * sizeof(flag)),
                         "; expected 0 to ", seen.accepted - 1,
-                        what == misuse::record        ? " (stamped_inbox_options::records)"
-                        : what == misuse::record_word ? " (stamped_inbox_options::words)"
+                        what == misuse::record        ? " (ll_buffer_options::records)"
+                        : what == misuse::record_word ? " (ll_buffer_options::words)"
                                                       : "");
     char const* const call = what == misuse::inbox_rank ? "inbox()"
                              : what == misuse::signal_rank || what == misuse::signal_flag
@@ -164,10 +164,10 @@ class launch_report {
   /// earliest step of a source (its lowest flag, or the lowest value of one), then the ones for a rank that does not
   /// wait itself, then the expired ones. A flag of no channel belongs to no known launch and comes last.
   std::vector<std::string> waits_of_all(watch const& mine, hipStream_t stream) const {
-    std::vector<std::pair<int, watch>> seen{{view_.rank, mine}};
+    std::vector<std::pair<int, watch>> seen{{view_.rank(), mine}};
     auto const now = std::chrono::steady_clock::now();
-    for (int r = 0; r < view_.size; ++r)
-      if (r != view_.rank) seen.emplace_back(r, settled_watch_of(r, stream, now));
+    for (int r = 0; r < view_.size(); ++r)
+      if (r != view_.rank()) seen.emplace_back(r, settled_watch_of(r, stream, now));
     std::vector<wait_of> waits;
     for (auto const& [rank, of] : seen)
       for (wait_report const& r : of.waits)
@@ -181,7 +181,7 @@ class launch_report {
                         r.flag_offset, w.rank, r.block);
     });
     // The earliest of each rank first: so the message names every rank that waits
-    std::vector<bool> named(std::size_t(view_.size));
+    std::vector<bool> named(std::size_t(view_.size()));
     std::vector<wait_of> others;
     std::erase_if(waits, [&](wait_of const& w) {
       bool const again = named[std::size_t(w.rank)];

@@ -29,9 +29,9 @@ inline constexpr unsigned long long last_trial = 3;
 template <class = void>
 __global__ void try_flags(world_view w, std::uint64_t trials, std::uint64_t limit_ns) {
   int const peer = platform::thread_index();
-  if (peer >= w.size) return;
-  trial* const there = reinterpret_cast<trial*>(w.signal[peer] + trials) + w.rank;
-  trial* const here = reinterpret_cast<trial*>(w.signal[w.rank] + trials) + peer;
+  if (peer >= w.size()) return;
+  trial* const there = reinterpret_cast<trial*>(w.signal[peer] + trials) + w.rank();
+  trial* const here = reinterpret_cast<trial*>(w.signal[w.rank()] + trials) + peer;
   std::uint64_t const start = platform::clock_ns();
   unsigned long long seen = 0;
   platform::atomic_store<order::relaxed, scope::system>(&there->word, 1ull);

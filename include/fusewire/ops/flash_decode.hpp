@@ -9,7 +9,7 @@
 #include <fusewire/ops/detail/flash_decode_kernel.hpp>
 #include <fusewire/ops/reduce_algorithm.hpp>
 #include <fusewire/launch/channel.hpp>
-#include <fusewire/launch/stamped_inbox.hpp>
+#include <fusewire/launch/ll_buffer.hpp>
 #include <fusewire/launch/operands.hpp>
 
 namespace fusewire {
@@ -25,7 +25,7 @@ struct flash_decode_options {
   int max_pages = 0;     // of one sequence on one rank: columns of the block table
   float scale = 0;       // of the scores; 0: 1 / sqrt(d)
   int reserved_cus = 0;  // compute units left to other work
-  /// Of the parts of a result; two shots save time where the batch is large.
+  /// How ranks reduce a result; two shots save time if the batch is large.
   fusewire::reduce_algorithm shots = reduce_algorithm::automatic;
 };
 
@@ -66,7 +66,7 @@ template <class T>
   requires is_16_bit_float<T>
 class flash_decode {
  public:
-  /// Collective. Takes memory for blocks' parts from the symmetric heap, and signal_bytes() of its signal segment.
+  /// Collective. Takes memory for blocks' partials from the symmetric heap, and signal_bytes() of its signal segment.
   /// Fails: bad_argument; rank_mismatch; out_of_space. Uses neither slots nor data flags of the channel.
   flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current())
       : ch_(ch), o_(o) {
@@ -85,11 +85,10 @@ class flash_decode {
         where);
     for (int b : ch.world().exchange().all_gather(schedule_of(o.max_batch, where).blocks))
       blocks_ = std::max(blocks_, b);
-    parts_ = {h, h.template allocate<std::uint64_t>(split_kv_view::bytes(blocks_, record()) / sizeof(std::uint64_t),
-                                                    256, where)};
-    inbox_.emplace(ch, stamped_inbox_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
-    sym<std::uint64_t> const parts = parts_.get();
-    ch.world().fill(h.here(parts), 0, parts.count * sizeof(std::uint64_t), "flash_decode: parts", where);
+    workspace_ = {h, h.template allocate<split_kv_view::word>(split_kv_view::size(blocks_, record()), 256, where)};
+    inbox_.emplace(ch, ll_buffer_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
+    sym<split_kv_view::word> const words = workspace_.get();
+    ch.world().fill(h.here(words), 0, words.count * sizeof(split_kv_view::word), "flash_decode: workspace", where);
     ch.world().exchange().barrier();
   }
   flash_decode(flash_decode const&) = delete;
@@ -122,7 +121,7 @@ class flash_decode {
                                 .kv_is_ready = c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
                                 .scale = o_.scale * log2_of_e,
                                 .inbox = inbox_->view(),
-                                .parts = {ch_.heap().here(parts_.get()), blocks_},
+                                .workspace = {ch_.heap().here(workspace_.get()), blocks_},
                                 .quads = record().quads(),
                                 .pages_to_check = looks ? c.pages : 0};
     launch_header header = make_header(
@@ -145,13 +144,12 @@ class flash_decode {
     decode_policy const policy = decode_policy_for(o.head_dim);
     int const blocks = kv_schedule::of(shape, ranks, policy, {policy.most_cus, std::numeric_limits<int>::max()}).blocks;
     return channel::requirements(ranks, {.max_bytes = 1, .flags_per_source = 1}) +
-           fusewire::requirements::of<std::uint64_t>(split_kv_view::bytes(blocks, shape.record) /
-                                                     sizeof(std::uint64_t)) +
-           stamped_inbox::requirements(ranks, {inbox_records(ranks, o), shape.record.used()});
+           fusewire::requirements::of<split_kv_view::word>(split_kv_view::size(blocks, shape.record)) +
+           ll_buffer::requirements(ranks, {inbox_records(ranks, o), shape.record.used()});
   }
   /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
   static std::size_t signal_bytes(int ranks, flash_decode_options const& o) {
-    return stamped_inbox::bytes(ranks, inbox_records(ranks, o), shape_of(o, o.max_batch).record.used());
+    return ll_buffer::bytes(ranks, inbox_records(ranks, o), shape_of(o, o.max_batch).record.used());
   }
 
  private:
@@ -245,8 +243,8 @@ class flash_decode {
 
   channel& ch_;
   flash_decode_options o_;
-  owned<std::uint64_t> parts_;  // only this rank touches its own
-  std::optional<stamped_inbox> inbox_;
+  owned<split_kv_view::word> workspace_;  // only this rank touches its own
+  std::optional<ll_buffer> inbox_;
   int blocks_ = 1;  // of the largest launch of any rank
 };
 

@@ -107,7 +107,7 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
 
  private:
   /// Up to as many rows, tiles have rows of several owners: cut by owner, each would read B again.
-  static constexpr int max_mixed_rows = 64;
+  static constexpr int max_mixed_rows = 128;
   /// Shards whose rows are cut into tiles by themselves.
   int shards_of(int m) const { return m <= max_mixed_rows ? 1 : ch_.world().size(); }
 

@@ -11,9 +11,23 @@ enabled the language; by hand -std=c++20"
 #endif
 
 #if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)
-#include <fusewire/platform/nvidia.hpp>
+#include <fusewire/platform/nvidia/atomics.hpp>
+#include <fusewire/platform/nvidia/compiler.hpp>
+#include <fusewire/platform/nvidia/device.hpp>
+#include <fusewire/platform/nvidia/element.hpp>
+#include <fusewire/platform/nvidia/execution.hpp>
+#include <fusewire/platform/nvidia/kernel_launch.hpp>
+#include <fusewire/platform/nvidia/lanes.hpp>
+#include <fusewire/platform/nvidia/order.hpp>
 #else
-#include <fusewire/platform/amd.hpp>
+#include <fusewire/platform/amd/atomics.hpp>
+#include <fusewire/platform/amd/compiler.hpp>
+#include <fusewire/platform/amd/device.hpp>
+#include <fusewire/platform/amd/element.hpp>
+#include <fusewire/platform/amd/execution.hpp>
+#include <fusewire/platform/amd/kernel_launch.hpp>
+#include <fusewire/platform/amd/lanes.hpp>
+#include <fusewire/platform/amd/order.hpp>
 #endif
 
 namespace fusewire {

@@ -3,7 +3,7 @@
 #include <fusewire/platform/platform.hpp>
 
 #if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)
-#include <fusewire/platform/nvidia_ranges.hpp>
+#include <fusewire/platform/nvidia/ranges.hpp>
 #else
-#include <fusewire/platform/amd_ranges.hpp>
+#include <fusewire/platform/amd/ranges.hpp>
 #endif

@@ -5,7 +5,7 @@
 
 #include <fusewire/device/barrier.hpp>
 #include <fusewire/device/channel_view.hpp>
-#include <fusewire/device/stamped.hpp>
+#include <fusewire/device/ll.hpp>
 #include <fusewire/ranks/place.hpp>
 #include <fusewire/version.hpp>
 
@@ -18,7 +18,8 @@ constexpr std::uint64_t hash_of_layout() {
   auto const mix = [&](auto... values) { ((h = (h ^ std::uint64_t(values)) * 0x100000001b3, h ^= h >> 32), ...); };
   mix(FUSEWIRE_VERSION, checked, max_ranks, platform::max_parts, launch_words, header_words);
   mix(sizeof(flag), offsetof(flag, note), offsetof(flag, headers), sizeof(barrier_state),
-      offsetof(barrier_state, epoch), sizeof(grid_barrier_state), offsetof(grid_barrier_state, epoch), sizeof(stamped));
+      offsetof(barrier_state, epoch), sizeof(grid_barrier_state), offsetof(grid_barrier_state, epoch),
+      sizeof(ll_word<>));
   mix(sizeof(watch), offsetof(watch, abandoned), offsetof(watch, reported), offsetof(watch, too_late),
       offsetof(watch, limit_ns));
   mix(offsetof(watch, launch), offsetof(watch, disagreed), offsetof(watch, theirs), offsetof(watch, waits),

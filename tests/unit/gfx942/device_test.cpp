@@ -14,7 +14,7 @@ __global__ void all_here(world_view w, sym<flag> counter, sym<unsigned> arrived,
   if (b.leader()) {
     atomic_ref<unsigned> const all(w.on(0, arrived));
     if (all.fetch_add(1u) + 1 == unsigned(blocks))
-      signal_all(thread{}, w.size, [&](int r) { return w.on(r, counter); }, 1);
+      signal_all(thread{}, w.size(), [&](int r) { return w.on(r, counter); }, 1);
   }
   wait(b, w, w.here(counter), 1, 0);
 }

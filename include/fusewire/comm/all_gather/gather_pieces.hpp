@@ -102,9 +102,9 @@ __device__ piece_push push_at(world_view const& w, gather_plan<T> const& x, int 
   gather_map const& map = x.map;
   piece_at const at = x.pieces[i];
   int const peer = w.next(map.ranks - at.turn);  // the peer that asks for this shard first comes first
-  gather_piece const p = map.piece(w.rank, at.row, at.chunk);
+  gather_piece const p = map.piece(w.rank(), at.row, at.chunk);
   return {peer, p,
-          peer != w.rank ||
+          peer != w.rank() ||
               (map.by == gather::m && !is_own(map, p.tile_row, peer) && is_turn_of_own(x, peer, p.tile_row, at.turn))};
 }
 
@@ -121,9 +121,9 @@ __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w
   for (int const count = x.pieces.count(); i < count; t = push_at(w, x, i += workers)) {
     if (!platform::uniform(int(t.needed))) continue;  // in all lanes, which meet below
     gather_piece const& p = t.piece;
-    int const row = p.row - map.first_row(w.rank), col = p.col - map.first_col(w.rank);
+    int const row = p.row - map.first_row(w.rank()), col = p.col - map.first_col(w.rank());
     copy_aligned(g, x.a.part(row, col, p.rows, p.cols),
-                 shard_in(e.inbox<T>(t.peer), map, w.rank).part(row, col, p.rows, p.cols));
+                 shard_in(e.inbox<T>(t.peer), map, w.rank()).part(row, col, p.rows, p.cols));
     e.signal(g, t.peer, p.flag);
   }
 }
@@ -134,23 +134,23 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
   gather_map const& map = x.map;
   start();
   matrix<T const> shard = x.a;
-  int of = w.rank;  // the owner of `shard`
+  int of = w.rank();  // the owner of `shard`
   bool readable = true;
   for (int const i : dealt(x.pieces.count(), worker, workers)) {
     piece_at const at = x.pieces[i];
     int const source = w.next(at.turn), rows = map.tile_rows(source);
-    if ((source == w.rank && map.by == gather::k) || rows == 0) {
+    if ((source == w.rank() && map.by == gather::k) || rows == 0) {
       if (at.row == 0 && at.chunk == 0) e.pull().acknowledge_nothing(g, source);
       continue;
     }
     if (at.row >= rows) continue;
     gather_piece const p = map.piece(source, at.row, at.chunk);
-    if (source == w.rank && !is_turn_of_own(x, source, p.tile_row, at.turn)) continue;
-    if (source != w.rank || !is_own(map, p.tile_row, source)) {
+    if (source == w.rank() && !is_turn_of_own(x, source, p.tile_row, at.turn)) continue;
+    if (source != w.rank() || !is_own(map, p.tile_row, source)) {
       if (source != platform::uniform(of)) {
         of = source;
         shard = x.a;
-        readable = source == w.rank || find_shard(g, e, w, map, source, shard);
+        readable = source == w.rank() || find_shard(g, e, w, map, source, shard);
       }
       int const row = p.row - map.first_row(source), col = p.col - map.first_col(source);
       if (readable)

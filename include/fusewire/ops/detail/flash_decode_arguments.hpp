@@ -4,7 +4,7 @@
 #include <fusewire/attention/split_kv_workspace.hpp>
 #include <fusewire/attention/wave_attention.hpp>
 #include <fusewire/core/world_view.hpp>
-#include <fusewire/device/stamped_inbox_view.hpp>
+#include <fusewire/device/ll_buffer_view.hpp>
 
 namespace fusewire {
 
@@ -20,12 +20,12 @@ struct decode_arguments {
   decode_lengths lengths;
   int max_pages, page_shift, group;  // group: query heads per KV head
   bool two_shot;                     // head item i is reduced by rank i % W alone
-  bool kv_is_ready;          // of what is read, what the stream does just before writes at most q and the last tokens
-  float scale;               // of the scores, in units of log 2
-  stamped_inbox_view inbox;  // a record for each head item that the operator has room for
-  split_kv_view parts;       // of head items that blocks share
-  divisor quads;             // of a head item: fours of neighbouring elements of o
-  int pages_to_check = 0;    // of the caches; 0: page numbers are not looked at
+  bool kv_is_ready;         // of what is read, what the stream does just before writes at most q and the last tokens
+  float scale;              // of the scores, in units of log 2
+  ll_buffer_view inbox;     // a record for each head item that the operator has room for
+  split_kv_view workspace;  // of head items that blocks share
+  divisor quads;            // of a head item: fours of neighbouring elements of o
+  int pages_to_check = 0;   // of the caches; 0: page numbers are not looked at
 };
 
 /// Threads of a block, for a head of d.

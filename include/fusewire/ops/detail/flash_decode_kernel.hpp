@@ -2,28 +2,32 @@
 // kernel. The operator is in flash_decode.hpp.
 //
 //   splits    this rank's KV --attention--> (o, m, l) per wave --LDS--> per split
-//   slice     of a head item that blocks share, in each of them: all splits' partials --split_kv_workspace--> sum
-//   push      (o, m, l) --words with the epoch--> inbox of every rank, or with two shots of the head item's owner
+//   slice     of a head item that blocks share, in each of them: all splits' partials --split_kv_workspace--> one
+//   push      (o, m, l) --LL words--> inbox of every rank, or with two shots of the head item's owner
 //   combine   by the block that has pushed it:
 //             poll the inbox --softmax_reduce--> out, lse
 //             with two shots the owner's block does that, and
-//             the sum --words with the epoch--> inbox of the others --poll--> out, lse
+//             the result --LL words--> inbox of the others --poll--> out, lse
 //
 // A head item is a sequence and a KV head. kv_schedule.hpp says how head items become splits, split_kv_workspace.hpp
 // how the blocks of a head item exchange their partials, head_item_exchange.hpp how ranks do. The query heads of a KV
 // head are processed together, so the KV is read once. Everything between scores and out is fp32. A single rank pushes
 // nothing: it writes out directly.
 //
-// Deadlock: splits wait for nothing, and a block asks for others' parts when it has stored its own. All blocks are
-// resident (launch() checks), so every item is pushed without waiting for another rank. Sums over the ranks wait for
-// pushes only, and a thread waits for others' sums when it has sent its own.
-// Reuse: the inbox is one of stamped words (stamped_inbox_view.hpp), a record for each item and source. Each source
-// writes records of its own (an owner its sum where its part would be), which only this launch's combine reads.
-// Early: the launch may start while what the stream did before still runs. Before begin() nothing is written, and read
-// are only parameters and, where the caller says that they are constant, lengths, table and K of splits without their
+// Deadlock: splits wait for nothing, and a block polls others' partials after it has stored its own. All blocks are
+// resident (launch() checks), so every head item is pushed without waiting for another rank. Reductions over the ranks
+// wait for pushes only, and a thread waits for others' results after it has sent its own.
+// Order: LL words carry their launch, so a partial needs no flag and no fence. All threads have the epoch before the
+// block's ticket is taken (depart).
+// Reuse: the inbox is a buffer of LL words (ll_buffer_view.hpp), a record for each head item and source. Each source
+// writes its own records (an owner its result in place of its partial), which only this launch's combine reads.
+// Early: the launch may start while the prior grid on the stream still runs. Before begin() nothing is written. Only
+// parameters are read and, if the caller says that they are constant, lengths, table, and K of splits without their
 // shard's last token.
-// Same bits on every rank and in every run: the plan depends on lengths and grid; waves are summed in order, splits and
-// sources each in one that their number decides.
+// Abandonment: a thread whose wait timed out makes l NaN, in what it stores and in what it sends on; see
+// head_item_exchange.hpp.
+// Same bits on every rank and in every run: the schedule depends on lengths and grid; waves are combined in order,
+// splits and sources each in one that their number decides.
 #pragma once
 #include <fusewire/attention/kv_splits.hpp>
 #include <fusewire/device/channel_launch.hpp>
@@ -44,7 +48,7 @@ class decode_block {
   __device__ decode_block(channel_view const& ch, decode_arguments<T> const& g, bytes16* shared)
       : ch_(ch), launch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)),
         q_(shared + decode_shared::q / sizeof(bytes16)), record_{platform::no_hoist(g.group), D},
-        peers_(reinterpret_cast<stamped**>(shared + decode_shared::peers(D) / sizeof(bytes16))),
+        peers_(reinterpret_cast<ll_word<>**>(shared + decode_shared::peers(D) / sizeof(bytes16))),
         scales_(reinterpret_cast<softmax_scale*>(shared + decode_shared::scales(D) / sizeof(bytes16))),
         o_(reinterpret_cast<float*>(scales_ + policy.waves * record_.heads)) {}
 
@@ -54,13 +58,10 @@ class decode_block {
     if constexpr (!policy.overlaps_prior_grid) launch_.begin();
     kv_splits run(b_, g_.lengths, words_, number(), policy.schedules_by_wave);
     if (run.has_last_token()) platform::wait_prior_grid();
-    int const next = b_.rank() < ch_.world.size ? ch_.world.next(b_.rank()) : 0;
+    int const next = b_.rank() < ch_.world.size() ? ch_.world.next(b_.rank()) : 0;
     std::byte* const signal = ch_.world.signal[next];  // issued before K, behind which it would be waited for
     // While K is in flight
-    auto const prepare = [&] {
-      exchange().find_peer(b_, signal);
-      workspace().renew(b_, number(), b_.count());
-    };
+    auto const prepare = [&] { exchange().find_peer(b_, signal); };
     for (bool first = true;; run.next(), first = false) {
       if constexpr (!policy.overlaps_prior_grid)
         if (run.done()) {  // open() would wait for what is in flight to others
@@ -91,9 +92,9 @@ class decode_block {
 #pragma unroll 1
     for (int s = 0; s < 2; ++s) {
       head_item_slice const x = s == 0 ? continued_.uniform() : begun_.uniform();
-      workspace().sum(
+      workspace().reduce(
           x, [&] { return exchange().local_word(x.item); },
-          [&](int i, softmax_part const& sum, int n, int of) { exchange().push({x.item, i}, sum, n, of); });
+          [&](int i, softmax_partial const& sum, int n, int of) { exchange().push({x.item, i}, sum, n, of); });
     }
   }
 
@@ -102,7 +103,8 @@ class decode_block {
 
   /// Called by: every thread of the block, last of all.
   __device__ void end() const {
-    if (number() == b_.count() - 1) exchange().renew(b_);
+    if (number() == b_.count() - 1) exchange().refresh(b_);
+    workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
     if (b_.index() == 0) launch_.collect(b_);
     b_.sync();
     if (b_.leader()) launch_.leave(b_, departed_);
@@ -199,7 +201,7 @@ class decode_block {
     if (!whole && !begins) continued_ = x;
     for (int i = rank; i < record.quads(); i += decode_threads(D)) {
       int const head = i / (D / 4), four = i % (D / 4);
-      softmax_part const sum = combine_parts<policy.waves>(
+      softmax_partial const sum = combine_partials<policy.waves>(
           policy.waves, [&](int w) { return scales_[w * group + head]; },
           [&](int w) {
             return *reinterpret_cast<quad const*>(o_ + (w * group + head) * wave_attention_pitch + four * 4);
@@ -209,7 +211,9 @@ class decode_block {
     }
   }
 
-  __device__ split_kv_workspace<policy> workspace() const { return {g_.parts, record_, launch_.epoch(), ch_.world}; }
+  __device__ split_kv_workspace<policy> workspace() const {
+    return {g_.workspace, record_, launch_.epoch(), ch_.world};
+  }
 
   __device__ head_item_exchange<T, D> exchange() const { return {ch_, launch_.epoch(), g_, record_, peers_}; }
 
@@ -221,7 +225,7 @@ class decode_block {
   int* words_;  // of kv_splits, in LDS
   bytes16* q_;  // Q, in LDS
   decode_record record_;
-  stamped** peers_;                    // of head_item_exchange, in LDS
+  ll_word<>** peers_;                  // of head_item_exchange, in LDS
   softmax_scale* scales_;              // [waves][group], in LDS
   float* o_;                           // [waves][group][wave_attention_pitch], in LDS
   head_item_slice continued_, begun_;  // of the head items that the block's first and last split do not end, or begin

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   constexpr int tile_m = Mainloop::traits.tile_m, tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const ranks = ch.world.size, n = g.c.cols / ranks, n_tiles = ceil_div(n, tile_n), stores = x.stores();
+  int const ranks = ch.world.size(), n = g.c.cols / ranks, n_tiles = ceil_div(n, tile_n), stores = x.stores();
   all_scatter_sink<T> const inbox{e, ch.world, g.c, n, tile_m, tile_n, n_tiles, stores};
   local_shards source(g.shards, g.k, x.k_slice());
   int const tiles = g.tiles.count();
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
                     tile_coord const t = g.tiles[item - nth * tiles];
                     for (int s = 0; s < stores; ++s) e.wait(b, from, inbox.flag(t) + s);
                     detail::take_tile(b, inbox.columns(from), t.m * tile_m, t.n * tile_n, tile_m, tile_n,
-                                      inbox.from(from, ch.world.rank), e.control().should_fill_nan());
+                                      inbox.from(from, ch.world.rank()), e.control().should_fill_nan());
                   }};
   Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, epilogue, take);
 }

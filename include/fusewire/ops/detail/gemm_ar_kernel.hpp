@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   constexpr int tile_m = Mainloop::traits.tile_m, tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n), stores = x.stores();
+  int const rank = ch.world.rank(), ranks = ch.world.size(), n_tiles = ceil_div(g.c.cols, tile_n), stores = x.stores();
   all_reduce_sink<Partial> const inbox{e, ch.world, g.c.rows, g.c.cols, tile_m, tile_n, n_tiles, stores};
   local_shards source(g.shards, g.k, x.k_slice());
   tail const reduce{g.tiles.count(), [&](block b, int item) {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   constexpr int tile_m = Mainloop::traits.tile_m, tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const rank = ch.world.rank, ranks = ch.world.size, n_tiles = ceil_div(g.c.cols, tile_n);
+  int const rank = ch.world.rank(), ranks = ch.world.size(), n_tiles = ceil_div(g.c.cols, tile_n);
   row_shards const& shards = g.shards;
   reduce_scatter_sink<Partial> const inbox{e, ch.world, shards, shards.per_rank, g.c.cols, tile_n, n_tiles, x.stores()};
   local_shards source(shards, g.k, x.k_slice());

@@ -35,14 +35,14 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   constexpr int tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
-  int const n = g.c.cols, n_tiles = ceil_div(n, tile_n), rank = ch.world.rank;
+  int const n = g.c.cols, n_tiles = ceil_div(n, tile_n), rank = ch.world.rank();
   reduce_scatter_sink<Partial> const inbox{e, ch.world, g.shards, g.per_rank, n, tile_n, n_tiles, x.stores()};
   local_shards source(g.shards, g.k, x.k_slice());
   tail const reduce{inbox.tile_rows() * n_tiles, [&](block b, int item) {
                       int const column = item % n_tiles;
                       index_range const rows = inbox.wait(b, item / n_tiles, column);
                       auto const sums = [&](int source) { return inbox.from(source, rank); };
-                      detail::reduce_tile<Partial>(b, g.c, rows, column * tile_n, tile_n, ch.world.size, sums,
+                      detail::reduce_tile<Partial>(b, g.c, rows, column * tile_n, tile_n, ch.world.size(), sums,
                                                    e.control().should_fill_nan(), epilogue);
                     }};
   Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{}, reduce);

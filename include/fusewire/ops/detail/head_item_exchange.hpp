@@ -17,27 +17,27 @@ class head_item_exchange {
 
   /// peers: room for an address of each rank in LDS.
   __device__ head_item_exchange(channel_view const& ch, channel_epoch const& e, decode_arguments<T> const& g,
-                                decode_record record, stamped** peers)
+                                decode_record record, ll_word<>** peers)
       : ch_(ch), e_(e), g_(g), record_(record), peers_(peers) {}
 
   /// Stores the address of this rank's records on the peer with this signal segment, which is b.rank() places after it.
   /// Called by: every thread of the block, before push(), with a barrier in between.
   __device__ void find_peer(block b, std::byte* signal) const {
-    if (b.rank() < ch_.world.size) peers_[b.rank()] = later_slot().to(signal);
+    if (b.rank() < ch_.world.size()) peers_[b.rank()] = later_slot().to(signal);
   }
 
   /// The word that a failed wait of this rank's own splits of a head item names.
-  __device__ stamped_reader::awaited local_word(int head_item) const {
-    int const item = ch_.world.size > 1 ? platform::no_hoist_lane(head_item) : 0;
-    return {slot().place(slot().from(ch_.world.rank), item, 0), ch_.world.rank};
+  __device__ ll_reader::awaited local_word(int head_item) const {
+    int const item = ch_.world.size() > 1 ? platform::no_hoist_lane(head_item) : 0;
+    return {slot().place(slot().from(ch_.world.rank()), item, 0), ch_.world.rank()};
   }
 
   /// Called by: `of` threads with the same partial, number n of them each; they take the peers round-robin.
-  __device__ void push(quad_at at, softmax_part const& part, int n, int of) const {
-    int const size = later(ch_.world).size;
+  __device__ void push(quad_at at, softmax_partial const& part, int n, int of) const {
+    int const size = later(ch_.world).size();
     if (size == 1) return n > 0 ? void() : write(at, part);
     if (g_.two_shot) {
-      int const next = owner(at.item) - ch_.world.rank;
+      int const next = owner(at.item) - ch_.world.rank();
       return n > 0 ? void() : send(next < 0 ? next + size : next, at, part);
     }
 #pragma unroll 1
@@ -48,46 +48,46 @@ class head_item_exchange {
   /// Called by: every thread of the block.
   __device__ void combine(block b, int from, int to) const {
     world_view const& w = ch_.world;
-    if (w.size == 1) return;
+    if (w.size() == 1) return;
     int const first_quad = platform::uniform(from), last_quad = platform::uniform(to), quads = record_.quads();
     for (int item = first_quad / g_.quads; item * quads < last_quad; ++item) {
-      if (g_.two_shot && owner(item) != w.rank) continue;
+      if (g_.two_shot && owner(item) != w.rank()) continue;
       int const first = item * quads, begin = first_quad < first ? 0 : first_quad - first, end = last_quad - first;
-      sum_parts<policy>(
-          e_, w, begin, end < quads ? end : quads, w.size, log_readers(w.size),
+      reduce_partials<policy>(
+          e_, w, begin, end < quads ? end : quads, w.size(), log_readers(w.size()),
           [&](int source, int i) { return ask(source, {item, i}); },
-          [&](stamped_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
-          [&](int i, softmax_part const& sum, int n, int of) {
+          [&](ll_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
+          [&](int i, softmax_partial const& sum, int n, int of) {
             if (n == 0) write({item, i}, sum);
             if (!g_.two_shot) return;
 #pragma unroll 1
-            for (int p = 1 + n; p < w.size; p += of) send(p, {item, i}, sum);
+            for (int p = 1 + n; p < w.size(); p += of) send(p, {item, i}, sum);
           });
     }
     if (!g_.two_shot) return;
     for (int n = from + b.rank(); n < to; n += decode_threads(D)) {
       quad_at const at{n / g_.quads, n % g_.quads};
       int const source = owner(at.item);
-      if (source == w.rank) continue;
-      stamped_reader read(e_, w, grace_ns);
+      if (source == w.rank()) continue;
+      ll_reader read(e_, w, grace_ns);
       quad_words words;
       do {
         words = ask(source, at);
         platform::sched_barrier();
-        words.look(read);
+        words.check(read);
       } while (read.again([&] { return missing(read, source, source + 1, at); }));
-      softmax_part sum{words.o(), words.scale()};
+      softmax_partial sum{words.o(), words.scale()};
       if (read.gave_up()) sum.s.l = not_a_number;
       write(at, sum);
     }
   }
 
-  /// Gives new stamps to records of this launch's slot that it leaves unused. Called by: every thread of one block.
-  __device__ void renew(block b) const {
-    if (ch_.world.size == 1) return;
-    slot().renew(b, [&](int source, int item) {
+  /// See ll_slot::refresh(). Called by: every thread of one block.
+  __device__ void refresh(block b) const {
+    if (ch_.world.size() == 1) return;
+    slot().refresh(b, [&](int source, int item) {
       return item < g_.lengths.batch * g_.lengths.kv_heads &&
-             (!g_.two_shot || owner(item) == ch_.world.rank || owner(item) == source);
+             (!g_.two_shot || owner(item) == ch_.world.rank() || owner(item) == source);
     });
   }
 
@@ -103,42 +103,39 @@ class head_item_exchange {
     int const wanted = ranks > 4 ? 3 : ranks > 2 ? 2 : 1;
     return wanted < log_rank_readers ? wanted : log_rank_readers;
   }
-  __device__ stamped_slot slot() const { return {g_.inbox, ch_.world, e_.number()}; }
+  __device__ ll_slot slot() const { return {g_.inbox, ch_.world, e_.number()}; }
   /// Arguments of what follows a split: they are not loaded ahead of the loop over splits, where they would delay the
   /// first K.
   template <class X>
   __device__ static X const& later(X const& x) {
     return (&x)[platform::no_hoist(0)];
   }
-  __device__ stamped_slot later_slot() const { return {later(g_.inbox), later(ch_.world), e_.number()}; }
+  __device__ ll_slot later_slot() const { return {later(g_.inbox), later(ch_.world), e_.number()}; }
 
   __device__ int owner(int item) const {
-    return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size)));
+    return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size())));
   }
 
   __device__ quad_words ask(int source, quad_at at) const {
-    stamped_slot const s = slot();
-    stamped const* const records = s.from(source);
-    return quad_words::asked([&](int j) {
-      return platform::atomic_load<order::relaxed, scope::system>(
-          &s.place(records, at.item, record_.word(at.i, j))->word);
-    });
+    ll_slot const s = slot();
+    ll_word<> const* const records = s.from(source);
+    return quad_words::loaded([&](int j) { return ll_load(s.place(records, at.item, record_.word(at.i, j))); });
   }
   /// The first word that has not arrived from the sources [first, last), for the report of a failed wait.
-  __device__ stamped_reader::awaited missing(stamped_reader const& read, int first, int last, quad_at at) const {
-    stamped_slot const s = slot();
+  __device__ ll_reader::awaited missing(ll_reader const& read, int first, int last, quad_at at) const {
+    ll_slot const s = slot();
     for (int n = quad_words::count * first;; ++n) {
       int const source = n / quad_words::count;
-      stamped const* const word = s.place(s.from(source), at.item, record_.word(at.i, n % quad_words::count));
-      if (n == quad_words::count * last - 1 || !read.is_there(read.ask(word))) return {word, source};
+      ll_word<> const* const word = s.place(s.from(source), at.item, record_.word(at.i, n % quad_words::count));
+      if (n == quad_words::count * last - 1 || !read.has_arrived(ll_load(word))) return {word, source};
     }
   }
   /// To the rank `next` places after this one.
-  __device__ void send(int next, quad_at at, softmax_part const& part) const {
-    stamped_slot const s = later_slot();
-    stamped* const records = platform::to_memory(peers_[next]);
+  __device__ void send(int next, quad_at at, softmax_partial const& part) const {
+    ll_slot const s = later_slot();
+    ll_word<>* const records = platform::to_memory(peers_[next]);
     auto const put = [&](int j, float x) {
-      store_stamped(s.place(records, at.item, record_.word(at.i, j)), x, e_.number());
+      ll_store(s.place(records, at.item, record_.word(at.i, j)), x, e_.number());
     };
 #pragma unroll
     for (int j = 0; j < 4; ++j) put(j, part.o.x[j]);
@@ -147,7 +144,7 @@ class head_item_exchange {
     put(5, part.s.l);
   }
 
-  __device__ void write(quad_at at, softmax_part const& x) const {
+  __device__ void write(quad_at at, softmax_partial const& x) const {
     decode_arguments<T> const& g = later(g_);
     struct alignas(8) {
       T value[4];
@@ -165,7 +162,7 @@ class head_item_exchange {
   channel_epoch const& e_;
   decode_arguments<T> const& g_;
   decode_record record_;
-  stamped** peers_;  // [ranks], in LDS: stamped_slot::to() of this rank, the next one, ...
+  ll_word<>** peers_;  // [ranks], in LDS: ll_slot::to() of this rank, the next one, ...
 };
 
 }  // namespace fusewire::detail

@@ -129,8 +129,8 @@ class pusher {
     next_ = i + step_;
     if (!going_.needed) return true;
     gather_piece const& p = going_.piece;
-    row_ = platform::uniform(p.row - x_.map.first_row(w_.rank));
-    column_ = platform::uniform(p.col - x_.map.first_col(w_.rank));
+    row_ = platform::uniform(p.row - x_.map.first_row(w_.rank()));
+    column_ = platform::uniform(p.col - x_.map.first_col(w_.rank()));
     from_ = {x_.a.at(row_, column_), unsigned(p.rows * from_ld())};
     per_row_ = platform::uniform(p.cols / per_16_bytes<T>);
     // A row has 2^shift threads, at least one for each word unless the group has fewer
@@ -159,7 +159,7 @@ class pusher {
   }
   /// Finds where the piece goes. Requires: the epoch is known.
   __device__ void aim() {
-    to_ = shard_in(e_.template inbox<T>(going_.peer), x_.map, w_.rank).at(row_, column_);
+    to_ = shard_in(e_.template inbox<T>(going_.peer), x_.map, w_.rank()).at(row_, column_);
     to_bytes_ = platform::uniform(going_.piece.rows * to_ld());
   }
 

@@ -1,4 +1,4 @@
-// Sums of parts of softmax that lie in memory as stamped words: any number of parts and of readers, and parts that come
+// Partials of softmax that arrive as LL words: any number of partials and of readers, and partials that arrive
 // while others are awaited.
 #include "support.hpp"
 
@@ -29,7 +29,7 @@ struct value_of {
 
 /// Block 1 stores the parts, the last one first and slowly; block 0 sums up the quads [begin, end). Each of a quad's
 /// readers counts what is wrong, and itself.
-__global__ void sum_all(channel_view ch, std::uint64_t* words, int begin, int end, int parts, int log_readers,
+__global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begin, int end, int parts, int log_readers,
                         int* calls, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -40,22 +40,16 @@ __global__ void sum_all(channel_view ch, std::uint64_t* words, int begin, int en
       for (int i = begin + b.rank(); i < end; i += b.size())
         for (int j = 5; j >= 0; --j) {  // (m, l) of a head once for each of its quads
           value_of const v{p};
-          platform::atomic_store<order::relaxed, scope::device>(at(p, i, j), stamped_word(j == 5   ? v.l()
-                                                                                          : j == 4 ? v.m()
-                                                                                                   : v.o(i, j),
-                                                                                          e.number()));
+          ll_store(at(p, i, j), j == 5 ? v.l() : j == 4 ? v.m() : v.o(i, j), e.number());
         }
       b.sync();
     }
   else
-    sum_parts<policy>(
+    reduce_partials<policy>(
         e, ch.world, begin, end, parts, log_readers,
-        [&](int part, int i) {
-          return quad_words::asked(
-              [&](int j) { return platform::atomic_load<order::relaxed, scope::device>(at(part, i, j)); });
-        },
-        [&](stamped_reader const&, int, int, int) { return stamped_reader::awaited{nullptr, 0}; },
-        [&](int i, softmax_part const& sum, int n, int readers) {
+        [&](int part, int i) { return quad_words::loaded([&](int j) { return ll_load(at(part, i, j)); }); },
+        [&](ll_reader const&, int, int, int) { return ll_reader::awaited{nullptr, 0}; },
+        [&](int i, softmax_partial const& sum, int n, int readers) {
           float l = 0, o[4] = {};
           for (int p = 0; p < parts; ++p) {
             value_of const v{p};
@@ -72,20 +66,20 @@ __global__ void sum_all(channel_view ch, std::uint64_t* words, int begin, int en
 
 }  // namespace
 
-TEST_CASE("softmax_sums: any number of parts and readers, each quad once by each reader") {
+TEST_CASE("softmax_reduce: any number of parts and readers, each quad once by each reader") {
   on_ranks(1, [](rank_of_test& r) {
     channel ch(r.heap, {.max_bytes = 256, .flags_per_source = 1});
-    auto const words = r.heap.allocate<std::uint64_t>(2 * std::size_t(most_parts) * record().words());
+    auto const words = r.heap.allocate<ll_word<scope::device>>(2 * std::size_t(most_parts) * record().words());
     auto const calls = r.heap.allocate<int>(record().quads());
     auto const wrong = r.heap.allocate<unsigned>(1);
     load_kernel(r.world, sum_all, waves * platform::wave_size);
-    r.heap.upload(words, std::vector<std::uint64_t>(words.count, 0));
+    r.fill(words, 0);
     for (int log_readers = 0; log_readers <= 3; ++log_readers)
       for (int parts : {1, 2, 3, 5, 8, 9, 13, most_parts})
         for (auto const [begin, end] : {std::pair{0, 48}, {0, 1}, {5, 38}}) {
           r.heap.upload(calls, std::vector<int>(calls.count, 0));
           r.heap.upload(wrong, std::vector{0u});
-          r.launch({2, waves * platform::wave_size}, sum_all, ch.view(make_header("sums", 0)), r.here(words), begin,
+          r.launch({2, waves * platform::wave_size}, sum_all, ch.view(make_header("reduce", 0)), r.here(words), begin,
                    end, parts, log_readers, r.here(calls), r.here(wrong));
           r.world.check(r.stream);
           r.found.expect(r.heap.download(wrong)[0] == 0, log_readers, " log of readers, ", parts, " parts, quads ",

@@ -1,0 +1,23 @@
+// The operands that every mainloop takes.
+#pragma once
+#include <fusewire/core/matrix.hpp>
+
+namespace fusewire {
+
+/// The [K, N] operand: row-major or column-major, any leading dimension if row-major, a multiple of 8 if column-major.
+template <class T>
+struct b_operand {
+  T const* data;    // element (0, 0)
+  std::int64_t ld;  // elements
+  layout order;     // row-major or column-major
+  int n;            // columns
+};
+
+/// The operands of a launch: its buffers of A, among which a source chooses, and B.
+template <class T, int Buffers>
+struct gemm_operands {
+  matrix<T const> a[Buffers];  // as the source numbers them
+  b_operand<T> b;              // [K, N]
+};
+
+}  // namespace fusewire
