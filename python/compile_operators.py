@@ -104,7 +104,8 @@ def build(out, objects, jobs=None):
         if made.exists() and made.stat().st_mtime > since:
             return
         begin = time.time()
-        subprocess.run([*command, "-c", source, "-o", made], check=True)
+        subprocess.run([*command, "-c", source, "-o", made.with_suffix(".new")], check=True)
+        made.with_suffix(".new").replace(made)
         print(f"{made.name}: {time.time() - begin:.0f} s", flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(jobs or os.cpu_count()) as pool:

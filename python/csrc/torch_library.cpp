@@ -102,7 +102,7 @@ Tensor product(product_kind kind, char const* op, Tensor const& x, Tensor const&
     c.product(kind, {.stream = stream_of(x),
                      .type = type,
                      .x = {x.data_ptr(), x.size(0), x.size(1), pitch(x, 0, 1)},
-                     .w = {w.data_ptr(), w.size(0), w.size(1), transposed ? pitch(w, 1, 0) : pitch(w, 0, 1)},
+                     .w = {w.data_ptr(), w.size(transposed), w.size(!transposed), pitch(w, transposed, !transposed)},
                      .y = {y.data_ptr(), m, w.size(0), w.size(0)},
                      .w_is_transposed = transposed,
                      .w_is_constant = w_is_constant});
