@@ -34,10 +34,11 @@ struct decode_occupancy {
   int resident_blocks;  // blocks of the kernel that run concurrently on them
 };
 
-/// Units of a block's range, and units between head items.
+/// How the units of all head items are divided.
 struct kv_partition {
-  int length, switch_cost;
-  bool aligned;  // all head items have equally many units, and ranges end where they do
+  int length;       // units of a block's range
+  int switch_cost;  // units that a switch of head items costs
+  bool aligned;     // all head items have equally many units, and ranges end where they do
 };
 
 /// The lengths of a launch, and how their units are divided among blocks.

@@ -41,8 +41,8 @@ inline constexpr int wave_attention_pitch = 132;
 template <class T, int D>
 class wave_attention {
  public:
-  using atom = attention_atom<T>;  // its matrix instruction
-  static constexpr decode_policy policy = decode_policy_for(D);
+  using atom = attention_atom<T>;                                     // its matrix instruction
+  static constexpr decode_policy policy = decode_policy_for(D);       // of the architecture
   static constexpr int step = 32;                                     // tokens
   static constexpr int q_fragments = wave_attention_q_bytes(D) / 16;  // of 16 bytes, in LDS
 

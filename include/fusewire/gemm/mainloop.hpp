@@ -22,13 +22,13 @@ enum class comm_placement { leading_blocks, idle_warps };
 
 /// What kernels and operators ask of a mainloop.
 struct mainloop_traits {
-  char const* name;           // in messages
-  int threads;                // of a block
-  int tile_m, tile_n;         // rows and columns of a tile
-  int min_blocks_per_cu = 1;  // the second argument of __launch_bounds__
-  k_slicing slicing = k_slicing::per_shard;
-  comm_placement comm = comm_placement::leading_blocks;
-  bool clusters = false;  // the blocks that share a tile form a cluster
+  char const* name;                                      // in messages
+  int threads;                                           // of a block
+  int tile_m, tile_n;                                    // rows and columns of a tile
+  int min_blocks_per_cu = 1;                             // the second argument of __launch_bounds__
+  k_slicing slicing = k_slicing::per_shard;              // of tiles that several blocks share
+  comm_placement comm = comm_placement::leading_blocks;  // which threads communicate
+  bool clusters = false;                                 // the blocks that share a tile form a cluster
   int source_groups = 1;  // groups of a block that each multiply a slice of its k, and call the source for it
   int push_groups = 0;    // groups of a sending block's waves that push alternately (pusher.hpp); 0: they cannot
 };
@@ -61,9 +61,10 @@ struct no_comm {
 /// work(block, item) is called by every thread of the block.
 template <class Work>
 struct tail {
-  int count;
-  Work work;
+  int count;  // items
+  Work work;  // does one
 };
+/// From its members.
 template <class Work>
 tail(int, Work) -> tail<Work>;
 /// For kernels that end with their tiles.

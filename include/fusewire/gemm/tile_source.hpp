@@ -60,8 +60,8 @@ inline constexpr bool always_ready = false;
 
 /// Which of a tile's k slices a group multiplies: number `index` of `count`.
 struct k_slice {
-  int index = 0;
-  divisor count = 1;
+  int index = 0;      // from 0 on
+  divisor count = 1;  // slices of the tile
 };
 
 /// The steps of `steps` along k that belong to a slice. Called by: every thread of a group, with the same arguments.

@@ -25,7 +25,7 @@ namespace fusewire {
 template <class T, int Rows, int Columns, layout BOrder>
 class small_m_gfx942 {
  public:
-  static constexpr int waves = 8;
+  static constexpr int waves = 8;  // of a block
   static constexpr mainloop_traits traits{.name = "small_m_gfx942",
                                           .threads = waves * wave::width,
                                           .tile_m = Rows,

@@ -58,6 +58,7 @@ template <class T, int BlockM, int BlockN, layout BOrder>
 class gemm_sm90 {
  public:
   static constexpr sm90_gemm_config C{BlockM, BlockN};  // as a template argument of a kernel nvcc does not take it
+  /// See mainloop_traits.
   static constexpr mainloop_traits traits{.name = "gemm_sm90",
                                           .threads = C.threads(),
                                           .tile_m = BlockM,
@@ -78,8 +79,8 @@ class gemm_sm90 {
   }
   static_assert(C.swap_ab() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
 
-  using consumers = warps<4, C.warpgroups() * 4, named_barrier::multiplying>;
-  using idle = warps<2, 2, named_barrier::communicating>;
+  using consumers = warps<4, C.warpgroups() * 4, named_barrier::multiplying>;  // the warps that multiply
+  using idle = warps<2, 2, named_barrier::communicating>;                      // the warps that communicate
 
   /// For tiles of up to m rows of A, the last of which have last_m rows. If blocks share a tile, B waits for the first
   /// of A. Most of the shared memory is then for B, with that of the epilogue staging, which is unused.
