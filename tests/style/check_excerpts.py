@@ -32,8 +32,8 @@ import re
 import sys
 import textwrap
 
-NAMED = re.compile(r"^<!-- (\S+): (\w+) -->\n(?:```cpp\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
-QUOTED = re.compile(r"^<!-- ([\w.]+(?:/[\w.]+)+) -->\n(?:```cpp\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"^<!-- (\S+): (\w+) -->\n(?:```(?:cpp|python)\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"^<!-- ([\w.]+(?:/[\w.]+)+) -->\n(?:```(?:cpp|python)\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 REGION = re.compile(r"^ *// \[begin: (\w+)\]\n(.*?)^ *// \[end: \1\]$", re.MULTILINE | re.DOTALL)
 MARKER = re.compile(r"^ *// \[(?:begin|end): \w+\]\n", re.MULTILINE)
 LEFT_OUT = re.compile(r"^ *// \.\.\.\n", re.MULTILINE)
