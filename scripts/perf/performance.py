@@ -595,7 +595,7 @@ BANDS = ((1, 64), (128, 2048), (4096, 8192))  # rows
 
 def torch_over_fused(results, kind, data):
     """Of every shape that PyTorch ran, its best time over the fused kernel's."""
-    beside, fused = load(results, "torch_gemm_collectives.h200x2"), {}
+    beside, fused = load(results, "torch/gemm_collectives.h200x2"), {}
     for b in data["benchmarks"]:
         operator, variant, *keys = b["name"].split("/")
         if variant == "fused" and not b.get("error_occurred"):

@@ -92,7 +92,7 @@ class gemm_subject final : public subject {
     std::vector<T> b;
     for (int i = 0; i < k_ * n; ++i) b.push_back(T(b_value(i / n, i % n)));
     r.upload(b, b_);
-    load_kernel(r.world, push_losing<T, mainloop>, mainloop::threads, mainloop::shared_bytes());
+    load_kernel(r.world, push_losing<T, mainloop>, mainloop::traits.threads, mainloop::shared_bytes());
   }
   void prepare(int salt) override {
     salt_ = salt;
@@ -111,12 +111,13 @@ class gemm_subject final : public subject {
         ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8, std::uint64_t(rows_of(0)), n, std::uint64_t(k_), 512));
     auto const inbox = [&](int slot) { return gathered_in(view.slot<T const>(slot), map(0)); };
     gather_order const order = order_of_gather(map(0), r_.rank(), false, piece_order::nest::by_band, 8);
-    ag_gemm_arguments<T> const g{
-        {c.a, map(0), order.pieces, false, false, false}, c.c, {map(0).m_tiles(), ceil_div(n, mainloop::tile_n), 0, 8}};
+    ag_gemm_arguments<T> const g{{c.a, map(0), order.pieces, false, false, false},
+                                 c.c,
+                                 {map(0).m_tiles(), ceil_div(n, mainloop::traits.tile_n), 0, 8}};
     typename mainloop::template operands<gathered_buffers> const x{
         {{c.a, inbox(0), inbox(1)}, {c.b.data, c.b.ld, c.b_layout, n}}, 1};
     fusewire::launch(r_.world, r_.stream,
-                     {.blocks = 3, .threads = mainloop::threads, .shared_bytes = mainloop::shared_bytes()},
+                     {.blocks = 3, .threads = mainloop::traits.threads, .shared_bytes = mainloop::shared_bytes()},
                      push_losing<T, mainloop>, view, g, x, r_.rank() == culprit ? to : -1);
   }
   bool can_lose() const override { return how_ == method::push; }
@@ -145,7 +146,7 @@ class gemm_subject final : public subject {
   static int rows_of(int shape) { return shape ? 56 : 40; }
   float a_value(int i, int j) const { return float((i * 7 + j * 3) % 5) - 2 + float(9 * salt_); }
   static float b_value(int j, int c) { return float((j * 5 + c * 3) % 3) - 1; }
-  gather_map map(int shape) const { return {by_, rows_of(shape), k_, r_.size(), mainloop::tile_m, 512}; }
+  gather_map map(int shape) const { return {by_, rows_of(shape), k_, r_.size(), mainloop::traits.tile_m, 512}; }
   ag_gemm_call<T> call(int shape) const {
     gather_map const g = map(shape);
     return {.a = {r_.here(a_), g.rows(r_.rank()), g.cols(), g.cols()},

@@ -12,7 +12,7 @@ using namespace support;
 namespace {
 
 template <class T, class Partial = T>
-using ar_rank = sum_rank<gemm_ar, gemm_ar_call, T, false, Partial>;
+using ar_rank = sum_rank<gemm_ar<T, Partial>, gemm_ar_call, T, false, Partial>;
 
 template <class Partial = bf16>
 channel_options enough_for(int ranks, gemm_ar_options const& o) {

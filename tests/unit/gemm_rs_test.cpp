@@ -12,7 +12,7 @@ using namespace support;
 namespace {
 
 template <class T, class Partial = T>
-using rs_rank = sum_rank<gemm_rs, gemm_rs_call, T, true, Partial>;
+using rs_rank = sum_rank<gemm_rs<T, Partial>, gemm_rs_call, T, true, Partial>;
 
 template <class Partial = bf16>
 channel_options enough_for(int ranks, gemm_rs_options const& o) {

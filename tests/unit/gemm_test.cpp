@@ -11,7 +11,7 @@ using namespace support;
 namespace {
 
 template <class T>
-using gemm_rank = sum_rank<gemm, gemm_call, T, false>;
+using gemm_rank = sum_rank<gemm<T>, gemm_call, T, false>;
 
 /// Whether so many blocks can share a tile with `rows` rows of A.
 template <class Tile>

@@ -27,9 +27,9 @@ struct problem {
   }
 };
 
-/// One rank's memory for problems up to a capacity, and calls of Op<T, Partial> on it. Scattered: C is this rank's
+/// One rank's memory for problems up to a capacity, and calls of Op on it. Scattered: C is this rank's
 /// rows, else all of it.
-template <template <class, class> class Op, template <class> class Call, class T, bool Scattered, class Partial = T>
+template <class Op, template <class> class Call, class T, bool Scattered, class Partial = T>
 struct sum_rank {
   rank_of_test& r;
   sym<T> a, b, c;
@@ -64,8 +64,7 @@ struct sum_rank {
   /// Uploads, launches, overwrites A and B at once, and compares.
   template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>
   void run(
-      Op<T, Partial>& op, problem const& p, Epilogue const& epilogue = {},
-      Wanted wanted = [](float x, int, int) { return x; }) {
+      Op& op, problem const& p, Epilogue const& epilogue = {}, Wanted wanted = [](float x, int, int) { return x; }) {
     upload(p);
     op(r.stream, call(p), epilogue);
     check_hip(hipMemsetAsync(r.here(a), 0xff, a.count * sizeof(T), r.stream), "hipMemsetAsync");
