@@ -382,17 +382,19 @@ def failures():
 def lifetimes():
     group = dist.new_group(list(range(RANKS)))
     x, w = normal(64, 1024, seed=191 + RANK), normal(128, 1024, seed=192, scale=0.03)
-    free = []
-    for _ in range(3):
-        begin = time.monotonic()
+    free, one = [], 0
+    for _ in range(5):
+        begin, before = time.monotonic(), torch.cuda.mem_get_info()[0]
         fusewire.init(group, max_m=4096, max_k=8192, max_n=8192)
+        one = max(one, before - torch.cuda.mem_get_info()[0])
         y = fusewire.ag_gemm(x, w, group=group)
         fusewire.destroy(group)
         meet()
         free.append(torch.cuda.mem_get_info()[0])
         expect_near(f"init, call and destroy, {time.monotonic() - begin:.2f} s", y, product(gathered(x), w))
-    gone = (free[0] - free[-1]) / 2**20
-    expect("destroy() frees the memory", gone < 64, f"{gone:.0f} MiB are gone")
+    # Memory is freed when all ranks have let go of it, which a rank may see with its next communicator only
+    gone = free[0] - free[-1]
+    expect("destroy() frees the memory", gone < 1.5 * one, f"{gone >> 20} MiB are gone, a communicator has {one >> 20}")
     expect_refusal("ranks that ask for different sizes", fusewire.RankMismatch,
                    lambda: fusewire.init(group, max_m=256 + RANK, max_k=1024) if RANKS > 1 else _mismatch(), "rank")
     alone = [dist.new_group([r]) for r in range(RANKS)][RANK]
