@@ -254,15 +254,15 @@ TEST_CASE("gemm_ar: one shot and two by turns, many launches without a host wait
 
 TEST_CASE("gemm_ar: ranks that call with different shapes get an error that says in what", "[gemm_ar][errors]") {
   on_ranks(2, [&](rank_of_test& r) {
-    gemm_ar_options const o{.max_m = 80, .max_n = 32, .k = 64};
+    gemm_ar_options const o{.max_m = 140, .max_n = 32, .k = 64};
     ar_rank<bf16> g(r, o.max_m, o.max_n, o.k);
     channel ch(r.heap, enough_for(r.size(), o));
     gemm_ar<bf16> op(ch, o);
-    problem const p{r.rank() == 0 ? 80 : 10, 24, 64, layout::row_major, 1};
+    problem const p{r.rank() == 0 ? 140 : 10, 24, 64, layout::row_major, 1};
     g.upload(p);
     op(r.stream, g.call(p));
     r.found.throws<rank_mismatch>(
-        "different m", {"gemm_ar two-shot bf16, m = 80, n = 24, k = 64, tile ", "gemm_ar one-shot bf16, m = 10"},
+        "different m", {"gemm_ar two-shot bf16, m = 140, n = 24, k = 64, tile ", "gemm_ar one-shot bf16, m = 10"},
         [&] { r.world.check(r.stream); });
     ch.reset();
     g.run(op, {20, 24, 64, layout::row_major, 1});

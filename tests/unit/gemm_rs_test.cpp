@@ -2,6 +2,7 @@
 #include <fusewire/ops/gemm_rs.hpp>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "simulator.hpp"
@@ -127,6 +128,20 @@ TEST_CASE("gemm_rs: errors stay below their bounds, with partial sums in 16 bits
     compare_with_fp64(g, op, p, 0x1p-8, 0x1p-8);
     gemm_rs<bf16, float> exact(ch, o);
     compare_with_fp64(g, exact, p, 0, 0x1p-8);
+  });
+}
+
+TEST_CASE("gemm_rs: with options that agree, a rank makes its operator when it likes", "[gemm_rs]") {
+  on_ranks(2, [&](rank_of_test& r) {
+    gemm_rs_options const o{.max_m = 40, .max_n = 24, .k = 64, .agreed = true};
+    rs_rank<bf16> g(r, o.max_m, o.max_n, o.k);
+    channel ch(r.heap, enough_for(r.size(), o));
+    std::optional<gemm_rs<bf16>> op;
+    if (r.rank() == 0) op.emplace(ch, o);
+    r.meet();  // would not return if the constructor waited for the other rank
+    if (r.rank() == 1) op.emplace(ch, o);
+    r.meet();
+    g.run(*op, {40, 24, 64, layout::column_major, 1});
   });
 }
 

@@ -24,8 +24,8 @@ struct all_reduce_sink {
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
   __device__ void stored(Group g, tile_coord t, stored_slice s) const {
-    int const row = t.m * tile_m + s.rows.begin, rows = min(m - row, s.rows.size()), n0 = t.n * tile_n,
-              cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
+    int const row = t.m * tile_m + s.rows.begin, rows = platform::uniform(min(m - row, s.rows.size())),
+              n0 = t.n * tile_n, cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();
     e.signal_here(g, w.rank(), flag(t) + s.slice);
     for (int i = 1; i < w.size(); ++i) {

@@ -29,8 +29,8 @@ struct all_scatter_sink {
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
   __device__ void stored(Group g, tile_coord t, stored_slice s) const {
-    int const row = t.m * tile_m + s.rows.begin, rows = min(c.rows - row, s.rows.size()), n0 = t.n * tile_n,
-              cols = min(n - n0, tile_n);
+    int const row = t.m * tile_m + s.rows.begin, rows = platform::uniform(min(c.rows - row, s.rows.size())),
+              n0 = t.n * tile_n, cols = min(n - n0, tile_n);
     g.sync();
     for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i);

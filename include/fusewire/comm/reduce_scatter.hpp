@@ -24,7 +24,7 @@ struct reduce_scatter_sink {
   int stores;                // blocks that each store a slice of a tile
 
   /// Whether tiles have rows of several owners.
-  __device__ bool mixes_owners() const { return shards.per_rank > per_rank; }
+  __device__ bool mixes_owners() const { return platform::uniform(shards.per_rank) > platform::uniform(per_rank); }
   /// The rows of rank r.
   __device__ index_range rows(int r) const { return fixed_slice(shards.m, per_rank, r); }
 
@@ -75,14 +75,18 @@ struct reduce_scatter_sink {
   }
   template <group Group>
   __device__ void copy_to_owners(Group g, tile_coord t, stored_slice s) const {
-    int const row = t.m * shards.tile_m, n0 = t.n * tile_n, cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
+    // Conditions of code with a barrier are marked as equal in all lanes, as in gathered_tiles
+    int const row = platform::uniform(t.m) * shards.tile_m, n0 = t.n * tile_n,
+              cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();
     for (int i = 1; i <= w.size(); ++i) {
-      int const owner = w.next(i);
+      int const owner = platform::uniform(w.next(i));
       index_range const of = rows(owner);
-      int const first = max(row + s.rows.begin, of.begin), last = min(row + s.rows.end, of.end);
-      if (max(row, of.begin) >= min(row + shards.tile_m, of.end)) continue;  // no row of the tile
-      if (owner == w.rank()) {
+      int const first = platform::uniform(max(row + s.rows.begin, of.begin)),
+                last = platform::uniform(min(row + s.rows.end, of.end));
+      if (platform::uniform(max(row, of.begin)) >= platform::uniform(min(row + shards.tile_m, of.end)))
+        continue;  // no row of the tile
+      if (owner == platform::uniform(w.rank())) {
         e.signal_here(g, owner, flag(t.m, t.n) + s.slice);
         continue;
       }

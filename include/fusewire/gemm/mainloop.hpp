@@ -29,8 +29,9 @@ struct mainloop_traits {
   k_slicing slicing = k_slicing::per_shard;              // of tiles that several blocks share
   comm_placement comm = comm_placement::leading_blocks;  // which threads communicate
   bool clusters = false;                                 // the blocks that share a tile form a cluster
-  int source_groups = 1;  // groups of a block that each multiply a slice of its k, and call the source for it
-  int push_groups = 0;    // groups of a sending block's waves that push alternately (pusher.hpp); 0: they cannot
+  int source_groups = 1;      // groups of a block that each multiply a slice of its k, and call the source for it
+  int push_groups = 0;        // groups of a sending block's waves that push alternately (pusher.hpp); 0: they cannot
+  bool pushes_as_one = true;  // a sending block can also push as one group
 };
 
 /// source_group: the group that calls a tile source. operands<N>: N buffers of A, and B; a `__grid_constant__`

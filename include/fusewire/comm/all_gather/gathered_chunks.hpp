@@ -112,7 +112,7 @@ class gathered_chunks {
   /// The first `count` lanes.
   __device__ static std::uint64_t lanes(int count) { return ~std::uint64_t(0) >> (wave::width - count); }
   /// Each lane finds one of this block's chunks, from number nth on, and one of its flags.
-  __device__ void find_chunks(int nth) {
+  __device__ __forceinline__ void find_chunks(int nth) {
     // The chunks before this lane's: lane / flags, exact for numbers up to 64
     int const lane = platform::no_hoist_lane(wave{}.rank()), flags = platform::no_hoist(flags_of_chunk_),
               before = int((float(lane) + 0.5f) * platform::quick_reciprocal(float(flags)));

@@ -43,7 +43,8 @@ class ping_pong_gfx942 {
                                           .tile_m = Rows,
                                           .tile_n = Columns,
                                           .slicing = k_slicing::interleaved,
-                                          .push_groups = 2};
+                                          .push_groups = 2,
+                                          .pushes_as_one = false};
   static constexpr int shared_bytes() { return ping_pong_tile<T, Rows, Columns, BOrder, local_rows>::shared_bytes; }
 
   using source_group = wave;

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     if constexpr (Mainloop::traits.push_groups > 0)
-      if (g.gather.in_turns) {
+      if (Mainloop::traits.pushes_as_one ? g.gather.in_turns : !g.gather.pull) {
         std::integral_constant<int, Mainloop::traits.threads> const threads;
         std::integral_constant<int, Mainloop::traits.push_groups> const groups;
         push_in_turns(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
