@@ -3,14 +3,14 @@
 Runs, or checks, every block of code in README.md, CONTRIBUTING.md and docs/*.md; BUILD is a build of the checkout ROOT,
 PREFIX the folder of its HIP.
 
-  cpp     is an excerpt of a program that is built and run: <!-- FILE: REGION --> or <!-- FILE --> stands before it, and check_excerpts.py
+  cpp     or python: is an excerpt of a program that is built and run: <!-- FILE: REGION --> or <!-- FILE --> stands before it, and check_excerpts.py
           compares the two.
   sh      commands, each of which is checked as far as it can be without the hours that some take: a script of the
           checkout is there, can be executed, and its --help names every option; a preset is in CMakePresets.json; a
           program is a target of the build, and the simulator's --help names its options; a path in the checkout exists.
           An example under the simulator is run.
           HIP's clang is run with -###, which reads its command and does not compile.
-  cmake   every call but project() and the variables before it is in template/, as a test builds it.
+  cmake   every call but project() and the variables before it is in template/ or in the package tests' program.
   none    a figure, without commands.
 
 It tries itself first, on blocks of each kind that are wrong.
@@ -32,6 +32,7 @@ ELSEWHERE = {
     "nvcc": "CUDA's compiler, which needs its toolkit; the presets nvidia* compile with the same architecture",
     "hipcc": "ROCm's compiler; clang is checked with the same options",
     "torchrun": "PyTorch's launcher, which the project does not install",
+    "pip": "installs from a registry, which tests do not ask",
 }
 BLOCK = re.compile(r"((?:^[^\n]*\n)?)^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXCERPT = re.compile(r"<!-- (\S+?)(?:: \w+)? -->\n?$")
@@ -191,19 +192,20 @@ def check_shell(block: str) -> list[str]:
 def check_calls(block: str) -> list[str]:
     """Of CMake."""
     flat = lambda text: re.sub(r"\s+", " ", re.sub(r"#[^\n]*", "", text))
-    template = flat((ROOT / "template/CMakeLists.txt").read_text())
+    built = ("template/CMakeLists.txt", "tests/package/consumer/CMakeLists.txt")
+    template = " ".join(flat((ROOT / path).read_text()) for path in built)
     calls = re.findall(r"(\w+) ?\(([^()]*)\)", flat(block))
-    wrong = [f"{name}({words}) is not in template/CMakeLists.txt" for name, words in calls
+    wrong = [f"{name}({words}) is not in {' or '.join(built)}" for name, words in calls
              if name not in ("set", "project") and f"{name}({words.replace('main.hip', 'main.cpp')})" not in template]
     return wrong if calls else ["no call"]
 
 
 def check_block(page: str, before: str, kind: str, block: str) -> list[str]:
-    if kind == "cpp":
+    if kind in ("cpp", "python"):
         excerpt = EXCERPT.search(before)
         if excerpt:
             return [] if (ROOT / excerpt[1]).is_file() else [f"no {excerpt[1]}"]
-        return ["C++ that nothing compiles: name its file, or the region of a program: <!-- FILE -->, <!-- FILE: REGION -->"]
+        return ["code that nothing runs: name its file, or the region of a program: <!-- FILE -->, <!-- FILE: REGION -->"]
     if kind == "sh":
         return check_shell(block)
     if kind == "cmake":
