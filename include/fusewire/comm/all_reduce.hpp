@@ -23,7 +23,7 @@ struct all_reduce_sink {
   /// The first of the `stores` flags that each source raises for a tile.
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
-  __device__ void stored(Group g, tile_coord t, stored_slice s) const {
+  __device__ __forceinline__ void stored(Group g, tile_coord t, stored_slice s) const {
     int const row = t.m * tile_m + s.rows.begin, rows = platform::uniform(min(m - row, s.rows.size())),
               n0 = t.n * tile_n, cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();

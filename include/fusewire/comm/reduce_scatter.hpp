@@ -24,7 +24,7 @@ struct reduce_scatter_sink {
   int stores;                // blocks that each store a slice of a tile
 
   /// Whether tiles have rows of several owners.
-  __device__ bool mixes_owners() const { return platform::uniform(shards.per_rank) > platform::uniform(per_rank); }
+  __device__ bool mixes_owners() const { return shards.per_rank > per_rank; }
   /// The rows of rank r.
   __device__ index_range rows(int r) const { return fixed_slice(shards.m, per_rank, r); }
 
@@ -45,8 +45,8 @@ struct reduce_scatter_sink {
   /// The first of the `stores` flags, of each source, of a tile in its owner's nth tile row, or in the nth of all.
   __device__ int flag(int nth, int column) const { return (nth * n_tiles + column) * stores; }
   template <group Group>
-  __device__ void stored(Group g, tile_coord t, stored_slice s) const {
-    if (mixes_owners()) return copy_to_owners(g, t, s);
+  __device__ __forceinline__ void stored(Group g, tile_coord t, stored_slice s) const {
+    if (platform::uniform(int(mixes_owners())) != 0) return copy_to_owners(g, t, s);
     e.signal(g, shards.owner(t.m), flag(shards.nth_of_owner(t.m), t.n) + s.slice);
   }
 

@@ -75,8 +75,9 @@ struct no_tail {};
 /// a word in the block's shared memory. Called by: every thread of every block.
 template <class Launch, class Work>
 __device__ void finish_launch(Launch& launch, void* shared, int tiles, int claimed, tail<Work> const& last) {
-  for (int item = claimed - tiles; item < last.count; item = launch.next(block{}, static_cast<int*>(shared)) - tiles)
-    last.work(block{}, item);
+  int const count = platform::uniform(last.count);  // all threads of the block go round as often
+  auto const next = [&] { return platform::uniform(launch.next(block{}, static_cast<int*>(shared))); };
+  for (int item = platform::uniform(claimed) - tiles; item < count; item = next() - tiles) last.work(block{}, item);
   launch.end(block{});
 }
 /// Ends the launch.
