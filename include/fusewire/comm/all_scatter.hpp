@@ -29,21 +29,13 @@ struct all_scatter_sink {
   __device__ int flag(tile_coord t) const { return (t.m * n_tiles + t.n) * stores; }
   template <group Group>
   __device__ __forceinline__ void stored(Group g, tile_coord t, stored_slice s) const {
-    // Marked as equal in all lanes, as in gathered_tiles: a condition on them must not divide code with a barrier
-    int const row = platform::uniform(t.m * tile_m + s.rows.begin),
-              rows = platform::uniform(min(c.rows - row, s.rows.size())), n0 = platform::uniform(t.n * tile_n),
-              cols = platform::uniform(min(n - n0, tile_n));
-    matrix<T> const mine = columns(w.rank()).part(row, n0, rows, cols);
-    bool const vectors = platform::uniform(int(is_row_aligned<16>(mine) && cols % per_16_bytes<T> == 0)) != 0;
+    int const row = t.m * tile_m + s.rows.begin, rows = platform::uniform(min(c.rows - row, s.rows.size())),
+              n0 = t.n * tile_n, cols = min(n - n0, tile_n);
     g.sync();
     for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i);
-      if (rows > 0) {
-        matrix<T> const to = from(w.rank(), peer).part(row, n0, rows, cols);
-        if (vectors) copy_aligned(g, mine, to);
-        else
-          for (int r = 0; r < rows; ++r) copy(g, static_cast<T const*>(mine.at(r, 0)), to.at(r, 0), cols);
-      }
+      if (rows > 0)
+        copy(g, columns(w.rank()).part(row, n0, rows, cols), from(w.rank(), peer).part(row, n0, rows, cols));
       e.signal(g, peer, flag(t) + s.slice);
     }
   }

@@ -15,7 +15,7 @@ namespace detail {
 
 /// 16 bytes of an inbox.
 template <class T>
-struct vec16 {
+struct alignas(16) vec16 {
   T element[per_16_bytes<T>];
 };
 template <class T>

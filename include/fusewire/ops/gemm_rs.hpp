@@ -15,8 +15,8 @@ struct gemm_rs_options {
   int k = 0;      // columns of A, a multiple of 8: this rank's share of what is summed, as large on every rank
   gemm_tile tile = gemm_tile::automatic;  // what is not named is chosen by the shape
   int reserved_cus = 0;                   // compute units left to other work
-  /// True: ranks are processes, and the caller knows that their options are equal. The constructor is local then, and
-  /// compares nothing
+  /// True: the caller knows that the ranks' options are equal. The constructor is local then, and compares nothing.
+  /// Ranks that are threads make their operators before any of them launches: to load a kernel may wait for another's
   bool agreed = false;
 };
 

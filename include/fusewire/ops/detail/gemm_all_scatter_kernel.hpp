@@ -2,7 +2,7 @@
 // operator is in gemm_all_scatter.hpp.
 //
 //   tiles        A, B --mainloop--> epilogue --> own columns of C
-//                --copy--> inbox [source][M][n] of every other rank --signal--> flag (source, tile, part)
+//                --copy--> inbox [source][M][n] of every other rank --signal--> flag (source, tile, slice)
 //   after them   wait for the flags of another rank's tile --> its columns of C
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block takes other ranks'

@@ -2,7 +2,7 @@
 // gemm_rs.hpp.
 //
 //   tiles        A, B --mainloop--> partial sums --> inbox [source][rows][N] of the rank that owns the rows
-//                --signal--> flag (source, tile, part)
+//                --signal--> flag (source, tile, slice)
 //   after them   wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
 //
 // With few rows, tiles have rows of several owners, so that B is read once: the blocks that stored such a tile copy
@@ -13,9 +13,11 @@
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block adds up only when all
 // multiplications of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after its own
 // work.
-// Order: the threads that stored a tile of sums, or a part of its rows, raise its flag, so the flag's release covers
-// the sums. The block that adds them up acquires every flag of every source first.
-// Reuse: the inbox by the channel's argument. Only this launch reads A and B.
+// Order: the threads that stored a tile of sums, or a slice of its rows, raise its flag, so the flag's release covers
+// the sums. If the tile has rows of several owners, they meet first, copy each owner's rows, and raise a flag at each
+// owner, so the release covers the copies. The block that adds up acquires every flag of every source first.
+// Reuse: the inbox by the channel's argument; what a rank stores for its own copies lies there, too. Only this launch
+// reads A and B.
 // Abandonment: a flag whose wait was given up counts as raised, and the sums may be anything. If the channel poisons,
 // NaN is stored then.
 #pragma once
