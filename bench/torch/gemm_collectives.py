@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """usage: gemm_collectives.py [--out FILE] [--ranks N] [--n N,...] [--k K,...] [--m M,...]
 
-Times what PyTorch offers in place of gemm_rs and gemm_ar on this machine's GPUs: symm_mem's fused_matmul_reduce_scatter,
-and a product followed by NCCL's reduce-scatter or all-reduce. A figure is a call of a CUDA graph of many, the slowest
+Times what PyTorch offers in place of gemm_rs and gemm_ar on this machine's GPUs: symm_mem's
+fused_matmul_reduce_scatter, and a product followed by NCCL's reduce-scatter or all-reduce. A figure is a call of a CUDA graph of many, the slowest
 rank, the median of 7 replays; weights rotate among copies that together are larger than the L2; bf16, K of all ranks.
 Writes JSON with the names of bench_gemm_sinks, so that scripts/perf/compare.py finds the same shapes.
 

@@ -617,15 +617,21 @@ def about_sums(results):
         if rows:
             bands = [[s for keys, _, s in rows if low <= int(keys["M"]) <= high] for low, high in BANDS]
             beside = torch_over_fused(results, kind, data)
-            out.append(f"| {title} | " + " | ".join(speedup_text(band) if band else "-" for band in bands)
-                       + f" | {sum(s > 1 for _, _, s in rows)} of {len(rows)} | {speedup_text(beside) if beside else '-'} |")
+            cells = [*(speedup_text(band) if band else "-" for band in bands),
+                     f"{sum(s > 1 for _, _, s in rows)} of {len(rows)}", speedup_text(beside) if beside else "-"]
+            out.append(f"| {title} | " + " | ".join(cells) + " |")
     if out:
         longer, title, keys = max(slower, key=lambda row: row[0])
-        out = ["On 2 H200, the other's time over the fused kernel's. The twin is a GEMM of cuBLASLt and NCCL; PyTorch's best is its fused operator or `mm` and NCCL, on the same machine:\n",
-               "| | " + " | ".join(f"twin, {low} to {high} rows" for low, high in BANDS) + " | faster than the twin in | PyTorch's best |",
+        head = [*(f"twin, {low} to {high} rows" for low, high in BANDS), "faster than the twin in", "PyTorch's best"]
+        out = ["On 2 H200, the other's time over the fused kernel's. The twin is a GEMM of cuBLASLt and NCCL; PyTorch's "
+               "best is its fused operator or `mm` and NCCL, on the same machine:\n",
+               "| | " + " | ".join(head) + " |",
                "|---" * (len(BANDS) + 3) + "|", *out, ""]
-        out.append(f"The slowest is {title} with M = {keys['M']}, N = {keys['N']}, K = {keys['K']}: {longer:.2f} times as long as the twin. From 1024 rows on the warps that multiply also store to the peer, and wait while the link is busy ([decisions](decisions/reductions.md)).")
-        out += [f"- {title} has not been measured between GPUs." for kind, title in SINKS if not load(results, f"{kind}.h200x2")]
+        out.append(f"The slowest is {title} with M = {keys['M']}, N = {keys['N']}, K = {keys['K']}: {longer:.2f} times as "
+                   "long as the twin. From 1024 rows on the warps that multiply also store to the peer, and wait while "
+                   "the link is busy ([decisions](decisions/reductions.md)).")
+        out += [f"- {title} has not been measured between GPUs."
+                for kind, title in SINKS if not load(results, f"{kind}.h200x2")]
     return out
 
 

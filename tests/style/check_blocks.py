@@ -3,8 +3,8 @@
 Runs, or checks, every block of code in README.md, CONTRIBUTING.md and docs/*.md; BUILD is a build of the checkout ROOT,
 PREFIX the folder of its HIP.
 
-  cpp     or python: is an excerpt of a program that is built and run: <!-- FILE: REGION --> or <!-- FILE --> stands before it, and check_excerpts.py
-          compares the two.
+  cpp     or python: is an excerpt of a program that is built and run: <!-- FILE: REGION --> or <!-- FILE --> stands
+          before it, and check_excerpts.py compares the two.
   sh      commands, each of which is checked as far as it can be without the hours that some take: a script of the
           checkout is there, can be executed, and its --help names every option; a preset is in CMakePresets.json; a
           program is a target of the build, and the simulator's --help names its options; a path in the checkout exists.
@@ -205,7 +205,8 @@ def check_block(page: str, before: str, kind: str, block: str) -> list[str]:
         excerpt = EXCERPT.search(before)
         if excerpt:
             return [] if (ROOT / excerpt[1]).is_file() else [f"no {excerpt[1]}"]
-        return ["code that nothing runs: name its file, or the region of a program: <!-- FILE -->, <!-- FILE: REGION -->"]
+        return ["code that nothing runs: name its file, or the region of a program: "
+                "<!-- FILE -->, <!-- FILE: REGION -->"]
     if kind == "sh":
         return check_shell(block)
     if kind == "cmake":
