@@ -1,6 +1,7 @@
 // Tile orders as ranges: every tile exactly once, tested on the host.
 #pragma once
 #include <fusewire/core/divisor.hpp>
+#include <fusewire/core/math.hpp>
 #include <fusewire/core/types.hpp>
 
 namespace fusewire {

@@ -145,7 +145,7 @@ TEST_CASE(
                                       .m = map.m};
         load_kernel(r.world, spend<>, 64);
         using mainloop = gemm_sm90<bf16, tile.block_m, tile.block_n, layout::row_major>;
-        load_kernel(r.world, push_losing<bf16, mainloop>, mainloop::threads, mainloop::shared_bytes());
+        load_kernel(r.world, push_losing<bf16, mainloop>, mainloop::traits.threads, mainloop::shared_bytes());
         r.meet();
         double const start = seconds_now();
         if (fault == late && r.rank() == culprit) r.launch({1, 64}, spend<>, r.view(), ns_of(2.5));
@@ -160,8 +160,8 @@ TEST_CASE(
           ag_gemm_arguments<bf16> const g{
               {call.a, map, {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, false, true},
               call.c,
-              {map.m_tiles(), ceil_div(p.n, mainloop::tile_n), 0, 8}};
-          r.launch({.blocks = 8, .threads = mainloop::threads, .shared_bytes = mainloop::shared_bytes()},
+              {map.m_tiles(), ceil_div(p.n, mainloop::traits.tile_n), 0, 8}};
+          r.launch({.blocks = 8, .threads = mainloop::traits.threads, .shared_bytes = mainloop::shared_bytes()},
                    push_losing<bf16, mainloop>, view, g, x, r.rank() == culprit ? 0 : -1);
         } else {
           op(r.stream, call);
