@@ -33,18 +33,14 @@ concept row_epilogue = std::is_trivially_copyable_v<E> && detail::takes_a_row<E,
 
 namespace detail {
 
-/// Elements [col, col + N) of a row as floats; 0 outside it. aligned: whether rows begin at multiples of 16 bytes.
-template <class T, int N>
-__device__ void load_elements(float (&x)[N], T const* row, int col, int cols, bool aligned) {
-  static_assert(N == per_16_bytes<T>);
-  if (aligned && col + N <= cols) {
-    vec16<T> const v = load_vec16<T>(row + col);
+/// 16 bytes of a row from column `col` on; 0 outside it. aligned: whether rows begin at multiples of 16 bytes.
+template <class T>
+__device__ vec16<T> load_row_vector(T const* row, int col, int cols, bool aligned) {
+  if (aligned && col + per_16_bytes<T> <= cols) return load_vec16<T>(row + col);
+  vec16<T> x;
 #pragma unroll
-    for (int j = 0; j < N; ++j) x[j] = float(v.element[j]);
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < N; ++j) x[j] = col + j < cols ? float(row[col + j]) : 0.0f;
+  for (int j = 0; j < per_16_bytes<T>; ++j) x.element[j] = col + j < cols ? row[col + j] : T(0.0f);
+  return x;
 }
 
 /// Stores x, rounded to T, to elements [col, col + N) of a row. aligned: whether rows begin at multiples of N elements.
@@ -109,10 +105,9 @@ struct rms_norm {
       int const col = sum.first(b, v);
       if (col >= cols) continue;
       if (residual.data) {
-        float more[width];
-        detail::load_elements(more, residual.at(row, 0), col, cols, is_row_aligned<16>(residual));
+        auto const more = detail::load_row_vector(residual.at(row, 0), col, cols, is_row_aligned<16>(residual));
 #pragma unroll
-        for (int j = 0; j < width; ++j) sum.x[v][j] = float(T(sum.x[v][j] + more[j]));
+        for (int j = 0; j < width; ++j) sum.x[v][j] = float(T(sum.x[v][j] + float(more.element[j])));
       }
       if (residual_out.data)
         detail::store_elements(residual_out.at(row, 0), col, cols, sum.x[v], is_row_aligned<16>(residual_out));
@@ -125,11 +120,10 @@ struct rms_norm {
     for (int v = 0; v < Vectors; ++v) {
       int const col = sum.first(b, v);
       if (col >= cols) continue;
-      float weight[width];
-      detail::load_elements(weight, gamma, col, cols, reinterpret_cast<std::uintptr_t>(gamma) % 16 == 0);
+      auto const weight = detail::load_row_vector(gamma, col, cols, reinterpret_cast<std::uintptr_t>(gamma) % 16 == 0);
 #pragma unroll
       for (int j = 0; j < width; ++j) {
-        sum.x[v][j] *= by_rms * weight[j];
+        sum.x[v][j] *= by_rms * float(weight.element[j]);
         largest = fmaxf(largest, fabsf(sum.x[v][j]));
       }
       if (norm_out.data) detail::store_elements(norm_out.at(row, 0), col, cols, sum.x[v], is_row_aligned<16>(norm_out));

@@ -47,6 +47,9 @@ template <class T>
 class flag_rows {
  public:
   using vector = detail::vec16<T>;
+  /// What a load brings; how many sources a thread with one vector of a row loads together.
+  using loaded = vector;
+  static constexpr int in_flight = 8;
 
   __device__ flag_rows(channel_epoch const& e, world_view const& w, row_sections const& s) : e_(e), w_(w), s_(s) {}
 
@@ -59,26 +62,42 @@ class flag_rows {
   __device__ void put(int section, int ahead, int r, int v, vector const& x) const {
     *at(w_.next(ahead), section, w_.size() - ahead, r, v) = __builtin_bit_cast(platform::native16, x);
   }
-  /// All of a chunk has been put. Called by: every thread of the block.
-  __device__ void sent(block b, int section, int ahead, int chunk) const {
-    e_.signal(b, w_.next(ahead), section * s_.chunks + chunk);
+  /// What this block has put of a chunk, for all other ranks, is complete. Called by: every thread of the block.
+  __device__ void sent(block b, int section, int chunk) const {
+    signal_all(
+        b, w_.size() - 1, [&](int i) { return e_.to(w_.next(1 + i), section * s_.chunks + chunk); }, e_.number());
   }
-  /// Waits for a chunk from the `n` ranks that follow this one, from the one `ahead` places after it on.
-  /// Called by: every thread of the block.
-  __device__ void wait(block b, int section, int ahead, int n, int chunk) const {
-    auto const source = [&](int i) { return w_.next(ahead + i); };
-    wait_all(b, w_, n, [&](int i) { return e_.from(source(i), section * s_.chunks + chunk); }, e_.number(), source);
+  /// Waits for a chunk of all other ranks. Called by: every thread of the block.
+  __device__ void wait(block b, int section, int chunk) const {
+    auto const source = [&](int i) { return w_.next(1 + i); };
+    wait_all(
+        b, w_, w_.size() - 1, [&](int i) { return e_.from(source(i), section * s_.chunks + chunk); }, e_.number(),
+        source);
   }
-  /// Calls read(get), where get(source, r, v) is what a rank has put. get's results are valid behind wait().
-  /// Returns whether they are not, because a wait timed out and the channel fills results with NaN.
-  template <class Read>
-  __device__ bool read(int section, Read const& read) const {
-    read([&](int source, int r, int v) {
-      int const ahead = source - w_.rank() + (source < w_.rank() ? w_.size() : 0);
-      return __builtin_bit_cast(vector, *at(w_.rank(), section, ahead, r, v));
-    });
-    return e_.control().should_fill_nan();
-  }
+
+  /// Reads what other ranks have put, behind wait().
+  class reader {
+   public:
+    __device__ reader(flag_rows const& rows, int section) : rows_(rows), section_(section) {}
+    /// Issues the load of vector v of row r from `source`.
+    __device__ loaded load(int source, int r, int v) const {
+      int const ahead = source - rows_.w_.rank() + (source < rows_.w_.rank() ? rows_.w_.size() : 0);
+      return __builtin_bit_cast(vector, *rows_.at(rows_.w_.rank(), section_, ahead, r, v));
+    }
+    /// Its value.
+    __device__ vector value(loaded const& x) { return x; }
+    /// Whether all must be loaded again.
+    template <class First>
+    __device__ bool again(First const&) {
+      return false;
+    }
+    /// Whether results are to be NaN: a wait timed out, and the channel fills them so.
+    __device__ bool failed() const { return rows_.e_.control().should_fill_nan(); }
+
+   private:
+    flag_rows const& rows_;
+    int section_;
+  };
   /// Flags need no refresh.
   __device__ void refresh(block, int) const {}
 
@@ -94,12 +113,15 @@ class flag_rows {
   row_sections const& s_;
 };
 
-/// Rows in an LL buffer, whose records have vectors_per_record vectors.
+/// Rows in an LL buffer, whose records have vectors_per_record vectors. As flag_rows, but for what its members say.
 template <class T>
 class ll_rows {
  public:
   using vector = detail::vec16<T>;
-  static constexpr int words_per_vector = 4, vectors_per_record = 256;
+  static constexpr int words_per_vector = 4, vectors_per_record = 256, in_flight = 4;
+  struct loaded {
+    std::uint64_t word[words_per_vector];
+  };
 
   __device__ ll_rows(channel_epoch const& e, world_view const& w, row_sections const& s)
       : e_(e), w_(w), s_(s), slot_(s.words, w, e.number()) {}
@@ -109,38 +131,61 @@ class ll_rows {
     return ceil_div(sections * s.rows * s.vectors, vectors_per_record);
   }
 
-  /// Sends vector v of row r to the rank `ahead` places after this one. 1 <= ahead < world size.
   __device__ void put(int section, int ahead, int r, int v, vector const& x) const {
-    auto const halves = __builtin_bit_cast(bytes16, x);
+    auto const value = __builtin_bit_cast(bytes16, x);
     int const i = number(section, r, v);
     ll_word<>* const to = slot_.to(w_.next(ahead), i / vectors_per_record) + i % vectors_per_record * words_per_vector;
 #pragma unroll
-    for (int j = 0; j < words_per_vector; ++j) ll_store(to + j, halves.word[j], e_.number());
+    for (int j = 0; j < words_per_vector; ++j) ll_store(to + j, value.word[j], e_.number());
   }
   /// Words need no flag.
-  __device__ void sent(block, int, int, int) const {}
-  /// read() polls the words.
-  __device__ void wait(block, int, int, int, int) const {}
-  /// As flag_rows::read(), but read() may be called several times, until all words are there.
-  template <class Read>
-  __device__ bool read(int section, Read const& read) const {
-    ll_reader reader(e_, w_);
-    do {
-      read([&](int source, int r, int v) {
-        int const i = number(section, r, v);
-        ll_word<> const* const from =
-            slot_.from(source, i / vectors_per_record) + i % vectors_per_record * words_per_vector;
-        std::uint64_t bits[words_per_vector];
+  __device__ void sent(block, int, int) const {}
+  /// A reader polls the words.
+  __device__ void wait(block, int, int) const {}
+
+  /// Reads what other ranks have put or will put.
+  class reader {
+   public:
+    __device__ reader(ll_rows const& rows, int section) : rows_(rows), section_(section), poll_(rows.e_, rows.w_) {}
+    __device__ loaded load(int source, int r, int v) const {
+      loaded x;
+      ll_word<> const* const from = rows_.from(section_, source, r, v);
 #pragma unroll
-        for (int j = 0; j < words_per_vector; ++j) bits[j] = ll_load(from + j);
-        bytes16 x;
+      for (int j = 0; j < words_per_vector; ++j) x.word[j] = ll_load(from + j);
+      return x;
+    }
+    /// Its value, once again() has returned false without failed().
+    __device__ vector value(loaded const& x) {
+      bytes16 value;
 #pragma unroll
-        for (int j = 0; j < words_per_vector; ++j) x.word[j] = reader.consume<std::uint32_t>(bits[j], from + j, source);
-        return __builtin_bit_cast(vector, x);
+      for (int j = 0; j < words_per_vector; ++j) {
+        poll_.check(x.word[j]);
+        value.word[j] = ll_value<std::uint32_t>(x.word[j]);
+      }
+      return __builtin_bit_cast(vector, value);
+    }
+    /// As flag_rows; first(visit) calls visit(source, r, v) for what was loaded: a failed wait names the first word
+    /// that is missing.
+    template <class First>
+    __device__ bool again(First const& first) {
+      return poll_.again([&] {
+        ll_reader::awaited missing{};
+        first([&](int source, int r, int v) {
+          ll_word<> const* const from = rows_.from(section_, source, r, v);
+          for (int j = 0; j < words_per_vector; ++j)
+            if (!missing.word && !poll_.has_arrived(ll_load(from + j))) missing = {from + j, source};
+          if (!missing.word) missing = {from, source};  // all have come since
+        });
+        return missing;
       });
-    } while (reader.again());
-    return reader.gave_up();
-  }
+    }
+    __device__ bool failed() const { return poll_.gave_up(); }
+
+   private:
+    ll_rows const& rows_;
+    int section_;
+    ll_reader poll_;
+  };
   /// Refreshes the record whose turn it is, if the launch does not use it. Called by: every thread of one block.
   __device__ void refresh(block b, int sections) const {
     int const used = records(sections, s_);
@@ -150,6 +195,10 @@ class ll_rows {
  private:
   /// Of a vector among those of all sections.
   __device__ int number(int section, int r, int v) const { return (section * s_.rows + r) * s_.vectors + v; }
+  __device__ ll_word<> const* from(int section, int source, int r, int v) const {
+    int const i = number(section, r, v);
+    return slot_.from(source, i / vectors_per_record) + i % vectors_per_record * words_per_vector;
+  }
 
   channel_epoch const& e_;
   world_view const& w_;

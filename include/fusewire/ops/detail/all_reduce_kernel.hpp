@@ -59,83 +59,108 @@ struct all_reduce_rows {
 #pragma unroll 1
     for (int r = begin; r < end; ++r) visit(first + r, r, g.in.cols_of(first + r));
   }
-  /// Sends a chunk of `in` to the rank `ahead` places after this one.
+  /// Sends a chunk of `in`, which begins at row `first`, to the rank `ahead` places after this one.
   __device__ void send(int first, int chunk, int ahead) const {
     for_rows(first, chunk, [&](int row, int r, int cols) {
-      values x;
+      vector x[Vectors];
       load(x, row, cols);
-#pragma unroll
-      for (int v = 0; v < Vectors; ++v)
-        if (x.first(b, v) < cols) exchange.put(0, ahead, r, index(v), rounded(x.x[v]));
+      put(0, x, r, cols, ahead);
     });
-    exchange.sent(b, 0, ahead, chunk);
   }
-  /// The sum of row r of section 0 over all ranks, rounded to T.
-  __device__ void reduce(values& sum, int row, int r, int cols) const {
-    bool const failed = exchange.read(0, [&](auto const& get) {
-#pragma unroll
-      for (int v = 0; v < Vectors; ++v)
-#pragma unroll
-        for (float& x : sum.x[v]) x = 0;
-#pragma unroll 1
-      for (int s = 0; s < w.size(); ++s) {
-        if (s == w.rank()) {
-          values local;
-          load(local, row, cols);
-          add(sum, local);
-          continue;
-        }
-        vector x[Vectors];
-#pragma unroll
-        for (int v = 0; v < Vectors; ++v)
-          if (sum.first(b, v) < cols) x[v] = get(s, r, index(v));
-#pragma unroll
-        for (int v = 0; v < Vectors; ++v)
-          if (sum.first(b, v) < cols)
-#pragma unroll
-            for (int j = 0; j < values::width; ++j) sum.x[v][j] += float(x[v].element[j]);
-      }
+  /// Sends a chunk of `in` to all other ranks.
+  __device__ void send_to_all(int chunk) const {
+    for_rows(0, chunk, [&](int row, int r, int cols) {
+      vector x[Vectors];
+      load(x, row, cols);
+      for (int p = 1; p < w.size(); ++p) put(0, x, r, cols, p);
     });
-    finish(sum, cols, failed);
   }
-  /// Sends a sum to the rank `ahead` places after this one.
-  __device__ void send_sum(values const& sum, int r, int cols, int ahead) const {
+  /// Sends a sum to all other ranks.
+  __device__ void send_sum(values const& sum, int r, int cols) const {
+    vector x[Vectors];
 #pragma unroll
     for (int v = 0; v < Vectors; ++v)
-      if (sum.first(b, v) < cols) exchange.put(1, ahead, r, index(v), rounded(sum.x[v]));
+#pragma unroll
+      for (int j = 0; j < values::width; ++j) x[v].element[j] = T(sum.x[v][j]);
+    for (int p = 1; p < w.size(); ++p) put(1, x, r, cols, p);
+  }
+
+  /// The sum of row r of section 0 over all ranks, rounded to T.
+  __device__ void reduce(values& sum, int row, int r, int cols) const {
+    constexpr int sources = Vectors == 1 ? Exchange::in_flight : 1;  // loaded together
+    typename Exchange::reader reader(exchange, 0);
+    vector local[Vectors];
+    load(local, row, cols);
+    do {
+      clear(sum);
+#pragma unroll 1
+      for (int s0 = 0; s0 < w.size(); s0 += sources) {
+        typename Exchange::loaded x[sources][Vectors];
+#pragma unroll
+        for (int i = 0; i < sources; ++i)
+          if (is_remote(s0 + i)) load(reader, x[i], s0 + i, r, cols);
+        platform::sched_barrier();
+#pragma unroll
+        for (int i = 0; i < sources; ++i) {
+          if (is_remote(s0 + i)) add(sum, reader, x[i], cols);
+          else if (s0 + i < w.size()) add(sum, local, cols);
+        }
+      }
+    } while (reader.again([&](auto const& visit) {
+      for (int s = 0; s < w.size(); ++s)
+        if (s != w.rank()) for_columns(cols, [&](int, int v) { visit(s, r, v); });
+    }));
+    finish(sum, cols, reader.failed());
   }
   /// The sum of row r that its owner has sent.
   __device__ void take(values& sum, int owner, int r, int cols) const {
-    bool const failed = exchange.read(1, [&](auto const& get) {
-#pragma unroll
-      for (int v = 0; v < Vectors; ++v) {
-        if (sum.first(b, v) >= cols) continue;
-        vector const x = get(owner, r, index(v));
-#pragma unroll
-        for (int j = 0; j < values::width; ++j) sum.x[v][j] = float(x.element[j]);
-      }
-    });
-    finish(sum, cols, failed);
+    typename Exchange::reader reader(exchange, 1);
+    do {
+      clear(sum);
+      typename Exchange::loaded x[Vectors];
+      load(reader, x, owner, r, cols);
+      add(sum, reader, x, cols);
+    } while (reader.again([&](auto const& visit) { for_columns(cols, [&](int, int v) { visit(owner, r, v); }); }));
+    finish(sum, cols, reader.failed());
   }
 
  private:
-  /// The number of a thread's vector v in its row.
-  __device__ int index(int v) const { return b.rank() + v * b.size(); }
-  __device__ void load(values& x, int row, int cols) const {
+  /// Calls visit(i, v) for this thread's vectors of a row: its i-th is vector v of the row.
+  template <class Visit>
+  __device__ void for_columns(int cols, Visit const& visit) const {
 #pragma unroll
-    for (int v = 0; v < Vectors; ++v) load_elements(x.x[v], g.in.row(row), x.first(b, v), cols, aligned);
+    for (int i = 0; i < Vectors; ++i)
+      if (values::first(b, i) < cols) visit(i, b.rank() + i * b.size());
   }
-  static __device__ void add(values& sum, values const& x) {
+  __device__ bool is_remote(int source) const { return source < w.size() && source != w.rank(); }
+
+  __device__ void load(vector (&x)[Vectors], int row, int cols) const {
+    for_columns(cols, [&](int i, int) { x[i] = load_row_vector(g.in.row(row), values::first(b, i), cols, aligned); });
+  }
+  __device__ void load(typename Exchange::reader const& reader, typename Exchange::loaded (&x)[Vectors], int source,
+                       int r, int cols) const {
+    for_columns(cols, [&](int i, int v) { x[i] = reader.load(source, r, v); });
+  }
+  __device__ void put(int section, vector const (&x)[Vectors], int r, int cols, int ahead) const {
+    for_columns(cols, [&](int i, int v) { exchange.put(section, ahead, r, v, x[i]); });
+  }
+
+  static __device__ void clear(values& sum) {
 #pragma unroll
     for (int v = 0; v < Vectors; ++v)
 #pragma unroll
-      for (int j = 0; j < values::width; ++j) sum.x[v][j] += x.x[v][j];
+      for (float& x : sum.x[v]) x = 0;
   }
-  static __device__ vector rounded(float const (&x)[values::width]) {
-    vector out;
+  static __device__ void add(float (&sum)[values::width], vector const& x) {
 #pragma unroll
-    for (int j = 0; j < values::width; ++j) out.element[j] = T(x[j]);
-    return out;
+    for (int j = 0; j < values::width; ++j) sum[j] += float(x.element[j]);
+  }
+  __device__ void add(values& sum, vector const (&x)[Vectors], int cols) const {
+    for_columns(cols, [&](int i, int) { add(sum.x[i], x[i]); });
+  }
+  __device__ void add(values& sum, typename Exchange::reader& reader, typename Exchange::loaded const (&x)[Vectors],
+                      int cols) const {
+    for_columns(cols, [&](int i, int) { add(sum.x[i], reader.value(x[i])); });
   }
   /// Rounds a sum to T, and leaves 0 outside the row; NaN in it if a wait failed.
   __device__ void finish(values& sum, int cols, bool failed) const {
@@ -167,18 +192,20 @@ __global__ void __launch_bounds__(1024)
   Exchange<T> const exchange(e, ch.world, g.sections);
   detail::all_reduce_rows<T, Exchange<T>, Vectors> const rows{b, ch.world, g, exchange,
                                                               is_row_aligned<16>(g.in.data, g.in.ld)};
-  int const ranks = ch.world.size(), chunks = detail::chunks_of_block(b, g.sections.chunks);
-  for (int i = 0; i < chunks + min(g.lag, chunks); ++i) {
-    if (i < chunks)
-      for (int p = 1; p < ranks; ++p) rows.send(0, b.index() + i * b.count(), p);
-    int const j = i - min(g.lag, chunks), chunk = b.index() + j * b.count();
-    if (j < 0) continue;
-    exchange.wait(b, 0, 1, ranks - 1, chunk);
-    rows.for_rows(0, chunk, [&](int row, int r, int cols) {
-      row_values<T, Vectors> sum;
-      rows.reduce(sum, row, r, cols);
-      epilogue(b, shared, row, cols, sum);
-    });
+  int const chunks = detail::chunks_of_block(b, g.sections.chunks), lag = min(g.lag, chunks);
+  for (int i = 0; i < chunks + lag; ++i) {
+    if (int const chunk = b.index() + i * b.count(); i < chunks) {
+      rows.send_to_all(chunk);
+      exchange.sent(b, 0, chunk);
+    }
+    if (int const chunk = b.index() + (i - lag) * b.count(); i >= lag) {
+      exchange.wait(b, 0, chunk);
+      rows.for_rows(0, chunk, [&](int row, int r, int cols) {
+        row_values<T, Vectors> sum;
+        rows.reduce(sum, row, r, cols);
+        epilogue(b, shared, row, cols, sum);
+      });
+    }
   }
   if (b.index() == 0) exchange.refresh(b, 1);
   e.end(b);
@@ -195,32 +222,33 @@ __global__ void __launch_bounds__(1024)
   Exchange<T> const exchange(e, ch.world, g.sections);
   detail::all_reduce_rows<T, Exchange<T>, Vectors> const rows{b, ch.world, g, exchange,
                                                               is_row_aligned<16>(g.in.data, g.in.ld)};
-  int const rank = ch.world.rank(), ranks = ch.world.size(), owned = g.sections.rows,
-            chunks = detail::chunks_of_block(b, g.sections.chunks), lag = min(g.lag, chunks);
+  int const ranks = ch.world.size(), owned = g.sections.rows, chunks = detail::chunks_of_block(b, g.sections.chunks),
+            lag = min(g.lag, chunks);
   for (int i = 0; i < chunks + 2 * lag; ++i) {
-    if (i < chunks)
-      for (int p = 1; p < ranks; ++p) rows.send(ch.world.next(p) * owned, b.index() + i * b.count(), p);
-    if (int const j = i - lag; j >= 0 && j < chunks) {
-      int const chunk = b.index() + j * b.count();
-      exchange.wait(b, 0, 1, ranks - 1, chunk);
-      rows.for_rows(rank * owned, chunk, [&](int row, int r, int cols) {
+    if (int const chunk = b.index() + i * b.count(); i < chunks) {
+      for (int p = 1; p < ranks; ++p) rows.send(ch.world.next(p) * owned, chunk, p);
+      exchange.sent(b, 0, chunk);
+    }
+    if (int const chunk = b.index() + (i - lag) * b.count(); i >= lag && i - lag < chunks) {
+      exchange.wait(b, 0, chunk);
+      rows.for_rows(ch.world.rank() * owned, chunk, [&](int row, int r, int cols) {
         row_values<T, Vectors> sum;
         rows.reduce(sum, row, r, cols);
-        for (int p = 1; p < ranks; ++p) rows.send_sum(sum, r, cols, p);
+        rows.send_sum(sum, r, cols);
         epilogue(b, shared, row, cols, sum);
       });
-      for (int p = 1; p < ranks; ++p) exchange.sent(b, 1, p, chunk);
+      exchange.sent(b, 1, chunk);
     }
-    int const k = i - 2 * lag, chunk = b.index() + k * b.count();
-    if (k < 0) continue;
-    for (int p = 1; p < ranks; ++p) {
-      int const owner = ch.world.next(p);
-      exchange.wait(b, 1, p, 1, chunk);
-      rows.for_rows(owner * owned, chunk, [&](int row, int r, int cols) {
-        row_values<T, Vectors> sum;
-        rows.take(sum, owner, r, cols);
-        epilogue(b, shared, row, cols, sum);
-      });
+    if (int const chunk = b.index() + (i - 2 * lag) * b.count(); i >= 2 * lag) {
+      exchange.wait(b, 1, chunk);
+      for (int p = 1; p < ranks; ++p) {
+        int const owner = ch.world.next(p);
+        rows.for_rows(owner * owned, chunk, [&](int row, int r, int cols) {
+          row_values<T, Vectors> sum;
+          rows.take(sum, owner, r, cols);
+          epilogue(b, shared, row, cols, sum);
+        });
+      }
     }
   }
   if (b.index() == 0) exchange.refresh(b, 2);
