@@ -60,7 +60,7 @@ bool is_long(double m, double n, double k) { return m * n * k > 256e6 * 64; }
 
 /// What `projection plans` prints.
 void list_plans(gather by, int ranks, int m, int n, int k, double factor) {
-  auto const groups = [](gemm_plan const& p) { return 304 / p.parts; };
+  auto const groups = [](gemm_plan const& p) { return 304 / p.split_k; };
   gemm_shape const shape{m, 1, n, k, by == gather::k ? ranks : 1, layout::column_major};
   std::vector<modelled<ag_gemm_plan>> all;
   if (ranks > 1) all = modelled_ag_gemm_plans(shape, ranks, by, false, 0, groups);
@@ -72,7 +72,7 @@ void list_plans(gather by, int ranks, int m, int n, int k, double factor) {
     gemm_plan const& p = plan.gemm;
     if ((us > factor * all[0].us && least == 0) || listed[p.tile_m << 16 | p.tile_n]++ >= 2) continue;
     least -= least > 0;
-    std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.parts, ranks == 1 ? 0 : plan.senders(by, ranks),
+    std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.split_k, ranks == 1 ? 0 : plan.senders(by, ranks),
                 plan.chunk_k, us);
   }
 }
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(512)
   block const b;
   sym<barrier_state> const mine = meet + b.index();
   barrier(b, w, mine);
-  int const from = w.next(b.index() % w.size()), part = b.index() / w.size(), parts = b.count() / w.size();
-  std::int64_t const first = words * part / parts, last = words * (part + 1) / parts;
+  int const from = w.next(b.index() % w.size()), slice = b.index() / w.size(), slices = b.count() / w.size();
+  std::int64_t const first = words * slice / slices, last = words * (slice + 1) / slices;
   copy(b, w.on(from, shards) + first, out + from * words + first, last - first);
   barrier(b, w, mine);
 }

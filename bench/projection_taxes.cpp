@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(512)
   block const b;
   sym<barrier_state> const mine = meet + b.index();
   barrier(b, w, mine);
-  int const from = w.next(b.index() % w.size()), part = b.index() / w.size(), parts = b.count() / w.size();
-  int const first = m * part / parts, rows = m * (part + 1) / parts - first;
+  int const from = w.next(b.index() % w.size()), slice = b.index() / w.size(), slices = b.count() / w.size();
+  int const first = m * slice / slices, rows = m * (slice + 1) / slices - first;
   matrix<bf16> const shard{w.on(from, shards), m, cols, cols},
       below{out + std::int64_t(from) * m * cols, m, cols, cols},
       beside{out + from * cols, m, cols, std::int64_t(cols) * w.size()};
@@ -135,27 +135,27 @@ class changed_operator {
     int const n = call.c.cols;
     int const k_shards = o_.gather == gather::k ? w.size() : 1;
     gemm_shape const shape{call.m, 1, n, o_.k, k_shards, call.b_layout};
-    auto const fit_of = [&]<class M>(int parts) {
-      return resident_groups<M>(w, &ag_gemm_kernel<bf16, M, identity>, parts, 0, here());
+    auto const fit_of = [&]<class M>(int split_k) {
+      return resident_groups<M>(w, &ag_gemm_kernel<bf16, M, identity>, split_k, 0, here());
     };
     auto const plan = tuned_ag_gemm_plan(shape, w.size(), o_.gather, false, 0, [&](gemm_plan const& p) {
-      return with_mainloop<bf16>(p, call.b_layout, [&]<class M>() { return fit_of.template operator()<M>(p.parts); });
+      return with_mainloop<bf16>(p, call.b_layout, [&]<class M>() { return fit_of.template operator()<M>(p.split_k); });
     });
     require<runtime_failure>(plan.has_value(), here(), "no tuned mainloop is for this shape");
     with_mainloop<bf16>(plan->gemm, call.b_layout, [&]<class M>() {
       if constexpr (has_instance<M>) {
         auto const kernel = &changed_ag_gemm<bf16, M, AfterAll>;
         gather_map const map{o_.gather, call.m, o_.k, w.size(), M::traits.tile_m, plan->chunk_k};
-        int const parts = M::traits.slicing == k_slicing::interleaved
-                              ? std::min(plan->gemm.parts, map.chunks() * shape.k_shards)
-                              : plan->gemm.parts;
+        int const split_k = M::traits.slicing == k_slicing::interleaved
+                                ? std::min(plan->gemm.split_k, map.chunks() * shape.k_shards)
+                                : plan->gemm.split_k;
         gather_order const order = order_of_gather(map, w.rank(), false, plan->pieces, plan->gemm.band,
-                                                   M::traits.slicing == k_slicing::interleaved ? 1 : parts);
+                                                   M::traits.slicing == k_slicing::interleaved ? 1 : split_k);
         channel_view const view = ch_.view(make_header("ag_taxes", AfterAll, std::uint64_t(call.m)));
         auto const inbox = [&](int slot) { return gathered_in(view.template slot<bf16 const>(slot), map); };
         matrix<bf16 const> const a[gathered_buffers] = {call.a, inbox(0), inbox(1)};
         gemm_plan multiply = plan->gemm;
-        multiply.parts = parts;
+        multiply.split_k = split_k;
         auto x = make_operands<M>(a, b_operand<bf16>{call.b.data, call.b.ld, call.b_layout, n}, o_.k, true, multiply,
                                   map.m, last_tile_rows(map.m, map.tile_m), memory_, here());
         ag_gemm_arguments<bf16> const g{
@@ -163,11 +163,11 @@ class changed_operator {
             call.c,
             {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band}};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
-        int const first = std::max(1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4,
+        int const first = std::max(1, std::min({order.pieces.count(), split_k > 1 ? fit - tiles * split_k : fit / 4,
                                                 plan->senders(o_.gather, w.size())}));
         set_blocks(x, first, tiles);
         launch(w, stream,
-               {.blocks = std::min(fit, first + tiles * parts),
+               {.blocks = std::min(fit, first + tiles * split_k),
                 .threads = M::traits.threads,
                 .shared_bytes = M::shared_bytes()},
                kernel, view, g, x);

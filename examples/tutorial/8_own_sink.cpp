@@ -85,7 +85,7 @@ int main(int argc, char** argv) try {
     // [begin: host]
     requirements const needs =
         channel::requirements(ranks, {.max_bytes = std::size_t(m) * n * sizeof(float),
-                                      .flags_per_source = gemm_launcher<bf16>::max_tile_parts(rows, n)}) +
+                                      .flags_per_source = gemm_launcher<bf16>::max_tile_slices(rows, n)}) +
         requirements::of<bf16>(std::size_t(m) * k) + requirements::of<bf16>(k * n) + requirements::of<bf16>(rows * n);
     heap heap(w, needs);
     channel ch(heap, needs);

@@ -95,8 +95,8 @@ TEST_CASE("piece_order takes every piece once, and the first tile rows' before t
   using nest = piece_order::nest;
   auto const by = GENERATE(nest::by_peer, nest::by_band, nest::by_chunk, nest::by_row);
   int const first_turn = GENERATE(0, 1), turns = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8),
-            chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), parts = GENERATE(1, 2, 4);
-  piece_order const order{by, turns, rows, chunks, band, parts, first_turn};
+            chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), split_k = GENERATE(1, 2, 4);
+  piece_order const order{by, turns, rows, chunks, band, split_k, first_turn};
   std::set<std::tuple<int, int, int>> seen;
   for (int i = 0; i < order.count(); ++i) {
     piece_at const p = order[i];
@@ -107,7 +107,7 @@ TEST_CASE("piece_order takes every piece once, and the first tile rows' before t
     piece_at const q = order[i - 1];
     if (by == nest::by_peer) REQUIRE(p.turn >= q.turn);
     if (by == nest::by_band) REQUIRE(p.row / band >= q.row / band);
-    if ((by == nest::by_chunk || by == nest::by_row) && parts == 1) REQUIRE(p.chunk >= q.chunk);
+    if ((by == nest::by_chunk || by == nest::by_row) && split_k == 1) REQUIRE(p.chunk >= q.chunk);
   }
   REQUIRE(int(seen.size()) == order.count());
 }
@@ -132,8 +132,8 @@ TEST_CASE("piece_order, by_row: each turn takes the rows of a chunk in a round, 
 }
 
 TEST_CASE("piece_order: where parts share a tile, the first chunks of their ranges come first", "[gather_map]") {
-  auto const chunks_of = [](int chunks, int parts) {
-    piece_order const order{piece_order::nest::by_band, 1, 1, chunks, 8, parts};
+  auto const chunks_of = [](int chunks, int split_k) {
+    piece_order const order{piece_order::nest::by_band, 1, 1, chunks, 8, split_k};
     std::vector<int> of;
     for (int i = 0; i < order.count(); ++i) of.push_back(order[i].chunk);
     return of;

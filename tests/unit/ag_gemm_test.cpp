@@ -116,7 +116,7 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
 /// Of a tile that the options name, and of moving blocks.
 void named_plans(gemm_tile const& tile, int comm_blocks, int m) {
   auto const by = GENERATE(gather::k, gather::m);
-  CAPTURE(int(by), tile.m, tile.n, tile.parts, comm_blocks);
+  CAPTURE(int(by), tile.m, tile.n, tile.split_k, comm_blocks);
   on_ranks(2, [&](rank_of_test& r) {
     int const n = 104, k = 1024;
     gemm_rank<bf16> g(r, m, n, k);
@@ -127,8 +127,8 @@ void named_plans(gemm_tile const& tile, int comm_blocks, int m) {
       std::string const said = op.describe(g.call(p, by));
       r.found.expect(said.find(text("tiles of ", tile.m, " x ", tile.n)) != std::string::npos &&
                          said.find("not a tuned") == std::string::npos &&
-                         (said.find(text(tile.parts, " blocks share one")) != std::string::npos) == (tile.parts > 1),
-                     said, "; wanted the tile ", tile.m, " x ", tile.n, " in ", tile.parts);
+                         (said.find(text("split-k ", tile.split_k)) != std::string::npos) == (tile.split_k > 1),
+                     said, "; wanted the tile ", tile.m, " x ", tile.n, ", split-k ", tile.split_k);
       g.run(op, p, by);
     }
   });

@@ -156,7 +156,7 @@ class ag_gemm {
     gather_map const map = map_of(ranks, o_, m, *p);
     if (with_mainloop<T>(p->gemm, shape.b_layout,
                          [&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }))
-      p->gemm.parts = std::min(p->gemm.parts, map.chunks() * shape.k_shards);
+      p->gemm.split_k = std::min(p->gemm.split_k, map.chunks() * shape.k_shards);
     // The shards' rows, one below the other, and the pieces of all are numbered with an int.
     bool const fits = map.flags_per_source() <= flags && map.m <= max_extent / map.ranks &&
                       std::int64_t(map.max_tile_rows()) * map.chunks() <= max_extent / map.ranks;

@@ -11,7 +11,7 @@ using namespace support;
 namespace {
 
 struct problem {
-  int m, n, k, chunk_k, parts;
+  int m, n, k, chunk_k, split_k;
   unsigned seed;
 
   float a(int i, int j) const { return float((unsigned(i) * 7 + unsigned(j) * 3 + seed) % 5) - 2; }
@@ -25,11 +25,11 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
   gemm_plan const gemm{.tuned = true,
                        .tile_m = C.block_m,
                        .tile_n = C.block_n,
-                       .parts = r.world.max_ranks_on_a_device() == 1 ? p.parts : 1,
+                       .split_k = r.world.max_ranks_on_a_device() == 1 ? p.split_k : 1,
                        .band = 3,
                        .b_in_flight = (p.m + 1) % 3};
   ag_gemm_plan plan{.gemm = gemm, .chunk_k = p.chunk_k};
-  while (!C.can_share(std::min(p.m, C.block_m), plan.gemm.parts)) --plan.gemm.parts;
+  while (!C.can_share(std::min(p.m, C.block_m), plan.gemm.split_k)) --plan.gemm.split_k;
   plan.pieces = by == gather::k ? piece_order::nest::by_band
                 : p.m % 2       ? piece_order::nest::by_chunk
                                 : piece_order::nest::by_peer;

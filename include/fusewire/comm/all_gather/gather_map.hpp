@@ -117,15 +117,15 @@ __host__ __device__ constexpr int first_turn_of_row(int row, int rows, int turns
 ///   by_chunk  each chunk, of all peers' rows: the tiles of all rows start together
 ///   by_row    each chunk, row after row, of all peers: threads that move every n-th piece of n turns have one turn.
 ///             Every turn begins with another row, so that no row waits for all its chunks while others have theirs
-/// If `parts` blocks share a tile, each begins with its own range of the chunks, so the order takes a chunk of each of
-/// these ranges in turn.
+/// If `split_k` blocks share a tile, each begins with its own range of the chunks, so the order takes a chunk of each
+/// of these ranges in turn.
 class piece_order {
  public:
   /// Which loop is the outer one; see above.
   enum class nest { by_peer, by_band, by_chunk, by_row };
 
   /// rows: tile rows of a shard. The turns are first_turn (0 or 1) to `turns`.
-  __host__ __device__ constexpr piece_order(nest by, int turns, int rows, int chunks, int band, int parts = 1,
+  __host__ __device__ constexpr piece_order(nest by, int turns, int rows, int chunks, int band, int split_k = 1,
                                             int first_turn = 1)
       : by_(by), first_turn_(first_turn), turns_(turns - first_turn + 1), rows_(rows), chunks_(chunks),
         band_(rows == 0                                                   ? 1
@@ -133,7 +133,7 @@ class piece_order {
                                                                           : band),
         peer_(rows > 0 ? rows * chunks : 1), whole_band_(band_ * chunks * (by == nest::by_peer ? 1 : turns_)),
         by_turns_(turns_), by_chunks_(chunks), by_peer_(peer_), by_whole_band_(whole_band_), by_band_(band_),
-        by_last_(rows % band_ == 0 ? band_ : rows % band_), by_parts_(parts) {}
+        by_last_(rows % band_ == 0 ? band_ : rows % band_), split_k_(split_k) {}
 
   /// Pieces in all.
   __host__ __device__ constexpr int count() const { return turns_ * rows_ * chunks_; }
@@ -158,16 +158,16 @@ class piece_order {
   }
 
  private:
-  /// The i-th chunk if a chunk of each part's even_slice is taken in turn.
+  /// The i-th chunk if a chunk of each even_slice is taken in turn.
   __host__ __device__ constexpr int chunk_at(int i) const {
-    int const turn = i / by_parts_;
-    return even_slice(chunks_, by_parts_, i - turn * by_parts_.value()).begin + turn;
+    int const turn = i / split_k_;
+    return even_slice(chunks_, split_k_, i - turn * split_k_.value()).begin + turn;
   }
 
   nest by_;
   int first_turn_, turns_, rows_, chunks_, band_;
   int peer_, whole_band_;  // pieces
-  divisor by_turns_, by_chunks_, by_peer_, by_whole_band_, by_band_, by_last_, by_parts_;
+  divisor by_turns_, by_chunks_, by_peer_, by_whole_band_, by_band_, by_last_, split_k_;
 };
 
 }  // namespace fusewire

@@ -63,9 +63,9 @@ struct gather_order {
   /// The pieces, in the order in which the tiles ask for them.
   piece_order pieces;
 };
-/// The order for this rank. `band`: tile rows in flight together; `parts`: blocks that share a tile.
+/// The order for this rank. `band`: tile rows in flight together; `split_k`: blocks that share a tile.
 inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, piece_order::nest nest, int band,
-                                    int parts = 1) {
+                                    int split_k = 1) {
   bool const in_turn = nest == piece_order::nest::by_peer;
   int const own = ceil_div(map.first_row(rank), map.tile_m),
             next = rank + 1 < map.ranks ? map.first_row(rank + 1) / map.tile_m : map.m_tiles();
@@ -74,7 +74,7 @@ inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, 
   bool const links = nest == piece_order::nest::by_row && map.by == gather::k && !pull && map.ranks > 1;
   return {own % map.m_tiles(),
           in_turn ? std::max(next - own, 0) % band : 0,
-          {nest, map.ranks - links, pull ? map.max_tile_rows() : map.tile_rows(rank), map.chunks(), band, parts,
+          {nest, map.ranks - links, pull ? map.max_tile_rows() : map.tile_rows(rank), map.chunks(), band, split_k,
            first_turn}};
 }
 

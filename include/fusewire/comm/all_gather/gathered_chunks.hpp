@@ -39,13 +39,13 @@ class gathered_chunks {
   __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first,
                              k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), own_first_(gathers_k_ && own_shard_first && map.ranks > 1),
-        rank_(rank), part_(platform::uniform(slice.index)), parts_(slice.count.value()),
+        rank_(rank), slice_(platform::uniform(slice.index)), split_k_(slice.count.value()),
         of_shard_(ceil_div(map.cols(), k_step)), of_chunk_(map.chunk_k / k_step),
         k_of_shard_(gathers_k_ ? map.cols() : 0), rows_of_shard_(gathers_k_ ? map.m : 0),
         others_(gathers_k_ ? map.ranks - own_first_ : 1) {
     int const chunks = map.chunks(), own = own_first_ ? chunks : 0, all = own + chunks * others_;
     auto const below = [&](int n) {
-      return platform::uniform((n + parts_ - 1 - part_) / slice.count);
+      return platform::uniform((n + split_k_ - 1 - slice_) / slice.count);
     };  // of this block's
     count_ = below(all);
     int const last = below(all) - below(all - others_) + below(own) - below(own > 0 ? own - 1 : 0);
@@ -116,7 +116,7 @@ class gathered_chunks {
     // The chunks before this lane's: lane / flags, exact for numbers up to 64
     int const lane = platform::no_hoist_lane(wave{}.rank()), flags = platform::no_hoist(flags_of_chunk_),
               before = int((float(lane) + 0.5f) * platform::quick_reciprocal(float(flags)));
-    int const own = own_first_ ? map_.chunks() : 0, mine = nth + before, i = part_ + mine * parts_;
+    int const own = own_first_ ? map_.chunks() : 0, mine = nth + before, i = slice_ + mine * split_k_;
     // Exact enough for numbers up to 2^22, and faster than an integer division
     int const chunk = int((float(i - own) + 0.5f) * platform::quick_reciprocal(float(platform::no_hoist(others_)))),
               peer = i - own - chunk * others_ + first_peer_,
@@ -160,7 +160,7 @@ class gathered_chunks {
   channel_epoch const& e_;
   gather_map const& map_;
   bool const gathers_k_, own_first_;
-  int const rank_, part_, parts_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
+  int const rank_, slice_, split_k_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
   int count_, steps_;  // this block's chunks; its steps
   // Of the tile row: its number and its owners; the first peer, from the next rank on; how many flags a chunk has; the
   // shard that is read in place, -1: none; its first row in the inbox, and in the own shard; the buffer that is the

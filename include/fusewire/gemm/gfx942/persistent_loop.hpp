@@ -19,13 +19,13 @@ __device__ inline int xcd_swizzle(int i, int count) {
 struct split_k {
   /// Columns of A; blocks that share a tile, 1 unless all items start together.
   int k, blocks;
-  /// Tiles of the launch; groups in all blocks of a tile that ask for parts of its k.
+  /// Tiles of the launch; groups in all blocks of a tile that ask for slices of its k.
   divisor tiles, source_groups_of_tile;
   /// Memory in which blocks that share a tile add up.
   split_k_sums sums;
 
-  /// Which of the blocks that share a tile this block is. comm_blocks: blocks of the launch that communicate first.
-  __device__ int part(int comm_blocks) const {
+  /// Which k slice of its tile this block has. comm_blocks: blocks of the launch that communicate first.
+  __device__ int slice(int comm_blocks) const {
     return blocks == 1 ? 0 : xcd_swizzle(block{}.index() - comm_blocks, blocks * tiles.value()) / tiles;
   }
 };

@@ -21,7 +21,7 @@
 //
 // If there are fewer tiles than compute units, the k of a tile is split among blocks, which add up through
 // split_k_sums.
-// Deadlock: see split_k_sums.hpp. Blocks with a part of a tile begin with it, so all blocks of a tile work on it at
+// Deadlock: see split_k_sums.hpp. Blocks with a slice of a tile begin with it, so all blocks of a tile work on it at
 // the same time.
 // Order: all waves wait for the A of a tile's first group of steps. For that of later groups one wave waits in its turn
 // (or the first half of the waves), and the others load it only in turns after a meeting with that wave, whose acquire
@@ -60,7 +60,7 @@ class ping_pong_gfx942 {
     /// As launch() asks for it
     void const* memory_of_one_launch() const { return split.sums.sums; }
     __device__ int stores() const { return split.blocks; }
-    __device__ fusewire::k_slice k_slice() const { return {split.part(comm_blocks), split.source_groups_of_tile}; }
+    __device__ fusewire::k_slice k_slice() const { return {split.slice(comm_blocks), split.source_groups_of_tile}; }
   };
 
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
@@ -68,15 +68,16 @@ class ping_pong_gfx942 {
                                              raster_order const& tiles, Source& source, Sink const& sink,
                                              Comm const& comm, Epilogue const& epilogue, Tail const& last) {
     persistent_loop(
-        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int part, auto const& loads_issued) {
+        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
           int const rows = platform::uniform(source.begin(t.m));
           ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, t.n * Columns);
           tile.multiply(rows, loads_issued);
-          stored_slice slice{{0, Rows}};
+          stored_slice stored{{0, Rows}};
           if (x.split.blocks == 1) tile.store(sink.at(t), t, epilogue);
           else
-            slice = tile.add_up(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), part, x.split.blocks, epilogue);
-          sink.stored(block{}, opaque(t), slice);
+            stored =
+                tile.add_up(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), slice, x.split.blocks, epilogue);
+          sink.stored(block{}, opaque(t), stored);
         });
   }
 };

@@ -1,4 +1,4 @@
-// One block's part of a tile of ping_pong_gfx942: the loads, the slices in LDS, the multiplication, and the store.
+// One block's k slice of a tile of ping_pong_gfx942: the loads, the slices in LDS, the multiplication, and the store.
 // Figure and argument: ping_pong_gfx942.hpp.
 #pragma once
 #include <fusewire/gemm/gfx942/sliced_columns.hpp>
@@ -10,7 +10,7 @@
 
 namespace fusewire {
 
-/// One tile of ping_pong_gfx942, or a part of its k. Rows, Columns: of the tile. Each wave has its own Source.
+/// One tile of ping_pong_gfx942, or a slice of its k. Rows, Columns: of the tile. Each wave has its own Source.
 template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
 class ping_pong_tile {
   using atom = mma_atom<T>;
@@ -43,7 +43,7 @@ class ping_pong_tile {
  public:
   /// Bytes of two slices of A and B, or of four.
   static constexpr int shared_bytes = (own_slice ? 4 : 2) * slice_units * 16;
-  static constexpr int part_unit = 16;  // rows of a fragment, which one block stores
+  static constexpr int row_granule = 16;  // rows of a fragment, which one block stores
 
   /// Of columns from n0 on. a: the launch's buffers of A.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
@@ -112,13 +112,13 @@ class ping_pong_tile {
   /// Adds up the sums of the `splits` blocks that share the tile, and stores this block's slice of the tile's `rows`
   /// rows of c = epilogue(sums). Returns the slice.
   template <class Out, class Epilogue>
-  __device__ stored_slice add_up(split_k_sums const& parts, matrix<Out> c, tile_coord t, int rows, int tile, int tiles,
-                                 int split, int splits, Epilogue const& epilogue) {
+  __device__ stored_slice add_up(split_k_sums const& workspace, matrix<Out> c, tile_coord t, int rows, int tile,
+                                 int tiles, int split, int splits, Epilogue const& epilogue) {
     wave const w;
     int const of_wave = platform::uniform(w.index());
     constexpr int of_sixteen = waves_n * atoms_n;  // groups of sums in 16 rows of the tile
-    sums_of_tile const all = parts.of_tile(tile, tiles, Rows / 16 * of_sixteen);
-    index_range const mine = ceil_slice(rows, splits, split, part_unit);
+    sums_of_tile const all = workspace.of_tile(tile, tiles, Rows / 16 * of_sixteen);
+    index_range const mine = ceil_slice(rows, splits, split, row_granule);
     int const first = platform::uniform(mine.begin / 16 * of_sixteen),
               count = platform::uniform(ceil_div(mine.size(), 16) * of_sixteen), end = first + count;
     // What this block adds up itself stays in LDS, if there is room
@@ -133,7 +133,7 @@ class ping_pong_tile {
         if (stays) kept[(group + q - first) * wave::width] = quad(i, q);
         else all.store(split, group + q, quad(i, q));
     }
-    parts.meet(tile, split, splits);
+    workspace.meet(tile, split, splits);
 
     constexpr int at_once = 2;
     bool const whole = is_row_aligned<4 * sizeof(Out)>(c);

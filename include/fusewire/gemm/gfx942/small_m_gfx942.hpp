@@ -50,7 +50,7 @@ class small_m_gfx942 {
     void const* memory_of_one_launch() const { return split.sums.sums; }
     __device__ static constexpr int stores() { return 1; }
     __device__ fusewire::k_slice k_slice() const {
-      return {split.part(comm_blocks) * waves + platform::uniform(wave{}.index()), split.source_groups_of_tile};
+      return {split.slice(comm_blocks) * waves + platform::uniform(wave{}.index()), split.source_groups_of_tile};
     }
   };
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
@@ -58,14 +58,14 @@ class small_m_gfx942 {
                              Source& source, Sink const& sink, Comm const& comm, Epilogue const& epilogue,
                              Tail const& last) {
     persistent_loop(
-        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int part, auto const& loads_issued) {
+        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
           small_m_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
           int const rows = platform::uniform(source.begin(t.m));
           tile.ask_for_b();
           loads_issued();
           tile.ask_for_a(rows);
           tile.multiply(rows);
-          tile.reduce(sink, x.split.sums, t, nth, tiles.count(), part, x.split.blocks, epilogue);
+          tile.reduce(sink, x.split.sums, t, nth, tiles.count(), slice, x.split.blocks, epilogue);
         });
   }
 };

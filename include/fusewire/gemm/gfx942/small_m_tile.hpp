@@ -1,4 +1,4 @@
-// One block's part of a tile of small_m_gfx942: the rings, the multiplication, and the sum over waves and blocks.
+// One block's k slice of a tile of small_m_gfx942: the rings, the multiplication, and the sum over waves and blocks.
 // Figure and argument: small_m_gfx942.hpp.
 #pragma once
 #include <fusewire/arch/gfx942/memory_buffer.hpp>
@@ -78,7 +78,7 @@ class small_m_tile {
   /// Adds up the sums of the eight waves in a fixed order, then those of all blocks that share the tile, and stores the
   /// tile to the sink.
   template <class Sink, class Epilogue>
-  __device__ void reduce(Sink const& sink, split_k_sums const& parts, tile_coord t, int tile, int tiles, int split,
+  __device__ void reduce(Sink const& sink, split_k_sums const& workspace, tile_coord t, int tile, int tiles, int split,
                          int splits, Epilogue const& epilogue) {
     block const b;
     wave const w;
@@ -108,7 +108,7 @@ class small_m_tile {
         }
       }
     b.sync();
-    if (splits > 1 && !parts.add_up(sums, quads / wave::width, tile, tiles, split, splits)) return;
+    if (splits > 1 && !workspace.add_up(sums, quads / wave::width, tile, tiles, split, splits)) return;
     auto const c = sink.at(t);
     bool const whole = is_row_aligned<4 * sizeof(*c.data)>(c);
 #pragma unroll

@@ -72,8 +72,8 @@ struct tuned_mainloops {
            (b.order == layout::column_major || k * b.ld < 1 << 30);
   }
 
-  /// An upper bound of the parts of all tiles of a C of `rows` rows and n columns.
-  static int max_parts(int rows, int n) {
+  /// An upper bound of the k slices of all tiles of a C of `rows` rows and n columns.
+  static int max_slices(int rows, int n) {
     return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), split_k_sums::blocks);
   }
 

@@ -45,10 +45,10 @@ struct sm90_gemm_config {
   /// Floats from one row of partial sums to the next, so that rows begin in different banks.
   __host__ __device__ constexpr int sum_pitch() const { return block_n + (swap_ab() ? 4 : 8); }
   __host__ __device__ constexpr int row_bytes() const { return sum_pitch() * 4; }  // of a row of sums
-  /// Whether `parts` blocks can share a tile of `rows` rows: a block's sums, and those that others send it, must fit in
-  /// place of the stages.
-  __host__ __device__ constexpr bool can_share(int rows, int parts) const {
-    return parts == 1 || (rows + (parts - 1) * ceil_slice(rows, parts, 0).size()) * row_bytes() <= stage_bytes();
+  /// Whether `split_k` blocks can share a tile of `rows` rows: a block's sums, and those that others send it, must fit
+  /// in place of the stages.
+  __host__ __device__ constexpr bool can_share(int rows, int split_k) const {
+    return split_k == 1 || (rows + (split_k - 1) * ceil_slice(rows, split_k, 0).size()) * row_bytes() <= stage_bytes();
   }
 };
 

@@ -12,12 +12,12 @@
 // swap-AB (C^T = B^T A^T) a half is 64 columns, and the rows are the multiple of 8: M = 320, N = 8192 are 128 tiles of
 // 160 x 128, one for nearly every SM. A consumer whose half lies outside C releases each stage as it arrives. The ring
 // of stages runs through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the
-// next. Where tiles are few, the blocks of a cluster share a tile. Each multiplies its part of the steps along k, sends
-// every other block the sums of that block's rows of the tile, and adds up its own rows from all parts, in the order of
-// the parts.
+// next. Where tiles are few, the blocks of a cluster share a tile. Each multiplies its slice of the steps along k,
+// sends every other block the sums of that block's rows of the tile, and adds up its own rows from all blocks, in the
+// order of the k slices.
 //
 // Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and for its own loads, consumers for
-// both warps and for consumers of the other parts. The source must not wait for anything that a later tile of this
+// both warps and for consumers of the other blocks. The source must not wait for anything that a later tile of this
 // block makes, nor for anything that its cluster does after this tile.
 // Drain: if the source has given up, warp 0 continues as usual. Every load that was started completes on its barrier,
 // from memory that may hold anything. Consumers take it and arrive at `empty`, and no role ends before its last step.
@@ -84,9 +84,9 @@ class gemm_sm90 {
 
   /// For tiles of up to m rows of A, the last of which have last_m rows. If blocks share a tile, B waits for the first
   /// of A. Most of the shared memory is then for B, with that of the epilogue staging, which is unused.
-  __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight) {
-    int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.staging_bytes() : 0);
-    int const both = bytes / (rows * 128 + b_bytes), max_of_a = parts > 1 ? 6 : C.max_stages,
+  __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int split_k, int b_in_flight) {
+    int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (split_k > 1 ? C.staging_bytes() : 0);
+    int const both = bytes / (rows * 128 + b_bytes), max_of_a = split_k > 1 ? 6 : C.max_stages,
               of_a = min(both, max_of_a);
     int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = min(fit, C.max_stages);
     return {rows, box_rows(min(last_m, m), C.block_m), of_a, of_b, b_in_flight > 0 ? min(b_in_flight, of_b) : of_b};
@@ -120,19 +120,19 @@ class gemm_sm90 {
       prefetch(x.a[0].whole);
     }
     storage const s(shared, x.stages);
-    int const parts = cluster_size();
+    int const split_k = cluster_size();
     if (warp == 1 && elect_one()) {
       for (int i = 0; i < x.stages.of_b; ++i) {
         s.full_a(i).init(1);
         s.full_b(i).init(1);
         s.empty(i).init(consumers::count);
       }
-      s.free().init(parts > 1 ? parts - 1 : 1);
+      s.free().init(split_k > 1 ? split_k - 1 : 1);
       s.whole().init(1);
       mbarrier::fence_init();
     }
     wave{}.sync();
-    if (parts > 1) cluster_arrive();
+    if (split_k > 1) cluster_arrive();
     if (warp < 2 || warp > 3) barriers_are_ready(warp);
     auto const begin = [&] { launch.begin(); };
     if (warp < 4) {
@@ -151,12 +151,12 @@ class gemm_sm90 {
         if constexpr (!Ends) begin();
       }
       wave{}.sync();
-      if (parts > 1) shared_tile::meet_parts();
+      if (split_k > 1) shared_tile::sync_cluster();
     } else {
       if constexpr (moves_registers) increase_registers<200>();
       begin();
       if constexpr (Ends) epoch_is_known(launch);
-      multiply(s, parts, source.steps(), tiles, share, sink, epilogue);
+      multiply(s, split_k, source.steps(), tiles, share, sink, epilogue);
     }
     b.sync();
     // Not earlier: an idle warp would take registers back that the consumers have yet to get, and a warpgroup must meet
@@ -265,13 +265,13 @@ class gemm_sm90 {
   }
 
   template <class Sink, class Epilogue>
-  __device__ static void multiply(storage const& s, int parts, int steps, raster_order const& tiles, strided share,
+  __device__ static void multiply(storage const& s, int split_k, int steps, raster_order const& tiles, strided share,
                                   Sink const& sink, Epilogue const& epilogue) {
     // The first row and the first column of this warpgroup's part of a tile
     int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.swap_ab() ? 0 : first,
               column0 = C.swap_ab() ? first : 0;
     // Here, because its division runs while there is nothing to multiply yet
-    auto const shared = shared_tile::rows_of(parts, tiles, share, sink);
+    auto const shared = shared_tile::rows_of(split_k, tiles, share, sink);
     cursor at, from;  // of B, of A
     // The sink is told of a tile when the next one is multiplied: by then what was stored has arrived, and nobody waits
     tile_coord before{};
@@ -284,7 +284,7 @@ class gemm_sm90 {
       auto const c = sink.at(tile);
       int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = min(c.cols - n0, C.block_n);
       // This warpgroup's part lies outside C
-      if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
+      if (C.warpgroups() == 2 && split_k == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
           s.full_b(at.stage).wait(at.parity);
           s.full_a(at.stage).wait(at.parity);
@@ -317,7 +317,7 @@ class gemm_sm90 {
       wgmma_wait<0>();
       atom::settle(acc);
       release(s.empty(previous));
-      if (parts == 1) {
+      if (split_k == 1) {
         tell();
         int const row = m0 + row0, column = n0 + column0, left = columns - column0;
         if constexpr (std::is_same_v<decltype(c), matrix<float> const>) {
@@ -332,12 +332,12 @@ class gemm_sm90 {
         before = tile, tells = true;
       } else {
         shared_tile::share(s, shared, acc, row0, column0, m0, n0, columns, c, epilogue);
-        sink.stored(consumers{}, opaque(tile), {shared.rows(shared.me), shared.me, parts});
+        sink.stored(consumers{}, opaque(tile), {shared.rows(shared.me), shared.me, split_k});
         return;
       }
     }
     tell();
-    if (parts > 1) shared_tile::meet_parts();
+    if (split_k > 1) shared_tile::sync_cluster();
   }
 
   /// This warp is done with a stage.

@@ -6,7 +6,7 @@
 //   tiles              own rows or columns: from A, at once; others: wait for flag --> from the inbox --mainloop--> C
 //
 // The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
-// while the others multiply. A part's sums over k run in the order in which its source hands out the steps. This order
+// while the others multiply. A slice's sums over k run in the order in which its source hands out the steps. This order
 // is the same in every run, and with own_shard_first = false it is the same on every rank.
 //
 // Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for

@@ -46,7 +46,7 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
                     ag_gemm_call<T> const& call, ag_gemm_options const& o, ag_gemm_plan const& plan, bool pull,
                     Epilogue const& epilogue, std::source_location where) {
   world const& w = ch.world();
-  int const n = call.c.cols, parts = plan.gemm.parts;
+  int const n = call.c.cols, split_k = plan.gemm.split_k;
   gather_map const map{o.gather, call.m, o.k, w.size(), plan.gemm.tile_m, plan.chunk_k};
   launch_header header = gemm_header<T>("ag_gemm", plan.gemm, unsigned(o.gather) | unsigned(pull) << 8, call.m, n, o.k,
                                         map.chunk_k, where);
@@ -70,7 +70,7 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
   auto const of_mainloop = [&](auto const& question) { return with_mainloop<T>(plan.gemm, call.b_layout, question); };
   bool const in_turns = of_mainloop([&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }),
              senders_first = of_mainloop([&]<class M>() { return M::traits.comm == comm_placement::leading_blocks; });
-  gather_order const order = order_of_gather(map, w.rank(), pull, plan.pieces, plan.gemm.band, in_turns ? 1 : parts);
+  gather_order const order = order_of_gather(map, w.rank(), pull, plan.pieces, plan.gemm.band, in_turns ? 1 : split_k);
   channel_view const view = ch.view(header);
   auto const inbox = [&](int slot) { return gathered_in(view.template slot<T const>(slot), map); };
   matrix<T const> const a[gathered_buffers] = {call.a.rows > 0 ? call.a : inbox(0), inbox(0), inbox(1)};

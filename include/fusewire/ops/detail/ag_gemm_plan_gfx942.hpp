@@ -22,11 +22,11 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
   gather_regime const& regime = pulls ? pull_regime_gfx942 : gather_regime_gfx942(by, s.rows);
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks), steps = s.steps_of_shard();  // of a shard
   auto const resident = [&](gemm_plan p) {
-    p.parts = 1;
+    p.split_k = 1;
     return groups(p);
   };
   auto const plan_of = [&](gemm_plan const& p) {
-    int const blocks = s.tiles(p.tile_m, p.tile_n) * p.parts,
+    int const blocks = s.tiles(p.tile_m, p.tile_n) * p.split_k,
               senders = senders_beside_tiles(regime.senders, inboxes_of_push(by, ranks), blocks, resident(p));
     return ag_gemm_plan{.gemm = p,
                         .chunk_k = chunk_steps(regime, rows, steps, senders) * k_step,
@@ -38,7 +38,7 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
     int const moving = comm_blocks > 0 ? comm_blocks
                        : ranks == 1    ? int(pulls)
                                        : std::max(1, std::min(resident(p) / 4, plan_of(p).senders(by, ranks)));
-    return std::max(0, resident(p) - moving) / p.parts;
+    return std::max(0, resident(p) - moving) / p.split_k;
   };
   gemm_shape of_pieces = s;
   of_pieces.link_bytes = ranks > 1 ? 2.0 * s.rows * s.shards * s.k / ranks : 0;

@@ -32,8 +32,8 @@ constexpr bool pull_is_faster(int m, int n, int k, int ranks, gather by) {
 template <class Clusters>
 std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, gather by, bool, int,
                                                Clusters const& clusters) {
-  gemm_plan_sm90 gemm = plan_gemm_sm90(s, [&](sm90_gemm_config c, int parts) {
-    return clusters(gemm_plan{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .parts = parts});
+  gemm_plan_sm90 gemm = plan_gemm_sm90(s, [&](sm90_gemm_config c, int split_k) {
+    return clusters(gemm_plan{.tuned = true, .tile_m = c.block_m, .tile_n = c.block_n, .split_k = split_k});
   });
   if (s.tile.names_tuned() && gemm.us == 0) return std::nullopt;
   using at = detail::gather_rates_sm90;

@@ -13,8 +13,8 @@ template <class T, class Options>
   requires is_16_bit_float<T>
 class fused_gemm_operator {
  public:
-  /// At least as many flags as the blocks that store a shard of up to `rows` rows need, one for each part of a tile.
-  static int max_flags(Options const& o, int rows) { return gemm_launcher<T>::max_tile_parts(rows, o.max_n, o.tile); }
+  /// At least as many flags as the blocks that store a shard of up to `rows` rows need, one for each k slice of a tile.
+  static int max_flags(Options const& o, int rows) { return gemm_launcher<T>::max_tile_slices(rows, o.max_n, o.tile); }
   /// Bytes of a channel's slot that holds partial sums [sources][rows][max_n].
   template <class Partial>
   static std::size_t bytes_of_partials(Options const& o, int sources, int rows) {
