@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(512)
   matrix<bf16> const shard{w.on(from, shards), m, cols, cols},
       below{out + std::int64_t(from) * m * cols, m, cols, cols},
       beside{out + from * cols, m, cols, std::int64_t(cols) * w.size()};
-  copy_aligned<8>(b, matrix<bf16 const>(shard.part(first, 0, rows, cols)),
-                  (in_place ? beside : below).part(first, 0, rows, cols));
+  copy_aligned<8>(b, matrix<bf16 const>(shard.submatrix(first, 0, rows, cols)),
+                  (in_place ? beside : below).submatrix(first, 0, rows, cols));
   barrier(b, w, mine);
 }
 

@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(small_tile::config.threads())
     block_gemm<bf16, small_tile::config> mainloop(shared, acc);
     mainloop.run(a, b, 0, 0);
     mainloop.finish();
-    mainloop.store(c.part(i * a.rows, 0, a.rows, c.cols), 0, 0, identity{});
+    mainloop.store(c.submatrix(i * a.rows, 0, a.rows, c.cols), 0, 0, identity{});
     shared[all.size() - 1 - all.rank()] = {{~0u, ~0u, ~0u, ~0u}};
     all.sync();
   }

@@ -79,7 +79,7 @@ template <class T>
 __global__ void copy_matrix_by_waves(matrix<T const> from, matrix<T> to) {
   int const waves = block{}.size() / wave::width;
   for (int row = wave{}.index(); row < from.rows; row += waves)
-    copy(wave{}, from.part(row, 0, 1, from.cols), to.part(row, 0, 1, to.cols));
+    copy(wave{}, from.submatrix(row, 0, 1, from.cols), to.submatrix(row, 0, 1, to.cols));
 }
 
 struct matrix_case {

@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
       if (peer == lost_to && at.row == 0 && at.chunk == 0) continue;
       gather_piece const p = map.piece(ch.world.rank(), at.row, at.chunk);
       int const row = p.row - map.first_row(ch.world.rank()), col = p.col - map.first_col(ch.world.rank());
-      copy_aligned(group, g.gather.a.part(row, col, p.rows, p.cols),
-                   shard_in(e.inbox<T>(peer), map, ch.world.rank()).part(row, col, p.rows, p.cols));
+      copy_aligned(group, g.gather.a.submatrix(row, col, p.rows, p.cols),
+                   shard_in(e.inbox<T>(peer), map, ch.world.rank()).submatrix(row, col, p.rows, p.cols));
       e.signal(group, peer, p.flag);
     }
   };

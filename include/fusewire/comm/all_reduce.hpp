@@ -31,8 +31,8 @@ struct all_reduce_sink {
     for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i);
       if (rows > 0)
-        copy_aligned(g, from(w.rank(), w.rank()).part(row, n0, rows, cols),
-                     from(w.rank(), peer).part(row, n0, rows, cols));
+        copy_aligned(g, from(w.rank(), w.rank()).submatrix(row, n0, rows, cols),
+                     from(w.rank(), peer).submatrix(row, n0, rows, cols));
       e.signal(g, peer, flag(t) + s.slice);
     }
   }

@@ -35,7 +35,7 @@ struct all_scatter_sink {
     for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i);
       if (rows > 0)
-        copy(g, columns(w.rank()).part(row, n0, rows, cols), from(w.rank(), peer).part(row, n0, rows, cols));
+        copy(g, columns(w.rank()).submatrix(row, n0, rows, cols), from(w.rank(), peer).submatrix(row, n0, rows, cols));
       e.signal(g, peer, flag(t) + s.slice);
     }
   }

@@ -32,7 +32,7 @@ struct reduce_scatter_sink {
   __device__ matrix<Partial> from(int source, int owner) const {
     std::int64_t const pitch = inbox_pitch<Partial>(n);
     Partial* const inbox = e.inbox<Partial>(owner);
-    if (mixes_owners() && source == owner) return mixed(inbox).part(rows(owner).begin, 0, rows(owner).size(), n);
+    if (mixes_owners() && source == owner) return mixed(inbox).submatrix(rows(owner).begin, 0, rows(owner).size(), n);
     return {inbox + source * per_rank * pitch, rows(owner).size(), n, pitch};
   }
   __device__ matrix<Partial> at(tile_coord t) const {
@@ -91,8 +91,8 @@ struct reduce_scatter_sink {
         continue;
       }
       if (first < last)
-        copy_aligned(g, at(t).part(first, n0, last - first, cols),
-                     from(w.rank(), owner).part(first - of.begin, n0, last - first, cols));
+        copy_aligned(g, at(t).submatrix(first, n0, last - first, cols),
+                     from(w.rank(), owner).submatrix(first - of.begin, n0, last - first, cols));
       e.signal(g, owner, flag(t.m, t.n) + s.slice);
     }
   }

@@ -82,7 +82,7 @@ class block_gemm {
       k_segment const there = source.wait(place);
       matrix<T const> const& a = x.a[there.buffer];
       int const columns = min(there.count * k_step, a.cols - there.column);
-      run(a.part(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
+      run(a.submatrix(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
       source.advance(place, there.count);
       left -= there.count;
     }

@@ -122,8 +122,8 @@ __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w
     if (!platform::uniform(int(t.needed))) continue;  // in all lanes, which meet below
     gather_piece const& p = t.piece;
     int const row = p.row - map.first_row(w.rank()), col = p.col - map.first_col(w.rank());
-    copy_aligned(g, x.a.part(row, col, p.rows, p.cols),
-                 shard_in(e.inbox<T>(t.peer), map, w.rank()).part(row, col, p.rows, p.cols));
+    copy_aligned(g, x.a.submatrix(row, col, p.rows, p.cols),
+                 shard_in(e.inbox<T>(t.peer), map, w.rank()).submatrix(row, col, p.rows, p.cols));
     e.signal(g, t.peer, p.flag);
   }
 }
@@ -154,8 +154,8 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
       }
       int const row = p.row - map.first_row(source), col = p.col - map.first_col(source);
       if (readable)
-        copy_aligned<8>(g, shard.part(row, col, p.rows, p.cols),
-                        shard_in(e.inbox<T>(), map, source).part(row, col, p.rows, p.cols));
+        copy_aligned<8>(g, shard.submatrix(row, col, p.rows, p.cols),
+                        shard_in(e.inbox<T>(), map, source).submatrix(row, col, p.rows, p.cols));
       e.signal_here(g, source, p.flag);
     }
     e.pull().acknowledge(g, source, unsigned(rows * map.chunks()));
