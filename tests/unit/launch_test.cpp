@@ -97,7 +97,7 @@ TEST_CASE("launch: as many blocks as fit are resident at once") {
     auto const arrived = r.heap.allocate<unsigned>(1);
     r.fill(arrived, 0);
     int const fit = resident_blocks(w, all_together, 64, 0);
-    if (fit == 0) return;  // a device with fewer units than parts
+    if (fit == 0) return;  // a device with fewer units than XCDs
     r.found.expect(fit <= w.compute_units() / ranks * 32, fit, " blocks fit");
     r.meet();
     r.launch({fit, 64}, all_together, r.view(), counter, arrived, fit);
@@ -125,12 +125,12 @@ TEST_CASE("launch: one kernel with different amounts of shared memory") {
 TEST_CASE("launch: reserved compute units are left alone") {
   on_ranks(1, [](rank_of_test& r) {
     int const all = resident_blocks(r.world, touch, 256, 0), units = r.world.compute_units();
-    int parts = 1;
-    check_hip(platform::xcd_count(&parts, r.world.device()), "xcd_count");
-    r.found.expect(resident_blocks(r.world, touch, 256, 0, 2) == all / units * (parts == 1 ? units - 2 : units - parts),
+    int xcds = 1;
+    check_hip(platform::xcd_count(\& xcds, r.world.device()), "xcd_count");
+    r.found.expect(resident_blocks(r.world, touch, 256, 0, 2) == all / units * (xcds == 1 ? units - 2 : units - xcds),
                    "two reserved units");
-    r.found.expect(resident_blocks(r.world, touch, 256, 0, parts + 1) == all / units * (units - 2 * parts),
-                   "one more than there are parts");
+    r.found.expect(resident_blocks(r.world, touch, 256, 0, xcds + 1) == all / units * (units - 2 * xcds),
+                   "one more than there are XCDs");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, units) == 0, "all units reserved");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, units + 5) == 0, "more than all units reserved");
   });

@@ -153,15 +153,15 @@ class channel_epoch : public detail::launch_place {
     return detail::checked_index(c_->world, call, i, c_->flags_per_source);
   }
 
-  /// Releases what earlier kernels left in the L2 of this part of the device, if no block on the part has done so yet.
-  /// True in the last wave to call it: then all parts have released, because a block counts itself only after its own
+  /// Releases what earlier kernels left in the L2 of this XCD, if no block on the XCD has done so yet.
+  /// True in the last wave to call it: then all XCDs have released, because a block counts itself only after its own
   /// release, which waits for the writeback.
   /// Called by: the last wave of every block.
   __device__ bool is_readable(block b) const {
     channel_state* const s = c_->world.here(c_->state);
     int began = 0;
     if (wave{}.leader()) {
-      if (platform::atomic_exchange<order::relaxed, scope::device>(&s->released_in[platform::part_index()], number()) !=
+      if (platform::atomic_exchange<order::relaxed, scope::device>(&s->released_in[platform::xcd_index()], number()) !=
           number())
         platform::fence<order::release, scope::system>();
       began = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&s->began, 1u)) + 1;
@@ -194,10 +194,10 @@ __device__ inline channel_epoch channel_view::begin(block b) const {
 }
 
 __device__ inline channel_epoch channel_view::begin_readable(block b) const {
-  if constexpr (platform::max_parts == 1) return begin(b);
+  if constexpr (platform::max_xcds == 1) return begin(b);
   if constexpr (detail::checked)
-    if (b.count() < parts) {
-      if (b.leader()) detail::note_misuse(world, misuse::few_blocks, b.count(), parts);
+    if (b.count() < xcds) {
+      if (b.leader()) detail::note_misuse(world, misuse::few_blocks, b.count(), xcds);
       return begin(b);
     }
   channel_epoch const e(*this, platform::atomic_load<order::relaxed, scope::device>(&world.here(state)->epoch) + 1);

@@ -26,7 +26,7 @@ FUSEWIRE_HOST channel::channel(fusewire::heap& h, channel_options const& options
   view_.slot_bytes = slot_bytes(options.max_bytes);
   view_.flags_per_source = options.flags_per_source;
   view_.poison = options.poison;
-  view_.parts = static_cast<std::uint8_t>(h.world().xcd_count());
+  view_.xcds = static_cast<std::uint8_t>(h.world().xcd_count());
   state_ = {h, h.allocate<channel_state>(1, 256, where)};
   slots_ = {h, h.allocate<std::byte>(2 * view_.slot_bytes, 256, where)};
   flags_ = {h, h.allocate<flag>(flags(size, options.flags_per_source), 128, where)};
@@ -76,7 +76,7 @@ FUSEWIRE_HOST void channel::name_parts(std::source_location where) const {
   std::size_t const first = 4 * std::size_t(world().size()) * sizeof(flag);
   heap_.annotate(false, view_.state.offset, sizeof(channel_state), "the state" + mine);
   heap_.name_ticket(view_.state.offset, offsetof(channel_state, ticket), "channel_epoch::end()");
-  heap_.name_least(view_.state.offset, offsetof(channel_state, began), view_.parts, "channel_view::begin_readable()");
+  heap_.name_least(view_.state.offset, offsetof(channel_state, began), view_.xcds, "channel_view::begin_readable()");
   for (std::uint64_t slot : {0, 1})
     heap_.annotate(false, view_.slots.offset + slot * view_.slot_bytes, options_.max_bytes,
                    text("slot ", slot, " of the inbox", mine, ", max_bytes = ", options_.max_bytes));

@@ -12,8 +12,8 @@ namespace detail {
 /// `fit`: how many blocks fit at once on `units` units, `of_unit` of them on one.
 inline launch_room room_of(world const& w, launch_shape const& s, int units, int fit, int of_unit) {
   if (w.ranks_on_device() > 1) return {};  // launch() waits for the end
-  int const parts = w.xcd_count(), blocks = (s.blocks + parts - 1) / parts;
-  units /= parts;
+  int const xcds = w.xcd_count(), blocks = (s.blocks + xcds - 1) / xcds;
+  units /= xcds;
   of_unit = std::max(of_unit, 1);
   if (s.cluster > 1) return {std::min(blocks, units), (fit - s.blocks) / s.cluster / of_unit, blocks, 0, 0};
   return {std::min(blocks, units), units - (blocks + of_unit - 1) / of_unit, blocks, of_unit, units};

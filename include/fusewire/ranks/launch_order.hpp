@@ -23,7 +23,7 @@
 
 namespace fusewire {
 
-/// What a launch takes of a device, in each of the parts that take blocks in turn; or the most that several take.
+/// What a launch takes of a device, in each of its XCDs; or the most that several take.
 struct launch_room {
   int touched = 0;                         // units on which it may have blocks
   int spare = INT_MAX;                     // units on which others may have blocks, and it still fits

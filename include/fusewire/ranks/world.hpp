@@ -70,9 +70,9 @@ class world {
   /// How many of them a mask of the stream takes away.
   int masked_units(hipStream_t stream, std::source_location where = std::source_location::current()) const;
   /// The number of compute units of its device that this rank may use, when `reserved` of them are left to another
-  /// kernel. All ranks get the number of those on the device with the most ranks, so that all plan alike. The parts of
-  /// a device take blocks in turn, also those of the other kernel. So every part gives up an equal share of the
-  /// reserved units, rounded up, and ranks that share a device get equal shares of every part.
+  /// kernel. All ranks get the number of those on the device with the most ranks, so that all plan alike. The XCDs of
+  /// a device take blocks round robin, also those of the other kernel. So every XCD gives up an equal share of the
+  /// reserved units, rounded up, and ranks that share a device get equal shares of every XCD.
   /// Fails: bad_argument.
   int cus_per_rank(int reserved) const;
   /// How many ranks of this world run on this rank's device. Worlds of one split() that share a device do not count

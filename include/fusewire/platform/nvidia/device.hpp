@@ -27,7 +27,7 @@ inline void prepare_runtime(bool threads) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
-/// The number of parts of a device that take the blocks of a launch in turn, even where another part has room. Here a
+/// The number of XCDs that take the blocks of a launch round robin, even if another one has room. Here a
 /// block goes wherever it fits.
 inline cudaError_t xcd_count(int* n, int) {
   *n = 1;
