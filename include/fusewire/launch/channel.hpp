@@ -87,7 +87,7 @@ class channel {
   static std::string flag_name(int size, int i);
 
   /// Names the channel's memory for the simulator.
-  void name_parts(std::source_location where) const;
+  void annotate_regions(std::source_location where) const;
 
   void clear(epoch_t epoch, std::source_location where);
 

@@ -37,7 +37,7 @@ FUSEWIRE_HOST channel::channel(fusewire::heap& h, channel_options const& options
       view_.flags.offset, view_.flags.count, [size](std::uint64_t i) { return flag_name(size, int(i)); },
       [size](std::uint64_t i) { return step_of(size, i); });
   h.world().forget_user(view_.world.here(view_.state));
-  name_parts(where);
+  annotate_regions(where);
   clear(0, where);
   reset_ = h.state()->add_reset(view_.state.offset, [this] { meet(); });
   check_ = h.world().add_check([this](hipStream_t stream) { throw_if_unfinished(stream); });
@@ -70,7 +70,7 @@ FUSEWIRE_HOST std::string channel::flag_name(int size, int i) {
   return text("data flag ", data / 2, " of rank ", rank, ", slot ", data % 2);
 }
 
-FUSEWIRE_HOST void channel::name_parts(std::source_location where) const {
+FUSEWIRE_HOST void channel::annotate_regions(std::source_location where) const {
   if (!detail::simulator::get().there()) return;
   std::string const mine = text(" of the channel at ", detail::short_place(where));
   std::size_t const first = 4 * std::size_t(world().size()) * sizeof(flag);

@@ -71,7 +71,7 @@ class heap_state final : public shared_memory {
   void release(std::uint64_t array) override {
     bool const in_signal = array % 2;
     std::uint64_t const offset = array / 2;
-    forget_parts(in_signal, offset);
+    forget_regions(in_signal, offset);
     (in_signal ? signal_ : bulk_).release(offset);
     freed_[in_signal].erase(offset);
     if (in_signal) names_.remove_flags(offset);
@@ -149,8 +149,8 @@ class heap_state final : public shared_memory {
     if (alarm_) alarm_->detach();
     if (segments_) segments_->unmap_peers();
   }
-  std::vector<std::shared_ptr<void>> own() override {
-    return segments_ ? segments_->own() : std::vector<std::shared_ptr<void>>();
+  std::vector<std::shared_ptr<void>> local() override {
+    return segments_ ? segments_->local() : std::vector<std::shared_ptr<void>>();
   }
 
  private:
@@ -256,12 +256,12 @@ class heap_state final : public shared_memory {
     world_.copy(view_.signal[view_.rank()], &fresh, sizeof fresh, hipMemcpyHostToDevice, "heap: watch", where);
   }
 
-  void forget_parts(bool in_signal, std::uint64_t offset) const {
+  void forget_regions(bool in_signal, std::uint64_t offset) const {
     auto const& sim = simulator::get();
     if (!sim.there()) return;
     std::size_t const bytes = (in_signal ? signal_ : bulk_).size_at(offset);
     for (int r = 0; r < view_.size(); ++r)
-      sim.forget_parts((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes);
+      sim.forget_regions((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes);
   }
 
   void throw_if_abandoned(hipStream_t stream) {

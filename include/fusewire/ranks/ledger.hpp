@@ -26,13 +26,14 @@ inline std::vector<std::vector<std::uint64_t>> gather_words(bootstrap& b, std::v
   std::vector<std::vector<std::uint64_t>> all(std::size_t(b.size()));
   for (std::uint64_t first = 0; first < longest; first += at_once) {
     std::uint64_t const count = std::min(at_once, longest - first);
-    std::vector<std::uint64_t> part(count + 1);  // their number, then the words
-    part[0] = mine.size() <= first ? 0 : std::min<std::uint64_t>(count, mine.size() - first);
-    std::copy_n(mine.begin() + std::ptrdiff_t(std::min<std::uint64_t>(first, mine.size())), part[0], part.begin() + 1);
-    auto const raw = b.all_gather(part.data(), part.size() * sizeof part[0]);
+    std::vector<std::uint64_t> words(count + 1);  // their number, then the words
+    words[0] = mine.size() <= first ? 0 : std::min<std::uint64_t>(count, mine.size() - first);
+    std::copy_n(mine.begin() + std::ptrdiff_t(std::min<std::uint64_t>(first, mine.size())), words[0],
+                words.begin() + 1);
+    auto const raw = b.all_gather(words.data(), words.size() * sizeof words[0]);
     for (std::size_t r = 0; r < all.size(); ++r) {
-      std::memcpy(part.data(), raw.data() + r * part.size() * sizeof part[0], part.size() * sizeof part[0]);
-      all[r].insert(all[r].end(), part.begin() + 1, part.begin() + 1 + std::ptrdiff_t(part[0]));
+      std::memcpy(words.data(), raw.data() + r * words.size() * sizeof words[0], words.size() * sizeof words[0]);
+      all[r].insert(all[r].end(), words.begin() + 1, words.begin() + 1 + std::ptrdiff_t(words[0]));
     }
   }
   return all;
@@ -46,8 +47,8 @@ class shared_memory {
   virtual void release(std::uint64_t array) = 0;
   /// Unmaps the peers' memory. This rank's kernels are over.
   virtual void let_go_of_peers() = 0;
-  /// This rank's part, which its peers may have mapped still.
-  virtual std::vector<std::shared_ptr<void>> own() = 0;
+  /// This rank's memory, which its peers may still have mapped.
+  virtual std::vector<std::shared_ptr<void>> local() = 0;
 };
 
 /// What a rank has given up and other ranks may still use. A world and all that is made from it hold it. Their owner
@@ -177,7 +178,7 @@ class ledger {
                    hipGetErrorName(o.error));
     }
     m->let_go_of_peers();
-    for (auto& part : m->own()) bootstrap_->keep(std::move(part));
+    for (auto& memory : m->local()) bootstrap_->keep(std::move(memory));
   }
 
   std::shared_ptr<bootstrap> bootstrap_;

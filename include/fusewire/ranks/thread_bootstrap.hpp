@@ -120,7 +120,7 @@ class thread_bootstrap final : public bootstrap {
   /// catches it reports the reason.
   ~thread_bootstrap() override {
     int const rank = hub_->members_[static_cast<std::size_t>(rank_)];
-    if (part_ && std::uncaught_exceptions() == exceptions_)
+    if (subgroup_ && std::uncaught_exceptions() == exceptions_)
       hub_->leave(rank, text("rank ", rank, " has left the group"));
   }
 
@@ -151,9 +151,9 @@ class thread_bootstrap final : public bootstrap {
       if (hub_->failed_) slot->fail(hub_->failure_);
       child = slot;
     }
-    auto part = std::make_unique<thread_bootstrap>(child, my_rank);
-    part->part_ = true;
-    return part;
+    auto subgroup = std::make_unique<thread_bootstrap>(child, my_rank);
+    subgroup->subgroup_ = true;
+    return subgroup;
   }
 
   void fail(std::string const& why) override { hub_->fail(why); }
@@ -211,7 +211,7 @@ class thread_bootstrap final : public bootstrap {
 
   std::shared_ptr<hub> hub_;
   int const rank_;
-  bool part_ = false;  // of a group that was split from another
+  bool subgroup_ = false;  // of a group that was split from another
   int exceptions_ = std::uncaught_exceptions();
   unsigned long splits_ = 0;
 };

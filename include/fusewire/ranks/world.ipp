@@ -141,9 +141,9 @@ FUSEWIRE_HOST std::shared_ptr<detail::ledger> const& world::memory_ledger() cons
 }
 FUSEWIRE_HOST world world::split(int color) {
   detail::current_device const its(device());
-  world part(exchange_->split(color), device());
-  part.state_->order = std::make_shared<launch_order>(*state_->order);
-  return part;
+  world subgroup(exchange_->split(color), device());
+  subgroup.state_->order = std::make_shared<launch_order>(*state_->order);
+  return subgroup;
 }
 
 FUSEWIRE_HOST void world::check(hipStream_t stream, std::source_location where) {

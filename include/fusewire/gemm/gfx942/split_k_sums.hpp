@@ -49,8 +49,8 @@ class sums_of_tile {
   __device__ void add_up_by(float4 (&sums)[N], int group, int step, int end, int splits, int own) const {
     int const others = splits - (own >= 0);
     float4 all[N] = {};
-    auto const add = [&](int i, float4 const& part) {
-      all[i].x += part.x, all[i].y += part.y, all[i].z += part.z, all[i].w += part.w;
+    auto const add = [&](int i, float4 const& partial) {
+      all[i].x += partial.x, all[i].y += partial.y, all[i].z += partial.z, all[i].w += partial.w;
     };
     for (int first = 0; first < others; first += at_once) {
       bytes16 stored[at_once][N];

@@ -23,7 +23,7 @@ struct sm90_split_k_tile {
   struct sum_rows {
     int split_k, me, all, each;  // blocks of the cluster; this one; rows of the tile; most rows of a slice
 
-    __device__ index_range rows(int part) const { return fixed_slice(all, each, part); }
+    __device__ index_range rows(int slice) const { return fixed_slice(all, each, slice); }
     /// The row of sums in block `by` from which on it receives those of block `from`.
     __device__ int received(int from, int by) const { return all + (from < by ? from : from - 1) * each; }
   };
@@ -103,13 +103,13 @@ struct sm90_split_k_tile {
     for (int p = 0; p < max_slices; ++p) sums[p] = s.sum(p == r.me ? r.rows(p).begin : r.received(p, r.me));
 #pragma unroll 1
     for (int first = Consumers{}.rank(); first < units; first += at_once * Consumers{}.size()) {
-      float4 part[at_once][max_slices];
+      float4 partial[at_once][max_slices];
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
         int const u = first + i * Consumers{}.size(), at = u / per_row * C.row_bytes() + u % per_row * 16;
 #pragma unroll
         for (int p = 0; p < max_slices; ++p)
-          if (p < split_k && u < units) part[i][p] = load_shared(sums[p] + at);
+          if (p < split_k && u < units) partial[i][p] = load_shared(sums[p] + at);
       }
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
@@ -120,10 +120,10 @@ struct sm90_split_k_tile {
 #pragma unroll
         for (int p = 0; p < max_slices; ++p)
           if (p < split_k) {
-            sum[0] += part[i][p].x;
-            sum[1] += part[i][p].y;
-            sum[2] += part[i][p].z;
-            sum[3] += part[i][p].w;
+            sum[0] += partial[i][p].x;
+            sum[1] += partial[i][p].y;
+            sum[2] += partial[i][p].z;
+            sum[3] += partial[i][p].w;
           }
         Out* const to = c.at(m0 + row, n0 + column);
 #pragma unroll

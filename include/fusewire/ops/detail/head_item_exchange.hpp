@@ -33,15 +33,15 @@ class head_item_exchange {
   }
 
   /// Called by: `of` threads with the same partial, number n of them each; they take the peers round-robin.
-  __device__ void push(quad_at at, softmax_partial const& part, int n, int of) const {
+  __device__ void push(quad_at at, softmax_partial const& partial, int n, int of) const {
     int const size = later(ch_.world).size();
-    if (size == 1) return n > 0 ? void() : write(at, part);
+    if (size == 1) return n > 0 ? void() : write(at, partial);
     if (g_.two_shot) {
       int const next = owner(at.item) - ch_.world.rank();
-      return n > 0 ? void() : send(next < 0 ? next + size : next, at, part);
+      return n > 0 ? void() : send(next < 0 ? next + size : next, at, partial);
     }
 #pragma unroll 1
-    for (int p = n; p < size; p += of) send(p + 1 < size ? p + 1 : 0, at, part);
+    for (int p = n; p < size; p += of) send(p + 1 < size ? p + 1 : 0, at, partial);
   }
 
   /// The output of what this block has pushed: quads [from, to) of all head items.
@@ -131,17 +131,17 @@ class head_item_exchange {
     }
   }
   /// To the rank `next` places after this one.
-  __device__ void send(int next, quad_at at, softmax_partial const& part) const {
+  __device__ void send(int next, quad_at at, softmax_partial const& partial) const {
     ll_slot const s = later_slot();
     ll_word<>* const records = platform::to_memory(peers_[next]);
     auto const put = [&](int j, float x) {
       ll_store(s.place(records, at.item, record_.word(at.i, j)), x, e_.number());
     };
 #pragma unroll
-    for (int j = 0; j < 4; ++j) put(j, part.o.x[j]);
+    for (int j = 0; j < 4; ++j) put(j, partial.o.x[j]);
     if (!record_.begins_head(at.i)) return;
-    put(4, part.s.m);
-    put(5, part.s.l);
+    put(4, partial.s.m);
+    put(5, partial.s.l);
   }
 
   __device__ void write(quad_at at, softmax_partial const& x) const {
