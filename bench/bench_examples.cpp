@@ -66,18 +66,18 @@ __global__ void __launch_bounds__(threads)
 
 /// The twin's sums: of each bag of all ranks, the rows that this rank owns.
 __global__ void __launch_bounds__(256)
-    sum_own_rows(embedding::shape g, embedding::quad const* table, std::int32_t const* ids, embedding::quad* sums,
+    sum_own_rows(embedding::shape g, embedding::vec4 const* table, std::int32_t const* ids, embedding::vec4* sums,
                  int rank, int ranks) {
-  int const quads = g.dim / 4;
-  for (int at = int(blockIdx.x * blockDim.x + threadIdx.x); at < ranks * g.bags * quads;
+  int const vec4s = g.dim / 4;
+  for (int at = int(blockIdx.x * blockDim.x + threadIdx.x); at < ranks * g.bags * vec4s;
        at += int(gridDim.x * blockDim.x)) {
-    int const bag = at / quads, column = at % quads;
-    embedding::quad sum{};
+    int const bag = at / vec4s, column = at % vec4s;
+    embedding::vec4 sum{};
 #pragma unroll 4
     for (int i = 0; i < g.ids; ++i) {
       int const id = ids[bag * g.ids + i];
       if (id % ranks != rank) continue;
-      embedding::quad const row = table[std::int64_t(id / ranks) * quads + column];
+      embedding::vec4 const row = table[std::int64_t(id / ranks) * vec4s + column];
       sum.add(row);
     }
     sums[at] = sum;
@@ -113,7 +113,7 @@ struct rank_state : rank_base {
       : rank_base(w_, round_up(room.needs.bulk() + (room.table + 4) * sizeof(float) + 64_MiB, 2_MiB),
                   round_up(room.needs.signal() + 8_MiB, 2_MiB)),
         ch(h, room.needs), sides(h.allocate<flag>(16 * std::size_t(w.compute_units()))),
-        table(h.allocate<embedding::quad>(room.table / 4 + 1)), nccl(w_),
+        table(h.allocate<embedding::vec4>(room.table / 4 + 1)), nccl(w_),
         first(nccl.allocate((iterations + 1) * room.count * sizeof(float))),
         second(nccl.allocate(std::size_t(w.size()) * room.count * sizeof(float))),
         edges(nccl.allocate(2 * room.edge * sizeof(float))), ids(nccl.allocate(room.ids * sizeof(std::int32_t))),
@@ -122,7 +122,7 @@ struct rank_state : rank_base {
 
   channel ch;
   sym<flag> sides;  // of all stencils: their launches have one number of steps at a time
-  sym<embedding::quad> table;
+  sym<embedding::vec4> table;
   collectives nccl;
   // Registered. Results of the iterations, and a start; the twin's other grid, or its sums of all bags; edges of the
   // ranks above and below; ids of this rank, and of all
@@ -173,7 +173,7 @@ class shape_runner {
   float* edge(int side) const { return reinterpret_cast<float*>(st_.edges) + side * s_.cols; }
   matrix<float> grid(float* data) const { return {data, s_.rows, s_.cols, s_.cols}; }
 
-  /// A thread for each quad of the sums of so many ranks, as far as four blocks fit on a compute unit.
+  /// A thread for each vec4 of the sums of so many ranks, as far as four blocks fit on a compute unit.
   int lookup_blocks(int of) const {
     return std::min(ceil_div(of * s_.lookup.bags * s_.lookup.dim / 4, 256), 8 * units_);
   }
@@ -191,8 +191,8 @@ class shape_runner {
              embedding::sum_bags,
              st_.ch.view(make_header("lookup", 0, std::uint64_t(s_.lookup.rows), std::uint64_t(s_.lookup.dim),
                                      std::uint64_t(s_.lookup.bags), std::uint64_t(s_.lookup.ids))),
-             s_.lookup, static_cast<embedding::quad const*>(st_.h.here(st_.table)),
-             reinterpret_cast<std::int32_t const*>(st_.ids), reinterpret_cast<embedding::quad*>(result(i)));
+             s_.lookup, static_cast<embedding::vec4 const*>(st_.h.here(st_.table)),
+             reinterpret_cast<std::int32_t const*>(st_.ids), reinterpret_cast<embedding::vec4*>(result(i)));
     }
   }
 
@@ -217,7 +217,7 @@ class shape_runner {
       if (communicates) st_.nccl.all_gather(st_.stream(), st_.ids, st_.all_ids, s_.all_ids() * sizeof(std::int32_t));
       sum_own_rows<<<dim3(unsigned(lookup_blocks(s_.ranks))), dim3(256), 0, st_.stream()>>>(
           s_.lookup, st_.h.here(st_.table), reinterpret_cast<std::int32_t const*>(st_.all_ids),
-          reinterpret_cast<embedding::quad*>(other()), rank, s_.ranks);
+          reinterpret_cast<embedding::vec4*>(other()), rank, s_.ranks);
       if (communicates) st_.nccl.reduce_scatter(st_.stream(), other(), result(i), std::size_t(s_.ranks) * s_.count());
     }
   }

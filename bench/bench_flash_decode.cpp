@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(256)
   reinterpret_cast<eight*>(out)[i] = sum;
 }
 
-/// Reads n quads of k and n of v, with four in flight per thread. There is a block for every 4 x blockDim.x quads, so
+/// Reads n vec4s of k and n of v, with four in flight per thread. There is a block for every 4 x blockDim.x vec4s, so
 /// that addresses rise with time.
 __global__ void __launch_bounds__(512) read_only(uint4 const* k, uint4 const* v, std::int64_t n, unsigned* never) {
   std::int64_t const first = std::int64_t(blockIdx.x) * 4 * blockDim.x + threadIdx.x;
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(512) read_only(uint4 const* k, uint4 const* v,
     if (std::int64_t const at = first + i * int(blockDim.x); at < 2 * n) x[i] = at < n ? k[at] : v[at - n];
   unsigned sum = 0;
 #pragma unroll
-  for (auto const& quad : x) sum ^= quad.x ^ quad.y ^ quad.z ^ quad.w;
+  for (auto const& vec4 : x) sum ^= vec4.x ^ vec4.y ^ vec4.z ^ vec4.w;
   if (sum == 0x5eedf00d) *never = sum;  // else the compiler would drop the loads
 }
 

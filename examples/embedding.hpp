@@ -20,9 +20,9 @@ namespace embedding {
 using namespace fusewire;
 
 /// Four neighbours of a row.
-struct alignas(16) quad {
+struct alignas(16) vec4 {
   float x[4];
-  __device__ void add(quad const& y) {
+  __device__ void add(vec4 const& y) {
     for (int j = 0; j < 4; ++j) x[j] += y.x[j];
   }
 };
@@ -45,18 +45,18 @@ struct shape {
   }
 };
 
-/// table: [rows_of(rank), dim]; ids: [bags, ids], each 0 to rows - 1; sums: [bags, dim]. A thread sums up a quad.
+/// table: [rows_of(rank), dim]; ids: [bags, ids], each 0 to rows - 1; sums: [bags, dim]. A thread sums up a vec4.
 __global__ void __launch_bounds__(256)
-    sum_bags(channel_view ch, shape g, quad const* table, std::int32_t const* ids, quad* sums) {
+    sum_bags(channel_view ch, shape g, vec4 const* table, std::int32_t const* ids, vec4* sums) {
   block const b;
   channel_epoch const e = ch.begin(b);
-  int const ranks = ch.world.size(), rank = ch.world.rank(), quads = g.dim / 4, pieces = g.pieces();
+  int const ranks = ch.world.size(), rank = ch.world.rank(), vec4s = g.dim / 4, pieces = g.pieces();
   auto const ids_of = [&](int at, int source, int bag) {
     return e.inbox<std::int32_t>(at) + (std::int64_t(source) * g.bags + bag) * g.ids;
   };
   auto const sums_of = [&](int at, int source, int bag) {
-    return reinterpret_cast<quad*>(e.inbox<std::byte>(at) + g.bytes_of_ids(ranks)) +
-           (std::int64_t(source) * g.bags + bag) * quads;
+    return reinterpret_cast<vec4*>(e.inbox<std::byte>(at) + g.bytes_of_ids(ranks)) +
+           (std::int64_t(source) * g.bags + bag) * vec4s;
   };
   auto const bags_in = [&](int piece) {
     return g.bags - piece * g.piece < g.piece ? g.bags - piece * g.piece : g.piece;
@@ -71,13 +71,13 @@ __global__ void __launch_bounds__(256)
     int const source = ch.world.next(i % ranks), piece = i / ranks, bag = piece * g.piece;
     e.wait(b, source, piece);
     std::int32_t const* const wanted = ids_of(rank, source, bag);
-    quad* const to = sums_of(source, rank, bag);
-    for (int at = b.rank(); at < bags_in(piece) * quads; at += b.size()) {
-      quad sum{};
+    vec4* const to = sums_of(source, rank, bag);
+    for (int at = b.rank(); at < bags_in(piece) * vec4s; at += b.size()) {
+      vec4 sum{};
 #pragma unroll 4
       for (int j = 0; j < g.ids; ++j) {
-        int const id = wanted[at / quads * g.ids + j];
-        if (id % ranks == rank) sum.add(table[std::int64_t(id / ranks) * quads + at % quads]);
+        int const id = wanted[at / vec4s * g.ids + j];
+        if (id % ranks == rank) sum.add(table[std::int64_t(id / ranks) * vec4s + at % vec4s]);
       }
       to[at] = sum;
     }
@@ -85,10 +85,10 @@ __global__ void __launch_bounds__(256)
   }
   for (int piece = b.index(); piece < pieces; piece += b.count()) {
     e.wait(b, 0, ranks - 1, pieces + piece);
-    for (int at = b.rank(), bag = piece * g.piece; at < bags_in(piece) * quads; at += b.size()) {
-      quad sum{};
+    for (int at = b.rank(), bag = piece * g.piece; at < bags_in(piece) * vec4s; at += b.size()) {
+      vec4 sum{};
       for (int source = 0; source < ranks; ++source) sum.add(sums_of(rank, source, bag)[at]);
-      sums[std::int64_t(bag) * quads + at] = sum;
+      sums[std::int64_t(bag) * vec4s + at] = sum;
     }
   }
   e.end(b);

@@ -230,7 +230,7 @@ class decode_subject final : public subject {
                                    .scale = 0.125f * log2_of_e,
                                    .inbox = inbox_.view(),
                                    .workspace = {r_.here(workspace_), 2},
-                                   .quads = record.quads()};
+                                   .vec4s = record.vec4s()};
     fusewire::launch(r_.world, r_.stream,
                      {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared::bytes(2, d)},
                      decode_losing<bf16, d>, ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g,

@@ -449,7 +449,7 @@ TEST_CASE("flash_decode: as many splits as one thread, eight or sixteen read", "
         d.run(op, {1, [&](int rank, int) { return 128 * splits - 50 * rank; }, problem::random, seed});
     });
   };
-  run(bf16{}, 1, {1, 1, 64});    // a single line of quads
+  run(bf16{}, 1, {1, 1, 64});    // a single line of vec4s
   run(f16{}, 2, {3, 1, 128});    // lines that blocks cannot have in equal shares
   run(bf16{}, 1, {32, 2, 128});  // as many heads as there can be
 }

@@ -18,7 +18,7 @@ constexpr decode_policy policy = [] {
 }();
 __host__ __device__ constexpr decode_record record() { return {heads, d}; }
 
-/// What partial p has at quad i: weights are powers of two and o and l small numbers, so that every sum is exact.
+/// What partial p has at vec4 i: weights are powers of two and o and l small numbers, so that every sum is exact.
 struct value_of {
   int p;
   __host__ __device__ float m() const { return p % 5 == 4 ? minus_infinity : float(-(p % 3)); }
@@ -27,7 +27,7 @@ struct value_of {
   __host__ __device__ float weight() const { return p % 5 == 4 ? 0 : 1.0f / float(1 << p % 3); }
 };
 
-/// Block 1 stores the partials, the last one first and slowly; block 0 sums up the quads [begin, end). Each of a quad's
+/// Block 1 stores the partials, the last one first and slowly; block 0 sums up the vec4s [begin, end). Each of a vec4's
 /// readers counts what is wrong, and itself.
 __global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begin, int end, int partials,
                         int log_readers, int* calls, unsigned* wrong) {
@@ -38,7 +38,7 @@ __global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begi
   if (b.index() == 1)
     for (int p = partials - 1; p >= 0; --p) {
       for (int i = begin + b.rank(); i < end; i += b.size())
-        for (int j = 5; j >= 0; --j) {  // (m, l) of a head once for each of its quads
+        for (int j = 5; j >= 0; --j) {  // (m, l) of a head once for each of its vec4s
           value_of const v{p};
           ll_store(at(p, i, j), j == 5 ? v.l() : j == 4 ? v.m() : v.o(i, j), e.number());
         }
@@ -47,7 +47,7 @@ __global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begi
   else
     reduce_partials<policy>(
         e, ch.world, begin, end, partials, log_readers,
-        [&](int partial, int i) { return quad_words::loaded([&](int j) { return ll_load(at(partial, i, j)); }); },
+        [&](int partial, int i) { return vec4_words::loaded([&](int j) { return ll_load(at(partial, i, j)); }); },
         [&](ll_reader const&, int, int, int) { return ll_reader::awaited{nullptr, 0}; },
         [&](int i, softmax_partial const& sum, int n, int readers) {
           float l = 0, o[4] = {};
@@ -66,11 +66,11 @@ __global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begi
 
 }  // namespace
 
-TEST_CASE("softmax_reduce: any number of partials and readers, each quad once by each reader") {
+TEST_CASE("softmax_reduce: any number of partials and readers, each vec4 once by each reader") {
   on_ranks(1, [](rank_of_test& r) {
     channel ch(r.heap, {.max_bytes = 256, .flags_per_source = 1});
     auto const words = r.heap.allocate<ll_word<scope::device>>(2 * std::size_t(most_partials) * record().words());
-    auto const calls = r.heap.allocate<int>(record().quads());
+    auto const calls = r.heap.allocate<int>(record().vec4s());
     auto const wrong = r.heap.allocate<unsigned>(1);
     load_kernel(r.world, sum_all, waves * platform::wave_size);
     r.fill(words, 0);
@@ -83,11 +83,11 @@ TEST_CASE("softmax_reduce: any number of partials and readers, each quad once by
                    end, partials, log_readers, r.here(calls), r.here(wrong));
           r.world.check(r.stream);
           r.found.expect(r.heap.download(wrong)[0] == 0, log_readers, " log of readers, ", partials,
-                         " partials, quads ", begin, " to ", end, ": ", r.heap.download(wrong)[0], " wrong");
+                         " partials, vec4s ", begin, " to ", end, ": ", r.heap.download(wrong)[0], " wrong");
           auto const called = r.heap.download(calls);
-          for (int i = 0; i < record().quads(); ++i)
+          for (int i = 0; i < record().vec4s(); ++i)
             r.found.expect(called[std::size_t(i)] == (i >= begin && i < end ? (1 << (1 << log_readers)) - 1 : 0),
-                           log_readers, " log of readers, ", partials, " partials, quad ", i, ": ",
+                           log_readers, " log of readers, ", partials, " partials, vec4 ", i, ": ",
                            called[std::size_t(i)]);
         }
   });

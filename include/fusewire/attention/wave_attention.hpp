@@ -113,10 +113,10 @@ class wave_attention {
       for (int x = 0; x < per_head; ++x)
 #pragma unroll
         for (int j = 0; j < outputs; j += 4) {
-          quad four;
+          vec4 four;
 #pragma unroll
           for (int e = 0; e < 4; ++e) four.x[e] = o_[j + e][i * per_head + x];
-          *reinterpret_cast<quad*>(o + head * wave_attention_pitch + d_of(j, atom::row(lane, x))) = four;
+          *reinterpret_cast<vec4*>(o + head * wave_attention_pitch + d_of(j, atom::row(lane, x))) = four;
         }
     }
   }

@@ -122,7 +122,7 @@ class flash_decode {
                                 .scale = o_.scale * log2_of_e,
                                 .inbox = inbox_->view(),
                                 .workspace = {ch_.heap().here(workspace_.get()), blocks_},
-                                .quads = record().quads(),
+                                .vec4s = record().vec4s(),
                                 .pages_to_check = looks ? c.pages : 0};
     launch_header header = make_header(
         "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
@@ -204,9 +204,9 @@ class flash_decode {
     require(units <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(),
             " tokens and ", o.kv_heads, " KV heads; expected up to ", max_extent,
             " units of 128 tokens of a head, and 4 more per head of a sequence");
-    double const quads = double(o.max_batch) * o.kv_heads * record().quads();
-    require(quads <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads,
-            " of ", o.head_dim, ": outputs of ", 4 * quads, " numbers; expected up to ", 4.0 * max_extent);
+    double const vec4s = double(o.max_batch) * o.kv_heads * record().vec4s();
+    require(vec4s <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads,
+            " of ", o.head_dim, ": outputs of ", 4 * vec4s, " numbers; expected up to ", 4.0 * max_extent);
   }
 
   void check(flash_decode_call<T> const& c, std::source_location where) const {

@@ -4,7 +4,7 @@
 #include <fusewire/gemm/gfx942/sliced_columns.hpp>
 #include <fusewire/gemm/gfx942/split_k_sums.hpp>
 #include <fusewire/gemm/gfx942/staged_rows.hpp>
-#include <fusewire/gemm/store_quad.hpp>
+#include <fusewire/gemm/store_vec4.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 
@@ -95,7 +95,7 @@ class ping_pong_tile {
 #pragma unroll
       for (int i = 0; i < stored_m; ++i) {
 #pragma unroll
-        for (int q = 0; q < atoms_n; ++q) staged.put(i, slice_columns::first_column(q, w.rank()), quad(i, q), epilogue);
+        for (int q = 0; q < atoms_n; ++q) staged.put(i, slice_columns::first_column(q, w.rank()), vec4(i, q), epilogue);
         if (i % staged.fragments == staged.fragments - 1) staged.store(i);
       }
     } else {
@@ -104,7 +104,7 @@ class ping_pong_tile {
       for (int i = 0; i < stored_m; ++i)
 #pragma unroll
         for (int q = 0; q < atoms_n; ++q)
-          store_quad(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), quad(i, q), whole,
+          store_vec4(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), vec4(i, q), whole,
                      epilogue);
     }
   }
@@ -130,8 +130,8 @@ class ping_pong_tile {
       bool const stays = keeps && group >= first && group < end;
 #pragma unroll
       for (int q = 0; q < atoms_n; ++q)
-        if (stays) kept[(group + q - first) * wave::width] = quad(i, q);
-        else all.store(split, group + q, quad(i, q));
+        if (stays) kept[(group + q - first) * wave::width] = vec4(i, q);
+        else all.store(split, group + q, vec4(i, q));
     }
     workspace.meet(tile, split, splits);
 
@@ -147,7 +147,7 @@ class ping_pong_tile {
       for (int u = 0; u < at_once; ++u) {
         int const g = group + u * waves, n = g % of_sixteen;
         if (g < end)
-          store_quad(c, t.m * Rows + g / of_sixteen * 16 + w.rank() % 16,
+          store_vec4(c, t.m * Rows + g / of_sixteen * 16 + w.rank() % 16,
                      t.n * Columns + n / atoms_n * wave_n + slice_columns::first_column(n % atoms_n, w.rank()), sums[u],
                      whole, epilogue);
       }
@@ -392,7 +392,7 @@ class ping_pong_tile {
   }
 
   /// Four neighbouring sums of row i * 16 + lane % 16 of the wave.
-  __device__ float4 quad(int i, int q) { return slice_columns::quad(acc_[i], q); }
+  __device__ float4 vec4(int i, int q) { return slice_columns::vec4(acc_[i], q); }
 
   bytes16* shared_;
   // In LDS: where this lane writes its first units of A and B in a slice, and where it reads its fragments

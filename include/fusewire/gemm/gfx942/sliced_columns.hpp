@@ -100,7 +100,7 @@ class sliced_columns<T, Columns, layout::column_major, Ring> {
   }
   /// A lane's q-th four neighbouring sums in a row of fragments.
   template <int N, class Fragment>
-  __device__ static float4 quad(Fragment (&of_row)[N], int q) {
+  __device__ static float4 vec4(Fragment (&of_row)[N], int q) {
     return reinterpret_cast<float4&>(of_row[q]);
   }
   /// The column of the first of a lane's q-th four sums.
@@ -144,7 +144,7 @@ class sliced_columns<T, Columns, layout::row_major, Ring> {
   }
   /// A lane's q-th four neighbouring sums in a row of fragments.
   template <int N, class Fragment>
-  __device__ static float4 quad(Fragment (&of_row)[N], int q) {
+  __device__ static float4 vec4(Fragment (&of_row)[N], int q) {
     // Of the vectors: else clang joins loads of neighbouring fragments, and keeps the sums in scratch
     return {of_row[0].value[q], of_row[1].value[q], of_row[2].value[q], of_row[3].value[q]};
   }

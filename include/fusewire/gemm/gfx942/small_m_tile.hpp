@@ -3,7 +3,7 @@
 #pragma once
 #include <fusewire/arch/gfx942/memory_buffer.hpp>
 #include <fusewire/gemm/gfx942/split_k_sums.hpp>
-#include <fusewire/gemm/store_quad.hpp>
+#include <fusewire/gemm/store_vec4.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 #include <fusewire/gemm/gfx942/weight_fragments.hpp>
@@ -20,12 +20,12 @@ class small_m_tile {
   static constexpr int ring = 16 / (atoms_m + atoms_n) < 2 ? 2 : 16 / (atoms_m + atoms_n);  // steps: 128 registers
   static_assert(Rows * Columns * split_k_sums::blocks <= split_k_sums::max_small);
   static constexpr int lds_rows = max(Rows, weights::lds_rows);  // of a wave, for A, then for B
-  static constexpr int quads = Rows * Columns / 4,
-                       per_thread = ceil_div(quads, threads);  // fours of neighbouring sums of the tile
+  static constexpr int vec4s = Rows * Columns / 4,
+                       per_thread = ceil_div(vec4s, threads);  // fours of neighbouring sums of the tile
 
  public:
   static constexpr int shared_bytes =
-      lds_rows * 128 * waves > quads * 16 * waves / 2 ? lds_rows * 128 * waves : quads * 16 * waves / 2;  // steps; sums
+      lds_rows * 128 * waves > vec4s * 16 * waves / 2 ? lds_rows * 128 * waves : vec4s * 16 * waves / 2;  // steps; sums
 
   /// Of columns from n0 on. a: the launch's buffers of A; k: rows of B.
   __device__ small_m_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int k, int n0)
@@ -83,7 +83,7 @@ class small_m_tile {
     block const b;
     wave const w;
     auto* const shared = reinterpret_cast<float4*>(shared_);
-    float4* const mine = shared + w.index() % (waves / 2) * quads + w.rank();
+    float4* const mine = shared + w.index() % (waves / 2) * vec4s + w.rank();
     auto const of = [](typename atom::c_fragment& c) -> float4& { return reinterpret_cast<float4&>(c); };
     b.sync();
     if (platform::uniform(w.index()) >= waves / 2)
@@ -99,22 +99,22 @@ class small_m_tile {
     float4 sums[per_thread];
 #pragma unroll
     for (int n = 0; n < per_thread; ++n)
-      if (int const f = n * threads + b.rank(); f < quads) {
+      if (int const f = n * threads + b.rank(); f < vec4s) {
         sums[n] = {};
         for (int s = 0; s < waves / 2; ++s) {
           float4 const x =
-              weights::quad(shared + s * quads + f / (Columns * 4) * (Columns * 4), f % (Columns * 4) / 16, f % 16);
+              weights::vec4(shared + s * vec4s + f / (Columns * 4) * (Columns * 4), f % (Columns * 4) / 16, f % 16);
           sums[n].x += x.x, sums[n].y += x.y, sums[n].z += x.z, sums[n].w += x.w;
         }
       }
     b.sync();
-    if (splits > 1 && !workspace.add_up(sums, quads / wave::width, tile, tiles, split, splits)) return;
+    if (splits > 1 && !workspace.add_up(sums, vec4s / wave::width, tile, tiles, split, splits)) return;
     auto const c = sink.at(t);
     bool const whole = is_row_aligned<4 * sizeof(*c.data)>(c);
 #pragma unroll
     for (int n = 0; n < per_thread; ++n)
-      if (int const f = n * threads + b.rank(); f < quads)
-        store_quad(c, t.m * Rows + f / (Columns * 4) * 16 + f % 16, t.n * Columns + f % (Columns * 4) / 16 * 4, sums[n],
+      if (int const f = n * threads + b.rank(); f < vec4s)
+        store_vec4(c, t.m * Rows + f / (Columns * 4) * 16 + f % 16, t.n * Columns + f % (Columns * 4) / 16 * 4, sums[n],
                    whole, epilogue);
     sink.stored(b, opaque(t), {{0, Rows}});
   }

@@ -71,9 +71,9 @@ class weight_fragments<T, Columns, layout::column_major> {
     w.sync();
   }
 
-  /// Sums of four neighbouring columns, the quad-th four of row m of 16, from fragments [atom][lane] of the matrix
+  /// Sums of four neighbouring columns, vec4 number `i` of row m of 16, from fragments [atom][lane] of the matrix
   /// instruction.
-  __device__ static float4 quad(float4 const* fragments, int quad, int m) { return fragments[quad * 16 + m]; }
+  __device__ static float4 vec4(float4 const* fragments, int i, int m) { return fragments[i * 16 + m]; }
 
  private:
   memory_buffer memory_;
@@ -117,8 +117,8 @@ class weight_fragments<T, 64, layout::row_major> {
       for (int j = 0; j < atoms; ++j) to[slice][j] = column_of(s.row[slice], j);
   }
   /// Sums of four neighbouring columns of a row, as above.
-  __device__ static float4 quad(float4 const* fragments, int quad, int m) {
-    float const* const of_atom = reinterpret_cast<float const*>(fragments + quad / 4 * 16 + m) + quad % 4;
+  __device__ static float4 vec4(float4 const* fragments, int i, int m) {
+    float const* const of_atom = reinterpret_cast<float const*>(fragments + i / 4 * 16 + m) + i % 4;
     return {of_atom[0], of_atom[256], of_atom[512], of_atom[768]};
   }
 

@@ -195,16 +195,16 @@ class decode_block {
     int const rank = platform::no_hoist_lane(b_.rank()), group = platform::no_hoist(record_.heads);
     decode_record const record{group, D};
     bool const whole = platform::uniform(run.whole()), begins = run.starts();
-    if (to_ == 0) from_ = x.item * record.quads() + x.begin;
-    to_ = x.item * record.quads() + x.end;  // slices and head items of a block are neighbours
+    if (to_ == 0) from_ = x.item * record.vec4s() + x.begin;
+    to_ = x.item * record.vec4s() + x.end;  // slices and head items of a block are neighbours
     if (!whole && begins) begun_ = x;
     if (!whole && !begins) continued_ = x;
-    for (int i = rank; i < record.quads(); i += decode_threads(D)) {
+    for (int i = rank; i < record.vec4s(); i += decode_threads(D)) {
       int const head = i / (D / 4), four = i % (D / 4);
       softmax_partial const sum = combine_partials<policy.waves>(
           policy.waves, [&](int w) { return scales_[w * group + head]; },
           [&](int w) {
-            return *reinterpret_cast<quad const*>(o_ + (w * group + head) * wave_attention_pitch + four * 4);
+            return *reinterpret_cast<vec4 const*>(o_ + (w * group + head) * wave_attention_pitch + four * 4);
           });
       if (whole) exchange().push({x.item, i}, sum, 0, 1);
       else workspace().store(number(), begins, i, sum);
@@ -229,7 +229,7 @@ class decode_block {
   softmax_scale* scales_;              // [waves][group], in LDS
   float* o_;                           // [waves][group][wave_attention_pitch], in LDS
   head_item_slice continued_, begun_;  // of the head items that the block's first and last split do not end, or begin
-  int from_ = 0, to_ = 0;              // what the block pushes: quads of all head items
+  int from_ = 0, to_ = 0;              // what the block pushes: vec4s of all head items
 };
 
 }  // namespace detail
