@@ -152,14 +152,14 @@ __device__ inline bool receives(flag const* f, count_t value, count_t* expired_w
 }
 
 /// Returns when all memory operations of this wave are done.
-__device__ inline void settle_wave() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
+__device__ inline void wait_loads() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
 /// Writes back all that this XCD's L2 holds, and waits for the end of it. A release needs this in the code of every
 /// compiler.
 __device__ inline void write_back() { asm volatile("buffer_wbl2 sc0 sc1\n\ts_waitcnt vmcnt(0)" ::: "memory"); }
 
 /// Releases the block's stores, then raises *f.
 __device__ inline void publish(flag* f, count_t value) {
-  settle_wave();
+  wait_loads();
   __syncthreads();
   if (platform::thread_index() == 0) {
     write_back();
@@ -168,7 +168,7 @@ __device__ inline void publish(flag* f, count_t value) {
 }
 /// Raises *f after the block has done its reads.
 __device__ inline void give_back(flag* f, count_t value) {
-  settle_wave();
+  wait_loads();
   __syncthreads();
   if (platform::thread_index() == 0) raise(f, value);
 }

@@ -115,7 +115,7 @@ __global__ void compare_clocks(cast k, world_view w, sym<flag> flags, sym<count_
     } else {
       if (!reaches(mine, count_t(t))) return add(c, 1);
       store(&theirs->note[t & 1], __builtin_amdgcn_s_memrealtime());
-      settle_wave();
+      wait_loads();
       raise(theirs, count_t(t));
     }
   }

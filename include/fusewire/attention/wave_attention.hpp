@@ -75,7 +75,8 @@ class wave_attention {
   }
   /// Called by: every lane, once, before run().
   __device__ void start() {
-    if constexpr (policy.in_order_loads) platform::settle(std::uint64_t(now_) << 32 | next_);  // here, whatever comes
+    if constexpr (policy.in_order_loads)
+      platform::wait_loaded(std::uint64_t(now_) << 32 | next_);  // here, whatever comes
     if (begin_ >= end_) return;
     now_ = rows_of(now_, begin_);
     load_keys(now_);

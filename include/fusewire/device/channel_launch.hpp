@@ -46,11 +46,11 @@ class channel_launch {
   }
 
   /// end() in parts, for mainloops that draw no work and would have to wait for a trip to memory at the end of a block.
-  /// settle() returns when the calling thread has the epoch.
+  /// wait_epoch() returns when the calling thread has the epoch.
   /// Called by: one thread of every block. It calls depart() when every thread of the block that has called begin() has
-  /// returned from settle(), in block 0 also after collect(). It calls leave() with depart()'s result at any time after
-  /// that.
-  __device__ void settle() const { platform::settle(e_.number()); }
+  /// returned from wait_epoch(), in block 0 also after collect(). It calls leave() with depart()'s result at any time
+  /// after that.
+  __device__ void wait_epoch() const { platform::wait_loaded(e_.number()); }
   /// See channel_control::depart().
   __device__ unsigned depart() const { return e_.control().depart(); }
   /// See channel_control::leave().
@@ -82,7 +82,7 @@ class local_launch {
   /// Nothing has to be reset.
   __device__ void end(block) const {}
   /// There is no epoch to wait for.
-  __device__ void settle() const {}
+  __device__ void wait_epoch() const {}
   /// As channel_launch::depart(); leave() needs nothing of it.
   __device__ unsigned depart() const { return 0; }
   /// See depart().

@@ -151,7 +151,7 @@ class launch_report {
   /// What the rank has noted, once that is complete. A rank that is released reports when its block polls next, so a
   /// rank that has noted nothing gets 50 ms from `asked` on. A rank that is writing its report gets longer: it ends
   /// with a store, unless its process has died.
-  watch settled_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
+  watch stable_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
     for (watch seen = watch_of(rank, stream);; seen = watch_of(rank, stream)) {
       // The copy before may have begun before the word was written; this one begins after it
       if (has_report(seen)) return watch_of(rank, stream);
@@ -167,7 +167,7 @@ class launch_report {
     std::vector<std::pair<int, watch>> seen{{view_.rank(), mine}};
     auto const now = std::chrono::steady_clock::now();
     for (int r = 0; r < view_.size(); ++r)
-      if (r != view_.rank()) seen.emplace_back(r, settled_watch_of(r, stream, now));
+      if (r != view_.rank()) seen.emplace_back(r, stable_watch_of(r, stream, now));
     std::vector<wait_of> waits;
     for (auto const& [rank, of] : seen)
       for (wait_report const& r : of.waits)

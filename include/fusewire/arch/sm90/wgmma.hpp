@@ -101,7 +101,7 @@ struct wgmma_atom {
     }
   }
   /// Keeps the compiler from reading d before wgmma_wait<0>(). Order: after that call, before d is read.
-  __device__ static void settle(c_fragment& d) {
+  __device__ static void fence_accumulator(c_fragment& d) {
 #pragma unroll
     for (int v = 0; v < c_values; ++v) asm volatile("" : "+f"(d[v])::"memory");
   }

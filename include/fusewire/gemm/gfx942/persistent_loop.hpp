@@ -55,7 +55,7 @@ __device__ __forceinline__ void persistent_loop(void* shared, Launch& launch, Op
     int const slice = i / x.split.tiles, nth = i - slice * tiles.count();
     work(tiles[nth], nth, slice, [&] {
       if (claims) return;
-      launch.settle();
+      launch.wait_epoch();
       b.sync();
       if (b.leader() && b.index() > 0) departed = launch.depart();
     });

@@ -171,13 +171,13 @@ class gemm_sm90 {
   /// for all warps but warp 1, which needs no epoch.
   template <class Launch>
   __device__ static void epoch_is_known(Launch const& launch) {
-    launch.settle();
+    launch.wait_epoch();
     barrier_arrive<named_barrier::epoch_known, C.threads() - 32>();
   }
   template <class Launch>
   __device__ static void end_launch(Launch const& launch) {
     if (block{}.index() == 0) launch.collect(idle{});
-    launch.settle();
+    launch.wait_epoch();
     barrier_sync<named_barrier::epoch_known, C.threads() - 32>();
     if (idle{}.leader()) launch.leave(block{}, launch.depart());
   }
@@ -315,7 +315,7 @@ class gemm_sm90 {
         previous = at.stage;
       }
       wgmma_wait<0>();
-      atom::settle(acc);
+      atom::fence_accumulator(acc);
       release(s.empty(previous));
       if (split_k == 1) {
         tell();

@@ -82,7 +82,7 @@ class decode_block {
 
   /// While others' partials are awaited, the leader's ticket is in flight.
   __device__ void depart() {
-    launch_.settle();
+    launch_.wait_epoch();
     b_.sync();  // all have the epoch
     if (b_.leader()) departed_ = launch_.depart();
   }
@@ -163,7 +163,7 @@ class decode_block {
     if constexpr (!policy.overlaps_prior_grid) {
       std::uint64_t some;
       memcpy(&some, &query, sizeof some);
-      platform::settle(some);  // in all threads, whatever follows
+      platform::wait_loaded(some);  // in all threads, whatever follows
       attention::store_query(b_, query, q_);
     }
     a.start();
