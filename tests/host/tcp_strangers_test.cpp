@@ -190,7 +190,7 @@ TEST_CASE("tcp_hub: who does not know the secret is no rank, and cannot end the 
   CHECK(o.quiet());
 }
 
-TEST_CASE("tcp_hub: a rank that has given up waiting for its answer comes again") {
+TEST_CASE("tcp_hub: a rank that has timed out waiting for its answer comes again") {
   auto const o = with_guests([](int port) {
     guest impatient(port);
     impatient.wait_until_the_end();

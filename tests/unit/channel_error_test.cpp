@@ -109,7 +109,7 @@ void next_call_is_fine(rank_of_test& r, bool asked, F call) {
 }
 }  // namespace
 
-TEST_CASE("channel: a rank compares headers of its launch only, also when the others have given up") {
+TEST_CASE("channel: a rank compares headers of its launch only, also when the others have timed out") {
   struct forged {
     epoch_t epoch;
     bool same;
@@ -141,7 +141,7 @@ TEST_CASE("channel: a rank compares headers of its launch only, also when the ot
       },
       short_waits());
   CHECK(contains(verdicts[0], "mismatch: "));
-  CHECK(contains(verdicts[2], "because rank 0 gave up"));
+  CHECK(contains(verdicts[2], "because rank 0 aborted"));
 }
 
 TEST_CASE("channel: a source has begun when its header is of this launch and says the same") {
@@ -199,7 +199,7 @@ TEST_CASE("channel: a reset brings the ranks together on all channels of a heap"
 TEST_CASE("channel: after a wait of another rank has expired, headers that differ say nothing") {
   auto const verdicts = on_worlds(3, [&](world& w) {
     heap_options o = short_waits();
-    if (w.rank() == 2) o.wait_limit = std::chrono::minutes(10);  // rank 0 gives up first
+    if (w.rank() == 2) o.wait_limit = std::chrono::minutes(10);  // rank 0 times out first
     rank_of_test r(w, o);
     channel ch(r.heap, gather_channel(200));
     load_kernel(w, await_rank, 64);
@@ -217,10 +217,10 @@ TEST_CASE("channel: after a wait of another rank has expired, headers that diffe
     return said;
   });
   CHECK(contains(verdicts[0], "timeout: "));
-  CHECK(contains(verdicts[2], "because rank 0 gave up"));
+  CHECK(contains(verdicts[2], "because rank 0 aborted"));
 }
 
-TEST_CASE("channel: when one rank gives up, every wait of every rank ends, also of later launches") {
+TEST_CASE("channel: when one rank times out, every wait of every rank ends, also of later launches") {
   constexpr int ranks = 3, launches = 30;
   auto const verdicts = on_worlds(ranks, [&](world& w) {
     heap_options o = short_waits();
@@ -249,7 +249,7 @@ TEST_CASE("channel: when one rank gives up, every wait of every rank ends, also 
     return said + r.found.summary();
   });
   CHECK(contains(verdicts[0], "timeout: rank 0"));
-  CHECK(contains(verdicts[1], "because rank 0 gave up"));
+  CHECK(contains(verdicts[1], "because rank 0 aborted"));
   CHECK(verdicts[2].empty());
   for (auto const& v : verdicts) CHECK(!contains(v, "findings"));
 }
@@ -279,7 +279,7 @@ TEST_CASE("channel: a signal that never comes is reported with rank, flag and ep
   CHECK(contains(verdicts[0], "signal segment + "));
   CHECK(contains(verdicts[0], " found, 7 wanted"));
   for (std::size_t r = 1; r < verdicts.size(); ++r)
-    CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
+    CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 aborted")));
 }
 
 namespace {
@@ -580,10 +580,10 @@ TEST_CASE("channel: what nobody has asked for is told by the next call, once, an
       short_waits());
 }
 
-TEST_CASE("channel: what nobody has asked for is told where another rank has given up, too") {
+TEST_CASE("channel: what nobody has asked for is told where another rank has timed out, too") {
   none_found_anything(on_worlds(3, [&](world& w) {
     heap_options o = short_waits();
-    if (w.rank() == 1) o.wait_limit = std::chrono::minutes(10);  // rank 0 gives up
+    if (w.rank() == 1) o.wait_limit = std::chrono::minutes(10);  // rank 0 times out
     rank_of_test r(w, o);
     channel ch(r.heap, gather_channel(200));
     load_kernel(w, await_rank, 64);
@@ -593,7 +593,7 @@ TEST_CASE("channel: what nobody has asked for is told where another rank has giv
       r.synchronize();
       r.found.throws<wait_timeout>(
           "next call",
-          {r.rank() == 0 ? "rank 0, block 0 of await" : "rank 1: the launch was abandoned because rank 0 gave up",
+          {r.rank() == 0 ? "rank 0, block 0 of await" : "rank 1: the launch was abandoned because rank 0 aborted",
            "for a flag from rank 2"},
           [&] { (void)ch.view({}); });
     }

@@ -482,7 +482,7 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::decode, kind::decode_two_shot);
   int const slot = GENERATE(0, 1);
   bool const decodes = k == kind::decode || k == kind::decode_two_shot;
-  // Two shots: whoever lacks rank 0's part, which is late for want of rank 1's, may be the first to give up.
+  // Two shots: whoever lacks rank 0's part, which is late for want of rank 1's, may be the first to time out.
   bool const first = k != kind::decode_two_shot;
   CAPTURE(int(k), slot);
   auto const verdicts = verdicts_of(k, {}, false, [slot](rank_of_test&, auto& s) {
@@ -497,7 +497,7 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   // decode_losing has an inbox of its own
   CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));
   for (std::size_t r = 1; r < verdicts.size(); ++r)
-    CHECK((verdicts[r].empty() || !first || contains(verdicts[r], "because rank 0 gave up")));
+    CHECK((verdicts[r].empty() || !first || contains(verdicts[r], "because rank 0 aborted")));
 }
 
 namespace {
@@ -589,7 +589,7 @@ TEST_CASE("fault: a rank that leaves before its launch is what run_local reports
   }
   for (int const r : {0, 2}) {
     INFO(verdicts[std::size_t(r)]);
-    CHECK((contains(verdicts[std::size_t(r)], "from rank 1 (") || contains(verdicts[std::size_t(r)], "gave up")));
+    CHECK((contains(verdicts[std::size_t(r)], "from rank 1 (") || contains(verdicts[std::size_t(r)], "aborted")));
     CHECK(!contains(verdicts[std::size_t(r)], ", late"));
   }
   CHECK(contains(message, "from rank 1 ("));
@@ -667,7 +667,7 @@ TEST_CASE("fault: flags and barriers that are no channel's are named too", "[fau
         std::string const said = verdict(r);
         if (r.rank() != culprit)
           r.found.expect(contains(said, "for a flag from rank 1 (barrier 1, flag of rank 1, signal segment + ") ||
-                             contains(said, "gave up"),
+                             contains(said, "aborted"),
                          said);
         r.world.barrier();
         r.heap.reset();

@@ -420,7 +420,7 @@ TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[f
     channel ch(r.heap, decode_channel());
     auto o = d.options();
     int xcds = 1;
-    check_hip(platform::xcd_count(\& xcds, r.world.device()), "xcd_count");
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
     o.reserved_cus = r.world.compute_units() - xcds * r.world.ranks_on_device();  // each rank has one of each XCD
     flash_decode<bf16> op(ch, o);
     d.run(op, {9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }});

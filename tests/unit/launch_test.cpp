@@ -126,7 +126,7 @@ TEST_CASE("launch: reserved compute units are left alone") {
   on_ranks(1, [](rank_of_test& r) {
     int const all = resident_blocks(r.world, touch, 256, 0), units = r.world.compute_units();
     int xcds = 1;
-    check_hip(platform::xcd_count(\& xcds, r.world.device()), "xcd_count");
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, 2) == all / units * (xcds == 1 ? units - 2 : units - xcds),
                    "two reserved units");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, xcds + 1) == all / units * (units - 2 * xcds),

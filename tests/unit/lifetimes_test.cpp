@@ -147,7 +147,7 @@ TEST_CASE("lifetimes: memory is used again when the last rank has freed it, and 
   });
 }
 
-TEST_CASE("lifetimes: collect() frees arrays and heaps that all ranks have given up, and no others") {
+TEST_CASE("lifetimes: collect() frees arrays and heaps that all ranks have retired, and no others") {
   on_ranks(GENERATE(1, 2, 3), [](rank_of_test& r) {
     bool const last = r.rank() == r.size() - 1;
     auto const x = r.heap.allocate<int>(1000), y = r.heap.allocate<int>(1000);

@@ -47,7 +47,7 @@ namespace detail {
 inline constexpr int log_lanes = std::countr_zero(unsigned(wave::width));  // of a wave
 
 /// Combines a reader's partials [first, last), of which `Flight` are in flight together. None if first >= last: then
-/// partial last - 1 is read and left out. l is NaN if the wait was given up.
+/// partial last - 1 is read and left out. l is NaN if the wait timed out.
 template <int Flight, class Load, class Name>
 __device__ softmax_partial partial_of_reader(ll_reader read, int first, int last, Load const& load, Name const& name) {
   int const count = last - first;
@@ -90,7 +90,7 @@ __device__ inline softmax_partial combine_lanes(softmax_partial x, int log) {
 
 /// Waits for the partials of the vec4s [begin, end) and reduces them. 2^log_readers lanes, up to 8, read those of a
 /// vec4. Of each vec4 i they all call take(i, result, n, readers), n = 0 to readers - 1. load(partial, i) loads the
-/// words of vec4 i. l is NaN if the wait was given up; name(read, first, last, i) says what the report then names, of
+/// words of vec4 i. l is NaN if the wait timed out; name(read, first, last, i) says what the report then names, of
 /// the partials [first, last). Called by: every thread of a block of Policy.waves waves, with the same arguments.
 template <decode_policy Policy, class Load, class Name, class Take>
 __device__ void reduce_partials(channel_epoch const& e, world_view const& w, int begin, int end, int partials,

@@ -23,7 +23,7 @@
 //                                          epoch, are enough
 //
 // Why channels ask for ==, although >= would do: a flag of a slot exceeds what its waiter asks for only if the slot was
-// reused too early, and then its data is gone. A wait for == is then given up, with a report that names both epochs; a
+// reused too early, and then its data is gone. A wait for == then times out, with a report that names both epochs; a
 // wait for >= would go on with another launch's data.
 #pragma once
 #include <fusewire/core/group.hpp>
@@ -90,7 +90,7 @@ __device__ bool is_met(epoch_t found, epoch_t value) {
   return U == until::equal ? found == value : found >= value;
 }
 
-/// One thread polls until *f is `value` or the wait is given up. Returns whether it found the value. Inlined, as what
+/// One thread polls until *f is `value` or the wait times out. Returns whether it found the value. Inlined, as what
 /// leads here is: a call behind a branch that is marked as unlikely would bring the kernel's arguments to scratch.
 template <until U = until::equal>
 __device__ __forceinline__ bool spin(world_view const& w, flag const* f, epoch_t value, int from) {
@@ -98,7 +98,7 @@ __device__ __forceinline__ bool spin(world_view const& w, flag const* f, epoch_t
   if (is_met<U>(found, value)) return true;
   bounded_spin p(w);
   do {
-    if (!p.lasts([&](bool released) { give_up(w, f, load(&f->headers), found, value, from, released); })) return false;
+    if (!p.lasts([&](bool released) { time_out(w, f, load(&f->headers), found, value, from, released); })) return false;
     found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
   } while (!is_met<U>(found, value));
   return true;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void wait_all(Group g, world_view const& w, int count
   g.sync();
 }
 
-// Waits that return whether the flag came: false, or -1, if the wait was given up. All threads of the group get the
+// Waits that return whether the flag came: false, or -1, if the wait timed out. All threads of the group get the
 // same answer, so they may branch on it around collective calls. For a block, that costs a word of shared memory and a
 // second meeting. wait() does not have that cost, so these have names of their own. `word`: in the block's shared
 // memory, for this group alone; a thread and a wave do not use it.
@@ -193,7 +193,7 @@ __device__ int spin_any(world_view const& w, int count, AwaitedAt const& awaited
     if (missing.f == nullptr) return -1;
     if (first_look) p = bounded_spin(w);
     if (!p.lasts([&](bool released) {
-          give_up(w, missing.f, load(&missing.f->headers), found_missing, missing.value, missing.from, released);
+          time_out(w, missing.f, load(&missing.f->headers), found_missing, missing.value, missing.from, released);
         }))
       return -1;
   }

@@ -149,12 +149,12 @@ class ll_reader {
       std::uint32_t const stamp = std::uint32_t(ll_load(x.word));
       // The latest epoch with this stamp and of this parity
       epoch_t const found = stamp == 0 ? 0 : e_.number() - (detail::ll_stamp(e_.number()) - stamp);
-      detail::give_up(w, x.word, e_.control().headers(), found, e_.number(), x.source, released);
+      detail::time_out(w, x.word, e_.control().headers(), found, e_.number(), x.source, released);
     });
     return !gave_up_;
   }
 
-  /// Whether the wait was given up, so that the values are arbitrary.
+  /// Whether the wait timed out, so that the values are arbitrary.
   __device__ bool gave_up() const { return gave_up_; }
 
  private:

@@ -30,7 +30,7 @@ struct k_segment {
 /// by n <= left(p) steps. k(p) is the row of B where the step at p begins, and column(p) its column in a buffer of A;
 /// all these buffers have the same number of columns. begin(m) announces tile row m and returns how many rows of A it
 /// has. wait(p) returns when these rows are there for the step at p, and for the steps after it that the k_segment
-/// says. Data whose wait was given up counts as there: see "When a rank does not come" in docs/protocol.md. first() and
+/// says. Data whose wait timed out counts as there: see "When a rank does not come" in docs/protocol.md. first() and
 /// advance() may change the source; with whole_segments one place at a time is followed. begin and wait are called by
 /// every thread of a group. The mainloop chooses the group, and the type of a source may depend on it.
 template <class S>

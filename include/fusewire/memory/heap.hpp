@@ -178,7 +178,7 @@ class heap {
 
 namespace detail {
 /// heap::free() of what may have been freed already.
-void give_up(heap_state& memory, bool in_signal, std::uint64_t offset);
+void retire(heap_state& memory, bool in_signal, std::uint64_t offset);
 }  // namespace detail
 
 /// An array of a heap that a rank frees when the owner ends, at a time of its own.
@@ -198,7 +198,7 @@ class owned {
     return *this;
   }
   ~owned() {
-    if (memory_) detail::give_up(*memory_, lives_in_signal_segment<T>, x_.offset);
+    if (memory_) detail::retire(*memory_, lives_in_signal_segment<T>, x_.offset);
   }
   /// The array.
   sym<T> get() const { return x_; }

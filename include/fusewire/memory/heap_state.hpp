@@ -26,7 +26,7 @@
 namespace fusewire::detail {
 
 /// The segments, what is allocated in them, and what messages need. It names the world, which may end first: from then
-/// on only its destructor and give_up() are called.
+/// on only its destructor and retire() are called.
 class heap_state final : public shared_memory {
  public:
   /// Collective. See heap.
@@ -35,7 +35,7 @@ class heap_state final : public shared_memory {
     std::shared_ptr<heap_state> const s(new heap_state(w, o, where), [ledger](heap_state* gone) {
       gone->last_user_went();
       std::unique_ptr<shared_memory> memory(gone);
-      if (gone->number_ != 0) ledger->give_up(gone->number_, std::move(memory));
+      if (gone->number_ != 0) ledger->retire(gone->number_, std::move(memory));
     });
     s->begin(where);
     return s;
@@ -63,9 +63,9 @@ class heap_state final : public shared_memory {
     return *offset;
   }
   /// See heap::free(). Returns false when nothing is allocated there, or when this rank has freed it.
-  bool give_up(bool in_signal, std::uint64_t offset) {
+  bool retire(bool in_signal, std::uint64_t offset) {
     if ((in_signal ? signal_ : bulk_).size_at(offset) == 0 || !freed_[in_signal].insert(offset).second) return false;
-    ledger_->give_up(number_, array_at(in_signal, offset));
+    ledger_->retire(number_, array_at(in_signal, offset));
     return true;
   }
   void release(std::uint64_t array) override {

@@ -55,7 +55,7 @@ class launch_report {
                              cause.empty() ? "" : "\n  ", cause, others));
     if (first_expired(mine)) throw wait_timeout(cause + until_reset + others);
     throw launch_abandoned(text("rank ", view_.rank(), ": the launch was abandoned because rank ", mine.abandoned - 1,
-                                " gave up", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
+                                " aborted", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
   }
 
   /// What this rank's watch says if the cause lies on this rank, or if its wait was the first that expired; else "".
@@ -139,8 +139,8 @@ class launch_report {
                 !r.released                    ? text(" waited longer than ", ms, " ms")
                 : w.seen->abandoned == by_host ? text(" waited, until a rank failed,")
                 : int(w.seen->abandoned) - 1 == w.rank
-                    ? text(" waited, until another block gave up after ", ms, " ms,")
-                    : text(" waited, until rank ", int(w.seen->abandoned) - 1, " gave up after ", ms, " ms,"),
+                    ? text(" waited, until another block timed out after ", ms, " ms,")
+                    : text(" waited, until rank ", int(w.seen->abandoned) - 1, " timed out after ", ms, " ms,"),
                 " for a flag", r.from < 0 ? "" : text(" from rank ", r.from), " (", names_.flag_at(r.flag_offset),
                 ", signal segment + ", r.flag_offset, "): epoch ", r.found, " found, ", r.wanted, " wanted",
                 r.from >= 0 && has_left_(r.from)

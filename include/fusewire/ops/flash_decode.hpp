@@ -41,7 +41,7 @@ struct flash_decode_call {
   /// rows need it. A checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every length before a page is followed,
   /// and check() throws bad_argument. Elsewhere a longer sequence is cut there
   std::int32_t const* lengths = nullptr;
-  /// [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait was given up
+  /// [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait timed out
   T* out = nullptr;
   /// [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
   float* lse = nullptr;

@@ -1,8 +1,8 @@
 // Memory that ranks share is freed when every rank has given it up, each at a time of its own. Nobody waits for that: a
 // collective call that comes later tells the ranks of each other.
 //
-//   rank 0   give_up(x)        collective: "x"   x is free        (the kernels of a rank that tells are over)
-//   rank 1          give_up(x) collective: "x"   x is free
+//   rank 0   retire(x)        collective: "x"   x is free        (the kernels of a rank that tells are over)
+//   rank 1          retire(x) collective: "x"   x is free
 //   rank 2                     collective: -     collective: "x" ...  with a rank that is late, x waits
 #pragma once
 #include <algorithm>
@@ -43,7 +43,7 @@ inline std::vector<std::vector<std::uint64_t>> gather_words(bootstrap& b, std::v
 class shared_memory {
  public:
   virtual ~shared_memory() = default;
-  /// All ranks have given the array up.
+  /// All ranks have retired the array.
   virtual void release(std::uint64_t array) = 0;
   /// Unmaps the peers' memory. This rank's kernels are over.
   virtual void let_go_of_peers() = 0;
@@ -51,7 +51,7 @@ class shared_memory {
   virtual std::vector<std::shared_ptr<void>> local() = 0;
 };
 
-/// What a rank has given up and other ranks may still use. A world and all that is made from it hold it. Their owner
+/// What a rank has retired and other ranks may still use. A world and all that is made from it hold it. Their owner
 /// calls it: one thread at a time.
 class ledger {
  public:
@@ -65,11 +65,11 @@ class ledger {
     return last_;
   }
   /// This rank uses the array no more, but its kernels may. Waits for nothing.
-  void give_up(std::uint64_t memory, std::uint64_t array) {
+  void retire(std::uint64_t memory, std::uint64_t array) {
     if (!closed_) untold_.push_back({memory, array});
   }
   /// The same for all of the memory.
-  void give_up(std::uint64_t memory, std::unique_ptr<shared_memory> m) {
+  void retire(std::uint64_t memory, std::unique_ptr<shared_memory> m) {
     if (closed_) return end(std::move(m));
     retired_[memory] = std::move(m);
     untold_.push_back({memory, all_of_it});
@@ -145,7 +145,7 @@ class ledger {
     check_hip(o.error, o.call, where);
   }
 
-  /// Frees memory that all ranks have given up. No rank frees what another has mapped, and none waits in a free for a
+  /// Frees memory that all ranks have retired. No rank frees what another has mapped, and none waits in a free for a
   /// kernel of another rank on its device.
   void free(std::vector<std::uint64_t> const& over, std::source_location where) {
     std::vector<std::unique_ptr<shared_memory>> ending;
@@ -187,7 +187,7 @@ class ledger {
   std::uint64_t last_ = 0;
   using key = std::pair<std::uint64_t, std::uint64_t>;               // memory, array
   std::map<std::uint64_t, shared_memory*> open_;                     // by number
-  std::map<std::uint64_t, std::unique_ptr<shared_memory>> retired_;  // given up by this rank
+  std::map<std::uint64_t, std::unique_ptr<shared_memory>> retired_;  // retired by this rank
   std::vector<key> untold_;
   std::size_t telling_ = 0;     // of untold_, in this call
   std::map<key, int> told_by_;  // how many ranks

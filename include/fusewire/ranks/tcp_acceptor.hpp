@@ -105,7 +105,7 @@ class tcp_acceptor {
     bool const alive = s.link.send() && s.link.receive();
     auto const f = s.link.garbage() ? std::nullopt : s.link.take();
     auto const g = f && f->header.kind == frame_kind::hello ? f->as<greeting>() : std::nullopt;
-    // A rank that gave up waiting tries again
+    // A rank that timed out tries again
     if (g && g->proof == key_.proof_of_rank(s.challenge, *g) && !s.link.ended()) {
       std::uint64_t const proof = key_.proof_of_hub(s.challenge, g->nonce);
       s.link.accept_up_to(largest_request);

@@ -31,7 +31,7 @@ class tcp_session {
     if (options_.rank == 0) listen();
     else connect(deadline);
     for (bool welcome = false; !welcome;) {
-      // Once the hub has accepted this rank, the hub is the one that gives up; it knows which ranks are missing
+      // Once the hub has accepted this rank, the hub is the one that times out; it knows which ranks are missing
       auto f = receive(deadline + patience);
       if (f && f->header.kind == detail::frame_kind::fail) throw bootstrap_failed(text(who(), f->text()));
       if (!f)

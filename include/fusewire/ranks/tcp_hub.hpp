@@ -259,7 +259,7 @@ class tcp_hub {
 
   /// No collective completes in this group any more, nor in those split from it.
   void fail(std::uint64_t id, std::string const& why) {
-    give_up(id, why, true);
+    end_collectives(id, why, true);
     for (auto child : groups_[id].children) fail(child, why);
     if (id != 0 || complete_) return;
     failed_at_ = now();
@@ -271,7 +271,7 @@ class tcp_hub {
   void leave(std::uint64_t id, int rank, std::string const& why) {
     group& g = groups_[id];
     if (index_of(g, rank) < 0) return;
-    give_up(id, why, false);
+    end_collectives(id, why, false);
     for (auto child : std::set(g.children)) leave(child, rank, why);
     g.left.insert(rank);
     if (id == 0 || g.left.size() < g.members.size()) return;
@@ -280,7 +280,7 @@ class tcp_hub {
     groups_[g.parent].children.erase(id);
     groups_.erase(id);
   }
-  void give_up(std::uint64_t id, std::string const& why, bool failed) {
+  void end_collectives(std::uint64_t id, std::string const& why, bool failed) {
     group& g = groups_[id];
     if (g.failure.empty() || (failed && !g.failed)) g.failure = why;
     if (failed && !g.failed && complete_)

@@ -71,7 +71,7 @@ class world {
   int masked_units(hipStream_t stream, std::source_location where = std::source_location::current()) const;
   /// The number of compute units of its device that this rank may use, when `reserved` of them are left to another
   /// kernel. All ranks get the number of those on the device with the most ranks, so that all plan alike. The XCDs of
-  /// a device take blocks round robin, also those of the other kernel. So every XCD gives up an equal share of the
+  /// a device take blocks round robin, also those of the other kernel. So every XCD leaves an equal share of the
   /// reserved units, rounded up, and ranks that share a device get equal shares of every XCD.
   /// Fails: bad_argument.
   int cus_per_rank(int reserved) const;
@@ -91,7 +91,7 @@ class world {
   /// exception; run() does it itself. Not collective.
   void fail(std::string const& why);
 
-  /// Collective. Frees what every rank has given up: arrays, and heaps that no object uses any more. Calls that make
+  /// Collective. Frees what every rank has retired: arrays, and heaps that no object uses any more. Calls that make
   /// something of a heap do it, too. A rank that has given something up waits for its kernels first.
   void collect(std::source_location where = std::source_location::current());
 
@@ -101,7 +101,7 @@ class world {
   /// the other ranks completes.
   void abandon();
 
-  /// Where this rank's heaps note what it has given up.
+  /// Where this rank's heaps note what it has retired.
   std::shared_ptr<detail::ledger> const& memory_ledger() const;
 
   /// Collective. A world of the ranks that pass the same color, in the same order. Allocating and freeing waits for the

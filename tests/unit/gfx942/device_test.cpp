@@ -45,7 +45,7 @@ TEST_CASE("device: XCDs by the number of compute units, for a HIP that does not 
   STATIC_REQUIRE(platform::xcds_of(0) == 0);
   on_ranks(1, [](rank_of_test& r) {
     int xcds = 0, units = 0;
-    check_hip(platform::xcd_count(\& xcds, r.world.device()), "xcd_count");
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
     check_hip(hipDeviceGetAttribute(&units, hipDeviceAttributePhysicalMultiProcessorCount, r.world.device()),
               "hipDeviceGetAttribute");
     r.found.expect(units % 38 != 0 || platform::xcds_of(units) == xcds, units, " units in ", xcds, " XCDs");
@@ -69,7 +69,7 @@ TEST_CASE("device: a launch on a stream with a mask must fit what the mask leave
     auto const counter = r.heap.allocate<flag>(1);
     auto const arrived = r.heap.allocate<unsigned>(1);
     int xcds = 0;
-    check_hip(platform::xcd_count(\& xcds, r.world.device()), "xcd_count");
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
     // Two units of each XCD, and three of the first.
     std::vector<std::uint32_t> all(10), mask(10);
     check_hip(hipExtStreamGetCUMask(nullptr, 10, all.data()), "hipExtStreamGetCUMask");

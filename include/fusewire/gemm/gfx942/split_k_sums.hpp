@@ -16,7 +16,7 @@
 // arrived follows from what a block has found there, and nobody sets a ticket back.
 // Deadlock: blocks that share tiles are resident together, and a block waits for the sums of others only when it has
 // sent them its own. These waits have no limit, because every block sends its sums, also one whose wait for a peer was
-// given up.
+// timed out.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/arch/gfx942/memory_buffer.hpp>

@@ -19,7 +19,7 @@
 // Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and for its own loads, consumers for
 // both warps and for consumers of the other blocks. The source must not wait for anything that a later tile of this
 // block makes, nor for anything that its cluster does after this tile.
-// Drain: if the source has given up, warp 0 continues as usual. Every load that was started completes on its barrier,
+// Drain: if the source has timed out, warp 0 continues as usual. Every load that was started completes on its barrier,
 // from memory that may hold anything. Consumers take it and arrive at `empty`, and no role ends before its last step.
 // Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`. A warp arrives when its
 // multiplications that read the stage are complete. A may have fewer stages than B: step s then takes the A stage of

@@ -18,7 +18,7 @@
 // that load: by a barrier, or by a proxy fence.
 // Reuse: the inbox by the channel's argument. A of this rank: in push only this launch reads it; in pull the launch
 // ends only after every peer has acknowledged. So the caller may overwrite A as soon as the launch is over.
-// Abandonment: a flag whose wait was given up counts as raised, the loaded data may be anything, and nothing of C is
+// Abandonment: a flag whose wait timed out counts as raised, the loaded data may be anything, and nothing of C is
 // valid. If the channel poisons, a block's tiles become NaN when it has stored them. If blocks share a tile, each of
 // them does so after its own stores, so the last block to store it poisons it last.
 #pragma once

@@ -11,7 +11,7 @@
 // Order: the threads that stored a tile, or a part of its rows, meet, copy it and raise its flags, so the flags'
 // release covers the copies. The block that takes a tile out of the inbox acquires every one of its flags first.
 // Reuse: the inbox by the channel's argument. Only this launch reads A and B.
-// Abandonment: a flag whose wait was given up counts as raised, and the tile taken out may be anything. If the channel
+// Abandonment: a flag whose wait timed out counts as raised, and the tile taken out may be anything. If the channel
 // poisons, it becomes NaN.
 #pragma once
 #include <fusewire/comm/all_scatter.hpp>

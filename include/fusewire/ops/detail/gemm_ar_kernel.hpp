@@ -19,7 +19,7 @@
 // Order: as in gemm_rs_kernel.hpp. In one-shot, sums are stored to the rank's own inbox, and the same threads copy
 // them from there; they meet in between. In two-shot, the block that stored a result into all inboxes raises its flag.
 // Reuse: the inbox by the channel's argument, both parts of it. Only this launch reads A and B.
-// Abandonment: a flag whose wait was given up counts as raised, and the sums may be anything. If the channel poisons,
+// Abandonment: a flag whose wait timed out counts as raised, and the sums may be anything. If the channel poisons,
 // NaN is stored then.
 #pragma once
 #include <fusewire/comm/all_reduce.hpp>

@@ -18,7 +18,7 @@
 // owner, so the release covers the copies. The block that adds up acquires every flag of every source first.
 // Reuse: the inbox by the channel's argument; what a rank stores for its own copies lies there, too. Only this launch
 // reads A and B.
-// Abandonment: a flag whose wait was given up counts as raised, and the sums may be anything. If the channel poisons,
+// Abandonment: a flag whose wait timed out counts as raised, and the sums may be anything. If the channel poisons,
 // NaN is stored then.
 #pragma once
 #include <fusewire/comm/reduce_scatter.hpp>
