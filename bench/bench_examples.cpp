@@ -243,7 +243,7 @@ class shape_runner {
     check_hip(hipMemcpyAsync(st_.reference.as<float>(), result(0), s_.count() * sizeof(float), hipMemcpyDeviceToDevice,
                              stream),
               "hipMemcpyAsync");
-    // Another number of steps may come: flags begin anew
+    // Another number of steps may come: flags begin again
     check_hip(hipMemsetAsync(st_.h.here(st_.sides), 0, st_.sides.count * sizeof(flag), stream), "hipMemsetAsync");
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     st_.w.barrier();

@@ -65,7 +65,7 @@ class socket_bootstrap final : public bootstrap {
     for (int n = 1, who = 0; n < size; ++n) {
       connection link(::accept(door.get(), nullptr, nullptr));
       if (!link.receive(&who, sizeof who) || who < 1 || who >= size)
-        throw bootstrap_failed(path_ + ": a rank did not come, or a stranger did");
+        throw bootstrap_failed(path_ + ": a rank did not come, or another program did");
       links_[std::size_t(who)] = std::move(link);
     }
     ::unlink(path_.c_str());

@@ -798,7 +798,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", metavar="RESULTS", type=pathlib.Path, help="the folder with the JSON files: bench/results")
     parser.add_argument("page", metavar="OUT", type=pathlib.Path, help="what is written: docs/performance.md, and performance_tables.md and the tables of taxes.md beside it")
-    parser.add_argument("readme", metavar="README", type=pathlib.Path, nargs="?", help="README.md, whose figures are made anew")
+    parser.add_argument("readme", metavar="README", type=pathlib.Path, nargs="?", help="README.md, whose figures are made again")
     parser.add_argument("--check", action="store_true", help="write nothing, and fail if a file would change")
     arguments = parser.parse_args()
     results, page, readme = arguments.results, arguments.page, arguments.readme

@@ -2,7 +2,7 @@
    spin. `check` runs it; docs/protocol.md says what it shows.
 
    Every rank runs launches in stream order, without any host between them. A launch is BLOCKS blocks; the first COMM communicate,
-   then all take tiles. Which rank owns how many pieces, and whether a launch pushes or pulls, is chosen anew for every launch, the
+   then all take tiles. Which rank owns how many pieces, and whether a launch pushes or pulls, is chosen again for every launch, the
    same on all ranks. Where a piece lies in its slot, and which flag it has, depends on that choice too.
 
    Memory is sequentially consistent: what `signal` and `wait` order on real machines is tested elsewhere. A value in memory stands

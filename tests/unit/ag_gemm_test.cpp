@@ -394,7 +394,7 @@ TEST_CASE("ag_gemm: leading dimensions, and memory around the operands stays as 
   });
 }
 
-TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn anew, a straggler among the ranks",
+TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn at random, a straggler among the ranks",
           "[ag_gemm][channel]") {
   on_ranks(3, [&](rank_of_test& r) {
     int const k = 240;

@@ -47,7 +47,7 @@ struct told {
   std::uint64_t launch[launch_words];
 };
 
-/// The first block waits in vain for the next rank, at a flag of the channel or at `own`. The second takes the next
+/// The first block times out on the next rank, at a flag of the channel or at `own`. The second takes the next
 /// rank's report of its wait, as soon as it is complete.
 __global__ void await_and_take(channel_view ch, sym<flag> own, bool of_channel, told* taken, std::uint64_t longest_ns) {
   block const b;
@@ -303,8 +303,7 @@ __global__ void ring_in_steps(channel_view ch, int missing) {
 
 }  // namespace
 
-TEST_CASE("channel: of many blocks that wait in vain, the one at the earliest step is named first",
-          "[channel][faults]") {
+TEST_CASE("channel: of many blocks that time out, the one at the earliest step is named first", "[channel][faults]") {
   if (support::reports_races()) SKIP("a missing signal is a race");
   int const blocks = GENERATE(5, 40), missing = GENERATE(0, 2, 6);
   auto const verdicts = on_ranks(
@@ -381,7 +380,7 @@ TEST_CASE("channel: a source that never begins is named") {
   CHECK(contains(verdicts[0], "epoch 0 found, 1 wanted"));
 }
 
-TEST_CASE("channel: what a wait in vain reports is there when it says that it is complete") {
+TEST_CASE("channel: what a wait that timed out reports is there when it says that it is complete") {
   bool const of_channel = GENERATE(false, true);
   on_ranks(
       8,

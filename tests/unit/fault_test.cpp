@@ -417,7 +417,7 @@ TEST_CASE("fault: a rank does not launch", "[faults]") {
                       name_of(k));
 }
 
-TEST_CASE("fault: what has waited in vain is NaN, and everything else is right", "[faults]") {
+TEST_CASE("fault: what has timed out is NaN, and everything else is right", "[faults]") {
   auto const k = GENERATE(kind::push_k, kind::push_m, kind::push_k_f16, kind::pull_k, kind::pull_m, kind::decode,
                           kind::decode_two_shot);
   CAPTURE(int(k));

@@ -524,9 +524,9 @@ TEST_CASE("flash_decode: the same bits on every rank and in every run, with one 
   }
 }
 
-TEST_CASE(
-    "flash_decode: many launches on one channel, batch and lengths drawn anew, operators of two shapes, a straggler",
-    "[flash_decode][channel]") {
+TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn at random, operators of two shapes, a "
+          "straggler",
+          "[flash_decode][channel]") {
   on_decode_ranks(3, [&](rank_of_test& r) {
     decode_rank<bf16> a(r, {4, 2, 64}, 5, 4, 40);
     decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10, 0, reduce_algorithm::two_shot);

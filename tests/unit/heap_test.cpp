@@ -300,7 +300,7 @@ TEST_CASE("heap: memory is given back, also by constructors that throw") {
                               }),
                     error);
   };
-  once();  // the runtime's own, once for ever
+  once();  // the runtime's own, once
   auto const before = free_bytes();
   for (int i = 0; i < 4; ++i) once();
   auto const after = free_bytes();

@@ -271,7 +271,7 @@ TEST_CASE("lifetimes: ranks make and end heaps again and again, and memory does 
       world part = r.world.split(r.rank() % 2);
       heap const h(part, {.bulk = 64_MiB, .signal = 64_KiB, .share = sharing_of_tests()});
     };
-    one(), in_group();  // the runtime's own, once for ever
+    one(), in_group();  // the runtime's own, once
     r.world.collect();
     (void)r.world.split(0);
     r.meet();

@@ -492,7 +492,7 @@ TEST_CASE("signals: an inbox that cannot be is refused, and leaves nothing behin
   });
 }
 
-TEST_CASE("signals: who waited in vain is told so, all threads alike", "[faults]") {
+TEST_CASE("signals: who timed out is told so, all threads alike", "[faults]") {
   int const kind = GENERATE(0, 1, 2, 3), group = GENERATE(0, 1, 2);
   CAPTURE(kind, group);
   on_ranks(
@@ -522,7 +522,7 @@ TEST_CASE("signals: who waited in vain is told so, all threads alike", "[faults]
         std::string const said = verdict(r);
         r.found.expect(
             contains(said, "of in_vain") && contains(said, "for a flag from rank ") && contains(said, "data flag "),
-            "a wait in vain is told as: ", said);
+            "a wait that timed out is told as: ", said);
         expect(kind == 2 ? -1 : 0, "nobody came");
         ch.reset();
 

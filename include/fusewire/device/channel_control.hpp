@@ -66,7 +66,7 @@ class channel_control : public detail::launch_place {
   /// memory.
   __device__ bool should_fill_nan() const {
     if (!fills_nan()) return false;
-    // The address is computed anew for every call: mainloops have no registers to keep it
+    // The address is computed again for every call: mainloops have no registers to keep it
     int const rank = platform::uniform(platform::opaque(c_->world.rank()));
     return platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, rank)->abandoned) != 0;
   }

@@ -16,7 +16,7 @@ namespace fusewire {
 class thread_bootstrap final : public bootstrap {
  public:
   /// What the threads share. A rank that fails calls fail(); ranks that wait for it are then told instead of waiting
-  /// for ever.
+  /// indefinitely.
   class hub {
    public:
     /// `limit`: how long ranks wait for each other in a collective

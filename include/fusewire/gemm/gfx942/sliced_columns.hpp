@@ -37,7 +37,7 @@ class sliced_rows {
     data_ = a.data;
     ld_ = int(ld);
     bytes_ = std::uint32_t(rows) * std::uint32_t(ld) * 2;
-    int const lane = platform::no_hoist_lane(wave{}.rank());  // no registers are kept for what is seldom needed
+    int const lane = platform::no_hoist_lane(wave{}.rank());  // no registers are kept for what is rarely needed
     lane_ = lane / 4 * int(ld) * 2 + lane % 4 * 16;
     of_wave_ = platform::uniform(wave{}.index()) * 16 * int(ld) * 2;
     apart_ = waves * 16 * int(ld) * 2;
