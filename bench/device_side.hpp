@@ -34,7 +34,7 @@ __global__ void start_together(world_view w, sym<barrier_state> s, std::uint64_t
   barrier(b, w, s);
 }
 
-/// Makes a rank late by this time; with 0 it ends at once.
+/// Makes a rank late by this time; with 0 it ends immediately.
 __global__ void stand_still(std::uint64_t ns) {
   std::uint64_t const t0 = platform::clock_ns();
   while (platform::clock_ns() - t0 < ns) platform::backoff();

@@ -170,7 +170,7 @@ void call(context& c) try {
   for (int p = 0; p < c.ranks.size(); ++p)
     if (got[std::size_t(p)] != 10 * p) throw error(text("rank ", p, " sent ", got[std::size_t(p)]));
 } catch (std::exception const& e) {
-  c.ranks.fail(e.what());  // ranks that wait for this one end at once
+  c.ranks.fail(e.what());  // ranks that wait for this one end immediately
   throw;
 }
 

@@ -4,7 +4,7 @@
 //   producers   a tile of A[:, r] x[r] --- parts, flags ----> inbox of every rank: row of source r, tile t
 //   consumers                                                 wait for tile t of all sources, add, max(0, .) --> y
 //
-// Deadlock: producers wait for nothing, and launch() takes only grids whose blocks all run at once.
+// Deadlock: producers wait for nothing, and launch() takes only grids whose blocks all run concurrently.
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>

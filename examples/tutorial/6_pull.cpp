@@ -6,7 +6,8 @@
 //   while a tile is left: sum += p's tile <--------- (loads by r's threads)
 //   acknowledge(p) --------------------------------> wait_acknowledged: p may change its array
 //
-// Deadlock: headers are sent before anything is waited for, and launch() takes only grids whose blocks all run at once.
+// Deadlock: headers are sent before anything is waited for, and launch() takes only grids whose blocks all run
+// concurrently.
 #include <fusewire/fusewire.hpp>
 
 #include <algorithm>

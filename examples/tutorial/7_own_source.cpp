@@ -3,7 +3,7 @@
 //
 //   rank r-1 --- chunks of its A, flags ---> inbox of rank r --wait for a chunk--> mainloop --> C = A of rank r-1 * B
 //
-// Deadlock: all blocks run at once, and the threads that send wait for nothing.
+// Deadlock: all blocks run concurrently, and the threads that send wait for nothing.
 #include <fusewire/fusewire.hpp>
 #include <fusewire/gemm/gemm_launcher.hpp>
 #include <fusewire/gemm/epilogue.hpp>

@@ -4,8 +4,8 @@
 //   tiles        A, B --mainloop--> fp32 sums --> inbox of the rank that owns the rows: [source][rows][n], and a flag
 //   after them   wait for a tile's flags of every source --> add up in the order of ranks --> C
 //
-// Deadlock: all blocks run at once; multiplications wait for nothing, and a block adds up only when all of its rank's
-// are done or other blocks are at them.
+// Deadlock: all blocks run concurrently; multiplications wait for nothing, and a block adds up only when all of its
+// rank's are done or other blocks are at them.
 #include <fusewire/fusewire.hpp>
 #include <fusewire/comm/reduce_scatter.hpp>
 #include <fusewire/gemm/gemm_launcher.hpp>

@@ -116,7 +116,7 @@ class Runner:
         return float(found[1]) if found else None
 
     def variants(self, runs, known, fresh, add):
-        """runs: (name, more, arguments of projection()). Those that are not fresh are simulated, self.jobs at once. Of their shapes nothing else is kept."""
+        """runs: (name, more, arguments of projection()). Those that are not fresh are simulated, self.jobs in parallel. Of their shapes nothing else is kept."""
         shape = lambda name: re.sub("/(plan|movers|columns):[^/]*", "", name)
         named, shapes = {name for name, *_ in runs}, {shape(name) for name, *_ in runs}
         for name in [name for name in known if shape(name) in shapes and name not in named]:
@@ -132,7 +132,7 @@ class Runner:
                 print(f"[{i} of {len(left)}]", file=sys.stderr, flush=True)
 
     def file(self, name, mhz, make, plans=True, program=None):
-        """make(known, fresh, add): what is not fresh(name) is simulated, and add(name, us, origin) stores it at once. plans: it says with fresh() what
+        """make(known, fresh, add): what is not fresh(name) is simulated, and add(name, us, origin) stores it immediately. plans: it says with fresh() what
         it will simulate, so that the time left can be told."""
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / f"{name}.mi300x_projected.json"
@@ -415,7 +415,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of the random shapes")
     parser.add_argument("--factor", type=float, default=1.4, help="of the set `plans`: plans whose modelled time is up to this many times that of the best are simulated, and at least two others")
     parser.add_argument("--ag_factor", type=float, default=1.15, help="likewise of the set `ag_gemm_plans`")
-    parser.add_argument("--jobs", type=int, default=1, help="of the sets of plans: simulations at once")
+    parser.add_argument("--jobs", type=int, default=1, help="of the sets of plans: simulations in parallel")
     a = parser.parse_args()
     runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit, a.timing, a.filter, a.jobs)
     known = {"ag_gemm": lambda: ag_gemm(runner, "ag_gemm", NOMINAL_MHZ, a.m, a.n, a.worlds, a.gathers),

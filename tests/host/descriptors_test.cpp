@@ -142,7 +142,7 @@ TEST_CASE("descriptor_exchange: another user's is not taken, even with the secre
   none_said_anything(ranks.run());
 }
 
-TEST_CASE("descriptor_exchange: a rank that can open no more files says so at once") {
+TEST_CASE("descriptor_exchange: a rank that can open no more files says so immediately") {
   pid_t const p = ::fork();
   if (p == 0) {
     three_ranks ranks;

@@ -269,7 +269,7 @@ inline forget(n, k) {
 
 /* ------------------------------------------------------------------------------------------------------------ kernels */
 
-/* The lanes of a block poll all at once. */
+/* The lanes of a block poll all together. */
 #if RANKS == 2
 #define every(condition) (condition(0) && condition(1))
 #else

@@ -63,7 +63,7 @@ struct gemm_rank {
             .m = p.m,
             .b_layout = p.b_layout};
   }
-  /// Uploads, launches, overwrites A at once, and compares.
+  /// Uploads, launches, overwrites A immediately, and compares.
   template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>
   void run(
       ag_gemm<T>& op, problem const& p, gather by, Epilogue const& epilogue = {},

@@ -691,7 +691,7 @@ TEST_CASE("channel: an operator that refuses on one rank does not harm later lau
         channel ch(r.heap, gather_channel(200));
         auto const wrong = r.heap.allocate<unsigned>(1);
         gather_words_args const a{.own = equal_shares(2, 100), .wrong = r.here(wrong)};
-        r.found.throws<bad_argument>("too many blocks", {"fit at once"},
+        r.found.throws<bad_argument>("too many blocks", {"fit concurrently"},
                                      [&] { r.launch({1 << 20, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
         r.meet();
         expect_right(r, ch, 150);

@@ -1,5 +1,5 @@
 // The channel's protocol: a random shape for every launch, stragglers, thousands of launches, graphs, and pulls after
-// which the source overwrites its memory at once.
+// which the source overwrites its memory immediately.
 #include "channel_kernels.hpp"
 #include "simulator.hpp"
 

@@ -28,7 +28,7 @@ class subject {
   virtual ~subject() = default;
   /// Inputs of shape 0, and outputs that are wrong. Other values than the last time if `salt` is another.
   virtual void prepare(int salt = 0) = 0;
-  /// Launches at once: ranks that meet before start together.
+  /// Launches together: ranks that meet before start together.
   virtual void launch(int shape) = 0;
   /// One launch in which this rank's first push to rank `to` gets lost. Only where can_lose().
   virtual void launch_losing(int) {}
@@ -342,7 +342,7 @@ bool says_as_much(std::string const& now, std::string const& before) {
 }
 
 /// Runs `fault`, which launches and ends, on every rank, and says what every rank's check() said. Whoever is not to be
-/// late hears in time; the results stay invalid; more launches return at once; after reset() all is right.
+/// late hears in time; the results stay invalid; more launches return immediately; after reset() all is right.
 template <class Fault>
 std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bool culprit_is_late, Fault fault) {
   return on_ranks(
@@ -595,7 +595,7 @@ TEST_CASE("fault: a rank that leaves before its launch is what run_local reports
   CHECK(contains(message, "from rank 1 ("));
 }
 
-TEST_CASE("fault: a rank that throws before its launch ends the others at once, whatever the limit of a wait",
+TEST_CASE("fault: a rank that throws before its launch ends the others immediately, whatever the limit of a wait",
           "[faults]") {
   needs_threads("processes.throwing_rank is the same for processes");
   auto const k = GENERATE(kind::words, kind::push_k, kind::pull_m, kind::decode);
@@ -618,7 +618,7 @@ TEST_CASE("fault: a rank that throws before its launch ends the others at once, 
       s->launch(0);
       std::string said = verdict(r);
       if (seconds_now() - start > seconds_to_report()) said += ", late";
-      s->launch(0);  // it returns at once
+      s->launch(0);  // it returns immediately
       if (std::string const again = verdict(r); again.substr(0, again.find('\n')) != said.substr(0, said.find('\n')))
         said += ", and then " + again;
       verdicts[std::size_t(r.rank())] = said;

@@ -61,7 +61,7 @@ struct own_memory {
   int* sum;
   void const* memory_of_one_launch() const { return sum; }
 };
-/// Adds 1 in many steps. Two launches at once would lose some.
+/// Adds 1 in many steps. Two launches together would lose some.
 __global__ void add_slowly(own_memory m, int steps) {
   for (int i = 0; i < steps; ++i) {
     int const before = atomic_ref<int, scope::device>(m.sum).load();

@@ -204,7 +204,7 @@ __device__ int spin_any(world_view const& w, int count, AwaitedAt const& awaited
 /// is then visible to the whole group; nothing is known of the other flags. A flag that was raised stays raised:
 /// replace it by null when it has been dealt with.
 /// Called by: every thread of the group; the leader alone polls, one flag after the other.
-/// Fails: as wait(), and then returns -1; the report names the first of the flags. Also returns -1, at once, if all
+/// Fails: as wait(), and then returns -1; the report names the first of the flags. Also returns -1, immediately, if all
 /// flags are null.
 template <until U = until::equal, group Group, class AwaitedAt>
 [[nodiscard]] __device__ int wait_any(Group g, world_view const& w, int count, AwaitedAt awaited_at, int* word) {

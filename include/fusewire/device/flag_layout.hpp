@@ -56,7 +56,7 @@ enum class misuse : unsigned {
 
 /// State of failed waits, at the start of every rank's signal segment. Only spin loops read it.
 struct alignas(128) watch {
-  /// 0, or 1 + the rank that timed out first; then every wait of every rank returns at once
+  /// 0, or 1 + the rank that timed out first; then every wait of every rank returns immediately
   unsigned abandoned;
   unsigned reported;       // 0, or 1 + the place in `waits` of the first report
   unsigned too_late;       // headers of this and later launches do not explain why it was abandoned

@@ -34,7 +34,7 @@ struct word_of<16> {
 };
 }  // namespace detail
 
-/// Types that one thread can read or write at once: 1, 2, 4, 8 or 16 bytes.
+/// Types that one thread can read or write in one access: 1, 2, 4, 8 or 16 bytes.
 template <class T>
 concept word_sized = std::is_trivially_copyable_v<T> &&
                      (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);

@@ -116,7 +116,7 @@ class gemm_launcher {
   }
   /// The same of a plan that make(why_not, shape, groups) returns. why_not: why a tuned mainloop cannot read the
   /// product; null if it can. shape: of the product, with the tile that the caller names. groups(g): how many groups of
-  /// the g.split_k blocks that share a tile are resident at once with gemm_plan g.
+  /// the g.split_k blocks that share a tile are co-resident with gemm_plan g.
   template <class Kernel, class Make>
   Plan const& plan(Kernel const& kernel_of, gemm_problem<T> const& p, Make const& make, std::source_location where) {
     int const n = p.b.cols, k = p.b.rows;
@@ -151,7 +151,7 @@ class gemm_launcher {
             g.why_not_tuned ? g.why_not_tuned
                             : text("there is no such plan; tiles for this B are ", tuned_tiles_in_words<T>(p.b_layout),
                                    ", those of up to 64 rows for as few rows of ",
-                                   "A, and blocks that share tiles must be resident at once"));
+                                   "A, and blocks that share tiles must be co-resident"));
     detail::log(w_.rank(), [&] {
       return text(name_, ": plan of ", p.shards, " x [", p.rows, ", ", k, "] and [", k, ", ", n,
                   "]: ", in_words<T>(g, p.b_layout));
@@ -159,7 +159,7 @@ class gemm_launcher {
     return plans_.emplace(key, made).first->second;
   }
 
-  /// How many blocks of the plan's kernel are resident at once. Fails: bad_argument where none is.
+  /// How many blocks of the plan's kernel are co-resident. Fails: bad_argument where none is.
   template <class Kernel>
   int resident(Kernel const& kernel_of, gemm_problem<T> const& p, gemm_plan const& plan,
                std::source_location where = std::source_location::current()) const {
@@ -187,7 +187,7 @@ class gemm_launcher {
       int const split_k = plan.split_k, tiles = work.tiles, fit = blocks<M>(kernel, split_k, where),
                 at_once = groups<M>(kernel, split_k, where);
       require(split_k == 1 || tiles <= at_once, where, name_, ": ", split_k, " blocks for each of ", tiles, " tiles; ",
-              at_once, " groups of them are resident at once");
+              at_once, " groups of them are co-resident");
       auto x = make_operands<M>(a, p.operand(), p.b.rows, p.b_is_constant, plan, p.rows,
                                 last_tile_rows(p.rows, M::traits.tile_m), memory_, where);
       int count;
@@ -197,7 +197,7 @@ class gemm_launcher {
         // With split-k all work items must be resident: the k slice of a block is that of its first item
         require(split_k == 1 || comm + tiles * split_k <= fit, where, name_, ": ", comm,
                 " blocks that communicate and ", tiles, " tiles with split-k ", split_k, "; ", fit,
-                " blocks are resident at once");
+                " blocks are co-resident");
         set_blocks(x, comm, tiles);
         count = std::min(fit, std::max(work.min_blocks, comm + tiles * split_k));
       } else {

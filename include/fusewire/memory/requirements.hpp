@@ -38,7 +38,7 @@ constexpr std::size_t bytes_on_heap(std::size_t bytes, std::size_t alignment) {
 ///     channel ch(h, r);
 ///
 /// All parts of a sum share one channel. Its operators are launched one after the other, so it has room for the largest
-/// of them. Memory of their own adds up. A heap made from the sum holds all of it at once, in any order of allocation,
+/// of them. Memory of their own adds up. A heap made from the sum holds all of it together, in any order of allocation,
 /// if nothing else is allocated.
 class requirements {
  public:

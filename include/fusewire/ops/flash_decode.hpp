@@ -153,7 +153,7 @@ class flash_decode {
   }
 
  private:
-  /// Whether no two tokens share what a unit caches at once.
+  /// Whether no two tokens share what a unit caches together.
   static bool aligned(void const* cache) { return reinterpret_cast<std::uintptr_t>(cache) % 32 == 0; }
   int group() const { return o_.q_heads / o_.kv_heads; }
   /// A single rank sends nothing.

@@ -1,7 +1,7 @@
 // The order of one rank's launches on several streams.
 //
 //   the same memory (a channel, an operator)    one launch after the other, in the order of the calls
-//   else, and all blocks fit at once            side by side
+//   else, and all blocks fit concurrently            side by side
 //   else                                        one after the other, in the order of the calls
 //
 // "After the other" is an event, recorded on the stream of the launch before and awaited by the stream of this one.

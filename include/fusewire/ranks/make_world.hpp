@@ -12,7 +12,7 @@ namespace fusewire {
 /// What run() does beyond, and the caller does here:
 ///   - When an exception leaves the function, it tells the others. Here, call world::fail(e.what()): ranks that wait
 ///   for
-///     this one on the host end at once then, and not when their time is over.
+///     this one on the host end immediately then, and not when their time is over.
 ///   - It has all code loaded before the first launch (on NVIDIA, by CUDA_MODULE_LOADING=EAGER). Here, load kernels
 ///     before the first launch that waits, by load_kernel(), or an operator's constructor and prepare().
 ///   - It returns when all ranks have returned. Here, call barrier() before a process ends: until then peers may use

@@ -310,7 +310,7 @@ class tcp_session {
       if (::poll(&p, 1, detail::milliseconds_until(deadline)) == 0 && detail::now() >= deadline) return std::nullopt;
     }
   }
-  /// The thread that reads: answers wait for receive(), failures are told at once.
+  /// The thread that reads: answers wait for receive(), failures are told immediately.
   void read() {
     for (std::string problem; problem.empty();) {
       auto f = read_frame(detail::now() + std::chrono::hours(1), true, problem);

@@ -3,7 +3,7 @@
 //
 //   rank 1 --hello--> hub <--hello-- rank 2      all have come: welcome to each, and the acceptor closes
 //   rank 1 --gather-> hub <--gather- rank 2      all members' contributions have arrived: done to each member
-//   rank 1 --x        hub --failed-> rank 2      at once; and what it asks then fails
+//   rank 1 --x        hub --failed-> rank 2      immediately; and what it asks then fails
 //   rank 1 --leave--> hub <--leave-- rank 2      all have left a group: gone to each of its members
 //   rank 1 --leave--> hub <--leave-- rank 2      all have left or died: gone to each; the thread ends
 #pragma once
@@ -208,7 +208,7 @@ class tcp_hub {
           return;
         }
         if (g.contributions[std::size_t(member)].came)
-          return fail(f.header.group, text("rank ", rank, " is in two collectives of one group at once"));
+          return fail(f.header.group, text("rank ", rank, " is in two collectives of one group at the same time"));
         if (g.arrived++ == 0) g.since = now();
         g.contributions[std::size_t(member)] = {true, f.header.kind, f.payload};
         if (g.arrived == int(g.members.size())) finish(f.header.group);

@@ -13,7 +13,7 @@
 
 namespace fusewire {
 
-/// How much of a kernel fits at once on a compute unit (or, with clusters of several blocks, on a device), and the
+/// How much of a kernel fits concurrently on a compute unit (or, with clusters of several blocks, on a device), and the
 /// dynamic shared memory to launch it with.
 struct residency {
   int at_once;       // blocks of a unit, or clusters of a device

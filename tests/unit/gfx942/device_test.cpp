@@ -8,7 +8,7 @@ using namespace support;
 
 namespace {
 
-/// Every block waits for all of them: it returns only if all are resident at once.
+/// Every block waits for all of them: it returns only if all are co-resident.
 __global__ void all_here(world_view w, sym<flag> counter, sym<unsigned> arrived, int blocks) {
   block b;
   if (b.leader()) {
@@ -91,7 +91,7 @@ TEST_CASE("device: a launch on a stream with a mask must fit what the mask leave
     start(s.stream, fit);
     r.found.throws<bad_argument>(
         "one block too many",
-        {text(fit + 1, " blocks of 64 threads"), text(fit, " fit at once on the ", fit, " of ", units), "mask",
+        {text(fit + 1, " blocks of 64 threads"), text(fit, " fit concurrently on the ", fit, " of ", units), "mask",
          text(units - fit, " reserved units")},
         [&] { start(s.stream, fit + 1); });
     if (units > fit) start(r.stream, fit + 1);
@@ -101,7 +101,7 @@ TEST_CASE("device: a launch on a stream with a mask must fit what the mask leave
     std::vector<std::uint32_t> const first_part_only(10, 0x01010101);
     masked_stream const lame(first_part_only);
     if (xcds == 8)
-      r.found.throws<bad_argument>("a mask without a unit of some XCD", {"1 blocks", "0 fit at once on the 0 of"},
+      r.found.throws<bad_argument>("a mask without a unit of some XCD", {"1 blocks", "0 fit concurrently on the 0 of"},
                                    [&] { start(lame.stream, 1); });
   });
 }

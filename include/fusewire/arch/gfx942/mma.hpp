@@ -47,7 +47,7 @@ struct mma_atom {
     multiply_half(c, a, b, 0);
     multiply_half(c, a, b, 1);
   }
-  /// One of the two instructions. The second should not follow at once if other instructions can come between.
+  /// One of the two instructions. The second should not follow immediately if other instructions can come between.
   __device__ static void multiply_half(c_fragment& c, a_fragment const& a, b_fragment const& b, int half) {
     struct halves {
       four h[2];

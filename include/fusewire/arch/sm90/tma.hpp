@@ -83,7 +83,7 @@ __device__ inline float4 load_shared(shared_address_t at) {
 }
 
 /// A barrier in shared memory, by its address: 8 bytes, aligned to 8. The parity of its phases alternates, starting
-/// with 0. A wait for parity 1 of a new barrier returns at once.
+/// with 0. A wait for parity 1 of a new barrier returns immediately.
 struct mbarrier {
   shared_address_t at;  // its address
 

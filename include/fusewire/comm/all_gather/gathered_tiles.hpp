@@ -13,8 +13,8 @@ enum gathered_buffer { own_shard = 0, inbox_of_slot_0 = 1, inbox_of_slot_1 = 2, 
 /// Each block has a range of every shard, so that it waits for few flags. Conditions of code with a barrier are marked
 /// as equal in all lanes (uniform()). If the compiler did not know that, it could let a part of a wave run the barrier
 /// alone.
-/// Group: of the threads that call begin() and wait(). A wave polls many flags at once, and remembers which chunks have
-/// arrived; a block waits for one chunk after the other.
+/// Group: of the threads that call begin() and wait(). A wave polls many flags concurrently, and remembers which chunks
+/// have arrived; a block waits for one chunk after the other.
 template <group Group>
 class gathered_tiles {
  public:
@@ -82,8 +82,8 @@ class gathered_tiles {
   __device__ int next_shard(int shard) const { return shard + 1 < map_.ranks ? shard + 1 : 0; }
 
   /// Waits until the next chunk has arrived from all owners of the tile row. Returns how many steps have then arrived,
-  /// over all shards in the order of use. The lanes of a wave poll many chunks at once, also of the next shards. After
-  /// some polls the wave calls wait(), which has a time limit.
+  /// over all shards in the order of use. The lanes of a wave poll many chunks concurrently, also of the next shards.
+  /// After some polls the wave calls wait(), which has a time limit.
   __device__ int await_chunks() {
     chunk const next = chunk_at(known_chunks_);
     if constexpr (looks_ahead) {

@@ -24,7 +24,7 @@ struct rates_gfx942 {
 }  // namespace detail
 
 /// The modelled time, in us, of a plan with this tile and split_k; at_once: groups of the blocks that share a tile
-/// which are resident at once. None if the plan is not for the shape.
+/// which are co-resident. None if the plan is not for the shape.
 inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config const& c, int split_k, int at_once) {
   using rate = detail::rates_gfx942;
   bool const few = c.for_few_rows();
@@ -79,7 +79,7 @@ std::optional<Plan> first_of(std::vector<modelled<Plan>> const& all) {
 }
 
 /// The plans for the shape that the caller's tile allows, the shortest modelled time first; none if no tuned mainloop
-/// is for it. groups(plan): how many groups of plan.split_k blocks are resident at once.
+/// is for it. groups(plan): how many groups of plan.split_k blocks are co-resident.
 template <class Groups>
 std::vector<modelled<gemm_plan>> modelled_plans(gemm_shape const& s, Groups const& groups) {
   std::vector<modelled<gemm_plan>> all;

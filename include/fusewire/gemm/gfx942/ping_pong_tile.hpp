@@ -60,9 +60,8 @@ class ping_pong_tile {
     to_b_ = shared_ + Rows * slice_units_per_row + slice_columns::first_unit();
   }
 
-  /// Computes the sums of this wave; the tile has `rows` rows of A. It loads the first steps of B at once, then calls
-  /// on_its_way(), then waits for the first steps of A and loads them.
-  /// Called by: every thread of the block.
+  /// Computes the sums of this wave; the tile has `rows` rows of A. It loads the first steps of B immediately, then
+  /// calls on_its_way(), then waits for the first steps of A and loads them. Called by: every thread of the block.
   template <class OnItsWay>
   __device__ void multiply(int rows, OnItsWay const& on_its_way) {
     find_group();

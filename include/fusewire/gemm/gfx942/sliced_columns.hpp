@@ -5,7 +5,7 @@
 //   row-major B          8 B = 4 neighbouring columns of one k    8 k make 4 units of 16 B; unit j: column 4 r + j =
 //                                                                 row r of atom j
 //
-// The two slices of a step along k are loaded together, so that both halves of a 128-byte line are requested at once.
+// The two slices of a step along k are loaded together, so that both halves of a 128-byte line are requested together.
 // They stay in a ring of registers until their place in LDS is free.
 #pragma once
 #include <fusewire/arch/gfx942/memory_buffer.hpp>

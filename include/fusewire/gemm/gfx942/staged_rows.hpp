@@ -1,8 +1,8 @@
 // Rows of C, of 16-bit elements, on their way from a wave's sums to memory. A lane holds four neighbouring elements;
 // after the way through LDS it stores 16 bytes, and the lanes together store whole lines of memory.
 //
-// The stores go through to memory at once. What is still in an L2 when a kernel ends would be written back only then,
-// for all blocks at the same time.
+// The stores go through to memory immediately. What is still in an L2 when a kernel ends would be written back only
+// then, for all blocks at the same time.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>

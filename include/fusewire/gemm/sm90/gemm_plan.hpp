@@ -46,7 +46,7 @@ inline double flops_of_block(gemm_shape const& s, sm90_gemm_config c, int m_tile
 }  // namespace detail
 
 /// The plan whose modelled time is least. `clusters(tile, blocks)` is how many clusters of that many blocks are
-/// resident at once. The time of a block is the 8-norm of three times (to multiply its tiles, to read all of B from
+/// co-resident. The time of a block is the 8-norm of three times (to multiply its tiles, to read all of B from
 /// memory, to ask for its slice of B), plus, with split-k, the exchange of partial sums. Rates are fitted to one
 /// H200: of 64 shapes with up to 15 measured configurations each, what is chosen is the fastest within 1 % in 61 and
 /// takes at most 5 % longer in the others, all without swap-AB tiles, whose rates come from some 15 shapes more.

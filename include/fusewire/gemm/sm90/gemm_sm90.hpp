@@ -45,7 +45,7 @@ template <int Buffers>
 struct sm90_operands {
   box_maps a[Buffers], b;  // tensor maps of the buffers of A, and of B
   int columns;             // of B
-  bool b_is_constant;      // no earlier work of the stream writes B, so it is read at once
+  bool b_is_constant;      // no earlier work of the stream writes B, so it is read immediately
   sm90_stages stages;      // as stages() returns them
   divisor blocks_of_tile;  // the blocks of a cluster, which share a tile
 

@@ -3,7 +3,8 @@
 //
 //   communication      gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece;
 //                      on gfx942 groups of waves may push in turns: pusher.hpp
-//   tiles              own rows or columns: from A, at once; others: wait for flag --> from the inbox --mainloop--> C
+//   tiles              own rows or columns: from A, immediately; others: wait for flag --> from the inbox --mainloop-->
+//   C
 //
 // The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
 // while the others multiply. A slice's sums over k run in the order in which its source hands out the steps. This order

@@ -64,7 +64,7 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
   if (o.comm_blocks > 0) {
     int const fit = launcher.resident(kernels, p, plan.gemm, where);
     require(o.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; at most ", fit,
-            " blocks are resident at once");
+            " blocks are co-resident");
   }
 
   auto const of_mainloop = [&](auto const& question) { return with_mainloop<T>(plan.gemm, call.b_layout, question); };

@@ -16,7 +16,7 @@ struct gather_rates_sm90 {
   static constexpr int max_steps_of_piece = 4;
   /// Fewer columns of B are multiplied sooner than A is moved; pieces with fewer rows cost too many flags.
   static constexpr int few_columns = 3072, few_columns_of_pair = 1536, few_rows_of_piece = 64;
-  static constexpr int max_band = 8;  // tile rows of one rank, where not all tiles run at once
+  static constexpr int max_band = 8;  // tile rows of one rank, where not all tiles run concurrently
 };
 }  // namespace detail
 

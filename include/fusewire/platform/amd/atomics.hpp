@@ -76,7 +76,7 @@ __device__ T atomic_fetch_add(T* p, T value) {
 }
 /// Adds 1 to *p, relaxed, at device scope; returns what *p was. Called by one lane, which waits for the result where it
 /// uses it. p is hidden from the compiler: where it knows that all lanes have the same p, one lane adds for all, and
-/// the wave waits at once for the result and for every load before it.
+/// the wave waits immediately for the result and for every load before it.
 __device__ inline unsigned take_ticket(unsigned* p) {
   unsigned none = 0;
   asm volatile("" : "+v"(none));

@@ -14,7 +14,7 @@ inline hipError_t malloc_signal(void** p, std::size_t bytes) {
 /// Whether polled memory works depends on the memory type of each mapping. So it is tried when a heap is made.
 inline constexpr bool tries_flags = true;
 
-/// Whether kernels of several processes run on a device at once, so that they may wait for each other.
+/// Whether kernels of several processes run on a device concurrently, so that they may wait for each other.
 inline hipError_t processes_share_device(int* yes, int) {
   *yes = 1;  // every process has hardware queues of its own
   return hipSuccess;

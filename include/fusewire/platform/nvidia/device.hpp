@@ -12,7 +12,7 @@ inline cudaError_t malloc_signal(void** p, std::size_t bytes) { return cudaMallo
 /// Nothing to try: there is one memory type, for which PTX's memory model holds in every mapping.
 inline constexpr bool tries_flags = false;
 
-/// Whether kernels of several processes run on a device at once, so that they may wait for each other.
+/// Whether kernels of several processes run on a device concurrently, so that they may wait for each other.
 inline cudaError_t processes_share_device(int* yes, int device) {
   cudaError_t const e = cudaDeviceGetAttribute(yes, cudaDevAttrMpsEnabled, device);
   if (e == cudaSuccess) return cudaSuccess;
