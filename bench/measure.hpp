@@ -1,6 +1,6 @@
 // Measures R iterations per replay of a graph; variants take turns.
 //
-//   per replay:  poison outputs | ranks meet on the device | start event | R iterations | stop event | clock
+//   per replay:  poison outputs | ranks sync on the device | start event | R iterations | stop event | clock
 //                | check outputs
 //
 // A figure is the median over the repeats of the slowest rank's time, divided by R.

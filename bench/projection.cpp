@@ -149,7 +149,7 @@ double ag_gemm_time(world& w, gemm_case const& s) {
   return us;
 }
 
-/// Blocks b, b + W, ... of a rank bring rank b's shard. Blocks with one index meet on all ranks before and after.
+/// Blocks b, b + W, ... of a rank bring rank b's shard. Blocks with one index sync on all ranks before and after.
 ///   Deadlock: all blocks are resident, and a block waits for nobody but those with its index.
 __global__ void __launch_bounds__(512)
     pull_shards(world_view w, sym<barrier_state> meet, sym<bytes16> shards, bytes16* out, std::int64_t words) {

@@ -39,7 +39,7 @@ namespace {
 // The bulk-synchronous twin's kernels, in place of the vendor's.
 
 /// Blocks b, b + W, ... of a rank bring rank b's shard [M, K/W]: below the others, or beside them (in_place). Blocks
-/// with one index meet on all ranks before and after.
+/// with one index sync on all ranks before and after.
 ///   Deadlock: all blocks are resident, and a block waits for nobody but those with its index.
 __global__ void __launch_bounds__(512)
     pull_shards(world_view w, sym<barrier_state> meet, sym<bf16> shards, bf16* out, int m, int cols, bool in_place) {

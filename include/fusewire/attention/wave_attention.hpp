@@ -48,7 +48,7 @@ class wave_attention {
 
   /// Q as fragments, one per thread: load_query() before K and V are asked for, store_query() after it. `q`: [heads,
   /// D], 1 to 16 heads.
-  /// Called by: every thread of the block, of at least q_fragments threads, which meets before run().
+  /// Called by: every thread of the block, of at least q_fragments threads, which syncs before run().
   __device__ static platform::native16 load_query(block, T const* q, int heads) {
     int const i = platform::opaque_thread_index() % q_fragments, lane = i % wave::width, fragment = i / wave::width,
               head = atom::head(lane, fragment % atom::lane_heads);

@@ -51,7 +51,7 @@ struct block {
 
 namespace detail {
 
-/// Calls f() in the leader alone and returns its result to every thread of the group; the threads meet. `word`: in the
+/// Calls f() in the leader alone and returns its result to every thread of the group; the threads sync. `word`: in the
 /// block's shared memory, for this group alone; a thread and a wave need none.
 template <group Group, class F>
 __device__ int from_leader(Group g, int* word, F const& f) {
@@ -70,7 +70,7 @@ __device__ int from_leader(Group g, int* word, F const& f) {
     return std::is_same_v<Group, block> ? platform::uniform(x) : x;
   }
 }
-/// Whether `yes` holds in every thread of the group. All threads get the same answer; they meet. `word`: as for
+/// Whether `yes` holds in every thread of the group. All threads get the same answer; they sync. `word`: as for
 /// from_leader().
 template <group Group>
 __device__ bool all_agree(Group g, int* word, bool yes) {

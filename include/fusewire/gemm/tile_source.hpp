@@ -47,9 +47,9 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
 
 /// Whether wait(p) of a source returns only when all left(p) steps are there, so that mainloops need no loop around it.
 /// Behind the last step of a tile it must return immediately: a mainloop may ask there, too. Such a source also has
-/// where(p), which is what wait(p) returns, immediately: one group of a block may wait for others, which meet it before
-/// they read the rows.
-/// Specialised for sources of which that is so; a class that is derived from one of them is another source.
+/// where(p), which is what wait(p) returns, immediately: one group of a block may wait for others, which sync with it
+/// before they read the rows. Specialised for sources of which that is so; a class that is derived from one of them is
+/// another source.
 template <class S>
 inline constexpr bool whole_segments = false;
 

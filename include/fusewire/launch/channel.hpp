@@ -79,7 +79,7 @@ class channel {
   static int max_flags(int ranks) { return (1 << 30) / ranks - 2; }
 
   /// Resets tickets and flags, and gives all ranks one epoch. It is not lower than any rank's, so no epoch comes twice.
-  void meet();
+  void agree_on_epoch();
 
   /// When a launch waits for flag i: headers first, then data flags by their number, acknowledgements at last.
   static std::uint64_t step_of(int size, std::uint64_t i);

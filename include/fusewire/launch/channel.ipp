@@ -39,7 +39,7 @@ FUSEWIRE_HOST channel::channel(fusewire::heap& h, channel_options const& options
   h.world().forget_user(view_.world.here(view_.state));
   annotate_regions(where);
   clear(0, where);
-  reset_ = h.state()->add_reset(view_.state.offset, [this] { meet(); });
+  reset_ = h.state()->add_reset(view_.state.offset, [this] { agree_on_epoch(); });
   check_ = h.world().add_check([this](hipStream_t stream) { throw_if_unfinished(stream); });
 }
 
@@ -50,7 +50,7 @@ FUSEWIRE_HOST channel_view channel::view(launch_header const& header) const {
   return v;
 }
 
-FUSEWIRE_HOST void channel::meet() {
+FUSEWIRE_HOST void channel::agree_on_epoch() {
   auto const where = std::source_location::current();
   channel_state mine;
   world().copy(&mine, view_.world.here(view_.state), sizeof mine, hipMemcpyDeviceToHost, "channel: state", where);

@@ -96,7 +96,7 @@ class heap_state final : public shared_memory {
     auto const all = gather_words(world_.exchange(), mine, mine.size());
     std::uint64_t most = 0;
     for (auto const& theirs : all) most = std::max(most, theirs[n + 1]);
-    ledger_->meet(most, where);
+    ledger_->release_agreed(most, where);
     if (alarmed) throw_if_alarmed();
     for (std::size_t r = 0; r < all.size(); ++r)
       require<launch_abandoned>(all[r][n] == 0, where, call, ": a launch of rank ", r,

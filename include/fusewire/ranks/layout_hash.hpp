@@ -1,4 +1,5 @@
-// What two builds must have in common to share memory: where things lie in it. Ranks compare the hash when they meet.
+// What two builds must have in common to share memory: where things lie in it. Ranks compare the hash when they
+// connect.
 #pragma once
 #include <cstddef>
 #include <cstdint>

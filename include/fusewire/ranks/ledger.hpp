@@ -85,7 +85,7 @@ class ledger {
   }
   /// Collective. Tells what to_tell() counted, and frees what all ranks have told. `longest`: the most that a rank has
   /// to tell.
-  void meet(std::uint64_t longest, std::source_location where) {
+  void release_agreed(std::uint64_t longest, std::source_location where) {
     if (longest == 0) return;
     std::vector<std::uint64_t> mine;
     for (std::size_t i = 0; i < telling_; ++i) mine.insert(mine.end(), {untold_[i].first, untold_[i].second});
@@ -108,7 +108,7 @@ class ledger {
   /// Collective: the two calls above.
   void collect(hipStream_t stream, std::source_location where) {
     auto const all = bootstrap_->all_gather(to_tell(stream, where));
-    meet(*std::ranges::max_element(all), where);
+    release_agreed(*std::ranges::max_element(all), where);
   }
 
   /// The world ends: there are no more collectives. Waits for this rank's kernels if there is something to give back,

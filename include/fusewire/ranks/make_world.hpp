@@ -7,7 +7,7 @@
 
 namespace fusewire {
 
-/// Collective. A world of ranks that meet by `b`: see bootstrap. The world owns it. `device` is this rank's device.
+/// Collective. A world of ranks that `b` connects: see bootstrap. The world owns it. `device` is this rank's device.
 ///
 /// What run() does beyond, and the caller does here:
 ///   - When an exception leaves the function, it tells the others. Here, call world::fail(e.what()): ranks that wait

@@ -87,7 +87,7 @@ enum class frame_kind : std::uint32_t {
   gather,     // client: the payload is its contribution
   split,      // client: the payload is its color
   done,       // hub: the payload is all contributions (gather), or a `split_result` (split)
-  fail,       // client: the group ends; hub: a request cannot be met; the payload says why
+  fail,       // client: the group ends; hub: a request cannot be served; the payload says why
   failed,     // hub: the group has ended, because of a failure; the payload says why. It answers no request
   leave,      // client: it asks for nothing more in this group; of group 0: it ends
   gone,       // hub: every rank has left the group; of group 0: has left or died

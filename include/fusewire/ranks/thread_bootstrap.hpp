@@ -128,10 +128,12 @@ class thread_bootstrap final : public bootstrap {
   int size() const override { return hub_->size_; }
 
   using bootstrap::all_gather;
-  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override { return meet(false, mine, bytes); }
+  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override {
+    return exchange(false, mine, bytes);
+  }
 
   std::unique_ptr<bootstrap> split(int color) override {
-    auto const raw = meet(true, &color, sizeof color);
+    auto const raw = exchange(true, &color, sizeof color);
     std::vector<int> colors(static_cast<std::size_t>(size()));
     std::memcpy(colors.data(), raw.data(), raw.size());
     std::vector<int> members;
@@ -178,7 +180,7 @@ class thread_bootstrap final : public bootstrap {
   }
 
  private:
-  std::vector<std::byte> meet(bool splits, void const* mine, std::size_t bytes) {
+  std::vector<std::byte> exchange(bool splits, void const* mine, std::size_t bytes) {
     hub& h = *hub_;
     std::unique_lock lock(h.m_);
     auto const cannot_complete = [&] { return peer_failed("this collective cannot complete: " + h.failure_); };

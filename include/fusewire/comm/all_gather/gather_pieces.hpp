@@ -119,7 +119,7 @@ __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w
   piece_push t = push_at(w, x, i);
   start();
   for (int const count = x.pieces.count(); i < count; t = push_at(w, x, i += workers)) {
-    if (!platform::uniform(int(t.needed))) continue;  // in all lanes, which meet below
+    if (!platform::uniform(int(t.needed))) continue;  // in all lanes, which sync below
     gather_piece const& p = t.piece;
     int const row = p.row - map.first_row(w.rank()), col = p.col - map.first_col(w.rank());
     copy_aligned(g, x.a.submatrix(row, col, p.rows, p.cols),

@@ -17,7 +17,7 @@
 // Order: a lane's load of a flag is complete when the wave has compared its value. So the invalidation after it, and
 // the loads after the invalidation, see what was published before the flag was raised. Loads that are under way
 // meanwhile are of chunks that had been acquired before. A wave acquires for itself, and for those of its block that
-// meet it afterwards.
+// sync with it afterwards.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/comm/all_gather/gathered_tiles.hpp>

@@ -15,9 +15,9 @@ struct rates_gfx942 {
   // memory and back; a link to a peer. Multiply-adds per us of all matrix units
   static constexpr double memory = 4.6e6, caches_few_rows = 16e6, caches = 20e6, b_few_rows = 45e3, a_few_rows = 150e3,
                           of_sums = 3.2e6, link = 38e3, matrix_units = 1024 * 2100.0;
-  // us for blocks that share a large tile to meet; for each that shares a small one, and where all wait for the rows of
-  // all ranks
-  static constexpr double meeting = 3, sharing = 0.3, sharing_rows = 1.6;
+  // us for blocks that share a large tile to synchronise; for each that shares a small one, and where all wait for the
+  // rows of all ranks
+  static constexpr double barrier = 3, sharing = 0.3, sharing_rows = 1.6;
   static constexpr double ahead = 40e3;  // bytes of B that a block with few rows has when a gathered A comes
   static constexpr int small_m = 64;
 };
@@ -60,7 +60,7 @@ inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config
   // fourth fits the projections
   double const come = gathered ? s.link_bytes / rate::link : read, left = gathered ? multiply / 4 : 0;
   return std::max({come, operands, multiply}) + left +
-         (split_k > 1 ? rate::meeting + double(tiles) * split_k * area * sizeof(float) / rate::of_sums : 0);
+         (split_k > 1 ? rate::barrier + double(tiles) * split_k * area * sizeof(float) / rate::of_sums : 0);
 }
 
 /// A plan and its modelled time.

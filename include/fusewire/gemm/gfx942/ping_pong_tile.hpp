@@ -132,7 +132,7 @@ class ping_pong_tile {
         if (stays) kept[(group + q - first) * wave::width] = vec4(i, q);
         else all.store(split, group + q, vec4(i, q));
     }
-    workspace.meet(tile, split, splits);
+    workspace.arrive_and_wait(tile, split, splits);
 
     constexpr int at_once = 2;
     bool const whole = is_row_aligned<4 * sizeof(Out)>(c);
@@ -180,24 +180,24 @@ class ping_pong_tile {
           mine[j * wave::width] = __builtin_bit_cast(float4, high);
         }
       }
-      meet();
+      sync_waves();
 #pragma unroll
       for (int j = 0; j < atoms_n; ++j)
         acc_[i][j].value += __builtin_bit_cast(typename atom::four_floats, others[j * wave::width]);
-      meet();
+      sync_waves();
     }
   }
 
   /// The turns of a wave that multiplies one slice of each step.
   __device__ void take_turns_with_own_slice(int rows) {
-    if (is_roomy) meet();  // LDS no longer holds rows of the previous tile's C
+    if (is_roomy) sync_waves();  // LDS no longer holds rows of the previous tile's C
     write<0>(0);
     write<1>(0);
     int now = group_;  // steps in the ring
 #pragma unroll
     for (int s = 0; s < ring; ++s) start_next(s, rows);
-    meet();
-    if (second_) meet();
+    sync_waves();
+    if (second_) sync_waves();
     while (is_roomy ? group_ > 0 : now > 0) {
       int const loaded = group_;
 #pragma unroll
@@ -211,7 +211,7 @@ class ping_pong_tile {
       for (int s = 0; s < ring; ++s)
         if (s < now) take_own_turn<false>(s, rows);
     }
-    if (!second_) meet();
+    if (!second_) sync_waves();
   }
   /// Multiplies the ring's s-th step and, if Loads, starts the loads of the next group's s-th step.
   template <bool Loads>
@@ -224,16 +224,16 @@ class ping_pong_tile {
       ask_for_a(s);
       start_next(s, rows);
     }
-    meet_written(second_);
+    sync_written(second_);
     multiply_slice();
-    meet_written(false);
+    sync_written(false);
   }
 
   /// The turns of a wave that multiplies both slices of each step.
   __device__ void take_turns(int rows) {
     write<0>(0);
-    meet();
-    if (second_) meet();
+    sync_waves();
+    if (second_) sync_waves();
     int now = group_;  // steps in the ring
     leave_group();
     turn_to_group();
@@ -243,15 +243,15 @@ class ping_pong_tile {
 #pragma unroll
       for (int s = 0; s < ring; ++s) {
         if (s >= now && loaded == 0) break;
-        if (s > 0) meet();
+        if (s > 0) sync_waves();
         take_turn(s);
       }
       now = loaded;
-      meet();
+      sync_waves();
       leave_group();
       turn_to_group();
     }
-    if (!second_) meet();
+    if (!second_) sync_waves();
   }
   /// Multiplies the ring's s-th step, and starts the loads of the next group's s-th step.
   __device__ void take_turn(int s) {
@@ -259,25 +259,25 @@ class ping_pong_tile {
     read(0);
     ask_for_b(s);
     if (!asks_twice) ask_for_a(s);
-    meet();
+    sync_waves();
     multiply_slice();
-    meet();
+    sync_waves();
     write<0>((s + 1) % ring);
     read(slice_units);
     if (asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
-    meet();
+    sync_waves();
     multiply_slice();
   }
 
-  /// All waves meet; all can then read what each has written to LDS. The compiler moves nothing past it.
-  __device__ static void meet() {
+  /// All waves sync; all can then read what each has written to LDS. The compiler moves nothing past it.
+  __device__ static void sync_waves() {
     __builtin_amdgcn_sched_barrier(0);
     block{}.sync();
     __builtin_amdgcn_sched_barrier(0);
   }
   /// The same, but fragments that the wave has begun to read may still be on their way, unless have_come. Requires:
-  /// the wave has written nothing to LDS since the last read() or meeting.
-  __device__ static void meet_written(bool have_come) {
+  /// the wave has written nothing to LDS since the last read() or barrier.
+  __device__ static void sync_written(bool have_come) {
     constexpr int fragments = atoms_m + atoms_n, all_but_lds = 0xc07f;
     static_assert(fragments < 16);
     __builtin_amdgcn_sched_barrier(0);

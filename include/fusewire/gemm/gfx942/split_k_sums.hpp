@@ -1,22 +1,21 @@
 // Split-k: the blocks that share a tile of C add up their sums through memory, in the order of the blocks, so that the
 // sums are the same in every run.
 //
-//   add_up   for small tiles   blocks 1, 2, ... --sums--> words --polled--> block 0 adds up, and clears the words
-//   meet     for large tiles   sums --device scope--> memory; all stored --> ticket; all blocks wait until all have
-//                              arrived, and each adds up a part
+//   small tiles   add_up            blocks 1, 2, ... --sums--> words --polled--> block 0 adds up, and clears the words
+//   large tiles   arrive_and_wait   sums --device scope--> memory; all stored --> ticket; all blocks wait until all
+//                                   have arrived, and each adds up its rows
 //
 // Order, in add_up: a word is two sums, or says that they are not there. So each word stands for itself, no store is
 // waited for, and no ticket is taken. Every word has one writer and one reader. The reader clears it, and the next
 // launch comes after that on the same stream.
-// Order, in meet: the sums are stored and loaded at device scope, past the caches that other XCDs do not see. The
-// stores of a wave are done when drain_stores() returns, and the block meets before its ticket is counted. Loads come
-// after the count that says that all blocks have stored, and after a barrier. So no cache is written back or emptied.
-// That a store at device scope is done when it is counted is for a machine to say: tests/litmus, counted_stores. All
-// blocks of a tile together add the same number to its ticket, however many they are. So the number at which they have
-// arrived follows from what a block has found there, and nobody sets a ticket back.
-// Deadlock: blocks that share tiles are resident together, and a block waits for the sums of others only when it has
-// sent them its own. These waits have no limit, because every block sends its sums, also one whose wait for a peer was
-// timed out.
+// Order, in arrive_and_wait: the sums are stored and loaded at device scope, past the caches that other XCDs do not
+// see. The stores of a wave are done when drain_stores() returns, and the block syncs before its ticket is counted.
+// Loads come after the count that says that all blocks have stored, and after a barrier. So no cache is written back or
+// emptied. That a store at device scope is done when it is counted is for a machine to say: tests/litmus,
+// counted_stores. All blocks of a tile together add the same number to its ticket, however many they are. So the number
+// at which they have arrived follows from what a block has found there, and nobody sets a ticket back. Deadlock: blocks
+// that share tiles are resident together, and a block waits for the sums of others only when it has sent them its own.
+// These waits have no limit, because every block sends its sums, also one whose wait for a peer was timed out.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/arch/gfx942/memory_buffer.hpp>
@@ -194,7 +193,7 @@ struct split_k_sums {
 
   /// Returns when all of the tile's blocks have stored. This block is number `split` of them.
   /// Called by: every thread of each of these blocks.
-  __device__ void meet(int tile, int split, int splits) const {
+  __device__ void arrive_and_wait(int tile, int split, int splits) const {
     block const b;
     platform::drain_stores();
     b.sync();

@@ -10,8 +10,8 @@ namespace fusewire {
 /// Storage: sm90_storage, whose stages the sums overwrite. Consumers: the warps that multiply.
 template <class Atom, sm90_gemm_config C, class Storage, class Consumers>
 struct sm90_split_k_tile {
-  /// Meets the other blocks twice, as share() does: when the barriers are initialised, and when the sums have arrived.
-  /// For warps without sums.
+  /// Syncs with the other blocks twice, as share() does: when the barriers are initialised, and when the sums have
+  /// arrived. For warps without sums.
   __device__ static void sync_cluster() {
     cluster_wait();
     cluster_arrive();

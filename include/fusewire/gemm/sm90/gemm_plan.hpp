@@ -22,8 +22,8 @@ namespace detail {
 /// What the plan's model knows of a block on one H200, as measured.
 struct rates_sm90 {
   /// Per us: floating-point operations of a block; bytes from memory of all blocks, and of one; bytes of sums that a
-  /// block sends to another. us: for blocks that share a tile to meet.
-  static constexpr double flops = 6.5e6, memory = 3.8e6, memory_of_one = 45.6e3, exchange = 17e3, meeting = 1.9;
+  /// block sends to another. us: for blocks that share a tile to synchronise.
+  static constexpr double flops = 6.5e6, memory = 3.8e6, memory_of_one = 45.6e3, exchange = 17e3, barrier = 1.9;
   /// Of flops. Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's
   /// bandwidth. A launch with few rows of tiles loses less.
   static constexpr double narrow = 0.95, narrowest = 0.865, narrowest_in_few_rows = 0.91;
@@ -70,7 +70,7 @@ gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
       bool const straddles = c.block_n % 64 != 0 && s.b_layout == layout::row_major && split_k > 1;
       double const step = c.block_m * 64.0 * 2 * c.block_n / rate * (straddles ? rate_of::straddling : 1);
       double const sums = split_k == 1 ? 0
-                                       : rate_of::meeting + 4.0 * std::min(s.rows, c.block_m) * c.block_n *
+                                       : rate_of::barrier + 4.0 * std::min(s.rows, c.block_m) * c.block_n *
                                                                 (split_k - 1) / split_k / rate_of::exchange;
       double const multiplied = steps * step, read = 2.0 * s.k * s.n / rate_of::memory,
                    asked = steps * c.block_n * 128 / m_tiles / rate_of::memory_of_one;

@@ -159,7 +159,7 @@ class gemm_sm90 {
       multiply(s, split_k, source.steps(), tiles, share, sink, epilogue);
     }
     b.sync();
-    // Not earlier: an idle warp would take registers back that the consumers have yet to get, and a warpgroup must meet
+    // Not earlier: an idle warp would take registers back that the consumers have yet to get, and a warpgroup must sync
     // between two changes.
     if constexpr (moves_registers) {
       if (warp < 4) increase_registers<registers>();

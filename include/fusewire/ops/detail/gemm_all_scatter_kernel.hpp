@@ -8,7 +8,7 @@
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block takes other ranks'
 // tiles only when all tiles of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after
 // its own work.
-// Order: the threads that stored a tile, or a part of its rows, meet, copy it and raise its flags, so the flags'
+// Order: the threads that stored a tile, or a part of its rows, sync, copy it and raise its flags, so the flags'
 // release covers the copies. The block that takes a tile out of the inbox acquires every one of its flags first.
 // Reuse: the inbox by the channel's argument. Only this launch reads A and B.
 // Abandonment: a flag whose wait timed out counts as raised, and the tile taken out may be anything. If the channel

@@ -17,7 +17,7 @@
 // multiplications of its rank are done or under way in other blocks. It takes other ranks' tiles only when the same
 // holds for all sums of its rank. Block 0's last wait (credit) comes last.
 // Order: as in gemm_rs_kernel.hpp. In one-shot, sums are stored to the rank's own inbox, and the same threads copy
-// them from there; they meet in between. In two-shot, the block that stored a result into all inboxes raises its flag.
+// them from there; they sync in between. In two-shot, the block that stored a result into all inboxes raises its flag.
 // Reuse: the inbox by the channel's argument, both parts of it. Only this launch reads A and B.
 // Abandonment: a flag whose wait timed out counts as raised, and the sums may be anything. If the channel poisons,
 // NaN is stored then.

@@ -14,7 +14,7 @@
 // multiplications of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after its own
 // work.
 // Order: the threads that stored a tile of sums, or a slice of its rows, raise its flag, so the flag's release covers
-// the sums. If the tile has rows of several owners, they meet first, copy each owner's rows, and raise a flag at each
+// the sums. If the tile has rows of several owners, they sync first, copy each owner's rows, and raise a flag at each
 // owner, so the release covers the copies. The block that adds up acquires every flag of every source first.
 // Reuse: the inbox by the channel's argument; what a rank stores for its own copies lies there, too. Only this launch
 // reads A and B.

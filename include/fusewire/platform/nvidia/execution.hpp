@@ -1,4 +1,4 @@
-// A thread's place in the grid, meetings of threads, and clocks.
+// A thread's place in the grid, barriers of threads, and clocks.
 #pragma once
 #include <fusewire/platform/nvidia/vendor.hpp>
 
