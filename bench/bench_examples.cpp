@@ -187,7 +187,7 @@ class shape_runner {
                                      std::uint64_t(bands_), std::uint64_t(s_.steps))),
              s_.grid(bands_), grid(result(i)), grid(other()), st_.sides);
     } else {
-      launch(st_.w, st_.stream(), {.blocks = std::min(s_.ranks * s_.lookup.pieces(), 4 * units_), .threads = 256},
+      launch(st_.w, st_.stream(), {.blocks = std::min(s_.ranks * s_.lookup.chunks(), 4 * units_), .threads = 256},
              embedding::sum_bags,
              st_.ch.view(make_header("lookup", 0, std::uint64_t(s_.lookup.rows), std::uint64_t(s_.lookup.dim),
                                      std::uint64_t(s_.lookup.bags), std::uint64_t(s_.lookup.ids))),

@@ -3,17 +3,17 @@
 //
 //   projection gemm         M N K [PLAN]                     on one GPU, without a channel
 //   projection plans        k|m W M N K FACTOR               no launch: plans of ag_gemm (W = 1: of gemm), the chosen
-//                                                            one first, each as PLAN MOVERS COLUMNS and its modelled
+//                                                            one first, each as PLAN SENDERS COLUMNS and its modelled
 //                                                            time; up to FACTOR times that of the best, at least
 //                                                            three if there are as many, at most two of a tile
-//   projection ag_gemm      pull|push|chosen k|m W M N K [PLAN [MOVERS [COLUMNS]]]
+//   projection ag_gemm      pull|push|chosen k|m W M N K [PLAN [SENDERS [COLUMNS]]]
 //   projection all_gather   W BYTES                      BYTES in all; a kernel that pulls from every peer, in place
 //                                                        of the vendor's
 //   projection flash_decode fused|local W BATCH TOKENS   TOKENS of one sequence over all ranks; 96-12 heads of 128,
 //                                                        f16, pages of 16
 //
-// PLAN: TILE_M TILE_N PARTS, each 0 where the operator shall choose. MOVERS: blocks that move A; COLUMNS of A in a
-// piece; 0 likewise.
+// PLAN: TILE_M TILE_N SPLIT_K, each 0 where the operator shall choose. SENDERS: blocks that move A; COLUMNS of A in a
+// chunk; 0 likewise.
 //
 //   per rank:  graph of 1 call | graph of 2 calls
 //
@@ -39,10 +39,10 @@ using namespace fusewire::projected;
 namespace {
 
 [[noreturn]] void usage() {
-  std::fprintf(stderr, "usage: projection gemm M N K [TILE_M TILE_N PARTS]\n"
+  std::fprintf(stderr, "usage: projection gemm M N K [TILE_M TILE_N SPLIT_K]\n"
                        "       projection plans k|m W M N K FACTOR\n"
                        "       projection ag_gemm pull|push|chosen k|m W M N K "
-                       "[TILE_M TILE_N PARTS [MOVERS [COLUMNS]]]\n"
+                       "[TILE_M TILE_N SPLIT_K [SENDERS [COLUMNS]]]\n"
                        "       projection all_gather W BYTES\n"
                        "       projection flash_decode fused|local W BATCH TOKENS\n");
   std::exit(2);
@@ -53,7 +53,7 @@ struct gemm_case {
   fusewire::gather by;
   int ranks, m, n, k;
   gemm_tile tile{};
-  int movers = 0, columns = 0;
+  int senders = 0, columns = 0;
 };
 
 bool is_long(double m, double n, double k) { return m * n * k > 256e6 * 64; }
@@ -118,7 +118,7 @@ double ag_gemm_time(world& w, gemm_case const& s) {
                               : s.variant == "push" ? method::push
                                                     : method::automatic,
                     .tile = s.tile,
-                    .comm_blocks = s.movers,
+                    .comm_blocks = s.senders,
                     .chunk_k = s.columns};
   heap h(w, {.bulk = round_up(2 * gathered * 2 + std::size_t(calls) * shard * 2 + 64_MiB, 2_MiB), .signal = 128_MiB});
   channel ch(h, {.max_bytes = gathered * 2, .flags_per_source = ag_gemm<bf16>::flags_per_source(s.ranks, o)});

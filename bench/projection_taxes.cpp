@@ -60,8 +60,8 @@ __global__ void do_nothing() {}
 
 // ag_gemm's kernel with one thing changed.
 
-/// A source whose first tile waits until all pieces of all ranks have arrived.
-///   Deadlock: blocks that move pieces do it before they ask for a tile.
+/// A source whose first tile waits until all chunks of all ranks have arrived.
+///   Deadlock: blocks that move chunks do it before they ask for a tile.
 template <class Source>
 class after_all_of : public Source {
  public:
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     trace_span<!AfterAll> const s("moves A");
-    gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
+    transfer_chunks(group, e, ch.world, g.gather, worker, workers, begin);
   };
   Mainloop::run(shared, launch, x, g.tiles, source, sink, gather, identity{}, no_tail{});
 }
@@ -147,9 +147,9 @@ class changed_operator {
         auto const kernel = &changed_ag_gemm<bf16, M, AfterAll>;
         gather_map const map{o_.gather, call.m, o_.k, w.size(), M::traits.tile_m, plan->chunk_k};
         int const split_k = M::traits.slicing == k_slicing::interleaved
-                                ? std::min(plan->gemm.split_k, map.chunks() * shape.k_shards)
+                                ? std::min(plan->gemm.split_k, map.k_chunks() * shape.k_shards)
                                 : plan->gemm.split_k;
-        gather_order const order = order_of_gather(map, w.rank(), false, plan->pieces, plan->gemm.band,
+        gather_order const order = order_of_gather(map, w.rank(), false, plan->chunks, plan->gemm.band,
                                                    M::traits.slicing == k_slicing::interleaved ? 1 : split_k);
         channel_view const view = ch_.view(make_header("ag_taxes", AfterAll, std::uint64_t(call.m)));
         auto const inbox = [&](int slot) { return gathered_in(view.template slot<bf16 const>(slot), map); };
@@ -159,11 +159,11 @@ class changed_operator {
         auto x = make_operands<M>(a, b_operand<bf16>{call.b.data, call.b.ld, call.b_layout, n}, o_.k, true, multiply,
                                   map.m, last_tile_rows(map.m, map.tile_m), memory_, here());
         ag_gemm_arguments<bf16> const g{
-            {call.a, map, order.pieces, false, o_.own_shard_first, plan->in_turns},
+            {call.a, map, order.chunks, false, o_.own_shard_first, plan->in_turns},
             call.c,
             {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band}};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
-        int const first = std::max(1, std::min({order.pieces.count(), split_k > 1 ? fit - tiles * split_k : fit / 4,
+        int const first = std::max(1, std::min({order.chunks.count(), split_k > 1 ? fit - tiles * split_k : fit / 4,
                                                 plan->senders(o_.gather, w.size())}));
         set_blocks(x, first, tiles);
         launch(w, stream,

@@ -14,7 +14,7 @@ using namespace fusewire;
 
 namespace {
 
-constexpr embedding::shape lookup{.rows = 101, .dim = 40, .bags = 9, .ids = 6, .piece = 4};
+constexpr embedding::shape lookup{.rows = 101, .dim = 40, .bags = 9, .ids = 6, .chunk = 4};
 constexpr int launches = 4;
 
 /// An element of the table: each launch sees another.

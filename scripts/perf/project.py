@@ -243,7 +243,7 @@ def random_gathered_shapes(count, seed):
 
 
 def listed_plans(runner, *arguments):
-    """What `projection plans` lists: TILExTILExPARTS, movers, columns of a piece, modelled us; the chosen one first."""
+    """What `projection plans` lists: TILExTILExSPLIT_K, senders, columns of a chunk, modelled us; the chosen one first."""
     for line in (runner.simulate(1, NOMINAL_MHZ, runner.program, "plans", *arguments) or "").splitlines():
         *tile, movers, columns, modelled = line.split()
         yield "x".join(tile), int(movers), int(columns), float(modelled)
@@ -263,7 +263,7 @@ def plans(runner, rows, columns, count, seed, factor):
 
 
 def ag_gemm_plans(runner, rows, columns, worlds, gathers, count, seed, factor):
-    """AG+GEMM with the plan that it chooses, with the plans of other tiles and parts that the model puts next, and with half and twice its movers and its pieces."""
+    """AG+GEMM with the plan that it chooses, with the plans of other tiles and split_k that the model puts next, and with half and twice its senders and its chunks."""
     sweep = [(by, w, m, n, 8192) for w in worlds if w > 1 for n in columns for m in rows for by in gathers if by == "k" or m % w == 0]
     def make(known, fresh, add):
         runs, of_moving = [], []
@@ -271,10 +271,10 @@ def ag_gemm_plans(runner, rows, columns, worlds, gathers, count, seed, factor):
             all_plans = list(listed_plans(runner, by, w, m, n, k, factor))
             if not all_plans:
                 continue
-            tile, movers, piece, modelled = all_plans[0]
+            tile, movers, chunk, modelled = all_plans[0]
             variants = [(tile, 0, 0, modelled)] + [(other, 0, 0, us) for other, _, _, us in all_plans[1:]]
             variants += [(tile, count, 0, modelled) for count in (movers // 2, 2 * movers) if count]
-            variants += [(tile, 0, width, modelled) for width in (piece // 2, 2 * piece) if 64 <= width <= (k // w if by == "k" else k) and width % 64 == 0]
+            variants += [(tile, 0, width, modelled) for width in (chunk // 2, 2 * chunk) if 64 <= width <= (k // w if by == "k" else k) and width % 64 == 0]
             for i, (tile, movers, width, modelled) in enumerate(variants):
                 name = "".join([f"plan:{tile}", f"/movers:{movers}" if movers else "", f"/columns:{width}" if width else ""])
                 more = {"modelled_us": modelled, "chosen": i == 0, "random": at >= len(sweep)}

@@ -109,7 +109,7 @@ TEST_CASE("lifetimes: channels that ranks end in different orders leave nothing 
       r.world.collect();
       r.found.expect(r.heap.half_freed() == 0, r.heap.half_freed(), " arrays left behind");
     }
-    // All of the segment is in one piece again
+    // All of the segment is contiguous again
     r.heap.free(r.heap.allocate<char>(8_MiB));
   });
 }
@@ -135,7 +135,7 @@ TEST_CASE("lifetimes: memory is used again when the last rank has freed it, and 
     r.meet();
     r.found.throws<out_of_space>(
         "all of it",
-        {"8388608 bytes wanted", r.rank() == late ? "bytes free in one piece" : "and other ranks have not: 1"},
+        {"8388608 bytes wanted", r.rank() == late ? "contiguous bytes free" : "and other ranks have not: 1"},
         [&] { r.heap.allocate<char>(8_MiB); });
     if (r.rank() == late) r.heap.free(x);
     r.found.throws<bad_argument>("a second time", {text("offset ", x.offset), "not freed yet"},

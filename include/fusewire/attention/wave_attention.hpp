@@ -198,7 +198,7 @@ class wave_attention {
   }
   __device__ void load_values(unsigned rows) {
     int const lane = fresh_lane();
-    struct alignas(together * 2) piece {
+    struct alignas(together * 2) vector {
       std::uint32_t word[together / 2];
     };
     auto const of_token = [&](int i) { return platform::shuffle(rows, token(lane, i)); };
@@ -208,7 +208,7 @@ class wave_attention {
       T const* const row = kv_.v + std::uint64_t(known(i, of_token)) * D;
 #pragma unroll
       for (int c = 0; c < groups; ++c) {
-        piece const p = *reinterpret_cast<piece const*>(row + d_of(c * together, atom::kv_row(lane)));
+        vector const p = *reinterpret_cast<vector const*>(row + d_of(c * together, atom::kv_row(lane)));
 #pragma unroll
         for (int w = 0; w < together / 2; ++w) values_[i][c][w] = p.word[w];
       }

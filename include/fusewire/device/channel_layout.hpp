@@ -27,7 +27,7 @@ struct channel_state {
   unsigned ticket;               // blocks of the current launch that are done
   unsigned next[work_counters];  // work handed out so far
   unsigned joined;               // blocks of the current launch that have called join()
-  /// For each source, the pieces of work on its memory that are done
+  /// For each source, the items of work on its memory that are done
   unsigned arrived[max_ranks];
   unsigned began;  // blocks of the current launch that have begun, if peers read this rank's memory
   /// For each XCD, the launch in which it last released what earlier kernels had written

@@ -181,7 +181,7 @@ __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   };
   if constexpr (Flight > 4) in_flight(std::integral_constant<int, Flight>{});
   in_flight(std::integral_constant<int, 4>{});
-  in_flight(std::integral_constant<int, 2>{});  // many small pieces end here
+  in_flight(std::integral_constant<int, 2>{});  // many small copies end here
   in_flight(std::integral_constant<int, 1>{});
 }
 

@@ -57,7 +57,7 @@ class heap_state final : public shared_memory {
                       enough = added(has & ~(heap_unit - 1), bytes_on_heap(bytes, alignment)) - segment.free_at_end();
     require<out_of_space>(offset.has_value(), where, "heap::allocate: ", bytes, " bytes wanted in the ",
                           in_signal ? "signal" : "bulk", " segment, ", segment.largest_free(),
-                          " bytes free in one piece; heap_options::", in_signal ? "signal" : "bulk", " is ", has,
+                          " contiguous bytes free; heap_options::", in_signal ? "signal" : "bulk", " is ", has,
                           ", and ", enough, " is enough for this; a heap made from requirements has enough for all",
                           waiting ? text("; arrays that this rank has freed and other ranks have not: ", waiting) : "");
     return *offset;

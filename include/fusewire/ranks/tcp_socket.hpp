@@ -1,4 +1,4 @@
-// Sockets for the TCP bootstrap: addresses, deadlines, and frames that arrive in pieces.
+// Sockets for the TCP bootstrap: addresses, deadlines, and frames that arrive in parts.
 #pragma once
 #include <netdb.h>
 #include <netinet/in.h>

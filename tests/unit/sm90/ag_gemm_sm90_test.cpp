@@ -30,9 +30,9 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
                        .b_in_flight = (p.m + 1) % 3};
   ag_gemm_plan plan{.gemm = gemm, .chunk_k = p.chunk_k};
   while (!C.can_share(std::min(p.m, C.block_m), plan.gemm.split_k)) --plan.gemm.split_k;
-  plan.pieces = by == gather::k ? piece_order::nest::by_band
-                : p.m % 2       ? piece_order::nest::by_chunk
-                                : piece_order::nest::by_peer;
+  plan.chunks = by == gather::k ? chunk_order::nest::by_band
+                : p.m % 2       ? chunk_order::nest::by_k_chunk
+                                : chunk_order::nest::by_peer;
   int const rows = map.rows(r.rank()), cols = map.cols();
   bool const row_major = BOrder == layout::row_major;
   std::int64_t const ldb = row_major ? (p.n + 7) / 8 * 8 : p.k;
@@ -158,7 +158,11 @@ TEST_CASE(
               gemm_plan{.b_in_flight = 2}, map.m, last_tile_rows(map.m, tile.block_m),
               tuned_mainloops<bf16>::memory{r.world, std::source_location::current()}, std::source_location::current());
           ag_gemm_arguments<bf16> const g{
-              {call.a, map, {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, false, true},
+              {call.a,
+               map,
+               {chunk_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.k_chunks(), 8},
+               false,
+               true},
               call.c,
               {map.m_tiles(), ceil_div(p.n, mainloop::traits.tile_n), 0, 8}};
           r.launch({.blocks = 8, .threads = mainloop::traits.threads, .shared_bytes = mainloop::shared_bytes()},

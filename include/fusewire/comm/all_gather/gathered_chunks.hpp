@@ -2,7 +2,7 @@
 // of a shard that travel together. The order is the one in which chunks arrive, so all blocks start with early chunks:
 //
 //   gather::k, own shard first   chunks 0, 1, ... of the own shard, then chunk 0 of every peer, chunk 1 of every peer,
-//                                ... A tile row begins with the peer that sends its rows first: piece_order's by_row
+//                                ... A tile row begins with the peer that sends its rows first: chunk_order's by_row
 //   gather::k, else              chunk 0 of every rank, chunk 1 of every rank, ...
 //   gather::m                    chunks 0, 1, ... of the tile row
 //
@@ -43,7 +43,7 @@ class gathered_chunks {
         of_shard_(ceil_div(map.cols(), k_step)), of_chunk_(map.chunk_k / k_step),
         k_of_shard_(gathers_k_ ? map.cols() : 0), rows_of_shard_(gathers_k_ ? map.m : 0),
         others_(gathers_k_ ? map.ranks - own_first_ : 1) {
-    int const chunks = map.chunks(), own = own_first_ ? chunks : 0, all = own + chunks * others_;
+    int const chunks = map.k_chunks(), own = own_first_ ? chunks : 0, all = own + chunks * others_;
     auto const below = [&](int n) {
       return platform::uniform((n + split_k_ - 1 - slice_) / slice.count);
     };  // of this block's
@@ -93,7 +93,7 @@ class gathered_chunks {
       poll_prefetched();
       if ((needed & awaited_) != 0) [[unlikely]] {
         int const first = gathers_k_ ? p.before / k_of_shard_ : first_owner_;
-        e_.wait(wave{}, first, gathers_k_ ? first : last_owner_, map_.flag(tile_m_, map_.chunk_of(p.column)));
+        e_.wait(wave{}, first, gathers_k_ ? first : last_owner_, map_.flag(tile_m_, map_.k_chunk_of(p.column)));
         awaited_ &= ~needed;
       }
       platform::order_async_copies();
@@ -116,7 +116,7 @@ class gathered_chunks {
     // The chunks before this lane's: lane / flags, exact for numbers up to 64
     int const lane = platform::no_hoist_lane(wave{}.rank()), flags = platform::no_hoist(flags_of_chunk_),
               before = int((float(lane) + 0.5f) * platform::quick_reciprocal(float(flags)));
-    int const own = own_first_ ? map_.chunks() : 0, mine = nth + before, i = slice_ + mine * split_k_;
+    int const own = own_first_ ? map_.k_chunks() : 0, mine = nth + before, i = slice_ + mine * split_k_;
     // Exact enough for numbers up to 2^22, and faster than an integer division
     int const chunk = int((float(i - own) + 0.5f) * platform::quick_reciprocal(float(platform::no_hoist(others_)))),
               peer = i - own - chunk * others_ + first_peer_,

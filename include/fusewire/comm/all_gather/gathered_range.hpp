@@ -48,7 +48,7 @@ class gathered_range {
     int const row = tile_m_ * map_.tile_m, in_shard = left(p);
     if (gathers_k_ ? p.shard == rank_ : is_own(map_, tile_m_, rank_))
       return {own_shard, gathers_k_ ? row : row - map_.first_row(rank_), column(p), in_shard};
-    int const chunk = map_.chunk_of(column(p)), end = ((chunk + 1) * map_.chunk_k - column(p)) / k_step;
+    int const chunk = map_.k_chunk_of(column(p)), end = ((chunk + 1) * map_.chunk_k - column(p)) / k_step;
     if (platform::uniform(p.shard) != platform::uniform(known_shard_) ||
         platform::uniform(chunk) != platform::uniform(known_chunk_)) {
       e_.wait(Group{}, gathers_k_ ? p.shard : map_.first_owner(tile_m_),

@@ -1,7 +1,7 @@
 // The source of AG+GEMM's tiles: a gathered A. A rank's own shard is read in place, the others from the inbox.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
-#include <fusewire/comm/all_gather/gather_pieces.hpp>
+#include <fusewire/comm/all_gather/transfer_chunks.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 
 namespace fusewire {
@@ -31,8 +31,8 @@ class gathered_tiles {
     index_range const steps = steps_of_slice(ceil_div(cols_, k_step), slice);
     count_ = steps.size();
     first_ = steps.begin * k_step;
-    first_chunk_ = map.chunk_of(first_);
-    chunks_ = map.chunk_of(first_ + (count_ - 1) * k_step) - first_chunk_ + 1;
+    first_chunk_ = map.k_chunk_of(first_);
+    chunks_ = map.k_chunk_of(first_ + (count_ - 1) * k_step) - first_chunk_ + 1;
   }
 
   __device__ int steps() const { return gathers_k_ ? count_ * map_.ranks : count_; }

@@ -56,8 +56,8 @@ inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config
   double const read = 2.0 * s.k * (s.n + double(s.rows) * s.shards) / rate::memory,
                operands = 2.0 * s.k * (c.block_m + c.block_n) * tiles / rate::caches,
                multiply = ceil_div(tiles, at_once) * double(most) * k_step * area / (rate::matrix_units * c.busy);
-  // B streams while blocks wait for a gathered A. When its last piece has come, a part of the multiplication is left: a
-  // fourth fits the projections
+  // B streams while blocks wait for a gathered A. When its last chunk has arrived, a part of the multiplication is
+  // left: a fourth fits the projections
   double const come = gathered ? s.link_bytes / rate::link : read, left = gathered ? multiply / 4 : 0;
   return std::max({come, operands, multiply}) + left +
          (split_k > 1 ? rate::barrier + double(tiles) * split_k * area * sizeof(float) / rate::of_sums : 0);

@@ -311,7 +311,7 @@ class ping_pong_tile {
     find_group();
   }
   /// Finds the group's A, and returns when it is there; if the source lets others wait, and this wave is not to, at
-  /// once. What nearly every group runs is in one piece: a jump costs as much as several instructions, and the other
+  /// once. What nearly every group runs is contiguous: a jump costs as much as several instructions, and the other
   /// half of the waves stands still for it.
   __device__ void find_a(bool waits) {
     k_segment run{};

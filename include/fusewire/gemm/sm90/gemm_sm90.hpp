@@ -186,8 +186,8 @@ class gemm_sm90 {
   static constexpr int registers = 168;
   using atom =
       wgmma_atom<T, C.width(), C.swap_ab() && BOrder == layout::row_major, !C.swap_ab() && BOrder == layout::row_major>;
-  static constexpr int b_bytes = C.b_bytes(BOrder);  // of a stage
-  static constexpr int chunk = 64 * block_k * 2;     // bytes of 64 n of a row-major B's stage
+  static constexpr int b_bytes = C.b_bytes(BOrder);      // of a stage
+  static constexpr int swizzle_atom = 64 * block_k * 2;  // bytes of 64 n of a row-major B's stage
   using storage = sm90_storage<C, b_bytes>;
   using cursor = stage_cursor;
   using out = sm90_store<atom, C>;
@@ -232,9 +232,9 @@ class gemm_sm90 {
     int ahead = s.stages.b_in_flight;  // loads that may start before an earlier one has landed
     for (int const i : share) {
       int const n = tiles[i].n * C.block_n,
-                pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
+                boxes = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / swizzle_atom;
       CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
-      int const bytes = BOrder == layout::row_major ? pieces * chunk : box_rows(columns - n, C.block_n) * 128;
+      int const bytes = BOrder == layout::row_major ? boxes * swizzle_atom : box_rows(columns - n, C.block_n) * 128;
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
         int const count = source.left(place);
@@ -253,8 +253,8 @@ class gemm_sm90 {
               load_box(s.b(at.stage), map, k, n, full);
             } else {
 #pragma unroll
-              for (int j = 0; j < b_bytes / chunk; ++j)
-                if (j < pieces) load_box(s.b(at.stage) + j * chunk, map, n + j * 64, k, full);
+              for (int j = 0; j < b_bytes / swizzle_atom; ++j)
+                if (j < boxes) load_box(s.b(at.stage) + j * swizzle_atom, map, n + j * 64, k, full);
             }
           }
         }
@@ -301,7 +301,7 @@ class gemm_sm90 {
         s.full_b(at.stage).wait(at.parity);
         s.full_a(at.stage).wait(at.parity);
         std::uint64_t const a = matrix_descriptor(s.a(from.stage) + row0 * 128),
-                            b = matrix_descriptor(s.b(at.stage) + column0 * 128, chunk);
+                            b = matrix_descriptor(s.b(at.stage) + column0 * 128, swizzle_atom);
         wgmma_begin();
 #pragma unroll
         for (int slice = 0; slice < block_k / atom::k; ++slice) {

@@ -1,19 +1,20 @@
 // All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in
 // ag_gemm.hpp.
 //
-//   communication      gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece;
+//   communication      transfer_chunks.hpp: push, or pull, and signal a flag (source, tile row, k chunk) for each
+//   chunk;
 //                      on gfx942 groups of waves may push in turns: pusher.hpp
 //   tiles              own rows or columns: from A, immediately; others: wait for flag --> from the inbox --mainloop-->
 //   C
 //
-// The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
+// The mainloop decides which threads move the chunks: the first blocks before they take tiles, or warps of every block
 // while the others multiply. A slice's sums over k run in the order in which its source hands out the steps. This order
 // is the same in every run, and with own_shard_first = false it is the same on every rank.
 //
 // Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for
-// headers, which every rank's blocks send before they wait for anything. Pieces are moved by blocks that take tiles
+// headers, which every rank's blocks send before they wait for anything. Chunks are moved by blocks that take tiles
 // only afterwards, or by warps that multiply nothing, so a tile waits only for work that is already under way. Block
-// 0's last waits (acknowledgements, credit) come after its own pieces, and no piece and no tile of other blocks waits
+// 0's last waits (acknowledgements, credit) come after its own chunks, and no chunk and no tile of other blocks waits
 // for them.
 // Order: the group that asks the source acquires the flags. The mainloop passes that order on to the threads or units
 // that load: by a barrier, or by a proxy fence.
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
         push_in_turns(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
         return;
       }
-    gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
+    transfer_chunks(group, e, ch.world, g.gather, worker, workers, begin);
   };
   Mainloop::run(shared, launch, x, g.tiles, source, sink, gather, epilogue, no_tail{});
 }

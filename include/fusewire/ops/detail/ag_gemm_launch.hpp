@@ -70,18 +70,18 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
   auto const of_mainloop = [&](auto const& question) { return with_mainloop<T>(plan.gemm, call.b_layout, question); };
   bool const in_turns = of_mainloop([&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }),
              senders_first = of_mainloop([&]<class M>() { return M::traits.comm == comm_placement::leading_blocks; });
-  gather_order const order = order_of_gather(map, w.rank(), pull, plan.pieces, plan.gemm.band, in_turns ? 1 : split_k);
+  gather_order const order = order_of_gather(map, w.rank(), pull, plan.chunks, plan.gemm.band, in_turns ? 1 : split_k);
   channel_view const view = ch.view(header);
   auto const inbox = [&](int slot) { return gathered_in(view.template slot<T const>(slot), map); };
   matrix<T const> const a[gathered_buffers] = {call.a.rows > 0 ? call.a : inbox(0), inbox(0), inbox(1)};
   ag_gemm_arguments<T> const g{
-      {call.a, map, order.pieces, pull, o.own_shard_first, plan.in_turns && !pull},
+      {call.a, map, order.chunks, pull, o.own_shard_first, plan.in_turns && !pull},
       call.c,
       {map.m_tiles(), ceil_div(n, plan.gemm.tile_n), order.first_tile_row, plan.gemm.band, order.first_band}};
-  int const senders = !senders_first      ? map.max_pieces() * map.ranks
+  int const senders = !senders_first      ? map.max_chunks() * map.ranks
                       : o.comm_blocks > 0 ? o.comm_blocks
                       : w.size() == 1 ? int(pull)  // which acknowledges
-                                      : std::max(1, std::min(order.pieces.count(), plan.senders(o.gather, w.size())));
+                                      : std::max(1, std::min(order.chunks.count(), plan.senders(o.gather, w.size())));
   launcher.launch(stream, kernels, p, plan.gemm, a,
                   {.tiles = g.tiles.count(),
                    .comm_workers = senders,

@@ -32,7 +32,7 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
                         .chunk_k = chunk_steps(regime, rows, steps, senders) * k_step,
                         .senders_per_peer = senders,
                         .in_turns = regime.alternating,
-                        .pieces = regime.order};
+                        .chunks = regime.order};
   };
   auto const beside = [&](gemm_plan const& p) {
     int const moving = comm_blocks > 0 ? comm_blocks
@@ -40,11 +40,11 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
                                        : std::max(1, std::min(resident(p) / 4, plan_of(p).senders(by, ranks)));
     return std::max(0, resident(p) - moving) / p.split_k;
   };
-  gemm_shape of_pieces = s;
-  of_pieces.link_bytes = ranks > 1 ? 2.0 * s.rows * s.shards * s.k / ranks : 0;
-  of_pieces.together = chunk_steps(regime, rows, steps, regime.senders);
+  gemm_shape of_chunks = s;
+  of_chunks.link_bytes = ranks > 1 ? 2.0 * s.rows * s.shards * s.k / ranks : 0;
+  of_chunks.together = chunk_steps(regime, rows, steps, regime.senders);
   std::vector<modelled<ag_gemm_plan>> all;
-  for (auto const& [gemm, us] : modelled_plans(of_pieces, beside)) all.push_back({plan_of(gemm), us});
+  for (auto const& [gemm, us] : modelled_plans(of_chunks, beside)) all.push_back({plan_of(gemm), us});
   return all;
 }
 

@@ -44,12 +44,12 @@ __device__ inline void acquire_loaded() {
   static_assert(S == scope::system);
   asm volatile("buffer_inv sc0 sc1" ::: "memory");
 }
-/// An aligned load of 4 or 8 bytes in one piece. Order: relaxed or acquire.
+/// An aligned load of 4 or 8 bytes in one access. Order: relaxed or acquire.
 template <order O, scope S, class T>
 __device__ T atomic_load(T const* p) {
   return __hip_atomic_load(p, order_of<O>, scope_of<S>);
 }
-/// An aligned store of 4 or 8 bytes in one piece. Order: relaxed or release.
+/// An aligned store of 4 or 8 bytes in one access. Order: relaxed or release.
 template <order O, scope S, class T>
 __device__ void atomic_store(T* p, T value) {
   release_before<O, S>();

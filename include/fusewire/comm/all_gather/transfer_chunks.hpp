@@ -1,16 +1,16 @@
-// How the pieces of a gathered A travel: pushed into every peer's inbox, or pulled into this rank's own. The mainloop
+// How the chunks of a gathered A travel: pushed into every peer's inbox, or pulled into this rank's own. The mainloop
 // decides which threads move them.
 //
-//   push   A --copy--> inbox of every other rank --signal--> flag (source, tile row, chunk)
+//   push   A --copy--> inbox of every other rank --signal--> flag (source, tile row, k chunk)
 //   pull   wait for a peer's header; its A --copy--> own inbox --signal--> flag; acknowledge to the peer
 //
 // A crosses a link once, in the order in which the tiles in flight ask for it. Every rank begins with its own shard and
 // goes on with rank + 1, rank + 2, ..., so at any time each rank sends to one peer and receives from one. The own shard
 // is not copied, except the rows of tile rows that ranks share.
 //
-// Order: the group that copied a piece raises its flag (signal), and a pull reads a peer's A between the peer's header
+// Order: the group that copied a chunk raises its flag (signal), and a pull reads a peer's A between the peer's header
 // and the acknowledgement. A push waits for nothing, and a pull only for headers. So threads that multiply may wait for
-// pieces that are being moved. The rest of the argument stands above each kernel.
+// chunks that are being moved. The rest of the argument stands above each kernel.
 #pragma once
 #include <algorithm>
 
@@ -26,8 +26,8 @@ struct gather_plan {
   matrix<T const> a;  // this rank's shard: [M, K/W] or [rows of this rank, K]
   /// How A is cut.
   gather_map map;
-  /// The order in which pieces travel.
-  piece_order pieces;
+  /// The order in which chunks travel.
+  chunk_order chunks;
   /// Whether readers fetch; else owners store.
   bool pull;
   bool own_shard_first;  // with gather::k; false: every rank takes the shards in the order of ranks
@@ -53,28 +53,28 @@ __device__ inline bool is_own(gather_map const& map, int tile_m, int rank) {
   return map.by == gather::m && map.first_owner(tile_m) == rank && map.last_owner(tile_m) == rank;
 }
 
-/// Where a rank's tiles begin, and the order of the pieces that they ask for. First come the tile rows that are this
+/// Where a rank's tiles begin, and the order of the chunks that they ask for. First come the tile rows that are this
 /// rank's alone. With by_peer they fill whole bands, the first of which may have fewer rows: in a band of own and other
 /// rows the own ones would wait. A tile row that two ranks share comes with the tile rows of the second rank: it is
 /// there when these rows are.
 struct gather_order {
   /// The first tile row; the tile rows of the first band, 0: as many as any other band has.
   int first_tile_row, first_band;
-  /// The pieces, in the order in which the tiles ask for them.
-  piece_order pieces;
+  /// The chunks, in the order in which the tiles ask for them.
+  chunk_order chunks;
 };
 /// The order for this rank. `band`: tile rows in flight together; `split_k`: blocks that share a tile.
-inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, piece_order::nest nest, int band,
+inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, chunk_order::nest nest, int band,
                                     int split_k = 1) {
-  bool const in_turn = nest == piece_order::nest::by_peer;
+  bool const in_turn = nest == chunk_order::nest::by_peer;
   int const own = ceil_div(map.first_row(rank), map.tile_m),
             next = rank + 1 < map.ranks ? map.first_row(rank + 1) / map.tile_m : map.m_tiles();
   int const first_turn = in_turn && map.rows_per_rank() % map.tile_m != 0 ? 0 : 1;
   // With gather::k nothing is pushed in the own turn, which is the last. Then there is a turn for each link
-  bool const links = nest == piece_order::nest::by_row && map.by == gather::k && !pull && map.ranks > 1;
+  bool const links = nest == chunk_order::nest::by_row && map.by == gather::k && !pull && map.ranks > 1;
   return {own % map.m_tiles(),
           in_turn ? std::max(next - own, 0) % band : 0,
-          {nest, map.ranks - links, pull ? map.max_tile_rows() : map.tile_rows(rank), map.chunks(), band, split_k,
+          {nest, map.ranks - links, pull ? map.max_tile_rows() : map.tile_rows(rank), map.k_chunks(), band, split_k,
            first_turn}};
 }
 
@@ -83,44 +83,44 @@ namespace detail {
 /// Whether a rank copies its rows of a tile row that it shares with a neighbour to its own inbox in this turn:
 ///
 ///   the order has no turn 0                           yes, in any own turn of the order
-///   `rank` is the last owner of the tile row          in the last turn: pieces for peers are more urgent
-///   the tile row ends in the next rank's shard        in turn 0: it is multiplied when that rank's pieces come
+///   `rank` is the last owner of the tile row          in the last turn: chunks for peers are more urgent
+///   the tile row ends in the next rank's shard        in turn 0: it is multiplied when that rank's chunks come
 template <class T>
 __device__ bool is_turn_of_own(gather_plan<T> const& x, int rank, int tile_row, int turn) {
-  return x.pieces.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
+  return x.chunks.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
 }
 
-/// A piece of this rank's shard on its way to a rank; not needed: it goes nowhere.
-struct piece_push {
+/// A chunk of this rank's shard on its way to a rank; not needed: it goes nowhere.
+struct chunk_push {
   int peer;
-  gather_piece piece;
+  gather_chunk chunk;
   bool needed;
 };
-/// The i-th push in the order of the pieces.
+/// The i-th push in the order of the chunks.
 template <class T>
-__device__ piece_push push_at(world_view const& w, gather_plan<T> const& x, int i) {
+__device__ chunk_push push_at(world_view const& w, gather_plan<T> const& x, int i) {
   gather_map const& map = x.map;
-  piece_at const at = x.pieces[i];
+  chunk_position const at = x.chunks[i];
   int const peer = w.next(map.ranks - at.turn);  // the peer that asks for this shard first comes first
-  gather_piece const p = map.piece(w.rank(), at.row, at.chunk);
+  gather_chunk const p = map.chunk(w.rank(), at.row, at.k_chunk);
   return {peer, p,
           peer != w.rank() ||
               (map.by == gather::m && !is_own(map, p.tile_row, peer) && is_turn_of_own(x, peer, p.tile_row, at.turn))};
 }
 
-// They move the pieces between this rank and its peers, and some of its own to its own inbox. start() makes the epoch
-// known; a push finds its first piece before that.
+// They move the chunks between this rank and its peers, and some of its own to its own inbox. start() makes the epoch
+// known; a push finds its first chunk before that.
 
 template <class T, group Group, class Start>
-__device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
+__device__ void push_chunks(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
                             int workers, Start const& start) {
   gather_map const& map = x.map;
   int i = worker;
-  piece_push t = push_at(w, x, i);
+  chunk_push t = push_at(w, x, i);
   start();
-  for (int const count = x.pieces.count(); i < count; t = push_at(w, x, i += workers)) {
+  for (int const count = x.chunks.count(); i < count; t = push_at(w, x, i += workers)) {
     if (!platform::uniform(int(t.needed))) continue;  // in all lanes, which sync below
-    gather_piece const& p = t.piece;
+    gather_chunk const& p = t.chunk;
     int const row = p.row - map.first_row(w.rank()), col = p.col - map.first_col(w.rank());
     copy_aligned(g, x.a.submatrix(row, col, p.rows, p.cols),
                  shard_in(e.inbox<T>(t.peer), map, w.rank()).submatrix(row, col, p.rows, p.cols));
@@ -129,22 +129,22 @@ __device__ void push_pieces(Group g, channel_epoch const& e, world_view const& w
 }
 
 template <class T, group Group, class Start>
-__device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
+__device__ void pull_chunks(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
                             int workers, Start const& start) {
   gather_map const& map = x.map;
   start();
   matrix<T const> shard = x.a;
   int of = w.rank();  // the owner of `shard`
   bool readable = true;
-  for (int const i : dealt(x.pieces.count(), worker, workers)) {
-    piece_at const at = x.pieces[i];
+  for (int const i : dealt(x.chunks.count(), worker, workers)) {
+    chunk_position const at = x.chunks[i];
     int const source = w.next(at.turn), rows = map.tile_rows(source);
     if ((source == w.rank() && map.by == gather::k) || rows == 0) {
-      if (at.row == 0 && at.chunk == 0) e.pull().acknowledge_nothing(g, source);
+      if (at.row == 0 && at.k_chunk == 0) e.pull().acknowledge_nothing(g, source);
       continue;
     }
     if (at.row >= rows) continue;
-    gather_piece const p = map.piece(source, at.row, at.chunk);
+    gather_chunk const p = map.chunk(source, at.row, at.k_chunk);
     if (source == w.rank() && !is_turn_of_own(x, source, p.tile_row, at.turn)) continue;
     if (source != w.rank() || !is_own(map, p.tile_row, source)) {
       if (source != platform::uniform(of)) {
@@ -158,19 +158,19 @@ __device__ void pull_pieces(Group g, channel_epoch const& e, world_view const& w
                         shard_in(e.inbox<T>(), map, source).submatrix(row, col, p.rows, p.cols));
       e.signal_here(g, source, p.flag);
     }
-    e.pull().acknowledge(g, source, unsigned(rows * map.chunks()));
+    e.pull().acknowledge(g, source, unsigned(rows * map.k_chunks()));
   }
 }
 
 }  // namespace detail
 
-/// Moves this worker's share of the pieces. It calls start(), which makes the epoch known.
+/// Moves this worker's share of the chunks. It calls start(), which makes the epoch known.
 /// Called by: every thread of the group.
 template <class T, group Group, class Start>
-__device__ void gather_pieces(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
-                              int workers, Start const& start) {
-  if (x.pull) detail::pull_pieces(g, e, w, x, worker, workers, start);
-  else detail::push_pieces(g, e, w, x, worker, workers, start);
+__device__ void transfer_chunks(Group g, channel_epoch const& e, world_view const& w, gather_plan<T> const& x,
+                                int worker, int workers, Start const& start) {
+  if (x.pull) detail::pull_chunks(g, e, w, x, worker, workers, start);
+  else detail::push_chunks(g, e, w, x, worker, workers, start);
 }
 
 }  // namespace fusewire
