@@ -12,7 +12,7 @@
 //
 //   fused                 one launch
 //   bsp_eager, bsp_graph  stencil: in each step a kernel, then the vendor's send and receive of the edges;
-//                         embedding: all-gather of the ids, a kernel that sums up the own rows of all bags,
+//                         embedding: all-gather of the ids, a kernel that sums up the local rows of all bags,
 //                         reduce-scatter of the sums
 //   local                 the twin's kernels alone, without communication
 //

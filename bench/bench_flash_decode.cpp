@@ -363,7 +363,7 @@ class shape_runner {
                    }});
   }
 
-  /// Fills the pool of pages once per type. Every shape takes its pages from the pool, in an order of its own. The
+  /// Fills the pool of pages once per type. Every shape takes its pages from the pool, in its own order. The
   /// query is the same on all ranks.
   void prepare() {
     hipStream_t const stream = st_.stream();

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   channel_epoch const& e = launch.epoch();
   using usual = gathered_source<Mainloop>;
   std::conditional_t<AfterAll, after_all_of<usual>, usual> source(e, ch.world.rank(), g.gather.map,
-                                                                  g.gather.own_shard_first, x.k_slice());
+                                                                  g.gather.local_shard_first, x.k_slice());
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     trace_span<!AfterAll> const s("moves A");
@@ -159,7 +159,7 @@ class changed_operator {
         auto x = make_operands<M>(a, b_operand<bf16>{call.b.data, call.b.ld, call.b_layout, n}, o_.k, true, multiply,
                                   map.m, last_tile_rows(map.m, map.tile_m), memory_, here());
         ag_gemm_arguments<bf16> const g{
-            {call.a, map, order.chunks, false, o_.own_shard_first, plan->in_turns},
+            {call.a, map, order.chunks, false, o_.local_shard_first, plan->in_turns},
             call.c,
             {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band}};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);

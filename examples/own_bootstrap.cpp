@@ -1,4 +1,4 @@
-// A program with a start of its own: its ranks connect at a Unix socket, where another program has MPI or a store. The
+// A program with its own start: its ranks connect at a Unix socket, where another program has MPI or a store. The
 // world outlives the function that makes it, as in a binding.
 //
 //   rank 1, 2, ... --- bytes ---> rank 0 --- all bytes ---> rank 1, 2, ...

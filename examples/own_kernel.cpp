@@ -1,5 +1,5 @@
-// An own fused kernel: a matrix that is spread over the ranks is summed column by column on every rank, while its tiles
-// travel.
+// A custom fused kernel: a matrix that is spread over the ranks is summed column by column on every rank, while its
+// tiles travel.
 //
 //   rank r                                      every rank p
 //   pushers    a[r]: tile t --- data, flag ----> inbox: source r, tile t

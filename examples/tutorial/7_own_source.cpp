@@ -1,4 +1,4 @@
-// Tutorial, step 7: an own tile source for the library's mainloops. Every rank multiplies the matrix that the rank
+// Tutorial, step 7: a custom tile source for the library's mainloops. Every rank multiplies the matrix that the rank
 // before it sends, while it arrives.
 //
 //   rank r-1 --- chunks of its A, flags ---> inbox of rank r --wait for a chunk--> mainloop --> C = A of rank r-1 * B

@@ -1,4 +1,4 @@
-// Tutorial, step 8: an own tile sink for the library's mainloops. GEMM + reduce-scatter: every rank has a part of k,
+// Tutorial, step 8: a custom tile sink for the library's mainloops. GEMM + reduce-scatter: every rank has a part of k,
 // and rank r gets its rows of the sum of all products.
 //
 //   tiles        A, B --mainloop--> fp32 sums --> inbox of the rank that owns the rows: [source][rows][n], and a flag

@@ -49,7 +49,7 @@ constexpr int words = 1 << 16;  // of `data`
 constexpr int counters = 64;    // of `counts`
 constexpr int flags_of_rank = 64;
 
-/// The two roles of an experiment. Where every rank has a GPU of its own, ranks 0 and 1 have one block each. Otherwise
+/// The two roles of an experiment. Where every rank has its own GPU, ranks 0 and 1 have one block each. Otherwise
 /// they are blocks 0 and 1 on rank 0's GPU, which run on different XCDs.
 struct cast {
   int first;       // role of block 0

@@ -570,7 +570,7 @@ TEST_CASE("ag_gemm: every rank gets the same bits", "[ag_gemm]") {
     gemm_rank<bf16> g(r, m, n, k);
     sym<bf16> const rank0 = r.heap.allocate<bf16>(m * n);
     channel ch(r.heap, small_channel());
-    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = gather::k, .own_shard_first = false});
+    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = gather::k, .local_shard_first = false});
     lcg mine{unsigned(r.rank() + 1)}, common{77};
     std::vector<bf16> a, b;
     for (int i = 0; i < m * k / r.size(); ++i) a.push_back(bf16(float(mine.below(20001) - 10000) / 7777.0f));

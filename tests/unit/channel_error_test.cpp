@@ -287,7 +287,7 @@ namespace {
 constexpr int steps = 7;
 
 /// A ring of as many steps as it has flags: in each, a block tells the next rank's block of it, and waits for the
-/// previous one's. Each block sends a flag of its own in each step. Rank 1's block 3 leaves out step `missing`.
+/// previous one's. Each block sends its own flag in each step. Rank 1's block 3 leaves out step `missing`.
 __global__ void ring_in_steps(channel_view ch, int missing) {
   block const b;
   channel_epoch const e = ch.begin(b);

@@ -10,7 +10,7 @@ constexpr int room = 640;  // bytes of one case: 16 before, up to 600 copied, th
 
 __host__ __device__ unsigned char byte_of(int rank, int i) { return static_cast<unsigned char>(rank * 89 + i * 7 + 1); }
 
-/// Case i has a block of its own: from `from` + alignment to `to` + alignment.
+/// Case i has its own block: from `from` + alignment to `to` + alignment.
 struct copy_case {
   int from_alignment, to_alignment, bytes;
 };

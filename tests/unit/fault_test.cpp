@@ -494,7 +494,7 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   CHECK(contains(verdicts[0], text(first ? " waited longer than 500 ms for a flag" : " flag", " from rank 1 (",
                                    decodes ? "a result " : "data flag ")));
   CHECK(contains(verdicts[0], text(" of rank 1, slot ", slot, ", signal segment + ")));
-  // decode_losing has an inbox of its own
+  // decode_losing has its own inbox
   CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));
   for (std::size_t r = 1; r < verdicts.size(); ++r)
     CHECK((verdicts[r].empty() || !first || contains(verdicts[r], "because rank 0 aborted")));

@@ -32,7 +32,7 @@ class bare_operator : fused_gemm_operator<bf16, gemm_ar_options> {
   }
 };
 
-/// An own kernel on the channel: to = from.
+/// A custom kernel on the channel: to = from.
 __global__ void copy_in_channel(channel_view ch, bf16 const* from, bf16* to, int count) {
   block const b;
   auto const e = ch.begin(b);

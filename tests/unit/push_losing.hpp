@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
       e.signal(group, peer, p.flag);
     }
   };
-  gathered_tiles<typename Mainloop::source_group> source(e, ch.world.rank(), map, g.gather.own_shard_first,
+  gathered_tiles<typename Mainloop::source_group> source(e, ch.world.rank(), map, g.gather.local_shard_first,
                                                          x.k_slice());
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   Mainloop::run(shared, launch, x, g.tiles, source, sink, push, identity{}, no_tail{});

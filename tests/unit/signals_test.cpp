@@ -35,7 +35,7 @@ constexpr int steps = 5;
 /// Every block sends `steps` messages to the same block on the next rank, with one growing flag of its own. It takes
 /// those of the previous rank, of which several may be there already.
 ///   Deadlock: sending waits for nothing.
-///   Reuse: the messages lie in the channel's inbox, each in a place of its own.
+///   Reuse: the messages lie in the channel's inbox, each in its own place.
 __global__ void send_steps(channel_view ch, sym<flag> flags, unsigned* wrong) {
   __shared__ int word;
   block const b;
@@ -59,7 +59,7 @@ __global__ void send_steps(channel_view ch, sym<flag> flags, unsigned* wrong) {
   e.end(b);
 }
 
-/// Every rank sends `messages` messages to every rank, each in a place of its own. Block 0 takes them as they arrive:
+/// Every rank sends `messages` messages to every rank, each in its own place. Block 0 takes them as they arrive:
 /// by flags that grow, and then by the channel's flags, each once.
 __global__ void take_any(channel_view ch, sym<flag> flags, int messages, std::uint64_t delay_ns, unsigned* wrong) {
   __shared__ int word;

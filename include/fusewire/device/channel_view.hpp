@@ -19,7 +19,7 @@
 // abandon the launch and name the difference.
 // Why it does not deadlock. The headers are sent before anything waits: by block 0 or, in begin_readable, by the last
 // block to begin. No block waits before it has begun, and the host launches only grids whose blocks are all resident.
-// For the rest of a launch, its kernel must have an argument of its own.
+// For the rest of a launch, its kernel must have its own argument.
 #pragma once
 #include <fusewire/core/programmatic_launch.hpp>
 #include <fusewire/device/channel_control.hpp>

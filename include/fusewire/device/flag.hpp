@@ -135,7 +135,7 @@ __device__ __forceinline__ void wait_all(Group g, world_view const& w, int count
 
 // Waits that return whether the flag came: false, or -1, if the wait timed out. All threads of the group get the
 // same answer, so they may branch on it around collective calls. For a block, that costs a word of shared memory and a
-// second barrier. wait() does not have that cost, so these have names of their own. `word`: in the block's shared
+// second barrier. wait() does not have that cost, so these have their own names. `word`: in the block's shared
 // memory, for this group alone; a thread and a wave do not use it.
 
 /// As wait(); returns whether the flag came.

@@ -1,5 +1,5 @@
 // The host side of kernels that multiply tiles: which mainloop a product takes, the kernels' code, and their launch.
-// Every operator here that multiplies has a gemm_launcher, and so can kernels of your own: a source, a sink or both,
+// Every operator here that multiplies has a gemm_launcher, and so can your own kernels: a source, a sink or both,
 // with the tuned mainloops.
 //
 //   product --plan()--> mainloop, tile, blocks that share a tile
@@ -44,12 +44,12 @@ struct tile_work {
   std::source_location where = std::source_location::current();  // who launches, for messages
 };
 
-/// A header for a launch with a plan: `name` (1 to 8 letters), `own` (what else ranks must agree on, 16 bits), and the
-/// extents. Ranks with different plans are told so. describe_product() reads it. Fails: bad_argument.
+/// A header for a launch with a plan: `name` (1 to 8 letters), `operator_bits` (what else ranks must agree on, 16
+/// bits), and the extents. Ranks with different plans are told so. describe_product() reads it. Fails: bad_argument.
 template <class T>
-launch_header gemm_header(char const* name, gemm_plan const& plan, unsigned own, int m, int n, int k, int more = 0,
-                          std::source_location where = std::source_location::current()) {
-  std::uint64_t const variant = std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(own & 0xffff) << 8 |
+launch_header gemm_header(char const* name, gemm_plan const& plan, unsigned operator_bits, int m, int n, int k,
+                          int more = 0, std::source_location where = std::source_location::current()) {
+  std::uint64_t const variant = std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(operator_bits & 0xffff) << 8 |
                                 std::uint64_t(plan.tile_m / 8) << 24 | std::uint64_t(plan.tile_n / 8) << 32 |
                                 std::uint64_t(plan.split_k) << 40;
   launch_header h =
@@ -57,7 +57,7 @@ launch_header gemm_header(char const* name, gemm_plan const& plan, unsigned own,
   h.equal_grids = 0;  // a rank with less room takes fewer
   return h;
 }
-/// What gemm_header() was told as `own`.
+/// What gemm_header() was told as `operator_bits`.
 constexpr unsigned variant_of(std::uint64_t const (&what)[launch_words]) { return unsigned(what[1] >> 8 & 0xffff); }
 /// A launch in words, from what its header says; for name_table::add_launch().
 inline std::string describe_product(std::string const& name, std::uint64_t const (&what)[launch_words]) {

@@ -21,7 +21,7 @@ struct stored_slice {
 /// share a tile, such a group of each of them calls it. A mainloop may make the call as late as after the
 /// multiplication of the group's next tile. The compiler knows nothing of t there, so what a sink computes from it
 /// takes no registers while the tile is multiplied. On gfx942 a stored() with a barrier is inlined (__forceinline__):
-/// in a function of its own the compiler takes t, s and the launch's epoch for different in each lane.
+/// in its own function the compiler takes t, s and the launch's epoch for different in each lane.
 template <class S>
 concept tile_sink = requires(S const s, block g, tile_coord t, stored_slice slice) {
   s.at(t).rows;

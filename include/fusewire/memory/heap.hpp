@@ -121,11 +121,11 @@ class heap {
   /// The offset of p in this rank's bulk segment, in bytes. Fails: bad_argument when [p, p + bytes) is not inside it.
   std::uint64_t offset_of(void const* p, std::size_t bytes, char const* name, std::source_location where) const;
 
-  /// Tells fusewire-sim that `bytes` bytes of an allocation have bounds of their own, and this name. The call names the
+  /// Tells fusewire-sim that `bytes` bytes of an allocation have their own bounds, and this name. The call names the
   /// memory of every rank; every rank makes it. It replaces names that it overlaps.
   /// Requires: no rank uses the memory before all ranks have named it.
   void annotate(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const;
-  /// The same of rows that have bounds of their own. In the name, {0} to {2} stand for a row's numbers.
+  /// The same of rows that have their own bounds. In the name, {0} to {2} stand for a row's numbers.
   void name_rows(bool in_signal, std::uint64_t offset, detail::simulator_rows const& rows,
                  std::string const& name) const;
   /// Tells fusewire-sim that this rank's memory at the offset, which has a name, belongs to one launch at a time. Each
@@ -181,7 +181,7 @@ namespace detail {
 void retire(heap_state& memory, bool in_signal, std::uint64_t offset);
 }  // namespace detail
 
-/// An array of a heap that a rank frees when the owner ends, at a time of its own.
+/// An array of a heap that a rank frees when the owner ends, at its own time.
 template <class T>
 class owned {
  public:

@@ -156,7 +156,7 @@ class heap_state final : public shared_memory {
  private:
   heap_state(fusewire::world& w, heap_options const& options, std::source_location where)
       : world_(w), ledger_(w.memory_ledger()), options_(options), bulk_(0, options.bulk, heap_unit),
-        signal_(heap_options::own_signal_bytes, options.signal, heap_unit) {
+        signal_(heap_options::reserved_signal_bytes, options.signal, heap_unit) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; expected at least ", 1_MiB);
     require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; expected at least ",
             64_KiB);
@@ -195,7 +195,7 @@ class heap_state final : public shared_memory {
     w.exchange().barrier();  // no peer may touch the segment before it is zero
     if (w.size() > 1) {
       using namespace std::chrono_literals;
-      trial::run(w, view_, heap_options::own_signal_bytes,
+      trial::run(w, view_, heap_options::reserved_signal_bytes,
                  std::clamp<std::chrono::nanoseconds>(options_.wait_limit, 2s, 10s), where);
     }
     annotate(false, 0, 0, "");
@@ -207,7 +207,7 @@ class heap_state final : public shared_memory {
     check_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
   }
 
-  /// No object of this rank uses the heap any more. An exception that unwinds the stack is a report of its own.
+  /// No object of this rank uses the heap any more. An exception that unwinds the stack is its own report.
   void last_user_went() {
     check_.reset();
     if (std::uncaught_exceptions() > 0) reported_ = true;
@@ -225,7 +225,7 @@ class heap_state final : public shared_memory {
                    hipGetErrorName(e));
       return;
     }
-    std::string const what = report().own_failure(seen);
+    std::string const what = report().local_failure(seen);
     if (what.empty()) return;
     std::fprintf(stderr, "fusewire: a launch failed, and nobody called world::check() afterwards: %s\n", what.c_str());
   }

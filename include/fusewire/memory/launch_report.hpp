@@ -41,7 +41,7 @@ class launch_report {
   /// `failure`: why the group of ranks has failed, if it has. Requires: failed(mine).
   [[noreturn]] void raise(watch const& mine, hipStream_t stream, std::string const& failure) const {
     bool const ended = mine.abandoned == by_host;
-    if (std::string const why = own_fault(mine); !ended && !why.empty()) {
+    if (std::string const why = local_fault(mine); !ended && !why.empty()) {
       if (mine.disagreed) throw rank_mismatch(why + until_reset);
       throw bad_argument(why + until_reset);
     }
@@ -59,8 +59,8 @@ class launch_report {
   }
 
   /// What this rank's watch says if the cause lies on this rank, or if its wait was the first that expired; else "".
-  std::string own_failure(watch const& mine) const {
-    if (std::string why = own_fault(mine); !why.empty()) return why;
+  std::string local_failure(watch const& mine) const {
+    if (std::string why = local_fault(mine); !why.empty()) return why;
     return first_expired(mine) ? sentence({view_.rank(), mine.waits[mine.reported - 1], &mine}) : "";
   }
 
@@ -85,7 +85,7 @@ class launch_report {
   static bool first_expired(watch const& mine) { return has_report(mine) && !mine.waits[mine.reported - 1].released; }
 
   /// What this rank's kernels have noted about this rank: a disagreement, or a misuse. Empty if there is none.
-  std::string own_fault(watch const& seen) const {
+  std::string local_fault(watch const& seen) const {
     if (seen.disagreed)
       return text("ranks launched different things: ", names_.header(view_.rank(), seen.ours), ", ",
                   names_.header(int(seen.disagreed) - 1, seen.theirs));

@@ -65,7 +65,7 @@ class requirements {
     return r;
   }
 
-  /// The same with a channel of its own, which it shares with nothing that is added. That channel is made from the
+  /// The same with its own channel, which it shares with nothing that is added. That channel is made from the
   /// value before.
   requirements separate() const {
     requirements r;

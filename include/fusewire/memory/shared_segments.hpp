@@ -75,7 +75,7 @@ class shared_segments {
   static segment allocate(world const& w, request const& q, bool several_processes, bool descriptors,
                           std::source_location where) {
     void* p = nullptr;
-    // A handle shares whole blocks of 2 MiB, so a segment gets blocks of its own
+    // A handle shares whole blocks of 2 MiB, so a segment gets its own blocks
     segment s{{}, several_processes ? round_up(q.bytes, std::size_t(2) << 20) : q.bytes, q.name};
     if (descriptors) {
       check_hip(platform::malloc_shared(&p, &s.bytes, w.device()), text("malloc_shared(", q.name, " segment)").c_str(),

@@ -1,4 +1,4 @@
-// Memory that ranks share is freed when every rank has given it up, each at a time of its own. Nobody waits for that: a
+// Memory that ranks share is freed when every rank has given it up, each at its own time. Nobody waits for that: a
 // collective call that comes later tells the ranks of each other.
 //
 //   rank 0   retire(x)        collective: "x"   x is free        (the kernels of a rank that tells are over)

@@ -1,4 +1,4 @@
-// A world that outlives the call that makes it, for bindings and for programs that have a main loop of their own. run()
+// A world that outlives the call that makes it, for bindings and for programs that have their own main loop. run()
 // calls the program's function instead, and does more for it; see make_world().
 #pragma once
 #include <memory>

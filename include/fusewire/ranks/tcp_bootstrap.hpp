@@ -365,7 +365,7 @@ class tcp_session {
   std::unique_ptr<std::thread> reader_;  // from when all ranks have come
 };
 
-/// Ranks that are processes, each with a GPU of its own (or, where the platform can, with a part of one).
+/// Ranks that are processes, each with its own GPU (or, where the platform can, with a part of one).
 class tcp_bootstrap final : public bootstrap {
  public:
   /// The group of all ranks of the session.

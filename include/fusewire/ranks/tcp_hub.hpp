@@ -22,14 +22,15 @@ class tcp_hub {
   struct limits {
     std::chrono::milliseconds connect, collective;
   };
-  /// `own` is the hub's end of rank 0's connection. `where` names the listener, for messages. `layout` is rank 0's.
-  tcp_hub(tcp_acceptor acceptor, descriptor own, int size, std::uint64_t layout, std::string where, limits l)
+  /// `local_end` is the hub's end of rank 0's connection. `where` names the listener, for messages. `layout` is rank
+  /// 0's.
+  tcp_hub(tcp_acceptor acceptor, descriptor local_end, int size, std::uint64_t layout, std::string where, limits l)
       : acceptor_(std::move(acceptor)), layout_(layout), where_(std::move(where)), limits_(l),
         ranks_(std::size_t(size)), started_(now()) {
     group& all = groups_[0];
     for (int r = 0; r < size; ++r) all.members.push_back(r);
     all.contributions.resize(std::size_t(size));
-    ranks_[0].link = connection(std::move(own), largest_request);
+    ranks_[0].link = connection(std::move(local_end), largest_request);
     ranks_[0].name = "rank 0";
     ranks_[0].came = true;
     welcome_when_complete();

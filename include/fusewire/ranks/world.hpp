@@ -83,7 +83,7 @@ class world {
 
   /// Collective, host only. Fails: as poll_errors().
   void barrier();
-  /// The host's exchange between the ranks, for collectives of your own.
+  /// The host's exchange between the ranks, for your own collectives.
   bootstrap& exchange() { return *exchange_; }
 
   /// Tells all ranks that this one has failed, and comes to no further collective. Ranks that wait for it, or come

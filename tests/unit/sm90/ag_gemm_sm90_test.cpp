@@ -59,7 +59,7 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
                                   .m = p.m,
                                   .b_layout = BOrder,
                                   .b_is_constant = e % 2 == 0};
-    ag_gemm_options const o{.max_m = p.m, .k = p.k, .gather = by, .own_shard_first = e != 1};
+    ag_gemm_options const o{.max_m = p.m, .k = p.k, .gather = by, .local_shard_first = e != 1};
     launch_ag_gemm(launcher, ch, r.stream, call, o, plan, pull, identity{}, std::source_location::current());
     check_hip(hipMemsetAsync(r.here(a), 0x7f, a.count * sizeof(bf16), r.stream), "hipMemsetAsync");
     r.world.check(r.stream);

@@ -130,7 +130,7 @@ struct mbarrier {
 /// Makes this thread's earlier writes to shared memory visible to TMA.
 __device__ inline void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// Tensor maps of a matrix from which tiles load boxes. A last tile with fewer rows has a map of its own, because the
+/// Tensor maps of a matrix from which tiles load boxes. A last tile with fewer rows has its own map, because the
 /// part of a box outside the matrix takes TMA longer than the part inside.
 struct box_maps {
   CUtensorMap whole, last;  // for all tiles; for the last one, if it is shorter

@@ -2,11 +2,11 @@
 // decides which threads move them.
 //
 //   push   A --copy--> inbox of every other rank --signal--> flag (source, tile row, k chunk)
-//   pull   wait for a peer's header; its A --copy--> own inbox --signal--> flag; acknowledge to the peer
+//   pull   wait for a peer's header; its A --copy--> local inbox --signal--> flag; acknowledge to the peer
 //
 // A crosses a link once, in the order in which the tiles in flight ask for it. Every rank begins with its own shard and
-// goes on with rank + 1, rank + 2, ..., so at any time each rank sends to one peer and receives from one. The own shard
-// is not copied, except the rows of tile rows that ranks share.
+// goes on with rank + 1, rank + 2, ..., so at any time each rank sends to one peer and receives from one. The local
+// shard is not copied, except the rows of tile rows that ranks share.
 //
 // Order: the group that copied a chunk raises its flag (signal), and a pull reads a peer's A between the peer's header
 // and the acknowledgement. A push waits for nothing, and a pull only for headers. So threads that multiply may wait for
@@ -30,8 +30,8 @@ struct gather_plan {
   chunk_order chunks;
   /// Whether readers fetch; else owners store.
   bool pull;
-  bool own_shard_first;  // with gather::k; false: every rank takes the shards in the order of ranks
-  bool in_turns;         // groups of a moving block's waves push in turns (pusher.hpp)
+  bool local_shard_first;  // with gather::k; false: every rank takes the shards in the order of ranks
+  bool in_turns;           // groups of a moving block's waves push in turns (pusher.hpp)
 };
 
 /// The shard of `source` in an inbox. With gather::k an inbox holds the shards one below the other, [W M, K/W]; with
@@ -49,13 +49,13 @@ __host__ __device__ matrix<T> gathered_in(T* inbox, gather_map const& map) {
 
 /// Whether all rows of a tile row are this rank's: its tiles read A itself. Tiles of other tile rows read all rows from
 /// the inbox.
-__device__ inline bool is_own(gather_map const& map, int tile_m, int rank) {
+__device__ inline bool is_local(gather_map const& map, int tile_m, int rank) {
   return map.by == gather::m && map.first_owner(tile_m) == rank && map.last_owner(tile_m) == rank;
 }
 
 /// Where a rank's tiles begin, and the order of the chunks that they ask for. First come the tile rows that are this
 /// rank's alone. With by_peer they fill whole bands, the first of which may have fewer rows: in a band of own and other
-/// rows the own ones would wait. A tile row that two ranks share comes with the tile rows of the second rank: it is
+/// rows the local ones would wait. A tile row that two ranks share comes with the tile rows of the second rank: it is
 /// there when these rows are.
 struct gather_order {
   /// The first tile row; the tile rows of the first band, 0: as many as any other band has.
@@ -67,13 +67,13 @@ struct gather_order {
 inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, chunk_order::nest nest, int band,
                                     int split_k = 1) {
   bool const in_turn = nest == chunk_order::nest::by_peer;
-  int const own = ceil_div(map.first_row(rank), map.tile_m),
+  int const local = ceil_div(map.first_row(rank), map.tile_m),
             next = rank + 1 < map.ranks ? map.first_row(rank + 1) / map.tile_m : map.m_tiles();
   int const first_turn = in_turn && map.rows_per_rank() % map.tile_m != 0 ? 0 : 1;
-  // With gather::k nothing is pushed in the own turn, which is the last. Then there is a turn for each link
+  // With gather::k nothing is pushed in the local turn, which is the last. Then there is a turn for each link
   bool const links = nest == chunk_order::nest::by_row && map.by == gather::k && !pull && map.ranks > 1;
-  return {own % map.m_tiles(),
-          in_turn ? std::max(next - own, 0) % band : 0,
+  return {local % map.m_tiles(),
+          in_turn ? std::max(next - local, 0) % band : 0,
           {nest, map.ranks - links, pull ? map.max_tile_rows() : map.tile_rows(rank), map.k_chunks(), band, split_k,
            first_turn}};
 }
@@ -82,11 +82,11 @@ namespace detail {
 
 /// Whether a rank copies its rows of a tile row that it shares with a neighbour to its own inbox in this turn:
 ///
-///   the order has no turn 0                           yes, in any own turn of the order
+///   the order has no turn 0                           yes, in any local turn of the order
 ///   `rank` is the last owner of the tile row          in the last turn: chunks for peers are more urgent
 ///   the tile row ends in the next rank's shard        in turn 0: it is multiplied when that rank's chunks come
 template <class T>
-__device__ bool is_turn_of_own(gather_plan<T> const& x, int rank, int tile_row, int turn) {
+__device__ bool is_local_turn(gather_plan<T> const& x, int rank, int tile_row, int turn) {
   return x.chunks.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
 }
 
@@ -105,7 +105,7 @@ __device__ chunk_push push_at(world_view const& w, gather_plan<T> const& x, int 
   gather_chunk const p = map.chunk(w.rank(), at.row, at.k_chunk);
   return {peer, p,
           peer != w.rank() ||
-              (map.by == gather::m && !is_own(map, p.tile_row, peer) && is_turn_of_own(x, peer, p.tile_row, at.turn))};
+              (map.by == gather::m && !is_local(map, p.tile_row, peer) && is_local_turn(x, peer, p.tile_row, at.turn))};
 }
 
 // They move the chunks between this rank and its peers, and some of its own to its own inbox. start() makes the epoch
@@ -145,8 +145,8 @@ __device__ void pull_chunks(Group g, channel_epoch const& e, world_view const& w
     }
     if (at.row >= rows) continue;
     gather_chunk const p = map.chunk(source, at.row, at.k_chunk);
-    if (source == w.rank() && !is_turn_of_own(x, source, p.tile_row, at.turn)) continue;
-    if (source != w.rank() || !is_own(map, p.tile_row, source)) {
+    if (source == w.rank() && !is_local_turn(x, source, p.tile_row, at.turn)) continue;
+    if (source != w.rank() || !is_local(map, p.tile_row, source)) {
       if (source != platform::uniform(of)) {
         of = source;
         shard = x.a;

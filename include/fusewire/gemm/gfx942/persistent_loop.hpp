@@ -1,5 +1,5 @@
 // How the blocks of a launch take its work items. An item is a tile or, with split-k, a slice of a tile. Every block
-// but those that communicate begins with an item of its own, without claiming it.
+// but those that communicate begins with its own item, without claiming it.
 #pragma once
 #include <fusewire/gemm/mainloop.hpp>
 #include <fusewire/gemm/gfx942/split_k_sums.hpp>
@@ -32,7 +32,7 @@ struct split_k {
 
 /// Goes through this block's work items, tiles or slices of them, and the tail, and ends the launch.
 /// work(tile, number of the tile, slice, loads_issued) does one item, and calls loads_issued() when its first loads are
-/// in flight. Without a tail, and if every item has a block of its own, no block claims, and a block arrives at the
+/// in flight. Without a tail, and if every item has its own block, no block claims, and a block arrives at the
 /// launch's exit while its first loads are in flight.
 /// Called by: every thread of every block, first and last of all.
 template <class Launch, class Operands, class Comm, class Tail, class Work>

@@ -17,20 +17,20 @@ class ping_pong_tile {
   static constexpr int waves = 8;
   // If LDS has room for two steps, each half of the waves multiplies one slice of a step for the whole tile, so that a
   // fragment is read for more sums. Else both halves multiply both slices, each for half of the tile.
-  static constexpr bool own_slice = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
-  static constexpr int at_a_slice = own_slice ? waves / 2 : waves;
+  static constexpr bool slice_per_half = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
+  static constexpr int at_a_slice = slice_per_half ? waves / 2 : waves;
   static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64
                                  : Columns % 32 == 0                           ? 2
                                                                                : 1,
                        waves_m = at_a_slice / waves_n;
   static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
   static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
-  static constexpr int stored_m = own_slice ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
+  static constexpr int stored_m = slice_per_half ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
   // ring: steps whose loads are under way, as many as fit in registers beside sums and fragments
   static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
                        registers_left =
                            (BOrder == layout::row_major ? 176 : 200) - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
-                       ring = own_slice                                ? 4
+                       ring = slice_per_half                           ? 4
                               : registers_left < 2 * registers_of_step ? 1
                                                                        : 2;
   static constexpr bool asks_twice = registers_left >= 3 * registers_of_step;
@@ -38,11 +38,11 @@ class ping_pong_tile {
   using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
   static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
   // Whether registers suffice for a copy of the steps behind the loop, and to store rows of C through LDS
-  static constexpr bool is_roomy = own_slice && BOrder == layout::column_major;
+  static constexpr bool is_roomy = slice_per_half && BOrder == layout::column_major;
 
  public:
   /// Bytes of two slices of A and B, or of four.
-  static constexpr int shared_bytes = (own_slice ? 4 : 2) * slice_units * 16;
+  static constexpr int shared_bytes = (slice_per_half ? 4 : 2) * slice_units * 16;
   static constexpr int row_granule = 16;  // rows of a fragment, which one block stores
 
   /// Of columns from n0 on. a: the launch's buffers of A.
@@ -53,7 +53,7 @@ class ping_pong_tile {
     wave const w;
     int const of_wave = platform::uniform(w.index());
     bytes16* const fragments =
-        shared_ + (own_slice && second_ ? slice_units : 0) + unit_in_slice(w.rank() % 16, w.rank() / 16);
+        shared_ + (slice_per_half && second_ ? slice_units : 0) + unit_in_slice(w.rank() % 16, w.rank() / 16);
     from_a_ = fragments + first_row(of_wave) * slice_units_per_row;
     from_b_ = fragments + (Rows + first_column(of_wave)) * slice_units_per_row;
     to_a_ = shared_ + slice_rows::first_unit();
@@ -74,8 +74,8 @@ class ping_pong_tile {
 #pragma unroll
     for (int s = 0; s < ring; ++s) ask_for_a(s);
     clear();
-    if constexpr (own_slice) {
-      take_turns_with_own_slice(rows);
+    if constexpr (slice_per_half) {
+      alternate_slices(rows);
       add_halves();
     } else {
       take_turns(rows);
@@ -189,7 +189,7 @@ class ping_pong_tile {
   }
 
   /// The turns of a wave that multiplies one slice of each step.
-  __device__ void take_turns_with_own_slice(int rows) {
+  __device__ void alternate_slices(int rows) {
     if (is_roomy) sync_waves();  // LDS no longer holds rows of the previous tile's C
     write<0>(0);
     write<1>(0);
@@ -201,7 +201,7 @@ class ping_pong_tile {
     while (is_roomy ? group_ > 0 : now > 0) {
       int const loaded = group_;
 #pragma unroll
-      for (int s = 0; s < ring; ++s) take_own_turn<true>(s, rows);
+      for (int s = 0; s < ring; ++s) slice_turn<true>(s, rows);
       now = loaded;
     }
     // The last steps come behind the loop: if the loop could end within its ring, clang would wait in each round for
@@ -209,13 +209,13 @@ class ping_pong_tile {
     if constexpr (is_roomy) {
 #pragma unroll
       for (int s = 0; s < ring; ++s)
-        if (s < now) take_own_turn<false>(s, rows);
+        if (s < now) slice_turn<false>(s, rows);
     }
     if (!second_) sync_waves();
   }
   /// Multiplies the ring's s-th step and, if Loads, starts the loads of the next group's s-th step.
   template <bool Loads>
-  __device__ void take_own_turn(int s, int rows) {
+  __device__ void slice_turn(int s, int rows) {
     write<0>((s + 1) % ring);
     write<1>((s + 1) % ring);
     read(slices_of(s));
@@ -362,7 +362,7 @@ class ping_pong_tile {
   __device__ int columns_of(int s) const { return columns_ - s * k_step; }
 
   /// Where in LDS the slices of the ring's s-th step begin, in units.
-  __device__ static constexpr int slices_of(int s) { return own_slice ? s % 2 * 2 * slice_units : 0; }
+  __device__ static constexpr int slices_of(int s) { return slice_per_half ? s % 2 * 2 * slice_units : 0; }
   /// Writes this wave's part of a slice of the ring's s-th step.
   template <int Slice>
   __device__ void write(int s) {

@@ -36,17 +36,17 @@ class sums_of_tile {
   /// that is not below `end`. If block number `own` did not store its own sums, sums[i] has them.
   /// Called by: every lane of a wave. Requires: the other blocks have stored.
   template <int N>
-  __device__ void add_up(float4 (&sums)[N], int group, int step, int end, int splits, int own) const {
-    if (splits <= 5) add_up_by<4>(sums, group, step, end, splits, own);
-    else add_up_by<8>(sums, group, step, end, splits, own);
+  __device__ void add_up(float4 (&sums)[N], int group, int step, int end, int splits, int local) const {
+    if (splits <= 5) add_up_by<4>(sums, group, step, end, splits, local);
+    else add_up_by<8>(sums, group, step, end, splits, local);
   }
 
  private:
-  /// As add_up(). It goes through the other blocks, `at_once` of them together, and adds the own sums ahead of the
+  /// As add_up(). It goes through the other blocks, `at_once` of them together, and adds the local sums ahead of the
   /// first block behind this one.
   template <int at_once, int N>
-  __device__ void add_up_by(float4 (&sums)[N], int group, int step, int end, int splits, int own) const {
-    int const others = splits - (own >= 0);
+  __device__ void add_up_by(float4 (&sums)[N], int group, int step, int end, int splits, int local) const {
+    int const others = splits - (local >= 0);
     float4 all[N] = {};
     auto const add = [&](int i, float4 const& partial) {
       all[i].x += partial.x, all[i].y += partial.y, all[i].z += partial.z, all[i].w += partial.w;
@@ -57,7 +57,7 @@ class sums_of_tile {
       for (int j = 0; j < at_once; ++j)
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          int const other = first + j, of = group + i * step, split = other + (unsigned(other) >= unsigned(own));
+          int const other = first + j, of = group + i * step, split = other + (unsigned(other) >= unsigned(local));
           bool const is_stored = other < others && of < end;
           stored[j][i] = memory_.load_device(
               wave{}.rank() * 16, platform::uniform(is_stored ? split * stride_ + of * group_bytes : oob_offset));
@@ -67,13 +67,13 @@ class sums_of_tile {
       for (int j = 0; j < at_once; ++j)
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          if (first + j == own && own < others) add(i, sums[i]);
+          if (first + j == local && local < others) add(i, sums[i]);
           add(i, __builtin_bit_cast(float4, stored[j][i]));
         }
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      if (own == others) add(i, sums[i]);
+      if (local == others) add(i, sums[i]);
       sums[i] = all[i];
     }
   }

@@ -12,7 +12,7 @@ namespace fusewire {
 /// A plan for gemm_sm90.
 struct gemm_plan_sm90 : gemm_plan {
   double us = 0;            // as modelled
-  bool all_at_once = true;  // every tile has blocks of its own
+  bool all_at_once = true;  // every tile has its own blocks
 
   /// The tile as the mainloop takes it.
   sm90_gemm_config config() const { return {tile_m, tile_n}; }

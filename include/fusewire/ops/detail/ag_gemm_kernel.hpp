@@ -4,12 +4,13 @@
 //   communication      transfer_chunks.hpp: push, or pull, and signal a flag (source, tile row, k chunk) for each
 //   chunk;
 //                      on gfx942 groups of waves may push in turns: pusher.hpp
-//   tiles              own rows or columns: from A, immediately; others: wait for flag --> from the inbox --mainloop-->
+//   tiles              local rows or columns: from A, immediately; others: wait for flag --> from the inbox
+//   --mainloop-->
 //   C
 //
 // The mainloop decides which threads move the chunks: the first blocks before they take tiles, or warps of every block
 // while the others multiply. A slice's sums over k run in the order in which its source hands out the steps. This order
-// is the same in every run, and with own_shard_first = false it is the same on every rank.
+// is the same in every run, and with local_shard_first = false it is the same on every rank.
 //
 // Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for
 // headers, which every rank's blocks send before they wait for anything. Chunks are moved by blocks that take tiles
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   extern __shared__ bytes16 shared[];
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
-  gathered_source<Mainloop> source(e, ch.world.rank(), g.gather.map, g.gather.own_shard_first, x.k_slice());
+  gathered_source<Mainloop> source(e, ch.world.rank(), g.gather.map, g.gather.local_shard_first, x.k_slice());
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     if constexpr (Mainloop::traits.push_groups > 0)

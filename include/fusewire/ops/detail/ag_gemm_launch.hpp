@@ -12,9 +12,9 @@ namespace fusewire {
 
 /// A launch of ag_gemm in words, from what its header says.
 inline std::string describe_ag_gemm(std::uint64_t const (&what)[launch_words]) {
-  unsigned const own = variant_of(what);  // as launch_ag_gemm() packs it
-  char const* const way = own >> 8 ? "pull" : "push";
-  char const* const by = gather(own & 255) == gather::k ? "k" : "m";
+  unsigned const variant = variant_of(what);  // as launch_ag_gemm() packs it
+  char const* const way = variant >> 8 ? "pull" : "push";
+  char const* const by = gather(variant & 255) == gather::k ? "k" : "m";
   return text(describe_product(text("ag_gemm ", way, " gather::", by), what), ", chunk_k = ", what[5]);
 }
 
@@ -75,7 +75,7 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
   auto const inbox = [&](int slot) { return gathered_in(view.template slot<T const>(slot), map); };
   matrix<T const> const a[gathered_buffers] = {call.a.rows > 0 ? call.a : inbox(0), inbox(0), inbox(1)};
   ag_gemm_arguments<T> const g{
-      {call.a, map, order.chunks, pull, o.own_shard_first, plan.in_turns && !pull},
+      {call.a, map, order.chunks, pull, o.local_shard_first, plan.in_turns && !pull},
       call.c,
       {map.m_tiles(), ceil_div(n, plan.gemm.tile_n), order.first_tile_row, plan.gemm.band, order.first_band}};
   int const senders = !senders_first      ? map.max_chunks() * map.ranks

@@ -149,7 +149,7 @@ class decode_block {
   /// Issues the split's first K. If the prior grid is over, Q is in LDS before: its loads and those of the page table
   /// are waited for together.
   __device__ attention open(kv_splits const& run) {
-    // Every step needs the number of heads: in a register of its own, not with the arguments loaded next to it
+    // Every step needs the number of heads: in its own register, not with the arguments loaded next to it
     paged_kv<T> const kv{g_.k,          g_.v,
                          g_.pages,      unsigned(run.sequence()) * unsigned(g_.max_pages),
                          g_.page_shift, platform::no_hoist(g_.lengths.kv_heads),

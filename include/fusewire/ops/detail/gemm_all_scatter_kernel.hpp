@@ -1,7 +1,7 @@
 // GEMM + all-scatter in one kernel: C [M, W n] on every rank. Rank r computes its columns [r n, (r + 1) n) = A * B. The
 // operator is in gemm_all_scatter.hpp.
 //
-//   tiles        A, B --mainloop--> epilogue --> own columns of C
+//   tiles        A, B --mainloop--> epilogue --> local columns of C
 //                --copy--> inbox [source][M][n] of every other rank --signal--> flag (source, tile, slice)
 //   after them   wait for the flags of another rank's tile --> its columns of C
 //

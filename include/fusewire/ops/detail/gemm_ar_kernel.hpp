@@ -6,7 +6,7 @@
 //              wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
 //   two-shot   A, B --mainloop--> partial sums --> inbox [source][rows][N] of the rank that owns the rows
 //              --signal--> flag (source, tile, slice)
-//              wait for an own tile's flags of every source --> add up --> epilogue --> C, and the second inbox [M][N]
+//              wait for a local tile's flags of every source --> add up --> epilogue --> C, and the second inbox [M][N]
 //              of every rank --signal--> flag
 //              wait for the flag of another rank's tile --> C
 //

@@ -24,7 +24,7 @@ __device__ inline bool is_first(int rank) { return rank == 0; }
 __device__ inline void wait_loaded(std::uint64_t x) {
   asm volatile("{.reg .pred p; setp.eq.u64 p, %0, 0; @p trap;}" ::"l"(x));
 }
-/// Nothing to do: arguments are constants, with a cache of their own.
+/// Nothing to do: arguments are constants, with their own cache.
 template <int>
 __device__ inline void fetch_arguments() {}
 /// `p`, which points into memory and not into shared memory.

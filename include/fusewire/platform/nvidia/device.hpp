@@ -22,7 +22,7 @@ inline cudaError_t processes_share_device(int* yes, int device) {
 }
 /// Sets the runtime up before its first use. Code is loaded before the first launch instead of during it, because a
 /// load can block on a device that is itself blocked on this rank. Where ranks are threads, each of many ranks on one
-/// device gets a queue of its own.
+/// device gets its own queue.
 inline void prepare_runtime(bool threads) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
