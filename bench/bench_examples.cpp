@@ -52,7 +52,7 @@ struct settings {
 };
 settings set;
 
-/// One step of the twin's: to = the mean of each point's neighbours in from. The rows beside the grid lie in
+/// One step of the twin's: to = the mean of each point's neighbours in from. The rows next to the grid lie in
 /// halo [2][cols]; null: zeros.
 __global__ void __launch_bounds__(threads)
     step_once(matrix<float const> from, matrix<float> to, float const* above, float const* below) {

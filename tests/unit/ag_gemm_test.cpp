@@ -621,7 +621,7 @@ TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][
     refuses("chunk_k", {"chunk_k = 12"}, {.max_m = 8, .k = 64, .chunk_k = 12});
     refuses("comm_blocks", {"comm_blocks = -1"}, {.max_m = 8, .k = 64, .comm_blocks = -1});
     if constexpr (tuned_mainloops<bf16>::comm == comm_placement::idle_warps)
-      refuses("comm_blocks beside warps", {"comm_blocks = 1", "expected 0"}, {.max_m = 8, .k = 64, .comm_blocks = 1});
+      refuses("comm_blocks with warps", {"comm_blocks = 1", "expected 0"}, {.max_m = 8, .k = 64, .comm_blocks = 1});
     refuses("reserved_cus", {"reserved_cus = 100000"}, {.max_m = 8, .k = 64, .reserved_cus = 100000});
 
     ag_gemm<bf16> op(ch, {.max_m = 64, .k = 64, .gather = gather::k, .method = method::pull});

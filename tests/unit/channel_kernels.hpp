@@ -30,7 +30,7 @@ __host__ __device__ inline int word_of(int rank, int i, epoch_t epoch, int salt)
   return rank * 1000003 + i * 31 + int(epoch % 100'000) * 7 + salt;
 }
 
-/// Arguments of gather_words beside the channel.
+/// Arguments of gather_words in addition to the channel.
 struct gather_words_args {
   ownership own;
   int const* input = nullptr;  // [own.count[rank]]; null: words are derived from the epoch

@@ -53,6 +53,6 @@ TEST_CASE("report: of two channels' launches in crossed order, of which one fits
     CHECK(
         contains(first_line(said), ". Ranks 0 and 1 wait for each other in launches of two channels (first (variant "));
     CHECK(contains(first_line(said), "; second (variant "));
-    CHECK(contains(first_line(said), "queued in different orders, and do not fit beside each other?"));
+    CHECK(contains(first_line(said), "queued in different orders, and do not fit concurrently?"));
   }
 }

@@ -46,7 +46,7 @@ struct row_shards {
   __host__ __device__ constexpr int row_in_shard(int tile_row) const { return nth_of_owner(tile_row) * tile_m; }
 };
 
-/// Arguments of kernels that add up products, beside their operands.
+/// Arguments of kernels that reduce products, in addition to their operands.
 template <class T>
 struct sum_arguments {
   matrix<T> c;         // gemm_rs: [rows of this rank, N]; gemm_ar: [M, N]; gemm_all_scatter: [M, W n]

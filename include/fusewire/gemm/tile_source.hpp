@@ -1,4 +1,4 @@
-// The parts of a fused GEMM beside its grid of tiles and its mainloop: a tile source, an epilogue and a tile sink.
+// The parts of a fused GEMM other than its grid of tiles and its mainloop: a tile source, an epilogue and a tile sink.
 //
 //   tile source --> where a tile's rows of A are, when they are there --> mainloop --> epilogue
 //               --> where C's tile goes <-- tile sink

@@ -93,9 +93,9 @@ int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int thr
 /// Order: every rank makes its launches in the same order, those on several streams, too.
 /// Requires: all blocks fit concurrently on this rank's part of the device, in the units that a mask of the stream
 /// leaves. Streams of earlier launches exist until world::check() has been called for them. Replays of graphs, and
-/// kernels of others whose blocks wait, do not run beside it; that is not checked. Fails: bad_argument when the blocks
-/// do not fit (it says how many do), or when it must wait for a stream that has begun a capture; runtime_failure, and
-/// nothing is launched; as world::poll_errors().
+/// kernels of others whose blocks wait, do not run concurrently; that is not checked. Fails: bad_argument when the
+/// blocks do not fit (it says how many do), or when it must wait for a stream that has begun a capture;
+/// runtime_failure, and nothing is launched; as world::poll_errors().
 template <class... P>
 void launch(world const& w, hipStream_t stream, launch_shape const& s, void (*kernel)(P...),
             std::type_identity_t<P> const&... arguments) {

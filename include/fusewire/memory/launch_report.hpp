@@ -204,7 +204,7 @@ class launch_report {
             names_.first_flag(a.report.flag_offset) != names_.first_flag(b.report.flag_offset))
           return text(". Ranks ", a.rank, " and ", b.rank, " wait for each other in launches of two channels (",
                       names_.launch(a.seen->launch), "; ", names_.launch(b.seen->launch),
-                      "): were these queued in different orders, and do not fit beside each other? Expected one order "
+                      "): were these queued in different orders, and do not fit concurrently? Expected one order "
                       "on all ranks, or reserved compute units for each");
     return "";
   }

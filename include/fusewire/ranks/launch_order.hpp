@@ -8,7 +8,7 @@
 // A chain is what has been launched on one stream, and on those that it has waited for: one launch at a time.
 //
 // Deadlock: all ranks make their launches in one order. Then the earliest launch that is not over on all ranks waits
-// for no stream, and all of its blocks have room beside the later ones that may have begun.
+// for no stream, and all of its blocks have room together with the later ones that may have begun.
 #pragma once
 #include <algorithm>
 #include <climits>
@@ -78,10 +78,10 @@ class launch_order {
         kept.push_back(c);
       else if (c.at.capture == capture) mine.room = mine.room.with(c.room);
     }
-    std::vector<launch_room> beside{mine.room};
+    std::vector<launch_room> concurrent{mine.room};
     for (chain const& c : kept)
-      if (c.at.capture == capture) beside.push_back(c.room);
-    if (!fit_together(beside)) {
+      if (c.at.capture == capture) concurrent.push_back(c.room);
+    if (!fit_together(concurrent)) {
       for (chain const& c : kept)
         if (c.at.capture == capture) wait_for(c.at.stream), mine.room = mine.room.with(c.room);
       std::erase_if(kept, [&](chain const& c) { return c.at.capture == capture; });

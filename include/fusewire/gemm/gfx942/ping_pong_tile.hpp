@@ -26,7 +26,7 @@ class ping_pong_tile {
   static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
   static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
   static constexpr int stored_m = slice_per_half ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
-  // ring: steps whose loads are under way, as many as fit in registers beside sums and fragments
+  // ring: steps whose loads are under way, as many as fit in registers with sums and fragments
   static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
                        registers_left =
                            (BOrder == layout::row_major ? 176 : 200) - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,

@@ -8,8 +8,8 @@
 //     --LDS--> sums of the block --> split_k_sums --> epilogue --> sink
 //
 // The first loads of B start before the launch's epoch is known and before any flag is polled. Each wave asks the
-// source for itself, so it waits only for the flags of its own range of k. The first blocks do the work beside the
-// tiles. Free blocks draw the tiles that have no block of their own.
+// source for itself, so it waits only for the flags of its own range of k. The first blocks do the work overlapped with
+// the tiles. Free blocks draw the tiles that have no block of their own.
 //
 // Loads of a wave return in order, so A travels in a ring as deep as that of B. The ring is filled group by group: the
 // steps of a group lie side by side in one shard. If a group has fewer steps than the ring holds, the rest are zeros,

@@ -1,4 +1,4 @@
-// How gfx942 gathers A, beside its choice of a mainloop.
+// How gfx942 gathers A, apart from its choice of a mainloop.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -34,7 +34,7 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
                         .in_turns = regime.alternating,
                         .chunks = regime.order};
   };
-  auto const beside = [&](gemm_plan const& p) {
+  auto const overlapped = [&](gemm_plan const& p) {
     int const moving = comm_blocks > 0 ? comm_blocks
                        : ranks == 1    ? int(pulls)
                                        : std::max(1, std::min(resident(p) / 4, plan_of(p).senders(by, ranks)));
@@ -44,7 +44,7 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
   of_chunks.link_bytes = ranks > 1 ? 2.0 * s.rows * s.shards * s.k / ranks : 0;
   of_chunks.together = chunk_steps(regime, rows, steps, regime.senders);
   std::vector<modelled<ag_gemm_plan>> all;
-  for (auto const& [gemm, us] : modelled_plans(of_chunks, beside)) all.push_back({plan_of(gemm), us});
+  for (auto const& [gemm, us] : modelled_plans(of_chunks, overlapped)) all.push_back({plan_of(gemm), us});
   return all;
 }
 
