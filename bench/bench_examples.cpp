@@ -17,7 +17,7 @@
 //   local                 the twin's kernels alone, without communication
 //
 // Counters: speedup: the better twin's time over this one; x_local: this time over local's; kernels: of an iteration.
-// --late: in turns one rank is late in each iteration; 0 is among the times.
+// --late: round robin, one rank is late in each iteration; 0 is among the times.
 #include "../examples/embedding.hpp"
 #include "../examples/stencil.hpp"
 #include "harness.hpp"
@@ -320,7 +320,7 @@ int main(int argc, char** argv) {
                  "               [--dim=D] [--variants=local,bsp_eager,bsp_graph,fused] [--repeats=7] [--late=US,...] "
                  "[--quick] [--budget=S]\n"
                  "--heights: rows of the stencil's grid for each compute unit. --rows: of the table of all ranks. "
-                 "--late: in turns one rank per iteration is late.");
+                 "--late: round robin, one rank per iteration is late.");
   bool const quick = c.flag("quick");
   int const of = c.number("ranks", std::max(1, gpus()));
   set = {c.number("repeats", quick ? 3 : 7),

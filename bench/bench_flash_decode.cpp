@@ -21,7 +21,7 @@
 // Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of
 // all lists; a list that is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. Shapes
 // that do not fit in --memory of a rank are left out.
-// --late: measures bsp_graph and fused again, as NAME/late:US. In every iteration another rank, in turns, begins US
+// --late: measures bsp_graph and fused again, as NAME/late:US. In every iteration another rank, round robin, begins US
 // microseconds late. 0 is always among the times, and the others are compared with it, because making a rank late takes
 // a kernel.
 // --taxes: few shapes, with the variants that show the three taxes of a bulk-synchronous program: eager and graph, and
@@ -529,8 +529,9 @@ void print_table() {
 }
 
 void print_taxes() {
-  std::printf("\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when in turns "
-              "one rank is that much late, all of it if everybody waits\n");
+  std::printf(
+      "\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when round robin "
+      "one rank is that much late, all of it if everybody waits\n");
   std::printf("%2s %5s %7s %-9s |%8s %8s %8s %8s |", "W", "batch", "kv", "", "kernels", "host us", "eager", "graph");
   for (int const late : set.late) std::printf(" late %3d", late);
   std::printf("\n");
@@ -597,7 +598,8 @@ int main(int argc, char** argv) {
       "                          [--kinds=own,shared] [--dtypes=f16,bf16] [--taxes] [--late=US,...] [--budget=S]\n"
       "NAME: fused, fused_eager, local, bsp_eager, bsp_graph, read. With a list of shapes the sweep is the product of "
       "all lists.\n"
-      "--late: in turns one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are late.");
+      "--late: round robin, one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are "
+      "late.");
   bool const taxes = c.flag("taxes"), quick = c.flag("quick");
   using names = std::vector<std::string>;
   set = {c.number("ranks", std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.number("shots", 0, "[0-2]"),

@@ -159,7 +159,7 @@ class changed_operator {
         auto x = make_operands<M>(a, b_operand<bf16>{call.b.data, call.b.ld, call.b_layout, n}, o_.k, true, multiply,
                                   map.m, last_tile_rows(map.m, map.tile_m), memory_, here());
         ag_gemm_arguments<bf16> const g{
-            {call.a, map, order.chunks, false, o_.local_shard_first, plan->in_turns},
+            {call.a, map, order.chunks, false, o_.local_shard_first, plan->alternating},
             call.c,
             {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band}};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);

@@ -517,7 +517,7 @@ TEST_CASE("ag_gemm: a captured call is one kernel node, and its replays see chan
   });
 }
 
-TEST_CASE("ag_gemm: calls on two streams in turns, and replays on one with calls on the other",
+TEST_CASE("ag_gemm: calls on two streams alternately, and replays on one with calls on the other",
           "[ag_gemm][channel][graph]") {
   auto const how = GENERATE(method::push, method::pull);
   on_ranks(GENERATE(1, 2, 3), [&](rank_of_test& r) {

@@ -62,7 +62,7 @@ TEST_CASE("gemm_rs: random shapes, partial sums in fp32", "[gemm_rs]") {
 TEST_CASE("gemm_rs: the small tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 100, gemm_tile::small); }
 TEST_CASE("gemm_rs: the large tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 150, gemm_tile::large); }
 
-TEST_CASE("gemm_rs: row_shards gives every row to one rank and one tile row, the ranks in turns", "[gemm_rs]") {
+TEST_CASE("gemm_rs: row_shards gives every row to one rank and one tile row, the ranks round robin", "[gemm_rs]") {
   for (int const ranks : {1, 2, 3, 8})
     for (int const tile_m : {32, 128})
       for (int const m : {1, 2, 7, 8, 9, 31, 32, 33, 127, 257, 1024}) {

@@ -7,8 +7,8 @@
 namespace fusewire {
 
 /// How the rows of C are cut: rank r owns ceil_slice(M, W, r), R = ceil(M / W) rows; the last ranks may own fewer, or
-/// none. All rows of a tile row have the same owner. Tile rows are numbered in turns over the ranks that own some, so
-/// that tiles that are multiplied at the same time go to different ranks, over different links:
+/// none. All rows of a tile row have the same owner. Tile rows are numbered round robin over the ranks that own some,
+/// so that tiles that are multiplied at the same time go to different ranks, over different links:
 ///
 ///   tile row   0             1             2             3         ...
 ///   owner      rank 0, 1st   rank 1, 1st   rank 0, 2nd   rank 1, 2nd

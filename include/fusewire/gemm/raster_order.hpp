@@ -29,7 +29,7 @@ struct strided {
   __host__ __device__ constexpr int end() const { return last; }
 };
 
-/// The share of `worker` if numbers [0, count) are dealt to `workers` workers in turns.
+/// The share of `worker` if numbers [0, count) are distributed round robin over `workers` workers.
 __host__ __device__ constexpr strided dealt(int count, int worker, int workers) { return {worker, count, workers}; }
 
 /// A tile's place in the grid.

@@ -96,7 +96,7 @@ class channel {
   void throw_if_unfinished(hipStream_t stream) const;
 
   /// The slot of a row of flags. A row has one flag of each rank. The rows are headers and acknowledgements of slot 0,
-  /// the same of slot 1, then data flags of slots 0 and 1 in turn.
+  /// the same of slot 1, then data flags of slots 0 and 1 alternately.
   static std::size_t slot_of(std::size_t row) { return row < 4 ? row / 2 : row % 2; }
 
   mutable fusewire::heap heap_;

@@ -38,7 +38,7 @@ class world {
  public:
   /// Collective. `device` becomes the calling thread's current device.
   /// Fails: runtime_failure on every rank, where ranks of different processes share a device and its driver would run
-  /// them in turns, or where it is unknown whether ranks share a partition of a GPU; runtime_failure where the
+  /// them time-sliced, or where it is unknown whether ranks share a partition of a GPU; runtime_failure where the
   /// environment hides compute units and HIP does not say which.
   world(std::shared_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current());
   world(world&&) = default;
@@ -65,7 +65,7 @@ class world {
   hipStream_t stream() const;
   /// Compute units of this rank's device that blocks can fill.
   int compute_units() const;
-  /// Parts of the device (XCDs) that take the blocks of a launch in turn.
+  /// XCDs of the device; they take the blocks of a launch round robin.
   int xcd_count() const;
   /// How many of them a mask of the stream takes away.
   int masked_units(hipStream_t stream, std::source_location where = std::source_location::current()) const;

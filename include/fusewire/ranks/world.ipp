@@ -82,7 +82,7 @@ FUSEWIRE_HOST world::world(std::shared_ptr<bootstrap> b, int device, std::source
       require<runtime_failure>(
           !same_device(place_of(a), place_of(b)) || in_one_process(a, b) || place_of(a).shared_by_processes, where,
           "world: ranks ", b, " and ", a, " are processes on one device (", place_of(a).bus,
-          "), which runs processes in turns, so that their kernels could not wait for each other; expected a device "
+          "), which time-slices processes, so that their kernels could not wait for each other; expected a device "
           "per rank, ranks that are threads of one process, or MPS");
     }
 }

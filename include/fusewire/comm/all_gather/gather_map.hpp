@@ -119,7 +119,7 @@ __host__ __device__ constexpr int first_turn_of_row(int row, int rows, int turns
 ///   turn.
 ///               Every turn begins with another row, so that no row waits for all its k chunks while others have theirs
 /// If `split_k` blocks share a tile, each begins with its own range of the k chunks, so the order takes one of each
-/// of these ranges in turn.
+/// of these ranges round robin.
 class chunk_order {
  public:
   /// Which loop is the outer one; see above.
@@ -160,7 +160,7 @@ class chunk_order {
   }
 
  private:
-  /// The i-th k chunk if one of each even_slice is taken in turn.
+  /// The i-th k chunk if one of each even_slice is taken round robin.
   __host__ __device__ constexpr int k_chunk_at(int i) const {
     int const turn = i / split_k_;
     return even_slice(k_chunks_, split_k_, i - turn * split_k_.value()).begin + turn;

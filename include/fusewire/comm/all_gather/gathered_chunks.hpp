@@ -1,5 +1,6 @@
-// The source of AG+GEMM's tiles if the blocks that share a tile take its chunks in turns. A chunk is the steps along k
-// of a shard that travel together. The order is the one in which chunks arrive, so all blocks start with early chunks:
+// The source of AG+GEMM's tiles if the blocks that share a tile take its chunks interleaved. A chunk is the steps along
+// k of a shard that travel together. The order is the one in which chunks arrive, so all blocks start with early
+// chunks:
 //
 //   gather::k, local shard first   chunks 0, 1, ... of the local shard, then chunk 0 of every peer, chunk 1 of every
 //   peer,

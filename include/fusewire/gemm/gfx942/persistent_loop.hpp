@@ -6,7 +6,7 @@
 
 namespace fusewire {
 
-/// The item that block i takes if `count` items start together in as many blocks. Blocks go to the XCDs in turns, as
+/// The item that block i takes if `count` items start together in as many blocks. Blocks go to the XCDs round robin, as
 /// far as is known. The blocks of one XCD take neighbouring items, which share rows of A and columns of B in its L2.
 __device__ inline int xcd_swizzle(int i, int count) {
   constexpr int xcds = 8;

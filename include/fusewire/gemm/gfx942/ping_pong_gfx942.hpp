@@ -25,7 +25,7 @@
 // Deadlock: see split_k_sums.hpp. Blocks with a slice of a tile begin with it, so all blocks of a tile work on it at
 // the same time.
 // Order: all waves wait for the A of a tile's first group of steps. For that of later groups one wave waits in its turn
-// (or the first half of the waves), and the others load it only in turns after a barrier with that wave, whose acquire
+// (or the first half of the waves), and the others load it only in phases after a barrier with that wave, whose acquire
 // has emptied the caches that all of them read through. So a flag that is late costs one trip to memory, and not one in
 // each half's turn.
 #pragma once

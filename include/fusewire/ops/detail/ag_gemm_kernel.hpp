@@ -3,7 +3,7 @@
 //
 //   communication      transfer_chunks.hpp: push, or pull, and signal a flag (source, tile row, k chunk) for each
 //   chunk;
-//                      on gfx942 groups of waves may push in turns: pusher.hpp
+//                      on gfx942 groups of waves may alternate: pusher.hpp
 //   tiles              local rows or columns: from A, immediately; others: wait for flag --> from the inbox
 //   --mainloop-->
 //   C
@@ -68,10 +68,10 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     if constexpr (Mainloop::traits.push_groups > 0)
-      if (Mainloop::traits.pushes_as_one ? g.gather.in_turns : !g.gather.pull) {
+      if (Mainloop::traits.pushes_as_one ? g.gather.alternating : !g.gather.pull) {
         std::integral_constant<int, Mainloop::traits.threads> const threads;
         std::integral_constant<int, Mainloop::traits.push_groups> const groups;
-        push_in_turns(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
+        push_alternating(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
         return;
       }
     transfer_chunks(group, e, ch.world, g.gather, worker, workers, begin);

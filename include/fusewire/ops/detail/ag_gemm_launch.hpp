@@ -68,14 +68,15 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
   }
 
   auto const of_mainloop = [&](auto const& question) { return with_mainloop<T>(plan.gemm, call.b_layout, question); };
-  bool const in_turns = of_mainloop([&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }),
+  bool const interleaved = of_mainloop([&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }),
              senders_first = of_mainloop([&]<class M>() { return M::traits.comm == comm_placement::leading_blocks; });
-  gather_order const order = order_of_gather(map, w.rank(), pull, plan.chunks, plan.gemm.band, in_turns ? 1 : split_k);
+  gather_order const order =
+      order_of_gather(map, w.rank(), pull, plan.chunks, plan.gemm.band, interleaved ? 1 : split_k);
   channel_view const view = ch.view(header);
   auto const inbox = [&](int slot) { return gathered_in(view.template slot<T const>(slot), map); };
   matrix<T const> const a[gathered_buffers] = {call.a.rows > 0 ? call.a : inbox(0), inbox(0), inbox(1)};
   ag_gemm_arguments<T> const g{
-      {call.a, map, order.chunks, pull, o.local_shard_first, plan.in_turns && !pull},
+      {call.a, map, order.chunks, pull, o.local_shard_first, plan.alternating && !pull},
       call.c,
       {map.m_tiles(), ceil_div(n, plan.gemm.tile_n), order.first_tile_row, plan.gemm.band, order.first_band}};
   int const senders = !senders_first      ? map.max_chunks() * map.ranks

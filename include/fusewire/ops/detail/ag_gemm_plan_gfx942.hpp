@@ -31,7 +31,7 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
     return ag_gemm_plan{.gemm = p,
                         .chunk_k = chunk_steps(regime, rows, steps, senders) * k_step,
                         .senders_per_peer = senders,
-                        .in_turns = regime.alternating,
+                        .alternating = regime.alternating,
                         .chunks = regime.order};
   };
   auto const overlapped = [&](gemm_plan const& p) {

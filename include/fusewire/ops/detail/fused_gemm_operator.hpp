@@ -85,8 +85,8 @@ class fused_gemm_operator {
   }
 
   /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of the product are cut into
-  /// `shards` shards, in turns from the one of rank `first` on. `operator_bits`: what else the ranks have to agree on;
-  /// see gemm_header(). One rank alone sends nothing: its product is the result. A call without rows multiplies
+  /// `shards` shards, round robin from the one of rank `first` on. `operator_bits`: what else the ranks have to agree
+  /// on; see gemm_header(). One rank alone sends nothing: its product is the result. A call without rows multiplies
   /// nothing.
   template <class Kernel, class Call, class Epilogue>
   void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first,

@@ -16,7 +16,7 @@ struct gather_regime {
   int max_m;         // rows of the gathered A
   int chunk_bytes;   // of a shard's rows
   int senders;       // blocks for each inbox that a rank pushes into
-  bool alternating;  // groups of a sender's waves push in turns, if the mainloop has such groups; else all together
+  bool alternating;  // groups of a sender's waves alternate, if the mainloop has such groups; else all together
   /// How chunks follow each other.
   chunk_order::nest order;
 };

@@ -208,9 +208,9 @@ class pusher {
 /// shared: LDS of the block, free before and afterwards. Called by: every thread of the block, which has `Threads`;
 /// its waves form `Groups` groups.
 template <int Threads, int Groups, class T, class Start>
-__device__ void push_in_turns(std::integral_constant<int, Threads>, std::integral_constant<int, Groups>, void* shared,
-                              channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
-                              int workers, Start const& start) {
+__device__ void push_alternating(std::integral_constant<int, Threads>, std::integral_constant<int, Groups>,
+                                 void* shared, channel_epoch const& e, world_view const& w, gather_plan<T> const& x,
+                                 int worker, int workers, Start const& start) {
   detail::pusher<T, Threads, Groups>(*static_cast<detail::link_turns<Groups>*>(shared), e, w, x, worker, workers)
       .push(start);
 }
