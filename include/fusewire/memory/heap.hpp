@@ -30,7 +30,7 @@ struct element_type {
 }  // namespace detail
 
 /// Symmetric memory of a world. All ranks make the collective calls in the same order and with the same arguments. If
-/// they differ, an error says which rank asked for what.
+/// they differ, an error says which rank requested what.
 /// Channels, inboxes and operators share the memory, so a heap may end before them. Objects may end in any order, and
 /// in another one on each rank: their destructors wait neither for other ranks nor for kernels. A rank's part is freed
 /// after the last of them has ended on every rank, in the next collective call of a heap or of world::collect(), or
@@ -59,7 +59,7 @@ class heap {
 
   /// Collective. Allocates `count` elements of T on every rank, at the same offset, in the segment where T belongs.
   /// Signal memory starts as zeros.
-  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes. If world::poll_errors() would throw on a
+  /// Fails: out_of_space; rank_mismatch when ranks request different sizes. If world::poll_errors() would throw on a
   /// rank, the call fails on all ranks and allocates nothing.
   template <class T>
   sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T),

@@ -19,7 +19,7 @@ struct residency {
   int at_once;       // blocks of a unit, or clusters of a device
   int shared_bytes;  // per block
 };
-/// Kernel, threads, shared bytes asked for, blocks of a cluster
+/// Kernel, threads, shared bytes requested, blocks of a cluster
 using kernel_key = std::tuple<void const*, int, int, int>;
 
 class launch_order;

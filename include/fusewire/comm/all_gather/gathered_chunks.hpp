@@ -17,7 +17,7 @@
 //                 load the flags of the next chunks that are not known to be there
 //
 // Order: a lane's load of a flag is complete when the wave has compared its value. So the invalidation after it, and
-// the loads after the invalidation, see what was published before the flag was raised. Loads that are under way
+// the loads after the invalidation, see what was published before the flag was raised. Loads that are in flight
 // meanwhile are of chunks that had been acquired before. A wave acquires for itself, and for those of its block that
 // sync with it afterwards.
 #pragma once

@@ -90,7 +90,7 @@ __device__ bool is_local_turn(gather_plan<T> const& x, int rank, int tile_row, i
   return x.chunks.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
 }
 
-/// A chunk of this rank's shard on its way to a rank; not needed: it goes nowhere.
+/// A chunk of this rank's shard that a rank needs; not needed: it is not sent.
 struct chunk_push {
   int peer;
   gather_chunk chunk;

@@ -10,7 +10,7 @@
 //
 // Small tiles: LDS holds two steps, and a wave multiplies one slice of each step: waves 0-3 the first, waves 4-7 the
 // second. In its turn a wave writes its part of the next step in place of the step before, and reads its fragments. It
-// syncs with the others when it has written; the fragments of waves 0-3 may still be on their way, those of waves 4-7
+// syncs with the others when it has written; the fragments of waves 0-3 may still be in flight, those of waves 4-7
 // may not:
 //
 //   step before, first slice    waves 0-3 have multiplied with it before the last barrier
@@ -18,7 +18,7 @@
 //   next step                   all of it is there when waves 4-7 sync with the others after their turn; then it is
 //   read
 //
-// What is done between groups of steps stands in two of the turns, while fragments are on their way from LDS.
+// What is done between groups of steps stands in two of the turns, while fragments are in flight from LDS.
 //
 // If there are fewer tiles than compute units, the k of a tile is split among blocks, which add up through
 // split_k_sums.

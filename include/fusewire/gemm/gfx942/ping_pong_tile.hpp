@@ -26,14 +26,14 @@ class ping_pong_tile {
   static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
   static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
   static constexpr int stored_m = slice_per_half ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
-  // ring: steps whose loads are under way, as many as fit in registers with sums and fragments
+  // ring: steps whose loads are in flight, as many as fit in registers with sums and fragments
   static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
                        registers_left =
                            (BOrder == layout::row_major ? 176 : 200) - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
                        ring = slice_per_half                           ? 4
                               : registers_left < 2 * registers_of_step ? 1
                                                                        : 2;
-  static constexpr bool asks_twice = registers_left >= 3 * registers_of_step;
+  static constexpr bool issues_twice = registers_left >= 3 * registers_of_step;
   using slice_rows = sliced_rows<T, Rows, ring>;
   using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
   static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
@@ -67,12 +67,12 @@ class ping_pong_tile {
     find_group();
     turn_to_group();
 #pragma unroll
-    for (int s = 0; s < ring; ++s) ask_for_b(s);
+    for (int s = 0; s < ring; ++s) issue_b(s);
     on_its_way();
     find_a(true);
     turn_to_a(rows);
 #pragma unroll
-    for (int s = 0; s < ring; ++s) ask_for_a(s);
+    for (int s = 0; s < ring; ++s) issue_a(s);
     clear();
     if constexpr (slice_per_half) {
       alternate_slices(rows);
@@ -220,8 +220,8 @@ class ping_pong_tile {
     write<1>((s + 1) % ring);
     read(slices_of(s));
     if (Loads) {
-      ask_for_b(s);
-      ask_for_a(s);
+      issue_b(s);
+      issue_a(s);
       start_next(s, rows);
     }
     sync_written(second_);
@@ -257,14 +257,14 @@ class ping_pong_tile {
   __device__ void take_turn(int s) {
     write<1>(s);
     read(0);
-    ask_for_b(s);
-    if (!asks_twice) ask_for_a(s);
+    issue_b(s);
+    if (!issues_twice) issue_a(s);
     sync_waves();
     multiply_slice();
     sync_waves();
     write<0>((s + 1) % ring);
     read(slice_units);
-    if (asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
+    if (issues_twice) issue_a(s);  // half of the loads in each of a step's turns
     sync_waves();
     multiply_slice();
   }
@@ -275,7 +275,7 @@ class ping_pong_tile {
     block{}.sync();
     __builtin_amdgcn_sched_barrier(0);
   }
-  /// The same, but fragments that the wave has begun to read may still be on their way, unless have_come. Requires:
+  /// The same, but fragments that the wave has begun to read may still be in flight, unless have_come. Requires:
   /// the wave has written nothing to LDS since the last read() or barrier.
   __device__ static void sync_written(bool have_come) {
     constexpr int fragments = atoms_m + atoms_n, all_but_lds = 0xc07f;
@@ -345,7 +345,7 @@ class ping_pong_tile {
     buffer_ = next_buffer_;
     rows_.go_to(next_row_);
   }
-  /// All of this, in two of the ring's steps, while fragments are on their way from LDS. It waits as late as it can.
+  /// All of this, in two of the ring's steps, while fragments are in flight from LDS. It waits as late as it can.
   __device__ void start_next(int s, int rows) {
     if (s == ring - 3) leave_group();
     if (s == ring - 1) {
@@ -356,8 +356,8 @@ class ping_pong_tile {
   }
 
   /// Start the loads of the group's s-th step. Steps beyond the group are zeros, and no memory is read for them.
-  __device__ void ask_for_b(int s) { b_columns_.load(s, k_ + s * k_step, columns_of(s)); }
-  __device__ void ask_for_a(int s) { rows_.load(s, column_ + s * k_step, columns_of(s)); }
+  __device__ void issue_b(int s) { b_columns_.load(s, k_ + s * k_step, columns_of(s)); }
+  __device__ void issue_a(int s) { rows_.load(s, column_ + s * k_step, columns_of(s)); }
   /// Columns of the group from its s-th step on: k_step or more, unless the group or A ends within the step.
   __device__ int columns_of(int s) const { return columns_ - s * k_step; }
 

@@ -1,4 +1,4 @@
-// Slices of 32 k of a tile on their way from memory to LDS: rows of A and columns of B. LDS holds both in the same way,
+// Slices of 32 k of a tile in flight from memory to LDS: rows of A and columns of B. LDS holds both in the same way,
 // 64 bytes of k for each row or column.
 //
 //   A, column-major B   16 B = 8 k of a row, unchanged            4 lanes read 64 neighbouring bytes of a row
@@ -110,7 +110,7 @@ class sliced_columns<T, Columns, layout::column_major, Ring> {
   sliced_rows<T, Columns, Ring> columns_;
 };
 
-/// Slices of a row-major B, transposed on their way from registers to LDS.
+/// Slices of a row-major B, transposed in flight from registers to LDS.
 template <class T, int Columns, int Ring>
 class sliced_columns<T, Columns, layout::row_major, Ring> {
  public:

@@ -61,9 +61,9 @@ class small_m_gfx942 {
         shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
           small_m_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
           int const rows = platform::uniform(source.begin(t.m));
-          tile.ask_for_b();
+          tile.issue_b();
           loads_issued();
-          tile.ask_for_a(rows);
+          tile.issue_a(rows);
           tile.multiply(rows);
           tile.reduce(sink, x.split.sums, t, nth, tiles.count(), slice, x.split.blocks, epilogue);
         });

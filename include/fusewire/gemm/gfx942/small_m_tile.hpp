@@ -33,7 +33,7 @@ class small_m_tile {
         at_(source.first()) {}
 
   /// Loads the first group of B. It asks the source only for what is known before a tile is begun.
-  __device__ void ask_for_b() {
+  __device__ void issue_b() {
     left_ = platform::uniform(source_.steps());
     group_ = next_group();
 #pragma unroll
@@ -43,7 +43,7 @@ class small_m_tile {
     }
   }
   /// Waits until the first group of A is there, and loads it. rows: those of A that the tile has.
-  __device__ void ask_for_a(int rows) {
+  __device__ void issue_a(int rows) {
     find_a(rows);
 #pragma unroll
     for (int s = 0; s < ring; ++s) {

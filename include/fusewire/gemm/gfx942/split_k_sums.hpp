@@ -141,7 +141,7 @@ class words_of_tile {
   }
 
  private:
-  static constexpr int at_once = 4;  // blocks whose words are under way together
+  static constexpr int at_once = 4;  // blocks whose words are in flight together
   static constexpr int group_words = wave::width * 2;
 
   __device__ word* at(int split, int group) const {

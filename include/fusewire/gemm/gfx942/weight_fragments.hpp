@@ -1,4 +1,4 @@
-// B on its way from memory to the matrix instruction: which bytes a lane loads, and which columns its fragments hold.
+// B in flight from memory to the matrix instruction: which bytes a lane loads, and which columns its fragments hold.
 //
 //   column-major   8 lanes load 128 B, 64 k of a column --LDS--> fragments of 8 k   atom j, row r: column 16 j + r
 //   row-major       8 B = 4 neighbouring columns of one k; 8 k make 4 fragments     atom j, row r: column 4 r + j

@@ -66,7 +66,7 @@ struct sm90_stages {
   int last_rows;  // the same for tiles with fewer rows: the last ones of a matrix, or of a shard
   int of_a;       // stages of A; A comes from the L2 and needs no more than B
   int of_b;       // stages of B
-  /// Loads of B under way at a time: more would not arrive sooner while B comes from memory, and A would queue behind
+  /// Loads of B in flight at a time: more would not arrive sooner while B comes from memory, and A would queue behind
   /// them. Not 0: warp 1 would wait for a load that was never issued.
   int b_in_flight;
 };

@@ -167,7 +167,7 @@ class gemm_sm90 {
     }
   }
 
-  /// Arrives at epoch_known when this thread has the epoch, and not only its load under way. Warps 2 and 3 wait there
+  /// Arrives at epoch_known when this thread has the epoch, and not only its load in flight. Warps 2 and 3 wait there
   /// for all warps but warp 1, which needs no epoch.
   template <class Launch>
   __device__ static void epoch_is_known(Launch const& launch) {
@@ -193,7 +193,7 @@ class gemm_sm90 {
   using out = sm90_store<atom, C>;
   using shared_tile = sm90_split_k_tile<atom, C, storage, consumers>;
 
-  /// Warp 1, which has initialised the mbarriers, tells warp 0 and the consumers, and does not wait: B is under way
+  /// Warp 1, which has initialised the mbarriers, tells warp 0 and the consumers, and does not wait: B is in flight
   /// before they are ready. Warps 2 and 3 do not use the mbarriers.
   __device__ static void barriers_are_ready(int warp) {
     if (warp == 1) barrier_arrive<named_barrier::mbarriers_ready, C.threads() - 64>();

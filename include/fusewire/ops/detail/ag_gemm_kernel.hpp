@@ -14,7 +14,7 @@
 //
 // Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for
 // headers, which every rank's blocks send before they wait for anything. Chunks are moved by blocks that take tiles
-// only afterwards, or by warps that multiply nothing, so a tile waits only for work that is already under way. Block
+// only afterwards, or by warps that multiply nothing, so a tile waits only for work that is already running. Block
 // 0's last waits (acknowledgements, credit) come after its own chunks, and no chunk and no tile of other blocks waits
 // for them.
 // Order: the group that asks the source acquires the flags. The mainloop passes that order on to the threads or units

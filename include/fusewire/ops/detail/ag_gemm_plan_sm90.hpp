@@ -46,7 +46,7 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
     if (!gemm.all_at_once)
       gemm.band = std::max(1, int(std::lround(rows_of_rank / std::ceil(rows_of_rank / at::max_band))));
   }
-  // Chunks as small as their flags and the start of each copy allow: what is asked for first arrives first. Where
+  // Chunks as small as their flags and the start of each copy allow: what is issued first arrives first. Where
   // shards' edges cut rows of tiles, chunks have fewer rows, there are more of them, and a rank's own are among them:
   // at least 128 columns where they have less than 64 rows, or B so few columns that moving takes longer than
   // multiplying; as measured.

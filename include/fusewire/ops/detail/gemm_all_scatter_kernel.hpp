@@ -6,7 +6,7 @@
 //   after them   wait for the flags of another rank's tile --> its columns of C
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block takes other ranks'
-// tiles only when all tiles of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after
+// tiles only when all tiles of its rank are done or running in other blocks. Block 0's last wait (credit) comes after
 // its own work.
 // Order: the threads that stored a tile, or a part of its rows, sync, copy it and raise its flags, so the flags'
 // release covers the copies. The block that takes a tile out of the inbox acquires every one of its flags first.

@@ -14,7 +14,7 @@
 // what is reduced. One-shot waits once, two-shot twice.
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block adds up only when all
-// multiplications of its rank are done or under way in other blocks. It takes other ranks' tiles only when the same
+// multiplications of its rank are done or running in other blocks. It takes other ranks' tiles only when the same
 // holds for all sums of its rank. Block 0's last wait (credit) comes last.
 // Order: as in gemm_rs_kernel.hpp. In one-shot, sums are stored to the rank's own inbox, and the same threads copy
 // them from there; they sync in between. In two-shot, the block that stored a result into all inboxes raises its flag.

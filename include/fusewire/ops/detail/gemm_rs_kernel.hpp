@@ -11,7 +11,7 @@
 // all tiles want.
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block adds up only when all
-// multiplications of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after its own
+// multiplications of its rank are done or running in other blocks. Block 0's last wait (credit) comes after its own
 // work.
 // Order: the threads that stored a tile of sums, or a slice of its rows, raise its flag, so the flag's release covers
 // the sums. If the tile has rows of several owners, they sync first, copy each owner's rows, and raise a flag at each

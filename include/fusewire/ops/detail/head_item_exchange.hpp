@@ -55,7 +55,7 @@ class head_item_exchange {
       int const first = item * vec4s, begin = first_vec4 < first ? 0 : first_vec4 - first, end = last_vec4 - first;
       reduce_partials<policy>(
           e_, w, begin, end < vec4s ? end : vec4s, w.size(), log_readers(w.size()),
-          [&](int source, int i) { return ask(source, {item, i}); },
+          [&](int source, int i) { return load_words(source, {item, i}); },
           [&](ll_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
           [&](int i, softmax_partial const& sum, int n, int of) {
             if (n == 0) write({item, i}, sum);
@@ -72,7 +72,7 @@ class head_item_exchange {
       ll_reader read(e_, w, grace_ns);
       vec4_words words;
       do {
-        words = ask(source, at);
+        words = load_words(source, at);
         platform::sched_barrier();
         words.check(read);
       } while (read.again([&] { return missing(read, source, source + 1, at); }));
@@ -116,7 +116,7 @@ class head_item_exchange {
     return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size())));
   }
 
-  __device__ vec4_words ask(int source, vec4_at at) const {
+  __device__ vec4_words load_words(int source, vec4_at at) const {
     ll_slot const s = slot();
     ll_word<> const* const records = s.from(source);
     return vec4_words::loaded([&](int j) { return ll_load(s.place(records, at.item, record_.word(at.i, j))); });

@@ -23,7 +23,7 @@ __device__ inline bool is_in(std::uint64_t lanes) {
 }
 
 /// For each lane in `lanes` the word that lies `at` bytes behind `data`, as by a relaxed load at system scope; for
-/// others 0, and they load nothing. There is no branch, so the compiler knows how many loads are under way.
+/// others 0, and they load nothing. There is no branch, so the compiler knows how many loads are in flight.
 /// Called by: every lane of a wave.
 /// Requires: `data` and `lanes` are the same in all lanes; 0 <= at < 2^31 - 2^16.
 __device__ inline std::uint64_t poll_lanes(void const* data, int at, std::uint64_t lanes) {
@@ -38,7 +38,7 @@ __device__ inline void acquire_polled(T const*) {
   fence<order::acquire, S>();
 }
 /// The same, where this thread has used the value of such a load, so that the load is complete. Unlike a fence, it does
-/// not wait for other loads that are under way, and it orders only later loads.
+/// not wait for other loads that are in flight, and it orders only later loads.
 template <scope S>
 __device__ inline void acquire_loaded() {
   static_assert(S == scope::system);

@@ -47,7 +47,7 @@ class pusher {
       : turns_(turns), e_(e), w_(w), x_(x), group_(platform::uniform(wave{}.index()) / waves),
         next_(worker + group_ * workers), step_(Groups * workers) {}
 
-  /// Pushes the chunks. The first words are asked for before start(), which makes the epoch known. Called by: every
+  /// Pushes the chunks. The first loads are issued before start(), which makes the epoch known. Called by: every
   /// thread of the block, whose LDS is free afterwards.
   template <class Start>
   __device__ void push(Start const& start) {
@@ -152,7 +152,7 @@ class pusher {
     word_ = 0;
     words_ = platform::uniform((going_.chunk.rows + rows_at_once_ - 1) >> (__builtin_ctz(threads) - shift_));
   }
-  /// Whether words of the chunk are not asked for yet.
+  /// Whether words of the chunk are not issued yet.
   __device__ bool is_left() {
     if (word_ >= words_ && first_column_ + threads < per_row_) begin_columns(first_column_ + threads);
     return word_ < words_;
@@ -193,7 +193,7 @@ class pusher {
   int const group_;
   int next_, step_;  // number of the group's next chunk; between its chunks
   // The chunk: what is pushed where; its place in this rank's shard; words of a row; see open(); the first word of a
-  // row in hand; of these columns: words of a thread, and those that are asked for
+  // row in hand; of these columns: words of a thread, and those that are issued
   chunk_push going_{};
   int row_ = 0, column_ = 0, per_row_ = 0, shift_ = 0, rows_at_once_ = 1, first_column_ = 0, words_ = 0, word_ = 0;
   // Where it is and where it goes; bytes to this thread's first word in both
