@@ -6,7 +6,7 @@
 //   ids of a chunk of bags --- data, flag ------> wait; sum of p's own rows, for each bag of the chunk
 //   wait for all ranks, add up <--- data, flag -- sums
 //
-// Chunks of bags are on their way while others are summed up: no rank waits for all ids, nor for all sums.
+// Chunks of bags are in flight while others are summed up: no rank waits for all ids, nor for all sums.
 //
 // Deadlock: launch() accepts only grids whose blocks are all resident. A block sends all its ids before it waits. Sums
 // wait for ids alone, and the last step for sums alone, which each block sends before its own last step.

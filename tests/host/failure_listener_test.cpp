@@ -94,7 +94,7 @@ TEST_CASE("failure_listener: a process that dies is named to those who listen, r
   pid_t const p = child([&] {
     tcp_session s(options_of(victim, 3, port));
     tcp_bootstrap(std::shared_ptr<tcp_session>(&s, [](auto*) {})).barrier();
-    std::this_thread::sleep_for(500ms);  // what the hub answers is on its way
+    std::this_thread::sleep_for(500ms);  // what the hub answers is in flight
     ::raise(SIGKILL);
   });
   std::vector<std::string> heard(2);

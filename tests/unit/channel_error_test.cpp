@@ -533,7 +533,7 @@ TEST_CASE("channel: check() finds a launch that did not end, on its stream alone
   });
 }
 
-TEST_CASE("channel: what nobody has asked for is told by the next call, once, and by check() until reset()") {
+TEST_CASE("channel: an error that nobody has polled is reported by the next call, once, and by check() until reset()") {
   enum { launch, view, barrier, allocate, stream_of_its_own };
   int const call = GENERATE(int(launch), int(view), int(barrier), int(allocate), int(stream_of_its_own));
   CAPTURE(call);
@@ -579,7 +579,7 @@ TEST_CASE("channel: what nobody has asked for is told by the next call, once, an
       short_waits());
 }
 
-TEST_CASE("channel: what nobody has asked for is told where another rank has timed out, too") {
+TEST_CASE("channel: an error that nobody has polled is reported where another rank has timed out, too") {
   none_found_anything(on_worlds(3, [&](world& w) {
     heap_options o = short_waits();
     if (w.rank() == 1) o.wait_limit = std::chrono::minutes(10);  // rank 0 times out
@@ -634,7 +634,7 @@ TEST_CASE("channel: a replay that fails is told by poll_errors() after it, and b
       short_waits());
 }
 
-TEST_CASE("channel: what nobody has asked for is told in a capture, too") {
+TEST_CASE("channel: an error that nobody has polled is reported in a capture, too") {
   on_ranks(
       2,
       [](rank_of_test& r) {

@@ -43,7 +43,7 @@ struct gather_words_args {
 /// Mistakes that the tests must notice.
 enum class planted {
   nothing,
-  no_drain,    // the leader raises the flag while stores of other waves are on their way
+  no_drain,    // the leader raises the flag while stores of other waves are in flight
   no_acquire,  // what was cached before the flag came is taken for what it announced
   no_credit,   // a launch ends although a peer has not begun it
 };

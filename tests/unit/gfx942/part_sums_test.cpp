@@ -23,7 +23,7 @@ __global__ void add_up(float const* sums, std::uint64_t* words, float* result) {
     for (int i = 0; i < groups; ++i) all.store(b.index(), i, mine[i]);
     return;
   }
-  all.take(mine, 0, 1, groups - 1, splits);  // the last group is not asked for
+  all.take(mine, 0, 1, groups - 1, splits);  // the last group is not loaded
   for (int i = 0; i < groups; ++i) reinterpret_cast<float4*>(result)[i * wave::width + b.rank()] = mine[i];
 }
 
