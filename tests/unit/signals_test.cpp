@@ -154,7 +154,7 @@ __global__ void join_blocks(channel_view ch, int* parts, unsigned* ticket, unsig
     if (g.leader()) atomic_ref<unsigned, scope::device>(lasts).fetch_add(1u, order::relaxed);
   };
   for (int i = b.rank(); i < words; i += b.size()) parts[b.index() * words + i] = word_of(0, b.index(), e.number(), i);
-  if (e.join(b, &word)) expect_parts(b, b.count(), 0);
+  if (e.last_block(b, &word)) expect_parts(b, b.count(), 0);
   int const mine = b.index() * waves + v.index();
   for (int i = v.rank(); i < words; i += v.size()) parts[(64 + mine) * words + i] = word_of(1, mine, e.number(), i);
   if (last_to_arrive(v, ticket, unsigned(b.count() * waves), nullptr)) expect_parts(v, b.count() * waves, 1);

@@ -31,23 +31,24 @@ class channel_control : public detail::launch_place {
     }
   }
   /// Ends the launch for the block. Called by: every thread of every block, last of all.
-  __device__ void leave(block b) const {
+  __device__ void finish_exit(block b) const {
     b.sync();
-    if (b.leader()) leave(b, depart());
+    if (b.leader()) finish_exit(b, arrive_exit());
   }
-  /// leave() split in two, so that the ticket's round trip to memory overlaps other work. Not for kernels that use
-  /// next() or join(). The last block to depart sets the epoch to this launch's: no block reads it any more.
-  /// Called by: one thread of every block. It calls depart() when all threads of the block that have called begin()
-  /// have the epoch, and leave() with depart()'s result at any time after that.
-  __device__ unsigned depart() const {
+  /// finish_exit() split in two, so that the ticket's round trip to memory overlaps other work. Not for kernels that
+  /// use next() or last_block(). The last block to arrive sets the epoch to this launch's: no block reads it any more.
+  /// Called by: one thread of every block. It calls arrive_exit() when all threads of the block that have called
+  /// begin() have the epoch, and finish_exit() with arrive_exit()'s result at any time after that.
+  __device__ unsigned arrive_exit() const {
     if constexpr (detail::checked)
       if (platform::atomic_load<order::acquire, scope::device>(&c_->world.here(c_->state)->epoch) >= number())
         detail::note_misuse(c_->world, misuse::end_again, int(number()), 0);
     return platform::take_ticket(&c_->world.here(c_->state)->ticket);
   }
-  /// The second half; `departed` is what depart() has returned to a thread of this block: how many departed before it.
-  __device__ void leave(block b, unsigned departed) const {
-    if (departed != unsigned(b.count()) - 1) return;
+  /// The second half; `exits_before` is what arrive_exit() has returned to a thread of this block: how many blocks
+  /// arrived before it.
+  __device__ void finish_exit(block b, unsigned exits_before) const {
+    if (exits_before != unsigned(b.count()) - 1) return;
     channel_state* const s = c_->world.here(c_->state);
     platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
     for (unsigned& next : s->next) platform::atomic_store<order::relaxed, scope::device>(&next, 0u);

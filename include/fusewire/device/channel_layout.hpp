@@ -26,7 +26,7 @@ struct channel_state {
   epoch_t epoch;                 // launches that have ended
   unsigned ticket;               // blocks of the current launch that are done
   unsigned next[work_counters];  // work handed out so far
-  unsigned joined;               // blocks of the current launch that have called join()
+  unsigned arrived_blocks;       // blocks of the current launch that have called last_block()
   /// For each source, the items of work on its memory that are done
   unsigned arrived[max_ranks];
   unsigned began;  // blocks of the current launch that have begun, if peers read this rank's memory

@@ -3,7 +3,7 @@
 //   launch e on rank r        slot e&1 of every rank            launch e on rank p
 //   begin --- header --------------------------------------------> end waits for every rank's header of e
 //   to(p, i) --- data, flag -----> inbox, flags ------------------> from(r, i)
-//   end: the last block to leave, or to call depart(), sets the epoch to e
+//   end: the last block to exit, or to call arrive_exit(), sets the epoch to e
 //
 // Why two slots need no barrier. Rank r may write into p's slot of parity e&1 in launch e+2 only after p has read it in
 // launch e.
@@ -111,7 +111,7 @@ class channel_epoch : public detail::launch_place {
   /// 0, 1, 2, ... over all blocks of this launch, from each of the `work_counters` counters: a block that is free draws
   /// its next work.
   /// Called by: every thread of the block; `shared` is one word of its shared memory.
-  /// A counter needs no reset between launches: the last block to leave sets all of them to 0. By then every block that
+  /// A counter needs no reset between launches: the last block to exit sets all of them to 0. By then every block that
   /// draws has left, and the blocks of the next launch begin after the end of this one.
   template <int Counter = 0>
   __device__ int next(block b, int* shared) const {
@@ -127,14 +127,14 @@ class channel_epoch : public detail::launch_place {
   /// Whether the calling block is the last of this rank to call it in this launch. What the blocks stored into this
   /// rank's memory before is visible to the last one; none of them waits. As last_to_arrive().
   /// Called by: every thread of every block, once in a launch; `shared` is one word of its shared memory.
-  [[nodiscard]] __device__ bool join(block b, int* shared) const {
-    return last_to_arrive(b, &c_->world.here(c_->state)->joined, unsigned(b.count()), shared);
+  [[nodiscard]] __device__ bool last_block(block b, int* shared) const {
+    return last_to_arrive(b, &c_->world.here(c_->state)->arrived_blocks, unsigned(b.count()), shared);
   }
 
   /// Ends the launch: block 0 waits for every rank's header. Called by: every thread of every block, last of all.
   __device__ void end(block b) const {
     if (b.index() == 0) control().collect_credit(b);
-    control().leave(b);
+    control().finish_exit(b);
   }
 
   /// Calls for kernels whose ranks read each other's memory.

@@ -47,7 +47,7 @@ __device__ __forceinline__ void persistent_loop(void* shared, Launch& launch, Op
   auto const next = [&] {
     return claims ? at_once + platform::uniform(launch.next(b, static_cast<int*>(shared))) : count;
   };
-  unsigned departed = 0;
+  unsigned exits_before = 0;
   launch.begin();
   if (first < 0) comm(b, b.index(), x.comm_blocks, [] {});
   int i = has_first ? xcd_swizzle(first, at_once) : next();
@@ -57,13 +57,13 @@ __device__ __forceinline__ void persistent_loop(void* shared, Launch& launch, Op
       if (claims) return;
       launch.wait_epoch();
       b.sync();
-      if (b.leader() && b.index() > 0) departed = launch.depart();
+      if (b.leader() && b.index() > 0) exits_before = launch.arrive_exit();
     });
   }
   if constexpr (has_tail) return finish_launch(launch, shared, count - at_once, i - at_once, last);
-  if (b.index() == 0) launch.collect(b);
+  if (b.index() == 0) launch.wait_peers(b);
   b.sync();
-  if (b.leader()) launch.leave(b, !claims && has_first && b.index() > 0 ? departed : launch.depart());
+  if (b.leader()) launch.finish_exit(b, !claims && has_first && b.index() > 0 ? exits_before : launch.arrive_exit());
 }
 
 }  // namespace fusewire

@@ -176,10 +176,10 @@ class gemm_sm90 {
   }
   template <class Launch>
   __device__ static void end_launch(Launch const& launch) {
-    if (block{}.index() == 0) launch.collect(idle{});
+    if (block{}.index() == 0) launch.wait_peers(idle{});
     launch.wait_epoch();
     barrier_sync<named_barrier::epoch_known, C.threads() - 32>();
-    if (idle{}.leader()) launch.leave(block{}, launch.depart());
+    if (idle{}.leader()) launch.finish_exit(block{}, launch.arrive_exit());
   }
 
   static constexpr bool moves_registers = C.warpgroups() == 2;  // 384 threads: 168 each are too few for a tile's sums

@@ -18,7 +18,7 @@
 // resident (launch() checks), so every head item is pushed without waiting for another rank. Reductions over the ranks
 // wait for pushes only, and a thread waits for others' results after it has sent its own.
 // Order: LL words carry their launch, so a partial needs no flag and no fence. All threads have the epoch before the
-// block's ticket is taken (depart).
+// block's ticket is taken (arrive_exit).
 // Reuse: the inbox is a buffer of LL words (ll_buffer_view.hpp), a record for each head item and source. Each source
 // writes its own records (an owner its result in place of its partial), which only this launch's combine reads.
 // Early: the launch may start while the prior grid on the stream still runs. Before begin() nothing is written. Only
@@ -38,7 +38,7 @@ namespace fusewire {
 
 namespace detail {
 
-/// One block of a launch. Every thread calls run_splits, depart, reduce_slices, combine and end, in this order.
+/// One block of a launch. Every thread calls run_splits, arrive_exit, reduce_slices, combine and end, in this order.
 template <class T, int D>
 class decode_block {
   using attention = wave_attention<T, D>;
@@ -76,15 +76,15 @@ class decode_block {
         if (run.done()) break;
       head_item_slice const ahead = policy.computes_slice_ahead ? slice_of(run) : head_item_slice{};
       attend(a, run);
-      leave(run, policy.computes_slice_ahead ? ahead : slice_of(run));
+      hold_slice(run, policy.computes_slice_ahead ? ahead : slice_of(run));
     }
   }
 
   /// While others' partials are awaited, the leader's ticket is in flight.
-  __device__ void depart() {
+  __device__ void arrive_exit() {
     launch_.wait_epoch();
     b_.sync();  // all have the epoch
-    if (b_.leader()) departed_ = launch_.depart();
+    if (b_.leader()) exits_before_ = launch_.arrive_exit();
   }
 
   /// This block's slices of the head items that it has not attended to alone, to the inboxes.
@@ -105,9 +105,9 @@ class decode_block {
   __device__ void end() const {
     if (number() == b_.count() - 1) exchange().refresh(b_);
     workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
-    if (b_.index() == 0) launch_.collect(b_);
+    if (b_.index() == 0) launch_.wait_peers(b_);
     b_.sync();
-    if (b_.leader()) launch_.leave(b_, departed_);
+    if (b_.leader()) launch_.finish_exit(b_, exits_before_);
   }
 
  private:
@@ -191,7 +191,7 @@ class decode_block {
   }
 
   /// Takes the sum over the waves to the inboxes if the split is all of its head item, else to the block's place.
-  __device__ void leave(kv_splits const& run, head_item_slice const& x) {
+  __device__ void hold_slice(kv_splits const& run, head_item_slice const& x) {
     int const rank = platform::no_hoist_lane(b_.rank()), group = platform::no_hoist(record_.heads);
     decode_record const record{group, D};
     bool const whole = platform::uniform(run.whole()), begins = run.starts();
@@ -220,7 +220,7 @@ class decode_block {
   block b_;
   channel_view const& ch_;
   channel_launch launch_;
-  unsigned departed_ = 0;  // of the leader
+  unsigned exits_before_ = 0;  // of the leader
   decode_arguments<T> const& g_;
   int* words_;  // of kv_splits, in LDS
   bytes16* q_;  // Q, in LDS
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(decode_threads(D), decode_policy_for(D).launch
   extern __shared__ bytes16 shared[];
   detail::decode_block<T, D> work(ch, g, shared);
   work.run_splits();
-  work.depart();
+  work.arrive_exit();
   work.reduce_slices();
   work.combine();
   work.end();
