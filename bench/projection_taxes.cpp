@@ -149,7 +149,7 @@ class changed_operator {
         int const split_k = M::traits.slicing == k_slicing::interleaved
                                 ? std::min(plan->gemm.split_k, map.k_chunks() * shape.k_shards)
                                 : plan->gemm.split_k;
-        gather_order const order = order_of_gather(map, w.rank(), false, plan->chunks, plan->gemm.band,
+        gather_order const order = order_of_gather(map, w.rank(), false, plan->chunks, plan->gemm.group_m,
                                                    M::traits.slicing == k_slicing::interleaved ? 1 : split_k);
         channel_view const view = ch_.view(make_header("ag_taxes", AfterAll, std::uint64_t(call.m)));
         auto const inbox = [&](int slot) { return gathered_in(view.template slot<bf16 const>(slot), map); };
@@ -161,7 +161,7 @@ class changed_operator {
         ag_gemm_arguments<bf16> const g{
             {call.a, map, order.chunks, false, o_.local_shard_first, plan->alternating},
             call.c,
-            {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band}};
+            {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_m_tile, multiply.group_m, order.first_group}};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
         int const first = std::max(1, std::min({order.chunks.count(), split_k > 1 ? fit - tiles * split_k : fit / 4,
                                                 plan->senders(o_.gather, w.size())}));

@@ -95,7 +95,7 @@ int main(int argc, char** argv) try {
       auto const inbox = [&](int slot) { return matrix<bf16 const>{view.slot<bf16>(slot), m, k, k}; };
       arguments const g{{heap.here(a), m, k, k},
                         {heap.here(c), m, n, n},
-                        {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.band}};
+                        {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.group_m}};
       launcher.launch(w.stream(), kernel_of, p, plan, {inbox(0), inbox(1)},
                       {.tiles = g.tiles.count(), .comm_workers = chunks}, identity{}, view, g);
       // [end: launch]

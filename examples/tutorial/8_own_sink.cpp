@@ -23,17 +23,17 @@ constexpr int rows = 72, n = 160, k = 128, launches = 3;  // rows, k: of each ra
 // [begin: sink]
 struct sums_at_owner {
   channel_epoch const& e;
-  row_shards const& shards;   // rank r owns the r-th `rows` rows; tile rows take turns over the ranks
+  row_shards const& shards;   // rank r owns the r-th `rows` rows; M tiles take turns over the ranks
   int rank, n_tiles, stores;  // this rank; tiles of a row; blocks that each store a slice of a tile
 
   __device__ matrix<float> from(int source, int owner) const {
     return {e.inbox<float>(owner) + source * rows * n, rows, n, n};
   }
   __device__ matrix<float> at(tile_coord t) const {
-    int const above = t.m * shards.tile_m - shards.row_in_shard(t.m);  // tiles number rows from the first tile row on
+    int const above = t.m * shards.tile_m - shards.row_in_shard(t.m);  // tiles number rows from the first M tile on
     return {from(rank, shards.owner(t.m)).data - above * n, above + rows, n, n};
   }
-  __device__ int flag(int nth, int tile_n) const { return (nth * n_tiles + tile_n) * stores; }  // in its nth tile row
+  __device__ int flag(int nth, int tile_n) const { return (nth * n_tiles + tile_n) * stores; }  // in its nth M tile
   template <group Group>
   __device__ void stored(Group g, tile_coord t, stored_slice s) const {
     e.signal(g, shards.owner(t.m), flag(shards.nth_of_owner(t.m), t.n) + s.slice);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(M::traits.threads, M::traits.min_blocks_per_cu
       g.c(row, col) = bf16(sum);
     }
   };
-  tail const after{g.shards.tile_rows * n_tiles, add_up};  // this rank's tiles of the sum
+  tail const after{g.shards.m_tiles * n_tiles, add_up};  // this rank's tiles of the sum
   M::run(shared, launch, x, g.tiles, source, sink, no_comm{}, epilogue, after);
 }
 // [end: kernel]
@@ -109,7 +109,7 @@ int main(int argc, char** argv) try {
       row_shards const shards(m, ranks, plan.tile_m);
       int const next = heap.view().next(1);  // whose rows come first
       arguments const g{
-          {heap.here(c), rows, n, n}, shards, {shards.all_tile_rows(), ceil_div(n, plan.tile_n), next, plan.band}};
+          {heap.here(c), rows, n, n}, shards, {shards.all_m_tiles(), ceil_div(n, plan.tile_n), next, plan.group_m}};
       launcher.launch(w.stream(), kernel_of, p, plan, {matrix<bf16 const>{heap.here(a), m, k, k}},
                       {.tiles = g.tiles.count()}, identity{}, ch.view(gemm_header<bf16>("scatter", plan, 0, m, n, k)),
                       g);

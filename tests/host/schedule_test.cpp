@@ -13,13 +13,13 @@
 
 using namespace fusewire;
 
-TEST_CASE("raster_order takes every tile once, the first band of rows first", "[grid]") {
-  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), band = GENERATE(1, 3, 8),
-            first_band = GENERATE(0, 1, 2, 9);
+TEST_CASE("raster_order takes every tile once, the first group of rows first", "[grid]") {
+  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), group_m = GENERATE(1, 3, 8),
+            first_group = GENERATE(0, 1, 2, 9);
   for (int first = 0; first < m_tiles; ++first) {
-    raster_order const order{m_tiles, n_tiles, first, band, first_band};
-    int const most = std::min(band, m_tiles),
-              rows = first_band > 0 ? std::min(first_band, most) : most;  // of the first band
+    raster_order const order{m_tiles, n_tiles, first, group_m, first_group};
+    int const most = std::min(group_m, m_tiles),
+              rows = first_group > 0 ? std::min(first_group, most) : most;  // of the first group
     std::set<std::pair<int, int>> seen;
     for (int i = 0; i < order.count(); ++i) {
       tile_coord const t = order[i];
@@ -91,12 +91,12 @@ TEST_CASE("the owners of a row of tiles are the ranks that hold its rows", "[gat
     }
 }
 
-TEST_CASE("chunk_order takes every chunk once, and the first tile rows' before the last's", "[gather_map]") {
+TEST_CASE("chunk_order takes every chunk once, and the first M tiles' before the last's", "[gather_map]") {
   using nest = chunk_order::nest;
-  auto const by = GENERATE(nest::by_peer, nest::by_band, nest::by_k_chunk, nest::by_row);
+  auto const by = GENERATE(nest::by_peer, nest::by_group, nest::by_k_chunk, nest::by_row);
   int const first_turn = GENERATE(0, 1), turns = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8),
-            chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), split_k = GENERATE(1, 2, 4);
-  chunk_order const order{by, turns, rows, chunks, band, split_k, first_turn};
+            chunks = GENERATE(1, 6), group_m = GENERATE(1, 3, 8), split_k = GENERATE(1, 2, 4);
+  chunk_order const order{by, turns, rows, chunks, group_m, split_k, first_turn};
   std::set<std::tuple<int, int, int>> seen;
   for (int i = 0; i < order.count(); ++i) {
     chunk_position const p = order[i];
@@ -106,7 +106,7 @@ TEST_CASE("chunk_order takes every chunk once, and the first tile rows' before t
     if (i == 0) continue;
     chunk_position const q = order[i - 1];
     if (by == nest::by_peer) REQUIRE(p.turn >= q.turn);
-    if (by == nest::by_band) REQUIRE(p.row / band >= q.row / band);
+    if (by == nest::by_group) REQUIRE(p.row / group_m >= q.row / group_m);
     if ((by == nest::by_k_chunk || by == nest::by_row) && split_k == 1) REQUIRE(p.k_chunk >= q.k_chunk);
   }
   REQUIRE(int(seen.size()) == order.count());
@@ -133,7 +133,7 @@ TEST_CASE("chunk_order, by_row: each turn takes the rows of a chunk in a round, 
 
 TEST_CASE("chunk_order: where parts share a tile, the first chunks of their ranges come first", "[gather_map]") {
   auto const chunks_of = [](int chunks, int split_k) {
-    chunk_order const order{chunk_order::nest::by_band, 1, 1, chunks, 8, split_k};
+    chunk_order const order{chunk_order::nest::by_group, 1, 1, chunks, 8, split_k};
     std::vector<int> of;
     for (int i = 0; i < order.count(); ++i) of.push_back(order[i].k_chunk);
     return of;

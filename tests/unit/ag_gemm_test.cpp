@@ -261,15 +261,14 @@ TEST_CASE("ag_gemm: a channel with as many flags as it asks for", "[ag_gemm]") {
     gemm_rank<bf16> g(r, m, 24, k);
     ag_gemm_options const o{.max_m = m, .k = k, .gather = by};
     int const flags = ag_gemm<bf16>::flags_per_source(2, o), most = 2 * (by == gather::k ? k / 2 : k) / 64;
-    r.found.expect(flags >= 1 && flags <= most, flags, " flags for two tile rows of pieces, at most ", most,
-                   " of them");
+    r.found.expect(flags >= 1 && flags <= most, flags, " flags for two M tiles of pieces, at most ", most, " of them");
     channel ch(r.heap, {.max_bytes = m * k * 2, .flags_per_source = flags});
     ag_gemm<bf16> op(ch, o);
     for (int i : {1, 64, m}) g.run(op, {i, 24, k, layout::column_major, unsigned(i)}, by);
   });
 }
 
-TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows and in a last one; an epilogue",
+TEST_CASE("ag_gemm: every tile of C is taken once, in whole groups of M tiles and in a last one; an epilogue",
           "[ag_gemm]") {
   on_ranks(2, [&](rank_of_test& r) {
     int const max_m = 300, n = 130, k = 32;
@@ -278,7 +277,7 @@ TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows a
     channel ch(r.heap, small_channel());
     ag_gemm<bf16> op(ch, {.max_m = max_m, .k = k, .gather = gather::m, .tile = gemm_tile::small});
     op.prepare<counted>();
-    for (int m : {256, 300}) {  // 8 and 10 tile rows
+    for (int m : {256, 300}) {  // 8 and 10 M tiles
       r.fill(calls, 0);
       g.run(op, {m, n, k, layout::row_major, unsigned(m)}, gather::m, counted{r.here(calls), n}, counted::of);
       auto const found = r.download(calls);

@@ -110,7 +110,7 @@ class gemm_subject final : public subject {
     channel_view const view =
         ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8, std::uint64_t(rows_of(0)), n, std::uint64_t(k_), 512));
     auto const inbox = [&](int slot) { return gathered_in(view.slot<T const>(slot), map(0)); };
-    gather_order const order = order_of_gather(map(0), r_.rank(), false, chunk_order::nest::by_band, 8);
+    gather_order const order = order_of_gather(map(0), r_.rank(), false, chunk_order::nest::by_group, 8);
     ag_gemm_arguments<T> const g{{c.a, map(0), order.chunks, false, false, false},
                                  c.c,
                                  {map(0).m_tiles(), ceil_div(n, mainloop::traits.tile_n), 0, 8}};

@@ -11,7 +11,7 @@ template <class Partial>
 struct all_reduce_sink {
   channel_epoch const& e;             // of this launch
   world_view const& w;                // the ranks of the channel
-  int m, n, tile_m, tile_n, n_tiles;  // extents of C; of a tile; tiles of a tile row
+  int m, n, tile_m, tile_n, n_tiles;  // extents of C; of a tile; tiles of a M tile
   int stores;                         // blocks that each store a slice of a tile
 
   /// The partial sums of `source` in the inbox of rank `of`.

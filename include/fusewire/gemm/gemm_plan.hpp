@@ -37,7 +37,7 @@ struct gemm_plan {
   bool tuned = false;  // a mainloop of the architecture's own; else block_mainloop, with small_tile or large_tile
   int tile_m = 0, tile_n = 0;           // of a tile
   int split_k = 1;                      // blocks that share a tile; each has a slice of k
-  int band = 8;                         // tile rows that are in flight together
+  int group_m = 8;                      // M tiles that are in flight together
   int b_in_flight = 0;                  // sm90_stages; 0: as many as there are stages
   char const* why_not_tuned = nullptr;  // the reason, if it is not
 };
@@ -52,7 +52,7 @@ struct gemm_shape {
   double link_bytes = 0;  // of A that come over each link while it is multiplied
   int together = 1;       // steps along k that a block takes as a whole, where blocks share a large tile
 
-  /// Tile rows of all shards.
+  /// M tiles of all shards.
   int m_tiles(int tile_m) const { return shards * ceil_div(rows, tile_m); }
   /// Tiles of all shards.
   int tiles(int tile_m, int tile_n) const { return m_tiles(tile_m) * ceil_div(n, tile_n); }

@@ -124,7 +124,7 @@ class ag_gemm {
                    .chunk_k = o.chunk_k  ? ceil_div(o.chunk_k, k_step) * k_step
                               : m <= 512 ? 512
                                          : 2048};
-    p.chunks = o.gather == gather::k ? chunk_order::nest::by_band : chunk_order::nest::by_peer;
+    p.chunks = o.gather == gather::k ? chunk_order::nest::by_group : chunk_order::nest::by_peer;
     return p;
   }
   static gather_map map_of(int ranks, ag_gemm_options const& o, int m, ag_gemm_plan const& p) {
@@ -159,7 +159,7 @@ class ag_gemm {
       p->gemm.split_k = std::min(p->gemm.split_k, map.k_chunks() * shape.k_shards);
     // The shards' rows, one below the other, and the chunks of all are numbered with an int.
     bool const fits = map.flags_per_source() <= flags && map.m <= max_extent / map.ranks &&
-                      std::int64_t(map.max_tile_rows()) * map.k_chunks() <= max_extent / map.ranks;
+                      std::int64_t(map.max_m_tiles()) * map.k_chunks() <= max_extent / map.ranks;
     return fits ? p : std::nullopt;
   }
 
@@ -194,7 +194,7 @@ class ag_gemm {
     detail::check_gemm("ag_gemm", call, o_.k, n, where);
     std::int64_t const tiles = std::int64_t(ceil_div(call.m, small_tile::config.block_m)) *
                                ceil_div(n, small_tile::config.block_n),
-                       chunks = std::int64_t(g.max_tile_rows()) * g.k_chunks() * g.ranks;
+                       chunks = std::int64_t(g.max_m_tiles()) * g.k_chunks() * g.ranks;
     require(tiles <= max_extent && chunks <= max_extent, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles,
             " tiles, and A travels in ", chunks, " chunks; expected up to ", max_extent, " of each");
   }

@@ -26,11 +26,11 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
                        .tile_m = C.block_m,
                        .tile_n = C.block_n,
                        .split_k = r.world.max_ranks_on_a_device() == 1 ? p.split_k : 1,
-                       .band = 3,
+                       .group_m = 3,
                        .b_in_flight = (p.m + 1) % 3};
   ag_gemm_plan plan{.gemm = gemm, .chunk_k = p.chunk_k};
   while (!C.can_share(std::min(p.m, C.block_m), plan.gemm.split_k)) --plan.gemm.split_k;
-  plan.chunks = by == gather::k ? chunk_order::nest::by_band
+  plan.chunks = by == gather::k ? chunk_order::nest::by_group
                 : p.m % 2       ? chunk_order::nest::by_k_chunk
                                 : chunk_order::nest::by_peer;
   int const rows = map.rows(r.rank()), cols = map.cols();
@@ -160,7 +160,7 @@ TEST_CASE(
           ag_gemm_arguments<bf16> const g{
               {call.a,
                map,
-               {chunk_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.k_chunks(), 8},
+               {chunk_order::nest::by_group, ranks, map.m_tiles_of(r.rank()), map.k_chunks(), 8},
                false,
                true},
               call.c,

@@ -4,12 +4,12 @@
 //
 //   gather::k, local shard first   chunks 0, 1, ... of the local shard, then chunk 0 of every peer, chunk 1 of every
 //   peer,
-//                                ... A tile row begins with the peer that sends its rows first: chunk_order's by_row
+//                                ... A M tile begins with the peer that sends its rows first: chunk_order's by_row
 //   gather::k, else              chunk 0 of every rank, chunk 1 of every rank, ...
-//   gather::m                    chunks 0, 1, ... of the tile row
+//   gather::m                    chunks 0, 1, ... of the M tile
 //
 // Between steps there is time for few instructions, and for hardly any jump. So each lane of a wave finds one chunk
-// beforehand, where it is, and its flag. If several ranks own the tile row, as many lanes find the chunk, each with the
+// beforehand, where it is, and its flag. If several ranks own the M tile, as many lanes find the chunk, each with the
 // flag of one of them. The lanes of the next chunks load their flags while the wave multiplies. The wave waits only for
 // flags that were not up then:
 //
@@ -133,7 +133,7 @@ class gathered_chunks {
     before_ = of * k_of_shard_;
     first_row_ = local_chunk ? local_row_ : of * rows_of_shard_ + row_;
     local_lanes_ = platform::ballot(local_chunk);
-    bool const has_flag = mine < count_ && !local_chunk && tile_m_ >= 0;  // before begin() there is no tile row
+    bool const has_flag = mine < count_ && !local_chunk && tile_m_ >= 0;  // before begin() there is no M tile
     awaited_ = platform::ballot(has_flag);
     asked_ = 0;
     flag_at_ = 0;
@@ -164,7 +164,7 @@ class gathered_chunks {
   bool const gathers_k_, local_first_;
   int const rank_, slice_, split_k_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
   int count_, steps_;  // this block's chunks; its steps
-  // Of the tile row: its number and its owners; the first peer, from the next rank on; how many flags a chunk has; the
+  // Of the M tile: its number and its owners; the first peer, from the next rank on; how many flags a chunk has; the
   // shard that is read in place, -1: none; its first row in the inbox, and in the local shard; the buffer that is the
   // inbox; the lanes of the first chunk, and those that ask while it is multiplied; the first flag of rank 0
   int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, first_peer_ = 0, flags_of_chunk_ = 1, local_ = -1, row_ = 0,
@@ -172,7 +172,7 @@ class gathered_chunks {
   std::uint64_t chunk_lanes_ = 1, asking_lanes_ = 0;
   flag const* flags_ = nullptr;
   // The lanes' chunks, from number first_ on. Of this lane's: column and steps in its shard, rows of B before the
-  // shard's, the tile row's first row in the buffer that holds it, its flag's distance from flags_ in bytes. A bit for
+  // shard's, the M tile's first row in the buffer that holds it, its flag's distance from flags_ in bytes. A bit for
   // each lane whose chunk is read in place, whose flag is not known to be up, and that has loaded its flag; the value
   // that this lane has loaded
   int first_ = -1, column_ = 0, left_ = 0, before_ = 0, first_row_ = 0, flag_at_ = 0;

@@ -69,7 +69,7 @@ class gathered_range {
   bool const gathers_k_;
   int const rank_, cols_, of_shard_, first_shard_;
   index_range const steps_;
-  int tile_m_ = -1, known_shard_ = -1, known_chunk_ = -1;  // the tile row; the last of its chunks known to have arrived
+  int tile_m_ = -1, known_shard_ = -1, known_chunk_ = -1;  // the M tile; the last of its chunks known to have arrived
 };
 
 }  // namespace fusewire

@@ -81,7 +81,7 @@ class gathered_tiles {
 
   __device__ int next_shard(int shard) const { return shard + 1 < map_.ranks ? shard + 1 : 0; }
 
-  /// Waits until the next chunk has arrived from all owners of the tile row. Returns how many steps have then arrived,
+  /// Waits until the next chunk has arrived from all owners of the M tile. Returns how many steps have then arrived,
   /// over all shards in the order of use. The lanes of a wave poll many chunks concurrently, also of the next shards.
   /// After some polls the wave calls wait(), which has a time limit.
   __device__ int await_chunks() {
@@ -106,7 +106,7 @@ class gathered_tiles {
     return next.end;
   }
 
-  /// The i-th chunk in the order of use. It has arrived when flag `flag` of `source`, and of the tile row's owners
+  /// The i-th chunk in the order of use. It has arrived when flag `flag` of `source`, and of the M tile's owners
   /// after it, is up. Steps before the end-th are then there, if those of earlier chunks are.
   struct chunk {
     int source, flag, end;
@@ -125,7 +125,7 @@ class gathered_tiles {
   int const rank_, cols_, first_shard_;
   /// Of every shard: this block's first column, its steps, the first chunk of these steps, and how many chunks
   int first_, count_, first_chunk_, chunks_;
-  // Of the current tile row:
+  // Of the current M tile:
   int tile_m_ = 0, first_owner_ = 0, owners_ = 1;
   bool is_local_ = false;
   /// Chunks that the lanes poll together; the chunk of this lane, and the owner whose flag it polls

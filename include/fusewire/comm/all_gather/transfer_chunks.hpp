@@ -1,12 +1,12 @@
 // How the chunks of a gathered A travel: pushed into every peer's inbox, or pulled into this rank's own. The mainloop
 // decides which threads move them.
 //
-//   push   A --copy--> inbox of every other rank --signal--> flag (source, tile row, k chunk)
+//   push   A --copy--> inbox of every other rank --signal--> flag (source, M tile, k chunk)
 //   pull   wait for a peer's header; its A --copy--> local inbox --signal--> flag; acknowledge to the peer
 //
 // A crosses a link once, in the order in which the tiles in flight ask for it. Every rank begins with its own shard and
 // goes on with rank + 1, rank + 2, ..., so at any time each rank sends to one peer and receives from one. The local
-// shard is not copied, except the rows of tile rows that ranks share.
+// shard is not copied, except the rows of M tiles that ranks share.
 //
 // Order: the group that copied a chunk raises its flag (signal), and a pull reads a peer's A between the peer's header
 // and the acknowledgement. A push waits for nothing, and a pull only for headers. So threads that multiply may wait for
@@ -47,24 +47,24 @@ __host__ __device__ matrix<T> gathered_in(T* inbox, gather_map const& map) {
   return {inbox, map.by == gather::k ? map.ranks * map.m : map.m, map.cols(), map.cols()};
 }
 
-/// Whether all rows of a tile row are this rank's: its tiles read A itself. Tiles of other tile rows read all rows from
+/// Whether all rows of a M tile are this rank's: its tiles read A itself. Tiles of other M tiles read all rows from
 /// the inbox.
 __device__ inline bool is_local(gather_map const& map, int tile_m, int rank) {
   return map.by == gather::m && map.first_owner(tile_m) == rank && map.last_owner(tile_m) == rank;
 }
 
-/// Where a rank's tiles begin, and the order of the chunks that they ask for. First come the tile rows that are this
-/// rank's alone. With by_peer they fill whole bands, the first of which may have fewer rows: in a band of own and other
-/// rows the local ones would wait. A tile row that two ranks share comes with the tile rows of the second rank: it is
-/// there when these rows are.
+/// Where a rank's tiles begin, and the order of the chunks that they ask for. First come the M tiles that are this
+/// rank's alone. With by_peer they fill whole raster groups, the first of which may have fewer rows: in a group of
+/// local and other rows the local ones would wait. A M tile that two ranks share comes with the M tiles of the second
+/// rank: it is there when these rows are.
 struct gather_order {
-  /// The first tile row; the tile rows of the first band, 0: as many as any other band has.
-  int first_tile_row, first_band;
+  /// The first M tile; the M tiles of the first group, 0: as many as any other group has.
+  int first_m_tile, first_group;
   /// The chunks, in the order in which the tiles ask for them.
   chunk_order chunks;
 };
-/// The order for this rank. `band`: tile rows in flight together; `split_k`: blocks that share a tile.
-inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, chunk_order::nest nest, int band,
+/// The order for this rank. `group_m`: M tiles in flight together; `split_k`: blocks that share a tile.
+inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, chunk_order::nest nest, int group_m,
                                     int split_k = 1) {
   bool const in_turn = nest == chunk_order::nest::by_peer;
   int const local = ceil_div(map.first_row(rank), map.tile_m),
@@ -73,21 +73,21 @@ inline gather_order order_of_gather(gather_map const& map, int rank, bool pull, 
   // With gather::k nothing is pushed in the local turn, which is the last. Then there is a turn for each link
   bool const links = nest == chunk_order::nest::by_row && map.by == gather::k && !pull && map.ranks > 1;
   return {local % map.m_tiles(),
-          in_turn ? std::max(next - local, 0) % band : 0,
-          {nest, map.ranks - links, pull ? map.max_tile_rows() : map.tile_rows(rank), map.k_chunks(), band, split_k,
+          in_turn ? std::max(next - local, 0) % group_m : 0,
+          {nest, map.ranks - links, pull ? map.max_m_tiles() : map.m_tiles_of(rank), map.k_chunks(), group_m, split_k,
            first_turn}};
 }
 
 namespace detail {
 
-/// Whether a rank copies its rows of a tile row that it shares with a neighbour to its own inbox in this turn:
+/// Whether a rank copies its rows of a M tile that it shares with a neighbour to its own inbox in this turn:
 ///
 ///   the order has no turn 0                           yes, in any local turn of the order
-///   `rank` is the last owner of the tile row          in the last turn: chunks for peers are more urgent
-///   the tile row ends in the next rank's shard        in turn 0: it is multiplied when that rank's chunks come
+///   `rank` is the last owner of the M tile          in the last turn: chunks for peers are more urgent
+///   the M tile ends in the next rank's shard        in turn 0: it is multiplied when that rank's chunks come
 template <class T>
-__device__ bool is_local_turn(gather_plan<T> const& x, int rank, int tile_row, int turn) {
-  return x.chunks.first_turn() == 1 || turn == (x.map.last_owner(tile_row) == rank ? x.map.ranks : 0);
+__device__ bool is_local_turn(gather_plan<T> const& x, int rank, int m_tile, int turn) {
+  return x.chunks.first_turn() == 1 || turn == (x.map.last_owner(m_tile) == rank ? x.map.ranks : 0);
 }
 
 /// A chunk of this rank's shard that a rank needs; not needed: it is not sent.
@@ -105,7 +105,7 @@ __device__ chunk_push push_at(world_view const& w, gather_plan<T> const& x, int 
   gather_chunk const p = map.chunk(w.rank(), at.row, at.k_chunk);
   return {peer, p,
           peer != w.rank() ||
-              (map.by == gather::m && !is_local(map, p.tile_row, peer) && is_local_turn(x, peer, p.tile_row, at.turn))};
+              (map.by == gather::m && !is_local(map, p.m_tile, peer) && is_local_turn(x, peer, p.m_tile, at.turn))};
 }
 
 // They move the chunks between this rank and its peers, and some of its own to its own inbox. start() makes the epoch
@@ -138,15 +138,15 @@ __device__ void pull_chunks(Group g, channel_epoch const& e, world_view const& w
   bool readable = true;
   for (int const i : dealt(x.chunks.count(), worker, workers)) {
     chunk_position const at = x.chunks[i];
-    int const source = w.next(at.turn), rows = map.tile_rows(source);
+    int const source = w.next(at.turn), rows = map.m_tiles_of(source);
     if ((source == w.rank() && map.by == gather::k) || rows == 0) {
       if (at.row == 0 && at.k_chunk == 0) e.pull().acknowledge_nothing(g, source);
       continue;
     }
     if (at.row >= rows) continue;
     gather_chunk const p = map.chunk(source, at.row, at.k_chunk);
-    if (source == w.rank() && !is_local_turn(x, source, p.tile_row, at.turn)) continue;
-    if (source != w.rank() || !is_local(map, p.tile_row, source)) {
+    if (source == w.rank() && !is_local_turn(x, source, p.m_tile, at.turn)) continue;
+    if (source != w.rank() || !is_local(map, p.m_tile, source)) {
       if (source != platform::uniform(of)) {
         of = source;
         shard = x.a;

@@ -72,12 +72,12 @@ struct sm90_stages {
 };
 
 /// Rows of a tile's boxes if the matrix has `left` more rows: at most as many, rounded up to the 8 rows of a swizzle.
-__host__ __device__ constexpr int box_rows(int left, int tile_rows) {
-  return left < tile_rows ? ceil_div(left, 8) * 8 : tile_rows;
+__host__ __device__ constexpr int box_rows(int left, int m_tiles) {
+  return left < m_tiles ? ceil_div(left, 8) * 8 : m_tiles;
 }
 /// Rows of the boxes of the last tile of `extent` rows.
-__host__ __device__ constexpr int last_box_rows(int extent, int tile_rows) {
-  return box_rows(extent - (ceil_div(extent, tile_rows) - 1) * tile_rows, tile_rows);
+__host__ __device__ constexpr int last_box_rows(int extent, int m_tiles) {
+  return box_rows(extent - (ceil_div(extent, m_tiles) - 1) * m_tiles, m_tiles);
 }
 
 }  // namespace fusewire

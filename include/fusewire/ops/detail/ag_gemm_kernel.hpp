@@ -1,7 +1,7 @@
 // All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in
 // ag_gemm.hpp.
 //
-//   communication      transfer_chunks.hpp: push, or pull, and signal a flag (source, tile row, k chunk) for each
+//   communication      transfer_chunks.hpp: push, or pull, and signal a flag (source, M tile, k chunk) for each
 //   chunk;
 //                      on gfx942 groups of waves may alternate: pusher.hpp
 //   tiles              local rows or columns: from A, immediately; others: wait for flag --> from the inbox

@@ -71,14 +71,14 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
   bool const interleaved = of_mainloop([&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }),
              senders_first = of_mainloop([&]<class M>() { return M::traits.comm == comm_placement::leading_blocks; });
   gather_order const order =
-      order_of_gather(map, w.rank(), pull, plan.chunks, plan.gemm.band, interleaved ? 1 : split_k);
+      order_of_gather(map, w.rank(), pull, plan.chunks, plan.gemm.group_m, interleaved ? 1 : split_k);
   channel_view const view = ch.view(header);
   auto const inbox = [&](int slot) { return gathered_in(view.template slot<T const>(slot), map); };
   matrix<T const> const a[gathered_buffers] = {call.a.rows > 0 ? call.a : inbox(0), inbox(0), inbox(1)};
   ag_gemm_arguments<T> const g{
       {call.a, map, order.chunks, pull, o.local_shard_first, plan.alternating && !pull},
       call.c,
-      {map.m_tiles(), ceil_div(n, plan.gemm.tile_n), order.first_tile_row, plan.gemm.band, order.first_band}};
+      {map.m_tiles(), ceil_div(n, plan.gemm.tile_n), order.first_m_tile, plan.gemm.group_m, order.first_group}};
   int const senders = !senders_first      ? map.max_chunks() * map.ranks
                       : o.comm_blocks > 0 ? o.comm_blocks
                       : w.size() == 1 ? int(pull)  // which acknowledges

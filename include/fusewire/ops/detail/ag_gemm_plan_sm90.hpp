@@ -17,7 +17,7 @@ struct gather_rates_sm90 {
   static constexpr int max_steps_of_chunk = 4;
   /// Fewer columns of B are multiplied sooner than A is moved; chunks with fewer rows cost too many flags.
   static constexpr int few_columns = 3072, few_columns_of_pair = 1536, few_rows_of_chunk = 64;
-  static constexpr int max_band = 8;  // tile rows of one rank, where not all tiles run concurrently
+  static constexpr int max_group_m = 8;  // M tiles of one rank, where not all tiles run concurrently
 };
 }  // namespace detail
 
@@ -44,7 +44,7 @@ std::optional<ag_gemm_plan> tuned_ag_gemm_plan(gemm_shape const& s, int ranks, g
     best.chunks = gemm.all_at_once ? chunk_order::nest::by_k_chunk : chunk_order::nest::by_peer;
     double const rows_of_rank = double(m) / ranks / tile_m;  // of tiles; one rank's after the other's
     if (!gemm.all_at_once)
-      gemm.band = std::max(1, int(std::lround(rows_of_rank / std::ceil(rows_of_rank / at::max_band))));
+      gemm.group_m = std::max(1, int(std::lround(rows_of_rank / std::ceil(rows_of_rank / at::max_group_m))));
   }
   // Chunks as small as their flags and the start of each copy allow: what is issued first arrives first. Where
   // shards' edges cut rows of tiles, chunks have fewer rows, there are more of them, and a rank's own are among them:

@@ -105,7 +105,7 @@ class fused_gemm_operator {
         call.c,
         rows,
         ceil_div(call.m, ch_.world().size()),
-        {rows.all_tile_rows(), ceil_div(n, plan.tile_n), first < rows.owners() ? first : 0, plan.band},
+        {rows.all_m_tiles(), ceil_div(n, plan.tile_n), first < rows.owners() ? first : 0, plan.group_m},
         o_.k};
     launch_header const header = gemm_header<T>(launch_name_, plan, operator_bits, call.m, n, o_.k, 0, where);
     matrix<T const> const a[1] = {call.a};

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
                        partials = ranks * shards.per_rank * inbox_pitch<Partial>(g.c.cols);
     return matrix<T>{reinterpret_cast<T*>(e.inbox<Partial>(of) + partials), g.c.rows, g.c.cols, pitch};
   };
-  auto const result_flag = [&](int nth, int n) { return (shards.tile_rows * inbox.stores + nth) * n_tiles + n; };
+  auto const result_flag = [&](int nth, int n) { return (shards.m_tiles * inbox.stores + nth) * n_tiles + n; };
   auto const reduce = [&](block b, int m, int n) {  // this rank's tiles
     constexpr int width = per_16_bytes<Partial>;
     int const row0 = shards.first_row(rank);
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
     detail::take_tile(b, rows, row0 + shards.row_in_shard(m), n * tile_n, tile_m, tile_n, results(rank),
                       e.control().should_fill_nan());
   };
-  int const local = inbox.tile_rows() * n_tiles;
-  tail const both{local + shards.all_tile_rows() * n_tiles, [&](block b, int item) {
+  int const local = inbox.m_tiles() * n_tiles;
+  tail const both{local + shards.all_m_tiles() * n_tiles, [&](block b, int item) {
                     if (item < local) reduce(b, item / n_tiles, item % n_tiles);
                     else take(b, (item - local) / n_tiles, (item - local) % n_tiles);
                   }};

@@ -6,7 +6,7 @@
 //   after them   wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
 //
 // With few rows, tiles have rows of several owners, so that B is read once: the blocks that stored such a tile copy
-// each owner's rows. Else tile rows of all ranks alternate, and every rank begins with one of the rank after it: at any
+// each owner's rows. Else M tiles of all ranks alternate, and every rank begins with one of the rank after it: at any
 // time a rank multiplies for all ranks, itself among them, so all links are in use, and no tile waits for a link that
 // all tiles want.
 //
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   int const n = g.c.cols, n_tiles = ceil_div(n, tile_n), rank = ch.world.rank();
   reduce_scatter_sink<Partial> const inbox{e, ch.world, g.shards, g.per_rank, n, tile_n, n_tiles, x.stores()};
   local_shards source(g.shards, g.k, x.k_slice());
-  tail const reduce{inbox.tile_rows() * n_tiles, [&](block b, int item) {
+  tail const reduce{inbox.m_tiles() * n_tiles, [&](block b, int item) {
                       int const column = item % n_tiles;
                       index_range const rows = inbox.wait(b, item / n_tiles, column);
                       auto const sums = [&](int source) { return inbox.from(source, rank); };
