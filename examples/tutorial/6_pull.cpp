@@ -29,7 +29,7 @@ __global__ void sum_arrays(channel_view ch, sym<float> array, float* sum) {
   world_view const& w = ch.world;
   bool begun = true;
   for (int r = 0; r < w.size(); ++r) begun &= pull.wait_begun(b, r);
-  for (int t = e.next(b, &word); t < tiles; t = e.next(b, &word)) {  // the next tile that no block has drawn
+  for (int t = e.next(b, &word); t < tiles; t = e.next(b, &word)) {  // the next tile that no block has claimed
     int const i = t * tile + b.rank();
     float all = 0;
     if (begun)

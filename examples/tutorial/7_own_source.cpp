@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(M::traits.threads, M::traits.min_blocks_per_cu
   auto const send = [&](auto group, int worker, int workers, auto const& begin) {
     begin();  // the epoch is known from here on
     matrix<bf16> const inbox{e.inbox<bf16>(next), m, k, k};
-    for (int const chunk : dealt(chunks, worker, workers)) {
+    for (int const chunk : round_robin(chunks, worker, workers)) {
       copy(group, g.a.submatrix(0, chunk * chunk_k, m, chunk_k), inbox.submatrix(0, chunk * chunk_k, m, chunk_k));
       e.signal(group, next, chunk);
     }

@@ -32,11 +32,11 @@ TEST_CASE("raster_order takes every tile once, the first group of rows first", "
   }
 }
 
-TEST_CASE("dealt gives every number to exactly one worker", "[grid]") {
+TEST_CASE("round_robin gives every number to exactly one worker", "[grid]") {
   int const count = GENERATE(0, 1, 5, 64), workers = GENERATE(1, 2, 7, 100);
   std::vector<int> taken(static_cast<std::size_t>(count));
   for (int w = 0; w < workers; ++w)
-    for (int const i : dealt(count, w, workers)) ++taken[static_cast<std::size_t>(i)];
+    for (int const i : round_robin(count, w, workers)) ++taken[static_cast<std::size_t>(i)];
   REQUIRE(taken == std::vector<int>(static_cast<std::size_t>(count), 1));
 }
 

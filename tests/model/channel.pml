@@ -20,7 +20,7 @@
      - the end of a copy and its flag are one step: who waits for the flag sees both, and who still reads what was there before has
        failed at TORN already.
 
-   With PARTS > 1 the blocks of a launch are dealt over that many parts of a device (XCDs), and what the stream wrote into A lies in all
+   With PARTS > 1 the blocks of a launch are round_robin over that many parts of a device (XCDs), and what the stream wrote into A lies in all
    of their L2s: a launch that pulls releases each of them before its header goes out (channel_view::begin_readable).
 
    With DEPARTS a block takes its ticket at any time after it has the epoch, and no block hands out work (channel_epoch::depart); a

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   gather_map const& map = g.gather.map;
   auto const push = [&](auto group, int worker, int workers, auto const& begin) {
     begin();
-    for (int const i : dealt(g.gather.chunks.count(), worker, workers)) {
+    for (int const i : round_robin(g.gather.chunks.count(), worker, workers)) {
       chunk_position const at = g.gather.chunks[i];
       int const peer = ch.world.next(map.ranks - at.turn);
       if (peer == lost_to && at.row == 0 && at.k_chunk == 0) continue;

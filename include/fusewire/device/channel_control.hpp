@@ -63,7 +63,7 @@ class channel_control : public detail::launch_place {
   /// channel_options::poison.
   __device__ bool fills_nan() const { return c_->poison; }
   /// Whether this block should store NaN as the results that it computes from here on, or from what it has waited for:
-  /// channel_options::poison is set, and a wait of some rank timed out. If it is set, the call costs a trip to
+  /// channel_options::poison is set, and a wait of some rank timed out. If it is set, the call costs a round trip to
   /// memory.
   __device__ bool should_fill_nan() const {
     if (!fills_nan()) return false;

@@ -45,11 +45,10 @@ class channel_launch {
     e_.control().finish_exit(b);
   }
 
-  /// end() in parts, for mainloops that draw no work and would have to wait for a trip to memory at the end of a block.
-  /// wait_epoch() returns when the calling thread has the epoch.
-  /// Called by: one thread of every block. It calls arrive_exit() when every thread of the block that has called
-  /// begin() has returned from wait_epoch(), in block 0 also after wait_peers(). It calls finish_exit() with
-  /// arrive_exit()'s result at any time after that.
+  /// end() in steps, for mainloops that claim no work and would have to wait for a round trip to memory at the end of a
+  /// block. wait_epoch() returns when the calling thread has the epoch. Called by: one thread of every block. It calls
+  /// arrive_exit() when every thread of the block that has called begin() has returned from wait_epoch(), in block 0
+  /// also after wait_peers(). It calls finish_exit() with arrive_exit()'s result at any time after that.
   __device__ void wait_epoch() const { platform::wait_loaded(e_.number()); }
   /// See channel_control::arrive_exit().
   __device__ unsigned arrive_exit() const { return e_.control().arrive_exit(); }

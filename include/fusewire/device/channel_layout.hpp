@@ -18,7 +18,7 @@ struct launch_header {
   std::uint64_t equal_grids = 1;  // 0: ranks may launch different numbers of blocks
 };
 
-/// Counters from which the blocks of a launch draw work; see channel_epoch::next().
+/// Counters from which the blocks of a launch claim work; see channel_epoch::next().
 inline constexpr int work_counters = 3;
 
 /// Lies in the bulk segment; only its own rank touches it.

@@ -32,7 +32,7 @@ namespace fusewire {
 //
 //   channel_epoch    what every kernel calls: inbox, flags, work, end
 //   channel_pull     e.pull(): for kernels whose ranks read each other's own memory
-//   channel_control  e.control(): for operators whose launches end in parts (channel_launch.hpp) or poison their
+//   channel_control  e.control(): for operators whose launches end in steps (channel_launch.hpp) or poison their
 //   results
 
 /// One launch's use of a channel.
@@ -108,11 +108,10 @@ class channel_epoch : public detail::launch_place {
     return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number();
   }
 
-  /// 0, 1, 2, ... over all blocks of this launch, from each of the `work_counters` counters: a block that is free draws
-  /// its next work.
-  /// Called by: every thread of the block; `shared` is one word of its shared memory.
-  /// A counter needs no reset between launches: the last block to exit sets all of them to 0. By then every block that
-  /// draws has left, and the blocks of the next launch begin after the end of this one.
+  /// 0, 1, 2, ... over all blocks of this launch, from each of the `work_counters` counters: a block that is free
+  /// claims its next work. Called by: every thread of the block; `shared` is one word of its shared memory. A counter
+  /// needs no reset between launches: the last block to exit sets all of them to 0. By then every block that claims has
+  /// exited, and the blocks of the next launch begin after the end of this one.
   template <int Counter = 0>
   __device__ int next(block b, int* shared) const {
     static_assert(Counter >= 0 && Counter < work_counters, "channel_epoch::next: there are work_counters counters");
@@ -139,7 +138,7 @@ class channel_epoch : public detail::launch_place {
 
   /// Calls for kernels whose ranks read each other's memory.
   __device__ channel_pull pull() const { return channel_pull(*this); }
-  /// Calls for operators whose launches end in parts, or poison their results.
+  /// Calls for operators whose launches end in steps, or poison their results.
   __device__ channel_control control() const { return channel_control(*this); }
 
  private:

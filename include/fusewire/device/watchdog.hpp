@@ -88,7 +88,7 @@ __device__ inline void time_out(world_view const& w, void const* f, std::uint64_
 }
 
 /// State of one thread's bounded spin, made after its first failed poll. Only every 16th poll looks at the clock, and
-/// at the word that says whether another rank timed out: that costs another trip to memory.
+/// at the word that says whether another rank timed out: that costs another round trip to memory.
 class bounded_spin {
  public:
   bounded_spin() = default;

@@ -17,7 +17,7 @@ struct gemm_config {
   constexpr bool operator==(gemm_config const&) const = default;
 };
 
-/// For few rows. The configurations for which kernels are instantiated are types, because nvcc accepts no value of
+/// For small M. The configurations for which kernels are instantiated are types, because nvcc accepts no value of
 /// class type as a kernel's template argument.
 struct small_tile {
   /// Of a block's GEMM.

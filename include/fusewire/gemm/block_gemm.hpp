@@ -53,7 +53,7 @@ class block_gemm {
         for (int v = 0; v < atom::c_values; ++v) acc_.c[i][j][v] = 0;
   }
 
-  /// Draws numbers with next(). For each that is the number of a tile, stores the tile's part of epilogue(A * B) where
+  /// Claims numbers with next(). For each that is the number of a tile, stores the tile's part of epilogue(A * B) where
   /// the sink says. Returns the first number that is none.
   /// Called by: every thread of the block.
   /// Requires: as the constructor and run(); a tile has at most C.block_m rows of the source.

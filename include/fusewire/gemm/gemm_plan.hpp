@@ -16,7 +16,7 @@ struct gemm_tile {
 
   /// Nothing is named.
   static gemm_tile const automatic;
-  /// The tiles for which block_mainloop is instantiated. small: few rows, many blocks.
+  /// The tiles for which block_mainloop is instantiated. small: small M, many blocks.
   static gemm_tile const small, large;
 
   /// Whether the caller names something that a tuned mainloop has to keep.

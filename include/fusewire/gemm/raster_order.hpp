@@ -7,7 +7,7 @@
 namespace fusewire {
 
 /// The numbers first, first + step, ... below last.
-struct strided {
+struct strided_range {
   int first, last, step;  // the first number; the end of the range; the distance between neighbours
 
   /// For range-based for.
@@ -30,7 +30,9 @@ struct strided {
 };
 
 /// The share of `worker` if numbers [0, count) are distributed round robin over `workers` workers.
-__host__ __device__ constexpr strided dealt(int count, int worker, int workers) { return {worker, count, workers}; }
+__host__ __device__ constexpr strided_range round_robin(int count, int worker, int workers) {
+  return {worker, count, workers};
+}
 
 /// A tile's place in the grid.
 struct tile_coord {

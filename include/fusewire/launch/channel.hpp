@@ -15,8 +15,8 @@ struct channel_options {
   std::size_t max_bytes = 64_MiB;  // inbox of one launch; a channel takes twice that of the bulk segment
   /// Data flags that one rank may raise on another in one launch. Each takes 128 bytes, twice, per rank
   int flags_per_source = 1024;
-  /// Whether ag_gemm stores NaN where a wait timed out; it costs a trip to memory per tile of C. flash_decode always
-  /// does
+  /// Whether ag_gemm stores NaN where a wait timed out; it costs a round trip to memory per tile of C. flash_decode
+  /// always does
   bool poison = false;
 
   /// Those of the channel that a sum of requirements has. Fails: bad_argument when it has none.

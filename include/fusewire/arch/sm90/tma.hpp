@@ -59,7 +59,7 @@ __device__ inline int cluster_count() {
   return n;
 }
 /// The first half of a barrier over all threads of all blocks of the cluster. It orders no earlier accesses, except the
-/// initialisation of mbarriers before mbarrier::fence_init(): more would take a trip to memory.
+/// initialisation of mbarriers before mbarrier::fence_init(): more would take a round trip to memory.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 /// The second half of cluster_arrive().
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

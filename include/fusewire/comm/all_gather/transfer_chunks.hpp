@@ -136,7 +136,7 @@ __device__ void pull_chunks(Group g, channel_epoch const& e, world_view const& w
   matrix<T const> shard = x.a;
   int of = w.rank();  // the owner of `shard`
   bool readable = true;
-  for (int const i : dealt(x.chunks.count(), worker, workers)) {
+  for (int const i : round_robin(x.chunks.count(), worker, workers)) {
     chunk_position const at = x.chunks[i];
     int const source = w.next(at.turn), rows = map.m_tiles_of(source);
     if ((source == w.rank() && map.by == gather::k) || rows == 0) {

@@ -11,14 +11,14 @@ namespace fusewire {
 namespace detail {
 /// What the plan's model knows of gfx942, as projected by fusewire-sim --time.
 struct rates_gfx942 {
-  // Bytes per us of: memory; all L2s, with few rows and with many; B and A into a block with few rows; sums that go to
+  // Bytes per us of: memory; all L2s, with small M and with large M; B and A into a block with small M; sums that go to
   // memory and back; a link to a peer. Multiply-adds per us of all matrix units
   static constexpr double memory = 4.6e6, caches_few_rows = 16e6, caches = 20e6, b_few_rows = 45e3, a_few_rows = 150e3,
                           of_sums = 3.2e6, link = 38e3, matrix_units = 1024 * 2100.0;
   // us for blocks that share a large tile to synchronise; for each that shares a small one, and where all wait for the
   // rows of all ranks
   static constexpr double barrier = 3, sharing = 0.3, sharing_rows = 1.6;
-  static constexpr double ahead = 40e3;  // bytes of B that a block with few rows has when a gathered A comes
+  static constexpr double ahead = 40e3;  // bytes of B that a block with small M has when a gathered A comes
   static constexpr int small_m = 64;
 };
 }  // namespace detail

@@ -26,8 +26,8 @@
 // the same time.
 // Order: all waves wait for the A of a tile's first group of steps. For that of later groups one wave waits in its turn
 // (or the first half of the waves), and the others load it only in phases after a barrier with that wave, whose acquire
-// has emptied the caches that all of them read through. So a flag that is late costs one trip to memory, and not one in
-// each half's turn.
+// has emptied the caches that all of them read through. So a flag that is late costs one round trip to memory, and not
+// one in each half's turn.
 #pragma once
 #include <fusewire/gemm/gfx942/ping_pong_tile.hpp>
 #include <fusewire/gemm/gfx942/persistent_loop.hpp>

@@ -1,4 +1,4 @@
-// gfx942's mainloop for few rows. Its time is the time to read B. B is read once, in whole lines, and each wave turns
+// gfx942's mainloop for small M. Its time is the time to read B. B is read once, in whole lines, and each wave turns
 // what it has read into fragments by itself.
 //
 //   block   a tile of C, or with split-k a range of its k     wave   an eighth of the block's steps along k
@@ -9,7 +9,7 @@
 //
 // The first loads of B start before the launch's epoch is known and before any flag is polled. Each wave asks the
 // source for itself, so it waits only for the flags of its own range of k. The first blocks do the work overlapped with
-// the tiles. Free blocks draw the tiles that have no block of their own.
+// the tiles. Free blocks claim the tiles that have no block of their own.
 //
 // Loads of a wave return in order, so A travels in a ring as deep as that of B. The ring is filled group by group: the
 // steps of a group lie side by side in one shard. If a group has fewer steps than the ring holds, the rest are zeros,

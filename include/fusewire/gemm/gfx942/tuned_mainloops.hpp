@@ -21,7 +21,7 @@ struct tile_config {
   /// Whether the mainloop reads a B that lies so.
   constexpr bool suits(layout order) const { return b == order; }
 };
-/// Tiles for which kernels are instantiated: those for few rows, then those for many.
+/// Tiles for which kernels are instantiated: those for small M, then those for large M.
 inline constexpr tile_config tuned_tiles[] = {{16, 16, layout::column_major},
                                               {32, 32, layout::column_major},
                                               {64, 32, layout::column_major},

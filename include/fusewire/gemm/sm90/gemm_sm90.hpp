@@ -113,7 +113,7 @@ class gemm_sm90 {
                                    raster_order const& tiles, Source source, Sink const& sink, Comm const& comm,
                                    Epilogue const& epilogue) {
     block const b;
-    strided const share = dealt(tiles.count(), cluster_index(), cluster_count());
+    strided_range const share = round_robin(tiles.count(), cluster_index(), cluster_count());
     int const warp = wave{}.index();
     if (b.leader()) {
       prefetch(x.b.whole);
@@ -201,7 +201,7 @@ class gemm_sm90 {
   }
 
   template <class Source>
-  __device__ static void load_a(storage const& s, box_maps const* a, raster_order const& tiles, strided share,
+  __device__ static void load_a(storage const& s, box_maps const* a, raster_order const& tiles, strided_range share,
                                 Source& source) {
     cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // used: the step of_a steps ago, which had the same A stage
     for (int const i : share) {
@@ -227,7 +227,7 @@ class gemm_sm90 {
 
   template <class Source>
   __device__ static void load_b(storage const& s, box_maps const& b, int columns, raster_order const& tiles,
-                                strided share, Source const& source) {
+                                strided_range share, Source const& source) {
     cursor at, landed;
     int ahead = s.stages.b_in_flight;  // loads that may start before an earlier one has landed
     for (int const i : share) {
@@ -265,8 +265,8 @@ class gemm_sm90 {
   }
 
   template <class Sink, class Epilogue>
-  __device__ static void multiply(storage const& s, int split_k, int steps, raster_order const& tiles, strided share,
-                                  Sink const& sink, Epilogue const& epilogue) {
+  __device__ static void multiply(storage const& s, int split_k, int steps, raster_order const& tiles,
+                                  strided_range share, Sink const& sink, Epilogue const& epilogue) {
     // The first row and the first column of this warpgroup's part of a tile
     int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.swap_ab() ? 0 : first,
               column0 = C.swap_ab() ? first : 0;

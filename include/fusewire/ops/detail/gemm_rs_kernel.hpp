@@ -5,7 +5,7 @@
 //                --signal--> flag (source, tile, slice)
 //   after them   wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
 //
-// With few rows, tiles have rows of several owners, so that B is read once: the blocks that stored such a tile copy
+// With small M, tiles have rows of several owners, so that B is read once: the blocks that stored such a tile copy
 // each owner's rows. Else M tiles of all ranks alternate, and every rank begins with one of the rank after it: at any
 // time a rank multiplies for all ranks, itself among them, so all links are in use, and no tile waits for a link that
 // all tiles want.
