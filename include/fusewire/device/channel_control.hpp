@@ -8,7 +8,7 @@ namespace fusewire {
 /// launch.
 class channel_control : public detail::launch_place {
  public:
-  /// Of launch e.
+  /// The control of launch e.
   __device__ explicit channel_control(detail::launch_place const& e) : launch_place(e) {}
 
   /// Waits for the header of every rank, and compares the headers. Called by: every thread of one group of block 0,

@@ -26,7 +26,7 @@ class channel_launch {
     e_ = {c_, (peers_read_ ? c_.begin_readable(block{}) : c_.begin(block{})).number()};
     launch_dependents();
   }
-  /// Of this launch. Requires: begin() has returned.
+  /// The epoch of this launch. Requires: begin() has returned.
   __device__ channel_epoch const& epoch() const { return e_; }
 
   /// As channel_epoch::next().

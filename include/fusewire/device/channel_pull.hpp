@@ -7,7 +7,7 @@ namespace fusewire {
 /// Reads of peers' own memory, between the peer's header and an acknowledgement.
 class channel_pull : public detail::launch_place {
  public:
-  /// Of launch e.
+  /// The pulls of launch e.
   __device__ explicit channel_pull(detail::launch_place const& e) : launch_place(e) {}
 
   /// Waits until `source` has begun this launch. If it began with begin_readable(), this rank can then read what the

@@ -13,7 +13,8 @@ struct alignas(128) flag {
   epoch_t value;
   /// Header flags: what the peer launched, and its own two words.
   std::uint64_t note[14];
-  /// Of a channel's flag: where in the signal segment its slot's headers are; else 0. Only a failed wait reads it
+  /// Offset of the headers of a channel flag's slot in the signal segment; for other flags 0. Only a failed wait reads
+  /// it
   std::uint64_t headers;
 };
 

@@ -71,11 +71,11 @@ class channel {
  private:
   /// With a gap between the slots, so that the simulator sees an access past the end of one.
   static std::size_t slot_bytes(std::size_t max_bytes) { return round_up(max_bytes, 256) + 256; }
-  /// Of both slots, of all ranks: headers, acknowledgements, data.
+  /// Flags of both slots and all ranks: headers, acknowledgements, data.
   static std::size_t flags(int ranks, int flags_per_source) {
     return 2 * std::size_t(ranks) * (2 + std::size_t(flags_per_source));
   }
-  /// Of a source: kernels number all flags of a rank with an int.
+  /// Most flags of a source: kernels number all flags of a rank with an int.
   static int max_flags(int ranks) { return (1 << 30) / ranks - 2; }
 
   /// Resets tickets and flags, and gives all ranks one epoch. It is not lower than any rank's, so no epoch comes twice.

@@ -78,9 +78,9 @@ class requirements {
   std::size_t bulk() const { return detail::added(bulk_, channel_bulk_); }
   /// Bytes of the signal segment, the channel's too.
   std::size_t signal() const { return detail::added(signal_, channel_signal_); }
-  /// Of the channel; 0 where there is none.
+  /// max_bytes of the channel; 0 if there is none.
   std::size_t max_bytes() const { return max_bytes_; }
-  /// Of the channel; 0 where there is none.
+  /// flags_per_source of the channel; 0 if there is none.
   int flags_per_source() const { return flags_per_source_; }
 
   /// Adds memory; of two channels it takes the larger, number by number.

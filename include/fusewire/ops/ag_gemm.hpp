@@ -163,7 +163,7 @@ class ag_gemm {
     return fits ? p : std::nullopt;
   }
 
-  /// Of the mainloops that take any call.
+  /// Flags that the mainloops need which take any call.
   static int min_flags(int ranks, ag_gemm_options const& o) {
     std::int64_t flags = 0;
     for (int m = 1;; m = m > o.max_m / 2 ? o.max_m : 2 * m) {

@@ -18,7 +18,7 @@ namespace fusewire {
 struct flash_decode_options {
   int max_batch = 0;  // capacity: sequences
   int q_heads = 0;    // a multiple of kv_heads, up to 16 times as many
-  /// Of one token in the cache; query heads share them in equal groups.
+  /// KV heads of one token in the cache; query heads share them in equal groups.
   int kv_heads = 0;
   int head_dim = 128;    // d: 64 or 128
   int page_size = 16;    // tokens, a power of two
@@ -46,8 +46,8 @@ struct flash_decode_call {
   /// [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
   float* lse = nullptr;
   int batch = 0;  // 1 to max_batch
-  /// Of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every page
-  /// number before it is followed: check() throws bad_argument
+  /// Pages of each cache; 0: unknown. If it is known, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every
+  /// page number before it is followed: check() throws bad_argument
   int pages = 0;
   /// True: of what this call reads, unfinished work on the stream writes nothing but q and the K and V of each shard's
   /// last token. All else may be loaded before that work ends

@@ -51,7 +51,7 @@ inline bool fit_together(std::span<launch_room const> all) {
 class launch_order {
  public:
   launch_order() = default;
-  /// Of a world whose launches share a device with those of another.
+  /// The order of a world whose launches share a device with those of another.
   explicit launch_order(launch_order const& other) : chains_(other.chains_) {}
 
   /// Called before a launch that uses each `memory` (null: none). Lets the stream wait for others, where it must.

@@ -164,7 +164,7 @@ class gathered_chunks {
   bool const gathers_k_, local_first_;
   int const rank_, slice_, split_k_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
   int count_, steps_;  // this block's chunks; its steps
-  // Of the M tile: its number and its owners; the first peer, from the next rank on; how many flags a chunk has; the
+  // The M tile: its number and its owners; the first peer, from the next rank on; how many flags a chunk has; the
   // shard that is read in place, -1: none; its first row in the inbox, and in the local shard; the buffer that is the
   // inbox; the lanes of the first chunk, and those that ask while it is multiplied; the first flag of rank 0
   int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, first_peer_ = 0, flags_of_chunk_ = 1, local_ = -1, row_ = 0,

@@ -123,9 +123,9 @@ class gathered_tiles {
   gather_map const& map_;
   bool const gathers_k_;
   int const rank_, cols_, first_shard_;
-  /// Of every shard: this block's first column, its steps, the first chunk of these steps, and how many chunks
+  /// In every shard: this block's first column, its steps, the first chunk of these steps, and how many chunks
   int first_, count_, first_chunk_, chunks_;
-  // Of the current M tile:
+  // The current M tile:
   int tile_m_ = 0, first_owner_ = 0, owners_ = 1;
   bool is_local_ = false;
   /// Chunks that the lanes poll together; the chunk of this lane, and the owner whose flag it polls

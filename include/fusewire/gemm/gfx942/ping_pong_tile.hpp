@@ -45,7 +45,7 @@ class ping_pong_tile {
   static constexpr int shared_bytes = (slice_per_half ? 4 : 2) * slice_units * 16;
   static constexpr int row_granule = 16;  // rows of a fragment, which one block stores
 
-  /// Of columns from n0 on. a: the launch's buffers of A.
+  /// The tile of columns n0 and following. a: the launch's buffers of A.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
       : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_columns_(b, n0), cols_(a[0].cols),
         at_(source.first()), left_(platform::uniform(source.steps())),
@@ -410,7 +410,7 @@ class ping_pong_tile {
   int left_, group_ = 0, there_ = 0;
   int second_;                          // 1: this wave is one of the second half
   int next_buffer_ = 0, next_row_ = 0;  // where the group's A is
-  // Of the group that loads are of: first row of B, first column of A, columns of A; the buffer that rows_ reads
+  // The group of steps that is loaded: first row of B, first column of A, columns of A; the buffer that rows_ reads
   int k_ = 0, column_ = 0, columns_ = 0, buffer_ = -1;
 };
 

@@ -84,7 +84,7 @@ class sliced_columns<T, Columns, layout::column_major, Ring> {
   /// Rows of a slice in LDS.
   static constexpr int rows = sliced_rows<T, Columns, Ring>::rows_in_shared;
 
-  /// Of columns of b from n0 on.
+  /// Columns n0 and following of b.
   __device__ sliced_columns(b_operand<T> const& b, int n0) {
     columns_.begin({b.data, b.n, 0, b.ld}, min(b.n - n0, Columns));
     columns_.go_to(n0);
@@ -118,7 +118,7 @@ class sliced_columns<T, Columns, layout::row_major, Ring> {
   static constexpr int rows = Columns;
   static_assert(Columns == 128 || Columns == 256);
 
-  /// Of columns of b from n0 on.
+  /// Columns n0 and following of b.
   __device__ sliced_columns(b_operand<T> const& b, int n0)
       : data_(b.data + n0), ld_(b.ld), columns_(b.n - n0),
         lane_(wave{}.rank() * 4 < Columns ? wave{}.rank() * 8 : oob_offset) {}
@@ -145,7 +145,7 @@ class sliced_columns<T, Columns, layout::row_major, Ring> {
   /// A lane's q-th four neighbouring sums in a row of fragments.
   template <int N, class Fragment>
   __device__ static float4 vec4(Fragment (&of_row)[N], int q) {
-    // Of the vectors: else clang joins loads of neighbouring fragments, and keeps the sums in scratch
+    // By element of the vectors: else clang joins loads of neighbouring fragments, and keeps the sums in scratch
     return {of_row[0].value[q], of_row[1].value[q], of_row[2].value[q], of_row[3].value[q]};
   }
   /// The column of the first of a lane's q-th four sums.

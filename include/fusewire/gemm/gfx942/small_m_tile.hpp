@@ -27,7 +27,7 @@ class small_m_tile {
   static constexpr int shared_bytes =
       lds_rows * 128 * waves > vec4s * 16 * waves / 2 ? lds_rows * 128 * waves : vec4s * 16 * waves / 2;  // steps; sums
 
-  /// Of columns from n0 on. a: the launch's buffers of A; k: rows of B.
+  /// The tile of columns n0 and following. a: the launch's buffers of A; k: rows of B.
   __device__ small_m_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int k, int n0)
       : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_(b, k, n0), cols_(a[0].cols),
         at_(source.first()) {}

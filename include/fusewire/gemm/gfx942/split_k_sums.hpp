@@ -176,16 +176,16 @@ struct split_k_sums {
   float* sums;        // of large tiles
   unsigned* tickets;  // [tiles], multiples of `round` between launches
 
-  /// Of `bytes` bytes from `memory` on.
+  /// The workspace in the `bytes` bytes at `memory`.
   static split_k_sums in(void* memory) {
     auto* const sums = static_cast<float*>(memory);
     return {sums, reinterpret_cast<unsigned*>(sums + max_sums + max_small)};
   }
 
-  /// Of small tiles. Between launches all of their bits are set.
+  /// Words of small tiles. Between launches all of their bits are set.
   __host__ __device__ std::uint64_t* words() const { return reinterpret_cast<std::uint64_t*>(sums + max_sums); }
 
-  /// Of a launch with `tiles` large tiles of `groups` groups each.
+  /// Sums of one tile, in a launch with `tiles` large tiles of `groups` groups each.
   __device__ sums_of_tile of_tile(int tile, int tiles, int groups) const {
     int const of_group = 4 * wave::width;
     return {sums + std::int64_t(tile) * groups * of_group, tiles * groups * of_group * int(sizeof(float))};

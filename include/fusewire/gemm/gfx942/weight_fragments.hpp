@@ -42,11 +42,11 @@ class weight_fragments<T, Columns, layout::column_major> {
 
   /// Registers for one step: k_step k of the tile's columns.
   struct step {
-    /// Of column 8 i + lane / 8, 8 k.
+    /// 8 k of column 8 i + lane / 8.
     bytes16 unit[Columns / 8];
   };
 
-  /// Of columns of b from n0 on. Requires: Columns * b.ld < 2^30.
+  /// Columns n0 and following of b. Requires: Columns * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int, int n0)
       : memory_(b.data + n0 * b.ld, std::uint32_t(min(b.n - n0, Columns)) * std::uint32_t(b.ld) * 2),
         eight_bytes_(int(b.ld) * 16), lane_(wave{}.rank() / 8 * int(b.ld) * 2 + wave{}.rank() % 8 * 16) {}
@@ -95,7 +95,7 @@ class weight_fragments<T, 64, layout::row_major> {
     unsigned long long row[slices][8];
   };
 
-  /// Of columns of B [k, N] from n0 on. Requires: k * b.ld < 2^30.
+  /// Columns n0 and following of B [k, N]. Requires: k * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int k, int n0)
       : memory_(b.data + n0, (std::uint32_t(k - 1) * std::uint32_t(b.ld) + std::uint32_t(b.n - n0 + 1) / 2 * 2) * 2),
         row_bytes_(int(b.ld) * 2), lane_(first_k_of_lane() * row_bytes_ + wave{}.rank() % 16 * 8) {}

@@ -24,11 +24,11 @@ struct rates_sm90 {
   /// Per us: floating-point operations of a block; bytes from memory of all blocks, and of one; bytes of sums that a
   /// block sends to another. us: for blocks that share a tile to synchronise.
   static constexpr double flops = 6.5e6, memory = 3.8e6, memory_of_one = 45.6e3, exchange = 17e3, barrier = 1.9;
-  /// Of flops. Narrow tiles multiply more slowly: of the narrowest the operands take all of the shared memory's
+  /// Factors of `flops`. Narrow tiles multiply more slowly: those of the narrowest take all of the shared memory's
   /// bandwidth. A launch with few M tiles loses less.
   static constexpr double narrow = 0.95, narrowest = 0.865, narrowest_in_few_rows = 0.91;
   static constexpr int wide_columns = 224, narrowest_columns = 128, few_tile_rows = 2;
-  /// Of flops. Swap-AB tiles lose by the width in long launches only, which run at the power limit.
+  /// Factors of `flops`. Swap-AB tiles lose by the width in long launches only, which run at the power limit.
   static constexpr double swapped = 0.97, swapped_in_long = 0.94, long_flops = 2e11;
   /// How much longer a step takes whose rows of boxes lie across two lines.
   static constexpr double straddling = 1.25;

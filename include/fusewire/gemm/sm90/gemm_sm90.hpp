@@ -71,7 +71,7 @@ class gemm_sm90 {
   template <int Buffers>
   using operands = sm90_operands<Buffers>;
   static constexpr int block_k = 64;  // elements along k of a stage
-  // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
+  // Tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
   static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;  // rows of B's boxes
   /// Rows of the boxes of B's last tile, of n columns.
   static constexpr int last_b_box_rows(int n) {

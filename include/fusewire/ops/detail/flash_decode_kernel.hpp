@@ -185,7 +185,7 @@ class decode_block {
     }
     a.run(q_, g_.scale);
     a.finish(o_ + w.index() * record_.heads * wave_attention_pitch, scales_ + w.index() * record_.heads, record_.heads);
-    // Of the K and V that run() issues last: who needs their registers would wait for later stores as well
+    // Waits for the K and V that run() issues last: whoever needs their registers would wait for later stores as well
     platform::drain_stores();
     b_.sync();
   }

@@ -34,7 +34,7 @@ inline constexpr gather_regime gather_regimes_gfx942[] = {
     {gather::m, 64, 8 * 1024, 3, true, chunk_order::nest::by_k_chunk},
     {gather::m, any_m, 16 * 1024, 2, true, chunk_order::nest::by_row},
 };
-/// Of a pull along either dimension, which only a caller asks for.
+/// The regime of a pull along either dimension, which only a caller requests.
 inline constexpr gather_regime pull_regime_gfx942{gather::k, any_m, 32 * 1024, 8, false, chunk_order::nest::by_row};
 
 /// The regime of a push of m rows.
