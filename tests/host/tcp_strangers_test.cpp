@@ -230,7 +230,7 @@ TEST_CASE("tcp_session: who listens on rank 0's port and does not know the secre
       (void)c.send();
       pollfd hello{c.fd(), POLLIN, 0};
       ::poll(&hello, 1, 1000);
-      if (!c.receive() || !c.take()) continue;
+      if (!c.receive() || !c.next_frame()) continue;
       c.queue(frame_kind::accepted, 0, &number, sizeof number);
       c.queue(frame_kind::welcome, 0, "");
       (void)c.send();

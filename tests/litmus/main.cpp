@@ -54,7 +54,7 @@ std::vector<question> const& questions() {
        "without a writeback. Do loads at device scope on another XCD bring what it stored?",
        "LLVM: a store at agent scope is written through (sc1), but every release has a writeback, too. CDNA3: vmcnt "
        "counts a store that is in the L2.",
-       "yes", "no: the flag overtakes stores", "gemm/gfx942/split_k_sums.hpp: sums of blocks that share a tile",
+       "yes", "no: the flag overtakes stores", "gemm/gfx942/split_k_workspace.hpp: sums of blocks that share a tile",
        answer::strong, counted_stores},
       {"writeback_delay",
        "A flag is stored right after buffer_wbl2, without a wait. Does it overtake the lines that are being written "

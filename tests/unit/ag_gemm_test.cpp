@@ -113,7 +113,7 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
   });
 }
 
-/// Of a tile that the options name, and of moving blocks.
+/// Of a tile that the options name, and of sender blocks.
 void named_plans(gemm_tile const& tile, int comm_blocks, int m) {
   auto const by = GENERATE(gather::k, gather::m);
   CAPTURE(int(by), tile.m, tile.n, tile.split_k, comm_blocks);
@@ -164,12 +164,12 @@ TEST_CASE("ag_gemm: a tile that the options name", "[ag_gemm]") {
   if constexpr (tuned_mainloops<bf16>::comm == comm_placement::leading_blocks) {
     named_plans({few.block_m, few.block_n, 2}, 3, 50);
     named_plans({many.block_m, many.block_n, 3}, 1, 140);
-    named_plans({many.block_m, many.block_n, 3}, 12, 140);  // more moving blocks than pieces
+    named_plans({many.block_m, many.block_n, 3}, 12, 140);  // more sender blocks than chunks
   }
   named_plans({few.block_m, few.block_n, 1}, 0, 50);
   named_plans({many.block_m, many.block_n, 1}, 0, 140);
 }
-TEST_CASE("ag_gemm: few moving blocks push many pieces, of any width", "[ag_gemm]") {
+TEST_CASE("ag_gemm: few sender blocks push many chunks, of any width", "[ag_gemm]") {
   auto const& tiles = tuned_mainloops<bf16>::tiles;
   auto const& many = *std::find_if(std::begin(tiles), std::end(tiles), [](auto const& t) { return t.block_m > 64; });
   auto const by = GENERATE(gather::k, gather::m);

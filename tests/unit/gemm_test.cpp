@@ -285,7 +285,7 @@ TEST_CASE("gemm_launcher: plans are kept, headers tell them apart, and what does
 
     launch_header const header = gemm_header<bf16>("mine", plan, 7, m, n, k);
     r.found.expect(variant_of(header.what) == 7, "what was told");
-    std::string const said = describe_product("mine", header.what);
+    std::string const said = describe_gemm("mine", header.what);
     r.found.expect(said.starts_with(text("mine bf16, m = 40, n = 48, k = 64, tile ", plan.tile_m, " x ", plan.tile_n)),
                    said);
 

@@ -89,12 +89,12 @@ __device__ inline softmax_partial combine_lanes(softmax_partial x, int log) {
 }  // namespace detail
 
 /// Waits for the partials of the vec4s [begin, end) and reduces them. 2^log_readers lanes, up to 8, read those of a
-/// vec4. Of each vec4 i they all call take(i, result, n, readers), n = 0 to readers - 1. load(partial, i) loads the
+/// vec4. Of each vec4 i they all call consume(i, result, n, readers), n = 0 to readers - 1. load(partial, i) loads the
 /// words of vec4 i. l is NaN if the wait timed out; name(read, first, last, i) says what the report then names, of
 /// the partials [first, last). Called by: every thread of a block of Policy.waves waves, with the same arguments.
-template <decode_policy Policy, class Load, class Name, class Take>
+template <decode_policy Policy, class Load, class Name, class Consume>
 __device__ void reduce_partials(channel_epoch const& e, world_view const& w, int begin, int end, int partials,
-                                int log_readers, Load const& load, Name const& name, Take const& take) {
+                                int log_readers, Load const& load, Name const& name, Consume const& consume) {
   int const readers = 1 << log_readers, log_vec4s = detail::log_lanes - log_readers,
             of_reader = (partials + readers - 1) >> log_readers, lane = platform::no_hoist_lane(wave{}.rank()),
             first = (lane >> log_vec4s) * of_reader, last = first + of_reader < partials ? first + of_reader : partials,
@@ -116,7 +116,7 @@ __device__ void reduce_partials(channel_epoch const& e, world_view const& w, int
       sum.s = {platform::shuffle(sum.s.m, from), platform::shuffle(sum.s.l, from)};
       sum = detail::combine_lanes(sum, log_readers);
     }
-    if (i < end) take(i, sum, n, readers);
+    if (i < end) consume(i, sum, n, readers);
   }
 }
 

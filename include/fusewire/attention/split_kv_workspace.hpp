@@ -67,16 +67,16 @@ class split_kv_workspace {
   }
 
   /// Waits for all partials of a slice and reduces them, in an order that the number of splits decides. name() says
-  /// what the report of a failed wait names; take(): as reduce_partials(). Called by: every thread of the block.
-  template <class Name, class Take>
-  __device__ void reduce(head_item_slice const& x, Name const& name, Take const& take) const {
+  /// what the report of a failed wait names; consume(): as reduce_partials(). Called by: every thread of the block.
+  template <class Name, class Consume>
+  __device__ void reduce(head_item_slice const& x, Name const& name, Consume const& consume) const {
     reduce_partials<Policy>(
         e_, w_, x.begin, x.end, x.splits, x.splits >= 8 ? log_readers : 0,
         [&](int n, int i) {
           int const p = record(x.first_block + n, n == 0);
           return vec4_words::loaded([&](int j) { return ll_load(at(p + r_.word(i, j))); });
         },
-        [&](ll_reader const&, int, int, int) { return name(); }, take);
+        [&](ll_reader const&, int, int, int) { return name(); }, consume);
   }
 
   /// Refreshes the record whose turn it is (ll_turn), unless this launch writes it: `continues` and `begins` say which

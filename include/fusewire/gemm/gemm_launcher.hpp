@@ -45,7 +45,7 @@ struct tile_work {
 };
 
 /// A header for a launch with a plan: `name` (1 to 8 letters), `operator_bits` (what else ranks must agree on, 16
-/// bits), and the extents. Ranks with different plans are told so. describe_product() reads it. Fails: bad_argument.
+/// bits), and the extents. Ranks with different plans are told so. describe_gemm() reads it. Fails: bad_argument.
 template <class T>
 launch_header gemm_header(char const* name, gemm_plan const& plan, unsigned operator_bits, int m, int n, int k,
                           int more = 0, std::source_location where = std::source_location::current()) {
@@ -60,7 +60,7 @@ launch_header gemm_header(char const* name, gemm_plan const& plan, unsigned oper
 /// What gemm_header() was told as `operator_bits`.
 constexpr unsigned variant_of(std::uint64_t const (&what)[launch_words]) { return unsigned(what[1] >> 8 & 0xffff); }
 /// A launch in words, from what its header says; for name_table::add_launch().
-inline std::string describe_product(std::string const& name, std::uint64_t const (&what)[launch_words]) {
+inline std::string describe_gemm(std::string const& name, std::uint64_t const (&what)[launch_words]) {
   auto const byte = [&](int i) { return what[1] >> 8 * i & 255; };
   return text(name, byte(0) ? " f16" : " bf16", ", m = ", what[2], ", n = ", what[3], ", k = ", what[4], ", tile ",
               byte(3) * 8, " x ", byte(4) * 8, byte(5) > 1 ? text(", split-k ", byte(5)) : "");

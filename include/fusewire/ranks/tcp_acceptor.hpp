@@ -103,7 +103,7 @@ class tcp_acceptor {
   /// The greeting of a connection, once it has proved to know the secret. Closes the connection if it cannot.
   std::optional<greeting> receive(pending_connection& s) {
     bool const alive = s.link.send() && s.link.receive();
-    auto const f = s.link.garbage() ? std::nullopt : s.link.take();
+    auto const f = s.link.garbage() ? std::nullopt : s.link.next_frame();
     auto const g = f && f->header.kind == frame_kind::hello ? f->as<greeting>() : std::nullopt;
     // A rank that timed out tries again
     if (g && g->proof == key_.proof_of_rank(s.challenge, *g) && !s.link.ended()) {

@@ -303,7 +303,7 @@ class tcp_session {
     for (;;) {
       alive = link_.receive() && alive;
       if (link_.garbage()) return problem = another_protocol(), std::nullopt;
-      if (auto f = link_.take()) return f;
+      if (auto f = link_.next_frame()) return f;
       if (!alive)
         return problem = text("rank 0 (", where_, ") has ended or died: its connection is closed"), std::nullopt;
       pollfd p{link_.fd(), POLLIN, 0};

@@ -176,7 +176,7 @@ class tcp_hub {
     rank_state& r = ranks_[std::size_t(rank)];
     bool const alive = r.link.receive(), garbage = r.link.garbage();
     if (!garbage)
-      if (auto const f = r.link.take()) answer(rank, *f);
+      if (auto const f = r.link.next_frame()) answer(rank, *f);
     if (alive && !garbage) return;
     r.link.close();
     r.died = true;

@@ -179,8 +179,8 @@ class connection {
     sent_ = 0;
     return true;
   }
-  /// Reads up to the end of one frame and no further. Returns false when the other end is gone; take() may still return
-  /// a frame.
+  /// Reads up to the end of one frame and no further. Returns false when the other end is gone; next_frame() may still
+  /// return a frame.
   bool receive() {
     while (!garbage() && in_.size() < wanted()) {
       std::byte block[16384];
@@ -207,7 +207,7 @@ class connection {
     return h.kind > frame_kind::gone || h.bytes > largest_;
   }
   /// The frame that has come completely, if there is one. Requires: !garbage().
-  std::optional<frame> take() {
+  std::optional<frame> next_frame() {
     if (in_.size() < sizeof(frame_header) || in_.size() < wanted()) return {};
     frame f;
     std::memcpy(&f.header, in_.data(), sizeof f.header);

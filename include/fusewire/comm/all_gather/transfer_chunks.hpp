@@ -31,7 +31,7 @@ struct gather_plan {
   /// Whether readers fetch; else owners store.
   bool pull;
   bool local_shard_first;  // with gather::k; false: every rank takes the shards in the order of ranks
-  bool alternating;        // groups of a moving block's waves alternate (pusher.hpp)
+  bool alternating;        // groups of a sender block's waves alternate (pusher.hpp)
 };
 
 /// The shard of `source` in an inbox. With gather::k an inbox holds the shards one below the other, [W M, K/W]; with

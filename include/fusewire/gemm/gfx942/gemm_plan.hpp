@@ -35,8 +35,8 @@ inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config
   if (few && ((c.block_m < s.rows && c.block_m < rate::small_m) || (c.block_m > 16 && s.rows <= 16)))
     return std::nullopt;
   if (split_k > 1 && (split_k > (few ? 8 : 16) || split_k * (few ? 8 : 4) > steps || tiles > at_once ||
-                      tiles * split_k > split_k_sums::blocks ||
-                      (!few && std::int64_t(tiles) * split_k * area > split_k_sums::max_sums)))
+                      tiles * split_k > split_k_workspace::blocks ||
+                      (!few && std::int64_t(tiles) * split_k * area > split_k_workspace::max_sums)))
     return std::nullopt;
   bool const gathered = s.link_bytes > 0;
   if (few) {

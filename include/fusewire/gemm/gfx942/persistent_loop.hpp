@@ -2,7 +2,7 @@
 // but those that communicate begins with its own item, without claiming it.
 #pragma once
 #include <fusewire/gemm/mainloop.hpp>
-#include <fusewire/gemm/gfx942/split_k_sums.hpp>
+#include <fusewire/gemm/gfx942/split_k_workspace.hpp>
 
 namespace fusewire {
 
@@ -22,7 +22,7 @@ struct split_k {
   /// Tiles of the launch; groups in all blocks of a tile that ask for slices of its k.
   divisor tiles, source_groups_of_tile;
   /// Memory in which blocks that share a tile add up.
-  split_k_sums sums;
+  split_k_workspace sums;
 
   /// Which k slice of its tile this block has. comm_blocks: blocks of the launch that communicate first.
   __device__ int slice(int comm_blocks) const {

@@ -21,13 +21,12 @@
 // What is done between groups of steps stands in two of the turns, while fragments are in flight from LDS.
 //
 // If there are fewer tiles than compute units, the k of a tile is split among blocks, which add up through
-// split_k_sums.
-// Deadlock: see split_k_sums.hpp. Blocks with a slice of a tile begin with it, so all blocks of a tile work on it at
-// the same time.
-// Order: all waves wait for the A of a tile's first group of steps. For that of later groups one wave waits in its turn
-// (or the first half of the waves), and the others load it only in phases after a barrier with that wave, whose acquire
-// has emptied the caches that all of them read through. So a flag that is late costs one round trip to memory, and not
-// one in each half's turn.
+// split_k_workspace.
+// Deadlock: see split_k_workspace.hpp. Blocks with a slice of a tile begin with it, so all blocks of a tile work on it
+// at the same time. Order: all waves wait for the A of a tile's first group of steps. For that of later groups one wave
+// waits in its turn (or the first half of the waves), and the others load it only in phases after a barrier with that
+// wave, whose acquire has emptied the caches that all of them read through. So a flag that is late costs one round trip
+// to memory, and not one in each half's turn.
 #pragma once
 #include <fusewire/gemm/gfx942/ping_pong_tile.hpp>
 #include <fusewire/gemm/gfx942/persistent_loop.hpp>
@@ -77,7 +76,7 @@ class ping_pong_gfx942 {
           if (x.split.blocks == 1) tile.store(sink.at(t), t, epilogue);
           else
             stored =
-                tile.add_up(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), slice, x.split.blocks, epilogue);
+                tile.reduce(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), slice, x.split.blocks, epilogue);
           sink.stored(block{}, opaque(t), stored);
         });
   }

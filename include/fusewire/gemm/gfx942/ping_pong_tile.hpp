@@ -2,7 +2,7 @@
 // Figure and argument: ping_pong_gfx942.hpp.
 #pragma once
 #include <fusewire/gemm/gfx942/sliced_columns.hpp>
-#include <fusewire/gemm/gfx942/split_k_sums.hpp>
+#include <fusewire/gemm/gfx942/split_k_workspace.hpp>
 #include <fusewire/gemm/gfx942/staged_rows.hpp>
 #include <fusewire/gemm/store_vec4.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
@@ -111,12 +111,12 @@ class ping_pong_tile {
   /// Adds up the sums of the `splits` blocks that share the tile, and stores this block's slice of the tile's `rows`
   /// rows of c = epilogue(sums). Returns the slice.
   template <class Out, class Epilogue>
-  __device__ stored_slice add_up(split_k_sums const& workspace, matrix<Out> c, tile_coord t, int rows, int tile,
+  __device__ stored_slice reduce(split_k_workspace const& workspace, matrix<Out> c, tile_coord t, int rows, int tile,
                                  int tiles, int split, int splits, Epilogue const& epilogue) {
     wave const w;
     int const of_wave = platform::uniform(w.index());
     constexpr int of_sixteen = waves_n * atoms_n;  // groups of sums in 16 rows of the tile
-    sums_of_tile const all = workspace.of_tile(tile, tiles, Rows / 16 * of_sixteen);
+    tile_partials const all = workspace.of_tile(tile, tiles, Rows / 16 * of_sixteen);
     index_range const mine = ceil_slice(rows, splits, split, row_granule);
     int const first = platform::uniform(mine.begin / 16 * of_sixteen),
               count = platform::uniform(ceil_div(mine.size(), 16) * of_sixteen), end = first + count;
@@ -141,7 +141,7 @@ class ping_pong_tile {
 #pragma unroll
       for (int u = 0; u < at_once; ++u)
         if (keeps && group + u * waves < end) sums[u] = kept[(group + u * waves - first) * wave::width];
-      all.add_up(sums, group, waves, end, splits, keeps ? split : -1);
+      all.reduce(sums, group, waves, end, splits, keeps ? split : -1);
 #pragma unroll
       for (int u = 0; u < at_once; ++u) {
         int const g = group + u * waves, n = g % of_sixteen;

@@ -5,7 +5,7 @@
 //
 //   B --16 B, non-temporal--> a ring of registers --+
 //   A (after its flag) --16 B-----------------------+--LDS of the wave--> matrix instruction --> fp32 sums of a wave
-//     --LDS--> sums of the block --> split_k_sums --> epilogue --> sink
+//     --LDS--> sums of the block --> split_k_workspace --> epilogue --> sink
 //
 // The first loads of B start before the launch's epoch is known and before any flag is polled. Each wave asks the
 // source for itself, so it waits only for the flags of its own range of k. The first blocks do the work overlapped with

@@ -2,7 +2,7 @@
 // Figure and argument: small_m_gfx942.hpp.
 #pragma once
 #include <fusewire/arch/gfx942/memory_buffer.hpp>
-#include <fusewire/gemm/gfx942/split_k_sums.hpp>
+#include <fusewire/gemm/gfx942/split_k_workspace.hpp>
 #include <fusewire/gemm/store_vec4.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 #include <fusewire/gemm/tile_source.hpp>
@@ -18,7 +18,7 @@ class small_m_tile {
   static constexpr int waves = 8, threads = waves * wave::width;
   static constexpr int atoms_m = Rows / 16, atoms_n = Columns / 16, slices = k_step / atom::k;
   static constexpr int ring = 16 / (atoms_m + atoms_n) < 2 ? 2 : 16 / (atoms_m + atoms_n);  // steps: 128 registers
-  static_assert(Rows * Columns * split_k_sums::blocks <= split_k_sums::max_small);
+  static_assert(Rows * Columns * split_k_workspace::blocks <= split_k_workspace::max_small);
   static constexpr int lds_rows = max(Rows, weights::lds_rows);  // of a wave, for A, then for B
   static constexpr int vec4s = Rows * Columns / 4,
                        per_thread = ceil_div(vec4s, threads);  // fours of neighbouring sums of the tile
@@ -78,8 +78,8 @@ class small_m_tile {
   /// Adds up the sums of the eight waves in a fixed order, then those of all blocks that share the tile, and stores the
   /// tile to the sink.
   template <class Sink, class Epilogue>
-  __device__ void reduce(Sink const& sink, split_k_sums const& workspace, tile_coord t, int tile, int tiles, int split,
-                         int splits, Epilogue const& epilogue) {
+  __device__ void reduce(Sink const& sink, split_k_workspace const& workspace, tile_coord t, int tile, int tiles,
+                         int split, int splits, Epilogue const& epilogue) {
     block const b;
     wave const w;
     auto* const shared = reinterpret_cast<float4*>(shared_);
@@ -108,7 +108,7 @@ class small_m_tile {
         }
       }
     b.sync();
-    if (splits > 1 && !workspace.add_up(sums, vec4s / wave::width, tile, tiles, split, splits)) return;
+    if (splits > 1 && !workspace.reduce(sums, vec4s / wave::width, tile, tiles, split, splits)) return;
     auto const c = sink.at(t);
     bool const whole = is_row_aligned<4 * sizeof(*c.data)>(c);
 #pragma unroll

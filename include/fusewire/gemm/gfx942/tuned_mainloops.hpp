@@ -42,12 +42,12 @@ class split_memory {
   /// Allocates and clears on the world's device. Fails: runtime_failure; bad_argument where the world's stream is being
   /// captured.
   split_memory(world const& w, std::source_location where)
-      : memory_(w, split_k_sums::bytes, "sums of shared tiles", where) {
-    w.fill(sums().words(), 0xff, split_k_sums::word_bytes, "words of shared tiles", where);
-    w.fill(sums().tickets, 0, split_k_sums::ticket_bytes, "tickets of shared tiles", where);
+      : memory_(w, split_k_workspace::bytes, "sums of shared tiles", where) {
+    w.fill(sums().words(), 0xff, split_k_workspace::word_bytes, "words of shared tiles", where);
+    w.fill(sums().tickets, 0, split_k_workspace::ticket_bytes, "tickets of shared tiles", where);
   }
   /// The memory as kernels take it.
-  split_k_sums sums() const { return split_k_sums::in(memory_.get()); }
+  split_k_workspace sums() const { return split_k_workspace::in(memory_.get()); }
 
  private:
   operator_memory memory_;
@@ -74,7 +74,11 @@ struct tuned_mainloops {
 
   /// An upper bound of the k slices of all tiles of a C of `rows` rows and n columns.
   static int max_slices(int rows, int n) {
-    return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), split_k_sums::blocks);
+    return std::max(ceil_div(rows, rows <= 16   ? 16
+                                   : rows <= 32 ? 32
+                                                : 64) *
+                        ceil_div(n, 16),
+                    split_k_workspace::blocks);
   }
 
   /// Calls f.operator()<M>() with the plan's mainloop. I: the first tile to try.

@@ -15,7 +15,7 @@ inline std::string describe_ag_gemm(std::uint64_t const (&what)[launch_words]) {
   unsigned const variant = variant_of(what);  // as launch_ag_gemm() packs it
   char const* const way = variant >> 8 ? "pull" : "push";
   char const* const by = gather(variant & 255) == gather::k ? "k" : "m";
-  return text(describe_product(text("ag_gemm ", way, " gather::", by), what), ", chunk_k = ", what[5]);
+  return text(describe_gemm(text("ag_gemm ", way, " gather::", by), what), ", chunk_k = ", what[5]);
 }
 
 namespace detail {

@@ -15,7 +15,7 @@ struct ag_gemm_plan {
   int chunk_k = k_step;  // columns of A per flag
   /// Blocks for each inbox that move chunks before they take tiles; of mainloops whose blocks communicate first
   int senders_per_peer = 8;
-  bool alternating = false;  // groups of a moving block's waves alternate, if the mainloop has such groups
+  bool alternating = false;  // groups of a sender block's waves alternate, if the mainloop has such groups
   /// How chunks follow each other.
   chunk_order::nest chunks = chunk_order::nest::by_group;
 

@@ -1,4 +1,4 @@
-// Pushes of AG+GEMM on gfx942. A moving block copies its chunks of A from memory into registers, and from there to the
+// Pushes of AG+GEMM on gfx942. A sender block copies its chunks of A from memory into registers, and from there to the
 // peers' inboxes, past the caches: an L2 would keep the words until the signal. The block's waves form groups, two for
 // large tiles, else eight. A group copies a chunk at a time, and the groups take turns on the link, so that it carries
 // one group's words while others signal:
@@ -27,14 +27,14 @@ namespace fusewire {
 
 namespace detail {
 
-/// How the groups of a moving block take turns, in LDS: waves that have stored a chunk, in all; of each group, waves
+/// How the groups of a sender block take turns, in LDS: waves that have stored a chunk, in all; of each group, waves
 /// whose stores of a chunk are done, and flags raised.
 template <int Groups>
 struct link_turns {
   unsigned stored, done[Groups];
 };
 
-/// A wave's share of a moving block's chunks. Threads: of the block.
+/// A wave's share of a sender block's chunks. Threads: of the block.
 template <class T, int Threads, int Groups>
 class pusher {
   static constexpr int threads = Threads / Groups, waves = threads / wave::width, words = 16;  // of a group; of a set
@@ -204,7 +204,7 @@ class pusher {
 
 }  // namespace detail
 
-/// Pushes this moving block's share of the chunks. It calls start(), which makes the epoch known.
+/// Pushes this sender block's share of the chunks. It calls start(), which makes the epoch known.
 /// shared: LDS of the block, free before and afterwards. Called by: every thread of the block, which has `Threads`;
 /// its waves form `Groups` groups.
 template <int Threads, int Groups, class T, class Start>
