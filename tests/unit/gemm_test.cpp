@@ -302,7 +302,7 @@ TEST_CASE("gemm_launcher: plans are kept, headers tell them apart, and what does
             [](auto& x) { x.rows = x.b.cols = 1000000000; });
 
     gemm_arguments<bf16> const g{
-        {r.here(c), m, n, n}, {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.band}, k, nullptr};
+        {r.here(c), m, n, n}, {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.group_m}, k, nullptr};
     auto const launch = [&](matrix<bf16 const> of_a) {
       launcher.launch(r.stream, kernel_of, p, plan, {of_a}, {.tiles = g.tiles.count()}, identity{}, g);
     };

@@ -78,7 +78,7 @@ TEST_CASE("report: of many blocks eight are named, the earliest step and every r
   for (auto at = said.find(" for a flag"); at != said.npos; at = said.find(" for a flag", at + 1)) ++named;
   CHECK(named == std::min(2 * blocks, 8u));
   auto const lines = said.substr(said.find('\n'));
-  CHECK(lines.starts_with("\n  after that, rank 1, block 0 waited, until rank 0 gave up"));
+  CHECK(lines.starts_with("\n  after that, rank 1, block 0 waited, until rank 0 timed out"));
   CHECK(contains(said, text("\n  and ", 2 * blocks - 8, " more blocks")) == (2 * blocks > 8));
 }
 
