@@ -14,7 +14,7 @@
 // same, so one shot is never slower.
 //
 // Deadlock: all blocks are resident (launch() checks), and a block goes through its chunks in order. Take the lowest
-// chunk c on which a block times out. If it waits for summands of c, the block that should send them stands at a
+// chunk c for which a block waits indefinitely. If it waits for summands of c, the block that should send them stands at a
 // lower chunk. If it waits for a sum of c, the owner's block stands at a lower chunk or waits for summands of c. So
 // there is none, whatever the ranks' grids are.
 // Order: flags publish a chunk's vectors; LL words carry their launch.
