@@ -14,10 +14,9 @@
 // same, so one shot is never slower.
 //
 // Deadlock: all blocks are resident (launch() checks), and a block goes through its chunks in order. Take the lowest
-// chunk c for which a block waits in vain. If it waits for summands of c, the block that should send them stands at a
-// lower chunk. If it waits for a sum of c, the owner's block stands at a lower chunk or waits for summands of c. So
-// there is none, whatever the ranks' grids are.
-// Order: flags publish a chunk's vectors; LL words carry their launch.
+// chunk c for which a block waits indefinitely. If it waits for summands of c, the block that should send them stands
+// at a lower chunk. If it waits for a sum of c, the owner's block stands at a lower chunk or waits for summands of c.
+// So there is none, whatever the ranks' grids are. Order: flags publish a chunk's vectors; LL words carry their launch.
 // Reuse: the inbox and the LL buffer by the channel's argument. In place: a thread reads an element of `in` for the
 // last time before the epilogue stores the row, and the same thread stores it. Abandonment: what a timed-out wait
 // leaves is NaN with LL words, and with flags if the channel poisons. Same bits on every rank, in every run, with both
