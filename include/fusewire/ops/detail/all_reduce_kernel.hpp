@@ -94,7 +94,7 @@ struct all_reduce_rows {
     constexpr int sources = Vectors == 1 ? Exchange::in_flight : 1;  // loaded together
     typename Exchange::reader reader(exchange, 0);
     vector local[Vectors];
-    load(local, row, cols);
+    if constexpr (sources > 1) load(local, row, cols);  // with the first of the others
     do {
       clear(sum);
 #pragma unroll 1
@@ -107,7 +107,10 @@ struct all_reduce_rows {
 #pragma unroll
         for (int i = 0; i < sources; ++i) {
           if (is_remote(s0 + i)) add(sum, reader, x[i], cols);
-          else if (s0 + i < w.size()) add(sum, local, cols);
+          else if (s0 + i < w.size()) {
+            if constexpr (sources == 1) load(local, row, cols);
+            add(sum, local, cols);
+          }
         }
       }
     } while (reader.again([&](auto const& visit) {
