@@ -30,6 +30,8 @@ template <class T>
 product_maker maker_of_gemm_rs();
 template <class T>
 product_maker maker_of_gemm_ar();
+template <class T>
+product_maker maker_of_gemm_all_scatter();
 
 /// flash_decode of one shape.
 class decode_operator {
@@ -59,7 +61,7 @@ matrix<T> view(matrix_of_torch const& m) {
 
 /// Any operator with a, b, c, m, b_layout and b_is_constant in its call.
 template <class T, class Operator, class Call>
-class product_of final : public product_operator {
+class product_of : public product_operator {
  public:
   template <class Options>
   product_of(channel& ch, Options const& o) : operator_(ch, o) {}

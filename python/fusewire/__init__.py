@@ -31,9 +31,9 @@ if importlib.util.find_spec("torch") is not None:
     from ._groups import (DecodeShape, abandon, check, describe, destroy, init, poll_errors, prepare,  # noqa: E402
                           reset)
     from ._library import is_available, missing  # noqa: E402
-    from ._operators import ag_gemm, flash_decode, gemm_ar, gemm_rs  # noqa: E402
+    from ._operators import ag_gemm, all_gather, flash_decode, gemm_all_scatter, gemm_ar, gemm_rs  # noqa: E402
     __all__ += ["DecodeShape", "abandon", "check", "describe", "destroy", "init", "poll_errors", "prepare", "reset",
-                "ag_gemm", "flash_decode", "gemm_ar", "gemm_rs"]
+                "ag_gemm", "all_gather", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs"]
 else:
     def missing():
         """What keeps the operators from working, as a sentence; None if nothing does."""
@@ -44,6 +44,6 @@ else:
         return False
 
     def __getattr__(name):
-        if name in ("init", "ag_gemm", "gemm_rs", "gemm_ar", "flash_decode"):
+        if name in ("init", "ag_gemm", "all_gather", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs"):
             raise NotBuilt(missing())
         raise AttributeError(f"module 'fusewire' has no attribute '{name}'")

@@ -2,8 +2,8 @@
 """usage: test_cpu.py [TEST ...]
 
 What holds without a GPU: the package imports and says what is missing, schemas and fake kernels, torch.compile of a
-model, ranks that meet over torch's store, exceptions, what pip installs. Processes of torch on the CPU are the ranks.
-Needs torch; ends after 300 s at the latest.
+model, ranks that meet over torch's store, exceptions, what pip installs. Processes of torch on the CPU are
+the ranks. The exit status is 77 where there is no torch of 2.10 or newer; it ends after 300 s at the latest.
 """
 import ctypes
 import faulthandler
@@ -15,10 +15,17 @@ import tempfile
 import time
 import unittest
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch._subclasses import FakeTensorMode
+try:
+    import torch
+except ImportError:
+    print("no torch: nothing is tested")
+    sys.exit(77)
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10):
+    print(f"torch is {torch.__version__}, older than 2.10: nothing is tested")
+    sys.exit(77)
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))  # a checkout that is not installed
@@ -107,10 +114,17 @@ def reference_kernels():
     global library
     library = torch.library.Library("fusewire", "IMPL")
 
-    def ag_gemm(x, w, group, *, w_is_constant=False):
+    def all_gather(x, group):
         parts = [torch.empty_like(x) for _ in range(RANKS)]
         dist.all_gather(parts, x.contiguous())
-        return torch.cat(parts) @ w.t()
+        return torch.cat(parts)
+
+    def ag_gemm(x, w, group, *, w_is_constant=False):
+        return all_gather(x, group) @ w.t()
+
+    def ag_gemm_with_x(x, w, group, *, w_is_constant=False):
+        whole = all_gather(x, group)
+        return whole @ w.t(), whole
 
     def gemm_ar(x, w, group, *, w_is_constant=False):
         y = (x @ w.t()).float()
@@ -120,11 +134,22 @@ def reference_kernels():
     def gemm_rs(x, w, group, *, w_is_constant=False):
         return gemm_ar(x, w, group).chunk(RANKS)[dist.get_rank()].clone()
 
+    def gemm_all_scatter(x, w, group, *, w_is_constant=False):
+        return torch.cat(all_gather(x @ w.t(), group).chunk(RANKS), 1)
+
     def flash_decode(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False):
         return torch.zeros_like(q), torch.zeros(q.shape[:2])
 
-    for kernel in (ag_gemm, gemm_ar, gemm_rs, flash_decode):
+    for kernel in (all_gather, ag_gemm, ag_gemm_with_x, gemm_ar, gemm_rs, gemm_all_scatter, flash_decode):
         library.impl(kernel.__name__, kernel, "CPU")
+
+    def into_out(kernel):
+        def call(x, w, out, group, *, w_is_constant=False):
+            out.copy_(kernel(x, w, group))
+        return call
+
+    for kernel in (ag_gemm, gemm_ar, gemm_rs, gemm_all_scatter):
+        library.impl(kernel.__name__ + "_out", into_out(kernel), "CPU")
 
 
 def mlp(x, up, down, group):
@@ -145,11 +170,55 @@ def compiled_model(rank):
     g = torch.compile(lambda x: fusewire.gemm_ar(x, up, group=group), fullgraph=True, backend="aot_eager")
     x = torch.randn(4, 32, dtype=bf16)
     torch.testing.assert_close(g(x), fusewire.gemm_ar(x, up, group=group))
-    for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar):
+    for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar, ops.gemm_all_scatter, ops.ag_gemm_with_x):
         torch.library.opcheck(op.default, (torch.randn(4, 32, dtype=bf16), up, group))
+    torch.library.opcheck(ops.ag_gemms.default, (torch.randn(4, 32, dtype=bf16), [up, up[:8]], group))
+    torch.library.opcheck(ops.all_gather.default, (torch.randn(4, 32, dtype=bf16), group))
+    for op, shape in ((ops.ag_gemm_out, (8, 48)), (ops.gemm_rs_out, (2, 48)), (ops.gemm_ar_out, (4, 48)),
+                      (ops.gemm_all_scatter_out, (4, 96))):
+        torch.library.opcheck(op.default, (torch.randn(4, 32, dtype=bf16), up, torch.empty(shape, dtype=bf16), group))
     cache, table = torch.zeros(8, 16, 2, 64, dtype=bf16), torch.zeros(3, 4, dtype=torch.int32)
     q = torch.zeros(3, 4, 64, dtype=bf16)
     torch.library.opcheck(ops.flash_decode.default, (q, cache, cache, table, table[:, 0], group))
+
+
+def results(rank):
+    """Given results, several weights, the gathered x; eager and compiled."""
+    reference_kernels()
+    torch.manual_seed(rank)
+    x, ws = torch.randn(4, 32, dtype=bf16), [torch.randn(n, 32, dtype=bf16) for n in (16, 48, 8)]
+    whole, w = fusewire.all_gather(x), ws[1]
+
+    def all_of_it(x, a, b, c):
+        y, rows = fusewire.ag_gemm(x, a, gathered=True)
+        return y, rows, *fusewire.ag_gemm(x, [a, b, c]), *fusewire.ag_gemm(x, [b], gathered=True)[0]
+
+    for f in (all_of_it, torch.compile(all_of_it, fullgraph=True, backend="aot_eager")):
+        found = f(x, *ws)
+        wanted = [whole @ ws[0].t(), whole, *(whole @ w.t() for w in ws), whole @ w.t()]
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b)
+
+    def given(x, w, out):
+        return fusewire.ag_gemm(x, w, out=out[:, :48]) + 1
+
+    for f in (given, torch.compile(given, fullgraph=True, backend="aot_eager")):
+        out = torch.zeros(8, 64, dtype=bf16)
+        torch.testing.assert_close(f(x, w, out), whole @ w.t() + 1)
+        torch.testing.assert_close(out[:, :48], whole @ w.t())
+        assert not out[:, 48:].any()
+    for function, shape in ((fusewire.gemm_rs, (2, 48)), (fusewire.gemm_ar, (4, 48)),
+                            (fusewire.gemm_all_scatter, (4, 96))):
+        out = torch.empty(shape, dtype=bf16)
+        assert function(x, w, out=out) is out
+        torch.testing.assert_close(out, function(x, w))
+    out = torch.empty(8, 48, dtype=bf16)
+    raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, [w], out=out), "one w alone")
+    raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, [], gathered=True), "no weights")
+    needs = w.clone().requires_grad_()
+    raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, needs, out=out), "a gradient is wanted")
+    with torch.no_grad():
+        fusewire.ag_gemm(x, needs, out=out)
 
 
 # ---------------------------------------------------------------- tests
@@ -168,6 +237,7 @@ class Package(unittest.TestCase):
         problem = raised(fusewire.NotBuilt, lambda: ops.ag_gemm(x, w, "group"), "ag_gemm has no kernel here")
         self.assertIn(fusewire.missing() or "cpu", str(problem))
         raised(fusewire.NotBuilt, lambda: fusewire.gemm_ar(x, w, group="group"), "gemm_ar has no kernel here")
+        raised(fusewire.NotBuilt, lambda: fusewire.ag_gemm(x, [w], group="group"), "ag_gemm_with_x has no kernel here")
 
     def test_exceptions_have_the_kind_of_cpp(self):
         problem = _errors.from_text("fusewire::launch_abandoned: rank 1\nsecond line")
@@ -212,6 +282,12 @@ class Shapes(unittest.TestCase):
             self.assertEqual(ops.ag_gemm(x, w, "four").shape, (32, 24))
             self.assertEqual(ops.gemm_rs(x, w, "four").shape, (2, 24))
             self.assertEqual(ops.gemm_ar(x, w, "four", w_is_constant=True).shape, (8, 24))
+            self.assertEqual(ops.gemm_all_scatter(x, w, "four").shape, (8, 96))
+            self.assertEqual([t.shape for t in ops.ag_gemm_with_x(x, w, "four")], [(32, 24), (32, 64)])
+            whole, ys = ops.ag_gemms(x, [w, w[:3]], "four")
+            self.assertEqual([t.shape for t in (whole, *ys)], [(32, 64), (32, 24), (32, 3)])
+            self.assertEqual(ops.all_gather(x, "four").shape, (32, 64))
+            self.assertIsNone(ops.gemm_rs_out(x, w, torch.empty(2, 24, dtype=bf16), "four"))
             self.assertEqual(ops.ag_gemm(x, w, self.group).shape, (8, 24))
             q, cache = torch.empty(3, 8, 128, dtype=bf16), torch.empty(9, 16, 2, 128, dtype=bf16)
             table, lengths = torch.empty(3, 4, dtype=torch.int32), torch.empty(3, dtype=torch.int32)
@@ -224,6 +300,7 @@ class Shapes(unittest.TestCase):
             raised(RuntimeError, lambda: ops.gemm_rs(x, w, "four"), "rows that 4 ranks can share")
             raised(RuntimeError, lambda: ops.ag_gemm(x, w[:, :32], "four"), "as many columns")
             raised(RuntimeError, lambda: ops.ag_gemm(x, w.half(), "four"), "one type")
+            raised(RuntimeError, lambda: ops.gemm_ar_out(x, w, x, "four"), "expected (6, 24)")
 
     def test_meta_tensors(self):
         x, w = (torch.empty(8, 64, dtype=bf16, device="meta") for _ in range(2))
@@ -243,6 +320,9 @@ class Ranks(unittest.TestCase):
     def test_compiled_model(self):
         on_ranks(compiled_model)
 
+    def test_results(self):
+        on_ranks(results)
+
 
 @unittest.skipUnless(_library._OBJECT.exists(), "the operators are not compiled")
 class SharedObject(unittest.TestCase):
@@ -257,7 +337,7 @@ class SharedObject(unittest.TestCase):
 
     def test_kernels_are_registered(self):
         self.run_code("_library.load()\n"
-                      "for op in ('ag_gemm', 'gemm_rs', 'gemm_ar', 'flash_decode'):\n"
+                      "for op in fusewire._operators.kernels_of_gpus:\n"
                       "    assert torch._C._dispatch_has_kernel_for_dispatch_key('fusewire::' + op, 'CUDA'), op\n")
 
     def test_errors_cross(self):
