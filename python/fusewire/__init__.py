@@ -7,6 +7,7 @@
 
 One process has one GPU. The package imports everywhere; missing() says what keeps its operators from working.
 """
+import importlib
 import importlib.util
 import pathlib
 
@@ -32,6 +33,7 @@ if importlib.util.find_spec("torch") is not None:
                           reset)
     from ._library import is_available, missing  # noqa: E402
     from ._operators import ag_gemm, all_gather, flash_decode, gemm_all_scatter, gemm_ar, gemm_rs  # noqa: E402
+    importlib.import_module("fusewire._autograd")  # registers
     __all__ += ["DecodeShape", "abandon", "check", "describe", "destroy", "init", "poll_errors", "prepare", "reset",
                 "ag_gemm", "all_gather", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs"]
 else:

@@ -2,7 +2,7 @@
 """usage: test_cpu.py [TEST ...]
 
 What holds without a GPU: the package imports and says what is missing, schemas and fake kernels, torch.compile of a
-model, ranks that meet over torch's store, exceptions, what pip installs. Processes of torch on the CPU are
+model, gradients, ranks that meet over torch's store, exceptions, what pip installs. Processes of torch on the CPU are
 the ranks. The exit status is 77 where there is no torch of 2.10 or newer; it ends after 300 s at the latest.
 """
 import ctypes
@@ -221,6 +221,56 @@ def results(rank):
         fusewire.ag_gemm(x, needs, out=out)
 
 
+def gradients(rank):
+    """Beside those of the whole computation, which every rank can make: the loss is the sum of all ranks'."""
+    reference_kernels()
+    group, double = dist.group.WORLD.group_name, torch.float64
+    some = torch.Generator().manual_seed(3)
+
+    def random(*shape):
+        return (torch.randint(-3, 4, shape, generator=some) / 4).to(bf16)
+
+    # Of all ranks: x of 3 rows each, one w for each product, the weights of the losses
+    xs, ups, downs = ([random(*shape) for _ in range(RANKS)] for shape in ((3, 16), (24, 16), (16, 24)))
+    sides, of_y, of_side = ([random(*shape) for _ in range(RANKS)] for shape in ((8, 16), (3, 16), (3 * RANKS, 8)))
+
+    leaves = [[t.to(double).requires_grad_() for t in ts] for ts in (xs, ups, downs, sides)]
+    x, up, down, side = leaves
+    whole = torch.cat(x)
+    y = sum((whole @ a.t()) @ b.t() for a, b in zip(up, down))
+    loss = sum((part * c.to(double)).sum() for part, c in zip(y.chunk(RANKS), of_y))
+    loss = loss + sum(((whole @ a.t()) * c.to(double)).sum() for a, c in zip(side, of_side))
+    loss.backward()
+    wanted = [ts[rank].grad for ts in leaves]
+
+    def own_loss(x, up, down, side):
+        h, beside = fusewire.ag_gemm(x, [up, side], group=group)
+        return (ops.gemm_rs(h, down, group) * of_y[rank]).sum() + (beside * of_side[rank]).sum()
+
+    def own_loss_in_single_calls(x, up, down, side):
+        h, beside = ops.ag_gemm(x, up, group), ops.ag_gemm(x, side, group)
+        return (ops.gemm_rs(h, down, group) * of_y[rank]).sum() + (beside * of_side[rank]).sum()
+
+    for f in (own_loss, own_loss_in_single_calls,
+              torch.compile(own_loss, fullgraph=True, backend="aot_eager"),
+              torch.compile(own_loss_in_single_calls, fullgraph=True, backend="aot_eager")):
+        mine = [ts[rank].clone().requires_grad_() for ts in (xs, ups, downs, sides)]
+        f(*mine).backward()
+        for found, right in zip(mine, wanted):
+            torch.testing.assert_close(found.grad.to(double), right, rtol=0.02, atol=0.05 * right.abs().max().item())
+    # Only what is asked for; a loss without structure, whose gradient has stride 0
+    for chosen in range(3):
+        mine = [ts[rank].clone().requires_grad_(i == chosen) for i, ts in enumerate((xs, ups, downs))]
+        ops.gemm_rs(ops.ag_gemm(mine[0], mine[1], group), mine[2], group).sum().backward()
+        assert [t.grad is not None for t in mine] == [i == chosen for i in range(3)]
+    whole = fusewire.ag_gemm(xs[rank].clone().requires_grad_(), ups[rank], group=group, gathered=True)[1]
+    assert not whole.requires_grad
+    x, w = xs[rank].clone().requires_grad_(), ups[rank].clone().requires_grad_()
+    torch.library.opcheck(ops.ag_gemm.default, (x, w, group))
+    torch.library.opcheck(ops.ag_gemms.default, (x, [w, sides[rank]], group))
+    torch.library.opcheck(ops.gemm_rs.default, (torch.cat([x.detach()] * RANKS).requires_grad_(), w, group))
+
+
 # ---------------------------------------------------------------- tests
 
 class Package(unittest.TestCase):
@@ -322,6 +372,9 @@ class Ranks(unittest.TestCase):
 
     def test_results(self):
         on_ranks(results)
+
+    def test_gradients(self):
+        on_ranks(gradients)
 
 
 @unittest.skipUnless(_library._OBJECT.exists(), "the operators are not compiled")

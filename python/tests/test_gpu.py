@@ -252,6 +252,40 @@ def cuts():
     meet()
 
 
+def gradients():
+    """Beside those of the whole product in fp32: the loss is the sum of all ranks'."""
+    width, hidden, m = 1024, 512, 512
+    group = dist.new_group(list(range(RANKS)))
+    name = fusewire.init(group, max_m=m, max_k=width, max_n=width)
+    x, up, down = (normal(m // RANKS, width, seed=231 + RANK), normal(hidden, width, seed=232 + RANK, scale=0.03),
+                   normal(width, hidden, seed=233 + RANK, scale=0.04))
+    side, c, d = (normal(256, width, seed=234 + RANK, scale=0.03), normal(m // RANKS, width, seed=235 + RANK),
+                  normal(m, 256, seed=236 + RANK))
+
+    def loss_of(x, up, down, side):
+        h, beside = fusewire.ag_gemm(x, [up, side], group=name)
+        return (ops.gemm_rs(h, down, name) * c).sum() + (beside * d).sum()
+
+    def in_single_calls(x, up, down, side):
+        h, beside = ops.ag_gemm(x, up, name), ops.ag_gemm(x, side, name)
+        return (ops.gemm_rs(h, down, name) * c).sum() + (beside * d).sum()
+
+    # By hand. All ranks' c, one below the other, is the gradient of the sum
+    rows, of_sum = gathered(x).float(), gathered(c).float()
+    of_h = of_sum @ down.float()
+    of_whole = of_h @ up.float() + d.float() @ side.float()
+    wanted = (own_rows(summed(of_whole)), of_h.t() @ rows, of_sum.t() @ (rows @ up.float().t()), d.float().t() @ rows)
+    for what, f in (("several weights", loss_of), ("single calls", in_single_calls),
+                    ("compiled", torch.compile(loss_of, fullgraph=True, backend="aot_eager"))):
+        leaves = [t.clone().requires_grad_() for t in (x, up, down, side)]
+        f(*leaves).backward()
+        for leaf, right, of in zip(leaves, wanted, ("x", "up", "down", "side")):
+            expect_near(f"gradient of {of}, {what}", leaf.grad, right, 0.02)
+    fusewire.check(name)
+    fusewire.destroy(name)
+    meet()
+
+
 def halves():
     up, down = weights()
     up, down = up.half(), down.half()
@@ -607,7 +641,7 @@ def device_times():
     fusewire.check()
 
 
-SECTIONS = {"make": make, "eager": eager, "results": results, "cuts": cuts, "decode": decode,
+SECTIONS = {"make": make, "eager": eager, "results": results, "cuts": cuts, "gradients": gradients, "decode": decode,
             "graphs": graphs, "refusals": refusals, "streams": streams, "example": example,
             **({"host_time": host_time, "device_times": device_times} if given.bench else {}),
             "compiled": compiled, "halves": halves, "lifetimes": lifetimes, "failures": failures}
