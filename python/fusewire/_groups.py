@@ -99,6 +99,8 @@ class _Meeting:
 class _Group:
     size: int
     device: int
+    max_k: int
+    max_n: int
     kept: tuple  # what C++ has addresses of
 
 
@@ -150,7 +152,7 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, decode=(), wait_seconds=60.0)
     except BaseException as problem:
         meeting.fail(f"rank {meeting.rank}: {problem}")  # the others may wait for this rank
         raise
-    _groups[name] = _Group(meeting.size, device, (all_gather, fail))
+    _groups[name] = _Group(meeting.size, device, max_k, max_n, (all_gather, fail))
     return name
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 try:
@@ -30,7 +31,7 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))  # a checkout that is not installed
 import fusewire  # noqa: E402
-from fusewire import _errors, _groups, _library  # noqa: E402
+from fusewire import _errors, _groups, _library, _symm_mem  # noqa: E402
 
 RANKS, bf16 = 2, torch.bfloat16
 ops = torch.ops.fusewire
@@ -271,6 +272,62 @@ def gradients(rank):
     torch.library.opcheck(ops.gemm_rs.default, (torch.cat([x.detach()] * RANKS).requires_grad_(), w, group))
 
 
+def symm_mem_operators(rank):
+    """torch's own, which it makes of collectives in its test mode, beside fusewire's behind the same names."""
+    import torch.distributed._symmetric_memory as torchs
+    torchs._is_test_mode = True
+    group, fused = dist.group.WORLD.group_name, torch.ops.symm_mem
+    reference_kernels()
+    called, stand_in = [], types.SimpleNamespace()
+    for name in ("ag_gemm", "ag_gemms", "gemm_rs"):
+        kernel = getattr(_symm_mem.ops, name)
+        setattr(stand_in, name, lambda *a, kernel=kernel, name=name: called.append(name) or kernel(*a))
+    _symm_mem.ops = stand_in
+    _groups._groups[group] = _groups._Group(RANKS, 0, 32, 48, ())
+    torch.manual_seed(rank)
+
+    def small(*shape):
+        return (torch.randint(-3, 4, shape) / 4).to(bf16)
+
+    b, turned = small(32, 48), small(24, 32).t()
+    gathers = [((small(4, 32), [b], 0), {}, "ag_gemms"), ((small(4, 32), [b], 0), {"return_A": False}, "ag_gemm"),
+               ((small(4, 32), [b, turned], 0), {}, "ag_gemms"), ((small(2, 3, 32), [b], 0), {}, "ag_gemms"),
+               ((small(2, 3, 32), [turned, b], 1), {}, "ag_gemms"),
+               ((small(4, 64)[:, 7:39], [b], 0), {}, "ag_gemms"),  # at an address that kernels do not read
+               ((small(2, 3, 16), [b], 2), {}, None), ((small(4, 32).float(), [b.float()], 0), {}, None),
+               ((small(4, 40), [small(40, 8)], 0), {}, None)]  # more columns than max_k
+    sums = [((small(4, 32), b, "sum", 0), "gemm_rs"), ((small(4, 32), turned, "avg", 0), "gemm_rs"),
+            ((small(2, 3, 32), b, "sum", 0), "gemm_rs"), ((small(3, 4, 32), b, "avg", 1), "gemm_rs"),
+            ((small(3, 4, 32), b, "sum", 2), None), ((small(4, 32), small(32, 56), "sum", 0), None)]
+    # What torch itself has on the CPU is what it has in its test mode
+    own = torch.library.Library("symm_mem", "IMPL")
+    own.impl("fused_all_gather_matmul", torchs._fused_all_gather_matmul, "CPU")
+    own.impl("fused_matmul_reduce_scatter", torchs._fused_matmul_reduce_scatter, "CPU")
+
+    def everything():
+        for arguments, options, _ in gathers:
+            whole, ys = fused.fused_all_gather_matmul(*arguments, group, **options)
+            yield from ([] if whole is None else [whole]) + list(ys)
+        for arguments, _ in sums:
+            yield fused.fused_matmul_reduce_scatter(*arguments, group)
+
+    wanted = list(everything())
+    assert not called
+    _symm_mem.patch_symm_mem("CPU")
+    _symm_mem.patch_symm_mem("CPU")
+    found = list(everything())
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, check_stride=True)  # which torch.compile counts on
+    expected = [name for *_, name in gathers + sums if name]
+    assert called == expected, (called, expected)
+    del _groups._groups[group]  # a group without a communicator
+    assert len(list(everything())) == len(wanted) and called == expected
+    _groups._groups[group] = _groups._Group(RANKS, 0, 32, 48, ())
+    _symm_mem.unpatch_symm_mem("CPU")
+    assert len(list(everything())) == len(wanted) and called == expected
+    del _groups._groups[group]
+
+
 # ---------------------------------------------------------------- tests
 
 class Package(unittest.TestCase):
@@ -319,7 +376,7 @@ class Shapes(unittest.TestCase):
     def setUpClass(cls):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         cls.group = dist.group.WORLD.group_name
-        _groups._groups["four"] = _groups._Group(4, 0, ())
+        _groups._groups["four"] = _groups._Group(4, 0, 64, 64, ())
 
     @classmethod
     def tearDownClass(cls):
@@ -375,6 +432,9 @@ class Ranks(unittest.TestCase):
 
     def test_gradients(self):
         on_ranks(gradients)
+
+    def test_symm_mem_operators(self):
+        on_ranks(symm_mem_operators)
 
 
 @unittest.skipUnless(_library._OBJECT.exists(), "the operators are not compiled")
@@ -435,7 +495,7 @@ class Installation(unittest.TestCase):
 
     def test_a_process_that_raises_ends(self):
         code = (f"import sys; sys.path.insert(0, {str(HERE.parent)!r}); import fusewire\n"
-                "from fusewire import _groups\n_groups._groups['g'] = _groups._Group(2, 0, ())\n"
+                "from fusewire import _groups\n_groups._groups['g'] = _groups._Group(2, 0, 0, 0, ())\n"
                 "_groups._library.call = lambda *a: print('called', *a)\nraise SystemExit(3)")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout.strip()), (3, "called abandon b'g'"))

@@ -28,6 +28,7 @@ import torch.nn.functional as F  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # a checkout that is not installed
 import fusewire  # noqa: E402
+from fusewire import _symm_mem  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 
@@ -284,6 +285,44 @@ def gradients():
     fusewire.check(name)
     fusewire.destroy(name)
     meet()
+
+
+class Counting:
+    """torch.ops.fusewire, and what was taken of it."""
+
+    def __init__(self):
+        self.taken = []
+
+    def __getattr__(self, name):
+        self.taken.append(name)
+        return getattr(ops, name)
+
+
+def symm_mem():
+    """torch's fused operators, and fusewire's behind their names."""
+    up, down = weights()
+    x, a, fused = normal(256, WIDTH, seed=241 + RANK), normal(256 * RANKS, DOWN_K, seed=242 + RANK), torch.ops.symm_mem
+    whole, sums = gathered(x), own_rows(summed(product(a, down)))
+    fusewire.patch_symm_mem()
+    _symm_mem.ops = counting = Counting()
+    rows, (y,) = fused.fused_all_gather_matmul(x, [up.t()], 0, GROUP)
+    expect_near("symm_mem's all-gather and matmul", y, product(whole, up))
+    expect("  the gathered x", torch.equal(rows, whole))
+    nothing, (y, z) = fused.fused_all_gather_matmul(x, [up.t(), up[:512].t()], 0, GROUP, return_A=False)
+    expect_near("  two weights", torch.cat([y, z], 1), torch.cat([product(whole, up), product(whole, up[:512])], 1))
+    expect("  without the gathered x", nothing is None)
+    batches = x.view(2, 128, WIDTH)
+    rows, (y,) = fused.fused_all_gather_matmul(batches, [up.t()], 1, GROUP)
+    right = torch.cat([r.view(2, 128, WIDTH) for r in whole.chunk(RANKS)], 1)
+    expect("  along the second dimension", torch.equal(rows, right))
+    expect_near("  its product", y, right.float() @ up.float().t())
+    expect_near("symm_mem's matmul and reduce-scatter",
+                fused.fused_matmul_reduce_scatter(a, down.t(), "sum", 0, GROUP), sums)
+    expect_near("  the mean", fused.fused_matmul_reduce_scatter(a, down.t(), "avg", 0, GROUP), sums / RANKS)
+    expect("  all by fusewire", counting.taken == ["ag_gemms"] * 3 + ["gemm_rs"] * 2, str(counting.taken))
+    _symm_mem.ops = ops
+    fusewire.unpatch_symm_mem()
+    fusewire.check()
 
 
 def halves():
@@ -641,8 +680,8 @@ def device_times():
     fusewire.check()
 
 
-SECTIONS = {"make": make, "eager": eager, "results": results, "cuts": cuts, "gradients": gradients, "decode": decode,
-            "graphs": graphs, "refusals": refusals, "streams": streams, "example": example,
+SECTIONS = {"make": make, "eager": eager, "results": results, "cuts": cuts, "gradients": gradients,
+            "symm_mem": symm_mem, "decode": decode, "graphs": graphs, "refusals": refusals, "streams": streams, "example": example,
             **({"host_time": host_time, "device_times": device_times} if given.bench else {}),
             "compiled": compiled, "halves": halves, "lifetimes": lifetimes, "failures": failures}
 
