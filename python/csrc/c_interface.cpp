@@ -68,6 +68,7 @@ FUSEWIRE_EXPORT char const* fusewire_prepare(char const* group, int kind, int ty
 FUSEWIRE_EXPORT char const* fusewire_product(char const* group, int kind, product_call const* c) {
   return tried([&] { group_of(group).product(product_kind(kind), *c); });
 }
+FUSEWIRE_EXPORT void fusewire_set_find_kernel(find_kernel_function f) { set_find_kernel(f); }
 FUSEWIRE_EXPORT char const* fusewire_scratch_bytes(char const* group, int kind, product_call const* c,
                                                    std::size_t* bytes) {
   return tried([&] { *bytes = group_of(group).scratch_bytes(product_kind(kind), *c); });
@@ -90,6 +91,7 @@ FUSEWIRE_EXPORT char const* fusewire_describe(char const* group, int kind, int t
                                                           .y = {somewhere(3), y_rows, cols, cols},
                                                           .gathered = {},
                                                           .scratch = somewhere(4),
+                                                          .own = {},
                                                           .w_is_transposed = false,
                                                           .w_is_constant = true});
     std::strncpy(text, s.c_str(), size - 1);

@@ -24,6 +24,12 @@ struct matrix_of_torch {
   std::int64_t rows, cols, ld;
 };
 
+/// An epilogue of the caller's.
+struct own_epilogue {
+  int number;               // by which find_kernel knows it; 0: none
+  std::int64_t values[16];  // what its kernels get: its fields, one after the other
+};
+
 /// One product y = x w^T, with what its operator sends before or after. Read by ctypes, too.
 struct product_call {
   void* stream;
@@ -31,9 +37,19 @@ struct product_call {
   matrix_of_torch x, w, y;
   matrix_of_torch gathered;  // of ag_gemm, which stores gather(x) there, too; no data: nobody wants it
   void* scratch;             // communicator::scratch_bytes() of the call
-  bool w_is_transposed;      // w is [K, N], the transpose of what nn.Linear keeps; else [N, K]
-  bool w_is_constant;        // no unfinished work on the stream writes w
+  own_epilogue own;
+  bool w_is_transposed;  // w is [K, N], the transpose of what nn.Linear keeps; else [N, K]
+  bool w_is_constant;    // no unfinished work on the stream writes w
 };
+
+/// Compiles a kernel, or finds that it was compiled: the address of &KERNEL<T, mainloop, epilogue>. Null: `why` says
+/// why not, in up to `size` bytes. Called by: product(), for calls with an epilogue of their own.
+using find_kernel_function = void const* (*)(int number, element type, char const* kernel, char const* mainloop,
+                                             char* why, std::size_t size);
+/// Of all communicators. Until it is called, such calls are refused.
+void set_find_kernel(find_kernel_function f);
+/// Fails: bad_argument.
+void const* find_kernel(int number, element type, std::string const& kernel, std::string const& mainloop);
 
 /// What a flash_decode operator is made for; see flash_decode_options. Read by ctypes, too.
 struct decode_shape {

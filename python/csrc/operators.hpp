@@ -1,8 +1,10 @@
 // What one source per operator gives to the communicator. FUSEWIRE_ELEMENT names the type that it is compiled for.
 #pragma once
+#include <cstring>
 #include <memory>
 #include <string>
 
+#include <fusewire/gemm/compiled_epilogue.hpp>
 #include <fusewire/launch/channel.hpp>
 
 #include "communicator.hpp"
@@ -65,7 +67,17 @@ class product_of : public product_operator {
  public:
   template <class Options>
   product_of(channel& ch, Options const& o) : operator_(ch, o) {}
-  void call(product_call const& c) override { operator_(static_cast<hipStream_t>(c.stream), call_of(c)); }
+  void call(product_call const& c) override {
+    auto const stream = static_cast<hipStream_t>(c.stream);
+    if (c.own.number == 0) return operator_(stream, call_of(c));
+    compiled_epilogue e;
+    e.find = [&](std::string const& kernel, std::string const& mainloop) {
+      return find_kernel(c.own.number, c.type, kernel, mainloop);
+    };
+    static_assert(sizeof e.value == sizeof c.own.values);
+    std::memcpy(&e.value, c.own.values, sizeof e.value);
+    operator_(stream, call_of(c), e);
+  }
   std::string describe(product_call const& c) override { return operator_.describe(call_of(c)); }
 
  private:

@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "groups.hpp"
 
@@ -67,59 +69,83 @@ std::array<std::int64_t, 2> shape_of_result(product_kind kind, Tensor const& x, 
 }
 matrix_of_torch rows_of(Tensor const& t) { return {t.data_ptr(), t.size(0), t.size(1), pitch(t, 0, 1)}; }
 
-/// The product of x and w [N, K]. `y`, if it is given, takes the result; `gathered`, if it is there, gather(x).
+/// The product of x and w [N, K]. Called by: alone(). `y`, if it is given, takes the result; `gathered`, if it is
+/// there, gather(x).
 Tensor product(product_kind kind, Tensor const& x, Tensor const& w, std::string const& group, bool w_is_constant,
-               std::optional<Tensor> y = {}, Tensor* gathered = nullptr) {
-  return alone([&] {
-    char const* const op = name_of(kind);
-    communicator& c = group_of(group);
-    want(x.dim() == 2 && is_dense(x, 1), op, "x", x, "two dimensions, and columns side by side");
-    want(w.dim() == 2 && (is_dense(w, 0) || is_dense(w, 1)), op, "w", w,
-         "two dimensions, [N, K], and one of them side by side");
-    want(x.size(1) == w.size(1), op, "w", w, ("as many columns as x " + shape_of(x)).c_str());
-    element const type = type_of(x, op);
-    auto const fits = [&](Tensor const& t) {
-      return t.scalar_type() == x.scalar_type() && t.get_device_index() == x.get_device_index();
-    };
-    if (!fits(w)) refuse(std::string(op) + ": expected x and w of one type on one device");
-    auto const [rows, cols] = shape_of_result(kind, x, w, c.size());
-    if (!y) y = torch::stable::new_empty(x, {rows, cols});
-    want(y->dim() == 2 && y->size(0) == rows && y->size(1) == cols && is_dense(*y, 1) && fits(*y), op, "out", *y,
-         ("[" + std::to_string(rows) + ", " + std::to_string(cols) + "], x's type and device, and columns side by side")
-             .c_str());
-    if (gathered) *gathered = torch::stable::new_empty(x, {rows, x.size(1)});
-    bool const transposed = !is_dense(w, 1);
-    product_call call{.stream = stream_of(x),
-                      .type = type,
-                      .x = rows_of(x),
-                      .w = {w.data_ptr(), w.size(transposed), w.size(!transposed), pitch(w, transposed, !transposed)},
-                      .y = rows_of(*y),
-                      .gathered = gathered ? rows_of(*gathered) : matrix_of_torch{},
-                      .scratch = nullptr,
-                      .w_is_transposed = transposed,
-                      .w_is_constant = w_is_constant};
-    std::size_t const bytes = c.scratch_bytes(kind, call);
-    Tensor scratch;  // of the current stream: torch gives it to nobody before the stream has done the call
-    if (bytes > 0) scratch = torch::stable::new_empty(x, {std::int64_t(bytes / 2)}), call.scratch = scratch.data_ptr();
-    c.product(kind, call);
-    return *y;
-  });
+               std::optional<Tensor> y = {}, Tensor* gathered = nullptr, own_epilogue const& own = {}) {
+  char const* const op = name_of(kind);
+  communicator& c = group_of(group);
+  want(x.dim() == 2 && is_dense(x, 1), op, "x", x, "two dimensions, and columns side by side");
+  want(w.dim() == 2 && (is_dense(w, 0) || is_dense(w, 1)), op, "w", w,
+       "two dimensions, [N, K], and one of them side by side");
+  want(x.size(1) == w.size(1), op, "w", w, ("as many columns as x " + shape_of(x)).c_str());
+  element const type = type_of(x, op);
+  auto const fits = [&](Tensor const& t) {
+    return t.scalar_type() == x.scalar_type() && t.get_device_index() == x.get_device_index();
+  };
+  if (!fits(w)) refuse(std::string(op) + ": expected x and w of one type on one device");
+  auto const [rows, cols] = shape_of_result(kind, x, w, c.size());
+  if (!y) y = torch::stable::new_empty(x, {rows, cols});
+  want(y->dim() == 2 && y->size(0) == rows && y->size(1) == cols && is_dense(*y, 1) && fits(*y), op, "out", *y,
+       ("[" + std::to_string(rows) + ", " + std::to_string(cols) + "], x's type and device, and columns side by side")
+           .c_str());
+  if (gathered) *gathered = torch::stable::new_empty(x, {rows, x.size(1)});
+  bool const transposed = !is_dense(w, 1);
+  product_call call{.stream = stream_of(x),
+                    .type = type,
+                    .x = rows_of(x),
+                    .w = {w.data_ptr(), w.size(transposed), w.size(!transposed), pitch(w, transposed, !transposed)},
+                    .y = rows_of(*y),
+                    .gathered = gathered ? rows_of(*gathered) : matrix_of_torch{},
+                    .scratch = nullptr,
+                    .own = own,
+                    .w_is_transposed = transposed,
+                    .w_is_constant = w_is_constant};
+  std::size_t const bytes = c.scratch_bytes(kind, call);
+  Tensor scratch;  // of the current stream: torch gives it to nobody before the stream has done the call
+  if (bytes > 0) scratch = torch::stable::new_empty(x, {std::int64_t(bytes / 2)}), call.scratch = scratch.data_ptr();
+  c.product(kind, call);
+  return *y;
 }
 
 template <product_kind Kind>
 Tensor multiply(Tensor const& x, Tensor const& w, std::string const& group, bool w_is_constant) {
-  return product(Kind, x, w, group, w_is_constant);
+  return alone([&] { return product(Kind, x, w, group, w_is_constant); });
 }
 template <product_kind Kind>
 void multiply_out(Tensor const& x, Tensor const& w, Tensor const& out, std::string const& group, bool w_is_constant) {
-  (void)product(Kind, x, w, group, w_is_constant, out);
+  alone([&] { (void)product(Kind, x, w, group, w_is_constant, out); });
+}
+/// With the epilogue of that number, whose fields are the tensors' addresses, then the numbers as float.
+template <product_kind Kind>
+Tensor multiply_own(Tensor const& x, Tensor const& w, std::string const& group, std::int64_t number,
+                    std::vector<Tensor> const& tensors, std::vector<double> const& numbers, bool w_is_constant) {
+  return alone([&] {
+    own_epilogue own{int(number), {}};
+    std::size_t at = 0;
+    auto const put = [&](auto const& value) {
+      if (at + sizeof value > sizeof own.values)
+        refuse(std::string(name_of(Kind)) + ": too many fields of an epilogue");
+      std::memcpy(reinterpret_cast<std::byte*>(own.values) + at, &value, sizeof value);
+      at += sizeof value;
+    };
+    for (Tensor const& t : tensors) {
+      want(t.scalar_type() == x.scalar_type() && t.get_device_index() == x.get_device_index() && t.is_contiguous(),
+           name_of(Kind), "a field of the epilogue", t, "x's type and device, contiguous");
+      put(static_cast<void const*>(t.data_ptr()));
+    }
+    for (double const n : numbers) put(float(n));
+    return product(Kind, x, w, group, w_is_constant, {}, nullptr, own);
+  });
 }
 /// y, and gather(x).
 std::tuple<Tensor, Tensor> ag_gemm_with_x(Tensor const& x, Tensor const& w, std::string const& group,
                                           bool w_is_constant) {
-  Tensor gathered;
-  Tensor const y = product(product_kind::ag_gemm, x, w, group, w_is_constant, {}, &gathered);
-  return std::tuple(y, gathered);
+  return alone([&] {
+    Tensor gathered;
+    Tensor const y = product(product_kind::ag_gemm, x, w, group, w_is_constant, {}, &gathered);
+    return std::tuple(y, gathered);
+  });
 }
 /// gather(x), by a product with as few columns as there are: with x's own first rows.
 Tensor all_gather(Tensor const& x, std::string const& group) {
@@ -190,6 +216,10 @@ STABLE_TORCH_LIBRARY_IMPL(fusewire, CUDA, m) {
   m.impl("gemm_rs_out", TORCH_BOX(&multiply_out<product_kind::gemm_rs>));
   m.impl("gemm_ar_out", TORCH_BOX(&multiply_out<product_kind::gemm_ar>));
   m.impl("gemm_all_scatter_out", TORCH_BOX(&multiply_out<product_kind::gemm_all_scatter>));
+  m.impl("ag_gemm_own", TORCH_BOX(&multiply_own<product_kind::ag_gemm>));
+  m.impl("gemm_rs_own", TORCH_BOX(&multiply_own<product_kind::gemm_rs>));
+  m.impl("gemm_ar_own", TORCH_BOX(&multiply_own<product_kind::gemm_ar>));
+  m.impl("gemm_all_scatter_own", TORCH_BOX(&multiply_own<product_kind::gemm_all_scatter>));
   m.impl("ag_gemm_with_x", TORCH_BOX(&ag_gemm_with_x));
   m.impl("all_gather", TORCH_BOX(&fusewire::binding::all_gather));
   m.impl("flash_decode", TORCH_BOX(&flash_decode));

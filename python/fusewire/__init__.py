@@ -34,10 +34,11 @@ if importlib.util.find_spec("torch") is not None:
     from ._library import is_available, missing  # noqa: E402
     from ._operators import ag_gemm, all_gather, flash_decode, gemm_all_scatter, gemm_ar, gemm_rs  # noqa: E402
     importlib.import_module("fusewire._autograd")  # registers
+    from ._epilogues import Epilogue, compile  # noqa: E402
     from ._symm_mem import patch_symm_mem, unpatch_symm_mem  # noqa: E402
-    __all__ += ["DecodeShape", "abandon", "check", "describe", "destroy", "init", "poll_errors", "prepare", "reset",
-                "ag_gemm", "all_gather", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "patch_symm_mem",
-                "unpatch_symm_mem"]
+    __all__ += ["DecodeShape", "Epilogue", "abandon", "check", "compile", "describe", "destroy", "init", "poll_errors",
+                "prepare", "reset", "ag_gemm", "all_gather", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs",
+                "patch_symm_mem", "unpatch_symm_mem"]
 else:
     def missing():
         """What keeps the operators from working, as a sentence; None if nothing does."""

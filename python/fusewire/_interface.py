@@ -2,6 +2,7 @@
 Needs no torch."""
 import ctypes
 
+from ._compiler import FindKernel
 from ._errors import NotBuilt, from_text
 
 KINDS = {"ag_gemm": 0, "gemm_rs": 1, "gemm_ar": 2, "gemm_all_scatter": 3}  # product_kind
@@ -30,11 +31,16 @@ class Matrix(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p)] + [(name, ctypes.c_int64) for name in ("rows", "cols", "ld")]
 
 
+class OwnEpilogue(ctypes.Structure):
+    """own_epilogue."""
+    _fields_ = [("number", ctypes.c_int), ("values", ctypes.c_int64 * 16)]
+
+
 class ProductCall(ctypes.Structure):
     """product_call."""
     _fields_ = [("stream", ctypes.c_void_p), ("type", ctypes.c_int), ("x", Matrix), ("w", Matrix), ("y", Matrix),
-                ("gathered", Matrix), ("scratch", ctypes.c_void_p), ("w_is_transposed", ctypes.c_bool),
-                ("w_is_constant", ctypes.c_bool)]
+                ("gathered", Matrix), ("scratch", ctypes.c_void_p), ("own", OwnEpilogue),
+                ("w_is_transposed", ctypes.c_bool), ("w_is_constant", ctypes.c_bool)]
 
 
 class DecodeCall(ctypes.Structure):
@@ -58,6 +64,7 @@ def declare(c: ctypes.CDLL) -> ctypes.CDLL:
         for name, types in arguments.items():
             function = getattr(c, "fusewire_" + name)
             function.argtypes, function.restype = types, text
+        c.fusewire_set_find_kernel.argtypes, c.fusewire_set_find_kernel.restype = [FindKernel], None
         sizes = {"fusewire_size_of_options": Options, "fusewire_size_of_product_call": ProductCall,
                  "fusewire_size_of_decode_call": DecodeCall}
         for name, structure in sizes.items():

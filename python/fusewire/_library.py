@@ -4,12 +4,13 @@ import pathlib
 
 import torch
 
-from . import _interface
+from . import _compiler, _interface
 from ._errors import NotBuilt
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _OBJECT = _HERE / "_C.so"
 _loaded = None
+_kernels = None
 
 
 def _not_built():
@@ -48,7 +49,17 @@ def load():
             raise NotBuilt(why)
         torch.ops.load_library(str(_OBJECT))
         _loaded = _interface.declare(ctypes.CDLL(str(_OBJECT)))
+        _loaded.fusewire_set_find_kernel(kernels().function)
     return _loaded
+
+
+def kernels():
+    """What own epilogues are compiled to."""
+    global _kernels
+    if _kernels is None:
+        from . import include
+        _kernels = _compiler.Kernels(include(), torch.version.hip is not None)
+    return _kernels
 
 
 def call(name, *arguments):

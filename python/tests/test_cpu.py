@@ -9,6 +9,7 @@ import ctypes
 import faulthandler
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))  # a checkout that is not installed
 import fusewire  # noqa: E402
-from fusewire import _errors, _groups, _library, _symm_mem  # noqa: E402
+from fusewire import _compiler, _errors, _groups, _library, _symm_mem  # noqa: E402
 
 RANKS, bf16 = 2, torch.bfloat16
 ops = torch.ops.fusewire
@@ -149,8 +150,14 @@ def reference_kernels():
             out.copy_(kernel(x, w, group))
         return call
 
+    def plus_fields(kernel):
+        def call(x, w, group, epilogue, tensors, numbers, *, w_is_constant=False):
+            return kernel(x, w, group) + sum(tensors) + sum(numbers)
+        return call
+
     for kernel in (ag_gemm, gemm_ar, gemm_rs, gemm_all_scatter):
         library.impl(kernel.__name__ + "_out", into_out(kernel), "CPU")
+        library.impl(kernel.__name__ + "_own", plus_fields(kernel), "CPU")
 
 
 def mlp(x, up, down, group):
@@ -213,6 +220,12 @@ def results(rank):
         out = torch.empty(shape, dtype=bf16)
         assert function(x, w, out=out) is out
         torch.testing.assert_close(out, function(x, w))
+    own, bias = fusewire.compile("return x;", scale=float, bias=torch.Tensor), torch.randn(48, dtype=bf16)
+    for f in (own.ag_gemm, torch.compile(own.ag_gemm, fullgraph=True, backend="aot_eager")):
+        torch.testing.assert_close(f(x, w, scale=2, bias=bias), whole @ w.t() + bias + 2)
+    torch.testing.assert_close(own.gemm_rs(x, w, bias=bias, scale=0), fusewire.gemm_rs(x, w) + bias)
+    raised(fusewire.BadArgument, lambda: own.gemm_ar(x, w, scale=1), "expected ['bias', 'scale']")
+    torch.library.opcheck(ops.gemm_ar_own.default, (x, w, dist.group.WORLD.group_name, 1, [bias], [0.5]))
     out = torch.empty(8, 48, dtype=bf16)
     raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, [w], out=out), "one w alone")
     raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, [], gathered=True), "no weights")
@@ -466,6 +479,54 @@ class SharedObject(unittest.TestCase):
                             "try: fusewire.init(max_m=64, max_k=64)\n"
                             "except Exception as problem: print(type(problem).__name__, problem)\n")
         self.assertRegex(out, "NVIDIA|CUDA|cuda")
+
+
+class OwnEpilogues(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.log, here = pathlib.Path(self.folder.name, "log"), pathlib.Path(self.folder.name, "compiler")
+        here.write_text(f"""#!/bin/sh
+echo called >> {self.log}
+grep -q no_such_thing {"$(for a; do case $a in *.cu) echo $a;; esac; done)"} && echo there is no such thing >&2 && exit 1
+while [ "$1" != -o ]; do shift; done
+echo 'void* fusewire_kernel(void) {{ return (void*)4096; }}' | gcc -shared -fPIC -x c - -o "$2"
+""")
+        here.chmod(0o755)
+        for name, value in (("FUSEWIRE_COMPILER", str(here)), ("FUSEWIRE_CACHE", self.folder.name + "/cache")):
+            before = os.environ.get(name)
+            os.environ[name] = value
+            self.addCleanup(lambda n=name, b=before: os.environ.pop(n) if b is None else os.environ.update({n: b}))
+
+    @unittest.skipUnless(shutil.which("gcc"), "no gcc")
+    def test_a_kernel_is_compiled_once(self):
+        source = _compiler.Source("return x + b;", (("b", _compiler.NUMBER),))
+        for _ in range(2):  # the second finds what the first has left
+            kernels = _compiler.Kernels(fusewire.include(), hip=False)
+            number = kernels.add(source)
+            self.assertEqual((number, kernels.add(source)), (1, 1))
+            self.assertEqual([kernels.find(1, 0, "gemm_rs_kernel", "M") for _ in range(2)], [4096, 4096])
+        self.assertEqual(self.log.read_text(), "called\n")
+        kernels.find(1, 1, "gemm_rs_kernel", "M")  # f16
+        kernels.find(1, 0, "ag_gemm_kernel", "M")
+        self.assertEqual(self.log.read_text(), "called\n" * 3)
+
+    @unittest.skipUnless(shutil.which("gcc"), "no gcc")
+    def test_what_does_not_compile_is_said(self):
+        kernels = _compiler.Kernels(fusewire.include(), hip=False)
+        kernels.add(_compiler.Source("return no_such_thing;", ()))
+        why = ctypes.create_string_buffer(4096)
+        self.assertIsNone(kernels.function(1, 0, b"gemm_rs_kernel", b"M", why, 4096))
+        self.assertIn(b"there is no such thing", why.value)
+
+    def test_fields(self):
+        raised(fusewire.BadArgument, lambda: fusewire.compile("return x;", x=float), "'x'")
+        raised(fusewire.BadArgument, lambda: fusewire.compile("return x;", a=int), "expected torch.Tensor or float")
+        many = {f"t{i}": torch.Tensor for i in range(17)}
+        raised(fusewire.BadArgument, lambda: fusewire.compile("return x;", **many), "136 bytes")
+        text = _compiler.Source("return x;", (("a", _compiler.POINTER), ("b", _compiler.NUMBER))).text(
+            "bf16", "gemm_ar_one_shot", "M")
+        self.assertRegex(text, r"ops/detail/gemm_ar_kernel\.hpp[\s\S]*T const\* a;\s*float b;")
 
 
 class Installation(unittest.TestCase):

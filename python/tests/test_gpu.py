@@ -28,7 +28,7 @@ import torch.nn.functional as F  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # a checkout that is not installed
 import fusewire  # noqa: E402
-from fusewire import _symm_mem  # noqa: E402
+from fusewire import _compiler, _symm_mem  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 
@@ -285,6 +285,45 @@ def gradients():
     fusewire.check(name)
     fusewire.destroy(name)
     meet()
+
+
+def own_epilogues():
+    """Compiled on the way, where a compiler is."""
+    os.environ["FUSEWIRE_CACHE"] = f"/tmp/fusewire.{os.getppid()}"  # of this run
+    try:
+        _compiler.compiler(hip=torch.version.hip is not None)
+    except fusewire.NotBuilt as problem:
+        say(f"    {problem}")
+        return
+    up, down = weights()
+    wrong = fusewire.compile("return x + no_such_thing;")
+    own = fusewire.compile("return scale * fmaxf(x, 0) + float(bias[column]) + row * 0.001f;", scale=float,
+                           bias=torch.Tensor)
+    fields = {"scale": 0.5, "bias": normal(WIDTH, seed=251)}
+
+    def with_epilogue(y, bias):
+        return 0.5 * F.relu(y) + bias.float() + torch.arange(y.shape[0], device="cuda")[:, None] * 0.001
+
+    up, part = up[:2048], down[:1024]
+    for m in (16, 2048):
+        x, a = normal(m // RANKS, WIDTH, seed=252 + RANK), normal(m, DOWN_K, seed=253 + RANK)
+        expect_refusal("an epilogue that does not compile", fusewire.BadArgument, lambda: wrong.ag_gemm(x, up),
+                       "no_such_thing")
+        sums = summed(product(a, part))
+        for name, tensors, wanted in (("ag_gemm", (x, up), product(gathered(x), up)),
+                                      ("gemm_rs", (a, part), own_rows(sums)), ("gemm_ar", (a, part), sums),
+                                      ("gemm_all_scatter", (a, part), product(a, part))):
+            begin = time.monotonic()
+            some = {**fields, "bias": fields["bias"][:tensors[1].shape[0]]}
+            y, wanted = getattr(own, name)(*tensors, **some), with_epilogue(wanted, some["bias"])
+            host = time.monotonic() - begin
+            if name == "gemm_all_scatter":
+                wanted = side_by_side(wanted)
+            expect_near(f"{name} with an epilogue, M = {m}, {host:.1f} s", y, wanted, 0.02)
+    f = torch.compile(lambda x: own.ag_gemm(x, up, scale=0.5, bias=fields["bias"][:2048]) + 1, fullgraph=True,
+                      backend="aot_eager")
+    expect_near("  compiled", f(x), with_epilogue(product(gathered(x), up), fields["bias"][:2048]) + 1, 0.02)
+    fusewire.check()
 
 
 class Counting:
@@ -681,9 +720,11 @@ def device_times():
 
 
 SECTIONS = {"make": make, "eager": eager, "results": results, "cuts": cuts, "gradients": gradients,
-            "symm_mem": symm_mem, "decode": decode, "graphs": graphs, "refusals": refusals, "streams": streams, "example": example,
+            "symm_mem": symm_mem, "decode": decode, "graphs": graphs,
+            "refusals": refusals, "streams": streams, "example": example,
             **({"host_time": host_time, "device_times": device_times} if given.bench else {}),
-            "compiled": compiled, "halves": halves, "lifetimes": lifetimes, "failures": failures}
+            "compiled": compiled, "halves": halves, "own_epilogues": own_epilogues, "lifetimes": lifetimes,
+            "failures": failures}
 
 
 def over(reserve=0):

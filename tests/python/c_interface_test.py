@@ -1,7 +1,8 @@
 """usage: fusewire-sim --processes N python3 c_interface_test.py LIBRARY
 
 The C functions behind the package for torch, called by ctypes, without torch and on simulated GPUs: every process is a
-rank. LIBRARY is compiled from python/csrc without torch_library.cpp.
+rank. LIBRARY is compiled from python/csrc without torch_library.cpp. Own epilogues are compiled by FUSEWIRE_COMPILER;
+without it they are left out.
 """
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ import pathlib
 import random
 import struct
 import sys
+import tempfile
 import time
 
 sys.modules["torch"] = None  # the package without torch, also where torch is installed
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import fusewire  # noqa: E402
-from fusewire import _interface  # noqa: E402
+from fusewire import _compiler, _interface  # noqa: E402
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 MAX_M, MAX_K, MAX_N = 8 * RANKS, 128, 32 * RANKS
@@ -202,7 +204,7 @@ def one_product(kind: str, rows: int, n: int, k: int, transposed: bool = False, 
     w = Matrix([list(column) for column in zip(*ws[RANK])] if transposed else ws[RANK], gap)
     whole = empty(rows * RANKS, k)
     c = _interface.ProductCall(None, BF16, x.view(), w.view(), y.view(),
-                               whole.view() if gathered else _interface.Matrix(), None, transposed, False)
+                               whole.view() if gathered else _interface.Matrix(), w_is_transposed=transposed)
     size = ctypes.c_size_t()
     call("scratch_bytes", b"all", _interface.KINDS[kind], ctypes.byref(c), ctypes.byref(size))
     through_scratch = kind in ("ag_gemm", "gemm_rs") and rows > MAX_M // RANKS
@@ -229,6 +231,41 @@ def products() -> None:
         one_product("ag_gemm", rows, n, 64, gathered=True)
         one_product("ag_gemm", rows, n, 64, gathered=True, gap=8)
     one_product("ag_gemm", 0, 8, 64)
+
+
+def own_epilogues(star: Star) -> None:
+    """Of each operator; what does not compile is said, and the call after it works."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FUSEWIRE_CACHE"] = star.all_gather(folder.encode())[0].decode()  # one for all
+        kernels = _compiler.Kernels(fusewire.include(), hip=True)
+        library.fusewire_set_find_kernel(kernels.function)
+        fields = (("bias", _compiler.POINTER), ("scale", _compiler.NUMBER))
+        right = kernels.add(_compiler.Source("return x > 0 ? x * scale + float(bias[column]) : row;", fields))
+        wrong = kernels.add(_compiler.Source("return x + no_such_thing;", ()))
+        n, k, rows = 8, 64, 8
+        bias = Matrix(numbers(1, n, 8))
+        for kind, number in _interface.KINDS.items():
+            x_rows, y_rows, y_columns = shapes_of(kind, rows, n)
+            xs, ws = ([numbers(r, k, seed + 31 * rank) for rank in range(RANKS)] for r, seed in ((x_rows, 1), (n, 2)))
+            x, y, w = Matrix(xs[RANK]), empty(y_rows, y_columns), Matrix(ws[RANK])
+            c = _interface.ProductCall(None, BF16, x.view(), w.view(), y.view())
+            c.own.number = wrong
+            if kind == "ag_gemm":
+                expect_error(fusewire.BadArgument, "no_such_thing", "product", b"all", number, ctypes.byref(c))
+            c.own.number = right
+            ctypes.memmove(c.own.values, struct.pack("<Qf", bias.buffer.at.value, 2.0), 12)
+            for _ in range(2):
+                call("product", b"all", number, ctypes.byref(c))
+            call("check", b"all", None)
+            wanted = [[e * 2 + bias.rows[0][i % n] if e > 0 else float(r) for i, e in enumerate(row)]
+                      for r, row in enumerate(wanted_of(kind, xs, ws))]
+            expect(f"{kind} with an epilogue", found(y), wanted)
+        many = Matrix(numbers(MAX_M + 8, k, 1))
+        c = _interface.ProductCall(None, BF16, many.view(), w.view(), empty(MAX_M + 8, n).view())
+        c.own.number = right
+        expect_error(fusewire.BadArgument, "rows of one launch", "product", b"all", _interface.KINDS["gemm_ar"],
+                     ctypes.byref(c))
+        star.all_gather(b"")  # rank 0 removes the folder
 
 
 def decode() -> None:
@@ -285,6 +322,8 @@ def main() -> None:
     call("init", b"all", ctypes.byref(whole))
     call("prepare", b"all", 0, BF16, 64)
     products()
+    if os.environ.get("FUSEWIRE_COMPILER"):
+        own_epilogues(star)
     decode()
     refusals(star)
     call("destroy", b"all")
