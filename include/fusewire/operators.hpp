@@ -3,6 +3,7 @@
 #pragma once
 #include <fusewire/fusewire.hpp>
 #include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/all_reduce.hpp>
 #include <fusewire/ops/flash_decode.hpp>
 #include <fusewire/ops/gemm.hpp>
 #include <fusewire/ops/gemm_all_scatter.hpp>

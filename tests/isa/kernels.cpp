@@ -1,5 +1,6 @@
 // What check.py looks at: the kernels as a program would instantiate them.
 #include <fusewire/ops/detail/ag_gemm_kernel.hpp>
+#include <fusewire/ops/detail/all_reduce_kernel.hpp>
 #include <fusewire/ops/detail/flash_decode_kernel.hpp>
 #include <fusewire/ops/detail/gemm_all_scatter_kernel.hpp>
 #include <fusewire/ops/detail/gemm_ar_kernel.hpp>
@@ -40,6 +41,14 @@ template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, small_tile>, 
     channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
 template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, large_tile>, identity>(
     channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
+template __global__ void fusewire::all_reduce_one_shot<bf16, flag_rows, 4, store_rows<bf16>>(
+    channel_view const, all_reduce_arguments<bf16> const, store_rows<bf16> const);
+template __global__ void fusewire::all_reduce_one_shot<bf16, ll_rows, 1, store_rows<bf16>>(
+    channel_view const, all_reduce_arguments<bf16> const, store_rows<bf16> const);
+template __global__ void fusewire::all_reduce_two_shot<bf16, flag_rows, 1, rms_norm<bf16>>(
+    channel_view const, all_reduce_arguments<bf16> const, rms_norm<bf16> const);
+template __global__ void fusewire::all_reduce_two_shot<bf16, ll_rows, 1, rms_norm<bf16, fp8_e4m3fnuz>>(
+    channel_view const, all_reduce_arguments<bf16> const, rms_norm<bf16, fp8_e4m3fnuz> const);
 template __global__ void fusewire::flash_decode_kernel<f16, 64>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<f16, 128>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<bf16, 128>(channel_view, decode_arguments<bf16>);

@@ -1,0 +1,108 @@
+// Which algorithm and which transport an all-reduce takes, and how its rows are cut into chunks.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+
+#include <fusewire/comm/row_exchange.hpp>
+#include <fusewire/ops/reduce_algorithm.hpp>
+
+namespace fusewire {
+
+/// How rows travel: as LL words, or as whole vectors with flags; see row_exchange.hpp.
+enum class row_transport { automatic, ll_words, flags };
+
+namespace detail {
+
+/// What decides about a call: the largest numbers of bytes of the summands for which a choice holds.
+struct all_reduce_policy {
+  std::size_t one_shot_words;  // one shot by LL words, if every rank sends this in all; two ranks send it once
+  std::size_t two_shot_words;  // two shots by LL words; more than two ranks
+  std::size_t one_shot_flags;  // one shot by flags, as one_shot_words; two ranks always take one shot
+  int target_chunks;           // of a section: so many chunks keep all links and blocks busy
+};
+
+/// As measured on two H200s. More than two ranks: from the published figures of others (docs/decisions/reductions.md).
+inline constexpr all_reduce_policy all_reduce_policy_sm90{256 << 10, 1 << 20, 64 << 10, 1024};
+/// As projected: flags arrive sooner than LL words at every size (docs/decisions/reductions.md).
+inline constexpr all_reduce_policy all_reduce_policy_gfx942{0, 0, 256 << 10, 1024};
+
+inline constexpr all_reduce_policy all_reduce_policy_here =
+    platform::wave_size == 64 ? all_reduce_policy_gfx942 : all_reduce_policy_sm90;
+
+}  // namespace detail
+
+/// The plan of a call. A pure function of its shape.
+struct all_reduce_plan {
+  static constexpr int max_threads = 1024, max_vectors = 4, flat_threads = 256;
+  static constexpr int min_chunk = 8 << 10, max_chunk = 64 << 10;  // bytes that a flag publishes, if rows are small
+  static constexpr int max_chunks = 2048;                          // of a section
+
+  bool words = false, two_shot = false;
+  int threads = flat_threads, vectors = 1;  // of a block; of a thread, at most: 1 or 4
+  int rows = 0, cols = 0;                   // cols elements each
+  int rows_per_chunk = 1, lag = 1;
+  row_sections sections;
+
+  /// Rows of a flat array of `count` elements. Requires: count > 0.
+  template <class T>
+  static all_reduce_plan of_array(std::int64_t count, int ranks, reduce_algorithm shots, row_transport transport) {
+    all_reduce_plan p = chosen(std::size_t(count) * sizeof(T), ranks, shots, transport);
+    p.vectors = !p.words && std::size_t(count) * sizeof(T) >= (2u << 20) ? max_vectors : 1;
+    p.cols = p.threads * p.vectors * per_16_bytes<T>;
+    p.rows = int((count + p.cols - 1) / p.cols);
+    return p.cut<T>(ranks);
+  }
+  /// Rows that an epilogue sees. Requires: rows, cols > 0; cols <= max_cols<T>.
+  template <class T>
+  static all_reduce_plan of_rows(int rows, int cols, int ranks, reduce_algorithm shots, row_transport transport) {
+    int const row = ceil_div(cols, per_16_bytes<T>);
+    all_reduce_plan p = chosen(std::size_t(rows) * std::size_t(row) * 16, ranks, shots, transport);
+    p.vectors = row <= max_threads ? 1 : max_vectors;
+    p.threads = int(round_up(std::size_t(ceil_div(row, p.vectors)), platform::wave_size));
+    p.rows = rows, p.cols = cols;
+    return p.cut<T>(ranks);
+  }
+  /// Columns of the longest row that a block holds.
+  template <class T>
+  static constexpr int max_cols = max_threads * max_vectors * per_16_bytes<T>;
+
+  /// Whether a call of so many bytes takes LL words.
+  static bool takes_words(std::size_t bytes, int ranks, reduce_algorithm shots, row_transport transport) {
+    return chosen(bytes, ranks, shots, transport).words;
+  }
+
+ private:
+  static all_reduce_plan chosen(std::size_t bytes, int ranks, reduce_algorithm shots, row_transport transport) {
+    constexpr detail::all_reduce_policy policy = detail::all_reduce_policy_here;
+    std::size_t const sent = bytes * std::size_t(std::max(1, ranks - 1));
+    bool const one_by_words = sent <= policy.one_shot_words, fits_words = ranks > 2 && bytes <= policy.two_shot_words;
+    all_reduce_plan p;
+    p.words =
+        transport == row_transport::ll_words ||
+        (transport == row_transport::automatic && (shots == reduce_algorithm::one_shot || ranks <= 2 ? one_by_words
+                                                   : shots == reduce_algorithm::two_shot ? fits_words
+                                                                                         : one_by_words || fits_words));
+    p.two_shot = shots == reduce_algorithm::automatic
+                     ? ranks > 2 && sent > (p.words ? policy.one_shot_words : policy.one_shot_flags)
+                     : shots == reduce_algorithm::two_shot;
+    return p;
+  }
+  template <class T>
+  all_reduce_plan cut(int ranks) const {
+    all_reduce_plan p = *this;
+    int const section = two_shot ? ceil_div(rows, ranks) : rows;
+    p.sections.vectors = ceil_div(cols, per_16_bytes<T>);
+    if (!words) {
+      std::int64_t const row = p.sections.vectors * 16,
+                         bytes = std::clamp<std::int64_t>(section * row / detail::all_reduce_policy_here.target_chunks,
+                                                          min_chunk, max_chunk);
+      p.rows_per_chunk = std::max({1, int(bytes / row), ceil_div(section, max_chunks)});
+    }
+    p.sections.chunks = ceil_div(section, p.rows_per_chunk);
+    p.sections.rows = p.sections.chunks * p.rows_per_chunk;
+    p.lag = words ? p.sections.chunks : 1;
+    return p;
+  }
+};
+
+}  // namespace fusewire
