@@ -11,9 +11,9 @@
 
 namespace fusewire {
 
-/// What such a kernel gets as its epilogue: an object of the epilogue's own type, and what is left after it.
+/// What such a kernel gets as its epilogue.
 struct epilogue_bytes {
-  alignas(8) std::byte bytes[128];
+  alignas(8) std::byte bytes[128];  // an object of the epilogue's own type, and what is left after it
 };
 
 /// Passed to a call in place of an epilogue. The call's plan is that of one without an epilogue; its kernel is found
@@ -22,7 +22,7 @@ struct compiled_epilogue {
   /// The address of &KERNEL<T, M, E>, where it was compiled with the headers of this version: of "gemm_rs_kernel", say,
   /// for the mainloop M that the second text names, and E, which has the bytes of `value`.
   std::function<void const*(std::string const& kernel, std::string const& mainloop)> find;
-  epilogue_bytes value;
+  epilogue_bytes value;  // what the kernel gets
 };
 
 /// What a call takes as its epilogue.
