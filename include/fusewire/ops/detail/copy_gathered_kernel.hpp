@@ -18,18 +18,15 @@ struct gathered_copy {
 inline constexpr int copy_gathered_threads = 256;
 
 /// Which slot the channel's last launch has used is in the own headers, which only this rank's launches write. A launch
-/// has acquired all that it gathered before it ends, and no peer writes into its slot before this rank has begun the
-/// launch after it. Called by: copy_gathered, with any number of blocks.
+/// has acquired all that it gathered before it ends, this kernel begins after that, and no peer writes into the slot
+/// before this rank has begun the launch after it. Called by: copy_gathered, with any number of blocks.
 template <class T>
 __global__ void copy_gathered_kernel(__grid_constant__ channel_view const ch,
                                      __grid_constant__ gathered_copy<T> const g) {
   block const b;
   int const own = ch.world.rank();
   flag const* const headers = ch.world.here(ch.flags) + own;
-  auto const begun = [&](int slot) {
-    return platform::atomic_load<order::acquire, scope::system>(
-        &headers[header_row(epoch_t(slot)) * ch.world.size()].value);
-  };
+  auto const begun = [&](int slot) { return load(&headers[header_row(epoch_t(slot)) * ch.world.size()].value); };
   T const* const inbox = ch.template slot<T const>(begun(1) > begun(0));
   for (int i = b.index(); i < g.ranks * g.rows; i += b.count()) {
     int const rank = i / g.rows, row = i - rank * g.rows;
