@@ -15,9 +15,9 @@
 //   pull, push, chosen    ag_gemm; options_of() has their options
 //   chosen_eager          as chosen, not in a graph
 //
-// --late: measures bsp_graph, pull, push and chosen again, as NAME/late:US. In every iteration another rank, in turns,
-// begins US microseconds late. 0 is always among the times, and the others are compared with it, because making a rank
-// late takes a kernel.
+// --late: measures bsp_graph, pull, push and chosen again, as NAME/late:US. In every iteration another rank, round
+// robin, begins US microseconds late. 0 is always among the times, and the others are compared with it, because making
+// a rank late takes a kernel.
 // --taxes: few shapes, with the variants that show the three taxes of a bulk-synchronous program: eager and graph, and
 // late ranks.
 // --mainloop: only the multiplication, gemm and chosen on one rank, for four (N, K) in place of --n and --k, and for
@@ -455,8 +455,9 @@ void print_table() {
 }
 
 void print_taxes() {
-  std::printf("\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when in turns "
-              "one rank is that much late, all of it if everybody waits\n");
+  std::printf(
+      "\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when round robin "
+      "one rank is that much late, all of it if everybody waits\n");
   std::printf("\n%-6s %-5s %2s %5s %5s %5s %-7s |%8s %8s %8s %8s |", "gather", "dtype", "W", "M", "N", "K", "",
               "kernels", "host us", "eager", "graph");
   for (int const late : set.late) std::printf(" late %3d", late);
@@ -486,7 +487,7 @@ int main(int argc, char** argv) {
                  "[--late=US,...] [--budget=S]\n"
                  "NAME: gemm, all_gather, bsp_eager, bsp_graph, pull, push, chosen, chosen_eager. --mainloop: the GEMM "
                  "alone, on one rank. --random: shapes drawn\n"
-                 "from the seed. --late: in turns one rank per iteration is late. --taxes: few shapes, eager and "
+                 "from the seed. --late: round robin, one rank per iteration is late. --taxes: few shapes, eager and "
                  "graph, ranks that are late.");
   bool const taxes = c.flag("taxes"), quick = c.flag("quick"), mainloop = c.flag("mainloop");
   using names = std::vector<std::string>;

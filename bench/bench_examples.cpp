@@ -12,12 +12,12 @@
 //
 //   fused                 one launch
 //   bsp_eager, bsp_graph  stencil: in each step a kernel, then the vendor's send and receive of the edges;
-//                         embedding: all-gather of the ids, a kernel that sums up the own rows of all bags,
+//                         embedding: all-gather of the ids, a kernel that sums up the local rows of all bags,
 //                         reduce-scatter of the sums
 //   local                 the twin's kernels alone, without communication
 //
 // Counters: speedup: the better twin's time over this one; x_local: this time over local's; kernels: of an iteration.
-// --late: in turns one rank is late in each iteration; 0 is among the times.
+// --late: round robin, one rank is late in each iteration; 0 is among the times.
 #include "../examples/embedding.hpp"
 #include "../examples/stencil.hpp"
 #include "harness.hpp"
@@ -52,7 +52,7 @@ struct settings {
 };
 settings set;
 
-/// One step of the twin's: to = the mean of each point's neighbours in from. The rows beside the grid lie in
+/// One step of the twin's: to = the mean of each point's neighbours in from. The rows next to the grid lie in
 /// halo [2][cols]; null: zeros.
 __global__ void __launch_bounds__(threads)
     step_once(matrix<float const> from, matrix<float> to, float const* above, float const* below) {
@@ -66,18 +66,18 @@ __global__ void __launch_bounds__(threads)
 
 /// The twin's sums: of each bag of all ranks, the rows that this rank owns.
 __global__ void __launch_bounds__(256)
-    sum_own_rows(embedding::shape g, embedding::quad const* table, std::int32_t const* ids, embedding::quad* sums,
+    sum_own_rows(embedding::shape g, embedding::vec4 const* table, std::int32_t const* ids, embedding::vec4* sums,
                  int rank, int ranks) {
-  int const quads = g.dim / 4;
-  for (int at = int(blockIdx.x * blockDim.x + threadIdx.x); at < ranks * g.bags * quads;
+  int const vec4s = g.dim / 4;
+  for (int at = int(blockIdx.x * blockDim.x + threadIdx.x); at < ranks * g.bags * vec4s;
        at += int(gridDim.x * blockDim.x)) {
-    int const bag = at / quads, column = at % quads;
-    embedding::quad sum{};
+    int const bag = at / vec4s, column = at % vec4s;
+    embedding::vec4 sum{};
 #pragma unroll 4
     for (int i = 0; i < g.ids; ++i) {
       int const id = ids[bag * g.ids + i];
       if (id % ranks != rank) continue;
-      embedding::quad const row = table[std::int64_t(id / ranks) * quads + column];
+      embedding::vec4 const row = table[std::int64_t(id / ranks) * vec4s + column];
       sum.add(row);
     }
     sums[at] = sum;
@@ -113,7 +113,7 @@ struct rank_state : rank_base {
       : rank_base(w_, round_up(room.needs.bulk() + (room.table + 4) * sizeof(float) + 64_MiB, 2_MiB),
                   round_up(room.needs.signal() + 8_MiB, 2_MiB)),
         ch(h, room.needs), sides(h.allocate<flag>(16 * std::size_t(w.compute_units()))),
-        table(h.allocate<embedding::quad>(room.table / 4 + 1)), nccl(w_),
+        table(h.allocate<embedding::vec4>(room.table / 4 + 1)), nccl(w_),
         first(nccl.allocate((iterations + 1) * room.count * sizeof(float))),
         second(nccl.allocate(std::size_t(w.size()) * room.count * sizeof(float))),
         edges(nccl.allocate(2 * room.edge * sizeof(float))), ids(nccl.allocate(room.ids * sizeof(std::int32_t))),
@@ -122,7 +122,7 @@ struct rank_state : rank_base {
 
   channel ch;
   sym<flag> sides;  // of all stencils: their launches have one number of steps at a time
-  sym<embedding::quad> table;
+  sym<embedding::vec4> table;
   collectives nccl;
   // Registered. Results of the iterations, and a start; the twin's other grid, or its sums of all bags; edges of the
   // ranks above and below; ids of this rank, and of all
@@ -173,7 +173,7 @@ class shape_runner {
   float* edge(int side) const { return reinterpret_cast<float*>(st_.edges) + side * s_.cols; }
   matrix<float> grid(float* data) const { return {data, s_.rows, s_.cols, s_.cols}; }
 
-  /// A thread for each quad of the sums of so many ranks, as far as four blocks fit on a compute unit.
+  /// A thread for each vec4 of the sums of so many ranks, as far as four blocks fit on a compute unit.
   int lookup_blocks(int of) const {
     return std::min(ceil_div(of * s_.lookup.bags * s_.lookup.dim / 4, 256), 8 * units_);
   }
@@ -187,12 +187,12 @@ class shape_runner {
                                      std::uint64_t(bands_), std::uint64_t(s_.steps))),
              s_.grid(bands_), grid(result(i)), grid(other()), st_.sides);
     } else {
-      launch(st_.w, st_.stream(), {.blocks = std::min(s_.ranks * s_.lookup.pieces(), 4 * units_), .threads = 256},
+      launch(st_.w, st_.stream(), {.blocks = std::min(s_.ranks * s_.lookup.chunks(), 4 * units_), .threads = 256},
              embedding::sum_bags,
              st_.ch.view(make_header("lookup", 0, std::uint64_t(s_.lookup.rows), std::uint64_t(s_.lookup.dim),
                                      std::uint64_t(s_.lookup.bags), std::uint64_t(s_.lookup.ids))),
-             s_.lookup, static_cast<embedding::quad const*>(st_.h.here(st_.table)),
-             reinterpret_cast<std::int32_t const*>(st_.ids), reinterpret_cast<embedding::quad*>(result(i)));
+             s_.lookup, static_cast<embedding::vec4 const*>(st_.h.here(st_.table)),
+             reinterpret_cast<std::int32_t const*>(st_.ids), reinterpret_cast<embedding::vec4*>(result(i)));
     }
   }
 
@@ -217,7 +217,7 @@ class shape_runner {
       if (communicates) st_.nccl.all_gather(st_.stream(), st_.ids, st_.all_ids, s_.all_ids() * sizeof(std::int32_t));
       sum_own_rows<<<dim3(unsigned(lookup_blocks(s_.ranks))), dim3(256), 0, st_.stream()>>>(
           s_.lookup, st_.h.here(st_.table), reinterpret_cast<std::int32_t const*>(st_.all_ids),
-          reinterpret_cast<embedding::quad*>(other()), rank, s_.ranks);
+          reinterpret_cast<embedding::vec4*>(other()), rank, s_.ranks);
       if (communicates) st_.nccl.reduce_scatter(st_.stream(), other(), result(i), std::size_t(s_.ranks) * s_.count());
     }
   }
@@ -243,7 +243,7 @@ class shape_runner {
     check_hip(hipMemcpyAsync(st_.reference.as<float>(), result(0), s_.count() * sizeof(float), hipMemcpyDeviceToDevice,
                              stream),
               "hipMemcpyAsync");
-    // Another number of steps may come: flags begin anew
+    // Another number of steps may come: flags begin again
     check_hip(hipMemsetAsync(st_.h.here(st_.sides), 0, st_.sides.count * sizeof(flag), stream), "hipMemsetAsync");
     check_hip(hipStreamSynchronize(stream), "hipStreamSynchronize");
     st_.w.barrier();
@@ -320,7 +320,7 @@ int main(int argc, char** argv) {
                  "               [--dim=D] [--variants=local,bsp_eager,bsp_graph,fused] [--repeats=7] [--late=US,...] "
                  "[--quick] [--budget=S]\n"
                  "--heights: rows of the stencil's grid for each compute unit. --rows: of the table of all ranks. "
-                 "--late: in turns one rank per iteration is late.");
+                 "--late: round robin, one rank per iteration is late.");
   bool const quick = c.flag("quick");
   int const of = c.number("ranks", std::max(1, gpus()));
   set = {c.number("repeats", quick ? 3 : 7),

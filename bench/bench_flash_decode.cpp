@@ -21,7 +21,7 @@
 // Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of
 // all lists; a list that is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. Shapes
 // that do not fit in --memory of a rank are left out.
-// --late: measures bsp_graph and fused again, as NAME/late:US. In every iteration another rank, in turns, begins US
+// --late: measures bsp_graph and fused again, as NAME/late:US. In every iteration another rank, round robin, begins US
 // microseconds late. 0 is always among the times, and the others are compared with it, because making a rank late takes
 // a kernel.
 // --taxes: few shapes, with the variants that show the three taxes of a bulk-synchronous program: eager and graph, and
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(256)
   reinterpret_cast<eight*>(out)[i] = sum;
 }
 
-/// Reads n quads of k and n of v, with four in flight per thread. There is a block for every 4 x blockDim.x quads, so
+/// Reads n vec4s of k and n of v, with four in flight per thread. There is a block for every 4 x blockDim.x vec4s, so
 /// that addresses rise with time.
 __global__ void __launch_bounds__(512) read_only(uint4 const* k, uint4 const* v, std::int64_t n, unsigned* never) {
   std::int64_t const first = std::int64_t(blockIdx.x) * 4 * blockDim.x + threadIdx.x;
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(512) read_only(uint4 const* k, uint4 const* v,
     if (std::int64_t const at = first + i * int(blockDim.x); at < 2 * n) x[i] = at < n ? k[at] : v[at - n];
   unsigned sum = 0;
 #pragma unroll
-  for (auto const& quad : x) sum ^= quad.x ^ quad.y ^ quad.z ^ quad.w;
+  for (auto const& vec4 : x) sum ^= vec4.x ^ vec4.y ^ vec4.z ^ vec4.w;
   if (sum == 0x5eedf00d) *never = sum;  // else the compiler would drop the loads
 }
 
@@ -363,7 +363,7 @@ class shape_runner {
                    }});
   }
 
-  /// Fills the pool of pages once per type. Every shape takes its pages from the pool, in an order of its own. The
+  /// Fills the pool of pages once per type. Every shape takes its pages from the pool, in its own order. The
   /// query is the same on all ranks.
   void prepare() {
     hipStream_t const stream = st_.stream();
@@ -529,8 +529,9 @@ void print_table() {
 }
 
 void print_taxes() {
-  std::printf("\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when in turns "
-              "one rank is that much late, all of it if everybody waits\n");
+  std::printf(
+      "\nkernels: of an iteration; host: microseconds to enqueue it; late: what it takes longer when round robin "
+      "one rank is that much late, all of it if everybody waits\n");
   std::printf("%2s %5s %7s %-9s |%8s %8s %8s %8s |", "W", "batch", "kv", "", "kernels", "host us", "eager", "graph");
   for (int const late : set.late) std::printf(" late %3d", late);
   std::printf("\n");
@@ -597,7 +598,8 @@ int main(int argc, char** argv) {
       "                          [--kinds=own,shared] [--dtypes=f16,bf16] [--taxes] [--late=US,...] [--budget=S]\n"
       "NAME: fused, fused_eager, local, bsp_eager, bsp_graph, read. With a list of shapes the sweep is the product of "
       "all lists.\n"
-      "--late: in turns one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are late.");
+      "--late: round robin, one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are "
+      "late.");
   bool const taxes = c.flag("taxes"), quick = c.flag("quick");
   using names = std::vector<std::string>;
   set = {c.number("ranks", std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.number("shots", 0, "[0-2]"),

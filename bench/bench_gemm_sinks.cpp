@@ -366,7 +366,7 @@ int main(int argc, char** argv) {
                  "                        [--variants=NAME,...] [--repeats=7] [--row_major] [--quick] [--late=US,...] "
                  "[--budget=S]\n"
                  "NAME: gemm, collective, bsp_eager, bsp_graph, one_shot, two_shot, fused, fused_eager. N and K are "
-                 "all ranks' together. --late: in turns one rank\n"
+                 "all ranks' together. --late: round robin, one rank\n"
                  "per iteration is late.");
   using names = std::vector<std::string>;
   bool const quick = c.flag("quick");

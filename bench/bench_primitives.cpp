@@ -23,7 +23,7 @@ struct copy_arguments {
   sym<bytes16> from, to;     // to: of each source, one after the other
   std::int64_t words;        // of 16 bytes, for each peer
   bool push;                 // to peers; else from them
-  sym<barrier_state> start;  // at which all ranks meet
+  sym<barrier_state> start;  // at which all ranks sync
   unsigned* go;              // set by block 0 when they have met
   unsigned long long* ns;    // time of the slowest block, from the common start
 };
@@ -66,7 +66,7 @@ __device__ void copy_by(bytes16 const* from, bytes16* to, std::int64_t words, pa
 
 /// Each block copies its part for one of the peers. All ranks copy at the same time, so that both directions of the
 /// links are busy.
-///   Deadlock: all blocks are resident; block 0 meets the other ranks before it releases its own blocks.
+///   Deadlock: all blocks are resident; block 0 syncs with the other ranks before it releases its own blocks.
 template <class Group>
 __global__ void __launch_bounds__(threads) copy_kernel(world_view w, copy_arguments a, unsigned turn) {
   block const b;

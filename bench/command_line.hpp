@@ -1,4 +1,4 @@
-// Options of a benchmark program beside Google Benchmark's.
+// Options of a benchmark program in addition to Google Benchmark's.
 #pragma once
 #include <benchmark/benchmark.h>
 #include <fusewire/ranks/error.hpp>

@@ -26,7 +26,7 @@ __global__ void fill_normal(T* out, std::int64_t rows, std::int64_t cols, std::i
     out[i] = T(normal(std::uint64_t((first_row + i / cols) * width + first_col + i % cols), seed));
 }
 
-/// Makes all ranks begin the work after it together: the host has time to enqueue that work, then the ranks meet.
+/// Makes all ranks begin the work after it together: the host has time to enqueue that work, then the ranks sync.
 __global__ void start_together(world_view w, sym<barrier_state> s, std::uint64_t head_start) {
   block const b;
   std::uint64_t const t0 = platform::clock_ns();
@@ -34,7 +34,7 @@ __global__ void start_together(world_view w, sym<barrier_state> s, std::uint64_t
   barrier(b, w, s);
 }
 
-/// Makes a rank late by this time; with 0 it ends at once.
+/// Makes a rank late by this time; with 0 it ends immediately.
 __global__ void stand_still(std::uint64_t ns) {
   std::uint64_t const t0 = platform::clock_ns();
   while (platform::clock_ns() - t0 < ns) platform::backoff();

@@ -147,7 +147,7 @@ class collectives {
     std::size_t bytes;
     int peer;
   };
-  /// Sends and receives all messages at once.
+  /// Sends and receives all messages together.
   void exchange(hipStream_t stream, std::vector<message> const& all) const {
     check_nccl(ncclGroupStart(), "ncclGroupStart");
     for (message const& m : all) {

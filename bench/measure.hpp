@@ -1,6 +1,6 @@
 // Measures R iterations per replay of a graph; variants take turns.
 //
-//   per replay:  poison outputs | ranks meet on the device | start event | R iterations | stop event | clock
+//   per replay:  poison outputs | ranks sync on the device | start event | R iterations | stop event | clock
 //                | check outputs
 //
 // A figure is the median over the repeats of the slowest rank's time, divided by R.
@@ -25,7 +25,7 @@ struct variant {
   std::function<void(int)> iteration;  // enqueues the i-th iteration
   bool graph = true;
   std::function<void()> poison, check;  // both enqueue; check adds to the sums of errors
-  std::optional<int> late = {};         // us by which one rank, in turns, begins an iteration later
+  std::optional<int> late = {};         // us by which one rank, round robin, begins an iteration later
 };
 
 /// The times of --late=US,...; with `taxes` there is a default. If there are any times, 0 is among them, and the others
@@ -144,9 +144,8 @@ inline std::vector<std::size_t> order_of_round(std::size_t n, std::size_t round)
   return order;
 }
 
-/// Measures the variants in turns, R iterations at a time, in rounds. The first round is a warm-up. Calls recover() on
-/// all ranks after a failure.
-/// Collective; returns the same figures on every rank.
+/// Measures the variants interleaved, R iterations at a time, in rounds. The first round is a warm-up. Calls recover()
+/// on all ranks after a failure. Collective; returns the same figures on every rank.
 inline std::vector<figure> measure(rank_base& s, std::vector<variant> const& variants, int R, int repeats,
                                    std::function<void()> const& recover) {
   std::size_t const n = variants.size();

@@ -3,17 +3,17 @@
 //
 //   projection gemm         M N K [PLAN]                     on one GPU, without a channel
 //   projection plans        k|m W M N K FACTOR               no launch: plans of ag_gemm (W = 1: of gemm), the chosen
-//                                                            one first, each as PLAN MOVERS COLUMNS and its modelled
+//                                                            one first, each as PLAN SENDERS COLUMNS and its modelled
 //                                                            time; up to FACTOR times that of the best, at least
 //                                                            three if there are as many, at most two of a tile
-//   projection ag_gemm      pull|push|chosen k|m W M N K [PLAN [MOVERS [COLUMNS]]]
+//   projection ag_gemm      pull|push|chosen k|m W M N K [PLAN [SENDERS [COLUMNS]]]
 //   projection all_gather   W BYTES                      BYTES in all; a kernel that pulls from every peer, in place
 //                                                        of the vendor's
 //   projection flash_decode fused|local W BATCH TOKENS   TOKENS of one sequence over all ranks; 96-12 heads of 128,
 //                                                        f16, pages of 16
 //
-// PLAN: TILE_M TILE_N PARTS, each 0 where the operator shall choose. MOVERS: blocks that move A; COLUMNS of A in a
-// piece; 0 likewise.
+// PLAN: TILE_M TILE_N SPLIT_K, each 0 where the operator shall choose. SENDERS: blocks that move A; COLUMNS of A in a
+// chunk; 0 likewise.
 //
 //   per rank:  graph of 1 call | graph of 2 calls
 //
@@ -39,10 +39,10 @@ using namespace fusewire::projected;
 namespace {
 
 [[noreturn]] void usage() {
-  std::fprintf(stderr, "usage: projection gemm M N K [TILE_M TILE_N PARTS]\n"
+  std::fprintf(stderr, "usage: projection gemm M N K [TILE_M TILE_N SPLIT_K]\n"
                        "       projection plans k|m W M N K FACTOR\n"
                        "       projection ag_gemm pull|push|chosen k|m W M N K "
-                       "[TILE_M TILE_N PARTS [MOVERS [COLUMNS]]]\n"
+                       "[TILE_M TILE_N SPLIT_K [SENDERS [COLUMNS]]]\n"
                        "       projection all_gather W BYTES\n"
                        "       projection flash_decode fused|local W BATCH TOKENS\n");
   std::exit(2);
@@ -53,14 +53,14 @@ struct gemm_case {
   fusewire::gather by;
   int ranks, m, n, k;
   gemm_tile tile{};
-  int movers = 0, columns = 0;
+  int senders = 0, columns = 0;
 };
 
 bool is_long(double m, double n, double k) { return m * n * k > 256e6 * 64; }
 
 /// What `projection plans` prints.
 void list_plans(gather by, int ranks, int m, int n, int k, double factor) {
-  auto const groups = [](gemm_plan const& p) { return 304 / p.parts; };
+  auto const groups = [](gemm_plan const& p) { return 304 / p.split_k; };
   gemm_shape const shape{m, 1, n, k, by == gather::k ? ranks : 1, layout::column_major};
   std::vector<modelled<ag_gemm_plan>> all;
   if (ranks > 1) all = modelled_ag_gemm_plans(shape, ranks, by, false, 0, groups);
@@ -72,7 +72,7 @@ void list_plans(gather by, int ranks, int m, int n, int k, double factor) {
     gemm_plan const& p = plan.gemm;
     if ((us > factor * all[0].us && least == 0) || listed[p.tile_m << 16 | p.tile_n]++ >= 2) continue;
     least -= least > 0;
-    std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.parts, ranks == 1 ? 0 : plan.senders(by, ranks),
+    std::printf("%d %d %d %d %d %.3f\n", p.tile_m, p.tile_n, p.split_k, ranks == 1 ? 0 : plan.senders(by, ranks),
                 plan.chunk_k, us);
   }
 }
@@ -118,7 +118,7 @@ double ag_gemm_time(world& w, gemm_case const& s) {
                               : s.variant == "push" ? method::push
                                                     : method::automatic,
                     .tile = s.tile,
-                    .comm_blocks = s.movers,
+                    .comm_blocks = s.senders,
                     .chunk_k = s.columns};
   heap h(w, {.bulk = round_up(2 * gathered * 2 + std::size_t(calls) * shard * 2 + 64_MiB, 2_MiB), .signal = 128_MiB});
   channel ch(h, {.max_bytes = gathered * 2, .flags_per_source = ag_gemm<bf16>::flags_per_source(s.ranks, o)});
@@ -149,15 +149,15 @@ double ag_gemm_time(world& w, gemm_case const& s) {
   return us;
 }
 
-/// Blocks b, b + W, ... of a rank bring rank b's shard. Blocks with one index meet on all ranks before and after.
+/// Blocks b, b + W, ... of a rank bring rank b's shard. Blocks with one index sync on all ranks before and after.
 ///   Deadlock: all blocks are resident, and a block waits for nobody but those with its index.
 __global__ void __launch_bounds__(512)
     pull_shards(world_view w, sym<barrier_state> meet, sym<bytes16> shards, bytes16* out, std::int64_t words) {
   block const b;
   sym<barrier_state> const mine = meet + b.index();
   barrier(b, w, mine);
-  int const from = w.next(b.index() % w.size()), part = b.index() / w.size(), parts = b.count() / w.size();
-  std::int64_t const first = words * part / parts, last = words * (part + 1) / parts;
+  int const from = w.next(b.index() % w.size()), slice = b.index() / w.size(), slices = b.count() / w.size();
+  std::int64_t const first = words * slice / slices, last = words * (slice + 1) / slices;
   copy(b, w.on(from, shards) + first, out + from * words + first, last - first);
   barrier(b, w, mine);
 }

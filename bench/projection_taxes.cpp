@@ -39,20 +39,20 @@ namespace {
 // The bulk-synchronous twin's kernels, in place of the vendor's.
 
 /// Blocks b, b + W, ... of a rank bring rank b's shard [M, K/W]: below the others, or beside them (in_place). Blocks
-/// with one index meet on all ranks before and after.
+/// with one index sync on all ranks before and after.
 ///   Deadlock: all blocks are resident, and a block waits for nobody but those with its index.
 __global__ void __launch_bounds__(512)
     pull_shards(world_view w, sym<barrier_state> meet, sym<bf16> shards, bf16* out, int m, int cols, bool in_place) {
   block const b;
   sym<barrier_state> const mine = meet + b.index();
   barrier(b, w, mine);
-  int const from = w.next(b.index() % w.size()), part = b.index() / w.size(), parts = b.count() / w.size();
-  int const first = m * part / parts, rows = m * (part + 1) / parts - first;
+  int const from = w.next(b.index() % w.size()), slice = b.index() / w.size(), slices = b.count() / w.size();
+  int const first = m * slice / slices, rows = m * (slice + 1) / slices - first;
   matrix<bf16> const shard{w.on(from, shards), m, cols, cols},
       below{out + std::int64_t(from) * m * cols, m, cols, cols},
       beside{out + from * cols, m, cols, std::int64_t(cols) * w.size()};
-  copy_aligned<8>(b, matrix<bf16 const>(shard.part(first, 0, rows, cols)),
-                  (in_place ? beside : below).part(first, 0, rows, cols));
+  copy_aligned<8>(b, matrix<bf16 const>(shard.submatrix(first, 0, rows, cols)),
+                  (in_place ? beside : below).submatrix(first, 0, rows, cols));
   barrier(b, w, mine);
 }
 
@@ -60,8 +60,8 @@ __global__ void do_nothing() {}
 
 // ag_gemm's kernel with one thing changed.
 
-/// A source whose first tile waits until all pieces of all ranks have arrived.
-///   Deadlock: blocks that move pieces do it before they ask for a tile.
+/// A source whose first tile waits until all chunks of all ranks have arrived.
+///   Deadlock: blocks that move chunks do it before they ask for a tile.
 template <class Source>
 class after_all_of : public Source {
  public:
@@ -103,11 +103,11 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   channel_epoch const& e = launch.epoch();
   using usual = gathered_source<Mainloop>;
   std::conditional_t<AfterAll, after_all_of<usual>, usual> source(e, ch.world.rank(), g.gather.map,
-                                                                  g.gather.own_shard_first, x.k_slice());
+                                                                  g.gather.local_shard_first, x.k_slice());
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     trace_span<!AfterAll> const s("moves A");
-    gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
+    transfer_chunks(group, e, ch.world, g.gather, worker, workers, begin);
   };
   Mainloop::run(shared, launch, x, g.tiles, source, sink, gather, identity{}, no_tail{});
 }
@@ -135,39 +135,39 @@ class changed_operator {
     int const n = call.c.cols;
     int const k_shards = o_.gather == gather::k ? w.size() : 1;
     gemm_shape const shape{call.m, 1, n, o_.k, k_shards, call.b_layout};
-    auto const fit_of = [&]<class M>(int parts) {
-      return resident_groups<M>(w, &ag_gemm_kernel<bf16, M, identity>, parts, 0, here());
+    auto const fit_of = [&]<class M>(int split_k) {
+      return resident_groups<M>(w, &ag_gemm_kernel<bf16, M, identity>, split_k, 0, here());
     };
     auto const plan = tuned_ag_gemm_plan(shape, w.size(), o_.gather, false, 0, [&](gemm_plan const& p) {
-      return with_mainloop<bf16>(p, call.b_layout, [&]<class M>() { return fit_of.template operator()<M>(p.parts); });
+      return with_mainloop<bf16>(p, call.b_layout, [&]<class M>() { return fit_of.template operator()<M>(p.split_k); });
     });
     require<runtime_failure>(plan.has_value(), here(), "no tuned mainloop is for this shape");
     with_mainloop<bf16>(plan->gemm, call.b_layout, [&]<class M>() {
       if constexpr (has_instance<M>) {
         auto const kernel = &changed_ag_gemm<bf16, M, AfterAll>;
         gather_map const map{o_.gather, call.m, o_.k, w.size(), M::traits.tile_m, plan->chunk_k};
-        int const parts = M::traits.slicing == k_slicing::interleaved
-                              ? std::min(plan->gemm.parts, map.chunks() * shape.k_shards)
-                              : plan->gemm.parts;
-        gather_order const order = order_of_gather(map, w.rank(), false, plan->pieces, plan->gemm.band,
-                                                   M::traits.slicing == k_slicing::interleaved ? 1 : parts);
+        int const split_k = M::traits.slicing == k_slicing::interleaved
+                                ? std::min(plan->gemm.split_k, map.k_chunks() * shape.k_shards)
+                                : plan->gemm.split_k;
+        gather_order const order = order_of_gather(map, w.rank(), false, plan->chunks, plan->gemm.group_m,
+                                                   M::traits.slicing == k_slicing::interleaved ? 1 : split_k);
         channel_view const view = ch_.view(make_header("ag_taxes", AfterAll, std::uint64_t(call.m)));
         auto const inbox = [&](int slot) { return gathered_in(view.template slot<bf16 const>(slot), map); };
         matrix<bf16 const> const a[gathered_buffers] = {call.a, inbox(0), inbox(1)};
         gemm_plan multiply = plan->gemm;
-        multiply.parts = parts;
+        multiply.split_k = split_k;
         auto x = make_operands<M>(a, b_operand<bf16>{call.b.data, call.b.ld, call.b_layout, n}, o_.k, true, multiply,
                                   map.m, last_tile_rows(map.m, map.tile_m), memory_, here());
         ag_gemm_arguments<bf16> const g{
-            {call.a, map, order.pieces, false, o_.own_shard_first, plan->in_turns},
+            {call.a, map, order.chunks, false, o_.local_shard_first, plan->alternating},
             call.c,
-            {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_tile_row, multiply.band, order.first_band}};
+            {map.m_tiles(), ceil_div(n, M::traits.tile_n), order.first_m_tile, multiply.group_m, order.first_group}};
         int const tiles = g.tiles.count(), fit = fit_of.template operator()<M>(1);
-        int const first = std::max(1, std::min({order.pieces.count(), parts > 1 ? fit - tiles * parts : fit / 4,
+        int const first = std::max(1, std::min({order.chunks.count(), split_k > 1 ? fit - tiles * split_k : fit / 4,
                                                 plan->senders(o_.gather, w.size())}));
         set_blocks(x, first, tiles);
         launch(w, stream,
-               {.blocks = std::min(fit, first + tiles * parts),
+               {.blocks = std::min(fit, first + tiles * split_k),
                 .threads = M::traits.threads,
                 .shared_bytes = M::shared_bytes()},
                kernel, view, g, x);

@@ -14,7 +14,7 @@ using namespace fusewire;
 
 namespace {
 
-constexpr embedding::shape lookup{.rows = 101, .dim = 40, .bags = 9, .ids = 6, .piece = 4};
+constexpr embedding::shape lookup{.rows = 101, .dim = 40, .bags = 9, .ids = 6, .chunk = 4};
 constexpr int launches = 4;
 
 /// An element of the table: each launch sees another.
@@ -22,7 +22,7 @@ __host__ __device__ float element(int row, int col, int launch) { return float((
 int id_at(int rank, int bag, int i) { return (rank * 37 + bag * 23 + i * 41) % lookup.rows; }
 
 /// An owner's rows, as they are for a launch.
-__global__ void update(embedding::quad* table, int rows, int rank, int ranks, int launch) {
+__global__ void update(embedding::vec4* table, int rows, int rank, int ranks, int launch) {
   for (int i = int(threadIdx.x); i < rows * lookup.dim; i += int(blockDim.x))
     table[i / 4].x[i % 4] = element(i / lookup.dim * ranks + rank, i % lookup.dim, launch);
 }
@@ -32,24 +32,24 @@ int run_rank(world& w) {
   int const own = lookup.rows_of(w.rank(), w.size()), most = lookup.rows_of(0, w.size());
   std::size_t const in_table = std::size_t(most * lookup.dim), in_sums = std::size_t(lookup.bags * lookup.dim);
   requirements const needs = channel::requirements(w.size(), lookup.needs(w.size())) +
-                             requirements::of<embedding::quad>(in_table / 4) +
-                             launches * requirements::of<embedding::quad>(in_sums / 4) +
+                             requirements::of<embedding::vec4>(in_table / 4) +
+                             launches * requirements::of<embedding::vec4>(in_sums / 4) +
                              requirements::of<std::int32_t>(lookup.bags * lookup.ids);
   heap h(w, needs);
   channel ch(h, needs);
-  auto const table = h.allocate<embedding::quad>(in_table / 4);
+  auto const table = h.allocate<embedding::vec4>(in_table / 4);
   auto const ids = h.allocate<std::int32_t>(lookup.bags * lookup.ids);
   std::vector<std::int32_t> mine;
   for (int i = 0; i < lookup.bags * lookup.ids; ++i) mine.push_back(id_at(w.rank(), i / lookup.ids, i % lookup.ids));
   h.upload(ids, mine);
 
-  std::vector<sym<embedding::quad>> sums;
-  for (int i = 0; i < launches; ++i) sums.push_back(h.allocate<embedding::quad>(in_sums / 4));
+  std::vector<sym<embedding::vec4>> sums;
+  for (int i = 0; i < launches; ++i) sums.push_back(h.allocate<embedding::vec4>(in_sums / 4));
   for (int i = 0; i < launches; ++i) {  // queued without a look at the results in between
     update<<<1, 256, 0, w.stream()>>>(h.here(table), own, w.rank(), w.size(), i);
     launch(w, w.stream(), {.blocks = 3, .threads = 64}, embedding::sum_bags,
            ch.view(make_header("lookup", 0, lookup.rows, lookup.dim, lookup.bags, lookup.ids)), lookup,
-           static_cast<embedding::quad const*>(h.here(table)), static_cast<std::int32_t const*>(h.here(ids)),
+           static_cast<embedding::vec4 const*>(h.here(table)), static_cast<std::int32_t const*>(h.here(ids)),
            h.here(sums[std::size_t(i)]));
   }
   w.check(w.stream());  // waits, and throws if a rank did not come

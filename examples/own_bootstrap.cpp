@@ -1,4 +1,4 @@
-// A program with a start of its own: its ranks meet at a Unix socket, where another program has MPI or a store. The
+// A program with its own start: its ranks connect at a Unix socket, where another program has MPI or a store. The
 // world outlives the function that makes it, as in a binding.
 //
 //   rank 1, 2, ... --- bytes ---> rank 0 --- all bytes ---> rank 1, 2, ...
@@ -65,7 +65,7 @@ class socket_bootstrap final : public bootstrap {
     for (int n = 1, who = 0; n < size; ++n) {
       connection link(::accept(door.get(), nullptr, nullptr));
       if (!link.receive(&who, sizeof who) || who < 1 || who >= size)
-        throw bootstrap_failed(path_ + ": a rank did not come, or a stranger did");
+        throw bootstrap_failed(path_ + ": a rank did not come, or another program did");
       links_[std::size_t(who)] = std::move(link);
     }
     ::unlink(path_.c_str());
@@ -170,7 +170,7 @@ void call(context& c) try {
   for (int p = 0; p < c.ranks.size(); ++p)
     if (got[std::size_t(p)] != 10 * p) throw error(text("rank ", p, " sent ", got[std::size_t(p)]));
 } catch (std::exception const& e) {
-  c.ranks.fail(e.what());  // ranks that wait for this one end at once
+  c.ranks.fail(e.what());  // ranks that wait for this one end immediately
   throw;
 }
 

@@ -1,5 +1,5 @@
-// An own fused kernel: a matrix that is spread over the ranks is summed column by column on every rank, while its tiles
-// travel.
+// A custom fused kernel: a matrix that is spread over the ranks is summed column by column on every rank, while its
+// tiles travel.
 //
 //   rank r                                      every rank p
 //   pushers    a[r]: tile t --- data, flag ----> inbox: source r, tile t
@@ -35,7 +35,7 @@ __global__ void sum_columns(channel_view ch, matrix<float const> a, float* sums)
   if (b.index() < pushers) {
     for (int i = b.index(); i < tiles * ranks; i += pushers) {
       int const t = i / ranks, peer = ch.world.next(i % ranks);  // this rank first, then its neighbours
-      copy(b, a.part(t * tile_rows, 0, tile_rows, cols), inbox(peer, ch.world.rank(), t));
+      copy(b, a.submatrix(t * tile_rows, 0, tile_rows, cols), inbox(peer, ch.world.rank(), t));
       e.signal(b, peer, t);
     }
   } else {

@@ -36,7 +36,7 @@ __device__ inline float point(float up, float left, float right, float down) {
   return 0.25f * (((up + left) + right) + down);
 }
 
-/// `steps` steps from grid[0], in turns in both grids; the result is in grid[steps % 2]. Each is [rows, cols].
+/// `steps` steps from grid[0], alternately in both grids; the result is in grid[steps % 2]. Each is [rows, cols].
 /// sides: shape::flags() flags of every rank, allocated for this kernel alone.
 __global__ void __launch_bounds__(512)
     run_steps(channel_view ch, shape g, matrix<float> first, matrix<float> second, sym<flag> sides) {

@@ -89,7 +89,7 @@ int run_rank(world& w) {
   auto const count = h.allocate<int>(1), step = h.allocate<int>(1);
   auto const out = h.allocate<float>(std::size_t(room) * model);
 
-  w.barrier();  // ranks that are threads meet before the first captures, and after the last has done so
+  w.barrier();  // ranks that are threads synchronise before the first captures, and after the last has done so
   hipGraph_t graph;
   hipGraphExec_t layer;
   check_hip(hipStreamBeginCapture(w.stream(), hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");

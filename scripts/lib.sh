@@ -96,7 +96,7 @@ open_build() {
   flock 8
   made_for=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null || true)
   if [ -n "$made_for" ] && ! [ "$made_for" -ef "$root" ]; then
-    say "$build was built from $made_for: start anew"
+    say "$build was built from $made_for: start again"
     rm -rf "$build"
   fi
 }

@@ -1,10 +1,10 @@
-// Tutorial, step 4: an own fused kernel, y = max(0, A x), where every rank has some columns of A and the same part of
+// Tutorial, step 4: a custom fused kernel, y = max(0, A x), where every rank has some columns of A and the same part of
 // x.
 //
 //   producers   a tile of A[:, r] x[r] --- parts, flags ----> inbox of every rank: row of source r, tile t
 //   consumers                                                 wait for tile t of all sources, add, max(0, .) --> y
 //
-// Deadlock: producers wait for nothing, and launch() takes only grids whose blocks all run at once.
+// Deadlock: producers wait for nothing, and launch() takes only grids whose blocks all run concurrently.
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>

@@ -3,7 +3,7 @@
 //
 //   rank r --- (value, stamp) in 8 bytes ---> record of r on every rank --polled until all stamps are right--> sum
 //
-// Deadlock: every thread sends before it waits, and launch() takes only grids whose blocks all run at once.
+// Deadlock: every thread sends before it waits, and launch() takes only grids whose blocks all run concurrently.
 #include <fusewire/fusewire.hpp>
 
 #include <cstdio>

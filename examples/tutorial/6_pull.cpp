@@ -6,7 +6,8 @@
 //   while a tile is left: sum += p's tile <--------- (loads by r's threads)
 //   acknowledge(p) --------------------------------> wait_acknowledged: p may change its array
 //
-// Deadlock: headers are sent before anything is waited for, and launch() takes only grids whose blocks all run at once.
+// Deadlock: headers are sent before anything is waited for, and launch() takes only grids whose blocks all run
+// concurrently.
 #include <fusewire/fusewire.hpp>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ __global__ void sum_arrays(channel_view ch, sym<float> array, float* sum) {
   world_view const& w = ch.world;
   bool begun = true;
   for (int r = 0; r < w.size(); ++r) begun &= pull.wait_begun(b, r);
-  for (int t = e.next(b, &word); t < tiles; t = e.next(b, &word)) {  // the next tile that no block has drawn
+  for (int t = e.next(b, &word); t < tiles; t = e.next(b, &word)) {  // the next tile that no block has claimed
     int const i = t * tile + b.rank();
     float all = 0;
     if (begun)

@@ -1,9 +1,9 @@
-// Tutorial, step 7: an own tile source for the library's mainloops. Every rank multiplies the matrix that the rank
+// Tutorial, step 7: a custom tile source for the library's mainloops. Every rank multiplies the matrix that the rank
 // before it sends, while it arrives.
 //
 //   rank r-1 --- chunks of its A, flags ---> inbox of rank r --wait for a chunk--> mainloop --> C = A of rank r-1 * B
 //
-// Deadlock: all blocks run at once, and the threads that send wait for nothing.
+// Deadlock: all blocks run concurrently, and the threads that send wait for nothing.
 #include <fusewire/fusewire.hpp>
 #include <fusewire/gemm/gemm_launcher.hpp>
 #include <fusewire/gemm/epilogue.hpp>
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(M::traits.threads, M::traits.min_blocks_per_cu
   auto const send = [&](auto group, int worker, int workers, auto const& begin) {
     begin();  // the epoch is known from here on
     matrix<bf16> const inbox{e.inbox<bf16>(next), m, k, k};
-    for (int const chunk : dealt(chunks, worker, workers)) {
-      copy(group, g.a.part(0, chunk * chunk_k, m, chunk_k), inbox.part(0, chunk * chunk_k, m, chunk_k));
+    for (int const chunk : round_robin(chunks, worker, workers)) {
+      copy(group, g.a.submatrix(0, chunk * chunk_k, m, chunk_k), inbox.submatrix(0, chunk * chunk_k, m, chunk_k));
       e.signal(group, next, chunk);
     }
   };
@@ -95,7 +95,7 @@ int main(int argc, char** argv) try {
       auto const inbox = [&](int slot) { return matrix<bf16 const>{view.slot<bf16>(slot), m, k, k}; };
       arguments const g{{heap.here(a), m, k, k},
                         {heap.here(c), m, n, n},
-                        {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.band}};
+                        {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.group_m}};
       launcher.launch(w.stream(), kernel_of, p, plan, {inbox(0), inbox(1)},
                       {.tiles = g.tiles.count(), .comm_workers = chunks}, identity{}, view, g);
       // [end: launch]

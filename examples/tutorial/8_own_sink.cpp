@@ -1,11 +1,11 @@
-// Tutorial, step 8: an own tile sink for the library's mainloops. GEMM + reduce-scatter: every rank has a part of k,
+// Tutorial, step 8: a custom tile sink for the library's mainloops. GEMM + reduce-scatter: every rank has a part of k,
 // and rank r gets its rows of the sum of all products.
 //
 //   tiles        A, B --mainloop--> fp32 sums --> inbox of the rank that owns the rows: [source][rows][n], and a flag
 //   after them   wait for a tile's flags of every source --> add up in the order of ranks --> C
 //
-// Deadlock: all blocks run at once; multiplications wait for nothing, and a block adds up only when all of its rank's
-// are done or other blocks are at them.
+// Deadlock: all blocks run concurrently; multiplications wait for nothing, and a block adds up only when all of its
+// rank's are done or other blocks are at them.
 #include <fusewire/fusewire.hpp>
 #include <fusewire/comm/reduce_scatter.hpp>
 #include <fusewire/gemm/gemm_launcher.hpp>
@@ -23,17 +23,17 @@ constexpr int rows = 72, n = 160, k = 128, launches = 3;  // rows, k: of each ra
 // [begin: sink]
 struct sums_at_owner {
   channel_epoch const& e;
-  row_shards const& shards;   // rank r owns the r-th `rows` rows; tile rows take turns over the ranks
+  row_shards const& shards;   // rank r owns the r-th `rows` rows; M tiles take turns over the ranks
   int rank, n_tiles, stores;  // this rank; tiles of a row; blocks that each store a slice of a tile
 
   __device__ matrix<float> from(int source, int owner) const {
     return {e.inbox<float>(owner) + source * rows * n, rows, n, n};
   }
   __device__ matrix<float> at(tile_coord t) const {
-    int const above = t.m * shards.tile_m - shards.row_in_shard(t.m);  // tiles number rows from the first tile row on
+    int const above = t.m * shards.tile_m - shards.row_in_shard(t.m);  // tiles number rows from the first M tile on
     return {from(rank, shards.owner(t.m)).data - above * n, above + rows, n, n};
   }
-  __device__ int flag(int nth, int tile_n) const { return (nth * n_tiles + tile_n) * stores; }  // in its nth tile row
+  __device__ int flag(int nth, int tile_n) const { return (nth * n_tiles + tile_n) * stores; }  // in its nth M tile
   template <group Group>
   __device__ void stored(Group g, tile_coord t, stored_slice s) const {
     e.signal(g, shards.owner(t.m), flag(shards.nth_of_owner(t.m), t.n) + s.slice);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(M::traits.threads, M::traits.min_blocks_per_cu
       g.c(row, col) = bf16(sum);
     }
   };
-  tail const after{g.shards.tile_rows * n_tiles, add_up};  // this rank's tiles of the sum
+  tail const after{g.shards.m_tiles * n_tiles, add_up};  // this rank's tiles of the sum
   M::run(shared, launch, x, g.tiles, source, sink, no_comm{}, epilogue, after);
 }
 // [end: kernel]
@@ -85,7 +85,7 @@ int main(int argc, char** argv) try {
     // [begin: host]
     requirements const needs =
         channel::requirements(ranks, {.max_bytes = std::size_t(m) * n * sizeof(float),
-                                      .flags_per_source = gemm_launcher<bf16>::max_tile_parts(rows, n)}) +
+                                      .flags_per_source = gemm_launcher<bf16>::max_tile_slices(rows, n)}) +
         requirements::of<bf16>(std::size_t(m) * k) + requirements::of<bf16>(k * n) + requirements::of<bf16>(rows * n);
     heap heap(w, needs);
     channel ch(heap, needs);
@@ -109,7 +109,7 @@ int main(int argc, char** argv) try {
       row_shards const shards(m, ranks, plan.tile_m);
       int const next = heap.view().next(1);  // whose rows come first
       arguments const g{
-          {heap.here(c), rows, n, n}, shards, {shards.all_tile_rows(), ceil_div(n, plan.tile_n), next, plan.band}};
+          {heap.here(c), rows, n, n}, shards, {shards.all_m_tiles(), ceil_div(n, plan.tile_n), next, plan.group_m}};
       launcher.launch(w.stream(), kernel_of, p, plan, {matrix<bf16 const>{heap.here(a), m, k, k}},
                       {.tiles = g.tiles.count()}, identity{}, ch.view(gemm_header<bf16>("scatter", plan, 0, m, n, k)),
                       g);

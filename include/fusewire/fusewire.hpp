@@ -1,4 +1,4 @@
-// Everything to write kernels with. Operators have headers of their own in ops/ (all of them: operators.hpp), and what
+// Everything to write kernels with. Operators have their own headers in ops/ (all of them: operators.hpp), and what
 // they are made of in gemm/, attention/ and comm/.
 #pragma once
 #include <fusewire/core/group.hpp>

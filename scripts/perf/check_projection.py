@@ -40,7 +40,7 @@ def share_of_link(rows):
 
 
 def share_beside(rows):
-    """As share_of_link, with all links at once; link_efficiency must be right before."""
+    """As share_of_link, with all links together; link_efficiency must be right before."""
     return NOW["link_beside"][0] * median_of([projected / measured for _, measured, projected, _ in rows])
 
 
@@ -72,7 +72,7 @@ PARTS = [
     ("A peer's memory, one access after the other", r"^(load|store|atomic/fetch_add)$", anything, ("link_ns", one_way), ["atomic_latency", "writeback_walk"]),
     ("Flags and barriers between GPUs", r"^(signal|barrier)/", anything, None, ["link_ns", "writeback_walk", "invalidate"]),
     ("Copies over a link", r"^copy/", anything, ("link_efficiency", share_of_link), ["link_request", "l1_misses"]),
-    ("Copies over all links at once", r"^copy_all/", anything, ("link_beside", share_beside), ["link_efficiency"]),
+    ("Copies over all links together", r"^copy_all/", anything, ("link_beside", share_beside), ["link_efficiency"]),
     ("The weights alone: GEMMs with up to 32 rows, one GPU", r"^ag_gemm/chosen/", both(world(lambda w: w == 1), rows_up_to(32)), ("hbm_efficiency", share_of_memory), ["hbm_ns", "l1_misses"]),
     ("The KV alone: Flash Decode, one GPU", r"^flash_decode/fused/", world(lambda w: w == 1), ("hbm_efficiency", share_of_memory), ["hbm_ns", "mall_ns"]),
     ("Blocks that share tiles: GEMMs of 65 to 512 rows, one GPU", r"^ag_gemm/chosen/", both(world(lambda w: w == 1), rows_up_to(512, 65)), None, ["mall_ns", "fabric_efficiency", "l2_efficiency", "atomic_service"]),

@@ -95,7 +95,7 @@ def channel(colours):
         e = "e" if i == 0 else f"e + {i}"
         p.box(x + 58, 40 if i % 2 == 0 else 86, 206, 34, "third", f"data of {e}; flags: {e}")
         p.path("arrow", (x + 100, 166), (x + 100, 76 if i % 2 == 0 else 122))  # r's push
-        for y, shift, does in ((168, 0, ("push", "own pieces")), (272, late, ("multiply", "from the slot"))):
+        for y, shift, does in ((168, 0, ("push", "own chunks")), (272, late, ("multiply", "from the slot"))):
             p.box(x + shift, y, 54, 46, "faint", "header", e)
             p.box(x + shift + 58, y, 82, 46, "bulk", *does)
             p.box(x + shift + 144, y, 86, 46, "signal", "end", "all headers?")
@@ -115,7 +115,7 @@ def choice(colours):
     p = Picture("Which way to send: push or pull, flags or LL words", 920, 350, colours)
     p.text(10, 24, "Which way do the bytes go, and what tells that they are there?", "title")
     p.box(300, 44, 320, 44, "faint", "Who knows which bytes are needed?", "when the kernel begins")
-    p.box(90, 136, 340, 44, "faint", "How much goes to one peer at a time?", "a record, a tile, a piece")
+    p.box(90, 136, 340, 44, "faint", "How much goes to one peer at a time?", "a record, a tile, a chunk")
     p.path("arrow", (400, 88), (270, 134))
     p.text(190, 112, "the sender, or both")
     p.path("arrow", (540, 88), (770, 226))
@@ -125,7 +125,7 @@ def choice(colours):
     p.path("arrow", (340, 180), (440, 226))
     p.text(410, 208, "more")
     p.box(10, 228, 280, 62, "third", "push LL words", "slot.send, ll_reader: no flag, no release", "twice the bytes; one word a thread, many threads")
-    p.box(316, 228, 280, 62, "bulk", "push, and a flag for each piece", "copy into e.inbox(peer), e.signal, e.wait", "a piece of tens of KB, signalled by who stored it")
+    p.box(316, 228, 280, 62, "bulk", "push, and a flag for each chunk", "copy into e.inbox(peer), e.signal, e.wait", "a chunk of tens of KB, signalled by who stored it")
     p.box(622, 228, 288, 62, "signal", "pull", "begin_readable, wait_begun, copy, acknowledge", "the owner: wait_acknowledged before it ends")
     p.text(10, 314, "Push where both would do: a store crosses the link once, a load twice, and nobody acknowledges. ag_gemm pulls on H200 for long multiplications, as measured.")
     p.text(10, 334, "The bound of 16 KB is a projection for MI300X with 8 ranks and a block of 1024 threads, no measurement. With 256 threads it is 2 KB.")

@@ -290,7 +290,7 @@ def chosen_and_fastest(data, columns, text):
 PLANS_OF_GEMM = """One GPU, bf16, column-major B, weights in no cache. A plan is a tile and the number of blocks that share it, each with a part of k. Simulated are the chosen plan and, of each tile, up to two more whose
 modelled time is at most 1.4 times its, by the operator's model with 304 resident blocks. Random: drawn by `scripts/bench sim plans --seed 1`. Microseconds, projected."""
 PLANS_OF_AG_GEMM = """bf16, column-major B, weights in no cache, pushed. Simulated are, beside the chosen plan, those of other tiles and numbers of blocks that share a tile whose modelled time is up to 1.15 times its,
-and for most shapes the chosen one with half and twice its moving blocks, and with pieces of half and twice its columns. No shape takes long to simulate: M up to 512, W x N x K up to 2^26. Random: drawn by `scripts/bench sim ag_gemm_plans --seed 1`. Microseconds, projected."""
+and for most shapes the chosen one with half and twice its sender blocks, and with chunks of half and twice its columns. No shape takes long to simulate: M up to 512, W x N x K up to 2^26. Random: drawn by `scripts/bench sim ag_gemm_plans --seed 1`. Microseconds, projected."""
 
 
 def other_runs(plans, sweep):
@@ -798,7 +798,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", metavar="RESULTS", type=pathlib.Path, help="the folder with the JSON files: bench/results")
     parser.add_argument("page", metavar="OUT", type=pathlib.Path, help="what is written: docs/performance.md, and performance_tables.md and the tables of taxes.md beside it")
-    parser.add_argument("readme", metavar="README", type=pathlib.Path, nargs="?", help="README.md, whose figures are made anew")
+    parser.add_argument("readme", metavar="README", type=pathlib.Path, nargs="?", help="README.md, whose figures are made again")
     parser.add_argument("--check", action="store_true", help="write nothing, and fail if a file would change")
     arguments = parser.parse_args()
     results, page, readme = arguments.results, arguments.page, arguments.readme

@@ -116,7 +116,7 @@ class Runner:
         return float(found[1]) if found else None
 
     def variants(self, runs, known, fresh, add):
-        """runs: (name, more, arguments of projection()). Those that are not fresh are simulated, self.jobs at once. Of their shapes nothing else is kept."""
+        """runs: (name, more, arguments of projection()). Those that are not fresh are simulated, self.jobs in parallel. Of their shapes nothing else is kept."""
         shape = lambda name: re.sub("/(plan|movers|columns):[^/]*", "", name)
         named, shapes = {name for name, *_ in runs}, {shape(name) for name, *_ in runs}
         for name in [name for name in known if shape(name) in shapes and name not in named]:
@@ -132,7 +132,7 @@ class Runner:
                 print(f"[{i} of {len(left)}]", file=sys.stderr, flush=True)
 
     def file(self, name, mhz, make, plans=True, program=None):
-        """make(known, fresh, add): what is not fresh(name) is simulated, and add(name, us, origin) stores it at once. plans: it says with fresh() what
+        """make(known, fresh, add): what is not fresh(name) is simulated, and add(name, us, origin) stores it immediately. plans: it says with fresh() what
         it will simulate, so that the time left can be told."""
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / f"{name}.mi300x_projected.json"
@@ -243,7 +243,7 @@ def random_gathered_shapes(count, seed):
 
 
 def listed_plans(runner, *arguments):
-    """What `projection plans` lists: TILExTILExPARTS, movers, columns of a piece, modelled us; the chosen one first."""
+    """What `projection plans` lists: TILExTILExSPLIT_K, senders, columns of a chunk, modelled us; the chosen one first."""
     for line in (runner.simulate(1, NOMINAL_MHZ, runner.program, "plans", *arguments) or "").splitlines():
         *tile, movers, columns, modelled = line.split()
         yield "x".join(tile), int(movers), int(columns), float(modelled)
@@ -263,7 +263,7 @@ def plans(runner, rows, columns, count, seed, factor):
 
 
 def ag_gemm_plans(runner, rows, columns, worlds, gathers, count, seed, factor):
-    """AG+GEMM with the plan that it chooses, with the plans of other tiles and parts that the model puts next, and with half and twice its movers and its pieces."""
+    """AG+GEMM with the plan that it chooses, with the plans of other tiles and split_k that the model puts next, and with half and twice its senders and its chunks."""
     sweep = [(by, w, m, n, 8192) for w in worlds if w > 1 for n in columns for m in rows for by in gathers if by == "k" or m % w == 0]
     def make(known, fresh, add):
         runs, of_moving = [], []
@@ -271,10 +271,10 @@ def ag_gemm_plans(runner, rows, columns, worlds, gathers, count, seed, factor):
             all_plans = list(listed_plans(runner, by, w, m, n, k, factor))
             if not all_plans:
                 continue
-            tile, movers, piece, modelled = all_plans[0]
+            tile, movers, chunk, modelled = all_plans[0]
             variants = [(tile, 0, 0, modelled)] + [(other, 0, 0, us) for other, _, _, us in all_plans[1:]]
             variants += [(tile, count, 0, modelled) for count in (movers // 2, 2 * movers) if count]
-            variants += [(tile, 0, width, modelled) for width in (piece // 2, 2 * piece) if 64 <= width <= (k // w if by == "k" else k) and width % 64 == 0]
+            variants += [(tile, 0, width, modelled) for width in (chunk // 2, 2 * chunk) if 64 <= width <= (k // w if by == "k" else k) and width % 64 == 0]
             for i, (tile, movers, width, modelled) in enumerate(variants):
                 name = "".join([f"plan:{tile}", f"/movers:{movers}" if movers else "", f"/columns:{width}" if width else ""])
                 more = {"modelled_us": modelled, "chosen": i == 0, "random": at >= len(sweep)}
@@ -415,7 +415,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of the random shapes")
     parser.add_argument("--factor", type=float, default=1.4, help="of the set `plans`: plans whose modelled time is up to this many times that of the best are simulated, and at least two others")
     parser.add_argument("--ag_factor", type=float, default=1.15, help="likewise of the set `ag_gemm_plans`")
-    parser.add_argument("--jobs", type=int, default=1, help="of the sets of plans: simulations at once")
+    parser.add_argument("--jobs", type=int, default=1, help="of the sets of plans: simulations in parallel")
     a = parser.parse_args()
     runner = Runner(a.build, a.results, time.monotonic() + a.budget, a.limit, a.timing, a.filter, a.jobs)
     known = {"ag_gemm": lambda: ag_gemm(runner, "ag_gemm", NOMINAL_MHZ, a.m, a.n, a.worlds, a.gathers),

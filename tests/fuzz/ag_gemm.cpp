@@ -61,7 +61,7 @@ void use(input& in, world& w) {
                           .comm_blocks = extent(in.below(4)),
                           .chunk_k = extent(8 * in.below(4)),
                           .reserved_cus = extent(in.below(3)),
-                          .own_shard_first = in.coin()};
+                          .local_shard_first = in.coin()};
   ag_gemm<bf16> op(ch, o);
   for (int i = 0; i < 3 && !in.done(); ++i) {
     ag_gemm_call<bf16> call;

@@ -87,7 +87,7 @@ void without_running(world& w, F f) {
   w.barrier();
 }
 
-/// f(world&) on one or two ranks. Mostly on one, without a thread of its own: that is much faster.
+/// f(world&) on one or two ranks. Mostly on one, without its own thread: that is much faster.
 template <class F>
 void on_ranks(bool two, F f) {
   accepted([&] {

@@ -1,4 +1,5 @@
-// Processes give each other file descriptors, with strangers on the same host who see the sockets and send their own.
+// Processes give each other file descriptors, with other programs on the same host that see the sockets and send their
+// own.
 #include <catch2/catch_test_macros.hpp>
 #include <fusewire/memory/descriptor_exchange.hpp>
 #include <sys/mman.h>
@@ -121,27 +122,27 @@ TEST_CASE("descriptor_exchange: what does not know the secret, or carries no des
   int const before = ::dup(0);
   none_said_anything(ranks.run());
   int const after = ::dup(0);
-  CHECK(after == before + 1);  // what strangers sent was closed
+  CHECK(after == before + 1);  // what other programs sent was closed
   ::close(before), ::close(after);
 }
 
 TEST_CASE("descriptor_exchange: another user's is not taken, even with the secret") {
   if (::getuid() != 0) SKIP("only root can be another user");
   three_ranks ranks;
-  pid_t const stranger = ::fork();
-  if (stranger == 0) {
+  pid_t const other_program = ::fork();
+  if (other_program == 0) {
     if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(1);
     auto const evil = memory();
     inject(ranks.addresses[1], ranks.addresses[1].secret, 0, {evil.get()});
     ::_exit(evil ? 0 : 2);
   }
   int status = -1;
-  ::waitpid(stranger, &status, 0);
+  ::waitpid(other_program, &status, 0);
   CHECK(status == 0);
   none_said_anything(ranks.run());
 }
 
-TEST_CASE("descriptor_exchange: a rank that can open no more files says so at once") {
+TEST_CASE("descriptor_exchange: a rank that can open no more files says so immediately") {
   pid_t const p = ::fork();
   if (p == 0) {
     three_ranks ranks;

@@ -1,4 +1,4 @@
-// Who listens hears of a failure at once, without asking: among threads, and over TCP.
+// Who listens hears of a failure immediately, without asking: among threads, and over TCP.
 #include <catch2/generators/catch_generators.hpp>
 
 #include <condition_variable>
@@ -67,13 +67,13 @@ void hear_of_both(bootstrap& all) {
 
 }  // namespace
 
-TEST_CASE("failure_listener: ranks over TCP hear of a failure at once") {
+TEST_CASE("failure_listener: ranks over TCP hear of a failure immediately") {
   outcome const o = in_session(3, [](tcp_bootstrap& b) { hear_of_both(b); });
   print(o);
   CHECK(o.quiet());
 }
 
-TEST_CASE("failure_listener: ranks that are threads hear of a failure at once") {
+TEST_CASE("failure_listener: ranks that are threads hear of a failure immediately") {
   auto const hub = std::make_shared<thread_bootstrap::hub>(3);
   outcome const o = at_once(3, [&](int r) {
     thread_bootstrap b(hub, r);
@@ -94,7 +94,7 @@ TEST_CASE("failure_listener: a process that dies is named to those who listen, r
   pid_t const p = child([&] {
     tcp_session s(options_of(victim, 3, port));
     tcp_bootstrap(std::shared_ptr<tcp_session>(&s, [](auto*) {})).barrier();
-    std::this_thread::sleep_for(500ms);  // what the hub answers is on its way
+    std::this_thread::sleep_for(500ms);  // what the hub answers is in flight
     ::raise(SIGKILL);
   });
   std::vector<std::string> heard(2);

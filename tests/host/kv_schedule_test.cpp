@@ -96,7 +96,7 @@ TEST_CASE("decode_record: every word of a result has one place") {
   int const heads = GENERATE(1, 3, 16), d = GENERATE(64, 128);
   decode_record const r{heads, d};
   std::vector<int> words(static_cast<std::size_t>(r.words()));
-  for (int i = 0; i < r.quads(); ++i)
+  for (int i = 0; i < r.vec4s(); ++i)
     for (int j = 0; j < (r.begins_head(i) ? 6 : 4); ++j) ++words[static_cast<std::size_t>(r.word(i, j))];
   CHECK(std::count(words.begin(), words.end(), 1) == r.used());
   CHECK(std::count(words.begin(), words.end(), 0) == r.words() - r.used());

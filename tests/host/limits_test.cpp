@@ -152,8 +152,8 @@ TEST_CASE("descriptor: none is a standard stream's, where the program was starte
 
 TEST_CASE("thread_bootstrap: different collectives at the same time are an error for all ranks") {
   bool const splits = GENERATE(true, false);
-  auto const hub =
-      std::make_shared<thread_bootstrap::hub>(3, std::chrono::milliseconds::max());  // "for ever" does not end at once
+  auto const hub = std::make_shared<thread_bootstrap::hub>(
+      3, std::chrono::milliseconds::max());  // no limit does not end immediately
   auto const o = at_once(3, [&](int r) {
     thread_bootstrap b(hub, r);
     b.barrier();

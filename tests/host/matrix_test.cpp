@@ -20,17 +20,17 @@ TEST_CASE("matrix: element (r, c) is data[r * ld + c]") {
   CHECK(data[27] == -1);
 }
 
-TEST_CASE("matrix: a part keeps the distance of the rows") {
+TEST_CASE("matrix: a submatrix keeps the distance of the rows") {
   std::vector<int> data(60);
   std::iota(data.begin(), data.end(), 0);
   matrix<int> const m{data.data(), 5, 8, 12};
-  auto const p = m.part(1, 2, 3, 4);
+  auto const p = m.submatrix(1, 2, 3, 4);
   CHECK(p.rows == 3);
   CHECK(p.cols == 4);
   CHECK(p.ld == 12);
   CHECK(p(0, 0) == m(1, 2));
   CHECK(p(2, 3) == m(3, 5));
-  CHECK(p.part(1, 1, 1, 1)(0, 0) == m(2, 3));
+  CHECK(p.submatrix(1, 1, 1, 1)(0, 0) == m(2, 3));
 }
 
 TEST_CASE("matrix: a view of constants from one of variables, not the other way") {

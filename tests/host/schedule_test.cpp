@@ -1,5 +1,5 @@
 // Tile orders and the cutting of A are plain arithmetic: every tile exactly once, every element of A in exactly one
-// piece.
+// chunk.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <fusewire/comm/all_gather/gather_map.hpp>
@@ -13,13 +13,13 @@
 
 using namespace fusewire;
 
-TEST_CASE("raster_order takes every tile once, the first band of rows first", "[grid]") {
-  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), band = GENERATE(1, 3, 8),
-            first_band = GENERATE(0, 1, 2, 9);
+TEST_CASE("raster_order takes every tile once, the first group of rows first", "[grid]") {
+  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), group_m = GENERATE(1, 3, 8),
+            first_group = GENERATE(0, 1, 2, 9);
   for (int first = 0; first < m_tiles; ++first) {
-    raster_order const order{m_tiles, n_tiles, first, band, first_band};
-    int const most = std::min(band, m_tiles),
-              rows = first_band > 0 ? std::min(first_band, most) : most;  // of the first band
+    raster_order const order{m_tiles, n_tiles, first, group_m, first_group};
+    int const most = std::min(group_m, m_tiles),
+              rows = first_group > 0 ? std::min(first_group, most) : most;  // of the first group
     std::set<std::pair<int, int>> seen;
     for (int i = 0; i < order.count(); ++i) {
       tile_coord const t = order[i];
@@ -32,11 +32,11 @@ TEST_CASE("raster_order takes every tile once, the first band of rows first", "[
   }
 }
 
-TEST_CASE("dealt gives every number to exactly one worker", "[grid]") {
+TEST_CASE("round_robin gives every number to exactly one worker", "[grid]") {
   int const count = GENERATE(0, 1, 5, 64), workers = GENERATE(1, 2, 7, 100);
   std::vector<int> taken(static_cast<std::size_t>(count));
   for (int w = 0; w < workers; ++w)
-    for (int const i : dealt(count, w, workers)) ++taken[static_cast<std::size_t>(i)];
+    for (int const i : round_robin(count, w, workers)) ++taken[static_cast<std::size_t>(i)];
   REQUIRE(taken == std::vector<int>(static_cast<std::size_t>(count), 1));
 }
 
@@ -54,7 +54,7 @@ TEST_CASE("a divisor divides as the operator does", "[grid]") {
   }
 }
 
-TEST_CASE("the pieces of all ranks cover the gathered A once, each with a flag of its own", "[gather_map]") {
+TEST_CASE("the chunks of all ranks cover the gathered A once, each with a flag of its own", "[gather_map]") {
   auto const by = GENERATE(gather::k, gather::m);
   int const ranks = GENERATE(1, 2, 3, 5, 8), m = GENERATE(1, 2, 7, 31, 32, 33, 130), tile_m = GENERATE(16, 32, 128),
             chunk_k = GENERATE(8, 24, 512);
@@ -62,10 +62,10 @@ TEST_CASE("the pieces of all ranks cover the gathered A once, each with a flag o
   gather_map const map{by, m, k, ranks, tile_m, chunk_k};
   std::vector<int> covered(static_cast<std::size_t>(m * k));
   for (int r = 0; r < ranks; ++r) {
-    REQUIRE(map.pieces(r) <= map.max_pieces());
+    REQUIRE(map.chunks(r) <= map.max_chunks());
     std::set<int> flags;
-    for (int i = 0; i < map.pieces(r); ++i) {
-      gather_piece const p = map.piece(r, i);
+    for (int i = 0; i < map.chunks(r); ++i) {
+      gather_chunk const p = map.chunk(r, i);
       REQUIRE((p.rows > 0 && p.cols > 0));
       REQUIRE(p.row / tile_m == (p.row + p.rows - 1) / tile_m);  // one row of tiles waits for it
       REQUIRE((p.row >= map.first_row(r) && p.row + p.rows <= map.first_row(r) + map.rows(r)));
@@ -75,7 +75,7 @@ TEST_CASE("the pieces of all ranks cover the gathered A once, each with a flag o
       for (int y = p.row; y < p.row + p.rows; ++y)
         for (int x = p.col; x < p.col + p.cols; ++x) ++covered[static_cast<std::size_t>(y * k + x)];
     }
-    REQUIRE(int(flags.size()) == map.pieces(r));
+    REQUIRE(int(flags.size()) == map.chunks(r));
   }
   REQUIRE(covered == std::vector<int>(covered.size(), 1));
 }
@@ -91,37 +91,37 @@ TEST_CASE("the owners of a row of tiles are the ranks that hold its rows", "[gat
     }
 }
 
-TEST_CASE("piece_order takes every piece once, and the first tile rows' before the last's", "[gather_map]") {
-  using nest = piece_order::nest;
-  auto const by = GENERATE(nest::by_peer, nest::by_band, nest::by_chunk, nest::by_row);
+TEST_CASE("chunk_order takes every chunk once, and the first M tiles' before the last's", "[gather_map]") {
+  using nest = chunk_order::nest;
+  auto const by = GENERATE(nest::by_peer, nest::by_group, nest::by_k_chunk, nest::by_row);
   int const first_turn = GENERATE(0, 1), turns = GENERATE(1, 3, 4), rows = GENERATE(0, 1, 5, 8),
-            chunks = GENERATE(1, 6), band = GENERATE(1, 3, 8), parts = GENERATE(1, 2, 4);
-  piece_order const order{by, turns, rows, chunks, band, parts, first_turn};
+            chunks = GENERATE(1, 6), group_m = GENERATE(1, 3, 8), split_k = GENERATE(1, 2, 4);
+  chunk_order const order{by, turns, rows, chunks, group_m, split_k, first_turn};
   std::set<std::tuple<int, int, int>> seen;
   for (int i = 0; i < order.count(); ++i) {
-    piece_at const p = order[i];
-    REQUIRE(
-        (p.turn >= first_turn && p.turn <= turns && p.row >= 0 && p.row < rows && p.chunk >= 0 && p.chunk < chunks));
-    seen.insert({p.turn, p.row, p.chunk});
+    chunk_position const p = order[i];
+    REQUIRE((p.turn >= first_turn && p.turn <= turns && p.row >= 0 && p.row < rows && p.k_chunk >= 0 &&
+             p.k_chunk < chunks));
+    seen.insert({p.turn, p.row, p.k_chunk});
     if (i == 0) continue;
-    piece_at const q = order[i - 1];
+    chunk_position const q = order[i - 1];
     if (by == nest::by_peer) REQUIRE(p.turn >= q.turn);
-    if (by == nest::by_band) REQUIRE(p.row / band >= q.row / band);
-    if ((by == nest::by_chunk || by == nest::by_row) && parts == 1) REQUIRE(p.chunk >= q.chunk);
+    if (by == nest::by_group) REQUIRE(p.row / group_m >= q.row / group_m);
+    if ((by == nest::by_k_chunk || by == nest::by_row) && split_k == 1) REQUIRE(p.k_chunk >= q.k_chunk);
   }
   REQUIRE(int(seen.size()) == order.count());
 }
 
-TEST_CASE("piece_order, by_row: each turn takes the rows of a chunk in a round, and no row is behind", "[gather_map]") {
+TEST_CASE("chunk_order, by_row: each turn takes the rows of a chunk in a round, and no row is behind", "[gather_map]") {
   int const turns = GENERATE(1, 2, 3, 7), rows = GENERATE(1, 2, 4, 8, 11), chunks = 3;
-  piece_order const order{piece_order::nest::by_row, turns, rows, chunks, 8};
+  chunk_order const order{chunk_order::nest::by_row, turns, rows, chunks, 8};
   // When the turns bring the rows' first chunks
   std::map<std::pair<int, int>, int> when;  // of a row and a turn
   for (int i = 0; i < order.count(); ++i) {
-    piece_at const p = order[i];
-    REQUIRE(p.turn == 1 + i % turns);  // every turns-th piece is of one turn
-    REQUIRE(p.chunk == i / (turns * rows));
-    if (p.chunk == 0) when[{p.row, p.turn - 1}] = i / turns;
+    chunk_position const p = order[i];
+    REQUIRE(p.turn == 1 + i % turns);  // every turns-th chunk is of one turn
+    REQUIRE(p.k_chunk == i / (turns * rows));
+    if (p.k_chunk == 0) when[{p.row, p.turn - 1}] = i / turns;
   }
   for (int row = 0; row < rows; ++row) {
     int const first = first_turn_of_row(row, rows, turns);
@@ -131,11 +131,11 @@ TEST_CASE("piece_order, by_row: each turn takes the rows of a chunk in a round, 
   }
 }
 
-TEST_CASE("piece_order: where parts share a tile, the first chunks of their ranges come first", "[gather_map]") {
-  auto const chunks_of = [](int chunks, int parts) {
-    piece_order const order{piece_order::nest::by_band, 1, 1, chunks, 8, parts};
+TEST_CASE("chunk_order: where parts share a tile, the first chunks of their ranges come first", "[gather_map]") {
+  auto const chunks_of = [](int chunks, int split_k) {
+    chunk_order const order{chunk_order::nest::by_group, 1, 1, chunks, 8, split_k};
     std::vector<int> of;
-    for (int i = 0; i < order.count(); ++i) of.push_back(order[i].chunk);
+    for (int i = 0; i < order.count(); ++i) of.push_back(order[i].k_chunk);
     return of;
   };
   REQUIRE(chunks_of(8, 4) == std::vector{0, 2, 4, 6, 1, 3, 5, 7});

@@ -223,7 +223,7 @@ TEST_CASE(
   CHECK(o.all_contain("different collectives"));
 }
 
-TEST_CASE("tcp_bootstrap: limits may be for ever") {
+TEST_CASE("tcp_bootstrap: limits may be infinite") {
   int const port = free_port();
   auto const o = at_once(2, [&](int r) {
     tcp_options a = options_of(r, 2, port);

@@ -1,4 +1,4 @@
-// Strangers on rank 0's port, and ranks of other jobs: they get nothing, they cost little, and the job goes on.
+// Other programs on rank 0's port, and ranks of other jobs: they get nothing, they cost little, and the job goes on.
 #include <arpa/inet.h>
 #include <catch2/generators/catch_generators.hpp>
 #include <fcntl.h>
@@ -176,21 +176,21 @@ TEST_CASE("tcp_hub: who does not know the secret is no rank, and cannot end the 
     impostor.introduce(1, 2, key_of("another secret"));
     expect(impostor.turned_away(), "an impostor of rank 1 was answered");
     wrong_size.introduce(1, 3, key_of("another secret"));
-    expect(wrong_size.turned_away(), "a stranger with another WORLD_SIZE was answered");
+    expect(wrong_size.turned_away(), "a connection with another WORLD_SIZE was answered");
     expect(without_a_proof.next().has_value(), "no challenge");
     detail::greeting g{};
     g.rank = 1, g.size = 2;
     without_a_proof.send(frame_kind::hello, &g, sizeof g);
-    expect(without_a_proof.turned_away(), "a stranger without a proof was answered");
+    expect(without_a_proof.turned_away(), "a connection without a proof was answered");
     expect(other_kind.next().has_value(), "no challenge");
     other_kind.send(frame_kind::fail, "end it", 6);
-    expect(other_kind.turned_away(), "a stranger's failure was answered");
+    expect(other_kind.turned_away(), "an unauthenticated failure was answered");
   });
   print(o);
   CHECK(o.quiet());
 }
 
-TEST_CASE("tcp_hub: a rank that has given up waiting for its answer comes again") {
+TEST_CASE("tcp_hub: a rank that has timed out waiting for its answer comes again") {
   auto const o = with_guests([](int port) {
     guest impatient(port);
     impatient.wait_until_the_end();
@@ -230,7 +230,7 @@ TEST_CASE("tcp_session: who listens on rank 0's port and does not know the secre
       (void)c.send();
       pollfd hello{c.fd(), POLLIN, 0};
       ::poll(&hello, 1, 1000);
-      if (!c.receive() || !c.take()) continue;
+      if (!c.receive() || !c.next_frame()) continue;
       c.queue(frame_kind::accepted, 0, &number, sizeof number);
       c.queue(frame_kind::welcome, 0, "");
       (void)c.send();
@@ -286,21 +286,21 @@ TEST_CASE("tcp_hub: what a rank says is escaped before it reaches a log") {
   for (auto const& s : o.said) CHECK(std::ranges::all_of(s, [](char c) { return c >= ' ' && c <= '~'; }));
 }
 
-TEST_CASE("tcp_hub: a stranger that says nothing, or little, is sent away while others are waited for") {
+TEST_CASE("tcp_hub: a connection that sends nothing, or little, is closed while others are waited for") {
   auto const o = with_guests([](int port) {
     guest silent(port), slow(port);
     expect(silent.next().has_value() && slow.next().has_value(), "no challenge");
     detail::frame_header h;
     h.kind = frame_kind::hello, h.bytes = sizeof(detail::greeting);
     slow.send(&h, sizeof h);
-    expect(silent.turned_away(), "a silent stranger was kept");
-    expect(slow.turned_away(), "a stranger that does not finish was kept");
+    expect(silent.turned_away(), "a silent connection was kept");
+    expect(slow.turned_away(), "a connection that does not finish was kept");
   });
   print(o);
   CHECK(o.quiet());
 }
 
-TEST_CASE("tcp_hub: a stranger cannot announce more than a greeting, nor send it") {
+TEST_CASE("tcp_hub: an unauthenticated connection cannot announce more than a greeting, nor send it") {
   auto const o = with_guests([](int port) {
     for (std::uint32_t const bytes : {std::uint32_t(sizeof(detail::greeting) + 1), 1u << 20, 64u << 20, 0xffffffffu}) {
       guest g(port);
@@ -314,7 +314,7 @@ TEST_CASE("tcp_hub: a stranger cannot announce more than a greeting, nor send it
     std::vector<char> const block(1 << 20);
     int sent = 0;
     while (sent < 64 && endless.send(block.data(), block.size())) ++sent;
-    expect(sent < 64, "64 MiB were read of a stranger");
+    expect(sent < 64, "64 MiB were read of an unauthenticated connection");
   });
   print(o);
   CHECK(o.quiet());
@@ -351,7 +351,7 @@ TEST_CASE("tcp_hub: nobody can come in any more when all ranks have") {
   CHECK_FALSE(listens);
 }
 
-TEST_CASE("tcp_hub: strangers that take all descriptors do not keep the ranks out") {
+TEST_CASE("tcp_hub: pending connections that take all descriptors do not keep the ranks out") {
   int const port = free_port();
   pid_t const rank_0 = process([&] {
     rlimit const few{40, 40};

@@ -6,7 +6,7 @@ most 64 KB of LDS; for every innermost loop with matrix instructions: no flat ac
 no spilled SGPR, and exactly as many matrix instructions as the arithmetic of one step of k needs, where the tile is known. Flash
 Decode's loop loads K and V of a step in as few pieces as a lane's fragments allow, and nothing else but table entries.
 Prints a table; exits with 1 if a rule is broken. With PAGE, docs/gfx942.md, also if a figure is worse than in the page's table, or
-the page has other kernels; --write makes the page anew. Figures of another version of clang are not compared."""
+the page has other kernels; --write makes the page again. Figures of another version of clang are not compared."""
 import re
 import sys
 
@@ -84,7 +84,7 @@ HEAD = """# The gfx942 code of the kernels, counted
 
 Made by `python3 tests/isa/check.py build/sim-ci/tests/isa_kernels.s docs/gfx942.md --write` from the kernels in
 `tests/isa/kernels.cpp`, compiled by {version}. The test `isa.rules` fails where a figure has become worse;
-where that is meant, the page is made anew in the same commit. No kernel accesses scratch or spills a VGPR; SGPRs are
+where that is meant, the page is made again in the same commit. No kernel accesses scratch or spills a VGPR; SGPRs are
 spilled to lanes of VGPRs.
 
 VGPRs are those of a wave's lane, accumulation registers with them. Instructions are those of the whole kernel. The loop

@@ -395,7 +395,7 @@ class State:
                 self.masks[r] = m
 
     def forget(self, value):
-        """It is about to be made anew, in a loop: copies of what it was in the turn before are uniform, and no more."""
+        """It is about to be made again, in a loop: copies of what it was in the turn before are uniform, and no more."""
         if value in self.copied:
             for held in (self.values, self.vgprs, *self.outside.values()):
                 for other in [o for o, v in held.items() if v == value or isinstance(v, tuple) and value in v]:

@@ -63,7 +63,7 @@ __global__ void right_invalidate(int const* data, flag const* f, int* out) {
   *out = *data;
 }
 
-/// All waves of the block meet; this one waits until at most Left of its LDS instructions are under way.
+/// All waves of the block meet; this one waits until at most Left of its LDS instructions are in flight.
 template <int Left>
 __device__ void meet() {
   __atomic_signal_fence(__ATOMIC_SEQ_CST);

@@ -1,4 +1,4 @@
-// What check_wait.py looks at: waits with their limit, each beside a twin that polls for ever.
+// What check_wait.py looks at: waits with their limit, each beside a twin that polls indefinitely.
 #include <fusewire/device/ll.hpp>
 
 using namespace fusewire;

@@ -16,7 +16,7 @@ __global__ void write_and_tell(cast k, world_view w, sym<unsigned> data, sym<fla
     if (k.role() == 0) {
       if (!meets(room, count_t(t - 1), c)) return;
       for (int i = platform::thread_index(); i < words; i += platform::block_threads()) x[i] = unsigned(t);
-      settle_wave();
+      wait_loads();
       __syncthreads();
       if (platform::thread_index() == 0) {
         if (waits) {
@@ -76,7 +76,7 @@ __global__ void add_and_tell(cast k, world_view w, sym<unsigned> data, sym<flag>
       if (!meets(room, count_t(t - 1), c)) return;
       for (int i = 0; i < adds; ++i)
         (void)__hip_atomic_fetch_add(mine + i * threads * 32, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
-      if (waits) settle_wave();
+      if (waits) wait_loads();
       asm volatile("s_barrier" ::: "memory");
       if (platform::thread_index() == 0) {
         write_back();
@@ -108,7 +108,7 @@ __global__ void load_and_give_back(cast k, world_view w, sym<unsigned> data, sym
       unsigned found[loads];  // the compiler waits for them where they are used
       for (int i = 0; i < loads; ++i) found[i] = mine[i * threads];
       asm volatile("" ::: "memory");
-      if (waits) settle_wave();
+      if (waits) wait_loads();
       __builtin_amdgcn_s_barrier();
       if (platform::thread_index() == 0) raise(room, count_t(t));
       count_t late = 0;

@@ -116,21 +116,21 @@ __global__ void look_through_mapping(world_view w, sym<flag> flags, sym<count_t>
   if (w.rank() == 1) {
     count_t const before = platform::atomic_load<order::relaxed, scope::device>(read) +
                            platform::atomic_load<order::relaxed, scope::system>(read + 1);
-    settle_wave();
+    wait_loads();
     raise(theirs + 8, 1 + before);  // `before` is 0: the flag is raised after the load
     if (!await(8, 1)) return;
     add(c + 1, !sees([&] { return platform::atomic_load<order::relaxed, scope::device>(read); }));
     add(c + 3, !sees([&] { return platform::atomic_load<order::relaxed, scope::system>(read + 1); }));
     platform::atomic_store<order::relaxed, scope::device>(written, count_t(1));
     platform::atomic_store<order::relaxed, scope::system>(written + 1, count_t(1));
-    settle_wave();
+    wait_loads();
     raise(theirs + 9, 1);
     (void)await(9, 1);  // the end of this kernel would write the line back
   } else {
     if (!await(8, 1)) return;
     raise(there, 1);
     platform::atomic_store<order::relaxed, scope::system>(read + 1, count_t(1));
-    settle_wave();
+    wait_loads();
     raise(theirs + 8, 1);
     if (!await(9, 1)) return;
     add(c + 2, !sees([&] { return platform::atomic_load<order::relaxed, scope::system>(written); }));

@@ -49,7 +49,7 @@ constexpr int words = 1 << 16;  // of `data`
 constexpr int counters = 64;    // of `counts`
 constexpr int flags_of_rank = 64;
 
-/// The two roles of an experiment. Where every rank has a GPU of its own, ranks 0 and 1 have one block each. Otherwise
+/// The two roles of an experiment. Where every rank has its own GPU, ranks 0 and 1 have one block each. Otherwise
 /// they are blocks 0 and 1 on rank 0's GPU, which run on different XCDs.
 struct cast {
   int first;       // role of block 0
@@ -152,14 +152,14 @@ __device__ inline bool receives(flag const* f, count_t value, count_t* expired_w
 }
 
 /// Returns when all memory operations of this wave are done.
-__device__ inline void settle_wave() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
+__device__ inline void wait_loads() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
 /// Writes back all that this XCD's L2 holds, and waits for the end of it. A release needs this in the code of every
 /// compiler.
 __device__ inline void write_back() { asm volatile("buffer_wbl2 sc0 sc1\n\ts_waitcnt vmcnt(0)" ::: "memory"); }
 
 /// Releases the block's stores, then raises *f.
 __device__ inline void publish(flag* f, count_t value) {
-  settle_wave();
+  wait_loads();
   __syncthreads();
   if (platform::thread_index() == 0) {
     write_back();
@@ -168,7 +168,7 @@ __device__ inline void publish(flag* f, count_t value) {
 }
 /// Raises *f after the block has done its reads.
 __device__ inline void give_back(flag* f, count_t value) {
-  settle_wave();
+  wait_loads();
   __syncthreads();
   if (platform::thread_index() == 0) raise(f, value);
 }

@@ -31,7 +31,7 @@ namespace {
 
 /// The result of several launches on rank 0's GPU, with as many blocks as it has CUs.
 struct placement {
-  int blocks, parts, times;
+  int blocks, xcds, times;
   std::array<int, 8> first;  // XCD of block 0, by launch
   bool in_turn = true;       // block i on the XCD after that of block i-1
   bool in_order = true;      // blocks started in the order of their numbers
@@ -43,7 +43,7 @@ placement place_blocks(context& c) {
   placement seen{};
   seen.in_turn = seen.in_order = true;
   seen.blocks = c.w.compute_units(), seen.times = std::min<int>(c.rounds, int(seen.first.size()));
-  check_hip(platform::xcd_count(&seen.parts, c.w.device()), "hipDeviceGetAttribute");
+  check_hip(platform::xcd_count(&seen.xcds, c.w.device()), "hipDeviceGetAttribute");
   // More than half of a CU's: one block on each CU
   int const n = seen.blocks, lds = platform::max_shared_bytes / 2 + 1024;
   std::vector<unsigned> found(std::size_t(2 * n));
@@ -58,7 +58,7 @@ placement place_blocks(context& c) {
       check_hip(hipMemcpy(found.data(), where, found.size() * sizeof(unsigned), hipMemcpyDeviceToHost), "hipMemcpy");
       seen.first[std::size_t(t)] = int(found[0]);
       for (int b = 0; b < n; ++b) {
-        seen.in_turn &= found[std::size_t(b)] == (found[0] + unsigned(b)) % unsigned(seen.parts);
+        seen.in_turn &= found[std::size_t(b)] == (found[0] + unsigned(b)) % unsigned(seen.xcds);
         seen.in_order &= found[std::size_t(n + b)] == unsigned(b);
       }
     }
@@ -71,7 +71,7 @@ placement place_blocks(context& c) {
 outcome first_xcd(context& c) {
   placement const p = place_blocks(c);
   std::string said =
-      text(p.blocks, " blocks, ", p.parts, " XCDs: block i ",
+      text(p.blocks, " blocks, ", p.xcds, " XCDs: block i ",
            p.in_turn ? "is on the XCD after that of block i-1" : "is NOT on the XCD after that of block i-1",
            "; block 0 on XCD");
   bool zero = true;
@@ -115,7 +115,7 @@ __global__ void compare_clocks(cast k, world_view w, sym<flag> flags, sym<count_
     } else {
       if (!reaches(mine, count_t(t))) return add(c, 1);
       store(&theirs->note[t & 1], __builtin_amdgcn_s_memrealtime());
-      settle_wave();
+      wait_loads();
       raise(theirs, count_t(t));
     }
   }

@@ -54,7 +54,7 @@ std::vector<question> const& questions() {
        "without a writeback. Do loads at device scope on another XCD bring what it stored?",
        "LLVM: a store at agent scope is written through (sc1), but every release has a writeback, too. CDNA3: vmcnt "
        "counts a store that is in the L2.",
-       "yes", "no: the flag overtakes stores", "gemm/gfx942/split_k_sums.hpp: sums of blocks that share a tile",
+       "yes", "no: the flag overtakes stores", "gemm/gfx942/split_k_workspace.hpp: sums of blocks that share a tile",
        answer::strong, counted_stores},
       {"writeback_delay",
        "A flag is stored right after buffer_wbl2, without a wait. Does it overtake the lines that are being written "
@@ -79,9 +79,9 @@ std::vector<question> const& questions() {
        "AMD says that XCDs take blocks in turn; no source promises which XCD is first.", "block i on XCD i mod 8",
        "the turn begins on any XCD", "ranks/world.hpp: cus_per_rank relies on the turn, not on where it begins",
        answer::weak, first_xcd},
-      {"dispatch_order", "Do blocks start in order, and are all blocks that fit resident at once?",
-       "No source promises an order.", "in order", "in any order; those that fit are resident at once nevertheless",
-       "launch/launch.hpp: launch relies on all blocks that fit being resident at once", answer::weak, dispatch_order},
+      {"dispatch_order", "Do blocks start in order, and are all blocks that fit co-resident?",
+       "No source promises an order.", "in order", "in any order; those that fit are co-resident nevertheless",
+       "launch/launch.hpp: launch relies on all blocks that fit being co-resident", answer::weak, dispatch_order},
       {"clocks", "Do s_memrealtime's readings compare across XCDs and GPUs, and how many ticks does a second have?",
        "CDNA3: a constant clock, 100 MHz on MI300X; no source says that the counters of XCDs or GPUs "
        "start together.",

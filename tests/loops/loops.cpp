@@ -1,5 +1,5 @@
 // Right loops around the library's calls, in the forms in which users write them. A compiler that threads lanes from
-// one test of the leader to the next, past the barriers between them, makes a loop of their own for the lanes that do
+// one test of the leader to the next, past the barriers between them, makes their own loop for the lanes that do
 // not lead: they go round while the leader waits to draw the next piece.
 //
 //   fusewire_loops [loop]        all of them, or the one of this name

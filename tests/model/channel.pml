@@ -1,9 +1,9 @@
-/* The protocol of include/fusewire/device/channel_view.hpp, with the push and the pull of comm/all_gather/gather_pieces.hpp, for
+/* The protocol of include/fusewire/device/channel_view.hpp, with the push and the pull of comm/all_gather/transfer_chunks.hpp, for
    spin. `check` runs it; docs/protocol.md says what it shows.
 
    Every rank runs launches in stream order, without any host between them. A launch is BLOCKS blocks; the first COMM communicate,
-   then all take tiles. Which rank owns how many pieces, and whether a launch pushes or pulls, is chosen anew for every launch, the
-   same on all ranks. Where a piece lies in its slot, and which flag it has, depends on that choice too.
+   then all take tiles. Which rank owns how many chunks, and whether a launch pushes or pulls, is chosen again for every launch, the
+   same on all ranks. Where a chunk lies in its slot, and which flag it has, depends on that choice too.
 
    Memory is sequentially consistent: what `signal` and `wait` order on real machines is tested elsewhere. A value in memory stands
    for what was written: the number of the launch it belongs to, or TORN while somebody writes it.
@@ -20,7 +20,7 @@
      - the end of a copy and its flag are one step: who waits for the flag sees both, and who still reads what was there before has
        failed at TORN already.
 
-   With PARTS > 1 the blocks of a launch are dealt over that many parts of a device (XCDs), and what the stream wrote into A lies in all
+   With PARTS > 1 the blocks of a launch are round_robin over that many parts of a device (XCDs), and what the stream wrote into A lies in all
    of their L2s: a launch that pulls releases each of them before its header goes out (channel_view::begin_readable).
 
    With DEPARTS a block takes its ticket at any time after it has the epoch, and no block hands out work (channel_epoch::depart); a
@@ -38,8 +38,8 @@
 #ifndef RANKS
 #define RANKS 2
 #endif
-#ifndef PIECES
-#define PIECES 1 /* a rank owns 0 to PIECES */
+#ifndef CHUNKS
+#define CHUNKS 1 /* a rank owns 0 to CHUNKS */
 #endif
 #ifndef BLOCKS
 #define BLOCKS 2
@@ -55,7 +55,7 @@
 #define COMM 1 /* blocks that communicate; every other only multiplies */
 #endif
 #ifndef TILES
-#define TILES 1 /* each reads every piece */
+#define TILES 1 /* each reads every chunk */
 #endif
 
 #ifndef PARTS
@@ -104,7 +104,7 @@
 #define slot(e) 0
 #else
 #ifdef SLOT_FROM_SHAPE /* slot 1 of a small launch begins inside slot 0 of a large one */
-#define slot(e) (((e) & 1) && owned(0) == PIECES)
+#define slot(e) (((e) & 1) && owned(0) == CHUNKS)
 #else
 #define slot(e) ((e) & 1)
 #endif
@@ -128,7 +128,7 @@
 #else
 #define is_acknowledged(s) is_up(acknowledgement(r, s), e)
 #endif
-#ifdef ACKNOWLEDGED_BY_FIRST_PIECE
+#ifdef ACKNOWLEDGED_BY_FIRST_CHUNK
 #define all_fetched(s) (arrived[r * RANKS + s] == 1)
 #else
 #define all_fetched(s) (arrived[r * RANKS + s] == owned(s))
@@ -162,8 +162,8 @@ bool unreleased[RANKS * PARTS]; /* whether a part's L2 holds some of A */
 byte ended[RANKS];
 #endif
 
-#define PLACES (RANKS * PIECES)
-#define place(s, n) (((s) * PIECES + (n) + owned(0)) % PLACES)
+#define PLACES (RANKS * CHUNKS)
+#define place(s, n) (((s) * CHUNKS + (n) + owned(0)) % PLACES)
 byte inboxes[RANKS * 2 * PLACES];
 byte data_flags[RANKS * 2 * PLACES];
 byte headers[RANKS * 2 * RANKS];
@@ -191,7 +191,7 @@ inline choose(n, k) {
 #else
   if :: pulls[n % RING] = false :: pulls[n % RING] = true fi;
 #endif
-#ifdef UNEVEN /* fewer states: one rank owns nothing, the next a piece, the next two if there may be two */
+#ifdef UNEVEN /* fewer states: one rank owns nothing, the next a chunk, the next two if there may be two */
   byte turn;
   select(turn : 0 .. RANKS - 1);
 #endif
@@ -200,12 +200,12 @@ inline choose(n, k) {
   :: k < RANKS ->
      if
 #ifdef UNEVEN
-     :: owned_[(n % RING) * RANKS + k] = ((k + turn) % RANKS < PIECES -> (k + turn) % RANKS : PIECES)
+     :: owned_[(n % RING) * RANKS + k] = ((k + turn) % RANKS < CHUNKS -> (k + turn) % RANKS : CHUNKS)
 #else
      :: owned_[(n % RING) * RANKS + k] = 0
      :: owned_[(n % RING) * RANKS + k] = 1
-#if PIECES > 1
-     :: owned_[(n % RING) * RANKS + k] = PIECES
+#if CHUNKS > 1
+     :: owned_[(n % RING) * RANKS + k] = CHUNKS
 #endif
 #endif
      fi;
@@ -269,7 +269,7 @@ inline forget(n, k) {
 
 /* ------------------------------------------------------------------------------------------------------------ kernels */
 
-/* The lanes of a block poll all at once. */
+/* The lanes of a block poll all together. */
 #if RANKS == 2
 #define every(condition) (condition(0) && condition(1))
 #else
@@ -300,14 +300,14 @@ inline end_copy(p, source, n) {
 #endif
 }
 
-inline acknowledge_piece(source) {
+inline acknowledge_chunk(source) {
   arrived[r * RANKS + source]++;
   if :: all_fetched(source) -> acknowledgement(source, r) = stamp(e) :: else fi;
   if :: arrived[r * RANKS + source] == owned(source) -> arrived[r * RANKS + source] = 0 :: else fi
 }
 
-/* Items b, b + COMM, ...: piece i / RANKS, to or from the rank i % RANKS places on. */
-#define ITEMS (RANKS * PIECES)
+/* Items b, b + COMM, ...: chunk i / RANKS, to or from the rank i % RANKS places on. */
+#define ITEMS (RANKS * CHUNKS)
 #define peer(i) ((r + (i) % RANKS) % RANKS)
 #define is_empty(i) ((i) / RANKS >= owned((pull -> peer(i) : r)))
 inline go_on(stride) {
@@ -334,21 +334,21 @@ inline communicate() {
        assert(header(r, peer(i)) == stamp(e)); /* the note beside it says where A is */
 #endif
 #ifdef ACKNOWLEDGED_BEFORE_FETCH
-       acknowledge_piece(peer(i));
+       acknowledge_chunk(peer(i));
 #endif
        begin_copy(r, peer(i), i / RANKS)
      };
      atomic { end_copy(r, peer(i), i / RANKS) };
      atomic {
 #ifndef ACKNOWLEDGED_BEFORE_FETCH
-       acknowledge_piece(peer(i));
+       acknowledge_chunk(peer(i));
 #endif
        go_on(COMM)
      }
   od
 }
 
-#define exists(i) ((i) % PIECES < owned((i) / PIECES))
+#define exists(i) ((i) % CHUNKS < owned((i) / CHUNKS))
 inline multiply() {
   do
 #ifdef DEPARTS
@@ -358,8 +358,8 @@ inline multiply() {
 #endif
      do
      :: atomic { !exists(i) -> go_on(1) }
-     :: exists(i) && is_up(data_flag(r, i / PIECES, i % PIECES), e);
-        atomic { assert(inbox(r, i / PIECES, i % PIECES) == launch); go_on(1) }
+     :: exists(i) && is_up(data_flag(r, i / CHUNKS, i % CHUNKS), e);
+        atomic { assert(inbox(r, i / CHUNKS, i % CHUNKS) == launch); go_on(1) }
      od
 #ifdef DEPARTS
   :: atomic { tile >= TILES -> tile = 0; break }

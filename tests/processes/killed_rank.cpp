@@ -1,4 +1,4 @@
-// A rank's process is killed in the middle of a launch: every other rank reports it at once, from the device, whose
+// A rank's process is killed in the middle of a launch: every other rank reports it immediately, from the device, whose
 // waits have a limit of 5 minutes, and from the host. Started as processes; ends with 0 when every survivor was told
 // right.
 #include <fusewire/fusewire.hpp>

@@ -48,7 +48,7 @@ int main() {
     expect(moved.exchange().all_gather(moved.rank()).size() == std::size_t(o.size), "a world that has been moved");
 
     bootstrap& all = moved.exchange();
-    {  // of a bootstrap of one's own
+    {  // of one's own bootstrap
       world other = make_world(again(all), moved.device());
       other.barrier();
     }

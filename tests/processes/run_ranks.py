@@ -1,6 +1,6 @@
 """usage: run_ranks.py RUN_RANKS
 
-scripts/run-ranks: its statuses, that it ends when several ranks end at once by a signal, and that ranks get the signals that it gets."""
+scripts/run-ranks: its statuses, that it ends when several ranks end together by a signal, and that ranks get the signals that it gets."""
 import os
 import signal
 import subprocess

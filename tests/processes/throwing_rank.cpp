@@ -1,4 +1,4 @@
-// A rank that is a process throws before its launch: every other rank's check() throws at once, although a wait may
+// A rank that is a process throws before its launch: every other rank's check() throws immediately, although a wait may
 // last 5 minutes, and says why. Started as processes; ends with 0 when every other rank was told right.
 #include <fusewire/fusewire.hpp>
 #include <fusewire/ranks/tcp_options.hpp>

@@ -16,8 +16,8 @@ constexpr int words = 2000, blocks = 16, threads = 128;
 enum class mistake {
   none,             // a push through the inbox
   missing_wait,     // the reader does not wait
-  missing_drain,    // the leader signals while stores of other waves are under way
-  own_inbox,        // an inbox of one's own, which the next launch overwrites
+  missing_drain,    // the leader signals while stores of other waves are in flight
+  own_inbox,        // one's own inbox, which the next launch overwrites
   none_in_pull,     // a pull from the owner's memory
   not_readable,     // begin() in place of begin_readable()
   not_acknowledged  // the owner's next kernel does not know that its words have been read

@@ -1,6 +1,6 @@
-// All operators on one channel for as long as one likes: shapes drawn anew, ranks delayed at random, graphs replayed
-// with changing inputs, launches that are abandoned on purpose. Every element of every output is checked; the first
-// wrong one, or a wait that expires unasked, ends it.
+// All operators on one channel for as long as one likes: shapes drawn at random, ranks delayed at random, graphs
+// replayed with changing inputs, launches that are abandoned on purpose. Every element of every output is checked; the
+// first wrong one, or a wait that expires unasked, ends it.
 //
 //   fusewire_soak [--seconds 10] [--seed 1] [--ranks N] [--small 0|1] [--json FILE] [--only TEXT]
 #include <dlfcn.h>

@@ -64,7 +64,7 @@ struct gemm_rank {
             .m = p.m,
             .b_layout = p.b_layout};
   }
-  /// Uploads, launches, overwrites A at once, and compares.
+  /// Uploads, launches, overwrites A immediately, and compares.
   template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>
   void run(
       ag_gemm<T>& op, problem const& p, gather by, Epilogue const& epilogue = {},
@@ -114,10 +114,10 @@ void random_shapes(int ranks, int launches, int max_m, int max_n, gemm_tile tile
   });
 }
 
-/// Of a tile that the options name, and of moving blocks.
+/// Of a tile that the options name, and of sender blocks.
 void named_plans(gemm_tile const& tile, int comm_blocks, int m) {
   auto const by = GENERATE(gather::k, gather::m);
-  CAPTURE(int(by), tile.m, tile.n, tile.parts, comm_blocks);
+  CAPTURE(int(by), tile.m, tile.n, tile.split_k, comm_blocks);
   on_ranks(2, [&](rank_of_test& r) {
     int const n = 104, k = 1024;
     gemm_rank<bf16> g(r, m, n, k);
@@ -128,8 +128,8 @@ void named_plans(gemm_tile const& tile, int comm_blocks, int m) {
       std::string const said = op.describe(g.call(p, by));
       r.found.expect(said.find(text("tiles of ", tile.m, " x ", tile.n)) != std::string::npos &&
                          said.find("not a tuned") == std::string::npos &&
-                         (said.find(text(tile.parts, " blocks share one")) != std::string::npos) == (tile.parts > 1),
-                     said, "; wanted the tile ", tile.m, " x ", tile.n, " in ", tile.parts);
+                         (said.find(text("split-k ", tile.split_k)) != std::string::npos) == (tile.split_k > 1),
+                     said, "; wanted the tile ", tile.m, " x ", tile.n, ", split-k ", tile.split_k);
       g.run(op, p, by);
     }
   });
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(small_tile::config.threads())
     block_gemm<bf16, small_tile::config> mainloop(shared, acc);
     mainloop.run(a, b, 0, 0);
     mainloop.finish();
-    mainloop.store(c.part(i * a.rows, 0, a.rows, c.cols), 0, 0, identity{});
+    mainloop.store(c.submatrix(i * a.rows, 0, a.rows, c.cols), 0, 0, identity{});
     shared[all.size() - 1 - all.rank()] = {{~0u, ~0u, ~0u, ~0u}};
     all.sync();
   }
@@ -165,12 +165,12 @@ TEST_CASE("ag_gemm: a tile that the options name", "[ag_gemm]") {
   if constexpr (tuned_mainloops<bf16>::comm == comm_placement::leading_blocks) {
     named_plans({few.block_m, few.block_n, 2}, 3, 50);
     named_plans({many.block_m, many.block_n, 3}, 1, 140);
-    named_plans({many.block_m, many.block_n, 3}, 12, 140);  // more moving blocks than pieces
+    named_plans({many.block_m, many.block_n, 3}, 12, 140);  // more sender blocks than chunks
   }
   named_plans({few.block_m, few.block_n, 1}, 0, 50);
   named_plans({many.block_m, many.block_n, 1}, 0, 140);
 }
-TEST_CASE("ag_gemm: few moving blocks push many pieces, of any width", "[ag_gemm]") {
+TEST_CASE("ag_gemm: few sender blocks push many chunks, of any width", "[ag_gemm]") {
   auto const& tiles = tuned_mainloops<bf16>::tiles;
   auto const& many = *std::find_if(std::begin(tiles), std::end(tiles), [](auto const& t) { return t.block_m > 64; });
   auto const by = GENERATE(gather::k, gather::m);
@@ -262,15 +262,14 @@ TEST_CASE("ag_gemm: a channel with as many flags as it asks for", "[ag_gemm]") {
     gemm_rank<bf16> g(r, m, 24, k);
     ag_gemm_options const o{.max_m = m, .k = k, .gather = by};
     int const flags = ag_gemm<bf16>::flags_per_source(2, o), most = 2 * (by == gather::k ? k / 2 : k) / 64;
-    r.found.expect(flags >= 1 && flags <= most, flags, " flags for two tile rows of pieces, at most ", most,
-                   " of them");
+    r.found.expect(flags >= 1 && flags <= most, flags, " flags for two M tiles of pieces, at most ", most, " of them");
     channel ch(r.heap, {.max_bytes = m * k * 2, .flags_per_source = flags});
     ag_gemm<bf16> op(ch, o);
     for (int i : {1, 64, m}) g.run(op, {i, 24, k, layout::column_major, unsigned(i)}, by);
   });
 }
 
-TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows and in a last one; an epilogue",
+TEST_CASE("ag_gemm: every tile of C is taken once, in whole groups of M tiles and in a last one; an epilogue",
           "[ag_gemm]") {
   on_ranks(2, [&](rank_of_test& r) {
     int const max_m = 300, n = 130, k = 32;
@@ -279,7 +278,7 @@ TEST_CASE("ag_gemm: every tile of C is taken once, in whole bands of tile rows a
     channel ch(r.heap, small_channel());
     ag_gemm<bf16> op(ch, {.max_m = max_m, .k = k, .gather = gather::m, .tile = gemm_tile::small});
     op.prepare<counted>();
-    for (int m : {256, 300}) {  // 8 and 10 tile rows
+    for (int m : {256, 300}) {  // 8 and 10 M tiles
       r.fill(calls, 0);
       g.run(op, {m, n, k, layout::row_major, unsigned(m)}, gather::m, counted{r.here(calls), n}, counted::of);
       auto const found = r.download(calls);
@@ -395,7 +394,7 @@ TEST_CASE("ag_gemm: leading dimensions, and memory around the operands stays as 
   });
 }
 
-TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn anew, a straggler among the ranks",
+TEST_CASE("ag_gemm: operators of both kinds share a channel, shapes drawn at random, a straggler among the ranks",
           "[ag_gemm][channel]") {
   on_ranks(3, [&](rank_of_test& r) {
     int const k = 240;
@@ -518,7 +517,7 @@ TEST_CASE("ag_gemm: a captured call is one kernel node, and its replays see chan
   });
 }
 
-TEST_CASE("ag_gemm: calls on two streams in turns, and replays on one with calls on the other",
+TEST_CASE("ag_gemm: calls on two streams alternately, and replays on one with calls on the other",
           "[ag_gemm][channel][graph]") {
   auto const how = GENERATE(method::push, method::pull);
   on_ranks(GENERATE(1, 2, 3), [&](rank_of_test& r) {
@@ -629,7 +628,7 @@ TEST_CASE("ag_gemm: every rank gets the same bits", "[ag_gemm]") {
     gemm_rank<bf16> g(r, m, n, k);
     sym<bf16> const rank0 = r.heap.allocate<bf16>(m * n);
     channel ch(r.heap, small_channel());
-    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = gather::k, .own_shard_first = false});
+    ag_gemm<bf16> op(ch, {.max_m = m, .k = k, .gather = gather::k, .local_shard_first = false});
     lcg mine{unsigned(r.rank() + 1)}, common{77};
     std::vector<bf16> a, b;
     for (int i = 0; i < m * k / r.size(); ++i) a.push_back(bf16(float(mine.below(20001) - 10000) / 7777.0f));
@@ -680,7 +679,7 @@ TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][
     refuses("chunk_k", {"chunk_k = 12"}, {.max_m = 8, .k = 64, .chunk_k = 12});
     refuses("comm_blocks", {"comm_blocks = -1"}, {.max_m = 8, .k = 64, .comm_blocks = -1});
     if constexpr (tuned_mainloops<bf16>::comm == comm_placement::idle_warps)
-      refuses("comm_blocks beside warps", {"comm_blocks = 1", "expected 0"}, {.max_m = 8, .k = 64, .comm_blocks = 1});
+      refuses("comm_blocks with warps", {"comm_blocks = 1", "expected 0"}, {.max_m = 8, .k = 64, .comm_blocks = 1});
     refuses("reserved_cus", {"reserved_cus = 100000"}, {.max_m = 8, .k = 64, .reserved_cus = 100000});
 
     ag_gemm<bf16> op(ch, {.max_m = 64, .k = 64, .gather = gather::k, .method = method::pull});

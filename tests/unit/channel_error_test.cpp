@@ -47,7 +47,7 @@ struct told {
   std::uint64_t launch[launch_words];
 };
 
-/// The first block waits in vain for the next rank, at a flag of the channel or at `own`. The second takes the next
+/// The first block times out on the next rank, at a flag of the channel or at `own`. The second takes the next
 /// rank's report of its wait, as soon as it is complete.
 __global__ void await_and_take(channel_view ch, sym<flag> own, bool of_channel, told* taken, std::uint64_t longest_ns) {
   block const b;
@@ -109,7 +109,7 @@ void next_call_is_fine(rank_of_test& r, bool asked, F call) {
 }
 }  // namespace
 
-TEST_CASE("channel: a rank compares headers of its launch only, also when the others have given up") {
+TEST_CASE("channel: a rank compares headers of its launch only, also when the others have timed out") {
   struct forged {
     epoch_t epoch;
     bool same;
@@ -141,7 +141,7 @@ TEST_CASE("channel: a rank compares headers of its launch only, also when the ot
       },
       short_waits());
   CHECK(contains(verdicts[0], "mismatch: "));
-  CHECK(contains(verdicts[2], "because rank 0 gave up"));
+  CHECK(contains(verdicts[2], "because rank 0 aborted"));
 }
 
 TEST_CASE("channel: a source has begun when its header is of this launch and says the same") {
@@ -199,7 +199,7 @@ TEST_CASE("channel: a reset brings the ranks together on all channels of a heap"
 TEST_CASE("channel: after a wait of another rank has expired, headers that differ say nothing") {
   auto const verdicts = on_worlds(3, [&](world& w) {
     heap_options o = short_waits();
-    if (w.rank() == 2) o.wait_limit = std::chrono::minutes(10);  // rank 0 gives up first
+    if (w.rank() == 2) o.wait_limit = std::chrono::minutes(10);  // rank 0 times out first
     rank_of_test r(w, o);
     channel ch(r.heap, gather_channel(200));
     load_kernel(w, await_rank, 64);
@@ -217,10 +217,10 @@ TEST_CASE("channel: after a wait of another rank has expired, headers that diffe
     return said;
   });
   CHECK(contains(verdicts[0], "timeout: "));
-  CHECK(contains(verdicts[2], "because rank 0 gave up"));
+  CHECK(contains(verdicts[2], "because rank 0 aborted"));
 }
 
-TEST_CASE("channel: when one rank gives up, every wait of every rank ends, also of later launches") {
+TEST_CASE("channel: when one rank times out, every wait of every rank ends, also of later launches") {
   constexpr int ranks = 3, launches = 30;
   auto const verdicts = on_worlds(ranks, [&](world& w) {
     heap_options o = short_waits();
@@ -249,7 +249,7 @@ TEST_CASE("channel: when one rank gives up, every wait of every rank ends, also 
     return said + r.found.summary();
   });
   CHECK(contains(verdicts[0], "timeout: rank 0"));
-  CHECK(contains(verdicts[1], "because rank 0 gave up"));
+  CHECK(contains(verdicts[1], "because rank 0 aborted"));
   CHECK(verdicts[2].empty());
   for (auto const& v : verdicts) CHECK(!contains(v, "findings"));
 }
@@ -279,7 +279,7 @@ TEST_CASE("channel: a signal that never comes is reported with rank, flag and ep
   CHECK(contains(verdicts[0], "signal segment + "));
   CHECK(contains(verdicts[0], " found, 7 wanted"));
   for (std::size_t r = 1; r < verdicts.size(); ++r)
-    CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 gave up")));
+    CHECK((verdicts[r].empty() || contains(verdicts[r], "because rank 0 aborted")));
 }
 
 namespace {
@@ -287,7 +287,7 @@ namespace {
 constexpr int steps = 7;
 
 /// A ring of as many steps as it has flags: in each, a block tells the next rank's block of it, and waits for the
-/// previous one's. Each block sends a flag of its own in each step. Rank 1's block 3 leaves out step `missing`.
+/// previous one's. Each block sends its own flag in each step. Rank 1's block 3 leaves out step `missing`.
 __global__ void ring_in_steps(channel_view ch, int missing) {
   block const b;
   channel_epoch const e = ch.begin(b);
@@ -303,8 +303,7 @@ __global__ void ring_in_steps(channel_view ch, int missing) {
 
 }  // namespace
 
-TEST_CASE("channel: of many blocks that wait in vain, the one at the earliest step is named first",
-          "[channel][faults]") {
+TEST_CASE("channel: of many blocks that time out, the one at the earliest step is named first", "[channel][faults]") {
   if (support::reports_races()) SKIP("a missing signal is a race");
   int const blocks = GENERATE(5, 40), missing = GENERATE(0, 2, 6);
   auto const verdicts = on_ranks(
@@ -378,7 +377,7 @@ TEST_CASE("channel: a source that never begins is named") {
   CHECK(contains(verdicts[0], "epoch 0 found, 1 wanted"));
 }
 
-TEST_CASE("channel: what a wait in vain reports is there when it says that it is complete") {
+TEST_CASE("channel: what a wait that timed out reports is there when it says that it is complete") {
   bool const of_channel = GENERATE(false, true);
   on_ranks(
       8,
@@ -531,7 +530,7 @@ TEST_CASE("channel: check() finds a launch that did not end, on its stream alone
   });
 }
 
-TEST_CASE("channel: what nobody has asked for is told by the next call, once, and by check() until reset()") {
+TEST_CASE("channel: an error that nobody has polled is reported by the next call, once, and by check() until reset()") {
   enum { launch, view, barrier, allocate, stream_of_its_own };
   int const call = GENERATE(int(launch), int(view), int(barrier), int(allocate), int(stream_of_its_own));
   CAPTURE(call);
@@ -577,10 +576,10 @@ TEST_CASE("channel: what nobody has asked for is told by the next call, once, an
       short_waits());
 }
 
-TEST_CASE("channel: what nobody has asked for is told where another rank has given up, too") {
+TEST_CASE("channel: an error that nobody has polled is reported where another rank has timed out, too") {
   none_found_anything(on_worlds(3, [&](world& w) {
     heap_options o = short_waits();
-    if (w.rank() == 1) o.wait_limit = std::chrono::minutes(10);  // rank 0 gives up
+    if (w.rank() == 1) o.wait_limit = std::chrono::minutes(10);  // rank 0 times out
     rank_of_test r(w, o);
     channel ch(r.heap, gather_channel(200));
     load_kernel(w, await_rank, 64);
@@ -590,7 +589,7 @@ TEST_CASE("channel: what nobody has asked for is told where another rank has giv
       r.synchronize();
       r.found.throws<wait_timeout>(
           "next call",
-          {r.rank() == 0 ? "rank 0, block 0 of await" : "rank 1: the launch was abandoned because rank 0 gave up",
+          {r.rank() == 0 ? "rank 0, block 0 of await" : "rank 1: the launch was abandoned because rank 0 aborted",
            "for a flag from rank 2"},
           [&] { (void)ch.view({}); });
     }
@@ -632,7 +631,7 @@ TEST_CASE("channel: a replay that fails is told by poll_errors() after it, and b
       short_waits());
 }
 
-TEST_CASE("channel: what nobody has asked for is told in a capture, too") {
+TEST_CASE("channel: an error that nobody has polled is reported in a capture, too") {
   on_ranks(
       2,
       [](rank_of_test& r) {
@@ -689,7 +688,7 @@ TEST_CASE("channel: an operator that refuses on one rank does not harm later lau
         channel ch(r.heap, gather_channel(200));
         auto const wrong = r.heap.allocate<unsigned>(1);
         gather_words_args const a{.own = equal_shares(2, 100), .wrong = r.here(wrong)};
-        r.found.throws<bad_argument>("too many blocks", {"fit at once"},
+        r.found.throws<bad_argument>("too many blocks", {"fit concurrently"},
                                      [&] { r.launch({1 << 20, 64}, gather_words<>, ch.view(header_of(a.own)), a); });
         r.meet();
         expect_right(r, ch, 150);

@@ -30,7 +30,7 @@ __host__ __device__ inline int word_of(int rank, int i, epoch_t epoch, int salt)
   return rank * 1000003 + i * 31 + int(epoch % 100'000) * 7 + salt;
 }
 
-/// Arguments of gather_words beside the channel.
+/// Arguments of gather_words in addition to the channel.
 struct gather_words_args {
   ownership own;
   int const* input = nullptr;  // [own.count[rank]]; null: words are derived from the epoch
@@ -43,7 +43,7 @@ struct gather_words_args {
 /// Mistakes that the tests must notice.
 enum class planted {
   nothing,
-  no_drain,    // the leader raises the flag while stores of other waves are on their way
+  no_drain,    // the leader raises the flag while stores of other waves are in flight
   no_acquire,  // what was cached before the flag came is taken for what it announced
   no_credit,   // a launch ends although a peer has not begun it
 };

@@ -1,5 +1,5 @@
 // The channel's protocol: a random shape for every launch, stragglers, thousands of launches, graphs, and pulls after
-// which the source overwrites its memory at once.
+// which the source overwrites its memory immediately.
 #include "channel_kernels.hpp"
 #include "simulator.hpp"
 
@@ -10,7 +10,7 @@ using namespace support;
 
 namespace {
 
-/// `launches` launches without any action of the host between them, each with a shape of its own.
+/// `launches` launches without any action of the host between them, each with its own shape.
 void gather_many(int ranks, int launches, int blocks, int threads, int most, unsigned seed, int straggler_every = 0) {
   on_ranks(ranks, [=](rank_of_test& r) {
     channel ch(r.heap, gather_channel(most));

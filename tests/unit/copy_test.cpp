@@ -10,7 +10,7 @@ constexpr int room = 640;  // bytes of one case: 16 before, up to 600 copied, th
 
 __host__ __device__ unsigned char byte_of(int rank, int i) { return static_cast<unsigned char>(rank * 89 + i * 7 + 1); }
 
-/// Case i has a block of its own: from `from` + alignment to `to` + alignment.
+/// Case i has its own block: from `from` + alignment to `to` + alignment.
 struct copy_case {
   int from_alignment, to_alignment, bytes;
 };
@@ -79,7 +79,7 @@ template <class T>
 __global__ void copy_matrix_by_waves(matrix<T const> from, matrix<T> to) {
   int const waves = block{}.size() / wave::width;
   for (int row = wave{}.index(); row < from.rows; row += waves)
-    copy(wave{}, from.part(row, 0, 1, from.cols), to.part(row, 0, 1, to.cols));
+    copy(wave{}, from.submatrix(row, 0, 1, from.cols), to.submatrix(row, 0, 1, to.cols));
 }
 
 struct matrix_case {

@@ -28,7 +28,7 @@ class subject {
   virtual ~subject() = default;
   /// Inputs of shape 0, and outputs that are wrong. Other values than the last time if `salt` is another.
   virtual void prepare(int salt = 0) = 0;
-  /// Launches at once: ranks that meet before start together.
+  /// Launches together: ranks that meet before start together.
   virtual void launch(int shape) = 0;
   /// One launch in which this rank's first push to rank `to` gets lost. Only where can_lose().
   virtual void launch_losing(int) {}
@@ -110,8 +110,8 @@ class gemm_subject final : public subject {
     channel_view const view =
         ch_.view(make_header("ag_gemm", std::uint64_t(by_) << 8, std::uint64_t(rows_of(0)), n, std::uint64_t(k_), 512));
     auto const inbox = [&](int slot) { return gathered_in(view.slot<T const>(slot), map(0)); };
-    gather_order const order = order_of_gather(map(0), r_.rank(), false, piece_order::nest::by_band, 8);
-    ag_gemm_arguments<T> const g{{c.a, map(0), order.pieces, false, false, false},
+    gather_order const order = order_of_gather(map(0), r_.rank(), false, chunk_order::nest::by_group, 8);
+    ag_gemm_arguments<T> const g{{c.a, map(0), order.chunks, false, false, false},
                                  c.c,
                                  {map(0).m_tiles(), ceil_div(n, mainloop::traits.tile_n), 0, 8}};
     typename mainloop::template operands<gathered_buffers> const x{
@@ -230,7 +230,7 @@ class decode_subject final : public subject {
                                    .scale = 0.125f * log2_of_e,
                                    .inbox = inbox_.view(),
                                    .workspace = {r_.here(workspace_), 2},
-                                   .quads = record.quads()};
+                                   .vec4s = record.vec4s()};
     fusewire::launch(r_.world, r_.stream,
                      {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared::bytes(2, d)},
                      decode_losing<bf16, d>, ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g,
@@ -342,7 +342,7 @@ bool says_as_much(std::string const& now, std::string const& before) {
 }
 
 /// Runs `fault`, which launches and ends, on every rank, and says what every rank's check() said. Whoever is not to be
-/// late hears in time; the results stay invalid; more launches return at once; after reset() all is right.
+/// late hears in time; the results stay invalid; more launches return immediately; after reset() all is right.
 template <class Fault>
 std::vector<std::string> verdicts_of(kind k, std::vector<kind> const& others, bool culprit_is_late, Fault fault) {
   return on_ranks(
@@ -417,7 +417,7 @@ TEST_CASE("fault: a rank does not launch", "[faults]") {
                       name_of(k));
 }
 
-TEST_CASE("fault: what has waited in vain is NaN, and everything else is right", "[faults]") {
+TEST_CASE("fault: what has timed out is NaN, and everything else is right", "[faults]") {
   auto const k = GENERATE(kind::push_k, kind::push_m, kind::push_k_f16, kind::pull_k, kind::pull_m, kind::decode,
                           kind::decode_two_shot);
   CAPTURE(int(k));
@@ -482,7 +482,7 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   auto const k = GENERATE(kind::words, kind::push_k, kind::push_m, kind::decode, kind::decode_two_shot);
   int const slot = GENERATE(0, 1);
   bool const decodes = k == kind::decode || k == kind::decode_two_shot;
-  // Two shots: whoever lacks rank 0's part, which is late for want of rank 1's, may be the first to give up.
+  // Two shots: whoever lacks rank 0's part, which is late for want of rank 1's, may be the first to time out.
   bool const first = k != kind::decode_two_shot;
   CAPTURE(int(k), slot);
   auto const verdicts = verdicts_of(k, {}, false, [slot](rank_of_test&, auto& s) {
@@ -494,10 +494,10 @@ TEST_CASE("fault: one push gets lost", "[faults]") {
   CHECK(contains(verdicts[0], text(first ? " waited longer than 500 ms for a flag" : " flag", " from rank 1 (",
                                    decodes ? "a result " : "data flag ")));
   CHECK(contains(verdicts[0], text(" of rank 1, slot ", slot, ", signal segment + ")));
-  // decode_losing has an inbox of its own
+  // decode_losing has its own inbox
   CHECK(contains(verdicts[0], text("): epoch ", decodes ? 0 : 2 + slot, " found, ", 4 + slot, " wanted")));
   for (std::size_t r = 1; r < verdicts.size(); ++r)
-    CHECK((verdicts[r].empty() || !first || contains(verdicts[r], "because rank 0 gave up")));
+    CHECK((verdicts[r].empty() || !first || contains(verdicts[r], "because rank 0 aborted")));
 }
 
 namespace {
@@ -589,13 +589,13 @@ TEST_CASE("fault: a rank that leaves before its launch is what run_local reports
   }
   for (int const r : {0, 2}) {
     INFO(verdicts[std::size_t(r)]);
-    CHECK((contains(verdicts[std::size_t(r)], "from rank 1 (") || contains(verdicts[std::size_t(r)], "gave up")));
+    CHECK((contains(verdicts[std::size_t(r)], "from rank 1 (") || contains(verdicts[std::size_t(r)], "aborted")));
     CHECK(!contains(verdicts[std::size_t(r)], ", late"));
   }
   CHECK(contains(message, "from rank 1 ("));
 }
 
-TEST_CASE("fault: a rank that throws before its launch ends the others at once, whatever the limit of a wait",
+TEST_CASE("fault: a rank that throws before its launch ends the others immediately, whatever the limit of a wait",
           "[faults]") {
   needs_threads("processes.throwing_rank is the same for processes");
   auto const k = GENERATE(kind::words, kind::push_k, kind::pull_m, kind::decode);
@@ -618,7 +618,7 @@ TEST_CASE("fault: a rank that throws before its launch ends the others at once, 
       s->launch(0);
       std::string said = verdict(r);
       if (seconds_now() - start > seconds_to_report()) said += ", late";
-      s->launch(0);  // it returns at once
+      s->launch(0);  // it returns immediately
       if (std::string const again = verdict(r); again.substr(0, again.find('\n')) != said.substr(0, said.find('\n')))
         said += ", and then " + again;
       verdicts[std::size_t(r.rank())] = said;
@@ -667,7 +667,7 @@ TEST_CASE("fault: flags and barriers that are no channel's are named too", "[fau
         std::string const said = verdict(r);
         if (r.rank() != culprit)
           r.found.expect(contains(said, "for a flag from rank 1 (barrier 1, flag of rank 1, signal segment + ") ||
-                             contains(said, "gave up"),
+                             contains(said, "aborted"),
                          said);
         r.world.barrier();
         r.heap.reset();

@@ -52,8 +52,8 @@ void anyway(F const& f) {
   f();
 }
 
-/// Keeps the stream busy. It polls memory all the while: so the simulator knows at once that the wave only waits, and
-/// lets time jump.
+/// Keeps the stream busy. It polls memory all the while: so the simulator knows immediately that the wave only waits,
+/// and lets time jump.
 template <class = void>
 __global__ void spend(world_view w, std::uint64_t ns) {
   for (std::uint64_t const start = platform::clock_ns(); platform::clock_ns() - start < ns;) {

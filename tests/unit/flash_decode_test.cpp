@@ -419,9 +419,9 @@ TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[f
     decode_rank<bf16> d(r, {4, 2, 64}, 9, 16, 40, 0, how);
     channel ch(r.heap, decode_channel());
     auto o = d.options();
-    int parts = 1;
-    check_hip(platform::xcd_count(&parts, r.world.device()), "xcd_count");
-    o.reserved_cus = r.world.compute_units() - parts * r.world.ranks_on_device();  // each rank has one of each part
+    int xcds = 1;
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
+    o.reserved_cus = r.world.compute_units() - xcds * r.world.ranks_on_device();  // each rank has one of each XCD
     flash_decode<bf16> op(ch, o);
     d.run(op, {9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }});
     d.run(op, {9, [](int rank, int s) { return s == 0 ? 640 : rank * s * 3; }, problem::equal_keys});
@@ -449,7 +449,7 @@ TEST_CASE("flash_decode: as many splits as one thread, eight or sixteen read", "
         d.run(op, {1, [&](int rank, int) { return 128 * splits - 50 * rank; }, problem::random, seed});
     });
   };
-  run(bf16{}, 1, {1, 1, 64});    // a single line of quads
+  run(bf16{}, 1, {1, 1, 64});    // a single line of vec4s
   run(f16{}, 2, {3, 1, 128});    // lines that blocks cannot have in equal shares
   run(bf16{}, 1, {32, 2, 128});  // as many heads as there can be
 }
@@ -524,9 +524,9 @@ TEST_CASE("flash_decode: the same bits on every rank and in every run, with one 
   }
 }
 
-TEST_CASE(
-    "flash_decode: many launches on one channel, batch and lengths drawn anew, operators of two shapes, a straggler",
-    "[flash_decode][channel]") {
+TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn at random, operators of two shapes, a "
+          "straggler",
+          "[flash_decode][channel]") {
   on_decode_ranks(3, [&](rank_of_test& r) {
     decode_rank<bf16> a(r, {4, 2, 64}, 5, 4, 40);
     decode_rank<f16> b(r, {3, 3, 128}, 3, 16, 10, 0, reduce_algorithm::two_shot);

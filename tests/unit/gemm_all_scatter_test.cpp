@@ -45,7 +45,7 @@ struct scatter_rank {
             .m = p.m,
             .b_layout = p.b_layout};
   }
-  /// Uploads, launches, overwrites A and B at once, and compares. wanted(x, row, column of the source's).
+  /// Uploads, launches, overwrites A and B immediately, and compares. wanted(x, row, column of the source's).
   template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>
   void run(
       gemm_all_scatter<T>& op, problem const& p, Epilogue const& epilogue = {},

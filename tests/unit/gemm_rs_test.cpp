@@ -62,27 +62,27 @@ TEST_CASE("gemm_rs: random shapes, partial sums in fp32", "[gemm_rs]") {
 TEST_CASE("gemm_rs: the small tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 100, gemm_tile::small); }
 TEST_CASE("gemm_rs: the large tile at any m", "[gemm_rs]") { random_shapes<bf16>(2, 5, 300, 150, gemm_tile::large); }
 
-TEST_CASE("gemm_rs: row_shards gives every row to one rank and one tile row, the ranks in turns", "[gemm_rs]") {
+TEST_CASE("gemm_rs: row_shards gives every row to one rank and one M tile, the ranks round robin", "[gemm_rs]") {
   for (int const ranks : {1, 2, 3, 8})
     for (int const tile_m : {32, 128})
       for (int const m : {1, 2, 7, 8, 9, 31, 32, 33, 127, 257, 1024}) {
         row_shards const s(m, ranks, tile_m);
-        int rows = 0, owners = 0, tile_rows = 0;
+        int rows = 0, owners = 0, m_tiles = 0;
         for (int r = 0; r < ranks; ++r) {
           CHECK(s.first_row(r) == rows);
           rows += s.rows(r), owners += s.rows(r) > 0;
         }
         CHECK(rows == m);
         CHECK(s.owners() == owners);
-        for (int nth = 0; nth < s.tile_rows; ++nth)
+        for (int nth = 0; nth < s.m_tiles; ++nth)
           for (int r = 0; r < ranks; ++r) {
-            if (nth >= s.tile_rows_of(r)) continue;
-            CHECK(s.owner(tile_rows) == r);
-            CHECK(s.nth_of_owner(tile_rows) == nth);
-            CHECK(s.row_in_shard(tile_rows) == nth * tile_m);
-            ++tile_rows;
+            if (nth >= s.m_tiles_of(r)) continue;
+            CHECK(s.owner(m_tiles) == r);
+            CHECK(s.nth_of_owner(m_tiles) == nth);
+            CHECK(s.row_in_shard(m_tiles) == nth * tile_m);
+            ++m_tiles;
           }
-        CHECK(s.all_tile_rows() == tile_rows);
+        CHECK(s.all_m_tiles() == m_tiles);
       }
 }
 

@@ -15,8 +15,9 @@ using gemm_rank = sum_rank<gemm<T>, gemm_call, T, false>;
 
 /// Whether so many blocks can share a tile with `rows` rows of A.
 template <class Tile>
-bool can_share(Tile const& tile, int rows, int parts) {
-  if constexpr (requires { tile.can_share(rows, parts); }) return tile.can_share(std::min(rows, tile.block_m), parts);
+bool can_share(Tile const& tile, int rows, int split_k) {
+  if constexpr (requires { tile.can_share(rows, split_k); })
+    return tile.can_share(std::min(rows, tile.block_m), split_k);
   return true;
 }
 
@@ -142,7 +143,7 @@ TEST_CASE("gemm: blocks share tiles of shape after shape", "[gemm]") {
                                      {7, 8, 8}}) {
           problem const p{m, n, k, b, unsigned(m)};
           g.run(op, p);
-          if (op.describe(g.call(p)).find("blocks share one") != std::string::npos) shared[m > 64] = true;
+          if (op.describe(g.call(p)).find("split-k") != std::string::npos) shared[m > 64] = true;
         }
       r.found.expect(shared[0] && shared[1], "no blocks shared a tile of few rows, or of many");
     };
@@ -179,25 +180,25 @@ TEST_CASE("gemm: says which mainloop a call takes, and why it is not a tuned one
   });
 }
 
-TEST_CASE("gemm: tiles and parts that the options name", "[gemm]") {
+TEST_CASE("gemm: tiles and split_k that the options name", "[gemm]") {
   on_ranks(1, [&](rank_of_test& r) {
     gemm_rank<bf16> g(r, 130, 104, 1024);
     for (auto const& tile : tuned_mainloops<bf16>::tiles)
       for (layout const b : {layout::row_major, layout::column_major})
-        for (int const parts : {1, 2}) {
+        for (int const split_k : {1, 2}) {
           problem const p{tile.block_m > 64 ? 130 : tile.block_m - 1, 104, 1024, b, unsigned(tile.block_n)};
           if (!tile.suits(b)) continue;
-          if (!can_share(tile, p.m, parts)) continue;
-          gemm<bf16> op(r.world, {.tile = {tile.block_m, tile.block_n, parts}});
+          if (!can_share(tile, p.m, split_k)) continue;
+          gemm<bf16> op(r.world, {.tile = {tile.block_m, tile.block_n, split_k}});
           std::string const said = op.describe(g.call(p));
           r.found.expect(said.find(text("tiles of ", tile.block_m, " x ", tile.block_n)) != std::string::npos &&
-                             (said.find("2 blocks share one") != std::string::npos) == (parts == 2),
-                         said, "; wanted ", tile.block_m, " x ", tile.block_n, " in ", parts);
+                             (said.find("split-k 2") != std::string::npos) == (split_k == 2),
+                         said, "; wanted ", tile.block_m, " x ", tile.block_n, ", split-k ", split_k);
           g.run(op, p);
         }
     problem const p{40, 24, 64, layout::column_major, 1};
-    gemm<bf16> some_parts(r.world, {.tile = {.parts = 1}});
-    g.run(some_parts, p);
+    gemm<bf16> some_split_k(r.world, {.tile = {.split_k = 1}});
+    g.run(some_split_k, p);
     auto const refuses = [&](char const* what, std::vector<std::string> const& pieces, gemm_tile const& tile,
                              auto change) {
       r.found.throws<bad_argument>(what, pieces, [&] {
@@ -208,15 +209,15 @@ TEST_CASE("gemm: tiles and parts that the options name", "[gemm]") {
       });
     };
     auto const as_it_is = [](auto&) {};
-    refuses("a tile that is not there", {"gemm: tile = 100 x any in any parts", "tiles for this B are "}, {.m = 100},
+    refuses("a tile that is not there", {"gemm: tile = 100 x any, split-k any", "tiles for this B are "}, {.m = 100},
             as_it_is);
-    refuses("more parts than k has", {"gemm: tile = any x any in 16 parts"}, {.parts = 16}, as_it_is);
-    refuses("a B that no tuned mainloop reads", {"gemm: tile = any x any in 2 parts", "b's address"}, {.parts = 2},
+    refuses("more slices than k has", {"gemm: tile = any x any, split-k 16"}, {.split_k = 16}, as_it_is);
+    refuses("a B that no tuned mainloop reads", {"gemm: tile = any x any, split-k 2", "b's address"}, {.split_k = 2},
             [](auto& call) {
               call.b_layout = layout::row_major;
               call.b.ld = 31;
             });
-    refuses("another generic tile", {"gemm: tile = 32 x 32 in 1 parts, generic", "gemm_tile::small"}, {32, 32, 1, true},
+    refuses("another generic tile", {"gemm: tile = 32 x 32, split-k 1, generic", "gemm_tile::small"}, {32, 32, 1, true},
             as_it_is);
   });
 }
@@ -267,7 +268,7 @@ TEST_CASE("gemm_launcher: plans are kept, headers tell them apart, and what does
     auto const a = r.heap.allocate<bf16>(m * k), b = r.heap.allocate<bf16>(n * k), c = r.heap.allocate<bf16>(m * n);
     r.found.throws<bad_argument>("reserved_cus", {"mine: reserved_cus = -1"},
                                  [&] { gemm_launcher<bf16> l(r.world, "mine", gemm_tile::automatic, -1); });
-    r.found.throws<bad_argument>("tile", {"mine: tile = -9 x any in any parts"},
+    r.found.throws<bad_argument>("tile", {"mine: tile = -9 x any, split-k any"},
                                  [&] { gemm_launcher<bf16> l(r.world, "mine", gemm_tile{.m = -9}); });
 
     detail::gemm_kernels<bf16, identity> const kernel_of;
@@ -279,12 +280,12 @@ TEST_CASE("gemm_launcher: plans are kept, headers tell them apart, and what does
     one_row.rows = 1;
     gemm_plan const& other = launcher.plan(kernel_of, one_row);
     r.found.expect(&other != &plan, "another shape has another plan");
-    int const parts = ceil_div(m, plan.tile_m) * ceil_div(n, plan.tile_n) * plan.parts;
-    r.found.expect(parts <= gemm_launcher<bf16>::max_tile_parts(m, n), "as many parts as are told");
+    int const slices = ceil_div(m, plan.tile_m) * ceil_div(n, plan.tile_n) * plan.split_k;
+    r.found.expect(slices <= gemm_launcher<bf16>::max_tile_slices(m, n), "as many slices as are told");
 
     launch_header const header = gemm_header<bf16>("mine", plan, 7, m, n, k);
     r.found.expect(variant_of(header.what) == 7, "what was told");
-    std::string const said = describe_product("mine", header.what);
+    std::string const said = describe_gemm("mine", header.what);
     r.found.expect(said.starts_with(text("mine bf16, m = 40, n = 48, k = 64, tile ", plan.tile_m, " x ", plan.tile_n)),
                    said);
 
@@ -301,7 +302,7 @@ TEST_CASE("gemm_launcher: plans are kept, headers tell them apart, and what does
             [](auto& x) { x.rows = x.b.cols = 1000000000; });
 
     gemm_arguments<bf16> const g{
-        {r.here(c), m, n, n}, {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.band}, k, nullptr};
+        {r.here(c), m, n, n}, {ceil_div(m, plan.tile_m), ceil_div(n, plan.tile_n), 0, plan.group_m}, k, nullptr};
     auto const launch = [&](matrix<bf16 const> of_a) {
       launcher.launch(r.stream, kernel_of, p, plan, {of_a}, {.tiles = g.tiles.count()}, identity{}, g);
     };

@@ -191,7 +191,7 @@ TEST_CASE("heap: bad arguments of allocate and free") {
   });
 }
 
-TEST_CASE("heap: ranks that ask for different things are told who asked for what") {
+TEST_CASE("heap: ranks that ask for different things are told who requested what") {
   on_ranks(3, [](rank_of_test& r) {
     r.found.throws<rank_mismatch>("sizes", {"heap::allocate", "disagree in bytes", "rank 0 has 40", "rank 2 has 44"},
                                   [&] { r.heap.allocate<int>(r.rank() == 2 ? 11 : 10); });
@@ -300,7 +300,7 @@ TEST_CASE("heap: memory is given back, also by constructors that throw") {
                               }),
                     error);
   };
-  once();  // the runtime's own, once for ever
+  once();  // the runtime's own, once
   auto const before = free_bytes();
   for (int i = 0; i < 4; ++i) once();
   auto const after = free_bytes();

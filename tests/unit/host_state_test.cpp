@@ -252,7 +252,7 @@ TEST_CASE("host state: a capture on another stream does not notice what is made 
     w.barrier();
     hipGraph_t graph = nullptr;
     check_hip(hipStreamEndCapture(captured, &graph), "hipStreamEndCapture");
-    w.barrier();  // a wait beside a capture in mode global would end it
+    w.barrier();  // a wait during a capture in mode global would end it
     hipGraphExec_t exec = nullptr;
     check_hip(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0), "hipGraphInstantiate");
     check_hip(hipGraphLaunch(exec, captured), "hipGraphLaunch");

@@ -15,7 +15,7 @@ __global__ void use_shared(int* word, int last) {
   if (block{}.leader()) atomic_ref<int, scope::device>(word).fetch_add(shared[last], order::relaxed);
 }
 
-/// Every block waits for all blocks of all ranks: it returns only if all are resident at once.
+/// Every block waits for all blocks of all ranks: it returns only if all are co-resident.
 __global__ void all_together(world_view w, sym<flag> counter, sym<unsigned> arrived, int blocks) {
   block b;
   if (b.leader()) {
@@ -44,7 +44,7 @@ TEST_CASE("launch: bad shapes") {
     refuse({1, 64, -1}, {"-1 bytes of shared memory", text(platform::max_shared_bytes)});
     refuse({1, 64, platform::max_shared_bytes + 1}, {text(platform::max_shared_bytes + 1, " bytes of shared memory"),
                                                      text("0 to ", platform::max_shared_bytes)});
-    refuse({1 << 30, 64}, {"1073741824 blocks", "fit at once"});
+    refuse({1 << 30, 64}, {"1073741824 blocks", "fit concurrently"});
     r.found.expect(r.download(word)[0] == 0, "a refused launch ran");
     r.launch({3, 64}, touch, r.here(word));
     r.found.expect(r.download(word)[0] == 192, "a good launch after refusals did not run");
@@ -67,8 +67,8 @@ TEST_CASE("launch: more blocks than fit are refused with the number that do") {
       launch(w, w.stream(), {fit + 1, 1024}, touch, static_cast<int*>(nullptr));
     } catch (bad_argument const& e) {
       std::string const message = e.what();
-      for (auto const& piece : {text(fit + 1, " blocks of 1024 threads"), text(fit, " fit at once on "),
-                                std::string(ranks == 1 ? " fit at once on device 0, and" : "2 ranks share it")})
+      for (auto const& piece : {text(fit + 1, " blocks of 1024 threads"), text(fit, " fit concurrently on "),
+                                std::string(ranks == 1 ? " fit concurrently on device 0, and" : "2 ranks share it")})
         if (message.find(piece) == message.npos) throw error(text("'", piece, "' is not in: ", message));
       return "";
     }
@@ -89,7 +89,7 @@ TEST_CASE("launch: the null stream is refused where ranks share a device") {
   });
 }
 
-TEST_CASE("launch: as many blocks as fit are resident at once") {
+TEST_CASE("launch: as many blocks as fit are co-resident") {
   int const ranks = GENERATE(2, 3, 5);
   auto const body = [&](rank_of_test& r) {
     world& w = r.world;
@@ -97,7 +97,7 @@ TEST_CASE("launch: as many blocks as fit are resident at once") {
     auto const arrived = r.heap.allocate<unsigned>(1);
     r.fill(arrived, 0);
     int const fit = resident_blocks(w, all_together, 64, 0);
-    if (fit == 0) return;  // a device with fewer units than parts
+    if (fit == 0) return;  // a device with fewer units than XCDs
     r.found.expect(fit <= w.compute_units() / ranks * 32, fit, " blocks fit");
     r.meet();
     r.launch({fit, 64}, all_together, r.view(), counter, arrived, fit);
@@ -125,12 +125,12 @@ TEST_CASE("launch: one kernel with different amounts of shared memory") {
 TEST_CASE("launch: reserved compute units are left alone") {
   on_ranks(1, [](rank_of_test& r) {
     int const all = resident_blocks(r.world, touch, 256, 0), units = r.world.compute_units();
-    int parts = 1;
-    check_hip(platform::xcd_count(&parts, r.world.device()), "xcd_count");
-    r.found.expect(resident_blocks(r.world, touch, 256, 0, 2) == all / units * (parts == 1 ? units - 2 : units - parts),
+    int xcds = 1;
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
+    r.found.expect(resident_blocks(r.world, touch, 256, 0, 2) == all / units * (xcds == 1 ? units - 2 : units - xcds),
                    "two reserved units");
-    r.found.expect(resident_blocks(r.world, touch, 256, 0, parts + 1) == all / units * (units - 2 * parts),
-                   "one more than there are parts");
+    r.found.expect(resident_blocks(r.world, touch, 256, 0, xcds + 1) == all / units * (units - 2 * xcds),
+                   "one more than there are XCDs");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, units) == 0, "all units reserved");
     r.found.expect(resident_blocks(r.world, touch, 256, 0, units + 5) == 0, "more than all units reserved");
   });

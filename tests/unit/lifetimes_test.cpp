@@ -109,7 +109,7 @@ TEST_CASE("lifetimes: channels that ranks end in different orders leave nothing 
       r.world.collect();
       r.found.expect(r.heap.half_freed() == 0, r.heap.half_freed(), " arrays left behind");
     }
-    // All of the segment is in one piece again
+    // All of the segment is contiguous again
     r.heap.free(r.heap.allocate<char>(8_MiB));
   });
 }
@@ -135,7 +135,7 @@ TEST_CASE("lifetimes: memory is used again when the last rank has freed it, and 
     r.meet();
     r.found.throws<out_of_space>(
         "all of it",
-        {"8388608 bytes wanted", r.rank() == late ? "bytes free in one piece" : "and other ranks have not: 1"},
+        {"8388608 bytes wanted", r.rank() == late ? "contiguous bytes free" : "and other ranks have not: 1"},
         [&] { r.heap.allocate<char>(8_MiB); });
     if (r.rank() == late) r.heap.free(x);
     r.found.throws<bad_argument>("a second time", {text("offset ", x.offset), "not freed yet"},
@@ -147,7 +147,7 @@ TEST_CASE("lifetimes: memory is used again when the last rank has freed it, and 
   });
 }
 
-TEST_CASE("lifetimes: collect() frees arrays and heaps that all ranks have given up, and no others") {
+TEST_CASE("lifetimes: collect() frees arrays and heaps that all ranks have retired, and no others") {
   on_ranks(GENERATE(1, 2, 3), [](rank_of_test& r) {
     bool const last = r.rank() == r.size() - 1;
     auto const x = r.heap.allocate<int>(1000), y = r.heap.allocate<int>(1000);
@@ -271,7 +271,7 @@ TEST_CASE("lifetimes: ranks make and end heaps again and again, and memory does 
       world part = r.world.split(r.rank() % 2);
       heap const h(part, {.bulk = 64_MiB, .signal = 64_KiB, .share = sharing_of_tests()});
     };
-    one(), in_group();  // the runtime's own, once for ever
+    one(), in_group();  // the runtime's own, once
     r.world.collect();
     (void)r.world.split(0);
     r.meet();

@@ -12,7 +12,7 @@ constexpr int message = 256;  // ints
 __host__ __device__ int word_of(int rank, int round, int i) { return rank * 1000003 + round * 1009 + i; }
 
 /// Block b belongs to one conversation: it sends `rounds` messages to the next rank and checks those of the previous
-/// one. Each round has a buffer and a flag of its own.
+/// one. Each round has a buffer and its own flag.
 template <group Group>
 __global__ void pass_messages(world_view w, sym<int> inbox, sym<flag> flags, sym<unsigned> wrong, int rounds,
                               epoch_t epoch) {

@@ -32,7 +32,7 @@ class bare_operator : fused_gemm_operator<bf16, gemm_ar_options> {
   }
 };
 
-/// An own kernel on the channel: to = from.
+/// A custom kernel on the channel: to = from.
 __global__ void copy_in_channel(channel_view ch, bf16 const* from, bf16* to, int count) {
   block const b;
   auto const e = ch.begin(b);
@@ -42,7 +42,7 @@ __global__ void copy_in_channel(channel_view ch, bf16 const* from, bf16* to, int
 
 constexpr int n = 64, launches = 9;
 
-/// y[i + 1] = y[i] for each i, by what `by` launches on a stream, on three streams in turns, without an event.
+/// y[i + 1] = y[i] for each i, by what `by` launches on a stream, on three streams round robin, without an event.
 template <class By>
 void pass_along(rank_of_test& r, By by) {
   std::vector<bf16> const x(n * n, bf16(3.0f)), nan(n * n, bf16(std::numeric_limits<float>::quiet_NaN()));

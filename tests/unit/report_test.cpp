@@ -78,7 +78,7 @@ TEST_CASE("report: of many blocks eight are named, the earliest step and every r
   for (auto at = said.find(" for a flag"); at != said.npos; at = said.find(" for a flag", at + 1)) ++named;
   CHECK(named == std::min(2 * blocks, 8u));
   auto const lines = said.substr(said.find('\n'));
-  CHECK(lines.starts_with("\n  after that, rank 1, block 0 waited, until rank 0 gave up"));
+  CHECK(lines.starts_with("\n  after that, rank 1, block 0 waited, until rank 0 timed out"));
   CHECK(contains(said, text("\n  and ", 2 * blocks - 8, " more blocks")) == (2 * blocks > 8));
 }
 
@@ -117,6 +117,6 @@ TEST_CASE("report: of two channels' launches in crossed order, of which one fits
     CHECK(
         contains(first_line(said), ". Ranks 0 and 1 wait for each other in launches of two channels (first (variant "));
     CHECK(contains(first_line(said), "; second (variant "));
-    CHECK(contains(first_line(said), "queued in different orders, and do not fit beside each other?"));
+    CHECK(contains(first_line(said), "queued in different orders, and do not fit concurrently?"));
   }
 }

@@ -66,7 +66,7 @@ void with_and_without_rows(rank_of_test& r, Op& op, int a_rows, int a_cols, int 
       told = true;
       r.found.expect(contains(e.what(), "m = 0") && contains(e.what(), text("m = ", max_m)), e.what());
     } catch (launch_abandoned const& e) {  // a rank that saw it first has ended this one's waits
-      r.found.expect(contains(e.what(), "gave up"), e.what());
+      r.found.expect(contains(e.what(), "aborted"), e.what());
     }
     auto const by = r.world.exchange().all_gather(int(told));
     r.found.expect(std::ranges::count(by, 1) > 0, "rows on one rank: no rank says which");

@@ -35,7 +35,7 @@ constexpr int steps = 5;
 /// Every block sends `steps` messages to the same block on the next rank, with one growing flag of its own. It takes
 /// those of the previous rank, of which several may be there already.
 ///   Deadlock: sending waits for nothing.
-///   Reuse: the messages lie in the channel's inbox, each in a place of its own.
+///   Reuse: the messages lie in the channel's inbox, each in its own place.
 __global__ void send_steps(channel_view ch, sym<flag> flags, unsigned* wrong) {
   __shared__ int word;
   block const b;
@@ -59,7 +59,7 @@ __global__ void send_steps(channel_view ch, sym<flag> flags, unsigned* wrong) {
   e.end(b);
 }
 
-/// Every rank sends `messages` messages to every rank, each in a place of its own. Block 0 takes them as they arrive:
+/// Every rank sends `messages` messages to every rank, each in its own place. Block 0 takes them as they arrive:
 /// by flags that grow, and then by the channel's flags, each once.
 __global__ void take_any(channel_view ch, sym<flag> flags, int messages, std::uint64_t delay_ns, unsigned* wrong) {
   __shared__ int word;
@@ -154,7 +154,7 @@ __global__ void join_blocks(channel_view ch, int* parts, unsigned* ticket, unsig
     if (g.leader()) atomic_ref<unsigned, scope::device>(lasts).fetch_add(1u, order::relaxed);
   };
   for (int i = b.rank(); i < words; i += b.size()) parts[b.index() * words + i] = word_of(0, b.index(), e.number(), i);
-  if (e.join(b, &word)) expect_parts(b, b.count(), 0);
+  if (e.last_block(b, &word)) expect_parts(b, b.count(), 0);
   int const mine = b.index() * waves + v.index();
   for (int i = v.rank(); i < words; i += v.size()) parts[(64 + mine) * words + i] = word_of(1, mine, e.number(), i);
   if (last_to_arrive(v, ticket, unsigned(b.count() * waves), nullptr)) expect_parts(v, b.count() * waves, 1);
@@ -492,7 +492,7 @@ TEST_CASE("signals: an inbox that cannot be is refused, and leaves nothing behin
   });
 }
 
-TEST_CASE("signals: who waited in vain is told so, all threads alike", "[faults]") {
+TEST_CASE("signals: who timed out is told so, all threads alike", "[faults]") {
   int const kind = GENERATE(0, 1, 2, 3), group = GENERATE(0, 1, 2);
   CAPTURE(kind, group);
   on_ranks(
@@ -522,7 +522,7 @@ TEST_CASE("signals: who waited in vain is told so, all threads alike", "[faults]
         std::string const said = verdict(r);
         r.found.expect(
             contains(said, "of in_vain") && contains(said, "for a flag from rank ") && contains(said, "data flag "),
-            "a wait in vain is told as: ", said);
+            "a wait that timed out is told as: ", said);
         expect(kind == 2 ? -1 : 0, "nobody came");
         ch.reset();
 

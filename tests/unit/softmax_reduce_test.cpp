@@ -10,7 +10,7 @@ using namespace support;
 
 namespace {
 
-constexpr int heads = 3, d = 64, waves = 2, most_parts = 21;
+constexpr int heads = 3, d = 64, waves = 2, most_partials = 21;
 constexpr decode_policy policy = [] {
   decode_policy p = decode_policy_for(d);
   p.waves = waves;
@@ -18,7 +18,7 @@ constexpr decode_policy policy = [] {
 }();
 __host__ __device__ constexpr decode_record record() { return {heads, d}; }
 
-/// What part p has at quad i: weights are powers of two and o and l small numbers, so that every sum is exact.
+/// What partial p has at vec4 i: weights are powers of two and o and l small numbers, so that every sum is exact.
 struct value_of {
   int p;
   __host__ __device__ float m() const { return p % 5 == 4 ? minus_infinity : float(-(p % 3)); }
@@ -27,18 +27,18 @@ struct value_of {
   __host__ __device__ float weight() const { return p % 5 == 4 ? 0 : 1.0f / float(1 << p % 3); }
 };
 
-/// Block 1 stores the parts, the last one first and slowly; block 0 sums up the quads [begin, end). Each of a quad's
+/// Block 1 stores the partials, the last one first and slowly; block 0 sums up the vec4s [begin, end). Each of a vec4's
 /// readers counts what is wrong, and itself.
-__global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begin, int end, int parts, int log_readers,
-                        int* calls, unsigned* wrong) {
+__global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begin, int end, int partials,
+                        int log_readers, int* calls, unsigned* wrong) {
   block const b;
   channel_epoch const e = ch.begin(b);
-  words += int(e.number() % 2) * most_parts * record().words();  // stamps are those of every other launch
-  auto const at = [&](int part, int i, int j) { return words + part * record().words() + record().word(i, j); };
+  words += int(e.number() % 2) * most_partials * record().words();  // stamps are those of every other launch
+  auto const at = [&](int partial, int i, int j) { return words + partial * record().words() + record().word(i, j); };
   if (b.index() == 1)
-    for (int p = parts - 1; p >= 0; --p) {
+    for (int p = partials - 1; p >= 0; --p) {
       for (int i = begin + b.rank(); i < end; i += b.size())
-        for (int j = 5; j >= 0; --j) {  // (m, l) of a head once for each of its quads
+        for (int j = 5; j >= 0; --j) {  // (m, l) of a head once for each of its vec4s
           value_of const v{p};
           ll_store(at(p, i, j), j == 5 ? v.l() : j == 4 ? v.m() : v.o(i, j), e.number());
         }
@@ -46,12 +46,12 @@ __global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begi
     }
   else
     reduce_partials<policy>(
-        e, ch.world, begin, end, parts, log_readers,
-        [&](int part, int i) { return quad_words::loaded([&](int j) { return ll_load(at(part, i, j)); }); },
+        e, ch.world, begin, end, partials, log_readers,
+        [&](int partial, int i) { return vec4_words::loaded([&](int j) { return ll_load(at(partial, i, j)); }); },
         [&](ll_reader const&, int, int, int) { return ll_reader::awaited{nullptr, 0}; },
         [&](int i, softmax_partial const& sum, int n, int readers) {
           float l = 0, o[4] = {};
-          for (int p = 0; p < parts; ++p) {
+          for (int p = 0; p < partials; ++p) {
             value_of const v{p};
             l += v.l() * v.weight();
             for (int j = 0; j < 4; ++j) o[j] += v.o(i, j) * v.weight();
@@ -66,28 +66,29 @@ __global__ void sum_all(channel_view ch, ll_word<scope::device>* words, int begi
 
 }  // namespace
 
-TEST_CASE("softmax_reduce: any number of parts and readers, each quad once by each reader") {
+TEST_CASE("softmax_reduce: any number of partials and readers, each vec4 once by each reader") {
   on_ranks(1, [](rank_of_test& r) {
     channel ch(r.heap, {.max_bytes = 256, .flags_per_source = 1});
-    auto const words = r.heap.allocate<ll_word<scope::device>>(2 * std::size_t(most_parts) * record().words());
-    auto const calls = r.heap.allocate<int>(record().quads());
+    auto const words = r.heap.allocate<ll_word<scope::device>>(2 * std::size_t(most_partials) * record().words());
+    auto const calls = r.heap.allocate<int>(record().vec4s());
     auto const wrong = r.heap.allocate<unsigned>(1);
     load_kernel(r.world, sum_all, waves * platform::wave_size);
     r.fill(words, 0);
     for (int log_readers = 0; log_readers <= 3; ++log_readers)
-      for (int parts : {1, 2, 3, 5, 8, 9, 13, most_parts})
+      for (int partials : {1, 2, 3, 5, 8, 9, 13, most_partials})
         for (auto const [begin, end] : {std::pair{0, 48}, {0, 1}, {5, 38}}) {
           r.heap.upload(calls, std::vector<int>(calls.count, 0));
           r.heap.upload(wrong, std::vector{0u});
           r.launch({2, waves * platform::wave_size}, sum_all, ch.view(make_header("reduce", 0)), r.here(words), begin,
-                   end, parts, log_readers, r.here(calls), r.here(wrong));
+                   end, partials, log_readers, r.here(calls), r.here(wrong));
           r.world.check(r.stream);
-          r.found.expect(r.heap.download(wrong)[0] == 0, log_readers, " log of readers, ", parts, " parts, quads ",
-                         begin, " to ", end, ": ", r.heap.download(wrong)[0], " wrong");
+          r.found.expect(r.heap.download(wrong)[0] == 0, log_readers, " log of readers, ", partials,
+                         " partials, vec4s ", begin, " to ", end, ": ", r.heap.download(wrong)[0], " wrong");
           auto const called = r.heap.download(calls);
-          for (int i = 0; i < record().quads(); ++i)
+          for (int i = 0; i < record().vec4s(); ++i)
             r.found.expect(called[std::size_t(i)] == (i >= begin && i < end ? (1 << (1 << log_readers)) - 1 : 0),
-                           log_readers, " log of readers, ", parts, " parts, quad ", i, ": ", called[std::size_t(i)]);
+                           log_readers, " log of readers, ", partials, " partials, vec4 ", i, ": ",
+                           called[std::size_t(i)]);
         }
   });
 }

@@ -61,7 +61,7 @@ struct own_memory {
   int* sum;
   void const* memory_of_one_launch() const { return sum; }
 };
-/// Adds 1 in many steps. Two launches at once would lose some.
+/// Adds 1 in many steps. Two launches together would lose some.
 __global__ void add_slowly(own_memory m, int steps) {
   for (int i = 0; i < steps; ++i) {
     int const before = atomic_ref<int, scope::device>(m.sum).load();
@@ -190,7 +190,7 @@ TEST_CASE("streams: kernels that reserve units for each other run side by side")
     if (r.world.max_ranks_on_a_device() > 1) return;
     int const half = (r.world.compute_units() + 1) / 2;
     int const fit = resident_blocks(r.world, meet_the_other, threads, unit_bytes(), half);
-    if (fit == 0) return;  // a device with one unit in each part
+    if (fit == 0) return;  // a device with one unit in each XCD
     channel first(r.heap, for_words(1)), second(r.heap, for_words(1));
     auto const flags = r.heap.allocate<flag>(2);
     own_stream const other = make_stream();

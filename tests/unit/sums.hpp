@@ -61,7 +61,7 @@ struct sum_rank {
     x.b_layout = p.b_layout;
     return x;
   }
-  /// Uploads, launches, overwrites A and B at once, and compares.
+  /// Uploads, launches, overwrites A and B immediately, and compares.
   template <class Epilogue = identity, class Wanted = float (*)(float, int, int)>
   void run(
       Op& op, problem const& p, Epilogue const& epilogue = {}, Wanted wanted = [](float x, int, int) { return x; }) {

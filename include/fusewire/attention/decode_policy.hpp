@@ -27,8 +27,8 @@ struct decode_policy {
   bool values_ahead;  // loads V a step ahead, as K: more bytes in flight, more registers
 
   // Reduction of partials (attention/softmax_reduce.hpp).
-  int split_readers;       // lanes that read one quad of many splits: a power of two, up to 8
-  int rank_readers;        // lanes that read one quad of all ranks, at most: a power of two, up to 8
+  int split_readers;       // lanes that read one vec4 of many splits: a power of two, up to 8
+  int rank_readers;        // lanes that read one vec4 of all ranks, at most: a power of two, up to 8
   int partials_in_flight;  // partials that a reader loads together
 };
 

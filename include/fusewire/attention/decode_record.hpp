@@ -12,13 +12,13 @@ struct decode_record {
   __host__ __device__ constexpr int used() const { return heads * (d + 2); }
   /// Words of a record, in whole lines of 16 words: 128 bytes, as LL words have 8.
   __host__ __device__ constexpr int words() const { return (used() + 15) / 16 * 16; }
-  /// Quads of all heads.
-  __host__ __device__ constexpr int quads() const { return heads * d / 4; }
-  /// Word j of quad i: those of o, then (m, l) of the quad's head.
+  /// vec4s of all heads.
+  __host__ __device__ constexpr int vec4s() const { return heads * d / 4; }
+  /// Word j of vec4 i: those of o, then (m, l) of the vec4's head.
   __host__ __device__ constexpr int word(int i, int j) const {
-    return j < 4 ? j * quads() + i : 4 * quads() + i / (d / 4) * 2 + j - 4;
+    return j < 4 ? j * vec4s() + i : 4 * vec4s() + i / (d / 4) * 2 + j - 4;
   }
-  /// Whether quad i is the first of its head, with which (m, l) are stored.
+  /// Whether vec4 i is the first of its head, with which (m, l) are stored.
   __host__ __device__ constexpr bool begins_head(int i) const { return i % (d / 4) == 0; }
 };
 

@@ -14,7 +14,7 @@ inline constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.69314718f;          
 inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();  // the m of no tokens
 
 /// Four neighbouring d of an output.
-struct alignas(16) quad {
+struct alignas(16) vec4 {
   float x[4];  // neighbours
 };
 
@@ -25,7 +25,7 @@ struct alignas(8) softmax_scale {
 
 /// A partial of four elements of a head.
 struct softmax_partial {
-  quad o{};         // the sum of weighted v
+  vec4 o{};         // the sum of weighted v
   softmax_scale s;  // of the same tokens
 };
 
@@ -43,7 +43,7 @@ __device__ softmax_partial combine_partials(int count, ScaleAt scale_at, OutputA
   int first = 0;
   do {
     softmax_scale s[Flight];
-    quad o[Flight];
+    vec4 o[Flight];
     ahead(first);
 #pragma unroll
     for (int i = 0; i < Flight; ++i) {

@@ -27,14 +27,14 @@ struct split_kv_view {
   }
 };
 
-/// What a block reduces of a head item whose splits are those of `splits` blocks from first_block on: quads [begin,
+/// What a block reduces of a head item whose splits are those of `splits` blocks from first_block on: vec4s [begin,
 /// end) of o, in whole lines of the records.
 struct head_item_slice {
   int item = 0, first_block = 0, splits = 0, begin = 0, end = 0;
 
   /// The slice of block first_block + mine. Uniform in a wave.
   __device__ static head_item_slice of(int item, int first_block, int splits, int mine, decode_record r) {
-    index_range const slice = even_slice(r.quads(), splits, mine, quads_of_line);
+    index_range const slice = even_slice(r.vec4s(), splits, mine, vec4s_per_line);
     return head_item_slice{item, first_block, splits, slice.begin, slice.end}.uniform();
   }
   /// The same where the compiler does not know that it is uniform.
@@ -44,7 +44,7 @@ struct head_item_slice {
   }
 
  private:
-  static constexpr int quads_of_line = 16;  // words of 8 bytes in 128
+  static constexpr int vec4s_per_line = 16;  // words of 8 bytes in 128
 };
 
 /// The records of one launch.
@@ -54,7 +54,7 @@ class split_kv_workspace {
   __device__ split_kv_workspace(split_kv_view const& x, decode_record r, channel_epoch const& e, world_view const& w)
       : x_(x), r_(r), e_(e), w_(w) {}
 
-  /// Stores quad i of the partial of `block`. begins: the split begins its head item.
+  /// Stores vec4 i of the partial of `block`. begins: the split begins its head item.
   /// Called by: one thread for each i. Order: relaxed, device; no other store is published.
   __device__ void store(int block, bool begins, int i, softmax_partial const& partial) const {
     int const p = record(block, begins);
@@ -67,16 +67,16 @@ class split_kv_workspace {
   }
 
   /// Waits for all partials of a slice and reduces them, in an order that the number of splits decides. name() says
-  /// what the report of a failed wait names; take(): as reduce_partials(). Called by: every thread of the block.
-  template <class Name, class Take>
-  __device__ void reduce(head_item_slice const& x, Name const& name, Take const& take) const {
+  /// what the report of a failed wait names; consume(): as reduce_partials(). Called by: every thread of the block.
+  template <class Name, class Consume>
+  __device__ void reduce(head_item_slice const& x, Name const& name, Consume const& consume) const {
     reduce_partials<Policy>(
         e_, w_, x.begin, x.end, x.splits, x.splits >= 8 ? log_readers : 0,
         [&](int n, int i) {
           int const p = record(x.first_block + n, n == 0);
-          return quad_words::loaded([&](int j) { return ll_load(at(p + r_.word(i, j))); });
+          return vec4_words::loaded([&](int j) { return ll_load(at(p + r_.word(i, j))); });
         },
-        [&](ll_reader const&, int, int, int) { return name(); }, take);
+        [&](ll_reader const&, int, int, int) { return name(); }, consume);
   }
 
   /// Refreshes the record whose turn it is (ll_turn), unless this launch writes it: `continues` and `begins` say which

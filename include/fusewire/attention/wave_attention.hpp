@@ -6,7 +6,7 @@
 //
 // Why no lane needs another's weights: a lane's scores are those of its 8 tokens of its heads, and the second product
 // wants from it the weights of 8 tokens of the same heads. The order of tokens within a product is free, so the 8 that
-// it has are the 8 that it is asked for, and V is loaded in that order. The order of d is free too: the rows of output
+// it has are the 8 that it issues, and V is loaded in that order. The order of d is free too: the rows of output
 // atom j are chosen such that the lane's rows of all atoms are neighbours in memory.
 #pragma once
 #include <fusewire/core/group.hpp>
@@ -46,9 +46,9 @@ class wave_attention {
   static constexpr int step = 32;                                     // tokens
   static constexpr int q_fragments = wave_attention_q_bytes(D) / 16;  // of 16 bytes, in LDS
 
-  /// Q as fragments, one per thread: load_query() before K and V are asked for, store_query() after it. `q`: [heads,
+  /// Q as fragments, one per thread: load_query() before K and V are issued, store_query() after it. `q`: [heads,
   /// D], 1 to 16 heads.
-  /// Called by: every thread of the block, of at least q_fragments threads, which meets before run().
+  /// Called by: every thread of the block, of at least q_fragments threads, which syncs before run().
   __device__ static platform::native16 load_query(block, T const* q, int heads) {
     int const i = platform::opaque_thread_index() % q_fragments, lane = i % wave::width, fragment = i / wave::width,
               head = atom::head(lane, fragment % atom::lane_heads);
@@ -70,12 +70,13 @@ class wave_attention {
 #pragma unroll
       for (int v = 0; v < atom::values; ++v) o_[j][v] = 0;
     if (begin >= end) return;
-    now_ = ask(begin);
-    next_ = ask(begin + stride);
+    now_ = load_index(begin);
+    next_ = load_index(begin + stride);
   }
   /// Called by: every lane, once, before run().
   __device__ void start() {
-    if constexpr (policy.in_order_loads) platform::settle(std::uint64_t(now_) << 32 | next_);  // here, whatever comes
+    if constexpr (policy.in_order_loads)
+      platform::wait_loaded(std::uint64_t(now_) << 32 | next_);  // here, whatever comes
     if (begin_ >= end_) return;
     now_ = rows_of(now_, begin_);
     load_keys(now_);
@@ -85,7 +86,7 @@ class wave_attention {
   /// `scale` of the scores is in units of log 2.
   __device__ void run(bytes16 const* q_shared, float scale) {
     for (int t = begin_; t < end_; t += stride_) {
-      unsigned const after = ask(t + 2 * stride_);
+      unsigned const after = load_index(t + 2 * stride_);
       score(q_shared);
       if constexpr (!policy.values_ahead) load_values(now_);
       unsigned const next = rows_of(next_, t + stride_);
@@ -113,10 +114,10 @@ class wave_attention {
       for (int x = 0; x < per_head; ++x)
 #pragma unroll
         for (int j = 0; j < outputs; j += 4) {
-          quad four;
+          vec4 four;
 #pragma unroll
           for (int e = 0; e < 4; ++e) four.x[e] = o_[j + e][i * per_head + x];
-          *reinterpret_cast<quad*>(o + head * wave_attention_pitch + d_of(j, atom::row(lane, x))) = four;
+          *reinterpret_cast<vec4*>(o + head * wave_attention_pitch + d_of(j, atom::row(lane, x))) = four;
         }
     }
   }
@@ -152,19 +153,19 @@ class wave_attention {
     int const token = first + fresh_lane() % step;
     return token < end_ ? token : end_ - 1;
   }
-  /// Asks for where token_of(first) is; rows_of() has the answer.
-  __device__ unsigned ask(int first) const {
+  /// Loads the page-table entry of token_of(first), which rows_of() decodes.
+  __device__ unsigned load_index(int first) const {
     int const token = token_of(first);
     unsigned const page = kv_.page(token);
     return policy.in_order_loads ? page : kv_.row(page, token);
   }
-  /// The row of token_of(first), of which `asked` is ask(first).
-  __device__ unsigned rows_of(unsigned asked, int first) const {
-    if constexpr (!policy.in_order_loads) return asked;
-    else return kv_.row(unsigned(platform::opaque(int(asked))), token_of(first));
+  /// The row of token_of(first), of which `index` is load_index(first).
+  __device__ unsigned rows_of(unsigned index, int first) const {
+    if constexpr (!policy.in_order_loads) return index;
+    else return kv_.row(unsigned(platform::opaque(int(index))), token_of(first));
   }
 
-  /// Rows that other lanes know: all asked for before the first is used, where loads are waited for in their order.
+  /// Rows that other lanes know: all issued before the first is used, if loads are waited for in their order.
   template <int N>
   struct lane_rows {
     template <class F>
@@ -197,7 +198,7 @@ class wave_attention {
   }
   __device__ void load_values(unsigned rows) {
     int const lane = fresh_lane();
-    struct alignas(together * 2) piece {
+    struct alignas(together * 2) vector {
       std::uint32_t word[together / 2];
     };
     auto const of_token = [&](int i) { return platform::shuffle(rows, token(lane, i)); };
@@ -207,7 +208,7 @@ class wave_attention {
       T const* const row = kv_.v + std::uint64_t(known(i, of_token)) * D;
 #pragma unroll
       for (int c = 0; c < groups; ++c) {
-        piece const p = *reinterpret_cast<piece const*>(row + d_of(c * together, atom::kv_row(lane)));
+        vector const p = *reinterpret_cast<vector const*>(row + d_of(c * together, atom::kv_row(lane)));
 #pragma unroll
         for (int w = 0; w < together / 2; ++w) values_[i][c][w] = p.word[w];
       }
@@ -275,7 +276,7 @@ class wave_attention {
 
   paged_kv<T> kv_;
   int begin_, end_, stride_;
-  unsigned now_ = 0, next_ = 0;  // the rows of this step; what ask() has said of those of the next
+  unsigned now_ = 0, next_ = 0;  // the rows of this step; load_index() of those of the next
   typename atom::head_fragment weights_;
   typename atom::kv_fragment keys_[key_atoms][slices];
   std::uint32_t values_[8][groups][together / 2];  // [token][group of d][two d]

@@ -11,7 +11,7 @@ template <class Partial>
 struct all_reduce_sink {
   channel_epoch const& e;             // of this launch
   world_view const& w;                // the ranks of the channel
-  int m, n, tile_m, tile_n, n_tiles;  // extents of C; of a tile; tiles of a tile row
+  int m, n, tile_m, tile_n, n_tiles;  // extents of C; of a tile; tiles of a M tile
   int stores;                         // blocks that each store a slice of a tile
 
   /// The partial sums of `source` in the inbox of rank `of`.
@@ -31,8 +31,8 @@ struct all_reduce_sink {
     for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i);
       if (rows > 0)
-        copy_aligned(g, from(w.rank(), w.rank()).part(row, n0, rows, cols),
-                     from(w.rank(), peer).part(row, n0, rows, cols));
+        copy_aligned(g, from(w.rank(), w.rank()).submatrix(row, n0, rows, cols),
+                     from(w.rank(), peer).submatrix(row, n0, rows, cols));
       e.signal(g, peer, flag(t) + s.slice);
     }
   }

@@ -14,7 +14,7 @@ struct all_scatter_sink {
   channel_epoch const& e;          // of this launch
   world_view const& w;             // the ranks of the channel
   matrix<T> c;                     // [M, W n]
-  int n, tile_m, tile_n, n_tiles;  // columns of one rank; of a tile; tiles of a tile row
+  int n, tile_m, tile_n, n_tiles;  // columns of one rank; of a tile; tiles of a M tile
   int stores;                      // blocks that each store a slice of a tile
 
   /// The columns of C that `rank` computes.
@@ -35,7 +35,7 @@ struct all_scatter_sink {
     for (int i = 1; i < w.size(); ++i) {
       int const peer = w.next(i);
       if (rows > 0)
-        copy(g, columns(w.rank()).part(row, n0, rows, cols), from(w.rank(), peer).part(row, n0, rows, cols));
+        copy(g, columns(w.rank()).submatrix(row, n0, rows, cols), from(w.rank(), peer).submatrix(row, n0, rows, cols));
       e.signal(g, peer, flag(t) + s.slice);
     }
   }

@@ -20,7 +20,7 @@ struct reduce_scatter_sink {
   world_view const& w;       // the ranks of the channel
   row_shards const& shards;  // how tiles cut the rows of C
   int per_rank;              // R: rank r owns rows [r R, (r + 1) R) of C
-  int n, tile_n, n_tiles;    // columns of C; of a tile; tiles of a tile row
+  int n, tile_n, n_tiles;    // columns of C; of a tile; tiles of a M tile
   int stores;                // blocks that each store a slice of a tile
 
   /// Whether tiles have rows of several owners.
@@ -32,7 +32,7 @@ struct reduce_scatter_sink {
   __device__ matrix<Partial> from(int source, int owner) const {
     std::int64_t const pitch = inbox_pitch<Partial>(n);
     Partial* const inbox = e.inbox<Partial>(owner);
-    if (mixes_owners() && source == owner) return mixed(inbox).part(rows(owner).begin, 0, rows(owner).size(), n);
+    if (mixes_owners() && source == owner) return mixed(inbox).submatrix(rows(owner).begin, 0, rows(owner).size(), n);
     return {inbox + source * per_rank * pitch, rows(owner).size(), n, pitch};
   }
   __device__ matrix<Partial> at(tile_coord t) const {
@@ -42,7 +42,7 @@ struct reduce_scatter_sink {
     matrix<Partial> const c = from(w.rank(), shards.owner(t.m));
     return {c.data - above * c.ld, above + c.rows, n, c.ld};
   }
-  /// The first of the `stores` flags, of each source, of a tile in its owner's nth tile row, or in the nth of all.
+  /// The first of the `stores` flags, of each source, of a tile in its owner's nth M tile, or in the nth of all.
   __device__ int flag(int nth, int column) const { return (nth * n_tiles + column) * stores; }
   template <group Group>
   __device__ __forceinline__ void stored(Group g, tile_coord t, stored_slice s) const {
@@ -50,14 +50,14 @@ struct reduce_scatter_sink {
     e.signal(g, shards.owner(t.m), flag(shards.nth_of_owner(t.m), t.n) + s.slice);
   }
 
-  /// Tile rows of which this rank reduces rows.
-  __device__ int tile_rows() const {
+  /// M tiles of which this rank reduces rows.
+  __device__ int m_tiles() const {
     index_range const mine = rows(w.rank());
     if (mine.size() == 0) return 0;
     return mixes_owners() ? (mine.end - 1) / shards.tile_m - mine.begin / shards.tile_m + 1
-                          : shards.tile_rows_of(w.rank());
+                          : shards.m_tiles_of(w.rank());
   }
-  /// Waits for the partial sums of all sources for the tile in a column of tiles and the nth of these tile rows.
+  /// Waits for the partial sums of all sources for the tile in a column of tiles and the nth of these M tiles.
   /// Returns the tile's rows, counted within this rank's. Called by: every thread of the group.
   template <group Group>
   __device__ index_range wait(Group g, int nth, int column) const {
@@ -91,8 +91,8 @@ struct reduce_scatter_sink {
         continue;
       }
       if (first < last)
-        copy_aligned(g, at(t).part(first, n0, last - first, cols),
-                     from(w.rank(), owner).part(first - of.begin, n0, last - first, cols));
+        copy_aligned(g, at(t).submatrix(first, n0, last - first, cols),
+                     from(w.rank(), owner).submatrix(first - of.begin, n0, last - first, cols));
       e.signal(g, owner, flag(t.m, t.n) + s.slice);
     }
   }

@@ -62,17 +62,14 @@ class flag_rows {
   __device__ void put(int section, int ahead, int r, int v, vector const& x) const {
     *at(w_.next(ahead), section, w_.size() - ahead, r, v) = __builtin_bit_cast(platform::native16, x);
   }
-  /// What this block has put of a chunk, for all other ranks, is complete. Called by: every thread of the block.
+  /// What this block has put of a chunk, for all other ranks, is complete; this rank is told, too.
+  /// Called by: every thread of the block.
   __device__ void sent(block b, int section, int chunk) const {
-    signal_all(
-        b, w_.size() - 1, [&](int i) { return e_.to(w_.next(1 + i), section * s_.chunks + chunk); }, e_.number());
+    signal_all(b, w_.size(), [&](int i) { return e_.to(w_.next(i), section * s_.chunks + chunk); }, e_.number());
   }
-  /// Waits for a chunk of all other ranks. Called by: every thread of the block.
+  /// Waits until all ranks have sent a chunk. Called by: every thread of the block.
   __device__ void wait(block b, int section, int chunk) const {
-    auto const source = [&](int i) { return w_.next(1 + i); };
-    wait_all(
-        b, w_, w_.size() - 1, [&](int i) { return e_.from(source(i), section * s_.chunks + chunk); }, e_.number(),
-        source);
+    e_.wait(b, 0, w_.size() - 1, section * s_.chunks + chunk);
   }
 
   /// Reads what other ranks have put, behind wait().

@@ -8,7 +8,7 @@ namespace fusewire {
 
 /// size() threads that act together; rank() is this thread's number among them, and leader() is true for one of them.
 /// sync() makes their accesses to shared and device memory visible to each other. In a loop with sync(), ask leader()
-/// and not rank() == 0: platform::is_first() says why.
+/// and not rank() == 0: platform::opaque_is_zero() says why.
 template <class G>
 concept group = requires(G g) {
   { g.rank() } -> std::same_as<int>;
@@ -33,7 +33,7 @@ struct wave {
 
   __device__ int rank() const { return platform::thread_index() % width; }
   __device__ int size() const { return width; }
-  __device__ bool leader() const { return platform::is_first(rank()); }
+  __device__ bool leader() const { return platform::opaque_is_zero(rank()); }
   __device__ void sync() const { platform::wave_sync(); }
   __device__ int index() const { return platform::thread_index() / width; }  // within the block
 };
@@ -42,7 +42,7 @@ struct wave {
 struct block {
   __device__ int rank() const { return platform::thread_index(); }
   __device__ int size() const { return platform::block_threads(); }
-  __device__ bool leader() const { return platform::is_first(rank()); }
+  __device__ bool leader() const { return platform::opaque_is_zero(rank()); }
   __device__ void sync() const { platform::block_sync(); }
   __device__ int index() const { return platform::block_index(); }  // within the grid
   /// Blocks of the grid.
@@ -51,7 +51,7 @@ struct block {
 
 namespace detail {
 
-/// Calls f() in the leader alone and returns its result to every thread of the group; the threads meet. `word`: in the
+/// Calls f() in the leader alone and returns its result to every thread of the group; the threads sync. `word`: in the
 /// block's shared memory, for this group alone; a thread and a wave need none.
 template <group Group, class F>
 __device__ int from_leader(Group g, int* word, F const& f) {
@@ -70,7 +70,7 @@ __device__ int from_leader(Group g, int* word, F const& f) {
     return std::is_same_v<Group, block> ? platform::uniform(x) : x;
   }
 }
-/// Whether `yes` holds in every thread of the group. All threads get the same answer; they meet. `word`: as for
+/// Whether `yes` holds in every thread of the group. All threads get the same answer; they sync. `word`: as for
 /// from_leader().
 template <group Group>
 __device__ bool all_agree(Group g, int* word, bool yes) {

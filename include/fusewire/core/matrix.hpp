@@ -26,7 +26,9 @@ struct matrix {
     return {data, rows, cols, ld};
   }
   /// Rows [r, r + rows) and columns [c, c + cols).
-  __host__ __device__ matrix part(int r, int c, int n_rows, int n_cols) const { return {at(r, c), n_rows, n_cols, ld}; }
+  __host__ __device__ matrix submatrix(int r, int c, int n_rows, int n_cols) const {
+    return {at(r, c), n_rows, n_cols, ld};
+  }
 };
 
 /// Whether every row of a matrix begins at a multiple of Bytes bytes. data: of row 0; ld: elements from one row to the

@@ -106,9 +106,8 @@ class atomic_ref {
   T* p_;
 };
 
-/// Adds to two neighbouring 16-bit floats at once, by compare-and-swap on their common word: that is atomic at system
-/// scope, too.
-/// Requires: p aligned to 4 bytes.
+/// Adds to two neighbouring 16-bit floats in one operation, by compare-and-swap on their common word: that is atomic at
+/// system scope, too. Requires: p aligned to 4 bytes.
 template <class T>
   requires is_16_bit_float<T>
 __device__ void fetch_add_pair(T* p, T first, T second, order o = order::relaxed) {

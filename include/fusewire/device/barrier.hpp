@@ -40,7 +40,7 @@ struct grid_barrier_state {
 ///
 ///   block    publishes itself --> came + 1 --the last of its rank--> a flag on every rank --> all blocks wait for all
 ///
-/// Each block releases at system scope itself: what it stored into a peer may lie in the L2 of its own part of the
+/// Each block releases at system scope itself: what it stored into a peer may lie in the L2 of its own XCD of the
 /// device, which the last block's release does not write back.
 /// Reuse: every block reads the epoch before it counts itself. The last block of a rank to enter sets the epoch to e
 /// before it raises a flag, so no block reads the epoch while it changes. A rank raises its flags of e + 2 only when

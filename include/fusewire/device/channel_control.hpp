@@ -8,7 +8,7 @@ namespace fusewire {
 /// launch.
 class channel_control : public detail::launch_place {
  public:
-  /// Of launch e.
+  /// The control of launch e.
   __device__ explicit channel_control(detail::launch_place const& e) : launch_place(e) {}
 
   /// Waits for the header of every rank, and compares the headers. Called by: every thread of one group of block 0,
@@ -31,23 +31,24 @@ class channel_control : public detail::launch_place {
     }
   }
   /// Ends the launch for the block. Called by: every thread of every block, last of all.
-  __device__ void leave(block b) const {
+  __device__ void finish_exit(block b) const {
     b.sync();
-    if (b.leader()) leave(b, depart());
+    if (b.leader()) finish_exit(b, arrive_exit());
   }
-  /// leave() split in two, so that the ticket's round trip to memory overlaps other work. Not for kernels that use
-  /// next() or join(). The last block to depart sets the epoch to this launch's: no block reads it any more.
-  /// Called by: one thread of every block. It calls depart() when all threads of the block that have called begin()
-  /// have the epoch, and leave() with depart()'s result at any time after that.
-  __device__ unsigned depart() const {
+  /// finish_exit() split in two, so that the ticket's round trip to memory overlaps other work. Not for kernels that
+  /// use next() or last_block(). The last block to arrive sets the epoch to this launch's: no block reads it any more.
+  /// Called by: one thread of every block. It calls arrive_exit() when all threads of the block that have called
+  /// begin() have the epoch, and finish_exit() with arrive_exit()'s result at any time after that.
+  __device__ unsigned arrive_exit() const {
     if constexpr (detail::checked)
       if (platform::atomic_load<order::acquire, scope::device>(&c_->world.here(c_->state)->epoch) >= number())
         detail::note_misuse(c_->world, misuse::end_again, int(number()), 0);
     return platform::take_ticket(&c_->world.here(c_->state)->ticket);
   }
-  /// The second half; `departed` is what depart() has returned to a thread of this block: how many departed before it.
-  __device__ void leave(block b, unsigned departed) const {
-    if (departed != unsigned(b.count()) - 1) return;
+  /// The second half; `exits_before` is what arrive_exit() has returned to a thread of this block: how many blocks
+  /// arrived before it.
+  __device__ void finish_exit(block b, unsigned exits_before) const {
+    if (exits_before != unsigned(b.count()) - 1) return;
     channel_state* const s = c_->world.here(c_->state);
     platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);
     for (unsigned& next : s->next) platform::atomic_store<order::relaxed, scope::device>(&next, 0u);
@@ -62,11 +63,11 @@ class channel_control : public detail::launch_place {
   /// channel_options::poison.
   __device__ bool fills_nan() const { return c_->poison; }
   /// Whether this block should store NaN as the results that it computes from here on, or from what it has waited for:
-  /// channel_options::poison is set, and a wait of some rank was given up. Where it is set, the call costs a trip to
+  /// channel_options::poison is set, and a wait of some rank timed out. If it is set, the call costs a round trip to
   /// memory.
   __device__ bool should_fill_nan() const {
     if (!fills_nan()) return false;
-    // The address is computed anew for every call: mainloops have no registers to keep it
+    // The address is computed again for every call: mainloops have no registers to keep it
     int const rank = platform::uniform(platform::opaque(c_->world.rank()));
     return platform::atomic_load<order::relaxed, scope::system>(&detail::watch_of(c_->world, rank)->abandoned) != 0;
   }

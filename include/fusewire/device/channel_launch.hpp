@@ -4,8 +4,8 @@
 //
 //   begin        waits for earlier work on the stream, where the launch may run ahead of it; then epoch() is known
 //   next         0, 1, 2, ...: work for whichever block is free
-//   collect      block 0: waits for every rank's header, and until no rank reads this one's memory any more
-//   end          the last block to leave sets the epoch to this launch's
+//   wait_peers   block 0: waits for every rank's header, and until no rank reads this one's memory any more
+//   end          the last block to exit sets the epoch to this launch's
 #pragma once
 #include <fusewire/core/programmatic_launch.hpp>
 #include <fusewire/device/channel_view.hpp>
@@ -26,7 +26,7 @@ class channel_launch {
     e_ = {c_, (peers_read_ ? c_.begin_readable(block{}) : c_.begin(block{})).number()};
     launch_dependents();
   }
-  /// Of this launch. Requires: begin() has returned.
+  /// The epoch of this launch. Requires: begin() has returned.
   __device__ channel_epoch const& epoch() const { return e_; }
 
   /// As channel_epoch::next().
@@ -35,26 +35,25 @@ class channel_launch {
   /// Waits for every rank's header and, if peers read this rank's memory, for their acknowledgements. Called by: every
   /// thread of one group of block 0, once.
   template <group Group>
-  __device__ void collect(Group g) const {
+  __device__ void wait_peers(Group g) const {
     if (peers_read_) e_.pull().wait_acknowledged(g);
     e_.control().collect_credit(g);
   }
   /// Ends the launch. Called by: every thread of every block, last of all.
   __device__ void end(block b) const {
-    if (b.index() == 0) collect(b);
-    e_.control().leave(b);
+    if (b.index() == 0) wait_peers(b);
+    e_.control().finish_exit(b);
   }
 
-  /// end() in parts, for mainloops that draw no work and would have to wait for a trip to memory at the end of a block.
-  /// settle() returns when the calling thread has the epoch.
-  /// Called by: one thread of every block. It calls depart() when every thread of the block that has called begin() has
-  /// returned from settle(), in block 0 also after collect(). It calls leave() with depart()'s result at any time after
-  /// that.
-  __device__ void settle() const { platform::settle(e_.number()); }
-  /// See channel_control::depart().
-  __device__ unsigned depart() const { return e_.control().depart(); }
-  /// See channel_control::leave().
-  __device__ void leave(block b, unsigned departed) const { e_.control().leave(b, departed); }
+  /// end() in steps, for mainloops that claim no work and would have to wait for a round trip to memory at the end of a
+  /// block. wait_epoch() returns when the calling thread has the epoch. Called by: one thread of every block. It calls
+  /// arrive_exit() when every thread of the block that has called begin() has returned from wait_epoch(), in block 0
+  /// also after wait_peers(). It calls finish_exit() with arrive_exit()'s result at any time after that.
+  __device__ void wait_epoch() const { platform::wait_loaded(e_.number()); }
+  /// See channel_control::arrive_exit().
+  __device__ unsigned arrive_exit() const { return e_.control().arrive_exit(); }
+  /// See channel_control::finish_exit().
+  __device__ void finish_exit(block b, unsigned exits_before) const { e_.control().finish_exit(b, exits_before); }
 
  private:
   channel_view const& c_;
@@ -78,15 +77,15 @@ class local_launch {
   }
   /// No rank has to be waited for.
   template <group Group>
-  __device__ void collect(Group) const {}
+  __device__ void wait_peers(Group) const {}
   /// Nothing has to be reset.
   __device__ void end(block) const {}
   /// There is no epoch to wait for.
-  __device__ void settle() const {}
-  /// As channel_launch::depart(); leave() needs nothing of it.
-  __device__ unsigned depart() const { return 0; }
-  /// See depart().
-  __device__ void leave(block, unsigned) const {}
+  __device__ void wait_epoch() const {}
+  /// As channel_launch::arrive_exit(); finish_exit() needs nothing of it.
+  __device__ unsigned arrive_exit() const { return 0; }
+  /// See arrive_exit().
+  __device__ void finish_exit(block, unsigned) const {}
 
  private:
   int drawn_ = 0;

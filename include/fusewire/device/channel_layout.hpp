@@ -18,7 +18,7 @@ struct launch_header {
   std::uint64_t equal_grids = 1;  // 0: ranks may launch different numbers of blocks
 };
 
-/// Counters from which the blocks of a launch draw work; see channel_epoch::next().
+/// Counters from which the blocks of a launch claim work; see channel_epoch::next().
 inline constexpr int work_counters = 3;
 
 /// Lies in the bulk segment; only its own rank touches it.
@@ -26,12 +26,12 @@ struct channel_state {
   epoch_t epoch;                 // launches that have ended
   unsigned ticket;               // blocks of the current launch that are done
   unsigned next[work_counters];  // work handed out so far
-  unsigned joined;               // blocks of the current launch that have called join()
-  /// For each source, the pieces of work on its memory that are done
+  unsigned arrived_blocks;       // blocks of the current launch that have called last_block()
+  /// For each source, the items of work on its memory that are done
   unsigned arrived[max_ranks];
   unsigned began;  // blocks of the current launch that have begun, if peers read this rank's memory
-  /// For each part of the device (XCD), the launch in which it last released what earlier kernels had written
-  epoch_t released_in[platform::max_parts];
+  /// For each XCD, the launch in which it last released what earlier kernels had written
+  epoch_t released_in[platform::max_xcds];
 };
 
 class channel_epoch;
@@ -49,8 +49,8 @@ struct channel_view {
   int flags_per_source = 0;
   /// Epoch and tickets of this rank
   sym<channel_state> state;
-  bool poison = false;     // channel_options::poison
-  std::uint8_t parts = 1;  // world::xcd_count()
+  bool poison = false;    // channel_options::poison
+  std::uint8_t xcds = 1;  // world::xcd_count()
   /// What this launch tells its peers
   launch_header header;
 
@@ -65,18 +65,18 @@ struct channel_view {
   /// case. In a kernel with launch_shape::programmatic: after wait_prior_grid().
   __device__ channel_epoch begin(block b) const;
   /// begin() for a kernel in which peers read this rank's own memory, as wait_begun() lets them. What earlier kernels
-  /// wrote there lies in the L2s of all parts of the device (XCDs). The end of a kernel makes it visible to this device
-  /// only, as far as is documented (docs/litmus.md, kernel_end_reaches_peers). So the first block of each part releases
+  /// wrote there lies in the L2s of all XCDs of the device. The end of a kernel makes it visible to this device
+  /// only, as far as is documented (docs/litmus.md, kernel_end_reaches_peers). So the first block of each XCD releases
   /// it, and the last block to begin sends the headers.
   /// Called by: every thread of every block.
-  /// Requires: a block on every part, so at least world::xcd_count() blocks. The simulator reports a launch of
+  /// Requires: a block on every XCD, so at least world::xcd_count() blocks. The simulator reports a launch of
   /// fewer; so do kernels where FUSEWIRE_CHECKED is defined.
   __device__ channel_epoch begin_readable(block b) const;
 };
 
 namespace detail {
 
-/// Where a launch's parts of a channel are: its slot, and its rows of flags with one flag of each source. A header is
+/// Where a launch's memory of a channel is: its slot, and its rows of flags with one flag of each source. A header is
 /// compared when it has come.
 __host__ __device__ constexpr epoch_t slot_of(epoch_t epoch) { return epoch & 1; }
 __host__ __device__ constexpr int header_row(epoch_t epoch) { return 2 * int(slot_of(epoch)); }

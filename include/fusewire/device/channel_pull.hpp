@@ -7,7 +7,7 @@ namespace fusewire {
 /// Reads of peers' own memory, between the peer's header and an acknowledgement.
 class channel_pull : public detail::launch_place {
  public:
-  /// Of launch e.
+  /// The pulls of launch e.
   __device__ explicit channel_pull(detail::launch_place const& e) : launch_place(e) {}
 
   /// Waits until `source` has begun this launch. If it began with begin_readable(), this rank can then read what the
@@ -31,9 +31,9 @@ class channel_pull : public detail::launch_place {
     return load(&header_flag(c_->world.rank(), source)->note[header_words + i]);
   }
 
-  /// One of `total` pieces of work on `source`'s memory is done. The last one tells `source`, which waits for that in
+  /// One of `total` items of work on `source`'s memory is done. The last one tells `source`, which waits for that in
   /// wait_acknowledged().
-  /// Called by: every thread of the group that did the piece.
+  /// Called by: every thread of the group that did the item.
   template <group Group>
   __device__ void acknowledge(Group g, int source, unsigned total) const {
     platform::drain_stores();

@@ -3,7 +3,7 @@
 //   launch e on rank r        slot e&1 of every rank            launch e on rank p
 //   begin --- header --------------------------------------------> end waits for every rank's header of e
 //   to(p, i) --- data, flag -----> inbox, flags ------------------> from(r, i)
-//   end: the last block to leave, or to call depart(), sets the epoch to e
+//   end: the last block to exit, or to call arrive_exit(), sets the epoch to e
 //
 // Why two slots need no barrier. Rank r may write into p's slot of parity e&1 in launch e+2 only after p has read it in
 // launch e.
@@ -19,7 +19,7 @@
 // abandon the launch and name the difference.
 // Why it does not deadlock. The headers are sent before anything waits: by block 0 or, in begin_readable, by the last
 // block to begin. No block waits before it has begun, and the host launches only grids whose blocks are all resident.
-// For the rest of a launch, its kernel must have an argument of its own.
+// For the rest of a launch, its kernel must have its own argument.
 #pragma once
 #include <fusewire/core/programmatic_launch.hpp>
 #include <fusewire/device/channel_control.hpp>
@@ -32,7 +32,7 @@ namespace fusewire {
 //
 //   channel_epoch    what every kernel calls: inbox, flags, work, end
 //   channel_pull     e.pull(): for kernels whose ranks read each other's own memory
-//   channel_control  e.control(): for operators whose launches end in parts (channel_launch.hpp) or poison their
+//   channel_control  e.control(): for operators whose launches end in steps (channel_launch.hpp) or poison their
 //   results
 
 /// One launch's use of a channel.
@@ -108,11 +108,10 @@ class channel_epoch : public detail::launch_place {
     return platform::atomic_load<order::acquire, scope::system>(&from(source, i)->value) == number();
   }
 
-  /// 0, 1, 2, ... over all blocks of this launch, from each of the `work_counters` counters: a block that is free draws
-  /// its next work.
-  /// Called by: every thread of the block; `shared` is one word of its shared memory.
-  /// A counter needs no reset between launches: the last block to leave sets all of them to 0. By then every block that
-  /// draws has left, and the blocks of the next launch begin after the end of this one.
+  /// 0, 1, 2, ... over all blocks of this launch, from each of the `work_counters` counters: a block that is free
+  /// claims its next work. Called by: every thread of the block; `shared` is one word of its shared memory. A counter
+  /// needs no reset between launches: the last block to exit sets all of them to 0. By then every block that claims has
+  /// exited, and the blocks of the next launch begin after the end of this one.
   template <int Counter = 0>
   __device__ int next(block b, int* shared) const {
     static_assert(Counter >= 0 && Counter < work_counters, "channel_epoch::next: there are work_counters counters");
@@ -127,19 +126,19 @@ class channel_epoch : public detail::launch_place {
   /// Whether the calling block is the last of this rank to call it in this launch. What the blocks stored into this
   /// rank's memory before is visible to the last one; none of them waits. As last_to_arrive().
   /// Called by: every thread of every block, once in a launch; `shared` is one word of its shared memory.
-  [[nodiscard]] __device__ bool join(block b, int* shared) const {
-    return last_to_arrive(b, &c_->world.here(c_->state)->joined, unsigned(b.count()), shared);
+  [[nodiscard]] __device__ bool last_block(block b, int* shared) const {
+    return last_to_arrive(b, &c_->world.here(c_->state)->arrived_blocks, unsigned(b.count()), shared);
   }
 
   /// Ends the launch: block 0 waits for every rank's header. Called by: every thread of every block, last of all.
   __device__ void end(block b) const {
     if (b.index() == 0) control().collect_credit(b);
-    control().leave(b);
+    control().finish_exit(b);
   }
 
   /// Calls for kernels whose ranks read each other's memory.
   __device__ channel_pull pull() const { return channel_pull(*this); }
-  /// Calls for operators whose launches end in parts, or poison their results.
+  /// Calls for operators whose launches end in steps, or poison their results.
   __device__ channel_control control() const { return channel_control(*this); }
 
  private:
@@ -153,15 +152,15 @@ class channel_epoch : public detail::launch_place {
     return detail::checked_index(c_->world, call, i, c_->flags_per_source);
   }
 
-  /// Releases what earlier kernels left in the L2 of this part of the device, if no block on the part has done so yet.
-  /// True in the last wave to call it: then all parts have released, because a block counts itself only after its own
+  /// Releases what earlier kernels left in the L2 of this XCD, if no block on the XCD has done so yet.
+  /// True in the last wave to call it: then all XCDs have released, because a block counts itself only after its own
   /// release, which waits for the writeback.
   /// Called by: the last wave of every block.
   __device__ bool is_readable(block b) const {
     channel_state* const s = c_->world.here(c_->state);
     int began = 0;
     if (wave{}.leader()) {
-      if (platform::atomic_exchange<order::relaxed, scope::device>(&s->released_in[platform::part_index()], number()) !=
+      if (platform::atomic_exchange<order::relaxed, scope::device>(&s->released_in[platform::xcd_index()], number()) !=
           number())
         platform::fence<order::release, scope::system>();
       began = int(platform::atomic_fetch_add<order::relaxed, scope::device>(&s->began, 1u)) + 1;
@@ -194,10 +193,10 @@ __device__ inline channel_epoch channel_view::begin(block b) const {
 }
 
 __device__ inline channel_epoch channel_view::begin_readable(block b) const {
-  if constexpr (platform::max_parts == 1) return begin(b);
+  if constexpr (platform::max_xcds == 1) return begin(b);
   if constexpr (detail::checked)
-    if (b.count() < parts) {
-      if (b.leader()) detail::note_misuse(world, misuse::few_blocks, b.count(), parts);
+    if (b.count() < xcds) {
+      if (b.leader()) detail::note_misuse(world, misuse::few_blocks, b.count(), xcds);
       return begin(b);
     }
   channel_epoch const e(*this, platform::atomic_load<order::relaxed, scope::device>(&world.here(state)->epoch) + 1);

@@ -1,7 +1,7 @@
 // Signal and wait: how one rank tells another that memory is ready.
 //
-//   producer  store ... store | every wave drains | group meets | leader: release, system --> flag
-//   consumer                       leader: poll relaxed, acquire once, system <-- flag | group meets | load ... load
+//   producer  store ... store | every wave drains | group syncs | leader: release, system --> flag
+//   consumer                       leader: poll relaxed, acquire once, system <-- flag | group syncs | load ... load
 //
 // The drain matters: on gfx942 a barrier alone does not wait for the stores of the other waves. A leader that released
 // before these had reached the L2 would publish a flag ahead of its data.
@@ -23,7 +23,7 @@
 //                                          epoch, are enough
 //
 // Why channels ask for ==, although >= would do: a flag of a slot exceeds what its waiter asks for only if the slot was
-// reused too early, and then its data is gone. A wait for == is then given up, with a report that names both epochs; a
+// reused too early, and then its data is gone. A wait for == then times out, with a report that names both epochs; a
 // wait for >= would go on with another launch's data.
 #pragma once
 #include <fusewire/core/group.hpp>
@@ -86,21 +86,21 @@ enum class until { equal, at_least };
 namespace detail {
 
 template <until U>
-__device__ bool is_met(epoch_t found, epoch_t value) {
+__device__ bool is_reached(epoch_t found, epoch_t value) {
   return U == until::equal ? found == value : found >= value;
 }
 
-/// One thread polls until *f is `value` or the wait is given up. Returns whether it found the value. Inlined, as what
+/// One thread polls until *f is `value` or the wait times out. Returns whether it found the value. Inlined, as what
 /// leads here is: a call behind a branch that is marked as unlikely would bring the kernel's arguments to scratch.
 template <until U = until::equal>
 __device__ __forceinline__ bool spin(world_view const& w, flag const* f, epoch_t value, int from) {
   epoch_t found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
-  if (is_met<U>(found, value)) return true;
+  if (is_reached<U>(found, value)) return true;
   bounded_spin p(w);
   do {
-    if (!p.lasts([&](bool released) { give_up(w, f, load(&f->headers), found, value, from, released); })) return false;
+    if (!p.lasts([&](bool released) { time_out(w, f, load(&f->headers), found, value, from, released); })) return false;
     found = platform::atomic_load<order::relaxed, scope::system>(&f->value);
-  } while (!is_met<U>(found, value));
+  } while (!is_reached<U>(found, value));
   return true;
 }
 
@@ -133,9 +133,9 @@ __device__ __forceinline__ void wait_all(Group g, world_view const& w, int count
   g.sync();
 }
 
-// Waits that return whether the flag came: false, or -1, if the wait was given up. All threads of the group get the
+// Waits that return whether the flag came: false, or -1, if the wait timed out. All threads of the group get the
 // same answer, so they may branch on it around collective calls. For a block, that costs a word of shared memory and a
-// second meeting. wait() does not have that cost, so these have names of their own. `word`: in the block's shared
+// second barrier. wait() does not have that cost, so these have their own names. `word`: in the block's shared
 // memory, for this group alone; a thread and a wave do not use it.
 
 /// As wait(); returns whether the flag came.
@@ -143,9 +143,9 @@ template <until U = until::equal, group Group>
 [[nodiscard]] __device__ bool try_wait(Group g, world_view const& w, flag const* f, epoch_t value, int* word,
                                        int from = -1) {
   return detail::from_leader(g, word, [&] {
-           bool const met = detail::spin<U>(w, f, value, from);
+           bool const reached = detail::spin<U>(w, f, value, from);
            platform::acquire_polled<scope::system>(&f->value);
-           return int(met);
+           return int(reached);
          }) != 0;
 }
 
@@ -153,13 +153,13 @@ template <until U = until::equal, group Group>
 template <until U = until::equal, group Group, class FlagAt, class FromRank>
 [[nodiscard]] __device__ bool try_wait_all(Group g, world_view const& w, int count, FlagAt flag_at, epoch_t value,
                                            FromRank from_rank, int* word) {
-  bool met = true;
+  bool reached = true;
   for (int i = g.rank(); i < count; i += g.size()) {
     flag const* const f = flag_at(i);
-    met &= detail::spin<U>(w, f, value, from_rank(i));
+    reached &= detail::spin<U>(w, f, value, from_rank(i));
     platform::acquire_polled<scope::system>(&f->value);
   }
-  return detail::all_agree(g, word, met);
+  return detail::all_agree(g, word, reached);
 }
 
 /// A flag that is waited for, and its signaller for the report; if f is null, no flag.
@@ -187,13 +187,13 @@ __device__ int spin_any(world_view const& w, int count, AwaitedAt const& awaited
       if (a.f == nullptr) continue;
       epoch_t const found = platform::atomic_load<order::relaxed, scope::system>(&a.f->value);
       polled = a.f;
-      if (is_met<U>(found, a.value)) return i;
+      if (is_reached<U>(found, a.value)) return i;
       if (missing.f == nullptr) missing = a, found_missing = found;
     }
     if (missing.f == nullptr) return -1;
     if (first_look) p = bounded_spin(w);
     if (!p.lasts([&](bool released) {
-          give_up(w, missing.f, load(&missing.f->headers), found_missing, missing.value, missing.from, released);
+          time_out(w, missing.f, load(&missing.f->headers), found_missing, missing.value, missing.from, released);
         }))
       return -1;
   }
@@ -204,7 +204,7 @@ __device__ int spin_any(world_view const& w, int count, AwaitedAt const& awaited
 /// is then visible to the whole group; nothing is known of the other flags. A flag that was raised stays raised:
 /// replace it by null when it has been dealt with.
 /// Called by: every thread of the group; the leader alone polls, one flag after the other.
-/// Fails: as wait(), and then returns -1; the report names the first of the flags. Also returns -1, at once, if all
+/// Fails: as wait(), and then returns -1; the report names the first of the flags. Also returns -1, immediately, if all
 /// flags are null.
 template <until U = until::equal, group Group, class AwaitedAt>
 [[nodiscard]] __device__ int wait_any(Group g, world_view const& w, int count, AwaitedAt awaited_at, int* word) {

@@ -13,7 +13,8 @@ struct alignas(128) flag {
   epoch_t value;
   /// Header flags: what the peer launched, and its own two words.
   std::uint64_t note[14];
-  /// Of a channel's flag: where in the signal segment its slot's headers are; else 0. Only a failed wait reads it
+  /// Offset of the headers of a channel flag's slot in the signal segment; for other flags 0. Only a failed wait reads
+  /// it
   std::uint64_t headers;
 };
 
@@ -56,7 +57,7 @@ enum class misuse : unsigned {
 
 /// State of failed waits, at the start of every rank's signal segment. Only spin loops read it.
 struct alignas(128) watch {
-  /// 0, or 1 + the rank that gave up first; then every wait of every rank returns at once
+  /// 0, or 1 + the rank that timed out first; then every wait of every rank returns immediately
   unsigned abandoned;
   unsigned reported;       // 0, or 1 + the place in `waits` of the first report
   unsigned too_late;       // headers of this and later launches do not explain why it was abandoned

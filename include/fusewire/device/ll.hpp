@@ -22,7 +22,7 @@
 // records most launches have none to refresh.
 // One case is not covered: fewer than about 32 x turns launches of a slot use the words while the channel makes 2^32.
 // Then a record may miss its turn. Nothing counts this, because the host does not see a graph's replays; such words
-// take a channel of their own.
+// take their own channel.
 #pragma once
 #include <cstring>
 
@@ -93,7 +93,7 @@ __device__ void ll_clear(Group g, ll_word<S>* p, int words) {
 ///   do { ... read(p, source) ... } while (read.again());
 class ll_reader {
  public:
-  /// `grace_ns`: extra time beyond the limit of a wait, for words that a peer sends only after a wait of its own. The
+  /// `grace_ns`: extra time beyond the limit of a wait, for words that a peer sends only after its own wait. The
   /// peer then times out first and names the real culprit.
   __device__ ll_reader(channel_epoch const& e, world_view const& w, std::uint64_t grace_ns = 0)
       : e_(e), w_(w), grace_ns_(grace_ns) {}
@@ -149,12 +149,12 @@ class ll_reader {
       std::uint32_t const stamp = std::uint32_t(ll_load(x.word));
       // The latest epoch with this stamp and of this parity
       epoch_t const found = stamp == 0 ? 0 : e_.number() - (detail::ll_stamp(e_.number()) - stamp);
-      detail::give_up(w, x.word, e_.control().headers(), found, e_.number(), x.source, released);
+      detail::time_out(w, x.word, e_.control().headers(), found, e_.number(), x.source, released);
     });
     return !gave_up_;
   }
 
-  /// Whether the wait was given up, so that the values are arbitrary.
+  /// Whether the wait timed out, so that the values are arbitrary.
   __device__ bool gave_up() const { return gave_up_; }
 
  private:

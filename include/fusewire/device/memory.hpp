@@ -34,7 +34,7 @@ struct word_of<16> {
 };
 }  // namespace detail
 
-/// Types that one thread can read or write at once: 1, 2, 4, 8 or 16 bytes.
+/// Types that one thread can read or write in one access: 1, 2, 4, 8 or 16 bytes.
 template <class T>
 concept word_sized = std::is_trivially_copyable_v<T> &&
                      (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
@@ -181,7 +181,7 @@ __device__ void copy_aligned(Group g, matrix<T> from, matrix<U> to) {
   };
   if constexpr (Flight > 4) in_flight(std::integral_constant<int, Flight>{});
   in_flight(std::integral_constant<int, 4>{});
-  in_flight(std::integral_constant<int, 2>{});  // many small pieces end here
+  in_flight(std::integral_constant<int, 2>{});  // many small copies end here
   in_flight(std::integral_constant<int, 1>{});
 }
 

@@ -7,7 +7,7 @@ namespace fusewire {
 /// Publishes what the group has stored to this rank's other groups, and returns whether it is the last of `total`
 /// groups to call it. What all of them stored is visible to the last one, and the ticket is 0 again. No group waits.
 ///
-///   stores | every wave drains | group meets | leader: ticket + 1, acq_rel --> the last of them? | group meets
+///   stores | every wave drains | group syncs | leader: ticket + 1, acq_rel --> the last of them? | group syncs
 ///
 /// Every group releases before it is counted, and the last one's addition acquires what all earlier additions released:
 /// they are read-modify-writes of one word.

@@ -45,7 +45,7 @@ __device__ inline void note_disagreement(world_view const& w, int r, flag const*
 
 /// Notes the launch whose wait has ended, before later launches overwrite its header. If a rank has launched something
 /// else in the same epoch, that is the cause. It is looked for only where the wait has expired by itself: until then no
-/// rank had given up, so no rank can be two launches ahead. Where another rank has given up before (`released`), ranks
+/// rank had timed out, so no rank can be two launches ahead. If another rank has timed out before (`released`), ranks
 /// can be.
 __device__ inline void note_launch(world_view const& w, std::uint64_t headers, epoch_t epoch, bool released) {
   watch* const mine = watch_of(w, w.rank());
@@ -63,13 +63,13 @@ __device__ inline void note_launch(world_view const& w, std::uint64_t headers, e
   }
 }
 
-/// Called when a wait for *f ends in vain: reports what the block waited for, which may be the cause also if another
-/// rank or block has given up before (`released`). A wait that has expired ends those of this rank, whose block then
-/// sees that it gave up, and those of all ranks when it has reported, the rank's first after a look at the headers. So
-/// peers of a rank whose blocks go on without what they waited for are told: of the waits that expire on a rank, the
+/// Called when a wait for *f times out: reports what the block waited for, which may be the cause also if another
+/// rank or block has timed out before (`released`). A wait that has expired ends those of this rank, whose block then
+/// sees that it timed out, and those of all ranks when it has reported, the rank's first after a look at the headers.
+/// So peers of a rank whose blocks go on without what they waited for are told: of the waits that expire on a rank, the
 /// first that ends the others has reported, or another one of its place in `waits` has, and tells them.
-__device__ inline void give_up(world_view const& w, void const* f, std::uint64_t headers, epoch_t found, epoch_t wanted,
-                               int from, bool released) {
+__device__ inline void time_out(world_view const& w, void const* f, std::uint64_t headers, epoch_t found,
+                                epoch_t wanted, int from, bool released) {
   watch* const mine = watch_of(w, w.rank());
   unsigned const place = unsigned(platform::block_index()) % max_wait_reports;
   wait_report& report = mine->waits[place];
@@ -88,24 +88,24 @@ __device__ inline void give_up(world_view const& w, void const* f, std::uint64_t
 }
 
 /// State of one thread's bounded spin, made after its first failed poll. Only every 16th poll looks at the clock, and
-/// at the word that says whether another rank gave up: that costs another trip to memory.
+/// at the word that says whether another rank timed out: that costs another round trip to memory.
 class bounded_spin {
  public:
   bounded_spin() = default;
   __device__ explicit bounded_spin(world_view const& w, std::uint64_t grace_ns = 0)
       : watch_(watch_of(w, w.rank())), start_(platform::clock_ns()), grace_(grace_ns) {}
 
-  /// Called after a failed poll: whether to poll again. Before it returns false it calls give_up(false) if the wait has
-  /// expired. It calls give_up(true) if another rank gave up, to report what this thread waited for; but a wait that
-  /// has hardly begun belongs to a launch behind an abandoned one, and reports nothing.
-  template <class GiveUp>
-  __device__ bool lasts(GiveUp give_up) {
+  /// Called after a failed poll: whether to poll again. Before it returns false it calls time_out(false) if the wait
+  /// has expired. It calls time_out(true) if another rank timed out, to report what this thread waited for; but a wait
+  /// that has hardly begun belongs to a launch behind an abandoned one, and reports nothing.
+  template <class TimeOut>
+  __device__ bool lasts(TimeOut time_out) {
     platform::backoff();
     if (++polls_ % 16 != 0) return true;
     bool const released = platform::atomic_load<order::relaxed, scope::system>(&watch_->abandoned) != 0;
     std::uint64_t const limit = watch_->limit_ns + grace_, waited = platform::clock_ns() - start_;
     if (!released && waited <= limit) return true;
-    if (!released || waited > (limit / 16 < hardly_begun ? limit / 16 : hardly_begun)) give_up(released);
+    if (!released || waited > (limit / 16 < hardly_begun ? limit / 16 : hardly_begun)) time_out(released);
     raise_alarm(watch_);
     platform::drain_stores();  // the block can see that the launch was abandoned
     return false;

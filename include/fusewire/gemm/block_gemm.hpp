@@ -53,7 +53,7 @@ class block_gemm {
         for (int v = 0; v < atom::c_values; ++v) acc_.c[i][j][v] = 0;
   }
 
-  /// Draws numbers with next(). For each that is the number of a tile, stores the tile's part of epilogue(A * B) where
+  /// Claims numbers with next(). For each that is the number of a tile, stores the tile's part of epilogue(A * B) where
   /// the sink says. Returns the first number that is none.
   /// Called by: every thread of the block.
   /// Requires: as the constructor and run(); a tile has at most C.block_m rows of the source.
@@ -82,7 +82,7 @@ class block_gemm {
       k_segment const there = source.wait(place);
       matrix<T const> const& a = x.a[there.buffer];
       int const columns = min(there.count * k_step, a.cols - there.column);
-      run(a.part(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
+      run(a.submatrix(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
       source.advance(place, there.count);
       left -= there.count;
     }
@@ -163,8 +163,8 @@ class block_gemm {
   static constexpr int units_per_row = C.block_k / 8;
   static constexpr int a_units = C.block_m * units_per_row, b_units = C.block_n * units_per_row;
   static constexpr int a_per_thread = ceil_div(a_units, threads), b_per_thread = ceil_div(b_units, threads);
-  // A thread reads a row-major B in pieces of 8 k x 4 n, and transposes each into four units.
-  static constexpr int pieces = b_units / 4, pieces_per_thread = ceil_div(pieces, threads);
+  // A thread reads a row-major B in patches of 8 k x 4 n, and transposes each into four units.
+  static constexpr int patches = b_units / 4, patches_per_thread = ceil_div(patches, threads);
 
   __device__ static int wave_row() { return wave{}.index() / C.waves_n * wave_m; }
   __device__ static int wave_col() { return wave{}.index() % C.waves_n * wave_n; }
@@ -178,13 +178,13 @@ class block_gemm {
     int const k_end = a.cols;
     for (int k = 0; k < k_end; k += C.block_k) {
       bytes16 next_a[a_per_thread];
-      std::uint32_t next_b[pieces_per_thread][8][2];  // row-major: [piece][k][n / 2]
-      bytes16 next_bt[b_per_thread];                  // column-major
+      std::uint32_t next_b[patches_per_thread][8][2];  // row-major: [patch][k][n / 2]
+      bytes16 next_bt[b_per_thread];                   // column-major
 #pragma unroll
       for (int i = 0; i < a_per_thread; ++i) next_a[i] = load_unit(a.data, a.ld, a.rows, unit_of(i), k, k_end);
       if constexpr (transpose) {
 #pragma unroll
-        for (int i = 0; i < pieces_per_thread; ++i) load_piece(next_b[i], b, n0, k, k_end, unit_of(i), whole);
+        for (int i = 0; i < patches_per_thread; ++i) load_patch(next_b[i], b, n0, k, k_end, unit_of(i), whole);
       } else {
 #pragma unroll
         for (int i = 0; i < b_per_thread; ++i)
@@ -202,8 +202,8 @@ class block_gemm {
               next_a[i];
       if constexpr (transpose) {
 #pragma unroll
-        for (int i = 0; i < pieces_per_thread; ++i)
-          if (unit_of(i) < pieces) write_piece(b_buffer(buffer_), next_b[i], unit_of(i));
+        for (int i = 0; i < patches_per_thread; ++i)
+          if (unit_of(i) < patches) write_patch(b_buffer(buffer_), next_b[i], unit_of(i));
       } else {
 #pragma unroll
         for (int i = 0; i < b_per_thread; ++i)
@@ -236,28 +236,28 @@ class block_gemm {
     return four;
   }
 
-  /// A piece of a row-major B: 8 k x 4 n, two words per k.
-  __device__ static void load_piece(std::uint32_t (&piece)[8][2], b_operand<T> const& b, int n0, int k, int k_end,
+  /// A patch of a row-major B: 8 k x 4 n, two words per k.
+  __device__ static void load_patch(std::uint32_t (&patch)[8][2], b_operand<T> const& b, int n0, int k, int k_end,
                                     int index, bool whole) {
-    int const p = min(index, pieces - 1), n = n0 + p % (C.block_n / 4) * 4, k0 = k + p / (C.block_n / 4) * 8;
+    int const p = min(index, patches - 1), n = n0 + p % (C.block_n / 4) * 4, k0 = k + p / (C.block_n / 4) * 8;
     T const* const row = b.data + min(k0, k_end - 8) * b.ld;
 #pragma unroll
     for (int r = 0; r < 8; ++r) {
       unsigned long long const four =
           whole ? *reinterpret_cast<unsigned long long const*>(row + r * b.ld + n) : four_of(row + r * b.ld, n, b.n);
-      piece[r][0] = k0 < k_end ? std::uint32_t(four) : 0;
-      piece[r][1] = k0 < k_end ? std::uint32_t(four >> 32) : 0;
+      patch[r][0] = k0 < k_end ? std::uint32_t(four) : 0;
+      patch[r][1] = k0 < k_end ? std::uint32_t(four >> 32) : 0;
     }
   }
-  /// Writes the four columns of a piece to LDS, each as 8 k side by side.
-  __device__ static void write_piece(bytes16* buffer, std::uint32_t const (&piece)[8][2], int index) {
+  /// Writes the four columns of a patch to LDS, each as 8 k side by side.
+  __device__ static void write_patch(bytes16* buffer, std::uint32_t const (&patch)[8][2], int index) {
     int const n = index % (C.block_n / 4) * 4, unit = index / (C.block_n / 4);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       bytes16 column;
 #pragma unroll
       for (int r = 0; r < 8; r += 2) {
-        std::uint32_t const even = piece[r][e / 2], odd = piece[r + 1][e / 2];
+        std::uint32_t const even = patch[r][e / 2], odd = patch[r + 1][e / 2];
         column.word[r / 2] = e % 2 ? (even >> 16 | (odd & 0xffff0000u)) : ((even & 0xffffu) | odd << 16);
       }
       buffer[swizzled<units_per_row>(n + e, unit)] = column;

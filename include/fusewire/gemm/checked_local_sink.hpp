@@ -1,4 +1,4 @@
-// NaN in place of results that are undefined because a wait was given up.
+// NaN in place of results that are undefined because a wait timed out.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
@@ -16,7 +16,7 @@ __device__ void poison_tile(Group g, matrix<T> c, int m0, int n0, int rows, int 
 
 }  // namespace detail
 
-/// A tile sink: as local_sink, but if the channel poisons, tiles that are stored after a wait was given up become NaN.
+/// A tile sink: as local_sink, but if the channel poisons, tiles that are stored after a wait timed out become NaN.
 template <class T>
 struct checked_local_sink {
   matrix<T> c;             // [M, N]

@@ -1,5 +1,5 @@
 // The host side of kernels that multiply tiles: which mainloop a product takes, the kernels' code, and their launch.
-// Every operator here that multiplies has a gemm_launcher, and so can kernels of your own: a source, a sink or both,
+// Every operator here that multiplies has a gemm_launcher, and so can your own kernels: a source, a sink or both,
 // with the tuned mainloops.
 //
 //   product --plan()--> mainloop, tile, blocks that share a tile
@@ -27,7 +27,7 @@ struct gemm_problem {
   /// True: no unfinished work on the stream writes b. It may be loaded before that work ends
   bool b_is_constant = false;
   int shards = 1;    // the rows of each are cut into tiles by themselves
-  int k_shards = 1;  // parts of k, one after the other, each in whole steps
+  int k_shards = 1;  // multiplied one after the other, each in whole steps
 
   /// As plans are made for it.
   gemm_shape shape() const { return {rows, shards, b.cols, b.rows, k_shards, b_layout}; }
@@ -44,26 +44,26 @@ struct tile_work {
   std::source_location where = std::source_location::current();  // who launches, for messages
 };
 
-/// A header for a launch with a plan: `name` (1 to 8 letters), `own` (what else ranks must agree on, 16 bits), and the
-/// extents. Ranks with different plans are told so. describe_product() reads it. Fails: bad_argument.
+/// A header for a launch with a plan: `name` (1 to 8 letters), `operator_bits` (what else ranks must agree on, 16
+/// bits), and the extents. Ranks with different plans are told so. describe_gemm() reads it. Fails: bad_argument.
 template <class T>
-launch_header gemm_header(char const* name, gemm_plan const& plan, unsigned own, int m, int n, int k, int more = 0,
-                          std::source_location where = std::source_location::current()) {
-  std::uint64_t const variant = std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(own & 0xffff) << 8 |
+launch_header gemm_header(char const* name, gemm_plan const& plan, unsigned operator_bits, int m, int n, int k,
+                          int more = 0, std::source_location where = std::source_location::current()) {
+  std::uint64_t const variant = std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(operator_bits & 0xffff) << 8 |
                                 std::uint64_t(plan.tile_m / 8) << 24 | std::uint64_t(plan.tile_n / 8) << 32 |
-                                std::uint64_t(plan.parts) << 40;
+                                std::uint64_t(plan.split_k) << 40;
   launch_header h =
       make_header(name, variant, std::uint64_t(m), std::uint64_t(n), std::uint64_t(k), std::uint64_t(more), where);
   h.equal_grids = 0;  // a rank with less room takes fewer
   return h;
 }
-/// What gemm_header() was told as `own`.
+/// What gemm_header() was told as `operator_bits`.
 constexpr unsigned variant_of(std::uint64_t const (&what)[launch_words]) { return unsigned(what[1] >> 8 & 0xffff); }
 /// A launch in words, from what its header says; for name_table::add_launch().
-inline std::string describe_product(std::string const& name, std::uint64_t const (&what)[launch_words]) {
+inline std::string describe_gemm(std::string const& name, std::uint64_t const (&what)[launch_words]) {
   auto const byte = [&](int i) { return what[1] >> 8 * i & 255; };
   return text(name, byte(0) ? " f16" : " bf16", ", m = ", what[2], ", n = ", what[3], ", k = ", what[4], ", tile ",
-              byte(3) * 8, " x ", byte(4) * 8, byte(5) > 1 ? text(" in ", byte(5), " parts") : "");
+              byte(3) * 8, " x ", byte(4) * 8, byte(5) > 1 ? text(", split-k ", byte(5)) : "");
 }
 
 /// Plans, loads and launches kernels that multiply. Such a kernel is a template whose parameter is a mainloop; its
@@ -82,7 +82,7 @@ class gemm_launcher {
                 std::source_location where = std::source_location::current())
       : w_(w), name_(std::move(name)), tile_(tile), reserved_cus_(reserved_cus), memory_(w, where) {
     bool const known = tile.generic ? tile == gemm_tile::small || tile == gemm_tile::large
-                                    : tile.m >= 0 && tile.n >= 0 && tile.parts >= 0;
+                                    : tile.m >= 0 && tile.n >= 0 && tile.split_k >= 0;
     require(
         known, where, name_, ": tile = ", in_words(tile), tile.generic ? ", generic" : "",
         "; expected gemm_tile::small, gemm_tile::large, or a tile of a tuned mainloop, whose members are not negative");
@@ -116,7 +116,7 @@ class gemm_launcher {
   }
   /// The same of a plan that make(why_not, shape, groups) returns. why_not: why a tuned mainloop cannot read the
   /// product; null if it can. shape: of the product, with the tile that the caller names. groups(g): how many groups of
-  /// the g.parts blocks that share a tile are resident at once with gemm_plan g.
+  /// the g.split_k blocks that share a tile are co-resident with gemm_plan g.
   template <class Kernel, class Make>
   Plan const& plan(Kernel const& kernel_of, gemm_problem<T> const& p, Make const& make, std::source_location where) {
     int const n = p.b.cols, k = p.b.rows;
@@ -142,8 +142,8 @@ class gemm_launcher {
     gemm_shape shape = p.shape();
     shape.tile = tile_;
     Plan const made = make(why_not, shape, [&](gemm_plan const& g) {
-      return with_mainloop<T>(g, p.b_layout,
-                              [&]<class M>() { return groups<M>(kernel_of.template operator()<M>(), g.parts, where); });
+      return with_mainloop<T>(
+          g, p.b_layout, [&]<class M>() { return groups<M>(kernel_of.template operator()<M>(), g.split_k, where); });
     });
     gemm_plan const& g = plan_of(made);
     require(!tile_.names_tuned() || g.tuned, where, name_, ": tile = ", in_words(tile_), " for a product of ", p.shards,
@@ -151,7 +151,7 @@ class gemm_launcher {
             g.why_not_tuned ? g.why_not_tuned
                             : text("there is no such plan; tiles for this B are ", tuned_tiles_in_words<T>(p.b_layout),
                                    ", those of up to 64 rows for as few rows of ",
-                                   "A, and blocks that share tiles must be resident at once"));
+                                   "A, and blocks that share tiles must be co-resident"));
     detail::log(w_.rank(), [&] {
       return text(name_, ": plan of ", p.shards, " x [", p.rows, ", ", k, "] and [", k, ", ", n,
                   "]: ", in_words<T>(g, p.b_layout));
@@ -159,12 +159,13 @@ class gemm_launcher {
     return plans_.emplace(key, made).first->second;
   }
 
-  /// How many blocks of the plan's kernel are resident at once. Fails: bad_argument where none is.
+  /// How many blocks of the plan's kernel are co-resident. Fails: bad_argument where none is.
   template <class Kernel>
   int resident(Kernel const& kernel_of, gemm_problem<T> const& p, gemm_plan const& plan,
                std::source_location where = std::source_location::current()) const {
-    return with_mainloop<T>(
-        plan, p.b_layout, [&]<class M>() { return blocks<M>(kernel_of.template operator()<M>(), plan.parts, where); });
+    return with_mainloop<T>(plan, p.b_layout, [&]<class M>() {
+      return blocks<M>(kernel_of.template operator()<M>(), plan.split_k, where);
+    });
   }
 
   /// Launches the kernel with the plan's mainloop, as many blocks as fit and have something to do. a: the launch's
@@ -183,44 +184,45 @@ class gemm_launcher {
     }
     with_mainloop<T>(plan, p.b_layout, [&]<class M>() {
       auto const kernel = kernel_of.template operator()<M>();
-      int const parts = plan.parts, tiles = work.tiles, fit = blocks<M>(kernel, parts, where),
-                at_once = groups<M>(kernel, parts, where);
-      require(parts == 1 || tiles <= at_once, where, name_, ": ", parts, " blocks for each of ", tiles, " tiles; ",
-              at_once, " groups of them are resident at once");
+      int const split_k = plan.split_k, tiles = work.tiles, fit = blocks<M>(kernel, split_k, where),
+                at_once = groups<M>(kernel, split_k, where);
+      require(split_k == 1 || tiles <= at_once, where, name_, ": ", split_k, " blocks for each of ", tiles, " tiles; ",
+              at_once, " groups of them are co-resident");
       auto x = make_operands<M>(a, p.operand(), p.b.rows, p.b_is_constant, plan, p.rows,
                                 last_tile_rows(p.rows, M::traits.tile_m), memory_, where);
       int count;
       if constexpr (M::traits.comm == comm_placement::leading_blocks) {
-        int const room = parts > 1 ? fit - tiles * parts : fit / 4, wanted = work.comm_workers,
+        int const room = split_k > 1 ? fit - tiles * split_k : fit / 4, wanted = work.comm_workers,
                   comm = wanted == 0 || work.comm_exactly ? wanted : std::max(1, std::min(wanted, room));
         // With split-k all work items must be resident: the k slice of a block is that of its first item
-        require(parts == 1 || comm + tiles * parts <= fit, where, name_, ": ", comm, " blocks that communicate and ",
-                tiles, " tiles of ", parts, " parts; ", fit, " blocks are resident at once");
+        require(split_k == 1 || comm + tiles * split_k <= fit, where, name_, ": ", comm,
+                " blocks that communicate and ", tiles, " tiles with split-k ", split_k, "; ", fit,
+                " blocks are co-resident");
         set_blocks(x, comm, tiles);
-        count = std::min(fit, std::max(work.min_blocks, comm + tiles * parts));
+        count = std::min(fit, std::max(work.min_blocks, comm + tiles * split_k));
       } else {
-        count = std::min(at_once, std::max(tiles, ceil_div(work.comm_workers, parts))) * parts;
+        count = std::min(at_once, std::max(tiles, ceil_div(work.comm_workers, split_k))) * split_k;
       }
       fusewire::launch(
           w_, stream,
           {.blocks = count,
            .threads = M::traits.threads,
            .shared_bytes = M::shared_bytes(),
-           .cluster = M::traits.clusters ? parts : 1,
+           .cluster = M::traits.clusters ? split_k : 1,
            .programmatic = M::traits.comm == comm_placement::idle_warps && detail::may_be_early(reserved_cus_),
            .where = where},
           kernel, arguments..., x, epilogue);
     });
   }
 
-  /// At least as many as the parts of all tiles of a shard of C of up to `rows` rows and n columns have, whatever the
-  /// plan: so many flags, where each part has one.
-  static int max_tile_parts(int rows, int n, gemm_tile const& tile = gemm_tile::automatic) {
+  /// At least as many as the k slices of all tiles of a shard of C of up to `rows` rows and n columns, whatever the
+  /// plan: so many flags, if each slice has one.
+  static int max_tile_slices(int rows, int n, gemm_tile const& tile = gemm_tile::automatic) {
     std::int64_t count = 0;
     for (int const r : {rows, std::min(rows, 64)}) {  // launches with fewer rows have smaller tiles
       gemm_plan const p = plain_gemm_plan(tile, r);
       count = std::max({count, std::int64_t(ceil_div(r, p.tile_m)) * ceil_div(n, p.tile_n),
-                        std::int64_t(tuned_mainloops<T>::max_parts(r, n))});
+                        std::int64_t(tuned_mainloops<T>::max_slices(r, n))});
     }
     return int(std::min<std::int64_t>(detail::max_extent, count));
   }
@@ -231,14 +233,14 @@ class gemm_launcher {
 
   using key_of_plan = std::tuple<void const*, int, int, int, int, int, layout, bool>;
 
-  /// Groups of `parts` blocks that share a tile, resident at once: clusters, where the mainloop has them.
+  /// Groups of `split_k` blocks that share a tile, resident together: clusters, if the mainloop has them.
   template <class M, class... P>
-  int groups(void (*kernel)(P...), int parts, std::source_location where) const {
-    return resident_groups<M>(w_, kernel, parts, reserved_cus_, where);
+  int groups(void (*kernel)(P...), int split_k, std::source_location where) const {
+    return resident_groups<M>(w_, kernel, split_k, reserved_cus_, where);
   }
   template <class M, class... P>
-  int blocks(void (*kernel)(P...), int parts, std::source_location where) const {
-    int const cluster = M::traits.clusters ? parts : 1, fit = groups<M>(kernel, cluster, where) * cluster;
+  int blocks(void (*kernel)(P...), int split_k, std::source_location where) const {
+    int const cluster = M::traits.clusters ? split_k : 1, fit = groups<M>(kernel, cluster, where) * cluster;
     detail::require_resident(name_.c_str(), w_, fit, M::traits.threads, M::shared_bytes(), reserved_cus_, where);
     return fit;
   }

@@ -11,19 +11,19 @@ namespace fusewire {
 /// sm90_tiles (Hopper).
 struct gemm_tile {
   int m = 0, n = 0;      // rows and columns
-  int parts = 0;         // blocks that share a tile; each has a part of k
+  int split_k = 0;       // blocks that share a tile; each has a slice of k
   bool generic = false;  // of block_mainloop, which multiplies everywhere; else of a tuned mainloop, if one can be
 
   /// Nothing is named.
   static gemm_tile const automatic;
-  /// The tiles for which block_mainloop is instantiated. small: few rows, many blocks.
+  /// The tiles for which block_mainloop is instantiated. small: small M, many blocks.
   static gemm_tile const small, large;
 
   /// Whether the caller names something that a tuned mainloop has to keep.
-  constexpr bool names_tuned() const { return !generic && (m | n | parts) != 0; }
-  /// Whether a plan with this tile in so many parts is what the caller names.
-  constexpr bool allows(int tile_m, int tile_n, int tile_parts) const {
-    return (m == 0 || m == tile_m) && (n == 0 || n == tile_n) && (parts == 0 || parts == tile_parts);
+  constexpr bool names_tuned() const { return !generic && (m | n | split_k) != 0; }
+  /// Whether a plan with this tile and split_k is what the caller names.
+  constexpr bool allows(int tile_m, int tile_n, int tile_split_k) const {
+    return (m == 0 || m == tile_m) && (n == 0 || n == tile_n) && (split_k == 0 || split_k == tile_split_k);
   }
   /// Whether two callers name the same.
   constexpr bool operator==(gemm_tile const&) const = default;
@@ -36,27 +36,27 @@ inline constexpr gemm_tile gemm_tile::large{large_tile::config.block_m, large_ti
 struct gemm_plan {
   bool tuned = false;  // a mainloop of the architecture's own; else block_mainloop, with small_tile or large_tile
   int tile_m = 0, tile_n = 0;           // of a tile
-  int parts = 1;                        // blocks that share a tile; each has a part of k
-  int band = 8;                         // tile rows that are in flight together
+  int split_k = 1;                      // blocks that share a tile; each has a slice of k
+  int group_m = 8;                      // M tiles that are in flight together
   int b_in_flight = 0;                  // sm90_stages; 0: as many as there are stages
   char const* why_not_tuned = nullptr;  // the reason, if it is not
 };
 
-/// C [shards x rows, n]. The rows of each shard are cut into tiles separately. k is multiplied in k_shards parts, one
+/// C [shards x rows, n]. The rows of each shard are cut into tiles separately. k is multiplied in k_shards shards, one
 /// after the other, each in whole steps.
 struct gemm_shape {
-  /// Rows of a shard; shards; columns of C; columns of A; parts of k
+  /// Rows of a shard; shards; columns of C; columns of A; shards of k
   int rows, shards, n, k, k_shards;
   layout b_layout;        // of B
   gemm_tile tile{};       // that the caller names
   double link_bytes = 0;  // of A that come over each link while it is multiplied
   int together = 1;       // steps along k that a block takes as a whole, where blocks share a large tile
 
-  /// Tile rows of all shards.
+  /// M tiles of all shards.
   int m_tiles(int tile_m) const { return shards * ceil_div(rows, tile_m); }
   /// Tiles of all shards.
   int tiles(int tile_m, int tile_n) const { return m_tiles(tile_m) * ceil_div(n, tile_n); }
-  /// Steps along k of one part of k.
+  /// Steps along k of one shard of k.
   int steps_of_shard() const { return ceil_div(k / k_shards, k_step); }
   /// Floating-point operations: a multiplication and an addition each.
   double flops() const { return 2.0 * shards * rows * n * k; }

@@ -30,15 +30,14 @@ char const* why_not_tuned(gemm_tile const& tile, std::int64_t a_ld, b_operand<T>
 template <class T>
 std::string in_words(gemm_plan const& p, layout b) {
   char const* const name = with_mainloop<T>(p, b, [&]<class M>() { return M::traits.name; });
-  return text(name, ", tiles of ", p.tile_m, " x ", p.tile_n,
-              p.parts > 1 ? text(", ", p.parts, " blocks share one") : "",
+  return text(name, ", tiles of ", p.tile_m, " x ", p.tile_n, p.split_k > 1 ? text(", split-k ", p.split_k) : "",
               p.why_not_tuned ? text(" (not a tuned mainloop: ", p.why_not_tuned, ")") : "");
 }
 
 /// What a caller names, in words.
 inline std::string in_words(gemm_tile const& t) {
   auto const number = [](int x) { return x == 0 ? std::string("any") : text(x); };
-  return text(number(t.m), " x ", number(t.n), " in ", number(t.parts), " parts");
+  return text(number(t.m), " x ", number(t.n), ", split-k ", number(t.split_k));
 }
 
 /// Tiles of tuned mainloops that read a B that lies so, in words.
@@ -59,13 +58,13 @@ void for_each_mainloop(gemm_tile const& tile, F f) {
     if (!tile.generic) tuned_mainloops<T>::for_each(f);
 }
 
-/// How many groups of `parts` blocks that share a tile are resident at once: clusters, where the mainloop has them.
+/// How many groups of `split_k` blocks that share a tile are resident together: clusters, if the mainloop has them.
 template <class Mainloop, class... P>
-int resident_groups(world const& w, void (*kernel)(P...), int parts, int reserved_cus, std::source_location where) {
-  int const cluster = Mainloop::traits.clusters ? parts : 1;
+int resident_groups(world const& w, void (*kernel)(P...), int split_k, int reserved_cus, std::source_location where) {
+  int const cluster = Mainloop::traits.clusters ? split_k : 1;
   return resident_clusters(w, kernel, cluster, Mainloop::traits.threads, Mainloop::shared_bytes(), reserved_cus,
                            where) *
-         cluster / parts;
+         cluster / split_k;
 }
 
 /// What a launch passes to its mainloop: buffers of A, and B [k, n]. `rows`: of the tallest tile, `last_rows` of those
@@ -81,7 +80,7 @@ typename Mainloop::template operands<Buffers> make_operands(matrix<T const> cons
     x.x.b = b;
     for (int i = 0; i < Buffers; ++i) x.x.a[i] = a[i];
     if constexpr (requires { x.split; })
-      x.split = {k, plan.parts, 1, divisor(plan.parts * Mainloop::traits.source_groups), memory.sums()};
+      x.split = {k, plan.split_k, 1, divisor(plan.split_k * Mainloop::traits.source_groups), memory.sums()};
     return x;
   } else {
     return tuned_mainloops<T>::template operands<Mainloop>(a, b, k, b_is_constant, plan, rows, last_rows, where);

@@ -17,11 +17,11 @@ struct stored_slice {
 
 /// A tile sink. at(t) is the matrix that takes tile t, in the memory of any rank. Its rows and columns are numbered as
 /// in the grid of tiles; rows from at(t).rows on and columns from at(t).cols on are not stored. stored(g, t, s) is
-/// called by every thread of a group when the thread has stored its part of slice s, before the group meets. If blocks
+/// called by every thread of a group when the thread has stored its part of slice s, before the group syncs. If blocks
 /// share a tile, such a group of each of them calls it. A mainloop may make the call as late as after the
 /// multiplication of the group's next tile. The compiler knows nothing of t there, so what a sink computes from it
 /// takes no registers while the tile is multiplied. On gfx942 a stored() with a barrier is inlined (__forceinline__):
-/// in a function of its own the compiler takes t, s and the launch's epoch for different in each lane.
+/// in its own function the compiler takes t, s and the launch's epoch for different in each lane.
 template <class S>
 concept tile_sink = requires(S const s, block g, tile_coord t, stored_slice slice) {
   s.at(t).rows;

@@ -1,4 +1,4 @@
-// The parts of a fused GEMM beside its grid of tiles and its mainloop: a tile source, an epilogue and a tile sink.
+// The parts of a fused GEMM other than its grid of tiles and its mainloop: a tile source, an epilogue and a tile sink.
 //
 //   tile source --> where a tile's rows of A are, when they are there --> mainloop --> epilogue
 //               --> where C's tile goes <-- tile sink
@@ -28,9 +28,9 @@ struct k_segment {
 /// A tile source. A place says where a step along k begins. Every tile has the same steps(), at least one. The first
 /// step is at first(). left(p) says how many steps follow each other side by side from p on, and advance(p, n) goes on
 /// by n <= left(p) steps. k(p) is the row of B where the step at p begins, and column(p) its column in a buffer of A;
-/// all these buffers have the same number of columns. begin(m) announces tile row m and returns how many rows of A it
+/// all these buffers have the same number of columns. begin(m) announces M tile m and returns how many rows of A it
 /// has. wait(p) returns when these rows are there for the step at p, and for the steps after it that the k_segment
-/// says. Data whose wait was given up counts as there: see "When a rank does not come" in docs/protocol.md. first() and
+/// says. Data whose wait timed out counts as there: see "When a rank does not come" in docs/protocol.md. first() and
 /// advance() may change the source; with whole_segments one place at a time is followed. begin and wait are called by
 /// every thread of a group. The mainloop chooses the group, and the type of a source may depend on it.
 template <class S>
@@ -46,10 +46,10 @@ concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
 };
 
 /// Whether wait(p) of a source returns only when all left(p) steps are there, so that mainloops need no loop around it.
-/// Behind the last step of a tile it must return at once: a mainloop may ask there, too. Such a source also has
-/// where(p), which is what wait(p) returns, at once: one group of a block may wait for others, which meet it before
-/// they read the rows.
-/// Specialised for sources of which that is so; a class that is derived from one of them is another source.
+/// Behind the last step of a tile it must return immediately: a mainloop may ask there, too. Such a source also has
+/// where(p), which is what wait(p) returns, immediately: one group of a block may wait for others, which sync with it
+/// before they read the rows. Specialised for sources of which that is so; a class that is derived from one of them is
+/// another source.
 template <class S>
 inline constexpr bool whole_segments = false;
 
@@ -85,7 +85,7 @@ class local_rows {
   __device__ int left(place p) const { return steps_.end - p / k_step; }
   __device__ int k(place p) const { return p; }
   __device__ int column(place p) const { return p; }
-  __device__ int begin(int tile_row) { return begin_at(tile_row * tile_m_, m_ - tile_row * tile_m_); }
+  __device__ int begin(int m_tile) { return begin_at(m_tile * tile_m_, m_ - m_tile * tile_m_); }
   __device__ k_segment wait(place p) const { return where(p); }
   /// See whole_segments.
   __device__ k_segment where(place p) const { return {0, row_, p, left(p)}; }

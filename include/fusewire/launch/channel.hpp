@@ -15,8 +15,8 @@ struct channel_options {
   std::size_t max_bytes = 64_MiB;  // inbox of one launch; a channel takes twice that of the bulk segment
   /// Data flags that one rank may raise on another in one launch. Each takes 128 bytes, twice, per rank
   int flags_per_source = 1024;
-  /// Whether ag_gemm stores NaN where a wait was given up; it costs a trip to memory per tile of C. flash_decode always
-  /// does
+  /// Whether ag_gemm stores NaN where a wait timed out; it costs a round trip to memory per tile of C. flash_decode
+  /// always does
   bool poison = false;
 
   /// Those of the channel that a sum of requirements has. Fails: bad_argument when it has none.
@@ -71,15 +71,15 @@ class channel {
  private:
   /// With a gap between the slots, so that the simulator sees an access past the end of one.
   static std::size_t slot_bytes(std::size_t max_bytes) { return round_up(max_bytes, 256) + 256; }
-  /// Of both slots, of all ranks: headers, acknowledgements, data.
+  /// Flags of both slots and all ranks: headers, acknowledgements, data.
   static std::size_t flags(int ranks, int flags_per_source) {
     return 2 * std::size_t(ranks) * (2 + std::size_t(flags_per_source));
   }
-  /// Of a source: kernels number all flags of a rank with an int.
+  /// Most flags of a source: kernels number all flags of a rank with an int.
   static int max_flags(int ranks) { return (1 << 30) / ranks - 2; }
 
   /// Resets tickets and flags, and gives all ranks one epoch. It is not lower than any rank's, so no epoch comes twice.
-  void meet();
+  void agree_on_epoch();
 
   /// When a launch waits for flag i: headers first, then data flags by their number, acknowledgements at last.
   static std::uint64_t step_of(int size, std::uint64_t i);
@@ -87,7 +87,7 @@ class channel {
   static std::string flag_name(int size, int i);
 
   /// Names the channel's memory for the simulator.
-  void name_parts(std::source_location where) const;
+  void annotate_regions(std::source_location where) const;
 
   void clear(epoch_t epoch, std::source_location where);
 
@@ -96,7 +96,7 @@ class channel {
   void throw_if_unfinished(hipStream_t stream) const;
 
   /// The slot of a row of flags. A row has one flag of each rank. The rows are headers and acknowledgements of slot 0,
-  /// the same of slot 1, then data flags of slots 0 and 1 in turn.
+  /// the same of slot 1, then data flags of slots 0 and 1 alternately.
   static std::size_t slot_of(std::size_t row) { return row < 4 ? row / 2 : row % 2; }
 
   mutable fusewire::heap heap_;

@@ -26,7 +26,7 @@ FUSEWIRE_HOST channel::channel(fusewire::heap& h, channel_options const& options
   view_.slot_bytes = slot_bytes(options.max_bytes);
   view_.flags_per_source = options.flags_per_source;
   view_.poison = options.poison;
-  view_.parts = static_cast<std::uint8_t>(h.world().xcd_count());
+  view_.xcds = static_cast<std::uint8_t>(h.world().xcd_count());
   state_ = {h, h.allocate<channel_state>(1, 256, where)};
   slots_ = {h, h.allocate<std::byte>(2 * view_.slot_bytes, 256, where)};
   flags_ = {h, h.allocate<flag>(flags(size, options.flags_per_source), 128, where)};
@@ -37,9 +37,9 @@ FUSEWIRE_HOST channel::channel(fusewire::heap& h, channel_options const& options
       view_.flags.offset, view_.flags.count, [size](std::uint64_t i) { return flag_name(size, int(i)); },
       [size](std::uint64_t i) { return step_of(size, i); });
   h.world().forget_user(view_.world.here(view_.state));
-  name_parts(where);
+  annotate_regions(where);
   clear(0, where);
-  reset_ = h.state()->add_reset(view_.state.offset, [this] { meet(); });
+  reset_ = h.state()->add_reset(view_.state.offset, [this] { agree_on_epoch(); });
   check_ = h.world().add_check([this](hipStream_t stream) { throw_if_unfinished(stream); });
 }
 
@@ -50,7 +50,7 @@ FUSEWIRE_HOST channel_view channel::view(launch_header const& header) const {
   return v;
 }
 
-FUSEWIRE_HOST void channel::meet() {
+FUSEWIRE_HOST void channel::agree_on_epoch() {
   auto const where = std::source_location::current();
   channel_state mine;
   world().copy(&mine, view_.world.here(view_.state), sizeof mine, hipMemcpyDeviceToHost, "channel: state", where);
@@ -70,13 +70,13 @@ FUSEWIRE_HOST std::string channel::flag_name(int size, int i) {
   return text("data flag ", data / 2, " of rank ", rank, ", slot ", data % 2);
 }
 
-FUSEWIRE_HOST void channel::name_parts(std::source_location where) const {
+FUSEWIRE_HOST void channel::annotate_regions(std::source_location where) const {
   if (!detail::simulator::get().there()) return;
   std::string const mine = text(" of the channel at ", detail::short_place(where));
   std::size_t const first = 4 * std::size_t(world().size()) * sizeof(flag);
   heap_.annotate(false, view_.state.offset, sizeof(channel_state), "the state" + mine);
   heap_.name_ticket(view_.state.offset, offsetof(channel_state, ticket), "channel_epoch::end()");
-  heap_.name_least(view_.state.offset, offsetof(channel_state, began), view_.parts, "channel_view::begin_readable()");
+  heap_.name_least(view_.state.offset, offsetof(channel_state, began), view_.xcds, "channel_view::begin_readable()");
   for (std::uint64_t slot : {0, 1})
     heap_.annotate(false, view_.slots.offset + slot * view_.slot_bytes, options_.max_bytes,
                    text("slot ", slot, " of the inbox", mine, ", max_bytes = ", options_.max_bytes));

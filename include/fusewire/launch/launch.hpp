@@ -50,7 +50,7 @@ void launch_kernel(world const& w, hipStream_t stream, launch_shape const& s, vo
 /// Loads the kernel's code on this rank's device. Loading can block on a device whose kernels wait for this rank, so it
 /// should happen before the first launch that can wait. Operators call it when they are made. Call it for kernels of
 /// your own, unless the program's first use of the GPU was run() or device_count(): on NVIDIA these have all code
-/// loaded at once.
+/// loaded together.
 /// Where ranks share a device, every block asks for more than half of a compute unit's shared memory, and so has the
 /// unit to itself. Then blocks of different kernels, of ranks in different launches, fit whenever their total number
 /// does.
@@ -63,16 +63,16 @@ residency load_kernel(world const& w, void (*kernel)(P...), int threads, int sha
   return load_kernel(w, detail::address_of(kernel), threads, shared_bytes, where);
 }
 
-/// How many blocks of the kernel fit at once on this rank's part of its device. `reserved` compute units are left to
-/// other work.
+/// How many blocks of the kernel fit concurrently on this rank's part of its device. `reserved` compute units are left
+/// to other work.
 template <class... P>
 int resident_blocks(world const& w, void (*kernel)(P...), int threads, int shared_bytes, int reserved = 0,
                     std::source_location where = std::source_location::current()) {
   return w.cus_per_rank(reserved) * load_kernel(w, kernel, threads, shared_bytes, where).at_once;
 }
 
-/// How many clusters of `cluster` blocks of the kernel fit at once on this rank's device. `reserved` compute units are
-/// left out, and each of them may take the room of a whole cluster. The answer is 0 where ranks share a device: a
+/// How many clusters of `cluster` blocks of the kernel fit concurrently on this rank's device. `reserved` compute units
+/// are left out, and each of them may take the room of a whole cluster. The answer is 0 where ranks share a device: a
 /// cluster needs room side by side, and blocks of another rank may have broken that up.
 int resident_clusters(world const& w, void const* kernel, int cluster, int threads, int shared_bytes, int reserved = 0,
                       std::source_location where = std::source_location::current());
@@ -88,14 +88,14 @@ int resident_clusters(world const& w, void (*kernel)(P...), int cluster, int thr
 /// waiting kernel keeps the device's front end from starting the kernels that it waits for. The thread's current device
 /// may be any, and an error that somebody else left behind stays.
 /// Launches of this rank on other streams that are not known to be over: this one waits for them, as if an event had
-/// ordered the streams, where both use one channel or operator, or where not all blocks fit at once side by side. See
+/// ordered the streams, where both use one channel or operator, or where not all blocks fit side by side. See
 /// launch_order.
 /// Order: every rank makes its launches in the same order, those on several streams, too.
-/// Requires: all blocks fit at once on this rank's part of the device, in the units that a mask of the stream leaves.
-/// Streams of earlier launches exist until world::check() has been called for them. Replays of graphs, and kernels of
-/// others whose blocks wait, do not run beside it; that is not checked.
-/// Fails: bad_argument when the blocks do not fit (it says how many do), or when it must wait for a stream that has
-/// begun a capture; runtime_failure, and nothing is launched; as world::poll_errors().
+/// Requires: all blocks fit concurrently on this rank's part of the device, in the units that a mask of the stream
+/// leaves. Streams of earlier launches exist until world::check() has been called for them. Replays of graphs, and
+/// kernels of others whose blocks wait, do not run concurrently; that is not checked. Fails: bad_argument when the
+/// blocks do not fit (it says how many do), or when it must wait for a stream that has begun a capture;
+/// runtime_failure, and nothing is launched; as world::poll_errors().
 template <class... P>
 void launch(world const& w, hipStream_t stream, launch_shape const& s, void (*kernel)(P...),
             std::type_identity_t<P> const&... arguments) {

@@ -9,11 +9,11 @@
 namespace fusewire {
 
 namespace detail {
-/// `fit`: how many blocks fit at once on `units` units, `of_unit` of them on one.
+/// `fit`: how many blocks fit concurrently on `units` units, `of_unit` of them on one.
 inline launch_room room_of(world const& w, launch_shape const& s, int units, int fit, int of_unit) {
   if (w.ranks_on_device() > 1) return {};  // launch() waits for the end
-  int const parts = w.xcd_count(), blocks = (s.blocks + parts - 1) / parts;
-  units /= parts;
+  int const xcds = w.xcd_count(), blocks = (s.blocks + xcds - 1) / xcds;
+  units /= xcds;
   of_unit = std::max(of_unit, 1);
   if (s.cluster > 1) return {std::min(blocks, units), (fit - s.blocks) / s.cluster / of_unit, blocks, 0, 0};
   return {std::min(blocks, units), units - (blocks + of_unit - 1) / of_unit, blocks, of_unit, units};
@@ -76,13 +76,13 @@ FUSEWIRE_HOST void detail::launch_kernel(world const& w, hipStream_t stream, lau
   int const masked = w.masked_units(stream, where);
   int const fit = s.cluster * resident_clusters(w, kernel, s.cluster, s.threads, s.shared_bytes, masked, where);
   require(s.blocks <= fit || masked == 0, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ",
-          s.shared_bytes, " bytes of shared memory; ", fit, " fit at once on the ", w.compute_units() - masked, " of ",
-          w.compute_units(),
+          s.shared_bytes, " bytes of shared memory; ", fit, " fit concurrently on the ", w.compute_units() - masked,
+          " of ", w.compute_units(),
           " compute units that the stream's mask leaves (as many of each XCD as of the one with fewest), and blocks "
           "that wait for each other must all fit; expected ",
           masked, " reserved units, or a stream without a mask");
   require(s.blocks <= fit, where, "launch: ", s.blocks, " blocks of ", s.threads, " threads and ", s.shared_bytes,
-          " bytes of shared memory; ", fit, " fit at once on ",
+          " bytes of shared memory; ", fit, " fit concurrently on ",
           w.ranks_on_device() == 1
               ? text("device ", w.device())
               : text("this rank's part of device ", w.device(), " (", w.ranks_on_device(), " ranks share it)"),

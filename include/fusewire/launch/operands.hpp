@@ -59,12 +59,13 @@ inline void check_operands(char const* call, std::span<operand const> written, s
               " is memory of the host; expected what HIP allocated or registered");
 }
 
-/// Of an operator's options: reserved_cus. Fails: bad_argument, beginning with `name`.
+/// Checks the option reserved_cus of an operator. Fails: bad_argument, beginning with `name`.
 inline void require_reserved(char const* name, world const& w, int reserved_cus, std::source_location where) {
   require(reserved_cus >= 0 && reserved_cus < w.compute_units(), where, name, ": reserved_cus = ", reserved_cus,
           "; expected 0 to ", w.compute_units() - 1);
 }
-/// Of the blocks of an operator's kernel `fit` are resident at once. Fails: bad_argument, beginning with `name`.
+/// Checks that blocks of an operator's kernel fit; `fit` of them are co-resident. Fails: bad_argument, beginning with
+/// `name`.
 inline void require_resident(char const* name, world const& w, int fit, int threads, int shared_bytes, int reserved_cus,
                              std::source_location where) {
   require(fit >= 1, where, name, ": no block of ", threads, " threads and ", shared_bytes,

@@ -39,7 +39,7 @@ class alarm final : public failure_listener {
   void lower() const { std::atomic_ref(words_->raised).store(0, std::memory_order_relaxed); }
   unsigned* word() const { return &words_->raised; }
 
-  /// A rank has failed: ends the waits of this rank's kernels. The copy runs beside them, on a stream of its own and
+  /// A rank has failed: ends the waits of this rank's kernels. The copy runs concurrently, on its own stream and
   /// from pinned memory. If it cannot, the waits last until their limit.
   void failed(std::string const& why) override {
     std::lock_guard const lock(m_);

@@ -62,8 +62,7 @@ class descriptor_exchange {
         auto const peer = std::ranges::find(peers, from);
         if (!d || peer == peers.end()) continue;
         descriptor& place = got[std::size_t(peer - peers.begin())];
-        if (place)
-          throw runtime_failure(text(who(), "two came from rank ", from, "; one of them must be a stranger's"));
+        if (place) throw runtime_failure(text(who(), "two came from rank ", from, "; one of them is not a rank's"));
         place = std::move(d);
         ++came;
       }

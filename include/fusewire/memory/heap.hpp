@@ -30,7 +30,7 @@ struct element_type {
 }  // namespace detail
 
 /// Symmetric memory of a world. All ranks make the collective calls in the same order and with the same arguments. If
-/// they differ, an error says which rank asked for what.
+/// they differ, an error says which rank requested what.
 /// Channels, inboxes and operators share the memory, so a heap may end before them. Objects may end in any order, and
 /// in another one on each rank: their destructors wait neither for other ranks nor for kernels. A rank's part is freed
 /// after the last of them has ended on every rank, in the next collective call of a heap or of world::collect(), or
@@ -59,7 +59,7 @@ class heap {
 
   /// Collective. Allocates `count` elements of T on every rank, at the same offset, in the segment where T belongs.
   /// Signal memory starts as zeros.
-  /// Fails: out_of_space; rank_mismatch when ranks ask for different sizes. If world::poll_errors() would throw on a
+  /// Fails: out_of_space; rank_mismatch when ranks request different sizes. If world::poll_errors() would throw on a
   /// rank, the call fails on all ranks and allocates nothing.
   template <class T>
   sym<T> allocate(std::size_t count, std::size_t alignment = alignof(T) < 256 ? 256 : alignof(T),
@@ -121,11 +121,11 @@ class heap {
   /// The offset of p in this rank's bulk segment, in bytes. Fails: bad_argument when [p, p + bytes) is not inside it.
   std::uint64_t offset_of(void const* p, std::size_t bytes, char const* name, std::source_location where) const;
 
-  /// Tells fusewire-sim that `bytes` bytes of an allocation have bounds of their own, and this name. The call names the
+  /// Tells fusewire-sim that `bytes` bytes of an allocation have their own bounds, and this name. The call names the
   /// memory of every rank; every rank makes it. It replaces names that it overlaps.
   /// Requires: no rank uses the memory before all ranks have named it.
   void annotate(bool in_signal, std::uint64_t offset, std::size_t bytes, std::string const& name) const;
-  /// The same of rows that have bounds of their own. In the name, {0} to {2} stand for a row's numbers.
+  /// The same of rows that have their own bounds. In the name, {0} to {2} stand for a row's numbers.
   void name_rows(bool in_signal, std::uint64_t offset, detail::simulator_rows const& rows,
                  std::string const& name) const;
   /// Tells fusewire-sim that this rank's memory at the offset, which has a name, belongs to one launch at a time. Each
@@ -178,10 +178,10 @@ class heap {
 
 namespace detail {
 /// heap::free() of what may have been freed already.
-void give_up(heap_state& memory, bool in_signal, std::uint64_t offset);
+void retire(heap_state& memory, bool in_signal, std::uint64_t offset);
 }  // namespace detail
 
-/// An array of a heap that a rank frees when the owner ends, at a time of its own.
+/// An array of a heap that a rank frees when the owner ends, at its own time.
 template <class T>
 class owned {
  public:
@@ -198,7 +198,7 @@ class owned {
     return *this;
   }
   ~owned() {
-    if (memory_) detail::give_up(*memory_, lives_in_signal_segment<T>, x_.offset);
+    if (memory_) detail::retire(*memory_, lives_in_signal_segment<T>, x_.offset);
   }
   /// The array.
   sym<T> get() const { return x_; }

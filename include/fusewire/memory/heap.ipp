@@ -46,7 +46,7 @@ FUSEWIRE_HOST std::uint64_t heap::allocate(detail::element_type const& type, std
     world().fill(view().signal[view().rank()] + offset, 0, bytes, "heap::allocate", where);
     world().exchange().barrier();  // no peer may signal before it is zero
   } catch (...) {
-    state_->give_up(true, offset);
+    state_->retire(true, offset);
     throw;
   }
   return offset;
@@ -61,12 +61,12 @@ FUSEWIRE_HOST std::size_t heap::largest_on_ranks(std::size_t count, std::uint64_
 }
 
 FUSEWIRE_HOST void heap::free(bool in_signal, std::uint64_t offset, std::source_location where) {
-  require(state_->give_up(in_signal, offset), where, "heap::free: nothing is allocated at offset ", offset, " of the ",
+  require(state_->retire(in_signal, offset), where, "heap::free: nothing is allocated at offset ", offset, " of the ",
           in_signal ? "signal" : "bulk",
           " segment; expected a sym that allocate() returned and that was not freed yet");
 }
-FUSEWIRE_HOST void detail::give_up(heap_state& memory, bool in_signal, std::uint64_t offset) {
-  memory.give_up(in_signal, offset);
+FUSEWIRE_HOST void detail::retire(heap_state& memory, bool in_signal, std::uint64_t offset) {
+  memory.retire(in_signal, offset);
 }
 
 FUSEWIRE_HOST std::uint64_t heap::offset_of(void const* p, std::size_t bytes, char const* name,

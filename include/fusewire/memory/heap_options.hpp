@@ -32,10 +32,11 @@ struct heap_options {
 
   /// A heap that holds all of r, and what it keeps for itself.
   static heap_options of(requirements const& r) {
-    return {.bulk = std::max(1_MiB, r.bulk()), .signal = std::max(64_KiB, detail::added(own_signal_bytes, r.signal()))};
+    return {.bulk = std::max(1_MiB, r.bulk()),
+            .signal = std::max(64_KiB, detail::added(reserved_signal_bytes, r.signal()))};
   }
   /// What a heap keeps of the signal segment: what its launches report.
-  static constexpr std::size_t own_signal_bytes = round_up(sizeof(watch), detail::heap_unit);
+  static constexpr std::size_t reserved_signal_bytes = round_up(sizeof(watch), detail::heap_unit);
 };
 
 /// A value that must be equal on all ranks, and its name.

@@ -26,7 +26,7 @@
 namespace fusewire::detail {
 
 /// The segments, what is allocated in them, and what messages need. It names the world, which may end first: from then
-/// on only its destructor and give_up() are called.
+/// on only its destructor and retire() are called.
 class heap_state final : public shared_memory {
  public:
   /// Collective. See heap.
@@ -35,7 +35,7 @@ class heap_state final : public shared_memory {
     std::shared_ptr<heap_state> const s(new heap_state(w, o, where), [ledger](heap_state* gone) {
       gone->last_user_went();
       std::unique_ptr<shared_memory> memory(gone);
-      if (gone->number_ != 0) ledger->give_up(gone->number_, std::move(memory));
+      if (gone->number_ != 0) ledger->retire(gone->number_, std::move(memory));
     });
     s->begin(where);
     return s;
@@ -57,21 +57,21 @@ class heap_state final : public shared_memory {
                       enough = added(has & ~(heap_unit - 1), bytes_on_heap(bytes, alignment)) - segment.free_at_end();
     require<out_of_space>(offset.has_value(), where, "heap::allocate: ", bytes, " bytes wanted in the ",
                           in_signal ? "signal" : "bulk", " segment, ", segment.largest_free(),
-                          " bytes free in one piece; heap_options::", in_signal ? "signal" : "bulk", " is ", has,
+                          " contiguous bytes free; heap_options::", in_signal ? "signal" : "bulk", " is ", has,
                           ", and ", enough, " is enough for this; a heap made from requirements has enough for all",
                           waiting ? text("; arrays that this rank has freed and other ranks have not: ", waiting) : "");
     return *offset;
   }
   /// See heap::free(). Returns false when nothing is allocated there, or when this rank has freed it.
-  bool give_up(bool in_signal, std::uint64_t offset) {
+  bool retire(bool in_signal, std::uint64_t offset) {
     if ((in_signal ? signal_ : bulk_).size_at(offset) == 0 || !freed_[in_signal].insert(offset).second) return false;
-    ledger_->give_up(number_, array_at(in_signal, offset));
+    ledger_->retire(number_, array_at(in_signal, offset));
     return true;
   }
   void release(std::uint64_t array) override {
     bool const in_signal = array % 2;
     std::uint64_t const offset = array / 2;
-    forget_parts(in_signal, offset);
+    forget_regions(in_signal, offset);
     (in_signal ? signal_ : bulk_).release(offset);
     freed_[in_signal].erase(offset);
     if (in_signal) names_.remove_flags(offset);
@@ -96,7 +96,7 @@ class heap_state final : public shared_memory {
     auto const all = gather_words(world_.exchange(), mine, mine.size());
     std::uint64_t most = 0;
     for (auto const& theirs : all) most = std::max(most, theirs[n + 1]);
-    ledger_->meet(most, where);
+    ledger_->release_agreed(most, where);
     if (alarmed) throw_if_alarmed();
     for (std::size_t r = 0; r < all.size(); ++r)
       require<launch_abandoned>(all[r][n] == 0, where, call, ": a launch of rank ", r,
@@ -149,14 +149,14 @@ class heap_state final : public shared_memory {
     if (alarm_) alarm_->detach();
     if (segments_) segments_->unmap_peers();
   }
-  std::vector<std::shared_ptr<void>> own() override {
-    return segments_ ? segments_->own() : std::vector<std::shared_ptr<void>>();
+  std::vector<std::shared_ptr<void>> local() override {
+    return segments_ ? segments_->local() : std::vector<std::shared_ptr<void>>();
   }
 
  private:
   heap_state(fusewire::world& w, heap_options const& options, std::source_location where)
       : world_(w), ledger_(w.memory_ledger()), options_(options), bulk_(0, options.bulk, heap_unit),
-        signal_(heap_options::own_signal_bytes, options.signal, heap_unit) {
+        signal_(heap_options::reserved_signal_bytes, options.signal, heap_unit) {
     require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; expected at least ", 1_MiB);
     require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; expected at least ",
             64_KiB);
@@ -195,7 +195,7 @@ class heap_state final : public shared_memory {
     w.exchange().barrier();  // no peer may touch the segment before it is zero
     if (w.size() > 1) {
       using namespace std::chrono_literals;
-      trial::run(w, view_, heap_options::own_signal_bytes,
+      trial::run(w, view_, heap_options::reserved_signal_bytes,
                  std::clamp<std::chrono::nanoseconds>(options_.wait_limit, 2s, 10s), where);
     }
     annotate(false, 0, 0, "");
@@ -207,7 +207,7 @@ class heap_state final : public shared_memory {
     check_ = w.add_check([this](hipStream_t stream) { throw_if_abandoned(stream); }, [this] { throw_if_alarmed(); });
   }
 
-  /// No object of this rank uses the heap any more. An exception that unwinds the stack is a report of its own.
+  /// No object of this rank uses the heap any more. An exception that unwinds the stack is its own report.
   void last_user_went() {
     check_.reset();
     if (std::uncaught_exceptions() > 0) reported_ = true;
@@ -225,7 +225,7 @@ class heap_state final : public shared_memory {
                    hipGetErrorName(e));
       return;
     }
-    std::string const what = report().own_failure(seen);
+    std::string const what = report().local_failure(seen);
     if (what.empty()) return;
     std::fprintf(stderr, "fusewire: a launch failed, and nobody called world::check() afterwards: %s\n", what.c_str());
   }
@@ -256,12 +256,12 @@ class heap_state final : public shared_memory {
     world_.copy(view_.signal[view_.rank()], &fresh, sizeof fresh, hipMemcpyHostToDevice, "heap: watch", where);
   }
 
-  void forget_parts(bool in_signal, std::uint64_t offset) const {
+  void forget_regions(bool in_signal, std::uint64_t offset) const {
     auto const& sim = simulator::get();
     if (!sim.there()) return;
     std::size_t const bytes = (in_signal ? signal_ : bulk_).size_at(offset);
     for (int r = 0; r < view_.size(); ++r)
-      sim.forget_parts((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes);
+      sim.forget_regions((in_signal ? view_.signal[r] : view_.bulk[r]) + offset, bytes);
   }
 
   void throw_if_abandoned(hipStream_t stream) {

@@ -41,7 +41,7 @@ class launch_report {
   /// `failure`: why the group of ranks has failed, if it has. Requires: failed(mine).
   [[noreturn]] void raise(watch const& mine, hipStream_t stream, std::string const& failure) const {
     bool const ended = mine.abandoned == by_host;
-    if (std::string const why = own_fault(mine); !ended && !why.empty()) {
+    if (std::string const why = local_fault(mine); !ended && !why.empty()) {
       if (mine.disagreed) throw rank_mismatch(why + until_reset);
       throw bad_argument(why + until_reset);
     }
@@ -55,12 +55,12 @@ class launch_report {
                              cause.empty() ? "" : "\n  ", cause, others));
     if (first_expired(mine)) throw wait_timeout(cause + until_reset + others);
     throw launch_abandoned(text("rank ", view_.rank(), ": the launch was abandoned because rank ", mine.abandoned - 1,
-                                " gave up", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
+                                " aborted", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
   }
 
   /// What this rank's watch says if the cause lies on this rank, or if its wait was the first that expired; else "".
-  std::string own_failure(watch const& mine) const {
-    if (std::string why = own_fault(mine); !why.empty()) return why;
+  std::string local_failure(watch const& mine) const {
+    if (std::string why = local_fault(mine); !why.empty()) return why;
     return first_expired(mine) ? sentence({view_.rank(), mine.waits[mine.reported - 1], &mine}) : "";
   }
 
@@ -85,7 +85,7 @@ class launch_report {
   static bool first_expired(watch const& mine) { return has_report(mine) && !mine.waits[mine.reported - 1].released; }
 
   /// What this rank's kernels have noted about this rank: a disagreement, or a misuse. Empty if there is none.
-  std::string own_fault(watch const& seen) const {
+  std::string local_fault(watch const& seen) const {
     if (seen.disagreed)
       return text("ranks launched different things: ", names_.header(view_.rank(), seen.ours), ", ",
                   names_.header(int(seen.disagreed) - 1, seen.theirs));
@@ -139,8 +139,8 @@ class launch_report {
                 !r.released                    ? text(" waited longer than ", ms, " ms")
                 : w.seen->abandoned == by_host ? text(" waited, until a rank failed,")
                 : int(w.seen->abandoned) - 1 == w.rank
-                    ? text(" waited, until another block gave up after ", ms, " ms,")
-                    : text(" waited, until rank ", int(w.seen->abandoned) - 1, " gave up after ", ms, " ms,"),
+                    ? text(" waited, until another block timed out after ", ms, " ms,")
+                    : text(" waited, until rank ", int(w.seen->abandoned) - 1, " timed out after ", ms, " ms,"),
                 " for a flag", r.from < 0 ? "" : text(" from rank ", r.from), " (", names_.flag_at(r.flag_offset),
                 ", signal segment + ", r.flag_offset, "): epoch ", r.found, " found, ", r.wanted, " wanted",
                 r.from >= 0 && has_left_(r.from)
@@ -151,7 +151,7 @@ class launch_report {
   /// What the rank has noted, once that is complete. A rank that is released reports when its block polls next, so a
   /// rank that has noted nothing gets 50 ms from `asked` on. A rank that is writing its report gets longer: it ends
   /// with a store, unless its process has died.
-  watch settled_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
+  watch stable_watch_of(int rank, hipStream_t stream, std::chrono::steady_clock::time_point asked) const {
     for (watch seen = watch_of(rank, stream);; seen = watch_of(rank, stream)) {
       // The copy before may have begun before the word was written; this one begins after it
       if (has_report(seen)) return watch_of(rank, stream);
@@ -167,7 +167,7 @@ class launch_report {
     std::vector<std::pair<int, watch>> seen{{view_.rank(), mine}};
     auto const now = std::chrono::steady_clock::now();
     for (int r = 0; r < view_.size(); ++r)
-      if (r != view_.rank()) seen.emplace_back(r, settled_watch_of(r, stream, now));
+      if (r != view_.rank()) seen.emplace_back(r, stable_watch_of(r, stream, now));
     std::vector<wait_of> waits;
     for (auto const& [rank, of] : seen)
       for (wait_report const& r : of.waits)
@@ -204,7 +204,7 @@ class launch_report {
             names_.first_flag(a.report.flag_offset) != names_.first_flag(b.report.flag_offset))
           return text(". Ranks ", a.rank, " and ", b.rank, " wait for each other in launches of two channels (",
                       names_.launch(a.seen->launch), "; ", names_.launch(b.seen->launch),
-                      "): were these queued in different orders, and do not fit beside each other? Expected one order "
+                      "): were these queued in different orders, and do not fit concurrently? Expected one order "
                       "on all ranks, or reserved compute units for each");
     return "";
   }

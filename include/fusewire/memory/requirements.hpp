@@ -38,7 +38,7 @@ constexpr std::size_t bytes_on_heap(std::size_t bytes, std::size_t alignment) {
 ///     channel ch(h, r);
 ///
 /// All parts of a sum share one channel. Its operators are launched one after the other, so it has room for the largest
-/// of them. Memory of their own adds up. A heap made from the sum holds all of it at once, in any order of allocation,
+/// of them. Memory of their own adds up. A heap made from the sum holds all of it together, in any order of allocation,
 /// if nothing else is allocated.
 class requirements {
  public:
@@ -65,7 +65,7 @@ class requirements {
     return r;
   }
 
-  /// The same with a channel of its own, which it shares with nothing that is added. That channel is made from the
+  /// The same with its own channel, which it shares with nothing that is added. That channel is made from the
   /// value before.
   requirements separate() const {
     requirements r;
@@ -78,9 +78,9 @@ class requirements {
   std::size_t bulk() const { return detail::added(bulk_, channel_bulk_); }
   /// Bytes of the signal segment, the channel's too.
   std::size_t signal() const { return detail::added(signal_, channel_signal_); }
-  /// Of the channel; 0 where there is none.
+  /// max_bytes of the channel; 0 if there is none.
   std::size_t max_bytes() const { return max_bytes_; }
-  /// Of the channel; 0 where there is none.
+  /// flags_per_source of the channel; 0 if there is none.
   int flags_per_source() const { return flags_per_source_; }
 
   /// Adds memory; of two channels it takes the larger, number by number.

@@ -42,7 +42,7 @@ class shared_segments {
         mapped_.push_back(descriptors ? through_descriptors(w, s, where) : through_handles(w, s, processes > 1, where));
     } catch (...) {  // peers may have mapped it already
       unmap_peers();
-      for (auto& memory : own()) w.exchange().keep(std::move(memory));
+      for (auto& memory : local()) w.exchange().keep(std::move(memory));
       throw;
     }
   }
@@ -54,7 +54,7 @@ class shared_segments {
   /// Requires: this rank's kernels are over.
   void unmap_peers() { mapped_.clear(); }
   /// This rank's memory, for whoever keeps it longer.
-  std::vector<std::shared_ptr<void>> own() const {
+  std::vector<std::shared_ptr<void>> local() const {
     std::vector<std::shared_ptr<void>> all;
     for (segment const& s : own_) all.push_back(s.memory);
     return all;
@@ -75,7 +75,7 @@ class shared_segments {
   static segment allocate(world const& w, request const& q, bool several_processes, bool descriptors,
                           std::source_location where) {
     void* p = nullptr;
-    // A handle shares whole blocks of 2 MiB, so a segment gets blocks of its own
+    // A handle shares whole blocks of 2 MiB, so a segment gets its own blocks
     segment s{{}, several_processes ? round_up(q.bytes, std::size_t(2) << 20) : q.bytes, q.name};
     if (descriptors) {
       check_hip(platform::malloc_shared(&p, &s.bytes, w.device()), text("malloc_shared(", q.name, " segment)").c_str(),

@@ -23,10 +23,10 @@ struct simulator {
   int (*name_rows)(void const*, simulator_rows const*, char const*) = find<decltype(name_rows)>("fusewireSimNameRows");
   int (*name_least)(void const*, void const*, std::uint64_t,
                     char const*) = find<decltype(name_least)>("fusewireSimNameLeast");
-  int (*forget_parts)(void const*, std::uint64_t) = find<decltype(forget_parts)>("fusewireSimForgetParts");
+  int (*forget_regions)(void const*, std::uint64_t) = find<decltype(forget_regions)>("fusewireSimForgetParts");
   int (*name_ticket)(void const*, void const*, char const*) = find<decltype(name_ticket)>("fusewireSimNameTicket");
 
-  bool there() const { return annotate && forget_parts && name_ticket; }
+  bool there() const { return annotate && forget_regions && name_ticket; }
   static simulator const& get() {
     static simulator const one;
     return one;

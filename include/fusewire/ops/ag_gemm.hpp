@@ -63,7 +63,7 @@ class ag_gemm {
     return std::size_t(o.max_m) * std::size_t(o.k) * sizeof(T);
   }
   /// What channel_options::flags_per_source should be for these options: with less, down to what the constructor
-  /// asks for, A travels in larger pieces. Requires: options that the constructor accepts.
+  /// asks for, A travels in larger chunks. Requires: options that the constructor accepts.
   static int flags_per_source(int ranks, ag_gemm_options const& o) {
     return std::max(min_flags(ranks, o), tuned_flags(ranks, o));
   }
@@ -96,7 +96,7 @@ class ag_gemm {
     check(call, where);
     if (call.m == 0) return "ag_gemm: no rows";
     ag_gemm_plan const& plan = plan_for<Epilogue>(call, where);
-    return text("ag_gemm, ", use_pull(call.m, call.c.cols) ? "pull" : "push", ", pieces of ", plan.chunk_k,
+    return text("ag_gemm, ", use_pull(call.m, call.c.cols) ? "pull" : "push", ", chunks of ", plan.chunk_k,
                 " columns: ", in_words<T>(plan.gemm, call.b_layout));
   }
 
@@ -124,7 +124,7 @@ class ag_gemm {
                    .chunk_k = o.chunk_k  ? ceil_div(o.chunk_k, k_step) * k_step
                               : m <= 512 ? 512
                                          : 2048};
-    p.pieces = o.gather == gather::k ? piece_order::nest::by_band : piece_order::nest::by_peer;
+    p.chunks = o.gather == gather::k ? chunk_order::nest::by_group : chunk_order::nest::by_peer;
     return p;
   }
   static gather_map map_of(int ranks, ag_gemm_options const& o, int m, ag_gemm_plan const& p) {
@@ -140,7 +140,7 @@ class ag_gemm {
       if (!why_not)
         if (auto const tuned = tuned_plan(shape, groups)) return *tuned;
       ag_gemm_plan plain = plain_plan(o_, call.m);
-      plain.gemm.why_not_tuned = why_not ? why_not : "the channel has too few flags for it, or its pieces are too many";
+      plain.gemm.why_not_tuned = why_not ? why_not : "the channel has too few flags for it, or its chunks are too many";
       return plain;
     };
     return launcher_.plan(detail::ag_gemm_kernels<T, Epilogue>{}, p, make, where);
@@ -156,23 +156,23 @@ class ag_gemm {
     gather_map const map = map_of(ranks, o_, m, *p);
     if (with_mainloop<T>(p->gemm, shape.b_layout,
                          [&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }))
-      p->gemm.parts = std::min(p->gemm.parts, map.chunks() * shape.k_shards);
-    // The shards' rows, one below the other, and the pieces of all are numbered with an int.
+      p->gemm.split_k = std::min(p->gemm.split_k, map.k_chunks() * shape.k_shards);
+    // The shards' rows, one below the other, and the chunks of all are numbered with an int.
     bool const fits = map.flags_per_source() <= flags && map.m <= max_extent / map.ranks &&
-                      std::int64_t(map.max_tile_rows()) * map.chunks() <= max_extent / map.ranks;
+                      std::int64_t(map.max_m_tiles()) * map.k_chunks() <= max_extent / map.ranks;
     return fits ? p : std::nullopt;
   }
 
-  /// Of the mainloops that take any call.
+  /// Flags that the mainloops need which take any call.
   static int min_flags(int ranks, ag_gemm_options const& o) {
     std::int64_t flags = 0;
     for (int m = 1;; m = m > o.max_m / 2 ? o.max_m : 2 * m) {
       gather_map const g = map_of(ranks, o, m, plain_plan(o, m));
-      flags = std::max(flags, std::int64_t(g.m_tiles()) * g.chunks());
+      flags = std::max(flags, std::int64_t(g.m_tiles()) * g.k_chunks());
       if (m >= o.max_m) return int(std::min(flags, std::int64_t(max_extent)));
     }
   }
-  /// Enough for the pieces of any tuned plan.
+  /// Enough for the chunks of any tuned plan.
   static int tuned_flags(int ranks, ag_gemm_options const& o) {
     if constexpr (!tuned_mainloops<T>::any) return 0;
     return gather_map(o.gather, o.max_m, o.k, ranks, o.max_m <= 64 ? 64 : 128,
@@ -194,9 +194,9 @@ class ag_gemm {
     detail::check_gemm("ag_gemm", call, o_.k, n, where);
     std::int64_t const tiles = std::int64_t(ceil_div(call.m, small_tile::config.block_m)) *
                                ceil_div(n, small_tile::config.block_n),
-                       pieces = std::int64_t(g.max_tile_rows()) * g.chunks() * g.ranks;
-    require(tiles <= max_extent && pieces <= max_extent, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles,
-            " tiles, and A travels in ", pieces, " pieces; expected up to ", max_extent, " of each");
+                       chunks = std::int64_t(g.max_m_tiles()) * g.k_chunks() * g.ranks;
+    require(tiles <= max_extent && chunks <= max_extent, where, "ag_gemm: c is [", call.m, ", ", n, "], up to ", tiles,
+            " tiles, and A travels in ", chunks, " chunks; expected up to ", max_extent, " of each");
   }
 
   channel& ch_;

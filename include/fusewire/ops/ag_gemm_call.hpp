@@ -29,8 +29,8 @@ struct ag_gemm_options {
   /// channel has enough flags
   int chunk_k = 0;
   int reserved_cus = 0;  // compute units left to other work
-  /// gather::k: sum from the own shard on, which starts sooner. If false, ranks with the same B get the same bits
-  bool own_shard_first = true;
+  /// gather::k: sum from the local shard on, which starts sooner. If false, ranks with the same B get the same bits
+  bool local_shard_first = true;
   /// True: the caller knows that the ranks' options are equal. The constructor is local then, and compares nothing.
   /// Ranks that are threads make their operators before any of them launches: to load a kernel may wait for another's
   bool agreed = false;

@@ -18,7 +18,7 @@ namespace fusewire {
 struct flash_decode_options {
   int max_batch = 0;  // capacity: sequences
   int q_heads = 0;    // a multiple of kv_heads, up to 16 times as many
-  /// Of one token in the cache; query heads share them in equal groups.
+  /// KV heads of one token in the cache; query heads share them in equal groups.
   int kv_heads = 0;
   int head_dim = 128;    // d: 64 or 128
   int page_size = 16;    // tokens, a power of two
@@ -41,13 +41,13 @@ struct flash_decode_call {
   /// rows need it. A checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every length before a page is followed,
   /// and check() throws bad_argument. Elsewhere a longer sequence is cut there
   std::int32_t const* lengths = nullptr;
-  /// [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait was given up
+  /// [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait timed out
   T* out = nullptr;
   /// [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
   float* lse = nullptr;
   int batch = 0;  // 1 to max_batch
-  /// Of each cache; 0: not said. If it is said, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every page
-  /// number before it is followed: check() throws bad_argument
+  /// Pages of each cache; 0: unknown. If it is known, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every
+  /// page number before it is followed: check() throws bad_argument
   int pages = 0;
   /// True: of what this call reads, unfinished work on the stream writes nothing but q and the K and V of each shard's
   /// last token. All else may be loaded before that work ends
@@ -122,7 +122,7 @@ class flash_decode {
                                 .scale = o_.scale * log2_of_e,
                                 .inbox = inbox_->view(),
                                 .workspace = {ch_.heap().here(workspace_.get()), blocks_},
-                                .quads = record().quads(),
+                                .vec4s = record().vec4s(),
                                 .pages_to_check = looks ? c.pages : 0};
     launch_header header = make_header(
         "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
@@ -153,7 +153,7 @@ class flash_decode {
   }
 
  private:
-  /// Whether no two tokens share what a unit caches at once.
+  /// Whether no two tokens share what a unit caches together.
   static bool aligned(void const* cache) { return reinterpret_cast<std::uintptr_t>(cache) % 32 == 0; }
   int group() const { return o_.q_heads / o_.kv_heads; }
   /// A single rank sends nothing.
@@ -204,9 +204,9 @@ class flash_decode {
     require(units <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(),
             " tokens and ", o.kv_heads, " KV heads; expected up to ", max_extent,
             " units of 128 tokens of a head, and 4 more per head of a sequence");
-    double const quads = double(o.max_batch) * o.kv_heads * record().quads();
-    require(quads <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads,
-            " of ", o.head_dim, ": outputs of ", 4 * quads, " numbers; expected up to ", 4.0 * max_extent);
+    double const vec4s = double(o.max_batch) * o.kv_heads * record().vec4s();
+    require(vec4s <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads,
+            " of ", o.head_dim, ": outputs of ", 4 * vec4s, " numbers; expected up to ", 4.0 * max_extent);
   }
 
   void check(flash_decode_call<T> const& c, std::source_location where) const {

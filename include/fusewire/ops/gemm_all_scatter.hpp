@@ -44,7 +44,7 @@ class gemm_all_scatter : fused_gemm_operator<T, gemm_all_scatter_options> {
       : base("gemm_all_scatter", "gemm_as", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch(
-        "gemm_as", [](std::uint64_t const(&what)[launch_words]) { return describe_product("gemm_all_scatter", what); });
+        "gemm_as", [](std::uint64_t const(&what)[launch_words]) { return describe_gemm("gemm_all_scatter", what); });
     prepare<identity>(where);
     if (!o.agreed) base::require_equal_on_ranks(where);
   }

@@ -60,7 +60,7 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_ar", [](std::uint64_t const(&what)[launch_words]) {
       unsigned const variant = variant_of(what);  // shots, bytes of a partial sum
-      return describe_product(
+      return describe_gemm(
           text("gemm_ar", variant >> 8 == sizeof(float) ? " fp32" : "", variant & 1 ? " one-shot" : " two-shot"), what);
     });
     prepare<identity>(where);

@@ -50,7 +50,7 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
       : base("gemm_rs", "gemm_rs", ch, o, where) {
     base::require_room(max_bytes(ch.world().size(), o), flags_per_source(ch.world().size(), o), where);
     ch.heap().names().add_launch("gemm_rs", [](std::uint64_t const(&what)[launch_words]) {
-      return describe_product(variant_of(what) == sizeof(float) ? "gemm_rs fp32" : "gemm_rs", what);
+      return describe_gemm(variant_of(what) == sizeof(float) ? "gemm_rs fp32" : "gemm_rs", what);
     });
     prepare<identity>(where);
     if (!o.agreed) base::require_equal_on_ranks(where);

@@ -53,8 +53,9 @@ class bootstrap {
 
   /// Not collective. This rank comes to no further collective, and the end of this object waits for no other rank.
   virtual void abandon() {}
-  /// Tells `l`, while it exists, when a rank of the group has failed or died, or at once if one has. Waits in kernels
-  /// are ended by it; where a bootstrap does not tell, they last until heap_options::wait_limit. Not collective.
+  /// Tells `l`, while it exists, when a rank of the group has failed or died, or immediately if one has. Waits in
+  /// kernels are ended by it; where a bootstrap does not tell, they last until heap_options::wait_limit. Not
+  /// collective.
   virtual void listen(std::weak_ptr<failure_listener> l) { (void)l; }
   /// Whether this rank of the group is known to come to no further collective, without a failure. Not collective. A
   /// report of a wait says it; where a bootstrap does not know, the report says nothing of it.

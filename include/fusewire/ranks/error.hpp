@@ -47,7 +47,7 @@ struct wait_timeout : error {
 struct launch_unfinished : error {
   using error::error;
 };
-/// Another rank gave up first, and its error says why.
+/// Another rank aborted first, and its error says why.
 struct launch_abandoned : wait_timeout {
   using wait_timeout::wait_timeout;
 };

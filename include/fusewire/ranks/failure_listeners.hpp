@@ -8,7 +8,7 @@
 
 namespace fusewire::detail {
 
-/// A limit that can be added to the time, even if the user means "for ever".
+/// A limit that can be added to the time, even if the user means no limit.
 inline std::chrono::milliseconds bounded(std::chrono::milliseconds limit) {
   return std::min<std::chrono::milliseconds>(limit, std::chrono::hours(24 * 365));
 }

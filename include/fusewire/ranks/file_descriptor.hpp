@@ -44,11 +44,11 @@ class owned_descriptors {
   owned_descriptors() {
     ::pthread_atfork([] { get().m_.lock(); }, [] { get().m_.unlock(); },
                      [] {
-                       get().give_up();
+                       get().close_in_child();
                        get().m_.unlock();
                      });
   }
-  void give_up() const {
+  void close_in_child() const {
     int const nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd : all_) nothing >= 0 ? ::dup3(nothing, fd, O_CLOEXEC) : ::close(fd);
     if (nothing >= 0) ::close(nothing);

@@ -1,14 +1,14 @@
 // The order of one rank's launches on several streams.
 //
 //   the same memory (a channel, an operator)    one launch after the other, in the order of the calls
-//   else, and all blocks fit at once            side by side
+//   else, and all blocks fit concurrently            side by side
 //   else                                        one after the other, in the order of the calls
 //
 // "After the other" is an event, recorded on the stream of the launch before and awaited by the stream of this one.
 // A chain is what has been launched on one stream, and on those that it has waited for: one launch at a time.
 //
 // Deadlock: all ranks make their launches in one order. Then the earliest launch that is not over on all ranks waits
-// for no stream, and all of its blocks have room beside the later ones that may have begun.
+// for no stream, and all of its blocks have room together with the later ones that may have begun.
 #pragma once
 #include <algorithm>
 #include <climits>
@@ -23,7 +23,7 @@
 
 namespace fusewire {
 
-/// What a launch takes of a device, in each of the parts that take blocks in turn; or the most that several take.
+/// What a launch takes of a device, in each of its XCDs; or the most that several take.
 struct launch_room {
   int touched = 0;                         // units on which it may have blocks
   int spare = INT_MAX;                     // units on which others may have blocks, and it still fits
@@ -51,7 +51,7 @@ inline bool fit_together(std::span<launch_room const> all) {
 class launch_order {
  public:
   launch_order() = default;
-  /// Of a world whose launches share a device with those of another.
+  /// The order of a world whose launches share a device with those of another.
   explicit launch_order(launch_order const& other) : chains_(other.chains_) {}
 
   /// Called before a launch that uses each `memory` (null: none). Lets the stream wait for others, where it must.
@@ -78,10 +78,10 @@ class launch_order {
         kept.push_back(c);
       else if (c.at.capture == capture) mine.room = mine.room.with(c.room);
     }
-    std::vector<launch_room> beside{mine.room};
+    std::vector<launch_room> concurrent{mine.room};
     for (chain const& c : kept)
-      if (c.at.capture == capture) beside.push_back(c.room);
-    if (!fit_together(beside)) {
+      if (c.at.capture == capture) concurrent.push_back(c.room);
+    if (!fit_together(concurrent)) {
       for (chain const& c : kept)
         if (c.at.capture == capture) wait_for(c.at.stream), mine.room = mine.room.with(c.room);
       std::erase_if(kept, [&](chain const& c) { return c.at.capture == capture; });

@@ -1,4 +1,5 @@
-// What two builds must have in common to share memory: where things lie in it. Ranks compare the hash when they meet.
+// What two builds must have in common to share memory: where things lie in it. Ranks compare the hash when they
+// connect.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace fusewire::detail {
 constexpr std::uint64_t hash_of_layout() {
   std::uint64_t h = 0xcbf29ce484222325;  // FNV-1a, by words
   auto const mix = [&](auto... values) { ((h = (h ^ std::uint64_t(values)) * 0x100000001b3, h ^= h >> 32), ...); };
-  mix(FUSEWIRE_VERSION, checked, max_ranks, platform::max_parts, launch_words, header_words);
+  mix(FUSEWIRE_VERSION, checked, max_ranks, platform::max_xcds, launch_words, header_words);
   mix(sizeof(flag), offsetof(flag, note), offsetof(flag, headers), sizeof(barrier_state),
       offsetof(barrier_state, epoch), sizeof(grid_barrier_state), offsetof(grid_barrier_state, epoch),
       sizeof(ll_word<>));

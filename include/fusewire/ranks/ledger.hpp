@@ -1,8 +1,8 @@
-// Memory that ranks share is freed when every rank has given it up, each at a time of its own. Nobody waits for that: a
+// Memory that ranks share is freed when every rank has given it up, each at its own time. Nobody waits for that: a
 // collective call that comes later tells the ranks of each other.
 //
-//   rank 0   give_up(x)        collective: "x"   x is free        (the kernels of a rank that tells are over)
-//   rank 1          give_up(x) collective: "x"   x is free
+//   rank 0   retire(x)        collective: "x"   x is free        (the kernels of a rank that tells are over)
+//   rank 1          retire(x) collective: "x"   x is free
 //   rank 2                     collective: -     collective: "x" ...  with a rank that is late, x waits
 #pragma once
 #include <algorithm>
@@ -26,13 +26,14 @@ inline std::vector<std::vector<std::uint64_t>> gather_words(bootstrap& b, std::v
   std::vector<std::vector<std::uint64_t>> all(std::size_t(b.size()));
   for (std::uint64_t first = 0; first < longest; first += at_once) {
     std::uint64_t const count = std::min(at_once, longest - first);
-    std::vector<std::uint64_t> part(count + 1);  // their number, then the words
-    part[0] = mine.size() <= first ? 0 : std::min<std::uint64_t>(count, mine.size() - first);
-    std::copy_n(mine.begin() + std::ptrdiff_t(std::min<std::uint64_t>(first, mine.size())), part[0], part.begin() + 1);
-    auto const raw = b.all_gather(part.data(), part.size() * sizeof part[0]);
+    std::vector<std::uint64_t> words(count + 1);  // their number, then the words
+    words[0] = mine.size() <= first ? 0 : std::min<std::uint64_t>(count, mine.size() - first);
+    std::copy_n(mine.begin() + std::ptrdiff_t(std::min<std::uint64_t>(first, mine.size())), words[0],
+                words.begin() + 1);
+    auto const raw = b.all_gather(words.data(), words.size() * sizeof words[0]);
     for (std::size_t r = 0; r < all.size(); ++r) {
-      std::memcpy(part.data(), raw.data() + r * part.size() * sizeof part[0], part.size() * sizeof part[0]);
-      all[r].insert(all[r].end(), part.begin() + 1, part.begin() + 1 + std::ptrdiff_t(part[0]));
+      std::memcpy(words.data(), raw.data() + r * words.size() * sizeof words[0], words.size() * sizeof words[0]);
+      all[r].insert(all[r].end(), words.begin() + 1, words.begin() + 1 + std::ptrdiff_t(words[0]));
     }
   }
   return all;
@@ -42,15 +43,15 @@ inline std::vector<std::vector<std::uint64_t>> gather_words(bootstrap& b, std::v
 class shared_memory {
  public:
   virtual ~shared_memory() = default;
-  /// All ranks have given the array up.
+  /// All ranks have retired the array.
   virtual void release(std::uint64_t array) = 0;
   /// Unmaps the peers' memory. This rank's kernels are over.
   virtual void let_go_of_peers() = 0;
-  /// This rank's part, which its peers may have mapped still.
-  virtual std::vector<std::shared_ptr<void>> own() = 0;
+  /// This rank's memory, which its peers may still have mapped.
+  virtual std::vector<std::shared_ptr<void>> local() = 0;
 };
 
-/// What a rank has given up and other ranks may still use. A world and all that is made from it hold it. Their owner
+/// What a rank has retired and other ranks may still use. A world and all that is made from it hold it. Their owner
 /// calls it: one thread at a time.
 class ledger {
  public:
@@ -64,11 +65,11 @@ class ledger {
     return last_;
   }
   /// This rank uses the array no more, but its kernels may. Waits for nothing.
-  void give_up(std::uint64_t memory, std::uint64_t array) {
+  void retire(std::uint64_t memory, std::uint64_t array) {
     if (!closed_) untold_.push_back({memory, array});
   }
   /// The same for all of the memory.
-  void give_up(std::uint64_t memory, std::unique_ptr<shared_memory> m) {
+  void retire(std::uint64_t memory, std::unique_ptr<shared_memory> m) {
     if (closed_) return end(std::move(m));
     retired_[memory] = std::move(m);
     untold_.push_back({memory, all_of_it});
@@ -84,7 +85,7 @@ class ledger {
   }
   /// Collective. Tells what to_tell() counted, and frees what all ranks have told. `longest`: the most that a rank has
   /// to tell.
-  void meet(std::uint64_t longest, std::source_location where) {
+  void release_agreed(std::uint64_t longest, std::source_location where) {
     if (longest == 0) return;
     std::vector<std::uint64_t> mine;
     for (std::size_t i = 0; i < telling_; ++i) mine.insert(mine.end(), {untold_[i].first, untold_[i].second});
@@ -107,7 +108,7 @@ class ledger {
   /// Collective: the two calls above.
   void collect(hipStream_t stream, std::source_location where) {
     auto const all = bootstrap_->all_gather(to_tell(stream, where));
-    meet(*std::ranges::max_element(all), where);
+    release_agreed(*std::ranges::max_element(all), where);
   }
 
   /// The world ends: there are no more collectives. Waits for this rank's kernels if there is something to give back,
@@ -144,7 +145,7 @@ class ledger {
     check_hip(o.error, o.call, where);
   }
 
-  /// Frees memory that all ranks have given up. No rank frees what another has mapped, and none waits in a free for a
+  /// Frees memory that all ranks have retired. No rank frees what another has mapped, and none waits in a free for a
   /// kernel of another rank on its device.
   void free(std::vector<std::uint64_t> const& over, std::source_location where) {
     std::vector<std::unique_ptr<shared_memory>> ending;
@@ -177,7 +178,7 @@ class ledger {
                    hipGetErrorName(o.error));
     }
     m->let_go_of_peers();
-    for (auto& part : m->own()) bootstrap_->keep(std::move(part));
+    for (auto& memory : m->local()) bootstrap_->keep(std::move(memory));
   }
 
   std::shared_ptr<bootstrap> bootstrap_;
@@ -186,7 +187,7 @@ class ledger {
   std::uint64_t last_ = 0;
   using key = std::pair<std::uint64_t, std::uint64_t>;               // memory, array
   std::map<std::uint64_t, shared_memory*> open_;                     // by number
-  std::map<std::uint64_t, std::unique_ptr<shared_memory>> retired_;  // given up by this rank
+  std::map<std::uint64_t, std::unique_ptr<shared_memory>> retired_;  // retired by this rank
   std::vector<key> untold_;
   std::size_t telling_ = 0;     // of untold_, in this call
   std::map<key, int> told_by_;  // how many ranks

@@ -1,4 +1,4 @@
-// A world that outlives the call that makes it, for bindings and for programs that have a main loop of their own. run()
+// A world that outlives the call that makes it, for bindings and for programs that have their own main loop. run()
 // calls the program's function instead, and does more for it; see make_world().
 #pragma once
 #include <memory>
@@ -7,12 +7,12 @@
 
 namespace fusewire {
 
-/// Collective. A world of ranks that meet by `b`: see bootstrap. The world owns it. `device` is this rank's device.
+/// Collective. A world of ranks that `b` connects: see bootstrap. The world owns it. `device` is this rank's device.
 ///
 /// What run() does beyond, and the caller does here:
 ///   - When an exception leaves the function, it tells the others. Here, call world::fail(e.what()): ranks that wait
 ///   for
-///     this one on the host end at once then, and not when their time is over.
+///     this one on the host end immediately then, and not when their time is over.
 ///   - It has all code loaded before the first launch (on NVIDIA, by CUDA_MODULE_LOADING=EAGER). Here, load kernels
 ///     before the first launch that waits, by load_kernel(), or an operator's constructor and prepare().
 ///   - It returns when all ranks have returned. Here, call barrier() before a process ends: until then peers may use

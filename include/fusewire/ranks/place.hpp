@@ -18,7 +18,7 @@ struct place {
   char bus[20] = {};              // the device's PCI address; partitions of a GPU may have the same
   char uuid[16] = {};             // the device's; partitions may have the same under some drivers
   int may_be_partition = 0;       // of a GPU, as far as its compute units tell
-  int shared_by_processes = 0;    // kernels of several processes run on the device at once
+  int shared_by_processes = 0;    // kernels of several processes run on the device concurrently
 };
 
 /// Whether both are on one machine, by its boot id.

@@ -19,8 +19,8 @@ void run_threads(int ranks, run_options const& options, std::function<void(world
 
 /// Calls f(world&) on `ranks` threads, one per rank, and returns when all have returned. In a collective on the host,
 /// ranks wait for each other as long as FUSEWIRE_COLLECTIVE_SECONDS says (600). When a rank has failed and others do
-/// not return at once, standard error says why it failed.
-/// Fails: rethrows the first exception that a rank threw for a reason of its own; a timeout only if there is no such
+/// not return immediately, standard error says why it failed.
+/// Fails: rethrows the first exception that a rank threw for its own reason; a timeout only if there is no such
 /// exception. Ranks that wait in a collective for a rank that failed are released with peer_failed.
 template <class F>
 void run_local(int ranks, run_options const& options, F f,

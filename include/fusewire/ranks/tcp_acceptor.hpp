@@ -1,5 +1,5 @@
 // The acceptor of a job: rank 0's listener, and connections that have yet to prove that they belong to the job. What a
-// stranger sends costs the memory of a greeting for two seconds. It reaches no rank, and cannot end the job.
+// foreign program sends costs the memory of a greeting for two seconds. It reaches no rank, and cannot end the job.
 #pragma once
 #include <poll.h>
 
@@ -74,7 +74,7 @@ class tcp_acceptor {
     std::uint64_t challenge;
   };
   static constexpr auto patience = std::chrono::seconds(2);  // a slower rank tries again
-  static constexpr std::size_t max_strangers = 256;          // at a time; beyond that the oldest is closed
+  static constexpr std::size_t max_pending = 256;            // at a time; beyond that the oldest is closed
 
   void pause(std::string why) {
     problem_ = std::move(why);
@@ -82,7 +82,7 @@ class tcp_acceptor {
   }
 
   void accept() {
-    for (std::size_t i = 0; listener_ && i < max_strangers; ++i) {
+    for (std::size_t i = 0; listener_ && i < max_pending; ++i) {
       descriptor d(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       int const error = d ? 0 : errno;
       if (error == EAGAIN || error == EWOULDBLOCK) return;
@@ -90,7 +90,7 @@ class tcp_acceptor {
       bool const no_room = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
       if (error && (!no_room || pending_.empty())) return pause(system_error(error));
       if (error) problem_ = system_error(error);
-      if (error || pending_.size() == max_strangers) pending_.erase(pending_.begin()), ++silent_;
+      if (error || pending_.size() == max_pending) pending_.erase(pending_.begin()), ++silent_;
       if (error) continue;
       watch_connection(d.get());
       std::string name = name_of_peer(d.get());
@@ -103,9 +103,9 @@ class tcp_acceptor {
   /// The greeting of a connection, once it has proved to know the secret. Closes the connection if it cannot.
   std::optional<greeting> receive(pending_connection& s) {
     bool const alive = s.link.send() && s.link.receive();
-    auto const f = s.link.garbage() ? std::nullopt : s.link.take();
+    auto const f = s.link.garbage() ? std::nullopt : s.link.next_frame();
     auto const g = f && f->header.kind == frame_kind::hello ? f->as<greeting>() : std::nullopt;
-    // A rank that gave up waiting tries again
+    // A rank that timed out tries again
     if (g && g->proof == key_.proof_of_rank(s.challenge, *g) && !s.link.ended()) {
       std::uint64_t const proof = key_.proof_of_hub(s.challenge, g->nonce);
       s.link.accept_up_to(largest_request);

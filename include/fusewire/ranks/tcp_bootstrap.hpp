@@ -31,7 +31,7 @@ class tcp_session {
     if (options_.rank == 0) listen();
     else connect(deadline);
     for (bool welcome = false; !welcome;) {
-      // Once the hub has accepted this rank, the hub is the one that gives up; it knows which ranks are missing
+      // Once the hub has accepted this rank, the hub is the one that times out; it knows which ranks are missing
       auto f = receive(deadline + patience);
       if (f && f->header.kind == detail::frame_kind::fail) throw bootstrap_failed(text(who(), f->text()));
       if (!f)
@@ -303,14 +303,14 @@ class tcp_session {
     for (;;) {
       alive = link_.receive() && alive;
       if (link_.garbage()) return problem = another_protocol(), std::nullopt;
-      if (auto f = link_.take()) return f;
+      if (auto f = link_.next_frame()) return f;
       if (!alive)
         return problem = text("rank 0 (", where_, ") has ended or died: its connection is closed"), std::nullopt;
       pollfd p{link_.fd(), POLLIN, 0};
       if (::poll(&p, 1, detail::milliseconds_until(deadline)) == 0 && detail::now() >= deadline) return std::nullopt;
     }
   }
-  /// The thread that reads: answers wait for receive(), failures are told at once.
+  /// The thread that reads: answers wait for receive(), failures are told immediately.
   void read() {
     for (std::string problem; problem.empty();) {
       auto f = read_frame(detail::now() + std::chrono::hours(1), true, problem);
@@ -365,7 +365,7 @@ class tcp_session {
   std::unique_ptr<std::thread> reader_;  // from when all ranks have come
 };
 
-/// Ranks that are processes, each with a GPU of its own (or, where the platform can, with a part of one).
+/// Ranks that are processes, each with its own GPU (or, where the platform can, with a part of one).
 class tcp_bootstrap final : public bootstrap {
  public:
   /// The group of all ranks of the session.

@@ -2,9 +2,9 @@
 // groups, so it can say which ranks are missing, and it tells every rank when one dies.
 //
 //   rank 1 --hello--> hub <--hello-- rank 2      all have come: welcome to each, and the acceptor closes
-//   rank 1 --gather-> hub <--gather- rank 2      all members' parts have come: done to each member
-//   rank 1 --x        hub --failed-> rank 2      at once; and what it asks then fails
-//   rank 1 --leave--> hub <--leave-- rank 2      all have left a part: gone to each of its members
+//   rank 1 --gather-> hub <--gather- rank 2      all members' contributions have arrived: done to each member
+//   rank 1 --x        hub --failed-> rank 2      immediately; and what it asks then fails
+//   rank 1 --leave--> hub <--leave-- rank 2      all have left a group: gone to each of its members
 //   rank 1 --leave--> hub <--leave-- rank 2      all have left or died: gone to each; the thread ends
 #pragma once
 #include <cstdio>
@@ -22,14 +22,15 @@ class tcp_hub {
   struct limits {
     std::chrono::milliseconds connect, collective;
   };
-  /// `own` is the hub's end of rank 0's connection. `where` names the listener, for messages. `layout` is rank 0's.
-  tcp_hub(tcp_acceptor acceptor, descriptor own, int size, std::uint64_t layout, std::string where, limits l)
+  /// `local_end` is the hub's end of rank 0's connection. `where` names the listener, for messages. `layout` is rank
+  /// 0's.
+  tcp_hub(tcp_acceptor acceptor, descriptor local_end, int size, std::uint64_t layout, std::string where, limits l)
       : acceptor_(std::move(acceptor)), layout_(layout), where_(std::move(where)), limits_(l),
         ranks_(std::size_t(size)), started_(now()) {
     group& all = groups_[0];
     for (int r = 0; r < size; ++r) all.members.push_back(r);
-    all.parts.resize(std::size_t(size));
-    ranks_[0].link = connection(std::move(own), largest_request);
+    all.contributions.resize(std::size_t(size));
+    ranks_[0].link = connection(std::move(local_end), largest_request);
     ranks_[0].name = "rank 0";
     ranks_[0].came = true;
     welcome_when_complete();
@@ -53,16 +54,16 @@ class tcp_hub {
     std::string name;  // "rank 2 (process 4711 on host a, 127.0.0.1:50000)"
     bool came = false, left = false, died = false;
   };
-  struct part {
+  struct contribution {
     bool came = false;
     frame_kind kind{};
     std::vector<std::byte> bytes;
   };
   struct group {
-    std::vector<int> members;  // ranks
-    std::vector<part> parts;   // per member
+    std::vector<int> members;                 // ranks
+    std::vector<contribution> contributions;  // per member
     int arrived = 0;
-    time_point since;     // of the first part
+    time_point since;     // of the first contribution
     std::string failure;  // why collectives cannot complete any more
     bool failed = false;  // a failure, not a rank that left
     std::set<int> left;   // ranks that will not come any more
@@ -125,7 +126,7 @@ class tcp_hub {
       group const& g = groups_[id];
       std::string here, missing;
       for (std::size_t i = 0; i < g.members.size(); ++i) {
-        std::string& s = g.parts[i].came ? here : missing;
+        std::string& s = g.contributions[i].came ? here : missing;
         s += text(s.empty() ? "" : ", ", g.members[i]);
       }
       fail(id, text("rank ", missing, " did not come to a collective in which rank ", here, " waited for ",
@@ -175,7 +176,7 @@ class tcp_hub {
     rank_state& r = ranks_[std::size_t(rank)];
     bool const alive = r.link.receive(), garbage = r.link.garbage();
     if (!garbage)
-      if (auto const f = r.link.take()) answer(rank, *f);
+      if (auto const f = r.link.next_frame()) answer(rank, *f);
     if (alive && !garbage) return;
     r.link.close();
     r.died = true;
@@ -207,10 +208,10 @@ class tcp_hub {
           r.link.queue(frame_kind::fail, f.header.group, g.failure);
           return;
         }
-        if (g.parts[std::size_t(member)].came)
-          return fail(f.header.group, text("rank ", rank, " is in two collectives of one group at once"));
+        if (g.contributions[std::size_t(member)].came)
+          return fail(f.header.group, text("rank ", rank, " is in two collectives of one group at the same time"));
         if (g.arrived++ == 0) g.since = now();
-        g.parts[std::size_t(member)] = {true, f.header.kind, f.payload};
+        g.contributions[std::size_t(member)] = {true, f.header.kind, f.payload};
         if (g.arrived == int(g.members.size())) finish(f.header.group);
         return;
       default:
@@ -219,13 +220,14 @@ class tcp_hub {
     }
   }
 
-  /// Answers a collective to which every member's part has come.
+  /// Answers a collective to which every member's contribution has arrived.
   void finish(std::uint64_t id) {
     group& g = groups_[id];
-    bool const split = g.parts[0].kind == frame_kind::split;
-    std::size_t const bytes = split ? sizeof(int) : g.parts[0].bytes.size();
-    if (std::ranges::any_of(g.parts,
-                            [&](part const& p) { return p.kind != g.parts[0].kind || p.bytes.size() != bytes; })) {
+    bool const split = g.contributions[0].kind == frame_kind::split;
+    std::size_t const bytes = split ? sizeof(int) : g.contributions[0].bytes.size();
+    if (std::ranges::any_of(g.contributions, [&](contribution const& p) {
+          return p.kind != g.contributions[0].kind || p.bytes.size() != bytes;
+        })) {
       fail(id, "ranks are in different collectives: some gather, some split, or not all gather as many bytes");
       return;
     }
@@ -234,14 +236,14 @@ class tcp_hub {
       std::vector<std::pair<int, split_result>> answers;
       for (std::size_t i = 0; i < g.members.size(); ++i) {
         int color;
-        std::memcpy(&color, g.parts[i].bytes.data(), sizeof color);
+        std::memcpy(&color, g.contributions[i].bytes.data(), sizeof color);
         auto const [at, fresh] = child.try_emplace(color, last_group_ + 1);
         if (fresh) g.children.insert(++last_group_);
         group& c = groups_[at->second];  // references to other groups stay valid
         c.parent = id;
         answers.push_back({g.members[i], {at->second, int(c.members.size()), 0}});
         c.members.push_back(g.members[i]);
-        c.parts.emplace_back();
+        c.contributions.emplace_back();
       }
       for (auto& [rank, a] : answers) {
         a.size = int(groups_[a.group].members.size());
@@ -249,16 +251,16 @@ class tcp_hub {
       }
     } else {
       std::vector<std::byte> all;
-      for (part const& p : g.parts) all.insert(all.end(), p.bytes.begin(), p.bytes.end());
+      for (contribution const& p : g.contributions) all.insert(all.end(), p.bytes.begin(), p.bytes.end());
       for (int r : g.members) ranks_[std::size_t(r)].link.queue(frame_kind::done, id, all.data(), all.size());
     }
     g.arrived = 0;
-    for (part& p : g.parts) p = {};
+    for (contribution& p : g.contributions) p = {};
   }
 
   /// No collective completes in this group any more, nor in those split from it.
   void fail(std::uint64_t id, std::string const& why) {
-    give_up(id, why, true);
+    end_collectives(id, why, true);
     for (auto child : groups_[id].children) fail(child, why);
     if (id != 0 || complete_) return;
     failed_at_ = now();
@@ -270,7 +272,7 @@ class tcp_hub {
   void leave(std::uint64_t id, int rank, std::string const& why) {
     group& g = groups_[id];
     if (index_of(g, rank) < 0) return;
-    give_up(id, why, false);
+    end_collectives(id, why, false);
     for (auto child : std::set(g.children)) leave(child, rank, why);
     g.left.insert(rank);
     if (id == 0 || g.left.size() < g.members.size()) return;
@@ -279,7 +281,7 @@ class tcp_hub {
     groups_[g.parent].children.erase(id);
     groups_.erase(id);
   }
-  void give_up(std::uint64_t id, std::string const& why, bool failed) {
+  void end_collectives(std::uint64_t id, std::string const& why, bool failed) {
     group& g = groups_[id];
     if (g.failure.empty() || (failed && !g.failed)) g.failure = why;
     if (failed && !g.failed && complete_)
@@ -287,8 +289,8 @@ class tcp_hub {
         if (ranks_[std::size_t(r)].link.open()) ranks_[std::size_t(r)].link.queue(frame_kind::failed, id, g.failure);
     g.failed |= failed;
     for (std::size_t i = 0; i < g.members.size(); ++i)
-      if (g.parts[i].came)
-        ranks_[std::size_t(g.members[i])].link.queue(frame_kind::fail, id, g.failure), g.parts[i] = {};
+      if (g.contributions[i].came)
+        ranks_[std::size_t(g.members[i])].link.queue(frame_kind::fail, id, g.failure), g.contributions[i] = {};
     g.arrived = 0;
   }
 

@@ -4,7 +4,7 @@
 //   hub --challenge--> any client --hello: nonce, rank, proof over both and the challenge--> hub
 //   hub --accepted: proof over nonce and challenge--> rank           a wrong proof closes the connection
 //
-// This keeps strangers out of a job. It neither hides nor protects what ranks send afterwards.
+// This keeps other programs out of a job. It neither hides nor protects what ranks send afterwards.
 #pragma once
 #include <sys/stat.h>
 

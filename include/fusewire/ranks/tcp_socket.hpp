@@ -1,4 +1,4 @@
-// Sockets for the TCP bootstrap: addresses, deadlines, and frames that arrive in pieces.
+// Sockets for the TCP bootstrap: addresses, deadlines, and frames that arrive in parts.
 #pragma once
 #include <netdb.h>
 #include <netinet/in.h>
@@ -87,7 +87,7 @@ enum class frame_kind : std::uint32_t {
   gather,     // client: the payload is its contribution
   split,      // client: the payload is its color
   done,       // hub: the payload is all contributions (gather), or a `split_result` (split)
-  fail,       // client: the group ends; hub: a request cannot be met; the payload says why
+  fail,       // client: the group ends; hub: a request cannot be served; the payload says why
   failed,     // hub: the group has ended, because of a failure; the payload says why. It answers no request
   leave,      // client: it asks for nothing more in this group; of group 0: it ends
   gone,       // hub: every rank has left the group; of group 0: has left or died
@@ -179,8 +179,8 @@ class connection {
     sent_ = 0;
     return true;
   }
-  /// Reads up to the end of one frame and no further. Returns false when the other end is gone; take() may still return
-  /// a frame.
+  /// Reads up to the end of one frame and no further. Returns false when the other end is gone; next_frame() may still
+  /// return a frame.
   bool receive() {
     while (!garbage() && in_.size() < wanted()) {
       std::byte block[16384];
@@ -207,7 +207,7 @@ class connection {
     return h.kind > frame_kind::gone || h.bytes > largest_;
   }
   /// The frame that has come completely, if there is one. Requires: !garbage().
-  std::optional<frame> take() {
+  std::optional<frame> next_frame() {
     if (in_.size() < sizeof(frame_header) || in_.size() < wanted()) return {};
     frame f;
     std::memcpy(&f.header, in_.data(), sizeof f.header);

@@ -16,7 +16,7 @@ namespace fusewire {
 class thread_bootstrap final : public bootstrap {
  public:
   /// What the threads share. A rank that fails calls fail(); ranks that wait for it are then told instead of waiting
-  /// for ever.
+  /// indefinitely.
   class hub {
    public:
     /// `limit`: how long ranks wait for each other in a collective
@@ -120,7 +120,7 @@ class thread_bootstrap final : public bootstrap {
   /// catches it reports the reason.
   ~thread_bootstrap() override {
     int const rank = hub_->members_[static_cast<std::size_t>(rank_)];
-    if (part_ && std::uncaught_exceptions() == exceptions_)
+    if (subgroup_ && std::uncaught_exceptions() == exceptions_)
       hub_->leave(rank, text("rank ", rank, " has left the group"));
   }
 
@@ -128,10 +128,12 @@ class thread_bootstrap final : public bootstrap {
   int size() const override { return hub_->size_; }
 
   using bootstrap::all_gather;
-  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override { return meet(false, mine, bytes); }
+  std::vector<std::byte> all_gather(void const* mine, std::size_t bytes) override {
+    return exchange(false, mine, bytes);
+  }
 
   std::unique_ptr<bootstrap> split(int color) override {
-    auto const raw = meet(true, &color, sizeof color);
+    auto const raw = exchange(true, &color, sizeof color);
     std::vector<int> colors(static_cast<std::size_t>(size()));
     std::memcpy(colors.data(), raw.data(), raw.size());
     std::vector<int> members;
@@ -151,9 +153,9 @@ class thread_bootstrap final : public bootstrap {
       if (hub_->failed_) slot->fail(hub_->failure_);
       child = slot;
     }
-    auto part = std::make_unique<thread_bootstrap>(child, my_rank);
-    part->part_ = true;
-    return part;
+    auto subgroup = std::make_unique<thread_bootstrap>(child, my_rank);
+    subgroup->subgroup_ = true;
+    return subgroup;
   }
 
   void fail(std::string const& why) override { hub_->fail(why); }
@@ -178,7 +180,7 @@ class thread_bootstrap final : public bootstrap {
   }
 
  private:
-  std::vector<std::byte> meet(bool splits, void const* mine, std::size_t bytes) {
+  std::vector<std::byte> exchange(bool splits, void const* mine, std::size_t bytes) {
     hub& h = *hub_;
     std::unique_lock lock(h.m_);
     auto const cannot_complete = [&] { return peer_failed("this collective cannot complete: " + h.failure_); };
@@ -211,7 +213,7 @@ class thread_bootstrap final : public bootstrap {
 
   std::shared_ptr<hub> hub_;
   int const rank_;
-  bool part_ = false;  // of a group that was split from another
+  bool subgroup_ = false;  // of a group that was split from another
   int exceptions_ = std::uncaught_exceptions();
   unsigned long splits_ = 0;
 };

@@ -13,13 +13,13 @@
 
 namespace fusewire {
 
-/// How much of a kernel fits at once on a compute unit (or, with clusters of several blocks, on a device), and the
+/// How much of a kernel fits concurrently on a compute unit (or, with clusters of several blocks, on a device), and the
 /// dynamic shared memory to launch it with.
 struct residency {
   int at_once;       // blocks of a unit, or clusters of a device
   int shared_bytes;  // per block
 };
-/// Kernel, threads, shared bytes asked for, blocks of a cluster
+/// Kernel, threads, shared bytes requested, blocks of a cluster
 using kernel_key = std::tuple<void const*, int, int, int>;
 
 class launch_order;
@@ -38,7 +38,7 @@ class world {
  public:
   /// Collective. `device` becomes the calling thread's current device.
   /// Fails: runtime_failure on every rank, where ranks of different processes share a device and its driver would run
-  /// them in turns, or where it is unknown whether ranks share a partition of a GPU; runtime_failure where the
+  /// them time-sliced, or where it is unknown whether ranks share a partition of a GPU; runtime_failure where the
   /// environment hides compute units and HIP does not say which.
   world(std::shared_ptr<bootstrap> b, int device, std::source_location where = std::source_location::current());
   world(world&&) = default;
@@ -65,14 +65,14 @@ class world {
   hipStream_t stream() const;
   /// Compute units of this rank's device that blocks can fill.
   int compute_units() const;
-  /// Parts of the device (XCDs) that take the blocks of a launch in turn.
+  /// XCDs of the device; they take the blocks of a launch round robin.
   int xcd_count() const;
   /// How many of them a mask of the stream takes away.
   int masked_units(hipStream_t stream, std::source_location where = std::source_location::current()) const;
   /// The number of compute units of its device that this rank may use, when `reserved` of them are left to another
-  /// kernel. All ranks get the number of those on the device with the most ranks, so that all plan alike. The parts of
-  /// a device take blocks in turn, also those of the other kernel. So every part gives up an equal share of the
-  /// reserved units, rounded up, and ranks that share a device get equal shares of every part.
+  /// kernel. All ranks get the number of those on the device with the most ranks, so that all plan alike. The XCDs of
+  /// a device take blocks round robin, also those of the other kernel. So every XCD leaves an equal share of the
+  /// reserved units, rounded up, and ranks that share a device get equal shares of every XCD.
   /// Fails: bad_argument.
   int cus_per_rank(int reserved) const;
   /// How many ranks of this world run on this rank's device. Worlds of one split() that share a device do not count
@@ -83,7 +83,7 @@ class world {
 
   /// Collective, host only. Fails: as poll_errors().
   void barrier();
-  /// The host's exchange between the ranks, for collectives of your own.
+  /// The host's exchange between the ranks, for your own collectives.
   bootstrap& exchange() { return *exchange_; }
 
   /// Tells all ranks that this one has failed, and comes to no further collective. Ranks that wait for it, or come
@@ -91,7 +91,7 @@ class world {
   /// exception; run() does it itself. Not collective.
   void fail(std::string const& why);
 
-  /// Collective. Frees what every rank has given up: arrays, and heaps that no object uses any more. Calls that make
+  /// Collective. Frees what every rank has retired: arrays, and heaps that no object uses any more. Calls that make
   /// something of a heap do it, too. A rank that has given something up waits for its kernels first.
   void collect(std::source_location where = std::source_location::current());
 
@@ -101,7 +101,7 @@ class world {
   /// the other ranks completes.
   void abandon();
 
-  /// Where this rank's heaps note what it has given up.
+  /// Where this rank's heaps note what it has retired.
   std::shared_ptr<detail::ledger> const& memory_ledger() const;
 
   /// Collective. A world of the ranks that pass the same color, in the same order. Allocating and freeing waits for the

@@ -61,7 +61,7 @@ FUSEWIRE_HOST world::world(std::shared_ptr<bootstrap> b, int device, std::source
       " is set: it takes compute units away that HIP still counts, so blocks that others wait for would never start; "
       "expected ROC_GLOBAL_CU_MASK or streams of hipExtStreamCreateWithCUMask");
   check_hip(hipSetDevice(device), "hipSetDevice", where);
-  check_hip(platform::xcd_count(&s.xcd_count, device), "hipDeviceGetAttribute(parts that take blocks in turn)", where);
+  check_hip(platform::xcd_count(&s.xcd_count, device), "hipDeviceGetAttribute(XCDs)", where);
   hipStream_t stream = nullptr;
   check_hip(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags", where);
   s.stream.reset(stream);
@@ -82,7 +82,7 @@ FUSEWIRE_HOST world::world(std::shared_ptr<bootstrap> b, int device, std::source
       require<runtime_failure>(
           !same_device(place_of(a), place_of(b)) || in_one_process(a, b) || place_of(a).shared_by_processes, where,
           "world: ranks ", b, " and ", a, " are processes on one device (", place_of(a).bus,
-          "), which runs processes in turns, so that their kernels could not wait for each other; expected a device "
+          "), which time-slices processes, so that their kernels could not wait for each other; expected a device "
           "per rank, ranks that are threads of one process, or MPS");
     }
 }
@@ -115,9 +115,9 @@ FUSEWIRE_HOST int world::masked_units(hipStream_t stream, std::source_location w
 FUSEWIRE_HOST int world::cus_per_rank(int reserved) const {
   require(reserved >= 0, std::source_location::current(), "world: ", reserved,
           " compute units reserved; expected 0 or more");
-  int const ranks = max_ranks_on_a_device(), units = compute_units(), parts = xcd_count();
+  int const ranks = max_ranks_on_a_device(), units = compute_units(), xcds = xcd_count();
   if (ranks == 1 && reserved == 0) return units;
-  return parts * std::max(0, (units / parts - reserved / parts - (reserved % parts != 0)) / ranks);
+  return xcds * std::max(0, (units / xcds - reserved / xcds - (reserved % xcds != 0)) / ranks);
 }
 FUSEWIRE_HOST int world::ranks_beside(fusewire::place const& p) const {
   return int(std::ranges::count_if(state_->places, [&](fusewire::place const& q) { return same_device(p, q); }));
@@ -141,9 +141,9 @@ FUSEWIRE_HOST std::shared_ptr<detail::ledger> const& world::memory_ledger() cons
 }
 FUSEWIRE_HOST world world::split(int color) {
   detail::current_device const its(device());
-  world part(exchange_->split(color), device());
-  part.state_->order = std::make_shared<launch_order>(*state_->order);
-  return part;
+  world subgroup(exchange_->split(color), device());
+  subgroup.state_->order = std::make_shared<launch_order>(*state_->order);
+  return subgroup;
 }
 
 FUSEWIRE_HOST void world::check(hipStream_t stream, std::source_location where) {

@@ -8,7 +8,7 @@ using namespace support;
 
 namespace {
 
-/// Every block waits for all of them: it returns only if all are resident at once.
+/// Every block waits for all of them: it returns only if all are co-resident.
 __global__ void all_here(world_view w, sym<flag> counter, sym<unsigned> arrived, int blocks) {
   block b;
   if (b.leader()) {
@@ -44,15 +44,15 @@ TEST_CASE("device: XCDs by the number of compute units, for a HIP that does not 
   STATIC_REQUIRE(platform::xcds_of(4) == 4);
   STATIC_REQUIRE(platform::xcds_of(0) == 0);
   on_ranks(1, [](rank_of_test& r) {
-    int parts = 0, units = 0;
-    check_hip(platform::xcd_count(&parts, r.world.device()), "xcd_count");
+    int xcds = 0, units = 0;
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
     check_hip(hipDeviceGetAttribute(&units, hipDeviceAttributePhysicalMultiProcessorCount, r.world.device()),
               "hipDeviceGetAttribute");
-    r.found.expect(units % 38 != 0 || platform::xcds_of(units) == parts, units, " units in ", parts, " XCDs");
+    r.found.expect(units % 38 != 0 || platform::xcds_of(units) == xcds, units, " units in ", xcds, " XCDs");
   });
 }
 
-TEST_CASE("device: every part of a mask counts as the one with the fewest units") {
+TEST_CASE("device: every XCD of a mask counts as the one with the fewest units") {
   constexpr std::uint32_t even[2] = {0xffffffff, 0xff}, uneven[2] = {0xff0f, 0x1}, one[2] = {0x10, 0}, none[2] = {};
   STATIC_REQUIRE(platform::fillable(even, 8) == 40);
   STATIC_REQUIRE(platform::fillable(even, 1) == 40);
@@ -68,16 +68,16 @@ TEST_CASE("device: a launch on a stream with a mask must fit what the mask leave
   on_ranks(1, [](rank_of_test& r) {
     auto const counter = r.heap.allocate<flag>(1);
     auto const arrived = r.heap.allocate<unsigned>(1);
-    int parts = 0;
-    check_hip(platform::xcd_count(&parts, r.world.device()), "xcd_count");
-    // Two units of each part, and three of the first.
+    int xcds = 0;
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
+    // Two units of each XCD, and three of the first.
     std::vector<std::uint32_t> all(10), mask(10);
     check_hip(hipExtStreamGetCUMask(nullptr, 10, all.data()), "hipExtStreamGetCUMask");
-    std::vector<int> taken(static_cast<std::size_t>(parts));
+    std::vector<int> taken(static_cast<std::size_t>(xcds));
     for (int i = 0; i < 320; ++i)
-      if ((all[std::size_t(i / 32)] >> i % 32 & 1) && taken[std::size_t(i % parts)]++ < (i % parts ? 2 : 3))
+      if ((all[std::size_t(i / 32)] >> i % 32 & 1) && taken[std::size_t(i % xcds)]++ < (i % xcds ? 2 : 3))
         mask[std::size_t(i / 32)] |= 1u << i % 32;
-    int const fit = parts == 1 ? 3 : 2 * parts, units = r.world.compute_units();
+    int const fit = xcds == 1 ? 3 : 2 * xcds, units = r.world.compute_units();
     masked_stream const s(mask);
     r.found.expect(r.world.masked_units(s.stream) == units - fit, r.world.masked_units(s.stream), " units masked");
     r.found.expect(r.world.masked_units(r.stream) == 0 && r.world.masked_units(nullptr) == 0,
@@ -91,7 +91,7 @@ TEST_CASE("device: a launch on a stream with a mask must fit what the mask leave
     start(s.stream, fit);
     r.found.throws<bad_argument>(
         "one block too many",
-        {text(fit + 1, " blocks of 64 threads"), text(fit, " fit at once on the ", fit, " of ", units), "mask",
+        {text(fit + 1, " blocks of 64 threads"), text(fit, " fit concurrently on the ", fit, " of ", units), "mask",
          text(units - fit, " reserved units")},
         [&] { start(s.stream, fit + 1); });
     if (units > fit) start(r.stream, fit + 1);
@@ -100,8 +100,8 @@ TEST_CASE("device: a launch on a stream with a mask must fit what the mask leave
 
     std::vector<std::uint32_t> const first_part_only(10, 0x01010101);
     masked_stream const lame(first_part_only);
-    if (parts == 8)
-      r.found.throws<bad_argument>("a mask without a unit of some part", {"1 blocks", "0 fit at once on the 0 of"},
+    if (xcds == 8)
+      r.found.throws<bad_argument>("a mask without a unit of some XCD", {"1 blocks", "0 fit concurrently on the 0 of"},
                                    [&] { start(lame.stream, 1); });
   });
 }

@@ -1,4 +1,4 @@
-// What tests of Flash Decode attend to, and a reference in fp64. It stands in a file of its own, which is compiled with
+// What tests of Flash Decode attend to, and a reference in fp64. It stands in its own file, which is compiled with
 // optimisation whatever the tests are.
 #pragma once
 #include <functional>

@@ -1,5 +1,5 @@
 // What tests of GEMMs multiply, and the sums that they expect. Small integers: fp32 sums are exact, so == needs no
-// tolerance. The loops stand in a file of their own, which is compiled with optimisation whatever the tests are.
+// tolerance. The loops stand in their own file, which is compiled with optimisation whatever the tests are.
 #pragma once
 
 namespace support {

@@ -11,7 +11,7 @@ using namespace support;
 namespace {
 
 struct problem {
-  int m, n, k, chunk_k, parts;
+  int m, n, k, chunk_k, split_k;
   unsigned seed;
 
   float a(int i, int j) const { return float((unsigned(i) * 7 + unsigned(j) * 3 + seed) % 5) - 2; }
@@ -25,14 +25,14 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
   gemm_plan const gemm{.tuned = true,
                        .tile_m = C.block_m,
                        .tile_n = C.block_n,
-                       .parts = r.world.max_ranks_on_a_device() == 1 ? p.parts : 1,
-                       .band = 3,
+                       .split_k = r.world.max_ranks_on_a_device() == 1 ? p.split_k : 1,
+                       .group_m = 3,
                        .b_in_flight = (p.m + 1) % 3};
   ag_gemm_plan plan{.gemm = gemm, .chunk_k = p.chunk_k};
-  while (!C.can_share(std::min(p.m, C.block_m), plan.gemm.parts)) --plan.gemm.parts;
-  plan.pieces = by == gather::k ? piece_order::nest::by_band
-                : p.m % 2       ? piece_order::nest::by_chunk
-                                : piece_order::nest::by_peer;
+  while (!C.can_share(std::min(p.m, C.block_m), plan.gemm.split_k)) --plan.gemm.split_k;
+  plan.chunks = by == gather::k ? chunk_order::nest::by_group
+                : p.m % 2       ? chunk_order::nest::by_k_chunk
+                                : chunk_order::nest::by_peer;
   int const rows = map.rows(r.rank()), cols = map.cols();
   bool const row_major = BOrder == layout::row_major;
   std::int64_t const ldb = row_major ? (p.n + 7) / 8 * 8 : p.k;
@@ -59,7 +59,7 @@ void check(rank_of_test& r, channel& ch, problem p, gather by, bool pull, int ep
                                   .m = p.m,
                                   .b_layout = BOrder,
                                   .b_is_constant = e % 2 == 0};
-    ag_gemm_options const o{.max_m = p.m, .k = p.k, .gather = by, .own_shard_first = e != 1};
+    ag_gemm_options const o{.max_m = p.m, .k = p.k, .gather = by, .local_shard_first = e != 1};
     launch_ag_gemm(launcher, ch, r.stream, call, o, plan, pull, identity{}, std::source_location::current());
     check_hip(hipMemsetAsync(r.here(a), 0x7f, a.count * sizeof(bf16), r.stream), "hipMemsetAsync");
     r.world.check(r.stream);
@@ -158,7 +158,11 @@ TEST_CASE(
               gemm_plan{.b_in_flight = 2}, map.m, last_tile_rows(map.m, tile.block_m),
               tuned_mainloops<bf16>::memory{r.world, std::source_location::current()}, std::source_location::current());
           ag_gemm_arguments<bf16> const g{
-              {call.a, map, {piece_order::nest::by_band, ranks, map.tile_rows(r.rank()), map.chunks(), 8}, false, true},
+              {call.a,
+               map,
+               {chunk_order::nest::by_group, ranks, map.m_tiles_of(r.rank()), map.k_chunks(), 8},
+               false,
+               true},
               call.c,
               {map.m_tiles(), ceil_div(p.n, mainloop::traits.tile_n), 0, 8}};
           r.launch({.blocks = 8, .threads = mainloop::traits.threads, .shared_bytes = mainloop::shared_bytes()},

@@ -37,7 +37,7 @@ class memory_buffer {
     return __builtin_bit_cast(unsigned long long,
                               __builtin_amdgcn_raw_buffer_load_b64(words_, lane, uniform, nontemporal));
   }
-  /// Stores 16 bytes to memory at once: no L2 keeps them.
+  /// Stores 16 bytes to memory immediately: no L2 keeps them.
   __device__ void store_device(bytes16 const& value, int lane, int uniform = 0) const {
     __builtin_amdgcn_raw_buffer_store_b128(__builtin_bit_cast(four_words, value), words_, lane, uniform, device_scope);
   }

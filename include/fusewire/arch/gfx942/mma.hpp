@@ -41,13 +41,13 @@ struct mma_atom {
   __device__ static int c_row(int lane, int i) { return lane / 16 * 4 + i; }
   __device__ static int c_col(int lane, int) { return lane % 16; }
 
-  /// c += a * b. The two instructions take the k of a slice in an order of their own. It is the same for a and b, so
+  /// c += a * b. The two instructions take the k of a slice in their own order. It is the same for a and b, so
   /// the sum is over the same 32 k.
   __device__ static void multiply(c_fragment& c, a_fragment const& a, b_fragment const& b) {
     multiply_half(c, a, b, 0);
     multiply_half(c, a, b, 1);
   }
-  /// One of the two instructions. The second should not follow at once if other instructions can come between.
+  /// One of the two instructions. The second should not follow immediately if other instructions can come between.
   __device__ static void multiply_half(c_fragment& c, a_fragment const& a, b_fragment const& b, int half) {
     struct halves {
       four h[2];

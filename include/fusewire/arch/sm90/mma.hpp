@@ -30,7 +30,7 @@ struct mma_atom {
   __device__ static int c_row(int lane, int i) { return lane / 4 + i / 2 * 8; }
   __device__ static int c_col(int lane, int i) { return lane % 4 * 2 + i % 2; }
 
-  /// c += a * b. The two instructions take the k of a slice in an order of their own. It is the same for a and b, so
+  /// c += a * b. The two instructions take the k of a slice in their own order. It is the same for a and b, so
   /// the sum is over the same 32 k.
   __device__ static void multiply(c_fragment& c, a_fragment const& a, b_fragment const& b) {
 #pragma unroll

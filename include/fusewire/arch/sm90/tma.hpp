@@ -59,7 +59,7 @@ __device__ inline int cluster_count() {
   return n;
 }
 /// The first half of a barrier over all threads of all blocks of the cluster. It orders no earlier accesses, except the
-/// initialisation of mbarriers before mbarrier::fence_init(): more would take a trip to memory.
+/// initialisation of mbarriers before mbarrier::fence_init(): more would take a round trip to memory.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 /// The second half of cluster_arrive().
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
@@ -83,7 +83,7 @@ __device__ inline float4 load_shared(shared_address_t at) {
 }
 
 /// A barrier in shared memory, by its address: 8 bytes, aligned to 8. The parity of its phases alternates, starting
-/// with 0. A wait for parity 1 of a new barrier returns at once.
+/// with 0. A wait for parity 1 of a new barrier returns immediately.
 struct mbarrier {
   shared_address_t at;  // its address
 
@@ -130,7 +130,7 @@ struct mbarrier {
 /// Makes this thread's earlier writes to shared memory visible to TMA.
 __device__ inline void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// Tensor maps of a matrix from which tiles load boxes. A last tile with fewer rows has a map of its own, because the
+/// Tensor maps of a matrix from which tiles load boxes. A last tile with fewer rows has its own map, because the
 /// part of a box outside the matrix takes TMA longer than the part inside.
 struct box_maps {
   CUtensorMap whole, last;  // for all tiles; for the last one, if it is shorter

@@ -3,7 +3,7 @@
 //
 //   K-major, 128-byte swizzle (A; column-major B)      MN-major, 128-byte swizzle (row-major B)
 //     row r: 64 k = 128 bytes, 8 rows = 1024 bytes        k-row: 64 n = 128 bytes, 8 k-rows = 1024 bytes
-//     next 16 k: +32 bytes                                next 16 k: +2048 bytes; next 64 n: +chunk bytes
+//     next 16 k: +32 bytes                                next 16 k: +2048 bytes; next 64 n: +atom bytes
 //
 // Layouts: PTX ISA, asynchronous warpgroup-level matrix instructions, shared memory matrix layout.
 #pragma once
@@ -13,11 +13,11 @@
 namespace fusewire {
 
 /// The descriptor of an operand in shared memory, with 128-byte swizzle: where it begins, and how its rows follow each
-/// other. chunk_bytes: for MN-major operands, the distance from one 64 n to the next, in bytes.
+/// other. atom_bytes: for MN-major operands, the distance from one 64 n to the next, in bytes.
 /// Requires: `at` aligned to 1024 bytes, except after steps along k inside a tile.
-__device__ inline std::uint64_t matrix_descriptor(shared_address_t at, int chunk_bytes = 16) {
+__device__ inline std::uint64_t matrix_descriptor(shared_address_t at, int atom_bytes = 16) {
   constexpr std::uint64_t swizzle_128 = 1ull << 62, eight_rows = 1024;  // bytes
-  return ((at & 0x3ffffu) >> 4 | std::uint32_t(chunk_bytes >> 4) << 16) | (eight_rows >> 4) << 32 | swizzle_128;
+  return ((at & 0x3ffffu) >> 4 | std::uint32_t(atom_bytes >> 4) << 16) | (eight_rows >> 4) << 32 | swizzle_128;
 }
 /// The descriptor of the operand `bytes` bytes further on. Only the lower half changes.
 __device__ inline std::uint64_t further(std::uint64_t descriptor, int bytes) {
@@ -101,7 +101,7 @@ struct wgmma_atom {
     }
   }
   /// Keeps the compiler from reading d before wgmma_wait<0>(). Order: after that call, before d is read.
-  __device__ static void settle(c_fragment& d) {
+  __device__ static void fence_accumulator(c_fragment& d) {
 #pragma unroll
     for (int v = 0; v < c_values; ++v) asm volatile("" : "+f"(d[v])::"memory");
   }

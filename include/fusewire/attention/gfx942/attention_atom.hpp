@@ -14,7 +14,7 @@ struct attention_atom {
   using head_fragment = typename mma::b_fragment;
   using kv_fragment = typename mma::a_fragment;
   using c_fragment = typename mma::c_fragment;
-  /// Of the side of tokens or d; results of a lane.
+  /// Rows of the token or d side; results of a lane.
   static constexpr int rows = mma::m, values = mma::c_values;
   static constexpr int lane_heads = 1;
   /// As the concept attention_instruction has it.

@@ -1,13 +1,15 @@
-// The source of AG+GEMM's tiles if the blocks that share a tile take its chunks in turns. A chunk is the steps along k
-// of a shard that travel together. The order is the one in which chunks arrive, so all blocks start with early chunks:
+// The source of AG+GEMM's tiles if the blocks that share a tile take its chunks interleaved. A chunk is the steps along
+// k of a shard that travel together. The order is the one in which chunks arrive, so all blocks start with early
+// chunks:
 //
-//   gather::k, own shard first   chunks 0, 1, ... of the own shard, then chunk 0 of every peer, chunk 1 of every peer,
-//                                ... A tile row begins with the peer that sends its rows first: piece_order's by_row
+//   gather::k, local shard first   chunks 0, 1, ... of the local shard, then chunk 0 of every peer, chunk 1 of every
+//   peer,
+//                                ... A M tile begins with the peer that sends its rows first: chunk_order's by_row
 //   gather::k, else              chunk 0 of every rank, chunk 1 of every rank, ...
-//   gather::m                    chunks 0, 1, ... of the tile row
+//   gather::m                    chunks 0, 1, ... of the M tile
 //
 // Between steps there is time for few instructions, and for hardly any jump. So each lane of a wave finds one chunk
-// beforehand, where it is, and its flag. If several ranks own the tile row, as many lanes find the chunk, each with the
+// beforehand, where it is, and its flag. If several ranks own the M tile, as many lanes find the chunk, each with the
 // flag of one of them. The lanes of the next chunks load their flags while the wave multiplies. The wave waits only for
 // flags that were not up then:
 //
@@ -15,16 +17,16 @@
 //                 load the flags of the next chunks that are not known to be there
 //
 // Order: a lane's load of a flag is complete when the wave has compared its value. So the invalidation after it, and
-// the loads after the invalidation, see what was published before the flag was raised. Loads that are under way
+// the loads after the invalidation, see what was published before the flag was raised. Loads that are in flight
 // meanwhile are of chunks that had been acquired before. A wave acquires for itself, and for those of its block that
-// meet it afterwards.
+// sync with it afterwards.
 #pragma once
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/comm/all_gather/gathered_tiles.hpp>
 
 namespace fusewire {
 
-/// A tile source, called by waves. The own shard is read in place, others from the inbox.
+/// A tile source, called by waves. The local shard is read in place, others from the inbox.
 class gathered_chunks {
  public:
   /// Where a step begins.
@@ -36,19 +38,19 @@ class gathered_chunks {
 
   /// slice: of the tiles' k. The number of `e` may become known later, but before begin(). Requires: at least as many
   /// chunks as slices.
-  __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first,
+  __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool local_shard_first,
                              k_slice const& slice)
-      : e_(e), map_(map), gathers_k_(map.by == gather::k), own_first_(gathers_k_ && own_shard_first && map.ranks > 1),
-        rank_(rank), part_(platform::uniform(slice.index)), parts_(slice.count.value()),
-        of_shard_(ceil_div(map.cols(), k_step)), of_chunk_(map.chunk_k / k_step),
-        k_of_shard_(gathers_k_ ? map.cols() : 0), rows_of_shard_(gathers_k_ ? map.m : 0),
-        others_(gathers_k_ ? map.ranks - own_first_ : 1) {
-    int const chunks = map.chunks(), own = own_first_ ? chunks : 0, all = own + chunks * others_;
+      : e_(e), map_(map), gathers_k_(map.by == gather::k),
+        local_first_(gathers_k_ && local_shard_first && map.ranks > 1), rank_(rank),
+        slice_(platform::uniform(slice.index)), split_k_(slice.count.value()), of_shard_(ceil_div(map.cols(), k_step)),
+        of_chunk_(map.chunk_k / k_step), k_of_shard_(gathers_k_ ? map.cols() : 0),
+        rows_of_shard_(gathers_k_ ? map.m : 0), others_(gathers_k_ ? map.ranks - local_first_ : 1) {
+    int const chunks = map.k_chunks(), local = local_first_ ? chunks : 0, all = local + chunks * others_;
     auto const below = [&](int n) {
-      return platform::uniform((n + parts_ - 1 - part_) / slice.count);
+      return platform::uniform((n + split_k_ - 1 - slice_) / slice.count);
     };  // of this block's
     count_ = below(all);
-    int const last = below(all) - below(all - others_) + below(own) - below(own > 0 ? own - 1 : 0);
+    int const last = below(all) - below(all - others_) + below(local) - below(local > 0 ? local - 1 : 0);
     steps_ = count_ * of_chunk_ - last * (chunks * of_chunk_ - of_shard_);
   }
 
@@ -71,16 +73,16 @@ class gathered_chunks {
       tile_m_ = tile_m;
       first_owner_ = gathers_k_ ? 0 : map_.first_owner(tile_m);
       last_owner_ = gathers_k_ ? 0 : map_.last_owner(tile_m);
-      bool const is_mine = is_own(map_, tile_m, rank_);
-      own_ = gathers_k_ ? rank_ : is_mine ? 0 : -1;
+      bool const is_mine = is_local(map_, tile_m, rank_);
+      local_ = gathers_k_ ? rank_ : is_mine ? 0 : -1;
       flags_of_chunk_ = platform::uniform(last_owner_ - first_owner_ + 1);
       chunk_lanes_ = lanes(flags_of_chunk_);
       asking_lanes_ = lanes(flags_of_chunk_ == 1                ? 9
                             : 3 * flags_of_chunk_ < wave::width ? 3 * flags_of_chunk_
                                                                 : wave::width);
       row_ = platform::uniform(tile_m * map_.tile_m);
-      first_peer_ = platform::uniform(own_first_ ? first_turn_of_row(tile_m, map_.m_tiles(), others_) : 0);
-      own_row_ = platform::uniform(gathers_k_ ? row_ : row_ - map_.first_row(rank_));
+      first_peer_ = platform::uniform(local_first_ ? first_turn_of_row(tile_m, map_.m_tiles(), others_) : 0);
+      local_row_ = platform::uniform(gathers_k_ ? row_ : row_ - map_.first_row(rank_));
       inbox_ = inbox_of_slot_0 + int(detail::slot_of(e_.number()));
       flags_ = platform::uniform(e_.from(0, map_.flag(tile_m, 0)));
       find_chunks(0);
@@ -93,7 +95,7 @@ class gathered_chunks {
       poll_prefetched();
       if ((needed & awaited_) != 0) [[unlikely]] {
         int const first = gathers_k_ ? p.before / k_of_shard_ : first_owner_;
-        e_.wait(wave{}, first, gathers_k_ ? first : last_owner_, map_.flag(tile_m_, map_.chunk_of(p.column)));
+        e_.wait(wave{}, first, gathers_k_ ? first : last_owner_, map_.flag(tile_m_, map_.k_chunk_of(p.column)));
         awaited_ &= ~needed;
       }
       platform::order_async_copies();
@@ -104,8 +106,8 @@ class gathered_chunks {
   }
   /// See whole_segments.
   __device__ k_segment where(place const& p) const {
-    bool const own = (own_lanes_ >> p.lane & 1) != 0;
-    return {own ? own_shard : inbox_, platform::readlane(first_row_, p.lane), p.column, p.left};
+    bool const local = (local_lanes_ >> p.lane & 1) != 0;
+    return {local ? local_shard : inbox_, platform::readlane(first_row_, p.lane), p.column, p.left};
   }
 
  private:
@@ -116,22 +118,22 @@ class gathered_chunks {
     // The chunks before this lane's: lane / flags, exact for numbers up to 64
     int const lane = platform::no_hoist_lane(wave{}.rank()), flags = platform::no_hoist(flags_of_chunk_),
               before = int((float(lane) + 0.5f) * platform::quick_reciprocal(float(flags)));
-    int const own = own_first_ ? map_.chunks() : 0, mine = nth + before, i = part_ + mine * parts_;
+    int const local = local_first_ ? map_.k_chunks() : 0, mine = nth + before, i = slice_ + mine * split_k_;
     // Exact enough for numbers up to 2^22, and faster than an integer division
-    int const chunk = int((float(i - own) + 0.5f) * platform::quick_reciprocal(float(platform::no_hoist(others_)))),
-              peer = i - own - chunk * others_ + first_peer_,
-              shard = gathers_k_ ? (peer < others_ ? peer : peer - others_) + (own_first_ ? rank_ + 1 : 0) : 0;
-    bool const first_shard = i < own;
+    int const chunk = int((float(i - local) + 0.5f) * platform::quick_reciprocal(float(platform::no_hoist(others_)))),
+              peer = i - local - chunk * others_ + first_peer_,
+              shard = gathers_k_ ? (peer < others_ ? peer : peer - others_) + (local_first_ ? rank_ + 1 : 0) : 0;
+    bool const first_shard = i < local;
     int const in_shard = first_shard ? i : chunk, other = shard < map_.ranks ? shard : shard - map_.ranks,
               of = first_shard ? rank_ : other, left = of_shard_ - in_shard * of_chunk_;
-    bool const own_chunk = of == own_;
+    bool const local_chunk = of == local_;
     first_ = nth;
     column_ = in_shard * map_.chunk_k;
     left_ = clamp(left, 0, of_chunk_);  // no step behind the last chunk
     before_ = of * k_of_shard_;
-    first_row_ = own_chunk ? own_row_ : of * rows_of_shard_ + row_;
-    own_lanes_ = platform::ballot(own_chunk);
-    bool const has_flag = mine < count_ && !own_chunk && tile_m_ >= 0;  // before begin() there is no tile row
+    first_row_ = local_chunk ? local_row_ : of * rows_of_shard_ + row_;
+    local_lanes_ = platform::ballot(local_chunk);
+    bool const has_flag = mine < count_ && !local_chunk && tile_m_ >= 0;  // before begin() there is no M tile
     awaited_ = platform::ballot(has_flag);
     asked_ = 0;
     flag_at_ = 0;
@@ -159,22 +161,22 @@ class gathered_chunks {
 
   channel_epoch const& e_;
   gather_map const& map_;
-  bool const gathers_k_, own_first_;
-  int const rank_, part_, parts_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
+  bool const gathers_k_, local_first_;
+  int const rank_, slice_, split_k_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
   int count_, steps_;  // this block's chunks; its steps
-  // Of the tile row: its number and its owners; the first peer, from the next rank on; how many flags a chunk has; the
-  // shard that is read in place, -1: none; its first row in the inbox, and in the own shard; the buffer that is the
+  // The M tile: its number and its owners; the first peer, from the next rank on; how many flags a chunk has; the
+  // shard that is read in place, -1: none; its first row in the inbox, and in the local shard; the buffer that is the
   // inbox; the lanes of the first chunk, and those that ask while it is multiplied; the first flag of rank 0
-  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, first_peer_ = 0, flags_of_chunk_ = 1, own_ = -1, row_ = 0,
-      own_row_ = 0, inbox_ = 0;
+  int tile_m_ = -1, first_owner_ = 0, last_owner_ = 0, first_peer_ = 0, flags_of_chunk_ = 1, local_ = -1, row_ = 0,
+      local_row_ = 0, inbox_ = 0;
   std::uint64_t chunk_lanes_ = 1, asking_lanes_ = 0;
   flag const* flags_ = nullptr;
   // The lanes' chunks, from number first_ on. Of this lane's: column and steps in its shard, rows of B before the
-  // shard's, the tile row's first row in the buffer that holds it, its flag's distance from flags_ in bytes. A bit for
+  // shard's, the M tile's first row in the buffer that holds it, its flag's distance from flags_ in bytes. A bit for
   // each lane whose chunk is read in place, whose flag is not known to be up, and that has loaded its flag; the value
   // that this lane has loaded
   int first_ = -1, column_ = 0, left_ = 0, before_ = 0, first_row_ = 0, flag_at_ = 0;
-  std::uint64_t own_lanes_ = 0, awaited_ = 0, asked_ = 0;
+  std::uint64_t local_lanes_ = 0, awaited_ = 0, asked_ = 0;
   epoch_t heard_ = 0;
 };
 static_assert(tile_source<gathered_chunks>);

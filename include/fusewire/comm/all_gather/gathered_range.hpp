@@ -6,8 +6,8 @@
 
 namespace fusewire {
 
-/// A tile source. With gather::k shards follow each other from the own one on, or in the order of ranks. The own shard
-/// is read in place, others from the inbox. Group: of the threads that call begin() and wait().
+/// A tile source. With gather::k shards follow each other from the local one on, or in the order of ranks. The local
+/// shard is read in place, others from the inbox. Group: of the threads that call begin() and wait().
 template <group Group>
 class gathered_range {
  public:
@@ -18,10 +18,10 @@ class gathered_range {
   };
 
   /// slice: of the tiles' k. The number of `e` may become known later, but before begin().
-  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool own_shard_first,
+  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool local_shard_first,
                             k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
-        of_shard_(ceil_div(cols_, k_step)), first_shard_(own_shard_first && gathers_k_ ? rank : 0),
+        of_shard_(ceil_div(cols_, k_step)), first_shard_(local_shard_first && gathers_k_ ? rank : 0),
         steps_(steps_of_slice(gathers_k_ ? of_shard_ * map.ranks : of_shard_, slice)) {}
 
   __device__ int steps() const { return steps_.size(); }
@@ -46,9 +46,9 @@ class gathered_range {
   }
   __device__ k_segment wait(place const& p) {
     int const row = tile_m_ * map_.tile_m, in_shard = left(p);
-    if (gathers_k_ ? p.shard == rank_ : is_own(map_, tile_m_, rank_))
-      return {own_shard, gathers_k_ ? row : row - map_.first_row(rank_), column(p), in_shard};
-    int const chunk = map_.chunk_of(column(p)), end = ((chunk + 1) * map_.chunk_k - column(p)) / k_step;
+    if (gathers_k_ ? p.shard == rank_ : is_local(map_, tile_m_, rank_))
+      return {local_shard, gathers_k_ ? row : row - map_.first_row(rank_), column(p), in_shard};
+    int const chunk = map_.k_chunk_of(column(p)), end = ((chunk + 1) * map_.chunk_k - column(p)) / k_step;
     if (platform::uniform(p.shard) != platform::uniform(known_shard_) ||
         platform::uniform(chunk) != platform::uniform(known_chunk_)) {
       e_.wait(Group{}, gathers_k_ ? p.shard : map_.first_owner(tile_m_),
@@ -69,7 +69,7 @@ class gathered_range {
   bool const gathers_k_;
   int const rank_, cols_, of_shard_, first_shard_;
   index_range const steps_;
-  int tile_m_ = -1, known_shard_ = -1, known_chunk_ = -1;  // the tile row; the last of its chunks known to have arrived
+  int tile_m_ = -1, known_shard_ = -1, known_chunk_ = -1;  // the M tile; the last of its chunks known to have arrived
 };
 
 }  // namespace fusewire

@@ -1,12 +1,12 @@
 // How the blocks of a launch take its work items. An item is a tile or, with split-k, a slice of a tile. Every block
-// but those that communicate begins with an item of its own, without claiming it.
+// but those that communicate begins with its own item, without claiming it.
 #pragma once
 #include <fusewire/gemm/mainloop.hpp>
-#include <fusewire/gemm/gfx942/split_k_sums.hpp>
+#include <fusewire/gemm/gfx942/split_k_workspace.hpp>
 
 namespace fusewire {
 
-/// The item that block i takes if `count` items start together in as many blocks. Blocks go to the XCDs in turns, as
+/// The item that block i takes if `count` items start together in as many blocks. Blocks go to the XCDs round robin, as
 /// far as is known. The blocks of one XCD take neighbouring items, which share rows of A and columns of B in its L2.
 __device__ inline int xcd_swizzle(int i, int count) {
   constexpr int xcds = 8;
@@ -19,20 +19,20 @@ __device__ inline int xcd_swizzle(int i, int count) {
 struct split_k {
   /// Columns of A; blocks that share a tile, 1 unless all items start together.
   int k, blocks;
-  /// Tiles of the launch; groups in all blocks of a tile that ask for parts of its k.
+  /// Tiles of the launch; groups in all blocks of a tile that ask for slices of its k.
   divisor tiles, source_groups_of_tile;
   /// Memory in which blocks that share a tile add up.
-  split_k_sums sums;
+  split_k_workspace sums;
 
-  /// Which of the blocks that share a tile this block is. comm_blocks: blocks of the launch that communicate first.
-  __device__ int part(int comm_blocks) const {
+  /// Which k slice of its tile this block has. comm_blocks: blocks of the launch that communicate first.
+  __device__ int slice(int comm_blocks) const {
     return blocks == 1 ? 0 : xcd_swizzle(block{}.index() - comm_blocks, blocks * tiles.value()) / tiles;
   }
 };
 
 /// Goes through this block's work items, tiles or slices of them, and the tail, and ends the launch.
 /// work(tile, number of the tile, slice, loads_issued) does one item, and calls loads_issued() when its first loads are
-/// in flight. Without a tail, and if every item has a block of its own, no block claims, and a block arrives at the
+/// in flight. Without a tail, and if every item has its own block, no block claims, and a block arrives at the
 /// launch's exit while its first loads are in flight.
 /// Called by: every thread of every block, first and last of all.
 template <class Launch, class Operands, class Comm, class Tail, class Work>
@@ -47,7 +47,7 @@ __device__ __forceinline__ void persistent_loop(void* shared, Launch& launch, Op
   auto const next = [&] {
     return claims ? at_once + platform::uniform(launch.next(b, static_cast<int*>(shared))) : count;
   };
-  unsigned departed = 0;
+  unsigned exits_before = 0;
   launch.begin();
   if (first < 0) comm(b, b.index(), x.comm_blocks, [] {});
   int i = has_first ? xcd_swizzle(first, at_once) : next();
@@ -55,15 +55,15 @@ __device__ __forceinline__ void persistent_loop(void* shared, Launch& launch, Op
     int const slice = i / x.split.tiles, nth = i - slice * tiles.count();
     work(tiles[nth], nth, slice, [&] {
       if (claims) return;
-      launch.settle();
+      launch.wait_epoch();
       b.sync();
-      if (b.leader() && b.index() > 0) departed = launch.depart();
+      if (b.leader() && b.index() > 0) exits_before = launch.arrive_exit();
     });
   }
   if constexpr (has_tail) return finish_launch(launch, shared, count - at_once, i - at_once, last);
-  if (b.index() == 0) launch.collect(b);
+  if (b.index() == 0) launch.wait_peers(b);
   b.sync();
-  if (b.leader()) launch.leave(b, !claims && has_first && b.index() > 0 ? departed : launch.depart());
+  if (b.leader()) launch.finish_exit(b, !claims && has_first && b.index() > 0 ? exits_before : launch.arrive_exit());
 }
 
 }  // namespace fusewire

@@ -2,31 +2,31 @@
 //
 //   waves 0-3   | slice 0 | multiply | slice 1 | multiply | ...      a slice: 32 k, half a step. In its turn a wave
 //   waves 4-7             | slice 0 | multiply | slice 1 | ...       reads fragments from LDS, writes the next slice
-//               ^         ^          ^ all waves meet                from registers to LDS, and loads a later step
+//               ^         ^          ^ all waves sync                from registers to LDS, and loads a later step
 //
 // LDS holds two slices. While a wave reads the current slice, it writes its part of the next one in place of the slice
-// before, which all waves have read before the last meeting. It reads the next slice after the next two meetings, when
+// before, which all waves have read before the last barrier. It reads the next slice after the next two barriers, when
 // all waves have written it.
 //
 // Small tiles: LDS holds two steps, and a wave multiplies one slice of each step: waves 0-3 the first, waves 4-7 the
 // second. In its turn a wave writes its part of the next step in place of the step before, and reads its fragments. It
-// meets the others when it has written; the fragments of waves 0-3 may still be on their way, those of waves 4-7 may
-// not:
+// syncs with the others when it has written; the fragments of waves 0-3 may still be in flight, those of waves 4-7
+// may not:
 //
-//   step before, first slice    waves 0-3 have multiplied with it before the last meeting
-//   step before, second slice   waves 4-7 had all its fragments at the meeting before the turn of waves 0-3
-//   next step                   all of it is there when waves 4-7 meet the others after their turn; then it is read
+//   step before, first slice    waves 0-3 have multiplied with it before the last barrier
+//   step before, second slice   waves 4-7 had all its fragments at the barrier before the turn of waves 0-3
+//   next step                   all of it is there when waves 4-7 sync with the others after their turn; then it is
+//   read
 //
-// What is done between groups of steps stands in two of the turns, while fragments are on their way from LDS.
+// What is done between groups of steps stands in two of the turns, while fragments are in flight from LDS.
 //
 // If there are fewer tiles than compute units, the k of a tile is split among blocks, which add up through
-// split_k_sums.
-// Deadlock: see split_k_sums.hpp. Blocks with a part of a tile begin with it, so all blocks of a tile work on it at
-// the same time.
-// Order: all waves wait for the A of a tile's first group of steps. For that of later groups one wave waits in its turn
-// (or the first half of the waves), and the others load it only in turns after a meeting with that wave, whose acquire
-// has emptied the caches that all of them read through. So a flag that is late costs one trip to memory, and not one in
-// each half's turn.
+// split_k_workspace.
+// Deadlock: see split_k_workspace.hpp. Blocks with a slice of a tile begin with it, so all blocks of a tile work on it
+// at the same time. Order: all waves wait for the A of a tile's first group of steps. For that of later groups one wave
+// waits in its turn (or the first half of the waves), and the others load it only in phases after a barrier with that
+// wave, whose acquire has emptied the caches that all of them read through. So a flag that is late costs one round trip
+// to memory, and not one in each half's turn.
 #pragma once
 #include <fusewire/gemm/gfx942/ping_pong_tile.hpp>
 #include <fusewire/gemm/gfx942/persistent_loop.hpp>
@@ -60,7 +60,7 @@ class ping_pong_gfx942 {
     /// As launch() asks for it
     void const* memory_of_one_launch() const { return split.sums.sums; }
     __device__ int stores() const { return split.blocks; }
-    __device__ fusewire::k_slice k_slice() const { return {split.part(comm_blocks), split.source_groups_of_tile}; }
+    __device__ fusewire::k_slice k_slice() const { return {split.slice(comm_blocks), split.source_groups_of_tile}; }
   };
 
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
@@ -68,15 +68,16 @@ class ping_pong_gfx942 {
                                              raster_order const& tiles, Source& source, Sink const& sink,
                                              Comm const& comm, Epilogue const& epilogue, Tail const& last) {
     persistent_loop(
-        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int part, auto const& loads_issued) {
+        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
           int const rows = platform::uniform(source.begin(t.m));
           ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, t.n * Columns);
           tile.multiply(rows, loads_issued);
-          stored_slice slice{{0, Rows}};
+          stored_slice stored{{0, Rows}};
           if (x.split.blocks == 1) tile.store(sink.at(t), t, epilogue);
           else
-            slice = tile.add_up(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), part, x.split.blocks, epilogue);
-          sink.stored(block{}, opaque(t), slice);
+            stored =
+                tile.reduce(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), slice, x.split.blocks, epilogue);
+          sink.stored(block{}, opaque(t), stored);
         });
   }
 };

@@ -1,51 +1,51 @@
-// One block's part of a tile of ping_pong_gfx942: the loads, the slices in LDS, the multiplication, and the store.
+// One block's k slice of a tile of ping_pong_gfx942: the loads, the slices in LDS, the multiplication, and the store.
 // Figure and argument: ping_pong_gfx942.hpp.
 #pragma once
 #include <fusewire/gemm/gfx942/sliced_columns.hpp>
-#include <fusewire/gemm/gfx942/split_k_sums.hpp>
+#include <fusewire/gemm/gfx942/split_k_workspace.hpp>
 #include <fusewire/gemm/gfx942/staged_rows.hpp>
-#include <fusewire/gemm/store_quad.hpp>
+#include <fusewire/gemm/store_vec4.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 
 namespace fusewire {
 
-/// One tile of ping_pong_gfx942, or a part of its k. Rows, Columns: of the tile. Each wave has its own Source.
+/// One tile of ping_pong_gfx942, or a slice of its k. Rows, Columns: of the tile. Each wave has its own Source.
 template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
 class ping_pong_tile {
   using atom = mma_atom<T>;
   static constexpr int waves = 8;
   // If LDS has room for two steps, each half of the waves multiplies one slice of a step for the whole tile, so that a
   // fragment is read for more sums. Else both halves multiply both slices, each for half of the tile.
-  static constexpr bool own_slice = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
-  static constexpr int at_a_slice = own_slice ? waves / 2 : waves;
+  static constexpr bool slice_per_half = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
+  static constexpr int at_a_slice = slice_per_half ? waves / 2 : waves;
   static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64
                                  : Columns % 32 == 0                           ? 2
                                                                                : 1,
                        waves_m = at_a_slice / waves_n;
   static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
   static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
-  static constexpr int stored_m = own_slice ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
-  // ring: steps whose loads are under way, as many as fit in registers beside sums and fragments
+  static constexpr int stored_m = slice_per_half ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
+  // ring: steps whose loads are in flight, as many as fit in registers with sums and fragments
   static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
                        registers_left =
                            (BOrder == layout::row_major ? 176 : 200) - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
-                       ring = own_slice                                ? 4
+                       ring = slice_per_half                           ? 4
                               : registers_left < 2 * registers_of_step ? 1
                                                                        : 2;
-  static constexpr bool asks_twice = registers_left >= 3 * registers_of_step;
+  static constexpr bool issues_twice = registers_left >= 3 * registers_of_step;
   using slice_rows = sliced_rows<T, Rows, ring>;
   using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
   static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
   // Whether registers suffice for a copy of the steps behind the loop, and to store rows of C through LDS
-  static constexpr bool is_roomy = own_slice && BOrder == layout::column_major;
+  static constexpr bool is_roomy = slice_per_half && BOrder == layout::column_major;
 
  public:
   /// Bytes of two slices of A and B, or of four.
-  static constexpr int shared_bytes = (own_slice ? 4 : 2) * slice_units * 16;
-  static constexpr int part_unit = 16;  // rows of a fragment, which one block stores
+  static constexpr int shared_bytes = (slice_per_half ? 4 : 2) * slice_units * 16;
+  static constexpr int row_granule = 16;  // rows of a fragment, which one block stores
 
-  /// Of columns from n0 on. a: the launch's buffers of A.
+  /// The tile of columns n0 and following. a: the launch's buffers of A.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
       : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_columns_(b, n0), cols_(a[0].cols),
         at_(source.first()), left_(platform::uniform(source.steps())),
@@ -53,30 +53,29 @@ class ping_pong_tile {
     wave const w;
     int const of_wave = platform::uniform(w.index());
     bytes16* const fragments =
-        shared_ + (own_slice && second_ ? slice_units : 0) + unit_in_slice(w.rank() % 16, w.rank() / 16);
+        shared_ + (slice_per_half && second_ ? slice_units : 0) + unit_in_slice(w.rank() % 16, w.rank() / 16);
     from_a_ = fragments + first_row(of_wave) * slice_units_per_row;
     from_b_ = fragments + (Rows + first_column(of_wave)) * slice_units_per_row;
     to_a_ = shared_ + slice_rows::first_unit();
     to_b_ = shared_ + Rows * slice_units_per_row + slice_columns::first_unit();
   }
 
-  /// Computes the sums of this wave; the tile has `rows` rows of A. It loads the first steps of B at once, then calls
-  /// on_its_way(), then waits for the first steps of A and loads them.
-  /// Called by: every thread of the block.
+  /// Computes the sums of this wave; the tile has `rows` rows of A. It loads the first steps of B immediately, then
+  /// calls on_its_way(), then waits for the first steps of A and loads them. Called by: every thread of the block.
   template <class OnItsWay>
   __device__ void multiply(int rows, OnItsWay const& on_its_way) {
     find_group();
     turn_to_group();
 #pragma unroll
-    for (int s = 0; s < ring; ++s) ask_for_b(s);
+    for (int s = 0; s < ring; ++s) issue_b(s);
     on_its_way();
     find_a(true);
     turn_to_a(rows);
 #pragma unroll
-    for (int s = 0; s < ring; ++s) ask_for_a(s);
+    for (int s = 0; s < ring; ++s) issue_a(s);
     clear();
-    if constexpr (own_slice) {
-      take_turns_with_own_slice(rows);
+    if constexpr (slice_per_half) {
+      alternate_slices(rows);
       add_halves();
     } else {
       take_turns(rows);
@@ -95,7 +94,7 @@ class ping_pong_tile {
 #pragma unroll
       for (int i = 0; i < stored_m; ++i) {
 #pragma unroll
-        for (int q = 0; q < atoms_n; ++q) staged.put(i, slice_columns::first_column(q, w.rank()), quad(i, q), epilogue);
+        for (int q = 0; q < atoms_n; ++q) staged.put(i, slice_columns::first_column(q, w.rank()), vec4(i, q), epilogue);
         if (i % staged.fragments == staged.fragments - 1) staged.store(i);
       }
     } else {
@@ -104,7 +103,7 @@ class ping_pong_tile {
       for (int i = 0; i < stored_m; ++i)
 #pragma unroll
         for (int q = 0; q < atoms_n; ++q)
-          store_quad(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), quad(i, q), whole,
+          store_vec4(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), vec4(i, q), whole,
                      epilogue);
     }
   }
@@ -112,13 +111,13 @@ class ping_pong_tile {
   /// Adds up the sums of the `splits` blocks that share the tile, and stores this block's slice of the tile's `rows`
   /// rows of c = epilogue(sums). Returns the slice.
   template <class Out, class Epilogue>
-  __device__ stored_slice add_up(split_k_sums const& parts, matrix<Out> c, tile_coord t, int rows, int tile, int tiles,
-                                 int split, int splits, Epilogue const& epilogue) {
+  __device__ stored_slice reduce(split_k_workspace const& workspace, matrix<Out> c, tile_coord t, int rows, int tile,
+                                 int tiles, int split, int splits, Epilogue const& epilogue) {
     wave const w;
     int const of_wave = platform::uniform(w.index());
     constexpr int of_sixteen = waves_n * atoms_n;  // groups of sums in 16 rows of the tile
-    sums_of_tile const all = parts.of_tile(tile, tiles, Rows / 16 * of_sixteen);
-    index_range const mine = ceil_slice(rows, splits, split, part_unit);
+    tile_partials const all = workspace.of_tile(tile, tiles, Rows / 16 * of_sixteen);
+    index_range const mine = ceil_slice(rows, splits, split, row_granule);
     int const first = platform::uniform(mine.begin / 16 * of_sixteen),
               count = platform::uniform(ceil_div(mine.size(), 16) * of_sixteen), end = first + count;
     // What this block adds up itself stays in LDS, if there is room
@@ -130,10 +129,10 @@ class ping_pong_tile {
       bool const stays = keeps && group >= first && group < end;
 #pragma unroll
       for (int q = 0; q < atoms_n; ++q)
-        if (stays) kept[(group + q - first) * wave::width] = quad(i, q);
-        else all.store(split, group + q, quad(i, q));
+        if (stays) kept[(group + q - first) * wave::width] = vec4(i, q);
+        else all.store(split, group + q, vec4(i, q));
     }
-    parts.meet(tile, split, splits);
+    workspace.arrive_and_wait(tile, split, splits);
 
     constexpr int at_once = 2;
     bool const whole = is_row_aligned<4 * sizeof(Out)>(c);
@@ -142,12 +141,12 @@ class ping_pong_tile {
 #pragma unroll
       for (int u = 0; u < at_once; ++u)
         if (keeps && group + u * waves < end) sums[u] = kept[(group + u * waves - first) * wave::width];
-      all.add_up(sums, group, waves, end, splits, keeps ? split : -1);
+      all.reduce(sums, group, waves, end, splits, keeps ? split : -1);
 #pragma unroll
       for (int u = 0; u < at_once; ++u) {
         int const g = group + u * waves, n = g % of_sixteen;
         if (g < end)
-          store_quad(c, t.m * Rows + g / of_sixteen * 16 + w.rank() % 16,
+          store_vec4(c, t.m * Rows + g / of_sixteen * 16 + w.rank() % 16,
                      t.n * Columns + n / atoms_n * wave_n + slice_columns::first_column(n % atoms_n, w.rank()), sums[u],
                      whole, epilogue);
       }
@@ -181,28 +180,28 @@ class ping_pong_tile {
           mine[j * wave::width] = __builtin_bit_cast(float4, high);
         }
       }
-      meet();
+      sync_waves();
 #pragma unroll
       for (int j = 0; j < atoms_n; ++j)
         acc_[i][j].value += __builtin_bit_cast(typename atom::four_floats, others[j * wave::width]);
-      meet();
+      sync_waves();
     }
   }
 
   /// The turns of a wave that multiplies one slice of each step.
-  __device__ void take_turns_with_own_slice(int rows) {
-    if (is_roomy) meet();  // LDS no longer holds rows of the previous tile's C
+  __device__ void alternate_slices(int rows) {
+    if (is_roomy) sync_waves();  // LDS no longer holds rows of the previous tile's C
     write<0>(0);
     write<1>(0);
     int now = group_;  // steps in the ring
 #pragma unroll
     for (int s = 0; s < ring; ++s) start_next(s, rows);
-    meet();
-    if (second_) meet();
+    sync_waves();
+    if (second_) sync_waves();
     while (is_roomy ? group_ > 0 : now > 0) {
       int const loaded = group_;
 #pragma unroll
-      for (int s = 0; s < ring; ++s) take_own_turn<true>(s, rows);
+      for (int s = 0; s < ring; ++s) slice_turn<true>(s, rows);
       now = loaded;
     }
     // The last steps come behind the loop: if the loop could end within its ring, clang would wait in each round for
@@ -210,31 +209,31 @@ class ping_pong_tile {
     if constexpr (is_roomy) {
 #pragma unroll
       for (int s = 0; s < ring; ++s)
-        if (s < now) take_own_turn<false>(s, rows);
+        if (s < now) slice_turn<false>(s, rows);
     }
-    if (!second_) meet();
+    if (!second_) sync_waves();
   }
   /// Multiplies the ring's s-th step and, if Loads, starts the loads of the next group's s-th step.
   template <bool Loads>
-  __device__ void take_own_turn(int s, int rows) {
+  __device__ void slice_turn(int s, int rows) {
     write<0>((s + 1) % ring);
     write<1>((s + 1) % ring);
     read(slices_of(s));
     if (Loads) {
-      ask_for_b(s);
-      ask_for_a(s);
+      issue_b(s);
+      issue_a(s);
       start_next(s, rows);
     }
-    meet_written(second_);
+    sync_written(second_);
     multiply_slice();
-    meet_written(false);
+    sync_written(false);
   }
 
   /// The turns of a wave that multiplies both slices of each step.
   __device__ void take_turns(int rows) {
     write<0>(0);
-    meet();
-    if (second_) meet();
+    sync_waves();
+    if (second_) sync_waves();
     int now = group_;  // steps in the ring
     leave_group();
     turn_to_group();
@@ -244,41 +243,41 @@ class ping_pong_tile {
 #pragma unroll
       for (int s = 0; s < ring; ++s) {
         if (s >= now && loaded == 0) break;
-        if (s > 0) meet();
+        if (s > 0) sync_waves();
         take_turn(s);
       }
       now = loaded;
-      meet();
+      sync_waves();
       leave_group();
       turn_to_group();
     }
-    if (!second_) meet();
+    if (!second_) sync_waves();
   }
   /// Multiplies the ring's s-th step, and starts the loads of the next group's s-th step.
   __device__ void take_turn(int s) {
     write<1>(s);
     read(0);
-    ask_for_b(s);
-    if (!asks_twice) ask_for_a(s);
-    meet();
+    issue_b(s);
+    if (!issues_twice) issue_a(s);
+    sync_waves();
     multiply_slice();
-    meet();
+    sync_waves();
     write<0>((s + 1) % ring);
     read(slice_units);
-    if (asks_twice) ask_for_a(s);  // half of the loads in each of a step's turns
-    meet();
+    if (issues_twice) issue_a(s);  // half of the loads in each of a step's turns
+    sync_waves();
     multiply_slice();
   }
 
-  /// All waves meet; all can then read what each has written to LDS. The compiler moves nothing past it.
-  __device__ static void meet() {
+  /// All waves sync; all can then read what each has written to LDS. The compiler moves nothing past it.
+  __device__ static void sync_waves() {
     __builtin_amdgcn_sched_barrier(0);
     block{}.sync();
     __builtin_amdgcn_sched_barrier(0);
   }
-  /// The same, but fragments that the wave has begun to read may still be on their way, unless have_come. Requires:
-  /// the wave has written nothing to LDS since the last read() or meeting.
-  __device__ static void meet_written(bool have_come) {
+  /// The same, but fragments that the wave has begun to read may still be in flight, unless have_come. Requires:
+  /// the wave has written nothing to LDS since the last read() or barrier.
+  __device__ static void sync_written(bool have_come) {
     constexpr int fragments = atoms_m + atoms_n, all_but_lds = 0xc07f;
     static_assert(fragments < 16);
     __builtin_amdgcn_sched_barrier(0);
@@ -312,7 +311,7 @@ class ping_pong_tile {
     find_group();
   }
   /// Finds the group's A, and returns when it is there; if the source lets others wait, and this wave is not to, at
-  /// once. What nearly every group runs is in one piece: a jump costs as much as several instructions, and the other
+  /// once. What nearly every group runs is contiguous: a jump costs as much as several instructions, and the other
   /// half of the waves stands still for it.
   __device__ void find_a(bool waits) {
     k_segment run{};
@@ -346,7 +345,7 @@ class ping_pong_tile {
     buffer_ = next_buffer_;
     rows_.go_to(next_row_);
   }
-  /// All of this, in two of the ring's steps, while fragments are on their way from LDS. It waits as late as it can.
+  /// All of this, in two of the ring's steps, while fragments are in flight from LDS. It waits as late as it can.
   __device__ void start_next(int s, int rows) {
     if (s == ring - 3) leave_group();
     if (s == ring - 1) {
@@ -357,13 +356,13 @@ class ping_pong_tile {
   }
 
   /// Start the loads of the group's s-th step. Steps beyond the group are zeros, and no memory is read for them.
-  __device__ void ask_for_b(int s) { b_columns_.load(s, k_ + s * k_step, columns_of(s)); }
-  __device__ void ask_for_a(int s) { rows_.load(s, column_ + s * k_step, columns_of(s)); }
+  __device__ void issue_b(int s) { b_columns_.load(s, k_ + s * k_step, columns_of(s)); }
+  __device__ void issue_a(int s) { rows_.load(s, column_ + s * k_step, columns_of(s)); }
   /// Columns of the group from its s-th step on: k_step or more, unless the group or A ends within the step.
   __device__ int columns_of(int s) const { return columns_ - s * k_step; }
 
   /// Where in LDS the slices of the ring's s-th step begin, in units.
-  __device__ static constexpr int slices_of(int s) { return own_slice ? s % 2 * 2 * slice_units : 0; }
+  __device__ static constexpr int slices_of(int s) { return slice_per_half ? s % 2 * 2 * slice_units : 0; }
   /// Writes this wave's part of a slice of the ring's s-th step.
   template <int Slice>
   __device__ void write(int s) {
@@ -392,7 +391,7 @@ class ping_pong_tile {
   }
 
   /// Four neighbouring sums of row i * 16 + lane % 16 of the wave.
-  __device__ float4 quad(int i, int q) { return slice_columns::quad(acc_[i], q); }
+  __device__ float4 vec4(int i, int q) { return slice_columns::vec4(acc_[i], q); }
 
   bytes16* shared_;
   // In LDS: where this lane writes its first units of A and B in a slice, and where it reads its fragments
@@ -411,7 +410,7 @@ class ping_pong_tile {
   int left_, group_ = 0, there_ = 0;
   int second_;                          // 1: this wave is one of the second half
   int next_buffer_ = 0, next_row_ = 0;  // where the group's A is
-  // Of the group that loads are of: first row of B, first column of A, columns of A; the buffer that rows_ reads
+  // The group of steps that is loaded: first row of B, first column of A, columns of A; the buffer that rows_ reads
   int k_ = 0, column_ = 0, columns_ = 0, buffer_ = -1;
 };
 

@@ -1,11 +1,11 @@
-// Slices of 32 k of a tile on their way from memory to LDS: rows of A and columns of B. LDS holds both in the same way,
+// Slices of 32 k of a tile in flight from memory to LDS: rows of A and columns of B. LDS holds both in the same way,
 // 64 bytes of k for each row or column.
 //
 //   A, column-major B   16 B = 8 k of a row, unchanged            4 lanes read 64 neighbouring bytes of a row
 //   row-major B          8 B = 4 neighbouring columns of one k    8 k make 4 units of 16 B; unit j: column 4 r + j =
 //                                                                 row r of atom j
 //
-// The two slices of a step along k are loaded together, so that both halves of a 128-byte line are requested at once.
+// The two slices of a step along k are loaded together, so that both halves of a 128-byte line are requested together.
 // They stay in a ring of registers until their place in LDS is free.
 #pragma once
 #include <fusewire/arch/gfx942/memory_buffer.hpp>
@@ -37,7 +37,7 @@ class sliced_rows {
     data_ = a.data;
     ld_ = int(ld);
     bytes_ = std::uint32_t(rows) * std::uint32_t(ld) * 2;
-    int const lane = platform::no_hoist_lane(wave{}.rank());  // no registers are kept for what is seldom needed
+    int const lane = platform::no_hoist_lane(wave{}.rank());  // no registers are kept for what is rarely needed
     lane_ = lane / 4 * int(ld) * 2 + lane % 4 * 16;
     of_wave_ = platform::uniform(wave{}.index()) * 16 * int(ld) * 2;
     apart_ = waves * 16 * int(ld) * 2;
@@ -84,7 +84,7 @@ class sliced_columns<T, Columns, layout::column_major, Ring> {
   /// Rows of a slice in LDS.
   static constexpr int rows = sliced_rows<T, Columns, Ring>::rows_in_shared;
 
-  /// Of columns of b from n0 on.
+  /// Columns n0 and following of b.
   __device__ sliced_columns(b_operand<T> const& b, int n0) {
     columns_.begin({b.data, b.n, 0, b.ld}, min(b.n - n0, Columns));
     columns_.go_to(n0);
@@ -100,7 +100,7 @@ class sliced_columns<T, Columns, layout::column_major, Ring> {
   }
   /// A lane's q-th four neighbouring sums in a row of fragments.
   template <int N, class Fragment>
-  __device__ static float4 quad(Fragment (&of_row)[N], int q) {
+  __device__ static float4 vec4(Fragment (&of_row)[N], int q) {
     return reinterpret_cast<float4&>(of_row[q]);
   }
   /// The column of the first of a lane's q-th four sums.
@@ -110,7 +110,7 @@ class sliced_columns<T, Columns, layout::column_major, Ring> {
   sliced_rows<T, Columns, Ring> columns_;
 };
 
-/// Slices of a row-major B, transposed on their way from registers to LDS.
+/// Slices of a row-major B, transposed in flight from registers to LDS.
 template <class T, int Columns, int Ring>
 class sliced_columns<T, Columns, layout::row_major, Ring> {
  public:
@@ -118,7 +118,7 @@ class sliced_columns<T, Columns, layout::row_major, Ring> {
   static constexpr int rows = Columns;
   static_assert(Columns == 128 || Columns == 256);
 
-  /// Of columns of b from n0 on.
+  /// Columns n0 and following of b.
   __device__ sliced_columns(b_operand<T> const& b, int n0)
       : data_(b.data + n0), ld_(b.ld), columns_(b.n - n0),
         lane_(wave{}.rank() * 4 < Columns ? wave{}.rank() * 8 : oob_offset) {}
@@ -144,8 +144,8 @@ class sliced_columns<T, Columns, layout::row_major, Ring> {
   }
   /// A lane's q-th four neighbouring sums in a row of fragments.
   template <int N, class Fragment>
-  __device__ static float4 quad(Fragment (&of_row)[N], int q) {
-    // Of the vectors: else clang joins loads of neighbouring fragments, and keeps the sums in scratch
+  __device__ static float4 vec4(Fragment (&of_row)[N], int q) {
+    // By element of the vectors: else clang joins loads of neighbouring fragments, and keeps the sums in scratch
     return {of_row[0].value[q], of_row[1].value[q], of_row[2].value[q], of_row[3].value[q]};
   }
   /// The column of the first of a lane's q-th four sums.

@@ -1,15 +1,15 @@
-// gfx942's mainloop for few rows. Its time is the time to read B. B is read once, in whole lines, and each wave turns
+// gfx942's mainloop for small M. Its time is the time to read B. B is read once, in whole lines, and each wave turns
 // what it has read into fragments by itself.
 //
 //   block   a tile of C, or with split-k a range of its k     wave   an eighth of the block's steps along k
 //
 //   B --16 B, non-temporal--> a ring of registers --+
 //   A (after its flag) --16 B-----------------------+--LDS of the wave--> matrix instruction --> fp32 sums of a wave
-//     --LDS--> sums of the block --> split_k_sums --> epilogue --> sink
+//     --LDS--> sums of the block --> split_k_workspace --> epilogue --> sink
 //
 // The first loads of B start before the launch's epoch is known and before any flag is polled. Each wave asks the
-// source for itself, so it waits only for the flags of its own range of k. The first blocks do the work beside the
-// tiles. Free blocks draw the tiles that have no block of their own.
+// source for itself, so it waits only for the flags of its own range of k. The first blocks do the work overlapped with
+// the tiles. Free blocks claim the tiles that have no block of their own.
 //
 // Loads of a wave return in order, so A travels in a ring as deep as that of B. The ring is filled group by group: the
 // steps of a group lie side by side in one shard. If a group has fewer steps than the ring holds, the rest are zeros,
@@ -50,7 +50,7 @@ class small_m_gfx942 {
     void const* memory_of_one_launch() const { return split.sums.sums; }
     __device__ static constexpr int stores() { return 1; }
     __device__ fusewire::k_slice k_slice() const {
-      return {split.part(comm_blocks) * waves + platform::uniform(wave{}.index()), split.source_groups_of_tile};
+      return {split.slice(comm_blocks) * waves + platform::uniform(wave{}.index()), split.source_groups_of_tile};
     }
   };
   template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
@@ -58,14 +58,14 @@ class small_m_gfx942 {
                              Source& source, Sink const& sink, Comm const& comm, Epilogue const& epilogue,
                              Tail const& last) {
     persistent_loop(
-        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int part, auto const& loads_issued) {
+        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
           small_m_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
           int const rows = platform::uniform(source.begin(t.m));
-          tile.ask_for_b();
+          tile.issue_b();
           loads_issued();
-          tile.ask_for_a(rows);
+          tile.issue_a(rows);
           tile.multiply(rows);
-          tile.reduce(sink, x.split.sums, t, nth, tiles.count(), part, x.split.blocks, epilogue);
+          tile.reduce(sink, x.split.sums, t, nth, tiles.count(), slice, x.split.blocks, epilogue);
         });
   }
 };

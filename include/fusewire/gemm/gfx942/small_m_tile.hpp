@@ -1,9 +1,9 @@
-// One block's part of a tile of small_m_gfx942: the rings, the multiplication, and the sum over waves and blocks.
+// One block's k slice of a tile of small_m_gfx942: the rings, the multiplication, and the sum over waves and blocks.
 // Figure and argument: small_m_gfx942.hpp.
 #pragma once
 #include <fusewire/arch/gfx942/memory_buffer.hpp>
-#include <fusewire/gemm/gfx942/split_k_sums.hpp>
-#include <fusewire/gemm/store_quad.hpp>
+#include <fusewire/gemm/gfx942/split_k_workspace.hpp>
+#include <fusewire/gemm/store_vec4.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 #include <fusewire/gemm/gfx942/weight_fragments.hpp>
@@ -18,22 +18,22 @@ class small_m_tile {
   static constexpr int waves = 8, threads = waves * wave::width;
   static constexpr int atoms_m = Rows / 16, atoms_n = Columns / 16, slices = k_step / atom::k;
   static constexpr int ring = 16 / (atoms_m + atoms_n) < 2 ? 2 : 16 / (atoms_m + atoms_n);  // steps: 128 registers
-  static_assert(Rows * Columns * split_k_sums::blocks <= split_k_sums::max_small);
+  static_assert(Rows * Columns * split_k_workspace::blocks <= split_k_workspace::max_small);
   static constexpr int lds_rows = max(Rows, weights::lds_rows);  // of a wave, for A, then for B
-  static constexpr int quads = Rows * Columns / 4,
-                       per_thread = ceil_div(quads, threads);  // fours of neighbouring sums of the tile
+  static constexpr int vec4s = Rows * Columns / 4,
+                       per_thread = ceil_div(vec4s, threads);  // fours of neighbouring sums of the tile
 
  public:
   static constexpr int shared_bytes =
-      lds_rows * 128 * waves > quads * 16 * waves / 2 ? lds_rows * 128 * waves : quads * 16 * waves / 2;  // steps; sums
+      lds_rows * 128 * waves > vec4s * 16 * waves / 2 ? lds_rows * 128 * waves : vec4s * 16 * waves / 2;  // steps; sums
 
-  /// Of columns from n0 on. a: the launch's buffers of A; k: rows of B.
+  /// The tile of columns n0 and following. a: the launch's buffers of A; k: rows of B.
   __device__ small_m_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int k, int n0)
       : shared_(static_cast<bytes16*>(shared)), source_(source), a_(a), b_(b, k, n0), cols_(a[0].cols),
         at_(source.first()) {}
 
   /// Loads the first group of B. It asks the source only for what is known before a tile is begun.
-  __device__ void ask_for_b() {
+  __device__ void issue_b() {
     left_ = platform::uniform(source_.steps());
     group_ = next_group();
 #pragma unroll
@@ -43,7 +43,7 @@ class small_m_tile {
     }
   }
   /// Waits until the first group of A is there, and loads it. rows: those of A that the tile has.
-  __device__ void ask_for_a(int rows) {
+  __device__ void issue_a(int rows) {
     find_a(rows);
 #pragma unroll
     for (int s = 0; s < ring; ++s) {
@@ -78,12 +78,12 @@ class small_m_tile {
   /// Adds up the sums of the eight waves in a fixed order, then those of all blocks that share the tile, and stores the
   /// tile to the sink.
   template <class Sink, class Epilogue>
-  __device__ void reduce(Sink const& sink, split_k_sums const& parts, tile_coord t, int tile, int tiles, int split,
-                         int splits, Epilogue const& epilogue) {
+  __device__ void reduce(Sink const& sink, split_k_workspace const& workspace, tile_coord t, int tile, int tiles,
+                         int split, int splits, Epilogue const& epilogue) {
     block const b;
     wave const w;
     auto* const shared = reinterpret_cast<float4*>(shared_);
-    float4* const mine = shared + w.index() % (waves / 2) * quads + w.rank();
+    float4* const mine = shared + w.index() % (waves / 2) * vec4s + w.rank();
     auto const of = [](typename atom::c_fragment& c) -> float4& { return reinterpret_cast<float4&>(c); };
     b.sync();
     if (platform::uniform(w.index()) >= waves / 2)
@@ -99,22 +99,22 @@ class small_m_tile {
     float4 sums[per_thread];
 #pragma unroll
     for (int n = 0; n < per_thread; ++n)
-      if (int const f = n * threads + b.rank(); f < quads) {
+      if (int const f = n * threads + b.rank(); f < vec4s) {
         sums[n] = {};
         for (int s = 0; s < waves / 2; ++s) {
           float4 const x =
-              weights::quad(shared + s * quads + f / (Columns * 4) * (Columns * 4), f % (Columns * 4) / 16, f % 16);
+              weights::vec4(shared + s * vec4s + f / (Columns * 4) * (Columns * 4), f % (Columns * 4) / 16, f % 16);
           sums[n].x += x.x, sums[n].y += x.y, sums[n].z += x.z, sums[n].w += x.w;
         }
       }
     b.sync();
-    if (splits > 1 && !parts.add_up(sums, quads / wave::width, tile, tiles, split, splits)) return;
+    if (splits > 1 && !workspace.reduce(sums, vec4s / wave::width, tile, tiles, split, splits)) return;
     auto const c = sink.at(t);
     bool const whole = is_row_aligned<4 * sizeof(*c.data)>(c);
 #pragma unroll
     for (int n = 0; n < per_thread; ++n)
-      if (int const f = n * threads + b.rank(); f < quads)
-        store_quad(c, t.m * Rows + f / (Columns * 4) * 16 + f % 16, t.n * Columns + f % (Columns * 4) / 16 * 4, sums[n],
+      if (int const f = n * threads + b.rank(); f < vec4s)
+        store_vec4(c, t.m * Rows + f / (Columns * 4) * 16 + f % 16, t.n * Columns + f % (Columns * 4) / 16 * 4, sums[n],
                    whole, epilogue);
     sink.stored(b, opaque(t), {{0, Rows}});
   }

@@ -1,8 +1,8 @@
-// Rows of C, of 16-bit elements, on their way from a wave's sums to memory. A lane holds four neighbouring elements;
+// Rows of C, of 16-bit elements, in flight from a wave's sums to memory. A lane holds four neighbouring elements;
 // after the way through LDS it stores 16 bytes, and the lanes together store whole lines of memory.
 //
-// The stores go through to memory at once. What is still in an L2 when a kernel ends would be written back only then,
-// for all blocks at the same time.
+// The stores go through to memory immediately. What is still in an L2 when a kernel ends would be written back only
+// then, for all blocks at the same time.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
@@ -32,7 +32,7 @@ class staged_rows {
     struct {
       T element[4];
     } four;
-    bool const whole = col + 4 <= c_.cols;  // in most cases; then no element is asked for apart
+    bool const whole = col + 4 <= c_.cols;  // in most cases; then no element is tested by itself
 #pragma unroll
     for (int j = 0; j < 4; ++j)
       four.element[j] = whole || col + j < c_.cols ? T(epilogue((&sums.x)[j], r, col + j)) : T(0.0f);

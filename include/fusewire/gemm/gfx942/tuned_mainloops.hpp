@@ -21,7 +21,7 @@ struct tile_config {
   /// Whether the mainloop reads a B that lies so.
   constexpr bool suits(layout order) const { return b == order; }
 };
-/// Tiles for which kernels are instantiated: those for few rows, then those for many.
+/// Tiles for which kernels are instantiated: those for small M, then those for large M.
 inline constexpr tile_config tuned_tiles[] = {{16, 16, layout::column_major},
                                               {32, 32, layout::column_major},
                                               {64, 32, layout::column_major},
@@ -42,12 +42,12 @@ class split_memory {
   /// Allocates and clears on the world's device. Fails: runtime_failure; bad_argument where the world's stream is being
   /// captured.
   split_memory(world const& w, std::source_location where)
-      : memory_(w, split_k_sums::bytes, "sums of shared tiles", where) {
-    w.fill(sums().words(), 0xff, split_k_sums::word_bytes, "words of shared tiles", where);
-    w.fill(sums().tickets, 0, split_k_sums::ticket_bytes, "tickets of shared tiles", where);
+      : memory_(w, split_k_workspace::bytes, "sums of shared tiles", where) {
+    w.fill(sums().words(), 0xff, split_k_workspace::word_bytes, "words of shared tiles", where);
+    w.fill(sums().tickets, 0, split_k_workspace::ticket_bytes, "tickets of shared tiles", where);
   }
   /// The memory as kernels take it.
-  split_k_sums sums() const { return split_k_sums::in(memory_.get()); }
+  split_k_workspace sums() const { return split_k_workspace::in(memory_.get()); }
 
  private:
   operator_memory memory_;
@@ -72,9 +72,13 @@ struct tuned_mainloops {
            (b.order == layout::column_major || k * b.ld < 1 << 30);
   }
 
-  /// An upper bound of the parts of all tiles of a C of `rows` rows and n columns.
-  static int max_parts(int rows, int n) {
-    return std::max(ceil_div(rows, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) * ceil_div(n, 16), split_k_sums::blocks);
+  /// An upper bound of the k slices of all tiles of a C of `rows` rows and n columns.
+  static int max_slices(int rows, int n) {
+    return std::max(ceil_div(rows, rows <= 16   ? 16
+                                   : rows <= 32 ? 32
+                                                : 64) *
+                        ceil_div(n, 16),
+                    split_k_workspace::blocks);
   }
 
   /// Calls f.operator()<M>() with the plan's mainloop. I: the first tile to try.

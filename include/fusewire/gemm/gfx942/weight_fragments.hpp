@@ -1,4 +1,4 @@
-// B on its way from memory to the matrix instruction: which bytes a lane loads, and which columns its fragments hold.
+// B in flight from memory to the matrix instruction: which bytes a lane loads, and which columns its fragments hold.
 //
 //   column-major   8 lanes load 128 B, 64 k of a column --LDS--> fragments of 8 k   atom j, row r: column 16 j + r
 //   row-major       8 B = 4 neighbouring columns of one k; 8 k make 4 fragments     atom j, row r: column 4 r + j
@@ -42,11 +42,11 @@ class weight_fragments<T, Columns, layout::column_major> {
 
   /// Registers for one step: k_step k of the tile's columns.
   struct step {
-    /// Of column 8 i + lane / 8, 8 k.
+    /// 8 k of column 8 i + lane / 8.
     bytes16 unit[Columns / 8];
   };
 
-  /// Of columns of b from n0 on. Requires: Columns * b.ld < 2^30.
+  /// Columns n0 and following of b. Requires: Columns * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int, int n0)
       : memory_(b.data + n0 * b.ld, std::uint32_t(min(b.n - n0, Columns)) * std::uint32_t(b.ld) * 2),
         eight_bytes_(int(b.ld) * 16), lane_(wave{}.rank() / 8 * int(b.ld) * 2 + wave{}.rank() % 8 * 16) {}
@@ -71,9 +71,9 @@ class weight_fragments<T, Columns, layout::column_major> {
     w.sync();
   }
 
-  /// Sums of four neighbouring columns, the quad-th four of row m of 16, from fragments [atom][lane] of the matrix
+  /// Sums of four neighbouring columns, vec4 number `i` of row m of 16, from fragments [atom][lane] of the matrix
   /// instruction.
-  __device__ static float4 quad(float4 const* fragments, int quad, int m) { return fragments[quad * 16 + m]; }
+  __device__ static float4 vec4(float4 const* fragments, int i, int m) { return fragments[i * 16 + m]; }
 
  private:
   memory_buffer memory_;
@@ -95,7 +95,7 @@ class weight_fragments<T, 64, layout::row_major> {
     unsigned long long row[slices][8];
   };
 
-  /// Of columns of B [k, N] from n0 on. Requires: k * b.ld < 2^30.
+  /// Columns n0 and following of B [k, N]. Requires: k * b.ld < 2^30.
   __device__ weight_fragments(b_operand<T> const& b, int k, int n0)
       : memory_(b.data + n0, (std::uint32_t(k - 1) * std::uint32_t(b.ld) + std::uint32_t(b.n - n0 + 1) / 2 * 2) * 2),
         row_bytes_(int(b.ld) * 2), lane_(first_k_of_lane() * row_bytes_ + wave{}.rank() % 16 * 8) {}
@@ -117,8 +117,8 @@ class weight_fragments<T, 64, layout::row_major> {
       for (int j = 0; j < atoms; ++j) to[slice][j] = column_of(s.row[slice], j);
   }
   /// Sums of four neighbouring columns of a row, as above.
-  __device__ static float4 quad(float4 const* fragments, int quad, int m) {
-    float const* const of_atom = reinterpret_cast<float const*>(fragments + quad / 4 * 16 + m) + quad % 4;
+  __device__ static float4 vec4(float4 const* fragments, int i, int m) {
+    float const* const of_atom = reinterpret_cast<float const*>(fragments + i / 4 * 16 + m) + i % 4;
     return {of_atom[0], of_atom[256], of_atom[512], of_atom[768]};
   }
 

@@ -45,10 +45,10 @@ struct sm90_gemm_config {
   /// Floats from one row of partial sums to the next, so that rows begin in different banks.
   __host__ __device__ constexpr int sum_pitch() const { return block_n + (swap_ab() ? 4 : 8); }
   __host__ __device__ constexpr int row_bytes() const { return sum_pitch() * 4; }  // of a row of sums
-  /// Whether `parts` blocks can share a tile of `rows` rows: a block's sums, and those that others send it, must fit in
-  /// place of the stages.
-  __host__ __device__ constexpr bool can_share(int rows, int parts) const {
-    return parts == 1 || (rows + (parts - 1) * ceil_slice(rows, parts, 0).size()) * row_bytes() <= stage_bytes();
+  /// Whether `split_k` blocks can share a tile of `rows` rows: a block's sums, and those that others send it, must fit
+  /// in place of the stages.
+  __host__ __device__ constexpr bool can_share(int rows, int split_k) const {
+    return split_k == 1 || (rows + (split_k - 1) * ceil_slice(rows, split_k, 0).size()) * row_bytes() <= stage_bytes();
   }
 };
 
@@ -66,18 +66,18 @@ struct sm90_stages {
   int last_rows;  // the same for tiles with fewer rows: the last ones of a matrix, or of a shard
   int of_a;       // stages of A; A comes from the L2 and needs no more than B
   int of_b;       // stages of B
-  /// Loads of B under way at a time: more would not arrive sooner while B comes from memory, and A would queue behind
+  /// Loads of B in flight at a time: more would not arrive sooner while B comes from memory, and A would queue behind
   /// them. Not 0: warp 1 would wait for a load that was never issued.
   int b_in_flight;
 };
 
 /// Rows of a tile's boxes if the matrix has `left` more rows: at most as many, rounded up to the 8 rows of a swizzle.
-__host__ __device__ constexpr int box_rows(int left, int tile_rows) {
-  return left < tile_rows ? ceil_div(left, 8) * 8 : tile_rows;
+__host__ __device__ constexpr int box_rows(int left, int m_tiles) {
+  return left < m_tiles ? ceil_div(left, 8) * 8 : m_tiles;
 }
 /// Rows of the boxes of the last tile of `extent` rows.
-__host__ __device__ constexpr int last_box_rows(int extent, int tile_rows) {
-  return box_rows(extent - (ceil_div(extent, tile_rows) - 1) * tile_rows, tile_rows);
+__host__ __device__ constexpr int last_box_rows(int extent, int m_tiles) {
+  return box_rows(extent - (ceil_div(extent, m_tiles) - 1) * m_tiles, m_tiles);
 }
 
 }  // namespace fusewire

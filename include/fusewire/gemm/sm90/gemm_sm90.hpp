@@ -12,14 +12,14 @@
 // swap-AB (C^T = B^T A^T) a half is 64 columns, and the rows are the multiple of 8: M = 320, N = 8192 are 128 tiles of
 // 160 x 128, one for nearly every SM. A consumer whose half lies outside C releases each stage as it arrives. The ring
 // of stages runs through all tiles of the block: while the consumers store a tile, the loaders fill the stages of the
-// next. Where tiles are few, the blocks of a cluster share a tile. Each multiplies its part of the steps along k, sends
-// every other block the sums of that block's rows of the tile, and adds up its own rows from all parts, in the order of
-// the parts.
+// next. Where tiles are few, the blocks of a cluster share a tile. Each multiplies its slice of the steps along k,
+// sends every other block the sums of that block's rows of the tile, and adds up its own rows from all blocks, in the
+// order of the k slices.
 //
 // Deadlock: warp 0 waits for the source and for consumers, warp 1 for consumers and for its own loads, consumers for
-// both warps and for consumers of the other parts. The source must not wait for anything that a later tile of this
+// both warps and for consumers of the other blocks. The source must not wait for anything that a later tile of this
 // block makes, nor for anything that its cluster does after this tile.
-// Drain: if the source has given up, warp 0 continues as usual. Every load that was started completes on its barrier,
+// Drain: if the source has timed out, warp 0 continues as usual. Every load that was started completes on its barrier,
 // from memory that may hold anything. Consumers take it and arrive at `empty`, and no role ends before its last step.
 // Reuse: a stage is loaded again when every consumer warp has arrived at its `empty`. A warp arrives when its
 // multiplications that read the stage are complete. A may have fewer stages than B: step s then takes the A stage of
@@ -45,7 +45,7 @@ template <int Buffers>
 struct sm90_operands {
   box_maps a[Buffers], b;  // tensor maps of the buffers of A, and of B
   int columns;             // of B
-  bool b_is_constant;      // no earlier work of the stream writes B, so it is read at once
+  bool b_is_constant;      // no earlier work of the stream writes B, so it is read immediately
   sm90_stages stages;      // as stages() returns them
   divisor blocks_of_tile;  // the blocks of a cluster, which share a tile
 
@@ -71,7 +71,7 @@ class gemm_sm90 {
   template <int Buffers>
   using operands = sm90_operands<Buffers>;
   static constexpr int block_k = 64;  // elements along k of a stage
-  // Of the tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
+  // Tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
   static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;  // rows of B's boxes
   /// Rows of the boxes of B's last tile, of n columns.
   static constexpr int last_b_box_rows(int n) {
@@ -84,9 +84,9 @@ class gemm_sm90 {
 
   /// For tiles of up to m rows of A, the last of which have last_m rows. If blocks share a tile, B waits for the first
   /// of A. Most of the shared memory is then for B, with that of the epilogue staging, which is unused.
-  __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int parts, int b_in_flight) {
-    int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (parts > 1 ? C.staging_bytes() : 0);
-    int const both = bytes / (rows * 128 + b_bytes), max_of_a = parts > 1 ? 6 : C.max_stages,
+  __host__ __device__ static constexpr sm90_stages stages(int m, int last_m, int split_k, int b_in_flight) {
+    int const rows = box_rows(m, C.block_m), bytes = C.stage_bytes() + (split_k > 1 ? C.staging_bytes() : 0);
+    int const both = bytes / (rows * 128 + b_bytes), max_of_a = split_k > 1 ? 6 : C.max_stages,
               of_a = min(both, max_of_a);
     int const fit = (bytes - of_a * rows * 128) / b_bytes, of_b = min(fit, C.max_stages);
     return {rows, box_rows(min(last_m, m), C.block_m), of_a, of_b, b_in_flight > 0 ? min(b_in_flight, of_b) : of_b};
@@ -113,26 +113,26 @@ class gemm_sm90 {
                                    raster_order const& tiles, Source source, Sink const& sink, Comm const& comm,
                                    Epilogue const& epilogue) {
     block const b;
-    strided const share = dealt(tiles.count(), cluster_index(), cluster_count());
+    strided_range const share = round_robin(tiles.count(), cluster_index(), cluster_count());
     int const warp = wave{}.index();
     if (b.leader()) {
       prefetch(x.b.whole);
       prefetch(x.a[0].whole);
     }
     storage const s(shared, x.stages);
-    int const parts = cluster_size();
+    int const split_k = cluster_size();
     if (warp == 1 && elect_one()) {
       for (int i = 0; i < x.stages.of_b; ++i) {
         s.full_a(i).init(1);
         s.full_b(i).init(1);
         s.empty(i).init(consumers::count);
       }
-      s.free().init(parts > 1 ? parts - 1 : 1);
+      s.free().init(split_k > 1 ? split_k - 1 : 1);
       s.whole().init(1);
       mbarrier::fence_init();
     }
     wave{}.sync();
-    if (parts > 1) cluster_arrive();
+    if (split_k > 1) cluster_arrive();
     if (warp < 2 || warp > 3) barriers_are_ready(warp);
     auto const begin = [&] { launch.begin(); };
     if (warp < 4) {
@@ -151,15 +151,15 @@ class gemm_sm90 {
         if constexpr (!Ends) begin();
       }
       wave{}.sync();
-      if (parts > 1) shared_tile::meet_parts();
+      if (split_k > 1) shared_tile::sync_cluster();
     } else {
       if constexpr (moves_registers) increase_registers<200>();
       begin();
       if constexpr (Ends) epoch_is_known(launch);
-      multiply(s, parts, source.steps(), tiles, share, sink, epilogue);
+      multiply(s, split_k, source.steps(), tiles, share, sink, epilogue);
     }
     b.sync();
-    // Not earlier: an idle warp would take registers back that the consumers have yet to get, and a warpgroup must meet
+    // Not earlier: an idle warp would take registers back that the consumers have yet to get, and a warpgroup must sync
     // between two changes.
     if constexpr (moves_registers) {
       if (warp < 4) increase_registers<registers>();
@@ -167,33 +167,33 @@ class gemm_sm90 {
     }
   }
 
-  /// Arrives at epoch_known when this thread has the epoch, and not only its load under way. Warps 2 and 3 wait there
+  /// Arrives at epoch_known when this thread has the epoch, and not only its load in flight. Warps 2 and 3 wait there
   /// for all warps but warp 1, which needs no epoch.
   template <class Launch>
   __device__ static void epoch_is_known(Launch const& launch) {
-    launch.settle();
+    launch.wait_epoch();
     barrier_arrive<named_barrier::epoch_known, C.threads() - 32>();
   }
   template <class Launch>
   __device__ static void end_launch(Launch const& launch) {
-    if (block{}.index() == 0) launch.collect(idle{});
-    launch.settle();
+    if (block{}.index() == 0) launch.wait_peers(idle{});
+    launch.wait_epoch();
     barrier_sync<named_barrier::epoch_known, C.threads() - 32>();
-    if (idle{}.leader()) launch.leave(block{}, launch.depart());
+    if (idle{}.leader()) launch.finish_exit(block{}, launch.arrive_exit());
   }
 
   static constexpr bool moves_registers = C.warpgroups() == 2;  // 384 threads: 168 each are too few for a tile's sums
   static constexpr int registers = 168;
   using atom =
       wgmma_atom<T, C.width(), C.swap_ab() && BOrder == layout::row_major, !C.swap_ab() && BOrder == layout::row_major>;
-  static constexpr int b_bytes = C.b_bytes(BOrder);  // of a stage
-  static constexpr int chunk = 64 * block_k * 2;     // bytes of 64 n of a row-major B's stage
+  static constexpr int b_bytes = C.b_bytes(BOrder);      // of a stage
+  static constexpr int swizzle_atom = 64 * block_k * 2;  // bytes of 64 n of a row-major B's stage
   using storage = sm90_storage<C, b_bytes>;
   using cursor = stage_cursor;
   using out = sm90_store<atom, C>;
   using shared_tile = sm90_split_k_tile<atom, C, storage, consumers>;
 
-  /// Warp 1, which has initialised the mbarriers, tells warp 0 and the consumers, and does not wait: B is under way
+  /// Warp 1, which has initialised the mbarriers, tells warp 0 and the consumers, and does not wait: B is in flight
   /// before they are ready. Warps 2 and 3 do not use the mbarriers.
   __device__ static void barriers_are_ready(int warp) {
     if (warp == 1) barrier_arrive<named_barrier::mbarriers_ready, C.threads() - 64>();
@@ -201,7 +201,7 @@ class gemm_sm90 {
   }
 
   template <class Source>
-  __device__ static void load_a(storage const& s, box_maps const* a, raster_order const& tiles, strided share,
+  __device__ static void load_a(storage const& s, box_maps const* a, raster_order const& tiles, strided_range share,
                                 Source& source) {
     cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // used: the step of_a steps ago, which had the same A stage
     for (int const i : share) {
@@ -227,14 +227,14 @@ class gemm_sm90 {
 
   template <class Source>
   __device__ static void load_b(storage const& s, box_maps const& b, int columns, raster_order const& tiles,
-                                strided share, Source const& source) {
+                                strided_range share, Source const& source) {
     cursor at, landed;
     int ahead = s.stages.b_in_flight;  // loads that may start before an earlier one has landed
     for (int const i : share) {
       int const n = tiles[i].n * C.block_n,
-                pieces = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / chunk;
+                boxes = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / swizzle_atom;
       CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
-      int const bytes = BOrder == layout::row_major ? pieces * chunk : box_rows(columns - n, C.block_n) * 128;
+      int const bytes = BOrder == layout::row_major ? boxes * swizzle_atom : box_rows(columns - n, C.block_n) * 128;
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
         int const count = source.left(place);
@@ -253,8 +253,8 @@ class gemm_sm90 {
               load_box(s.b(at.stage), map, k, n, full);
             } else {
 #pragma unroll
-              for (int j = 0; j < b_bytes / chunk; ++j)
-                if (j < pieces) load_box(s.b(at.stage) + j * chunk, map, n + j * 64, k, full);
+              for (int j = 0; j < b_bytes / swizzle_atom; ++j)
+                if (j < boxes) load_box(s.b(at.stage) + j * swizzle_atom, map, n + j * 64, k, full);
             }
           }
         }
@@ -265,13 +265,13 @@ class gemm_sm90 {
   }
 
   template <class Sink, class Epilogue>
-  __device__ static void multiply(storage const& s, int parts, int steps, raster_order const& tiles, strided share,
-                                  Sink const& sink, Epilogue const& epilogue) {
+  __device__ static void multiply(storage const& s, int split_k, int steps, raster_order const& tiles,
+                                  strided_range share, Sink const& sink, Epilogue const& epilogue) {
     // The first row and the first column of this warpgroup's part of a tile
     int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.swap_ab() ? 0 : first,
               column0 = C.swap_ab() ? first : 0;
     // Here, because its division runs while there is nothing to multiply yet
-    auto const shared = shared_tile::rows_of(parts, tiles, share, sink);
+    auto const shared = shared_tile::rows_of(split_k, tiles, share, sink);
     cursor at, from;  // of B, of A
     // The sink is told of a tile when the next one is multiplied: by then what was stored has arrived, and nobody waits
     tile_coord before{};
@@ -284,7 +284,7 @@ class gemm_sm90 {
       auto const c = sink.at(tile);
       int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = min(c.cols - n0, C.block_n);
       // This warpgroup's part lies outside C
-      if (C.warpgroups() == 2 && parts == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
+      if (C.warpgroups() == 2 && split_k == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
           s.full_b(at.stage).wait(at.parity);
           s.full_a(at.stage).wait(at.parity);
@@ -301,7 +301,7 @@ class gemm_sm90 {
         s.full_b(at.stage).wait(at.parity);
         s.full_a(at.stage).wait(at.parity);
         std::uint64_t const a = matrix_descriptor(s.a(from.stage) + row0 * 128),
-                            b = matrix_descriptor(s.b(at.stage) + column0 * 128, chunk);
+                            b = matrix_descriptor(s.b(at.stage) + column0 * 128, swizzle_atom);
         wgmma_begin();
 #pragma unroll
         for (int slice = 0; slice < block_k / atom::k; ++slice) {
@@ -315,9 +315,9 @@ class gemm_sm90 {
         previous = at.stage;
       }
       wgmma_wait<0>();
-      atom::settle(acc);
+      atom::fence_accumulator(acc);
       release(s.empty(previous));
-      if (parts == 1) {
+      if (split_k == 1) {
         tell();
         int const row = m0 + row0, column = n0 + column0, left = columns - column0;
         if constexpr (std::is_same_v<decltype(c), matrix<float> const>) {
@@ -332,12 +332,12 @@ class gemm_sm90 {
         before = tile, tells = true;
       } else {
         shared_tile::share(s, shared, acc, row0, column0, m0, n0, columns, c, epilogue);
-        sink.stored(consumers{}, opaque(tile), {shared.rows(shared.me), shared.me, parts});
+        sink.stored(consumers{}, opaque(tile), {shared.rows(shared.me), shared.me, split_k});
         return;
       }
     }
     tell();
-    if (parts > 1) shared_tile::meet_parts();
+    if (split_k > 1) shared_tile::sync_cluster();
   }
 
   /// This warp is done with a stage.

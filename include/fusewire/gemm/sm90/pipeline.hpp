@@ -57,7 +57,7 @@ struct stage_cursor {
   }
 };
 
-/// A group: warps [First, First + Count) of a block, which meet at a barrier of their own.
+/// A group: warps [First, First + Count) of a block, which sync at their own barrier.
 template <int First, int Count, named_barrier Barrier>
 struct warps {
   static constexpr int count = Count;  // warps

@@ -37,7 +37,7 @@ __device__ inline void store_matrices(shared_address_t at, std::uint32_t const (
 template <class Atom, sm90_gemm_config C>
 struct sm90_store {
   /// Stores this warpgroup's part of a tile, from c(m0, n0) on, of which C has `columns` columns. A warp stores its 16
-  /// rows in pieces of 64 columns through its staging buffer, or in swap-AB its 16 columns in pieces of 64 rows. The
+  /// rows in strips of 64 columns through its staging buffer, or in swap-AB its 16 columns in strips of 64 rows. The
   /// buffer's 16-byte units are swizzled by row against bank conflicts. Whole: C has the whole part, and its rows are
   /// aligned to 16 bytes.
   template <bool Whole, class T, class Epilogue>
@@ -57,12 +57,12 @@ struct sm90_store {
       return C.swap_ab() ? row * 2 + (unit ^ (row / 4 & 1)) : row * 8 + (unit ^ (row & 7));
     };
 #pragma unroll
-    for (int piece = 0; piece < ceil_div(C.width(), 64); ++piece) {
-      int const left = C.width() - piece * 64 < 64 ? C.width() - piece * 64 : 64;
+    for (int strip = 0; strip < ceil_div(C.width(), 64); ++strip) {
+      int const left = C.width() - strip * 64 < 64 ? C.width() - strip * 64 : 64;
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
         if (pair * 16 >= left) continue;
-        int const v = piece * 32 + pair * 8;
+        int const v = strip * 32 + pair * 8;
         std::uint32_t const four[] = {
             detail::pack<T>(value(v), value(v + 1)), detail::pack<T>(value(v + 2), value(v + 3)),
             detail::pack<T>(value(v + 4), value(v + 5)), detail::pack<T>(value(v + 6), value(v + 7))};
@@ -77,8 +77,8 @@ struct sm90_store {
         int const r = C.swap_ab() ? i * 16 + lane / 2 : i * 4 + lane / 8, unit = C.swap_ab() ? lane % 2 : lane % 8;
         bytes16 const eight = staging[unit_at(r, unit)];
         if (C.swap_ab() ? i * 16 >= left : unit * 8 >= left) continue;
-        int const row = m0 + (C.swap_ab() ? piece * 64 : warp0) + r,
-                  col = (C.swap_ab() ? warp0 : piece * 64) + unit * 8;
+        int const row = m0 + (C.swap_ab() ? strip * 64 : warp0) + r,
+                  col = (C.swap_ab() ? warp0 : strip * 64) + unit * 8;
         if (Whole || (aligned && row < c.rows && col + 8 <= columns)) {
           *reinterpret_cast<bytes16*>(c.at(row, n0 + col)) = eight;
         } else if (row < c.rows) {
@@ -91,7 +91,7 @@ struct sm90_store {
     }
   }
 
-  /// The same for fp32, in pieces of 32 columns, or in swap-AB of 32 rows. Stores of a warp are whole 128 bytes of a
+  /// The same for fp32, in strips of 32 columns, or in swap-AB of 32 rows. Stores of a warp are whole 128 bytes of a
   /// row, or 64: a link to a peer carries shorter ones much more slowly.
   template <class Epilogue>
   __device__ static void store_sums(bytes16* staging, typename Atom::c_fragment const& acc, int m0, int n0, int columns,
@@ -104,13 +104,13 @@ struct sm90_store {
       return row * units + (unit ^ (C.swap_ab() ? row / 2 % 4 : row % 4 * 2));
     };
 #pragma unroll
-    for (int piece = 0; piece < ceil_div(C.width(), 32); ++piece) {
-      int const left = C.width() - piece * 32 < 32 ? C.width() - piece * 32 : 32;
+    for (int strip = 0; strip < ceil_div(C.width(), 32); ++strip) {
+      int const left = C.width() - strip * 32 < 32 ? C.width() - strip * 32 : 32;
 #pragma unroll
       for (int v = 0; v < 16; v += 2) {
         if (v >= left / 2) continue;
         int const down = lane / 4 + v / 2 % 2 * 8, right = v / 4 * 8 + lane % 4 * 2;
-        float2 const two{acc[piece * 16 + v], acc[piece * 16 + v + 1]};
+        float2 const two{acc[strip * 16 + v], acc[strip * 16 + v + 1]};
         if constexpr (C.swap_ab()) {
           reinterpret_cast<float*>(fours + unit_at(right, down / 4))[down % 4] = two.x;
           reinterpret_cast<float*>(fours + unit_at(right + 1, down / 4))[down % 4] = two.y;
@@ -124,8 +124,8 @@ struct sm90_store {
         int const r = i * (32 / units) + lane / units, unit = lane % units;
         float4 const sums = fours[unit_at(r, unit)];
         if (C.swap_ab() ? r >= left : unit * 4 >= left) continue;
-        int const row = m0 + (C.swap_ab() ? piece * 32 : warp0) + r,
-                  col = (C.swap_ab() ? warp0 : piece * 32) + unit * 4;
+        int const row = m0 + (C.swap_ab() ? strip * 32 : warp0) + r,
+                  col = (C.swap_ab() ? warp0 : strip * 32) + unit * 4;
         if (row >= c.rows) continue;
         float four[4] = {sums.x, sums.y, sums.z, sums.w};
 #pragma unroll

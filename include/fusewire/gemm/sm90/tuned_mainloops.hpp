@@ -27,9 +27,9 @@ struct tuned_mainloops {
   /// Whether TMA can read B.
   static bool accepts(std::int64_t, b_operand<T> const& b, int) { return is_row_aligned<16>(b.data, b.ld); }
 
-  /// An upper bound of the parts of all tiles of a C of `rows` rows and n columns. A tile has at most 8 parts, and if
-  /// tiles have several, each part has an SM of its own.
-  static int max_parts(int rows, int n) {
+  /// An upper bound of the k slices of all tiles of a C of `rows` rows and n columns. A tile has at most 8, and if
+  /// tiles have several, each slice has an SM.
+  static int max_slices(int rows, int n) {
     constexpr int units = 256;  // no device has more SMs
     int const tiles = ceil_div(rows, rows <= 64 ? 64 : 128) * ceil_div(n, 112);
     return std::max(tiles, std::min(8 * std::min(tiles, units), units));
@@ -60,14 +60,14 @@ struct tuned_mainloops {
   static sm90_operands<Buffers> operands(matrix<T const> const (&a)[Buffers], b_operand<T> const& b, int k,
                                          bool b_is_constant, gemm_plan const& plan, int rows, int last_rows,
                                          std::source_location where) {
-    require(Mainloop::C.can_share(std::min(rows, Mainloop::traits.tile_m), plan.parts), where, "sums of ", plan.parts,
-            " parts of a ", Mainloop::traits.tile_m, " x ", Mainloop::traits.tile_n,
+    require(Mainloop::C.can_share(std::min(rows, Mainloop::traits.tile_m), plan.split_k), where, "split-k ",
+            plan.split_k, " of a ", Mainloop::traits.tile_m, " x ", Mainloop::traits.tile_n,
             " tile do not fit in shared memory");
     sm90_operands<Buffers> x;
     x.columns = b.n;
     x.b_is_constant = b_is_constant;
-    x.stages = Mainloop::stages(rows, last_rows, plan.parts, plan.b_in_flight);
-    x.blocks_of_tile = divisor(plan.parts);
+    x.stages = Mainloop::stages(rows, last_rows, plan.split_k, plan.b_in_flight);
+    x.blocks_of_tile = divisor(plan.split_k);
     for (int i = 0; i < Buffers; ++i) x.a[i] = make_box_maps(a[i], x.stages.rows, x.stages.last_rows, where);
     matrix<T const> const lines =
         b.order == layout::row_major ? matrix<T const>{b.data, k, b.n, b.ld} : matrix<T const>{b.data, b.n, k, b.ld};

@@ -1,4 +1,4 @@
-// What of AG+GEMM differs per architecture: the plan, and on gfx942 a sender whose groups of waves push in turns.
+// What of AG+GEMM differs per architecture: the plan, and on gfx942 a sender whose groups of waves alternate.
 #pragma once
 #include <fusewire/platform/platform.hpp>
 #if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)

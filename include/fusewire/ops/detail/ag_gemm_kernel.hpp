@@ -1,24 +1,27 @@
 // All-gather + GEMM in one kernel: C [M, N] = gather(A) [M, K] * B [K, N] on every rank. The operator is in
 // ag_gemm.hpp.
 //
-//   communication      gather_pieces.hpp: push, or pull, and signal a flag (source, tile row, chunk) for each piece;
-//                      on gfx942 groups of waves may push in turns: pusher.hpp
-//   tiles              own rows or columns: from A, at once; others: wait for flag --> from the inbox --mainloop--> C
+//   communication      transfer_chunks.hpp: push, or pull, and signal a flag (source, M tile, k chunk) for each
+//   chunk;
+//                      on gfx942 groups of waves may alternate: pusher.hpp
+//   tiles              local rows or columns: from A, immediately; others: wait for flag --> from the inbox
+//   --mainloop-->
+//   C
 //
-// The mainloop decides which threads move the pieces: the first blocks before they take tiles, or warps of every block
-// while the others multiply. A part's sums over k run in the order in which its source hands out the steps. This order
-// is the same in every run, and with own_shard_first = false it is the same on every rank.
+// The mainloop decides which threads move the chunks: the first blocks before they take tiles, or warps of every block
+// while the others multiply. A slice's sums over k run in the order in which its source hands out the steps. This order
+// is the same in every run, and with local_shard_first = false it is the same on every rank.
 //
 // Deadlock: all blocks are resident (launch() checks). The threads that push wait for nothing. Those that pull wait for
-// headers, which every rank's blocks send before they wait for anything. Pieces are moved by blocks that take tiles
-// only afterwards, or by warps that multiply nothing, so a tile waits only for work that is already under way. Block
-// 0's last waits (acknowledgements, credit) come after its own pieces, and no piece and no tile of other blocks waits
+// headers, which every rank's blocks send before they wait for anything. Chunks are moved by blocks that take tiles
+// only afterwards, or by warps that multiply nothing, so a tile waits only for work that is already running. Block
+// 0's last waits (acknowledgements, credit) come after its own chunks, and no chunk and no tile of other blocks waits
 // for them.
 // Order: the group that asks the source acquires the flags. The mainloop passes that order on to the threads or units
 // that load: by a barrier, or by a proxy fence.
 // Reuse: the inbox by the channel's argument. A of this rank: in push only this launch reads it; in pull the launch
 // ends only after every peer has acknowledged. So the caller may overwrite A as soon as the launch is over.
-// Abandonment: a flag whose wait was given up counts as raised, the loaded data may be anything, and nothing of C is
+// Abandonment: a flag whose wait timed out counts as raised, the loaded data may be anything, and nothing of C is
 // valid. If the channel poisons, a block's tiles become NaN when it has stored them. If blocks share a tile, each of
 // them does so after its own stores, so the last block to store it poisons it last.
 #pragma once
@@ -61,17 +64,17 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   extern __shared__ bytes16 shared[];
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
-  gathered_source<Mainloop> source(e, ch.world.rank(), g.gather.map, g.gather.own_shard_first, x.k_slice());
+  gathered_source<Mainloop> source(e, ch.world.rank(), g.gather.map, g.gather.local_shard_first, x.k_slice());
   checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     if constexpr (Mainloop::traits.push_groups > 0)
-      if (Mainloop::traits.pushes_as_one ? g.gather.in_turns : !g.gather.pull) {
+      if (Mainloop::traits.pushes_as_one ? g.gather.alternating : !g.gather.pull) {
         std::integral_constant<int, Mainloop::traits.threads> const threads;
         std::integral_constant<int, Mainloop::traits.push_groups> const groups;
-        push_in_turns(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
+        push_alternating(threads, groups, shared, e, ch.world, g.gather, worker, workers, begin);
         return;
       }
-    gather_pieces(group, e, ch.world, g.gather, worker, workers, begin);
+    transfer_chunks(group, e, ch.world, g.gather, worker, workers, begin);
   };
   Mainloop::run(shared, launch, x, g.tiles, source, sink, gather, epilogue, no_tail{});
 }

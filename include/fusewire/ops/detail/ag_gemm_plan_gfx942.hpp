@@ -1,4 +1,4 @@
-// How gfx942 gathers A, beside its choice of a mainloop.
+// How gfx942 gathers A, apart from its choice of a mainloop.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -22,29 +22,29 @@ std::vector<modelled<ag_gemm_plan>> modelled_ag_gemm_plans(gemm_shape const& s, 
   gather_regime const& regime = pulls ? pull_regime_gfx942 : gather_regime_gfx942(by, s.rows);
   int const rows = by == gather::k ? s.rows : ceil_div(s.rows, ranks), steps = s.steps_of_shard();  // of a shard
   auto const resident = [&](gemm_plan p) {
-    p.parts = 1;
+    p.split_k = 1;
     return groups(p);
   };
   auto const plan_of = [&](gemm_plan const& p) {
-    int const blocks = s.tiles(p.tile_m, p.tile_n) * p.parts,
+    int const blocks = s.tiles(p.tile_m, p.tile_n) * p.split_k,
               senders = senders_beside_tiles(regime.senders, inboxes_of_push(by, ranks), blocks, resident(p));
     return ag_gemm_plan{.gemm = p,
                         .chunk_k = chunk_steps(regime, rows, steps, senders) * k_step,
                         .senders_per_peer = senders,
-                        .in_turns = regime.alternating,
-                        .pieces = regime.order};
+                        .alternating = regime.alternating,
+                        .chunks = regime.order};
   };
-  auto const beside = [&](gemm_plan const& p) {
+  auto const overlapped = [&](gemm_plan const& p) {
     int const moving = comm_blocks > 0 ? comm_blocks
                        : ranks == 1    ? int(pulls)
                                        : std::max(1, std::min(resident(p) / 4, plan_of(p).senders(by, ranks)));
-    return std::max(0, resident(p) - moving) / p.parts;
+    return std::max(0, resident(p) - moving) / p.split_k;
   };
-  gemm_shape of_pieces = s;
-  of_pieces.link_bytes = ranks > 1 ? 2.0 * s.rows * s.shards * s.k / ranks : 0;
-  of_pieces.together = chunk_steps(regime, rows, steps, regime.senders);
+  gemm_shape of_chunks = s;
+  of_chunks.link_bytes = ranks > 1 ? 2.0 * s.rows * s.shards * s.k / ranks : 0;
+  of_chunks.together = chunk_steps(regime, rows, steps, regime.senders);
   std::vector<modelled<ag_gemm_plan>> all;
-  for (auto const& [gemm, us] : modelled_plans(of_pieces, beside)) all.push_back({plan_of(gemm), us});
+  for (auto const& [gemm, us] : modelled_plans(of_chunks, overlapped)) all.push_back({plan_of(gemm), us});
   return all;
 }
 

@@ -6,22 +6,25 @@
 //              the owner: wait for all ranks' rows --> add up --put--> every rank (section 1), epilogue
 //              the others: wait for the sum --> epilogue
 //
-// A block handles every count()-th chunk of rows. It sends a chunk, then reduces the one that it sent `lag` chunks
-// before, and with two shots takes the one that it reduced `lag` chunks before: so links stay busy while sums are
-// computed. row_exchange.hpp has the two ways to send rows.
+// Rows are cut into chunks. With flags some blocks send, some reduce and some take, so that links stay busy while sums
+// are computed. With LL words every block does all three, one after the other: a few rows travel soonest so.
+// row_exchange.hpp has the two ways to send rows.
 //
 // For each element a rank sends W - 1 elements with one shot, 2 (W - 1) / W with two. With two ranks both send the
 // same, so one shot is never slower.
 //
-// Deadlock: all blocks are resident (launch() checks), and a block goes through its chunks in order. Take the lowest
-// chunk c for which a block waits in vain. If it waits for summands of c, the block that should send them stands at a
-// lower chunk. If it waits for a sum of c, the owner's block stands at a lower chunk or waits for summands of c. So
-// there is none, whatever the ranks' grids are.
-// Order: flags publish a chunk's vectors; LL words carry their launch.
-// Reuse: the inbox and the LL buffer by the channel's argument. In place: a thread reads an element of `in` for the
-// last time before the epilogue stores the row, and the same thread stores it. Abandonment: what a timed-out wait
-// leaves is NaN with LL words, and with flags if the channel poisons. Same bits on every rank, in every run, with both
-// algorithms and whatever the number of rows: a sum is added up in fp32 in the order of ranks, and rounded to T once.
+// Deadlock: all blocks are resident (launch() checks). Blocks send without waiting, reduce what was sent, and take what
+// was reduced. A block that does several of these does them in this order.
+//
+// Order: flags publish a chunk's vectors; LL words carry their launch. A rank raises a chunk's flag on itself, too:
+// then its summands have been read, and the epilogue may overwrite them.
+//
+// Reuse: the inbox and the LL buffer by the channel's argument.
+//
+// Abandonment: what a timed-out wait leaves is NaN with LL words, and with flags if the channel poisons.
+//
+// Same bits on every rank, in every run, with both algorithms and whatever the number of rows: a sum is added up in
+// fp32 in the order of ranks, and rounded to T once.
 #pragma once
 #include <fusewire/comm/row_epilogue.hpp>
 
@@ -30,10 +33,11 @@ namespace fusewire {
 /// What the kernels get.
 template <class T>
 struct all_reduce_arguments {
-  row_view<T const> in;   // this rank's summands
-  int rows;               // of `in`
-  int rows_per_chunk;     // what one flag publishes
-  int lag;                // chunks from sending to reducing
+  row_view<T const> in;  // this rank's summands
+  int rows;              // of `in`
+  int rows_per_chunk;    // what one flag publishes
+  /// Blocks that send, that reduce after them, and that take after these; all 0: each block does all
+  int senders, reducers, takers;
   row_sections sections;  // one-shot: the rows of all; two-shot: those of an owner
 };
 
@@ -174,9 +178,15 @@ struct all_reduce_rows {
   }
 };
 
-/// How many of `chunks` chunks a block handles: every count()-th from its index on.
-__device__ inline int chunks_of_block(block b, int chunks) {
-  return chunks > b.index() ? (chunks - b.index() - 1) / b.count() + 1 : 0;
+/// Calls visit(chunk) for the chunks of this block, if `blocks` blocks from number `first` on divide them; with 0 all
+/// blocks do.
+template <class Visit>
+__device__ void for_chunks(block b, int first, int blocks, int chunks, Visit const& visit) {
+  if (blocks == 0) first = 0, blocks = b.count();
+  int const i = b.index() - first;
+  if (i < 0 || i >= blocks) return;
+#pragma unroll 1
+  for (int chunk = i; chunk < chunks; chunk += blocks) visit(chunk);
 }
 
 }  // namespace detail
@@ -192,21 +202,18 @@ __global__ void __launch_bounds__(1024)
   Exchange<T> const exchange(e, ch.world, g.sections);
   detail::all_reduce_rows<T, Exchange<T>, Vectors> const rows{b, ch.world, g, exchange,
                                                               is_row_aligned<16>(g.in.data, g.in.ld)};
-  int const chunks = detail::chunks_of_block(b, g.sections.chunks), lag = min(g.lag, chunks);
-  for (int i = 0; i < chunks + lag; ++i) {
-    if (int const chunk = b.index() + i * b.count(); i < chunks) {
-      rows.send_to_all(chunk);
-      exchange.sent(b, 0, chunk);
-    }
-    if (int const chunk = b.index() + (i - lag) * b.count(); i >= lag) {
-      exchange.wait(b, 0, chunk);
-      rows.for_rows(0, chunk, [&](int row, int r, int cols) {
-        row_values<T, Vectors> sum;
-        rows.reduce(sum, row, r, cols);
-        epilogue(b, shared, row, cols, sum);
-      });
-    }
-  }
+  detail::for_chunks(b, 0, g.senders, g.sections.chunks, [&](int chunk) {
+    rows.send_to_all(chunk);
+    exchange.sent(b, 0, chunk);
+  });
+  detail::for_chunks(b, g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
+    exchange.wait(b, 0, chunk);
+    rows.for_rows(0, chunk, [&](int row, int r, int cols) {
+      row_values<T, Vectors> sum;
+      rows.reduce(sum, row, r, cols);
+      epilogue(b, shared, row, cols, sum);
+    });
+  });
   if (b.index() == 0) exchange.refresh(b, 1);
   e.end(b);
 }
@@ -222,35 +229,32 @@ __global__ void __launch_bounds__(1024)
   Exchange<T> const exchange(e, ch.world, g.sections);
   detail::all_reduce_rows<T, Exchange<T>, Vectors> const rows{b, ch.world, g, exchange,
                                                               is_row_aligned<16>(g.in.data, g.in.ld)};
-  int const ranks = ch.world.size(), owned = g.sections.rows, chunks = detail::chunks_of_block(b, g.sections.chunks),
-            lag = min(g.lag, chunks);
-  for (int i = 0; i < chunks + 2 * lag; ++i) {
-    if (int const chunk = b.index() + i * b.count(); i < chunks) {
-      for (int p = 1; p < ranks; ++p) rows.send(ch.world.next(p) * owned, chunk, p);
-      exchange.sent(b, 0, chunk);
-    }
-    if (int const chunk = b.index() + (i - lag) * b.count(); i >= lag && i - lag < chunks) {
-      exchange.wait(b, 0, chunk);
-      rows.for_rows(ch.world.rank() * owned, chunk, [&](int row, int r, int cols) {
+  int const ranks = ch.world.size(), owned = g.sections.rows;
+  detail::for_chunks(b, 0, g.senders, g.sections.chunks, [&](int chunk) {
+    for (int p = 1; p < ranks; ++p) rows.send(ch.world.next(p) * owned, chunk, p);
+    exchange.sent(b, 0, chunk);
+  });
+  detail::for_chunks(b, g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
+    exchange.wait(b, 0, chunk);
+    rows.for_rows(ch.world.rank() * owned, chunk, [&](int row, int r, int cols) {
+      row_values<T, Vectors> sum;
+      rows.reduce(sum, row, r, cols);
+      rows.send_sum(sum, r, cols);
+      epilogue(b, shared, row, cols, sum);
+    });
+    exchange.sent(b, 1, chunk);
+  });
+  detail::for_chunks(b, g.senders + g.reducers, g.takers, g.sections.chunks, [&](int chunk) {
+    exchange.wait(b, 1, chunk);
+    for (int p = 1; p < ranks; ++p) {
+      int const owner = ch.world.next(p);
+      rows.for_rows(owner * owned, chunk, [&](int row, int r, int cols) {
         row_values<T, Vectors> sum;
-        rows.reduce(sum, row, r, cols);
-        rows.send_sum(sum, r, cols);
+        rows.take(sum, owner, r, cols);
         epilogue(b, shared, row, cols, sum);
       });
-      exchange.sent(b, 1, chunk);
     }
-    if (int const chunk = b.index() + (i - 2 * lag) * b.count(); i >= 2 * lag) {
-      exchange.wait(b, 1, chunk);
-      for (int p = 1; p < ranks; ++p) {
-        int const owner = ch.world.next(p);
-        rows.for_rows(owner * owned, chunk, [&](int row, int r, int cols) {
-          row_values<T, Vectors> sum;
-          rows.take(sum, owner, r, cols);
-          epilogue(b, shared, row, cols, sum);
-        });
-      }
-    }
-  }
+  });
   if (b.index() == 0) exchange.refresh(b, 2);
   e.end(b);
 }

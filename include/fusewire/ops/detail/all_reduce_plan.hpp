@@ -40,7 +40,7 @@ struct all_reduce_plan {
   bool words = false, two_shot = false;
   int threads = flat_threads, vectors = 1;  // of a block; of a thread, at most: 1 or 4
   int rows = 0, cols = 0;                   // cols elements each
-  int rows_per_chunk = 1, lag = 1;
+  int rows_per_chunk = 1;
   row_sections sections;
 
   /// Rows of a flat array of `count` elements. Requires: count > 0.
@@ -65,6 +65,19 @@ struct all_reduce_plan {
   /// Columns of the longest row that a block holds.
   template <class T>
   static constexpr int max_cols = max_threads * max_vectors * per_16_bytes<T>;
+
+  /// How many of `fit` resident blocks send, reduce and take; all 0 if each of them does all. With flags a chunk has a
+  /// block for each, if they fit: reducing moves about three times the bytes of sending or taking.
+  struct roles {
+    int blocks, senders, reducers, takers;
+  };
+  roles roles_of(int fit) const {
+    int const kinds = two_shot ? 3 : 2;
+    if (words || fit < kinds) return {std::min(fit, sections.chunks), 0, 0, 0};
+    int const each = std::min(sections.chunks, std::max(1, fit / (two_shot ? 5 : 4)));
+    int const reducers = std::min(sections.chunks, fit - (kinds - 1) * each);
+    return {(kinds - 1) * each + reducers, each, reducers, two_shot ? each : 0};
+  }
 
   /// Whether a call of so many bytes takes LL words.
   static bool takes_words(std::size_t bytes, int ranks, reduce_algorithm shots, row_transport transport) {
@@ -100,7 +113,6 @@ struct all_reduce_plan {
     }
     p.sections.chunks = ceil_div(section, p.rows_per_chunk);
     p.sections.rows = p.sections.chunks * p.rows_per_chunk;
-    p.lag = words ? p.sections.chunks : 1;
     return p;
   }
 };

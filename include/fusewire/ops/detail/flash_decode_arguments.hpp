@@ -24,7 +24,7 @@ struct decode_arguments {
   float scale;              // of the scores, in units of log 2
   ll_buffer_view inbox;     // a record for each head item that the operator has room for
   split_kv_view workspace;  // of head items that blocks share
-  divisor quads;            // of a head item: fours of neighbouring elements of o
+  divisor vec4s;            // of a head item: fours of neighbouring elements of o
   int pages_to_check = 0;   // of the caches; 0: page numbers are not looked at
 };
 

@@ -18,7 +18,7 @@
 // resident (launch() checks), so every head item is pushed without waiting for another rank. Reductions over the ranks
 // wait for pushes only, and a thread waits for others' results after it has sent its own.
 // Order: LL words carry their launch, so a partial needs no flag and no fence. All threads have the epoch before the
-// block's ticket is taken (depart).
+// block's ticket is taken (arrive_exit).
 // Reuse: the inbox is a buffer of LL words (ll_buffer_view.hpp), a record for each head item and source. Each source
 // writes its own records (an owner its result in place of its partial), which only this launch's combine reads.
 // Early: the launch may start while the prior grid on the stream still runs. Before begin() nothing is written. Only
@@ -38,7 +38,7 @@ namespace fusewire {
 
 namespace detail {
 
-/// One block of a launch. Every thread calls run_splits, depart, reduce_slices, combine and end, in this order.
+/// One block of a launch. Every thread calls run_splits, arrive_exit, reduce_slices, combine and end, in this order.
 template <class T, int D>
 class decode_block {
   using attention = wave_attention<T, D>;
@@ -76,15 +76,15 @@ class decode_block {
         if (run.done()) break;
       head_item_slice const ahead = policy.computes_slice_ahead ? slice_of(run) : head_item_slice{};
       attend(a, run);
-      leave(run, policy.computes_slice_ahead ? ahead : slice_of(run));
+      hold_slice(run, policy.computes_slice_ahead ? ahead : slice_of(run));
     }
   }
 
   /// While others' partials are awaited, the leader's ticket is in flight.
-  __device__ void depart() {
-    launch_.settle();
+  __device__ void arrive_exit() {
+    launch_.wait_epoch();
     b_.sync();  // all have the epoch
-    if (b_.leader()) departed_ = launch_.depart();
+    if (b_.leader()) exits_before_ = launch_.arrive_exit();
   }
 
   /// This block's slices of the head items that it has not attended to alone, to the inboxes.
@@ -105,9 +105,9 @@ class decode_block {
   __device__ void end() const {
     if (number() == b_.count() - 1) exchange().refresh(b_);
     workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
-    if (b_.index() == 0) launch_.collect(b_);
+    if (b_.index() == 0) launch_.wait_peers(b_);
     b_.sync();
-    if (b_.leader()) launch_.leave(b_, departed_);
+    if (b_.leader()) launch_.finish_exit(b_, exits_before_);
   }
 
  private:
@@ -149,7 +149,7 @@ class decode_block {
   /// Issues the split's first K. If the prior grid is over, Q is in LDS before: its loads and those of the page table
   /// are waited for together.
   __device__ attention open(kv_splits const& run) {
-    // Every step needs the number of heads: in a register of its own, not with the arguments loaded next to it
+    // Every step needs the number of heads: in its own register, not with the arguments loaded next to it
     paged_kv<T> const kv{g_.k,          g_.v,
                          g_.pages,      unsigned(run.sequence()) * unsigned(g_.max_pages),
                          g_.page_shift, platform::no_hoist(g_.lengths.kv_heads),
@@ -163,7 +163,7 @@ class decode_block {
     if constexpr (!policy.overlaps_prior_grid) {
       std::uint64_t some;
       memcpy(&some, &query, sizeof some);
-      platform::settle(some);  // in all threads, whatever follows
+      platform::wait_loaded(some);  // in all threads, whatever follows
       attention::store_query(b_, query, q_);
     }
     a.start();
@@ -185,26 +185,26 @@ class decode_block {
     }
     a.run(q_, g_.scale);
     a.finish(o_ + w.index() * record_.heads * wave_attention_pitch, scales_ + w.index() * record_.heads, record_.heads);
-    // Of the K and V that run() asks for last: who needs their registers would wait for later stores as well
+    // Waits for the K and V that run() issues last: whoever needs their registers would wait for later stores as well
     platform::drain_stores();
     b_.sync();
   }
 
   /// Takes the sum over the waves to the inboxes if the split is all of its head item, else to the block's place.
-  __device__ void leave(kv_splits const& run, head_item_slice const& x) {
+  __device__ void hold_slice(kv_splits const& run, head_item_slice const& x) {
     int const rank = platform::no_hoist_lane(b_.rank()), group = platform::no_hoist(record_.heads);
     decode_record const record{group, D};
     bool const whole = platform::uniform(run.whole()), begins = run.starts();
-    if (to_ == 0) from_ = x.item * record.quads() + x.begin;
-    to_ = x.item * record.quads() + x.end;  // slices and head items of a block are neighbours
+    if (to_ == 0) from_ = x.item * record.vec4s() + x.begin;
+    to_ = x.item * record.vec4s() + x.end;  // slices and head items of a block are neighbours
     if (!whole && begins) begun_ = x;
     if (!whole && !begins) continued_ = x;
-    for (int i = rank; i < record.quads(); i += decode_threads(D)) {
+    for (int i = rank; i < record.vec4s(); i += decode_threads(D)) {
       int const head = i / (D / 4), four = i % (D / 4);
       softmax_partial const sum = combine_partials<policy.waves>(
           policy.waves, [&](int w) { return scales_[w * group + head]; },
           [&](int w) {
-            return *reinterpret_cast<quad const*>(o_ + (w * group + head) * wave_attention_pitch + four * 4);
+            return *reinterpret_cast<vec4 const*>(o_ + (w * group + head) * wave_attention_pitch + four * 4);
           });
       if (whole) exchange().push({x.item, i}, sum, 0, 1);
       else workspace().store(number(), begins, i, sum);
@@ -220,7 +220,7 @@ class decode_block {
   block b_;
   channel_view const& ch_;
   channel_launch launch_;
-  unsigned departed_ = 0;  // of the leader
+  unsigned exits_before_ = 0;  // of the leader
   decode_arguments<T> const& g_;
   int* words_;  // of kv_splits, in LDS
   bytes16* q_;  // Q, in LDS
@@ -229,7 +229,7 @@ class decode_block {
   softmax_scale* scales_;              // [waves][group], in LDS
   float* o_;                           // [waves][group][wave_attention_pitch], in LDS
   head_item_slice continued_, begun_;  // of the head items that the block's first and last split do not end, or begin
-  int from_ = 0, to_ = 0;              // what the block pushes: quads of all head items
+  int from_ = 0, to_ = 0;              // what the block pushes: vec4s of all head items
 };
 
 }  // namespace detail
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(decode_threads(D), decode_policy_for(D).launch
   extern __shared__ bytes16 shared[];
   detail::decode_block<T, D> work(ch, g, shared);
   work.run_splits();
-  work.depart();
+  work.arrive_exit();
   work.reduce_slices();
   work.combine();
   work.end();

@@ -13,8 +13,8 @@ template <class T, class Options>
   requires is_16_bit_float<T>
 class fused_gemm_operator {
  public:
-  /// At least as many flags as the blocks that store a shard of up to `rows` rows need, one for each part of a tile.
-  static int max_flags(Options const& o, int rows) { return gemm_launcher<T>::max_tile_parts(rows, o.max_n, o.tile); }
+  /// At least as many flags as the blocks that store a shard of up to `rows` rows need, one for each k slice of a tile.
+  static int max_flags(Options const& o, int rows) { return gemm_launcher<T>::max_tile_slices(rows, o.max_n, o.tile); }
   /// Bytes of a channel's slot that holds partial sums [sources][rows][max_n].
   template <class Partial>
   static std::size_t bytes_of_partials(Options const& o, int sources, int rows) {
@@ -47,14 +47,14 @@ class fused_gemm_operator {
                           " flags per source; the channel has ", ch_.options().flags_per_source);
   }
 
-  /// Collective. The options are those of all ranks, and all ranks have loaded their kernels. `own`: what else must be
-  /// equal. Fails: rank_mismatch.
-  void require_equal_on_ranks(std::source_location where, int own = 0) const {
+  /// Collective. The options are those of all ranks, and all ranks have loaded their kernels. `operator_bits`: what
+  /// else must be equal. Fails: rank_mismatch.
+  void require_equal_on_ranks(std::source_location where, int operator_bits = 0) const {
     using named = heap::named;
     ch_.heap().require_equal_on_ranks(
         name_,
         std::array{named{"max_m", std::uint64_t(o_.max_m)}, named{"max_n", std::uint64_t(o_.max_n)},
-                   named{"k", std::uint64_t(o_.k)}, named{"shots", std::uint64_t(own)}},
+                   named{"k", std::uint64_t(o_.k)}, named{"shots", std::uint64_t(operator_bits)}},
         where);
   }
 
@@ -85,14 +85,15 @@ class fused_gemm_operator {
   }
 
   /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of the product are cut into
-  /// `shards` shards, in turns from the one of rank `first` on. `own`: what else the ranks have to agree on; see
-  /// gemm_header(). One rank alone sends nothing: its product is the result. A call without rows multiplies nothing.
+  /// `shards` shards, round robin from the one of rank `first` on. `operator_bits`: what else the ranks have to agree
+  /// on; see gemm_header(). One rank alone sends nothing: its product is the result. A call without rows multiplies
+  /// nothing.
   template <class Kernel, class Call, class Epilogue>
-  void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first, unsigned own,
-             Epilogue const& epilogue, std::source_location where) {
+  void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first,
+             unsigned operator_bits, Epilogue const& epilogue, std::source_location where) {
     if (call.m == 0)
-      return detail::launch_no_rows(ch_, stream, gemm_header<T>(launch_name_, {}, own, 0, call.b.cols, o_.k, 0, where),
-                                    where);
+      return detail::launch_no_rows(
+          ch_, stream, gemm_header<T>(launch_name_, {}, operator_bits, 0, call.b.cols, o_.k, 0, where), where);
     gemm_plan const& plan = plan_for<detail::planned_epilogue<Epilogue>>(kernel_of, call, shards, where);
     if (alone())
       return detail::start_gemm(launcher_, stream, call, plan, epilogue, detail::memory_of_one_launch(ch_.view({})),
@@ -104,9 +105,9 @@ class fused_gemm_operator {
         call.c,
         rows,
         ceil_div(call.m, ch_.world().size()),
-        {rows.all_tile_rows(), ceil_div(n, plan.tile_n), first < rows.owners() ? first : 0, plan.band},
+        {rows.all_m_tiles(), ceil_div(n, plan.tile_n), first < rows.owners() ? first : 0, plan.group_m},
         o_.k};
-    launch_header const header = gemm_header<T>(launch_name_, plan, own, call.m, n, o_.k, 0, where);
+    launch_header const header = gemm_header<T>(launch_name_, plan, operator_bits, call.m, n, o_.k, 0, where);
     matrix<T const> const a[1] = {call.a};
     launcher_.launch(stream, detail::kernels_to_launch(kernel_of, epilogue), p, plan, a,
                      {.tiles = g.tiles.count(), .where = where}, detail::epilogue_to_launch(epilogue), ch_.view(header),

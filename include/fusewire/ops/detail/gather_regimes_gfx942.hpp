@@ -16,9 +16,9 @@ struct gather_regime {
   int max_m;         // rows of the gathered A
   int chunk_bytes;   // of a shard's rows
   int senders;       // blocks for each inbox that a rank pushes into
-  bool alternating;  // groups of a sender's waves push in turns, if the mainloop has such groups; else all together
-  /// How pieces follow each other.
-  piece_order::nest order;
+  bool alternating;  // groups of a sender's waves alternate, if the mainloop has such groups; else all together
+  /// How chunks follow each other.
+  chunk_order::nest order;
 };
 
 /// As max_m: however many.
@@ -28,14 +28,14 @@ inline constexpr int any_m = std::numeric_limits<int>::max();
 /// (docs/simulator.md). So rows whose times differ by less than that are one row (CONTRIBUTING.md). What smaller
 /// differences may be worth is in docs/decisions/all_gather_gfx942.md, for the first machine.
 inline constexpr gather_regime gather_regimes_gfx942[] = {
-    {gather::k, 64, 32 * 1024, 16, false, piece_order::nest::by_chunk},
-    {gather::k, any_m, 32 * 1024, 1, true, piece_order::nest::by_row},
-    {gather::m, 32, 4 * 1024, 8, false, piece_order::nest::by_chunk},
-    {gather::m, 64, 8 * 1024, 3, true, piece_order::nest::by_chunk},
-    {gather::m, any_m, 16 * 1024, 2, true, piece_order::nest::by_row},
+    {gather::k, 64, 32 * 1024, 16, false, chunk_order::nest::by_k_chunk},
+    {gather::k, any_m, 32 * 1024, 1, true, chunk_order::nest::by_row},
+    {gather::m, 32, 4 * 1024, 8, false, chunk_order::nest::by_k_chunk},
+    {gather::m, 64, 8 * 1024, 3, true, chunk_order::nest::by_k_chunk},
+    {gather::m, any_m, 16 * 1024, 2, true, chunk_order::nest::by_row},
 };
-/// Of a pull along either dimension, which only a caller asks for.
-inline constexpr gather_regime pull_regime_gfx942{gather::k, any_m, 32 * 1024, 8, false, piece_order::nest::by_row};
+/// The regime of a pull along either dimension, which only a caller requests.
+inline constexpr gather_regime pull_regime_gfx942{gather::k, any_m, 32 * 1024, 8, false, chunk_order::nest::by_row};
 
 /// The regime of a push of m rows.
 constexpr gather_regime const& gather_regime_gfx942(gather by, int m) {

@@ -1,17 +1,17 @@
 // GEMM + all-scatter in one kernel: C [M, W n] on every rank. Rank r computes its columns [r n, (r + 1) n) = A * B. The
 // operator is in gemm_all_scatter.hpp.
 //
-//   tiles        A, B --mainloop--> epilogue --> own columns of C
+//   tiles        A, B --mainloop--> epilogue --> local columns of C
 //                --copy--> inbox [source][M][n] of every other rank --signal--> flag (source, tile, slice)
 //   after them   wait for the flags of another rank's tile --> its columns of C
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block takes other ranks'
-// tiles only when all tiles of its rank are done or under way in other blocks. Block 0's last wait (credit) comes after
+// tiles only when all tiles of its rank are done or running in other blocks. Block 0's last wait (credit) comes after
 // its own work.
-// Order: the threads that stored a tile, or a part of its rows, meet, copy it and raise its flags, so the flags'
+// Order: the threads that stored a tile, or a part of its rows, sync, copy it and raise its flags, so the flags'
 // release covers the copies. The block that takes a tile out of the inbox acquires every one of its flags first.
 // Reuse: the inbox by the channel's argument. Only this launch reads A and B.
-// Abandonment: a flag whose wait was given up counts as raised, and the tile taken out may be anything. If the channel
+// Abandonment: a flag whose wait timed out counts as raised, and the tile taken out may be anything. If the channel
 // poisons, it becomes NaN.
 #pragma once
 #include <fusewire/comm/all_scatter.hpp>

@@ -6,7 +6,7 @@
 //              wait for a tile's flags of every source --> add up in the order of ranks --> epilogue --> C
 //   two-shot   A, B --mainloop--> partial sums --> inbox [source][rows][N] of the rank that owns the rows
 //              --signal--> flag (source, tile, slice)
-//              wait for an own tile's flags of every source --> add up --> epilogue --> C, and the second inbox [M][N]
+//              wait for a local tile's flags of every source --> add up --> epilogue --> C, and the second inbox [M][N]
 //              of every rank --signal--> flag
 //              wait for the flag of another rank's tile --> C
 //
@@ -14,12 +14,12 @@
 // what is reduced. One-shot waits once, two-shot twice.
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block adds up only when all
-// multiplications of its rank are done or under way in other blocks. It takes other ranks' tiles only when the same
+// multiplications of its rank are done or running in other blocks. It takes other ranks' tiles only when the same
 // holds for all sums of its rank. Block 0's last wait (credit) comes last.
 // Order: as in gemm_rs_kernel.hpp. In one-shot, sums are stored to the rank's own inbox, and the same threads copy
-// them from there; they meet in between. In two-shot, the block that stored a result into all inboxes raises its flag.
+// them from there; they sync in between. In two-shot, the block that stored a result into all inboxes raises its flag.
 // Reuse: the inbox by the channel's argument, both parts of it. Only this launch reads A and B.
-// Abandonment: a flag whose wait was given up counts as raised, and the sums may be anything. If the channel poisons,
+// Abandonment: a flag whose wait timed out counts as raised, and the sums may be anything. If the channel poisons,
 // NaN is stored then.
 #pragma once
 #include <fusewire/comm/all_reduce.hpp>
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
                        partials = ranks * shards.per_rank * inbox_pitch<Partial>(g.c.cols);
     return matrix<T>{reinterpret_cast<T*>(e.inbox<Partial>(of) + partials), g.c.rows, g.c.cols, pitch};
   };
-  auto const result_flag = [&](int nth, int n) { return (shards.tile_rows * inbox.stores + nth) * n_tiles + n; };
+  auto const result_flag = [&](int nth, int n) { return (shards.m_tiles * inbox.stores + nth) * n_tiles + n; };
   auto const reduce = [&](block b, int m, int n) {  // this rank's tiles
     constexpr int width = per_16_bytes<Partial>;
     int const row0 = shards.first_row(rank);
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
     detail::take_tile(b, rows, row0 + shards.row_in_shard(m), n * tile_n, tile_m, tile_n, results(rank),
                       e.control().should_fill_nan());
   };
-  int const local = inbox.tile_rows() * n_tiles;
-  tail const both{local + shards.all_tile_rows() * n_tiles, [&](block b, int item) {
+  int const local = inbox.m_tiles() * n_tiles;
+  tail const both{local + shards.all_m_tiles() * n_tiles, [&](block b, int item) {
                     if (item < local) reduce(b, item / n_tiles, item % n_tiles);
                     else take(b, (item - local) / n_tiles, (item - local) % n_tiles);
                   }};

@@ -10,9 +10,9 @@ namespace fusewire::detail {
 template <class T, int D>
 class head_item_exchange {
  public:
-  /// A quad of a head item.
-  struct quad_at {
-    int item, i;  // the head item's number, the quad's
+  /// A vec4 of a head item.
+  struct vec4_at {
+    int item, i;  // the head item's number, the vec4's
   };
 
   /// peers: room for an address of each rank in LDS.
@@ -33,29 +33,29 @@ class head_item_exchange {
   }
 
   /// Called by: `of` threads with the same partial, number n of them each; they take the peers round-robin.
-  __device__ void push(quad_at at, softmax_partial const& part, int n, int of) const {
+  __device__ void push(vec4_at at, softmax_partial const& partial, int n, int of) const {
     int const size = later(ch_.world).size();
-    if (size == 1) return n > 0 ? void() : write(at, part);
+    if (size == 1) return n > 0 ? void() : write(at, partial);
     if (g_.two_shot) {
       int const next = owner(at.item) - ch_.world.rank();
-      return n > 0 ? void() : send(next < 0 ? next + size : next, at, part);
+      return n > 0 ? void() : send(next < 0 ? next + size : next, at, partial);
     }
 #pragma unroll 1
-    for (int p = n; p < size; p += of) send(p + 1 < size ? p + 1 : 0, at, part);
+    for (int p = n; p < size; p += of) send(p + 1 < size ? p + 1 : 0, at, partial);
   }
 
-  /// The output of what this block has pushed: quads [from, to) of all head items.
+  /// The output of what this block has pushed: vec4s [from, to) of all head items.
   /// Called by: every thread of the block.
   __device__ void combine(block b, int from, int to) const {
     world_view const& w = ch_.world;
     if (w.size() == 1) return;
-    int const first_quad = platform::uniform(from), last_quad = platform::uniform(to), quads = record_.quads();
-    for (int item = first_quad / g_.quads; item * quads < last_quad; ++item) {
+    int const first_vec4 = platform::uniform(from), last_vec4 = platform::uniform(to), vec4s = record_.vec4s();
+    for (int item = first_vec4 / g_.vec4s; item * vec4s < last_vec4; ++item) {
       if (g_.two_shot && owner(item) != w.rank()) continue;
-      int const first = item * quads, begin = first_quad < first ? 0 : first_quad - first, end = last_quad - first;
+      int const first = item * vec4s, begin = first_vec4 < first ? 0 : first_vec4 - first, end = last_vec4 - first;
       reduce_partials<policy>(
-          e_, w, begin, end < quads ? end : quads, w.size(), log_readers(w.size()),
-          [&](int source, int i) { return ask(source, {item, i}); },
+          e_, w, begin, end < vec4s ? end : vec4s, w.size(), log_readers(w.size()),
+          [&](int source, int i) { return load_words(source, {item, i}); },
           [&](ll_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
           [&](int i, softmax_partial const& sum, int n, int of) {
             if (n == 0) write({item, i}, sum);
@@ -66,13 +66,13 @@ class head_item_exchange {
     }
     if (!g_.two_shot) return;
     for (int n = from + b.rank(); n < to; n += decode_threads(D)) {
-      quad_at const at{n / g_.quads, n % g_.quads};
+      vec4_at const at{n / g_.vec4s, n % g_.vec4s};
       int const source = owner(at.item);
       if (source == w.rank()) continue;
       ll_reader read(e_, w, grace_ns);
-      quad_words words;
+      vec4_words words;
       do {
-        words = ask(source, at);
+        words = load_words(source, at);
         platform::sched_barrier();
         words.check(read);
       } while (read.again([&] { return missing(read, source, source + 1, at); }));
@@ -98,7 +98,7 @@ class head_item_exchange {
   static constexpr float not_a_number = __builtin_nanf("");
   static constexpr std::uint64_t grace_ns = 250'000'000;  // of a wait for a result: its owner may itself be waiting
 
-  /// Lanes that read a quad of `ranks` ranks, as a number of bits.
+  /// Lanes that read a vec4 of `ranks` ranks, as a number of bits.
   __device__ static int log_readers(int ranks) {
     int const wanted = ranks > 4 ? 3 : ranks > 2 ? 2 : 1;
     return wanted < log_rank_readers ? wanted : log_rank_readers;
@@ -116,35 +116,35 @@ class head_item_exchange {
     return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size())));
   }
 
-  __device__ quad_words ask(int source, quad_at at) const {
+  __device__ vec4_words load_words(int source, vec4_at at) const {
     ll_slot const s = slot();
     ll_word<> const* const records = s.from(source);
-    return quad_words::loaded([&](int j) { return ll_load(s.place(records, at.item, record_.word(at.i, j))); });
+    return vec4_words::loaded([&](int j) { return ll_load(s.place(records, at.item, record_.word(at.i, j))); });
   }
   /// The first word that has not arrived from the sources [first, last), for the report of a failed wait.
-  __device__ ll_reader::awaited missing(ll_reader const& read, int first, int last, quad_at at) const {
+  __device__ ll_reader::awaited missing(ll_reader const& read, int first, int last, vec4_at at) const {
     ll_slot const s = slot();
-    for (int n = quad_words::count * first;; ++n) {
-      int const source = n / quad_words::count;
-      ll_word<> const* const word = s.place(s.from(source), at.item, record_.word(at.i, n % quad_words::count));
-      if (n == quad_words::count * last - 1 || !read.has_arrived(ll_load(word))) return {word, source};
+    for (int n = vec4_words::count * first;; ++n) {
+      int const source = n / vec4_words::count;
+      ll_word<> const* const word = s.place(s.from(source), at.item, record_.word(at.i, n % vec4_words::count));
+      if (n == vec4_words::count * last - 1 || !read.has_arrived(ll_load(word))) return {word, source};
     }
   }
   /// To the rank `next` places after this one.
-  __device__ void send(int next, quad_at at, softmax_partial const& part) const {
+  __device__ void send(int next, vec4_at at, softmax_partial const& partial) const {
     ll_slot const s = later_slot();
     ll_word<>* const records = platform::to_memory(peers_[next]);
     auto const put = [&](int j, float x) {
       ll_store(s.place(records, at.item, record_.word(at.i, j)), x, e_.number());
     };
 #pragma unroll
-    for (int j = 0; j < 4; ++j) put(j, part.o.x[j]);
+    for (int j = 0; j < 4; ++j) put(j, partial.o.x[j]);
     if (!record_.begins_head(at.i)) return;
-    put(4, part.s.m);
-    put(5, part.s.l);
+    put(4, partial.s.m);
+    put(5, partial.s.l);
   }
 
-  __device__ void write(quad_at at, softmax_partial const& x) const {
+  __device__ void write(vec4_at at, softmax_partial const& x) const {
     decode_arguments<T> const& g = later(g_);
     struct alignas(8) {
       T value[4];

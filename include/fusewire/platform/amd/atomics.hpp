@@ -23,7 +23,7 @@ __device__ inline bool is_in(std::uint64_t lanes) {
 }
 
 /// For each lane in `lanes` the word that lies `at` bytes behind `data`, as by a relaxed load at system scope; for
-/// others 0, and they load nothing. There is no branch, so the compiler knows how many loads are under way.
+/// others 0, and they load nothing. There is no branch, so the compiler knows how many loads are in flight.
 /// Called by: every lane of a wave.
 /// Requires: `data` and `lanes` are the same in all lanes; 0 <= at < 2^31 - 2^16.
 __device__ inline std::uint64_t poll_lanes(void const* data, int at, std::uint64_t lanes) {
@@ -38,18 +38,18 @@ __device__ inline void acquire_polled(T const*) {
   fence<order::acquire, S>();
 }
 /// The same, where this thread has used the value of such a load, so that the load is complete. Unlike a fence, it does
-/// not wait for other loads that are under way, and it orders only later loads.
+/// not wait for other loads that are in flight, and it orders only later loads.
 template <scope S>
 __device__ inline void acquire_loaded() {
   static_assert(S == scope::system);
   asm volatile("buffer_inv sc0 sc1" ::: "memory");
 }
-/// An aligned load of 4 or 8 bytes in one piece. Order: relaxed or acquire.
+/// An aligned load of 4 or 8 bytes in one access. Order: relaxed or acquire.
 template <order O, scope S, class T>
 __device__ T atomic_load(T const* p) {
   return __hip_atomic_load(p, order_of<O>, scope_of<S>);
 }
-/// An aligned store of 4 or 8 bytes in one piece. Order: relaxed or release.
+/// An aligned store of 4 or 8 bytes in one access. Order: relaxed or release.
 template <order O, scope S, class T>
 __device__ void atomic_store(T* p, T value) {
   release_before<O, S>();
@@ -76,7 +76,7 @@ __device__ T atomic_fetch_add(T* p, T value) {
 }
 /// Adds 1 to *p, relaxed, at device scope; returns what *p was. Called by one lane, which waits for the result where it
 /// uses it. p is hidden from the compiler: where it knows that all lanes have the same p, one lane adds for all, and
-/// the wave waits at once for the result and for every load before it.
+/// the wave waits immediately for the result and for every load before it.
 __device__ inline unsigned take_ticket(unsigned* p) {
   unsigned none = 0;
   asm volatile("" : "+v"(none));

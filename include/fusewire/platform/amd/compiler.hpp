@@ -31,12 +31,12 @@ __device__ inline int no_hoist_lane(int x) { return opaque(x); }
 __device__ inline void sched_barrier() { __builtin_amdgcn_sched_barrier(0); }
 /// Whether `rank` is 0, written so that the optimiser does not see through it. Otherwise the optimiser may thread
 /// jumps: lanes for which one test fails skip the next test of the same condition, even across barriers. They then
-/// enter a loop of their own, while the other lanes of their wave wait to draw the next piece (llvm/llvm-project, pull
+/// enter their own loop, while the other lanes of their wave wait to claim the next item (llvm/llvm-project, pull
 /// request 204958). s_barrier counts waves, so it lets them pass.
-__device__ inline bool is_first(int rank) { return opaque(rank) == 0; }
-/// Returns when x, which is not 0, has been loaded. Until then its load may be under way, even past a barrier.
-__device__ inline void settle(std::uint64_t x) { asm volatile("" ::"v"(x)); }
-/// Brings the first `Bytes` bytes of the kernel's arguments into the scalar cache, all lines at once. Without it, a
+__device__ inline bool opaque_is_zero(int rank) { return opaque(rank) == 0; }
+/// Returns when x, which is not 0, has been loaded. Until then its load may be in flight, even past a barrier.
+__device__ inline void wait_loaded(std::uint64_t x) { asm volatile("" ::"v"(x)); }
+/// Brings the first `Bytes` bytes of the kernel's arguments into the scalar cache, all lines together. Without it, a
 /// kernel waits for each line where it first uses it, one line after the other.
 template <int Bytes>
 __device__ inline void fetch_arguments() {

@@ -14,7 +14,7 @@ inline hipError_t malloc_signal(void** p, std::size_t bytes) {
 /// Whether polled memory works depends on the memory type of each mapping. So it is tried when a heap is made.
 inline constexpr bool tries_flags = true;
 
-/// Whether kernels of several processes run on a device at once, so that they may wait for each other.
+/// Whether kernels of several processes run on a device concurrently, so that they may wait for each other.
 inline hipError_t processes_share_device(int* yes, int) {
   *yes = 1;  // every process has hardware queues of its own
   return hipSuccess;
@@ -36,8 +36,8 @@ inline void prepare_runtime(bool threads) {
 /// and MI300A have 38 units each, and a partition of such a GPU (DPX, QPX, CPX) consists of whole XCDs. Other devices
 /// count as 8 XCDs, because what is divided evenly by 8 is even on 1, 2 and 4 as well.
 constexpr int xcds_of(int units) { return units > 0 && units % 38 == 0 ? units / 38 : units < 8 ? units : 8; }
-/// How many parts of a device (XCDs) take the blocks of a launch in turn: block i goes to part i modulo their number,
-/// and waits there even when another part has room.
+/// How many XCDs take the blocks of a launch round robin: block i goes to XCD i modulo their number,
+/// and waits there even when another XCD has room.
 inline hipError_t xcd_count(int* n, int device) {
 #if HIP_VERSION_MAJOR >= 7
   return hipDeviceGetAttribute(n, hipDeviceAttributeNumberOfXccs, device);
@@ -48,28 +48,28 @@ inline hipError_t xcd_count(int* n, int device) {
   return e;
 #endif
 }
-/// The number of a mask's compute units that blocks can fill. Parts take blocks in turn, so every part counts as the
-/// part with the fewest units. Bit i is a compute unit of part i modulo the number of parts [Linux,
+/// The number of a mask's compute units that blocks can fill. XCDs take blocks round robin, so every XCD counts as the
+/// one with the fewest units. Bit i is a compute unit of XCD i modulo the number of XCDs [Linux,
 /// mqd_symmetrically_map_cu_mask].
 template <std::size_t Words>
-constexpr int fillable(std::uint32_t const (&mask)[Words], int parts) {
+constexpr int fillable(std::uint32_t const (&mask)[Words], int xcds) {
   int fewest = int(32 * Words);
-  for (int p = 0; p < parts; ++p) {
+  for (int p = 0; p < xcds; ++p) {
     int units = 0;
-    for (int i = p; i < int(32 * Words); i += parts) units += int(mask[i / 32] >> i % 32 & 1);
+    for (int i = p; i < int(32 * Words); i += xcds) units += int(mask[i / 32] >> i % 32 & 1);
     fewest = units < fewest ? units : fewest;
   }
-  return parts * fewest;
+  return xcds * fewest;
 }
-/// The compute units of the current device, which has `parts` parts, that blocks on the stream can fill. A mask of the
+/// The compute units of the current device, which has `xcds` XCDs, that blocks on the stream can fill. A mask of the
 /// stream (hipExtStreamCreateWithCUMask), or of all streams (ROC_GLOBAL_CU_MASK), may take some away.
-inline hipError_t usable_cus(int* n, hipStream_t stream, int parts) {
+inline hipError_t usable_cus(int* n, hipStream_t stream, int xcds) {
   std::uint32_t mask[32] = {};
   hipError_t e = hipExtStreamGetCUMask(stream, 32, mask);
   // For a stream without a mask HIP writes nothing, even if there is a mask of all streams
   bool const none = fillable(mask, 1) == 0;
   if (e == hipSuccess && none) e = hipExtStreamGetCUMask(nullptr, 32, mask);
-  *n = fillable(mask, parts);
+  *n = fillable(mask, xcds);
   return e;
 }
 /// The environment variable, if it is set, that makes a device give blocks fewer compute units than HIP says; else

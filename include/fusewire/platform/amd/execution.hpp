@@ -1,4 +1,4 @@
-// A thread's place in the grid, meetings of threads, and clocks.
+// A thread's place in the grid, barriers of threads, and clocks.
 #pragma once
 #include <fusewire/platform/amd/vendor.hpp>
 
@@ -16,15 +16,13 @@ __device__ inline int grid_blocks() {
   return int(*(unsigned const __attribute__((address_space(4)))*)__builtin_amdgcn_implicitarg_ptr());
 }
 
-/// The most parts that a device has: its XCDs, each with an L2 of its own.
-inline constexpr int max_parts = 8;
+/// The most XCDs that a device has, each with its own L2.
+inline constexpr int max_xcds = 8;
 
-/// The part that this wave runs on, 0 to max_parts - 1.
-__device__ inline int part_index() {
-  return int(__builtin_amdgcn_s_getreg(20 | 31 << 11)) & (max_parts - 1);
-}  // XCC_ID
+/// The XCD that this wave runs on, 0 to max_xcds - 1.
+__device__ inline int xcd_index() { return int(__builtin_amdgcn_s_getreg(20 | 31 << 11)) & (max_xcds - 1); }  // XCC_ID
 
-/// All threads of the block meet. What they stored to LDS and to memory is then visible to the block.
+/// All threads of the block sync. What they stored to LDS and to memory is then visible to the block.
 __device__ inline void block_sync() { __syncthreads(); }
 /// The lanes of a wave see what they have stored. They run in step already.
 __device__ inline void wave_sync() {

@@ -22,7 +22,7 @@ inline constexpr int scope_of = S == scope::block    ? __HIP_MEMORY_SCOPE_WORKGR
 /// this wait.
 __device__ inline void wait_for_memory() { __builtin_amdgcn_s_waitcnt(0x0f70); }  // vmcnt(0)
 /// A release beyond the block writes back the L2; the writeback is complete at the next wait. LLVM 18 to 22 leave out
-/// their own wait where they know of no access that is under way, because they do not count the writeback as an access
+/// their own wait where they know of no access that is in flight, because they do not count the writeback as an access
 /// (llvm/llvm-project, pull request 178316). So a wait is added here.
 template <order O, scope S>
 __device__ inline void fence() {

@@ -1,4 +1,4 @@
-// roctx, which is looked for when the first range is asked for: programs are not linked with it.
+// roctx, which is looked for when the first range is requested: programs are not linked with it.
 #pragma once
 #include <dlfcn.h>
 

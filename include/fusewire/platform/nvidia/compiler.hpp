@@ -19,12 +19,12 @@ __device__ inline int no_hoist_lane(int x) { return x; }
 /// ptxas orders instructions by what waits.
 __device__ inline void sched_barrier() {}
 /// Whether `rank` is 0.
-__device__ inline bool is_first(int rank) { return rank == 0; }
-/// Returns when x, which is not 0, has been loaded. Until then its load may be under way, even past a barrier.
-__device__ inline void settle(std::uint64_t x) {
+__device__ inline bool opaque_is_zero(int rank) { return rank == 0; }
+/// Returns when x, which is not 0, has been loaded. Until then its load may be in flight, even past a barrier.
+__device__ inline void wait_loaded(std::uint64_t x) {
   asm volatile("{.reg .pred p; setp.eq.u64 p, %0, 0; @p trap;}" ::"l"(x));
 }
-/// Nothing to do: arguments are constants, with a cache of their own.
+/// Nothing to do: arguments are constants, with their own cache.
 template <int>
 __device__ inline void fetch_arguments() {}
 /// `p`, which points into memory and not into shared memory.

@@ -12,7 +12,7 @@ inline cudaError_t malloc_signal(void** p, std::size_t bytes) { return cudaMallo
 /// Nothing to try: there is one memory type, for which PTX's memory model holds in every mapping.
 inline constexpr bool tries_flags = false;
 
-/// Whether kernels of several processes run on a device at once, so that they may wait for each other.
+/// Whether kernels of several processes run on a device concurrently, so that they may wait for each other.
 inline cudaError_t processes_share_device(int* yes, int device) {
   cudaError_t const e = cudaDeviceGetAttribute(yes, cudaDevAttrMpsEnabled, device);
   if (e == cudaSuccess) return cudaSuccess;
@@ -22,12 +22,12 @@ inline cudaError_t processes_share_device(int* yes, int device) {
 }
 /// Sets the runtime up before its first use. Code is loaded before the first launch instead of during it, because a
 /// load can block on a device that is itself blocked on this rank. Where ranks are threads, each of many ranks on one
-/// device gets a queue of its own.
+/// device gets its own queue.
 inline void prepare_runtime(bool threads) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
-/// The number of parts of a device that take the blocks of a launch in turn, even where another part has room. Here a
+/// The number of XCDs that take the blocks of a launch round robin, even if another one has room. Here a
 /// block goes wherever it fits.
 inline cudaError_t xcd_count(int* n, int) {
   *n = 1;

@@ -1,4 +1,4 @@
-// A thread's place in the grid, meetings of threads, and clocks.
+// A thread's place in the grid, barriers of threads, and clocks.
 #pragma once
 #include <fusewire/platform/nvidia/vendor.hpp>
 
@@ -9,10 +9,10 @@ __device__ inline int thread_index() { return int(threadIdx.x); }
 __device__ inline int block_threads() { return int(blockDim.x); }
 __device__ inline int grid_blocks() { return int(gridDim.x); }
 
-/// The device is one part, with one L2.
-inline constexpr int max_parts = 1;
+/// The device counts as one XCD, with one L2.
+inline constexpr int max_xcds = 1;
 
-__device__ inline int part_index() { return 0; }
+__device__ inline int xcd_index() { return 0; }
 
 __device__ inline void block_sync() { __syncthreads(); }
 __device__ inline void wave_sync() { __syncwarp(); }

@@ -35,8 +35,8 @@ __device__ inline void fence() {
 }
 /// Makes what this thread has acquired visible to asynchronous copies (TMA) that it starts afterwards.
 __device__ inline void order_async_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-/// Nothing to wait for: fences are cumulative, so a release after a barrier covers the stores of every thread that met
-/// there.
+/// Nothing to wait for: fences are cumulative, so a release after a barrier covers the stores of every thread that
+/// synced there.
 __device__ inline void drain_stores() {}
 
 }  // namespace fusewire::platform

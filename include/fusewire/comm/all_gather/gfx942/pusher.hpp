@@ -1,59 +1,59 @@
-// Pushes of AG+GEMM on gfx942. A moving block copies its pieces of A from memory into registers, and from there to the
+// Pushes of AG+GEMM on gfx942. A sender block copies its chunks of A from memory into registers, and from there to the
 // peers' inboxes, past the caches: an L2 would keep the words until the signal. The block's waves form groups, two for
-// large tiles, else eight. A group copies a piece at a time, and the groups take turns on the link, so that it carries
+// large tiles, else eight. A group copies a chunk at a time, and the groups take turns on the link, so that it carries
 // one group's words while others signal:
 //
 //   group 0   store 0 | load 2, drain, signal 0 | store 2 | load 4, drain, signal 2 | ...
 //   group 1           | store 1                 | load 3, drain, signal 1 | store 3 | ...
 //
-// Words are in the order of their pieces on a link, and a group stores its next piece only behind its flag, so the flag
-// does not queue behind it. One block for each peer keeps a link busy where pieces are large; where they are small, it
+// Words are in the order of their chunks on a link, and a group stores its next chunk only behind its flag, so the flag
+// does not queue behind it. One block for each peer keeps a link busy where chunks are large; where they are small, it
 // raises the first flag as early as a link can.
 //
-// Turns: each wave counts itself in LDS when it has stored its part of a piece. The next piece's turn comes when all
+// Turns: each wave counts itself in LDS when it has stored its part of a chunk. The next chunk's turn comes when all
 // waves of the group have.
-// Order: a wave counts itself in LDS again when its stores of a piece are done. The last one of its group acquires that
-// count, and raises the flag (signal). No wave begins the group's next piece before that, so a count is of one piece.
+// Order: a wave counts itself in LDS again when its stores of a chunk are done. The last one of its group acquires that
+// count, and raises the flag (signal). No wave begins the group's next chunk before that, so a count is of one chunk.
 // A wave that is a group by itself needs no such count.
-// Deadlock: a wave waits only for waves of its own block, which wait for memory and for earlier pieces. See also
-// gather_pieces.hpp.
+// Deadlock: a wave waits only for waves of its own block, which wait for memory and for earlier chunks. See also
+// transfer_chunks.hpp.
 #pragma once
 #include <type_traits>
 
-#include <fusewire/comm/all_gather/gather_pieces.hpp>
+#include <fusewire/comm/all_gather/transfer_chunks.hpp>
 #include <fusewire/arch/gfx942/memory_buffer.hpp>
 
 namespace fusewire {
 
 namespace detail {
 
-/// How the groups of a moving block take turns, in LDS: waves that have stored a piece, in all; of each group, waves
-/// whose stores of a piece are done, and flags raised.
+/// How the groups of a sender block take turns, in LDS: waves that have stored a chunk, in all; of each group, waves
+/// whose stores of a chunk are done, and flags raised.
 template <int Groups>
 struct link_turns {
   unsigned stored, done[Groups];
 };
 
-/// A wave's share of a moving block's pieces. Threads: of the block.
+/// A wave's share of a sender block's chunks. Threads: of the block.
 template <class T, int Threads, int Groups>
 class pusher {
   static constexpr int threads = Threads / Groups, waves = threads / wave::width, words = 16;  // of a group; of a set
   static_assert((threads & (threads - 1)) == 0);
 
  public:
-  /// Pieces worker, worker + workers, ... are the block's.
+  /// Chunks worker, worker + workers, ... are the block's.
   __device__ pusher(link_turns<Groups>& turns, channel_epoch const& e, world_view const& w, gather_plan<T> const& x,
                     int worker, int workers)
       : turns_(turns), e_(e), w_(w), x_(x), group_(platform::uniform(wave{}.index()) / waves),
         next_(worker + group_ * workers), step_(Groups * workers) {}
 
-  /// Pushes the pieces. The first words are asked for before start(), which makes the epoch known. Called by: every
+  /// Pushes the chunks. The first loads are issued before start(), which makes the epoch known. Called by: every
   /// thread of the block, whose LDS is free afterwards.
   template <class Start>
   __device__ void push(Start const& start) {
     bool more = open();
     set s;
-    load(s, group_ == 0);  // the first piece has the paths to memory for itself
+    load(s, group_ == 0);  // the first chunk has the paths to memory for itself
     start();
     if (threadIdx.x <= Groups) (threadIdx.x == 0 ? turns_.stored : turns_.done[threadIdx.x - 1]) = 0;
     block{}.sync();
@@ -62,14 +62,14 @@ class pusher {
       aim();
       int turn = group_, flags = 1;
       wait_for(turns_.stored, turn * waves);
-      // The first piece stands ahead of the loop, which begins with what the compiler computes once for all pieces
+      // The first chunk stands ahead of the loop, which begins with what the compiler computes once for all chunks
       bool counted = store_and_count(s);
       for (;; ++flags) {
         if (!counted) {
           while (is_left()) load(s), store(s);
           count();
         }
-        int const peer = going_.peer, flag = going_.piece.flag;
+        int const peer = going_.peer, flag = going_.chunk.flag;
         bool const needed = going_.needed;
         more = open();
         load(s);  // nothing, if there is no more
@@ -92,7 +92,7 @@ class pusher {
   /// A word of each thread of a group, `words` times. Each is a row further down, or several; see open().
   struct set {
     bytes16 word[words];
-    int first, to;  // number of the first word; bytes to the thread's place in the piece, or oob_offset
+    int first, to;  // number of the first word; bytes to the thread's place in the chunk, or oob_offset
   };
 
   /// Returns when the number in LDS is `least` or more.
@@ -100,18 +100,18 @@ class pusher {
     while (platform::uniform(int(platform::atomic_load<order::relaxed, scope::block>(&n))) < least) platform::backoff();
     platform::sched_barrier();
   }
-  /// Counts this wave, which has stored its part of a piece.
+  /// Counts this wave, which has stored its part of a chunk.
   __device__ void count() {
     if (wave{}.leader()) platform::atomic_fetch_add<order::relaxed, scope::block>(&turns_.stored, 1u);
   }
-  /// Stores the piece's first words, and counts this wave if these are all: whether it did.
+  /// Stores the chunk's first words, and counts this wave if these are all: whether it did.
   __device__ bool store_and_count(set const& s) {
     store(s);
     bool const all = !is_left();
     if (all) count();
     return all;
   }
-  /// Returns when this wave's stores of a piece are done: whether those of all waves of its group are.
+  /// Returns when this wave's stores of a chunk are done: whether those of all waves of its group are.
   __device__ bool is_last_done() {
     platform::drain_stores();
     if (waves == 1) return true;
@@ -120,15 +120,15 @@ class pusher {
     return platform::uniform(int(before)) % (waves + 1) == waves - 1;
   }
 
-  /// Goes to the group's next piece: whether there is one. A word of each thread covers `rows_at_once_` rows of it.
+  /// Goes to the group's next chunk: whether there is one. A word of each thread covers `rows_at_once_` rows of it.
   __device__ bool open() {
     words_ = word_ = per_row_ = 0;
     int const i = platform::no_hoist(next_);  // nor ahead of a count in LDS, for which others wait
-    if (i >= x_.pieces.count()) return false;
+    if (i >= x_.chunks.count()) return false;
     going_ = push_at(w_, x_, i);
     next_ = i + step_;
     if (!going_.needed) return true;
-    gather_piece const& p = going_.piece;
+    gather_chunk const& p = going_.chunk;
     row_ = platform::uniform(p.row - x_.map.first_row(w_.rank()));
     column_ = platform::uniform(p.col - x_.map.first_col(w_.rank()));
     from_ = {x_.a.at(row_, column_), unsigned(p.rows * from_ld())};
@@ -141,7 +141,7 @@ class pusher {
     begin_columns(0);
     return true;
   }
-  /// Goes to the piece's columns from word `first` of a row on.
+  /// Goes to the chunk's columns from word `first` of a row on.
   __device__ void begin_columns(int first) {
     int const thread = int(threadIdx.x) % threads, row = thread >> shift_,
               column = first + (thread & ((1 << shift_) - 1));
@@ -150,20 +150,20 @@ class pusher {
     lane_to_ = is_one ? row * to_ld() + column * 16 : oob_offset;
     first_column_ = first;
     word_ = 0;
-    words_ = platform::uniform((going_.piece.rows + rows_at_once_ - 1) >> (__builtin_ctz(threads) - shift_));
+    words_ = platform::uniform((going_.chunk.rows + rows_at_once_ - 1) >> (__builtin_ctz(threads) - shift_));
   }
-  /// Whether words of the piece are not asked for yet.
+  /// Whether words of the chunk are not issued yet.
   __device__ bool is_left() {
     if (word_ >= words_ && first_column_ + threads < per_row_) begin_columns(first_column_ + threads);
     return word_ < words_;
   }
-  /// Finds where the piece goes. Requires: the epoch is known.
+  /// Finds where the chunk goes. Requires: the epoch is known.
   __device__ void aim() {
     to_ = shard_in(e_.template inbox<T>(going_.peer), x_.map, w_.rank()).at(row_, column_);
-    to_bytes_ = platform::uniform(going_.piece.rows * to_ld());
+    to_bytes_ = platform::uniform(going_.chunk.rows * to_ld());
   }
 
-  /// Starts the loads of the piece's next words, or of none. Words beyond the piece are zeros.
+  /// Starts the loads of the chunk's next words, or of none. Words beyond the chunk are zeros.
   __device__ void load(set& s, bool any = true) {
     int const step = platform::uniform(rows_at_once_ * from_ld());
     any = any && word_ < words_;
@@ -174,7 +174,7 @@ class pusher {
     s.to = any ? lane_to_ : oob_offset;
     if (any) word_ += words;
   }
-  /// Stores them in the inbox of the piece that aim() was called for last. Words beyond the piece are left out.
+  /// Stores them in the inbox of the chunk that aim() was called for last. Words beyond the chunk are left out.
   __device__ void store(set const& s) const {
     int const step = platform::uniform(rows_at_once_ * to_ld());
     memory_buffer const to(to_, to_bytes_);
@@ -191,10 +191,10 @@ class pusher {
   world_view const& w_;
   gather_plan<T> const& x_;
   int const group_;
-  int next_, step_;  // number of the group's next piece; between its pieces
-  // The piece: what is pushed where; its place in this rank's shard; words of a row; see open(); the first word of a
-  // row in hand; of these columns: words of a thread, and those that are asked for
-  piece_push going_{};
+  int next_, step_;  // number of the group's next chunk; between its chunks
+  // The chunk: what is pushed where; its place in this rank's shard; words of a row; see open(); the first word of a
+  // row in hand; of these columns: words of a thread, and those that are issued
+  chunk_push going_{};
   int row_ = 0, column_ = 0, per_row_ = 0, shift_ = 0, rows_at_once_ = 1, first_column_ = 0, words_ = 0, word_ = 0;
   // Where it is and where it goes; bytes to this thread's first word in both
   memory_buffer from_{nullptr, 0};
@@ -204,13 +204,13 @@ class pusher {
 
 }  // namespace detail
 
-/// Pushes this moving block's share of the pieces. It calls start(), which makes the epoch known.
+/// Pushes this sender block's share of the chunks. It calls start(), which makes the epoch known.
 /// shared: LDS of the block, free before and afterwards. Called by: every thread of the block, which has `Threads`;
 /// its waves form `Groups` groups.
 template <int Threads, int Groups, class T, class Start>
-__device__ void push_in_turns(std::integral_constant<int, Threads>, std::integral_constant<int, Groups>, void* shared,
-                              channel_epoch const& e, world_view const& w, gather_plan<T> const& x, int worker,
-                              int workers, Start const& start) {
+__device__ void push_alternating(std::integral_constant<int, Threads>, std::integral_constant<int, Groups>,
+                                 void* shared, channel_epoch const& e, world_view const& w, gather_plan<T> const& x,
+                                 int worker, int workers, Start const& start) {
   detail::pusher<T, Threads, Groups>(*static_cast<detail::link_turns<Groups>*>(shared), e, w, x, worker, workers)
       .push(start);
 }

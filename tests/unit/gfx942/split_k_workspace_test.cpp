@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include <fusewire/gemm/gfx942/split_k_sums.hpp>
+#include <fusewire/gemm/gfx942/split_k_workspace.hpp>
 
 using namespace support;
 
@@ -13,9 +13,9 @@ namespace {
 constexpr int splits = 6, groups = 3, of_block = groups * wave::width * 4;  // floats
 
 /// Each block of one wave has sums for all groups. Block 0 adds them up.
-__global__ void add_up(float const* sums, std::uint64_t* words, float* result) {
+__global__ void reduce(float const* sums, std::uint64_t* words, float* result) {
   block const b;
-  words_of_tile const all{words, groups * wave::width * 2};
+  tile_words const all{words, groups * wave::width * 2};
   float4 mine[groups];
   for (int i = 0; i < groups; ++i)
     mine[i] = reinterpret_cast<float4 const*>(sums)[(b.index() * groups + i) * wave::width + b.rank()];
@@ -23,13 +23,14 @@ __global__ void add_up(float const* sums, std::uint64_t* words, float* result) {
     for (int i = 0; i < groups; ++i) all.store(b.index(), i, mine[i]);
     return;
   }
-  all.take(mine, 0, 1, groups - 1, splits);  // the last group is not asked for
+  all.consume(mine, 0, 1, groups - 1, splits);  // the last group is not loaded
   for (int i = 0; i < groups; ++i) reinterpret_cast<float4*>(result)[i * wave::width + b.rank()] = mine[i];
 }
 
 }  // namespace
 
-TEST_CASE("split_k_sums: blocks are added in order, launch after launch, and a NaN with all bits set stays a NaN") {
+TEST_CASE(
+    "split_k_workspace: blocks are added in order, launch after launch, and a NaN with all bits set stays a NaN") {
   on_ranks(1, [&](rank_of_test& r) {
     auto const sums = r.heap.allocate<float>(splits * of_block), result = r.heap.allocate<float>(of_block);
     auto const words = r.heap.allocate<std::uint64_t>(splits * of_block / 2);
@@ -41,7 +42,7 @@ TEST_CASE("split_k_sums: blocks are added in order, launch after launch, and a N
         all[i] = float(i * 2654435761u % 1000 + 1) * std::exp2f(float((i / of_block * 7 + i + launch) % 40));
       all[2 * of_block + 5] = std::bit_cast<float>(~0u);
       r.upload(all, sums);
-      r.launch({splits, wave::width}, add_up, r.here(sums), r.here(words), r.here(result));
+      r.launch({splits, wave::width}, reduce, r.here(sums), r.here(words), r.here(result));
       auto const got = r.download(result);
       for (std::size_t i = 0; i < of_block; ++i) {
         float expected = all[i];

@@ -1,22 +1,21 @@
 // Split-k: the blocks that share a tile of C add up their sums through memory, in the order of the blocks, so that the
 // sums are the same in every run.
 //
-//   add_up   for small tiles   blocks 1, 2, ... --sums--> words --polled--> block 0 adds up, and clears the words
-//   meet     for large tiles   sums --device scope--> memory; all stored --> ticket; all blocks wait until all have
-//                              arrived, and each adds up a part
+//   small tiles   reduce            blocks 1, 2, ... --sums--> words --polled--> block 0 adds up, and clears the words
+//   large tiles   arrive_and_wait   sums --device scope--> memory; all stored --> ticket; all blocks wait until all
+//                                   have arrived, and each adds up its rows
 //
-// Order, in add_up: a word is two sums, or says that they are not there. So each word stands for itself, no store is
+// Order, in reduce: a word is two sums, or says that they are not there. So each word stands for itself, no store is
 // waited for, and no ticket is taken. Every word has one writer and one reader. The reader clears it, and the next
 // launch comes after that on the same stream.
-// Order, in meet: the sums are stored and loaded at device scope, past the caches that other XCDs do not see. The
-// stores of a wave are done when drain_stores() returns, and the block meets before its ticket is counted. Loads come
-// after the count that says that all blocks have stored, and after a barrier. So no cache is written back or emptied.
-// That a store at device scope is done when it is counted is for a machine to say: tests/litmus, counted_stores. All
-// blocks of a tile together add the same number to its ticket, however many they are. So the number at which they have
-// arrived follows from what a block has found there, and nobody sets a ticket back.
-// Deadlock: blocks that share tiles are resident together, and a block waits for the sums of others only when it has
-// sent them its own. These waits have no limit, because every block sends its sums, also one whose wait for a peer was
-// given up.
+// Order, in arrive_and_wait: the sums are stored and loaded at device scope, past the caches that other XCDs do not
+// see. The stores of a wave are done when drain_stores() returns, and the block syncs before its ticket is counted.
+// Loads come after the count that says that all blocks have stored, and after a barrier. So no cache is written back or
+// emptied. That a store at device scope is done when it is counted is for a machine to say: tests/litmus,
+// counted_stores. All blocks of a tile together add the same number to its ticket, however many they are. So the number
+// at which they have arrived follows from what a block has found there, and nobody sets a ticket back. Deadlock: blocks
+// that share tiles are resident together, and a block waits for the sums of others only when it has sent them its own.
+// These waits have no limit, because every block sends its sums, also one whose wait for a peer was timed out.
 #pragma once
 #include <fusewire/core/group.hpp>
 #include <fusewire/arch/gfx942/memory_buffer.hpp>
@@ -24,10 +23,10 @@
 namespace fusewire {
 
 /// Sums of one tile in memory, of all blocks that share it: [split][group][lane], four sums for each lane of a wave.
-class sums_of_tile {
+class tile_partials {
  public:
   /// data: of the first block; stride: bytes from one block to the next.
-  __device__ sums_of_tile(float* data, int stride) : memory_(data, oob_offset), stride_(stride) {}
+  __device__ tile_partials(float* data, int stride) : memory_(data, oob_offset), stride_(stride) {}
 
   /// Stores a group of sums of block `split`. Called by: every lane of a wave.
   __device__ void store(int split, int group, float4 const& sums) const {
@@ -37,20 +36,20 @@ class sums_of_tile {
   /// that is not below `end`. If block number `own` did not store its own sums, sums[i] has them.
   /// Called by: every lane of a wave. Requires: the other blocks have stored.
   template <int N>
-  __device__ void add_up(float4 (&sums)[N], int group, int step, int end, int splits, int own) const {
-    if (splits <= 5) add_up_by<4>(sums, group, step, end, splits, own);
-    else add_up_by<8>(sums, group, step, end, splits, own);
+  __device__ void reduce(float4 (&sums)[N], int group, int step, int end, int splits, int local) const {
+    if (splits <= 5) reduce_by<4>(sums, group, step, end, splits, local);
+    else reduce_by<8>(sums, group, step, end, splits, local);
   }
 
  private:
-  /// As add_up(). It goes through the other blocks, `at_once` of them together, and adds the own sums ahead of the
+  /// As reduce(). It goes through the other blocks, `at_once` of them together, and adds the local sums ahead of the
   /// first block behind this one.
   template <int at_once, int N>
-  __device__ void add_up_by(float4 (&sums)[N], int group, int step, int end, int splits, int own) const {
-    int const others = splits - (own >= 0);
+  __device__ void reduce_by(float4 (&sums)[N], int group, int step, int end, int splits, int local) const {
+    int const others = splits - (local >= 0);
     float4 all[N] = {};
-    auto const add = [&](int i, float4 const& part) {
-      all[i].x += part.x, all[i].y += part.y, all[i].z += part.z, all[i].w += part.w;
+    auto const add = [&](int i, float4 const& partial) {
+      all[i].x += partial.x, all[i].y += partial.y, all[i].z += partial.z, all[i].w += partial.w;
     };
     for (int first = 0; first < others; first += at_once) {
       bytes16 stored[at_once][N];
@@ -58,7 +57,7 @@ class sums_of_tile {
       for (int j = 0; j < at_once; ++j)
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          int const other = first + j, of = group + i * step, split = other + (unsigned(other) >= unsigned(own));
+          int const other = first + j, of = group + i * step, split = other + (unsigned(other) >= unsigned(local));
           bool const is_stored = other < others && of < end;
           stored[j][i] = memory_.load_device(
               wave{}.rank() * 16, platform::uniform(is_stored ? split * stride_ + of * group_bytes : oob_offset));
@@ -68,13 +67,13 @@ class sums_of_tile {
       for (int j = 0; j < at_once; ++j)
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          if (first + j == own && own < others) add(i, sums[i]);
+          if (first + j == local && local < others) add(i, sums[i]);
           add(i, __builtin_bit_cast(float4, stored[j][i]));
         }
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      if (own == others) add(i, sums[i]);
+      if (local == others) add(i, sums[i]);
       sums[i] = all[i];
     }
   }
@@ -87,13 +86,13 @@ class sums_of_tile {
 
 /// Sums of one small tile, in words of two. A word without sums has all bits set. No sum has all bits set: such a NaN
 /// is stored as another one.
-class words_of_tile {
+class tile_words {
  public:
   using word = std::uint64_t;
   static constexpr word none = ~word(0);
 
   /// words: the first of the tile, of block 1; stride: words from one block to the next.
-  __device__ words_of_tile(word* words, int stride) : words_(words), stride_(stride) {}
+  __device__ tile_words(word* words, int stride) : words_(words), stride_(stride) {}
 
   /// Stores a group of sums of block `split`, one or a later one. Called by: every lane of a wave.
   /// Order: relaxed, device.
@@ -106,7 +105,7 @@ class words_of_tile {
   /// clears its words; if the group is below `end`.
   /// Called by: every lane of a wave.
   template <int N>
-  __device__ void take(float4 (&sums)[N], int group, int step, int end, int splits) const {
+  __device__ void consume(float4 (&sums)[N], int group, int step, int end, int splits) const {
     for (int first = 1; first < splits; first += at_once) {
       word words[at_once][N][2];
       auto const is_needed = [&](int j, int i) { return first + j < splits && group + i * step < end; };
@@ -142,7 +141,7 @@ class words_of_tile {
   }
 
  private:
-  static constexpr int at_once = 4;  // blocks whose words are under way together
+  static constexpr int at_once = 4;  // blocks whose words are in flight together
   static constexpr int group_words = wave::width * 2;
 
   __device__ word* at(int split, int group) const {
@@ -164,7 +163,7 @@ class words_of_tile {
 
 /// Memory for the launches of one operator: `bytes` from `sums` on. One launch at a time may use it. It holds the sums
 /// of large tiles, then the words of small ones, then the tickets.
-struct split_k_sums {
+struct split_k_workspace {
   /// The most blocks that may share tiles; the most sums of all these blocks, of large tiles and of small ones.
   static constexpr int blocks = 304, max_sums = blocks * 256 * 128, max_small = blocks * 64 * 64;
   static constexpr std::size_t word_bytes = max_small * sizeof(float), ticket_bytes = blocks * sizeof(unsigned),
@@ -177,24 +176,24 @@ struct split_k_sums {
   float* sums;        // of large tiles
   unsigned* tickets;  // [tiles], multiples of `round` between launches
 
-  /// Of `bytes` bytes from `memory` on.
-  static split_k_sums in(void* memory) {
+  /// The workspace in the `bytes` bytes at `memory`.
+  static split_k_workspace in(void* memory) {
     auto* const sums = static_cast<float*>(memory);
     return {sums, reinterpret_cast<unsigned*>(sums + max_sums + max_small)};
   }
 
-  /// Of small tiles. Between launches all of their bits are set.
+  /// Words of small tiles. Between launches all of their bits are set.
   __host__ __device__ std::uint64_t* words() const { return reinterpret_cast<std::uint64_t*>(sums + max_sums); }
 
-  /// Of a launch with `tiles` large tiles of `groups` groups each.
-  __device__ sums_of_tile of_tile(int tile, int tiles, int groups) const {
+  /// Sums of one tile, in a launch with `tiles` large tiles of `groups` groups each.
+  __device__ tile_partials of_tile(int tile, int tiles, int groups) const {
     int const of_group = 4 * wave::width;
     return {sums + std::int64_t(tile) * groups * of_group, tiles * groups * of_group * int(sizeof(float))};
   }
 
   /// Returns when all of the tile's blocks have stored. This block is number `split` of them.
   /// Called by: every thread of each of these blocks.
-  __device__ void meet(int tile, int split, int splits) const {
+  __device__ void arrive_and_wait(int tile, int split, int splits) const {
     block const b;
     platform::drain_stores();
     b.sync();
@@ -216,12 +215,12 @@ struct split_k_sums {
   /// `groups` groups of sums. Returns true in the tile's first block; there, mine[i] then is the sum of all blocks.
   /// Called by: every thread of each of these blocks.
   template <int N>
-  __device__ bool add_up(float4 (&mine)[N], int groups, int tile, int tiles, int split, int splits) const {
+  __device__ bool reduce(float4 (&mine)[N], int groups, int tile, int tiles, int split, int splits) const {
     int const waves = block{}.size() / wave::width, of_wave = platform::uniform(wave{}.index()),
               of_tile = groups * wave::width * 2;
-    words_of_tile const all{words() + tile * of_tile, tiles * of_tile};
+    tile_words const all{words() + tile * of_tile, tiles * of_tile};
     if (split == 0) {
-      if (of_wave < groups) all.take(mine, of_wave, waves, groups, splits);
+      if (of_wave < groups) all.consume(mine, of_wave, waves, groups, splits);
       return true;
     }
 #pragma unroll

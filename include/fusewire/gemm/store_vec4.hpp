@@ -9,11 +9,11 @@ namespace detail {
 /// whole: is_row_aligned<4 * sizeof(T)>(c).
 template <class T, class Value>
 __device__ void store_four(matrix<T> c, int r, int col, bool whole, Value const& value) {
-  struct alignas(4 * sizeof(T)) quad {
+  struct alignas(4 * sizeof(T)) vec4 {
     T element[4];
   };
   if (whole && col + 4 <= c.cols) {
-    *reinterpret_cast<quad*>(c.at(r, col)) = {value(0), value(1), value(2), value(3)};
+    *reinterpret_cast<vec4*>(c.at(r, col)) = {value(0), value(1), value(2), value(3)};
     return;
   }
 #pragma unroll
@@ -25,7 +25,7 @@ __device__ void store_four(matrix<T> c, int r, int col, bool whole, Value const&
 /// Stores epilogue(sums) to c(r, col) and the 3 elements after it; elements outside c are left out. The row, too, may
 /// be outside c. whole: is_row_aligned<4 * sizeof(T)>(c).
 template <class T, class Epilogue>
-__device__ void store_quad(matrix<T> c, int r, int col, float4 const& sums, bool whole, Epilogue const& epilogue) {
+__device__ void store_vec4(matrix<T> c, int r, int col, float4 const& sums, bool whole, Epilogue const& epilogue) {
   if (r >= c.rows) return;
   detail::store_four(c, r, col, whole, [&](int j) { return T(epilogue((&sums.x)[j], r, col + j)); });
 }
