@@ -91,7 +91,7 @@ FUSEWIRE_EXPORT char const* fusewire_describe(char const* group, int kind, int t
                                                           .y = {somewhere(3), y_rows, cols, cols},
                                                           .gathered = {},
                                                           .scratch = somewhere(4),
-                                                          .own = {},
+                                                          .custom = {},
                                                           .w_is_transposed = false,
                                                           .w_is_constant = true});
     std::strncpy(text, s.c_str(), size - 1);

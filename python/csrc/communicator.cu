@@ -119,7 +119,7 @@ struct communicator::state {
 static find_kernel_function find_kernel_now = nullptr;
 void set_find_kernel(find_kernel_function f) { find_kernel_now = f; }
 void const* find_kernel(int number, element type, std::string const& kernel, std::string const& mainloop) {
-  if (!find_kernel_now) refuse("own epilogues: nothing compiles them; expected set_find_kernel() before");
+  if (!find_kernel_now) refuse("custom epilogues: nothing compiles them; expected set_find_kernel() before");
   char why[4096] = "no reason was given";
   void const* const found = find_kernel_now(number, type, kernel.c_str(), mainloop.c_str(), why, sizeof why);
   if (!found) refuse(why);
@@ -155,7 +155,7 @@ int communicator::size() const { return state_->ranks.size(); }
 void communicator::product(product_kind kind, product_call const& c) {
   product_operator& op = state_->operator_for(kind, c.type, c.x.cols);
   row_cuts const cuts(kind, c, size(), state_->o.max_m);
-  require(c.own.number == 0 || !cuts.are_several(), std::source_location::current(),
+  require(c.custom.number == 0 || !cuts.are_several(), std::source_location::current(),
           "an epilogue sees the rows of one launch; expected a call of up to max_m = ", state_->o.max_m, " rows");
   cuts.run([&](product_call const& launch) { op.call(launch); });
 }

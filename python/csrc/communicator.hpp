@@ -25,7 +25,7 @@ struct matrix_of_torch {
 };
 
 /// An epilogue of the caller's.
-struct own_epilogue {
+struct custom_epilogue {
   int number;               // by which find_kernel knows it; 0: none
   std::int64_t values[16];  // what its kernels get: its fields, one after the other
 };
@@ -37,13 +37,13 @@ struct product_call {
   matrix_of_torch x, w, y;
   matrix_of_torch gathered;  // of ag_gemm, which stores gather(x) there, too; no data: nobody wants it
   void* scratch;             // communicator::scratch_bytes() of the call
-  own_epilogue own;
+  custom_epilogue custom;
   bool w_is_transposed;  // w is [K, N], the transpose of what nn.Linear keeps; else [N, K]
   bool w_is_constant;    // no unfinished work on the stream writes w
 };
 
 /// Compiles a kernel, or finds that it was compiled: the address of &KERNEL<T, mainloop, epilogue>. Null: `why` says
-/// why not, in up to `size` bytes. Called by: product(), for calls with an epilogue of their own.
+/// why not, in up to `size` bytes. Called by: product(), for calls with a custom epilogue.
 using find_kernel_function = void const* (*)(int number, element type, char const* kernel, char const* mainloop,
                                              char* why, std::size_t size);
 /// Of all communicators. Until it is called, such calls are refused.

@@ -69,13 +69,13 @@ class product_of : public product_operator {
   product_of(channel& ch, Options const& o) : operator_(ch, o) {}
   void call(product_call const& c) override {
     auto const stream = static_cast<hipStream_t>(c.stream);
-    if (c.own.number == 0) return operator_(stream, call_of(c));
+    if (c.custom.number == 0) return operator_(stream, call_of(c));
     compiled_epilogue e;
     e.find = [&](std::string const& kernel, std::string const& mainloop) {
-      return find_kernel(c.own.number, c.type, kernel, mainloop);
+      return find_kernel(c.custom.number, c.type, kernel, mainloop);
     };
-    static_assert(sizeof e.value == sizeof c.own.values);
-    std::memcpy(&e.value, c.own.values, sizeof e.value);
+    static_assert(sizeof e.value == sizeof c.custom.values);
+    std::memcpy(&e.value, c.custom.values, sizeof e.value);
     operator_(stream, call_of(c), e);
   }
   std::string describe(product_call const& c) override { return operator_.describe(call_of(c)); }

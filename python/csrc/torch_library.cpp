@@ -72,7 +72,7 @@ matrix_of_torch rows_of(Tensor const& t) { return {t.data_ptr(), t.size(0), t.si
 /// The product of x and w [N, K]. Called by: alone(). `y`, if it is given, takes the result; `gathered`, if it is
 /// there, gather(x).
 Tensor product(product_kind kind, Tensor const& x, Tensor const& w, std::string const& group, bool w_is_constant,
-               std::optional<Tensor> y = {}, Tensor* gathered = nullptr, own_epilogue const& own = {}) {
+               std::optional<Tensor> y = {}, Tensor* gathered = nullptr, custom_epilogue const& custom = {}) {
   char const* const op = name_of(kind);
   communicator& c = group_of(group);
   want(x.dim() == 2 && is_dense(x, 1), op, "x", x, "two dimensions, and columns side by side");
@@ -98,7 +98,7 @@ Tensor product(product_kind kind, Tensor const& x, Tensor const& w, std::string 
                     .y = rows_of(*y),
                     .gathered = gathered ? rows_of(*gathered) : matrix_of_torch{},
                     .scratch = nullptr,
-                    .own = own,
+                    .custom = custom,
                     .w_is_transposed = transposed,
                     .w_is_constant = w_is_constant};
   std::size_t const bytes = c.scratch_bytes(kind, call);
@@ -118,15 +118,15 @@ void multiply_out(Tensor const& x, Tensor const& w, Tensor const& out, std::stri
 }
 /// With the epilogue of that number, whose fields are the tensors' addresses, then the numbers as float.
 template <product_kind Kind>
-Tensor multiply_own(Tensor const& x, Tensor const& w, std::string const& group, std::int64_t number,
-                    std::vector<Tensor> const& tensors, std::vector<double> const& numbers, bool w_is_constant) {
+Tensor multiply_custom(Tensor const& x, Tensor const& w, std::string const& group, std::int64_t number,
+                       std::vector<Tensor> const& tensors, std::vector<double> const& numbers, bool w_is_constant) {
   return alone([&] {
-    own_epilogue own{int(number), {}};
+    custom_epilogue custom{int(number), {}};
     std::size_t at = 0;
     auto const put = [&](auto const& value) {
-      if (at + sizeof value > sizeof own.values)
+      if (at + sizeof value > sizeof custom.values)
         refuse(std::string(name_of(Kind)) + ": too many fields of an epilogue");
-      std::memcpy(reinterpret_cast<std::byte*>(own.values) + at, &value, sizeof value);
+      std::memcpy(reinterpret_cast<std::byte*>(custom.values) + at, &value, sizeof value);
       at += sizeof value;
     };
     for (Tensor const& t : tensors) {
@@ -135,7 +135,7 @@ Tensor multiply_own(Tensor const& x, Tensor const& w, std::string const& group, 
       put(static_cast<void const*>(t.data_ptr()));
     }
     for (double const n : numbers) put(float(n));
-    return product(Kind, x, w, group, w_is_constant, {}, nullptr, own);
+    return product(Kind, x, w, group, w_is_constant, {}, nullptr, custom);
   });
 }
 /// y, and gather(x).
@@ -216,10 +216,10 @@ STABLE_TORCH_LIBRARY_IMPL(fusewire, CUDA, m) {
   m.impl("gemm_rs_out", TORCH_BOX(&multiply_out<product_kind::gemm_rs>));
   m.impl("gemm_ar_out", TORCH_BOX(&multiply_out<product_kind::gemm_ar>));
   m.impl("gemm_all_scatter_out", TORCH_BOX(&multiply_out<product_kind::gemm_all_scatter>));
-  m.impl("ag_gemm_own", TORCH_BOX(&multiply_own<product_kind::ag_gemm>));
-  m.impl("gemm_rs_own", TORCH_BOX(&multiply_own<product_kind::gemm_rs>));
-  m.impl("gemm_ar_own", TORCH_BOX(&multiply_own<product_kind::gemm_ar>));
-  m.impl("gemm_all_scatter_own", TORCH_BOX(&multiply_own<product_kind::gemm_all_scatter>));
+  m.impl("ag_gemm_custom", TORCH_BOX(&multiply_custom<product_kind::ag_gemm>));
+  m.impl("gemm_rs_custom", TORCH_BOX(&multiply_custom<product_kind::gemm_rs>));
+  m.impl("gemm_ar_custom", TORCH_BOX(&multiply_custom<product_kind::gemm_ar>));
+  m.impl("gemm_all_scatter_custom", TORCH_BOX(&multiply_custom<product_kind::gemm_all_scatter>));
   m.impl("ag_gemm_with_x", TORCH_BOX(&ag_gemm_with_x));
   m.impl("all_gather", TORCH_BOX(&fusewire::binding::all_gather));
   m.impl("flash_decode", TORCH_BOX(&flash_decode));

@@ -1,5 +1,5 @@
-"""Compiles one kernel while the program runs: an operator's, with the mainloop that a call's plan names and an epilogue
-of the user's own, from the device headers alone. What was compiled once lies in a folder. Needs no torch."""
+"""Compiles one kernel while the program runs: an operator's, with the mainloop that a call's plan names and a custom
+epilogue, from the device headers alone. What was compiled once lies in a folder. Needs no torch."""
 from __future__ import annotations
 
 import ctypes
@@ -43,10 +43,10 @@ class Source:
         fields = "".join(f"  {kind} {name};\n" for name, kind in self.fields)
         return (f"#include <fusewire/gemm/tuned_mainloops.hpp>\n#include <fusewire/gemm/mainloop.hpp>\n"
                 f"#include <fusewire/ops/detail/{_HEADERS[kernel]}.hpp>\n"
-                f"using namespace fusewire;\nusing T = fusewire::{element};\nstruct own_epilogue {{\n{fields}"
-                f"  __device__ float operator()(float x, int row, int column) const {{\n#line 1 \"own epilogue\"\n"
+                f"using namespace fusewire;\nusing T = fusewire::{element};\nstruct custom_epilogue {{\n{fields}"
+                f"  __device__ float operator()(float x, int row, int column) const {{\n#line 1 \"epilogue\"\n"
                 f"{self.body}\n  }}\n}};\nextern \"C\" __attribute__((visibility(\"default\"))) void const* "
-                f"fusewire_kernel() {{\n  auto const kernel = &fusewire::{kernel}<T, {mainloop}, own_epilogue>;\n"
+                f"fusewire_kernel() {{\n  auto const kernel = &fusewire::{kernel}<T, {mainloop}, custom_epilogue>;\n"
                 f"  return reinterpret_cast<void const*>(kernel);\n}}\n")
 
 
@@ -58,7 +58,7 @@ def compiler(hip: bool) -> list[str]:
     usual = os.environ.get(home, "/opt/rocm" if hip else "/usr/local/cuda") + "/bin"
     found = shutil.which(name) or shutil.which(name, path=usual)
     if not found:
-        raise NotBuilt(f"own epilogues need {name}, which is neither in PATH nor in {usual}; FUSEWIRE_COMPILER names "
+        raise NotBuilt(f"custom epilogues need {name}, which is neither in PATH nor in {usual}; FUSEWIRE_COMPILER names "
                        "another command")
     if hip:
         return [found, "--offload-arch=gfx942", "-O3"]

@@ -1,4 +1,4 @@
-"""Epilogues of the user's own: compiled for the kernel that a call takes, when it is called first."""
+"""Custom epilogues: compiled for the kernel that a call takes, when it is called first."""
 from __future__ import annotations
 
 import torch
@@ -21,7 +21,7 @@ class Epilogue:
     def _run(self, name: str, x: Tensor, w: Tensor, group, w_is_constant: bool, fields: dict) -> Tensor:
         if set(fields) != {*self.pointers, *self.numbers}:
             raise BadArgument(f"{name}: fields {sorted(fields)}; expected {sorted((*self.pointers, *self.numbers))}")
-        op = getattr(torch.ops.fusewire, name + "_own").default
+        op = getattr(torch.ops.fusewire, name + "_custom").default
         return _call(op, x, w, name_of(group), self.number, [fields[p] for p in self.pointers],
                      [float(fields[n]) for n in self.numbers], w_is_constant=w_is_constant)
 

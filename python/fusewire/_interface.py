@@ -31,15 +31,15 @@ class Matrix(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p)] + [(name, ctypes.c_int64) for name in ("rows", "cols", "ld")]
 
 
-class OwnEpilogue(ctypes.Structure):
-    """own_epilogue."""
+class CustomEpilogue(ctypes.Structure):
+    """custom_epilogue."""
     _fields_ = [("number", ctypes.c_int), ("values", ctypes.c_int64 * 16)]
 
 
 class ProductCall(ctypes.Structure):
     """product_call."""
     _fields_ = [("stream", ctypes.c_void_p), ("type", ctypes.c_int), ("x", Matrix), ("w", Matrix), ("y", Matrix),
-                ("gathered", Matrix), ("scratch", ctypes.c_void_p), ("own", OwnEpilogue),
+                ("gathered", Matrix), ("scratch", ctypes.c_void_p), ("custom", CustomEpilogue),
                 ("w_is_transposed", ctypes.c_bool), ("w_is_constant", ctypes.c_bool)]
 
 

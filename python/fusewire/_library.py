@@ -54,7 +54,7 @@ def load():
 
 
 def kernels():
-    """What own epilogues are compiled to."""
+    """What custom epilogues are compiled to."""
     global _kernels
     if _kernels is None:
         from . import include

@@ -19,9 +19,9 @@ for _name in PRODUCTS:
     library.define(f"{_name}(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> Tensor", tags=_tags)
     library.define(f"{_name}_out(Tensor x, Tensor w, Tensor(a!) out, str group, *, bool w_is_constant=False) -> ()",
                 tags=_tags)
-    library.define(f"{_name}_own(Tensor x, Tensor w, str group, int epilogue, Tensor[] tensors, float[] numbers, *, "
+    library.define(f"{_name}_custom(Tensor x, Tensor w, str group, int epilogue, Tensor[] tensors, float[] numbers, *, "
                    "bool w_is_constant=False) -> Tensor", tags=_tags)
-    kernels_of_gpus += [_name, _name + "_out", _name + "_own"]
+    kernels_of_gpus += [_name, _name + "_out", _name + "_custom"]
 for _schema in ("ag_gemm_with_x(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> (Tensor, Tensor)",
                 "all_gather(Tensor x, str group) -> Tensor",
                 "ag_gemms(Tensor x, Tensor[] ws, str group, *, bool w_is_constant=False) -> (Tensor, Tensor[])",
@@ -81,7 +81,7 @@ def _define_shapes(op: str) -> None:
     def _(x, w, group, *, w_is_constant=False):
         return x.new_empty(shape_of_result(op, x, w, group))
 
-    @torch.library.register_fake(f"fusewire::{op}_own", lib=library)
+    @torch.library.register_fake(f"fusewire::{op}_custom", lib=library)
     def _(x, w, group, epilogue, tensors, numbers, *, w_is_constant=False):
         return x.new_empty(shape_of_result(op, x, w, group))
 

@@ -157,7 +157,7 @@ def reference_kernels():
 
     for kernel in (ag_gemm, gemm_ar, gemm_rs, gemm_all_scatter):
         library.impl(kernel.__name__ + "_out", into_out(kernel), "CPU")
-        library.impl(kernel.__name__ + "_own", plus_fields(kernel), "CPU")
+        library.impl(kernel.__name__ + "_custom", plus_fields(kernel), "CPU")
 
 
 def mlp(x, up, down, group):
@@ -225,7 +225,7 @@ def results(rank):
         torch.testing.assert_close(f(x, w, scale=2, bias=bias), whole @ w.t() + bias + 2)
     torch.testing.assert_close(own.gemm_rs(x, w, bias=bias, scale=0), fusewire.gemm_rs(x, w) + bias)
     raised(fusewire.BadArgument, lambda: own.gemm_ar(x, w, scale=1), "expected ['bias', 'scale']")
-    torch.library.opcheck(ops.gemm_ar_own.default, (x, w, dist.group.WORLD.group_name, 1, [bias], [0.5]))
+    torch.library.opcheck(ops.gemm_ar_custom.default, (x, w, dist.group.WORLD.group_name, 1, [bias], [0.5]))
     out = torch.empty(8, 48, dtype=bf16)
     raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, [w], out=out), "one w alone")
     raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, [], gathered=True), "no weights")
@@ -481,7 +481,7 @@ class SharedObject(unittest.TestCase):
         self.assertRegex(out, "NVIDIA|CUDA|cuda")
 
 
-class OwnEpilogues(unittest.TestCase):
+class CustomEpilogues(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)

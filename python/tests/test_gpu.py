@@ -287,7 +287,7 @@ def gradients():
     meet()
 
 
-def own_epilogues():
+def custom_epilogues():
     """Compiled on the way, where a compiler is."""
     os.environ["FUSEWIRE_CACHE"] = f"/tmp/fusewire.{os.getppid()}"  # of this run
     try:
@@ -723,7 +723,7 @@ SECTIONS = {"make": make, "eager": eager, "results": results, "cuts": cuts, "gra
             "symm_mem": symm_mem, "decode": decode, "graphs": graphs,
             "refusals": refusals, "streams": streams, "example": example,
             **({"host_time": host_time, "device_times": device_times} if given.bench else {}),
-            "compiled": compiled, "halves": halves, "own_epilogues": own_epilogues, "lifetimes": lifetimes,
+            "compiled": compiled, "halves": halves, "custom_epilogues": custom_epilogues, "lifetimes": lifetimes,
             "failures": failures}
 
 

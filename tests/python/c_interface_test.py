@@ -1,7 +1,7 @@
 """usage: fusewire-sim --processes N python3 c_interface_test.py LIBRARY
 
 The C functions behind the package for torch, called by ctypes, without torch and on simulated GPUs: every process is a
-rank. LIBRARY is compiled from python/csrc without torch_library.cpp. Own epilogues are compiled by FUSEWIRE_COMPILER;
+rank. LIBRARY is compiled from python/csrc without torch_library.cpp. Custom epilogues are compiled by FUSEWIRE_COMPILER;
 without it they are left out.
 """
 from __future__ import annotations
@@ -233,7 +233,7 @@ def products() -> None:
     one_product("ag_gemm", 0, 8, 64)
 
 
-def own_epilogues(star: Star) -> None:
+def custom_epilogues(star: Star) -> None:
     """Of each operator; what does not compile is said, and the call after it works."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["FUSEWIRE_CACHE"] = star.all_gather(folder.encode())[0].decode()  # one for all
@@ -249,11 +249,11 @@ def own_epilogues(star: Star) -> None:
             xs, ws = ([numbers(r, k, seed + 31 * rank) for rank in range(RANKS)] for r, seed in ((x_rows, 1), (n, 2)))
             x, y, w = Matrix(xs[RANK]), empty(y_rows, y_columns), Matrix(ws[RANK])
             c = _interface.ProductCall(None, BF16, x.view(), w.view(), y.view())
-            c.own.number = wrong
+            c.custom.number = wrong
             if kind == "ag_gemm":
                 expect_error(fusewire.BadArgument, "no_such_thing", "product", b"all", number, ctypes.byref(c))
-            c.own.number = right
-            ctypes.memmove(c.own.values, struct.pack("<Qf", bias.buffer.at.value, 2.0), 12)
+            c.custom.number = right
+            ctypes.memmove(c.custom.values, struct.pack("<Qf", bias.buffer.at.value, 2.0), 12)
             for _ in range(2):
                 call("product", b"all", number, ctypes.byref(c))
             call("check", b"all", None)
@@ -262,7 +262,7 @@ def own_epilogues(star: Star) -> None:
             expect(f"{kind} with an epilogue", found(y), wanted)
         many = Matrix(numbers(MAX_M + 8, k, 1))
         c = _interface.ProductCall(None, BF16, many.view(), w.view(), empty(MAX_M + 8, n).view())
-        c.own.number = right
+        c.custom.number = right
         expect_error(fusewire.BadArgument, "rows of one launch", "product", b"all", _interface.KINDS["gemm_ar"],
                      ctypes.byref(c))
         star.all_gather(b"")  # rank 0 removes the folder
@@ -323,7 +323,7 @@ def main() -> None:
     call("prepare", b"all", 0, BF16, 64)
     products()
     if os.environ.get("FUSEWIRE_COMPILER"):
-        own_epilogues(star)
+        custom_epilogues(star)
     decode()
     refusals(star)
     call("destroy", b"all")

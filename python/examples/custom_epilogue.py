@@ -1,4 +1,4 @@
-"""usage: torchrun --nproc-per-node N own_epilogue.py"""
+"""usage: torchrun --nproc-per-node N custom_epilogue.py"""
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
