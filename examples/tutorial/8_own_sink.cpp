@@ -7,7 +7,7 @@
 // Deadlock: all blocks run concurrently; multiplications wait for nothing, and a block adds up only when all of its
 // rank's are done or other blocks are at them.
 #include <fusewire/fusewire.hpp>
-#include <fusewire/comm/reduce_scatter.hpp>
+#include <fusewire/comm/reduce_scatter_sink.hpp>
 #include <fusewire/gemm/gemm_launcher.hpp>
 #include <fusewire/gemm/epilogue.hpp>
 

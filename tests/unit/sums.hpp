@@ -1,6 +1,6 @@
 // GEMMs whose products are added up over all ranks, and their comparison with a reference.
 #pragma once
-#include <fusewire/comm/reduce_scatter.hpp>
+#include <fusewire/comm/reduce_scatter_sink.hpp>
 #include <fusewire/gemm/epilogue.hpp>
 
 #include "counted.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <fusewire/comm/all_reduce_policy.hpp>
 #include <fusewire/comm/row_exchange.hpp>
 #include <fusewire/ops/reduce_algorithm.hpp>
 
@@ -11,28 +12,10 @@ namespace fusewire {
 /// How rows travel: as LL words, or as whole vectors with flags; see row_exchange.hpp.
 enum class row_transport { automatic, ll_words, flags };
 
-namespace detail {
-
-/// What decides about a call: the largest numbers of bytes of the summands for which a choice holds.
-struct all_reduce_policy {
-  std::size_t one_shot_words;  // one shot by LL words, if every rank sends this in all; two ranks send it once
-  std::size_t two_shot_words;  // two shots by LL words; more than two ranks
-  std::size_t one_shot_flags;  // one shot by flags, as one_shot_words; two ranks always take one shot
-  int target_chunks;           // of a section: so many chunks keep all links and blocks busy
-};
-
-/// As measured on two H200s. More than two ranks: from the published figures of others (docs/decisions/reductions.md).
-inline constexpr all_reduce_policy all_reduce_policy_sm90{256 << 10, 1 << 20, 64 << 10, 1024};
-/// As projected: flags arrive sooner than LL words at every size (docs/decisions/reductions.md).
-inline constexpr all_reduce_policy all_reduce_policy_gfx942{0, 0, 256 << 10, 1024};
-
-inline constexpr all_reduce_policy all_reduce_policy_here =
-    platform::wave_size == 64 ? all_reduce_policy_gfx942 : all_reduce_policy_sm90;
-
-}  // namespace detail
-
 /// The plan of a call. A pure function of its shape.
 struct all_reduce_plan {
+  /// Threads of a block are whole waves of any architecture.
+  static constexpr int whole_waves = 64;
   static constexpr int max_threads = 1024, max_vectors = 4, flat_threads = 256;
   static constexpr int min_chunk = 8 << 10, max_chunk = 64 << 10;  // bytes that a flag publishes, if rows are small
   static constexpr int max_chunks = 2048;                          // of a section
@@ -58,7 +41,7 @@ struct all_reduce_plan {
     int const row = ceil_div(cols, per_16_bytes<T>);
     all_reduce_plan p = chosen(std::size_t(rows) * std::size_t(row) * 16, ranks, shots, transport);
     p.vectors = row <= max_threads ? 1 : max_vectors;
-    p.threads = int(round_up(std::size_t(ceil_div(row, p.vectors)), platform::wave_size));
+    p.threads = int(round_up(std::size_t(ceil_div(row, p.vectors)), whole_waves));
     p.rows = rows, p.cols = cols;
     return p.cut<T>(ranks);
   }
@@ -86,7 +69,7 @@ struct all_reduce_plan {
 
  private:
   static all_reduce_plan chosen(std::size_t bytes, int ranks, reduce_algorithm shots, row_transport transport) {
-    constexpr detail::all_reduce_policy policy = detail::all_reduce_policy_here;
+    constexpr all_reduce_policy policy = all_reduce_policy_here;
     std::size_t const sent = bytes * std::size_t(std::max(1, ranks - 1));
     bool const one_by_words = sent <= policy.one_shot_words, fits_words = ranks > 2 && bytes <= policy.two_shot_words;
     all_reduce_plan p;
@@ -107,7 +90,7 @@ struct all_reduce_plan {
     p.sections.vectors = ceil_div(cols, per_16_bytes<T>);
     if (!words) {
       std::int64_t const row = p.sections.vectors * 16,
-                         bytes = std::clamp<std::int64_t>(section * row / detail::all_reduce_policy_here.target_chunks,
+                         bytes = std::clamp<std::int64_t>(section * row / all_reduce_policy_here.target_chunks,
                                                           min_chunk, max_chunk);
       p.rows_per_chunk = std::max({1, int(bytes / row), ceil_div(section, max_chunks)});
     }

@@ -14,7 +14,7 @@
 // Abandonment: a flag whose wait timed out counts as raised, and the tile taken out may be anything. If the channel
 // poisons, it becomes NaN.
 #pragma once
-#include <fusewire/comm/all_scatter.hpp>
+#include <fusewire/comm/all_scatter_sink.hpp>
 #include <fusewire/comm/tile_vectors.hpp>
 #include <fusewire/comm/row_shards.hpp>
 #include <fusewire/gemm/epilogue.hpp>

@@ -21,7 +21,7 @@
 // Abandonment: a flag whose wait timed out counts as raised, and the sums may be anything. If the channel poisons,
 // NaN is stored then.
 #pragma once
-#include <fusewire/comm/reduce_scatter.hpp>
+#include <fusewire/comm/reduce_scatter_sink.hpp>
 #include <fusewire/gemm/epilogue.hpp>
 #include <fusewire/gemm/mainloop.hpp>
 

@@ -1,6 +1,6 @@
 // All-reduce in one shot as a tile sink: every rank's partial sums go to every rank.
 #pragma once
-#include <fusewire/comm/reduce_scatter.hpp>
+#include <fusewire/comm/reduce_scatter_sink.hpp>
 #include <fusewire/core/partition.hpp>
 
 namespace fusewire {
