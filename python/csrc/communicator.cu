@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "operators.hpp"
+#include "row_cuts.hpp"
 
 namespace fusewire::binding {
 namespace {
@@ -58,7 +59,8 @@ auto with_type(element type, F const& f) {
 }
 product_maker maker_of(product_kind kind, element type) {
   return with_type(type, [&]<class T>(T) {
-    return std::array{maker_of_ag_gemm<T>(), maker_of_gemm_rs<T>(), maker_of_gemm_ar<T>()}[std::size_t(kind)];
+    return std::array{maker_of_ag_gemm<T>(), maker_of_gemm_rs<T>(), maker_of_gemm_ar<T>(),
+                      maker_of_gemm_all_scatter<T>()}[std::size_t(kind)];
   });
 }
 decode_maker maker_of(decode_shape const& s) {
@@ -68,7 +70,8 @@ decode_maker maker_of(decode_shape const& s) {
 /// Of the heap and of the channel that all operators share. Both types are of one size.
 requirements room_of(communicator_options const& o) {
   requirements r = channel::requirements(o.size, {.max_bytes = 1, .flags_per_source = 1});
-  for (auto const kind : {product_kind::ag_gemm, product_kind::gemm_rs, product_kind::gemm_ar}) {
+  for (auto const kind :
+       {product_kind::ag_gemm, product_kind::gemm_rs, product_kind::gemm_ar, product_kind::gemm_all_scatter}) {
     bool const gathers = kind == product_kind::ag_gemm;
     if ((gathers ? o.max_k : o.max_n) > 0)
       r += maker_of(kind, element::bf16).room(o.size, o, gathers ? o.max_k : 8);  // of the others' k it is independent
@@ -113,6 +116,16 @@ struct communicator::state {
   }
 };
 
+static find_kernel_function find_kernel_now = nullptr;
+void set_find_kernel(find_kernel_function f) { find_kernel_now = f; }
+void const* find_kernel(int number, element type, std::string const& kernel, std::string const& mainloop) {
+  if (!find_kernel_now) refuse("custom epilogues: nothing compiles them; expected set_find_kernel() before");
+  char why[4096] = "no reason was given";
+  void const* const found = find_kernel_now(number, type, kernel.c_str(), mainloop.c_str(), why, sizeof why);
+  if (!found) refuse(why);
+  return found;
+}
+
 communicator::communicator(communicator_options const& o) {
   require(o.max_m >= 1 || (o.max_k == 0 && o.max_n == 0), std::source_location::current(), "init: max_m = ", o.max_m,
           "; expected at least 1 with max_k or max_n");
@@ -140,11 +153,20 @@ communicator::~communicator() = default;
 int communicator::size() const { return state_->ranks.size(); }
 
 void communicator::product(product_kind kind, product_call const& c) {
-  state_->operator_for(kind, c.type, c.x.cols).call(c);
+  product_operator& op = state_->operator_for(kind, c.type, c.x.cols);
+  row_cuts const cuts(kind, c, size(), state_->o.max_m);
+  require(c.custom.number == 0 || !cuts.are_several(), std::source_location::current(),
+          "an epilogue sees the rows of one launch; expected a call of up to max_m = ", state_->o.max_m, " rows");
+  cuts.run([&](product_call const& launch) { op.call(launch); });
+}
+std::size_t communicator::scratch_bytes(product_kind kind, product_call const& c) {
+  return row_cuts(kind, c, size(), state_->o.max_m).scratch_bytes();
 }
 void communicator::prepare(product_kind kind, element type, int k) { (void)state_->operator_for(kind, type, k); }
 std::string communicator::describe(product_kind kind, product_call const& c) {
-  return state_->operator_for(kind, c.type, c.x.cols).describe(c);
+  row_cuts const cuts(kind, c, size(), state_->o.max_m);
+  std::string const first = state_->operator_for(kind, c.type, c.x.cols).describe(cuts.first());
+  return cuts.are_several() ? cuts.count() + first : first;
 }
 void communicator::decode(decode_shape const& s, decode_call const& c) {
   for (auto const& [shape, op] : state_->decodes)

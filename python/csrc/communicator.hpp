@@ -1,8 +1,8 @@
 // One group of ranks, as the binding of torch sees it: no GPU runtime and no torch in here, so that any C++ compiler
 // takes it, and a change of the binding compiles no kernel again.
 //
-//   torch_library.cpp --product_call, decode_call--> communicator --> ag_gemm.cu, gemm_rs.cu, ... --> fusewire's
-//   headers
+//   torch_library.cpp, c_interface.cpp --product_call, decode_call--> communicator --> ag_gemm.cu, gemm_rs.cu, ...
+//   --> fusewire's headers
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -16,8 +16,7 @@ namespace fusewire::binding {
 /// Element types.
 enum class element : int { bf16, f16 };
 /// Operators that multiply.
-enum class product_kind : int { ag_gemm, gemm_rs, gemm_ar };
-inline constexpr int product_kinds = 3;
+enum class product_kind : int { ag_gemm, gemm_rs, gemm_ar, gemm_all_scatter };
 
 /// Row-major: element (r, c) is data[r * ld + c].
 struct matrix_of_torch {
@@ -25,14 +24,32 @@ struct matrix_of_torch {
   std::int64_t rows, cols, ld;
 };
 
-/// One product y = x w^T, with what its operator sends before or after.
+/// An epilogue of the caller's.
+struct custom_epilogue {
+  int number;               // by which find_kernel knows it; 0: none
+  std::int64_t values[16];  // what its kernels get: its fields, one after the other
+};
+
+/// One product y = x w^T, with what its operator sends before or after. Read by ctypes, too.
 struct product_call {
   void* stream;
   element type;
   matrix_of_torch x, w, y;
+  matrix_of_torch gathered;  // of ag_gemm, which stores gather(x) there, too; no data: nobody wants it
+  void* scratch;             // communicator::scratch_bytes() of the call
+  custom_epilogue custom;
   bool w_is_transposed;  // w is [K, N], the transpose of what nn.Linear keeps; else [N, K]
   bool w_is_constant;    // no unfinished work on the stream writes w
 };
+
+/// Compiles a kernel, or finds that it was compiled: the address of &KERNEL<T, mainloop, epilogue>. Null: `why` says
+/// why not, in up to `size` bytes. Called by: product(), for calls with a custom epilogue.
+using find_kernel_function = void const* (*)(int number, element type, char const* kernel, char const* mainloop,
+                                             char* why, std::size_t size);
+/// Of all communicators. Until it is called, such calls are refused.
+void set_find_kernel(find_kernel_function f);
+/// Fails: bad_argument.
+void const* find_kernel(int number, element type, std::string const& kernel, std::string const& mainloop);
 
 /// What a flash_decode operator is made for; see flash_decode_options. Read by ctypes, too.
 struct decode_shape {
@@ -64,9 +81,9 @@ struct host_functions {
 /// What a communicator is made for: the same on every rank, but for rank and device. Read by ctypes, too.
 struct communicator_options {
   int rank, size, device;
-  int max_m;  // rows of the gathered x of ag_gemm; of x of gemm_rs and gemm_ar
+  int max_m;  // rows that one launch takes: of the gathered x of ag_gemm; of x of the others
   int max_k;  // columns of x of ag_gemm; 0: no ag_gemm
-  int max_n;  // columns of y of gemm_rs and gemm_ar; 0: neither
+  int max_n;  // columns of y of the others; 0: none of them
   double wait_seconds;
   host_functions host;
   decode_shape const* decode;  // one for each flash_decode
@@ -84,8 +101,11 @@ class communicator {
 
   /// Ranks of the group.
   int size() const;
-  /// Launches one kernel. Every rank makes its calls in the same order.
+  /// Launches one kernel for each max_m rows; one more copies what was gathered. Every rank makes its calls in the same
+  /// order.
   void product(product_kind kind, product_call const& c);
+  /// Bytes of memory that the call uses until the stream has done it; 0 where one launch is enough.
+  std::size_t scratch_bytes(product_kind kind, product_call const& c);
   /// The same. Fails: bad_argument when there is no operator for the shape.
   void decode(decode_shape const& s, decode_call const& c);
   /// Loads what calls with that k need. Local.

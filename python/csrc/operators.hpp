@@ -1,8 +1,10 @@
 // What one source per operator gives to the communicator. FUSEWIRE_ELEMENT names the type that it is compiled for.
 #pragma once
+#include <cstring>
 #include <memory>
 #include <string>
 
+#include <fusewire/gemm/compiled_epilogue.hpp>
 #include <fusewire/launch/channel.hpp>
 
 #include "communicator.hpp"
@@ -30,6 +32,8 @@ template <class T>
 product_maker maker_of_gemm_rs();
 template <class T>
 product_maker maker_of_gemm_ar();
+template <class T>
+product_maker maker_of_gemm_all_scatter();
 
 /// flash_decode of one shape.
 class decode_operator {
@@ -59,11 +63,21 @@ matrix<T> view(matrix_of_torch const& m) {
 
 /// Any operator with a, b, c, m, b_layout and b_is_constant in its call.
 template <class T, class Operator, class Call>
-class product_of final : public product_operator {
+class product_of : public product_operator {
  public:
   template <class Options>
   product_of(channel& ch, Options const& o) : operator_(ch, o) {}
-  void call(product_call const& c) override { operator_(static_cast<hipStream_t>(c.stream), call_of(c)); }
+  void call(product_call const& c) override {
+    auto const stream = static_cast<hipStream_t>(c.stream);
+    if (c.custom.number == 0) return operator_(stream, call_of(c));
+    compiled_epilogue e;
+    e.find = [&](std::string const& kernel, std::string const& mainloop) {
+      return find_kernel(c.custom.number, c.type, kernel, mainloop);
+    };
+    static_assert(sizeof e.value == sizeof c.custom.values);
+    std::memcpy(&e.value, c.custom.values, sizeof e.value);
+    operator_(stream, call_of(c), e);
+  }
   std::string describe(product_call const& c) override { return operator_.describe(call_of(c)); }
 
  private:

@@ -1,5 +1,5 @@
-// The operators' kernels for torch, by its stable ABI (torch 2.10 and newer, any Python), and the C functions that
-// Python calls by ctypes. The schemas are in fusewire/_operators.py. Compiled by the host's compiler.
+// The operators' kernels for torch, by its stable ABI (torch 2.10 and newer, any Python). The schemas are in
+// fusewire/_operators.py. Compiled by the host's compiler.
 //
 // An exception leaves with its kind in front: "fusewire::wait_timeout: ...". Python makes a class of it.
 #include <torch/csrc/stable/library.h>
@@ -7,13 +7,14 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <stdexcept>
+#include <optional>
 #include <tuple>
+#include <vector>
 
-#include "communicator.hpp"
+#include "groups.hpp"
 
 // torch's header has it only where CUDA's headers are included, too; its name is the same in ROCm's torch
 extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream);
@@ -23,40 +24,6 @@ namespace {
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
-
-/// By the group's name. Never destroyed: at the end of a process the GPU's runtime ends before static objects do.
-struct registry {
-  std::recursive_mutex calls;  // one at a time, of all groups: autograd has threads of its own
-  std::map<std::string, std::unique_ptr<communicator>, std::less<>> groups;
-};
-registry& all() {
-  static registry* const r = new registry;
-  return *r;
-}
-communicator& group_of(std::string const& name) {
-  auto const it = all().groups.find(name);
-  if (it == all().groups.end())
-    refuse("no communicator for the group '" + name + "'; expected fusewire.init(group) before");
-  return *it->second;
-}
-
-/// What the exception says, behind its kind, without the place in this source where the library was called.
-std::string in_words(std::exception const& e) {
-  std::string what = e.what();
-  if (auto const at = what.rfind("  ["); at != what.npos && what.ends_with("]")) what.resize(at);
-  return std::string("fusewire::") + kind_of(e) + ": " + what;
-}
-/// Calls f alone. torch makes a ValueError of what is invalid, and a RuntimeError of the rest.
-template <class F>
-auto alone(F const& f) {
-  try {
-    std::lock_guard const lock(all().calls);
-    return f();
-  } catch (std::exception const& e) {
-    if (std::string_view(kind_of(e)) == "bad_argument") throw std::invalid_argument(in_words(e));
-    throw std::runtime_error(in_words(e));
-  }
-}
 
 std::string shape_of(Tensor const& t) {
   std::string s = "[";
@@ -83,46 +50,113 @@ std::int64_t pitch(Tensor const& t, int rows, int cols) {
   return t.size(rows) <= 1 ? std::max<std::int64_t>(t.size(cols), t.stride(rows)) : t.stride(rows);
 }
 
-/// y [m(rows of x, ranks), N] = the product of x and w [N, K].
-template <class Rows>
-Tensor product(product_kind kind, char const* op, Tensor const& x, Tensor const& w, std::string const& group,
-               bool w_is_constant, Rows const& rows) {
-  return alone([&] {
-    communicator& c = group_of(group);
-    want(x.dim() == 2 && is_dense(x, 1), op, "x", x, "two dimensions, and columns side by side");
-    want(w.dim() == 2 && (is_dense(w, 0) || is_dense(w, 1)), op, "w", w,
-         "two dimensions, [N, K], and one of them side by side");
-    want(x.size(1) == w.size(1), op, "w", w, ("as many columns as x " + shape_of(x)).c_str());
-    element const type = type_of(x, op);
-    if (type_of(w, op) != type || w.get_device_index() != x.get_device_index())
-      refuse(std::string(op) + ": expected x and w of one type on one device");
-    bool const transposed = !is_dense(w, 1);
-    std::int64_t const m = rows(x.size(0), c.size());
-    Tensor y = torch::stable::new_empty(x, {m, w.size(0)});
-    c.product(kind, {.stream = stream_of(x),
-                     .type = type,
-                     .x = {x.data_ptr(), x.size(0), x.size(1), pitch(x, 0, 1)},
-                     .w = {w.data_ptr(), w.size(transposed), w.size(!transposed), pitch(w, transposed, !transposed)},
-                     .y = {y.data_ptr(), m, w.size(0), w.size(0)},
-                     .w_is_transposed = transposed,
-                     .w_is_constant = w_is_constant});
-    return y;
-  });
+char const* name_of(product_kind kind) {
+  static constexpr char const* names[] = {"ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter"};
+  return names[int(kind)];
+}
+/// Rows and columns of y for x [rows, K] and w [N, K].
+std::array<std::int64_t, 2> shape_of_result(product_kind kind, Tensor const& x, Tensor const& w, int ranks) {
+  std::int64_t const m = x.size(0), n = w.size(0);
+  switch (kind) {
+    case product_kind::ag_gemm: return {m * ranks, n};
+    case product_kind::gemm_rs:
+      want(m % ranks == 0, "gemm_rs", "x", x, ("rows that " + std::to_string(ranks) + " ranks can share").c_str());
+      return {m / ranks, n};
+    case product_kind::gemm_ar: return {m, n};
+    case product_kind::gemm_all_scatter: return {m, n * ranks};
+  }
+  return {};
+}
+matrix_of_torch rows_of(Tensor const& t) { return {t.data_ptr(), t.size(0), t.size(1), pitch(t, 0, 1)}; }
+
+/// The product of x and w [N, K]. Called by: alone(). `y`, if it is given, takes the result; `gathered`, if it is
+/// there, gather(x).
+Tensor product(product_kind kind, Tensor const& x, Tensor const& w, std::string const& group, bool w_is_constant,
+               std::optional<Tensor> y = {}, Tensor* gathered = nullptr, custom_epilogue const& custom = {}) {
+  char const* const op = name_of(kind);
+  communicator& c = group_of(group);
+  want(x.dim() == 2 && is_dense(x, 1), op, "x", x, "two dimensions, and columns side by side");
+  want(w.dim() == 2 && (is_dense(w, 0) || is_dense(w, 1)), op, "w", w,
+       "two dimensions, [N, K], and one of them side by side");
+  want(x.size(1) == w.size(1), op, "w", w, ("as many columns as x " + shape_of(x)).c_str());
+  element const type = type_of(x, op);
+  auto const fits = [&](Tensor const& t) {
+    return t.scalar_type() == x.scalar_type() && t.get_device_index() == x.get_device_index();
+  };
+  if (!fits(w)) refuse(std::string(op) + ": expected x and w of one type on one device");
+  auto const [rows, cols] = shape_of_result(kind, x, w, c.size());
+  if (!y) y = torch::stable::new_empty(x, {rows, cols});
+  want(y->dim() == 2 && y->size(0) == rows && y->size(1) == cols && is_dense(*y, 1) && fits(*y), op, "out", *y,
+       ("[" + std::to_string(rows) + ", " + std::to_string(cols) + "], x's type and device, and columns side by side")
+           .c_str());
+  if (gathered) *gathered = torch::stable::new_empty(x, {rows, x.size(1)});
+  bool const transposed = !is_dense(w, 1);
+  product_call call{.stream = stream_of(x),
+                    .type = type,
+                    .x = rows_of(x),
+                    .w = {w.data_ptr(), w.size(transposed), w.size(!transposed), pitch(w, transposed, !transposed)},
+                    .y = rows_of(*y),
+                    .gathered = gathered ? rows_of(*gathered) : matrix_of_torch{},
+                    .scratch = nullptr,
+                    .custom = custom,
+                    .w_is_transposed = transposed,
+                    .w_is_constant = w_is_constant};
+  std::size_t const bytes = c.scratch_bytes(kind, call);
+  Tensor scratch;  // of the current stream: torch gives it to nobody before the stream has done the call
+  if (bytes > 0) scratch = torch::stable::new_empty(x, {std::int64_t(bytes / 2)}), call.scratch = scratch.data_ptr();
+  c.product(kind, call);
+  return *y;
 }
 
-Tensor ag_gemm(Tensor const& x, Tensor const& w, std::string const& group, bool w_is_constant) {
-  return product(product_kind::ag_gemm, "ag_gemm", x, w, group, w_is_constant,
-                 [](std::int64_t rows, int ranks) { return rows * ranks; });
+template <product_kind Kind>
+Tensor multiply(Tensor const& x, Tensor const& w, std::string const& group, bool w_is_constant) {
+  return alone([&] { return product(Kind, x, w, group, w_is_constant); });
 }
-Tensor gemm_rs(Tensor const& x, Tensor const& w, std::string const& group, bool w_is_constant) {
-  return product(product_kind::gemm_rs, "gemm_rs", x, w, group, w_is_constant, [&](std::int64_t rows, int ranks) {
-    want(rows % ranks == 0, "gemm_rs", "x", x, ("rows that " + std::to_string(ranks) + " ranks can share").c_str());
-    return rows / ranks;
+template <product_kind Kind>
+void multiply_out(Tensor const& x, Tensor const& w, Tensor const& out, std::string const& group, bool w_is_constant) {
+  alone([&] { (void)product(Kind, x, w, group, w_is_constant, out); });
+}
+/// With the epilogue of that number, whose fields are the tensors' addresses, then the numbers as float.
+template <product_kind Kind>
+Tensor multiply_custom(Tensor const& x, Tensor const& w, std::string const& group, std::int64_t number,
+                       std::vector<Tensor> const& tensors, std::vector<double> const& numbers, bool w_is_constant) {
+  return alone([&] {
+    custom_epilogue custom{int(number), {}};
+    std::size_t at = 0;
+    auto const put = [&](auto const& value) {
+      if (at + sizeof value > sizeof custom.values)
+        refuse(std::string(name_of(Kind)) + ": too many fields of an epilogue");
+      std::memcpy(reinterpret_cast<std::byte*>(custom.values) + at, &value, sizeof value);
+      at += sizeof value;
+    };
+    for (Tensor const& t : tensors) {
+      want(t.scalar_type() == x.scalar_type() && t.get_device_index() == x.get_device_index() && t.is_contiguous(),
+           name_of(Kind), "a field of the epilogue", t, "x's type and device, contiguous");
+      put(static_cast<void const*>(t.data_ptr()));
+    }
+    for (double const n : numbers) put(float(n));
+    return product(Kind, x, w, group, w_is_constant, {}, nullptr, custom);
   });
 }
-Tensor gemm_ar(Tensor const& x, Tensor const& w, std::string const& group, bool w_is_constant) {
-  return product(product_kind::gemm_ar, "gemm_ar", x, w, group, w_is_constant,
-                 [](std::int64_t rows, int) { return rows; });
+/// y, and gather(x).
+std::tuple<Tensor, Tensor> ag_gemm_with_x(Tensor const& x, Tensor const& w, std::string const& group,
+                                          bool w_is_constant) {
+  return alone([&] {
+    Tensor gathered;
+    Tensor const y = product(product_kind::ag_gemm, x, w, group, w_is_constant, {}, &gathered);
+    return std::tuple(y, gathered);
+  });
+}
+/// gather(x), by a product with as few columns as there are: with x's own first rows.
+Tensor all_gather(Tensor const& x, std::string const& group) {
+  return alone([&] {
+    want(x.dim() == 2, "all_gather", "x", x, "two dimensions");
+    if (x.size(0) == 0) return torch::stable::new_empty(x, {0, x.size(1)});
+    Tensor gathered, rows = x;
+    rows = torch::stable::narrow(rows, 0, 0, std::min<std::int64_t>(x.size(0), 8));
+    (void)product(product_kind::ag_gemm, x, rows, group, false, {}, &gathered);
+    return gathered;
+  });
 }
 
 std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, Tensor const& v_cache,
@@ -169,83 +203,24 @@ std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, 
   });
 }
 
-/// For ctypes: null, or what went wrong, until the thread's next call.
-template <class F>
-char const* tried(F const& f) {
-  thread_local std::string why;
-  try {
-    alone(f);
-    return nullptr;
-  } catch (std::exception const& e) {
-    why = e.what();
-    return why.c_str();
-  }
-}
-
 }  // namespace
 }  // namespace fusewire::binding
 
 STABLE_TORCH_LIBRARY_IMPL(fusewire, CUDA, m) {
-  m.impl("ag_gemm", TORCH_BOX(&fusewire::binding::ag_gemm));
-  m.impl("gemm_rs", TORCH_BOX(&fusewire::binding::gemm_rs));
-  m.impl("gemm_ar", TORCH_BOX(&fusewire::binding::gemm_ar));
-  m.impl("flash_decode", TORCH_BOX(&fusewire::binding::flash_decode));
+  using namespace fusewire::binding;
+  m.impl("ag_gemm", TORCH_BOX(&multiply<product_kind::ag_gemm>));
+  m.impl("gemm_rs", TORCH_BOX(&multiply<product_kind::gemm_rs>));
+  m.impl("gemm_ar", TORCH_BOX(&multiply<product_kind::gemm_ar>));
+  m.impl("gemm_all_scatter", TORCH_BOX(&multiply<product_kind::gemm_all_scatter>));
+  m.impl("ag_gemm_out", TORCH_BOX(&multiply_out<product_kind::ag_gemm>));
+  m.impl("gemm_rs_out", TORCH_BOX(&multiply_out<product_kind::gemm_rs>));
+  m.impl("gemm_ar_out", TORCH_BOX(&multiply_out<product_kind::gemm_ar>));
+  m.impl("gemm_all_scatter_out", TORCH_BOX(&multiply_out<product_kind::gemm_all_scatter>));
+  m.impl("ag_gemm_custom", TORCH_BOX(&multiply_custom<product_kind::ag_gemm>));
+  m.impl("gemm_rs_custom", TORCH_BOX(&multiply_custom<product_kind::gemm_rs>));
+  m.impl("gemm_ar_custom", TORCH_BOX(&multiply_custom<product_kind::gemm_ar>));
+  m.impl("gemm_all_scatter_custom", TORCH_BOX(&multiply_custom<product_kind::gemm_all_scatter>));
+  m.impl("ag_gemm_with_x", TORCH_BOX(&ag_gemm_with_x));
+  m.impl("all_gather", TORCH_BOX(&fusewire::binding::all_gather));
+  m.impl("flash_decode", TORCH_BOX(&flash_decode));
 }
-
-#define FUSEWIRE_EXPORT extern "C" __attribute__((visibility("default")))
-
-FUSEWIRE_EXPORT int fusewire_version() { return fusewire::binding::version(); }
-FUSEWIRE_EXPORT std::size_t fusewire_size_of_options() { return sizeof(fusewire::binding::communicator_options); }
-
-namespace fusewire::binding {
-
-FUSEWIRE_EXPORT char const* fusewire_init(char const* group, communicator_options const* o) {
-  return tried([&] {
-    if (all().groups.contains(group)) refuse("init: the group has a communicator already; expected destroy() before");
-    auto c = std::make_unique<communicator>(*o);
-    all().groups[group] = std::move(c);
-  });
-}
-FUSEWIRE_EXPORT char const* fusewire_destroy(char const* group) {
-  return tried([&] {
-    group_of(group).end();
-    all().groups.erase(group);
-  });
-}
-FUSEWIRE_EXPORT char const* fusewire_abandon(char const* group) {
-  return tried([&] {
-    group_of(group).abandon();
-    all().groups.erase(group);
-  });
-}
-FUSEWIRE_EXPORT char const* fusewire_check(char const* group, void* stream) {
-  return tried([&] { group_of(group).check(stream); });
-}
-FUSEWIRE_EXPORT char const* fusewire_poll_errors(char const* group) {
-  return tried([&] { group_of(group).poll_errors(); });
-}
-FUSEWIRE_EXPORT char const* fusewire_reset(char const* group) {
-  return tried([&] { group_of(group).reset(); });
-}
-FUSEWIRE_EXPORT char const* fusewire_prepare(char const* group, int kind, int type, int k) {
-  return tried([&] { group_of(group).prepare(product_kind(kind), element(type), k); });
-}
-/// x is [m, k] and w is [n, k], dense; y has y_rows rows.
-FUSEWIRE_EXPORT char const* fusewire_describe(char const* group, int kind, int type, std::int64_t x_rows,
-                                              std::int64_t n, std::int64_t k, std::int64_t y_rows, char* text,
-                                              std::size_t size) {
-  return tried([&] {
-    auto const somewhere = [](std::uintptr_t n) { return reinterpret_cast<void*>(n << 40); };  // apart from each other
-    std::string const s = group_of(group).describe(product_kind(kind), {.stream = nullptr,
-                                                                        .type = element(type),
-                                                                        .x = {somewhere(1), x_rows, k, k},
-                                                                        .w = {somewhere(2), n, k, k},
-                                                                        .y = {somewhere(3), y_rows, n, n},
-                                                                        .w_is_transposed = false,
-                                                                        .w_is_constant = true});
-    std::strncpy(text, s.c_str(), size - 1);
-    text[size - 1] = 0;
-  });
-}
-
-}  // namespace fusewire::binding

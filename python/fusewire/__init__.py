@@ -7,6 +7,7 @@
 
 One process has one GPU. The package imports everywhere; missing() says what keeps its operators from working.
 """
+import importlib
 import importlib.util
 import pathlib
 
@@ -31,9 +32,13 @@ if importlib.util.find_spec("torch") is not None:
     from ._groups import (DecodeShape, abandon, check, describe, destroy, init, poll_errors, prepare,  # noqa: E402
                           reset)
     from ._library import is_available, missing  # noqa: E402
-    from ._operators import ag_gemm, flash_decode, gemm_ar, gemm_rs  # noqa: E402
-    __all__ += ["DecodeShape", "abandon", "check", "describe", "destroy", "init", "poll_errors", "prepare", "reset",
-                "ag_gemm", "flash_decode", "gemm_ar", "gemm_rs"]
+    from ._operators import ag_gemm, all_gather, flash_decode, gemm_all_scatter, gemm_ar, gemm_rs  # noqa: E402
+    importlib.import_module("fusewire._autograd")  # registers
+    from ._epilogues import Epilogue, compile  # noqa: E402
+    from ._symm_mem import patch_symm_mem, unpatch_symm_mem  # noqa: E402
+    __all__ += ["DecodeShape", "Epilogue", "abandon", "check", "compile", "describe", "destroy", "init", "poll_errors",
+                "prepare", "reset", "ag_gemm", "all_gather", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs",
+                "patch_symm_mem", "unpatch_symm_mem"]
 else:
     def missing():
         """What keeps the operators from working, as a sentence; None if nothing does."""
@@ -44,6 +49,6 @@ else:
         return False
 
     def __getattr__(name):
-        if name in ("init", "ag_gemm", "gemm_rs", "gemm_ar", "flash_decode"):
+        if name in ("init", "ag_gemm", "all_gather", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs"):
             raise NotBuilt(missing())
         raise AttributeError(f"module 'fusewire' has no attribute '{name}'")

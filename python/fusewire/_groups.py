@@ -10,11 +10,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from . import _library
+from . import _interface, _library
 from ._errors import BadArgument, PeerFailed, RankMismatch
 
 _TYPES = {torch.bfloat16: 0, torch.float16: 1}
-_KINDS = {"ag_gemm": 0, "gemm_rs": 1, "gemm_ar": 2}
 _groups = {}  # by name: the communicators of this process
 _made = {}    # by name: how many there were
 
@@ -93,13 +92,15 @@ class _Meeting:
                 ctypes.memmove(why, text, len(text))
                 return 2 if type(problem) is RankMismatch else 1
 
-        return _library.AllGather(all_gather), _library.Fail(lambda why: self.fail(why))
+        return _interface.AllGather(all_gather), _interface.Fail(lambda why: self.fail(why))
 
 
 @dataclasses.dataclass
 class _Group:
     size: int
     device: int
+    max_k: int
+    max_n: int
     kept: tuple  # what C++ has addresses of
 
 
@@ -127,9 +128,10 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, decode=(), wait_seconds=60.0)
     """Collective, on the host. Makes the communicator of a group of torch.distributed (None: all ranks) on the current
     device, and returns the group's name.
 
-    max_m: rows of the gathered x (ag_gemm) or of x (gemm_rs, gemm_ar). max_k: columns of x of ag_gemm. max_n: columns
-    of the result of gemm_rs and gemm_ar. decode: a DecodeShape for each flash_decode. wait_seconds: how long a kernel
-    waits for another rank before it gives up; longer than a rank may be late.
+    max_m: rows that one launch takes, of the gathered x (ag_gemm) or of x (the others); calls of more rows are cut into
+    launches. max_k: columns of x of ag_gemm. max_n: columns of the result of gemm_rs, gemm_ar and gemm_all_scatter.
+    decode: a DecodeShape for each flash_decode. wait_seconds: how long a kernel waits for another rank before it gives
+    up; longer than a rank may be late.
     Fails: NotBuilt; BadArgument; OutOfSpace; RankMismatch where ranks ask for different things; PeerFailed.
     """
     _library.load()
@@ -138,19 +140,19 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, decode=(), wait_seconds=60.0)
     _made[name] = _made.get(name, 0) + 1
     meeting = _Meeting(group, name, float(os.environ.get("FUSEWIRE_COLLECTIVE_SECONDS", "600")))
     all_gather, fail = meeting.functions()
-    shapes = (_library.DecodeOptions * len(decode))(
+    shapes = (_interface.DecodeOptions * len(decode))(
         *((_type_number(s.dtype), s.max_batch, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale)
           for s in decode))
     torch.cuda.init()
     device = torch.cuda.current_device()
-    options = _library.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, wait_seconds, all_gather, fail,
+    options = _interface.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, wait_seconds, all_gather, fail,
                                shapes, len(decode))
     try:
         _library.call("init", name.encode(), ctypes.byref(options))
     except BaseException as problem:
         meeting.fail(f"rank {meeting.rank}: {problem}")  # the others may wait for this rank
         raise
-    _groups[name] = _Group(meeting.size, device, (all_gather, fail))
+    _groups[name] = _Group(meeting.size, device, max_k, max_n, (all_gather, fail))
     return name
 
 
@@ -158,19 +160,20 @@ def prepare(group=None, *, dtype=torch.bfloat16, **k_of):
     """Loads what calls need, which the first call does otherwise: prepare(group, ag_gemm=[8192], gemm_rs=[3584]), each
     with the columns of its x. Local."""
     for op, ks in k_of.items():
-        if op not in _KINDS:
-            raise BadArgument(f"prepare: {op}; expected one of {', '.join(_KINDS)}")
+        if op not in _interface.KINDS:
+            raise BadArgument(f"prepare: {op}; expected one of {', '.join(_interface.KINDS)}")
         for k in ks:
-            _library.call("prepare", name_of(group).encode(), _KINDS[op], _type_number(dtype), k)
+            _library.call("prepare", name_of(group).encode(), _interface.KINDS[op], _type_number(dtype), k)
 
 
 def describe(op, m, n, k, group=None, dtype=torch.bfloat16):
-    """How a call would multiply, in words: m rows in all, n rows of w, k columns of x."""
+    """How a call would multiply, in words: m rows in all, n rows of w on each rank, k columns of x."""
     name = name_of(group)
     own = m // size_of(name)
-    x_rows, y_rows = {"ag_gemm": (own, m), "gemm_rs": (m, own), "gemm_ar": (m, m)}[op]
+    x_rows, y_rows = {"ag_gemm": (own, m), "gemm_rs": (m, own), "gemm_ar": (m, m), "gemm_all_scatter": (m, m)}[op]
     text = ctypes.create_string_buffer(1024)
-    _library.call("describe", name.encode(), _KINDS[op], _type_number(dtype), x_rows, n, k, y_rows, text, len(text))
+    _library.call("describe", name.encode(), _interface.KINDS[op], _type_number(dtype), x_rows, n, k, y_rows, text,
+                  len(text))
     return text.value.decode()
 
 

@@ -4,30 +4,13 @@ import pathlib
 
 import torch
 
-from ._errors import NotBuilt, from_text
+from . import _compiler, _interface
+from ._errors import NotBuilt
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _OBJECT = _HERE / "_C.so"
 _loaded = None
-
-
-class DecodeOptions(ctypes.Structure):
-    """decode_shape in communicator.hpp."""
-    _fields_ = [(name, ctypes.c_int) for name in
-                ("type", "max_batch", "q_heads", "kv_heads", "head_dim", "page_size", "max_pages")]
-    _fields_ += [("scale", ctypes.c_float)]
-
-
-AllGather = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p,
-                             ctypes.c_size_t)
-Fail = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-
-
-class Options(ctypes.Structure):
-    """communicator_options in communicator.hpp."""
-    _fields_ = [(name, ctypes.c_int) for name in ("rank", "size", "device", "max_m", "max_k", "max_n")]
-    _fields_ += [("wait_seconds", ctypes.c_double), ("all_gather", AllGather), ("fail", Fail),
-                 ("decode", ctypes.POINTER(DecodeOptions)), ("decodes", ctypes.c_int)]
+_kernels = None
 
 
 def _not_built():
@@ -65,24 +48,20 @@ def load():
         if why:
             raise NotBuilt(why)
         torch.ops.load_library(str(_OBJECT))
-        c = ctypes.CDLL(str(_OBJECT))
-        text, number, long = ctypes.c_char_p, ctypes.c_int, ctypes.c_int64
-        arguments = {"init": [text, ctypes.POINTER(Options)], "destroy": [text], "abandon": [text],
-                     "check": [text, ctypes.c_void_p], "poll_errors": [text], "reset": [text],
-                     "prepare": [text, number, number, number],
-                     "describe": [text, number, number, long, long, long, long, text, ctypes.c_size_t]}
-        for name, types in arguments.items():
-            function = getattr(c, "fusewire_" + name)
-            function.argtypes, function.restype = types, text
-        c.fusewire_size_of_options.restype = ctypes.c_size_t
-        if c.fusewire_size_of_options() != ctypes.sizeof(Options):
-            raise NotBuilt(f"{_OBJECT} is of another version of fusewire; install it again")
-        _loaded = c
+        _loaded = _interface.declare(ctypes.CDLL(str(_OBJECT)))
+        _loaded.fusewire_set_find_kernel(kernels().function)
     return _loaded
+
+
+def kernels():
+    """What custom epilogues are compiled to."""
+    global _kernels
+    if _kernels is None:
+        from . import include
+        _kernels = _compiler.Kernels(include(), torch.version.hip is not None)
+    return _kernels
 
 
 def call(name, *arguments):
     """Calls a C function. Fails: with the exception that it describes."""
-    why = getattr(load(), "fusewire_" + name)(*arguments)
-    if why is not None:
-        raise from_text(why.decode(errors="replace"))
+    _interface.call(load(), name, *arguments)

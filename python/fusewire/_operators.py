@@ -1,22 +1,36 @@
 """The operators as torch knows them: schemas, shapes of results, and functions with exceptions of fusewire's own."""
-import functools
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import torch
 
-from ._errors import NotBuilt, from_text
+from ._errors import BadArgument, NotBuilt, from_text
 from ._groups import name_of, size_of
 from ._library import missing
 
-_ops = torch.library.Library("fusewire", "DEF")
-for _schema in ("ag_gemm(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> Tensor",
-                "gemm_rs(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> Tensor",
-                "gemm_ar(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> Tensor",
+Tensor = torch.Tensor
+PRODUCTS = ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter")
+
+library = torch.library.Library("fusewire", "DEF")
+kernels_of_gpus = ["ag_gemm_with_x", "all_gather", "flash_decode"]  # which the shared object brings
+for _name in PRODUCTS:
+    _tags = (torch.Tag.pt2_compliant_tag,)
+    library.define(f"{_name}(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> Tensor", tags=_tags)
+    library.define(f"{_name}_out(Tensor x, Tensor w, Tensor(a!) out, str group, *, bool w_is_constant=False) -> ()",
+                tags=_tags)
+    library.define(f"{_name}_custom(Tensor x, Tensor w, str group, int epilogue, Tensor[] tensors, float[] numbers, *, "
+                   "bool w_is_constant=False) -> Tensor", tags=_tags)
+    kernels_of_gpus += [_name, _name + "_out", _name + "_custom"]
+for _schema in ("ag_gemm_with_x(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> (Tensor, Tensor)",
+                "all_gather(Tensor x, str group) -> Tensor",
+                "ag_gemms(Tensor x, Tensor[] ws, str group, *, bool w_is_constant=False) -> (Tensor, Tensor[])",
                 "flash_decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor lengths, str group, "
                 "*, float scale=0., bool kv_is_ready=False) -> (Tensor, Tensor)"):
-    _ops.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+    library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
-def _refuse(name):
+def _refuse(name: str) -> Callable:
     def kernel(first, *_, **__):
         why = missing()
         if why is None:
@@ -25,41 +39,81 @@ def _refuse(name):
     return kernel
 
 
-# Where no backend has a kernel. The shared object brings those of GPUs.
-for _name in ("ag_gemm", "gemm_rs", "gemm_ar", "flash_decode"):
-    _ops.impl(_name, _refuse(_name), "CompositeExplicitAutograd")
+for _name in kernels_of_gpus:
+    library.impl(_name, _refuse(_name), "CompositeExplicitAutograd")
 
 
-def _check_product(op, x, w):
+def _ag_gemms(x, ws, group, *, w_is_constant=False):
+    """gather(x), and its product with each w: one launch for the widest w, and torch's mm of gather(x) for the others."""
+    if not ws:
+        raise BadArgument("ag_gemms: no weights; expected one or more")
+    widest = max(range(len(ws)), key=lambda i: ws[i].shape[0])
+    y, whole = torch.ops.fusewire.ag_gemm_with_x(x, ws[widest], group, w_is_constant=w_is_constant)
+    return whole, [y if i == widest else torch.mm(whole, w.t()) for i, w in enumerate(ws)]
+
+
+library.impl("ag_gemms", _ag_gemms, "CompositeExplicitAutograd")
+
+
+# ---------------------------------------------------------------- shapes
+
+def shape_of_result(op: str, x: Tensor, w: Tensor, group: str) -> tuple:
+    """Of a product. Fails: RuntimeError, where x and w do not fit."""
     torch._check(x.dim() == 2 and w.dim() == 2, lambda: f"{op}: expected x and w of two dimensions")
     torch._check(x.shape[1] == w.shape[1], lambda: f"{op}: w is {tuple(w.shape)}; expected as many columns as x "
                                                    f"{tuple(x.shape)}")
     torch._check(x.dtype == w.dtype and x.dtype in (torch.bfloat16, torch.float16),
                  lambda: f"{op}: expected x and w of one type, bfloat16 or float16")
+    ranks, rows, columns = size_of(group), x.shape[0], w.shape[0]
+    if op == "ag_gemm":
+        return rows * ranks, columns
+    if op == "gemm_all_scatter":
+        return rows, columns * ranks
+    if op == "gemm_ar":
+        return rows, columns
+    torch._check(rows % ranks == 0, lambda: f"gemm_rs: x is {tuple(x.shape)}; expected rows that {ranks} ranks can "
+                                            f"share")
+    return rows // ranks, columns
 
 
-@torch.library.register_fake("fusewire::ag_gemm", lib=_ops)
+def _define_shapes(op: str) -> None:
+    @torch.library.register_fake(f"fusewire::{op}", lib=library)
+    def _(x, w, group, *, w_is_constant=False):
+        return x.new_empty(shape_of_result(op, x, w, group))
+
+    @torch.library.register_fake(f"fusewire::{op}_custom", lib=library)
+    def _(x, w, group, epilogue, tensors, numbers, *, w_is_constant=False):
+        return x.new_empty(shape_of_result(op, x, w, group))
+
+    @torch.library.register_fake(f"fusewire::{op}_out", lib=library)
+    def _(x, w, out, group, *, w_is_constant=False):
+        shape = shape_of_result(op, x, w, group)
+        torch._check(tuple(out.shape) == shape and out.dtype == x.dtype,
+                     lambda: f"{op}: out is {tuple(out.shape)}; expected {shape}, and x's type")
+
+
+for _name in PRODUCTS:
+    _define_shapes(_name)
+
+
+@torch.library.register_fake("fusewire::ag_gemm_with_x", lib=library)
 def _(x, w, group, *, w_is_constant=False):
-    _check_product("ag_gemm", x, w)
-    return x.new_empty(x.shape[0] * size_of(group), w.shape[0])
+    rows, columns = shape_of_result("ag_gemm", x, w, group)
+    return x.new_empty(rows, columns), x.new_empty(rows, x.shape[1])
 
 
-@torch.library.register_fake("fusewire::gemm_rs", lib=_ops)
-def _(x, w, group, *, w_is_constant=False):
-    _check_product("gemm_rs", x, w)
-    ranks = size_of(group)
-    torch._check(x.shape[0] % ranks == 0, lambda: f"gemm_rs: x is {tuple(x.shape)}; expected rows that {ranks} ranks "
-                                                  f"can share")
-    return x.new_empty(x.shape[0] // ranks, w.shape[0])
+@torch.library.register_fake("fusewire::ag_gemms", lib=library)
+def _(x, ws, group, *, w_is_constant=False):
+    shapes = [shape_of_result("ag_gemm", x, w, group) for w in ws]
+    return x.new_empty(x.shape[0] * size_of(group), x.shape[1]), [x.new_empty(shape) for shape in shapes]
 
 
-@torch.library.register_fake("fusewire::gemm_ar", lib=_ops)
-def _(x, w, group, *, w_is_constant=False):
-    _check_product("gemm_ar", x, w)
-    return x.new_empty(x.shape[0], w.shape[0])
+@torch.library.register_fake("fusewire::all_gather", lib=library)
+def _(x, group):
+    return x.new_empty(x.shape[0] * size_of(group), x.shape[1])
 
 
-@torch.library.register_fake("fusewire::flash_decode", lib=_ops)
+@torch.library.register_fake("fusewire::flash_decode", lib=library)
 def _(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False):
     torch._check(q.dim() == 3 and k_cache.dim() == 4 and v_cache.dim() == 4,
                  lambda: "flash_decode: expected q [batch, q_heads, head_dim] and caches [pages, page_size, kv_heads, "
@@ -67,33 +121,73 @@ def _(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_read
     return q.new_empty(q.shape), q.new_empty(q.shape[:2], dtype=torch.float32)
 
 
-def _function(op, doc):
-    @functools.wraps(op)
-    def call(*tensors, group=None, **options):
-        if torch.compiler.is_compiling():  # a ValueError or a RuntimeError there
-            return op(*tensors, name_of(group), **options)
-        try:
-            return op(*tensors, name_of(group), **options)
-        except (RuntimeError, ValueError) as problem:
-            known = from_text(str(problem))
-            if known is None:
-                raise
-            raise known from None
-    call.__name__, call.__doc__ = op._opname, doc
-    return call
+# ---------------------------------------------------------------- functions
+
+def _call(op, *arguments, **options):
+    """Calls an operator. Fails: with exceptions of fusewire's; in a compiled graph with torch's."""
+    if torch.compiler.is_compiling():
+        return op(*arguments, **options)
+    try:
+        return op(*arguments, **options)
+    except (RuntimeError, ValueError) as problem:
+        known = from_text(str(problem))
+        if known is None:
+            raise
+        raise known from None
 
 
-ag_gemm = _function(torch.ops.fusewire.ag_gemm.default, """ag_gemm(x, w, *, group=None, w_is_constant=False)
+def _product(name: str, x: Tensor, w: Tensor, group, out: Tensor | None, w_is_constant: bool) -> Tensor:
+    ops = torch.ops.fusewire
+    if out is None:
+        return _call(getattr(ops, name).default, x, w, name_of(group), w_is_constant=w_is_constant)
+    if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad or out.requires_grad):
+        raise BadArgument(f"{name}: out is given, and a gradient is wanted; expected one of the two, as torch has it")
+    _call(getattr(ops, name + "_out").default, x, w, out, name_of(group), w_is_constant=w_is_constant)
+    return out
 
-    gather(x) w^T: x [M / W, K] of this rank, w [N, K]; returns [M, N]. Every rank calls it in the same order.""")
-gemm_rs = _function(torch.ops.fusewire.gemm_rs.default, """gemm_rs(x, w, *, group=None, w_is_constant=False)
 
-    This rank's rows of the sum over ranks of x w^T: x [M, K], w [N, K]; returns [M / W, N]. As ag_gemm.""")
-gemm_ar = _function(torch.ops.fusewire.gemm_ar.default, """gemm_ar(x, w, *, group=None, w_is_constant=False)
+def ag_gemm(x: Tensor, w: Tensor | Sequence[Tensor], *, group=None, out: Tensor | None = None, gathered: bool = False,
+            w_is_constant: bool = False):
+    """gather(x) w^T: x [M / W, K] of this rank, w [N, K]. Returns [M, N]; `out`, if it is given. Every rank calls it in
+    the same order.
 
-    The sum over ranks of x w^T: x [M, K], w [N, K]; returns [M, N], the same bits on every rank. As ag_gemm.""")
-flash_decode = _function(torch.ops.fusewire.flash_decode.default, """flash_decode(q, k_cache, v_cache, block_table,
-    lengths, *, group=None, scale=0., kv_is_ready=False)
+    With several w: a list of products; one launch gathers x and multiplies it by the widest w, torch's mm does the
+    others. With gathered=True: (product or products, gather(x) [M, K])."""
+    if isinstance(w, Tensor) and not gathered:
+        return _product("ag_gemm", x, w, group, out, w_is_constant)
+    if out is not None:
+        raise BadArgument("ag_gemm: out is given with gathered=True or several w; expected one w alone")
+    ws = [w] if isinstance(w, Tensor) else list(w)
+    whole, ys = _call(torch.ops.fusewire.ag_gemms.default, x, ws, name_of(group), w_is_constant=w_is_constant)
+    y = ys[0] if isinstance(w, Tensor) else ys
+    return (y, whole) if gathered else y
 
-    Attention of one query token per sequence over a paged cache whose tokens lie on several ranks. Returns [batch,
-    q_heads, head_dim] and the log-sum-exp [batch, q_heads]. init() was given a DecodeShape that fits.""")
+
+def all_gather(x: Tensor, *, group=None) -> Tensor:
+    """The rows of all ranks' x [M / W, K], in the order of ranks. Returns [M, K]."""
+    return _call(torch.ops.fusewire.all_gather.default, x, name_of(group))
+
+
+def gemm_rs(x: Tensor, w: Tensor, *, group=None, out: Tensor | None = None, w_is_constant: bool = False) -> Tensor:
+    """This rank's rows of the sum over ranks of x w^T: x [M, K], w [N, K]. Returns [M / W, N]. As ag_gemm."""
+    return _product("gemm_rs", x, w, group, out, w_is_constant)
+
+
+def gemm_ar(x: Tensor, w: Tensor, *, group=None, out: Tensor | None = None, w_is_constant: bool = False) -> Tensor:
+    """The sum over ranks of x w^T: x [M, K], w [N, K]. Returns [M, N], the same bits on every rank. As ag_gemm."""
+    return _product("gemm_ar", x, w, group, out, w_is_constant)
+
+
+def gemm_all_scatter(x: Tensor, w: Tensor, *, group=None, out: Tensor | None = None,
+                     w_is_constant: bool = False) -> Tensor:
+    """Every rank's x w^T, side by side: x [M, K], w [N, K], of as many rows on every rank. Returns [M, W N]. As
+    ag_gemm."""
+    return _product("gemm_all_scatter", x, w, group, out, w_is_constant)
+
+
+def flash_decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, lengths: Tensor, *, group=None,
+                 scale: float = 0.0, kv_is_ready: bool = False) -> tuple[Tensor, Tensor]:
+    """Attention of one query token per sequence over a paged cache whose tokens lie on several ranks. Returns [batch,
+    q_heads, head_dim] and the log-sum-exp [batch, q_heads]. init() was given a DecodeShape that fits."""
+    return _call(torch.ops.fusewire.flash_decode.default, q, k_cache, v_cache, block_table, lengths, name_of(group),
+                 scale=scale, kv_is_ready=kv_is_ready)

@@ -2,28 +2,37 @@
 """usage: test_cpu.py [TEST ...]
 
 What holds without a GPU: the package imports and says what is missing, schemas and fake kernels, torch.compile of a
-model, ranks that meet over torch's store, exceptions, what pip installs. Processes of torch on the CPU are the ranks.
-Needs torch; ends after 300 s at the latest.
+model, gradients, ranks that meet over torch's store, exceptions, what pip installs. Processes of torch on the CPU are
+the ranks. The exit status is 77 where there is no torch of 2.10 or newer; it ends after 300 s at the latest.
 """
 import ctypes
 import faulthandler
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch._subclasses import FakeTensorMode
+try:
+    import torch
+except ImportError:
+    print("no torch: nothing is tested")
+    sys.exit(77)
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10):
+    print(f"torch is {torch.__version__}, older than 2.10: nothing is tested")
+    sys.exit(77)
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))  # a checkout that is not installed
 import fusewire  # noqa: E402
-from fusewire import _errors, _groups, _library  # noqa: E402
+from fusewire import _compiler, _errors, _groups, _library, _symm_mem  # noqa: E402
 
 RANKS, bf16 = 2, torch.bfloat16
 ops = torch.ops.fusewire
@@ -107,10 +116,17 @@ def reference_kernels():
     global library
     library = torch.library.Library("fusewire", "IMPL")
 
-    def ag_gemm(x, w, group, *, w_is_constant=False):
+    def all_gather(x, group):
         parts = [torch.empty_like(x) for _ in range(RANKS)]
         dist.all_gather(parts, x.contiguous())
-        return torch.cat(parts) @ w.t()
+        return torch.cat(parts)
+
+    def ag_gemm(x, w, group, *, w_is_constant=False):
+        return all_gather(x, group) @ w.t()
+
+    def ag_gemm_with_x(x, w, group, *, w_is_constant=False):
+        whole = all_gather(x, group)
+        return whole @ w.t(), whole
 
     def gemm_ar(x, w, group, *, w_is_constant=False):
         y = (x @ w.t()).float()
@@ -120,11 +136,28 @@ def reference_kernels():
     def gemm_rs(x, w, group, *, w_is_constant=False):
         return gemm_ar(x, w, group).chunk(RANKS)[dist.get_rank()].clone()
 
+    def gemm_all_scatter(x, w, group, *, w_is_constant=False):
+        return torch.cat(all_gather(x @ w.t(), group).chunk(RANKS), 1)
+
     def flash_decode(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False):
         return torch.zeros_like(q), torch.zeros(q.shape[:2])
 
-    for kernel in (ag_gemm, gemm_ar, gemm_rs, flash_decode):
+    for kernel in (all_gather, ag_gemm, ag_gemm_with_x, gemm_ar, gemm_rs, gemm_all_scatter, flash_decode):
         library.impl(kernel.__name__, kernel, "CPU")
+
+    def into_out(kernel):
+        def call(x, w, out, group, *, w_is_constant=False):
+            out.copy_(kernel(x, w, group))
+        return call
+
+    def plus_fields(kernel):
+        def call(x, w, group, epilogue, tensors, numbers, *, w_is_constant=False):
+            return kernel(x, w, group) + sum(tensors) + sum(numbers)
+        return call
+
+    for kernel in (ag_gemm, gemm_ar, gemm_rs, gemm_all_scatter):
+        library.impl(kernel.__name__ + "_out", into_out(kernel), "CPU")
+        library.impl(kernel.__name__ + "_custom", plus_fields(kernel), "CPU")
 
 
 def mlp(x, up, down, group):
@@ -145,11 +178,167 @@ def compiled_model(rank):
     g = torch.compile(lambda x: fusewire.gemm_ar(x, up, group=group), fullgraph=True, backend="aot_eager")
     x = torch.randn(4, 32, dtype=bf16)
     torch.testing.assert_close(g(x), fusewire.gemm_ar(x, up, group=group))
-    for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar):
+    for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar, ops.gemm_all_scatter, ops.ag_gemm_with_x):
         torch.library.opcheck(op.default, (torch.randn(4, 32, dtype=bf16), up, group))
+    torch.library.opcheck(ops.ag_gemms.default, (torch.randn(4, 32, dtype=bf16), [up, up[:8]], group))
+    torch.library.opcheck(ops.all_gather.default, (torch.randn(4, 32, dtype=bf16), group))
+    for op, shape in ((ops.ag_gemm_out, (8, 48)), (ops.gemm_rs_out, (2, 48)), (ops.gemm_ar_out, (4, 48)),
+                      (ops.gemm_all_scatter_out, (4, 96))):
+        torch.library.opcheck(op.default, (torch.randn(4, 32, dtype=bf16), up, torch.empty(shape, dtype=bf16), group))
     cache, table = torch.zeros(8, 16, 2, 64, dtype=bf16), torch.zeros(3, 4, dtype=torch.int32)
     q = torch.zeros(3, 4, 64, dtype=bf16)
     torch.library.opcheck(ops.flash_decode.default, (q, cache, cache, table, table[:, 0], group))
+
+
+def results(rank):
+    """Given results, several weights, the gathered x; eager and compiled."""
+    reference_kernels()
+    torch.manual_seed(rank)
+    x, ws = torch.randn(4, 32, dtype=bf16), [torch.randn(n, 32, dtype=bf16) for n in (16, 48, 8)]
+    whole, w = fusewire.all_gather(x), ws[1]
+
+    def all_of_it(x, a, b, c):
+        y, rows = fusewire.ag_gemm(x, a, gathered=True)
+        return y, rows, *fusewire.ag_gemm(x, [a, b, c]), *fusewire.ag_gemm(x, [b], gathered=True)[0]
+
+    for f in (all_of_it, torch.compile(all_of_it, fullgraph=True, backend="aot_eager")):
+        found = f(x, *ws)
+        wanted = [whole @ ws[0].t(), whole, *(whole @ w.t() for w in ws), whole @ w.t()]
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b)
+
+    def given(x, w, out):
+        return fusewire.ag_gemm(x, w, out=out[:, :48]) + 1
+
+    for f in (given, torch.compile(given, fullgraph=True, backend="aot_eager")):
+        out = torch.zeros(8, 64, dtype=bf16)
+        torch.testing.assert_close(f(x, w, out), whole @ w.t() + 1)
+        torch.testing.assert_close(out[:, :48], whole @ w.t())
+        assert not out[:, 48:].any()
+    for function, shape in ((fusewire.gemm_rs, (2, 48)), (fusewire.gemm_ar, (4, 48)),
+                            (fusewire.gemm_all_scatter, (4, 96))):
+        out = torch.empty(shape, dtype=bf16)
+        assert function(x, w, out=out) is out
+        torch.testing.assert_close(out, function(x, w))
+    own, bias = fusewire.compile("return x;", scale=float, bias=torch.Tensor), torch.randn(48, dtype=bf16)
+    for f in (own.ag_gemm, torch.compile(own.ag_gemm, fullgraph=True, backend="aot_eager")):
+        torch.testing.assert_close(f(x, w, scale=2, bias=bias), whole @ w.t() + bias + 2)
+    torch.testing.assert_close(own.gemm_rs(x, w, bias=bias, scale=0), fusewire.gemm_rs(x, w) + bias)
+    raised(fusewire.BadArgument, lambda: own.gemm_ar(x, w, scale=1), "expected ['bias', 'scale']")
+    torch.library.opcheck(ops.gemm_ar_custom.default, (x, w, dist.group.WORLD.group_name, 1, [bias], [0.5]))
+    out = torch.empty(8, 48, dtype=bf16)
+    raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, [w], out=out), "one w alone")
+    raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, [], gathered=True), "no weights")
+    needs = w.clone().requires_grad_()
+    raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, needs, out=out), "a gradient is wanted")
+    with torch.no_grad():
+        fusewire.ag_gemm(x, needs, out=out)
+
+
+def gradients(rank):
+    """Beside those of the whole computation, which every rank can make: the loss is the sum of all ranks'."""
+    reference_kernels()
+    group, double = dist.group.WORLD.group_name, torch.float64
+    some = torch.Generator().manual_seed(3)
+
+    def random(*shape):
+        return (torch.randint(-3, 4, shape, generator=some) / 4).to(bf16)
+
+    # Of all ranks: x of 3 rows each, one w for each product, the weights of the losses
+    xs, ups, downs = ([random(*shape) for _ in range(RANKS)] for shape in ((3, 16), (24, 16), (16, 24)))
+    sides, of_y, of_side = ([random(*shape) for _ in range(RANKS)] for shape in ((8, 16), (3, 16), (3 * RANKS, 8)))
+
+    leaves = [[t.to(double).requires_grad_() for t in ts] for ts in (xs, ups, downs, sides)]
+    x, up, down, side = leaves
+    whole = torch.cat(x)
+    y = sum((whole @ a.t()) @ b.t() for a, b in zip(up, down))
+    loss = sum((part * c.to(double)).sum() for part, c in zip(y.chunk(RANKS), of_y))
+    loss = loss + sum(((whole @ a.t()) * c.to(double)).sum() for a, c in zip(side, of_side))
+    loss.backward()
+    wanted = [ts[rank].grad for ts in leaves]
+
+    def own_loss(x, up, down, side):
+        h, beside = fusewire.ag_gemm(x, [up, side], group=group)
+        return (ops.gemm_rs(h, down, group) * of_y[rank]).sum() + (beside * of_side[rank]).sum()
+
+    def own_loss_in_single_calls(x, up, down, side):
+        h, beside = ops.ag_gemm(x, up, group), ops.ag_gemm(x, side, group)
+        return (ops.gemm_rs(h, down, group) * of_y[rank]).sum() + (beside * of_side[rank]).sum()
+
+    for f in (own_loss, own_loss_in_single_calls,
+              torch.compile(own_loss, fullgraph=True, backend="aot_eager"),
+              torch.compile(own_loss_in_single_calls, fullgraph=True, backend="aot_eager")):
+        mine = [ts[rank].clone().requires_grad_() for ts in (xs, ups, downs, sides)]
+        f(*mine).backward()
+        for found, right in zip(mine, wanted):
+            torch.testing.assert_close(found.grad.to(double), right, rtol=0.02, atol=0.05 * right.abs().max().item())
+    # Only what is asked for; a loss without structure, whose gradient has stride 0
+    for chosen in range(3):
+        mine = [ts[rank].clone().requires_grad_(i == chosen) for i, ts in enumerate((xs, ups, downs))]
+        ops.gemm_rs(ops.ag_gemm(mine[0], mine[1], group), mine[2], group).sum().backward()
+        assert [t.grad is not None for t in mine] == [i == chosen for i in range(3)]
+    whole = fusewire.ag_gemm(xs[rank].clone().requires_grad_(), ups[rank], group=group, gathered=True)[1]
+    assert not whole.requires_grad
+    x, w = xs[rank].clone().requires_grad_(), ups[rank].clone().requires_grad_()
+    torch.library.opcheck(ops.ag_gemm.default, (x, w, group))
+    torch.library.opcheck(ops.ag_gemms.default, (x, [w, sides[rank]], group))
+    torch.library.opcheck(ops.gemm_rs.default, (torch.cat([x.detach()] * RANKS).requires_grad_(), w, group))
+
+
+def symm_mem_operators(rank):
+    """torch's own, which it makes of collectives in its test mode, beside fusewire's behind the same names."""
+    import torch.distributed._symmetric_memory as torchs
+    torchs._is_test_mode = True
+    group, fused = dist.group.WORLD.group_name, torch.ops.symm_mem
+    reference_kernels()
+    called, stand_in = [], types.SimpleNamespace()
+    for name in ("ag_gemm", "ag_gemms", "gemm_rs"):
+        kernel = getattr(_symm_mem.ops, name)
+        setattr(stand_in, name, lambda *a, kernel=kernel, name=name: called.append(name) or kernel(*a))
+    _symm_mem.ops = stand_in
+    _groups._groups[group] = _groups._Group(RANKS, 0, 32, 48, ())
+    torch.manual_seed(rank)
+
+    def small(*shape):
+        return (torch.randint(-3, 4, shape) / 4).to(bf16)
+
+    b, turned = small(32, 48), small(24, 32).t()
+    gathers = [((small(4, 32), [b], 0), {}, "ag_gemms"), ((small(4, 32), [b], 0), {"return_A": False}, "ag_gemm"),
+               ((small(4, 32), [b, turned], 0), {}, "ag_gemms"), ((small(2, 3, 32), [b], 0), {}, "ag_gemms"),
+               ((small(2, 3, 32), [turned, b], 1), {}, "ag_gemms"),
+               ((small(4, 64)[:, 7:39], [b], 0), {}, "ag_gemms"),  # at an address that kernels do not read
+               ((small(2, 3, 16), [b], 2), {}, None), ((small(4, 32).float(), [b.float()], 0), {}, None),
+               ((small(4, 40), [small(40, 8)], 0), {}, None)]  # more columns than max_k
+    sums = [((small(4, 32), b, "sum", 0), "gemm_rs"), ((small(4, 32), turned, "avg", 0), "gemm_rs"),
+            ((small(2, 3, 32), b, "sum", 0), "gemm_rs"), ((small(3, 4, 32), b, "avg", 1), "gemm_rs"),
+            ((small(3, 4, 32), b, "sum", 2), None), ((small(4, 32), small(32, 56), "sum", 0), None)]
+    # What torch itself has on the CPU is what it has in its test mode
+    own = torch.library.Library("symm_mem", "IMPL")
+    own.impl("fused_all_gather_matmul", torchs._fused_all_gather_matmul, "CPU")
+    own.impl("fused_matmul_reduce_scatter", torchs._fused_matmul_reduce_scatter, "CPU")
+
+    def everything():
+        for arguments, options, _ in gathers:
+            whole, ys = fused.fused_all_gather_matmul(*arguments, group, **options)
+            yield from ([] if whole is None else [whole]) + list(ys)
+        for arguments, _ in sums:
+            yield fused.fused_matmul_reduce_scatter(*arguments, group)
+
+    wanted = list(everything())
+    assert not called
+    _symm_mem.patch_symm_mem("CPU")
+    _symm_mem.patch_symm_mem("CPU")
+    found = list(everything())
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, check_stride=True)  # which torch.compile counts on
+    expected = [name for *_, name in gathers + sums if name]
+    assert called == expected, (called, expected)
+    del _groups._groups[group]  # a group without a communicator
+    assert len(list(everything())) == len(wanted) and called == expected
+    _groups._groups[group] = _groups._Group(RANKS, 0, 32, 48, ())
+    _symm_mem.unpatch_symm_mem("CPU")
+    assert len(list(everything())) == len(wanted) and called == expected
+    del _groups._groups[group]
 
 
 # ---------------------------------------------------------------- tests
@@ -168,6 +357,7 @@ class Package(unittest.TestCase):
         problem = raised(fusewire.NotBuilt, lambda: ops.ag_gemm(x, w, "group"), "ag_gemm has no kernel here")
         self.assertIn(fusewire.missing() or "cpu", str(problem))
         raised(fusewire.NotBuilt, lambda: fusewire.gemm_ar(x, w, group="group"), "gemm_ar has no kernel here")
+        raised(fusewire.NotBuilt, lambda: fusewire.ag_gemm(x, [w], group="group"), "ag_gemm_with_x has no kernel here")
 
     def test_exceptions_have_the_kind_of_cpp(self):
         problem = _errors.from_text("fusewire::launch_abandoned: rank 1\nsecond line")
@@ -199,7 +389,7 @@ class Shapes(unittest.TestCase):
     def setUpClass(cls):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         cls.group = dist.group.WORLD.group_name
-        _groups._groups["four"] = _groups._Group(4, 0, ())
+        _groups._groups["four"] = _groups._Group(4, 0, 64, 64, ())
 
     @classmethod
     def tearDownClass(cls):
@@ -212,6 +402,12 @@ class Shapes(unittest.TestCase):
             self.assertEqual(ops.ag_gemm(x, w, "four").shape, (32, 24))
             self.assertEqual(ops.gemm_rs(x, w, "four").shape, (2, 24))
             self.assertEqual(ops.gemm_ar(x, w, "four", w_is_constant=True).shape, (8, 24))
+            self.assertEqual(ops.gemm_all_scatter(x, w, "four").shape, (8, 96))
+            self.assertEqual([t.shape for t in ops.ag_gemm_with_x(x, w, "four")], [(32, 24), (32, 64)])
+            whole, ys = ops.ag_gemms(x, [w, w[:3]], "four")
+            self.assertEqual([t.shape for t in (whole, *ys)], [(32, 64), (32, 24), (32, 3)])
+            self.assertEqual(ops.all_gather(x, "four").shape, (32, 64))
+            self.assertIsNone(ops.gemm_rs_out(x, w, torch.empty(2, 24, dtype=bf16), "four"))
             self.assertEqual(ops.ag_gemm(x, w, self.group).shape, (8, 24))
             q, cache = torch.empty(3, 8, 128, dtype=bf16), torch.empty(9, 16, 2, 128, dtype=bf16)
             table, lengths = torch.empty(3, 4, dtype=torch.int32), torch.empty(3, dtype=torch.int32)
@@ -224,6 +420,7 @@ class Shapes(unittest.TestCase):
             raised(RuntimeError, lambda: ops.gemm_rs(x, w, "four"), "rows that 4 ranks can share")
             raised(RuntimeError, lambda: ops.ag_gemm(x, w[:, :32], "four"), "as many columns")
             raised(RuntimeError, lambda: ops.ag_gemm(x, w.half(), "four"), "one type")
+            raised(RuntimeError, lambda: ops.gemm_ar_out(x, w, x, "four"), "expected (6, 24)")
 
     def test_meta_tensors(self):
         x, w = (torch.empty(8, 64, dtype=bf16, device="meta") for _ in range(2))
@@ -243,6 +440,15 @@ class Ranks(unittest.TestCase):
     def test_compiled_model(self):
         on_ranks(compiled_model)
 
+    def test_results(self):
+        on_ranks(results)
+
+    def test_gradients(self):
+        on_ranks(gradients)
+
+    def test_symm_mem_operators(self):
+        on_ranks(symm_mem_operators)
+
 
 @unittest.skipUnless(_library._OBJECT.exists(), "the operators are not compiled")
 class SharedObject(unittest.TestCase):
@@ -257,7 +463,7 @@ class SharedObject(unittest.TestCase):
 
     def test_kernels_are_registered(self):
         self.run_code("_library.load()\n"
-                      "for op in ('ag_gemm', 'gemm_rs', 'gemm_ar', 'flash_decode'):\n"
+                      "for op in fusewire._operators.kernels_of_gpus:\n"
                       "    assert torch._C._dispatch_has_kernel_for_dispatch_key('fusewire::' + op, 'CUDA'), op\n")
 
     def test_errors_cross(self):
@@ -273,6 +479,54 @@ class SharedObject(unittest.TestCase):
                             "try: fusewire.init(max_m=64, max_k=64)\n"
                             "except Exception as problem: print(type(problem).__name__, problem)\n")
         self.assertRegex(out, "NVIDIA|CUDA|cuda")
+
+
+class CustomEpilogues(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.log, here = pathlib.Path(self.folder.name, "log"), pathlib.Path(self.folder.name, "compiler")
+        here.write_text(f"""#!/bin/sh
+echo called >> {self.log}
+grep -q no_such_thing {"$(for a; do case $a in *.cu) echo $a;; esac; done)"} && echo there is no such thing >&2 && exit 1
+while [ "$1" != -o ]; do shift; done
+echo 'void* fusewire_kernel(void) {{ return (void*)4096; }}' | gcc -shared -fPIC -x c - -o "$2"
+""")
+        here.chmod(0o755)
+        for name, value in (("FUSEWIRE_COMPILER", str(here)), ("FUSEWIRE_CACHE", self.folder.name + "/cache")):
+            before = os.environ.get(name)
+            os.environ[name] = value
+            self.addCleanup(lambda n=name, b=before: os.environ.pop(n) if b is None else os.environ.update({n: b}))
+
+    @unittest.skipUnless(shutil.which("gcc"), "no gcc")
+    def test_a_kernel_is_compiled_once(self):
+        source = _compiler.Source("return x + b;", (("b", _compiler.NUMBER),))
+        for _ in range(2):  # the second finds what the first has left
+            kernels = _compiler.Kernels(fusewire.include(), hip=False)
+            number = kernels.add(source)
+            self.assertEqual((number, kernels.add(source)), (1, 1))
+            self.assertEqual([kernels.find(1, 0, "gemm_rs_kernel", "M") for _ in range(2)], [4096, 4096])
+        self.assertEqual(self.log.read_text(), "called\n")
+        kernels.find(1, 1, "gemm_rs_kernel", "M")  # f16
+        kernels.find(1, 0, "ag_gemm_kernel", "M")
+        self.assertEqual(self.log.read_text(), "called\n" * 3)
+
+    @unittest.skipUnless(shutil.which("gcc"), "no gcc")
+    def test_what_does_not_compile_is_said(self):
+        kernels = _compiler.Kernels(fusewire.include(), hip=False)
+        kernels.add(_compiler.Source("return no_such_thing;", ()))
+        why = ctypes.create_string_buffer(4096)
+        self.assertIsNone(kernels.function(1, 0, b"gemm_rs_kernel", b"M", why, 4096))
+        self.assertIn(b"there is no such thing", why.value)
+
+    def test_fields(self):
+        raised(fusewire.BadArgument, lambda: fusewire.compile("return x;", x=float), "'x'")
+        raised(fusewire.BadArgument, lambda: fusewire.compile("return x;", a=int), "expected torch.Tensor or float")
+        many = {f"t{i}": torch.Tensor for i in range(17)}
+        raised(fusewire.BadArgument, lambda: fusewire.compile("return x;", **many), "136 bytes")
+        text = _compiler.Source("return x;", (("a", _compiler.POINTER), ("b", _compiler.NUMBER))).text(
+            "bf16", "gemm_ar_one_shot", "M")
+        self.assertRegex(text, r"ops/detail/gemm_ar_kernel\.hpp[\s\S]*T const\* a;\s*float b;")
 
 
 class Installation(unittest.TestCase):
@@ -302,7 +556,7 @@ class Installation(unittest.TestCase):
 
     def test_a_process_that_raises_ends(self):
         code = (f"import sys; sys.path.insert(0, {str(HERE.parent)!r}); import fusewire\n"
-                "from fusewire import _groups\n_groups._groups['g'] = _groups._Group(2, 0, ())\n"
+                "from fusewire import _groups\n_groups._groups['g'] = _groups._Group(2, 0, 0, 0, ())\n"
                 "_groups._library.call = lambda *a: print('called', *a)\nraise SystemExit(3)")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout.strip()), (3, "called abandon b'g'"))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """usage: torchrun --nproc-per-node 2 test_gpu.py [--bench FILE] [--seconds N] [SECTION ...]
 
-The operators on GPUs, a rank each: results beside torch's own in fp32, graphs, torch.compile, refusals, failures. With
+The operators on GPUs, a rank each: results beside torch's own in fp32, gradients, graphs, torch.compile, refusals,
+failures. With
 --bench also times: device time of a call in a graph, and the host's time of a call, beside torch's fused operators and
 NCCL; as JSON. What has not begun after N seconds (150) is left out, and says so. The exit status is 1 if a check fails.
 NVLink multicast stays off.
@@ -27,6 +28,7 @@ import torch.nn.functional as F  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # a checkout that is not installed
 import fusewire  # noqa: E402
+from fusewire import _compiler, _symm_mem  # noqa: E402
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 
@@ -123,6 +125,11 @@ def product(x, w):
     return x.float() @ w.float().t()
 
 
+def side_by_side(y):
+    """The columns of all ranks."""
+    return torch.cat(gathered(y).chunk(RANKS), 1)
+
+
 def weights():
     """w of the first product, and of the second."""
     return (normal(UP_N, WIDTH, seed=1 + RANK, scale=WIDTH ** -0.5),
@@ -137,13 +144,15 @@ def make():
     fusewire.prepare(ag_gemm=[WIDTH], gemm_rs=[DOWN_K], gemm_ar=[DOWN_K])
     say(f"  init {made - begin:.2f} s, prepare {time.monotonic() - made:.2f} s")
     for m in (16, 512, MAX_M):
-        for op, n, k in (("ag_gemm", UP_N, WIDTH), ("gemm_rs", WIDTH, DOWN_K), ("gemm_ar", WIDTH, DOWN_K)):
+        for op, n, k in (("ag_gemm", UP_N, WIDTH), ("gemm_rs", WIDTH, DOWN_K), ("gemm_ar", WIDTH, DOWN_K),
+                         ("gemm_all_scatter", WIDTH // RANKS, WIDTH)):
             say(f"    M = {m}:", fusewire.describe(op, m, n, k))
     meet()
 
 
 def eager():
     up, down = weights()
+    part_of_down = down[:WIDTH // RANKS]
     for m in (2, 16, 100, 256, 1000, 4096, 8192):
         m -= m % RANKS
         x, a = normal(m // RANKS, WIDTH, seed=21 + RANK), normal(m, DOWN_K, seed=31 + RANK)
@@ -152,9 +161,11 @@ def eager():
             y = ops.ag_gemm(x, up, GROUP, w_is_constant=constant)
             part = ops.gemm_rs(a, down, GROUP, w_is_constant=constant)
             everything = ops.gemm_ar(a, down, GROUP, w_is_constant=constant)
+            columns = ops.gemm_all_scatter(a, part_of_down, GROUP, w_is_constant=constant)
         expect_near(f"ag_gemm, M = {m}", y, whole)
         expect_near(f"gemm_rs, M = {m}", part, own_rows(total))
         expect_near(f"gemm_ar, M = {m}", everything, total)
+        expect_near(f"gemm_all_scatter, M = {m}", columns, side_by_side(product(a, part_of_down)))
     fusewire.check()
     # A part of a wider tensor; another K, whose operator is made on the way; a part of a weight; a transposed weight
     half = WIDTH // 2
@@ -167,6 +178,189 @@ def eager():
     x = wide[:, :half].requires_grad_(False)
     expect("no rows", ops.ag_gemm(x[:0], turned, GROUP).shape == (0, UP_N)
            and ops.gemm_rs(x[:0], turned, GROUP).shape == (0, UP_N))
+    fusewire.check()
+
+
+def results():
+    """Given results, the gathered x, several weights."""
+    up, down = weights()
+    for m in (2 * RANKS, 256, 4096):
+        x, a = normal(m // RANKS, WIDTH, seed=211 + RANK), normal(m, DOWN_K, seed=212 + RANK)
+        whole, total = gathered(x), summed(product(a, down))
+        for _ in range(3):  # both slots of the inbox
+            y, rows = fusewire.ag_gemm(x, up, gathered=True)
+        expect_near(f"ag_gemm with the gathered x, M = {m}", y, product(whole, up))
+        expect("  the gathered x", torch.equal(rows, whole))
+        expect("  all_gather", torch.equal(fusewire.all_gather(x), whole))
+        ws = [up[:256], up, up[:, :].roll(1, 0), up[3:4]]
+        for i, (y, w) in enumerate(zip(fusewire.ag_gemm(x, ws), ws)):
+            expect_near(f"  weight {i} of several", y, product(whole, w))
+        wide = torch.zeros(m, UP_N + 64, device="cuda", dtype=bf16)
+        fusewire.ag_gemm(x, up, out=wide[:, :UP_N])
+        expect_near("  ag_gemm into a part of a tensor", wide[:, :UP_N], product(whole, up))
+        expect("  what is beside it", not wide[:, UP_N:].any().item())
+        for op, wanted in ((fusewire.gemm_rs, own_rows(total)), (fusewire.gemm_ar, total)):
+            out = torch.empty_like(wanted, dtype=bf16)
+            expect_near(f"  {op.__name__} into a tensor", op(a, down, out=out), wanted)
+            expect("  which is returned", op(a, down, out=out) is out)
+        out = torch.empty(m, RANKS * 512, device="cuda", dtype=bf16)
+        fusewire.gemm_all_scatter(a, down[:512], out=out)
+        expect_near("  gemm_all_scatter into a tensor", out, side_by_side(product(a, down[:512])))
+    part = normal(64, 2 * WIDTH, seed=213 + RANK)[:, WIDTH:]  # rows that are not side by side
+    y, rows = fusewire.ag_gemm(part, up, gathered=True)
+    expect("the gathered x of a part of a tensor", torch.equal(rows, gathered(part)))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, rows = fusewire.ag_gemm(part, up, gathered=True)
+    for i in range(3):
+        part.copy_(normal(64, WIDTH, seed=214 + RANK + 10 * i))
+        graph.replay()
+        expect_near(f"the gathered x in a graph, replay {i}", rows, gathered(part), 0)
+        expect_near("  the product", y, product(gathered(part), up))
+    fusewire.check()
+
+
+def cuts():
+    """Calls of more rows than max_m."""
+    group = dist.new_group(list(range(RANKS)))
+    name, k, n = fusewire.init(group, max_m=256, max_k=2048, max_n=512 * RANKS), 1024, 512
+    w = normal(n, k, seed=221 + RANK, scale=k ** -0.5)
+    for m in (256, 264 * RANKS, 1000 * RANKS, 4096):
+        x, a = normal(m // RANKS, k, seed=222 + RANK), normal(m, k, seed=223 + RANK)
+        for _ in range(2):
+            y, rows = fusewire.ag_gemm(x, w, group=name, gathered=True)
+            part, total = fusewire.gemm_rs(a, w, group=name), fusewire.gemm_ar(a, w, group=name)
+            columns = fusewire.gemm_all_scatter(a, w, group=name)
+        expect_near(f"ag_gemm of {m} rows, max_m = 256", y, product(gathered(x), w))
+        expect("  the gathered x", torch.equal(rows, gathered(x)))
+        expect_near("  gemm_rs", part, own_rows(summed(product(a, w))))
+        expect_near("  gemm_ar", total, summed(product(a, w)))
+        expect_near("  gemm_all_scatter", columns, side_by_side(product(a, w)))
+    say("    " + fusewire.describe("ag_gemm", 4096, n, k, name))
+    x, a = normal(512, k, seed=224 + RANK), normal(512 * RANKS, k, seed=225 + RANK)
+    fusewire.ag_gemm(x, w, group=name)
+    meet()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, part = fusewire.ag_gemm(x, w, group=name), fusewire.gemm_rs(a, w, group=name)
+    for i in range(3):
+        x.copy_(normal(512, k, seed=226 + RANK + 10 * i))
+        graph.replay()
+        expect_near(f"several launches in a graph, replay {i}", y, product(gathered(x), w))
+        expect_near("  gemm_rs", part, own_rows(summed(product(a, w))))
+    fusewire.check(name)
+    fusewire.destroy(name)
+    meet()
+
+
+def gradients():
+    """Beside those of the whole product in fp32: the loss is the sum of all ranks'."""
+    width, hidden, m = 1024, 512, 512
+    group = dist.new_group(list(range(RANKS)))
+    name = fusewire.init(group, max_m=m, max_k=width, max_n=width)
+    x, up, down = (normal(m // RANKS, width, seed=231 + RANK), normal(hidden, width, seed=232 + RANK, scale=0.03),
+                   normal(width, hidden, seed=233 + RANK, scale=0.04))
+    side, c, d = (normal(256, width, seed=234 + RANK, scale=0.03), normal(m // RANKS, width, seed=235 + RANK),
+                  normal(m, 256, seed=236 + RANK))
+
+    def loss_of(x, up, down, side):
+        h, beside = fusewire.ag_gemm(x, [up, side], group=name)
+        return (ops.gemm_rs(h, down, name) * c).sum() + (beside * d).sum()
+
+    def in_single_calls(x, up, down, side):
+        h, beside = ops.ag_gemm(x, up, name), ops.ag_gemm(x, side, name)
+        return (ops.gemm_rs(h, down, name) * c).sum() + (beside * d).sum()
+
+    # By hand. All ranks' c, one below the other, is the gradient of the sum
+    rows, of_sum = gathered(x).float(), gathered(c).float()
+    of_h = of_sum @ down.float()
+    of_whole = of_h @ up.float() + d.float() @ side.float()
+    wanted = (own_rows(summed(of_whole)), of_h.t() @ rows, of_sum.t() @ (rows @ up.float().t()), d.float().t() @ rows)
+    for what, f in (("several weights", loss_of), ("single calls", in_single_calls),
+                    ("compiled", torch.compile(loss_of, fullgraph=True, backend="aot_eager"))):
+        leaves = [t.clone().requires_grad_() for t in (x, up, down, side)]
+        f(*leaves).backward()
+        for leaf, right, of in zip(leaves, wanted, ("x", "up", "down", "side")):
+            expect_near(f"gradient of {of}, {what}", leaf.grad, right, 0.02)
+    fusewire.check(name)
+    fusewire.destroy(name)
+    meet()
+
+
+def custom_epilogues():
+    """Compiled on the way, where a compiler is."""
+    os.environ["FUSEWIRE_CACHE"] = f"/tmp/fusewire.{os.getppid()}"  # of this run
+    try:
+        _compiler.compiler(hip=torch.version.hip is not None)
+    except fusewire.NotBuilt as problem:
+        say(f"    {problem}")
+        return
+    up, down = weights()
+    wrong = fusewire.compile("return x + no_such_thing;")
+    own = fusewire.compile("return scale * fmaxf(x, 0) + float(bias[column]) + row * 0.001f;", scale=float,
+                           bias=torch.Tensor)
+    fields = {"scale": 0.5, "bias": normal(WIDTH, seed=251)}
+
+    def with_epilogue(y, bias):
+        return 0.5 * F.relu(y) + bias.float() + torch.arange(y.shape[0], device="cuda")[:, None] * 0.001
+
+    up, part = up[:2048], down[:1024]
+    for m in (16, 2048):
+        x, a = normal(m // RANKS, WIDTH, seed=252 + RANK), normal(m, DOWN_K, seed=253 + RANK)
+        expect_refusal("an epilogue that does not compile", fusewire.BadArgument, lambda: wrong.ag_gemm(x, up),
+                       "no_such_thing")
+        sums = summed(product(a, part))
+        for name, tensors, wanted in (("ag_gemm", (x, up), product(gathered(x), up)),
+                                      ("gemm_rs", (a, part), own_rows(sums)), ("gemm_ar", (a, part), sums),
+                                      ("gemm_all_scatter", (a, part), product(a, part))):
+            begin = time.monotonic()
+            some = {**fields, "bias": fields["bias"][:tensors[1].shape[0]]}
+            y, wanted = getattr(own, name)(*tensors, **some), with_epilogue(wanted, some["bias"])
+            host = time.monotonic() - begin
+            if name == "gemm_all_scatter":
+                wanted = side_by_side(wanted)
+            expect_near(f"{name} with an epilogue, M = {m}, {host:.1f} s", y, wanted, 0.02)
+    f = torch.compile(lambda x: own.ag_gemm(x, up, scale=0.5, bias=fields["bias"][:2048]) + 1, fullgraph=True,
+                      backend="aot_eager")
+    expect_near("  compiled", f(x), with_epilogue(product(gathered(x), up), fields["bias"][:2048]) + 1, 0.02)
+    fusewire.check()
+
+
+class Counting:
+    """torch.ops.fusewire, and what was taken of it."""
+
+    def __init__(self):
+        self.taken = []
+
+    def __getattr__(self, name):
+        self.taken.append(name)
+        return getattr(ops, name)
+
+
+def symm_mem():
+    """torch's fused operators, and fusewire's behind their names."""
+    up, down = weights()
+    x, a, fused = normal(256, WIDTH, seed=241 + RANK), normal(256 * RANKS, DOWN_K, seed=242 + RANK), torch.ops.symm_mem
+    whole, sums = gathered(x), own_rows(summed(product(a, down)))
+    fusewire.patch_symm_mem()
+    _symm_mem.ops = counting = Counting()
+    rows, (y,) = fused.fused_all_gather_matmul(x, [up.t()], 0, GROUP)
+    expect_near("symm_mem's all-gather and matmul", y, product(whole, up))
+    expect("  the gathered x", torch.equal(rows, whole))
+    nothing, (y, z) = fused.fused_all_gather_matmul(x, [up.t(), up[:512].t()], 0, GROUP, return_A=False)
+    expect_near("  two weights", torch.cat([y, z], 1), torch.cat([product(whole, up), product(whole, up[:512])], 1))
+    expect("  without the gathered x", nothing is None)
+    batches = x.view(2, 128, WIDTH)
+    rows, (y,) = fused.fused_all_gather_matmul(batches, [up.t()], 1, GROUP)
+    right = torch.cat([r.view(2, 128, WIDTH) for r in whole.chunk(RANKS)], 1)
+    expect("  along the second dimension", torch.equal(rows, right))
+    expect_near("  its product", y, right.float() @ up.float().t())
+    expect_near("symm_mem's matmul and reduce-scatter",
+                fused.fused_matmul_reduce_scatter(a, down.t(), "sum", 0, GROUP), sums)
+    expect_near("  the mean", fused.fused_matmul_reduce_scatter(a, down.t(), "avg", 0, GROUP), sums / RANKS)
+    expect("  all by fusewire", counting.taken == ["ag_gemms"] * 3 + ["gemm_rs"] * 2, str(counting.taken))
+    _symm_mem.ops = ops
+    fusewire.unpatch_symm_mem()
     fusewire.check()
 
 
@@ -288,7 +482,10 @@ def compiled():
         except Exception as problem:  # inductor wants a compiler that the machine may lack
             expect(f"compiled by {backend}", backend == "inductor", f"{type(problem).__name__}: {str(problem)[:300]}")
     x, a = normal(64, WIDTH, seed=141), normal(128, DOWN_K, seed=142)
-    for op, tensors in ((ops.ag_gemm, (x, up)), (ops.gemm_rs, (a, down)), (ops.gemm_ar, (a, down))):
+    for op, tensors in ((ops.ag_gemm, (x, up)), (ops.gemm_rs, (a, down)), (ops.gemm_ar, (a, down)),
+                        (ops.gemm_all_scatter, (a, down[:512])), (ops.ag_gemms, (x, [up, up[:64]])),
+                        (ops.ag_gemm_with_x, (x, up)), (ops.all_gather, (x,)),
+                        (ops.gemm_ar_out, (a, down, torch.empty(128, WIDTH, device="cuda", dtype=bf16)))):
         try:
             torch.library.opcheck(op.default, (*tensors, GROUP))
             expect(f"opcheck of {op.default}", True)
@@ -311,8 +508,12 @@ def refusals():
     x, a = normal(64, WIDTH, seed=161), normal(128, DOWN_K, seed=162)
     expect_refusal("float32", fusewire.BadArgument, lambda: fusewire.ag_gemm(x.float(), up), "bfloat16")
     expect_refusal("float32, by torch.ops", ValueError, lambda: ops.ag_gemm(x.float(), up, GROUP), "bad_argument")
-    expect_refusal("M over max_m", fusewire.BadArgument,
-                   lambda: fusewire.gemm_rs(normal(2 * MAX_M, 64, seed=1), down[:, :64]), "max_m")
+    expect_refusal("N over max_n", fusewire.BadArgument,
+                   lambda: fusewire.gemm_rs(a[:, :64], normal(2 * WIDTH, 64, seed=1)), "max_n")
+    expect_refusal("a result of another shape", fusewire.BadArgument,
+                   lambda: fusewire.gemm_ar(a, down, out=torch.empty_like(a)), "out is")
+    expect_refusal("a result in the place of x", fusewire.BadArgument,
+                   lambda: fusewire.gemm_ar(a, down[:1024], out=a[:, :1024]), "overlaps")
     expect_refusal("K over max_k", fusewire.OutOfSpace,
                    lambda: fusewire.ag_gemm(normal(8, 8 * WIDTH, seed=1), normal(64, 8 * WIDTH, seed=1)), "max_bytes")
     expect_refusal("different K", fusewire.BadArgument, lambda: fusewire.ag_gemm(x, up[:, :64]), "as many columns")
@@ -444,8 +645,10 @@ def inputs_of(m):
             torch.empty(m, WIDTH, device="cuda", dtype=bf16), torch.empty(m // RANKS, WIDTH, device="cuda", dtype=bf16))
 
 
+@torch.inference_mode()
 def host_time():
-    """The median of 10 runs of 100 calls, without a wait inside a run."""
+    """The median of 10 runs of 100 calls, without a wait inside a run. In inference mode: elsewhere the operators with
+    gradients take a way through Python."""
     up, down = weights()
     calls = dict(alternatives(16, *inputs_of(16), [up], [down]))
     tokens = caches(300)
@@ -516,9 +719,12 @@ def device_times():
     fusewire.check()
 
 
-SECTIONS = {"make": make, "eager": eager, "decode": decode, "graphs": graphs, "refusals": refusals, "streams": streams,
-            "example": example, **({"host_time": host_time, "device_times": device_times} if given.bench else {}),
-            "compiled": compiled, "halves": halves, "lifetimes": lifetimes, "failures": failures}
+SECTIONS = {"make": make, "eager": eager, "results": results, "cuts": cuts, "gradients": gradients,
+            "symm_mem": symm_mem, "decode": decode, "graphs": graphs,
+            "refusals": refusals, "streams": streams, "example": example,
+            **({"host_time": host_time, "device_times": device_times} if given.bench else {}),
+            "compiled": compiled, "halves": halves, "custom_epilogues": custom_epilogues, "lifetimes": lifetimes,
+            "failures": failures}
 
 
 def over(reserve=0):

@@ -1,6 +1,7 @@
 // All-gather + GEMM against a reference on the host. Small integers: fp32 sums are exact, and results that 8 bits hold
 // are exact in bf16, so == needs no tolerance.
 #include <fusewire/ops/ag_gemm.hpp>
+#include <fusewire/ops/copy_gathered.hpp>
 
 #include <chrono>
 #include <cmath>
@@ -559,6 +560,64 @@ TEST_CASE("ag_gemm: calls on two streams alternately, and replays on one with ca
       put_behind(second.get(), r.stream);
     }
     compare_all();
+    r.meet();
+  });
+}
+
+TEST_CASE("copy_gathered: A of every launch, with the next one right behind it on another stream",
+          "[ag_gemm][channel][graph]") {
+  on_ranks(GENERATE(1, 2, 3), [&](rank_of_test& r) {
+    constexpr int calls = 6, max_rows = 12, n = 8, k = 64, gap = 8, far = max_rows + 3;
+    int const ranks = r.size();
+    channel ch(r.heap, small_channel());
+    ag_gemm<bf16> op(ch, {.max_m = max_rows * ranks, .k = k, .gather = gather::m});
+    prepare_copy_gathered<bf16>(ch);
+    own_stream const second = make_stream();
+    std::vector<problem> p;
+    std::vector<gemm_rank<bf16>> g;
+    std::vector<sym<bf16>> copies;
+    auto const pitch = [&](std::size_t i) { return i % 2 ? far : p[i].m / ranks; };  // A [M, K], or rows apart
+    auto const run = [&](std::size_t i, hipStream_t s) {
+      ag_gemm_call<bf16> const call = g[i].call(p[i], gather::m);
+      op(s, call);
+      int const rows = (ranks - 1) * pitch(i) + call.a.rows;
+      copy_gathered(ch, s, call.a, {r.here(copies[i]), rows, k, k + gap}, pitch(i));
+      check_hip(hipMemsetAsync(r.here(g[i].a), 0xff, g[i].a.count * sizeof(bf16), s), "hipMemsetAsync");
+    };
+    auto const compare = [&](std::size_t i) {
+      std::vector<bf16> const found = r.download(copies[i]);
+      for (int rank = 0; rank < ranks; ++rank)
+        for (int row = 0; row < far && rank * pitch(i) + row < far * ranks; ++row)
+          for (int col = 0; col < k + gap; ++col) {
+            int const rows = p[i].m / ranks;
+            bf16 const x = found[std::size_t((rank * pitch(i) + row) * (k + gap) + col)];
+            if (row < rows && col < k)
+              r.found.expect(float(x) == p[i].a(rank * rows + row, col), "call ", i, ", rank ", rank, ", row ", row,
+                             ", column ", col, ": ", float(x));
+            else if (col >= k || pitch(i) == far) r.found.expect(std::isnan(float(x)), "call ", i, " wrote beside A");
+          }
+    };
+    for (int i = 0; i < calls; ++i) {
+      p.push_back({(1 + i * 5 % max_rows) * ranks, n, k, layout::column_major, unsigned(i)});
+      g.emplace_back(r, max_rows * ranks, n, k);
+      copies.push_back(r.heap.allocate<bf16>(std::size_t(far * ranks * (k + gap))));
+      r.upload(g.back().a_values(p.back(), gather::m), g.back().a);
+      r.upload(g.back().b_values(p.back()), g.back().b);
+      r.fill(copies.back(), 0xff);
+    }
+    r.meet();
+    for (std::size_t i = 0; i < calls; ++i) run(i, i % 2 ? second.get() : r.stream);
+    for (hipStream_t s : {r.stream, second.get()}) r.world.check(s);
+    for (std::size_t i = 0; i < calls; ++i) compare(i);
+    // Replays do not know on the host which slot they use
+    graph const replayed(r, [&] { run(0, r.stream); });
+    for (unsigned seed = 20; seed < 23; ++seed) {
+      p[0].seed = seed;
+      r.upload(g[0].a_values(p[0], gather::m), g[0].a);
+      replayed.launch(r.stream);
+      r.world.check(r.stream);
+      compare(0);
+    }
     r.meet();
   });
 }

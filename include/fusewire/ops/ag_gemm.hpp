@@ -78,15 +78,15 @@ class ag_gemm {
   /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph. After it, a may be overwritten by work on the stream.
   /// Fails: bad_argument, before anything is launched; as world::poll_errors().
-  template <epilogue Epilogue = identity>
+  template <call_epilogue Epilogue = identity>
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
     check(call, where);
     if (call.m == 0)
       return detail::launch_no_rows(
           ch_, stream, gemm_header<T>("ag_gemm", {}, unsigned(o_.gather), 0, call.c.cols, o_.k, 0, where), where);
-    launch_ag_gemm(launcher_, ch_, stream, call, o_, plan_for<Epilogue>(call, where), use_pull(call.m, call.c.cols), e,
-                   where);
+    launch_ag_gemm(launcher_, ch_, stream, call, o_, plan_for<detail::planned_epilogue<Epilogue>>(call, where),
+                   use_pull(call.m, call.c.cols), e, where);
   }
 
   /// Which mainloop a call takes and how A travels, in words, and why it is not a tuned one where that is so. Fails: as

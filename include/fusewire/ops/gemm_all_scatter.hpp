@@ -71,12 +71,12 @@ class gemm_all_scatter : fused_gemm_operator<T, gemm_all_scatter_options> {
   /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::poll_errors().
-  template <epilogue Epilogue = identity>
+  template <call_epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_all_scatter_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
     base::check(call, call.m, ch_.world().size(), where);
-    base::start(stream, kernels<Epilogue>{}, call, 1, 0, 0, e, where);
+    base::start(stream, kernels<detail::planned_epilogue<Epilogue>>{}, call, 1, 0, 0, e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -91,6 +91,7 @@ class gemm_all_scatter : fused_gemm_operator<T, gemm_all_scatter_options> {
  private:
   template <class Epilogue>
   struct kernels {
+    static constexpr char const* name = "gemm_all_scatter_kernel";
     template <class M>
     auto operator()() const {
       return &gemm_all_scatter_kernel<T, M, Epilogue>;

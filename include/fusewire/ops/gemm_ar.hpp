@@ -98,15 +98,18 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
   /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::poll_errors().
-  template <epilogue Epilogue = identity>
+  template <call_epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_ar_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
     base::check(call, call.m, 1, where);
     int const ranks = ch_.world().size();
     constexpr unsigned partial = sizeof(Partial) << 8;
-    if (call.m <= one_shot_max(ranks, o_)) base::start(stream, one_shot<Epilogue>{}, call, 1, 0, 1 | partial, e, where);
-    else base::start(stream, two_shot<Epilogue>{}, call, ranks, (ch_.world().rank() + 1) % ranks, partial, e, where);
+    if (call.m <= one_shot_max(ranks, o_))
+      base::start(stream, one_shot<detail::planned_epilogue<Epilogue>>{}, call, 1, 0, 1 | partial, e, where);
+    else
+      base::start(stream, two_shot<detail::planned_epilogue<Epilogue>>{}, call, ranks, (ch_.world().rank() + 1) % ranks,
+                  partial, e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -123,6 +126,7 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
  private:
   template <class Epilogue>
   struct one_shot {
+    static constexpr char const* name = "gemm_ar_one_shot";
     template <class M>
     auto operator()() const {
       return &gemm_ar_one_shot<T, M, Epilogue, Partial>;
@@ -130,6 +134,7 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
   };
   template <class Epilogue>
   struct two_shot {
+    static constexpr char const* name = "gemm_ar_two_shot";
     template <class M>
     auto operator()() const {
       return &gemm_ar_two_shot<T, M, Epilogue, Partial>;

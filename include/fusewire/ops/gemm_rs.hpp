@@ -82,13 +82,13 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph.
   /// Fails: bad_argument, before anything is launched; as world::poll_errors().
-  template <epilogue Epilogue = identity>
+  template <call_epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_rs_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
     int const ranks = ch_.world().size();
     base::check(call, rows(call.m, where), 1, where);
     int const shards = shards_of(call.m), first = shards == 1 ? 0 : (ch_.world().rank() + 1) % ranks;
-    base::start(stream, kernels<Epilogue>{}, call, shards, first, sizeof(Partial), e, where);
+    base::start(stream, kernels<detail::planned_epilogue<Epilogue>>{}, call, shards, first, sizeof(Partial), e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -113,6 +113,7 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
 
   template <class Epilogue>
   struct kernels {
+    static constexpr char const* name = "gemm_rs_kernel";
     template <class M>
     auto operator()() const {
       return &gemm_rs_kernel<T, M, Epilogue, Partial>;

@@ -89,6 +89,10 @@ inline hipError_t hipMemcpy(void* to, void const* from, std::size_t n, hipMemcpy
 inline hipError_t hipMemcpyAsync(void* to, void const* from, std::size_t n, hipMemcpyKind k, hipStream_t s) {
   return cudaMemcpyAsync(to, from, n, k, s);
 }
+inline hipError_t hipMemcpy2DAsync(void* to, std::size_t to_pitch, void const* from, std::size_t from_pitch,
+                                   std::size_t width, std::size_t height, hipMemcpyKind k, hipStream_t s) {
+  return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, k, s);
+}
 inline hipError_t hipMemset(void* p, int v, std::size_t n) { return cudaMemset(p, v, n); }
 inline hipError_t hipMemsetAsync(void* p, int v, std::size_t n, hipStream_t s) { return cudaMemsetAsync(p, v, n, s); }
 inline hipError_t hipMemGetInfo(std::size_t* free, std::size_t* total) { return cudaMemGetInfo(free, total); }

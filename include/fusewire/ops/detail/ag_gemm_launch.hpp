@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include <fusewire/gemm/compiled_epilogue.hpp>
 #include <fusewire/ops/ag_gemm_call.hpp>
 #include <fusewire/ops/detail/ag_gemm_kernel.hpp>
 #include <fusewire/ops/detail/ag_gemm_plan.hpp>
@@ -22,6 +23,7 @@ namespace detail {
 /// operator()<M>() is the kernel with mainloop M.
 template <class T, class Epilogue>
 struct ag_gemm_kernels {
+  static constexpr char const* name = "ag_gemm_kernel";
   template <class M>
   auto operator()() const {
     return &ag_gemm_kernel<T, M, Epilogue>;
@@ -59,7 +61,7 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
     header.mine[1] = std::uint64_t(call.a.ld);
   }
 
-  detail::ag_gemm_kernels<T, Epilogue> const kernels;
+  detail::ag_gemm_kernels<T, detail::planned_epilogue<Epilogue>> const kernels;
   gemm_problem<T> const p = detail::problem_of_gather(call, o, w.size());
   if (o.comm_blocks > 0) {
     int const fit = launcher.resident(kernels, p, plan.gemm, where);
@@ -83,13 +85,13 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
                       : o.comm_blocks > 0 ? o.comm_blocks
                       : w.size() == 1 ? int(pull)  // which acknowledges
                                       : std::max(1, std::min(order.chunks.count(), plan.senders(o.gather, w.size())));
-  launcher.launch(stream, kernels, p, plan.gemm, a,
+  launcher.launch(stream, detail::kernels_to_launch(kernels, epilogue), p, plan.gemm, a,
                   {.tiles = g.tiles.count(),
                    .comm_workers = senders,
                    .comm_exactly = o.comm_blocks > 0,
                    .min_blocks = pull ? w.xcd_count() : 1,  // begin_readable()
                    .where = where},
-                  epilogue, view, g);
+                  detail::epilogue_to_launch(epilogue), view, g);
 }
 
 }  // namespace fusewire

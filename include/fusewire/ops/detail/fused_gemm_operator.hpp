@@ -94,7 +94,7 @@ class fused_gemm_operator {
     if (call.m == 0)
       return detail::launch_no_rows(
           ch_, stream, gemm_header<T>(launch_name_, {}, operator_bits, 0, call.b.cols, o_.k, 0, where), where);
-    gemm_plan const& plan = plan_for<Epilogue>(kernel_of, call, shards, where);
+    gemm_plan const& plan = plan_for<detail::planned_epilogue<Epilogue>>(kernel_of, call, shards, where);
     if (alone())
       return detail::start_gemm(launcher_, stream, call, plan, epilogue, detail::memory_of_one_launch(ch_.view({})),
                                 where);
@@ -109,8 +109,9 @@ class fused_gemm_operator {
         o_.k};
     launch_header const header = gemm_header<T>(launch_name_, plan, operator_bits, call.m, n, o_.k, 0, where);
     matrix<T const> const a[1] = {call.a};
-    launcher_.launch(stream, kernel_of, p, plan, a, {.tiles = g.tiles.count(), .where = where}, epilogue,
-                     ch_.view(header), g);
+    launcher_.launch(stream, detail::kernels_to_launch(kernel_of, epilogue), p, plan, a,
+                     {.tiles = g.tiles.count(), .where = where}, detail::epilogue_to_launch(epilogue), ch_.view(header),
+                     g);
   }
 
   /// The call's plan in words.

@@ -1,6 +1,7 @@
 // The launch of a GEMM without communication, of a world of one rank or of gemm.
 #pragma once
 #include <fusewire/ops/detail/gemm_kernel.hpp>
+#include <fusewire/gemm/compiled_epilogue.hpp>
 #include <fusewire/gemm/gemm_launcher.hpp>
 
 namespace fusewire::detail {
@@ -8,6 +9,7 @@ namespace fusewire::detail {
 /// operator()<M>() is the kernel with mainloop M.
 template <class T, class Epilogue>
 struct gemm_kernels {
+  static constexpr char const* name = "gemm_kernel";
   template <class M>
   auto operator()() const {
     return &gemm_kernel<T, M, Epilogue>;
@@ -30,8 +32,9 @@ void start_gemm(gemm_launcher<T> const& launcher, hipStream_t stream, Call const
   gemm_arguments<T> const g{
       call.c, {ceil_div(m, plan.tile_m), ceil_div(call.c.cols, plan.tile_n), 0, plan.group_m}, call.b.rows, of_channel};
   matrix<T const> const a[1] = {call.a};
-  launcher.launch(stream, gemm_kernels<T, Epilogue>{}, problem_of(call, m), plan, a,
-                  {.tiles = g.tiles.count(), .where = where}, epilogue, g);
+  gemm_kernels<T, planned_epilogue<Epilogue>> const kernels;
+  launcher.launch(stream, kernels_to_launch(kernels, epilogue), problem_of(call, m), plan, a,
+                  {.tiles = g.tiles.count(), .where = where}, epilogue_to_launch(epilogue), g);
 }
 
 }  // namespace fusewire::detail

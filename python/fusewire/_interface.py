@@ -1,0 +1,84 @@
+"""The C functions of the shared object, and the structures that they take: csrc/communicator.hpp, csrc/c_interface.cpp.
+Needs no torch."""
+import ctypes
+
+from ._compiler import FindKernel
+from ._errors import NotBuilt, from_text
+
+KINDS = {"ag_gemm": 0, "gemm_rs": 1, "gemm_ar": 2, "gemm_all_scatter": 3}  # product_kind
+
+AllGather = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p,
+                             ctypes.c_size_t)
+Fail = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+
+
+class DecodeOptions(ctypes.Structure):
+    """decode_shape."""
+    _fields_ = [(name, ctypes.c_int) for name in
+                ("type", "max_batch", "q_heads", "kv_heads", "head_dim", "page_size", "max_pages")]
+    _fields_ += [("scale", ctypes.c_float)]
+
+
+class Options(ctypes.Structure):
+    """communicator_options."""
+    _fields_ = [(name, ctypes.c_int) for name in ("rank", "size", "device", "max_m", "max_k", "max_n")]
+    _fields_ += [("wait_seconds", ctypes.c_double), ("all_gather", AllGather), ("fail", Fail),
+                 ("decode", ctypes.POINTER(DecodeOptions)), ("decodes", ctypes.c_int)]
+
+
+class Matrix(ctypes.Structure):
+    """matrix_of_torch."""
+    _fields_ = [("data", ctypes.c_void_p)] + [(name, ctypes.c_int64) for name in ("rows", "cols", "ld")]
+
+
+class CustomEpilogue(ctypes.Structure):
+    """custom_epilogue."""
+    _fields_ = [("number", ctypes.c_int), ("values", ctypes.c_int64 * 16)]
+
+
+class ProductCall(ctypes.Structure):
+    """product_call."""
+    _fields_ = [("stream", ctypes.c_void_p), ("type", ctypes.c_int), ("x", Matrix), ("w", Matrix), ("y", Matrix),
+                ("gathered", Matrix), ("scratch", ctypes.c_void_p), ("custom", CustomEpilogue),
+                ("w_is_transposed", ctypes.c_bool), ("w_is_constant", ctypes.c_bool)]
+
+
+class DecodeCall(ctypes.Structure):
+    """decode_call."""
+    _fields_ = [(name, ctypes.c_void_p) for name in
+                ("stream", "q", "k_cache", "v_cache", "block_table", "lengths", "out", "lse")]
+    _fields_ += [("batch", ctypes.c_int), ("pages", ctypes.c_int), ("kv_is_ready", ctypes.c_bool)]
+
+
+def declare(c: ctypes.CDLL) -> ctypes.CDLL:
+    """Tells ctypes what the functions take. Fails: NotBuilt where the object is of another version."""
+    text, number, long = ctypes.c_char_p, ctypes.c_int, ctypes.c_int64
+    product = [text, number, ctypes.POINTER(ProductCall)]
+    arguments = {"init": [text, ctypes.POINTER(Options)], "destroy": [text], "abandon": [text],
+                 "check": [text, ctypes.c_void_p], "poll_errors": [text], "reset": [text],
+                 "prepare": [text, number, number, number],
+                 "product": product, "scratch_bytes": [*product, ctypes.POINTER(ctypes.c_size_t)],
+                 "decode": [text, ctypes.POINTER(DecodeOptions), ctypes.POINTER(DecodeCall)],
+                 "describe": [text, number, number, long, long, long, long, text, ctypes.c_size_t]}
+    try:
+        for name, types in arguments.items():
+            function = getattr(c, "fusewire_" + name)
+            function.argtypes, function.restype = types, text
+        c.fusewire_set_find_kernel.argtypes, c.fusewire_set_find_kernel.restype = [FindKernel], None
+        sizes = {"fusewire_size_of_options": Options, "fusewire_size_of_product_call": ProductCall,
+                 "fusewire_size_of_decode_call": DecodeCall}
+        for name, structure in sizes.items():
+            size = getattr(c, name)
+            size.argtypes, size.restype = [], ctypes.c_size_t
+            if size() != ctypes.sizeof(structure):
+                raise AttributeError(name)
+    except AttributeError as problem:
+        raise NotBuilt(f"{c._name} is of another version of fusewire; install it again ({problem})") from None
+    return c
+
+
+def call(c: ctypes.CDLL, name: str, *arguments) -> None:
+    """Calls a C function. Fails: with the exception that it describes."""
+    why = getattr(c, "fusewire_" + name)(*arguments)
+    if why is not None:
+        raise from_text(why.decode(errors="replace"))

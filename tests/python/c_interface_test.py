@@ -1,0 +1,341 @@
+"""usage: fusewire-sim --processes N python3 c_interface_test.py LIBRARY
+
+The C functions behind the package for torch, called by ctypes, without torch and on simulated GPUs: every process is a
+rank. LIBRARY is compiled from python/csrc without torch_library.cpp. Custom epilogues are compiled by FUSEWIRE_COMPILER;
+without it they are left out.
+"""
+from __future__ import annotations
+
+import array
+import ctypes
+import functools
+import math
+import multiprocessing.connection
+import operator
+import os
+import pathlib
+import random
+import struct
+import sys
+import tempfile
+import time
+
+sys.modules["torch"] = None  # the package without torch, also where torch is installed
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import fusewire  # noqa: E402
+from fusewire import _compiler, _interface  # noqa: E402
+
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+MAX_M, MAX_K, MAX_N = 8 * RANKS, 128, 32 * RANKS
+BF16 = 0
+
+
+# ---------------------------------------------------------------- ranks that meet
+
+class Star:
+    """All-gathers over connections between rank 0 and every other rank."""
+
+    def __init__(self):
+        address, key = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), b"c_interface_test"
+        if RANK == 0:
+            with multiprocessing.connection.Listener(address, backlog=RANKS, authkey=key) as listener:
+                came = [listener.accept() for _ in range(RANKS - 1)]
+            self.peers = dict((c.recv(), c) for c in came)
+        else:
+            self.zero = self.connect(address, key)
+            self.zero.send(RANK)
+
+    @staticmethod
+    def connect(address, key):
+        for _ in range(200):
+            try:
+                return multiprocessing.connection.Client(address, authkey=key)
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+        raise TimeoutError("rank 0 does not listen")
+
+    def all_gather(self, mine: bytes) -> list[bytes]:
+        if RANK != 0:
+            self.zero.send(mine)
+            return self.zero.recv()
+        parts = [mine] + [self.peers[r].recv() for r in range(1, RANKS)]
+        for peer in self.peers.values():
+            peer.send(parts)
+        return parts
+
+    def functions(self):
+        def all_gather(mine, size, out, why, why_size):
+            parts = self.all_gather(ctypes.string_at(mine, size) if size else b"")
+            if any(len(part) != size for part in parts):
+                ctypes.memmove(why, b"ranks gather different things\0", 30)
+                return 2
+            ctypes.memmove(out, b"".join(parts), size * RANKS)
+            return 0
+        return _interface.AllGather(all_gather), _interface.Fail(lambda why: None)
+
+
+# ---------------------------------------------------------------- memory of the GPU
+
+library = _interface.declare(ctypes.CDLL(sys.argv[1]))
+hip = ctypes.CDLL("libamdhip64.so.7")
+call = functools.partial(_interface.call, library)
+
+
+def check_hip(status: int) -> None:
+    if status != 0:
+        raise RuntimeError(f"HIP: error {status}")
+
+
+class Buffer:
+    """16-bit words on the GPU."""
+
+    def __init__(self, words: int, fill: int = 0xffff):
+        self.words, self.at = words, ctypes.c_void_p()
+        check_hip(hip.hipMalloc(ctypes.byref(self.at), ctypes.c_size_t(2 * max(1, words))))
+        self.write(array.array("H", [fill]) * words)
+
+    def write(self, words: array.array) -> None:
+        check_hip(hip.hipMemcpy(self.at, ctypes.c_char_p(words.tobytes()), ctypes.c_size_t(2 * len(words)), 1))
+
+    def read(self) -> array.array:
+        found = ctypes.create_string_buffer(2 * self.words)
+        check_hip(hip.hipMemcpy(found, self.at, ctypes.c_size_t(2 * self.words), 2))
+        return array.array("H", found.raw)
+
+    def __del__(self):
+        hip.hipFree(self.at)
+
+
+def to_bf16(x: float) -> int:
+    """Of numbers that bfloat16 has."""
+    return struct.unpack("<HH", struct.pack("<f", x))[1]
+
+
+def from_bf16(word: int) -> float:
+    return struct.unpack("<f", struct.pack("<HH", 0, word))[0]
+
+
+class Matrix:
+    """Rows of numbers, and their copy on the GPU, `gap` words apart."""
+
+    def __init__(self, rows: list[list[float]], gap: int = 0, columns: int = 0):
+        self.rows, self.columns = rows, len(rows[0]) if rows else columns
+        self.ld = self.columns + gap
+        words = array.array("H")
+        for row in rows:
+            words.extend(map(to_bf16, row))
+            words.extend([0x7fc0] * gap)  # NaN, which nobody may read
+        self.buffer = Buffer(len(words))
+        self.buffer.write(words)
+
+    def view(self) -> _interface.Matrix:
+        return _interface.Matrix(self.buffer.at, len(self.rows), self.columns, self.ld)
+
+
+def empty(rows: int, columns: int) -> Matrix:
+    return Matrix([[math.nan] * columns for _ in range(rows)], columns=columns)
+
+
+def found(m: Matrix) -> list[list[float]]:
+    words = m.buffer.read()
+    return [[from_bf16(w) for w in words[r * m.ld:r * m.ld + m.columns]] for r in range(len(m.rows))]
+
+
+def numbers(rows: int, columns: int, seed: int) -> list[list[float]]:
+    """-2 to 2: their sums of products are exact."""
+    some = random.Random(seed)
+    return [some.choices((-2.0, -1.0, 0.0, 1.0, 2.0), k=columns) for _ in range(rows)]
+
+
+def product(x: list[list[float]], w: list[list[float]]) -> list[list[float]]:
+    return [[sum(map(operator.mul, a, b)) for b in w] for a in x]
+
+
+def expect(what: str, found_value, wanted) -> None:
+    if found_value != wanted:
+        raise AssertionError(f"rank {RANK}: {what}: {str(found_value)[:400]}\nexpected {str(wanted)[:400]}")
+
+
+def expect_error(kind: type, part: str, name: str, *arguments) -> None:
+    try:
+        call(name, *arguments)
+    except fusewire.Error as problem:
+        expect(f"{name}: kind of '{problem}'", type(problem), kind)
+        if part not in str(problem):
+            raise AssertionError(f"'{part}' is not in '{problem}'") from None
+        return
+    raise AssertionError(f"rank {RANK}: {name} was accepted; expected {kind.__name__}, {part}")
+
+
+# ---------------------------------------------------------------- the tests
+
+def options(star: Star, **changed) -> _interface.Options:
+    shape = _interface.DecodeOptions(BF16, 2, 4, 2, 64, 8, 3, 0.0)
+    fields = {"max_m": MAX_M, "max_k": MAX_K, "max_n": MAX_N, **changed}
+    o = _interface.Options(RANK, RANKS, RANK, fields["max_m"], fields["max_k"], fields["max_n"], 20.0, *star.functions(),
+                           ctypes.pointer(shape), 1)
+    o.kept = shape
+    return o
+
+
+def shapes_of(kind: str, rows: int, n: int) -> tuple[int, int, int]:
+    """Rows of x; rows and columns of y."""
+    return {"ag_gemm": (rows, rows * RANKS, n), "gemm_rs": (rows * RANKS, rows, n), "gemm_ar": (rows, rows, n),
+            "gemm_all_scatter": (rows, rows, n * RANKS)}[kind]
+
+
+def wanted_of(kind: str, xs: list, ws: list) -> list[list[float]]:
+    if kind == "ag_gemm":
+        return product(sum(xs, []), ws[RANK])
+    each = [product(x, w) for x, w in zip(xs, ws)]
+    if kind == "gemm_all_scatter":
+        return [sum(rows, []) for rows in zip(*each)]
+    total = [[sum(c) for c in zip(*rows)] for rows in zip(*each)]
+    part = len(total) // RANKS
+    return total[RANK * part:(RANK + 1) * part] if kind == "gemm_rs" else total
+
+
+def one_product(kind: str, rows: int, n: int, k: int, transposed: bool = False, gathered: bool = False,
+                gap: int = 0) -> None:
+    what = f"{kind}, {rows} rows, n = {n}, k = {k}, transposed {transposed}, gathered {gathered}, gap {gap}"
+    x_rows, y_rows, y_columns = shapes_of(kind, rows, n)
+    xs, ws = ([numbers(r, k, seed + 31 * rank) for rank in range(RANKS)] for r, seed in ((x_rows, 1), (n, 2)))
+    x, y = Matrix(xs[RANK], gap, k), empty(y_rows, y_columns)
+    w = Matrix([list(column) for column in zip(*ws[RANK])] if transposed else ws[RANK], gap)
+    whole = empty(rows * RANKS, k)
+    c = _interface.ProductCall(None, BF16, x.view(), w.view(), y.view(),
+                               whole.view() if gathered else _interface.Matrix(), w_is_transposed=transposed)
+    size = ctypes.c_size_t()
+    call("scratch_bytes", b"all", _interface.KINDS[kind], ctypes.byref(c), ctypes.byref(size))
+    through_scratch = kind in ("ag_gemm", "gemm_rs") and rows > MAX_M // RANKS
+    expect(what + ": scratch memory", size.value > 0, through_scratch)
+    if through_scratch:
+        expect_error(fusewire.BadArgument, "no scratch memory", "product", b"all", _interface.KINDS[kind],
+                     ctypes.byref(c))
+    scratch = Buffer(size.value // 2)
+    c.scratch = scratch.at
+    call("product", b"all", _interface.KINDS[kind], ctypes.byref(c))
+    call("check", b"all", None)
+    expect(what, found(y), wanted_of(kind, xs, ws))
+    if gathered:
+        expect(what + ": x", found(whole), sum(xs, []))
+
+
+def products() -> None:
+    for kind in _interface.KINDS:
+        for rows, n in ((8, 24), (2, 8), (1, 32), (19, 16), (MAX_M + 5, 8)):
+            one_product(kind, rows, n, 64)
+        one_product(kind, 4, 16, 64, transposed=True, gap=8)
+        one_product(kind, 11, 16, 128, gap=8)  # another k; x with gaps, in several launches
+    for rows, n in ((8, 16), (3, 3), (1, 1), (19, 8)):  # 3 and 1 columns: how all_gather asks for little
+        one_product("ag_gemm", rows, n, 64, gathered=True)
+        one_product("ag_gemm", rows, n, 64, gathered=True, gap=8)
+    one_product("ag_gemm", 0, 8, 64)
+
+
+def custom_epilogues(star: Star) -> None:
+    """Of each operator; what does not compile is said, and the call after it works."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FUSEWIRE_CACHE"] = star.all_gather(folder.encode())[0].decode()  # one for all
+        kernels = _compiler.Kernels(fusewire.include(), hip=True)
+        library.fusewire_set_find_kernel(kernels.function)
+        fields = (("bias", _compiler.POINTER), ("scale", _compiler.NUMBER))
+        right = kernels.add(_compiler.Source("return x > 0 ? x * scale + float(bias[column]) : row;", fields))
+        wrong = kernels.add(_compiler.Source("return x + no_such_thing;", ()))
+        n, k, rows = 8, 64, 8
+        bias = Matrix(numbers(1, n, 8))
+        for kind, number in _interface.KINDS.items():
+            x_rows, y_rows, y_columns = shapes_of(kind, rows, n)
+            xs, ws = ([numbers(r, k, seed + 31 * rank) for rank in range(RANKS)] for r, seed in ((x_rows, 1), (n, 2)))
+            x, y, w = Matrix(xs[RANK]), empty(y_rows, y_columns), Matrix(ws[RANK])
+            c = _interface.ProductCall(None, BF16, x.view(), w.view(), y.view())
+            c.custom.number = wrong
+            if kind == "ag_gemm":
+                expect_error(fusewire.BadArgument, "no_such_thing", "product", b"all", number, ctypes.byref(c))
+            c.custom.number = right
+            ctypes.memmove(c.custom.values, struct.pack("<Qf", bias.buffer.at.value, 2.0), 12)
+            for _ in range(2):
+                call("product", b"all", number, ctypes.byref(c))
+            call("check", b"all", None)
+            wanted = [[e * 2 + bias.rows[0][i % n] if e > 0 else float(r) for i, e in enumerate(row)]
+                      for r, row in enumerate(wanted_of(kind, xs, ws))]
+            expect(f"{kind} with an epilogue", found(y), wanted)
+        many = Matrix(numbers(MAX_M + 8, k, 1))
+        c = _interface.ProductCall(None, BF16, many.view(), w.view(), empty(MAX_M + 8, n).view())
+        c.custom.number = right
+        expect_error(fusewire.BadArgument, "rows of one launch", "product", b"all", _interface.KINDS["gemm_ar"],
+                     ctypes.byref(c))
+        star.all_gather(b"")  # rank 0 removes the folder
+
+
+def decode() -> None:
+    """Keys of 0: every token has the same weight, so results are means of values."""
+    batch, q_heads, kv_heads, head, page, pages = 2, 4, 2, 64, 8, 3
+    lengths = [[(5 + 3 * s + 7 * r) % (page * pages) for s in range(batch)] for r in range(RANKS)]
+    values = [numbers(batch * pages * page, kv_heads * head, 5 + r) for r in range(RANKS)]
+    q, k = Matrix(numbers(batch, q_heads * head, 4)), Matrix([[0.0] * (kv_heads * head)] * (batch * pages * page))
+    v, out, lse = Matrix(values[RANK]), empty(batch, q_heads * head), Buffer(2 * batch * q_heads)
+    table, own = Buffer(2 * batch * pages), Buffer(2 * batch)
+    table.write(array.array("H", struct.pack(f"<{batch * pages}i", *range(batch * pages))))
+    own.write(array.array("H", struct.pack(f"<{batch}i", *lengths[RANK])))
+    shape = _interface.DecodeOptions(BF16, 0, q_heads, kv_heads, head, page, pages, 0.0)
+    c = _interface.DecodeCall(None, q.buffer.at, k.buffer.at, v.buffer.at, table.at, own.at, out.buffer.at, lse.at,
+                              batch, batch * pages, False)
+    call("decode", b"all", ctypes.byref(shape), ctypes.byref(c))
+    call("check", b"all", None)
+    logs = struct.unpack(f"<{batch * q_heads}f", lse.read().tobytes())
+    for s, row in enumerate(found(out)):
+        tokens = [values[r][s * pages * page + t] for r in range(RANKS) for t in range(lengths[r][s])]
+        for h in range(q_heads):
+            of_head = [t[h // 2 * head:(h // 2 + 1) * head] for t in tokens]
+            means = [sum(c) / len(tokens) for c in zip(*of_head)]
+            worst = max(abs(a - b) for a, b in zip(row[h * head:(h + 1) * head], means))
+            expect(f"decode, sequence {s}, head {h}, off by {worst}", worst < 0.02, True)
+            expect("its log-sum-exp", abs(logs[s * q_heads + h] - math.log(len(tokens))) < 1e-3, True)
+    shape.page_size = 16
+    expect_error(fusewire.BadArgument, "expected one of those that init() was given", "decode", b"all",
+                 ctypes.byref(shape), ctypes.byref(c))
+
+
+def refusals(star: Star) -> None:
+    for name in ("check", "poll_errors", "reset", "destroy"):
+        expect_error(fusewire.BadArgument, "no communicator for the group 'nobody'", name, b"nobody",
+                     *([None] if name == "check" else []))
+    expect_error(fusewire.BadArgument, "already", "init", b"all", ctypes.byref(options(star)))
+    x = Matrix(numbers(8, 1024, 1))
+    c = _interface.ProductCall(None, BF16, x.view(), x.view(), empty(8 * RANKS, 8).view())
+    expect_error(fusewire.OutOfSpace, "max_bytes", "product", b"all", 0, ctypes.byref(c))
+    c.type = 1
+    expect_error(fusewire.BadArgument, "built for bfloat16 alone", "product", b"all", 0, ctypes.byref(c))
+    # More rows than a launch takes, and a result that does not fit to them
+    x = Matrix(numbers(MAX_M + 8, 64, 1))
+    c = _interface.ProductCall(None, BF16, x.view(), Matrix(numbers(8, 64, 1)).view(),
+                               empty(MAX_M + 16, 8).view())
+    for number in (0, 2, 3):
+        expect_error(fusewire.BadArgument, f"{MAX_M + 8} rows in", "product", b"all", number, ctypes.byref(c))
+
+
+def main() -> None:
+    star = Star()
+    check_hip(hip.hipSetDevice(RANK))
+    whole = options(star)
+    call("init", b"all", ctypes.byref(whole))
+    call("prepare", b"all", 0, BF16, 64)
+    products()
+    if os.environ.get("FUSEWIRE_COMPILER"):
+        custom_epilogues(star)
+    decode()
+    refusals(star)
+    call("destroy", b"all")
+    # Once more, of another size; ranks that ask for different ones
+    again = options(star, max_m=2 * MAX_M)
+    call("init", b"all", ctypes.byref(again))
+    call("destroy", b"all")
+    wrong = options(star, max_m=MAX_M + RANK)
+    if RANKS > 1:
+        expect_error(fusewire.RankMismatch, "disagree", "init", b"all", ctypes.byref(wrong))
+    if RANK == 0:
+        print("passed")
+
+
+main()
