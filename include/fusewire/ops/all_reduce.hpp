@@ -82,6 +82,30 @@ class all_reduce {
                                           std::max<std::int64_t>(chunks_of_array, o.max_rows)));
   }
 
+  /// The LL buffer that the operator makes for calls that travel as words; without records if none does.
+  static ll_buffer_options word_options(int ranks, all_reduce_options const& o) {
+    ll_buffer_options words{
+        .records = 0, .words = ll_rows<T>::vectors_per_record * ll_rows<T>::words_per_vector, .name = "row"};
+    if (o.transport == row_transport::flags) return words;
+    for (auto const shots : {reduce_algorithm::one_shot, reduce_algorithm::two_shot}) {
+      if (o.shots != reduce_algorithm::automatic && o.shots != shots) continue;
+      all_reduce_options most = o;
+      if (o.transport == row_transport::automatic) {  // up to some number of bytes
+        std::size_t const bytes = shots == reduce_algorithm::one_shot
+                                      ? all_reduce_policy_here.one_shot_words / std::size_t(std::max(1, ranks - 1))
+                                      : all_reduce_policy_here.two_shot_words,
+                          row = std::size_t(o.max_cols) * sizeof(T);
+        if (bytes == 0 || (ranks <= 2 && shots == reduce_algorithm::two_shot && o.shots != shots)) continue;
+        most.max_rows = int(std::min(std::size_t(o.max_rows), (bytes + row - 1) / row));
+      }
+      for_largest(ranks, most, shots, row_transport::ll_words, [&](all_reduce_plan const& p) {
+        int const padding = 2 + ceil_div((1 + p.two_shot) * p.sections.vectors, ll_rows<T>::vectors_per_record);
+        words.records = std::max(words.records, ll_rows<T>::records(1 + p.two_shot, p.sections) + padding);
+      });
+    }
+    return words;
+  }
+
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <row_epilogue<T> Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
@@ -169,36 +193,15 @@ class all_reduce {
       return 0;
     std::size_t most = 0;
     for_largest(ranks, o, shots, row_transport::flags, [&](all_reduce_plan const& p) {
+      std::size_t bytes = flag_rows<T>::bytes(ranks, 1 + p.two_shot, p.sections);
+      if (o.shots == reduce_algorithm::automatic && shots == reduce_algorithm::one_shot && ranks > 2)
+        bytes = std::min(bytes, all_reduce_policy_here.one_shot_flags);
       // Smaller calls have other chunks, and so may pad a section by as much as a chunk
       std::size_t const padding = std::size_t(p.max_chunk) + std::size_t(p.sections.vectors) * 16;
-      most = std::max(most, flag_rows<T>::bytes(ranks, 1 + p.two_shot, p.sections) +
-                                std::size_t(ranks - 1) * (1 + p.two_shot) * padding);
+      most = std::max(most, bytes + std::size_t(ranks - 1) * (1 + p.two_shot) * padding);
     });
     return most;
   }
-  static ll_buffer_options word_options(int ranks, all_reduce_options const& o) {
-    ll_buffer_options words{
-        .records = 0, .words = ll_rows<T>::vectors_per_record * ll_rows<T>::words_per_vector, .name = "row"};
-    if (o.transport == row_transport::flags) return words;
-    // Automatic takes words up to some number of bytes: the calls of that size, or the largest
-    all_reduce_options most = o;
-    if (o.transport == row_transport::automatic) {
-      constexpr all_reduce_policy policy = all_reduce_policy_here;
-      std::size_t const bytes = std::max(policy.one_shot_words, policy.two_shot_words);
-      if (bytes == 0) return words;
-      std::size_t const row = std::size_t(o.max_cols) * sizeof(T);
-      most.max_rows = int(std::min(std::size_t(o.max_rows), (bytes + row - 1) / row));
-    }
-    for (auto const shots : {reduce_algorithm::one_shot, reduce_algorithm::two_shot}) {
-      if (o.shots != reduce_algorithm::automatic && o.shots != shots) continue;
-      for_largest(ranks, most, shots, row_transport::ll_words, [&](all_reduce_plan const& p) {
-        int const padding = 2 + ceil_div((1 + p.two_shot) * p.sections.vectors, ll_rows<T>::vectors_per_record);
-        words.records = std::max(words.records, ll_rows<T>::records(1 + p.two_shot, p.sections) + padding);
-      });
-    }
-    return words;
-  }
-
   /// Calls visit with the kernel of a plan.
   template <class Epilogue, class Visit>
   static void with_kernel(all_reduce_plan const& p, Visit const& visit) {

@@ -62,22 +62,16 @@ struct all_reduce_plan {
     return {(kinds - 1) * each + reducers, each, reducers, two_shot ? each : 0};
   }
 
-  /// Whether a call of so many bytes takes LL words.
-  static bool takes_words(std::size_t bytes, int ranks, reduce_algorithm shots, row_transport transport) {
-    return chosen(bytes, ranks, shots, transport).words;
-  }
-
  private:
   static all_reduce_plan chosen(std::size_t bytes, int ranks, reduce_algorithm shots, row_transport transport) {
     constexpr all_reduce_policy policy = all_reduce_policy_here;
     std::size_t const sent = bytes * std::size_t(std::max(1, ranks - 1));
-    bool const one_by_words = sent <= policy.one_shot_words, fits_words = ranks > 2 && bytes <= policy.two_shot_words;
+    bool const one_fits = sent <= policy.one_shot_words, two_fits = bytes <= policy.two_shot_words,
+               fits = shots == reduce_algorithm::one_shot   ? one_fits
+                      : shots == reduce_algorithm::two_shot ? two_fits
+                                                            : one_fits || (ranks > 2 && two_fits);
     all_reduce_plan p;
-    p.words =
-        transport == row_transport::ll_words ||
-        (transport == row_transport::automatic && (shots == reduce_algorithm::one_shot || ranks <= 2 ? one_by_words
-                                                   : shots == reduce_algorithm::two_shot ? fits_words
-                                                                                         : one_by_words || fits_words));
+    p.words = transport == row_transport::ll_words || (transport == row_transport::automatic && fits);
     p.two_shot = shots == reduce_algorithm::automatic
                      ? ranks > 2 && sent > (p.words ? policy.one_shot_words : policy.one_shot_flags)
                      : shots == reduce_algorithm::two_shot;
