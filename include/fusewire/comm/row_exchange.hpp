@@ -39,7 +39,7 @@ struct row_sections {
   int rows = 0;          // of a section, from each sender
   int vectors = 0;       // of 16 bytes, of a row
   int chunks = 0;        // of a section; each has a flag
-  ll_buffer_view words;  // of ll_rows
+  ll_buffer_view words;  // the operator's, which ll_rows writes; it may have none
 };
 
 /// Rows in the inbox, with a flag for each chunk.
@@ -95,8 +95,10 @@ class flag_rows {
     flag_rows const& rows_;
     int section_;
   };
-  /// Flags need no refresh.
-  __device__ void refresh(block, int) const {}
+  /// Refreshes the record of the operator's LL buffer whose turn it is. Called by: every thread of one block.
+  __device__ void refresh(block b, int) const {
+    if (s_.words.records > 0) ll_slot(s_.words, w_, e_.number()).refresh(b, [](int, int) { return false; });
+  }
 
  private:
   /// From the rank `ahead` places after the owner of the inbox.

@@ -223,7 +223,7 @@ class all_reduce {
   void start(hipStream_t stream, all_reduce_plan const& p, row_view<T const> const& in, Epilogue const& e,
              std::source_location where) {
     row_sections sections = p.sections;
-    if (p.words && words_) sections.words = words_->view();
+    if (words_) sections.words = words_->view();
     launch_header header = make_header("allreduc", std::uint64_t(p.two_shot) | p.words << 1 | sizeof(T) << 8,
                                        std::uint64_t(p.rows), std::uint64_t(p.cols), std::uint64_t(in.count));
     header.equal_grids = 0;  // a rank with less room takes fewer blocks
