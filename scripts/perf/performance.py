@@ -418,8 +418,7 @@ READER = (("ag_gemm", "`ag_gemm`: all-gather + GEMM", "NCCL's all-gather, then c
           ("flash_decode", "`flash_decode`: the KV cache over ranks", "local kernel, all-gather, combining kernel"),
           ("gemm_rs", "`gemm_rs`: GEMM + reduce-scatter", "cuBLASLt, then NCCL's reduce-scatter"),
           ("gemm_ar", "`gemm_ar`: GEMM + all-reduce", "cuBLASLt, then NCCL's all-reduce"),
-          ("gemm_all_scatter", "`gemm_all_scatter`: GEMM + all-gather of C", "cuBLASLt, then NCCL's all-gather"),
-          ("all_reduce", "`all_reduce`: sums of rows, + residual, RMSNorm, 8 bits", "NCCL's all-reduce, then a kernel for the norm"))
+          ("gemm_all_scatter", "`gemm_all_scatter`: GEMM + all-gather of C", "cuBLASLt, then NCCL's all-gather"))
 
 
 def for_readers(results, older):

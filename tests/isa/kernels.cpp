@@ -41,7 +41,7 @@ template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, small_tile>, 
     channel_view const, sum_arguments<bf16> const, operands<bf16, small_tile, 1> const, identity);
 template __global__ void fusewire::gemm_rs_kernel<bf16, loop<bf16, large_tile>, identity>(
     channel_view const, sum_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
-template __global__ void fusewire::all_reduce_one_shot<bf16, flag_rows, 4, store_rows<bf16>>(
+template __global__ void fusewire::all_reduce_one_shot<bf16, flag_rows, 2, store_rows<bf16>>(
     channel_view const, all_reduce_arguments<bf16> const, store_rows<bf16> const);
 template __global__ void fusewire::all_reduce_one_shot<bf16, ll_rows, 1, store_rows<bf16>>(
     channel_view const, all_reduce_arguments<bf16> const, store_rows<bf16> const);

@@ -9,7 +9,7 @@ namespace fusewire {
 /// A row in the registers of a block: vector v of a thread begins at column first(b, v).
 template <class T, int Vectors>
 struct row_values {
-  static constexpr int width = per_16_bytes<T>;
+  static constexpr int width = per_16_bytes<T>;  // elements of a vector
 
   float x[Vectors][width];  // 0 outside the row
 
@@ -67,6 +67,7 @@ template <class T>
 struct store_rows {
   row_view<T> out;  // of the call's rows
 
+  /// See row_epilogue.
   template <int Vectors>
   __device__ void operator()(block b, float*, int row, int cols, row_values<T, Vectors>& sum) const {
     bool const aligned = is_row_aligned<16>(out.data, out.ld);
@@ -96,6 +97,7 @@ struct rms_norm {
   float const* scale = nullptr;          // of all elements; null: a scale of each row, stored to row_scales
   float* row_scales = nullptr;           // [rows]
 
+  /// See row_epilogue.
   template <int Vectors>
   __device__ void operator()(block b, float* shared, int row, int cols, row_values<T, Vectors>& sum) const {
     constexpr int width = row_values<T, Vectors>::width;

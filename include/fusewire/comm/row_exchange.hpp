@@ -46,11 +46,13 @@ struct row_sections {
 template <class T>
 class flag_rows {
  public:
+  /// 16 bytes of a row.
   using vector = detail::vec16<T>;
-  /// What a load brings; how many sources a thread with one vector of a row loads together.
+  /// What a load brings.
   using loaded = vector;
-  static constexpr int in_flight = 8;
+  static constexpr int in_flight = 8;  // sources that a thread with one vector of a row loads together
 
+  /// Of a launch.
   __device__ flag_rows(channel_epoch const& e, world_view const& w, row_sections const& s) : e_(e), w_(w), s_(s) {}
 
   /// Bytes of a channel's slot that a launch takes.
@@ -75,6 +77,7 @@ class flag_rows {
   /// Reads what other ranks have put, behind wait().
   class reader {
    public:
+    /// Of one section.
     __device__ reader(flag_rows const& rows, int section) : rows_(rows), section_(section) {}
     /// Issues the load of vector v of row r from `source`.
     __device__ loaded load(int source, int r, int v) const {
@@ -116,12 +119,17 @@ class flag_rows {
 template <class T>
 class ll_rows {
  public:
+  /// 16 bytes of a row.
   using vector = detail::vec16<T>;
-  static constexpr int words_per_vector = 4, vectors_per_record = 256, in_flight = 4;
+  static constexpr int words_per_vector = 4;      // LL words
+  static constexpr int vectors_per_record = 256;  // of the LL buffer
+  static constexpr int in_flight = 4;             // sources that a thread with one vector of a row loads together
+  /// What a load brings.
   struct loaded {
-    std::uint64_t word[words_per_vector];
+    std::uint64_t word[words_per_vector];  // bits of LL words
   };
 
+  /// Of a launch.
   __device__ ll_rows(channel_epoch const& e, world_view const& w, row_sections const& s)
       : e_(e), w_(w), s_(s), slot_(s.words, w, e.number()) {}
 
@@ -130,6 +138,7 @@ class ll_rows {
     return ceil_div(sections * s.rows * s.vectors, vectors_per_record);
   }
 
+  /// Sends vector v of row r to the rank `ahead` places after this one. 1 <= ahead < world size.
   __device__ void put(int section, int ahead, int r, int v, vector const& x) const {
     auto const value = __builtin_bit_cast(bytes16, x);
     int const i = number(section, r, v);
@@ -145,7 +154,9 @@ class ll_rows {
   /// Reads what other ranks have put or will put.
   class reader {
    public:
+    /// Of one section.
     __device__ reader(ll_rows const& rows, int section) : rows_(rows), section_(section), poll_(rows.e_, rows.w_) {}
+    /// Issues the loads of vector v of row r from `source`.
     __device__ loaded load(int source, int r, int v) const {
       loaded x;
       ll_word<> const* const from = rows_.from(section_, source, r, v);
@@ -178,6 +189,7 @@ class ll_rows {
         return missing;
       });
     }
+    /// Whether results are to be NaN: a wait timed out.
     __device__ bool failed() const { return poll_.gave_up(); }
 
    private:

@@ -57,14 +57,14 @@ struct all_reduce_rows {
 
   /// Calls visit(row, row in the section, columns) for the rows of a chunk of the section that begins at row `first`.
   template <class Visit>
-  __device__ void for_rows(int first, int chunk, Visit const& visit) const {
+  __device__ __forceinline__ void for_rows(int first, int chunk, Visit const& visit) const {
     int const begin = chunk * g.rows_per_chunk,
               end = min(min(begin + g.rows_per_chunk, g.sections.rows), g.rows - first);
 #pragma unroll 1
     for (int r = begin; r < end; ++r) visit(first + r, r, g.in.cols_of(first + r));
   }
   /// Sends a chunk of `in`, which begins at row `first`, to the rank `ahead` places after this one.
-  __device__ void send(int first, int chunk, int ahead) const {
+  __device__ __forceinline__ void send(int first, int chunk, int ahead) const {
     for_rows(first, chunk, [&](int row, int r, int cols) {
       vector x[Vectors];
       load(x, row, cols);
@@ -72,7 +72,7 @@ struct all_reduce_rows {
     });
   }
   /// Sends a chunk of `in` to all other ranks.
-  __device__ void send_to_all(int chunk) const {
+  __device__ __forceinline__ void send_to_all(int chunk) const {
     for_rows(0, chunk, [&](int row, int r, int cols) {
       vector x[Vectors];
       load(x, row, cols);
@@ -80,7 +80,7 @@ struct all_reduce_rows {
     });
   }
   /// Sends a sum to all other ranks.
-  __device__ void send_sum(values const& sum, int r, int cols) const {
+  __device__ __forceinline__ void send_sum(values const& sum, int r, int cols) const {
     vector x[Vectors];
 #pragma unroll
     for (int v = 0; v < Vectors; ++v)
@@ -90,7 +90,7 @@ struct all_reduce_rows {
   }
 
   /// The sum of row r of section 0 over all ranks, rounded to T.
-  __device__ void reduce(values& sum, int row, int r, int cols) const {
+  __device__ __forceinline__ void reduce(values& sum, int row, int r, int cols) const {
     constexpr int sources = Vectors == 1 ? Exchange::in_flight : 1;  // loaded together
     typename Exchange::reader reader(exchange, 0);
     vector local[Vectors];
@@ -120,7 +120,7 @@ struct all_reduce_rows {
     finish(sum, cols, reader.failed());
   }
   /// The sum of row r that its owner has sent.
-  __device__ void take(values& sum, int owner, int r, int cols) const {
+  __device__ __forceinline__ void take(values& sum, int owner, int r, int cols) const {
     typename Exchange::reader reader(exchange, 1);
     do {
       clear(sum);
@@ -134,7 +134,7 @@ struct all_reduce_rows {
  private:
   /// Calls visit(i, v) for this thread's vectors of a row: its i-th is vector v of the row.
   template <class Visit>
-  __device__ void for_columns(int cols, Visit const& visit) const {
+  __device__ __forceinline__ void for_columns(int cols, Visit const& visit) const {
 #pragma unroll
     for (int i = 0; i < Vectors; ++i)
       if (values::first(b, i) < cols) visit(i, b.rank() + i * b.size());
@@ -184,7 +184,7 @@ struct all_reduce_rows {
 /// Calls visit(chunk) for the chunks of this block, if `blocks` blocks from number `first` on divide them; with 0 all
 /// blocks do.
 template <class Visit>
-__device__ void for_chunks(block b, int first, int blocks, int chunks, Visit const& visit) {
+__device__ __forceinline__ void for_chunks(block b, int first, int blocks, int chunks, Visit const& visit) {
   if (blocks == 0) first = 0, blocks = b.count();
   int const i = b.index() - first;
   if (i < 0 || i >= blocks) return;

@@ -14,19 +14,23 @@ enum class row_transport { automatic, ll_words, flags };
 
 /// The plan of a call. A pure function of its shape.
 struct all_reduce_plan {
-  /// Threads of a block are whole waves of any architecture.
-  static constexpr int whole_waves = 64;
-  static constexpr int max_threads = 1024, max_vectors = 4, flat_threads = 256;
-  static constexpr int min_chunk = 8 << 10, max_chunk = 64 << 10;  // bytes that a flag publishes, if rows are small
-  static constexpr int max_chunks = 2048;                          // of a section
+  static constexpr int whole_waves = 64;      // threads of a block are whole waves of any architecture
+  static constexpr int max_threads = 1024;    // of a block
+  static constexpr int max_vectors = 2;       // of a thread, in one row
+  static constexpr int array_threads = 256;   // of a block of an array
+  static constexpr int min_chunk = 8 << 10;   // bytes that a flag publishes, if rows are small
+  static constexpr int max_chunk = 64 << 10;  // likewise
+  static constexpr int max_chunks = 2048;     // of a section
 
-  bool words = false, two_shot = false;
-  int threads = flat_threads, vectors = 1;  // of a block; of a thread, at most: 1 or 4
-  int rows = 0, cols = 0;                   // cols elements each
-  int rows_per_chunk = 1;
-  row_sections sections;
+  bool words = false;           // LL words, else flags
+  bool two_shot = false;        // else one-shot
+  int threads = array_threads;  // of a block
+  int vectors = 1;              // of a thread, in one row, at most
+  int rows = 0, cols = 0;       // cols elements each
+  int rows_per_chunk = 1;       // what one flag publishes
+  row_sections sections;        // what the kernels get of it
 
-  /// Rows of a flat array of `count` elements. Requires: count > 0.
+  /// Rows of a array of `count` elements. Requires: count > 0.
   template <class T>
   static all_reduce_plan of_array(std::int64_t count, int ranks, reduce_algorithm shots, row_transport transport) {
     all_reduce_plan p = chosen(std::size_t(count) * sizeof(T), ranks, shots, transport);
@@ -49,11 +53,15 @@ struct all_reduce_plan {
   template <class T>
   static constexpr int max_cols = max_threads * max_vectors * per_16_bytes<T>;
 
-  /// How many of `fit` resident blocks send, reduce and take; all 0 if each of them does all. With flags a chunk has a
-  /// block for each, if they fit: reducing moves about three times the bytes of sending or taking.
+  /// What the blocks of a launch do; no senders: each of them does all.
   struct roles {
-    int blocks, senders, reducers, takers;
+    int blocks;    // of the grid
+    int senders;   // blocks that send
+    int reducers;  // blocks that reduce
+    int takers;    // blocks that take, with two shots
   };
+  /// The roles if `fit` blocks are resident. With flags a chunk has a block for each, if they fit. Reducing moves about
+  /// three times the bytes of sending or taking.
   roles roles_of(int fit) const {
     int const kinds = two_shot ? 3 : 2;
     if (words || fit < kinds) return {std::min(fit, sections.chunks), 0, 0, 0};
