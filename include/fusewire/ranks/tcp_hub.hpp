@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdio>
 #include <map>
+#include <ranges>
 #include <set>
 #include <thread>
 
@@ -84,8 +85,10 @@ class tcp_hub {
       for (std::size_t i = 0; i < ranks_.size(); ++i)
         if (waiting[i].revents) receive(int(i));
       expire();
-      for (auto& r : ranks_)
-        if (r.link.open()) (void)r.link.send();  // a rank that has died is noticed when its connection is read
+      // Rank 0 last: with its answer its process may end, and this thread with it. A rank that has died is noticed when
+      // its connection is read.
+      for (auto& r : std::views::reverse(ranks_))
+        if (r.link.open()) (void)r.link.send();
     }
     auto const flushed_by = now() + std::chrono::seconds(1);
     for (auto& r : ranks_)
