@@ -157,7 +157,7 @@ struct rms_norm {
       detail::store_vector(quantised_out, row, col, q, aligned);
     }
   }
-  static constexpr float largest_number() {
+  static __host__ __device__ constexpr float largest_number() {
     if constexpr (std::is_same_v<Quantised, std::int8_t>) return 127;
     else return Quantised::largest;
   }
