@@ -1,5 +1,6 @@
-// Times all_reduce by every way that rows can travel. Prints a line for each. scripts/perf/all_reduce.py runs it under
-// fusewire-sim --time, beside published points.
+// Times all_reduce by every way that rows can travel, and prints a line for each:
+//
+//   fusewire-sim --time --gpus 8 projection_all_reduce RANKS ROWS COLUMNS [norm]
 #include "projection.hpp"
 
 #include <fusewire/ops/all_reduce.hpp>
@@ -51,7 +52,6 @@ double time_of(world& w, all_reduce_options const& o, int rows, int cols, bool n
 
 }  // namespace
 
-/// projection_all_reduce RANKS ROWS COLUMNS [norm]
 int main(int argc, char** argv) try {
   int const ranks = argc > 3 ? std::atoi(argv[1]) : 0, rows = argc > 3 ? std::atoi(argv[2]) : 0,
             cols = argc > 3 ? std::atoi(argv[3]) : 0;

@@ -1,5 +1,5 @@
-"""Gradients of ag_gemm and gemm_rs, each of which is the other's for x. Every rank wants the same ones: the backward pass
-has collectives of its own, in the same order on all ranks."""
+"""Gradients of ag_gemm and gemm_rs, each of which is the other's for x. Every rank wants the same ones: the backward
+pass has collectives of its own, in the same order on all ranks."""
 from __future__ import annotations
 
 import torch

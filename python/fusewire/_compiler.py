@@ -58,8 +58,8 @@ def compiler(hip: bool) -> list[str]:
     usual = os.environ.get(home, "/opt/rocm" if hip else "/usr/local/cuda") + "/bin"
     found = shutil.which(name) or shutil.which(name, path=usual)
     if not found:
-        raise NotBuilt(f"custom epilogues need {name}, which is neither in PATH nor in {usual}; FUSEWIRE_COMPILER names "
-                       "another command")
+        raise NotBuilt(f"custom epilogues need {name}, which is neither in PATH nor in {usual}; "
+                       "FUSEWIRE_COMPILER names another command")
     if hip:
         return [found, "--offload-arch=gfx942", "-O3"]
     return [found, "-gencode", "arch=compute_90a,code=sm_90a", "-O3", "-cudart", "shared"]

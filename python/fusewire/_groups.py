@@ -145,8 +145,8 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, decode=(), wait_seconds=60.0)
           for s in decode))
     torch.cuda.init()
     device = torch.cuda.current_device()
-    options = _interface.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, wait_seconds, all_gather, fail,
-                               shapes, len(decode))
+    options = _interface.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, wait_seconds, all_gather,
+                               fail, shapes, len(decode))
     try:
         _library.call("init", name.encode(), ctypes.byref(options))
     except BaseException as problem:

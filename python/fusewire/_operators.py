@@ -44,7 +44,7 @@ for _name in kernels_of_gpus:
 
 
 def _ag_gemms(x, ws, group, *, w_is_constant=False):
-    """gather(x), and its product with each w: one launch for the widest w, and torch's mm of gather(x) for the others."""
+    """gather(x), and its product with each w: one launch for the widest w, torch's mm of gather(x) for the others."""
     if not ws:
         raise BadArgument("ag_gemms: no weights; expected one or more")
     widest = max(range(len(ws)), key=lambda i: ws[i].shape[0])

@@ -1,8 +1,8 @@
 """usage: fusewire-sim --processes N python3 c_interface_test.py LIBRARY
 
 The C functions behind the package for torch, called by ctypes, without torch and on simulated GPUs: every process is a
-rank. LIBRARY is compiled from python/csrc without torch_library.cpp. Custom epilogues are compiled by FUSEWIRE_COMPILER;
-without it they are left out.
+rank. LIBRARY is compiled from python/csrc without torch_library.cpp. Custom epilogues are compiled by
+FUSEWIRE_COMPILER; without it they are left out.
 """
 from __future__ import annotations
 
@@ -172,8 +172,8 @@ def expect_error(kind: type, part: str, name: str, *arguments) -> None:
 def options(star: Star, **changed) -> _interface.Options:
     shape = _interface.DecodeOptions(BF16, 2, 4, 2, 64, 8, 3, 0.0)
     fields = {"max_m": MAX_M, "max_k": MAX_K, "max_n": MAX_N, **changed}
-    o = _interface.Options(RANK, RANKS, RANK, fields["max_m"], fields["max_k"], fields["max_n"], 20.0, *star.functions(),
-                           ctypes.pointer(shape), 1)
+    o = _interface.Options(RANK, RANKS, RANK, fields["max_m"], fields["max_k"], fields["max_n"], 20.0,
+                           *star.functions(), ctypes.pointer(shape), 1)
     o.kept = shape
     return o
 

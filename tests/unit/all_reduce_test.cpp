@@ -161,7 +161,7 @@ struct norm_rank {
         T const found = y[std::size_t(i * ld + j)];
         double const bound = std::abs(w) * (sizeof(T) == 4            ? 0x1p-20
                                             : std::is_same_v<T, bf16> ? 0x1p-8
-                                                                      : 0x1p-10) +
+                                                                      : 0x1p-11) +
                              1e-6;
         r.found.expect(std::abs(double(float(found)) - w) <= bound, "[", rows, ", ", cols, "]: norm_out(", i, ", ", j,
                        ") = ", float(found), ", wanted ", w);
@@ -439,6 +439,24 @@ TEST_CASE("all_reduce: a rank that sends nothing is named, and reset() brings it
         run_array(r, op, in, out, 512, 0, false, 1);
       },
       h);
+}
+
+TEST_CASE("all_reduce: says which way a call takes", "[all_reduce]") {
+  all_reduce_options const o{
+      .max_rows = 16, .max_cols = 512, .shots = reduce_algorithm::two_shot, .transport = row_transport::flags};
+  on_ranks(
+      3,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, channel_for<bf16>(r.size(), o));
+        all_reduce<bf16> const op(ch, o);
+        auto const says = [&](std::string const& found, std::string const& wanted) {
+          r.found.expect(found == wanted, "describe() = ", found, ", wanted ", wanted);
+        };
+        says(op.describe(0), "all_reduce: nothing");
+        says(op.describe(16 * 512), "all_reduce: two-shot, flags, 2 rows of 4096, 1 a chunk");
+        says(op.describe(16, 512), "all_reduce: two-shot, flags, 16 rows of 512, 8 a chunk");
+      },
+      heap_for<bf16>(3, o));
 }
 
 TEST_CASE("all_reduce: refuses what it cannot do, with the numbers that it can", "[all_reduce]") {

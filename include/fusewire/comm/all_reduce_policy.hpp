@@ -1,8 +1,22 @@
-// What an architecture decides about an all-reduce: all_reduce_policy_here.
+// Up to how many bytes an all-reduce takes which way. docs/decisions/reductions.md has the figures.
 #pragma once
-#include <fusewire/platform/platform.hpp>
-#if defined(__CUDACC__) || defined(FUSEWIRE_PLATFORM_NVIDIA)
-#include <fusewire/comm/sm90/all_reduce_policy.hpp>
-#else
-#include <fusewire/comm/gfx942/all_reduce_policy.hpp>
-#endif
+#include <cstddef>
+
+#include <fusewire/arch/architecture.hpp>
+
+namespace fusewire {
+
+/// Bytes. `sent`: what a rank sends in all with one shot, W - 1 times the array.
+struct all_reduce_policy {
+  std::size_t one_shot_words;  // of `sent`: one shot by LL words up to here
+  std::size_t two_shot_words;  // of the array: two shots by LL words up to here; for more than two ranks
+  std::size_t one_shot_flags;  // of `sent`: one shot by flags up to here; two ranks take it at every size
+
+  /// sm90: two ranks as measured on two H200s, more ranks as others publish of H100s. gfx942: as projected, where flags
+  /// arrive sooner than LL words at every size.
+  static constexpr all_reduce_policy of(architecture a) {
+    return a == architecture::sm90 ? all_reduce_policy{160 << 10, 1 << 20, 64 << 10} : all_reduce_policy{0, 0, 4 << 20};
+  }
+};
+
+}  // namespace fusewire

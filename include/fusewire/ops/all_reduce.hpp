@@ -92,8 +92,9 @@ class all_reduce {
       all_reduce_options most = o;
       if (o.transport == row_transport::automatic) {  // up to some number of bytes
         std::size_t const bytes = shots == reduce_algorithm::one_shot
-                                      ? all_reduce_policy_here.one_shot_words / std::size_t(std::max(1, ranks - 1))
-                                      : all_reduce_policy_here.two_shot_words,
+                                      ? all_reduce_policy::of(compiled_for).one_shot_words /
+                                            std::size_t(std::max(1, ranks - 1))
+                                      : all_reduce_policy::of(compiled_for).two_shot_words,
                           row = std::size_t(o.max_cols) * sizeof(T);
         if (bytes == 0 || (ranks <= 2 && shots == reduce_algorithm::two_shot && o.shots != shots)) continue;
         most.max_rows = int(std::min(std::size_t(o.max_rows), (bytes + row - 1) / row));
@@ -195,7 +196,7 @@ class all_reduce {
     for_largest(ranks, o, shots, row_transport::flags, [&](all_reduce_plan const& p) {
       std::size_t bytes = flag_rows<T>::bytes(ranks, 1 + p.two_shot, p.sections);
       if (o.shots == reduce_algorithm::automatic && shots == reduce_algorithm::one_shot && ranks > 2)
-        bytes = std::min(bytes, all_reduce_policy_here.one_shot_flags);
+        bytes = std::min(bytes, all_reduce_policy::of(compiled_for).one_shot_flags);
       // Smaller calls have other chunks, and so may pad a section by as much as a chunk
       std::size_t const padding = std::size_t(p.max_chunk) + std::size_t(p.sections.vectors) * 16;
       most = std::max(most, bytes + std::size_t(ranks - 1) * (1 + p.two_shot) * padding);

@@ -1,5 +1,5 @@
-// Selects the vendor's API. Beside this file and ranges.hpp only the selectors arch/mma.hpp,
-// attention/attention_atom.hpp, gemm/tuned_mainloops.hpp and ops/detail/ag_gemm_architecture.hpp test for the vendor.
+// Selects the vendor's API. Beside this file and ranges.hpp only arch/ and the selectors attention/attention_atom.hpp,
+// gemm/tuned_mainloops.hpp and ops/detail/ag_gemm_architecture.hpp test for the vendor.
 #pragma once
 #if !defined(__HIP__) && !defined(__CUDACC__) && !defined(FUSEWIRE_PLATFORM_NVIDIA)
 #error \

@@ -17,7 +17,8 @@
 // was reduced. A block that does several of these does them in this order.
 //
 // Order: flags publish a chunk's vectors; LL words carry their launch. A rank raises a chunk's flag on itself, too:
-// then its summands have been read, and the epilogue may overwrite them.
+// then its summands have been read, and the epilogue may overwrite them. With LL words, and in the rows that two-shot
+// sums up or takes, they have been read by the same block or sent before the sum could come.
 //
 // Reuse: the inbox and the LL buffer by the channel's argument.
 //

@@ -21,6 +21,7 @@ struct all_reduce_plan {
   static constexpr int min_chunk = 8 << 10;   // bytes that a flag publishes, if rows are small
   static constexpr int max_chunk = 64 << 10;  // likewise
   static constexpr int max_chunks = 2048;     // of a section
+  static constexpr int target_chunks = 1024;  // of a section, if rows are small: all blocks have some
 
   bool words = false;           // LL words, else flags
   bool two_shot = false;        // else one-shot
@@ -34,7 +35,7 @@ struct all_reduce_plan {
   template <class T>
   static all_reduce_plan of_array(std::int64_t count, int ranks, reduce_algorithm shots, row_transport transport) {
     all_reduce_plan p = chosen(std::size_t(count) * sizeof(T), ranks, shots, transport);
-    p.vectors = !p.words && std::size_t(count) * sizeof(T) >= (2u << 20) ? max_vectors : 1;
+    p.vectors = p.words ? 1 : max_vectors;
     p.cols = p.threads * p.vectors * per_16_bytes<T>;
     p.rows = int((count + p.cols - 1) / p.cols);
     return p.cut<T>(ranks);
@@ -72,7 +73,7 @@ struct all_reduce_plan {
 
  private:
   static all_reduce_plan chosen(std::size_t bytes, int ranks, reduce_algorithm shots, row_transport transport) {
-    constexpr all_reduce_policy policy = all_reduce_policy_here;
+    constexpr all_reduce_policy policy = all_reduce_policy::of(compiled_for);
     std::size_t const sent = bytes * std::size_t(std::max(1, ranks - 1));
     bool const one_fits = sent <= policy.one_shot_words, two_fits = bytes <= policy.two_shot_words,
                fits = shots == reduce_algorithm::one_shot   ? one_fits
@@ -92,8 +93,7 @@ struct all_reduce_plan {
     p.sections.vectors = ceil_div(cols, per_16_bytes<T>);
     if (!words) {
       std::int64_t const row = p.sections.vectors * 16,
-                         bytes = std::clamp<std::int64_t>(section * row / all_reduce_policy_here.target_chunks,
-                                                          min_chunk, max_chunk);
+                         bytes = std::clamp<std::int64_t>(section * row / target_chunks, min_chunk, max_chunk);
       p.rows_per_chunk = std::max({1, int(bytes / row), ceil_div(section, max_chunks)});
     }
     p.sections.chunks = ceil_div(section, p.rows_per_chunk);
