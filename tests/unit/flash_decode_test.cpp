@@ -33,6 +33,8 @@ struct decode_rank {
   int max_batch, page_size, max_pages, pages;
   float scale;
   fusewire::reduce_algorithm shots;
+  fusewire::output output = fusewire::output::replicated;
+  fusewire::lse_base lse_base = fusewire::lse_base::e;
   sym<T> q, k, v, out;
   sym<std::int32_t> table, lengths;
   sym<float> lse;
@@ -56,7 +58,9 @@ struct decode_rank {
             .page_size = page_size,
             .max_pages = max_pages,
             .scale = scale,
-            .shots = shots};
+            .shots = shots,
+            .output = output,
+            .lse_base = lse_base};
   }
   flash_decode_call<T> call(int batch) const {
     return {.q = r.here(q),
@@ -116,14 +120,17 @@ struct decode_rank {
     auto const found_lse = r.download(lse);
     double const c = scale != 0 ? scale : 1 / std::sqrt(double(h.d));
     int const group = h.q / h.kv;
+    index_range const own = output == fusewire::output::heads ? flash_decode<T>::heads_of(r.rank(), r.size(), options())
+                                                              : index_range{0, h.q};
+    double const lse_unit = lse_base == fusewire::lse_base::two ? std::log(2.0) : 1;
     for (int s = 0; s < p.batch; ++s)
-      for (int head = 0; head < h.q; ++head) {
+      for (int head = own.begin; head < own.end; ++head) {
+        int const row = s * own.size() + head - own.begin;
         auto const [m, l, most, vmax, tokens, o] = attend(p, r.size(), s, head, group, h.d, c);
         bool const exact = p.exact();
         double const fp32 = most * 0x1p-21 + 1e-6;
         for (int j = 0; j < h.d; ++j) {
-          double const wanted = l > 0 ? o[std::size_t(j)] / l : 0,
-                       f = float(found[std::size_t((s * h.q + head) * h.d + j)]);
+          double const wanted = l > 0 ? o[std::size_t(j)] / l : 0, f = float(found[std::size_t(row * h.d + j)]);
           double const allowed = half_ulp<T> * (std::abs(wanted) + vmax) * 1.01 + tokens * 0x1p-25 * vmax + fp32 * vmax;
           bool const good = exact ? f == float(T(float(o[std::size_t(j)]) / float(std::max(l, 1.0))))
                                   : std::abs(f - wanted) <= allowed;
@@ -131,13 +138,15 @@ struct decode_rank {
                               exact ? 0 : allowed))
             return;
         }
-        double const wanted = l > 0 ? m + std::log(l) : -INFINITY, f = found_lse[std::size_t(s * h.q + head)];
-        if (!r.found.expect(f == wanted || std::abs(f - wanted) <= fp32 + std::abs(wanted) * 0x1p-22, "sequence ", s,
-                            " head ", head, ": lse ", f, ", wanted ", wanted))
+        double const wanted = l > 0 ? (m + std::log(l)) / lse_unit : -INFINITY, f = found_lse[std::size_t(row)];
+        if (!r.found.expect(f == wanted || std::abs(f - wanted) <= fp32 / lse_unit + std::abs(wanted) * 0x1p-22,
+                            "sequence ", s, " head ", head, ": lse ", f, ", wanted ", wanted))
           return;
       }
-    for (std::size_t i = std::size_t(p.batch * h.q * h.d); i < out.count; ++i)
+    for (std::size_t i = std::size_t(p.batch * own.size() * h.d); i < out.count; ++i)
       if (!r.found.expect(found[i].bits == 0xffff, "element ", i, " of out, beyond the batch, was written")) return;
+    for (std::size_t i = std::size_t(p.batch * own.size()); i < lse.count; ++i)
+      if (!r.found.expect(std::isnan(found_lse[i]), "element ", i, " of lse, beyond the batch, was written")) return;
   }
   void run(flash_decode<T>& op, problem const& p) {
     fill(p);
@@ -454,6 +463,85 @@ TEST_CASE("flash_decode: as many splits as one thread, eight or sixteen read", "
   run(bf16{}, 1, {32, 2, 128});  // as many heads as there can be
 }
 
+TEST_CASE("flash_decode: results by heads, each rank's own", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 3, 4, 8);
+  auto const h = GENERATE(heads_of{8, 2, 64},    // whole KV heads, or parts of their groups
+                          heads_of{6, 6, 64},    // a query head for each KV head; unequal shares
+                          heads_of{2, 1, 128});  // ranks without heads
+  CAPTURE(ranks, h.q, h.kv);
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, h, 3, 16, 20);
+    d.output = output::heads;
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    d.run(op, {3, [](int rank, int s) { return any_length(300, 1, rank, s); }});
+    d.run(op, {2, [](int rank, int s) { return s == 0 ? 0 : 130 * (rank + 1) % 300; }, problem::equal_keys});
+  });
+}
+
+TEST_CASE("flash_decode: results by heads with splits, few blocks and more sequences than those", "[flash_decode]") {
+  on_decode_ranks(3, [&](rank_of_test& r) {
+    decode_rank<f16> d(r, {10, 2, 64}, 9, 16, 40);
+    d.output = output::heads;
+    channel ch(r.heap, decode_channel());
+    auto o = d.options();
+    int xcds = 1;
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
+    o.reserved_cus = r.world.compute_units() - xcds * r.world.ranks_on_device();  // each rank has one of each XCD
+    flash_decode<f16> few(ch, o), many(ch, d.options());
+    problem const p{9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }};
+    d.run(few, p);
+    d.run(many, p);
+    d.run(many, {1, [](int, int) { return 640; }});
+  });
+}
+
+TEST_CASE("flash_decode: results by heads have the bits of replicated ones", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 4, 5);
+  CAPTURE(ranks);
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {12, 2, 64}, 3, 16, 40);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> replicated(ch, d.options());
+    d.output = output::heads;
+    flash_decode<bf16> scattered(ch, d.options());
+    d.fill({3, [](int rank, int s) { return 600 - 100 * rank - 150 * s; }});
+    replicated(r.stream, d.call(3));
+    r.world.check(r.stream);
+    auto const all = r.download(d.out);
+    auto const all_lse = r.download(d.lse);
+    d.poison();
+    scattered(r.stream, d.call(3));
+    r.world.check(r.stream);
+    auto const found = r.download(d.out);
+    auto const found_lse = r.download(d.lse);
+    index_range const own = flash_decode<bf16>::heads_of(r.rank(), r.size(), d.options());
+    for (int row = 0; row < 3 * own.size(); ++row) {
+      int const of_all = row / own.size() * d.h.q + own.begin + row % own.size();
+      r.found.expect(
+          std::bit_cast<unsigned>(found_lse[std::size_t(row)]) == std::bit_cast<unsigned>(all_lse[std::size_t(of_all)]),
+          "lse of row ", row);
+      for (int j = 0; j < d.h.d; ++j)
+        if (!r.found.expect(found[std::size_t(row * d.h.d + j)].bits == all[std::size_t(of_all * d.h.d + j)].bits,
+                            "row ", row, ", d ", j))
+          return;
+    }
+  });
+}
+
+TEST_CASE("flash_decode: lse in base 2, by heads and replicated", "[flash_decode]") {
+  auto const form = GENERATE(output::replicated, output::heads);
+  CAPTURE(int(form));
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<f16> d(r, {4, 2, 64}, 3, 16, 20);
+    d.output = form;
+    d.lse_base = lse_base::two;
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16> op(ch, d.options());
+    d.run(op, {3, [](int rank, int s) { return s == 2 ? 0 : 90 * rank + 50 * s; }});
+  });
+}
+
 TEST_CASE("flash_decode: a query that is NaN gives NaN, and to no other", "[flash_decode]") {
   on_decode_ranks(2, [&](rank_of_test& r) {
     decode_rank<f16> d(r, {4, 2, 64}, 2, 16, 4);
@@ -533,27 +621,34 @@ TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn a
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op_a(ch, a.options());
     flash_decode<f16> op_b(ch, b.options());
+    decode_rank<bf16> c(r, {4, 2, 64}, 3, 4, 40);
+    c.output = output::heads;
+    flash_decode<bf16> op_c(ch, c.options());
     lcg random{5};
     for (unsigned i = 0; i < 30; ++i) {
       if (random.below(4) == 0 && random.below(3) == r.rank())
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       auto const length = [i](int rank, int s) { return any_length(i % 5 == 0 ? 150 : 40, i, rank, s); };
       if (i % 3 == 2) b.run(op_b, {1 + random.below(3), length, problem::random, i});
+      else if (i % 4 == 1) c.run(op_c, {1 + random.below(3), length, problem::random, i});
       else a.run(op_a, {1 + random.below(5), length, problem::random, i});
     }
   });
 }
 
 TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel][long]") {
-  auto const [ranks, how] = GENERATE(table<int, reduce_algorithm>({{1, reduce_algorithm::automatic},
-                                                                   {2, reduce_algorithm::one_shot},
-                                                                   {2, reduce_algorithm::two_shot},
-                                                                   {8, reduce_algorithm::automatic}}));
-  CAPTURE(ranks, int(how));
-  on_decode_ranks(ranks, [&](rank_of_test& r) {
+  auto const [ranks, how, form] =
+      GENERATE(table<int, reduce_algorithm, output>({{1, reduce_algorithm::automatic, output::replicated},
+                                                     {2, reduce_algorithm::one_shot, output::replicated},
+                                                     {2, reduce_algorithm::one_shot, output::heads},
+                                                     {2, reduce_algorithm::two_shot, output::replicated},
+                                                     {8, reduce_algorithm::automatic, output::replicated}}));
+  CAPTURE(ranks, int(how), int(form));
+  on_decode_ranks(ranks, [&, ranks = ranks, how = how, form = form](rank_of_test& r) {
     bool const by_turns = ranks == 8;  // one sequence takes one shot, all take two and leave records of those unused
     int const batch = 4, kv_heads = by_turns ? 2 : 1, few = by_turns ? batch : 1, many = by_turns ? 1 : batch;
     decode_rank<bf16> d(r, {by_turns ? 32 : 2, kv_heads, by_turns ? 128 : 64}, batch, 4, 10, 0, how);
+    d.output = form;
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
@@ -606,11 +701,15 @@ TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later"
 
 TEST_CASE("flash_decode: a record that is refreshed is no result of the next launch in its slot",
           "[flash_decode][channel][long]") {
-  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
-  CAPTURE(int(how));
-  on_decode_ranks(2, [&](rank_of_test& r) {
+  auto const [how, form] =
+      GENERATE(table<reduce_algorithm, output>({{reduce_algorithm::one_shot, output::replicated},
+                                                {reduce_algorithm::automatic, output::heads},
+                                                {reduce_algorithm::two_shot, output::replicated}}));
+  CAPTURE(int(how), int(form));
+  on_decode_ranks(2, [&, how = how, form = form](rank_of_test& r) {
     constexpr int batch = 4;
     decode_rank<bf16> d(r, {2, 1, 64}, batch, 4, 10, 0, how);
+    d.output = form;
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     load_kernel(r.world, spend<>, 64);
@@ -826,6 +925,13 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("shots below 0", {"shots = -1"}, [](options& o) { o.shots = reduce_algorithm(-1); });
     refuses("shots that differ", {"shots"},
             [&](options& o) { o.shots = r.rank() % 2 ? reduce_algorithm::two_shot : reduce_algorithm::one_shot; });
+    refuses("output", {"output = 2", "a value of fusewire::output"}, [](options& o) { o.output = output(2); });
+    refuses("output that differs", {"output"},
+            [&](options& o) { o.output = r.rank() % 2 ? output::heads : output::replicated; });
+    refuses("heads with two shots", {"output::heads with two shots", "expected one shot"},
+            [](options& o) { o.output = output::heads, o.shots = reduce_algorithm::two_shot; });
+    refuses("lse_base", {"lse_base = 2", "a value of fusewire::lse_base"},
+            [](options& o) { o.lse_base = lse_base(2); });
     refuses("reserved_cus", {"reserved_cus = 100000"}, [](options& o) { o.reserved_cus = 100000; });
     refuses("signal segment", {"bytes wanted in the signal segment", "is enough for this"},
             [](options& o) { o.max_batch = 1300; });

@@ -14,6 +14,13 @@
 
 namespace fusewire {
 
+/// Which results a rank gets. replicated: those of all query heads. heads: those of the heads that it owns; see
+/// flash_decode::heads_of().
+enum class output { replicated, heads };
+
+/// Base of the logarithm in which log-sum-exp is told.
+enum class lse_base { e, two };
+
 /// What an operator is made with; the same on every rank.
 struct flash_decode_options {
   int max_batch = 0;  // capacity: sequences
@@ -25,8 +32,10 @@ struct flash_decode_options {
   int max_pages = 0;     // of one sequence on one rank: columns of the block table
   float scale = 0;       // of the scores; 0: 1 / sqrt(d)
   int reserved_cus = 0;  // compute units left to other work
-  /// How ranks reduce a result; two shots save time if the batch is large.
+  /// How ranks reduce a result; two shots save time if the batch is large. Results by heads take one shot.
   fusewire::reduce_algorithm shots = reduce_algorithm::automatic;
+  fusewire::output output = fusewire::output::replicated;  // which results a rank gets
+  fusewire::lse_base lse_base = fusewire::lse_base::e;     // of flash_decode_call::lse
 };
 
 /// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks
@@ -41,9 +50,11 @@ struct flash_decode_call {
   /// rows need it. A checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every length before a page is followed,
   /// and check() throws bad_argument. Elsewhere a longer sequence is cut there
   std::int32_t const* lengths = nullptr;
-  /// [batch, q_heads, d], the same bits on every rank; 0 where no rank has a token. NaN where a wait timed out
+  /// [batch, q_heads, d], the same bits on every rank; with output::heads [batch, own heads, d], the same bits of
+  /// those, and not looked at on a rank without heads. 0 where no rank has a token. NaN where a wait timed out
   T* out = nullptr;
-  /// [batch, q_heads], natural log of the sum of exp(score); may be null. Neither overlaps anything else of the call
+  /// [batch, q_heads] or [batch, own heads], log of the sum of exp(score), natural or to base 2; -infinity where no
+  /// rank has a token. May be null. Neither overlaps anything else of the call
   float* lse = nullptr;
   int batch = 0;  // 1 to max_batch
   /// Pages of each cache; 0: unknown. If it is known, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every
@@ -56,8 +67,9 @@ struct flash_decode_call {
 
 /// A launch of flash_decode in words, from what its header says.
 inline std::string describe_flash_decode(std::uint64_t const (&what)[launch_words]) {
-  return text("flash_decode", what[1] & 1 ? " f16" : " bf16", ", head_dim = ", what[1] >> 8, ", batch = ", what[2],
-              ", q_heads = ", what[3], ", kv_heads = ", what[4], ", max_batch = ", what[5]);
+  return text("flash_decode", what[1] & 1 ? " f16" : " bf16", what[1] & 2 ? ", output::heads" : "",
+              ", head_dim = ", what[1] >> 8, ", batch = ", what[2], ", q_heads = ", what[3], ", kv_heads = ", what[4],
+              ", max_batch = ", what[5]);
 }
 
 /// Attention of one query token per sequence over a paged KV cache, of which every rank holds some of the tokens. Its
@@ -69,7 +81,7 @@ class flash_decode {
   /// Collective. Takes memory for blocks' partials from the symmetric heap, and signal_bytes() of its signal segment.
   /// Fails: bad_argument; rank_mismatch; out_of_space. Uses neither slots nor data flags of the channel.
   flash_decode(channel& ch, flash_decode_options const& o, std::source_location where = std::source_location::current())
-      : ch_(ch), o_(o) {
+      : ch_(ch), o_(o), owners_(std::max(1, o.q_heads), ch.world().size()) {
     check(where);
     if (o_.scale == 0) o_.scale = 1 / std::sqrt(float(o_.head_dim));
     load_kernel(ch.world(), kernel(), threads(), shared_bytes(), where);
@@ -80,7 +92,7 @@ class flash_decode {
     h.require_equal_on_ranks(
         "flash_decode",
         std::array{number("max_batch", o.max_batch), number("head_dim", o.head_dim), number("q_heads", o.q_heads),
-                   number("kv_heads", o.kv_heads), number("shots", int(o.shots)),
+                   number("kv_heads", o.kv_heads), number("shots", int(o.shots)), number("output", int(o.output)),
                    named{"scale (its bits)", std::bit_cast<std::uint32_t>(o_.scale)}},
         where);
     for (int b : ch.world().exchange().all_gather(schedule_of(o.max_batch, where).blocks))
@@ -105,28 +117,33 @@ class flash_decode {
     check(c, where);
     kv_schedule const schedule = schedule_of(c.batch, where);
     bool const looks = detail::checked || detail::simulator::get().there();
-    decode_arguments<T> const g{.q = c.q,
-                                .k = c.k_cache,
-                                .v = c.v_cache,
-                                .pages = c.block_table,
-                                .out = c.out,
-                                .lse = c.lse,
-                                .lengths = {c.lengths, c.batch, max_tokens() + looks, o_.kv_heads, schedule.attending},
-                                .max_pages = o_.max_pages,
-                                .page_shift = std::countr_zero(unsigned(o_.page_size)),
-                                .group = group(),
-                                .two_shot = o_.shots == reduce_algorithm::automatic
-                                                ? schedule.two_shot
-                                                : o_.shots == reduce_algorithm::two_shot,
-                                .kv_is_ready = c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
-                                .scale = o_.scale * log2_of_e,
-                                .inbox = inbox_->view(),
-                                .workspace = {ch_.heap().here(workspace_.get()), blocks_},
-                                .vec4s = record().vec4s(),
-                                .pages_to_check = looks ? c.pages : 0};
+    decode_arguments<T> const g{
+        .q = c.q,
+        .k = c.k_cache,
+        .v = c.v_cache,
+        .pages = c.block_table,
+        .out = c.out,
+        .lse = c.lse,
+        .lengths = {c.lengths, c.batch, max_tokens() + looks, o_.kv_heads, schedule.attending},
+        .max_pages = o_.max_pages,
+        .page_shift = std::countr_zero(unsigned(o_.page_size)),
+        .group = group(),
+        .two_shot = !scattered() && (o_.shots == reduce_algorithm::automatic ? schedule.two_shot
+                                                                             : o_.shots == reduce_algorithm::two_shot),
+        .kv_is_ready = c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
+        .scale = o_.scale * log2_of_e,
+        .lse_unit = o_.lse_base == lse_base::two ? 1 : ln_of_2,
+        .inbox = inbox_->view(),
+        .workspace = {ch_.heap().here(workspace_.get()), blocks_},
+        .vec4s = record().vec4s(),
+        .pages_to_check = looks ? c.pages : 0,
+        .scattered = scattered(),
+        .own = own(),
+        .owners = owners_};
     launch_header header = make_header(
-        "flashdec", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(o_.head_dim) << 8, std::uint64_t(c.batch),
-        std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
+        "flashdec",
+        std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(scattered()) << 1 | std::uint64_t(o_.head_dim) << 8,
+        std::uint64_t(c.batch), std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
     header.equal_grids = 0;  // a rank with less room takes fewer
     fusewire::launch(ch_.world(), stream,
                      {.blocks = schedule.blocks,
@@ -135,6 +152,12 @@ class flash_decode {
                       .programmatic = detail::may_be_early(o_.reserved_cus),
                       .where = where},
                      kernel(), ch_.view(header), g);
+  }
+
+  /// The query heads that a rank owns with output::heads, in contiguous ranges of which the first ones may have one
+  /// head more; none if there are fewer heads than ranks. Requires: options that the constructor accepts.
+  static index_range heads_of(int rank, int ranks, flash_decode_options const& o) {
+    return head_partition(o.q_heads, ranks).of(rank);
   }
 
   /// What the operator takes of a heap of `ranks` ranks, with a channel that it needs: at least as much on every GPU
@@ -155,6 +178,10 @@ class flash_decode {
  private:
   /// Whether no two tokens share what a unit caches together.
   static bool aligned(void const* cache) { return reinterpret_cast<std::uintptr_t>(cache) % 32 == 0; }
+  /// Whether ranks have results of different heads.
+  bool scattered() const { return o_.output == output::heads && ch_.world().size() > 1; }
+  /// The query heads whose results this rank has.
+  index_range own() const { return scattered() ? owners_.of(ch_.world().rank()) : index_range{0, o_.q_heads}; }
   int group() const { return o_.q_heads / o_.kv_heads; }
   /// A single rank sends nothing.
   static int inbox_records(int ranks, flash_decode_options const& o) {
@@ -198,6 +225,14 @@ class flash_decode {
     require(o.shots == reduce_algorithm::automatic || o.shots == reduce_algorithm::one_shot ||
                 o.shots == reduce_algorithm::two_shot,
             where, "flash_decode: shots = ", int(o.shots), "; expected a value of fusewire::reduce_algorithm");
+    require(o.output == output::replicated || o.output == output::heads, where,
+            "flash_decode: output = ", int(o.output), "; expected a value of fusewire::output");
+    require(
+        o.output == output::replicated || o.shots != reduce_algorithm::two_shot, where,
+        "flash_decode: output::heads with two shots; expected one shot, which sends each partial result to the rank "
+        "that owns its head");
+    require(o.lse_base == lse_base::e || o.lse_base == lse_base::two, where,
+            "flash_decode: lse_base = ", int(o.lse_base), "; expected a value of fusewire::lse_base");
     detail::require_reserved("flash_decode", ch_.world(), o.reserved_cus, where);
     double const units =
         double(o.max_batch) * o.kv_heads * (decode_lengths::units_of(max_tokens()) + decode_lengths::switch_cost);
@@ -217,7 +252,8 @@ class flash_decode {
     address("v_cache", c.v_cache, 16, where);
     address("block_table", c.block_table, 4, where);
     address("lengths", c.lengths, 4, where);
-    address("out", c.out, 8, where);
+    std::int64_t const results = std::int64_t(c.batch) * own().size();
+    if (results > 0) address("out", c.out, 8, where);
     if (c.lse) address("lse", c.lse, 4, where);
     std::int64_t const tokens = std::int64_t(c.pages) << std::countr_zero(unsigned(o_.page_size)),
                        max_pages = (std::int64_t(1) << 32) / o_.page_size / o_.kv_heads;
@@ -226,13 +262,13 @@ class flash_decode {
     auto const extent = []<class E>(char const* name, E const* data, std::int64_t count) {
       return detail::operand{name, data, std::uint64_t(count), sizeof(E), sizeof(E)};
     };
-    std::int64_t const outputs = std::int64_t(c.batch) * o_.q_heads, of_page = c.pages ? tokens : o_.page_size,
+    std::int64_t const queries = std::int64_t(c.batch) * o_.q_heads, of_page = c.pages ? tokens : o_.page_size,
                        cached = of_page * o_.kv_heads * o_.head_dim;
-    detail::operand const read[] = {extent("q", c.q, outputs * o_.head_dim), extent("k_cache", c.k_cache, cached),
+    detail::operand const read[] = {extent("q", c.q, queries * o_.head_dim), extent("k_cache", c.k_cache, cached),
                                     extent("v_cache", c.v_cache, cached),
                                     extent("block_table", c.block_table, std::int64_t(c.batch) * o_.max_pages),
                                     extent("lengths", c.lengths, c.batch)};
-    detail::operand const written[] = {extent("out", c.out, outputs * o_.head_dim), extent("lse", c.lse, outputs)};
+    detail::operand const written[] = {extent("out", c.out, results * o_.head_dim), extent("lse", c.lse, results)};
     detail::check_operands("flash_decode", written, read, where);
   }
   static void address(char const* name, void const* p, unsigned multiple, std::source_location where) {
@@ -243,6 +279,7 @@ class flash_decode {
 
   channel& ch_;
   flash_decode_options o_;
+  head_partition owners_;                 // of query heads, if results are scattered
   owned<split_kv_view::word> workspace_;  // only this rank touches its own
   std::optional<ll_buffer> inbox_;
   int blocks_ = 1;  // of the largest launch of any rank

@@ -1,5 +1,6 @@
 // What a launch of flash_decode_kernel is given: its arguments, and a block's threads and LDS.
 #pragma once
+#include <fusewire/attention/head_partition.hpp>
 #include <fusewire/attention/kv_schedule.hpp>
 #include <fusewire/attention/split_kv_workspace.hpp>
 #include <fusewire/attention/wave_attention.hpp>
@@ -13,8 +14,8 @@ template <class T>
 struct decode_arguments {
   T const *q, *k, *v;         // [batch, q heads, d], [pages, page size, kv heads, d] twice
   std::int32_t const* pages;  // [batch, max_pages]
-  T* out;                     // [batch, q heads, d]
-  float* lse;                 // [batch, q heads], or null
+  T* out;                     // [batch, own heads, d]
+  float* lse;                 // [batch, own heads], or null
   /// Tokens, and how they are divided among blocks. Lengths are checked if lengths.max_tokens is more than the pages
   /// hold
   decode_lengths lengths;
@@ -22,10 +23,14 @@ struct decode_arguments {
   bool two_shot;                     // head item i is reduced by rank i % W alone
   bool kv_is_ready;         // of what is read, what the stream does just before writes at most q and the last tokens
   float scale;              // of the scores, in units of log 2
+  float lse_unit;           // what a unit of log 2 is in lse
   ll_buffer_view inbox;     // a record for each head item that the operator has room for
   split_kv_view workspace;  // of head items that blocks share
   divisor vec4s;            // of a head item: fours of neighbouring elements of o
-  int pages_to_check = 0;   // of the caches; 0: page numbers are not looked at
+  int pages_to_check;       // of the caches; 0: page numbers are not looked at
+  bool scattered;           // each rank has the results of its own heads; else all have all
+  index_range own;          // the query heads whose results this rank has
+  head_partition owners;    // if scattered, of all query heads
 };
 
 /// Threads of a block, for a head of d.
