@@ -35,8 +35,10 @@ struct decode_rank {
   fusewire::reduce_algorithm shots;
   fusewire::output output = fusewire::output::replicated;
   fusewire::lse_base lse_base = fusewire::lse_base::e;
+  bool windowed = false;
+  float soft_cap = 0;
   sym<T> q, k, v, out;
-  sym<std::int32_t> table, lengths;
+  sym<std::int32_t> table, lengths, window;
   sym<float> lse;
 
   decode_rank(rank_of_test& rank, heads_of heads, int batch, int page, int pages_per_sequence, float score_scale = 0,
@@ -48,6 +50,7 @@ struct decode_rank {
         out(r.heap.template allocate<T>(q.count)),
         table(r.heap.template allocate<std::int32_t>(std::size_t(batch * max_pages))),
         lengths(r.heap.template allocate<std::int32_t>(std::size_t(batch))),
+        window(r.heap.template allocate<std::int32_t>(std::size_t(batch))),
         lse(r.heap.template allocate<float>(std::size_t(batch * h.q))) {}
 
   flash_decode_options options() const {
@@ -70,7 +73,9 @@ struct decode_rank {
             .lengths = r.here(lengths),
             .out = r.here(out),
             .lse = r.here(lse),
-            .batch = batch};
+            .batch = batch,
+            .window_begins = windowed ? r.here(window) : nullptr,
+            .soft_cap = soft_cap};
   }
 
   /// Pages in a shuffled order. Whatever is not a token is NaN, and table entries past the last page are no pages.
@@ -78,18 +83,23 @@ struct decode_rank {
     std::vector<T> qs(q.count), ks(k.count), vs(k.count);
     for (auto* x : {&qs, &ks, &vs})
       for (T& e : *x) e.bits = 0xffff;
-    std::vector<std::int32_t> tables(table.count, 0x7ffffff0), ns(lengths.count, -1),
+    std::vector<std::int32_t> tables(table.count, 0x7ffffff0), ns(lengths.count, -1), begins(window.count, 0x7ffffff0),
         order(static_cast<std::size_t>(pages));
     std::iota(order.begin(), order.end(), 0);
     lcg random{p.seed + unsigned(r.rank())};
     for (int i = pages - 1; i > 0; --i) std::swap(order[std::size_t(i)], order[std::size_t(random.below(i + 1))]);
     for (int s = 0, next = 0; s < p.batch; ++s) {
-      int const n = ns[std::size_t(s)] = p.length(r.rank(), s);
+      int const n = ns[std::size_t(s)] = p.length(r.rank(), s), first = p.first(r.rank(), s);
+      begins[std::size_t(s)] = p.window_begin ? p.window_begin(r.rank(), s) : 0;
       for (int head = 0; head < h.q; ++head)
         for (int j = 0; j < h.d; ++j) qs[std::size_t((s * h.q + head) * h.d + j)] = T(p.q(s, head, j));
       for (int t = 0; t < n; ++t) {
         auto& page = tables[std::size_t(s * max_pages + t / page_size)];
         if (t % page_size == 0) page = order[std::size_t(next++)];
+        if (t < first) {
+          if (t / page_size < first / page_size) page = 0x7ffffff0;
+          continue;
+        }
         for (int head = 0; head < h.kv; ++head)
           for (int j = 0; j < h.d; ++j) {
             auto const at = (std::size_t(page * page_size + t % page_size) * std::size_t(h.kv) + std::size_t(head)) *
@@ -105,6 +115,7 @@ struct decode_rank {
     r.upload(vs, v);
     r.upload(tables, table);
     r.upload(ns, lengths);
+    r.upload(begins, window);
     poison();
   }
   void poison() {
@@ -126,7 +137,7 @@ struct decode_rank {
     for (int s = 0; s < p.batch; ++s)
       for (int head = own.begin; head < own.end; ++head) {
         int const row = s * own.size() + head - own.begin;
-        auto const [m, l, most, vmax, tokens, o] = attend(p, r.size(), s, head, group, h.d, c);
+        auto const [m, l, most, vmax, tokens, o] = attend(p, r.size(), s, head, group, h.d, c, soft_cap);
         bool const exact = p.exact();
         double const fp32 = most * 0x1p-21 + 1e-6;
         for (int j = 0; j < h.d; ++j) {
@@ -148,7 +159,8 @@ struct decode_rank {
     for (std::size_t i = std::size_t(p.batch * own.size()); i < lse.count; ++i)
       if (!r.found.expect(std::isnan(found_lse[i]), "element ", i, " of lse, beyond the batch, was written")) return;
   }
-  void run(flash_decode<T>& op, problem const& p) {
+  template <decode_features F>
+  void run(flash_decode<T, F>& op, problem const& p) {
     fill(p);
     op(r.stream, call(p.batch));
     r.world.check(r.stream);
@@ -318,6 +330,55 @@ TEST_CASE("flash_decode: heads per KV head, d and type", "[flash_decode]") {
   one<bf16>(2, {3 * group, 3, 64}, 4, 40, p);
   one<f16>(2, {2 * group, 2, 128}, 4, 40, p);
   one<f16>(2, {group, 1, 64}, 4, 40, p, 0.25f);
+}
+
+TEST_CASE("flash_decode: every head dimension", "[flash_decode]") {
+  int const d = GENERATE(64, 96, 128, 192, 256);
+  CAPTURE(d);
+  auto const length = [](int r, int s) { return 260 - 90 * r - 77 * s; };
+  one<bf16>(2, {6, 2, d}, 16, 17, {3, length});
+  one<f16>(1, {13, 1, d}, 4, 65, {2, length});
+  one<f16>(2, {2, 2, d}, 16, 17, {2, length, problem::equal_keys}, 0, reduce_algorithm::two_shot);
+}
+
+TEST_CASE("flash_decode: a sliding window leaves out what lies before it", "[flash_decode]") {
+  int const ranks = GENERATE(1, 3), d = GENERATE(64, 128);
+  auto const form = GENERATE(output::replicated, output::heads);
+  CAPTURE(ranks, d, int(form));
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<bf16> x(r, {6, 2, d}, 4, 4, 100);
+    x.windowed = true;
+    x.output = form;
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16, {.sliding_window = true}> op(ch, x.options());
+    problem p{4, [](int rank, int s) { return s == 3 ? 0 : 390 - 50 * rank - 70 * s; }};
+    p.window_begin = [](int rank, int s) { return 129 * rank - 3 + 4 * s; };
+    x.run(op, p);
+    p.window_begin = [&](int rank, int s) { return p.length(rank, s) - (rank + s) % 3; };  // some of none or one token
+    x.run(op, p);
+    p.window_begin = [](int rank, int) { return rank == 1 ? INT32_MAX : 0; };
+    x.run(op, p);
+    p.keys = problem::equal_keys;
+    p.window_begin = [](int, int s) { return 257 - s; };
+    x.run(op, p);
+    x.windowed = false;
+    p.window_begin = {};
+    x.run(op, p);
+  });
+}
+
+TEST_CASE("flash_decode: a soft cap bends scores", "[flash_decode]") {
+  int const d = GENERATE(64, 128, 256);
+  float const cap = GENERATE(0.0f, 1.0f, 30.0f);
+  auto const keys = GENERATE(problem::random, problem::large);
+  CAPTURE(d, cap, int(keys));
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<f16> x(r, {4, 2, d}, 3, 16, 20);
+    x.soft_cap = cap;
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16, {.soft_cap = true}> op(ch, x.options());
+    x.run(op, {3, [](int rank, int s) { return 300 - 50 * rank - 100 * s; }, keys});
+  });
 }
 
 TEST_CASE("flash_decode: page sizes", "[flash_decode]") {
@@ -914,7 +975,12 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("q_heads not a multiple", {"q_heads = 7", "kv_heads = 2"}, [](options& o) { o.q_heads = 7; });
     refuses("q_heads too many", {"q_heads = 34", "1 to 16 times"}, [](options& o) { o.q_heads = 34; });
     refuses("q_heads = 0", {"q_heads = 0"}, [](options& o) { o.q_heads = 0; });
-    refuses("head_dim", {"head_dim = 96", "64 or 128"}, [](options& o) { o.head_dim = 96; });
+    refuses("head_dim", {"head_dim = 112", "64, 96, 128, 192 or 256"}, [](options& o) { o.head_dim = 112; });
+    refuses("MLA", {"head_dim = 576", "no kernel for multi-head latent attention"},
+            [](options& o) { o.head_dim = 576; });
+    if (int const most = decode_shared::most_heads(256); most < 16)
+      refuses("group of large heads", {"of head_dim = 256", text("up to ", most, " times kv_heads = 2")},
+              [&](options& o) { o.head_dim = 256, o.q_heads = 2 * most + 2; });
     refuses("page_size", {"page_size = 12", "power of two"}, [](options& o) { o.page_size = 12; });
     refuses("page_size = 0", {"page_size = 0", "power of two"}, [](options& o) { o.page_size = 0; });
     refuses("max_pages", {"max_pages = 0", "268435456"}, [](options& o) { o.max_pages = 0; });
@@ -961,6 +1027,10 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses_call("k misaligned", {"k_cache = ", "multiple of 16"}, [](call& c) { c.k_cache += 1; });
     refuses_call("v misaligned", {"v_cache = ", "multiple of 16"}, [](call& c) { c.v_cache += 1; });
     refuses_call("out misaligned", {"out = ", "multiple of 8"}, [](call& c) { c.out += 1; });
+    refuses_call("window", {"window_begins without its kernel"}, [&](call& c) { c.window_begins = r.here(d.window); });
+    refuses_call("cap", {"soft_cap = 30 without its kernel"}, [](call& c) { c.soft_cap = 30; });
+    refuses_call("cap below 0", {"soft_cap = -1", "positive"}, [](call& c) { c.soft_cap = -1; });
+    refuses_call("cap of NaN", {"soft_cap = nan", "positive"}, [](call& c) { c.soft_cap = NAN; });
     op(r.stream, d.call(2));
     r.world.check(r.stream);
     d.compare(p);

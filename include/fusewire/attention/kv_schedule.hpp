@@ -48,6 +48,9 @@ struct decode_lengths {
   divisor heads, blocks;            // kv_heads; blocks with tokens, at most
   divisor blocks_per_item;          // rounded down, at least 1
   int items_per_block;              // rounded up
+  /// [batch]: tokens that lie before the window and are left out; what is outside 0 to tokens is taken as the nearest
+  /// of them. Null: none
+  std::int32_t const* outside = nullptr;
 
   /// blocks: with tokens, up to max_blocks(kv).
   constexpr decode_lengths(std::int32_t const* n, int sequences, int max, int kv, int blocks)
@@ -63,6 +66,12 @@ struct decode_lengths {
   static constexpr int max_blocks(int kv) { return (max_splits - 1) * kv; }
   /// Units of a head item of `tokens` tokens, at least one.
   __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
+  /// Tokens of a sequence of `tokens` tokens that are left out.
+  __host__ __device__ constexpr int left_out(int sequence, int tokens) const {
+    if (!outside) return 0;
+    int const n = outside[sequence];
+    return n < 0 ? 0 : n > tokens ? tokens : n;
+  }
   /// Tokens of a sequence, within 0 to max_tokens.
   __host__ __device__ constexpr int of(int sequence) const {
     int const n = tokens[sequence];

@@ -47,16 +47,16 @@ class kv_splits {
   /// Sequence of the split, 0 to batch - 1.
   __device__ int sequence() const { return sequence_; }
   /// Tokens of the sequence, as decode_lengths::of().
-  __device__ int tokens() const { return tokens_; }
+  __device__ int tokens() const { return first_ + tokens_; }
   /// KV head of the split.
   __device__ int head() const { return head_; }
   /// Number of the split's head item: sequence x KV heads + head.
   __device__ int head_item() const { return sequence_ * l_.kv_heads + head_; }
-  __device__ int begin() const { return (at_ - item_) * decode_lengths::unit; }  // tokens
+  __device__ int begin() const { return first_ + (at_ - item_) * decode_lengths::unit; }  // tokens
   /// First token of the head item behind the split.
   __device__ int end() const {
     int const tokens = (stop() - item_) * decode_lengths::unit;
-    return tokens < tokens_ ? tokens : tokens_;
+    return first_ + (tokens < tokens_ ? tokens : tokens_);
   }
   /// Whether the split begins its head item.
   __device__ bool starts() const { return at_ == item_; }
@@ -82,8 +82,15 @@ class kv_splits {
   __device__ void enter(int sequence, int first_unit) {
     sequence_ = sequence;
     item_ = first_unit;
-    tokens_ = platform::uniform(l_.of(sequence));
+    int const all = platform::uniform(l_.of(sequence));
+    first_ = platform::uniform(l_.left_out(sequence, all));
+    tokens_ = all - first_;
     units_ = decode_lengths::units_of(tokens_);
+  }
+
+  __device__ int units_of(int sequence) const {
+    int const all = l_.of(sequence);
+    return l_.units_of(all - l_.left_out(sequence, all));
   }
 
   /// One wave: every lane counts the units of a slice of the sequences, a butterfly sums them, and the lane in whose
@@ -95,7 +102,7 @@ class kv_splits {
               last = first + slice < l_.batch ? first + slice : l_.batch;
     int mine = 0, longest = 0;
     for (int s = first; s < last; ++s) {
-      int const units = l_.units_of(l_.of(s));
+      int const units = units_of(s);
       mine += units + l_.switch_cost;
       longest = longest > units ? longest : units;
     }
@@ -122,14 +129,15 @@ class kv_splits {
     }
     if (begin < before || begin >= before + mine) return;
     int s = first;
-    for (int n; before + (n = l_.units_of(l_.of(s)) + switch_cost) <= begin; ++s) before += n;
+    for (int n; before + (n = units_of(s) + switch_cost) <= begin; ++s) before += n;
     shared[2] = s;
     shared[3] = before;
   }
 
   decode_lengths l_;
-  int length_, switch_cost_, at_, end_;                              // units; switch_cost_: between head items
-  int sequence_ = 0, head_ = 0, tokens_ = 0, item_ = 0, units_ = 1;  // item_: its first unit
+  int length_, switch_cost_, at_, end_;                 // units; switch_cost_: between head items
+  int sequence_ = 0, head_ = 0, item_ = 0, units_ = 1;  // item_: its first unit
+  int first_ = 0, tokens_ = 0;                          // of the sequence: what is left out, and what follows
 };
 
 }  // namespace fusewire

@@ -27,7 +27,7 @@ struct flash_decode_options {
   int q_heads = 0;    // a multiple of kv_heads, up to 16 times as many
   /// KV heads of one token in the cache; query heads share them in equal groups.
   int kv_heads = 0;
-  int head_dim = 128;    // d: 64 or 128
+  int head_dim = 128;    // d of Q, K and V: 64, 96, 128, 192 or 256
   int page_size = 16;    // tokens, a power of two
   int max_pages = 0;     // of one sequence on one rank: columns of the block table
   float scale = 0;       // of the scores; 0: 1 / sqrt(d)
@@ -57,6 +57,12 @@ struct flash_decode_call {
   /// rank has a token. May be null. Neither overlaps anything else of the call
   float* lse = nullptr;
   int batch = 0;  // 1 to max_batch
+  /// [batch]: tokens of this rank's shard that lie before a sliding window, and are left out, as 0 to the length; null:
+  /// none. For decode_features::sliding_window. A token's place in its sequence is what the caller's division of the
+  /// tokens says: where lengths come from. One rank, and a window of w tokens: max(0, length - w)
+  std::int32_t const* window_begins = nullptr;
+  /// A score s counts as soft_cap * tanh(s / soft_cap); 0: as s. The same on every rank. For decode_features::soft_cap
+  float soft_cap = 0;
   /// Pages of each cache; 0: unknown. If it is known, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every
   /// page number before it is followed: check() throws bad_argument
   int pages = 0;
@@ -74,7 +80,7 @@ inline std::string describe_flash_decode(std::uint64_t const (&what)[launch_word
 
 /// Attention of one query token per sequence over a paged KV cache, of which every rank holds some of the tokens. Its
 /// launches are in the same order on every rank, each on any stream.
-template <class T>
+template <class T, decode_features Features = decode_features{}>
   requires is_16_bit_float<T>
 class flash_decode {
  public:
@@ -117,6 +123,8 @@ class flash_decode {
     check(c, where);
     kv_schedule const schedule = schedule_of(c.batch, where);
     bool const looks = detail::checked || detail::simulator::get().there();
+    decode_lengths lengths(c.lengths, c.batch, max_tokens() + looks, o_.kv_heads, schedule.attending);
+    lengths.outside = c.window_begins;
     decode_arguments<T> const g{
         .q = c.q,
         .k = c.k_cache,
@@ -124,14 +132,14 @@ class flash_decode {
         .pages = c.block_table,
         .out = c.out,
         .lse = c.lse,
-        .lengths = {c.lengths, c.batch, max_tokens() + looks, o_.kv_heads, schedule.attending},
+        .lengths = lengths,
         .max_pages = o_.max_pages,
         .page_shift = std::countr_zero(unsigned(o_.page_size)),
         .group = group(),
         .two_shot = !scattered() && (o_.shots == reduce_algorithm::automatic ? schedule.two_shot
                                                                              : o_.shots == reduce_algorithm::two_shot),
         .kv_is_ready = c.kv_is_ready && aligned(c.k_cache) && aligned(c.v_cache),
-        .scale = o_.scale * log2_of_e,
+        .scores = {o_.scale * log2_of_e, c.soft_cap * log2_of_e},
         .lse_unit = o_.lse_base == lse_base::two ? 1 : ln_of_2,
         .inbox = inbox_->view(),
         .workspace = {ch_.heap().here(workspace_.get()), blocks_},
@@ -194,7 +202,15 @@ class flash_decode {
   int threads() const { return decode_threads(o_.head_dim); }
   int shared_bytes() const { return decode_shared::bytes(group(), o_.head_dim); }
   decode_record record() const { return {group(), o_.head_dim}; }
-  auto kernel() const { return o_.head_dim == 64 ? &flash_decode_kernel<T, 64> : &flash_decode_kernel<T, 128>; }
+  auto kernel() const {
+    switch (o_.head_dim) {
+      case 64: return &flash_decode_kernel<T, 64, Features>;
+      case 96: return &flash_decode_kernel<T, 96, Features>;
+      case 192: return &flash_decode_kernel<T, 192, Features>;
+      case 256: return &flash_decode_kernel<T, 256, Features>;
+      default: return &flash_decode_kernel<T, 128, Features>;
+    }
+  }
 
   kv_schedule schedule_of(int batch, std::source_location where) const {
     int const fit = resident_blocks(ch_.world(), kernel(), threads(), shared_bytes(), o_.reserved_cus, where);
@@ -211,8 +227,12 @@ class flash_decode {
             "; expected 1 to ", max_heads);
     require(o.q_heads >= o.kv_heads && o.q_heads % o.kv_heads == 0 && o.q_heads / o.kv_heads <= 16, where,
             "flash_decode: q_heads = ", o.q_heads, "; expected 1 to 16 times kv_heads = ", o.kv_heads);
-    require(o.head_dim == 64 || o.head_dim == 128, where, "flash_decode: head_dim = ", o.head_dim,
-            "; expected 64 or 128");
+    require(o.head_dim == 64 || o.head_dim == 96 || o.head_dim == 128 || o.head_dim == 192 || o.head_dim == 256, where,
+            "flash_decode: head_dim = ", o.head_dim, "; expected 64, 96, 128, 192 or 256, the same for K and V",
+            o.head_dim == 576 || o.head_dim == 512 ? ": there is no kernel for multi-head latent attention" : "");
+    require(group() <= decode_shared::most_heads(o.head_dim), where, "flash_decode: q_heads = ", o.q_heads,
+            " of head_dim = ", o.head_dim, "; expected up to ", decode_shared::most_heads(o.head_dim),
+            " times kv_heads = ", o.kv_heads, ", whose results the shared memory has room for");
     require(o.page_size >= 1 && std::has_single_bit(unsigned(o.page_size)), where,
             "flash_decode: page_size = ", o.page_size, "; expected a power of two");
     require(o.max_pages >= 1 && o.max_pages <= max_extent / o.page_size, where,
@@ -255,6 +275,14 @@ class flash_decode {
     std::int64_t const results = std::int64_t(c.batch) * own().size();
     if (results > 0) address("out", c.out, 8, where);
     if (c.lse) address("lse", c.lse, 4, where);
+    if (c.window_begins) address("window_begins", c.window_begins, 4, where);
+    require(Features.sliding_window || !c.window_begins, where,
+            "flash_decode: window_begins without its kernel; expected null, or a "
+            "flash_decode<T, {.sliding_window = true}>");
+    require(std::isfinite(c.soft_cap) && c.soft_cap >= 0, where, "flash_decode: soft_cap = ", c.soft_cap,
+            "; expected a positive number, or 0 for none");
+    require(Features.soft_cap || c.soft_cap == 0, where, "flash_decode: soft_cap = ", c.soft_cap,
+            " without its kernel; expected 0, or a flash_decode<T, {.soft_cap = true}>");
     std::int64_t const tokens = std::int64_t(c.pages) << std::countr_zero(unsigned(o_.page_size)),
                        max_pages = (std::int64_t(1) << 32) / o_.page_size / o_.kv_heads;
     require(c.pages >= 0 && c.pages <= max_pages, where, "flash_decode: pages = ", c.pages,
@@ -264,10 +292,12 @@ class flash_decode {
     };
     std::int64_t const queries = std::int64_t(c.batch) * o_.q_heads, of_page = c.pages ? tokens : o_.page_size,
                        cached = of_page * o_.kv_heads * o_.head_dim;
-    detail::operand const read[] = {extent("q", c.q, queries * o_.head_dim), extent("k_cache", c.k_cache, cached),
+    detail::operand const read[] = {extent("q", c.q, queries * o_.head_dim),
+                                    extent("k_cache", c.k_cache, cached),
                                     extent("v_cache", c.v_cache, cached),
                                     extent("block_table", c.block_table, std::int64_t(c.batch) * o_.max_pages),
-                                    extent("lengths", c.lengths, c.batch)};
+                                    extent("lengths", c.lengths, c.batch),
+                                    extent("window_begins", c.window_begins, c.batch)};
     detail::operand const written[] = {extent("out", c.out, results * o_.head_dim), extent("lse", c.lse, results)};
     detail::check_operands("flash_decode", written, read, where);
   }

@@ -9,6 +9,13 @@
 
 namespace fusewire {
 
+/// What a flash_decode can do beside plain attention. Whoever does not ask for it does not pay for it: it has kernels
+/// of its own.
+struct decode_features {
+  bool soft_cap = false;        // flash_decode_call::soft_cap
+  bool sliding_window = false;  // flash_decode_call::window_begins
+};
+
 /// What a launch of flash_decode_kernel works on.
 template <class T>
 struct decode_arguments {
@@ -22,7 +29,7 @@ struct decode_arguments {
   int max_pages, page_shift, group;  // group: query heads per KV head
   bool two_shot;                     // head item i is reduced by rank i % W alone
   bool kv_is_ready;         // of what is read, what the stream does just before writes at most q and the last tokens
-  float scale;              // of the scores, in units of log 2
+  score_map scores;         // in units of log 2
   float lse_unit;           // what a unit of log 2 is in lse
   ll_buffer_view inbox;     // a record for each head item that the operator has room for
   split_kv_view workspace;  // of head items that blocks share
@@ -41,12 +48,21 @@ struct decode_shared {
   static constexpr int q = 32;  // behind the words of kv_splits
   /// An address for each rank.
   __host__ __device__ static constexpr int peers(int d) { return q + wave_attention_q_bytes(d); }
-  /// Each wave's (m, l) [heads], then each wave's o [heads][wave_attention_pitch].
+  /// Each wave's (m, l) [heads], then each wave's o [heads][wave_attention_pitch(d)].
   __host__ __device__ static constexpr int scales(int d) { return peers(d) + max_ranks * int(sizeof(void*)); }
   /// All of it; heads: query heads that share a KV head.
   __host__ __device__ static constexpr int bytes(int heads, int d) {
-    constexpr int of_head = int(sizeof(softmax_scale) + wave_attention_pitch * sizeof(float));
-    return scales(d) + decode_policy_for(d).waves * heads * of_head;
+    return scales(d) + decode_policy_for(d).waves * heads * of_head(d);
+  }
+  /// Query heads that can share a KV head, at most.
+  static constexpr int most_heads(int d) {
+    decode_policy const p = decode_policy_for(d);
+    return min(16, (p.shared_bytes - scales(d)) / (p.waves * of_head(d)));
+  }
+
+ private:
+  __host__ __device__ static constexpr int of_head(int d) {
+    return int(sizeof(softmax_scale)) + wave_attention_pitch(d) * int(sizeof(float));
   }
 };
 

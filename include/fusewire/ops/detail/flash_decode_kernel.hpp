@@ -39,9 +39,9 @@ namespace fusewire {
 namespace detail {
 
 /// One block of a launch. Every thread calls run_splits, arrive_exit, reduce_slices, combine and end, in this order.
-template <class T, int D>
+template <class T, int D, decode_features Features>
 class decode_block {
-  using attention = wave_attention<T, D>;
+  using attention = wave_attention<T, D, Features.soft_cap>;
 
  public:
   /// shared: decode_shared::bytes() of LDS.
@@ -56,7 +56,7 @@ class decode_block {
   __device__ void run_splits() {
     if (!g_.kv_is_ready) platform::wait_prior_grid();
     if constexpr (!policy.overlaps_prior_grid) launch_.begin();
-    kv_splits run(b_, g_.lengths, words_, number(), policy.schedules_by_wave);
+    kv_splits run(b_, lengths(), words_, number(), policy.schedules_by_wave);
     if (run.has_last_token()) platform::wait_prior_grid();
     int const next = b_.rank() < ch_.world.size() ? ch_.world.next(b_.rank()) : 0;
     std::byte* const signal = ch_.world.signal[next];  // issued before K, behind which it would be waited for
@@ -113,6 +113,12 @@ class decode_block {
  private:
   static constexpr decode_policy policy = decode_policy_for(D);
 
+  __device__ decode_lengths lengths() const {
+    decode_lengths l = g_.lengths;
+    if constexpr (!Features.sliding_window) l.outside = nullptr;
+    return l;
+  }
+
   /// Number of this block's range of units.
   __device__ int number() const { return policy.reversed_blocks ? b_.count() - 1 - b_.index() : b_.index(); }
 
@@ -130,7 +136,7 @@ class decode_block {
       note_misuse(ch_.world, misuse::length, g_.lengths.tokens[run.sequence()], room + 1, run.sequence());
       return false;
     }
-    if (g_.pages_to_check == 0) return true;
+    if (g_.pages_to_check == 0 || run.begin() >= run.end()) return true;
     wave const w;
     int const last = (run.end() - 1) >> g_.page_shift;
     int missing = 0;
@@ -156,13 +162,13 @@ class decode_block {
                          run.head()};
     bool const empty = platform::uniform(run.done() || !exists(run));
     int const begin = empty ? 0 : run.begin(), end = empty ? 0 : run.end();
-    platform::native16 query{};
+    typename attention::query query{};
     if constexpr (!policy.overlaps_prior_grid)
       if (!run.done()) query = load_query(run);
     attention a(kv, begin + platform::uniform(wave{}.index()) * attention::step, end, policy.waves * attention::step);
     if constexpr (!policy.overlaps_prior_grid) {
       std::uint64_t some;
-      memcpy(&some, &query, sizeof some);
+      memcpy(&some, &query.fragment[attention::query::count - 1], sizeof some);
       platform::wait_loaded(some);  // in all threads, whatever follows
       attention::store_query(b_, query, q_);
     }
@@ -170,21 +176,21 @@ class decode_block {
     return a;
   }
 
-  __device__ platform::native16 load_query(kv_splits const& run) const {
-    return attention::load_query(b_, g_.q + std::int64_t(run.head_item()) * record_.heads * D, record_.heads);
+  __device__ typename attention::query load_query(kv_splits const& run) const {
+    return attention::load_query(g_.q + std::int64_t(run.head_item()) * record_.heads * D, record_.heads);
   }
 
   /// This rank's attention over the split, each wave's part of it into LDS.
   __device__ void attend(attention& a, kv_splits const& run) {
     b_.sync();  // the last split has been read
     wave const w;
-    static_assert(attention::q_fragments <= decode_threads(D));
     if constexpr (policy.overlaps_prior_grid) {
       attention::store_query(b_, load_query(run), q_);
       b_.sync();
     }
-    a.run(q_, g_.scale);
-    a.finish(o_ + w.index() * record_.heads * wave_attention_pitch, scales_ + w.index() * record_.heads, record_.heads);
+    a.run(q_, g_.scores);
+    a.finish(o_ + w.index() * record_.heads * wave_attention_pitch(D), scales_ + w.index() * record_.heads,
+             record_.heads);
     // Waits for the K and V that run() issues last: whoever needs their registers would wait for later stores as well
     platform::drain_stores();
     b_.sync();
@@ -204,7 +210,7 @@ class decode_block {
       softmax_partial const sum = combine_partials<policy.waves>(
           policy.waves, [&](int w) { return scales_[w * group + head]; },
           [&](int w) {
-            return *reinterpret_cast<vec4 const*>(o_ + (w * group + head) * wave_attention_pitch + four * 4);
+            return *reinterpret_cast<vec4 const*>(o_ + (w * group + head) * wave_attention_pitch(D) + four * 4);
           });
       if (whole) exchange().push({x.item, i}, sum, 0, 1);
       else workspace().store(number(), begins, i, sum);
@@ -227,7 +233,7 @@ class decode_block {
   decode_record record_;
   ll_word<>** peers_;                  // of head_item_exchange, in LDS
   softmax_scale* scales_;              // [waves][group], in LDS
-  float* o_;                           // [waves][group][wave_attention_pitch], in LDS
+  float* o_;                           // [waves][group][wave_attention_pitch(D)], in LDS
   head_item_slice continued_, begun_;  // of the head items that the block's first and last split do not end, or begin
   int from_ = 0, to_ = 0;              // what the block pushes: vec4s of all head items
 };
@@ -235,11 +241,11 @@ class decode_block {
 }  // namespace detail
 
 /// Attention of one token per sequence over all ranks' KV. Called by: flash_decode, on every rank.
-template <class T, int D>
+template <class T, int D, decode_features Features = decode_features{}>
 __global__ void __launch_bounds__(decode_threads(D), decode_policy_for(D).launch_bound)
     flash_decode_kernel(channel_view ch, decode_arguments<T> g) {
   extern __shared__ bytes16 shared[];
-  detail::decode_block<T, D> work(ch, g, shared);
+  detail::decode_block<T, D, Features> work(ch, g, shared);
   work.run_splits();
   work.arrive_exit();
   work.reduce_slices();
