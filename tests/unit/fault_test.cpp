@@ -194,7 +194,7 @@ class decode_subject final : public subject {
         q_(r.heap.allocate<bf16>(2 * 2 * d)), k_(r.heap.allocate<bf16>(8 * 16 * d)),
         v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)),
         table_(r.heap.allocate<std::int32_t>(8)), lengths_(r.heap.allocate<std::int32_t>(2)),
-        workspace_(r.heap.allocate<split_kv_view::word>(split_kv_view::size(2, record))),
+        workspace_(r.heap.allocate<split_kv_view::word>(split_kv_view::size(4, record))),
         inbox_(ch, {.records = 2, .words = record.words(), .name = "a result"}) {
     r.fill(q_, 0);
     r.fill(k_, 0);
@@ -229,7 +229,7 @@ class decode_subject final : public subject {
                                    .kv_is_ready = false,
                                    .scale = 0.125f * log2_of_e,
                                    .inbox = inbox_.view(),
-                                   .workspace = {r_.here(workspace_), 2},
+                                   .workspace = {r_.here(workspace_), 4},
                                    .vec4s = record.vec4s()};
     fusewire::launch(r_.world, r_.stream,
                      {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared::bytes(2, d)},

@@ -199,15 +199,30 @@ struct split {
 };
 
 __global__ void plan_splits(decode_lengths lengths, bool by_wave, split* found, int* counts, int most) {
-  __shared__ int words[kv_splits::shared_words];
+  __shared__ int words[kv_splits<>::shared_words];
   block const b;
   int n = 0;
-  for (kv_splits run(b, lengths, words, b.index(), by_wave); !run.done() && n < most; run.next(), ++n)
+  for (kv_splits<> run(b, lengths, words, b.index(), by_wave); !run.done() && n < most; run.next(), ++n)
     if (b.leader())
       found[b.index() * most + n] = {run.sequence(),    run.head(),      run.head_item(), run.begin(),
                                      run.end(),         run.starts(),    run.whole(),     run.has_last_token(),
                                      run.first_block(), run.last_block()};
   if (b.leader()) counts[b.index()] = n;
+}
+
+/// A piece of a head item.
+struct piece_at {
+  int item, piece, pieces, begin, end;
+  bool operator==(piece_at const&) const = default;
+};
+
+__global__ void plan_pieces(decode_lengths lengths, bool by_wave, piece_at* found, int* count) {
+  __shared__ int words[kv_splits<>::shared_words];
+  block const b;
+  for (kv_splits<true> run(b, lengths, words, b.index(), by_wave); !run.done(); run.next())
+    if (b.leader())
+      found[atomic_ref<int, scope::device>(*count).fetch_add(1, order::relaxed)] = {
+          run.head_item(), run.piece(), run.pieces(), run.begin(), run.end()};
 }
 
 /// The same from the rule: units of 128 tokens, and a gap behind each item, dealt to the blocks in equal runs; runs end
@@ -313,6 +328,44 @@ TEST_CASE("kv_splits: every block has the splits that the rule gives it", "[flas
           }
       check_hip(hipFree(tokens), "hipFree");
     }
+  });
+}
+
+TEST_CASE("kv_splits: batch-invariant, every piece of every sequence once, as its own length says", "[flash_decode]") {
+  on_ranks(1, [&](rank_of_test& r) {
+    constexpr int most = 4000, max_tokens = 5000;
+    auto const found = r.heap.allocate<piece_at>(most);
+    auto const count = r.heap.allocate<int>(1);
+    auto const tokens = r.heap.allocate<std::int32_t>(70);
+    lcg random{4};
+    for (int batch : {1, 2, 7, 65})
+      for (int kv_heads : {1, 3})
+        for (int blocks : {1, 2, 7, 40})
+          for (bool const by_wave : {false, true}) {
+            int const pieces = 1 + random.below(9);
+            std::vector<std::int32_t> lengths(70, 0);
+            for (int s = 0; s < batch; ++s) lengths[std::size_t(s)] = random.below(4) ? random.below(5500) : 0;
+            r.upload(lengths, tokens);
+            r.fill(count, 0);
+            decode_lengths l(r.here(tokens), batch, max_tokens, kv_heads, blocks);
+            l.pieces = pieces;
+            r.launch({blocks, 128}, plan_pieces, l, by_wave, r.here(found), r.here(count));
+            std::vector<piece_at> wanted;
+            for (int item = 0; item < batch * kv_heads; ++item) {
+              int const n = std::min(lengths[std::size_t(item / kv_heads)], max_tokens),
+                        units = std::max(1, ceil_div(n, 128)), of_piece = std::max(4, ceil_div(units, pieces)),
+                        all = ceil_div(units, of_piece);
+              for (int i = 0; i < all; ++i)
+                wanted.push_back({item, i, all, i * of_piece * 128, std::min((i + 1) * of_piece * 128, n)});
+            }
+            auto all = r.download(found);
+            all.resize(std::size_t(r.download(count)[0]));
+            std::sort(all.begin(), all.end(), [](piece_at const& x, piece_at const& y) {
+              return std::pair(x.item, x.piece) < std::pair(y.item, y.piece);
+            });
+            r.found.expect(all == wanted, "batch ", batch, ", ", blocks, " blocks, ", pieces, " pieces: ", all.size(),
+                           " found, ", wanted.size(), " wanted");
+          }
   });
 }
 
@@ -603,6 +656,89 @@ TEST_CASE("flash_decode: lse in base 2, by heads and replicated", "[flash_decode
   });
 }
 
+TEST_CASE("flash_decode: batch-invariant, a sequence has the same bits in every batch", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 3), d = GENERATE(64, 128);
+  auto const form = GENERATE(output::replicated, output::heads);
+  CAPTURE(ranks, d, int(form));
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    constexpr int batch = 5, max_tokens = 2600;
+    decode_rank<bf16> x(r, {4, 2, d}, batch, 16, ceil_div(max_tokens, 16));
+    x.output = form;
+    channel ch(r.heap, decode_channel());
+    auto o = x.options();
+    using invariant = flash_decode<bf16, {.batch_invariant = true}>;
+    invariant op(ch, o);
+    int xcds = 1;
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
+    o.reserved_cus = r.world.compute_units() - xcds * r.world.ranks_on_device();  // each rank has one of each XCD
+    invariant few_blocks(ch, o);
+    int const lengths[] = {2600, 300, 0, 1300, 700};
+    problem const p{batch, [&](int rank, int s) { return std::max(0, lengths[s] - 90 * rank); }};
+    x.run(op, p);
+    index_range const own = form == output::heads ? invariant::heads_of(r.rank(), r.size(), o) : index_range{0, x.h.q};
+    auto const rows = std::size_t(own.size()), row = std::size_t(own.size() * d);
+    auto const wanted = r.download(x.out);
+    auto const wanted_lse = r.download(x.lse);
+    auto const compare = [&](char const* how, invariant& by, int first, int sequences) {
+      x.poison();
+      auto c = x.call(sequences);
+      c.q += first * x.h.q * d;
+      c.block_table += first * x.max_pages;
+      c.lengths += first;
+      by(r.stream, c);
+      r.world.check(r.stream);
+      auto const out = r.download(x.out);
+      auto const lse = r.download(x.lse);
+      bool same = true;
+      for (std::size_t i = 0; i < row * std::size_t(sequences); ++i)
+        same = same && out[i].bits == wanted[row * std::size_t(first) + i].bits;
+      for (std::size_t i = 0; i < rows * std::size_t(sequences); ++i)
+        same = same &&
+               std::bit_cast<unsigned>(lse[i]) == std::bit_cast<unsigned>(wanted_lse[rows * std::size_t(first) + i]);
+      r.found.expect(same, how, ": sequences ", first, " to ", first + sequences - 1);
+    };
+    for (int sequences = 1; sequences <= batch; ++sequences)
+      for (int first = 0; first + sequences <= batch; ++first) compare("part of the batch", op, first, sequences);
+    compare("few blocks", few_blocks, 0, batch);
+    compare("few blocks, one sequence", few_blocks, 0, 1);
+    // Sequence 3 beside others that are as long as can be, or empty
+    for (int const others : {0, max_tokens}) {
+      auto n = r.download(x.lengths);
+      for (int s = 0; s < batch; ++s)
+        if (s != 3) n[std::size_t(s)] = std::min(others, n[std::size_t(s)]);
+      r.upload(n, x.lengths);
+      compare("others' lengths", op, 3, 1);
+      x.poison();
+      op(r.stream, x.call(batch));
+      r.world.check(r.stream);
+      auto const out = r.download(x.out);
+      for (std::size_t i = 3 * row; i < 4 * row; ++i)
+        if (!r.found.expect(out[i].bits == wanted[i].bits, "element ", i, " beside others of ", others)) return;
+    }
+  });
+}
+
+TEST_CASE("flash_decode: batch-invariant, any lengths, with a window and a soft cap", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 4);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
+  CAPTURE(ranks, int(how));
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<f16> x(r, {6, 2, 64}, 9, 16, 90, 0, how);
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16, {.soft_cap = true, .sliding_window = true, .batch_invariant = true}> op(ch, x.options());
+    for (unsigned i = 0; i < 4; ++i) {
+      problem p{int(1 + 2 * i), [i](int rank, int s) { return any_length(1440, i, rank, s); }, problem::random, i};
+      x.windowed = i > 1;
+      x.soft_cap = i % 2 ? 5.0f : 0.0f;
+      if (x.windowed) p.window_begin = [](int rank, int s) { return 300 * s - 100 * rank; };
+      x.run(op, p);
+    }
+    x.windowed = false;
+    x.soft_cap = 0;
+    x.run(op, {9, [](int rank, int s) { return s == 4 ? 1440 : 1440 * rank + s == 1 ? 1 : 0; }, problem::equal_keys});
+  });
+}
+
 TEST_CASE("flash_decode: a query that is NaN gives NaN, and to no other", "[flash_decode]") {
   on_decode_ranks(2, [&](rank_of_test& r) {
     decode_rank<f16> d(r, {4, 2, 64}, 2, 16, 4);
@@ -739,18 +875,21 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
   });
 }
 
-TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later", "[flash_decode][channel][long]") {
+TEMPLATE_TEST_CASE_SIG("flash_decode: what is left of a split is no part 2^32 launches later",
+                       "[flash_decode][channel][long]", ((bool Invariant), Invariant), false, true) {
   on_decode_ranks(1, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {16, 1, 128}, 1, 16, 80);
     channel ch(r.heap, decode_channel());
-    flash_decode<bf16> op(ch, d.options());
+    flash_decode<bf16, {.batch_invariant = Invariant}> op(ch, d.options());
     auto const splits = [&](unsigned seed) { d.run(op, {1, [](int, int) { return 1280; }, problem::random, seed}); };
     for (unsigned i = 0; i < 2; ++i) splits(i);
     // Head items of one split, while each record has its turn
     problem const whole{1, [](int, int) { return 20; }};
     d.fill(whole);
     int const blocks = kv_schedule::of({1, 1280, 1, {16, 128}}, 1, decode_policy_for(128), {1000, 1000}).blocks;
-    for (epoch_t const e : turns_of(2 * unsigned(blocks), 16)) {
+    int const records =
+        Invariant ? decode_lengths::pieces_that_pay({1, 1280, 1, {16, 128}}, decode_policy_for(128)) : 2 * blocks;
+    for (epoch_t const e : turns_of(unsigned(records), 16)) {
       skip_to(r, ch, e - 1);
       op(r.stream, d.call(1));
       r.world.check(r.stream);

@@ -12,74 +12,23 @@
 #include <fusewire/core/group.hpp>
 #include <fusewire/arch/mma.hpp>
 #include <fusewire/attention/attention_atom.hpp>
+#include <fusewire/attention/attention_instruction.hpp>
 #include <fusewire/attention/paged_kv.hpp>
 #include <fusewire/attention/softmax.hpp>
 
 namespace fusewire {
 
-/// The matrix instruction with one side for heads (Q and the weights) and one for tokens or d (K and V), its `rows`. A
-/// lane holds `lane_heads` heads, head(lane, i), in the head fragments and in the results alike; four lanes share a
-/// head, `sibling` apart. Of each head it has values / lane_heads results of an atom: rows row(lane, 0), row(lane, 1),
-/// ...
-template <class A>
-concept attention_instruction =
-    requires(int lane, typename A::head_fragment h, typename A::kv_fragment kv, typename A::c_fragment c) {
-      requires A::values / A::lane_heads * 4 == A::rows&& platform::wave_size / 4 * A::lane_heads == 16;
-      A::head(lane, 0);
-      A::kv_row(lane);
-      A::row(lane, 0);
-      A::eighth(lane);
-      A::multiply(c, kv, h);
-    };
-
-/// Bytes of LDS for Q, which the waves of a block share: 16 heads of d elements.
-__host__ __device__ constexpr int wave_attention_q_bytes(int d) { return 16 * d * 2; }
 /// Floats from a head's o in LDS to the next: at least d + 4, which spreads the heads over the banks.
 __host__ __device__ constexpr int wave_attention_pitch(int d) { return d < 128 ? 132 : d + 4; }
-
-/// How scores are made from products of Q and K, in units of log 2.
-struct score_map {
-  float scale;  // of products
-  /// Scores become cap * tanh(score / cap); 0: they stay. Only attention with a soft cap looks at it
-  float cap;
-};
 
 /// Attention of one wave over a range of tokens. T: of Q, K and V; D: elements of a head, 64, 96, 128, 192 or 256;
 /// SoftCap: whether score_map::cap counts.
 template <class T, int D, bool SoftCap = false>
 class wave_attention {
  public:
-  using atom = attention_atom<T>;                                     // its matrix instruction
-  static constexpr decode_policy policy = decode_policy_for(D);       // of the architecture
-  static constexpr int step = 32;                                     // tokens
-  static constexpr int q_fragments = wave_attention_q_bytes(D) / 16;  // of 16 bytes, in LDS
-  static constexpr int threads = policy.waves * wave::width;          // of the block
-
-  /// A thread's fragments of Q.
-  struct query {
-    static constexpr int count = (q_fragments + threads - 1) / threads;
-    platform::native16 fragment[count];
-  };
-  /// Q as fragments: load_query() before K and V are issued, store_query() after it. `q`: [heads, D], 1 to 16 heads.
-  /// Called by: every thread of the block, which syncs before run().
-  __device__ static query load_query(T const* q, int heads) {
-    query x;
-#pragma unroll
-    for (int n = 0; n < query::count; ++n) {
-      int const i = (platform::opaque_thread_index() + n * threads) % q_fragments, lane = i % wave::width,
-                fragment = i / wave::width, head = atom::head(lane, fragment % atom::lane_heads);
-      x.fragment[n] = *reinterpret_cast<platform::native16 const*>(
-          q + (head < heads ? head : 0) * D + fragment / atom::lane_heads * 32 + atom::eighth(lane) * 8);
-    }
-    return x;
-  }
-  /// See load_query().
-  __device__ static void store_query(block b, query const& x, bytes16* q_shared) {
-#pragma unroll
-    for (int n = 0; n < query::count; ++n)
-      if (int const i = b.rank() + n * threads; i < q_fragments)
-        *reinterpret_cast<platform::native16*>(q_shared + i) = x.fragment[n];
-  }
+  using atom = attention_atom<T>;                                // its matrix instruction
+  static constexpr decode_policy policy = decode_policy_for(D);  // of the architecture
+  static constexpr int step = 32;                                // tokens
 
   /// Asks where the tokens [begin, begin + 32) are; start() loads them. run() takes them, and so on every `stride`
   /// tokens up to `end`.
@@ -291,15 +240,6 @@ class wave_attention {
     }
   }
 
-  __device__ static float mapped(float product, score_map map) {
-    float const score = product * map.scale;
-    if constexpr (!SoftCap) return score;
-    if (map.cap == 0) return score;
-    // tanh(x) = 1 - 2 / (1 + e^2x)
-    float const power = platform::exp2(score * (2 * log2_of_e / map.cap));
-    return map.cap - 2 * map.cap * platform::quick_reciprocal(1 + power);
-  }
-
   /// Scores become weights; o and l move to the new maximum.
   __device__ void weigh(score_map map, int valid) {
     int const lane = fresh_lane();
@@ -308,7 +248,7 @@ class wave_attention {
       float x[8], m = minus_infinity;
 #pragma unroll
       for (int t = 0; t < 8; ++t) {
-        float const score = mapped(scores_[t / per_head][i * per_head + t % per_head], map);
+        float const score = map.template score<SoftCap>(scores_[t / per_head][i * per_head + t % per_head]);
         x[t] = token(lane, t) < valid ? score : minus_infinity;
         m = fmaxf(m, x[t]);
       }

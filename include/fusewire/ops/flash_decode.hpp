@@ -7,76 +7,12 @@
 #include <optional>
 
 #include <fusewire/ops/detail/flash_decode_kernel.hpp>
-#include <fusewire/ops/reduce_algorithm.hpp>
+#include <fusewire/ops/flash_decode_call.hpp>
 #include <fusewire/launch/channel.hpp>
 #include <fusewire/launch/ll_buffer.hpp>
 #include <fusewire/launch/operands.hpp>
 
 namespace fusewire {
-
-/// Which results a rank gets. replicated: those of all query heads. heads: those of the heads that it owns; see
-/// flash_decode::heads_of().
-enum class output { replicated, heads };
-
-/// Base of the logarithm in which log-sum-exp is told.
-enum class lse_base { e, two };
-
-/// What an operator is made with; the same on every rank.
-struct flash_decode_options {
-  int max_batch = 0;  // capacity: sequences
-  int q_heads = 0;    // a multiple of kv_heads, up to 16 times as many
-  /// KV heads of one token in the cache; query heads share them in equal groups.
-  int kv_heads = 0;
-  int head_dim = 128;    // d of Q, K and V: 64, 96, 128, 192 or 256
-  int page_size = 16;    // tokens, a power of two
-  int max_pages = 0;     // of one sequence on one rank: columns of the block table
-  float scale = 0;       // of the scores; 0: 1 / sqrt(d)
-  int reserved_cus = 0;  // compute units left to other work
-  /// How ranks reduce a result; two shots save time if the batch is large. Results by heads take one shot.
-  fusewire::reduce_algorithm shots = reduce_algorithm::automatic;
-  fusewire::output output = fusewire::output::replicated;  // which results a rank gets
-  fusewire::lse_base lse_base = fusewire::lse_base::e;     // of flash_decode_call::lse
-};
-
-/// One call. All ranks pass the same q and batch, and each its own shard: any division of the tokens over the ranks
-/// will do.
-template <class T>
-struct flash_decode_call {
-  T const* q = nullptr;                       // [batch, q_heads, d]
-  T const* k_cache = nullptr;                 // [pages, page_size, kv_heads, d]
-  T const* v_cache = nullptr;                 // [pages, page_size, kv_heads, d]
-  std::int32_t const* block_table = nullptr;  // [batch, max_pages]; entries past a sequence's last page are not read
-  /// [batch]: tokens of this rank's shard, 0 to max_pages x page_size; a negative one counts as 0, as a graph's unused
-  /// rows need it. A checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every length before a page is followed,
-  /// and check() throws bad_argument. Elsewhere a longer sequence is cut there
-  std::int32_t const* lengths = nullptr;
-  /// [batch, q_heads, d], the same bits on every rank; with output::heads [batch, own heads, d], the same bits of
-  /// those, and not looked at on a rank without heads. 0 where no rank has a token. NaN where a wait timed out
-  T* out = nullptr;
-  /// [batch, q_heads] or [batch, own heads], log of the sum of exp(score), natural or to base 2; -infinity where no
-  /// rank has a token. May be null. Neither overlaps anything else of the call
-  float* lse = nullptr;
-  int batch = 0;  // 1 to max_batch
-  /// [batch]: tokens of this rank's shard that lie before a sliding window, and are left out, as 0 to the length; null:
-  /// none. For decode_features::sliding_window. A token's place in its sequence is what the caller's division of the
-  /// tokens says: where lengths come from. One rank, and a window of w tokens: max(0, length - w)
-  std::int32_t const* window_begins = nullptr;
-  /// A score s counts as soft_cap * tanh(s / soft_cap); 0: as s. The same on every rank. For decode_features::soft_cap
-  float soft_cap = 0;
-  /// Pages of each cache; 0: unknown. If it is known, a checked build (FUSEWIRE_CHECKED) and fusewire-sim look at every
-  /// page number before it is followed: check() throws bad_argument
-  int pages = 0;
-  /// True: of what this call reads, unfinished work on the stream writes nothing but q and the K and V of each shard's
-  /// last token. All else may be loaded before that work ends
-  bool kv_is_ready = false;
-};
-
-/// A launch of flash_decode in words, from what its header says.
-inline std::string describe_flash_decode(std::uint64_t const (&what)[launch_words]) {
-  return text("flash_decode", what[1] & 1 ? " f16" : " bf16", what[1] & 2 ? ", output::heads" : "",
-              ", head_dim = ", what[1] >> 8, ", batch = ", what[2], ", q_heads = ", what[3], ", kv_heads = ", what[4],
-              ", max_batch = ", what[5]);
-}
 
 /// Attention of one query token per sequence over a paged KV cache, of which every rank holds some of the tokens. Its
 /// launches are in the same order on every rank, each on any stream.
@@ -103,7 +39,7 @@ class flash_decode {
         where);
     for (int b : ch.world().exchange().all_gather(schedule_of(o.max_batch, where).blocks))
       blocks_ = std::max(blocks_, b);
-    workspace_ = {h, h.template allocate<split_kv_view::word>(split_kv_view::size(blocks_, record()), 256, where)};
+    workspace_ = {h, h.template allocate<split_kv_view::word>(split_kv_view::size(records(), record()), 256, where)};
     inbox_.emplace(ch, ll_buffer_options{inbox_records(ch.world().size(), o), record().used(), "item"}, where);
     sym<split_kv_view::word> const words = workspace_.get();
     ch.world().fill(h.here(words), 0, words.count * sizeof(split_kv_view::word), "flash_decode: workspace", where);
@@ -125,6 +61,7 @@ class flash_decode {
     bool const looks = detail::checked || detail::simulator::get().there();
     decode_lengths lengths(c.lengths, c.batch, max_tokens() + looks, o_.kv_heads, schedule.attending);
     lengths.outside = c.window_begins;
+    lengths.pieces = pieces(o_);
     decode_arguments<T> const g{
         .q = c.q,
         .k = c.k_cache,
@@ -142,7 +79,7 @@ class flash_decode {
         .scores = {o_.scale * log2_of_e, c.soft_cap * log2_of_e},
         .lse_unit = o_.lse_base == lse_base::two ? 1 : ln_of_2,
         .inbox = inbox_->view(),
-        .workspace = {ch_.heap().here(workspace_.get()), blocks_},
+        .workspace = {ch_.heap().here(workspace_.get()), records()},
         .vec4s = record().vec4s(),
         .pages_to_check = looks ? c.pages : 0,
         .scattered = scattered(),
@@ -150,7 +87,8 @@ class flash_decode {
         .owners = owners_};
     launch_header header = make_header(
         "flashdec",
-        std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(scattered()) << 1 | std::uint64_t(o_.head_dim) << 8,
+        std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(scattered()) << 1 |
+            std::uint64_t(Features.batch_invariant) << 2 | std::uint64_t(o_.head_dim) << 8,
         std::uint64_t(c.batch), std::uint64_t(o_.q_heads), std::uint64_t(o_.kv_heads), std::uint64_t(o_.max_batch));
     header.equal_grids = 0;  // a rank with less room takes fewer
     fusewire::launch(ch_.world(), stream,
@@ -175,7 +113,7 @@ class flash_decode {
     decode_policy const policy = decode_policy_for(o.head_dim);
     int const blocks = kv_schedule::of(shape, ranks, policy, {policy.most_cus, std::numeric_limits<int>::max()}).blocks;
     return channel::requirements(ranks, {.max_bytes = 1, .flags_per_source = 1}) +
-           fusewire::requirements::of<split_kv_view::word>(split_kv_view::size(blocks, shape.record)) +
+           fusewire::requirements::of<split_kv_view::word>(split_kv_view::size(records(blocks, o), shape.record)) +
            ll_buffer::requirements(ranks, {inbox_records(ranks, o), shape.record.used()});
   }
   /// What an operator takes of the signal segment: an inbox for the results of `ranks` ranks, twice.
@@ -191,6 +129,15 @@ class flash_decode {
   /// The query heads whose results this rank has.
   index_range own() const { return scattered() ? owners_.of(ch_.world().rank()) : index_range{0, o_.q_heads}; }
   int group() const { return o_.q_heads / o_.kv_heads; }
+  /// Most pieces of a head item, if they are batch-invariant.
+  static int pieces(flash_decode_options const& o) {
+    return decode_lengths::pieces_that_pay(shape_of(o, o.max_batch), decode_policy_for(o.head_dim));
+  }
+  /// Records of the workspace, for launches of up to `blocks` blocks.
+  static int records(int blocks, flash_decode_options const& o) {
+    return Features.batch_invariant ? o.max_batch * o.kv_heads * pieces(o) : 2 * blocks;
+  }
+  int records() const { return records(blocks_, o_); }
   /// A single rank sends nothing.
   static int inbox_records(int ranks, flash_decode_options const& o) {
     return ranks == 1 ? 1 : o.max_batch * o.kv_heads;
@@ -259,6 +206,11 @@ class flash_decode {
     require(units <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " sequences of ", max_tokens(),
             " tokens and ", o.kv_heads, " KV heads; expected up to ", max_extent,
             " units of 128 tokens of a head, and 4 more per head of a sequence");
+    double const words = double(o.max_batch) * o.kv_heads * pieces(o) * record().words();
+    require(!Features.batch_invariant || words <= max_extent / 4, where,
+            "flash_decode: batch_invariant, max_batch = ", o.max_batch, " with q_heads = ", o.q_heads, " of ",
+            o.head_dim, " in ", pieces(o), " pieces: ", words, " words of partial results; expected up to ",
+            max_extent / 4);
     double const vec4s = double(o.max_batch) * o.kv_heads * record().vec4s();
     require(vec4s <= max_extent, where, "flash_decode: max_batch = ", o.max_batch, " with q_heads = ", o.q_heads,
             " of ", o.head_dim, ": outputs of ", 4 * vec4s, " numbers; expected up to ", 4.0 * max_extent);

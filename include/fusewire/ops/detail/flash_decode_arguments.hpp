@@ -2,6 +2,7 @@
 #pragma once
 #include <fusewire/attention/head_partition.hpp>
 #include <fusewire/attention/kv_schedule.hpp>
+#include <fusewire/attention/query_fragments.hpp>
 #include <fusewire/attention/split_kv_workspace.hpp>
 #include <fusewire/attention/wave_attention.hpp>
 #include <fusewire/core/world_view.hpp>
@@ -14,6 +15,9 @@ namespace fusewire {
 struct decode_features {
   bool soft_cap = false;        // flash_decode_call::soft_cap
   bool sliding_window = false;  // flash_decode_call::window_begins
+  /// A sequence's result has the same bits whatever other sequences a call has. Takes workspace for each piece of a
+  /// head item of every sequence
+  bool batch_invariant = false;
 };
 
 /// What a launch of flash_decode_kernel works on.

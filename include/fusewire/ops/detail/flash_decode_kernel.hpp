@@ -42,6 +42,8 @@ namespace detail {
 template <class T, int D, decode_features Features>
 class decode_block {
   using attention = wave_attention<T, D, Features.soft_cap>;
+  using splits = kv_splits<Features.batch_invariant>;
+  using query = query_fragments<T, D, decode_threads(D)>;
 
  public:
   /// shared: decode_shared::bytes() of LDS.
@@ -56,7 +58,7 @@ class decode_block {
   __device__ void run_splits() {
     if (!g_.kv_is_ready) platform::wait_prior_grid();
     if constexpr (!policy.overlaps_prior_grid) launch_.begin();
-    kv_splits run(b_, lengths(), words_, number(), policy.schedules_by_wave);
+    splits run = splits_of_block();
     if (run.has_last_token()) platform::wait_prior_grid();
     int const next = b_.rank() < ch_.world.size() ? ch_.world.next(b_.rank()) : 0;
     std::byte* const signal = ch_.world.signal[next];  // issued before K, behind which it would be waited for
@@ -89,12 +91,18 @@ class decode_block {
 
   /// This block's slices of the head items that it has not attended to alone, to the inboxes.
   __device__ void reduce_slices() {
+    if constexpr (Features.batch_invariant) {
+#pragma unroll 1
+      for (splits run = splits_of_block(); !run.done();) {
+        head_item_slice x = slice_of(run);
+        for (run.next(); !run.done() && run.head_item() == x.item; run.next()) x.end = slice_of(run).end;
+        if (x.splits > 1) reduce(x);
+      }
+      return;
+    }
 #pragma unroll 1
     for (int s = 0; s < 2; ++s) {
-      head_item_slice const x = s == 0 ? continued_.uniform() : begun_.uniform();
-      workspace().reduce(
-          x, [&] { return exchange().local_word(x.item); },
-          [&](int i, softmax_partial const& sum, int n, int of) { exchange().push({x.item, i}, sum, n, of); });
+      reduce(s == 0 ? continued_.uniform() : begun_.uniform());
     }
   }
 
@@ -104,7 +112,11 @@ class decode_block {
   /// Called by: every thread of the block, last of all.
   __device__ void end() const {
     if (number() == b_.count() - 1) exchange().refresh(b_);
-    workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
+    if constexpr (Features.batch_invariant) {
+      if (number() == b_.count() - 1) workspace().refresh_piece(b_, [&](int record) { return has_piece(record); });
+    } else {
+      workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
+    }
     if (b_.index() == 0) launch_.wait_peers(b_);
     b_.sync();
     if (b_.leader()) launch_.finish_exit(b_, exits_before_);
@@ -119,17 +131,38 @@ class decode_block {
     return l;
   }
 
+  __device__ splits splits_of_block() const { return {b_, lengths(), words_, number(), policy.schedules_by_wave}; }
+
   /// Number of this block's range of units.
   __device__ int number() const { return policy.reversed_blocks ? b_.count() - 1 - b_.index() : b_.index(); }
 
-  __device__ head_item_slice slice_of(kv_splits const& run) const {
+  __device__ head_item_slice slice_of(splits const& run) const {
+    if constexpr (Features.batch_invariant) {
+      int const item = run.head_item();
+      return head_item_slice::of(item, item * g_.lengths.pieces.value(), run.pieces(), run.piece(), record_);
+    }
     int const first = run.first_block();
     return head_item_slice::of(run.head_item(), first, run.last_block() - first + 1, number() - first, record_);
   }
 
+  /// Whether a head item of this launch has the piece of a record, and others beside it.
+  __device__ bool has_piece(int record) const {
+    decode_lengths const l = lengths();
+    int const item = record / l.pieces, piece = record % l.pieces;
+    if (item >= l.batch * l.kv_heads) return false;
+    int const units = l.units_at(item / l.heads), pieces = (units - 1) / l.piece_of(units) + 1;
+    return pieces > 1 && piece < pieces;
+  }
+
+  __device__ void reduce(head_item_slice const& x) const {
+    workspace().reduce(
+        x, [&] { return exchange().local_word(x.item); },
+        [&](int i, softmax_partial const& sum, int n, int of) { exchange().push({x.item, i}, sum, n, of); });
+  }
+
   /// Whether the split may be read, as far as anybody looks: the length of its sequence is one that the table has room
   /// for, and its pages are in the caches. What is wrong is noted. Every wave looks at all of it.
-  __device__ bool exists(kv_splits const& run) const {
+  __device__ bool exists(splits const& run) const {
     if (run.done()) return true;
     int const room = g_.max_pages << g_.page_shift;
     if (run.tokens() > room) {
@@ -154,7 +187,7 @@ class decode_block {
 
   /// Issues the split's first K. If the prior grid is over, Q is in LDS before: its loads and those of the page table
   /// are waited for together.
-  __device__ attention open(kv_splits const& run) {
+  __device__ attention open(splits const& run) {
     // Every step needs the number of heads: in its own register, not with the arguments loaded next to it
     paged_kv<T> const kv{g_.k,          g_.v,
                          g_.pages,      unsigned(run.sequence()) * unsigned(g_.max_pages),
@@ -162,30 +195,32 @@ class decode_block {
                          run.head()};
     bool const empty = platform::uniform(run.done() || !exists(run));
     int const begin = empty ? 0 : run.begin(), end = empty ? 0 : run.end();
-    typename attention::query query{};
+    query fragments{};
     if constexpr (!policy.overlaps_prior_grid)
-      if (!run.done()) query = load_query(run);
+      if (!run.done()) fragments.load(query_of(run), record_.heads);
     attention a(kv, begin + platform::uniform(wave{}.index()) * attention::step, end, policy.waves * attention::step);
     if constexpr (!policy.overlaps_prior_grid) {
       std::uint64_t some;
-      memcpy(&some, &query.fragment[attention::query::count - 1], sizeof some);
+      memcpy(&some, &fragments.fragment[query::count - 1], sizeof some);
       platform::wait_loaded(some);  // in all threads, whatever follows
-      attention::store_query(b_, query, q_);
+      fragments.store(b_, q_);
     }
     a.start();
     return a;
   }
 
-  __device__ typename attention::query load_query(kv_splits const& run) const {
-    return attention::load_query(g_.q + std::int64_t(run.head_item()) * record_.heads * D, record_.heads);
+  __device__ T const* query_of(splits const& run) const {
+    return g_.q + std::int64_t(run.head_item()) * record_.heads * D;
   }
 
   /// This rank's attention over the split, each wave's part of it into LDS.
-  __device__ void attend(attention& a, kv_splits const& run) {
+  __device__ void attend(attention& a, splits const& run) {
     b_.sync();  // the last split has been read
     wave const w;
     if constexpr (policy.overlaps_prior_grid) {
-      attention::store_query(b_, load_query(run), q_);
+      query fragments;
+      fragments.load(query_of(run), record_.heads);
+      fragments.store(b_, q_);
       b_.sync();
     }
     a.run(q_, g_.scores);
@@ -197,7 +232,7 @@ class decode_block {
   }
 
   /// Takes the sum over the waves to the inboxes if the split is all of its head item, else to the block's place.
-  __device__ void hold_slice(kv_splits const& run, head_item_slice const& x) {
+  __device__ void hold_slice(splits const& run, head_item_slice const& x) {
     int const rank = platform::no_hoist_lane(b_.rank()), group = platform::no_hoist(record_.heads);
     decode_record const record{group, D};
     bool const whole = platform::uniform(run.whole()), begins = run.starts();
@@ -205,6 +240,7 @@ class decode_block {
     to_ = x.item * record.vec4s() + x.end;  // slices and head items of a block are neighbours
     if (!whole && begins) begun_ = x;
     if (!whole && !begins) continued_ = x;
+    int const place = Features.batch_invariant ? x.first + run.piece() : workspace().of_block(number(), begins);
     for (int i = rank; i < record.vec4s(); i += decode_threads(D)) {
       int const head = i / (D / 4), four = i % (D / 4);
       softmax_partial const sum = combine_partials<policy.waves>(
@@ -213,11 +249,11 @@ class decode_block {
             return *reinterpret_cast<vec4 const*>(o_ + (w * group + head) * wave_attention_pitch(D) + four * 4);
           });
       if (whole) exchange().push({x.item, i}, sum, 0, 1);
-      else workspace().store(number(), begins, i, sum);
+      else workspace().store(place, i, sum);
     }
   }
 
-  __device__ split_kv_workspace<policy> workspace() const {
+  __device__ split_kv_workspace<policy, Features.batch_invariant> workspace() const {
     return {g_.workspace, record_, launch_.epoch(), ch_.world};
   }
 
