@@ -227,10 +227,15 @@ class decode_subject final : public subject {
                                    .group = 2,
                                    .two_shot = shots_ == reduce_algorithm::two_shot,
                                    .kv_is_ready = false,
-                                   .scale = 0.125f * log2_of_e,
+                                   .scores = {0.125f * log2_of_e, 0},
+                                   .lse_unit = ln_of_2,
                                    .inbox = inbox_.view(),
                                    .workspace = {r_.here(workspace_), 4},
-                                   .vec4s = record.vec4s()};
+                                   .vec4s = record.vec4s(),
+                                   .pages_to_check = 0,
+                                   .scattered = false,
+                                   .own = {0, 2},
+                                   .owners = {2, 2}};
     fusewire::launch(r_.world, r_.stream,
                      {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared::bytes(2, d)},
                      decode_losing<bf16, d>, ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g,

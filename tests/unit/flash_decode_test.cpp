@@ -9,6 +9,8 @@
 #include <numeric>
 #include <thread>
 
+#include <catch2/catch_template_test_macros.hpp>
+
 #include "faults.hpp"
 #include "reference/attention.hpp"
 
@@ -221,7 +223,7 @@ __global__ void plan_pieces(decode_lengths lengths, bool by_wave, piece_at* foun
   block const b;
   for (kv_splits<true> run(b, lengths, words, b.index(), by_wave); !run.done(); run.next())
     if (b.leader())
-      found[atomic_ref<int, scope::device>(*count).fetch_add(1, order::relaxed)] = {
+      found[atomic_ref<int, scope::device>(count).fetch_add(1, order::relaxed)] = {
           run.head_item(), run.piece(), run.pieces(), run.begin(), run.end()};
 }
 
