@@ -405,7 +405,7 @@ TEST_CASE("flash_decode: a sliding window leaves out what lies before it", "[fla
     x.windowed = true;
     x.output = form;
     channel ch(r.heap, decode_channel());
-    flash_decode<bf16, {.sliding_window = true}> op(ch, x.options());
+    flash_decode<bf16, decode_features{.sliding_window = true}> op(ch, x.options());
     problem p{4, [](int rank, int s) { return s == 3 ? 0 : 390 - 50 * rank - 70 * s; }};
     p.window_begin = [](int rank, int s) { return 129 * rank - 3 + 4 * s; };
     x.run(op, p);
@@ -431,7 +431,7 @@ TEST_CASE("flash_decode: a soft cap bends scores", "[flash_decode]") {
     decode_rank<f16> x(r, {4, 2, d}, 3, 16, 20);
     x.soft_cap = cap;
     channel ch(r.heap, decode_channel());
-    flash_decode<f16, {.soft_cap = true}> op(ch, x.options());
+    flash_decode<f16, decode_features{.soft_cap = true}> op(ch, x.options());
     x.run(op, {3, [](int rank, int s) { return 300 - 50 * rank - 100 * s; }, keys});
   });
 }
@@ -668,7 +668,7 @@ TEST_CASE("flash_decode: batch-invariant, a sequence has the same bits in every 
     x.output = form;
     channel ch(r.heap, decode_channel());
     auto o = x.options();
-    using invariant = flash_decode<bf16, {.batch_invariant = true}>;
+    using invariant = flash_decode<bf16, decode_features{.batch_invariant = true}>;
     invariant op(ch, o);
     int xcds = 1;
     check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
@@ -727,7 +727,8 @@ TEST_CASE("flash_decode: batch-invariant, any lengths, with a window and a soft 
   on_decode_ranks(ranks, [&](rank_of_test& r) {
     decode_rank<f16> x(r, {6, 2, 64}, 9, 16, 90, 0, how);
     channel ch(r.heap, decode_channel());
-    flash_decode<f16, {.soft_cap = true, .sliding_window = true, .batch_invariant = true}> op(ch, x.options());
+    flash_decode<f16, decode_features{.soft_cap = true, .sliding_window = true, .batch_invariant = true}> op(
+        ch, x.options());
     for (unsigned i = 0; i < 4; ++i) {
       problem p{int(1 + 2 * i), [i](int rank, int s) { return any_length(1440, i, rank, s); }, problem::random, i};
       x.windowed = i > 1;
@@ -882,7 +883,7 @@ TEMPLATE_TEST_CASE_SIG("flash_decode: what is left of a split is no part 2^32 la
   on_decode_ranks(1, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {16, 1, 128}, 1, 16, 80);
     channel ch(r.heap, decode_channel());
-    flash_decode<bf16, {.batch_invariant = Invariant}> op(ch, d.options());
+    flash_decode<bf16, decode_features{.batch_invariant = Invariant}> op(ch, d.options());
     auto const splits = [&](unsigned seed) { d.run(op, {1, [](int, int) { return 1280; }, problem::random, seed}); };
     for (unsigned i = 0; i < 2; ++i) splits(i);
     // Head items of one split, while each record has its turn

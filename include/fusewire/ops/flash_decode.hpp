@@ -230,11 +230,11 @@ class flash_decode {
     if (c.window_begins) address("window_begins", c.window_begins, 4, where);
     require(Features.sliding_window || !c.window_begins, where,
             "flash_decode: window_begins without its kernel; expected null, or a "
-            "flash_decode<T, {.sliding_window = true}>");
+            "flash_decode<T, decode_features{.sliding_window = true}>");
     require(std::isfinite(c.soft_cap) && c.soft_cap >= 0, where, "flash_decode: soft_cap = ", c.soft_cap,
             "; expected a positive number, or 0 for none");
     require(Features.soft_cap || c.soft_cap == 0, where, "flash_decode: soft_cap = ", c.soft_cap,
-            " without its kernel; expected 0, or a flash_decode<T, {.soft_cap = true}>");
+            " without its kernel; expected 0, or a flash_decode<T, decode_features{.soft_cap = true}>");
     std::int64_t const tokens = std::int64_t(c.pages) << std::countr_zero(unsigned(o_.page_size)),
                        max_pages = (std::int64_t(1) << 32) / o_.page_size / o_.kv_heads;
     require(c.pages >= 0 && c.pages <= max_pages, where, "flash_decode: pages = ", c.pages,
