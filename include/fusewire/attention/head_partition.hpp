@@ -15,7 +15,7 @@ class head_partition {
         of_others_(heads < ranks ? 1 : heads / ranks) {}
 
   /// The heads of a rank.
-  constexpr index_range of(int rank) const { return even_slice(heads_, ranks_, rank); }
+  __host__ __device__ constexpr index_range of(int rank) const { return even_slice(heads_, ranks_, rank); }
   /// The rank that owns a head. Requires: 0 <= head < heads.
   __host__ __device__ constexpr int owner(int head) const {
     int const behind = head - larger_ * of_larger_.value();

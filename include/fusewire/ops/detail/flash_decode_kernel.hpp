@@ -98,11 +98,9 @@ class decode_block {
         for (run.next(); !run.done() && run.head_item() == x.item; run.next()) x.end = slice_of(run).end;
         if (x.splits > 1) reduce(x);
       }
-      return;
-    }
+    } else {
 #pragma unroll 1
-    for (int s = 0; s < 2; ++s) {
-      reduce(s == 0 ? continued_.uniform() : begun_.uniform());
+      for (int s = 0; s < 2; ++s) reduce(s == 0 ? continued_.uniform() : begun_.uniform());
     }
   }
 
@@ -140,9 +138,10 @@ class decode_block {
     if constexpr (Features.batch_invariant) {
       int const item = run.head_item();
       return head_item_slice::of(item, item * g_.lengths.pieces.value(), run.pieces(), run.piece(), record_);
+    } else {
+      int const first = run.first_block();
+      return head_item_slice::of(run.head_item(), first, run.last_block() - first + 1, number() - first, record_);
     }
-    int const first = run.first_block();
-    return head_item_slice::of(run.head_item(), first, run.last_block() - first + 1, number() - first, record_);
   }
 
   /// Whether a head item of this launch has the piece of a record, and others beside it.
