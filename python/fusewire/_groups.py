@@ -24,7 +24,7 @@ class DecodeShape:
     max_batch: int
     q_heads: int
     kv_heads: int
-    head_dim: int = 128        # 64 or 128
+    head_dim: int = 128        # 64, 96, 128, 192 or 256
     page_size: int = 16        # tokens, a power of two
     max_pages: int = 1024      # of one sequence on one rank
     scale: float = 0.0         # of the scores; 0: 1 / sqrt(head_dim)

@@ -52,6 +52,8 @@ template __global__ void fusewire::all_reduce_two_shot<bf16, ll_rows, 1, rms_nor
 template __global__ void fusewire::flash_decode_kernel<f16, 64>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<f16, 128>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<bf16, 128>(channel_view, decode_arguments<bf16>);
+template __global__ void fusewire::flash_decode_kernel<bf16, 96>(channel_view, decode_arguments<bf16>);
+template __global__ void fusewire::flash_decode_kernel<bf16, 256>(channel_view, decode_arguments<bf16>);
 template __global__ void fusewire::gemm_kernel<bf16, rows_16, identity>(gemm_arguments<bf16>,
                                                                         rows_16::operands<1> const, identity);
 template __global__ void fusewire::gemm_kernel<bf16, rows_64, identity>(gemm_arguments<bf16>,

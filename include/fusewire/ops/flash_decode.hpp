@@ -151,11 +151,11 @@ class flash_decode {
   decode_record record() const { return {group(), o_.head_dim}; }
   auto kernel() const {
     switch (o_.head_dim) {
-      case 64: return &flash_decode_kernel<T, 64, Features>;
-      case 96: return &flash_decode_kernel<T, 96, Features>;
-      case 192: return &flash_decode_kernel<T, 192, Features>;
-      case 256: return &flash_decode_kernel<T, 256, Features>;
-      default: return &flash_decode_kernel<T, 128, Features>;
+      case 64: return &flash_decode_kernel<T, 64, Features.bits()>;
+      case 96: return &flash_decode_kernel<T, 96, Features.bits()>;
+      case 192: return &flash_decode_kernel<T, 192, Features.bits()>;
+      case 256: return &flash_decode_kernel<T, 256, Features.bits()>;
+      default: return &flash_decode_kernel<T, 128, Features.bits()>;
     }
   }
 

@@ -18,6 +18,13 @@ struct decode_features {
   /// A sequence's result has the same bits whatever other sequences a call has. Takes workspace for each piece of a
   /// head item of every sequence
   bool batch_invariant = false;
+
+  /// As a kernel takes them: nvcc has no kernels with a template argument of a class type.
+  constexpr unsigned bits() const {
+    return unsigned(soft_cap) | unsigned(sliding_window) << 1 | unsigned(batch_invariant) << 2;
+  }
+  /// Those of bits().
+  static constexpr decode_features of(unsigned bits) { return {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}; }
 };
 
 /// What a launch of flash_decode_kernel works on.

@@ -39,7 +39,7 @@ namespace fusewire {
 namespace detail {
 
 /// One block of a launch. Every thread calls run_splits, arrive_exit, reduce_slices, combine and end, in this order.
-template <class T, int D, decode_features Features>
+template <class T, int D, decode_features Features = decode_features{}>
 class decode_block {
   using attention = wave_attention<T, D, Features.soft_cap>;
   using splits = kv_splits<Features.batch_invariant>;
@@ -100,7 +100,10 @@ class decode_block {
       }
     } else {
 #pragma unroll 1
-      for (int s = 0; s < 2; ++s) reduce(s == 0 ? continued_.uniform() : begun_.uniform());
+      for (int s = 0; s < 2; ++s) {
+        head_item_slice const x = s == 0 ? continued_.uniform() : begun_.uniform();
+        reduce(x);
+      }
     }
   }
 
@@ -109,12 +112,13 @@ class decode_block {
 
   /// Called by: every thread of the block, last of all.
   __device__ void end() const {
-    if (number() == b_.count() - 1) exchange().refresh(b_);
-    if constexpr (Features.batch_invariant) {
-      if (number() == b_.count() - 1) workspace().refresh_piece(b_, [&](int record) { return has_piece(record); });
-    } else {
-      workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
+    if (number() == b_.count() - 1) {
+      exchange().refresh(b_);
+      if constexpr (Features.batch_invariant)
+        workspace().refresh_piece(b_, [&](int record) { return has_piece(record); });
     }
+    if constexpr (!Features.batch_invariant)
+      workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
     if (b_.index() == 0) launch_.wait_peers(b_);
     b_.sync();
     if (b_.leader()) launch_.finish_exit(b_, exits_before_);
@@ -235,11 +239,11 @@ class decode_block {
     int const rank = platform::no_hoist_lane(b_.rank()), group = platform::no_hoist(record_.heads);
     decode_record const record{group, D};
     bool const whole = platform::uniform(run.whole()), begins = run.starts();
+    int const place = Features.batch_invariant ? x.first + run.piece() : workspace().of_block(number(), begins);
     if (to_ == 0) from_ = x.item * record.vec4s() + x.begin;
     to_ = x.item * record.vec4s() + x.end;  // slices and head items of a block are neighbours
     if (!whole && begins) begun_ = x;
     if (!whole && !begins) continued_ = x;
-    int const place = Features.batch_invariant ? x.first + run.piece() : workspace().of_block(number(), begins);
     for (int i = rank; i < record.vec4s(); i += decode_threads(D)) {
       int const head = i / (D / 4), four = i % (D / 4);
       softmax_partial const sum = combine_partials<policy.waves>(
@@ -276,11 +280,11 @@ class decode_block {
 }  // namespace detail
 
 /// Attention of one token per sequence over all ranks' KV. Called by: flash_decode, on every rank.
-template <class T, int D, decode_features Features = decode_features{}>
+template <class T, int D, unsigned FeatureBits = 0>
 __global__ void __launch_bounds__(decode_threads(D), decode_policy_for(D).launch_bound)
     flash_decode_kernel(channel_view ch, decode_arguments<T> g) {
   extern __shared__ bytes16 shared[];
-  detail::decode_block<T, D, Features> work(ch, g, shared);
+  detail::decode_block<T, D, decode_features::of(FeatureBits)> work(ch, g, shared);
   work.run_splits();
   work.arrive_exit();
   work.reduce_slices();
