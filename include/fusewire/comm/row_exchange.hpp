@@ -32,6 +32,8 @@ struct row_view {
   }
   /// Where row r begins.
   __host__ __device__ T* row(int r) const { return data + r * ld; }
+  /// The rows from r on.
+  __host__ __device__ row_view from(int r) const { return {row(r), count - std::int64_t(r) * cols, cols, ld}; }
 };
 
 /// What both kinds of exchange need: the extents of a section. Passed to kernels by value.
@@ -72,6 +74,10 @@ class flag_rows {
   /// Waits until all ranks have sent a chunk. Called by: every thread of the block.
   __device__ void wait(block b, int section, int chunk) const {
     e_.wait(b, 0, w_.size() - 1, section * s_.chunks + chunk);
+  }
+  /// Waits until `source` has sent a chunk. Called by: every thread of the block.
+  __device__ void wait(block b, int section, int chunk, int source) const {
+    e_.wait(b, source, section * s_.chunks + chunk);
   }
 
   /// Reads what other ranks have put, behind wait().
@@ -150,6 +156,8 @@ class ll_rows {
   __device__ void sent(block, int, int) const {}
   /// A reader polls the words.
   __device__ void wait(block, int, int) const {}
+  /// Likewise.
+  __device__ void wait(block, int, int, int) const {}
 
   /// Reads what other ranks have put or will put.
   class reader {

@@ -223,8 +223,6 @@ class all_reduce {
   template <class Epilogue>
   void start(hipStream_t stream, all_reduce_plan const& p, row_view<T const> const& in, Epilogue const& e,
              std::source_location where) {
-    row_sections sections = p.sections;
-    if (words_) sections.words = words_->view();
     launch_header header = make_header("allreduc", std::uint64_t(p.two_shot) | p.words << 1 | sizeof(T) << 8,
                                        std::uint64_t(p.rows), std::uint64_t(p.cols), std::uint64_t(in.count));
     header.equal_grids = 0;  // a rank with less room takes fewer blocks
@@ -232,10 +230,9 @@ class all_reduce {
       int const fit = resident_blocks(ch_.world(), kernel, p.threads, 0, o_.reserved_cus, where);
       detail::require_resident("all_reduce", ch_.world(), fit, p.threads, 0, o_.reserved_cus, where);
       all_reduce_plan::roles const roles = p.roles_of(fit);
-      launch(
-          ch_.world(), stream, {.blocks = roles.blocks, .threads = p.threads, .where = where}, kernel, ch_.view(header),
-          all_reduce_arguments<T>{in, p.rows, p.rows_per_chunk, roles.senders, roles.reducers, roles.takers, sections},
-          e);
+      launch(ch_.world(), stream, {.blocks = roles.blocks, .threads = p.threads, .where = where}, kernel,
+             ch_.view(header),
+             all_reduce_arguments<T>{p.arguments(roles, words_ ? &words_->view() : nullptr), in, p.rows}, e);
     });
   }
   void start_none(hipStream_t stream, std::source_location where) const {
