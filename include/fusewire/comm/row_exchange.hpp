@@ -105,7 +105,8 @@ class flag_rows {
     int section_;
   };
   /// Refreshes the record of the operator's LL buffer whose turn it is. Called by: every thread of one block.
-  __device__ void refresh(block b, int) const {
+  template <class Sent>
+  __device__ void refresh(block b, Sent const&) const {
     if (s_.words.records > 0) ll_slot(s_.words, w_, e_.number()).refresh(b, [](int, int) { return false; });
   }
 
@@ -205,10 +206,16 @@ class ll_rows {
     int section_;
     ll_reader poll_;
   };
-  /// Refreshes the record whose turn it is, if the launch does not use it. Called by: every thread of one block.
-  __device__ void refresh(block b, int sections) const {
-    int const used = records(sections, s_);
-    slot_.refresh(b, [&](int source, int i) { return source != w_.rank() && i < used; });
+  /// Refreshes the record whose turn it is, if the launch does not use it. `sent`: sections of all vectors, or
+  /// sent(source) is how many vectors a rank sends to this one. Called by: every thread of one block.
+  template <class Sent>
+  __device__ void refresh(block b, Sent const& sent) const {
+    slot_.refresh(b, [&](int source, int i) {
+      int vectors;
+      if constexpr (std::is_same_v<Sent, int>) vectors = sent * s_.rows * s_.vectors;
+      else vectors = sent(source);
+      return source != w_.rank() && i * vectors_per_record < vectors;
+    });
   }
 
  private:
