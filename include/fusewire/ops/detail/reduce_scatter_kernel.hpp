@@ -21,7 +21,7 @@ struct reduce_scatter_arguments : row_arguments {
 
 /// epilogue(the sum over ranks of a row) for the rows that this rank owns. Called by: reduce_scatter, on every rank.
 template <class T, template <class> class Exchange, int Vectors, class Epilogue>
-__global__ void __launch_bounds__(1024) reduce_scatter_kernel(__grid_constant__ channel_view const ch,
+__global__ void __launch_bounds__(Exchange<T>::threads_per_cu) reduce_scatter_kernel(__grid_constant__ channel_view const ch,
                                                               __grid_constant__ reduce_scatter_arguments<T> const g,
                                                               __grid_constant__ Epilogue const epilogue) {
   __shared__ float shared[block_reduce_words];
@@ -40,9 +40,7 @@ __global__ void __launch_bounds__(1024) reduce_scatter_kernel(__grid_constant__ 
   detail::for_chunks(b, g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
     exchange.wait(b, 0, chunk);
     rows.for_rows(g.rows, chunk, [&](int r) {
-      row_values<T, Vectors> sum;
-      rows.reduce(sum, mine, r);
-      epilogue(b, shared, r, mine.cols_of(r), sum);
+      epilogue(b, shared, r, mine.cols_of(r), rows.sum([&](auto& sum) { rows.reduce(sum, mine, r); }));
     });
   });
   if (b.index() == 0) exchange.refresh(b, 1);
