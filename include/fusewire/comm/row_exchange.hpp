@@ -53,7 +53,7 @@ class flag_rows {
   /// What a load brings.
   using loaded = vector;
   static constexpr int in_flight = 8;          // sources that a thread with one vector of a row loads together
-  static constexpr int threads_per_cu = 1024;  // that registers are for: so many blocks' stores fill the links
+  static constexpr int blocks_per_cu = 2;  // that registers are for, of the largest: what links need in flight
 
   /// Of a launch.
   __device__ flag_rows(channel_epoch const& e, world_view const& w, row_sections const& s) : e_(e), w_(w), s_(s) {}
@@ -133,7 +133,7 @@ class ll_rows {
   static constexpr int vectors_per_record = 256;  // of the LL buffer
   static constexpr int side_by_side = 64;         // vectors whose j-th words are: so lanes of a wave access whole lines
   static constexpr int in_flight = 4;             // sources that a thread with one vector of a row loads together
-  static constexpr int threads_per_cu = 512;      // that registers are for
+  static constexpr int blocks_per_cu = 1;         // that registers are for
   /// What a load brings.
   struct loaded {
     std::uint64_t word[words_per_vector];  // bits of LL words

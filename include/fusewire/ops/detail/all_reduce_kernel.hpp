@@ -42,7 +42,7 @@ struct all_reduce_arguments : row_arguments {
 
 /// epilogue(the sum over ranks of a row), on every rank, which adds up all rows. Called by: all_reduce, on every rank.
 template <class T, template <class> class Exchange, int Vectors, class Epilogue>
-__global__ void __launch_bounds__(Exchange<T>::threads_per_cu)
+__global__ void __launch_bounds__(row_plan::max_threads, Exchange<T>::blocks_per_cu)
     all_reduce_one_shot(__grid_constant__ channel_view const ch, __grid_constant__ all_reduce_arguments<T> const g,
                         __grid_constant__ Epilogue const epilogue) {
   __shared__ float shared[block_reduce_words];
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(Exchange<T>::threads_per_cu)
 
 /// The same, but the owner of a row adds up and sends the sum to all ranks. Called by: all_reduce, on every rank.
 template <class T, template <class> class Exchange, int Vectors, class Epilogue>
-__global__ void __launch_bounds__(Exchange<T>::threads_per_cu)
+__global__ void __launch_bounds__(row_plan::max_threads, Exchange<T>::blocks_per_cu)
     all_reduce_two_shot(__grid_constant__ channel_view const ch, __grid_constant__ all_reduce_arguments<T> const g,
                         __grid_constant__ Epilogue const epilogue) {
   __shared__ float shared[block_reduce_words];
