@@ -89,9 +89,12 @@ class all_to_all_v {
   void check(all_to_all_v_call<T, Index> const& c, std::source_location where) const {
     require(c.cols >= 1 && c.cols <= o_.max_cols, where, "all_to_all_v: cols = ", c.cols,
             "; expected 1 to max_cols = ", o_.max_cols);
-    for (auto const& [name, rows] : {std::pair{"in_rows", c.in_rows}, std::pair{"out_rows", c.out_rows}})
+    auto const extent = [&](char const* name, int rows) {
       require(rows >= 0 && rows <= max_extent, where, "all_to_all_v: ", name, " = ", rows, "; expected 0 to ",
               max_extent);
+    };
+    extent("in_rows", c.in_rows);
+    extent("out_rows", c.out_rows);
     if (c.in_rows > 0) slices_.address("in", c.in, where);
     if (c.out_rows > 0) slices_.address("out", static_cast<T const*>(c.out), where);
     slices_.address("in_counts", c.in_counts, where);

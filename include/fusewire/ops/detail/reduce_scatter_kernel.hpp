@@ -21,9 +21,10 @@ struct reduce_scatter_arguments : row_arguments {
 
 /// epilogue(the sum over ranks of a row) for the rows that this rank owns. Called by: reduce_scatter, on every rank.
 template <class T, template <class> class Exchange, int Vectors, class Epilogue>
-__global__ void __launch_bounds__(1024) reduce_scatter_kernel(__grid_constant__ channel_view const ch,
-                                                              __grid_constant__ reduce_scatter_arguments<T> const g,
-                                                              __grid_constant__ Epilogue const epilogue) {
+__global__ void __launch_bounds__(row_plan::array_threads)
+    reduce_scatter_kernel(__grid_constant__ channel_view const ch,
+                          __grid_constant__ reduce_scatter_arguments<T> const g,
+                          __grid_constant__ Epilogue const epilogue) {
   __shared__ float shared[block_reduce_words];
   block const b;
   channel_epoch const e = ch.begin(b);

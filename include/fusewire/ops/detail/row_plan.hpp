@@ -17,7 +17,7 @@ struct row_arguments {
   /// Blocks that send, that reduce or take after them, and with two shots that take after these; all 0: each block does
   /// all
   int senders, reducers, takers;
-  row_sections sections;
+  row_sections sections;  // their extents
 };
 
 /// The plan of a call. A pure function of its shape.

@@ -68,11 +68,11 @@ struct device_indices {
 
 /// Slices of rows, whose numbers stand in device memory.
 struct counted_slices {
-  static constexpr bool equal = false;
+  static constexpr bool equal = false;  // see equal_slices
   /// Rows, by the other rank: what is sent and received, and where it begins.
   struct table {
-    int sent[max_ranks], sent_from[max_ranks];
-    int received[max_ranks], received_at[max_ranks];
+    int sent[max_ranks], sent_from[max_ranks];        // in `in`
+    int received[max_ranks], received_at[max_ranks];  // in `out`
   };
 
   std::byte const* in;                                            // [in_rows]
@@ -207,7 +207,7 @@ struct slice_rows {
 
 /// Slices: equal_slices or counted_slices. Called by: the operators, on every rank.
 template <template <class> class Exchange, int Vectors, class Slices>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(row_plan::array_threads)
     exchange_slices(__grid_constant__ channel_view const ch, __grid_constant__ row_arguments const g,
                     __grid_constant__ Slices const slices) {
   __shared__ typename Slices::table table;
