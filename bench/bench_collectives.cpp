@@ -85,9 +85,8 @@ auto with_operator(shape const& s, row_transport transport, Visit const& visit) 
     case collective::exchange:
       return visit(std::type_identity<all_to_all<bf16>>(), all_to_all_options{.max_count = n, .transport = transport});
     default:
-      return visit(
-          std::type_identity<all_to_all_v<bf16>>(),
-          all_to_all_v_options{.max_rows = int(n / row_elements), .max_cols = row_elements, .transport = transport});
+      return visit(std::type_identity<all_to_all_v<bf16>>(),
+                   all_to_all_v_options{.max_count = n, .transport = transport});
   }
 }
 

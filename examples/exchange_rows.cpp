@@ -50,7 +50,7 @@ __global__ void add_one(float* x, std::int64_t const* counts, int ranks) {
 /// One rank: returns how many elements are wrong.
 int run_rank(world& w) {
   int const ranks = w.size();
-  all_to_all_v_options const options{.max_rows = tokens, .max_cols = model};
+  all_to_all_v_options const options{.max_count = tokens * model};
   std::size_t const most = std::size_t(tokens) * std::size_t(ranks) * model;  // all tokens may come to one rank
   requirements const needs = all_to_all_v<float>::requirements(ranks, options) + 3 * requirements::of<float>(most) +
                              2 * requirements::of<std::int64_t>(std::size_t(ranks));

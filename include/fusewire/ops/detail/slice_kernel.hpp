@@ -27,22 +27,22 @@
 
 namespace fusewire {
 
-/// Slices of one size, one behind the other.
+/// Slices of one size, at equal distances.
 struct equal_slices {
   static constexpr bool equal = true;  // a chunk exists in all slices or in none
   struct table {};                     // shared memory of a block
 
-  std::byte const* in;   // of rank 0
-  std::byte* out;        // from rank 0
-  std::int64_t bytes;    // of a slice
-  std::int64_t in_step;  // bytes from one rank's slice of `in` to the next's: those of a slice, or 0
+  std::byte const* in;             // of rank 0
+  std::byte* out;                  // from rank 0
+  std::int64_t bytes;              // of a slice
+  std::int64_t in_step, out_step;  // bytes from one rank's slice to the next's; all ranks get the same one: 0
 
   /// Nothing has to be exchanged before.
   __device__ void begin(block, channel_epoch const&, world_view const&, row_arguments const&, table&) const {}
   /// What this rank sends to `peer`.
   __device__ byte_slice<std::byte const> sent(table const&, int peer) const { return {in + peer * in_step, bytes}; }
   /// Where what `source` sends is stored.
-  __device__ byte_slice<std::byte> received(table const&, int source) const { return {out + source * bytes, bytes}; }
+  __device__ byte_slice<std::byte> received(table const&, int source) const { return {out + source * out_step, bytes}; }
   /// Bytes that `source` sends.
   __device__ std::int64_t coming(table const&, int) const { return bytes; }
   /// Whether all ranks are sent the same.
