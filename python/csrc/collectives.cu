@@ -42,13 +42,12 @@ class exchange_of_rows final : public rows_operator {
 
   all_to_all_v<std::byte> operator_;
 };
-rows_maker maker_of_rows() {
-  return {[](int ranks, communicator_options const& o) {
-            return all_to_all_v<std::byte>::requirements(ranks, {.max_count = o.max_bytes});
-          },
-          [](channel& ch, communicator_options const& o) -> std::unique_ptr<rows_operator> {
-            return std::make_unique<exchange_of_rows>(ch, o);
-          }};
+static requirements room_for_rows(int ranks, communicator_options const& o) {
+  return all_to_all_v<std::byte>::requirements(ranks, {.max_count = o.max_bytes});
 }
+static std::unique_ptr<rows_operator> make_rows(channel& ch, communicator_options const& o) {
+  return std::make_unique<exchange_of_rows>(ch, o);
+}
+rows_maker maker_of_rows() { return {room_for_rows, make_rows}; }
 
 }  // namespace fusewire::binding
