@@ -100,7 +100,7 @@ template <row_transport Transport>
 class all_to_all_v_subject final : public subject {
  public:
   explicit all_to_all_v_subject(rank_state& r)
-      : r_(r), op_(r.channel, {.max_rows = max_rows, .max_cols = max_cols, .transport = Transport}),
+      : r_(r), op_(r.channel, {.max_count = max_rows * max_cols, .transport = Transport}),
         in_(r.allocate<bf16>(elements())), out_(r.allocate<bf16>(elements())),
         counts_(r.allocate<int>(std::size_t(r.world.size()))), received_(r.allocate<int>(std::size_t(r.world.size()))) {
   }

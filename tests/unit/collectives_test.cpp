@@ -221,14 +221,14 @@ struct counted_rank {
 template <class T, class Index>
 void counted(int ranks, row_transport transport) {
   CAPTURE(ranks, int(transport));
-  all_to_all_v_options const o{.max_rows = 23, .max_cols = 520, .transport = transport};
+  all_to_all_v_options const o{.max_count = 23 * 520, .transport = transport};
   auto const needs = all_to_all_v<T>::requirements(ranks, o);
   on_ranks(
       ranks,
       [&](rank_of_test& r) {
         channel ch(r.heap, needs);
         all_to_all_v<T> op(ch, o);
-        counted_rank<T, Index> c(r, o.max_rows, o.max_cols);
+        counted_rank<T, Index> c(r, 23, 520);
         c.run(op, 520, 1);
         c.run(op, 1, 2);
         c.run(op, 33, 3, 1);
@@ -296,6 +296,48 @@ TEST_CASE("collectives: long slices have many chunks, which blocks send ahead of
       heap_for(needs, 16_MiB));
 }
 
+TEST_CASE("collectives: slices that lie apart, as parts of larger ones do", "[collectives]") {
+  auto const transport = GENERATE(row_transport::ll_words, row_transport::flags);
+  std::int64_t const whole = 3001, part = 1100;
+  auto const needs = all_gather<bf16>::requirements(3, {.max_count = part, .transport = transport}) +
+                     reduce_scatter<bf16>::requirements(3, {.max_count = part, .transport = transport}) +
+                     all_to_all<bf16>::requirements(3, {.max_count = part, .transport = transport});
+  on_ranks(
+      3,
+      [&](rank_of_test& r) {
+        channel ch(r.heap, needs);
+        all_gather<bf16> gathers(ch, {.max_count = part, .transport = transport});
+        reduce_scatter<bf16> reduces(ch, {.max_count = part, .transport = transport});
+        all_to_all<bf16> swaps(ch, {.max_count = part, .transport = transport});
+        auto const in = r.heap.allocate<bf16>(3 * whole), out = r.heap.allocate<bf16>(3 * whole);
+        r.upload(elements<bf16>(r.rank(), 3 * whole, 1), in);
+        auto const in_parts = [&](auto const& call) {
+          r.fill(out, 0x7f);
+          for (std::int64_t at = 0; at < whole; at += part) call(at, std::min(part, whole - at));
+          r.world.check(r.stream);
+        };
+        in_parts([&](std::int64_t at, std::int64_t n) {
+          gathers(r.stream, {.in = r.here(in) + at, .out = r.here(out) + at, .count = n, .pitch = whole});
+        });
+        compare(r, "all_gather", out, 0, 3 * whole,
+                [&](std::int64_t i) { return bf16(element(int(i / whole), i % whole, 1)); });
+        in_parts([&](std::int64_t at, std::int64_t n) {
+          swaps(r.stream, {.in = r.here(in) + at, .out = r.here(out) + at, .count = n, .pitch = whole});
+        });
+        compare(r, "all_to_all", out, 0, 3 * whole,
+                [&](std::int64_t i) { return bf16(element(int(i / whole), r.rank() * whole + i % whole, 1)); });
+        in_parts([&](std::int64_t at, std::int64_t n) {
+          reduces(r.stream, {.in = r.here(in) + at, .out = r.here(out) + at, .count = n, .pitch = whole});
+        });
+        compare(r, "reduce_scatter", out, 0, whole, [&](std::int64_t i) {
+          float sum = 0;
+          for (int s = 0; s < 3; ++s) sum += element(s, r.rank() * whole + i, 1);
+          return bf16(sum);
+        });
+      },
+      heap_for(needs));
+}
+
 TEST_CASE("collectives: sums are added in the order of ranks", "[collectives]") {
   auto const transport = GENERATE(row_transport::ll_words, row_transport::flags);
   reduce_scatter_options const o{.max_count = 40, .transport = transport};
@@ -320,14 +362,14 @@ TEST_CASE("collectives: launches on both sides of 2^32", "[collectives][channel]
   auto const transport = GENERATE(row_transport::ll_words, row_transport::flags);
   auto const needs = all_gather<bf16>::requirements(3, {.max_count = 2000, .transport = transport}) +
                      reduce_scatter<bf16>::requirements(3, {.max_count = 2000, .transport = transport}) +
-                     all_to_all_v<bf16>::requirements(3, {.max_rows = 9, .max_cols = 64, .transport = transport});
+                     all_to_all_v<bf16>::requirements(3, {.max_count = 9 * 64, .transport = transport});
   on_ranks(
       3,
       [&](rank_of_test& r) {
         channel ch(r.heap, needs);
         all_gather<bf16> gathers(ch, {.max_count = 2000, .transport = transport});
         reduce_scatter<bf16> reduces(ch, {.max_count = 2000, .transport = transport});
-        all_to_all_v<bf16> rows(ch, {.max_rows = 9, .max_cols = 64, .transport = transport});
+        all_to_all_v<bf16> rows(ch, {.max_count = 9 * 64, .transport = transport});
         auto const in = r.heap.allocate<bf16>(6000), out = r.heap.allocate<bf16>(6000);
         counted_rank<bf16, std::int32_t> c(r, 9, 64);
         on_both_sides_of_2_to_32(
@@ -345,14 +387,14 @@ TEST_CASE("collectives: launches on both sides of 2^32", "[collectives][channel]
 
 TEST_CASE("collectives: a captured call of all_to_all_v sees the counts of each replay", "[collectives]") {
   auto const transport = GENERATE(row_transport::ll_words, row_transport::flags);
-  all_to_all_v_options const o{.max_rows = 12, .max_cols = 300, .transport = transport};
+  all_to_all_v_options const o{.max_count = 12 * 300, .transport = transport};
   auto const needs = all_to_all_v<bf16>::requirements(2, o);
   on_ranks(
       2,
       [&](rank_of_test& r) {
         channel ch(r.heap, needs);
         all_to_all_v<bf16> op(ch, o);
-        counted_rank<bf16, std::int64_t> c(r, o.max_rows, o.max_cols);
+        counted_rank<bf16, std::int64_t> c(r, 12, 300);
         graph const g(r, [&] { op(r.stream, c.call(300, 0, 24)); });
         r.found.expect(g.nodes().size() == 1, "a call has ", g.nodes().size(), " nodes");
         for (unsigned seed = 0; seed < 4; ++seed) {
@@ -366,7 +408,7 @@ TEST_CASE("collectives: a captured call of all_to_all_v sees the counts of each 
 }
 
 TEST_CASE("collectives: counts that are too large are cut, and negative ones are none", "[collectives]") {
-  all_to_all_v_options const o{.max_rows = 4, .max_cols = 8};
+  all_to_all_v_options const o{.max_count = 4 * 8};
   auto const needs = all_to_all_v<float>::requirements(2, o);
   on_ranks(
       2,
@@ -392,7 +434,7 @@ TEST_CASE("collectives: counts that are too large are cut, and negative ones are
                          r.download(got)[1]);
         };
         auto const both = [](std::int64_t x) { return std::vector<std::int64_t>{x, x}; };
-        run({1000, 1000}, {0, 0}, both(4));  // max_rows
+        run({1000, 1000}, {0, 0}, both(4));  // max_count
         run({-3, -3}, {0, 0}, both(0));
         run({4, 4}, {5, 5}, both(1));  // in_rows
         run({4, 4}, {-9, -9}, both(4));
@@ -438,7 +480,7 @@ TEST_CASE("collectives: a rank that sends nothing is named, and reset() brings i
   if (reports_races()) SKIP("a missing signal is a race");
   auto const transport = GENERATE(row_transport::ll_words, row_transport::flags);
   auto const needs = all_gather<bf16>::requirements(2, {.max_count = 512, .transport = transport}) +
-                     all_to_all_v<bf16>::requirements(2, {.max_rows = 4, .max_cols = 64, .transport = transport});
+                     all_to_all_v<bf16>::requirements(2, {.max_count = 4 * 64, .transport = transport});
   heap_options h = heap_for(needs);
   h.wait_limit = std::chrono::milliseconds(500);
   bool const of_rows = GENERATE(false, true);
@@ -447,7 +489,7 @@ TEST_CASE("collectives: a rank that sends nothing is named, and reset() brings i
       [&](rank_of_test& r) {
         channel ch(r.heap, needs);
         all_gather<bf16> op(ch, {.max_count = 512, .transport = transport});
-        all_to_all_v<bf16> rows(ch, {.max_rows = 4, .max_cols = 64, .transport = transport});
+        all_to_all_v<bf16> rows(ch, {.max_count = 4 * 64, .transport = transport});
         load_kernel(r.world, send_nothing, 64);
         auto const in = r.heap.allocate<bf16>(512), out = r.heap.allocate<bf16>(1024);
         counted_rank<bf16, std::int64_t> c(r, 4, 64);
@@ -503,9 +545,7 @@ TEST_CASE("collectives: refuse what they cannot do, with the numbers that they c
     fails("no elements", {"reduce_scatter: max_count = -1"}, [&] { reduce_scatter<bf16> x(ch, {.max_count = -1}); });
     fails("no such transport", {"all_to_all: transport = 9"},
           [&] { all_to_all<bf16> x(ch, {.max_count = 1, .transport = row_transport(9)}); });
-    fails("no rows", {"all_to_all_v: max_rows = 0"}, [&] { all_to_all_v<bf16> x(ch, {.max_rows = 0, .max_cols = 1}); });
-    fails("no columns", {"all_to_all_v: max_cols = 0"},
-          [&] { all_to_all_v<bf16> x(ch, {.max_rows = 1, .max_cols = 0}); });
+    fails("no elements", {"all_to_all_v: max_count = 0"}, [&] { all_to_all_v<bf16> x(ch, {.max_count = 0}); });
     fails("no such units", {"reserved_cus = -1"},
           [&] { all_gather<bf16> x(ch, {.max_count = 1, .reserved_cus = -1}); });
     r.found.throws<out_of_space>("a small channel", {"flags per source", "the channel has 1"},
@@ -513,12 +553,14 @@ TEST_CASE("collectives: refuse what they cannot do, with the numbers that they c
     all_gather<bf16> gathers(ch, {.max_count = 100});
     all_to_all<bf16> swaps(ch, {.max_count = 100});
     reduce_scatter<bf16> reduces(ch, {.max_count = 100});
-    all_to_all_v<bf16> rows(ch, {.max_rows = 10, .max_cols = 20});
+    all_to_all_v<bf16> rows(ch, {.max_count = 10 * 20});
     auto const m = r.heap.allocate<bf16>(800);
     auto const n = r.heap.allocate<std::int64_t>(8);
     bf16* const p = r.here(m);
     fails("too many", {"all_gather: count = 101", "max_count = 100"},
           [&] { gathers(r.stream, {.in = p, .out = p + 200, .count = 101}); });
+    fails("slices in each other", {"all_gather: pitch = 7", "at least count = 8"},
+          [&] { gathers(r.stream, {.in = p, .out = p + 200, .count = 8, .pitch = 7}); });
     fails("null", {"all_to_all: in is null"}, [&] { swaps(r.stream, {.in = nullptr, .out = p, .count = 1}); });
     fails("null", {"reduce_scatter: out is null"}, [&] { reduces(r.stream, {.in = p, .out = nullptr, .count = 1}); });
     fails("overlap", {"out = ", "overlaps in"}, [&] { gathers(r.stream, {.in = p + 8, .out = p, .count = 100}); });
@@ -531,7 +573,7 @@ TEST_CASE("collectives: refuse what they cannot do, with the numbers that they c
       change(x);
       rows(r.stream, x);
     };
-    fails("columns", {"cols = 21", "max_cols = 20"}, [&] { with([](auto& x) { x.cols = 21; }); });
+    fails("columns", {"cols = 201", "max_count = 200"}, [&] { with([](auto& x) { x.cols = 201; }); });
     fails("rows", {"in_rows = -1"}, [&] { with([](auto& x) { x.in_rows = -1; }); });
     fails("null", {"in is null"}, [&] { with([](auto& x) { x.in = nullptr; }); });
     fails("null", {"in_counts is null"}, [&] { with([](auto& x) { x.in_counts = nullptr; }); });

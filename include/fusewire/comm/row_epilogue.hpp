@@ -93,8 +93,7 @@ struct store_rows {
     row_values<T, Vectors> const h = sum();
 #pragma unroll
     for (int v = 0; v < Vectors; ++v)
-      if (int const col = h.first(b, v); col < cols)
-        detail::store_elements(out.row(row), col, cols, h.x[v], aligned);
+      if (int const col = h.first(b, v); col < cols) detail::store_elements(out.row(row), col, cols, h.x[v], aligned);
   }
 };
 

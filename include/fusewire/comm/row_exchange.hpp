@@ -52,7 +52,7 @@ class flag_rows {
   using vector = detail::vec16<T>;
   /// What a load brings.
   using loaded = vector;
-  static constexpr int in_flight = 8;          // sources that a thread with one vector of a row loads together
+  static constexpr int in_flight = 8;      // sources that a thread with one vector of a row loads together
   static constexpr int blocks_per_cu = 2;  // that registers are for, of the largest: what links need in flight
 
   /// Of a launch.

@@ -18,6 +18,7 @@ struct all_gather_call {
   T const* in = nullptr;   // [count]: any alignment
   T* out = nullptr;        // [W * count]; may have `in` as this rank's part, else it does not overlap it
   std::int64_t count = 0;  // elements, 0 to max_count
+  std::int64_t pitch = 0;  // elements from one slice of `out` to the next; 0: count
 };
 
 /// The arrays of all ranks in the order of ranks, as torch's all_gather_into_tensor. T: any trivially copyable type.
@@ -51,12 +52,13 @@ class all_gather {
     slices_.check_count(c.count, max_count_, where);
     if (c.count == 0) return slices_.start_none(stream, where);
     int const ranks = slices_.world().size(), rank = slices_.world().rank();
-    bool const in_place = c.in == c.out + rank * c.count;
-    slices_.check_arrays(c.in, 1, c.out, ranks, in_place ? c.out : nullptr, c.count, where);
-    std::int64_t const bytes = c.count * std::int64_t(sizeof(T));
-    slices_.start_slices(
-        stream, slices_.plan(bytes), bytes,
-        equal_slices{reinterpret_cast<std::byte const*>(c.in), reinterpret_cast<std::byte*>(c.out), bytes, 0}, where);
+    std::int64_t const pitch = c.pitch == 0 ? c.count : c.pitch, bytes = c.count * std::int64_t(sizeof(T));
+    bool const in_place = c.in == c.out + rank * pitch;
+    slices_.check_arrays(c.in, 1, c.out, ranks, in_place ? c.out : nullptr, c.count, pitch, where);
+    slices_.start_slices(stream, slices_.plan(bytes), bytes,
+                         equal_slices{reinterpret_cast<std::byte const*>(c.in), reinterpret_cast<std::byte*>(c.out),
+                                      bytes, 0, pitch * std::int64_t(sizeof(T))},
+                         where);
   }
 
   /// How a call of so many elements travels, in words.

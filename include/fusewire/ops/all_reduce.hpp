@@ -229,10 +229,9 @@ class all_reduce {
       int const fit = resident_blocks(ch_.world(), kernel, p.threads, 0, o_.reserved_cus, where);
       detail::require_resident("all_reduce", ch_.world(), fit, p.threads, 0, o_.reserved_cus, where);
       all_reduce_plan::roles const roles = p.roles_of(fit);
-      int const first = p.first_block(fit);
-      launch(ch_.world(), stream, {.blocks = first + roles.blocks, .threads = p.threads, .where = where}, kernel,
+      launch(ch_.world(), stream, {.blocks = roles.blocks, .threads = p.threads, .where = where}, kernel,
              ch_.view(header),
-             all_reduce_arguments<T>{p.arguments(roles, words_ ? &words_->view() : nullptr), in, p.rows, first}, e);
+             all_reduce_arguments<T>{p.arguments(roles, words_ ? &words_->view() : nullptr), in, p.rows}, e);
     });
   }
   void start_none(hipStream_t stream, std::source_location where) const {

@@ -18,6 +18,7 @@ struct all_to_all_call {
   T const* in = nullptr;   // [W * count]: part p is for rank p; any alignment
   T* out = nullptr;        // [W * count]: part p is from rank p; may be `in`, else it does not overlap it
   std::int64_t count = 0;  // elements of a part, 0 to max_count
+  std::int64_t pitch = 0;  // elements from one slice of both to the next; 0: count
 };
 
 /// Parts of equal size, exchanged between all ranks, as torch's all_to_all_single without splits. T: any trivially
@@ -52,11 +53,12 @@ class all_to_all {
     slices_.check_count(c.count, max_count_, where);
     if (c.count == 0) return slices_.start_none(stream, where);
     int const ranks = slices_.world().size();
-    slices_.check_arrays(c.in, ranks, c.out, ranks, c.in, c.count, where);
-    std::int64_t const bytes = c.count * std::int64_t(sizeof(T));
+    std::int64_t const pitch = c.pitch == 0 ? c.count : c.pitch, bytes = c.count * std::int64_t(sizeof(T)),
+                       step = pitch * std::int64_t(sizeof(T));
+    slices_.check_arrays(c.in, ranks, c.out, ranks, c.in, c.count, pitch, where);
     slices_.start_slices(
         stream, slices_.plan(bytes), bytes,
-        equal_slices{reinterpret_cast<std::byte const*>(c.in), reinterpret_cast<std::byte*>(c.out), bytes, bytes},
+        equal_slices{reinterpret_cast<std::byte const*>(c.in), reinterpret_cast<std::byte*>(c.out), bytes, step, step},
         where);
   }
 

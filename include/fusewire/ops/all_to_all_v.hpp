@@ -7,9 +7,8 @@ namespace fusewire {
 
 /// What an operator is made with; the same on every rank.
 struct all_to_all_v_options {
-  int max_rows = 0;                                    // capacity: rows that a rank sends to another one
-  int max_cols = 0;                                    // capacity: elements of a row
-  row_transport transport = row_transport::automatic;  // automatic chooses by max_rows, a row's bytes and ranks
+  std::int64_t max_count = 0;                          // capacity: elements that a rank sends to another one
+  row_transport transport = row_transport::automatic;  // automatic chooses by max_count and ranks
   int reserved_cus = 0;                                // compute units left to other work
 };
 
@@ -22,24 +21,22 @@ struct all_to_all_v_call {
   T* out = nullptr;                   // [out_rows, cols]: what came, in the order of ranks without gaps
   int out_rows = 0;                   // rows that have room; those behind them are left out
   int cols = 0;                       // elements of a row
-  Index const* in_counts = nullptr;   // [W], on the device: rows to each rank, 0 to max_rows
+  Index const* in_counts = nullptr;   // [W], on the device: rows to each rank, up to max_count elements
   Index const* in_offsets = nullptr;  // [W], likewise: the first of them in `in`; null: one behind the other
   Index* out_counts = nullptr;        // [W], likewise: rows from each rank; may be null
   Index* out_offsets = nullptr;       // [W], likewise: the first of them in `out`; may be null
 };
 
 /// Rows exchanged between all ranks, as torch.ops.symm_mem.all_to_all_vdev: no count is known on the host. T: any
-/// trivially copyable type. A count that `in` or max_rows does not allow is cut to what they do.
+/// trivially copyable type. A count that `in` or max_count does not allow is cut to what they do.
 template <class T>
   requires std::is_trivially_copyable_v<T>
 class all_to_all_v {
  public:
   /// Collective. Takes memory for LL words from the signal segment. Fails: bad_argument; rank_mismatch; out_of_space.
   all_to_all_v(channel& ch, all_to_all_v_options const& o, std::source_location where = std::source_location::current())
-      : o_(o), slices_(ch, "all_to_all_v", "alltoalv", of(o, where), where), counts_(ch, counts, where) {
-    int const ranks = ch.world().size();
-    require(o.max_rows <= max_extent / ranks, where, "all_to_all_v: max_rows = ", o.max_rows, "; expected 1 to ",
-            max_extent / ranks);
+      : max_count_(o.max_count), slices_(ch, "all_to_all_v", "alltoalv", of(o, where), where),
+        counts_(ch, counts, where) {
     slices_.template load_slices<counted_slices>(where);
   }
   all_to_all_v(all_to_all_v const&) = delete;
@@ -60,38 +57,40 @@ class all_to_all_v {
   void operator()(hipStream_t stream, all_to_all_v_call<T, Index> const& c,
                   std::source_location where = std::source_location::current()) {
     check(c, where);
-    std::int64_t const row = c.cols * std::int64_t(sizeof(T)), bytes = o_.max_rows * row;
+    std::int64_t const row = c.cols * std::int64_t(sizeof(T));
+    int const rows = max_rows(c.cols);
     auto const indices = [](Index const* p) { return device_indices{const_cast<Index*>(p), sizeof(Index) == 8}; };
-    slices_.start_slices(
-        stream, slices_.plan(bytes), bytes,
-        counted_slices{reinterpret_cast<std::byte const*>(c.in), reinterpret_cast<std::byte*>(c.out), row, c.in_rows,
-                       c.out_rows, o_.max_rows, indices(c.in_counts), indices(c.in_offsets), indices(c.out_counts),
-                       indices(c.out_offsets), counts_.view()},
-        where, row);
+    slices_.start_slices(stream, slices_.plan(rows * row), rows * row,
+                         counted_slices{reinterpret_cast<std::byte const*>(c.in), reinterpret_cast<std::byte*>(c.out),
+                                        row, c.in_rows, c.out_rows, rows, indices(c.in_counts), indices(c.in_offsets),
+                                        indices(c.out_counts), indices(c.out_offsets), counts_.view()},
+                         where, row);
   }
 
   /// How a call with rows of so many elements travels, in words.
-  std::string describe(int cols) const { return slices_.describe(o_.max_rows * (cols * std::int64_t(sizeof(T)))); }
+  std::string describe(int cols) const { return slices_.describe(max_rows(cols) * (cols * std::int64_t(sizeof(T)))); }
 
  private:
   static constexpr int max_extent = 1 << 30;
   static inline ll_buffer_options const counts{.records = 1, .words = 1, .name = "count"};
 
   static detail::slice_options of(all_to_all_v_options const& o, std::source_location where) {
-    require(o.max_rows >= 1 && o.max_rows <= max_extent, where, "all_to_all_v: max_rows = ", o.max_rows,
-            "; expected 1 to ", max_extent);
-    std::int64_t const most = detail::slice_collective::max_slice / std::int64_t(sizeof(T)) / o.max_rows;
-    require(o.max_cols >= 1 && o.max_cols <= most, where, "all_to_all_v: max_cols = ", o.max_cols, "; expected 1 to ",
-            most);
-    return {o.max_rows * (o.max_cols * std::int64_t(sizeof(T))), o.transport, o.reserved_cus};
+    return detail::slice_options_of<T>("all_to_all_v", o, where);
+  }
+  /// Rows of so many elements that a rank sends to another one, at most: kernels add up those of all ranks in an int.
+  int max_rows(int cols) const {
+    return int(std::min<std::int64_t>(max_count_ / cols, max_extent / slices_.world().size()));
   }
   template <class Index>
   void check(all_to_all_v_call<T, Index> const& c, std::source_location where) const {
-    require(c.cols >= 1 && c.cols <= o_.max_cols, where, "all_to_all_v: cols = ", c.cols,
-            "; expected 1 to max_cols = ", o_.max_cols);
-    for (auto const& [name, rows] : {std::pair{"in_rows", c.in_rows}, std::pair{"out_rows", c.out_rows}})
+    require(c.cols >= 1 && c.cols <= max_count_, where, "all_to_all_v: cols = ", c.cols,
+            "; expected 1 to max_count = ", max_count_);
+    auto const extent = [&](char const* name, int rows) {
       require(rows >= 0 && rows <= max_extent, where, "all_to_all_v: ", name, " = ", rows, "; expected 0 to ",
               max_extent);
+    };
+    extent("in_rows", c.in_rows);
+    extent("out_rows", c.out_rows);
     if (c.in_rows > 0) slices_.address("in", c.in, where);
     if (c.out_rows > 0) slices_.address("out", static_cast<T const*>(c.out), where);
     slices_.address("in_counts", c.in_counts, where);
@@ -110,7 +109,7 @@ class all_to_all_v {
         where);
   }
 
-  all_to_all_v_options o_;
+  std::int64_t max_count_;
   detail::slice_collective slices_;
   ll_buffer counts_;
 };

@@ -19,6 +19,7 @@ struct reduce_scatter_call {
   T const* in = nullptr;   // [W * count]: this rank's summands; part p is for rank p; any alignment
   T* out = nullptr;        // [count]: the sums; may be this rank's part of `in`, else it does not overlap it
   std::int64_t count = 0;  // elements of a part, 0 to max_count
+  std::int64_t pitch = 0;  // elements from one slice of `in` to the next; 0: count
 };
 
 /// This rank's part of the sum over ranks of T: float, f16 or bf16, as torch's reduce_scatter_tensor. Sums are added in
@@ -55,12 +56,12 @@ class reduce_scatter {
     slices_.check_count(c.count, max_count_, where);
     if (c.count == 0) return slices_.start_none(stream, where);
     int const ranks = slices_.world().size(), rank = slices_.world().rank();
-    slices_.check_arrays(c.in, ranks, c.out, 1, c.in + rank * c.count, c.count, where);
-    std::int64_t const bytes = c.count * std::int64_t(sizeof(T));
+    std::int64_t const pitch = c.pitch == 0 ? c.count : c.pitch, bytes = c.count * std::int64_t(sizeof(T));
+    slices_.check_arrays(c.in, ranks, c.out, 1, c.in + rank * pitch, c.count, pitch, where);
     row_plan const p = slices_.plan(bytes);
     int const cols = p.row_bytes() / int(sizeof(T));
     auto const arguments = [&](row_arguments const& g) {
-      return reduce_scatter_arguments<T>{g, {c.in, c.count, cols, cols}, c.count, p.rows};
+      return reduce_scatter_arguments<T>{g, {c.in, c.count, cols, cols}, pitch, p.rows};
     };
     // Adding up moves about three times the bytes of sending
     slices_.start(stream, p, slices_.header(p.words, bytes), p.words ? by_words : by_flags, 4, arguments, where,

@@ -37,7 +37,6 @@ template <class T>
 struct all_reduce_arguments : row_arguments {
   row_view<T const> in;  // this rank's summands
   int rows;              // of `in`
-  int first;             // block that exchanges rows: 1, as block 0 collects credit, or 0 in a grid of one block
 };
 
 /// epilogue(the sum over ranks of a row), on every rank, which adds up all rows. Called by: all_reduce, on every rank.

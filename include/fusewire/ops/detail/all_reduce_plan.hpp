@@ -35,10 +35,8 @@ struct all_reduce_plan : row_plan {
   template <class T>
   static constexpr int max_cols = max_threads * max_row_vectors * per_16_bytes<T>;
 
-  /// The first block that exchanges rows, if `fit` blocks are resident.
-  static int first_block(int fit) { return fit > 1; }
-  /// The roles of the blocks from there on. Reducing moves about three times the bytes of sending or taking.
-  roles roles_of(int fit) const { return row_plan::roles_of(fit - first_block(fit), two_shot ? 5 : 4, two_shot); }
+  /// The roles if `fit` blocks are resident. Reducing moves about three times the bytes of sending or taking.
+  roles roles_of(int fit) const { return row_plan::roles_of(fit, two_shot ? 5 : 4, two_shot); }
 
  private:
   static all_reduce_plan chosen(std::size_t bytes, int ranks, reduce_algorithm shots, row_transport transport) {

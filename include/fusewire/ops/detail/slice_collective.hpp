@@ -125,15 +125,18 @@ class slice_collective {
     return make_header(word_, words, std::uint64_t(bytes), std::uint64_t(row));
   }
 
-  /// Checks the arrays of a call of slices of `count` elements; `in` and `out` have in_slices and out_slices of them.
-  /// in_place: where `out` may be. Fails: bad_argument.
+  /// Checks the arrays of a call of slices of `count` elements, `pitch` apart; `in` and `out` have in_slices and
+  /// out_slices of them. in_place: where `out` may be. Fails: bad_argument.
   template <class T>
   void check_arrays(T const* in, int in_slices, T* out, int out_slices, T const* in_place, std::int64_t count,
-                    std::source_location where) const {
+                    std::int64_t pitch, std::source_location where) const {
+    require(pitch >= count, where, name_, ": pitch = ", pitch, "; expected at least count = ", count, ", or 0");
     address("in", in, where);
     address("out", static_cast<T const*>(out), where);
-    operand const read{"in", in, std::uint64_t(count) * std::uint64_t(in_slices), sizeof(T), sizeof(T)},
-        written{"out", out, std::uint64_t(count) * std::uint64_t(out_slices), sizeof(T), sizeof(T)};
+    auto const slices = [&](char const* name, T const* p, int n) {
+      return operand{name, p, std::uint64_t(n), std::uint64_t(count) * sizeof(T), std::uint64_t(pitch) * sizeof(T)};
+    };
+    operand const read = slices("in", in, in_slices), written = slices("out", out, out_slices);
     check_operands(name_, std::span(&written, 1), std::span(&read, out == in_place ? 0 : 1), where);
   }
   /// Checks a count against the capacity in elements. Fails: bad_argument.

@@ -22,27 +22,28 @@
 // channel poisons. Counts that do not come are 0.
 #pragma once
 #include <fusewire/comm/byte_slice.hpp>
+#include <fusewire/ops/detail/early_ticket.hpp>
 #include <fusewire/ops/detail/for_chunks.hpp>
 #include <fusewire/ops/detail/row_plan.hpp>
 
 namespace fusewire {
 
-/// Slices of one size, one behind the other.
+/// Slices of one size, at equal distances.
 struct equal_slices {
   static constexpr bool equal = true;  // a chunk exists in all slices or in none
   struct table {};                     // shared memory of a block
 
-  std::byte const* in;   // of rank 0
-  std::byte* out;        // from rank 0
-  std::int64_t bytes;    // of a slice
-  std::int64_t in_step;  // bytes from one rank's slice of `in` to the next's: those of a slice, or 0
+  std::byte const* in;             // of rank 0
+  std::byte* out;                  // from rank 0
+  std::int64_t bytes;              // of a slice
+  std::int64_t in_step, out_step;  // bytes from one rank's slice to the next's; all ranks get the same one: 0
 
   /// Nothing has to be exchanged before.
   __device__ void begin(block, channel_epoch const&, world_view const&, row_arguments const&, table&) const {}
   /// What this rank sends to `peer`.
   __device__ byte_slice<std::byte const> sent(table const&, int peer) const { return {in + peer * in_step, bytes}; }
   /// Where what `source` sends is stored.
-  __device__ byte_slice<std::byte> received(table const&, int source) const { return {out + source * bytes, bytes}; }
+  __device__ byte_slice<std::byte> received(table const&, int source) const { return {out + source * out_step, bytes}; }
   /// Bytes that `source` sends.
   __device__ std::int64_t coming(table const&, int) const { return bytes; }
   /// Whether all ranks are sent the same.
@@ -68,11 +69,11 @@ struct device_indices {
 
 /// Slices of rows, whose numbers stand in device memory.
 struct counted_slices {
-  static constexpr bool equal = false;
+  static constexpr bool equal = false;  // see equal_slices
   /// Rows, by the other rank: what is sent and received, and where it begins.
   struct table {
-    int sent[max_ranks], sent_from[max_ranks];
-    int received[max_ranks], received_at[max_ranks];
+    int sent[max_ranks], sent_from[max_ranks];        // in `in`
+    int received[max_ranks], received_at[max_ranks];  // in `out`
   };
 
   std::byte const* in;                                            // [in_rows]
@@ -96,7 +97,7 @@ struct counted_slices {
       if (b.index() == 0 && p != w.rank()) slot.send(p, 0, 0, t.sent[p]);
     }
     b.sync();
-    if (b.index() < g.senders) return;
+    if (g.senders > 0 && b.index() < g.first + g.senders) return;
     ll_reader words(e, w);
     for (int s = b.rank(); s < w.size(); s += b.size()) {
       int count = t.sent[s];
@@ -207,19 +208,20 @@ struct slice_rows {
 
 /// Slices: equal_slices or counted_slices. Called by: the operators, on every rank.
 template <template <class> class Exchange, int Vectors, class Slices>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(row_plan::array_threads)
     exchange_slices(__grid_constant__ channel_view const ch, __grid_constant__ row_arguments const g,
                     __grid_constant__ Slices const slices) {
   __shared__ typename Slices::table table;
   block const b;
   channel_epoch const e = ch.begin(b);
+  detail::early_ticket const ticket(b, e);
   int const ranks = ch.world.size(), rank = ch.world.rank();
   Exchange<std::byte> const exchange(e, ch.world, g.sections);
   detail::slice_rows<Exchange<std::byte>, Vectors> const rows{b, g, exchange};
   slices.begin(b, e, ch.world, g, table);
   std::int64_t longest = 0;  // of what this rank sends
   for (int p = 0; p < ranks; ++p) longest = max(longest, slices.sent(table, p).bytes);
-  detail::for_chunks(b, 0, g.senders, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first, g.senders, g.sections.chunks, [&](int chunk) {
     if (rows.first_byte(chunk) >= longest) return;
     rows.for_rows(chunk, longest, [&](int r) {
       detail::vec16<std::byte> x[Vectors];
@@ -231,7 +233,7 @@ __global__ void __launch_bounds__(256)
     });
     exchange.sent(b, 0, chunk);
   });
-  detail::for_chunks(b, g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first + g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
     rows.copy(chunk, slices.sent(table, rank), slices.received(table, rank));
     if constexpr (Slices::equal) exchange.wait(b, 0, chunk);
     for (int p = ranks - 1; p > 0; --p) {  // the nearest one behind has sent to this rank first
@@ -245,7 +247,7 @@ __global__ void __launch_bounds__(256)
     }
   });
   if (b.index() == 0) exchange.refresh(b, [&](int source) { return int((slices.coming(table, source) + 15) / 16); });
-  e.end(b);
+  ticket.end(b);
 }
 
 }  // namespace fusewire
