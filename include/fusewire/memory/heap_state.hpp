@@ -112,6 +112,9 @@ class heap_state final : public shared_memory {
     current_device const device(world_.device(), where);
     require_no_capture(world_.stream(), "reset", where);
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+    for (auto const& r : resets_)
+      if (r.quiesce) r.quiesce();
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
     world_.exchange().barrier();
     arm_watch(where);
     reported_ = false;
@@ -125,10 +128,13 @@ class heap_state final : public shared_memory {
         r.renew();
   }
   /// Adds memory that reset() renews, for as long as the result lives, in the order in which it was added; the same
-  /// order on all ranks. `memory`: its offset.
-  [[nodiscard]] registration add_reset(std::uint64_t memory, std::function<void()> renew) {
-    return resets_.add({memory, std::move(renew)});
+  /// order on all ranks. `memory`: its offset. `quiesce` is called before anything is renewed, when no kernel runs.
+  [[nodiscard]] registration add_reset(std::uint64_t memory, std::function<void()> renew,
+                                       std::function<void()> quiesce = nullptr) {
+    return resets_.add({memory, std::move(renew), std::move(quiesce)});
   }
+  /// The word by which kernels tell that a launch has failed; its failed() ends this rank's waits.
+  std::shared_ptr<alarm> const& launch_alarm() const { return alarm_; }
 
   void throw_if_alarmed() {
     if (!alarmed()) return;
@@ -277,7 +283,7 @@ class heap_state final : public shared_memory {
 
   struct renewed {
     std::uint64_t memory;
-    std::function<void()> renew;
+    std::function<void()> renew, quiesce;
   };
   fusewire::world& world_;
   std::shared_ptr<detail::ledger> ledger_;
