@@ -112,12 +112,10 @@ class heap_state final : public shared_memory {
     current_device const device(world_.device(), where);
     require_no_capture(world_.stream(), "reset", where);
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
-    for (auto const& r : resets_)
-      if (r.quiesce) r.quiesce();
+    for (auto const& r : resets_) r.quiesce();
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
     world_.exchange().barrier();
-    arm_watch(where);
-    reported_ = false;
+    arm_watch(where), reported_ = false;
     // Some ranks may have ended a channel that others have yet to end
     std::vector<std::uint64_t> mine;
     for (auto const& r : resets_) mine.push_back(r.memory);
@@ -128,9 +126,9 @@ class heap_state final : public shared_memory {
         r.renew();
   }
   /// Adds memory that reset() renews, for as long as the result lives, in the order in which it was added; the same
-  /// order on all ranks. `memory`: its offset. `quiesce` is called before anything is renewed, when no kernel runs.
-  [[nodiscard]] registration add_reset(std::uint64_t memory, std::function<void()> renew,
-                                       std::function<void()> quiesce = nullptr) {
+  /// order on all ranks. `memory`: its offset. `quiesce` comes before all that is renewed, when no kernel runs.
+  [[nodiscard]] registration add_reset(
+      std::uint64_t memory, std::function<void()> renew, std::function<void()> quiesce = [] {}) {
     return resets_.add({memory, std::move(renew), std::move(quiesce)});
   }
   /// The word by which kernels tell that a launch has failed; its failed() ends this rank's waits.

@@ -187,38 +187,38 @@ class nodes_epoch {
   /// Where data flag i of this rank is on any far peer, in bytes.
   __device__ std::uint64_t flag_offset(int i) const { return flag_number(1 + i, rank()) * sizeof(flag); }
 
+  __device__ std::uint64_t word_to_compare(int i) const {
+    if (i < launch_words) return v_->header.what[i];
+    return v_->header.equal_grids * std::uint64_t(platform::grid_blocks());
+  }
   /// Tells far peers what was launched, when all earlier puts have left. Called by: one wave.
   __device__ void send_far_headers() const {
-    wave const g;
-    flag* const mine = v_->headers + slot();
-    if (g.leader()) {
-      if (!v_->ring.wait_left(v_->world)) return;
-      for (int i = 0; i < launch_words; ++i) store(&mine->note[i], v_->header.what[i]);
-      store(&mine->note[launch_words], v_->header.equal_grids * std::uint64_t(platform::grid_blocks()));
-      std::uint64_t const at = flag_number(0, rank()) * sizeof(flag);
-      for (int k = 0; k < far_count(); ++k)
-        v_->ring.put(thread{}, v_->world,
-                     {.where = put_descriptor::where_of(far_rank(k), v_->flag_region, v_->flag_region),
-                      .from = reinterpret_cast<std::uint64_t>(mine->note),
-                      .to = at + offsetof(flag, note),
-                      .bytes = header_words * sizeof mine->note[0],
-                      .flag = at,
-                      .value = number()});
-    }
+    if (!wave{}.leader()) return;
+    flag* const mine = v_->headers + slot();  // whose puts of launch e-2 have left: launch e-1 waited for that
+    for (int i = 0; i < header_words; ++i) store(&mine->note[i], word_to_compare(i));
+    if (!v_->ring.wait_left(v_->world)) return;
+    std::uint64_t const at = flag_number(0, rank()) * sizeof(flag);
+    for (int k = 0; k < far_count(); ++k)
+      v_->ring.put(thread{}, v_->world,
+                   {.where = put_descriptor::where_of(far_rank(k), v_->flag_region, v_->flag_region),
+                    .from = reinterpret_cast<std::uint64_t>(mine->note),
+                    .to = at + offsetof(flag, note),
+                    .bytes = header_words * sizeof mine->note[0],
+                    .flag = at,
+                    .value = number()});
   }
   /// As channel_control::collect_credit(), of far peers.
   __device__ void collect_far_credit(block b) const {
     wait_all(
         b, v_->world, far_count(), [&](int k) { return far_flag(0, far_rank(k)); }, number(),
         [&](int k) { return first_of_all_nodes + far_rank(k); });
-    flag const* const mine = v_->headers + slot();
     for (int k = b.rank(); k < far_count(); k += b.size()) {
       flag const* const theirs = far_flag(0, far_rank(k));
       if (load(&theirs->value) != number()) continue;  // abandoned
       bool equal = true;
-      for (int i = 0; i < header_words; ++i) equal &= load(&theirs->note[i]) == load(&mine->note[i]);
+      for (int i = 0; i < header_words; ++i) equal &= load(&theirs->note[i]) == word_to_compare(i);
       if (equal) continue;
-      detail::note_disagreement(v_->world, first_of_all_nodes + far_rank(k), theirs, mine);
+      detail::note_disagreement(v_->world, first_of_all_nodes + far_rank(k), theirs, v_->headers + slot());
       detail::abandon(v_->world, false);
     }
   }

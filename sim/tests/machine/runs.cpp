@@ -43,6 +43,13 @@ TEST_CASE("every family of HIP calls does what HIP says") {
   CHECK_THAT(r.output, ContainsSubstring("done"));
 }
 
+TEST_CASE("a wait does not end early while a thread may be woken from outside") {
+  result const r = sim("--gpus 1 --patience 100", "sim_hip_order outside");
+  INFO(r.output);
+  CHECK(r.status == 0);
+  CHECK_THAT(r.output, ContainsSubstring("done"));
+}
+
 TEST_CASE("the simulator refuses on the host what HIP refuses") {
   auto const name =
       GENERATE("captures rules", "captures the_stream", "captures ending", "captures outside", "handles streams",
