@@ -50,8 +50,9 @@ class ucx_engine final : public engine {
         " may give it several; expected UCX 1.16 or newer, or UCX_TLS = tcp or another one with UCX_MAX_RMA_LANES = 1");
     ucp_config_t* config = nullptr;
     check_ucx(ucp_config_read(nullptr, nullptr, &config), "ucp_config_read", where);
-    // Versions that do not know it have one way; the user's choice counts
-    if (!detail::variable("UCX_FENCE_MODE")) (void)ucp_config_modify(config, "FENCE_MODE", "ep_based");
+    // Older ones have no choice, and the user's counts
+    if (std::pair(major, minor) >= std::pair(1u, 19u) && !detail::variable("UCX_FENCE_MODE"))
+      (void)ucp_config_modify(config, "FENCE_MODE", "ep_based");
     ucp_params_t p{};
     p.field_mask = UCP_PARAM_FIELD_FEATURES;
     p.features = UCP_FEATURE_RMA;

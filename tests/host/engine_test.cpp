@@ -24,14 +24,19 @@ TEST_CASE("engine: the loopback engine keeps its promises") {
   CHECK(found.wrong_order == 0);
 }
 
+// The threads of both ends decide when they look, so one seed may notice nothing.
 TEST_CASE("engine: a flag before its bytes is noticed") {
-  unsigned const seed = GENERATE(1u, 2u, 3u);
-  CHECK(check({.seed = seed, .delay = 2000, .flag_first = true}, {.rounds = 5}).wrong_flags > 0);
+  std::uint64_t noticed = 0;
+  for (unsigned seed = 1; seed <= 40 && noticed == 0; ++seed)
+    noticed = check({.seed = seed, .delay = 2000, .flag_first = true}, {.rounds = 5}).wrong_flags;
+  CHECK(noticed > 0);
 }
 
 TEST_CASE("engine: a put that overtakes one that has left is noticed") {
-  unsigned const seed = GENERATE(1u, 2u, 3u);
-  CHECK(check({.seed = seed, .delay = 300, .overtakes_done = true}, {.rounds = 20}).wrong_order > 0);
+  std::uint64_t noticed = 0;
+  for (unsigned seed = 1; seed <= 40 && noticed == 0; ++seed)
+    noticed = check({.seed = seed, .delay = 300, .overtakes_done = true}, {.rounds = 20}).wrong_order;
+  CHECK(noticed > 0);
 }
 
 TEST_CASE("engine: the loopback engine refuses what does not fit") {

@@ -1,6 +1,8 @@
 // An engine without a network, for tests: ranks of one process copy into each other's memory. What it delays, reorders
 // and loses is drawn from a seed, within what an engine promises.
 #pragma once
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -61,8 +63,19 @@ class loopback_engine final : public engine {
   }
   std::string name() const override { return "the loopback engine"; }
 
-  std::vector<std::byte> address() override { return {}; }
-  void connect(int, std::span<std::byte const>) override {}
+  std::vector<std::byte> address() override {
+    std::vector<std::byte> mine(sizeof(whereabouts));
+    whereabouts const here{::getpid(), network_.get()};
+    std::memcpy(mine.data(), &here, sizeof here);
+    return mine;
+  }
+  void connect(int peer, std::span<std::byte const> address) override {
+    whereabouts there{};
+    std::memcpy(&there, address.data(), std::min(address.size(), sizeof there));
+    require<runtime_failure>(there.process == ::getpid() && there.network == network_.get(),
+                             std::source_location::current(), "loopback_engine: rank ", peer,
+                             " is not on this loopback_network of this process; expected an engine over a network");
+  }
   int expose(void* at, std::size_t bytes) override {
     std::lock_guard const lock(network_->m_);
     auto& mine = network_->exposed_[rank_];
@@ -102,6 +115,10 @@ class loopback_engine final : public engine {
   std::optional<engine_failure> failure() override { return std::nullopt; }
 
  private:
+  struct whereabouts {
+    pid_t process;
+    loopback_network const* network;
+  };
   struct flight {
     engine_put put;
     std::int64_t number;

@@ -30,9 +30,9 @@ inline bool same_node(place const& a, place const& b) { return same_host(a, b) &
 inline bool same_process(place const& a, place const& b) {
   return same_host(a, b) && std::memcmp(a.process, b.process, sizeof a.process) == 0;
 }
-/// Whether both name a device with one address on one host: a GPU, or partitions of it.
+/// Whether both name a device with one address on one node: a GPU, or partitions of it.
 inline bool same_address(place const& a, place const& b) {
-  return same_host(a, b) && std::strcmp(a.bus, b.bus) == 0 && std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
+  return same_node(a, b) && std::strcmp(a.bus, b.bus) == 0 && std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
 }
 /// Whether both use the same device.
 inline bool same_device(place const& a, place const& b) {
