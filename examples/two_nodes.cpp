@@ -47,11 +47,13 @@ __global__ void sum_over_nodes(nodes_view ch, float const* x, float* y) {
     for (int i = b.rank(); i < length(place); i += b.size()) mine[i] = k == 0 ? theirs[i] : mine[i] + theirs[i];
   }
   b.sync();
+  // [begin: rails]
   for (int n = 0; n < e.nodes(); ++n)
     if (n != e.node())
       e.send(b, e.rail(n), 3 * b.index() + 1, mine, of_nodes + e.node() * segment + from, length(place));
   for (int n = 0; n < e.nodes(); ++n)
     if (n != e.node()) e.wait(b, e.rail(n), 3 * b.index() + 1);
+  // [end: rails]
   for (int i = b.rank(); i < length(place); i += b.size()) {
     float sum = 0;
     for (int n = 0; n < e.nodes(); ++n)
@@ -82,6 +84,7 @@ std::unique_ptr<engine> engine_of(world& all, std::shared_ptr<loopback_network> 
 int main(int argc, char** argv) try {
   auto const wires = std::make_shared<loopback_network>();
   run(ranks_of(argc, argv).value_or(4), [&](world& all) {
+    // [begin: host]
     world w = all.split(all.node_of(all.rank()));  // the ranks of this node
     heap heap(w, {.bulk = 4_MiB, .signal = 1_MiB});
     network net(all, heap, engine_of(all, wires));
@@ -89,6 +92,7 @@ int main(int argc, char** argv) try {
     nodes_channel ch(net,
                      {.max_bytes = (2 * std::size_t(w.size()) + std::size_t(all.nodes())) * segment * sizeof(float),
                       .flags_per_source = 3 * blocks});
+    // [end: host]
     auto const x = heap.allocate<float>(count), y = heap.allocate<float>(count);
 
     for (int n = 0; n < launches; ++n) {

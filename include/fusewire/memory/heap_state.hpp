@@ -47,6 +47,7 @@ class heap_state final : public shared_memory {
   name_table& names() { return names_; }
   std::size_t allocations() const { return bulk_.allocations() + signal_.allocations() - half_freed(); }
   std::size_t half_freed() const { return freed_[0].size() + freed_[1].size(); }
+  std::shared_ptr<alarm> const& launch_alarm() const { return alarm_; }
   bool alarmed() const { return !reported_ && alarm_ && alarm_->raised(); }
 
   /// Collective, with the same arguments. See heap::allocate().
@@ -125,15 +126,12 @@ class heap_state final : public shared_memory {
       if (std::ranges::all_of(all, [&](auto const& theirs) { return std::ranges::count(theirs, r.memory) != 0; }))
         r.renew();
   }
-  /// Adds memory that reset() renews, for as long as the result lives, in the order in which it was added; the same
-  /// order on all ranks. `memory`: its offset. `quiesce` comes before all that is renewed, when no kernel runs.
+  /// Adds memory, with its offset, that reset() renews while the result lives: in the order of the calls, which all
+  /// ranks make in one order. `quiesce` comes before all that is renewed, when no kernel runs.
   [[nodiscard]] registration add_reset(
       std::uint64_t memory, std::function<void()> renew, std::function<void()> quiesce = [] {}) {
     return resets_.add({memory, std::move(renew), std::move(quiesce)});
   }
-  /// The word by which kernels tell that a launch has failed; its failed() ends this rank's waits.
-  std::shared_ptr<alarm> const& launch_alarm() const { return alarm_; }
-
   void throw_if_alarmed() {
     if (!alarmed()) return;
     current_device const device(world_.device());
