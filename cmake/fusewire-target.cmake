@@ -34,8 +34,8 @@ function(fusewire_add_host_library name)
   target_compile_definitions(${name} PUBLIC FUSEWIRE_HOST_LIBRARY)
 endfunction()
 
-# fusewire_add_ucx_library(<name> <source>): the engine over UCX (nodes/ucx_engine.hpp) as a static library. Without a UCX
-# of 1.13 or newer that pkg-config finds, it adds nothing. HIP or CUDA must be enabled. <source>: ucx_engine.cpp.
+# fusewire_add_ucx_library(<name> <source>): the engine over UCX (nodes/ucx_engine.hpp) as a static library. Without a
+# UCX of 1.13 or newer that pkg-config finds, it adds nothing. HIP or CUDA must be enabled. <source>: ucx_engine.cpp.
 function(fusewire_add_ucx_library name source)
   find_package(PkgConfig QUIET)
   if(NOT PkgConfig_FOUND)
