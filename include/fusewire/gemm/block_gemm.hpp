@@ -9,6 +9,7 @@
 #include <fusewire/arch/mma.hpp>
 #include <fusewire/gemm/block_config.hpp>
 #include <fusewire/gemm/gemm_operands.hpp>
+#include <fusewire/gemm/store_vec4.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 
@@ -121,10 +122,24 @@ class block_gemm {
     pending_ = false;
   }
 
-  /// c[r, j] = Out(epilogue(acc, m0 + r, n0 + j)) for the part of the tile inside c. Called by: every thread of the
-  /// block, after finish().
+  /// c[r, j] = Out(epilogue(acc, m0 + r, n0 + j)) for the part of the tile inside c; of a pair epilogue, half as many
+  /// columns. Called by: every thread of the block, after finish().
   template <class Out, class Epilogue>
   __device__ void store(matrix<Out> c, int m0, int n0, Epilogue const& epilogue) {
+    if constexpr (pair_epilogue<Epilogue>) store_pairs(c, m0, n0, epilogue);
+    else store_elements(c, m0, n0, epilogue);
+  }
+
+ private:
+  static constexpr int units_per_row = C.block_k / 8;
+  static constexpr int a_units = C.block_m * units_per_row, b_units = C.block_n * units_per_row;
+  static constexpr int a_per_thread = ceil_div(a_units, threads), b_per_thread = ceil_div(b_units, threads);
+  // A thread reads a row-major B in patches of 8 k x 4 n, and transposes each into four units.
+  static constexpr int patches = b_units / 4, patches_per_thread = ceil_div(patches, threads);
+
+  /// As store().
+  template <class Out, class Epilogue>
+  __device__ void store_elements(matrix<Out> c, int m0, int n0, Epilogue const& epilogue) {
     constexpr int per_unit = 16 / sizeof(Out), units = wave_n / per_unit;
     // 16 rows at a time go through LDS, so that stores to memory are whole 16-byte words
     constexpr int pitch = wave_n + per_unit;  // elements
@@ -158,13 +173,30 @@ class block_gemm {
     }
     block{}.sync();
   }
-
- private:
-  static constexpr int units_per_row = C.block_k / 8;
-  static constexpr int a_units = C.block_m * units_per_row, b_units = C.block_n * units_per_row;
-  static constexpr int a_per_thread = ceil_div(a_units, threads), b_per_thread = ceil_div(b_units, threads);
-  // A thread reads a row-major B in patches of 8 k x 4 n, and transposes each into four units.
-  static constexpr int patches = b_units / 4, patches_per_thread = ceil_div(patches, threads);
+  /// As store(), by way of fp32 sums in LDS.
+  template <class Out, class Epilogue>
+  __device__ void store_pairs(matrix<Out> c, int m0, int n0, Epilogue const& epilogue) {
+    constexpr int fours = wave_n / 4, pitch = wave_n + 4;  // floats
+    static_assert(C.waves_m * C.waves_n * 16 * pitch * int(sizeof(float)) <= C.shared_bytes());
+    wave const w;
+    float* const staging = reinterpret_cast<float*>(shared_) + w.index() * 16 * pitch;
+    bool const whole = is_row_aligned<4 * sizeof(Out)>(c);
+    block{}.sync();
+#pragma unroll
+    for (int i = 0; i < atoms_m; ++i) {
+#pragma unroll
+      for (int j = 0; j < atoms_n; ++j)
+#pragma unroll
+        for (int v = 0; v < atom::c_values; ++v)
+          staging[atom::c_row(w.rank(), v) * pitch + j * atom::n + atom::c_col(w.rank(), v)] = acc_.c[i][j][v];
+      w.sync();
+      for (int u = w.rank(); u < 16 * fours; u += w.size())
+        store_vec4(c, m0 + wave_row() + i * atom::m + u / fours, n0 + wave_col() + u % fours * 4,
+                   *reinterpret_cast<float4 const*>(staging + u / fours * pitch + u % fours * 4), whole, epilogue);
+      w.sync();
+    }
+    block{}.sync();
+  }
 
   __device__ static int wave_row() { return wave{}.index() / C.waves_n * wave_m; }
   __device__ static int wave_col() { return wave{}.index() % C.waves_n * wave_n; }

@@ -282,7 +282,8 @@ class gemm_sm90 {
     for (int const i : share) {
       tile_coord const tile = tiles[i];
       auto const c = sink.at(tile);
-      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = min(c.cols - n0, C.block_n);
+      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n,
+                columns = min(c.cols * columns_of_value<Epilogue> - n0, C.block_n);
       // This warpgroup's part lies outside C
       if (C.warpgroups() == 2 && split_k == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
@@ -320,7 +321,7 @@ class gemm_sm90 {
       if (split_k == 1) {
         tell();
         int const row = m0 + row0, column = n0 + column0, left = columns - column0;
-        if constexpr (std::is_same_v<decltype(c), matrix<float> const>) {
+        if constexpr (std::is_same_v<decltype(c), matrix<float> const> || pair_epilogue<Epilogue>) {
           out::store_sums(s.staging(wave{}.index() - 4), acc, row, column, left, c, epilogue);
         } else {
           bytes16* const staging = s.staging(wave{}.index() - 4);
