@@ -10,6 +10,7 @@
 #include <fusewire/gemm/block_config.hpp>
 #include <fusewire/gemm/gemm_operands.hpp>
 #include <fusewire/gemm/store_vec4.hpp>
+#include <fusewire/gemm/tile_scheduler.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 
@@ -58,8 +59,8 @@ class block_gemm {
   /// the sink says. Returns the first number that is none.
   /// Called by: every thread of the block.
   /// Requires: as the constructor and run(); a tile has at most C.block_m rows of the source.
-  template <int Buffers, tile_source Source, tile_sink Sink, class Next, class Epilogue>
-  __device__ static int run_tiles(void* shared, gemm_operands<T, Buffers> const& x, raster_order const& tiles,
+  template <int Buffers, tile_scheduler Tiles, tile_source Source, tile_sink Sink, class Next, class Epilogue>
+  __device__ static int run_tiles(void* shared, gemm_operands<T, Buffers> const& x, Tiles const& tiles,
                                   Next const& next, Source& source, Sink const& sink, Epilogue const& epilogue) {
     int i = next();
     for (; i < tiles.count(); i = next()) {
@@ -67,7 +68,7 @@ class block_gemm {
       accumulator acc;
       block_gemm tile(shared, acc);
       tile.multiply(x, t, source);
-      tile.store(sink.at(t), t.m * C.block_m, t.n * C.block_n, epilogue);
+      tile.store(sink.at(t), t.m * C.block_m, t.n * C.block_n, epilogue_of_tile(sink, t, epilogue));
       sink.stored(block{}, opaque(t), {{0, C.block_m}});
     }
     return i;
@@ -77,13 +78,14 @@ class block_gemm {
   /// Called by: every thread of the block. Requires: as run_tiles().
   template <int Buffers, tile_source Source>
   __device__ int multiply(gemm_operands<T, Buffers> const& x, tile_coord t, Source& source) {
-    int const rows = source.begin(t.m);
+    int const rows = source.begin(t);
+    b_operand<T> const b = x.b.of_group(t.group);
     auto place = source.first();
     for (int left = source.steps(); platform::uniform(left) > 0;) {
       k_segment const there = source.wait(place);
       matrix<T const> const& a = x.a[there.buffer];
       int const columns = min(there.count * k_step, a.cols - there.column);
-      run(a.submatrix(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
+      run(a.submatrix(there.row, there.column, rows, columns), b, t.n * C.block_n, source.k(place));
       source.advance(place, there.count);
       left -= there.count;
     }

@@ -11,6 +11,12 @@ struct b_operand {
   std::int64_t ld;  // elements
   layout order;     // row-major or column-major
   int n;            // columns
+  // Of a grouped GEMM, which has a B for each group: groups; elements from one group's B to the next
+  int groups = 0;
+  std::int64_t group_stride = 0;
+
+  /// B of a group.
+  __host__ __device__ b_operand of_group(int group) const { return {data + group * group_stride, ld, order, n}; }
 };
 
 /// The operands of a launch: its buffers of A, among which a source chooses, and B.

@@ -29,8 +29,8 @@ struct sm90_split_k_tile {
   };
 
   /// The sum_rows of this block's tile. split_k: blocks of the cluster.
-  template <class Sink>
-  __device__ static sum_rows rows_of(int split_k, raster_order const& tiles, strided_range share, Sink const& sink) {
+  template <class Tiles, class Sink>
+  __device__ static sum_rows rows_of(int split_k, Tiles const& tiles, strided_range share, Sink const& sink) {
     if (split_k == 1 || share.first >= share.last) return {split_k, 0, 0, 0};
     tile_coord const tile = tiles[share.first];
     int const rows = min(sink.at(tile).rows - tile.m * C.block_m, C.block_m);
