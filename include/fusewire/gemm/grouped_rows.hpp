@@ -16,7 +16,8 @@ class grouped_rows : public local_rows {
 
   __device__ int begin(tile_coord t) {
     index_range const rows = g_.rows(t.group);
-    return begin_at(rows.begin + t.m * tile_m_, rows.size() - t.m * tile_m_);
+    int const first = platform::uniform(rows.begin), left = platform::uniform(rows.size()) - t.m * tile_m_;
+    return begin_at(first + t.m * tile_m_, left);
   }
 
  private:
@@ -80,13 +81,13 @@ struct grouped_sink {
 
   __device__ matrix<T> at(tile_coord t) const {
     index_range const rows = g.rows(t.group);
-    return c.submatrix(rows.begin, 0, rows.size(), c.cols);
+    return c.submatrix(platform::uniform(rows.begin), 0, platform::uniform(rows.size()), c.cols);
   }
   /// See epilogue_of_tile().
   template <grouped_epilogue E>
   __device__ auto of_tile(tile_coord t, E const& e) const {
     using of_group = typename epilogue_of_groups<E>::type;
-    int const first = g.rows(t.group).begin;
+    int const first = platform::uniform(g.rows(t.group).begin);
     if constexpr (epilogue_by_group<E>) return epilogue_from_row<of_group>{e.of_group(t.group), first};
     else return epilogue_from_row<of_group>{e, first};
   }

@@ -64,7 +64,9 @@ class grouped_scheduler {
       if (int const found = platform::first_lane_of(m < end); found > 0) {
         int const lane = found - 1, behind = platform::readlane(end, lane),
                   begin = lane == 0 ? before : platform::readlane(end, lane - 1);
-        return tile_in_group(first + lane, i - begin * n_tiles_.value(), behind - begin, n_tiles_, group_m_);
+        tile_coord const t =
+            tile_in_group(first + lane, i - begin * n_tiles_.value(), behind - begin, n_tiles_, group_m_);
+        return {platform::uniform(t.m), platform::uniform(t.n), platform::uniform(t.group)};
       }
       before = platform::readlane(end, wave::width - 1);
     }
