@@ -75,7 +75,7 @@ class grouped_scheduler {
  private:
   /// M tiles of the window's groups up to this lane's, inclusive. first: the window's first group.
   __device__ int sums(int first) const {
-    int const lane = wave{}.rank(), g = first + lane;
+    int const lane = platform::no_hoist_lane(wave{}.rank()), g = first + lane;  // no registers while tiles multiply
     int sum = g < g_.groups ? ceil_div(g_.rows(g).size(), tile_m_) : 0;
 #pragma unroll
     for (int step = 1; step < wave::width; step *= 2) {

@@ -140,10 +140,13 @@ class grouped_gemm {
             "; expected 1 to ", max_groups);
     require(call.rows_of_group >= 0, where, "grouped_gemm: rows_of_group = ", call.rows_of_group,
             "; expected 0 (choose) or more");
-    for (auto const& [name, p] : {std::pair{"offsets", call.offsets}, {"ends", call.ends}})
-      require((p != nullptr || p == call.ends) && reinterpret_cast<std::uintptr_t>(p) % sizeof(int) == 0, where,
+    auto const of_device = [&](char const* name, int const* p, bool may_be_null) {
+      require((p != nullptr || may_be_null) && reinterpret_cast<std::uintptr_t>(p) % sizeof(int) == 0, where,
               "grouped_gemm: ", name, " = ", static_cast<void const*>(p),
               "; expected an address of device memory that is a multiple of ", sizeof(int));
+    };
+    of_device("offsets", call.offsets, false);
+    of_device("ends", call.ends, true);
     int const n = columns * per_value;
     detail::check_gemm("grouped_gemm", call, k, n, where);
     bool const by_row = call.b_layout == layout::row_major;
