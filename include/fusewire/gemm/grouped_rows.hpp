@@ -45,21 +45,22 @@ concept epilogue_by_group = std::is_trivially_copyable_v<E> && detail::has_of_gr
 template <class E>
 concept grouped_epilogue = local_epilogue<E> || epilogue_by_group<E>;
 
-/// The epilogue of each group.
+/// The type of the epilogue of each group.
 template <grouped_epilogue E>
 struct epilogue_of_groups {
-  using type = E;
+  using type = E;  // the same for all
 };
+/// That of an epilogue by group.
 template <epilogue_by_group E>
 struct epilogue_of_groups<E> {
-  using type = decltype(std::declval<E const&>().of_group(0));
+  using type = decltype(std::declval<E const&>().of_group(0));  // what it returns
 };
 
 /// An epilogue, or a pair epilogue as E is one: E, for a C that begins at row `first` of E's.
 template <local_epilogue E>
 struct epilogue_from_row {
-  E e;
-  int first;
+  E e;        // of the whole C
+  int first;  // its row that is row 0 here
 
   __device__ float operator()(float acc, int row, int column) const
     requires epilogue<E>

@@ -57,6 +57,7 @@ class grouped_scheduler {
   }
 
   __device__ int count() const { return count_; }
+  /// The i-th tile. Called by: every thread of a wave. Requires: 0 <= i < count().
   __device__ tile_coord operator[](int i) const {
     int const m = platform::uniform(i / n_tiles_);  // among the M tiles of all groups
     for (int first = 0, before = 0;; first += wave::width) {

@@ -31,7 +31,8 @@ CUtensorMap make_tensor_map(matrix<T const> x, int box_rows, matrix_groups group
   }();
   CUtensorMap map;
   cuuint64_t const extent[3] = {cuuint64_t(x.cols), cuuint64_t(x.rows), cuuint64_t(groups.count)},
-                   pitch[2] = {cuuint64_t(x.ld) * sizeof(T), cuuint64_t(groups.stride) * sizeof(T)};  // bytes
+                   pitch[2] = {cuuint64_t(x.ld) * sizeof(T),  // bytes; of one group any
+                               cuuint64_t(groups.count > 1 ? groups.stride : x.ld) * sizeof(T)};
   cuuint32_t const box[3] = {64, cuuint32_t(box_rows), 1}, step[3] = {1, 1, 1};
   CUresult const r =
       encode(&map, std::is_same_v<T, bf16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
