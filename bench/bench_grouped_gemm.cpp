@@ -126,8 +126,7 @@ class shape_runner {
             .c = {c(i), s_.m, s_.n, s_.n},
             .offsets = st_.offsets.template as<int>(),
             .groups = s_.groups,
-            .b_layout = set.b_layout,
-            .b_is_constant = true};
+            .b_layout = set.b_layout};
   }
 
   /// The vendor's GEMM of each group.

@@ -42,19 +42,19 @@ TEST_CASE("tile_in_group takes every tile of a group once, as raster_order does"
   }
 }
 
-TEST_CASE("max_grouped_tiles is what some division of rows takes, and no division takes more", "[grid]") {
+TEST_CASE("max_grouped_m_tiles: no division of rows takes more", "[grid]") {
   int const groups = GENERATE(1, 2, 3, 4), max_rows = GENERATE(1, 2, 5, 8, 11), tile_m = GENERATE(1, 2, 4);
   // All divisions of up to max_rows rows, as digits of a number
-  std::int64_t divisions = 1, most = 0, of_one = max_rows + 1;
+  int divisions = 1, most = 0, of_one = max_rows + 1;
   for (int g = 0; g < groups; ++g) divisions *= of_one;
-  for (std::int64_t d = 0; d < divisions; ++d) {
-    std::int64_t rows = 0, tiles = 0;
-    for (std::int64_t digits = d, g = 0; g < groups; ++g, digits /= of_one)
-      rows += digits % of_one, tiles += ceil_div(int(digits % of_one), tile_m);
-    if (rows <= max_rows) most = std::max(most, tiles * 3);
+  for (int d = 0; d < divisions; ++d) {
+    int rows = 0, tiles = 0;
+    for (int digits = d, g = 0; g < groups; ++g, digits /= of_one)
+      rows += digits % of_one, tiles += ceil_div(digits % of_one, tile_m);
+    if (rows <= max_rows) most = std::max(most, tiles);
   }
-  REQUIRE(max_grouped_tiles(groups, max_rows, tile_m, 3) >= most);
-  REQUIRE(max_grouped_tiles(groups, max_rows, tile_m, 3) <= most + 3 * groups);
+  REQUIRE(max_grouped_m_tiles(groups, max_rows, tile_m) >= most);
+  REQUIRE(max_grouped_m_tiles(groups, max_rows, tile_m) <= most + groups);
 }
 
 TEST_CASE("round_robin gives every number to exactly one worker", "[grid]") {

@@ -200,7 +200,7 @@ TEST_CASE("grouped_scheduler: every tile of every group exactly once", "[grouped
             for (int n = 0; n < n_tiles; ++n) wanted.push_back({e, m, n});
         int const all = r.download(count)[0];
         r.found.expect(all == int(wanted.size()) && all <= max_tiles &&
-                           all <= max_grouped_tiles(groups, std::max(1, g.ends.back()), tile_m, n_tiles),
+                           all <= n_tiles * max_grouped_m_tiles(groups, std::max(1, g.ends.back()), tile_m),
                        all, " tiles, wanted ", wanted.size());
         auto const of_tile = r.download(tiles), times = r.download(counts);
         for (int i = 0; i < all; ++i) {
@@ -289,6 +289,33 @@ TEST_CASE("grouped_gemm: offsets that lie beyond the matrices", "[grouped_gemm]"
     op(r.stream, g.call(s, 3, true));
     r.world.check(r.stream);
     g.compare(s, kept, s.n, [&](int i, int j, int of) { return product_of(s.seed, of, s.k, i, j); });
+
+    // Rows that several groups claim hold anything; other memory is left alone
+    grouping const twice{{0, 0, 0}, {30, 30, 30}};
+    for (int const expected : {1, 64}) {
+      g.upload(s, kept, true);
+      r.upload(twice.begins, g.begins);
+      r.upload(twice.ends, g.ends);
+      op(r.stream, g.call(s, 3, true, 1, expected));
+      r.world.check(r.stream);
+      int const ld = s.n + 1;
+      auto const found = r.download(static_cast<bf16 const*>(r.here(g.c)), std::size_t(s.max_rows * ld));
+      for (int i = 0; i < s.max_rows; ++i)
+        for (int j = 0; j < ld; ++j)
+          r.found.expect(found[std::size_t(i * ld + j)].bits == 0xffff || (i < 30 && j < s.n), "c(", i, ", ", j,
+                         ") was written");
+    }
+  });
+}
+
+TEST_CASE("grouped_gemm: more groups than a wave has lanes", "[grouped_gemm]") {
+  on_ranks(1, [&](rank_of_test& r) {
+    lcg random{5};
+    grouped_rank<bf16> g(r, 420, 24, 16, 200);
+    grouped_gemm<bf16> op(r.world);
+    for (int const expected : {1, 16, 100})
+      g.run(op, {420, 24, 16, layout::column_major, unsigned(expected)}, random_groups(random, 200, 420, 1), false,
+            expected);
   });
 }
 

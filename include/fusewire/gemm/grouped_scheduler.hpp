@@ -28,10 +28,10 @@ struct row_groups {
   }
 };
 
-/// The most tiles that such groups can have: each begins a tile of its own.
-/// Requires: groups, max_rows, tile_m, n_tiles >= 1.
-constexpr std::int64_t max_grouped_tiles(int groups, int max_rows, int tile_m, int n_tiles) {
-  return (std::int64_t(min(groups, max_rows)) + max_rows / tile_m) * n_tiles;
+/// The most M tiles that such groups can have if no row is in two of them: each group begins a tile of its own.
+/// Requires: groups, max_rows, tile_m >= 1.
+__host__ __device__ constexpr int max_grouped_m_tiles(int groups, int max_rows, int tile_m) {
+  return min(groups, max_rows) + max_rows / tile_m;
 }
 
 /// Tile number j of a group of m_tiles x n_tiles tiles, in the order of raster_order: `group_m` M tiles together.
@@ -48,11 +48,14 @@ class grouped_scheduler {
   static constexpr bool has_groups = true;  // see tile_scheduler
 
   /// Tiles of tile_m rows. group_m: M tiles that are in flight together. Reads the groups.
-  /// Called by: every thread of a wave, when what the groups point to is there.
+  /// Called by: every thread of a wave, when what the groups point to is there. Requires: the most M tiles times
+  /// n_tiles are up to 2^29.
   __device__ grouped_scheduler(row_groups const& g, int tile_m, divisor const& n_tiles, int group_m)
-      : g_(g), tile_m_(tile_m), group_m_(group_m), n_tiles_(n_tiles) {
+      : g_(g), tile_m_(tile_m), group_m_(group_m), most_(max_grouped_m_tiles(g.groups, g.max_rows, tile_m)),
+        n_tiles_(n_tiles) {
     int all = 0;
-    for (int first = 0; first < g.groups; first += wave::width) all += platform::readlane(sums(first), wave::width - 1);
+    for (int first = 0; first < g.groups; first += wave::width)
+      all = min(all + platform::readlane(sums(first), wave::width - 1), most_);
     count_ = platform::uniform(all * n_tiles.value());
   }
 
@@ -74,20 +77,21 @@ class grouped_scheduler {
   }
 
  private:
-  /// M tiles of the window's groups up to this lane's, inclusive. first: the window's first group.
+  /// M tiles of the window's groups up to this lane's, inclusive, but not more than there can be: of groups that have
+  /// rows in common, which is a mistake, some tiles are left out. first: the window's first group.
   __device__ int sums(int first) const {
     int const lane = platform::no_hoist_lane(wave{}.rank()), g = first + lane;  // no registers while tiles multiply
     int sum = g < g_.groups ? ceil_div(g_.rows(g).size(), tile_m_) : 0;
 #pragma unroll
     for (int step = 1; step < wave::width; step *= 2) {
       int const other = platform::shuffle(sum, lane < step ? lane : lane - step);
-      sum += lane < step ? 0 : other;
+      sum = min(sum + (lane < step ? 0 : other), most_);
     }
     return sum;
   }
 
   row_groups const& g_;
-  int tile_m_, group_m_, count_;
+  int tile_m_, group_m_, most_, count_;
   divisor const& n_tiles_;
 };
 static_assert(tile_scheduler<grouped_scheduler>);

@@ -29,8 +29,6 @@ struct grouped_gemm_call {
   /// Rows that a group is expected to have, by which a tile is chosen; 0: max_rows / groups. Any number gives right
   /// results
   int rows_of_group = 0;
-  /// True: no unfinished work on the stream writes b
-  bool b_is_constant = false;
 };
 
 /// Of every group g: C's rows = epilogue(A's rows * B [g] [K, N]), T in and out, fp32 in between. The epilogue sees
@@ -60,9 +58,10 @@ class grouped_gemm {
                   std::source_location where = std::source_location::current()) {
     gemm_plan const& plan = plan_for<Epilogue>(call, where);
     int const n_tiles = ceil_div(call.b.cols, plan.tile_n);
-    std::int64_t const tiles = max_grouped_tiles(call.groups, call.a.rows, plan.tile_m, n_tiles);
-    require(tiles <= detail::max_extent, where, "grouped_gemm: ", call.groups, " groups of ", call.a.rows, " rows and ",
-            call.b.cols, " columns can have ", tiles, " tiles; expected up to ", detail::max_extent);
+    constexpr int most = max_extent / 2;
+    std::int64_t const tiles = std::int64_t(n_tiles) * max_grouped_m_tiles(call.groups, call.a.rows, plan.tile_m);
+    require(tiles <= most, where, "grouped_gemm: ", call.groups, " groups of ", call.a.rows, " rows and ", call.b.cols,
+            " columns can have ", tiles, " tiles; expected up to ", most);
     grouped_gemm_arguments<T> const g{
         call.c,
         {call.offsets, call.ends ? call.ends : call.offsets + 1, call.groups, call.a.rows},
@@ -106,7 +105,6 @@ class grouped_gemm {
             .b = call.b,
             .b_layout = call.b_layout,
             .a_ld = call.a.ld,
-            .b_is_constant = call.b_is_constant,
             .shards = call.groups,
             .groups = call.groups,
             .b_group_stride = call.b_group_stride};
