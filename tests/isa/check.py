@@ -112,10 +112,11 @@ def spelled(name):
         return f"{kernel}<{rows[1]}, {rows[2]}, {rows[3]}>"
     if rows := re.search(r"(flag_rows|ll_rows)ELi(\d)E\w+?(store_rows|rms_norm)", name):
         return f"{kernel}<{element}, {rows[1]}, {rows[2]}, {rows[3]}>"
+    epilogue = ", swiglu" if "6swiglu" in name else ""
     if tile := re.search(r"(small_tile|large_tile)", name):
-        return f"{kernel}<{element}, block_mainloop<{tile[1]}>>"
+        return f"{kernel}<{element}, block_mainloop<{tile[1]}>{epilogue}>"
     loop, m, n, order = re.search(r"(small_m_gfx942|ping_pong_gfx942)I\w+?Li(\d+)ELi(\d+)ELNS_6layoutE(\d)", name).groups()
-    return f"{kernel}<{element}, {loop}<{m}, {n}, {('row', 'column')[int(order)]}_major>>"
+    return f"{kernel}<{element}, {loop}<{m}, {n}, {('row', 'column')[int(order)]}_major>{epilogue}>"
 
 
 def page_of(version, rows):

@@ -6,6 +6,7 @@
 #include <fusewire/ops/detail/gemm_ar_kernel.hpp>
 #include <fusewire/ops/detail/gemm_kernel.hpp>
 #include <fusewire/ops/detail/gemm_rs_kernel.hpp>
+#include <fusewire/ops/detail/grouped_gemm_kernel.hpp>
 #include <fusewire/ops/detail/reduce_scatter_kernel.hpp>
 #include <fusewire/ops/detail/slice_kernel.hpp>
 #include <fusewire/gemm/mainloop_dispatch.hpp>
@@ -108,3 +109,34 @@ template __global__ void fusewire::gemm_rs_kernel<bf16, rows_64, identity>(chann
 template __global__ void fusewire::gemm_rs_kernel<bf16, rows_256, identity>(channel_view const,
                                                                             sum_arguments<bf16> const,
                                                                             rows_256::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<bf16, rows_16, swiglu>(gemm_arguments<bf16>, rows_16::operands<1> const,
+                                                                      swiglu);
+template __global__ void fusewire::gemm_kernel<bf16, rows_64, swiglu>(gemm_arguments<bf16>, rows_64::operands<1> const,
+                                                                      swiglu);
+template __global__ void fusewire::gemm_kernel<bf16, rows_128, swiglu>(gemm_arguments<bf16>,
+                                                                       rows_128::operands<1> const, swiglu);
+template __global__ void fusewire::gemm_kernel<bf16, rows_256, swiglu>(gemm_arguments<bf16>,
+                                                                       rows_256::operands<1> const, swiglu);
+template __global__ void fusewire::gemm_kernel<f16, rows_256_of_rows, swiglu>(gemm_arguments<f16>,
+                                                                              rows_256_of_rows::operands<1> const,
+                                                                              swiglu);
+template __global__ void fusewire::gemm_kernel<bf16, loop<bf16, large_tile>, swiglu>(
+    gemm_arguments<bf16>, operands<bf16, large_tile, 1> const, swiglu);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_16, identity>(grouped_gemm_arguments<bf16> const,
+                                                                                rows_16::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_64, identity>(grouped_gemm_arguments<bf16> const,
+                                                                                rows_64::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<f16, rows_64_of_rows, identity>(
+    grouped_gemm_arguments<f16> const, rows_64_of_rows::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_128_of_112, identity>(
+    grouped_gemm_arguments<bf16> const, rows_128_of_112::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_128, identity>(grouped_gemm_arguments<bf16> const,
+                                                                                 rows_128::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_256, identity>(grouped_gemm_arguments<bf16> const,
+                                                                                 rows_256::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<f16, rows_256_of_rows, identity>(
+    grouped_gemm_arguments<f16> const, rows_256_of_rows::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_128, swiglu>(grouped_gemm_arguments<bf16> const,
+                                                                               rows_128::operands<1> const, swiglu);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, loop<bf16, large_tile>, identity>(
+    grouped_gemm_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
