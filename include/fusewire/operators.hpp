@@ -9,3 +9,5 @@
 #include <fusewire/ops/gemm_all_scatter.hpp>
 #include <fusewire/ops/gemm_ar.hpp>
 #include <fusewire/ops/gemm_rs.hpp>
+#include <fusewire/ops/moe_combine.hpp>
+#include <fusewire/ops/moe_dispatch.hpp>

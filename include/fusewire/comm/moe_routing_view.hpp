@@ -28,6 +28,9 @@ struct moe_shape {
   static constexpr int segment_tokens = 256;   // of a source, that a block counts together
   static constexpr int most_tokens = 1 << 17;  // of a rank
 
+  /// Whether a routing of one serves the other.
+  friend constexpr bool operator==(moe_shape const&, moe_shape const&) = default;
+
   /// Tokens that a rank receives at most.
   __host__ __device__ constexpr int max_received() const {
     int const all = ranks * max_tokens;
@@ -36,8 +39,7 @@ struct moe_shape {
   /// The most rows that can come.
   __host__ __device__ constexpr std::int64_t worst_rows() const {
     std::int64_t const all = std::int64_t(ranks) * max_tokens;
-    return layout == moe_layout::by_token ? all
-                                          : all * min(top_k, experts) + std::int64_t(experts) * (alignment - 1);
+    return layout == moe_layout::by_token ? all : all * min(top_k, experts) + std::int64_t(experts) * (alignment - 1);
   }
   /// Segments of max_tokens tokens.
   __host__ __device__ constexpr int segments() const { return ceil_div(max_tokens, segment_tokens); }
@@ -49,17 +51,18 @@ struct moe_shape {
 /// counts tokens that came to this rank, in the order of (source rank, token); a token comes once, however many of its
 /// experts the rank has.
 struct moe_routing_view {
-  moe_shape shape;              // the sizes of the arrays
-  std::int32_t* tokens;         // [ranks]: tokens of each rank in the call
-  std::int32_t* source_rows;    // [ranks + 1]: exclusive prefix sums of what each source has sent; the last: all received
-  std::int32_t* expert_rows;    // [experts]: rows of each expert of this rank
-  std::int32_t* expert_begins;  // [experts + 1]: where they begin, by_expert; the last: where the last one ends, aligned
-  std::int32_t* row_tokens;     // [max_received]: source rank * max_tokens + token
-  std::int32_t* row_experts;    // [max_received, top_k]: the token's experts, from this rank's first on; -1: none here
-  float* row_weights;           // [max_received, top_k]: their weights; 0: none here
-  std::int32_t* row_places;     // [max_received, top_k]: their rows by_expert; -1: none here
-  std::int32_t* row_of;         // [ranks, max_tokens]: a token's number among the received; -1: it did not come
-  std::uint64_t* token_ranks;   // [max_tokens]: a bit for each rank that has experts of this rank's token
+  moe_shape shape;            // the sizes of the arrays
+  std::int32_t* tokens;       // [ranks]: tokens of each rank in the call
+  std::int32_t* source_rows;  // [ranks + 1]: exclusive prefix sums of what each source has sent; the last: all received
+  std::int32_t* expert_rows;  // [experts]: rows of each expert of this rank
+  std::int32_t*
+      expert_begins;           // [experts + 1]: where they begin, by_expert; the last: where the last one ends, aligned
+  std::int32_t* row_tokens;    // [max_received]: source rank * max_tokens + token
+  std::int32_t* row_experts;   // [max_received, top_k]: the token's experts, from this rank's first on; -1: none here
+  float* row_weights;          // [max_received, top_k]: their weights; 0: none here
+  std::int32_t* row_places;    // [max_received, top_k]: their rows by_expert; -1: none here
+  std::int32_t* row_of;        // [ranks, max_tokens]: a token's number among the received; -1: it did not come
+  std::uint64_t* token_ranks;  // [max_tokens]: a bit for each rank that has experts of this rank's token
   // Of a dispatch alone
   std::int32_t* counts;     // [experts + 1, ranks x segments]: by expert and, last, of all
   std::int32_t* positions;  // [ranks, max_tokens, top_k]: in a segment and an expert

@@ -1,13 +1,8 @@
-// moe_combine: results of experts to the ranks of their tokens, and their sums, one kernel launch per call. The kernel is
-// in moe_combine_kernel.hpp.
+// moe_combine: results of experts to the ranks of their tokens, and their sums, one kernel launch per call. The kernel
+// is in moe_combine_kernel.hpp.
 #pragma once
-#include <algorithm>
-#include <array>
-
-#include <fusewire/launch/channel.hpp>
-#include <fusewire/launch/operands.hpp>
 #include <fusewire/ops/detail/moe_combine_kernel.hpp>
-#include <fusewire/ops/moe_routing.hpp>
+#include <fusewire/ops/detail/moe_operator.hpp>
 
 namespace fusewire {
 
@@ -27,20 +22,14 @@ struct moe_combine_call {
 /// the order of ranks, and rounds to T once. The same bits in every run. docs/operators.md has the error bound.
 template <class T>
   requires is_16_bit_float<T>
-class moe_combine {
+class moe_combine : moe_operator {
  public:
   /// Collective. Fails: bad_argument; rank_mismatch; out_of_space when the channel cannot hold the rows or their flags.
   moe_combine(channel& ch, moe_options const& o, std::source_location where = std::source_location::current())
-      : ch_(ch), o_(o), shape_(detail::moe_shape_of("moe_combine", ch.world().size(), o, where)) {
-    check(where);
+      : moe_operator("moe_combine", ch, o, where) {
     (void)load_kernel(ch.world(), &moe_combine_kernel<T>, moe_threads, 0, where);
     ch.heap().names().add_launch("moe_comb", describe);
-    using named = fusewire::heap::named;
-    auto const number = [](char const* name, int value) { return named{name, std::uint64_t(value)}; };
-    ch.heap().require_equal_on_ranks("moe_combine",
-                                     std::array{number("max_tokens", o.max_tokens), number("experts", o.experts),
-                                                number("top_k", o.top_k), number("max_row_bytes", o.max_row_bytes)},
-                                     where);
+    agree(max_bytes(shape_.ranks, o), flags_per_source(shape_.ranks, o), where);
   }
   moe_combine(moe_combine const&) = delete;
   /// Not collective, and waits for nothing: what was launched may still run; see heap::free().
@@ -53,8 +42,7 @@ class moe_combine {
   }
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, moe_options const& o) {
-    return std::max(std::size_t(1), std::size_t(ranks - 1) * std::size_t(o.max_tokens) *
-                                        round_up(std::size_t(o.max_row_bytes), 16));
+    return std::max(std::size_t(1), std::size_t(ranks - 1) * std::size_t(o.max_tokens) * row_bytes(o));
   }
   /// The same of channel_options::flags_per_source.
   static int flags_per_source(int, moe_options const& o) { return moe_chunks::most_of(o.max_tokens); }
@@ -65,12 +53,8 @@ class moe_combine {
   void operator()(hipStream_t stream, moe_combine_call<T> const& c,
                   std::source_location where = std::source_location::current()) {
     check(c, where);
-    int const fit = resident_blocks(ch_.world(), &moe_combine_kernel<T>, moe_threads, 0, o_.reserved_cus, where);
-    detail::require_resident("moe_combine", ch_.world(), fit, moe_threads, 0, o_.reserved_cus, where);
     int const chunks = moe_chunks::most_of(o_.max_tokens);
-    moe_blocks const blocks =
-        moe_blocks::of((shape_.ranks - 1) * chunks, chunks,
-                       std::min(fit, moe_blocks_per_cu * ch_.world().cus_per_rank(o_.reserved_cus)));
+    moe_blocks const blocks = blocks_of(&moe_combine_kernel<T>, (shape_.ranks - 1) * chunks, chunks, where);
     launch_header header =
         make_header("moe_comb", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(c.weights != nullptr) << 1,
                     std::uint64_t(c.in.cols), std::uint64_t(o_.experts), std::uint64_t(o_.top_k));
@@ -85,57 +69,36 @@ class moe_combine {
                 ", columns = ", what[2], ", experts = ", what[3], ", top_k = ", what[4]);
   }
 
-  void check(std::source_location where) const {
-    require(o_.max_row_bytes >= 16 && o_.max_row_bytes <= 1 << 24, where, "moe_combine: max_row_bytes = ",
-            o_.max_row_bytes, "; expected 16 to ", 1 << 24);
-    detail::require_reserved("moe_combine", ch_.world(), o_.reserved_cus, where);
-    int const ranks = ch_.world().size();
-    std::size_t const bytes = max_bytes(ranks, o_);
-    require<out_of_space>(bytes <= ch_.options().max_bytes, where, "moe_combine: what ", ranks, " ranks send for ",
-                          "max_tokens = ", o_.max_tokens, " and max_row_bytes = ", o_.max_row_bytes, " takes ", bytes,
-                          " bytes; the channel's max_bytes is ", ch_.options().max_bytes);
-    int const flags = flags_per_source(ranks, o_);
-    require<out_of_space>(flags <= ch_.options().flags_per_source, where, "moe_combine: needs ", flags,
-                          " flags per source; the channel has ", ch_.options().flags_per_source);
-  }
   void check(moe_combine_call<T> const& c, std::source_location where) const {
     int const cols = c.in.cols;
     std::int64_t const bytes = std::int64_t(cols) * std::int64_t(sizeof(T));
-    require(cols >= 1 && bytes % 16 == 0 && std::size_t(bytes) <= round_up(std::size_t(o_.max_row_bytes), 16), where,
-            "moe_combine: in has ", cols, " columns; expected a multiple of ", per_16_bytes<T>, ", up to ",
-            round_up(std::size_t(o_.max_row_bytes), 16) / sizeof(T));
-    require(c.routing.tokens != nullptr, where, "moe_combine: routing is empty; expected that of a moe_dispatch");
-    moe_shape const& s = c.routing.shape;
-    require(s.ranks == shape_.ranks && s.max_tokens == shape_.max_tokens && s.experts == shape_.experts &&
-                s.top_k == shape_.top_k && s.max_rows == shape_.max_rows && s.layout == shape_.layout &&
-                s.alignment == shape_.alignment,
-            where, "moe_combine: routing was made with other options than the operator");
-    require(!c.weights || s.layout == moe_layout::by_expert, where,
-            "moe_combine: weights are given, and rows are by_token; expected rows that have their weights");
+    require(cols >= 1 && bytes % 16 == 0 && std::size_t(bytes) <= row_bytes(o_), where, "moe_combine: in has ", cols,
+            " columns; expected a multiple of ", per_16_bytes<T>, ", up to ", row_bytes(o_) / sizeof(T));
+    require_routing(c.routing, where);
+    require(c.in.rows == shape_.max_rows, where, "moe_combine: in has ", c.in.rows,
+            " rows; expected max_rows = ", shape_.max_rows);
     require(c.out.cols == cols && c.out.rows >= 0 && c.out.rows <= shape_.max_tokens, where, "moe_combine: out is [",
             c.out.rows, ", ", c.out.cols, "]; expected [up to ", shape_.max_tokens, ", ", cols, "]");
-    require(c.in.rows == s.max_rows, where, "moe_combine: in has ", c.in.rows, " rows; expected max_rows = ", s.max_rows);
-    view("in", c.in, where);
-    if (c.out.rows > 0) view("out", c.out, where);
-    auto const of = [&](char const* name, auto const& m, int count) {
-      return detail::operand{name, m.data, std::uint64_t(count), std::uint64_t(bytes),
+    require(!c.weights || shape_.layout == moe_layout::by_expert, where,
+            "moe_combine: weights are given, and rows are by_token; expected rows that have their weights");
+    require_view("in", c.in, where);
+    if (c.out.rows > 0) require_view("out", c.out, where);
+    if (c.weights) require_address("weights", c.weights, 4, where);
+    auto const of = [&](char const* name, auto const& m) {
+      return detail::operand{name, m.data, std::uint64_t(m.rows), std::uint64_t(bytes),
                              std::uint64_t(m.ld) * sizeof(T)};
     };
-    detail::operand const read[] = {of("in", c.in, c.in.rows),
-                            {"weights", c.weights, std::uint64_t(s.max_received()) * std::uint64_t(s.top_k), 4, 4}};
-    detail::operand const written[] = {of("out", c.out, c.out.rows)};
+    std::uint64_t const entries = std::uint64_t(shape_.max_received()) * std::uint64_t(shape_.top_k);
+    detail::operand const read[] = {of("in", c.in), detail::operand{"weights", c.weights, entries, 4, 4}};
+    detail::operand const written[] = {of("out", c.out)};
     detail::check_operands("moe_combine", written, read, where);
   }
   template <class U>
-  static void view(char const* name, matrix<U> const& m, std::source_location where) {
-    require(m.data != nullptr, where, "moe_combine: ", name, " is null");
-    require(m.ld >= m.cols && is_row_aligned<16>(m), where, "moe_combine: ", name, " = ", m.data, " with ld = ", m.ld,
-            "; expected rows that begin at multiples of 16 bytes, at least ", m.cols, " elements apart");
+  void require_view(char const* name, matrix<U> const& m, std::source_location where) const {
+    require_address(name, m.data, 16, where);
+    require(m.ld >= m.cols && is_row_aligned<16>(m), where, "moe_combine: ", name, " has ld = ", m.ld,
+            "; expected a multiple of ", per_16_bytes<T>, ", at least its ", m.cols, " columns");
   }
-
-  channel& ch_;
-  moe_options o_;
-  moe_shape shape_;
 };
 
 }  // namespace fusewire

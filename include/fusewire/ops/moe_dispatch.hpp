@@ -1,14 +1,8 @@
 // moe_dispatch: each token's row to the ranks of its experts, one kernel launch per call. The kernel is in
 // moe_dispatch_kernel.hpp.
 #pragma once
-#include <algorithm>
-#include <array>
-
-#include <fusewire/launch/channel.hpp>
-#include <fusewire/launch/operands.hpp>
-#include <fusewire/ops/detail/moe_blocks.hpp>
 #include <fusewire/ops/detail/moe_dispatch_kernel.hpp>
-#include <fusewire/ops/moe_routing.hpp>
+#include <fusewire/ops/detail/moe_operator.hpp>
 
 namespace fusewire {
 
@@ -23,8 +17,7 @@ struct moe_rows {
   /// Rows of `bytes` bytes, `pitch` bytes from one to the next.
   template <class Void>
     requires std::is_void_v<Void>
-  moe_rows(Void* data, int bytes, std::int64_t pitch)
-      : data(static_cast<Byte*>(data)), bytes(bytes), pitch(pitch) {}
+  moe_rows(Void* data, int bytes, std::int64_t pitch) : data(static_cast<Byte*>(data)), bytes(bytes), pitch(pitch) {}
   /// Those of a matrix, however many it has.
   template <class T>
     requires(std::is_const_v<Byte> || !std::is_const_v<T>)
@@ -35,15 +28,16 @@ struct moe_rows {
 
 /// One call. All ranks pass rows of the same bytes, and either all of them weights or none; each has its own tokens.
 struct moe_dispatch_call {
-  moe_rows<std::byte const> x;       // [tokens]: bytes a multiple of 16, at multiples of 16
+  moe_rows<std::byte const> x;            // [tokens]: bytes a multiple of 16, at multiples of 16
   moe_rows<std::byte const> scales = {};  // [tokens]: bytes a multiple of 4, at multiples of 4; none: no scales
-  moe_rows<std::byte> out;           // [max_rows]: what comes here, in the layout; rows between experts stay as they are
-  moe_rows<std::byte> out_scales = {};    // [max_rows], where there are scales
+  moe_rows<std::byte> out;  // [max_rows]: what comes here, in the layout; rows between experts stay as they are
+  moe_rows<std::byte> out_scales = {};         // [max_rows], where there are scales
   std::int32_t const* experts = nullptr;       // [tokens, top_k]; -1: none
   std::int64_t const* wide_experts = nullptr;  // the same as 64-bit integers, instead
   float const* weights = nullptr;              // [tokens, top_k], for the routing's row_weights; null: all 1
   int tokens = 0;                              // of this rank, 0 to max_tokens
-  /// On the device: how many tokens there are, 0 to `tokens`; null: all. Replays of a graph see the number of their time
+  /// On the device: how many tokens there are, 0 to `tokens`; null: all. Replays of a graph see the number of their
+  /// time
   std::int32_t const* device_tokens = nullptr;
   moe_routing_view routing;  // written; with `routed` read
   /// True: `routing` is that of an earlier call whose tokens lie in the same order. Experts and weights are not read.
@@ -51,22 +45,16 @@ struct moe_dispatch_call {
   bool routed = false;
 };
 
-/// Sends the rows of tokens, in 16 bits, in 8 bits with scales, or any others. A token goes to a rank once, however many
-/// of its experts the rank has. Rows come in an order that depends on nothing but the tables; see moe_layout.
-class moe_dispatch {
+/// Sends the rows of tokens, in 16 bits, in 8 bits with scales, or any others. A token goes to a rank once, however
+/// many of its experts the rank has. Rows come in an order that depends on nothing but the tables; see moe_layout.
+class moe_dispatch : moe_operator {
  public:
   /// Collective. Fails: bad_argument; rank_mismatch; out_of_space when the channel cannot hold the rows or their flags.
   moe_dispatch(channel& ch, moe_options const& o, std::source_location where = std::source_location::current())
-      : ch_(ch), o_(o), shape_(detail::moe_shape_of("moe_dispatch", ch.world().size(), o, where)) {
-    check(where);
+      : moe_operator("moe_dispatch", ch, o, where) {
     (void)load_kernel(ch.world(), &moe_dispatch_kernel<>, moe_threads, 0, where);
     ch.heap().names().add_launch("moe_disp", describe);
-    using named = fusewire::heap::named;
-    auto const number = [](char const* name, int value) { return named{name, std::uint64_t(value)}; };
-    ch.heap().require_equal_on_ranks("moe_dispatch",
-                                     std::array{number("max_tokens", o.max_tokens), number("experts", o.experts),
-                                                number("top_k", o.top_k), number("max_row_bytes", o.max_row_bytes)},
-                                     where);
+    agree(max_bytes(shape_.ranks, o), flags_per_source(shape_.ranks, o), where);
   }
   moe_dispatch(moe_dispatch const&) = delete;
   /// Not collective, and waits for nothing: what was launched may still run; see heap::free().
@@ -79,7 +67,7 @@ class moe_dispatch {
   }
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, moe_options const& o) {
-    return moe_inbox{shape_of(ranks, o), {.row = int(round_up(std::size_t(o.max_row_bytes), 16))}}.bytes();
+    return moe_inbox{shape_of(ranks, o), {.row = int(row_bytes(o))}}.bytes();
   }
   /// The same of channel_options::flags_per_source.
   static int flags_per_source(int ranks, moe_options const& o) { return moe_dispatch_flags::count(shape_of(ranks, o)); }
@@ -96,24 +84,20 @@ class moe_dispatch {
       return moe_payload{const_cast<std::byte*>(rows.data), const_cast<std::byte*>(scales.data), rows.pitch,
                          scales.pitch};
     };
-    moe_dispatch_arguments g{.routing = c.routing,
-                             .token = token,
-                             .in = payload(c.x, c.scales),
-                             .out = payload(c.out, c.out_scales),
-                             .experts = c.experts ? static_cast<void const*>(c.experts) : c.wide_experts,
-                             .wide = c.experts == nullptr,
-                             .weights = c.weights,
-                             .tokens = c.tokens,
-                             .device_tokens = c.device_tokens,
-                             .routed = c.routed,
-                             .senders = 0};
-    int const fit = resident_blocks(ch_.world(), &moe_dispatch_kernel<>, moe_threads, 0, o_.reserved_cus, where);
-    detail::require_resident("moe_dispatch", ch_.world(), fit, moe_threads, 0, o_.reserved_cus, where);
     moe_blocks const blocks =
-        moe_blocks::of(std::max(shape_.segments(), moe_chunks::most_of(c.tokens)),
-                       shape_.ranks * moe_chunks::most_of(shape_.max_tokens),
-                       std::min(fit, moe_blocks_per_cu * ch_.world().cus_per_rank(o_.reserved_cus)));
-    g.senders = blocks.senders;
+        blocks_of(&moe_dispatch_kernel<>, std::max(shape_.segments(), moe_chunks::most_of(c.tokens)),
+                  shape_.ranks * moe_chunks::most_of(shape_.max_tokens), where);
+    moe_dispatch_arguments const g{.routing = c.routing,
+                                   .token = token,
+                                   .in = payload(c.x, c.scales),
+                                   .out = payload(c.out, c.out_scales),
+                                   .experts = table(c),
+                                   .wide = c.experts == nullptr,
+                                   .weights = c.weights,
+                                   .tokens = c.tokens,
+                                   .device_tokens = c.device_tokens,
+                                   .routed = c.routed,
+                                   .senders = blocks.senders};
     launch_header header = make_header(
         "moe_disp", std::uint64_t(c.routed) | std::uint64_t(c.weights != nullptr && !c.routed) << 1,
         std::uint64_t(token.row), std::uint64_t(token.scales), std::uint64_t(o_.experts), std::uint64_t(o_.top_k));
@@ -126,80 +110,56 @@ class moe_dispatch {
   static moe_shape shape_of(int ranks, moe_options const& o) {
     return detail::moe_shape_of("moe_dispatch", ranks, o, std::source_location::current());
   }
+  static void const* table(moe_dispatch_call const& c) {
+    return c.experts ? static_cast<void const*>(c.experts) : c.wide_experts;
+  }
   static std::string describe(std::uint64_t const (&what)[launch_words]) {
     return text("moe_dispatch", what[1] & 1 ? " by an earlier routing" : "", what[1] & 2 ? " with weights" : "",
-                ", rows of ", what[2], " bytes and ", what[3], " of scales, experts = ", what[4], ", top_k = ", what[5]);
+                ", rows of ", what[2], " bytes and ", what[3], " of scales, experts = ", what[4],
+                ", top_k = ", what[5]);
   }
 
-  void check(std::source_location where) const {
-    require(o_.max_row_bytes >= 16 && o_.max_row_bytes <= 1 << 24, where, "moe_dispatch: max_row_bytes = ",
-            o_.max_row_bytes, "; expected 16 to ", 1 << 24);
-    detail::require_reserved("moe_dispatch", ch_.world(), o_.reserved_cus, where);
-    int const ranks = ch_.world().size();
-    std::size_t const bytes = max_bytes(ranks, o_);
-    require<out_of_space>(bytes <= ch_.options().max_bytes, where, "moe_dispatch: what ", ranks, " ranks send for ",
-                          "max_tokens = ", o_.max_tokens, " and max_row_bytes = ", o_.max_row_bytes, " takes ", bytes,
-                          " bytes; the channel's max_bytes is ", ch_.options().max_bytes);
-    int const flags = flags_per_source(ranks, o_);
-    require<out_of_space>(flags <= ch_.options().flags_per_source, where, "moe_dispatch: needs ", flags,
-                          " flags per source; the channel has ", ch_.options().flags_per_source);
-  }
   void check(moe_dispatch_call const& c, std::source_location where) const {
-    auto const& o = o_;
-    require(c.tokens >= 0 && c.tokens <= o.max_tokens, where, "moe_dispatch: tokens = ", c.tokens,
-            "; expected 0 to max_tokens = ", o.max_tokens);
+    require(c.tokens >= 0 && c.tokens <= o_.max_tokens, where, "moe_dispatch: tokens = ", c.tokens,
+            "; expected 0 to max_tokens = ", o_.max_tokens);
     require(c.x.bytes >= 16 && c.x.bytes % 16 == 0, where, "moe_dispatch: x has rows of ", c.x.bytes,
             " bytes; expected a multiple of 16");
-    bool const scaled = c.scales.data != nullptr;
+    bool const any = c.tokens > 0, scaled = c.scales.data != nullptr, routes = !c.routed;
     require(!scaled || (c.scales.bytes >= 4 && c.scales.bytes % 4 == 0), where, "moe_dispatch: scales has rows of ",
             c.scales.bytes, " bytes; expected a multiple of 4");
-    std::size_t const bytes = std::size_t(moe_token_bytes{c.x.bytes, scaled ? c.scales.bytes : 0}.pitch());
-    require(bytes <= round_up(std::size_t(o.max_row_bytes), 16), where, "moe_dispatch: a row and its scales take ",
-            bytes, " bytes; max_row_bytes is ", o.max_row_bytes);
-    require(!(c.experts && c.wide_experts), where, "moe_dispatch: both experts and wide_experts are given; expected one");
-    require(c.routing.tokens != nullptr, where, "moe_dispatch: routing is empty; expected that of a moe_routing");
-    moe_shape const& s = c.routing.shape;
-    require(s.ranks == shape_.ranks && s.max_tokens == shape_.max_tokens && s.experts == shape_.experts &&
-                s.top_k == shape_.top_k && s.max_rows == shape_.max_rows && s.layout == shape_.layout &&
-                s.alignment == shape_.alignment,
-            where, "moe_dispatch: routing was made with other options than the operator");
-    bool const any = c.tokens > 0;
-    if (any) rows("x", c.x, c.x.bytes, 16, where);
-    if (any && scaled) rows("scales", c.scales, c.scales.bytes, 4, where);
-    rows("out", c.out, c.x.bytes, 16, where);
-    if (scaled) rows("out_scales", c.out_scales, c.scales.bytes, 4, where);
-    void const* const experts = c.experts ? static_cast<void const*>(c.experts) : c.wide_experts;
-    if (any && !c.routed) address("experts", experts, c.experts ? 4 : 8, where);
-    if (c.weights) address("weights", c.weights, 4, where);
-    if (c.device_tokens) address("device_tokens", c.device_tokens, 4, where);
-    std::uint64_t const tokens = std::uint64_t(c.tokens), entries = tokens * std::uint64_t(o.top_k),
-                        most = std::uint64_t(shape_.max_rows), wide = c.experts ? 4 : 8;
+    int const bytes = moe_token_bytes{c.x.bytes, scaled ? c.scales.bytes : 0}.pitch();
+    require(std::size_t(bytes) <= row_bytes(o_), where, "moe_dispatch: a row and its scales take ", bytes,
+            " bytes; max_row_bytes is ", o_.max_row_bytes);
+    require_routing(c.routing, where);
+    if (any) require_rows("x", c.x, c.x.bytes, 16, where);
+    if (any && scaled) require_rows("scales", c.scales, c.scales.bytes, 4, where);
+    require_rows("out", c.out, c.x.bytes, 16, where);
+    if (scaled) require_rows("out_scales", c.out_scales, c.scales.bytes, 4, where);
+    require(!(c.experts && c.wide_experts), where,
+            "moe_dispatch: both experts and wide_experts are given; expected one of them");
+    if (any && routes) require_address("experts", table(c), c.experts ? 4 : 8, where);
+    if (c.weights) require_address("weights", c.weights, 4, where);
+    if (c.device_tokens) require_address("device_tokens", c.device_tokens, 4, where);
+    std::uint64_t const tokens = std::uint64_t(c.tokens), entries = routes ? tokens * std::uint64_t(o_.top_k) : 0,
+                        most = std::uint64_t(shape_.max_rows), entry = c.experts ? 4 : 8;
     auto const of = [](char const* name, auto const& r, std::uint64_t count) {
       return detail::operand{name, r.data, count, std::uint64_t(r.bytes), std::uint64_t(r.pitch)};
     };
     detail::operand const read[] = {of("x", c.x, tokens), of("scales", c.scales, tokens),
-                            {"experts", experts, c.routed ? 0 : entries, wide, wide},
-                            {"weights", c.weights, c.routed ? 0 : entries, 4, 4},
-                            {"device_tokens", c.device_tokens, 1, 4, 4}};
+                                    detail::operand{"experts", table(c), entries, entry, entry},
+                                    detail::operand{"weights", c.weights, entries, 4, 4},
+                                    detail::operand{"device_tokens", c.device_tokens, 1, 4, 4}};
     detail::operand const written[] = {of("out", c.out, most), of("out_scales", c.out_scales, scaled ? most : 0)};
     detail::check_operands("moe_dispatch", written, read, where);
   }
   template <class Byte>
-  static void rows(char const* name, moe_rows<Byte> const& r, int bytes, int multiple, std::source_location where) {
-    address(name, r.data, multiple, where);
+  void require_rows(char const* name, moe_rows<Byte> const& r, int bytes, int multiple,
+                    std::source_location where) const {
+    require_address(name, r.data, multiple, where);
     require(r.bytes == bytes, where, "moe_dispatch: ", name, " has rows of ", r.bytes, " bytes; expected ", bytes);
     require(r.pitch >= bytes && r.pitch % multiple == 0, where, "moe_dispatch: rows of ", name, " are ", r.pitch,
             " bytes apart; expected a multiple of ", multiple, ", at least ", bytes);
   }
-  static void address(char const* name, void const* p, int multiple, std::source_location where) {
-    require(p != nullptr, where, "moe_dispatch: ", name, " is null");
-    require(reinterpret_cast<std::uintptr_t>(p) % unsigned(multiple) == 0, where, "moe_dispatch: ", name, " = ", p,
-            "; expected an address that is a multiple of ", multiple);
-  }
-
-  channel& ch_;
-  moe_options o_;
-  moe_shape shape_;
 };
 
 }  // namespace fusewire

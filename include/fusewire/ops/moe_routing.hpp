@@ -9,9 +9,9 @@ namespace fusewire {
 
 /// The experts of a layer, and room for its tokens; the same on every rank.
 struct moe_options {
-  int max_tokens = 0;  // capacity: tokens of a rank
-  int experts = 0;     // of all ranks, a multiple of their number; rank r has those from r * experts / ranks on
-  int top_k = 0;       // experts of a token, 1 to 16
+  int max_tokens = 0;     // capacity: tokens of a rank
+  int experts = 0;        // of all ranks, a multiple of their number; rank r has those from r * experts / ranks on
+  int top_k = 0;          // experts of a token, 1 to 16
   int max_row_bytes = 0;  // capacity: bytes of a row and its scales; both are rounded up to multiples of 16
   moe_layout layout = moe_layout::by_token;
   int alignment = 1;  // by_expert: an expert's first row is a multiple of it
@@ -44,8 +44,8 @@ inline moe_shape moe_shape_of(char const* name, int ranks, moe_options const& o,
               .layout = o.layout};
   require(s.worst_rows() <= max_extent && std::int64_t(ranks) * o.max_tokens * o.top_k <= max_extent, where, name,
           ": up to ", s.worst_rows(), " rows for a rank; expected up to ", max_extent);
-  require(o.max_rows >= 0 && o.max_rows <= s.worst_rows(), where, name, ": max_rows = ", o.max_rows,
-          "; expected 0 to ", s.worst_rows(), ", the most that can come");
+  require(o.max_rows >= 0 && o.max_rows <= s.worst_rows(), where, name, ": max_rows = ", o.max_rows, "; expected 0 to ",
+          s.worst_rows(), ", the most that can come");
   s.max_rows = o.max_rows ? o.max_rows : int(s.worst_rows());
   return s;
 }

@@ -1,12 +1,13 @@
-// Results of experts back to their tokens' ranks, and added up there, in one kernel. The operator is in moe_combine.hpp.
+// Results of experts back to their tokens' ranks, and added up there, in one kernel. The operator is in
+// moe_combine.hpp.
 //
 //   senders    chunk of a source's tokens: partial result --> inbox of the source, flag of the chunk
 //   receivers  chunk of this rank's tokens: flags of all ranks --> partial results of the token's ranks, added --> out
 //
-// A partial result is what one rank's experts make of a token: its row by_token; by_expert the weighted sum of its rows,
-// in the order of its table, in fp32, rounded to T once. So a token costs a row for each rank, not for each expert. A
-// receiver adds them in the order of ranks in fp32, and rounds to T once. This rank's own partial results stay in
-// registers.
+// A partial result is what one rank's experts make of a token: its row by_token; by_expert the weighted sum of its
+// rows, in the order of its table, in fp32, rounded to T once. So a token costs a row for each rank, not for each
+// expert. A receiver adds them in the order of ranks in fp32, and rounds to T once. This rank's own partial results
+// stay in registers.
 //
 // Deadlock: all blocks are resident (launch() checks). Senders wait for nothing; a block of both kinds sends first.
 //
@@ -79,8 +80,7 @@ class moe_results {
         for (int s = 0; s < w_.size(); ++s) {
           if ((ranks >> s & 1) == 0) continue;
           int const ahead = s - w_.rank() + (s < w_.rank() ? w_.size() : 0);
-          add(sum, ahead == 0 ? partial(row_of(s, t), v)
-                              : __builtin_bit_cast(vector, *at(w_.rank(), ahead, t, v)));
+          add(sum, ahead == 0 ? partial(row_of(s, t), v) : __builtin_bit_cast(vector, *at(w_.rank(), ahead, t, v)));
         }
         vector const x = rounded(sum, failed);
         *reinterpret_cast<bytes16*>(g_.out.at(t, v * width)) = __builtin_bit_cast(bytes16, x);

@@ -7,10 +7,10 @@ namespace fusewire {
 
 /// Rows of bytes and, beside each, a row of scales.
 struct moe_payload {
-  std::byte* rows = nullptr;    // a multiple of 16
-  std::byte* scales = nullptr;  // a multiple of 4
-  std::int64_t row_pitch = 0;   // bytes from one row to the next
-  std::int64_t scale_pitch = 0; // likewise
+  std::byte* rows = nullptr;     // a multiple of 16
+  std::byte* scales = nullptr;   // a multiple of 4
+  std::int64_t row_pitch = 0;    // bytes from one row to the next
+  std::int64_t scale_pitch = 0;  // likewise
 };
 
 /// Bytes of a token, the same on every rank.

@@ -78,21 +78,18 @@ class moe_rows {
         return [this, ranks, t, offset](auto const& copy) {
 #pragma unroll 1
           for (int p = 1; p < w_.size(); ++p)
-            if (ranks >> w_.next(p) & 1)
-              copy(inbox_.row(e_.inbox<std::byte>(w_.next(p)), w_.size() - p, t) + offset);
+            if (ranks >> w_.next(p) & 1) copy(inbox_.row(e_.inbox<std::byte>(w_.next(p)), w_.size() - p, t) + offset);
         };
       };
       copy_row<platform::native16>(b, g_.in.rows + t * g_.in.row_pitch, g_.token.row, to_all(0));
       if (g_.token.scales > 0)
         copy_row<std::uint32_t>(b, g_.in.scales + t * g_.in.scale_pitch, g_.token.scales, to_all(g_.token.row));
     }
-    signal_all(
-        b, w_.size() - 1, [&](int p) { return e_.to(w_.next(p + 1), flags_.chunk(chunk)); }, e_.number());
+    signal_all(b, w_.size() - 1, [&](int p) { return e_.to(w_.next(p + 1), flags_.chunk(chunk)); }, e_.number());
   }
 
   /// Receives a chunk of a source's tokens, behind `routed`. Called by: every thread of the block.
-  __device__ __forceinline__ void receive(block b, moe_chunks const& chunks, int source, int chunk,
-                                          int tokens) const {
+  __device__ __forceinline__ void receive(block b, moe_chunks const& chunks, int source, int chunk, int tokens) const {
     int const begin = chunk * chunks.tokens_each, end = chunks.end(chunk, tokens), k = r_.shape.top_k;
     if (begin + b.rank() < end) s_.row[b.rank()] = row_of(source, begin + b.rank());
     b.sync();
