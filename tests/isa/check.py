@@ -156,7 +156,7 @@ def main():
             broken.append(f"{short}: VGPR spills")
         if m["group_segment_fixed_size"] > 65536:
             broken.append(f"{short}: more than 64 KB of LDS")
-        if not inner and "all_reduce" not in name:
+        if not inner and not re.search("all_reduce|moe_", name):
             broken.append(f"{short}: no loop with matrix instructions")
         for loop, (matrix, memory) in zip(inner, counts):
             bad = sorted({o for o in loop if re.match(FORBIDDEN, o)})
