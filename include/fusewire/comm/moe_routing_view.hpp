@@ -15,16 +15,16 @@ enum class moe_layout {
 
 /// The sizes of a layer of experts: the same on every rank.
 struct moe_shape {
-  int ranks = 1;       // of the world
-  int max_tokens = 0;  // capacity: tokens of a rank
-  int experts = 0;     // of a rank
-  int top_k = 0;       // experts of a token
-  int max_rows = 0;    // capacity: rows that a rank receives, in its layout
-  int alignment = 1;   // of an expert's first row, by_expert
-  moe_layout layout = moe_layout::by_token;
+  int ranks = 1;                             // of the world
+  int max_tokens = 0;                        // capacity: tokens of a rank
+  int experts = 0;                           // of a rank
+  int top_k = 0;                             // experts of a token
+  int max_rows = 0;                          // capacity: rows that a rank receives, in its layout
+  int alignment = 1;                         // of an expert's first row, by_expert
+  moe_layout layout = moe_layout::by_token;  // of what a rank receives
 
   static constexpr int most_top_k = 16;        // of any layer
-  static constexpr int most_ranks = 64;        // a bit each in a mask of a token
+  static constexpr int most_experts = 1024;    // of a rank
   static constexpr int segment_tokens = 256;   // of a source, that a block counts together
   static constexpr int most_tokens = 1 << 17;  // of a rank
 
@@ -64,7 +64,7 @@ struct moe_routing_view {
   std::int32_t* row_of;        // [ranks, max_tokens]: a token's number among the received; -1: it did not come
   std::uint64_t* token_ranks;  // [max_tokens]: a bit for each rank that has experts of this rank's token
   // Of a dispatch alone
-  std::int32_t* counts;     // [experts + 1, ranks x segments]: by expert and, last, of all
+  std::int32_t* counts;     // [ranks x segments, experts + 1]: by expert and, last, of all
   std::int32_t* positions;  // [ranks, max_tokens, top_k]: in a segment and an expert
   unsigned* ticket;         // 0 between launches
 

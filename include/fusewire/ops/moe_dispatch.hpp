@@ -52,7 +52,7 @@ class moe_dispatch : moe_operator {
   /// Collective. Fails: bad_argument; rank_mismatch; out_of_space when the channel cannot hold the rows or their flags.
   moe_dispatch(channel& ch, moe_options const& o, std::source_location where = std::source_location::current())
       : moe_operator("moe_dispatch", ch, o, where) {
-    (void)load_kernel(ch.world(), &moe_dispatch_kernel<>, moe_threads, 0, where);
+    (void)load_kernel(ch.world(), &moe_dispatch_kernel<>, moe_threads, shared_bytes(), where);
     ch.heap().names().add_launch("moe_disp", describe);
     agree(max_bytes(shape_.ranks, o), flags_per_source(shape_.ranks, o), where);
   }
@@ -85,8 +85,8 @@ class moe_dispatch : moe_operator {
                          scales.pitch};
     };
     moe_blocks const blocks =
-        blocks_of(&moe_dispatch_kernel<>, std::max(shape_.segments(), moe_chunks::most_of(c.tokens)),
-                  shape_.ranks * moe_chunks::most_of(shape_.max_tokens), where);
+        blocks_of(&moe_dispatch_kernel<>, shared_bytes(), std::max(shape_.segments(), moe_chunks::most_of(c.tokens)),
+                  shape_.ranks * moe_chunks::most_of(std::max(c.tokens, moe_usual_tokens)), where);
     moe_dispatch_arguments const g{.routing = c.routing,
                                    .token = token,
                                    .in = payload(c.x, c.scales),
@@ -102,14 +102,16 @@ class moe_dispatch : moe_operator {
         "moe_disp", std::uint64_t(c.routed) | std::uint64_t(c.weights != nullptr && !c.routed) << 1,
         std::uint64_t(token.row), std::uint64_t(token.scales), std::uint64_t(o_.experts), std::uint64_t(o_.top_k));
     header.equal_grids = 0;  // ranks have different numbers of tokens
-    launch(ch_.world(), stream, {.blocks = blocks.all, .threads = moe_threads, .where = where}, &moe_dispatch_kernel<>,
-           ch_.view(header), g);
+    launch(ch_.world(), stream,
+           {.blocks = blocks.all, .threads = moe_threads, .shared_bytes = shared_bytes(), .where = where},
+           &moe_dispatch_kernel<>, ch_.view(header), g);
   }
 
  private:
   static moe_shape shape_of(int ranks, moe_options const& o) {
     return detail::moe_shape_of("moe_dispatch", ranks, o, std::source_location::current());
   }
+  int shared_bytes() const { return moe_dispatch_shared(shape_.experts); }
   static void const* table(moe_dispatch_call const& c) {
     return c.experts ? static_cast<void const*>(c.experts) : c.wide_experts;
   }

@@ -13,8 +13,8 @@ struct moe_options {
   int experts = 0;        // of all ranks, a multiple of their number; rank r has those from r * experts / ranks on
   int top_k = 0;          // experts of a token, 1 to 16
   int max_row_bytes = 0;  // capacity: bytes of a row and its scales; both are rounded up to multiples of 16
-  moe_layout layout = moe_layout::by_token;
-  int alignment = 1;  // by_expert: an expert's first row is a multiple of it
+  moe_layout layout = moe_layout::by_token;  // of the rows that a rank receives
+  int alignment = 1;                         // by_expert: an expert's first row is a multiple of it
   /// Capacity: rows that a rank receives, in its layout. 0: the most that can come. Where more come, check() throws
   /// bad_argument
   int max_rows = 0;
@@ -28,8 +28,9 @@ inline moe_shape moe_shape_of(char const* name, int ranks, moe_options const& o,
   constexpr int max_extent = 1 << 30;
   require(o.max_tokens >= 1 && o.max_tokens <= moe_shape::most_tokens, where, name, ": max_tokens = ", o.max_tokens,
           "; expected 1 to ", moe_shape::most_tokens);
-  require(o.experts >= 1 && o.experts % ranks == 0 && o.experts / ranks < 0xffff, where, name,
-          ": experts = ", o.experts, "; expected a multiple of the ", ranks, " ranks, up to ", 0xfffe, " for each");
+  require(o.experts >= 1 && o.experts % ranks == 0 && o.experts / ranks <= moe_shape::most_experts, where, name,
+          ": experts = ", o.experts, "; expected a multiple of the ", ranks, " ranks, up to ", moe_shape::most_experts,
+          " for each");
   require(o.top_k >= 1 && o.top_k <= moe_shape::most_top_k, where, name, ": top_k = ", o.top_k, "; expected 1 to ",
           moe_shape::most_top_k);
   require(o.alignment >= 1 && o.alignment <= 1 << 16, where, name, ": alignment = ", o.alignment, "; expected 1 to ",

@@ -25,8 +25,8 @@ struct moe_token_bytes {
 /// The inbox of a dispatch: tables of all ranks, then rows of the other ranks, each at the place of its token. A sender
 /// knows these places without counting anything.
 struct moe_inbox {
-  moe_shape shape;
-  moe_token_bytes token;
+  moe_shape shape;        // of the layer
+  moe_token_bytes token;  // of the launch
 
   /// From one table to the next: counts, experts, weights.
   __host__ __device__ constexpr std::size_t table_bytes() const { return counts_bytes() + 2 * entries_bytes(); }
@@ -65,7 +65,7 @@ struct moe_inbox {
 
 /// Flags of a source: of the segments of its table, of its chunks, and one that a rank raises for its own blocks.
 struct moe_dispatch_flags {
-  int segments;
+  int segments;  // of a table
 
   /// How many there are, for up to max_tokens tokens.
   static constexpr int count(moe_shape const& s) { return s.segments() + 1 + moe_chunks::most_of(s.max_tokens); }
@@ -77,8 +77,8 @@ struct moe_dispatch_flags {
 
 /// What the kernel gets.
 struct moe_dispatch_arguments {
-  moe_routing_view routing;
-  moe_token_bytes token;
+  moe_routing_view routing;           // written, or with `routed` read
+  moe_token_bytes token;              // of x and its scales
   moe_payload in, out;                // `in` is not written; it has the rows of this rank's tokens
   void const* experts;                // [tokens, top_k]
   bool wide;                          // experts are 64-bit integers, else 32-bit

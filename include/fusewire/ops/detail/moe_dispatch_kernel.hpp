@@ -161,7 +161,7 @@ class moe_rows {
   }
   /// How many rows of expert e come before the segment of token t.
   __device__ int first(int e, int source, int t) const {
-    return r_.counts[e * r_.shape.counted() + r_.counted(source, t / moe_shape::segment_tokens)];
+    return r_.counts[std::int64_t(r_.counted(source, t / moe_shape::segment_tokens)) * (r_.shape.experts + 1) + e];
   }
 
   channel_epoch const& e_;
@@ -176,18 +176,21 @@ class moe_rows {
 
 }  // namespace detail
 
+/// Shared memory of a block, in bytes, for the experts of a rank.
+inline constexpr int moe_dispatch_shared(int experts) {
+  return max(moe_table_shared::bytes(experts), int(sizeof(detail::moe_chunk_shared)));
+}
+
 /// Sends each token to the ranks of its experts, and receives. Called by: moe_dispatch, on every rank.
 template <class = void>
 __global__ void __launch_bounds__(moe_threads)
     moe_dispatch_kernel(__grid_constant__ channel_view const ch, __grid_constant__ moe_dispatch_arguments const g) {
-  __shared__ union {
-    moe_table_shared table;
-    detail::moe_chunk_shared chunk;
-  } shared;
+  extern __shared__ bytes16 shared[];
+  auto& counting = *reinterpret_cast<moe_table_shared*>(shared);
   block const b;
   channel_epoch const e = ch.begin(b);
   moe_table const table(e, ch.world, g);
-  detail::moe_rows const rows(e, ch.world, g, table, shared.chunk);
+  detail::moe_rows const rows(e, ch.world, g, table, *reinterpret_cast<detail::moe_chunk_shared*>(shared));
   moe_routing_view const& r = g.routing;
   int const ranks = ch.world.size(), segments = r.shape.segments();
   int const receiver = b.index() - g.senders, receivers = b.count() - g.senders;
@@ -204,8 +207,9 @@ __global__ void __launch_bounds__(moe_threads)
     if (!g.routed) {
       int const counters = min(receivers, r.shape.counted());
 #pragma unroll 1
-      for (int i = receiver; i < r.shape.counted(); i += receivers) table.count(b, shared.table, i % ranks, i / ranks);
-      if (receiver < counters && last_to_arrive(b, r.ticket, unsigned(counters), &shared.table.word)) table.finish(b);
+      for (int i = receiver; i < r.shape.counted(); i += receivers) table.count(b, counting, i % ranks, i / ranks);
+      if (receiver < counters && last_to_arrive(b, r.ticket, unsigned(counters), &counting.word))
+        table.finish(b, counting);
       e.wait(b, ch.world.rank(), moe_dispatch_flags{segments}.routed());
     }
     int most = 0;

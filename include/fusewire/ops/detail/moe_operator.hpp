@@ -41,9 +41,10 @@ class moe_operator {
   }
   /// The blocks of a launch that sends `sent` pieces and receives `received`. Fails: bad_argument when none fits.
   template <class... P>
-  moe_blocks blocks_of(void (*kernel)(P...), int sent, int received, std::source_location where) const {
-    int const fit = resident_blocks(ch_.world(), kernel, moe_threads, 0, o_.reserved_cus, where);
-    detail::require_resident(name_, ch_.world(), fit, moe_threads, 0, o_.reserved_cus, where);
+  moe_blocks blocks_of(void (*kernel)(P...), int shared_bytes, int sent, int received,
+                       std::source_location where) const {
+    int const fit = resident_blocks(ch_.world(), kernel, moe_threads, shared_bytes, o_.reserved_cus, where);
+    detail::require_resident(name_, ch_.world(), fit, moe_threads, shared_bytes, o_.reserved_cus, where);
     return moe_blocks::of(sent, received, std::min(fit, moe_blocks_per_cu * ch_.world().cus_per_rank(o_.reserved_cus)));
   }
   /// Fails: bad_argument when a call's routing is not one of this layer's.
@@ -58,10 +59,10 @@ class moe_operator {
             "; expected an address that is a multiple of ", multiple);
   }
 
-  char const* name_;
-  channel& ch_;
-  moe_options o_;
-  moe_shape shape_;
+  char const* name_;  // of the operator, in messages
+  channel& ch_;       // whose launches it adds to
+  moe_options o_;     // as given
+  moe_shape shape_;   // from them
 };
 
 }  // namespace fusewire

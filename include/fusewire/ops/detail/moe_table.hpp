@@ -6,23 +6,32 @@
 //
 // Order is (source rank, token), never that of arrival: a segment's number says where its counts stand.
 #pragma once
+#include <fusewire/device/block_reduce.hpp>
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/ops/detail/moe_dispatch_arguments.hpp>
 
 namespace fusewire {
 
-/// Shared memory of a block that sends and counts tables.
+/// Shared memory of a block that counts a segment.
 struct moe_table_shared {
-  /// By entry of a token, then by token: an expert of this rank; `none`: of another
-  std::uint16_t local[moe_shape::most_top_k * moe_shape::segment_tokens];
-  int word;
+  static constexpr int mask_words = moe_shape::segment_tokens / 32;  // of a mask of a segment's tokens
+
+  int words[block_reduce_words];  // of block_exclusive_sum()
+  int tokens[max_ranks];          // of each source
+  int word;                       // of last_to_arrive()
+
+  /// [experts + 1][mask_words], behind this: a bit for each token of the segment that has the expert; last, any.
+  __device__ unsigned* masks() { return reinterpret_cast<unsigned*>(this + 1); }
+  /// All of it, in bytes.
+  static constexpr int bytes(int experts) {
+    return int(sizeof(moe_table_shared)) + (experts + 1) * mask_words * int(sizeof(unsigned));
+  }
 };
 
 /// The tables of a dispatch.
 class moe_table {
  public:
-  static constexpr std::uint16_t none = 0xffff;  // no expert of this rank
-
+  /// Of a launch.
   __device__ moe_table(channel_epoch const& e, world_view const& w, moe_dispatch_arguments const& g)
       : e_(e), w_(w), g_(g), r_(g.routing), inbox_{g.routing.shape, g.token}, flags_{g.routing.shape.segments()} {}
 
@@ -74,31 +83,52 @@ class moe_table {
 
   /// Counts a segment of a source. Called by: every thread of the block.
   __device__ __forceinline__ void count(block b, moe_table_shared& shared, int source, int segment) const {
+    constexpr int words = moe_table_shared::mask_words;
+    unsigned* const masks = shared.masks();
+    int const k = r_.shape.top_k, experts = r_.shape.experts, first = segment * moe_shape::segment_tokens;
+    for (int i = b.rank(); i < (experts + 1) * words; i += b.size()) masks[i] = 0;
     e_.wait(b, source, segment);
-    int const k = r_.shape.top_k, first = segment * moe_shape::segment_tokens,
-              n = clamp(tokens_of(source, segment) - first, 0, moe_shape::segment_tokens);
-    for (int i = b.rank(); i < n * k; i += b.size())
-      shared.local[i % k * moe_shape::segment_tokens + i / k] = std::uint16_t(local_expert(source, first * k + i));
-    b.sync();
-    wave const g;
-#pragma unroll 1
-    for (int e = g.index(); e <= r_.shape.experts; e += b.size() / wave::width) {
-      int const rows = count(g, shared, e, source, first, n);
-      if (g.leader()) *counts(e, r_.counted(source, segment)) = rows;
+    int const n = clamp(tokens_of(source, segment) - first, 0, moe_shape::segment_tokens);
+    std::int64_t const begin = std::int64_t(source) * r_.shape.max_tokens + first;
+    for (int i = b.rank(); i < n * k; i += b.size()) {
+      int const e = local_expert(source, first * k + i), t = i / k;
+      if (e < 0) continue;
+      platform::atomic_fetch_or<order::relaxed, scope::block>(&masks[e * words + t / 32], 1u << t % 32);
+      platform::atomic_fetch_or<order::relaxed, scope::block>(&masks[experts * words + t / 32], 1u << t % 32);
     }
+    b.sync();
+    for (int i = b.rank(); i < n * k; i += b.size())
+      if (int const e = local_expert(source, first * k + i); e >= 0)
+        r_.positions[begin * k + i] = bits_below(masks + e * words, i / k);
+    unsigned const* const any = masks + experts * words;
+    for (int t = b.rank(); t < n; t += b.size())
+      r_.row_of[begin + t] = any[t / 32] >> t % 32 & 1 ? bits_below(any, t) : -1;
+    for (int e = b.rank(); e <= experts; e += b.size())
+      *counts(e, r_.counted(source, segment)) = bits_below(masks + e * words, moe_shape::segment_tokens);
     b.sync();
   }
   /// Adds up the counts of all segments. Called by: every thread of the last block that has counted.
-  __device__ __forceinline__ void finish(block b) const {
-    wave const g;
-#pragma unroll 1
-    for (int e = g.index(); e <= r_.shape.experts; e += b.size() / wave::width) sum(g, e);
+  __device__ __forceinline__ void finish(block b, moe_table_shared& shared) const {
+    int const experts = r_.shape.experts;
+    for (int s = b.rank(); s < w_.size(); s += b.size()) shared.tokens[s] = r_.tokens[s] = tokens_of(s, 0);
     b.sync();
-    if (g.index() == 0) place_experts(g);
-    for (int s = b.rank(); s < w_.size(); s += b.size()) {
-      r_.tokens[s] = tokens_of(s, 0);
-      r_.source_rows[s] = *counts(r_.shape.experts, r_.counted(s, 0));
+    int begin = 0;  // of an expert's rows
+#pragma unroll 1
+    for (int e0 = 0; e0 <= experts; e0 += b.size()) {
+      int const e = e0 + b.rank(), rows = e <= experts ? sum(shared, e) : 0,
+                aligned = e < experts ? ceil_div(rows, r_.shape.alignment) * r_.shape.alignment : 0;
+      int all;
+      int const before = block_exclusive_sum(b, aligned, shared.words, all);
+      if (e < experts) r_.expert_rows[e] = rows, r_.expert_begins[e] = begin + before;
+      if (e == experts) r_.source_rows[w_.size()] = rows;
+      if (e == experts && r_.shape.layout == moe_layout::by_token) look_at_rows(rows);
+      begin += all;
     }
+    if (b.leader()) {
+      r_.expert_begins[experts] = begin;
+      if (r_.shape.layout == moe_layout::by_expert) look_at_rows(begin);
+    }
+    for (int s = b.rank(); s < w_.size(); s += b.size()) r_.source_rows[s] = *counts(experts, r_.counted(s, 0));
     e_.signal_here(b, w_.rank(), flags_.routed());
   }
 
@@ -106,76 +136,39 @@ class moe_table {
   __device__ std::byte* here() const { return e_.inbox<std::byte>(); }
   __device__ int experts_of_all() const { return w_.size() * r_.shape.experts; }
   __device__ std::int32_t* counts(int expert, int segment) const {
-    return r_.counts + expert * r_.shape.counted() + segment;
+    return r_.counts + std::int64_t(segment) * (r_.shape.experts + 1) + expert;
   }
-  __device__ static int bits_below(std::uint64_t mask, int lane) {
-    return platform::bits_set(mask & ((std::uint64_t(1) << lane) - 1));
-  }
-
-  /// Tokens of a segment with expert e, or for e = experts those with any of this rank.
-  __device__ __forceinline__ int count(wave g, moe_table_shared const& shared, int e, int source, int first,
-                                       int n) const {
-    int const k = r_.shape.top_k;
-    bool const any = e == r_.shape.experts;
-    int rows = 0;
-#pragma unroll 1
-    for (int t0 = 0; t0 < n; t0 += wave::width) {
-      int const t = t0 + g.rank();
-      unsigned hits = 0;
-      for (int j = 0; j < k && t < n; ++j) {
-        std::uint16_t const x = shared.local[j * moe_shape::segment_tokens + t];
-        hits |= unsigned(any ? x != none : x == e) << j;
-      }
-      std::uint64_t const mask = platform::ballot(hits != 0);
-      int const position = rows + bits_below(mask, g.rank());
-      std::int64_t const place = std::int64_t(source) * r_.shape.max_tokens + first + t;
-      if (any && t < n) r_.row_of[place] = hits ? position : -1;
-      for (; !any && hits; hits &= hits - 1) r_.positions[place * k + lowest(hits)] = position;
-      rows += platform::bits_set(mask);
-    }
-    return rows;
-  }
-  __device__ static int lowest(unsigned bits) { return platform::bits_set((bits & -bits) - 1); }
-
-  /// The exclusive prefix sum, over the segments, of the counts of expert e.
-  __device__ __forceinline__ void sum(wave g, int e) const {
-    int before = 0;
-#pragma unroll 1
-    for (int i0 = 0; i0 < r_.shape.counted(); i0 += wave::width) {
-      int const i = i0 + g.rank(), mine = i < r_.shape.counted() ? *counts(e, i) : 0, up_to = wave_sum(g, mine);
-      if (i < r_.shape.counted()) *counts(e, i) = before + up_to - mine;
-      before += platform::readlane(up_to, wave::width - 1);
-    }
-    if (!g.leader()) return;
-    if (e < r_.shape.experts) {
-      r_.expert_rows[e] = before;
-    } else {
-      r_.source_rows[w_.size()] = before;
-      if (r_.shape.layout == moe_layout::by_token) look_at_rows(before);
-    }
-  }
-  /// Where experts begin, each at a multiple of the alignment.
-  __device__ __forceinline__ void place_experts(wave g) const {
-    int before = 0;
-#pragma unroll 1
-    for (int e0 = 0; e0 < r_.shape.experts; e0 += wave::width) {
-      int const e = e0 + g.rank(), rows = e < r_.shape.experts ? r_.expert_rows[e] : 0,
-                aligned = ceil_div(rows, r_.shape.alignment) * r_.shape.alignment, up_to = wave_sum(g, aligned);
-      if (e < r_.shape.experts) r_.expert_begins[e] = before + up_to - aligned;
-      before += platform::readlane(up_to, wave::width - 1);
-    }
-    if (!g.leader()) return;
-    r_.expert_begins[r_.shape.experts] = before;
-    if (r_.shape.layout == moe_layout::by_expert) look_at_rows(before);
-  }
-  /// The sum of x over the lanes up to this one.
-  __device__ static int wave_sum(wave g, int x) {
+  /// Bits of a mask below bit t.
+  __device__ static int bits_below(unsigned const* mask, int t) {
+    int bits = 0;
 #pragma unroll
-    for (int d = 1; d < wave::width; d *= 2) {
-      int const y = platform::shuffle(x, (g.rank() - d) & (wave::width - 1));
-      if (g.rank() >= d) x += y;
+    for (int i = 0; i < moe_table_shared::mask_words; ++i)
+      if (i * 32 < t) bits += platform::bits_set(i == t / 32 ? mask[i] & ((1u << t % 32) - 1) : mask[i]);
+    return bits;
+  }
+
+  /// The exclusive prefix sum, over the segments, of the counts of expert e; returns the sum. A thread for each expert,
+  /// which loads several counts together.
+  __device__ __forceinline__ int sum(moe_table_shared const& shared, int e) const {
+    constexpr int flight = 16;
+    int before = 0;
+#pragma unroll 1
+    for (int i0 = 0; i0 < r_.shape.counted(); i0 += flight) {
+      int x[flight];
+#pragma unroll
+      for (int j = 0; j < flight; ++j) x[j] = is_there(shared, i0 + j) ? *counts(e, i0 + j) : 0;
+#pragma unroll
+      for (int j = 0; j < flight; ++j) {
+        if (i0 + j < r_.shape.counted()) *counts(e, i0 + j) = before;
+        before += x[j];
+      }
     }
-    return x;
+    return before;
+  }
+  /// Whether a segment has tokens.
+  __device__ bool is_there(moe_table_shared const& shared, int i) const {
+    if (i >= r_.shape.counted()) return false;
+    return i % r_.shape.segments() * moe_shape::segment_tokens < shared.tokens[i / r_.shape.segments()];
   }
 
   // What the device's numbers exceed is noted; check() throws it
