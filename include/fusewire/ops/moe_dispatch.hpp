@@ -111,7 +111,7 @@ class moe_dispatch : moe_operator {
   static moe_shape shape_of(int ranks, moe_options const& o) {
     return detail::moe_shape_of("moe_dispatch", ranks, o, std::source_location::current());
   }
-  int shared_bytes() const { return moe_dispatch_shared(shape_.experts); }
+  int shared_bytes() const { return moe_dispatch_shared(shape_); }
   static void const* table(moe_dispatch_call const& c) {
     return c.experts ? static_cast<void const*>(c.experts) : c.wide_experts;
   }

@@ -37,6 +37,7 @@ namespace detail {
 
 /// A block's shared memory: what it adds up for a chunk of tokens.
 struct moe_partials_shared {
+  int tokens[max_ranks];                                       // of each rank
   int row[moe_chunks::most_tokens];                            // -1: no partial result
   std::uint64_t ranks[moe_chunks::most_tokens];                // of this rank's own tokens
   int place[moe_chunks::most_tokens * moe_shape::most_top_k];  // by_expert: rows, -1 for none
@@ -56,14 +57,19 @@ class moe_results {
                          moe_partials_shared& shared)
       : e_(e), w_(w), g_(g), r_(g.routing), s_(shared), vectors_(g.in.cols / width) {}
 
-  __device__ moe_chunks chunks_of(int source) const {
-    return moe_chunks::of(r_.tokens[source], vectors_ * int(sizeof(vector)));
+  /// Reads how many tokens each rank has. Called by: every thread of the block, before the others.
+  __device__ __forceinline__ void read_tokens(block b) const {
+    for (int s = b.rank(); s < w_.size(); s += b.size()) s_.tokens[s] = r_.tokens[s];
+    b.sync();
+  }
+  __device__ __forceinline__ moe_chunks chunks_of(int source) const {
+    return moe_chunks::of(s_.tokens[source], vectors_ * int(sizeof(vector)));
   }
 
   /// Sends the partial results of a chunk of the tokens of the rank `ahead` places after this one.
   /// Called by: every thread of the block.
   __device__ __forceinline__ void send(block b, moe_chunks const& chunks, int ahead, int chunk) const {
-    int const source = w_.next(ahead), begin = chunk * chunks.tokens_each, end = chunks.end(chunk, r_.tokens[source]);
+    int const source = w_.next(ahead), begin = chunk * chunks.tokens_each, end = chunks.end(chunk, s_.tokens[source]);
     find_rows(b, source, begin, end);
 #pragma unroll 1
     for (int t = begin; t < end; ++t) {
@@ -82,7 +88,7 @@ class moe_results {
   /// Adds up the results of a chunk of this rank's tokens. Called by: every thread of the block.
   __device__ __forceinline__ void receive(block b, moe_chunks const& chunks, int chunk) const {
     int const me = w_.rank(), begin = chunk * chunks.tokens_each,
-              end = min(chunks.end(chunk, r_.tokens[me]), g_.out.rows);
+              end = min(chunks.end(chunk, s_.tokens[me]), g_.out.rows);
     if (begin + b.rank() < end) s_.ranks[b.rank()] = r_.token_ranks[begin + b.rank()];
     find_rows(b, me, begin, end);
     wait_all(
@@ -193,6 +199,7 @@ __global__ void __launch_bounds__(moe_threads)
   block const b;
   channel_epoch const e = ch.begin(b);
   detail::moe_results<T> const results(e, ch.world, g, shared);
+  results.read_tokens(b);
   int const others = ch.world.size() - 1;
   int const receiver = b.index() - g.senders, receivers = b.count() - g.senders;
   if (receiver < 0 || g.senders == 0) {

@@ -26,6 +26,7 @@ namespace detail {
 
 /// A block's shared memory when it sends or receives a chunk.
 struct moe_chunk_shared {
+  int tokens[max_ranks];  // of each source
   std::uint64_t ranks[moe_chunks::most_tokens];
   int row[moe_chunks::most_tokens];
   int place[moe_chunks::most_tokens * moe_shape::most_top_k];
@@ -64,13 +65,7 @@ class moe_rows {
   /// Sends a chunk of this rank's tokens. Called by: every thread of the block.
   __device__ __forceinline__ void send(block b, moe_chunks const& chunks, int chunk, int tokens) const {
     int const begin = chunk * chunks.tokens_each, end = chunks.end(chunk, tokens);
-    if (begin + b.rank() < end) {
-      int const t = begin + b.rank();
-      std::uint64_t ranks = g_.routed ? r_.token_ranks[t] : ranks_of(t);
-      if (!g_.routed) r_.token_ranks[t] = ranks;
-      s_.ranks[b.rank()] = ranks;
-    }
-    b.sync();
+    find_ranks(b, begin, end);
 #pragma unroll 1
     for (int t = begin; t < end; ++t) {
       std::uint64_t const ranks = s_.ranks[t - begin];
@@ -88,9 +83,22 @@ class moe_rows {
     signal_all(b, w_.size() - 1, [&](int p) { return e_.to(w_.next(p + 1), flags_.chunk(chunk)); }, e_.number());
   }
 
+  /// Reads how many tokens each source has, behind `routed`; returns the most chunks of any of them. Called by: every
+  /// thread of the block.
+  __device__ __forceinline__ int read_tokens(block b) const {
+    for (int s = b.rank(); s < w_.size(); s += b.size()) s_.tokens[s] = r_.tokens[s];
+    b.sync();
+    int most = 0;
+    for (int s = 0; s < w_.size(); ++s) most = max(most, chunks_of(s).count);
+    return most;
+  }
+  /// The chunks of a source's tokens, behind read_tokens().
+  __device__ __forceinline__ moe_chunks chunks_of(int source) const {
+    return moe_chunks::of(s_.tokens[source], g_.token.pitch());
+  }
   /// Receives a chunk of a source's tokens, behind `routed`. Called by: every thread of the block.
-  __device__ __forceinline__ void receive(block b, moe_chunks const& chunks, int source, int chunk, int tokens) const {
-    int const begin = chunk * chunks.tokens_each, end = chunks.end(chunk, tokens), k = r_.shape.top_k;
+  __device__ __forceinline__ void receive(block b, moe_chunks const& chunks, int source, int chunk) const {
+    int const begin = chunk * chunks.tokens_each, end = chunks.end(chunk, s_.tokens[source]), k = r_.shape.top_k;
     if (begin + b.rank() < end) s_.row[b.rank()] = row_of(source, begin + b.rank());
     b.sync();
     for (int i = b.rank(); i < (end - begin) * k; i += b.size())
@@ -122,19 +130,25 @@ class moe_rows {
   }
 
  private:
-  /// A bit for each rank that has experts of token t.
-  __device__ std::uint64_t ranks_of(int t) const {
-    std::uint64_t ranks = 0;
-    for (int j = 0; j < r_.shape.top_k; ++j)
-      if (int const x = table_.own_expert(t * r_.shape.top_k + j); x >= 0)
-        ranks |= std::uint64_t(1) << unsigned(x) / unsigned(r_.shape.experts);
-    return ranks;
+  /// A bit for each rank that has experts of a token, of tokens [begin, end). Called by: every thread of the block.
+  __device__ __forceinline__ void find_ranks(block b, int begin, int end) const {
+    int const t = begin + b.rank(), k = r_.shape.top_k;
+    if (t < end) s_.ranks[b.rank()] = g_.routed ? r_.token_ranks[t] : 0;
+    b.sync();
+    if (g_.routed) return;
+    for (int i = b.rank(); i < (end - begin) * k; i += b.size())
+      if (int const x = table_.own_expert(begin * k + i); x >= 0)
+        platform::atomic_fetch_or<order::relaxed, scope::block>(
+            &s_.ranks[i / k], std::uint64_t(1) << unsigned(x) / unsigned(r_.shape.experts));
+    b.sync();
+    if (t < end) r_.token_ranks[t] = s_.ranks[b.rank()];
   }
   /// The number of a token among the received, -1 if it did not come. A new routing gets it from the segment's.
   __device__ int row_of(int source, int t) const {
     std::int32_t& known = r_.row_of[std::int64_t(source) * r_.shape.max_tokens + t];
+    int const before = g_.routed ? 0 : first(r_.shape.experts, source, t);
     int row = known;
-    if (row >= 0 && !g_.routed) row += first(r_.shape.experts, source, t);
+    if (row >= 0) row += before;
     if (unsigned(row) >= unsigned(r_.shape.max_received())) row = -1;
     if (!g_.routed) {
       known = row;
@@ -150,10 +164,9 @@ class moe_rows {
     if (g_.routed) {
       place = r_.row_places[i];
     } else {
-      int const e = table_.local_expert(source, t * k + j);
-      if (e >= 0)
-        place = r_.expert_begins[e] + first(e, source, t) +
-                r_.positions[(std::int64_t(source) * r_.shape.max_tokens + t) * k + j];
+      int const e = table_.local_expert(source, t * k + j),
+                position = r_.positions[(std::int64_t(source) * r_.shape.max_tokens + t) * k + j];
+      if (e >= 0) place = r_.expert_begins[e] + first(e, source, t) + position;
       r_.row_experts[i] = e, r_.row_places[i] = place;
       r_.row_weights[i] = e >= 0 ? table_.weight(source, t * k + j) : 0;
     }
@@ -177,8 +190,8 @@ class moe_rows {
 }  // namespace detail
 
 /// Shared memory of a block, in bytes, for the experts of a rank.
-inline constexpr int moe_dispatch_shared(int experts) {
-  return max(moe_table_shared::bytes(experts), int(sizeof(detail::moe_chunk_shared)));
+inline constexpr int moe_dispatch_shared(moe_shape const& s) {
+  return max(moe_table_shared::bytes(s), int(sizeof(detail::moe_chunk_shared)));
 }
 
 /// Sends each token to the ranks of its experts, and receives. Called by: moe_dispatch, on every rank.
@@ -212,13 +225,12 @@ __global__ void __launch_bounds__(moe_threads)
         table.finish(b, counting);
       e.wait(b, ch.world.rank(), moe_dispatch_flags{segments}.routed());
     }
-    int most = 0;
-    for (int s = 0; s < ranks; ++s) most = max(most, moe_chunks::of(r.tokens[s], g.token.pitch()).count);
+    int const most = rows.read_tokens(b);
 #pragma unroll 1
     for (int i = receiver; i < most * ranks; i += receivers) {
-      int const source = ch.world.next(i % ranks), tokens = r.tokens[source];
-      moe_chunks const chunks = moe_chunks::of(tokens, g.token.pitch());
-      if (i / ranks < chunks.count) rows.receive(b, chunks, source, i / ranks, tokens);
+      int const source = ch.world.next(i % ranks);
+      moe_chunks const chunks = rows.chunks_of(source);
+      if (i / ranks < chunks.count) rows.receive(b, chunks, source, i / ranks);
     }
   }
   e.end(b);

@@ -22,9 +22,14 @@ struct moe_table_shared {
 
   /// [experts + 1][mask_words], behind this: a bit for each token of the segment that has the expert; last, any.
   __device__ unsigned* masks() { return reinterpret_cast<unsigned*>(this + 1); }
+  /// [segment_tokens * top_k], behind the masks: experts of this rank; -1: of others.
+  __device__ std::int16_t* local(int experts) {
+    return reinterpret_cast<std::int16_t*>(masks() + (experts + 1) * mask_words);
+  }
   /// All of it, in bytes.
-  static constexpr int bytes(int experts) {
-    return int(sizeof(moe_table_shared)) + (experts + 1) * mask_words * int(sizeof(unsigned));
+  static constexpr int bytes(moe_shape const& s) {
+    return int(sizeof(moe_table_shared)) + (s.experts + 1) * mask_words * int(sizeof(unsigned)) +
+           moe_shape::segment_tokens * s.top_k * int(sizeof(std::int16_t));
   }
 };
 
@@ -42,8 +47,7 @@ class moe_table {
   }
   /// Entry i of this rank's own table: an expert, or -1.
   __device__ __forceinline__ int own_expert(int i) const {
-    std::int64_t const x = g_.wide ? static_cast<std::int64_t const*>(g_.experts)[i]
-                                   : std::int64_t(static_cast<std::int32_t const*>(g_.experts)[i]);
+    std::int64_t const x = entry(i);
     return x >= 0 && x < experts_of_all() ? int(x) : -1;
   }
   /// Of a source, behind a segment of its table.
@@ -67,8 +71,7 @@ class moe_table {
     if (i == 0) look_at_tokens(b);
 #pragma unroll 1
     for (int j = first + b.rank(); j < last; j += b.size()) {
-      look_at_expert(j);
-      int const x = own_expert(j);
+      int const x = looked_at_expert(j);
       float const weight = g_.weights ? g_.weights[j] : 0;
 #pragma unroll 1
       for (int p = 0; p < w_.size(); ++p) {
@@ -85,6 +88,7 @@ class moe_table {
   __device__ __forceinline__ void count(block b, moe_table_shared& shared, int source, int segment) const {
     constexpr int words = moe_table_shared::mask_words;
     unsigned* const masks = shared.masks();
+    std::int16_t* const local = shared.local(r_.shape.experts);
     int const k = r_.shape.top_k, experts = r_.shape.experts, first = segment * moe_shape::segment_tokens;
     for (int i = b.rank(); i < (experts + 1) * words; i += b.size()) masks[i] = 0;
     e_.wait(b, source, segment);
@@ -92,14 +96,14 @@ class moe_table {
     std::int64_t const begin = std::int64_t(source) * r_.shape.max_tokens + first;
     for (int i = b.rank(); i < n * k; i += b.size()) {
       int const e = local_expert(source, first * k + i), t = i / k;
+      local[i] = std::int16_t(e);
       if (e < 0) continue;
       platform::atomic_fetch_or<order::relaxed, scope::block>(&masks[e * words + t / 32], 1u << t % 32);
       platform::atomic_fetch_or<order::relaxed, scope::block>(&masks[experts * words + t / 32], 1u << t % 32);
     }
     b.sync();
     for (int i = b.rank(); i < n * k; i += b.size())
-      if (int const e = local_expert(source, first * k + i); e >= 0)
-        r_.positions[begin * k + i] = bits_below(masks + e * words, i / k);
+      if (int const e = local[i]; e >= 0) r_.positions[begin * k + i] = bits_below(masks + e * words, i / k);
     unsigned const* const any = masks + experts * words;
     for (int t = b.rank(); t < n; t += b.size())
       r_.row_of[begin + t] = any[t / 32] >> t % 32 & 1 ? bits_below(any, t) : -1;
@@ -128,12 +132,15 @@ class moe_table {
       r_.expert_begins[experts] = begin;
       if (r_.shape.layout == moe_layout::by_expert) look_at_rows(begin);
     }
-    for (int s = b.rank(); s < w_.size(); s += b.size()) r_.source_rows[s] = *counts(experts, r_.counted(s, 0));
     e_.signal_here(b, w_.rank(), flags_.routed());
   }
 
  private:
   __device__ std::byte* here() const { return e_.inbox<std::byte>(); }
+  __device__ std::int64_t entry(int i) const {
+    return g_.wide ? static_cast<std::int64_t const*>(g_.experts)[i]
+                   : std::int64_t(static_cast<std::int32_t const*>(g_.experts)[i]);
+  }
   __device__ int experts_of_all() const { return w_.size() * r_.shape.experts; }
   __device__ std::int32_t* counts(int expert, int segment) const {
     return r_.counts + std::int64_t(segment) * (r_.shape.experts + 1) + expert;
@@ -159,7 +166,10 @@ class moe_table {
       for (int j = 0; j < flight; ++j) x[j] = is_there(shared, i0 + j) ? *counts(e, i0 + j) : 0;
 #pragma unroll
       for (int j = 0; j < flight; ++j) {
-        if (i0 + j < r_.shape.counted()) *counts(e, i0 + j) = before;
+        int const i = i0 + j;
+        if (i < r_.shape.counted()) *counts(e, i) = before;
+        if (i < r_.shape.counted() && e == r_.shape.experts && i % r_.shape.segments() == 0)
+          r_.source_rows[i / r_.shape.segments()] = before;
         before += x[j];
       }
     }
@@ -184,12 +194,13 @@ class moe_table {
     int const tokens = *g_.device_tokens;
     if (tokens < 0 || tokens > g_.tokens) detail::note_misuse(w_, misuse::moe_tokens, tokens, g_.tokens + 1);
   }
-  __device__ void look_at_expert(int i) const {
-    std::int64_t const x = g_.wide ? static_cast<std::int64_t const*>(g_.experts)[i]
-                                   : std::int64_t(static_cast<std::int32_t const*>(g_.experts)[i]);
-    if (x < -1 || x >= experts_of_all())
-      detail::note_misuse(w_, misuse::moe_expert, int(clamp<std::int64_t>(x, -(1ll << 31), (1ll << 31) - 1)),
-                          experts_of_all(), i / r_.shape.top_k);
+  /// Entry i of this rank's own table: an expert, or -1.
+  __device__ __forceinline__ int looked_at_expert(int i) const {
+    std::int64_t const x = entry(i);
+    if (x >= -1 && x < experts_of_all()) return int(x);
+    detail::note_misuse(w_, misuse::moe_expert, int(clamp<std::int64_t>(x, -(1ll << 31), (1ll << 31) - 1)),
+                        experts_of_all(), i / r_.shape.top_k);
+    return -1;
   }
 
   channel_epoch const& e_;
