@@ -108,6 +108,8 @@ def spelled(name):
     element = "bf16" if "4bf16" in name else "f16"
     if head := re.search(r"flash_decode_kernelI\w+?Li(\d+)E", name):
         return f"{kernel}<{element}, {head[1]}>"
+    if kernel.startswith("moe_"):
+        return f"{kernel}<{element}>" if "moe_combine" in kernel else kernel
     if rows := re.search(r"(flag_rows|ll_rows)ELi(\d)E\w+?(store_rows|rms_norm)", name):
         return f"{kernel}<{element}, {rows[1]}, {rows[2]}, {rows[3]}>"
     if tile := re.search(r"(small_tile|large_tile)", name):
