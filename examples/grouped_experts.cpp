@@ -5,8 +5,8 @@
 //   grouped_gemm   x, rows by expert --> h = silu(x Wg) * (x Wu)     columns of Wg and Wu lie in turn in one matrix
 //   grouped_gemm   h                 --> y = h Wd
 //
-//   example_grouped_experts [ranks]                       ranks are threads, each with its experts; default: one per GPU
-//   scripts/run-ranks -n 4 example_grouped_experts        ranks are processes; torchrun --no-python does as well
+//   example_grouped_experts [ranks]                   ranks are threads, each with its experts; default: one per GPU
+//   scripts/run-ranks -n 4 example_grouped_experts    ranks are processes; torchrun --no-python does as well
 #include <fusewire/fusewire.hpp>
 #include <fusewire/ops/grouped_gemm.hpp>
 
