@@ -2,8 +2,8 @@
 
 Fails if the headers in include/fusewire leave their layout:
 
-  - no include leads back up: platform, core, device, arch, ranks, memory, launch, gemm | attention, comm, ops, and then
-    the headers of the root; gemm/ and attention/ do not include each other;
+  - no include leads back up: platform, core, device, arch, ranks, memory, launch, nodes, gemm | attention, comm, ops, and
+    then the headers of the root; gemm/ and attention/ do not include each other;
   - no header has more than 300 lines;
   - a folder of more than 12 headers has a README.md that names each of them;
   - the headers in ops/ itself, which people read, have no device code;
@@ -19,7 +19,7 @@ import re
 import sys
 
 LEVELS = {folder: level for level, folders in enumerate(
-    ("platform", "core", "device", "arch", "ranks", "memory", "launch", "gemm attention", "comm", "ops"))
+    ("platform", "core", "device", "arch", "ranks", "memory", "launch", "nodes", "gemm attention", "comm", "ops"))
     for folder in folders.split()}
 ARCHITECTURES = {"gfx942", "sm90", "amd", "nvidia"}
 MOST_LINES, MOST_FILES = 300, 12
