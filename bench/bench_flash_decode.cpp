@@ -350,7 +350,8 @@ class shape_runner {
       std::vector<collectives::message> messages;
       for (int r = 0; r < s_.ranks; ++r)
         if (r != st_.w.rank())
-          messages.push_back({st_.packed + r * payload, st_.received + r * payload, s_.head_payload(), r});
+          messages.push_back(
+              {st_.packed + r * payload, st_.received + r * payload, s_.head_payload(), s_.head_payload(), r});
       st_.nccl.exchange(st_.stream(), messages);
       combine_payloads<<<dim3(unsigned((own_result() / 8 + 255) / 256)), dim3(256), 0, st_.stream()>>>(
           st_.received, payload, s_.ranks, s_.batch * own_.size(), s_.d, out(i));
