@@ -286,9 +286,9 @@ std::vector<int> uneven(int ranks, int max_tokens, unsigned seed) {
   return n;
 }
 
-void batches(int ranks, moe_layout layout) {
+void batches(int ranks, moe_layout layout, int max_tokens) {
   int const k = 1 + (ranks * 3 + int(layout)) % 8;
-  moe_options const o{.max_tokens = 9,
+  moe_options const o{.max_tokens = max_tokens,
                       .experts = ranks * 3,
                       .top_k = k,
                       .max_row_bytes = 128,
@@ -312,7 +312,17 @@ void batches(int ranks, moe_layout layout) {
 }  // namespace
 
 TEST_CASE("moe: dispatch and combine on 1 to 8 ranks, uneven, skewed, empty", "[moe]") {
-  batches(GENERATE(1, 2, 3, 4, 8), GENERATE(moe_layout::by_token, moe_layout::by_expert));
+  batches(GENERATE(1, 2, 3, 4, 8), GENERATE(moe_layout::by_token, moe_layout::by_expert), 9);
+}
+TEST_CASE("moe: blocks that share the counting of tables", "[moe]") {
+  batches(GENERATE(1, 3), GENERATE(moe_layout::by_token, moe_layout::by_expert), 257);  // two segments
+}
+TEST_CASE("moe: one routing is counted alone, one by all blocks", "[moe]") {
+  auto const o = [](int max_tokens) {
+    return moe_shape{.ranks = 2, .max_tokens = max_tokens, .experts = 128, .top_k = 8};
+  };
+  CHECK(o(128).counts_alone());
+  CHECK_FALSE(o(129).counts_alone());
 }
 
 TEST_CASE("moe: f16, and 8 bits with scales", "[moe]") {

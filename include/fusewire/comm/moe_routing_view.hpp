@@ -43,6 +43,10 @@ struct moe_shape {
   }
   /// Segments of max_tokens tokens.
   __host__ __device__ constexpr int segments() const { return ceil_div(max_tokens, segment_tokens); }
+  /// Whether every block that receives counts all tables by itself: few entries, in which nothing is shared.
+  __host__ __device__ constexpr bool counts_alone() const {
+    return segments() == 1 && ranks * max_tokens * top_k <= 2048 && ranks * (experts + 1) <= 600;
+  }
   /// Rows of moe_routing_view::counts.
   __host__ __device__ constexpr int counted() const { return ranks * segments(); }
 };

@@ -53,7 +53,7 @@ class moe_combine : moe_operator {
   void operator()(hipStream_t stream, moe_combine_call<T> const& c,
                   std::source_location where = std::source_location::current()) {
     check(c, where);
-    int const chunks = moe_chunks::most_of(std::max(c.out.rows, moe_usual_tokens));
+    int const chunks = moe_chunks::most_of(usual_tokens(c.out.rows));
     moe_blocks const blocks = blocks_of(&moe_combine_kernel<T>, 0, (shape_.ranks - 1) * chunks, chunks, where);
     launch_header header =
         make_header("moe_comb", std::uint64_t(std::is_same_v<T, f16>) | std::uint64_t(c.weights != nullptr) << 1,

@@ -86,7 +86,7 @@ class moe_dispatch : moe_operator {
     };
     moe_blocks const blocks =
         blocks_of(&moe_dispatch_kernel<>, shared_bytes(), std::max(shape_.segments(), moe_chunks::most_of(c.tokens)),
-                  shape_.ranks * moe_chunks::most_of(std::max(c.tokens, moe_usual_tokens)), where);
+                  shape_.ranks * moe_chunks::most_of(usual_tokens(c.tokens)), where);
     moe_dispatch_arguments const g{.routing = c.routing,
                                    .token = token,
                                    .in = payload(c.x, c.scales),

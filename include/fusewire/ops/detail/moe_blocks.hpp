@@ -6,8 +6,6 @@ namespace fusewire {
 
 inline constexpr int moe_threads = 256;      // of a block
 inline constexpr int moe_blocks_per_cu = 4;  // at most, of a launch
-/// Blocks are counted for at least so many tokens of each rank: the others may have more than this one
-inline constexpr int moe_usual_tokens = 64;
 
 /// The blocks of a launch. A pure function of its sizes.
 struct moe_blocks {

@@ -4,6 +4,7 @@
 //              chunk of tokens: row --> inbox of each rank that has experts of it, flag of the chunk on every rank
 //   receivers  segments of all tables --> count --> the last block: where rows go --> flag `routed`
 //              `routed`, flag of a chunk: row --> out
+//              where tables are small, each block counts all of them by itself, and waits for no other block
 //
 // A row lies in the inbox at the place of its token, so that nothing is counted before it is sent; what `out` has no
 // gaps for is found out meanwhile. This rank's own rows go from `in` to `out`.
@@ -86,7 +87,7 @@ class moe_rows {
   /// Reads how many tokens each source has, behind `routed`; returns the most chunks of any of them. Called by: every
   /// thread of the block.
   __device__ __forceinline__ int read_tokens(block b) const {
-    for (int s = b.rank(); s < w_.size(); s += b.size()) s_.tokens[s] = r_.tokens[s];
+    for (int s = b.rank(); s < w_.size(); s += b.size()) s_.tokens[s] = table_.counted_tokens(s);
     b.sync();
     int most = 0;
     for (int s = 0; s < w_.size(); ++s) most = max(most, chunks_of(s).count);
@@ -143,12 +144,10 @@ class moe_rows {
     b.sync();
     if (t < end) r_.token_ranks[t] = s_.ranks[b.rank()];
   }
-  /// The number of a token among the received, -1 if it did not come. A new routing gets it from the segment's.
+  /// The number of a token among the received, -1 if it did not come.
   __device__ int row_of(int source, int t) const {
     std::int32_t& known = r_.row_of[std::int64_t(source) * r_.shape.max_tokens + t];
-    int const before = g_.routed ? 0 : first(r_.shape.experts, source, t);
-    int row = known;
-    if (row >= 0) row += before;
+    int row = g_.routed ? known : table_.counted_row(source, t);
     if (unsigned(row) >= unsigned(r_.shape.max_received())) row = -1;
     if (!g_.routed) {
       known = row;
@@ -164,17 +163,12 @@ class moe_rows {
     if (g_.routed) {
       place = r_.row_places[i];
     } else {
-      int const e = table_.local_expert(source, t * k + j),
-                position = r_.positions[(std::int64_t(source) * r_.shape.max_tokens + t) * k + j];
-      if (e >= 0) place = r_.expert_begins[e] + first(e, source, t) + position;
+      int const e = table_.local_expert(source, t * k + j);
+      if (e >= 0) place = table_.counted_place(e, source, t, j);
       r_.row_experts[i] = e, r_.row_places[i] = place;
       r_.row_weights[i] = e >= 0 ? table_.weight(source, t * k + j) : 0;
     }
     return unsigned(place) < unsigned(r_.shape.max_rows) ? place : -1;
-  }
-  /// How many rows of expert e come before the segment of token t.
-  __device__ int first(int e, int source, int t) const {
-    return r_.counts[std::int64_t(r_.counted(source, t / moe_shape::segment_tokens)) * (r_.shape.experts + 1) + e];
   }
 
   channel_epoch const& e_;
@@ -191,7 +185,7 @@ class moe_rows {
 
 /// Shared memory of a block, in bytes, for the experts of a rank.
 inline constexpr int moe_dispatch_shared(moe_shape const& s) {
-  return max(moe_table_shared::bytes(s), int(sizeof(detail::moe_chunk_shared)));
+  return int(sizeof(detail::moe_chunk_shared)) + moe_table_shared::bytes(s);
 }
 
 /// Sends each token to the ranks of its experts, and receives. Called by: moe_dispatch, on every rank.
@@ -199,11 +193,12 @@ template <class = void>
 __global__ void __launch_bounds__(moe_threads)
     moe_dispatch_kernel(__grid_constant__ channel_view const ch, __grid_constant__ moe_dispatch_arguments const g) {
   extern __shared__ bytes16 shared[];
-  auto& counting = *reinterpret_cast<moe_table_shared*>(shared);
+  auto& of_chunk = *reinterpret_cast<detail::moe_chunk_shared*>(shared);
+  auto& of_table = *reinterpret_cast<moe_table_shared*>(&of_chunk + 1);
   block const b;
   channel_epoch const e = ch.begin(b);
-  moe_table const table(e, ch.world, g);
-  detail::moe_rows const rows(e, ch.world, g, table, *reinterpret_cast<detail::moe_chunk_shared*>(shared));
+  moe_table const table(e, ch.world, g, of_table);
+  detail::moe_rows const rows(e, ch.world, g, table, of_chunk);
   moe_routing_view const& r = g.routing;
   int const ranks = ch.world.size(), segments = r.shape.segments();
   int const receiver = b.index() - g.senders, receivers = b.count() - g.senders;
@@ -217,12 +212,13 @@ __global__ void __launch_bounds__(moe_threads)
     for (int i = b.index(); i < chunks.count; i += step) rows.send(b, chunks, i, tokens);
   }
   if (receiver >= 0) {
-    if (!g.routed) {
+    if (!g.routed && r.shape.counts_alone()) {
+      table.count_all(b, receiver == 0);
+    } else if (!g.routed) {
       int const counters = min(receivers, r.shape.counted());
 #pragma unroll 1
-      for (int i = receiver; i < r.shape.counted(); i += receivers) table.count(b, counting, i % ranks, i / ranks);
-      if (receiver < counters && last_to_arrive(b, r.ticket, unsigned(counters), &counting.word))
-        table.finish(b, counting);
+      for (int i = receiver; i < r.shape.counted(); i += receivers) table.count(b, i % ranks, i / ranks);
+      if (receiver < counters && last_to_arrive(b, r.ticket, unsigned(counters), &of_table.word)) table.finish(b);
       e.wait(b, ch.world.rank(), moe_dispatch_flags{segments}.routed());
     }
     int const most = rows.read_tokens(b);

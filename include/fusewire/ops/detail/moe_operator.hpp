@@ -39,6 +39,8 @@ class moe_operator {
                                                  number("top_k", o_.top_k), number("max_row_bytes", o_.max_row_bytes)},
                                       where);
   }
+  /// Tokens of a rank for which blocks are counted, if this one has `tokens`: others may have more.
+  int usual_tokens(int tokens) const { return std::min(o_.max_tokens, std::max(tokens, 64)); }
   /// The blocks of a launch that sends `sent` pieces and receives `received`. Fails: bad_argument when none fits.
   template <class... P>
   moe_blocks blocks_of(void (*kernel)(P...), int shared_bytes, int sent, int received,
