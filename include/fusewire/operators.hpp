@@ -12,4 +12,8 @@
 #include <fusewire/ops/gemm_all_scatter.hpp>
 #include <fusewire/ops/gemm_ar.hpp>
 #include <fusewire/ops/gemm_rs.hpp>
+#include <fusewire/ops/grouped_gemm.hpp>
+#include <fusewire/ops/interleave_columns.hpp>
+#include <fusewire/ops/moe_combine.hpp>
+#include <fusewire/ops/moe_dispatch.hpp>
 #include <fusewire/ops/reduce_scatter.hpp>

@@ -25,11 +25,12 @@ void check_plan(row_plan const& p, std::int64_t bytes) {
   for (int const fit : {1, 2, 3, 7, 132, 1216})
     for (int const share : {2, 4}) {
       auto const r = p.roles_of(fit, share);
-      CHECK(r.blocks >= 1);
+      CHECK(r.first == (fit > 1));
+      CHECK(r.blocks > r.first);
       CHECK(r.blocks <= fit);
       CHECK((r.senders > 0) == (r.reducers > 0));
       CHECK(r.takers == 0);
-      if (r.senders > 0) CHECK(r.senders + r.reducers == r.blocks);
+      if (r.senders > 0) CHECK(r.first + r.senders + r.reducers == r.blocks);
     }
 }
 

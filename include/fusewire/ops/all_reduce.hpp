@@ -112,7 +112,7 @@ class all_reduce {
   void prepare(std::source_location where = std::source_location::current()) {
     for (bool const words : {false, true})
       for (bool const two_shot : {false, true})
-        for (int const vectors : {1, all_reduce_plan::max_vectors}) {
+        for (int const vectors : {1, 2, 4}) {
           if (words ? o_.transport == row_transport::flags : o_.transport == row_transport::ll_words) continue;
           all_reduce_plan p;
           p.words = words, p.two_shot = two_shot, p.vectors = vectors;
@@ -207,14 +207,13 @@ class all_reduce {
   template <class Epilogue, class Visit>
   static void with_kernel(all_reduce_plan const& p, Visit const& visit) {
     auto const vectors = [&]<template <class> class Exchange>() {
-      constexpr int most = all_reduce_plan::max_vectors;
-      if (p.two_shot) {
-        if (p.vectors == 1) visit(&all_reduce_two_shot<T, Exchange, 1, Epilogue>);
-        else visit(&all_reduce_two_shot<T, Exchange, most, Epilogue>);
-      } else {
-        if (p.vectors == 1) visit(&all_reduce_one_shot<T, Exchange, 1, Epilogue>);
-        else visit(&all_reduce_one_shot<T, Exchange, most, Epilogue>);
-      }
+      auto const shots = [&]<int Vectors>() {
+        if (p.two_shot) visit(&all_reduce_two_shot<T, Exchange, Vectors, Epilogue>);
+        else visit(&all_reduce_one_shot<T, Exchange, Vectors, Epilogue>);
+      };
+      if (p.vectors == 1) shots.template operator()<1>();
+      else if (p.vectors == 2) shots.template operator()<2>();
+      else shots.template operator()<all_reduce_plan::max_row_vectors>();
     };
     if (p.words) vectors.template operator()<ll_rows>();
     else vectors.template operator()<flag_rows>();

@@ -27,6 +27,7 @@
 // Same bits on every rank, in every run, with both algorithms and whatever the number of rows: a sum is added up in
 // fp32 in the order of ranks, and rounded to T once.
 #pragma once
+#include <fusewire/ops/detail/early_ticket.hpp>
 #include <fusewire/ops/detail/row_reduction.hpp>
 
 namespace fusewire {
@@ -40,73 +41,71 @@ struct all_reduce_arguments : row_arguments {
 
 /// epilogue(the sum over ranks of a row), on every rank, which adds up all rows. Called by: all_reduce, on every rank.
 template <class T, template <class> class Exchange, int Vectors, class Epilogue>
-__global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(row_plan::max_threads, Exchange<T>::blocks_per_cu)
     all_reduce_one_shot(__grid_constant__ channel_view const ch, __grid_constant__ all_reduce_arguments<T> const g,
                         __grid_constant__ Epilogue const epilogue) {
   __shared__ float shared[block_reduce_words];
   block const b;
   channel_epoch const e = ch.begin(b);
+  detail::early_ticket const ticket(b, e);
   Exchange<T> const exchange(e, ch.world, g.sections);
   detail::row_reduction<T, Exchange<T>, Vectors> const rows{b, ch.world, g, exchange};
-  detail::for_chunks(b, 0, g.senders, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first, g.senders, g.sections.chunks, [&](int chunk) {
     rows.send(g.in, g.rows, chunk, 1, ch.world.size() - 1);
     exchange.sent(b, 0, chunk);
   });
-  detail::for_chunks(b, g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first + g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
     exchange.wait(b, 0, chunk);
     rows.for_rows(g.rows, chunk, [&](int r) {
-      row_values<T, Vectors> sum;
-      rows.reduce(sum, g.in, r);
-      epilogue(b, shared, r, g.in.cols_of(r), sum);
+      epilogue(b, shared, r, g.in.cols_of(r), rows.sum([&](auto& sum) { rows.reduce(sum, g.in, r); }));
     });
   });
   if (b.index() == 0) exchange.refresh(b, 1);
-  e.end(b);
+  ticket.end(b);
 }
 
 /// The same, but the owner of a row adds up and sends the sum to all ranks. Called by: all_reduce, on every rank.
 template <class T, template <class> class Exchange, int Vectors, class Epilogue>
-__global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(row_plan::max_threads, Exchange<T>::blocks_per_cu)
     all_reduce_two_shot(__grid_constant__ channel_view const ch, __grid_constant__ all_reduce_arguments<T> const g,
                         __grid_constant__ Epilogue const epilogue) {
   __shared__ float shared[block_reduce_words];
   block const b;
   channel_epoch const e = ch.begin(b);
+  detail::early_ticket const ticket(b, e);
   Exchange<T> const exchange(e, ch.world, g.sections);
   detail::row_reduction<T, Exchange<T>, Vectors> const rows{b, ch.world, g, exchange};
   int const ranks = ch.world.size(), owned = g.sections.rows, mine = ch.world.rank() * owned;
-  detail::for_chunks(b, 0, g.senders, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first, g.senders, g.sections.chunks, [&](int chunk) {
     for (int p = 1; p < ranks; ++p) {
       int const theirs = ch.world.next(p) * owned;
       rows.send(g.in.from(theirs), g.rows - theirs, chunk, p, p);
     }
     exchange.sent(b, 0, chunk);
   });
-  detail::for_chunks(b, g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first + g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
     exchange.wait(b, 0, chunk);
     rows.for_rows(g.rows - mine, chunk, [&](int r) {
-      row_values<T, Vectors> sum;
       int const cols = g.in.cols_of(mine + r);
-      rows.reduce(sum, g.in.from(mine), r);
-      rows.send_sum(sum, r, cols);
-      epilogue(b, shared, mine + r, cols, sum);
+      epilogue(b, shared, mine + r, cols, rows.sum([&](auto& sum) {
+        rows.reduce(sum, g.in.from(mine), r);
+        rows.send_sum(sum, r, cols);
+      }));
     });
     exchange.sent(b, 1, chunk);
   });
-  detail::for_chunks(b, g.senders + g.reducers, g.takers, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first + g.senders + g.reducers, g.takers, g.sections.chunks, [&](int chunk) {
     exchange.wait(b, 1, chunk);
     for (int p = 1; p < ranks; ++p) {
       int const owner = ch.world.next(p), theirs = owner * owned;
       rows.for_rows(g.rows - theirs, chunk, [&](int r) {
-        row_values<T, Vectors> sum;
         int const cols = g.in.cols_of(theirs + r);
-        rows.take(sum, owner, r, cols);
-        epilogue(b, shared, theirs + r, cols, sum);
+        epilogue(b, shared, theirs + r, cols, rows.sum([&](auto& sum) { rows.take(sum, owner, r, cols); }));
       });
     }
   });
   if (b.index() == 0) exchange.refresh(b, 2);
-  e.end(b);
+  ticket.end(b);
 }
 
 }  // namespace fusewire

@@ -7,6 +7,7 @@
 // blocks do not wait for ever. A rank sends what other ranks own, and reads what it owns itself in the block that
 // stores the sum of it, so a sum may lie where its summands are.
 #pragma once
+#include <fusewire/ops/detail/early_ticket.hpp>
 #include <fusewire/ops/detail/row_reduction.hpp>
 
 namespace fusewire {
@@ -28,26 +29,25 @@ __global__ void __launch_bounds__(row_plan::array_threads)
   __shared__ float shared[block_reduce_words];
   block const b;
   channel_epoch const e = ch.begin(b);
+  detail::early_ticket const ticket(b, e);
   Exchange<T> const exchange(e, ch.world, g.sections);
   detail::row_reduction<T, Exchange<T>, Vectors> const rows{b, ch.world, g, exchange};
   auto const owned_by = [&](int rank) {
     return row_view<T const>{g.in.data + rank * g.slice, g.in.count, g.in.cols, g.in.ld};
   };
-  detail::for_chunks(b, 0, g.senders, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first, g.senders, g.sections.chunks, [&](int chunk) {
     for (int p = 1; p < ch.world.size(); ++p) rows.send(owned_by(ch.world.next(p)), g.rows, chunk, p, p);
     exchange.sent(b, 0, chunk);
   });
   row_view<T const> const mine = owned_by(ch.world.rank());
-  detail::for_chunks(b, g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first + g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
     exchange.wait(b, 0, chunk);
     rows.for_rows(g.rows, chunk, [&](int r) {
-      row_values<T, Vectors> sum;
-      rows.reduce(sum, mine, r);
-      epilogue(b, shared, r, mine.cols_of(r), sum);
+      epilogue(b, shared, r, mine.cols_of(r), rows.sum([&](auto& sum) { rows.reduce(sum, mine, r); }));
     });
   });
   if (b.index() == 0) exchange.refresh(b, 1);
-  e.end(b);
+  ticket.end(b);
 }
 
 }  // namespace fusewire

@@ -14,8 +14,9 @@ enum class row_transport { automatic, ll_words, flags };
 /// What the kernels get of a plan.
 struct row_arguments {
   int rows_per_chunk;  // what one flag publishes
-  /// Blocks that send, that reduce or take after them, and with two shots that take after these; all 0: each block does
-  /// all
+  int first;           // block that exchanges rows: 1, as block 0 collects credit, or 0 in a grid of one block
+  /// Blocks from there on that send, that reduce or take after them, and with two shots that take after these; all 0:
+  /// each block does all
   int senders, reducers, takers;
   row_sections sections;  // their extents
 };
@@ -23,8 +24,8 @@ struct row_arguments {
 /// The plan of a call. A pure function of its shape.
 struct row_plan {
   static constexpr int whole_waves = 64;      // threads of a block are whole waves of any architecture
-  static constexpr int max_threads = 1024;    // of a block
-  static constexpr int max_vectors = 2;       // of a thread, in one row
+  static constexpr int max_threads = 512;     // of a block: kernels that add up rows then spill no registers
+  static constexpr int max_vectors = 2;       // of a thread, in one row of an array
   static constexpr int array_threads = 256;   // of a block of an array
   static constexpr int min_chunk = 8 << 10;   // bytes that a flag publishes, if rows are small
   static constexpr int max_chunk = 64 << 10;  // likewise
@@ -57,22 +58,23 @@ struct row_plan {
   /// What the blocks of a launch do; no senders: each of them does all.
   struct roles {
     int blocks;    // of the grid
+    int first;     // block that exchanges rows
     int senders;   // blocks that send
     int reducers;  // blocks that reduce or take what was sent
     int takers;    // blocks that take what was reduced
   };
-  /// The roles if `fit` blocks are resident: a 1 / share of them sends, as many are takers if there are any, and the
-  /// others reduce. With flags a chunk has a block of each kind, if they fit.
+  /// The roles if `fit` blocks are resident: block 0 collects credit, a 1 / share of the others sends, as many are
+  /// takers if there are any, and the rest reduces. With flags a chunk has a block of each kind, if they fit.
   roles roles_of(int fit, int share, bool takers = false) const {
-    int const kinds = takers ? 3 : 2;
-    if (words || fit < kinds) return {std::min(fit, sections.chunks), 0, 0, 0};
-    int const each = std::min(sections.chunks, std::max(1, fit / share));
-    int const reducers = std::min(sections.chunks, fit - (kinds - 1) * each);
-    return {(kinds - 1) * each + reducers, each, reducers, takers ? each : 0};
+    int const kinds = takers ? 3 : 2, first = fit > 1, work = fit - first;
+    if (words || work < kinds) return {first + std::min(work, sections.chunks), first, 0, 0, 0};
+    int const each = std::min(sections.chunks, std::max(1, work / share));
+    int const reducers = std::min(sections.chunks, work - (kinds - 1) * each);
+    return {first + (kinds - 1) * each + reducers, first, each, reducers, takers ? each : 0};
   }
   /// What a kernel gets. `buffer`: the operator's LL words, if it has any.
   row_arguments arguments(roles const& r, ll_buffer_view const* buffer) const {
-    row_arguments g{rows_per_chunk, r.senders, r.reducers, r.takers, sections};
+    row_arguments g{rows_per_chunk, r.first, r.senders, r.reducers, r.takers, sections};
     if (buffer) g.sections.words = *buffer;
     return g;
   }

@@ -47,6 +47,17 @@ struct row_reduction {
     for (int p = 1; p < w.size(); ++p) put(1, x, r, cols, p);
   }
 
+  /// What an epilogue is called with: fill(values&) is called when it asks for the sum.
+  template <class Fill>
+  __device__ __forceinline__ auto sum(Fill const& fill) const {
+    auto const get = [&fill] {
+      values x;
+      fill(x);
+      return x;
+    };
+    return row_sum<T, Vectors, decltype(get)>{get};
+  }
+
   /// The sum of row r of section 0 over all ranks, rounded to T. `in`: this rank's summands.
   __device__ __forceinline__ void reduce(values& sum, row_view<T const> const& in, int r) const {
     int const cols = in.cols_of(r);

@@ -22,6 +22,7 @@
 // channel poisons. Counts that do not come are 0.
 #pragma once
 #include <fusewire/comm/byte_slice.hpp>
+#include <fusewire/ops/detail/early_ticket.hpp>
 #include <fusewire/ops/detail/for_chunks.hpp>
 #include <fusewire/ops/detail/row_plan.hpp>
 
@@ -96,7 +97,7 @@ struct counted_slices {
       if (b.index() == 0 && p != w.rank()) slot.send(p, 0, 0, t.sent[p]);
     }
     b.sync();
-    if (b.index() < g.senders) return;
+    if (g.senders > 0 && b.index() < g.first + g.senders) return;
     ll_reader words(e, w);
     for (int s = b.rank(); s < w.size(); s += b.size()) {
       int count = t.sent[s];
@@ -213,13 +214,14 @@ __global__ void __launch_bounds__(row_plan::array_threads)
   __shared__ typename Slices::table table;
   block const b;
   channel_epoch const e = ch.begin(b);
+  detail::early_ticket const ticket(b, e);
   int const ranks = ch.world.size(), rank = ch.world.rank();
   Exchange<std::byte> const exchange(e, ch.world, g.sections);
   detail::slice_rows<Exchange<std::byte>, Vectors> const rows{b, g, exchange};
   slices.begin(b, e, ch.world, g, table);
   std::int64_t longest = 0;  // of what this rank sends
   for (int p = 0; p < ranks; ++p) longest = max(longest, slices.sent(table, p).bytes);
-  detail::for_chunks(b, 0, g.senders, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first, g.senders, g.sections.chunks, [&](int chunk) {
     if (rows.first_byte(chunk) >= longest) return;
     rows.for_rows(chunk, longest, [&](int r) {
       detail::vec16<std::byte> x[Vectors];
@@ -231,7 +233,7 @@ __global__ void __launch_bounds__(row_plan::array_threads)
     });
     exchange.sent(b, 0, chunk);
   });
-  detail::for_chunks(b, g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
+  detail::for_chunks(b, g.first + g.senders, g.reducers, g.sections.chunks, [&](int chunk) {
     rows.copy(chunk, slices.sent(table, rank), slices.received(table, rank));
     if constexpr (Slices::equal) exchange.wait(b, 0, chunk);
     for (int p = ranks - 1; p > 0; --p) {  // the nearest one behind has sent to this rank first
@@ -245,7 +247,7 @@ __global__ void __launch_bounds__(row_plan::array_threads)
     }
   });
   if (b.index() == 0) exchange.refresh(b, [&](int source) { return int((slices.coming(table, source) + 15) / 16); });
-  e.end(b);
+  ticket.end(b);
 }
 
 }  // namespace fusewire
