@@ -166,7 +166,8 @@ class shape_runner {
     if (s_.what == collective::reduce)
       return st_.nccl.reduce_scatter(st_.stream(), in(i), out(i), std::size_t(s_.in()));
     std::vector<collectives::message> all;
-    for (int p = 0; p < s_.ranks; ++p) all.push_back({in(i) + p * s_.count(), out(i) + p * s_.count(), bytes, p});
+    for (int p = 0; p < s_.ranks; ++p)
+      all.push_back({in(i) + p * s_.count(), out(i) + p * s_.count(), bytes, bytes, p});
     st_.nccl.exchange(st_.stream(), all);
   }
 
