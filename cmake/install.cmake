@@ -13,6 +13,7 @@ install(DIRECTORY include/fusewire DESTINATION include COMPONENT headers FILES_M
 install(FILES cmake/fusewire-config.cmake cmake/fusewire-target.cmake
     "${PROJECT_BINARY_DIR}/fusewire-config-version.cmake"
   DESTINATION ${_package} COMPONENT headers)
+install(FILES nodes/ucx/ucx_engine.cpp DESTINATION ${_package}/ucx COMPONENT headers)
 install(FILES "${PROJECT_BINARY_DIR}/fusewire.pc" DESTINATION share/pkgconfig COMPONENT headers)
 install(FILES LICENSE DESTINATION share/doc/fusewire COMPONENT headers)
 install(DIRECTORY template DESTINATION share/doc/fusewire COMPONENT headers)

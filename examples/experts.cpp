@@ -1,16 +1,14 @@
-// The experts of a mixture on one GPU in two kernel launches: y = (silu(x Wg) * (x Wu)) Wd, where every row of x
-// belongs to one expert and has that expert's weights. Rows of an expert lie side by side. How many each has only the
-// device knows: a kernel of a router would write the offsets.
+// A layer of experts that are spread over the ranks: each token's row goes to the ranks of its experts, which multiply
+// it; the results come back and are added up with the token's weights. Two kernel launches beside the experts' own.
 //
-//   grouped_gemm   x, rows by expert --> h = silu(x Wg) * (x Wu)     columns of Wg and Wu lie in turn in one matrix
-//   grouped_gemm   h                 --> y = h Wd
+//   x [tokens, model] --moe_dispatch--> rows of my experts --my experts--> y --moe_combine--> out [tokens, model]
 //
-//   example_experts [ranks]                       ranks are threads, each with its experts; default: one per GPU
+//   example_experts [ranks]                       ranks are threads; default: one per GPU, at least 2
 //   scripts/run-ranks -n 4 example_experts        ranks are processes; torchrun --no-python does as well
 #include <fusewire/fusewire.hpp>
-#include <fusewire/ops/grouped_gemm.hpp>
+#include <fusewire/ops/moe_combine.hpp>
+#include <fusewire/ops/moe_dispatch.hpp>
 
-#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -20,110 +18,91 @@ using namespace fusewire;
 
 namespace {
 
-constexpr int experts = 6, max_rows = 160, model = 72, hidden = 40;
+constexpr int tokens = 24, model = 64, experts_each = 4, top_k = 3;
 
-float x_at(int i, int j) { return float((i * 7 + j * 3) % 5 - 2) / 4; }
-float gate_at(int e, int i, int j) { return float((i * 5 + j + e) % 7 - 3) / 8; }
-float up_at(int e, int i, int j) { return float((i * 2 + j * 3 + e) % 5 - 2) / 8; }
-float down_at(int e, int i, int j) { return float((i * 3 + j * 2 + e) % 7 - 3) / 16; }
+float x_at(int rank, int token, int j) { return float((token * 7 + j * 3 + rank * 5) % 9 - 4); }
+int expert_at(int rank, int token, int i, int experts) { return (token * 5 + rank + i * 3) % experts; }
+float weight_at(int token, int i) { return float(1 + (token + i) % 4) / 4; }
+__host__ __device__ float factor_of(int expert) { return float(1 + expert % 3); }
 
-/// Rows of an expert: none, some, or many.
-__host__ __device__ constexpr int rows_of(int rank, int expert) {
-  return (expert + rank) % 3 == 0 ? 0 : (expert * 11 + rank * 5) % 40;
+/// Block e is this rank's expert e, which multiplies its rows. A grouped GEMM would find them in the same way.
+__global__ void run_experts(moe_routing_view r, int first_expert, matrix<bf16> rows) {
+  int const e = block{}.index(), begin = r.expert_begins[e], count = r.expert_rows[e];
+  for (int i = block{}.rank(); i < count * rows.cols; i += block{}.size()) {
+    bf16& x = rows(begin + i / rows.cols, i % rows.cols);
+    x = bf16(float(x) * factor_of(first_expert + e));
+  }
 }
 
-/// What a router would do: offsets[e] = the first row of expert e.
-__global__ void route(int rank, int* offsets) {
-  if (!block{}.leader()) return;
-  int row = 0;
-  for (int e = 0; e < experts; ++e) {
-    offsets[e] = row;
-    row += rows_of(rank, e);
-  }
-  offsets[experts] = row;
-}
-
-/// Row i of y, of expert e.
-std::vector<float> reference(int e, int i) {
-  std::vector<float> h, y;
-  for (int f = 0; f < hidden; ++f) {
-    float gate = 0, up = 0;
-    for (int j = 0; j < model; ++j) gate += x_at(i, j) * gate_at(e, j, f), up += x_at(i, j) * up_at(e, j, f);
-    h.push_back(float(bf16(gate / (1 + std::exp(-gate)) * up)));
-  }
-  for (int j = 0; j < model; ++j) {
-    float sum = 0;
-    for (int f = 0; f < hidden; ++f) sum += h[std::size_t(f)] * down_at(e, f, j);
-    y.push_back(sum);
-  }
-  return y;
-}
-
-/// One rank: returns how many elements of y are wrong.
+/// One rank: returns how many elements are wrong.
 int run_rank(world& w) {
-  constexpr std::size_t of_x = max_rows * model, of_h = max_rows * hidden, of_up = experts * model * 2 * hidden,
-                        of_down = experts * hidden * model;
-  heap h(w, 2 * requirements::of<bf16>(of_x) + requirements::of<bf16>(of_h) + requirements::of<bf16>(of_up) +
-                requirements::of<bf16>(of_down) + requirements::of<int>(experts + 1));
-  auto const upload = [&](int rows, int cols, auto value) {
-    std::vector<bf16> values;
-    for (int i = 0; i < rows; ++i)
-      for (int j = 0; j < cols; ++j) values.push_back(bf16(value(i, j)));
-    sym<bf16> const x = h.allocate<bf16>(values.size());
-    h.upload(x, values);
-    return matrix<bf16>{h.here(x), rows, cols, cols};
+  int const experts = experts_each * w.size();
+  moe_options const options{.max_tokens = tokens,
+                            .experts = experts,
+                            .top_k = top_k,
+                            .max_row_bytes = model * int(sizeof(bf16)),
+                            .layout = moe_layout::by_expert,
+                            .alignment = 16};
+  moe_routing const routing(w, options);  // for this layer, and for its backward pass
+  int const max_rows = routing.view().shape.max_rows;
+  requirements const needs =
+      moe_dispatch::requirements(w.size(), options) + moe_combine<bf16>::requirements(w.size(), options) +
+      2 * requirements::of<bf16>(tokens * model) + requirements::of<bf16>(std::size_t(max_rows) * model) +
+      requirements::of<std::int32_t>(tokens * top_k) + requirements::of<float>(tokens * top_k);
+  heap h(w, needs);
+  channel ch(h, needs);
+  moe_dispatch dispatch(ch, options);
+  moe_combine<bf16> combine(ch, options);
+
+  std::vector<bf16> x;
+  std::vector<std::int32_t> table;
+  std::vector<float> weights;
+  for (int t = 0; t < tokens; ++t) {
+    for (int j = 0; j < model; ++j) x.push_back(bf16(x_at(w.rank(), t, j)));
+    for (int i = 0; i < top_k; ++i) table.push_back(expert_at(w.rank(), t, i, experts));
+    for (int i = 0; i < top_k; ++i) weights.push_back(weight_at(t, i));
+  }
+  auto const upload = [&]<class T>(std::vector<T> const& values) {
+    sym<T> const to = h.allocate<T>(values.size());
+    h.upload(to, values);
+    return h.here(to);
   };
-  auto const nothing = [](int, int) { return NAN; };
-  matrix<bf16> const x = upload(max_rows, model, x_at), inner = upload(max_rows, hidden, nothing),
-                     y = upload(max_rows, model, nothing);
-  // Matrices of the experts one below the other; a gate's column, then an up's column
-  matrix<bf16> const gate_and_up = upload(experts * model, 2 * hidden, [](int i, int j) {
-    return j % 2 == 0 ? gate_at(i / model, i % model, j / 2) : up_at(i / model, i % model, j / 2);
-  });
-  matrix<bf16> const down =
-      upload(experts * hidden, model, [](int i, int j) { return down_at(i / hidden, i % hidden, j); });
-  int* const offsets = h.here(h.allocate<int>(experts + 1));
-  grouped_gemm<bf16> op(w);
+  sym<bf16> const sums = h.allocate<bf16>(tokens * model), rows = h.allocate<bf16>(std::size_t(max_rows) * model);
+  matrix<bf16> const received{h.here(rows), max_rows, model, model};
 
-  launch(w, w.stream(), {.blocks = 1, .threads = 64}, route, w.rank(), offsets);
-  op(w.stream(),
-     {.a = x,
-      .b = {gate_and_up.data, model, 2 * hidden, 2 * hidden},
-      .b_group_stride = model * 2 * hidden,
-      .c = inner,
-      .offsets = offsets,
-      .groups = experts},
-     swiglu{});
-  op(w.stream(), {.a = inner,
-                  .b = {down.data, hidden, model, model},
-                  .b_group_stride = hidden * model,
-                  .c = y,
-                  .offsets = offsets,
-                  .groups = experts});
-  w.check(w.stream());  // waits
+  dispatch(w.stream(), {.x = matrix<bf16>{upload(x), tokens, model, model},
+                        .out = received,
+                        .experts = upload(table),
+                        .weights = upload(weights),
+                        .tokens = tokens,
+                        .routing = routing});
+  run_experts<<<experts_each, 256, 0, w.stream()>>>(routing, w.rank() * experts_each, received);
+  combine(w.stream(), {.in = received,
+                       .out = {h.here(sums), tokens, model, model},
+                       .weights = routing.view().row_weights,
+                       .routing = routing});
+  w.check(w.stream());  // waits, and throws if a rank did not come
 
-  std::vector<bf16> found(of_x);
-  check_hip(hipMemcpy(found.data(), y.data, found.size() * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
-  int wrong = 0, row = 0;
-  for (int e = 0; e < experts; ++e)
-    for (int const end = row + rows_of(w.rank(), e); row < end; ++row) {
-      auto const wanted = reference(e, row);
-      for (int j = 0; j < model; ++j)
-        wrong += !(std::abs(float(found[std::size_t(row * model + j)]) - wanted[std::size_t(j)]) <=
-                   0.02f + std::abs(wanted[std::size_t(j)]) / 64);
+  auto const found = h.download(sums);
+  int wrong = 0;
+  for (int t = 0; t < tokens; ++t)
+    for (int j = 0; j < model; ++j) {
+      float wanted = 0;
+      for (int i = 0; i < top_k; ++i)
+        wanted += weight_at(t, i) * factor_of(expert_at(w.rank(), t, i, experts)) * x_at(w.rank(), t, j);
+      wrong += float(found[std::size_t(t * model + j)]) != wanted;
     }
-  for (; row < max_rows; ++row)  // of no expert
-    for (int j = 0; j < model; ++j) wrong += !std::isnan(float(found[std::size_t(row * model + j)]));
   return wrong;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
-  run(ranks_of(argc, argv).value_or(device_count()), [](world& w) {
+  int const ranks = ranks_of(argc, argv).value_or(std::max(2, device_count()));
+  run(ranks, [](world& w) {
     int const wrong = run_rank(w);
-    std::printf("rank %d: y = (silu(x Wg) * (x Wu)) Wd of %d experts, up to %d rows of %d: %d elements wrong\n",
-                w.rank(), experts, max_rows, model, wrong);
+    std::printf("rank %d: %d tokens of %d to %d of %d experts on %d ranks, and back: %d elements wrong\n", w.rank(),
+                tokens, model, top_k, w.size() * experts_each, w.size(), wrong);
     if (wrong) throw error(text("rank ", w.rank(), ": ", wrong, " elements are wrong"));
   });
 } catch (std::exception const& e) {

@@ -61,6 +61,13 @@ int fusewireSimNameTicket(void const* at, void const* ticket, char const* call);
  * workgroups. One with fewer is reported at its first atomic. Returns 0, or -1 when there is no such part. */
 int fusewireSimNameLeast(void const* at, void const* word, uint64_t least, char const* call);
 
+/* Says that `more` threads more of this program may be woken by something that is not simulated, as another process at
+ * the other end of a socket; or, if negative, so many fewer. While there are such threads, a wait of a kernel for a
+ * word of the host takes as long as it takes: without this, simulated time jumps to the end of the wait when all
+ * threads have slept for --patience. */
+void fusewireSimOutside(int more);
+
+typedef void (*fusewire_sim_outside_function)(int);
 typedef int (*fusewire_sim_name_part_function)(void const*, uint64_t, char const*);
 typedef int (*fusewire_sim_name_rows_function)(void const*, fusewire_sim_rows const*, char const*);
 typedef int (*fusewire_sim_forget_parts_function)(void const*, uint64_t);

@@ -6,6 +6,8 @@
 #include <fusewire/launch/operator_memory.ipp>
 #include <fusewire/launch/ll_buffer.ipp>
 #include <fusewire/memory/heap.ipp>
+#include <fusewire/nodes/network.ipp>
+#include <fusewire/nodes/nodes_channel.ipp>
 #include <fusewire/ranks/make_world.ipp>
 #include <fusewire/ranks/place.ipp>
 #include <fusewire/ranks/run.ipp>

@@ -95,6 +95,8 @@ class runtime {
   /// waits for).
   bool reached(int device, u64 sequence, bool all_streams) const;
   bool pending() const;
+  /// Threads that something outside of this machine may wake; see fusewireSimOutside().
+  void outside(int more) { outside_ += more; }
 
  private:
   runtime();
@@ -145,6 +147,7 @@ class runtime {
   u64 stall_entries_ = 0, seen_at_look_ = 0;
   std::chrono::steady_clock::time_point last_look_, all_stalled_since_;
   bool stalling_ = false;
+  std::atomic<int> outside_{0};  // threads; see outside()
 };
 
 /// This thread's GPU, and its last error.

@@ -112,14 +112,16 @@ bool runtime::turn(lock& l, bool patient) {
   return any || attention_;
 }
 
-/// All waves wait. Before this is called a deadlock, other host threads get the time to change it.
+/// All waves wait. Before this is called a deadlock, other host threads get the time to change it. While a thread may
+/// be woken from outside, simulated time passes with the wall's, and no wait ends early.
 void runtime::stalled(lock& l, bool patient) {
   if (node_.shared) return stalled_together(l);
   auto const now = clock_type::now();
   if (!stalling_ || stall_entries_ != entries_) stalling_ = true, stall_since_ = now, stall_entries_ = entries_;
   if (!patient) {
     bool const alone = thread_count() <= waiting_;
-    if (!alone && now - last_look_ >= between_looks && (last_look_ = now, others_compute())) stall_since_ = now;
+    if (!alone && now - last_look_ >= between_looks && (last_look_ = now, outside_ > 0 || others_compute()))
+      stall_since_ = now;
     if (alone || now - stall_since_ > std::chrono::milliseconds(node_.settings.patience))
       return scheduler_.resolve_stall();
   }
@@ -239,3 +241,5 @@ void runtime::background() {
 }
 
 }  // namespace fusewire::sim
+
+extern "C" void fusewireSimOutside(int more) { fusewire::sim::runtime::get().outside(more); }

@@ -7,6 +7,10 @@
 #include <fusewire/ops/detail/gemm_kernel.hpp>
 #include <fusewire/ops/detail/gemm_rs_kernel.hpp>
 #include <fusewire/ops/detail/grouped_gemm_kernel.hpp>
+#include <fusewire/ops/detail/moe_combine_kernel.hpp>
+#include <fusewire/ops/detail/moe_dispatch_kernel.hpp>
+#include <fusewire/ops/detail/reduce_scatter_kernel.hpp>
+#include <fusewire/ops/detail/slice_kernel.hpp>
 #include <fusewire/gemm/mainloop_dispatch.hpp>
 
 using namespace fusewire;
@@ -50,6 +54,19 @@ template __global__ void fusewire::all_reduce_two_shot<bf16, flag_rows, 1, rms_n
     channel_view const, all_reduce_arguments<bf16> const, rms_norm<bf16> const);
 template __global__ void fusewire::all_reduce_two_shot<bf16, ll_rows, 1, rms_norm<bf16, fp8_e4m3fnuz>>(
     channel_view const, all_reduce_arguments<bf16> const, rms_norm<bf16, fp8_e4m3fnuz> const);
+template __global__ void fusewire::reduce_scatter_kernel<bf16, flag_rows, 2, store_rows<bf16>>(
+    channel_view const, reduce_scatter_arguments<bf16> const, store_rows<bf16> const);
+template __global__ void fusewire::reduce_scatter_kernel<bf16, ll_rows, 1, store_rows<bf16>>(
+    channel_view const, reduce_scatter_arguments<bf16> const, store_rows<bf16> const);
+template __global__ void fusewire::exchange_slices<flag_rows, 2, equal_slices>(channel_view const, row_arguments const,
+                                                                               equal_slices const);
+template __global__ void fusewire::exchange_slices<ll_rows, 1, equal_slices>(channel_view const, row_arguments const,
+                                                                             equal_slices const);
+template __global__ void fusewire::exchange_slices<flag_rows, 2, counted_slices>(channel_view const,
+                                                                                 row_arguments const,
+                                                                                 counted_slices const);
+template __global__ void fusewire::moe_dispatch_kernel<>(channel_view const, moe_dispatch_arguments const);
+template __global__ void fusewire::moe_combine_kernel<bf16>(channel_view const, moe_combine_arguments<bf16> const);
 template __global__ void fusewire::flash_decode_kernel<f16, 64>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<f16, 128>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<bf16, 128>(channel_view, decode_arguments<bf16>);

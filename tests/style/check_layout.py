@@ -2,8 +2,8 @@
 
 Fails if the headers in include/fusewire leave their layout:
 
-  - no include leads back up: platform, core, device, arch, ranks, memory, launch, gemm | attention, comm, ops, and then
-    the headers of the root; gemm/ and attention/ do not include each other;
+  - no include leads back up: platform, core, device, arch, ranks, memory, launch, nodes, gemm | attention, comm, ops, and
+    then the headers of the root; gemm/ and attention/ do not include each other;
   - no header has more than 300 lines;
   - a folder of more than 12 headers has a README.md that names each of them;
   - the headers in ops/ itself, which people read, have no device code;
@@ -19,7 +19,7 @@ import re
 import sys
 
 LEVELS = {folder: level for level, folders in enumerate(
-    ("platform", "core", "device", "arch", "ranks", "memory", "launch", "gemm attention", "comm", "ops"))
+    ("platform", "core", "device", "arch", "ranks", "memory", "launch", "nodes", "gemm attention", "comm", "ops"))
     for folder in folders.split()}
 ARCHITECTURES = {"gfx942", "sm90", "amd", "nvidia"}
 MOST_LINES, MOST_FILES = 300, 12
@@ -33,7 +33,7 @@ LONG = {
     "ranks/tcp_hub.hpp": "the protocol of the hub's side",
 }
 NAMES_THE_MACHINE = {
-    "attention/wave_attention.hpp": "the concept relates the lanes of a wave to the fragments of K",
+    "attention/attention_instruction.hpp": "the concept relates the lanes of a wave to the fragments of K",
     "core/group.hpp": "wave::width is what all others use",
     "gemm/block_config.hpp": "threads of a configuration, which the host counts",
     "ops/detail/flash_decode_arguments.hpp": "threads of a launch, which the host counts",

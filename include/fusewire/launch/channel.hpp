@@ -78,13 +78,15 @@ class channel {
   /// Most flags of a source: kernels number all flags of a rank with an int.
   static int max_flags(int ranks) { return (1 << 30) / ranks - 2; }
 
+  friend class nodes_channel;
+
   /// Resets tickets and flags, and gives all ranks one epoch. It is not lower than any rank's, so no epoch comes twice.
   void agree_on_epoch();
 
   /// When a launch waits for flag i: headers first, then data flags by their number, acknowledgements at last.
   static std::uint64_t step_of(int size, std::uint64_t i);
   /// The name of flag i, in the order of detail::launch_place.
-  static std::string flag_name(int size, int i);
+  static std::string flag_name(name_table const& names, int size, int i);
 
   /// Names the channel's memory for the simulator.
   void annotate_regions(std::source_location where) const;

@@ -34,7 +34,8 @@ FUSEWIRE_HOST channel::channel(fusewire::heap& h, channel_options const& options
   view_.slots = slots_.get();
   view_.flags = flags_.get();
   h.names().add_flags(
-      view_.flags.offset, view_.flags.count, [size](std::uint64_t i) { return flag_name(size, int(i)); },
+      view_.flags.offset, view_.flags.count,
+      [size, &names = h.names()](std::uint64_t i) { return flag_name(names, size, int(i)); },
       [size](std::uint64_t i) { return step_of(size, i); });
   h.world().forget_user(view_.world.here(view_.state));
   annotate_regions(where);
@@ -64,8 +65,8 @@ FUSEWIRE_HOST std::uint64_t channel::step_of(int size, std::uint64_t i) {
   return 1 + (row - 4) / 2;
 }
 
-FUSEWIRE_HOST std::string channel::flag_name(int size, int i) {
-  int const rank = i % size, row = i / size, data = row - 4;
+FUSEWIRE_HOST std::string channel::flag_name(name_table const& names, int size, int i) {
+  int const rank = names.rank(i % size), row = i / size, data = row - 4;
   if (data < 0) return text(row % 2 ? "acknowledgement" : "header", " of rank ", rank, ", slot ", row / 2);
   return text("data flag ", data / 2, " of rank ", rank, ", slot ", data % 2);
 }

@@ -1,6 +1,7 @@
 // Launching kernels whose blocks wait for each other, on this rank and on others.
 #pragma once
 #include <array>
+#include <concepts>
 #include <span>
 
 #include <fusewire/device/channel_view.hpp>
@@ -29,14 +30,14 @@ void const* address_of(void (*kernel)(P...)) {
 /// The name in a launch's header, where the argument brings one; else 0.
 template <class T>
 std::uint64_t name_in(T const& argument) {
-  if constexpr (std::is_same_v<T, channel_view>) return argument.header.what[0];
+  if constexpr (std::derived_from<T, channel_view>) return argument.header.what[0];
   else return 0;
 }
 
 /// Memory of a kernel's argument that one launch at a time may use; null if it has none.
 template <class T>
 void const* memory_of_one_launch(T const& argument) {
-  if constexpr (std::is_same_v<T, channel_view>) return argument.world.here(argument.state);
+  if constexpr (std::derived_from<T, channel_view>) return argument.world.here(argument.state);
   else if constexpr (requires { argument.memory_of_one_launch(); }) return argument.memory_of_one_launch();
   else return nullptr;
 }

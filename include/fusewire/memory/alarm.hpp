@@ -6,6 +6,7 @@
 #include <atomic>
 #include <mutex>
 #include <source_location>
+#include <span>
 #include <string>
 
 #include <fusewire/device/flag_layout.hpp>
@@ -24,7 +25,7 @@ class alarm final : public failure_listener {
   alarm(watch* mine, int device, std::source_location where) : abandoned_(&mine->abandoned), device_(device) {
     check_hip(hipHostMalloc(&words_, sizeof *words_, hipHostMallocMapped | hipHostMallocCoherent),
               "hipHostMalloc(alarm)", where);
-    *words_ = {0, by_host};
+    *words_ = {0, by_host, 0};
     hipError_t const e = hipStreamCreateWithFlags(&stream_, hipStreamNonBlocking);
     if (e != hipSuccess) ignore_hip(hipHostFree(words_));
     check_hip(e, "hipStreamCreateWithFlags(alarm)", where);
@@ -44,13 +45,14 @@ class alarm final : public failure_listener {
   void failed(std::string const& why) override {
     std::lock_guard const lock(m_);
     why_ = why;
-    if (!abandoned_) return;
-    outside_captures const copying;
-    int before = device_;
-    ignore_hip(hipGetDevice(&before));
-    ignore_hip(hipSetDevice(device_));
-    ignore_hip(hipMemcpyAsync(abandoned_, &words_->abandoned, sizeof *abandoned_, hipMemcpyHostToDevice, stream_));
-    ignore_hip(hipSetDevice(before));
+    copy(&words_->abandoned, {&abandoned_, 1});
+  }
+  /// Ends the waits of other ranks' kernels: these words of their watches become 1 + `rank`, a rank of the heap. May be
+  /// called by any thread.
+  void end_waits_of(std::span<unsigned* const> abandoned, int rank) {
+    std::lock_guard const lock(m_);
+    words_->by_rank = unsigned(rank + 1);
+    copy(&words_->by_rank, abandoned);
   }
   /// The watch is about to be freed.
   void detach() {
@@ -65,8 +67,18 @@ class alarm final : public failure_listener {
 
  private:
   struct words {
-    unsigned raised, abandoned;  // by kernels; what is copied to them
+    unsigned raised, abandoned, by_rank;  // by kernels; what is copied to them
   };
+  /// Requires: the lock.
+  void copy(unsigned const* value, std::span<unsigned* const> to) const {
+    if (!abandoned_) return;
+    outside_captures const copying;
+    int before = device_;
+    ignore_hip(hipGetDevice(&before));
+    ignore_hip(hipSetDevice(device_));
+    for (unsigned* word : to) ignore_hip(hipMemcpyAsync(word, value, sizeof *word, hipMemcpyHostToDevice, stream_));
+    ignore_hip(hipSetDevice(before));
+  }
   unsigned* abandoned_;  // of the watch; null when that is gone
   int const device_;
   words* words_ = nullptr;

@@ -47,6 +47,7 @@ class heap_state final : public shared_memory {
   name_table& names() { return names_; }
   std::size_t allocations() const { return bulk_.allocations() + signal_.allocations() - half_freed(); }
   std::size_t half_freed() const { return freed_[0].size() + freed_[1].size(); }
+  std::shared_ptr<alarm> const& launch_alarm() const { return alarm_; }
   bool alarmed() const { return !reported_ && alarm_ && alarm_->raised(); }
 
   /// Collective, with the same arguments. See heap::allocate().
@@ -112,9 +113,10 @@ class heap_state final : public shared_memory {
     current_device const device(world_.device(), where);
     require_no_capture(world_.stream(), "reset", where);
     check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
+    for (auto const& r : resets_) r.quiesce();
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize", where);
     world_.exchange().barrier();
-    arm_watch(where);
-    reported_ = false;
+    arm_watch(where), reported_ = false;
     // Some ranks may have ended a channel that others have yet to end
     std::vector<std::uint64_t> mine;
     for (auto const& r : resets_) mine.push_back(r.memory);
@@ -124,12 +126,12 @@ class heap_state final : public shared_memory {
       if (std::ranges::all_of(all, [&](auto const& theirs) { return std::ranges::count(theirs, r.memory) != 0; }))
         r.renew();
   }
-  /// Adds memory that reset() renews, for as long as the result lives, in the order in which it was added; the same
-  /// order on all ranks. `memory`: its offset.
-  [[nodiscard]] registration add_reset(std::uint64_t memory, std::function<void()> renew) {
-    return resets_.add({memory, std::move(renew)});
+  /// Adds memory, with its offset, that reset() renews while the result lives: in the order of the calls, which all
+  /// ranks make in one order. `quiesce` comes before all that is renewed, when no kernel runs.
+  [[nodiscard]] registration add_reset(
+      std::uint64_t memory, std::function<void()> renew, std::function<void()> quiesce = [] {}) {
+    return resets_.add({memory, std::move(renew), std::move(quiesce)});
   }
-
   void throw_if_alarmed() {
     if (!alarmed()) return;
     current_device const device(world_.device());
@@ -277,7 +279,7 @@ class heap_state final : public shared_memory {
 
   struct renewed {
     std::uint64_t memory;
-    std::function<void()> renew;
+    std::function<void()> renew, quiesce;
   };
   fusewire::world& world_;
   std::shared_ptr<detail::ledger> ledger_;

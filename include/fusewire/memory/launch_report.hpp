@@ -23,7 +23,7 @@ class launch_report {
 
   /// `has_left`: whether a rank is known to launch nothing more.
   launch_report(world_view const& view, name_table const& names, std::function<bool(int)> has_left)
-      : view_(view), names_(names), has_left_(std::move(has_left)) {}
+      : view_(view), names_(names), has_left_(std::move(has_left)), mine_(names.rank(view.rank())) {}
 
   /// What a rank has noted so far. Fails: runtime_failure.
   watch watch_of(int rank, hipStream_t stream) const {
@@ -51,11 +51,12 @@ class launch_report {
     if (waits.size() > named_waits) others += text("\n  and ", waits.size() - named_waits, " more blocks");
     std::string const cause = waits.empty() ? "" : waits[0];
     if (ended)
-      throw peer_failed(text("rank ", view_.rank(), ": the launch was ended because a rank has failed: ", failure,
+      throw peer_failed(text("rank ", mine_, ": the launch was ended because a rank has failed: ", failure,
                              cause.empty() ? "" : "\n  ", cause, others));
     if (first_expired(mine)) throw wait_timeout(cause + until_reset + others);
-    throw launch_abandoned(text("rank ", view_.rank(), ": the launch was abandoned because rank ", mine.abandoned - 1,
-                                " aborted", waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
+    throw launch_abandoned(text("rank ", mine_, ": the launch was abandoned because rank ",
+                                names_.rank(int(mine.abandoned) - 1), " aborted",
+                                waits.empty() ? "; its error says why" : ": ", cause, until_reset, others));
   }
 
   /// What this rank's watch says if the cause lies on this rank, or if its wait was the first that expired; else "".
@@ -91,7 +92,7 @@ class launch_report {
                   names_.header(int(seen.disagreed) - 1, seen.theirs));
     if (!seen.wrong) return "";
     auto const what = static_cast<misuse>(seen.wrong);
-    std::string const who = text("rank ", view_.rank(), ", block ", seen.wrong_block, ": ");
+    std::string const who = text("rank ", mine_, ", block ", seen.wrong_block, ": ");
     if (what == misuse::begin_again)
       return who + text("channel_epoch::begin() for the second time in launch ", seen.wrong_value,
                         ", or the launch before did not end");
@@ -106,6 +107,15 @@ class launch_report {
     if (what == misuse::length)
       return who + text("flash_decode: length ", seen.wrong_value, " of sequence ", seen.wrong_at,
                         "; expected 0 to max_pages x page_size = ", seen.accepted - 1);
+    if (what == misuse::moe_tokens)
+      return who +
+             text("moe_dispatch: *device_tokens = ", seen.wrong_value, "; expected 0 to tokens = ", seen.accepted - 1);
+    if (what == misuse::moe_expert)
+      return who + text("moe_dispatch: token ", seen.wrong_at, " has expert ", seen.wrong_value, "; expected -1 to ",
+                        seen.accepted - 1);
+    if (what == misuse::moe_rows)
+      return who + text("moe_dispatch: ", seen.wrong_value,
+                        " rows come to this rank; expected 0 to max_rows = ", seen.accepted - 1);
     if (what == misuse::record_rank || what == misuse::record || what == misuse::record_word)
       return who + text("ll_slot: ",
                         what == misuse::record        ? "record "
@@ -132,20 +142,21 @@ class launch_report {
     wait_report const& r = w.report;
     std::uint64_t const ms = w.seen->limit_ns / 1000000;
     std::string const launch = launch_of(w);
-    return text("rank ", w.rank, ", block ", r.block,
-                launch == said   ? ""
-                : launch.empty() ? " of a launch that is not known"
-                                 : " of " + launch,
-                !r.released                    ? text(" waited longer than ", ms, " ms")
-                : w.seen->abandoned == by_host ? text(" waited, until a rank failed,")
-                : int(w.seen->abandoned) - 1 == w.rank
-                    ? text(" waited, until another block timed out after ", ms, " ms,")
-                    : text(" waited, until rank ", int(w.seen->abandoned) - 1, " timed out after ", ms, " ms,"),
-                " for a flag", r.from < 0 ? "" : text(" from rank ", r.from), " (", names_.flag_at(r.flag_offset),
-                ", signal segment + ", r.flag_offset, "): epoch ", r.found, " found, ", r.wanted, " wanted",
-                r.from >= 0 && has_left_(r.from)
-                    ? text("; rank ", r.from, " has returned from its function, or left its world")
-                    : "");
+    return text(
+        "rank ", names_.rank(w.rank), ", block ", r.block,
+        launch == said   ? ""
+        : launch.empty() ? " of a launch that is not known"
+                         : " of " + launch,
+        !r.released                    ? text(" waited longer than ", ms, " ms")
+        : w.seen->abandoned == by_host ? text(" waited, until a rank failed,")
+        : int(w.seen->abandoned) - 1 == w.rank
+            ? text(" waited, until another block timed out after ", ms, " ms,")
+            : text(" waited, until rank ", names_.rank(int(w.seen->abandoned) - 1), " timed out after ", ms, " ms,"),
+        " for a flag", r.from < 0 ? "" : text(" from rank ", names_.rank(r.from)), " (", names_.flag_at(r.flag_offset),
+        ", signal segment + ", r.flag_offset, "): epoch ", r.found, " found, ", r.wanted, " wanted",
+        r.from >= 0 && r.from < view_.size() && has_left_(r.from)
+            ? text("; rank ", names_.rank(r.from), " has returned from its function, or left its world")
+            : "");
   }
 
   /// What the rank has noted, once that is complete. A rank that is released reports when its block polls next, so a
@@ -202,8 +213,9 @@ class launch_report {
       for (wait_of const& b : waits)
         if (a.rank < b.rank && a.report.from == b.rank && b.report.from == a.rank && a.of_channel() && b.of_channel() &&
             names_.first_flag(a.report.flag_offset) != names_.first_flag(b.report.flag_offset))
-          return text(". Ranks ", a.rank, " and ", b.rank, " wait for each other in launches of two channels (",
-                      names_.launch(a.seen->launch), "; ", names_.launch(b.seen->launch),
+          return text(". Ranks ", names_.rank(a.rank), " and ", names_.rank(b.rank),
+                      " wait for each other in launches of two channels (", names_.launch(a.seen->launch), "; ",
+                      names_.launch(b.seen->launch),
                       "): were these queued in different orders, and do not fit concurrently? Expected one order "
                       "on all ranks, or reserved compute units for each");
     return "";
@@ -212,6 +224,7 @@ class launch_report {
   world_view const& view_;
   name_table const& names_;
   std::function<bool(int)> has_left_;
+  int mine_;  // this rank in messages
 };
 
 }  // namespace fusewire::detail

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include <fusewire/core/world_view.hpp>
 #include <fusewire/device/flag_layout.hpp>
 #include <fusewire/ranks/error.hpp>
 
@@ -30,6 +31,11 @@ class name_table {
     flags_.erase(offset);
     owners_.erase(offset);
   }
+
+  /// Where ranks of several nodes share a channel, messages number those of all nodes: this is rank 0 of the heap.
+  void number_ranks_from(int first) { first_rank_ = first; }
+  /// The number of a rank in messages. `noted`: a rank of the heap, or max_ranks and a rank of all nodes.
+  int rank(int noted) const { return noted >= max_ranks ? noted - max_ranks : first_rank_ + noted; }
 
   /// The name of the flag at `offset` of the signal segment.
   std::string flag_at(std::uint64_t offset) const {
@@ -69,11 +75,11 @@ class name_table {
   /// What `rank` says that it has launched: the launch, and its number of blocks.
   std::string header(int rank, std::uint64_t const (&words)[header_words]) const {
     if (std::ranges::all_of(words, [](std::uint64_t x) { return x == 0; }))
-      return text("rank ", rank, " sent no header for this epoch");
+      return text("rank ", this->rank(rank), " sent no header for this epoch");
     std::uint64_t what[launch_words];
     std::ranges::copy_n(words, launch_words, what);
     std::uint64_t const blocks = words[launch_words];
-    return text("rank ", rank, " launched ", what[0] ? launch(what) : "what has no name",
+    return text("rank ", this->rank(rank), " launched ", what[0] ? launch(what) : "what has no name",
                 blocks ? text(" with ", blocks, blocks == 1 ? " block" : " blocks") : "");
   }
 
@@ -106,6 +112,7 @@ class name_table {
     return {&named, first, (offset - first) / sizeof(flag)};
   }
 
+  int first_rank_ = 0;
   std::map<std::uint64_t, range> flags_;                  // by offset of the first flag
   std::map<std::uint64_t, std::string> owners_;           // likewise
   std::map<std::uint64_t, launch_description> launches_;  // by the first word of the header

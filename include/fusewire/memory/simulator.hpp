@@ -26,6 +26,9 @@ struct simulator {
   int (*forget_regions)(void const*, std::uint64_t) = find<decltype(forget_regions)>("fusewireSimForgetParts");
   int (*name_ticket)(void const*, void const*, char const*) = find<decltype(name_ticket)>("fusewireSimNameTicket");
 
+  /// Null in one before version 1: says that a thread may be woken from outside of the simulator.
+  void (*outside)(int) = find<decltype(outside)>("fusewireSimOutside");
+
   bool there() const { return annotate && forget_regions && name_ticket; }
   static simulator const& get() {
     static simulator const one;

@@ -19,17 +19,20 @@ struct place {
   char uuid[16] = {};             // the device's; partitions may have the same under some drivers
   int may_be_partition = 0;       // of a GPU, as far as its compute units tell
   int shared_by_processes = 0;    // kernels of several processes run on the device concurrently
+  int part = 0;                   // of its host, where ranks of one host act as several nodes
 };
 
 /// Whether both are on one machine, by its boot id.
 inline bool same_host(place const& a, place const& b) { return std::strcmp(a.host, b.host) == 0; }
+/// Whether both are on one node: on one host or, where ranks of a host act as several nodes, in one part of it.
+inline bool same_node(place const& a, place const& b) { return same_host(a, b) && a.part == b.part; }
 /// Whether both are threads of one process.
 inline bool same_process(place const& a, place const& b) {
   return same_host(a, b) && std::memcmp(a.process, b.process, sizeof a.process) == 0;
 }
-/// Whether both name a device with one address on one host: a GPU, or partitions of it.
+/// Whether both name a device with one address on one node: a GPU, or partitions of it.
 inline bool same_address(place const& a, place const& b) {
-  return same_host(a, b) && std::strcmp(a.bus, b.bus) == 0 && std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
+  return same_node(a, b) && std::strcmp(a.bus, b.bus) == 0 && std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
 }
 /// Whether both use the same device.
 inline bool same_device(place const& a, place const& b) {

@@ -104,6 +104,12 @@ class world {
   /// Where this rank's heaps note what it has retired.
   std::shared_ptr<detail::ledger> const& memory_ledger() const;
 
+  /// How many nodes the ranks are on: hosts or, with FUSEWIRE_RANKS_PER_NODE = n, groups of n ranks that follow each
+  /// other and act as nodes, to try a program of several nodes on one.
+  int nodes() const;
+  /// The node of rank r: nodes are numbered from 0 on in the order of their lowest ranks. Fails: bad_argument.
+  int node_of(int r) const;
+
   /// Collective. A world of the ranks that pass the same color, in the same order. Allocating and freeing waits for the
   /// device. So where the new worlds share a device, all ranks of this world must be between launches when one of them
   /// allocates or frees.
@@ -144,6 +150,7 @@ class world {
   [[nodiscard]] detail::registration add_check(std::function<void(hipStream_t)> on, std::function<void()> poll = [] {});
 
  private:
+  world(std::shared_ptr<bootstrap> b, int device, int part, std::source_location where);
   int ranks_beside(fusewire::place const& p) const;
 
   bootstrap* exchange_;  // of the state

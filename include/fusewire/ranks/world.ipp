@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include <fusewire/ranks/environment.hpp>
 #include <fusewire/ranks/launch_order.hpp>
 #include <fusewire/ranks/ledger.hpp>
 #include <fusewire/ranks/world.hpp>
@@ -27,6 +28,8 @@ struct detail::world_state {
   int compute_units = 0, xcd_count = 1;
   std::unique_ptr<std::remove_pointer_t<hipStream_t>, destroy_stream> stream;
   std::vector<fusewire::place> places;
+  std::vector<int> node;  // of each rank
+  int nodes = 0;
   registry<check_of_memory> checks;
   std::map<kernel_key, residency> residencies;
   std::shared_ptr<launch_order> order = std::make_shared<launch_order>();
@@ -46,7 +49,18 @@ struct detail::world_state {
 
 FUSEWIRE_HOST void detail::end_of_world::operator()(world_state* s) const { delete s; }
 
+namespace detail {
+/// The part of its host that a rank acts as a node of.
+inline int part_of_host(bootstrap const* b, std::source_location where) {
+  auto const ranks = int(number_in("FUSEWIRE_RANKS_PER_NODE", 1, max_ranks, max_ranks, where));
+  return b ? b->rank() / ranks : 0;
+}
+}  // namespace detail
+
 FUSEWIRE_HOST world::world(std::shared_ptr<bootstrap> b, int device, std::source_location where)
+    : world(b, device, detail::part_of_host(b.get(), where), where) {}
+
+FUSEWIRE_HOST world::world(std::shared_ptr<bootstrap> b, int device, int part, std::source_location where)
     : exchange_(b.get()), state_(new detail::world_state(std::move(b), device)) {
   detail::world_state& s = *state_;
   require(exchange_ != nullptr, where, "world: no bootstrap; expected one for the ranks of this world");
@@ -70,7 +84,14 @@ FUSEWIRE_HOST world::world(std::shared_ptr<bootstrap> b, int device, std::source
       s.compute_units > 0, where, "world: a mask (ROC_GLOBAL_CU_MASK) leaves one of the ", s.xcd_count,
       " XCDs of device ", device,
       " without a compute unit, so that blocks that go to it would never start; expected at least one unit on each");
-  s.places = exchange_->all_gather(find_place(device, where));
+  fusewire::place mine = find_place(device, where);
+  mine.part = part;
+  s.places = exchange_->all_gather(mine);
+  for (auto const& p : s.places) {
+    auto const same = std::ranges::find_if(s.places, [&](fusewire::place const& q) { return same_node(p, q); });
+    auto const lowest = static_cast<std::size_t>(same - s.places.begin());
+    s.node.push_back(lowest < s.node.size() ? s.node[lowest] : s.nodes++);
+  }
   s.memory_ledger = detail::open_ledger(std::make_shared<detail::ledger>(s.exchange, device));
   for (int a = 0; a < size(); ++a)
     for (int b = 0; b < a; ++b) {
@@ -94,6 +115,11 @@ FUSEWIRE_HOST int world::device_of(int r) const {
 FUSEWIRE_HOST fusewire::place const& world::place_of(int r) const {
   require(r >= 0 && r < size(), std::source_location::current(), "world: rank ", r, "; 0 to ", size() - 1, " exist");
   return state_->places[static_cast<std::size_t>(r)];
+}
+FUSEWIRE_HOST int world::nodes() const { return state_->nodes; }
+FUSEWIRE_HOST int world::node_of(int r) const {
+  (void)place_of(r);
+  return state_->node[static_cast<std::size_t>(r)];
 }
 FUSEWIRE_HOST std::string world::ranks_in_words() const {
   std::string all;
@@ -141,7 +167,7 @@ FUSEWIRE_HOST std::shared_ptr<detail::ledger> const& world::memory_ledger() cons
 }
 FUSEWIRE_HOST world world::split(int color) {
   detail::current_device const its(device());
-  world subgroup(exchange_->split(color), device());
+  world subgroup(exchange_->split(color), device(), place_of(rank()).part, std::source_location::current());
   subgroup.state_->order = std::make_shared<launch_order>(*state_->order);
   return subgroup;
 }

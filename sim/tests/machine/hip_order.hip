@@ -1,7 +1,11 @@
 // HIP calls about order: streams, events, graphs, several GPUs and host threads. Run under fusewire-sim with --gpus 4.
 #include "check.hpp"
 
+#include <dlfcn.h>
+#include <fusewire_sim.h>
+
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -330,6 +334,29 @@ void device_timeout() {  // 20 s on the device's clock pass at once when nothing
   CHECK(got == 1);
 }
 
+void outside() {  // a thread sleeps for longer than the patience, and then raises the flag: no time-out
+  auto const outside = reinterpret_cast<fusewire_sim_outside_function>(dlsym(RTLD_DEFAULT, "fusewireSimOutside"));
+  CHECK(outside != nullptr);
+  unsigned* f;
+  HIP(hipHostMalloc(&f, 128, hipHostMallocMapped));
+  *f = 0;
+  int *late = device<int>(1), got;
+  HIP(hipMemset(late, 0, 4));
+  outside(1);
+  std::thread sleeper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(800));
+    __atomic_store_n(f, 1u, __ATOMIC_RELEASE);
+  });
+  poll_until_late<<<1, 64>>>(f, 20l * 100000000, late);
+  HIP(hipMemcpy(&got, late, 4, hipMemcpyDeviceToHost));
+  CHECK(got == 0);
+  sleeper.join();
+  outside(-1);
+  poll_until_late<<<1, 64>>>(device<unsigned>(32), 20l * 100000000, late);  // and now it jumps again
+  HIP(hipMemcpy(&got, late, 4, hipMemcpyDeviceToHost));
+  CHECK(got == 1);
+}
+
 int main(int argc, char** argv) {
   test_case const cases[] = {{"streams", streams},
                              {"default_stream", default_stream},
@@ -341,6 +368,7 @@ int main(int argc, char** argv) {
                              {"two_gpus", two_gpus},
                              {"threads", threads},
                              {"host_polls", host_polls},
-                             {"device_timeout", device_timeout}};
+                             {"device_timeout", device_timeout},
+                             {"outside", outside}};
   return run_case(cases, argc, argv);
 }

@@ -43,6 +43,13 @@ TEST_CASE("every family of HIP calls does what HIP says") {
   CHECK_THAT(r.output, ContainsSubstring("done"));
 }
 
+TEST_CASE("a wait does not end early while a thread may be woken from outside") {
+  result const r = sim("--gpus 1 --patience 100", "sim_hip_order outside");
+  INFO(r.output);
+  CHECK(r.status == 0);
+  CHECK_THAT(r.output, ContainsSubstring("done"));
+}
+
 TEST_CASE("the simulator refuses on the host what HIP refuses") {
   auto const name =
       GENERATE("captures rules", "captures the_stream", "captures ending", "captures outside", "handles streams",
@@ -313,6 +320,31 @@ TEST_CASE("what no source promises is not so in some run") {
   }
   INFO(name);
   CHECK(weak > 0);
+}
+
+TEST_CASE("the outside sees what was released at system scope, and kernels what they acquired") {
+  auto const wrong = [](std::string const& what, std::string const& options) {
+    int runs = 0;
+    for (int seed = 1; seed <= 4; ++seed) {
+      result const r = sim("--gpus 1 " + options + " --seed " + std::to_string(seed), "sim_outside " + what);
+      INFO(what << " " << options << "\n" << r.output);
+      REQUIRE(r.status == 0);
+      runs += std::stoi(r.output);
+    }
+    return runs;
+  };
+  for (char const* right :
+       {"to_host system device", "to_host system host", "to_host system uncached", "to_host none host",
+        "to_host none uncached", "to_kernel system device", "to_kernel system host", "to_kernel system uncached",
+        "to_kernel none host", "unreleased system"}) {
+    INFO(right);
+    CHECK(wrong(right, "--memory weak") == 0);
+    CHECK(wrong(right, "--memory strong") == 0);
+  }
+  for (char const* planted : {"to_host device device", "to_host none device", "unreleased device", "unreleased none"}) {
+    INFO(planted);
+    CHECK(wrong(planted, "--memory weak") > 0);
+  }
 }
 
 TEST_CASE("a run repeats with its seed") {
