@@ -204,6 +204,8 @@ TEST_CASE("ag_gemm: pairs of columns", "[ag_gemm][pairs]") {
     channel ch(r.heap, {.max_bytes = 1_MiB, .flags_per_source = 256});
     gemm_of_pairs<bf16> g(r, max_m, max_n, k);
     ag_gemm<bf16> op(ch, {.max_m = max_m, .k = k, .gather = by});
+    op.prepare<difference>();  // else a rank may load the kernels while another one's kernel waits for it
+    r.world.barrier();
     for (auto const [m, n] : {std::array{1, 2}, {16, 66}, {33, 104}, {140, 136}, {97, 30}})
       for (layout const b : {layout::row_major, layout::column_major}) {
         problem const p{m, n, k, b, unsigned(m + n)};
