@@ -66,12 +66,15 @@ __global__ void add_and_normalise(bf16 const* sum, bf16 const* residual, bf16 co
                          .gamma = gamma,
                          .residual_out = {residual_out + at, 1, cols, cols},
                          .norm_out = {norm_out + at, 1, cols, cols}};
-  row_values<bf16, 1> x;
-  if (x.first(b, 0) < cols) {
-    auto const v = detail::load_row_vector(sum + at, x.first(b, 0), cols, true);
-    for (int j = 0; j < x.width; ++j) x.x[0][j] = float(v.element[j]);
-  }
-  e(b, shared, 0, cols, x);
+  auto const get = [&] {
+    row_values<bf16, 1> x;
+    if (x.first(b, 0) < cols) {
+      auto const v = detail::load_row_vector(sum + at, x.first(b, 0), cols, true);
+      for (int j = 0; j < x.width; ++j) x.x[0][j] = float(v.element[j]);
+    }
+    return x;
+  };
+  e(b, shared, 0, cols, row_sum<bf16, 1, decltype(get)>{get});
 }
 
 /// Adds up every rank's summands in fp32, in the order of ranks: `all` is [W][count].

@@ -206,8 +206,8 @@ class shape_runner {
         std::size_t const bytes = std::size_t(s_.cols) * sizeof(float);
         float const* const lowest = from + std::size_t(s_.rows - 1) * std::size_t(s_.cols);
         std::vector<collectives::message> all;
-        if (rank > 0) all.push_back({from, edge(0), bytes, rank - 1});
-        if (rank < last) all.push_back({lowest, edge(1), bytes, rank + 1});
+        if (rank > 0) all.push_back({from, edge(0), bytes, bytes, rank - 1});
+        if (rank < last) all.push_back({lowest, edge(1), bytes, bytes, rank + 1});
         if (communicates && !all.empty()) st_.nccl.exchange(st_.stream(), all);
         step_once<<<dim3(unsigned(s_.rows)), dim3(threads), 0, st_.stream()>>>(
             grid(from), grid(to), rank > 0 ? edge(0) : nullptr, rank < last ? edge(1) : nullptr);

@@ -4,7 +4,7 @@
 //   bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--shots=0|1|2] [--memory=GiB] [--quick]
 //                      [--taxes] [--late=US,...] [--budget=S] [--batches=B,...] [--tokens=N,...,ragged]
 //                      [--heads=Q-KV,...]
-//                      [--dims=64,128] [--page_sizes=P,...]
+//                      [--dims=64,96,128,192,256] [--page_sizes=P,...]
 //                      [--kinds=own,shared] [--dtypes=f16,bf16] [Google Benchmark's options]
 //
 // Names: flash_decode/VARIANT/W:w/batch:b/kv:n/heads:q-kv/d:d/page:p/pages:P. n: tokens of one sequence over all ranks,
@@ -17,6 +17,12 @@
 //   local                 the same kernel in a world of one rank: its shard alone, no communication
 //   bsp_eager, bsp_graph  local, all-gather of its outputs and LSE by the vendor's library, a kernel that combines them
 //   read                  the floor: a kernel that only reads as many bytes of KV, one after the other
+//   heads                 flash_decode with output::heads, in a graph
+//   heads_bsp             local, a kernel that packs its outputs and LSE by owner, all-to-all by the vendor's library,
+//   a
+//                         kernel that combines those of this rank's heads; in a graph
+//   invariant             flash_decode that is batch_invariant, in a graph
+// The last three are measured if --variants names them.
 //
 // Without lists, one axis at a time varies around 96-12 heads, d = 128, f16. With a list the sweep is the product of
 // all lists; a list that is not given is 1 sequence, 131072 tokens, 96-12, 128, pages of 16 tokens, own, f16. Shapes
@@ -89,6 +95,10 @@ struct shape {
   std::size_t result() const { return std::size_t(rows()) * std::size_t(d); }
   // Out, then lse, of one rank
   std::size_t payload() const { return round_up(result() * 2 + std::size_t(rows()) * 4, 256); }
+  // The same of a rank's own heads, for the largest share
+  std::size_t head_payload() const {
+    return round_up(std::size_t(batch) * std::size_t(ceil_div(q_heads, ranks)) * (std::size_t(d) * 2 + 4), 256);
+  }
   std::size_t pool_bytes() const { return std::size_t(copies()) * copy_bytes(); }
   double bytes() const {
     double all = 0;
@@ -102,11 +112,14 @@ struct settings {
   int ranks, repeats, shots;
   std::vector<std::string> variants;
   std::vector<int> late;  // us
+  bool has(char const* variant) const { return std::count(variants.begin(), variants.end(), variant) > 0; }
 };
+template <class T>
+using invariant_decode = flash_decode<T, decode_features{.batch_invariant = true}>;
 settings set;
 
 struct capacity {
-  std::size_t pool = 0, pages = 0, outputs = 0, payloads = 0, payload = 0, signal = 0, q = 0, references = 0,
+  std::size_t pool = 0, pages = 0, outputs = 0, payloads = 0, payload = 0, signal = 0, bulk = 0, q = 0, references = 0,
               rows = 1;  // bytes, table entries
   int batch = 1;
 
@@ -117,9 +130,18 @@ struct capacity {
     grow(pages, std::size_t(s.copies()) * std::size_t(s.batch) * std::size_t(s.max_pages()));
     grow(outputs, R * s.result() * 2);
     grow(payloads, R * s.payload());
-    grow(payload, s.payload());
-    grow(signal, flash_decode<f16>::signal_bytes(
-                     s.ranks, {.max_batch = s.batch, .q_heads = s.q_heads, .kv_heads = s.kv_heads, .head_dim = s.d}));
+    grow(payload, std::max(s.payload(), s.head_payload()));
+    flash_decode_options const o{.max_batch = s.batch,
+                                 .q_heads = s.q_heads,
+                                 .kv_heads = s.kv_heads,
+                                 .head_dim = s.d,
+                                 .page_size = s.page,
+                                 .max_pages = s.max_pages()};
+    requirements all = flash_decode<f16>::requirements(s.ranks, o);
+    if (set.has("heads")) all = all + flash_decode<f16>::requirements(s.ranks, o);
+    if (set.has("invariant")) all = all + invariant_decode<f16>::requirements(s.ranks, o);
+    grow(signal, all.signal());
+    grow(bulk, all.bulk());
     grow(references, (s.result() + std::size_t(s.rows())) * 4);
     grow(rows, std::size_t(s.rows()));
     batch = std::max(batch, s.batch);
@@ -130,14 +152,15 @@ constexpr int parts = 24576;  // of all rows at least, for the reference
 
 struct rank_state : rank_base {
   rank_state(world& w_, capacity const& c)
-      : rank_base(w_, round_up(2 * c.references + 64_MiB, 2_MiB), round_up(c.signal + 2_MiB, 2_MiB)),
+      : rank_base(w_, round_up(2 * c.references + c.bulk + 64_MiB, 2_MiB), round_up(c.signal + 2_MiB, 2_MiB)),
         ch(h, {.max_bytes = 1, .flags_per_source = 1}), partial(h.allocate<float>(2 * c.references / 4)),
         alone(w_.split(w_.rank())),
-        alone_heap(alone, {.bulk = 64_MiB, .signal = 2_MiB, .wait_limit = std::chrono::seconds(2)}),
+        alone_heap(alone, {.bulk = 128_MiB, .signal = 2_MiB, .wait_limit = std::chrono::seconds(2)}),
         alone_ch(alone_heap, {.max_bytes = 1, .flags_per_source = 1}), nccl(w_), send(nccl.allocate(c.payloads)),
-        received(nccl.allocate(c.payload * std::size_t(w_.size()))), k(c.pool / 2), v(c.pool / 2), q(c.outputs),
+        received(nccl.allocate(c.payload * std::size_t(w_.size()))),
+        packed(nccl.allocate(c.payload * std::size_t(w_.size()))), k(c.pool / 2), v(c.pool / 2), q(c.outputs),
         out(c.outputs), table(c.pages * 4), lengths(std::size_t(c.batch) * 4), first(c.references), last(c.references),
-        split(std::max(std::size_t(parts), c.rows) * 130 * 4), pool_elements(c.pool / 4) {}
+        split(std::max(std::size_t(parts), c.rows) * 258 * 4), pool_elements(c.pool / 4) {}
 
   channel ch;
   sym<float> partial;  // references of this rank's shard, iterations 0 and R - 1: o [rows, d], lse [rows]
@@ -145,11 +168,11 @@ struct rank_state : rank_base {
   heap alone_heap;
   channel alone_ch;
   collectives nccl;
-  std::byte *send, *received;  // [R] and [W] payloads; registered
-  buffer k, v;                 // all copies' pages
-  buffer q, out;               // [R][batch, q heads, d]
-  buffer table, lengths;       // [copies][batch, max_pages], [batch]
-  buffer first, last;          // fp32 [batch, q heads, d]: references of iterations 0 and R - 1
+  std::byte *send, *received, *packed;  // [R], [W] and [W] payloads; registered
+  buffer k, v;                          // all copies' pages
+  buffer q, out;                        // [R][batch, q heads, d]
+  buffer table, lengths;                // [copies][batch, max_pages], [batch]
+  buffer first, last;                   // fp32 [batch, q heads, d]: references of iterations 0 and R - 1
   buffer split;
   std::size_t pool_elements;
   std::optional<dtype> filled;
@@ -168,30 +191,33 @@ struct reference_kv {
 template <class T, int D>
 __global__ void __launch_bounds__(256)
     reference_parts(reference_kv<T> kv, T const* q, int rows, int parts_of_row, float* out) {
-  constexpr int mine = D / wave::width, waves = 256 / wave::width;
+  constexpr int mine = (D + wave::width - 1) / wave::width, waves = 256 / wave::width;
   int const first = int(blockIdx.x) * waves + int(threadIdx.x) / wave::width, lane = int(threadIdx.x) % wave::width;
   for (int i = first; i < rows * parts_of_row; i += int(gridDim.x) * waves) {
     int const row = i / parts_of_row, part = i % parts_of_row, sequence = row / kv.q_heads,
               head = row % kv.q_heads / (kv.q_heads / kv.kv_heads);
     int const n = kv.lengths[sequence], length = (n + parts_of_row - 1) / parts_of_row,
               end = min(n, (part + 1) * length);
-    float query[mine], o[mine] = {}, m = minus_infinity, l = 0;
-    for (int j = 0; j < mine; ++j)
-      query[j] = float(q[std::int64_t(row) * D + j * wave::width + lane]) * rsqrtf(float(D));
+    float query[mine] = {}, o[mine] = {}, m = minus_infinity, l = 0;
+    auto const each = [&](auto const& f) {  // d of this lane
+      for (int j = 0; j < mine; ++j)
+        if (j * wave::width + lane < D) f(j);
+    };
+    each([&](int j) { query[j] = float(q[std::int64_t(row) * D + j * wave::width + lane]) * rsqrtf(float(D)); });
     for (int t = part * length; t < end; ++t) {
       std::int64_t const token =
           std::int64_t(kv.table[std::int64_t(sequence) * kv.max_pages + t / kv.page]) * kv.page + t % kv.page;
       std::int64_t const at = (token * kv.kv_heads + head) * D + lane;
       float x = 0;
-      for (int j = 0; j < mine; ++j) x += query[j] * float(kv.k[at + j * wave::width]);
+      each([&](int j) { x += query[j] * float(kv.k[at + j * wave::width]); });
       for (int mask = 1; mask < wave::width; mask *= 2) x += platform::shuffle_xor(x, mask);
       float const top = fmaxf(m, x), shrink = expf(m - top), weight = expf(x - top);
       m = top;
       l = l * shrink + weight;
-      for (int j = 0; j < mine; ++j) o[j] = o[j] * shrink + weight * float(kv.v[at + j * wave::width]);
+      each([&](int j) { o[j] = o[j] * shrink + weight * float(kv.v[at + j * wave::width]); });
     }
     float* const to = out + std::int64_t(i) * (D + 2);
-    for (int j = 0; j < mine; ++j) to[j * wave::width + lane] = o[j];
+    each([&](int j) { to[j * wave::width + lane] = o[j]; });
     if (lane == 0) {
       to[D] = m;
       to[D + 1] = l;
@@ -255,6 +281,22 @@ __global__ void __launch_bounds__(256)
   reinterpret_cast<eight*>(out)[i] = sum;
 }
 
+/// Packs this rank's outputs and lse for their owners: for each rank out [batch, own heads, d], then lse [batch, own
+/// heads], `payload` bytes apart. A thread has eight neighbouring d.
+template <class T>
+__global__ void __launch_bounds__(256)
+    pack_heads(T const* out, float const* lse, head_partition owners, int rank, int batch, int heads, int d,
+               std::int64_t payload, std::byte* others, std::byte* mine) {
+  std::int64_t const i = std::int64_t(blockIdx.x) * 256 + threadIdx.x;
+  if (i >= std::int64_t(batch) * heads * d / 8) return;
+  int const row = int(i * 8 / d), sequence = row / heads, head = row % heads, owner = owners.owner(head);
+  index_range const own = owners.of(owner);
+  std::int64_t const at = std::int64_t(sequence) * own.size() + head - own.begin;
+  std::byte* const to = (owner == rank ? mine : others) + owner * payload;
+  reinterpret_cast<uint4*>(to)[at * (d / 8) + i % (d / 8)] = reinterpret_cast<uint4 const*>(out)[i];
+  if (i * 8 % d == 0) reinterpret_cast<float*>(to + std::int64_t(batch) * own.size() * d * 2)[at] = lse[row];
+}
+
 /// Reads n vec4s of k and n of v, with four in flight per thread. There is a block for every 4 x blockDim.x vec4s, so
 /// that addresses rise with time.
 __global__ void __launch_bounds__(512) read_only(uint4 const* k, uint4 const* v, std::int64_t n, unsigned* never) {
@@ -283,6 +325,13 @@ class shape_runner {
                                  .max_pages = s_.max_pages(),
                                  .shots = reduce_algorithm(set.shots)};
     flash_decode<T> fused(st_.ch, o), local(st_.alone_ch, o);
+    flash_decode_options by_heads = o;
+    by_heads.output = output::heads;
+    by_heads.shots = reduce_algorithm::automatic;
+    std::optional<flash_decode<T>> heads;
+    if (set.has("heads")) heads.emplace(st_.ch, by_heads);
+    std::optional<invariant_decode<T>> invariant;
+    if (set.has("invariant")) invariant.emplace(st_.ch, o);
     auto const shard = [&](int i) {
       local(st_.stream(), call(i, reinterpret_cast<T*>(send(i)), reinterpret_cast<float*>(send(i) + s_.result() * 2)));
     };
@@ -292,8 +341,26 @@ class shape_runner {
       combine_payloads<<<dim3(unsigned((s_.result() / 8 + 255) / 256)), dim3(256), 0, st_.stream()>>>(
           st_.received, std::int64_t(s_.payload()), s_.ranks, s_.rows(), s_.d, out(i));
     };
+    auto const twin_of_heads = [&](int i) {
+      shard(i);
+      auto const payload = std::int64_t(s_.head_payload());
+      pack_heads<<<dim3(unsigned((s_.result() / 8 + 255) / 256)), dim3(256), 0, st_.stream()>>>(
+          reinterpret_cast<T const*>(send(i)), reinterpret_cast<float const*>(send(i) + s_.result() * 2), owners_,
+          st_.w.rank(), s_.batch, s_.q_heads, s_.d, payload, st_.packed, st_.received);
+      std::vector<collectives::message> messages;
+      for (int r = 0; r < s_.ranks; ++r)
+        if (r != st_.w.rank())
+          messages.push_back({st_.packed + r * payload, st_.received + r * payload, s_.head_payload(), r});
+      st_.nccl.exchange(st_.stream(), messages);
+      combine_payloads<<<dim3(unsigned((own_result() / 8 + 255) / 256)), dim3(256), 0, st_.stream()>>>(
+          st_.received, payload, s_.ranks, s_.batch * own_.size(), s_.d, out(i));
+    };
     std::vector<variant> all;
     for (auto const& name : set.variants) {
+      if (name == "heads") add(all, name, true, [&](int i) { (*heads)(st_.stream(), call(i, out(i), nullptr)); });
+      if (name == "heads_bsp") add(all, name, true, twin_of_heads);
+      if (name == "invariant")
+        add(all, name, true, [&](int i) { (*invariant)(st_.stream(), call(i, out(i), nullptr)); });
       if (name == "fused" || name == "fused_eager")
         add(all, name, name == "fused", [&](int i) { fused(st_.stream(), call(i, out(i), nullptr)); });
       if (name == "local") {
@@ -351,6 +418,14 @@ class shape_runner {
     compare<<<dim3(256), dim3(256), 0, st_.stream()>>>(x, reference, std::int64_t(s_.result()), st_.scratch.as<sums>());
   }
 
+  std::size_t own_result() const { return std::size_t(s_.batch) * std::size_t(own_.size()) * std::size_t(s_.d); }
+  void compare_heads(T const* x, float const* reference) const {
+    std::int64_t const own = std::int64_t(own_.size()) * s_.d;
+    for (int s = 0; s < s_.batch; ++s)
+      compare<<<dim3(256), dim3(256), 0, st_.stream()>>>(
+          x + s * own, reference + (std::int64_t(s) * s_.q_heads + own_.begin) * s_.d, own, st_.scratch.as<sums>());
+  }
+
   void add(std::vector<variant>& all, std::string const& name, bool graph, std::function<void(int)> iteration) const {
     all.push_back({name, std::move(iteration), graph,
                    [this] {
@@ -358,8 +433,11 @@ class shape_runner {
                          hipMemsetAsync(out(0), 0xff, std::size_t(s_.iterations()) * s_.result() * 2, st_.stream()),
                          "hipMemsetAsync");
                    },
-                   [this] {
-                     for (int const i : {0, s_.iterations() - 1}) compare_with(out(i), reference(i));
+                   [this, name] {
+                     for (int const i : {0, s_.iterations() - 1}) {
+                       if (name.starts_with("heads")) compare_heads(out(i), reference(i));
+                       else compare_with(out(i), reference(i));
+                     }
                    }});
   }
 
@@ -410,7 +488,11 @@ class shape_runner {
                                s_.page,
                                s_.q_heads,
                                s_.kv_heads};
-      auto const kernel = s_.d == 64 ? &reference_parts<T, 64> : &reference_parts<T, 128>;
+      auto const kernel = s_.d == 64    ? &reference_parts<T, 64>
+                          : s_.d == 96  ? &reference_parts<T, 96>
+                          : s_.d == 128 ? &reference_parts<T, 128>
+                          : s_.d == 192 ? &reference_parts<T, 192>
+                                        : &reference_parts<T, 256>;
       kernel<<<dim3(2048), dim3(256), 0, stream>>>(kv, q(iteration), s_.rows(), parts_of_row,
                                                    st_.split.template as<float>());
       join_parts<<<dim3(unsigned(s_.rows())), dim3(unsigned(s_.d)), 0, stream>>>(st_.split.template as<float>(),
@@ -429,6 +511,8 @@ class shape_runner {
 
   rank_state& st_;
   shape s_;
+  head_partition owners_{s_.q_heads, s_.ranks};
+  index_range own_ = owners_.of(st_.w.rank());
 };
 
 struct row {
@@ -439,7 +523,8 @@ struct row {
       if (f.name == name && f.failure.empty()) return &f;
     return nullptr;
   }
-  figure const* twin() const {
+  figure const* twin(std::string const& variant) const {
+    if (variant.starts_with("heads")) return of("heads_bsp");
     auto const *eager = of("bsp_eager"), *graph = of("bsp_graph");
     return !eager || (graph && graph->us <= eager->us) ? graph : eager;
   }
@@ -500,7 +585,7 @@ void report(benchmark::State& state, std::string const& variant, shape const& s)
   state.counters["hbm_gb_s"] = s.bytes() / found->us * 1e-3;
   if (!s.shared) state.counters["target"] = s.target();
   if (variant.find('/') != std::string::npos) return;  // ranks that are late are compared with each other
-  if (auto const* t = r.twin()) state.counters["speedup"] = t->us / found->us;
+  if (auto const* t = r.twin(variant)) state.counters["speedup"] = t->us / found->us;
 }
 
 void print_table() {
@@ -521,7 +606,7 @@ void print_table() {
     std::printf("|%8.2f ", r.s.bytes() / 4.8e6);
     if (r.s.shared) std::printf("%8s |", "-");
     else std::printf("%8.2f |", r.s.target());
-    auto const *f = r.of("fused"), *t = r.twin();
+    auto const *f = r.of("fused"), *t = r.twin("fused");
     if (f) std::printf("%8.0f ", r.s.bytes() / f->us * 1e-3);
     if (f && t) std::printf("%7.2f", t->us / f->us);
     std::printf("\n");
@@ -593,23 +678,23 @@ int main(int argc, char** argv) {
   command_line c(
       argc, argv,
       "bench_flash_decode [--ranks=W] [--variants=NAME,...] [--repeats=7] [--shots=0|1|2] [--memory=GiB] [--quick]\n"
-      "                          [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,128] "
+      "                          [--batches=B,...] [--tokens=N,...,ragged] [--heads=Q-KV,...] [--dims=64,...,256] "
       "[--page_sizes=P,...]\n"
       "                          [--kinds=own,shared] [--dtypes=f16,bf16] [--taxes] [--late=US,...] [--budget=S]\n"
-      "NAME: fused, fused_eager, local, bsp_eager, bsp_graph, read. With a list of shapes the sweep is the product of "
-      "all lists.\n"
+      "NAME: fused, fused_eager, local, bsp_eager, bsp_graph, read, heads, heads_bsp, invariant. With a list of shapes "
+      "the sweep is the product of all lists.\n"
       "--late: round robin, one rank per iteration is late. --taxes: few shapes, eager and graph, ranks that are "
       "late.");
   bool const taxes = c.flag("taxes"), quick = c.flag("quick");
   using names = std::vector<std::string>;
   set = {c.number("ranks", std::max(1, gpus())), c.number("repeats", quick ? 3 : 7), c.number("shots", 0, "[0-2]"),
-         c.words("variants", "fused|fused_eager|local|bsp_eager|bsp_graph|read",
+         c.words("variants", "fused|fused_eager|local|bsp_eager|bsp_graph|read|heads|heads_bsp|invariant",
                  taxes ? names{"fused", "fused_eager", "local", "bsp_eager", "bsp_graph"}
                        : names{"fused", "local", "bsp_eager", "bsp_graph", "read"}),
          late_times(c, taxes)};
   std::size_t const memory = std::size_t(c.number("memory", 28)) << 30;
   auto const batches = c.numbers("batches", {}), page_sizes = c.numbers("page_sizes", {});
-  auto const dims = c.words("dims", "64|128", {}), tokens = c.words("tokens", "ragged|[1-9][0-9]{0,8}", {}),
+  auto const dims = c.words("dims", "64|96|128|192|256", {}), tokens = c.words("tokens", "ragged|[1-9][0-9]{0,8}", {}),
              heads = c.words("heads", "[1-9][0-9]{0,3}-[1-9][0-9]{0,3}", {});
   auto const kinds = c.words("kinds", "own|shared", {}), dtypes = c.words("dtypes", "f16|bf16", {});
   progress::get().take_budget(c);

@@ -144,7 +144,7 @@ class collectives {
   struct message {
     void const* mine;
     void* theirs;
-    std::size_t bytes;
+    std::size_t bytes, their_bytes;
     int peer;
   };
   /// Sends and receives all messages together.
@@ -152,7 +152,7 @@ class collectives {
     check_nccl(ncclGroupStart(), "ncclGroupStart");
     for (message const& m : all) {
       check_nccl(ncclSend(m.mine, m.bytes, ncclInt8, m.peer, comm_, stream), "ncclSend");
-      check_nccl(ncclRecv(m.theirs, m.bytes, ncclInt8, m.peer, comm_, stream), "ncclRecv");
+      check_nccl(ncclRecv(m.theirs, m.their_bytes, ncclInt8, m.peer, comm_, stream), "ncclRecv");
     }
     check_nccl(ncclGroupEnd(), "ncclGroupEnd");
   }

@@ -69,7 +69,7 @@ class after_all_of : public Source {
   __device__ after_all_of(channel_epoch const& e, int rank, gather_map const& map, X const&... x)
       : Source(e, rank, map, x...), e_(e), map_(map), rank_(rank) {}
 
-  __device__ int begin(int tile_m) {
+  __device__ int begin(tile_coord t) {
     if (!there_) {
       block const b;
       int const flags = map_.flags_per_source(), all = flags * map_.ranks;
@@ -83,7 +83,7 @@ class after_all_of : public Source {
       b.sync();
       there_ = true;
     }
-    return Source::begin(tile_m);
+    return Source::begin(t);
   }
 
  private:

@@ -19,7 +19,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
-OPERATORS = ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter", "flash_decode")
+OPERATORS = ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter", "flash_decode", "reductions")
 OLDEST_TORCH = (2, 10)
 
 
@@ -91,9 +91,10 @@ def build(out, objects, jobs=None):
         kernels = [*_compiler(hip), "-x", "cu", "-gencode", "arch=compute_90a,code=sm_90a", "-diag-suppress=177",
                    "-Xcompiler=-fPIC,-fvisibility=hidden", *common]
     host = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden",
-            "-DTORCH_TARGET_VERSION=0x020a000000000000", f"-isystem{torch / 'include'}", f"-I{sources}"]
+            "-DTORCH_TARGET_VERSION=0x020a000000000000", *(["-DFUSEWIRE_FOR_ROCM"] if hip else []), f"-isystem{torch / 'include'}", f"-I{sources}"]
 
     work = [*((sources / f"{name}.cpp", objects / f"{name}.o", host) for name in ("torch_library", "c_interface")),
+            (sources / "collectives.cu", objects / "collectives.o", kernels),
             (sources / "communicator.cu", objects / f"communicator.{'_'.join(types)}.o", kernels)]
     work += [(sources / f"{op}.cu", objects / f"{op}.{t}.o", [*kernels, f"-DFUSEWIRE_ELEMENT={t}"])
              for t in types for op in OPERATORS]

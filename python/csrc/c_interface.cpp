@@ -31,6 +31,9 @@ FUSEWIRE_EXPORT int fusewire_version() { return fusewire::binding::version(); }
 FUSEWIRE_EXPORT std::size_t fusewire_size_of_options() { return sizeof(fusewire::binding::communicator_options); }
 FUSEWIRE_EXPORT std::size_t fusewire_size_of_product_call() { return sizeof(fusewire::binding::product_call); }
 FUSEWIRE_EXPORT std::size_t fusewire_size_of_decode_call() { return sizeof(fusewire::binding::decode_call); }
+FUSEWIRE_EXPORT std::size_t fusewire_size_of_collective_call() { return sizeof(fusewire::binding::collective_call); }
+FUSEWIRE_EXPORT std::size_t fusewire_size_of_rows_call() { return sizeof(fusewire::binding::rows_call); }
+FUSEWIRE_EXPORT std::size_t fusewire_size_of_norm_call() { return sizeof(fusewire::binding::norm_call); }
 
 namespace fusewire::binding {
 
@@ -75,6 +78,15 @@ FUSEWIRE_EXPORT char const* fusewire_scratch_bytes(char const* group, int kind, 
 }
 FUSEWIRE_EXPORT char const* fusewire_decode(char const* group, decode_shape const* s, decode_call const* c) {
   return tried([&] { group_of(group).decode(*s, *c); });
+}
+FUSEWIRE_EXPORT char const* fusewire_collective(char const* group, int kind, collective_call const* c) {
+  return tried([&] { group_of(group).collective(collective_kind(kind), *c); });
+}
+FUSEWIRE_EXPORT char const* fusewire_exchange_rows(char const* group, rows_call const* c) {
+  return tried([&] { group_of(group).exchange_rows(*c); });
+}
+FUSEWIRE_EXPORT char const* fusewire_norm(char const* group, norm_call const* c) {
+  return tried([&] { group_of(group).norm(*c); });
 }
 /// x is [x_rows, k] and w is [n, k], dense; y has y_rows rows.
 FUSEWIRE_EXPORT char const* fusewire_describe(char const* group, int kind, int type, std::int64_t x_rows,

@@ -67,6 +67,28 @@ decode_maker maker_of(decode_shape const& s) {
   return with_type(element(s.type), []<class T>(T) { return maker_of_flash_decode<T>(); });
 }
 
+/// What sums are made of.
+constexpr element sum_types[] = {element::bf16,
+#ifndef FUSEWIRE_WITHOUT_F16
+                                 element::f16,
+#endif
+                                 element::f32};
+collective_maker maker_of(collective_kind kind, element type) {
+  if (kind == collective_kind::all_gather || kind == collective_kind::all_to_all) return maker_of_copy(kind);
+  if (type == element::f32) return maker_of_sum<float>(kind);
+  return with_type(type, [&]<class T>(T) { return maker_of_sum<T>(kind); });
+}
+/// Calls visit(kind, type) for the collectives that there is room for.
+template <class Visit>
+void for_collectives(communicator_options const& o, Visit const& visit) {
+  for (auto const type : sum_types) {
+    if (o.max_bytes > 0) visit(collective_kind::reduce_scatter, type);
+    if (o.reduce_rows > 0) visit(collective_kind::all_reduce, type);
+  }
+  if (o.max_bytes > 0)
+    for (auto const kind : {collective_kind::all_gather, collective_kind::all_to_all}) visit(kind, element::bf16);
+}
+
 /// Of the heap and of the channel that all operators share. Both types are of one size.
 requirements room_of(communicator_options const& o) {
   requirements r = channel::requirements(o.size, {.max_bytes = 1, .flags_per_source = 1});
@@ -77,6 +99,8 @@ requirements room_of(communicator_options const& o) {
       r += maker_of(kind, element::bf16).room(o.size, o, gathers ? o.max_k : 8);  // of the others' k it is independent
   }
   for (int i = 0; i < o.decodes; ++i) r += maker_of(o.decode[i]).room(o.size, o.decode[i]);
+  for_collectives(o, [&](collective_kind kind, element type) { r += maker_of(kind, type).room(o.size, o); });
+  if (o.max_bytes > 0) r += maker_of_rows().room(o.size, o);
   return r;
 }
 heap_options heap_options_of(communicator_options const& o, requirements const& room) {
@@ -108,6 +132,19 @@ struct communicator::state {
   std::optional<channel> ch;
   std::map<std::tuple<product_kind, element, int>, std::unique_ptr<product_operator>> products;
   std::vector<std::pair<decode_shape, std::unique_ptr<decode_operator>>> decodes;
+  std::map<std::pair<collective_kind, element>, std::unique_ptr<collective_operator>> collectives;
+  std::unique_ptr<rows_operator> rows;
+
+  /// A copy has no type.
+  collective_operator& collective_for(collective_kind kind, element type) {
+    bool const adds = kind == collective_kind::reduce_scatter || kind == collective_kind::all_reduce;
+    auto const op = collectives.find({kind, adds ? type : element::bf16});
+    if (op != collectives.end()) return *op->second;
+    if (kind == collective_kind::all_reduce ? o.reduce_rows > 0 : o.max_bytes > 0)
+      refuse("this fusewire was built for bfloat16 alone, and float32 of sums");
+    refuse(kind == collective_kind::all_reduce ? "all_reduce: no room for it; expected init() with all_reduce"
+                                               : "a collective: no room for it; expected init() with max_bytes");
+  }
 
   product_operator& operator_for(product_kind kind, element type, std::int64_t k) {
     auto& op = products[{kind, type, extent(k)}];
@@ -137,12 +174,18 @@ communicator::communicator(communicator_options const& o) {
     s.memory->require_equal_on_ranks(
         "init",
         std::array{named{"max_m", std::uint64_t(o.max_m)}, named{"max_k", std::uint64_t(o.max_k)},
-                   named{"max_n", std::uint64_t(o.max_n)}, named{"decode shapes", std::uint64_t(o.decodes)},
-                   named{"milliseconds of wait_seconds", seconds}},
+                   named{"max_n", std::uint64_t(o.max_n)}, named{"max_bytes", std::uint64_t(o.max_bytes)},
+                   named{"rows of all_reduce", std::uint64_t(o.reduce_rows)},
+                   named{"columns of all_reduce", std::uint64_t(o.reduce_cols)},
+                   named{"decode shapes", std::uint64_t(o.decodes)}, named{"milliseconds of wait_seconds", seconds}},
         std::source_location::current());
     for (int i = 0; i < o.decodes; ++i)
       s.decodes.emplace_back(o.decode[i], maker_of(o.decode[i]).make(*s.ch, o.decode[i]));
     s.o.decode = nullptr;  // the caller's
+    for_collectives(o, [&](collective_kind kind, element type) {
+      s.collectives[{kind, type}] = maker_of(kind, type).make(*s.ch, o);
+    });
+    if (o.max_bytes > 0) s.rows = maker_of_rows().make(*s.ch, o);
   } catch (std::exception const& e) {
     s.ranks.fail(e.what());
     throw;
@@ -177,6 +220,15 @@ void communicator::decode(decode_shape const& s, decode_call const& c) {
               "; expected one of those that init() was given:", made.empty() ? " none" : made));
 }
 
+void communicator::collective(collective_kind kind, collective_call const& c) {
+  state_->collective_for(kind, c.type).call(c);
+}
+void communicator::exchange_rows(rows_call const& c) {
+  if (!state_->rows) refuse("all_to_all_v: no room for it; expected init() with max_bytes");
+  state_->rows->call(c);
+}
+void communicator::norm(norm_call const& c) { state_->collective_for(collective_kind::all_reduce, c.type).norm(c); }
+
 void communicator::check(void* stream) { state_->ranks.check(static_cast<hipStream_t>(stream)); }
 void communicator::poll_errors() { state_->ranks.poll_errors(); }
 void communicator::reset() { state_->ch->reset(); }
@@ -185,6 +237,8 @@ void communicator::end() {
   s.ranks.exchange().barrier();  // all launches of all ranks are made
   s.decodes.clear();
   s.products.clear();
+  s.collectives.clear();
+  s.rows.reset();
   s.ch.reset();
   s.memory.reset();
   s.ranks.collect();

@@ -14,9 +14,13 @@
 namespace fusewire::binding {
 
 /// Element types.
-enum class element : int { bf16, f16 };
+enum class element : int { bf16, f16, f32 };
 /// Operators that multiply.
 enum class product_kind : int { ag_gemm, gemm_rs, gemm_ar, gemm_all_scatter };
+/// Collectives.
+enum class collective_kind : int { all_gather, reduce_scatter, all_to_all, all_reduce };
+/// What rms_norm stores beside its result: nothing, int8, or the GPU's e4m3.
+enum class quantised_type : int { none, int8, fp8 };
 
 /// Row-major: element (r, c) is data[r * ld + c].
 struct matrix_of_torch {
@@ -69,6 +73,36 @@ struct decode_call {
   bool kv_is_ready;
 };
 
+/// One call of a collective. Read by ctypes, too.
+struct collective_call {
+  void* stream;
+  element type;  // of sums
+  void const* in;
+  void* out;
+  std::int64_t count;  // of a slice, or of an all_reduce: elements of sums; bytes of copies
+};
+/// One call of all_to_all_v; see all_to_all_v_call. Read by ctypes, too.
+struct rows_call {
+  void* stream;
+  void const* in;
+  void* out;
+  std::int64_t in_rows, out_rows, row_bytes;
+  void const *in_counts, *in_offsets;
+  void *out_counts, *out_offsets;
+  bool wide;  // counts and offsets have 64 bits, else 32
+};
+/// One call of all_reduce with rms_norm; see there. What has no data is left out. Read by ctypes, too.
+struct norm_call {
+  void* stream;
+  element type;
+  quantised_type quantised;
+  matrix_of_torch x, residual, residual_out, norm_out, quantised_out;
+  void const* gamma;
+  float const* scale;
+  float* row_scales;
+  float eps;
+};
+
 /// How ranks meet. Made by Python, over torch's store.
 struct host_functions {
   /// Every rank's `bytes` bytes into `all`, in rank order. Returns 0; 1 when a rank has not come, or 2 when ranks
@@ -81,9 +115,11 @@ struct host_functions {
 /// What a communicator is made for: the same on every rank, but for rank and device. Read by ctypes, too.
 struct communicator_options {
   int rank, size, device;
-  int max_m;  // rows that one launch takes: of the gathered x of ag_gemm; of x of the others
-  int max_k;  // columns of x of ag_gemm; 0: no ag_gemm
-  int max_n;  // columns of y of the others; 0: none of them
+  int max_m;                     // rows that one launch takes: of the gathered x of ag_gemm; of x of the others
+  int max_k;                     // columns of x of ag_gemm; 0: no ag_gemm
+  int max_n;                     // columns of y of the others; 0: none of them
+  int reduce_rows, reduce_cols;  // that one launch of all_reduce takes; 0: no all_reduce
+  std::int64_t max_bytes;        // of a slice that one launch of the other collectives takes; 0: none of them
   double wait_seconds;
   host_functions host;
   decode_shape const* decode;  // one for each flash_decode
@@ -108,6 +144,12 @@ class communicator {
   std::size_t scratch_bytes(product_kind kind, product_call const& c);
   /// The same. Fails: bad_argument when there is no operator for the shape.
   void decode(decode_shape const& s, decode_call const& c);
+  /// A collective. Fails: bad_argument when init() has had no room for any.
+  void collective(collective_kind kind, collective_call const& c);
+  /// all_to_all_v. Likewise.
+  void exchange_rows(rows_call const& c);
+  /// all_reduce with rms_norm. Likewise.
+  void norm(norm_call const& c);
   /// Loads what calls with that k need. Local.
   void prepare(product_kind kind, element type, int k);
   /// How a call would multiply, in words. Follows no address.

@@ -51,6 +51,42 @@ struct decode_maker {
 template <class T>
 decode_maker maker_of_flash_decode();
 
+/// all_gather, reduce_scatter, all_to_all, or all_reduce, of one type.
+class collective_operator {
+ public:
+  virtual ~collective_operator() = default;
+  /// Launches one kernel, or several for a call that one launch does not take.
+  virtual void call(collective_call const& c) = 0;
+  /// Likewise; of all_reduce alone.
+  virtual void norm(norm_call const&) { refuse("expected an all_reduce"); }
+};
+/// How a collective_operator is made. make() is collective.
+struct collective_maker {
+  requirements (*room)(int ranks, communicator_options const& o);
+  std::unique_ptr<collective_operator> (*make)(channel& ch, communicator_options const& o);
+};
+/// reduce_scatter and all_reduce.
+template <class T>
+collective_maker maker_of_sum(collective_kind kind);
+template <>
+collective_maker maker_of_sum<float>(collective_kind kind);
+/// all_gather and all_to_all.
+collective_maker maker_of_copy(collective_kind kind);
+
+/// all_to_all_v.
+class rows_operator {
+ public:
+  virtual ~rows_operator() = default;
+  /// Launches one kernel.
+  virtual void call(rows_call const& c) = 0;
+};
+/// How a rows_operator is made. make() is collective.
+struct rows_maker {
+  requirements (*room)(int ranks, communicator_options const& o);
+  std::unique_ptr<rows_operator> (*make)(channel& ch, communicator_options const& o);
+};
+rows_maker maker_of_rows();
+
 /// An extent of torch as fusewire counts. Fails: bad_argument.
 inline int extent(std::int64_t n) {
   require(n >= 0 && n <= 1 << 30, std::source_location::current(), "an extent of ", n, "; expected 0 to 2^30");

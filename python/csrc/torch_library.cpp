@@ -147,15 +147,147 @@ std::tuple<Tensor, Tensor> ag_gemm_with_x(Tensor const& x, Tensor const& w, std:
     return std::tuple(y, gathered);
   });
 }
-/// gather(x), by a product with as few columns as there are: with x's own first rows.
-Tensor all_gather(Tensor const& x, std::string const& group) {
+/// Of sums, which float32 may have, too.
+element type_of_sum(Tensor const& t, char const* op) {
+  if (t.scalar_type() == ScalarType::Float) return element::f32;
+  return type_of(t, op);
+}
+bool is_like(Tensor const& t, Tensor const& x) {
+  return t.scalar_type() == x.scalar_type() && t.get_device_index() == x.get_device_index();
+}
+/// A collective of dense tensors, whose first dimension the ranks share. Called by: alone(). `y`, if it is given, takes
+/// the result.
+Tensor collective(collective_kind kind, Tensor const& x, std::string const& group, std::optional<Tensor> y = {}) {
+  static constexpr char const* names[] = {"all_gather", "reduce_scatter", "all_to_all", "all_reduce"};
+  char const* const op = names[int(kind)];
+  communicator& c = group_of(group);
+  std::int64_t const ranks = c.size();
+  bool const adds = kind == collective_kind::reduce_scatter || kind == collective_kind::all_reduce,
+             parts = kind == collective_kind::reduce_scatter || kind == collective_kind::all_to_all;
+  want(x.is_contiguous() && (x.dim() > 0 || kind == collective_kind::all_reduce), op, "x", x,
+       "a contiguous tensor of one or more dimensions");
+  std::vector<std::int64_t> shape;
+  for (std::int64_t i = 0; i < x.dim(); ++i) shape.push_back(x.size(i));
+  if (parts)
+    want(shape[0] % ranks == 0, op, "x", x, ("rows that " + std::to_string(ranks) + " ranks can share").c_str());
+  if (kind == collective_kind::all_gather) shape[0] *= ranks;
+  if (kind == collective_kind::reduce_scatter) shape[0] /= ranks;
+  if (!y) y = torch::stable::new_empty(x, shape);
+  bool fits = y->dim() == x.dim() && is_like(*y, x) && y->is_contiguous();
+  for (std::size_t i = 0; fits && i < shape.size(); ++i) fits = y->size(std::int64_t(i)) == shape[i];
+  want(fits, op, "out", *y, "the shape of the result, x's type and device, contiguous");
+  element const type = adds ? type_of_sum(x, op) : element::bf16;
+  c.collective(kind, {.stream = stream_of(x),
+                      .type = type,
+                      .in = x.data_ptr(),
+                      .out = y->data_ptr(),
+                      .count = x.numel() * std::int64_t(adds ? 1 : x.element_size()) / (parts ? ranks : 1)});
+  return *y;
+}
+template <collective_kind Kind>
+Tensor collect(Tensor const& x, std::string const& group) {
+  return alone([&] { return collective(Kind, x, group); });
+}
+template <collective_kind Kind>
+void collect_out(Tensor const& x, Tensor out, std::string const& group) {
+  alone([&] { (void)collective(Kind, x, group, out); });
+}
+
+/// What came, in the order of ranks; how many rows from each, and where they begin.
+std::tuple<Tensor, Tensor, Tensor> all_to_all_v(Tensor const& x, Tensor const& counts, std::optional<Tensor> offsets,
+                                                std::int64_t rows, std::string const& group) {
   return alone([&] {
-    want(x.dim() == 2, "all_gather", "x", x, "two dimensions");
-    if (x.size(0) == 0) return torch::stable::new_empty(x, {0, x.size(1)});
-    Tensor gathered, rows = x;
-    rows = torch::stable::narrow(rows, 0, 0, std::min<std::int64_t>(x.size(0), 8));
-    (void)product(product_kind::ag_gemm, x, rows, group, false, {}, &gathered);
-    return gathered;
+    char const* const op = "all_to_all_v";
+    communicator& c = group_of(group);
+    want(x.dim() > 0 && x.is_contiguous() && x.numel() >= x.size(0), op, "x", x, "rows, contiguous");
+    want(counts.dim() == 1 && counts.size(0) == c.size() && counts.is_contiguous() &&
+             counts.get_device_index() == x.get_device_index() &&
+             (counts.scalar_type() == ScalarType::Int || counts.scalar_type() == ScalarType::Long),
+         op, "counts", counts, "a number of each rank, int32 or int64, on x's device");
+    if (offsets)
+      want(offsets->dim() == 1 && offsets->size(0) == c.size() && offsets->is_contiguous() && is_like(*offsets, counts),
+           op, "offsets", *offsets, "what counts is");
+    if (rows < 0) refuse("all_to_all_v: rows = " + std::to_string(rows) + "; expected 0 or more");
+    std::vector<std::int64_t> shape{rows};
+    std::int64_t row = std::int64_t(x.element_size());
+    for (std::int64_t i = 1; i < x.dim(); ++i) shape.push_back(x.size(i)), row *= x.size(i);
+    Tensor y = torch::stable::new_empty(x, shape), came = torch::stable::new_empty(counts, {counts.size(0)}),
+           first = torch::stable::new_empty(counts, {counts.size(0)});
+    c.exchange_rows({.stream = stream_of(x),
+                     .in = x.data_ptr(),
+                     .out = y.data_ptr(),
+                     .in_rows = x.size(0),
+                     .out_rows = rows,
+                     .row_bytes = row,
+                     .in_counts = counts.data_ptr(),
+                     .in_offsets = offsets ? offsets->data_ptr() : nullptr,
+                     .out_counts = came.data_ptr(),
+                     .out_offsets = first.data_ptr(),
+                     .wide = counts.scalar_type() == ScalarType::Long});
+    return std::tuple(y, came, first);
+  });
+}
+
+/// The new residual, its norm, the norm in 8 bits and the scales of rows; the last two are empty where nobody wants
+/// them.
+std::tuple<Tensor, Tensor, Tensor, Tensor> sum_and_normalise(Tensor const& x, std::optional<Tensor> const& residual,
+                                                             Tensor const& gamma, std::optional<Tensor> const& scale,
+                                                             std::optional<ScalarType> dtype, std::string const& group,
+                                                             double eps) {
+  char const* const op = "all_reduce_norm";
+  communicator& c = group_of(group);
+  want(x.dim() == 2 && is_dense(x, 1), op, "x", x, "two dimensions, and columns side by side");
+  std::int64_t const rows = x.size(0), cols = x.size(1);
+  if (residual)
+    want(residual->dim() == 2 && residual->size(0) == rows && residual->size(1) == cols && is_dense(*residual, 1) &&
+             is_like(*residual, x),
+         op, "residual", *residual, "what x is");
+  want(gamma.dim() == 1 && gamma.size(0) == cols && gamma.is_contiguous() && is_like(gamma, x), op, "gamma", gamma,
+       "a number for each column, of x's type");
+  if (scale)
+    want(scale->numel() == 1 && scale->scalar_type() == ScalarType::Float &&
+             scale->get_device_index() == x.get_device_index(),
+         op, "scale", *scale, "one float32 on x's device");
+  Tensor h = torch::stable::new_empty(x, {rows, cols}), y = torch::stable::new_empty(x, {rows, cols}),
+         q = torch::stable::new_empty(x, {dtype ? rows : 0, cols}, dtype ? *dtype : ScalarType::Char),
+         scales = torch::stable::new_empty(x, {dtype && !scale ? rows : 0}, ScalarType::Float);
+  c.norm({.stream = stream_of(x),
+          .type = type_of(x, op),
+          .quantised = !dtype                       ? quantised_type::none
+                       : *dtype == ScalarType::Char ? quantised_type::int8
+                                                    : quantised_type::fp8,
+          .x = rows_of(x),
+          .residual = residual ? rows_of(*residual) : matrix_of_torch{},
+          .residual_out = rows_of(h),
+          .norm_out = rows_of(y),
+          .quantised_out = dtype ? rows_of(q) : matrix_of_torch{},
+          .gamma = gamma.data_ptr(),
+          .scale = scale ? static_cast<float const*>(scale->data_ptr()) : nullptr,
+          .row_scales = dtype && !scale ? static_cast<float*>(scales.data_ptr()) : nullptr,
+          .eps = float(eps)});
+  return {h, y, q, scales};
+}
+std::tuple<Tensor, Tensor> all_reduce_norm(Tensor const& x, std::optional<Tensor> residual, Tensor const& gamma,
+                                           std::string const& group, double eps) {
+  return alone([&] {
+    auto const [h, y, q, scales] = sum_and_normalise(x, residual, gamma, {}, {}, group, eps);
+    return std::tuple(h, y);
+  });
+}
+std::tuple<Tensor, Tensor, Tensor, Tensor> all_reduce_norm_quantised(Tensor const& x, std::optional<Tensor> residual,
+                                                                     Tensor const& gamma, std::optional<Tensor> scale,
+                                                                     ScalarType dtype, std::string const& group,
+                                                                     double eps) {
+  return alone([&] {
+#ifdef FUSEWIRE_FOR_ROCM
+    constexpr auto fp8 = ScalarType::Float8_e4m3fnuz;
+    constexpr char const* const known = "all_reduce_norm: expected int8 or float8_e4m3fnuz";
+#else
+    constexpr auto fp8 = ScalarType::Float8_e4m3fn;
+    constexpr char const* const known = "all_reduce_norm: expected int8 or float8_e4m3fn";
+#endif
+    if (dtype != ScalarType::Char && dtype != fp8) refuse(known);
+    return sum_and_normalise(x, residual, gamma, scale, dtype, group, eps);
   });
 }
 
@@ -221,6 +353,16 @@ STABLE_TORCH_LIBRARY_IMPL(fusewire, CUDA, m) {
   m.impl("gemm_ar_custom", TORCH_BOX(&multiply_custom<product_kind::gemm_ar>));
   m.impl("gemm_all_scatter_custom", TORCH_BOX(&multiply_custom<product_kind::gemm_all_scatter>));
   m.impl("ag_gemm_with_x", TORCH_BOX(&ag_gemm_with_x));
-  m.impl("all_gather", TORCH_BOX(&fusewire::binding::all_gather));
+  m.impl("all_gather", TORCH_BOX(&collect<collective_kind::all_gather>));
+  m.impl("reduce_scatter", TORCH_BOX(&collect<collective_kind::reduce_scatter>));
+  m.impl("all_to_all", TORCH_BOX(&collect<collective_kind::all_to_all>));
+  m.impl("all_reduce", TORCH_BOX(&collect<collective_kind::all_reduce>));
+  m.impl("all_gather_out", TORCH_BOX(&collect_out<collective_kind::all_gather>));
+  m.impl("reduce_scatter_out", TORCH_BOX(&collect_out<collective_kind::reduce_scatter>));
+  m.impl("all_to_all_out", TORCH_BOX(&collect_out<collective_kind::all_to_all>));
+  m.impl("all_reduce_out", TORCH_BOX(&collect_out<collective_kind::all_reduce>));
+  m.impl("all_to_all_v", TORCH_BOX(&fusewire::binding::all_to_all_v));
+  m.impl("all_reduce_norm", TORCH_BOX(&fusewire::binding::all_reduce_norm));
+  m.impl("all_reduce_norm_quantised", TORCH_BOX(&fusewire::binding::all_reduce_norm_quantised));
   m.impl("flash_decode", TORCH_BOX(&flash_decode));
 }

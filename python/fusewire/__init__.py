@@ -32,12 +32,14 @@ if importlib.util.find_spec("torch") is not None:
     from ._groups import (DecodeShape, abandon, check, describe, destroy, init, poll_errors, prepare,  # noqa: E402
                           reset)
     from ._library import is_available, missing  # noqa: E402
-    from ._operators import ag_gemm, all_gather, flash_decode, gemm_all_scatter, gemm_ar, gemm_rs  # noqa: E402
+    from ._operators import (ag_gemm, all_gather, all_reduce, all_reduce_norm, all_to_all, all_to_all_v,  # noqa: E402
+                             flash_decode, gemm_all_scatter, gemm_ar, gemm_rs, reduce_scatter)
     importlib.import_module("fusewire._autograd")  # registers
     from ._epilogues import Epilogue, compile  # noqa: E402
     from ._symm_mem import patch_symm_mem, unpatch_symm_mem  # noqa: E402
     __all__ += ["DecodeShape", "Epilogue", "abandon", "check", "compile", "describe", "destroy", "init", "poll_errors",
-                "prepare", "reset", "ag_gemm", "all_gather", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs",
+                "prepare", "reset", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all",
+                "all_to_all_v", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "reduce_scatter",
                 "patch_symm_mem", "unpatch_symm_mem"]
 else:
     def missing():
@@ -49,6 +51,7 @@ else:
         return False
 
     def __getattr__(name):
-        if name in ("init", "ag_gemm", "all_gather", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs"):
+        if name in ("init", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all", "all_to_all_v",
+                    "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "reduce_scatter"):
             raise NotBuilt(missing())
         raise AttributeError(f"module 'fusewire' has no attribute '{name}'")

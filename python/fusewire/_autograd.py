@@ -21,7 +21,7 @@ def _of_ag_gemm(ctx, grad):
     x, w = ctx.saved_tensors
     grad = grad.contiguous()
     of_x = ops.gemm_rs(grad, w.t(), ctx.group) if ctx.needs_input_grad[0] else None
-    of_w = grad.t() @ ops.all_gather(x, ctx.group) if ctx.needs_input_grad[1] else None
+    of_w = grad.t() @ ops.all_gather(x.contiguous(), ctx.group) if ctx.needs_input_grad[1] else None
     return of_x, of_w, None
 
 

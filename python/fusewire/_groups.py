@@ -124,12 +124,15 @@ def _type_number(dtype):
     return _TYPES[dtype]
 
 
-def init(group=None, *, max_m=0, max_k=0, max_n=0, decode=(), wait_seconds=60.0):
+def init(group=None, *, max_m=0, max_k=0, max_n=0, max_bytes=None, all_reduce=(0, 0), decode=(), wait_seconds=60.0):
     """Collective, on the host. Makes the communicator of a group of torch.distributed (None: all ranks) on the current
     device, and returns the group's name.
 
     max_m: rows that one launch takes, of the gathered x (ag_gemm) or of x (the others); calls of more rows are cut into
     launches. max_k: columns of x of ag_gemm. max_n: columns of the result of gemm_rs, gemm_ar and gemm_all_scatter.
+    max_bytes: what a rank sends to another one in a launch of all_gather, reduce_scatter, all_to_all or all_to_all_v;
+    calls of more are cut into launches, but for the last one's. None: as much as an ag_gemm gathers. all_reduce: (rows,
+    columns) that one launch takes; calls of more are cut.
     decode: a DecodeShape for each flash_decode. wait_seconds: how long a kernel waits for another rank before it gives
     up; longer than a rank may be late.
     Fails: NotBuilt; BadArgument; OutOfSpace; RankMismatch where ranks ask for different things; PeerFailed.
@@ -145,8 +148,10 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, decode=(), wait_seconds=60.0)
           for s in decode))
     torch.cuda.init()
     device = torch.cuda.current_device()
-    options = _interface.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, wait_seconds, all_gather,
-                               fail, shapes, len(decode))
+    if max_bytes is None:
+        max_bytes = 2 * max_m * max_k // meeting.size
+    options = _interface.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, *all_reduce, max_bytes,
+                                 wait_seconds, all_gather, fail, shapes, len(decode))
     try:
         _library.call("init", name.encode(), ctypes.byref(options))
     except BaseException as problem:

@@ -6,6 +6,7 @@ from ._compiler import FindKernel
 from ._errors import NotBuilt, from_text
 
 KINDS = {"ag_gemm": 0, "gemm_rs": 1, "gemm_ar": 2, "gemm_all_scatter": 3}  # product_kind
+COLLECTIVES = {"all_gather": 0, "reduce_scatter": 1, "all_to_all": 2, "all_reduce": 3}  # collective_kind
 
 AllGather = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p,
                              ctypes.c_size_t)
@@ -21,8 +22,9 @@ class DecodeOptions(ctypes.Structure):
 
 class Options(ctypes.Structure):
     """communicator_options."""
-    _fields_ = [(name, ctypes.c_int) for name in ("rank", "size", "device", "max_m", "max_k", "max_n")]
-    _fields_ += [("wait_seconds", ctypes.c_double), ("all_gather", AllGather), ("fail", Fail),
+    _fields_ = [(name, ctypes.c_int) for name in
+                ("rank", "size", "device", "max_m", "max_k", "max_n", "reduce_rows", "reduce_cols")]
+    _fields_ += [("max_bytes", ctypes.c_int64), ("wait_seconds", ctypes.c_double), ("all_gather", AllGather), ("fail", Fail),
                  ("decode", ctypes.POINTER(DecodeOptions)), ("decodes", ctypes.c_int)]
 
 
@@ -50,6 +52,27 @@ class DecodeCall(ctypes.Structure):
     _fields_ += [("batch", ctypes.c_int), ("pages", ctypes.c_int), ("kv_is_ready", ctypes.c_bool)]
 
 
+class CollectiveCall(ctypes.Structure):
+    """collective_call."""
+    _fields_ = [("stream", ctypes.c_void_p), ("type", ctypes.c_int), ("x", ctypes.c_void_p), ("y", ctypes.c_void_p),
+                ("count", ctypes.c_int64)]
+
+
+class RowsCall(ctypes.Structure):
+    """rows_call."""
+    _fields_ = [(name, ctypes.c_void_p) for name in ("stream", "x", "y")]
+    _fields_ += [(name, ctypes.c_int64) for name in ("x_rows", "y_rows", "row_bytes")]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("x_counts", "x_offsets", "y_counts", "y_offsets")]
+    _fields_ += [("wide", ctypes.c_bool)]
+
+
+class NormCall(ctypes.Structure):
+    """norm_call."""
+    _fields_ = [("stream", ctypes.c_void_p), ("type", ctypes.c_int), ("quantised", ctypes.c_int)]
+    _fields_ += [(name, Matrix) for name in ("x", "residual", "residual_out", "norm_out", "quantised_out")]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("gamma", "scale", "row_scales")] + [("eps", ctypes.c_float)]
+
+
 def declare(c: ctypes.CDLL) -> ctypes.CDLL:
     """Tells ctypes what the functions take. Fails: NotBuilt where the object is of another version."""
     text, number, long = ctypes.c_char_p, ctypes.c_int, ctypes.c_int64
@@ -59,6 +82,8 @@ def declare(c: ctypes.CDLL) -> ctypes.CDLL:
                  "prepare": [text, number, number, number],
                  "product": product, "scratch_bytes": [*product, ctypes.POINTER(ctypes.c_size_t)],
                  "decode": [text, ctypes.POINTER(DecodeOptions), ctypes.POINTER(DecodeCall)],
+                 "collective": [text, number, ctypes.POINTER(CollectiveCall)],
+                 "exchange_rows": [text, ctypes.POINTER(RowsCall)], "norm": [text, ctypes.POINTER(NormCall)],
                  "describe": [text, number, number, long, long, long, long, text, ctypes.c_size_t]}
     try:
         for name, types in arguments.items():
@@ -66,7 +91,8 @@ def declare(c: ctypes.CDLL) -> ctypes.CDLL:
             function.argtypes, function.restype = types, text
         c.fusewire_set_find_kernel.argtypes, c.fusewire_set_find_kernel.restype = [FindKernel], None
         sizes = {"fusewire_size_of_options": Options, "fusewire_size_of_product_call": ProductCall,
-                 "fusewire_size_of_decode_call": DecodeCall}
+                 "fusewire_size_of_decode_call": DecodeCall, "fusewire_size_of_collective_call": CollectiveCall,
+                 "fusewire_size_of_rows_call": RowsCall, "fusewire_size_of_norm_call": NormCall}
         for name, structure in sizes.items():
             size = getattr(c, name)
             size.argtypes, size.restype = [], ctypes.c_size_t

@@ -12,8 +12,11 @@ from ._library import missing
 Tensor = torch.Tensor
 PRODUCTS = ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter")
 
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
+
 library = torch.library.Library("fusewire", "DEF")
-kernels_of_gpus = ["ag_gemm_with_x", "all_gather", "flash_decode"]  # which the shared object brings
+# Which the shared object brings
+kernels_of_gpus = ["ag_gemm_with_x", "flash_decode", "all_to_all_v", "all_reduce_norm", "all_reduce_norm_quantised"]
 for _name in PRODUCTS:
     _tags = (torch.Tag.pt2_compliant_tag,)
     library.define(f"{_name}(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> Tensor", tags=_tags)
@@ -22,8 +25,17 @@ for _name in PRODUCTS:
     library.define(f"{_name}_custom(Tensor x, Tensor w, str group, int epilogue, Tensor[] tensors, float[] numbers, *, "
                    "bool w_is_constant=False) -> Tensor", tags=_tags)
     kernels_of_gpus += [_name, _name + "_out", _name + "_custom"]
+for _name in COLLECTIVES:
+    library.define(f"{_name}(Tensor x, str group) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+    library.define(f"{_name}_out(Tensor x, Tensor(a!) out, str group) -> ()", tags=(torch.Tag.pt2_compliant_tag,))
+    kernels_of_gpus += [_name, _name + "_out"]
 for _schema in ("ag_gemm_with_x(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> (Tensor, Tensor)",
-                "all_gather(Tensor x, str group) -> Tensor",
+                "all_to_all_v(Tensor x, Tensor counts, Tensor? offsets, SymInt rows, str group) -> (Tensor, Tensor, "
+                "Tensor)",
+                "all_reduce_norm(Tensor x, Tensor? residual, Tensor gamma, str group, *, float eps=1e-06) -> (Tensor, "
+                "Tensor)",
+                "all_reduce_norm_quantised(Tensor x, Tensor? residual, Tensor gamma, Tensor? scale, ScalarType dtype, "
+                "str group, *, float eps=1e-06) -> (Tensor, Tensor, Tensor, Tensor)",
                 "ag_gemms(Tensor x, Tensor[] ws, str group, *, bool w_is_constant=False) -> (Tensor, Tensor[])",
                 "flash_decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor lengths, str group, "
                 "*, float scale=0., bool kv_is_ready=False) -> (Tensor, Tensor)"):
@@ -108,9 +120,65 @@ def _(x, ws, group, *, w_is_constant=False):
     return x.new_empty(x.shape[0] * size_of(group), x.shape[1]), [x.new_empty(shape) for shape in shapes]
 
 
-@torch.library.register_fake("fusewire::all_gather", lib=library)
-def _(x, group):
-    return x.new_empty(x.shape[0] * size_of(group), x.shape[1])
+def shape_of_collective(op: str, x: Tensor, group: str) -> tuple:
+    """Fails: RuntimeError, where the ranks cannot share x."""
+    if op == "all_reduce":
+        return tuple(x.shape)
+    ranks = size_of(group)
+    torch._check(x.dim() > 0, lambda: f"{op}: expected x of one or more dimensions")
+    if op == "all_gather":
+        return x.shape[0] * ranks, *x.shape[1:]
+    torch._check(x.shape[0] % ranks == 0, lambda: f"{op}: x is {tuple(x.shape)}; expected rows that {ranks} ranks can "
+                                                  "share")
+    return (x.shape[0] // ranks if op == "reduce_scatter" else x.shape[0]), *x.shape[1:]
+
+
+def _define_collective(op: str) -> None:
+    @torch.library.register_fake(f"fusewire::{op}", lib=library)
+    def _(x, group):
+        return x.new_empty(shape_of_collective(op, x, group))
+
+    @torch.library.register_fake(f"fusewire::{op}_out", lib=library)
+    def _(x, out, group):
+        shape = shape_of_collective(op, x, group)
+        torch._check(tuple(out.shape) == shape and out.dtype == x.dtype,
+                     lambda: f"{op}: out is {tuple(out.shape)}; expected {shape}, and x's type")
+
+
+for _name in COLLECTIVES:
+    _define_collective(_name)
+
+
+@torch.library.register_fake("fusewire::all_to_all_v", lib=library)
+def _(x, counts, offsets, rows, group):
+    ranks = size_of(group)
+    torch._check(counts.dim() == 1 and counts.shape[0] == ranks and counts.dtype in (torch.int32, torch.int64),
+                 lambda: f"all_to_all_v: expected counts of {ranks} ranks, int32 or int64")
+    return x.new_empty(rows, *x.shape[1:]), counts.new_empty(ranks), counts.new_empty(ranks)
+
+
+def _check_norm(x, residual, gamma) -> None:
+    torch._check(x.dim() == 2 and x.dtype in (torch.bfloat16, torch.float16),
+                 lambda: "all_reduce_norm: expected x of two dimensions, bfloat16 or float16")
+    torch._check(residual is None or (residual.shape == x.shape and residual.dtype == x.dtype),
+                 lambda: f"all_reduce_norm: residual is not {tuple(x.shape)}, as x is")
+    torch._check(tuple(gamma.shape) == (x.shape[1],) and gamma.dtype == x.dtype,
+                 lambda: f"all_reduce_norm: gamma is {tuple(gamma.shape)}; expected ({x.shape[1]},), of x's type")
+
+
+@torch.library.register_fake("fusewire::all_reduce_norm", lib=library)
+def _(x, residual, gamma, group, *, eps=1e-6):
+    _check_norm(x, residual, gamma)
+    return x.new_empty(x.shape), x.new_empty(x.shape)
+
+
+@torch.library.register_fake("fusewire::all_reduce_norm_quantised", lib=library)
+def _(x, residual, gamma, scale, dtype, group, *, eps=1e-6):
+    _check_norm(x, residual, gamma)
+    torch._check(dtype in (torch.int8, torch.float8_e4m3fn, torch.float8_e4m3fnuz),
+                 lambda: f"all_reduce_norm: {dtype}; expected int8, float8_e4m3fn, or on AMD float8_e4m3fnuz")
+    scales = x.new_empty(x.shape[0] if scale is None else 0, dtype=torch.float32)
+    return x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(x.shape, dtype=dtype), scales
 
 
 @torch.library.register_fake("fusewire::flash_decode", lib=library)
@@ -163,9 +231,60 @@ def ag_gemm(x: Tensor, w: Tensor | Sequence[Tensor], *, group=None, out: Tensor 
     return (y, whole) if gathered else y
 
 
-def all_gather(x: Tensor, *, group=None) -> Tensor:
-    """The rows of all ranks' x [M / W, K], in the order of ranks. Returns [M, K]."""
-    return _call(torch.ops.fusewire.all_gather.default, x, name_of(group))
+def _collective(name: str, x: Tensor, group, out: Tensor | None) -> Tensor:
+    ops = torch.ops.fusewire
+    if out is None:
+        return _call(getattr(ops, name).default, x.contiguous(), name_of(group))
+    _call(getattr(ops, name + "_out").default, x.contiguous(), out, name_of(group))
+    return out
+
+
+def all_gather(x: Tensor, *, group=None, out: Tensor | None = None) -> Tensor:
+    """All ranks' x [N, ...], in the order of ranks, as torch's all_gather_into_tensor. Returns [W N, ...]; `out`, if it
+    is given, of which this rank's part may be x. Of any type. No gradient."""
+    return _collective("all_gather", x, group, out)
+
+
+def reduce_scatter(x: Tensor, *, group=None, out: Tensor | None = None) -> Tensor:
+    """This rank's part of the sum over ranks of x [W N, ...], as torch's reduce_scatter_tensor: bfloat16, float16 or
+    float32, added in fp32 in the order of ranks. Returns [N, ...]; `out`, if it is given. No gradient."""
+    return _collective("reduce_scatter", x, group, out)
+
+
+def all_to_all(x: Tensor, *, group=None, out: Tensor | None = None) -> Tensor:
+    """Part p of x [W N, ...] goes to rank p, as torch's all_to_all_single without sizes. Returns [W N, ...]; `out`, if it
+    is given. Of any type. No gradient."""
+    return _collective("all_to_all", x, group, out)
+
+
+def all_to_all_v(x: Tensor, counts: Tensor, rows: int, *, offsets: Tensor | None = None,
+                 group=None) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of x [N, ...] to the ranks: counts[p] of them to rank p, from row offsets[p] on, or one behind the other.
+    Counts stay on the GPU, int32 or int64. Returns what came, [rows, ...], in the order of ranks without gaps; how many
+    rows came from each rank; and where they begin. Rows behind those that came are arbitrary; what does not fit into
+    `rows` is left out. init() was given max_bytes of the most that a rank sends to another one. No gradient."""
+    return _call(torch.ops.fusewire.all_to_all_v.default, x.contiguous(), counts, offsets, rows, name_of(group))
+
+
+def all_reduce(x: Tensor, *, group=None, out: Tensor | None = None) -> Tensor:
+    """The sum over ranks of x: bfloat16, float16 or float32, added in fp32 in the order of ranks; the same bits on every
+    rank. Returns a tensor like x; `out`, if it is given, which may be x. No gradient."""
+    return _collective("all_reduce", x, group, out)
+
+
+def all_reduce_norm(x: Tensor, gamma: Tensor, *, residual: Tensor | None = None, eps: float = 1e-6,
+                    dtype: torch.dtype | None = None, scale: Tensor | None = None, group=None) -> tuple[Tensor, ...]:
+    """h = residual + the sum over ranks of x [rows, columns], and y = h / rms(h) * gamma, in one launch. Returns (h, y).
+    With a dtype, int8 or float8_e4m3fn (on AMD float8_e4m3fnuz): (h, y, y / scale of that type, scales): the scale that
+    is given, or one of each row, [rows]. No gradient."""
+    ops = torch.ops.fusewire
+    if dtype is None:
+        if scale is not None:
+            raise BadArgument("all_reduce_norm: scale is given without dtype; expected both")
+        return _call(ops.all_reduce_norm.default, x, residual, gamma, name_of(group), eps=eps)
+    h, y, q, scales = _call(ops.all_reduce_norm_quantised.default, x, residual, gamma, scale, dtype, name_of(group),
+                            eps=eps)
+    return h, y, q, scales if scale is None else scale
 
 
 def gemm_rs(x: Tensor, w: Tensor, *, group=None, out: Tensor | None = None, w_is_constant: bool = False) -> Tensor:

@@ -142,6 +142,52 @@ def reference_kernels():
     def flash_decode(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False):
         return torch.zeros_like(q), torch.zeros(q.shape[:2])
 
+    def all_reduce(x, group):
+        y = x.float()
+        if y is x:
+            y = x.clone()
+        dist.all_reduce(y)
+        return y.to(x.dtype)
+
+    def reduce_scatter(x, group):
+        return all_reduce(x, group).chunk(RANKS)[dist.get_rank()].clone()
+
+    def all_to_all(x, group):
+        everything, mine = all_gather(x, group).chunk(RANKS), dist.get_rank()
+        return torch.cat([theirs.chunk(RANKS)[mine] for theirs in everything])
+
+    def all_to_all_v(x, counts, offsets, rows, group):
+        if offsets is None:
+            offsets = counts.cumsum(0).to(counts.dtype) - counts
+        parts = [None] * RANKS
+        dist.all_gather_object(parts, [x[o:o + n] for o, n in zip(offsets.tolist(), counts.tolist())])
+        mine = [part[dist.get_rank()] for part in parts]
+        came = counts.new_tensor([len(part) for part in mine])
+        y = x.new_zeros(rows, *x.shape[1:])
+        y[:int(came.sum())] = torch.cat(mine)
+        return y, came, came.cumsum(0).to(counts.dtype) - came
+
+    def all_reduce_norm(x, residual, gamma, group, *, eps=1e-6):
+        h = all_reduce(x, group) if residual is None else all_reduce(x, group) + residual
+        return h, torch.nn.functional.rms_norm(h.float(), gamma.shape, gamma.float(), eps).to(x.dtype)
+
+    def all_reduce_norm_quantised(x, residual, gamma, scale, dtype, group, *, eps=1e-6):
+        h, y = all_reduce_norm(x, residual, gamma, group, eps=eps)
+        top = 127 if dtype == torch.int8 else torch.finfo(dtype).max
+        scales = y.float().abs().amax(1) / top if scale is None else x.new_empty(0, dtype=torch.float32)
+        by = scales[:, None] if scale is None else scale
+        q = y.float() / by
+        return h, y, (q.round() if dtype == torch.int8 else q).to(dtype), scales
+
+    def into(kernel):
+        def call(x, out, group):
+            out.copy_(kernel(x, group))
+        return call
+
+    for kernel in (all_gather, reduce_scatter, all_to_all, all_reduce):
+        library.impl(kernel.__name__ + "_out", into(kernel), "CPU")
+    for kernel in (reduce_scatter, all_to_all, all_reduce, all_to_all_v, all_reduce_norm, all_reduce_norm_quantised):
+        library.impl(kernel.__name__, kernel, "CPU")
     for kernel in (all_gather, ag_gemm, ag_gemm_with_x, gemm_ar, gemm_rs, gemm_all_scatter, flash_decode):
         library.impl(kernel.__name__, kernel, "CPU")
 
@@ -233,6 +279,66 @@ def results(rank):
     raised(fusewire.BadArgument, lambda: fusewire.ag_gemm(x, needs, out=out), "a gradient is wanted")
     with torch.no_grad():
         fusewire.ag_gemm(x, needs, out=out)
+
+
+def collectives(rank):
+    """Eager, compiled, into given tensors; shapes, and what opcheck looks at."""
+    reference_kernels()
+    group = dist.group.WORLD.group_name
+    torch.manual_seed(rank)
+    x = torch.randint(-8, 8, (6, 5, 4)).to(bf16)
+    everything = [torch.empty_like(x) for _ in range(RANKS)]
+    dist.all_gather(everything, x)
+    wanted = {"all_gather": torch.cat(everything), "all_reduce": sum(everything),
+              "reduce_scatter": sum(everything).chunk(RANKS)[rank],
+              "all_to_all": torch.cat([theirs.chunk(RANKS)[rank] for theirs in everything])}
+    for name, right in wanted.items():
+        f = getattr(fusewire, name)
+        torch.testing.assert_close(f(x), right)
+        g = torch.compile(lambda x, f=f: f(x + 1) - 1, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(g(x), f(x + 1) - 1)
+        out = torch.zeros_like(right)
+        assert f(x, out=out) is out
+        torch.testing.assert_close(out, right)
+        turned = x.transpose(1, 2)  # not contiguous
+        torch.testing.assert_close(f(turned), f(turned.contiguous()))
+        torch.library.opcheck(getattr(ops, name).default, (x, group))
+        torch.library.opcheck(getattr(ops, name + "_out").default, (x, out, group))
+    with FakeTensorMode():
+        odd = torch.empty(5, 4)
+        raised(RuntimeError, lambda: ops.reduce_scatter(odd, group), "2 ranks can share")
+        raised(RuntimeError, lambda: ops.all_to_all(odd, group), "2 ranks can share")
+        raised(RuntimeError, lambda: ops.all_gather_out(odd, odd, group), "expected (10, 4)")
+
+    # Rank r sends 1 + r rows to rank 0 and 2 to rank 1
+    counts = torch.tensor([1 + rank, 2])
+    rows = torch.arange(4 * 3).view(4, 3) + 100 * rank
+    y, came, first = fusewire.all_to_all_v(rows, counts, 8)
+    assert came.tolist() == ([1, 2], [2, 2])[rank] and first.tolist() == ([0, 1], [0, 2])[rank]
+    assert y[:came[0], 0].tolist() == ([0], [3, 6])[rank] and y[came[0], 0] == (100, 106)[rank]
+    apart = torch.tensor([0, 2])
+    assert fusewire.all_to_all_v(rows, counts, 8, offsets=apart)[0][0, 0] == (0, 6)[rank]
+    for offsets in (None, apart):
+        torch.library.opcheck(ops.all_to_all_v.default, (rows, counts, offsets, 8, group))
+    g = torch.compile(lambda r, c: fusewire.all_to_all_v(r, c, 8)[0] + 0, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(g(rows, counts), y)
+
+    x, residual, gamma = torch.randn(6, 32, dtype=bf16), torch.ones(6, 32, dtype=bf16), torch.ones(32, dtype=bf16)
+    h, y = fusewire.all_reduce_norm(x, gamma, residual=residual, eps=1e-5)
+    torch.testing.assert_close(h, fusewire.all_reduce(x) + residual)
+    for dtype, scale in ((torch.int8, None), (torch.float8_e4m3fn, torch.tensor(0.01))):
+        _, same, q, scales = fusewire.all_reduce_norm(x, gamma, residual=residual, eps=1e-5, dtype=dtype, scale=scale)
+        torch.testing.assert_close(same, y)
+        assert q.dtype == dtype and (scales is scale or scales.shape == (6,))
+        torch.library.opcheck(ops.all_reduce_norm_quantised.default, (x, residual, gamma, scale, dtype, group))
+    torch.library.opcheck(ops.all_reduce_norm.default, (x, None, gamma, group))
+    g = torch.compile(lambda x: fusewire.all_reduce_norm(x, gamma, residual=residual, dtype=torch.int8)[2], fullgraph=True,
+                      backend="aot_eager")
+    torch.testing.assert_close(g(x), fusewire.all_reduce_norm(x, gamma, residual=residual, dtype=torch.int8)[2])
+    raised(fusewire.BadArgument, lambda: fusewire.all_reduce_norm(x, gamma, scale=torch.tensor(1.0)), "without dtype")
+    with FakeTensorMode():
+        x, gamma = torch.empty(6, 32, dtype=bf16), torch.empty(31, dtype=bf16)
+        raised(RuntimeError, lambda: ops.all_reduce_norm(x, None, gamma, group), "expected (32,)")
 
 
 def gradients(rank):
@@ -442,6 +548,9 @@ class Ranks(unittest.TestCase):
 
     def test_results(self):
         on_ranks(results)
+
+    def test_collectives(self):
+        on_ranks(collectives)
 
     def test_gradients(self):
         on_ranks(gradients)

@@ -43,6 +43,7 @@ RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 LOCAL = int(os.environ.get("LOCAL_RANK", RANK))
 ops, bf16 = torch.ops.fusewire, torch.bfloat16
 MAX_M, UP_N, WIDTH, DOWN_K = 8192, 7168 // RANKS, 8192, 28672 // RANKS  # of a 70 B model's MLP, and a part of its QKV
+REDUCE_ROWS, MAX_BYTES = 512, 32 << 20  # of all_reduce with its norm; of the other collectives
 PAGES, PAGE, BATCH, Q_HEADS, KV_HEADS, HEAD = 256, 16, 8, 32, 8, 128
 report = {"failed": [], "left_out": [], "sections": {}, "host_us": {}, "device_us": []}
 
@@ -116,6 +117,24 @@ def summed(y):
     return y
 
 
+def small_numbers(*shape, seed, dtype=bf16):
+    """Integers, whose sums are exact in every type."""
+    return torch.randint(-8, 8, shape, generator=torch.Generator().manual_seed(seed)).to("cuda").to(dtype)
+
+
+def of_torch(name, x):
+    """What torch.distributed's collective makes of x."""
+    if name == "all_reduce":
+        y = x.clone()
+        dist.all_reduce(y)
+        return y
+    y = torch.empty({"all_gather": x.shape[0] * RANKS, "reduce_scatter": x.shape[0] // RANKS}.get(name, x.shape[0]),
+                    *x.shape[1:], device="cuda", dtype=x.dtype)
+    {"all_gather": dist.all_gather_into_tensor, "reduce_scatter": dist.reduce_scatter_tensor,
+     "all_to_all": dist.all_to_all_single}[name](y, x)
+    return y
+
+
 def own_rows(y):
     rows = y.shape[0] // RANKS
     return y[RANK * rows:(RANK + 1) * rows]
@@ -139,7 +158,8 @@ def weights():
 def make():
     begin = time.monotonic()
     shape = fusewire.DecodeShape(BATCH, Q_HEADS, KV_HEADS, HEAD, PAGE, PAGES)
-    fusewire.init(max_m=MAX_M, max_k=WIDTH, max_n=WIDTH, decode=[shape], wait_seconds=30)
+    fusewire.init(max_m=MAX_M, max_k=WIDTH, max_n=WIDTH, max_bytes=MAX_BYTES, all_reduce=(REDUCE_ROWS, WIDTH),
+                  decode=[shape], wait_seconds=30)
     made = time.monotonic()
     fusewire.prepare(ag_gemm=[WIDTH], gemm_rs=[DOWN_K], gemm_ar=[DOWN_K])
     say(f"  init {made - begin:.2f} s, prepare {time.monotonic() - made:.2f} s")
@@ -217,6 +237,140 @@ def results():
         graph.replay()
         expect_near(f"the gathered x in a graph, replay {i}", rows, gathered(part), 0)
         expect_near("  the product", y, product(gathered(part), up))
+    fusewire.check()
+
+
+def collectives():
+    """Beside torch.distributed's: the same numbers, of small integers."""
+    kinds = ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
+    rows_of_one = MAX_BYTES // 8192 + 8  # more bytes than a launch takes
+    for name in kinds:
+        for dtype in (bf16, torch.float16, torch.float32, torch.uint8, torch.int64):
+            if not dtype.is_floating_point and name in ("reduce_scatter", "all_reduce"):
+                continue
+            fine, shapes = True, ((RANKS, 1), (3 * RANKS, 5), (RANKS * 64, 129), (RANKS * 512, 1024))
+            for i, shape in enumerate((*shapes, (RANKS * rows_of_one, 4096)) if dtype == bf16 else shapes):
+                x = small_numbers(*shape, seed=400 + 10 * i + RANK, dtype=dtype)
+                wanted = of_torch(name, x)
+                for _ in range(3):  # both slots of the inbox
+                    y = getattr(fusewire, name)(x)
+                fine = fine and torch.equal(y, wanted)
+                fine = fine and torch.equal(getattr(fusewire, name)(x, out=torch.empty_like(wanted)), wanted)
+            expect(f"{name} of {dtype}", fine)
+    x = small_numbers(64 * RANKS, 100, seed=451 + RANK)
+    wanted = {name: of_torch(name, x) for name in kinds}
+    whole = torch.zeros_like(wanted["all_gather"])
+    whole.chunk(RANKS)[RANK].copy_(x)
+    fusewire.all_gather(whole.chunk(RANKS)[RANK], out=whole)
+    expect("all_gather in place", torch.equal(whole, wanted["all_gather"]))
+    for name in ("all_to_all", "all_reduce"):
+        y = x.clone()
+        getattr(fusewire, name)(y, out=y)
+        expect(f"{name} in place", torch.equal(y, wanted[name]))
+    y = x.clone()
+    fusewire.reduce_scatter(y, out=y.chunk(RANKS)[RANK])
+    expect("reduce_scatter in place", torch.equal(y.chunk(RANKS)[RANK], wanted["reduce_scatter"]))
+    fusewire.check()
+
+    # Rows whose numbers stay on the GPU; in a graph, whose replays have other ones
+    most, columns = 300, 513
+    rows, counts = small_numbers(RANKS * most, columns, seed=461 + RANK), None
+
+    def counts_of(seed):
+        return torch.randint(0, most + 1, (RANKS, RANKS), generator=torch.Generator().manual_seed(seed))
+
+    def expect_rows(what, result, all_counts):
+        sent, came = all_counts[RANK].tolist(), all_counts[:, RANK].tolist()
+        right = torch.empty(sum(came), columns, device="cuda", dtype=bf16)
+        dist.all_to_all_single(right, rows[:sum(sent)], came, sent)
+        y, got, first = result
+        expect(what, got.tolist() == came and first.tolist() == [sum(came[:s]) for s in range(RANKS)]
+               and torch.equal(y[:sum(came)], right))
+
+    for i, dtype in enumerate((torch.int32, torch.int64)):
+        all_counts = counts_of(470 + i)
+        counts = all_counts[RANK].to("cuda").to(dtype)
+        expect_rows(f"all_to_all_v, counts of {dtype}", fusewire.all_to_all_v(rows, counts, RANKS * most), all_counts)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = fusewire.all_to_all_v(rows, counts, RANKS * most)
+    for i in range(3):
+        all_counts = counts_of(480 + i)
+        counts.copy_(all_counts[RANK])
+        graph.replay()
+        expect_rows(f"all_to_all_v, replay {i}", result, all_counts)
+    fusewire.check()
+
+    for m, columns in ((1, 8), (5, 1000), (64, WIDTH), (REDUCE_ROWS + 40, WIDTH)):
+        x, residual = normal(m, columns, seed=491 + RANK), normal(m, columns, seed=492)
+        gamma, scale = normal(columns, seed=493), torch.tensor(0.02, device="cuda")
+        h = summed(x).to(bf16).float() + residual.float()
+        y = F.rms_norm(h, (columns,), gamma.float(), 1e-5)
+        options = {"residual": residual, "eps": 1e-5}
+        got_h, got_y = fusewire.all_reduce_norm(x, gamma, **options)
+        expect_near(f"all_reduce_norm [{m}, {columns}]: h", got_h, h)
+        expect_near("  its norm", got_y, y)
+        expect_near("  without a residual", fusewire.all_reduce_norm(x, gamma, eps=1e-5)[1],
+                    F.rms_norm(summed(x), (columns,), gamma.float(), 1e-5))
+        for dtype, limit in ((torch.int8, 0.02), (torch.float8_e4m3fn, 0.05)):
+            _, _, q, scales = fusewire.all_reduce_norm(x, gamma, dtype=dtype, **options)
+            expect_near(f"  in {dtype} with a scale of each row", q.float() * scales[:, None], y, limit)
+            _, _, q, _ = fusewire.all_reduce_norm(x, gamma, dtype=dtype, scale=scale, **options)
+            top = 127 if dtype == torch.int8 else torch.finfo(dtype).max
+            expect_near("  with a given one", q.float(), (y / scale).clamp(-top, top), limit)
+    x, gamma = normal(8, 64, seed=494), normal(64, seed=495)
+    for what, call in {"all_gather": lambda: ops.all_gather(x, GROUP), "all_reduce": lambda: ops.all_reduce(x, GROUP),
+                       "reduce_scatter": lambda: ops.reduce_scatter(x, GROUP),
+                       "all_reduce_norm": lambda: ops.all_reduce_norm(x, x, gamma, GROUP)[1]}.items():
+        compiled = torch.compile(lambda call=call: call() + 1, fullgraph=True, backend="aot_eager")
+        expect(f"{what}, compiled", torch.equal(compiled(), call() + 1))
+    for op, arguments in ((ops.all_gather, (x,)), (ops.reduce_scatter, (x,)), (ops.all_to_all, (x,)),
+                          (ops.all_reduce, (x,)), (ops.all_reduce_norm, (x, x, gamma)),
+                          (ops.all_reduce_norm_quantised, (x, x, gamma, None, torch.int8)),
+                          (ops.all_to_all_v, (rows, counts, None, RANKS * most))):
+        try:
+            torch.library.opcheck(op.default, (*arguments, GROUP))
+            expect(f"opcheck of {op.default}", True)
+        except Exception as problem:
+            expect(f"opcheck of {op.default}", False, str(problem)[-300:])
+    expect_refusal("int32 has no sums", fusewire.BadArgument, lambda: fusewire.all_reduce(x.int()), "bfloat16")
+    expect_refusal("rows that cannot be shared", fusewire.BadArgument,
+                   lambda: fusewire.reduce_scatter(normal(RANKS + 1, 8, seed=1)) if RANKS > 1 else _refuse(), "share")
+    expect_refusal("x that is not contiguous", ValueError, lambda: ops.all_gather(x.t(), GROUP), "contiguous")
+    expect_refusal("a row longer than a block's", fusewire.BadArgument,
+                   lambda: fusewire.all_reduce_norm(normal(1, 2 * WIDTH, seed=1), normal(2 * WIDTH, seed=1)), "columns")
+    fusewire.check()
+
+
+def _refuse():
+    raise fusewire.BadArgument("share")
+
+
+def collective_times():
+    """us of a call in a graph, beside NCCL's."""
+    for kb in (4, 16, 64, 256, 1024, 4096, 16384):
+        if over(15):
+            report["left_out"].append(f"collectives of {kb} KB")
+            continue
+        x, gamma = normal(max(kb * 512 // WIDTH, 1), min(kb * 512, WIDTH), seed=RANK), normal(WIDTH, seed=1)
+        gamma, row = gamma[:x.shape[1]], {}
+        slices = x.view(-1).repeat(RANKS)
+        outs = {"all_gather": torch.empty_like(slices), "reduce_scatter": torch.empty_like(x.view(-1)),
+                "all_to_all": torch.empty_like(slices)}
+        variants = {
+            "all_reduce": (lambda i: ops.all_reduce(x, GROUP), lambda i: dist.all_reduce(x.clone())),
+            "all_reduce_norm": (lambda i: ops.all_reduce_norm(x, x, gamma, GROUP),
+                                lambda i: F.rms_norm(summed(x).to(bf16) + x, gamma.shape, gamma)),
+            "all_gather": (lambda i: ops.all_gather_out(x.view(-1), outs["all_gather"], GROUP),
+                           lambda i: dist.all_gather_into_tensor(outs["all_gather"], x.view(-1))),
+            "reduce_scatter": (lambda i: ops.reduce_scatter_out(slices, outs["reduce_scatter"], GROUP),
+                               lambda i: dist.reduce_scatter_tensor(outs["reduce_scatter"], slices)),
+            "all_to_all": (lambda i: ops.all_to_all_out(slices, outs["all_to_all"], GROUP),
+                           lambda i: dist.all_to_all_single(outs["all_to_all"], slices))}
+        for name, (ours, nccl) in variants.items():
+            row = {"fusewire": device_time(ours, 1, 16), "NCCL": device_time(nccl, 1, 16)}
+            report["device_us"].append({"operator": name, "kb": kb, **row})
+            say(f"    {name} {kb:6} KB  fusewire {row['fusewire']:8.1f}  NCCL {row['NCCL']:8.1f}")
     fusewire.check()
 
 
@@ -719,10 +873,11 @@ def device_times():
     fusewire.check()
 
 
-SECTIONS = {"make": make, "eager": eager, "results": results, "cuts": cuts, "gradients": gradients,
+SECTIONS = {"make": make, "eager": eager, "results": results, "collectives": collectives, "cuts": cuts, "gradients": gradients,
             "symm_mem": symm_mem, "decode": decode, "graphs": graphs,
             "refusals": refusals, "streams": streams, "example": example,
-            **({"host_time": host_time, "device_times": device_times} if given.bench else {}),
+            **({"host_time": host_time, "device_times": device_times,
+                "collective_times": collective_times} if given.bench else {}),
             "compiled": compiled, "halves": halves, "custom_epilogues": custom_epilogues, "lifetimes": lifetimes,
             "failures": failures}
 

@@ -10,7 +10,7 @@ import tarfile
 STORE = "kernels.csv"
 SOURCES = "include/fusewire"
 FOLDERS = ("arch", "attention", "comm", "core", "device", "gemm", "kernels", "ops", "platform", "tile")  # what decides about a kernel's code; the host's headers do not
-HEADERS = {name: f"ops/{name}.hpp" for name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter", "flash_decode", "all_reduce")} | {"primitives": "device/channel_view.hpp"}
+HEADERS = {name: f"ops/{name}.hpp" for name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter", "flash_decode", "all_reduce", "grouped_gemm")} | {"collectives": "ops/detail/slice_kernel.hpp", "moe": "ops/moe_dispatch.hpp", "primitives": "device/channel_view.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:fusewire/)?([\w/]+\.hpp)[>"].*$', re.M)
 
 

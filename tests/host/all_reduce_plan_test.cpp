@@ -29,12 +29,13 @@ void check_plan(all_reduce_plan const& p, int ranks, std::int64_t count) {
   CHECK(p.threads <= all_reduce_plan::max_threads);
   for (int const fit : {1, 2, 3, 7, 132, 1216}) {
     auto const r = p.roles_of(fit);
-    CHECK(r.blocks >= 1);
+    CHECK(r.first == (fit > 1));
+    CHECK(r.blocks > r.first);
     CHECK(r.blocks <= fit);
     bool const all = r.senders == 0;
     CHECK((r.senders > 0) == (r.reducers > 0));
     CHECK((r.takers > 0) == (!all && p.two_shot));
-    if (!all) CHECK(r.senders + r.reducers + r.takers == r.blocks);
+    if (!all) CHECK(r.first + r.senders + r.reducers + r.takers == r.blocks);
   }
 }
 

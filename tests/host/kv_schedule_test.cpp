@@ -1,6 +1,7 @@
 // How Flash Decode divides the KV of a batch: plain arithmetic, for the policies of both architectures.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <fusewire/attention/head_partition.hpp>
 #include <fusewire/attention/kv_schedule.hpp>
 
 #include <algorithm>
@@ -92,8 +93,55 @@ TEST_CASE("decode_lengths: the blocks' ranges hold all units, and are no longer 
   CHECK((!p.aligned || batch == 1 || alike));
 }
 
+TEST_CASE("decode_lengths: a window leaves out what lies before it, at most all") {
+  std::int32_t const tokens[] = {300, 300, 300, 300, -2}, outside[] = {-1, 0, 45, INT_MAX, 7};
+  decode_lengths l(tokens, 5, 1000, 1, 4);
+  CHECK(l.units_at(2) == 3);
+  l.outside = outside;
+  std::vector<int> left_out, units;
+  for (int s = 0; s < l.batch; ++s) {
+    left_out.push_back(l.left_out(s, l.of(s)));
+    units.push_back(l.units_at(s));
+  }
+  CHECK(left_out == std::vector{0, 0, 45, 300, 0});
+  CHECK(units == std::vector{3, 3, 2, 1, 1});
+}
+
+TEST_CASE("decode_lengths: pieces are no shorter than a switch costs, and no more than are wanted") {
+  decode_policy p = spare;
+  p.most_cus = 304;
+  CHECK(decode_lengths::pieces_that_pay({1, 1 << 20, 8, {8, 128}}, p) == 37);
+  CHECK(decode_lengths::pieces_that_pay({1, 1 << 20, 1000, {1, 128}}, p) == 1);
+  CHECK(decode_lengths::pieces_that_pay({1, 10 * 128, 1, {8, 128}}, p) == 3);
+  int const most = GENERATE(1, 3, 37);
+  decode_lengths l(nullptr, 1, 1 << 20, 1, 1);
+  l.pieces = most;
+  for (int units = 1; units < 300; ++units) {
+    CAPTURE(most, units);
+    int const of_piece = l.piece_of(units);
+    CHECK(of_piece >= decode_lengths::switch_cost);
+    CHECK(ceil_div(units, of_piece) <= most);
+    CHECK(of_piece <= std::max(decode_lengths::switch_cost, ceil_div(units, most)));
+  }
+}
+
+TEST_CASE("head_partition: every head has the owner whose range it lies in") {
+  int const heads = GENERATE(1, 2, 7, 8, 9, 96, 128), ranks = GENERATE(1, 2, 3, 5, 8);
+  CAPTURE(heads, ranks);
+  head_partition const p(heads, ranks);
+  int next = 0;
+  for (int r = 0; r < ranks; ++r) {
+    index_range const own = p.of(r);
+    CHECK(own.begin == next);
+    CHECK((own.size() == heads / ranks || (own.size() == heads / ranks + 1 && r < heads % ranks)));
+    for (int head = own.begin; head < own.end; ++head) CHECK(p.owner(head) == r);
+    next = own.end;
+  }
+  CHECK(next == heads);
+}
+
 TEST_CASE("decode_record: every word of a result has one place") {
-  int const heads = GENERATE(1, 3, 16), d = GENERATE(64, 128);
+  int const heads = GENERATE(1, 3, 16), d = GENERATE(64, 96, 128, 192, 256);
   decode_record const r{heads, d};
   std::vector<int> words(static_cast<std::size_t>(r.words()));
   for (int i = 0; i < r.vec4s(); ++i)

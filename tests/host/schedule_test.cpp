@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <fusewire/comm/all_gather/gather_map.hpp>
+#include <fusewire/gemm/grouped_scheduler.hpp>
 #include <fusewire/gemm/raster_order.hpp>
 
 #include <algorithm>
@@ -30,6 +31,30 @@ TEST_CASE("raster_order takes every tile once, the first group of rows first", "
     REQUIRE(int(seen.size()) == m_tiles * n_tiles);
     REQUIRE(order[0].m == first);
   }
+}
+
+TEST_CASE("tile_in_group takes every tile of a group once, as raster_order does", "[grid]") {
+  int const m_tiles = GENERATE(1, 2, 7, 8, 9, 33), n_tiles = GENERATE(1, 3, 28), group_m = GENERATE(1, 3, 8);
+  raster_order const order{m_tiles, n_tiles, 0, group_m};
+  for (int j = 0; j < order.count(); ++j) {
+    tile_coord const t = tile_in_group(5, j, m_tiles, divisor(n_tiles), group_m);
+    REQUIRE((t.m == order[j].m && t.n == order[j].n && t.group == 5));
+  }
+}
+
+TEST_CASE("max_grouped_m_tiles: no division of rows takes more", "[grid]") {
+  int const groups = GENERATE(1, 2, 3, 4), max_rows = GENERATE(1, 2, 5, 8, 11), tile_m = GENERATE(1, 2, 4);
+  // All divisions of up to max_rows rows, as digits of a number
+  int divisions = 1, most = 0, of_one = max_rows + 1;
+  for (int g = 0; g < groups; ++g) divisions *= of_one;
+  for (int d = 0; d < divisions; ++d) {
+    int rows = 0, tiles = 0;
+    for (int digits = d, g = 0; g < groups; ++g, digits /= of_one)
+      rows += digits % of_one, tiles += ceil_div(digits % of_one, tile_m);
+    if (rows <= max_rows) most = std::max(most, tiles);
+  }
+  REQUIRE(max_grouped_m_tiles(groups, max_rows, tile_m) >= most);
+  REQUIRE(max_grouped_m_tiles(groups, max_rows, tile_m) <= most + groups);
 }
 
 TEST_CASE("round_robin gives every number to exactly one worker", "[grid]") {

@@ -108,12 +108,17 @@ def spelled(name):
     element = "bf16" if "4bf16" in name else "f16"
     if head := re.search(r"flash_decode_kernelI\w+?Li(\d+)E", name):
         return f"{kernel}<{element}, {head[1]}>"
+    if rows := re.search(r"(flag_rows|ll_rows)ELi(\d)E\w+?(equal_slices|counted_slices)", name):
+        return f"{kernel}<{rows[1]}, {rows[2]}, {rows[3]}>"
+    if kernel.startswith("moe_"):
+        return f"{kernel}<{element}>" if "moe_combine" in kernel else kernel
     if rows := re.search(r"(flag_rows|ll_rows)ELi(\d)E\w+?(store_rows|rms_norm)", name):
         return f"{kernel}<{element}, {rows[1]}, {rows[2]}, {rows[3]}>"
+    epilogue = ", swiglu" if "6swiglu" in name else ""
     if tile := re.search(r"(small_tile|large_tile)", name):
-        return f"{kernel}<{element}, block_mainloop<{tile[1]}>>"
+        return f"{kernel}<{element}, block_mainloop<{tile[1]}>{epilogue}>"
     loop, m, n, order = re.search(r"(small_m_gfx942|ping_pong_gfx942)I\w+?Li(\d+)ELi(\d+)ELNS_6layoutE(\d)", name).groups()
-    return f"{kernel}<{element}, {loop}<{m}, {n}, {('row', 'column')[int(order)]}_major>>"
+    return f"{kernel}<{element}, {loop}<{m}, {n}, {('row', 'column')[int(order)]}_major>{epilogue}>"
 
 
 def page_of(version, rows):
@@ -156,7 +161,7 @@ def main():
             broken.append(f"{short}: VGPR spills")
         if m["group_segment_fixed_size"] > 65536:
             broken.append(f"{short}: more than 64 KB of LDS")
-        if not inner and "all_reduce" not in name:
+        if not inner and not re.search("all_reduce|reduce_scatter|exchange_slices|moe_", name):
             broken.append(f"{short}: no loop with matrix instructions")
         for loop, (matrix, memory) in zip(inner, counts):
             bad = sorted({o for o in loop if re.match(FORBIDDEN, o)})

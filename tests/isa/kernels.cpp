@@ -6,6 +6,11 @@
 #include <fusewire/ops/detail/gemm_ar_kernel.hpp>
 #include <fusewire/ops/detail/gemm_kernel.hpp>
 #include <fusewire/ops/detail/gemm_rs_kernel.hpp>
+#include <fusewire/ops/detail/grouped_gemm_kernel.hpp>
+#include <fusewire/ops/detail/moe_combine_kernel.hpp>
+#include <fusewire/ops/detail/moe_dispatch_kernel.hpp>
+#include <fusewire/ops/detail/reduce_scatter_kernel.hpp>
+#include <fusewire/ops/detail/slice_kernel.hpp>
 #include <fusewire/gemm/mainloop_dispatch.hpp>
 
 using namespace fusewire;
@@ -49,6 +54,19 @@ template __global__ void fusewire::all_reduce_two_shot<bf16, flag_rows, 1, rms_n
     channel_view const, all_reduce_arguments<bf16> const, rms_norm<bf16> const);
 template __global__ void fusewire::all_reduce_two_shot<bf16, ll_rows, 1, rms_norm<bf16, fp8_e4m3fnuz>>(
     channel_view const, all_reduce_arguments<bf16> const, rms_norm<bf16, fp8_e4m3fnuz> const);
+template __global__ void fusewire::reduce_scatter_kernel<bf16, flag_rows, 2, store_rows<bf16>>(
+    channel_view const, reduce_scatter_arguments<bf16> const, store_rows<bf16> const);
+template __global__ void fusewire::reduce_scatter_kernel<bf16, ll_rows, 1, store_rows<bf16>>(
+    channel_view const, reduce_scatter_arguments<bf16> const, store_rows<bf16> const);
+template __global__ void fusewire::exchange_slices<flag_rows, 2, equal_slices>(channel_view const, row_arguments const,
+                                                                               equal_slices const);
+template __global__ void fusewire::exchange_slices<ll_rows, 1, equal_slices>(channel_view const, row_arguments const,
+                                                                             equal_slices const);
+template __global__ void fusewire::exchange_slices<flag_rows, 2, counted_slices>(channel_view const,
+                                                                                 row_arguments const,
+                                                                                 counted_slices const);
+template __global__ void fusewire::moe_dispatch_kernel<>(channel_view const, moe_dispatch_arguments const);
+template __global__ void fusewire::moe_combine_kernel<bf16>(channel_view const, moe_combine_arguments<bf16> const);
 template __global__ void fusewire::flash_decode_kernel<f16, 64>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<f16, 128>(channel_view, decode_arguments<f16>);
 template __global__ void fusewire::flash_decode_kernel<bf16, 128>(channel_view, decode_arguments<bf16>);
@@ -95,3 +113,34 @@ template __global__ void fusewire::gemm_rs_kernel<bf16, rows_64, identity>(chann
 template __global__ void fusewire::gemm_rs_kernel<bf16, rows_256, identity>(channel_view const,
                                                                             sum_arguments<bf16> const,
                                                                             rows_256::operands<1> const, identity);
+template __global__ void fusewire::gemm_kernel<bf16, rows_16, swiglu>(gemm_arguments<bf16>, rows_16::operands<1> const,
+                                                                      swiglu);
+template __global__ void fusewire::gemm_kernel<bf16, rows_64, swiglu>(gemm_arguments<bf16>, rows_64::operands<1> const,
+                                                                      swiglu);
+template __global__ void fusewire::gemm_kernel<bf16, rows_128, swiglu>(gemm_arguments<bf16>,
+                                                                       rows_128::operands<1> const, swiglu);
+template __global__ void fusewire::gemm_kernel<bf16, rows_256, swiglu>(gemm_arguments<bf16>,
+                                                                       rows_256::operands<1> const, swiglu);
+template __global__ void fusewire::gemm_kernel<f16, rows_256_of_rows, swiglu>(gemm_arguments<f16>,
+                                                                              rows_256_of_rows::operands<1> const,
+                                                                              swiglu);
+template __global__ void fusewire::gemm_kernel<bf16, loop<bf16, large_tile>, swiglu>(
+    gemm_arguments<bf16>, operands<bf16, large_tile, 1> const, swiglu);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_16, identity>(grouped_gemm_arguments<bf16> const,
+                                                                                rows_16::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_64, identity>(grouped_gemm_arguments<bf16> const,
+                                                                                rows_64::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<f16, rows_64_of_rows, identity>(
+    grouped_gemm_arguments<f16> const, rows_64_of_rows::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_128_of_112, identity>(
+    grouped_gemm_arguments<bf16> const, rows_128_of_112::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_128, identity>(grouped_gemm_arguments<bf16> const,
+                                                                                 rows_128::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_256, identity>(grouped_gemm_arguments<bf16> const,
+                                                                                 rows_256::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<f16, rows_256_of_rows, identity>(
+    grouped_gemm_arguments<f16> const, rows_256_of_rows::operands<1> const, identity);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_128, swiglu>(grouped_gemm_arguments<bf16> const,
+                                                                               rows_128::operands<1> const, swiglu);
+template __global__ void fusewire::grouped_gemm_kernel<bf16, loop<bf16, large_tile>, identity>(
+    grouped_gemm_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);

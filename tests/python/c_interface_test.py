@@ -27,7 +27,8 @@ from fusewire import _compiler, _interface  # noqa: E402
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 MAX_M, MAX_K, MAX_N = 8 * RANKS, 128, 32 * RANKS
-BF16 = 0
+REDUCE_ROWS, REDUCE_COLS, MAX_BYTES = 4, 64, 512
+BF16, F16, F32 = range(3)
 
 
 # ---------------------------------------------------------------- ranks that meet
@@ -171,9 +172,9 @@ def expect_error(kind: type, part: str, name: str, *arguments) -> None:
 
 def options(star: Star, **changed) -> _interface.Options:
     shape = _interface.DecodeOptions(BF16, 2, 4, 2, 64, 8, 3, 0.0)
-    fields = {"max_m": MAX_M, "max_k": MAX_K, "max_n": MAX_N, **changed}
-    o = _interface.Options(RANK, RANKS, RANK, fields["max_m"], fields["max_k"], fields["max_n"], 20.0,
-                           *star.functions(), ctypes.pointer(shape), 1)
+    fields = {"max_m": MAX_M, "max_k": MAX_K, "max_n": MAX_N, "reduce_rows": REDUCE_ROWS, "reduce_cols": REDUCE_COLS,
+              "max_bytes": MAX_BYTES, **changed}
+    o = _interface.Options(RANK, RANKS, RANK, *fields.values(), 20.0, *star.functions(), ctypes.pointer(shape), 1)
     o.kept = shape
     return o
 
@@ -297,6 +298,89 @@ def decode() -> None:
                  ctypes.byref(shape), ctypes.byref(c))
 
 
+def one_collective(kind: str, count: int) -> None:
+    """Of `count` numbers in a slice; more than a launch takes, too."""
+    of_slices = 1 if kind in ("all_gather", "all_reduce") else RANKS
+    xs = [numbers(1, count * of_slices, 40 + rank)[0] for rank in range(RANKS)]
+    total = [sum(c) for c in zip(*xs)]
+    mine = slice(RANK * count, (RANK + 1) * count)
+    wanted = {"all_gather": sum(xs, []), "reduce_scatter": total[mine], "all_reduce": total,
+              "all_to_all": sum((x[mine] for x in xs), [])}[kind]
+    x, y = Matrix([xs[RANK]]), empty(1, len(wanted))
+    copies = kind in ("all_gather", "all_to_all")
+    c = _interface.CollectiveCall(None, BF16, x.buffer.at, y.buffer.at, count * 2 if copies else count)
+    call("collective", b"all", _interface.COLLECTIVES[kind], ctypes.byref(c))
+    call("check", b"all", None)
+    expect(f"{kind} of {count}", found(y)[0], [float(n) for n in wanted])
+
+
+def sums_of_float32() -> None:
+    count = 300
+    x, y = Buffer(2 * count), Buffer(2 * count)
+    x.write(array.array("H", struct.pack(f"<{count}f", *(i + RANK / 4 for i in range(count)))))
+    c = _interface.CollectiveCall(None, F32, x.at, y.at, count)
+    call("collective", b"all", _interface.COLLECTIVES["all_reduce"], ctypes.byref(c))
+    call("check", b"all", None)
+    expect("sums of float32", list(struct.unpack(f"<{count}f", y.read().tobytes())),
+           [i * RANKS + sum(range(RANKS)) / 4 for i in range(count)])
+
+
+def rows_by_count(pack: str) -> None:
+    """Rank s sends s + p + 1 rows of three numbers to rank p."""
+    n = [[s + p + 1 for p in range(RANKS)] for s in range(RANKS)]
+    rows = [[numbers(n[s][p], 3, 100 * s + p) for p in range(RANKS)] for s in range(RANKS)]
+    x, room = Matrix(sum(rows[RANK], [])), sum(of[RANK] for of in n) + 1
+    y, size = empty(room, 3), struct.calcsize(pack)
+    counts, came, first = (Buffer(RANKS * size // 2) for _ in range(3))
+    counts.write(array.array("H", struct.pack(f"<{RANKS}{pack}", *n[RANK])))
+    c = _interface.RowsCall(None, x.buffer.at, y.buffer.at, len(x.rows), room, 6, counts.at, None, came.at, first.at,
+                            pack == "q")
+    call("exchange_rows", b"all", ctypes.byref(c))
+    call("check", b"all", None)
+    of_ranks = [struct.unpack(f"<{RANKS}{pack}", b.read().tobytes()) for b in (came, first)]
+    expect("rows from each rank", of_ranks[0], tuple(of[RANK] for of in n))
+    expect("where they begin", of_ranks[1], tuple(sum(n[q][RANK] for q in range(s)) for s in range(RANKS)))
+    expect("rows", found(y)[:-1], sum((rows[s][RANK] for s in range(RANKS)), []))
+
+
+def norm(rows: int, quantised: int, scaled: bool) -> None:
+    """quantised: 0 no, 1 int8, 2 fp8."""
+    xs, residual, gamma = [numbers(rows, 64, 7 + rank) for rank in range(RANKS)], numbers(rows, 64, 3), numbers(1, 64, 4)
+    x, r, g = Matrix(xs[RANK], 8), Matrix(residual), Matrix(gamma)
+    h, y, q = empty(rows, 64), empty(rows, 64), Buffer(rows * 32, 0)
+    scales, scale = Buffer(2 * rows), Buffer(2)
+    scale.write(array.array("H", struct.pack("<f", 0.25)))
+    c = _interface.NormCall(None, BF16, quantised, x.view(), r.view(), h.view(), y.view(),
+                            _interface.Matrix(q.at if quantised else None, rows, 64, 64), g.buffer.at,
+                            scale.at if scaled else None, scales.at if quantised and not scaled else None, 0.5)
+    call("norm", b"all", ctypes.byref(c))
+    call("check", b"all", None)
+    sums = [[sum(c) for c in zip(*of_row)] for of_row in zip(residual, *xs)]
+    expect("the new residual", found(h), sums)
+    eighths, of_rows = q.read().tobytes(), struct.unpack(f"<{rows}f", scales.read().tobytes())
+    for i, (row, norms) in enumerate(zip(sums, found(y))):
+        by = math.sqrt(sum(e * e for e in row) / 64 + 0.5)
+        wanted = [e / by * w for e, w in zip(row, gamma[0])]
+        expect(f"norm of row {i}", all(abs(a - b) <= abs(b) / 128 for a, b in zip(norms, wanted)), True)
+        if quantised == 1:
+            unit = 0.25 if scaled else of_rows[i]
+            signed = struct.unpack("<64b", eighths[64 * i:64 * i + 64])
+            expect(f"int8 of row {i}", all(abs(a * unit - b) <= unit * 0.51 for a, b in zip(signed, wanted)), True)
+        if quantised == 2:
+            expect(f"fp8 of row {i} has values", any(eighths[64 * i:64 * i + 64]), any(wanted))
+
+
+def collectives() -> None:
+    for kind in _interface.COLLECTIVES:
+        for count in (40, 1, 0, 300, 1000):
+            one_collective(kind, count)
+    sums_of_float32()
+    for pack in ("q", "i"):
+        rows_by_count(pack)
+    for rows, quantised, scaled in ((3, 0, False), (11, 1, False), (5, 1, True), (4, 2, False)):
+        norm(rows, quantised, scaled)
+
+
 def refusals(star: Star) -> None:
     for name in ("check", "poll_errors", "reset", "destroy"):
         expect_error(fusewire.BadArgument, "no communicator for the group 'nobody'", name, b"nobody",
@@ -325,11 +409,18 @@ def main() -> None:
     if os.environ.get("FUSEWIRE_COMPILER"):
         custom_epilogues(star)
     decode()
+    collectives()
     refusals(star)
     call("destroy", b"all")
     # Once more, of another size; ranks that ask for different ones
-    again = options(star, max_m=2 * MAX_M)
+    again = options(star, max_m=2 * MAX_M, reduce_rows=0, max_bytes=0)
     call("init", b"all", ctypes.byref(again))
+    c = _interface.CollectiveCall(None, BF16, None, None, 8)
+    expect_error(fusewire.BadArgument, "init() with max_bytes", "collective", b"all", 0, ctypes.byref(c))
+    expect_error(fusewire.BadArgument, "init() with all_reduce", "collective", b"all", 3, ctypes.byref(c))
+    expect_error(fusewire.BadArgument, "init() with max_bytes", "exchange_rows", b"all",
+                 ctypes.byref(_interface.RowsCall()))
+    expect_error(fusewire.BadArgument, "init() with all_reduce", "norm", b"all", ctypes.byref(_interface.NormCall()))
     call("destroy", b"all")
     wrong = options(star, max_m=MAX_M + RANK)
     if RANKS > 1:

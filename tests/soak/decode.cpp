@@ -58,11 +58,12 @@ __global__ void fill_queries(decode_shape s, int rank, T* q, std::int32_t* lengt
   }
 }
 
-/// A block per head of a sequence, a thread per element.
+/// A block per own head of a sequence, a thread per element.
 template <class T>
-__global__ void check_decode(decode_shape s, T* out, checker check) {
-  for (int x = block{}.index(); x < s.batch * s.q_heads; x += block{}.count()) {
-    int const sequence = x / s.q_heads, head = x % s.q_heads, kv = head / (s.q_heads / s.kv_heads), j = block{}.rank();
+__global__ void check_decode(decode_shape s, index_range own, T* out, checker check) {
+  for (int x = block{}.index(); x < s.batch * own.size(); x += block{}.count()) {
+    int const sequence = x / own.size(), head = own.begin + x % own.size(), kv = head / (s.q_heads / s.kv_heads),
+              j = block{}.rank();
     bool const heavy = decode_values::likes_heavy(sequence, head, check.generation());
     int sum[2] = {}, count[2] = {};  // of each class
     for (int rank = 0; rank < s.ranks; ++rank) {
@@ -84,7 +85,7 @@ __global__ void check_decode(decode_shape s, T* out, checker check) {
   }
 }
 
-template <class T, int D>
+template <class T, int D, output Form, decode_features Features>
 class decode_subject final : public subject {
  public:
   explicit decode_subject(rank_state& r)
@@ -96,7 +97,10 @@ class decode_subject final : public subject {
                         .page_size = page_size,
                         .max_pages = most_.max_tokens / page_size,
                         .scale = 1,
-                        .shots = std::is_same_v<T, f16> ? reduce_algorithm::two_shot : reduce_algorithm::one_shot}),
+                        .shots = Form == output::replicated && std::is_same_v<T, f16> ? reduce_algorithm::two_shot
+                                                                                      : reduce_algorithm::one_shot,
+                        .output = Form}),
+        own_(Form == output::heads ? head_partition(8, r.world.size()).of(r.world.rank()) : index_range{0, 8}),
         q_(r.allocate<T>(std::size_t(most_.batch * 8 * D))),
         k_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),
         v_(r.allocate<T>(std::size_t(most_.batch) * std::size_t(most_.max_tokens) * 2 * D)),
@@ -105,15 +109,19 @@ class decode_subject final : public subject {
         lengths_(r.allocate<std::int32_t>(std::size_t(most_.batch))) {
     r.local(64, 128, fill_cache<T>, most_, r.world.rank(), k_, v_, table_);
   }
-  std::string name() const override { return text("flash_decode d = ", D, std::is_same_v<T, f16> ? " f16" : " bf16"); }
+  std::string name() const override {
+    return text("flash_decode d = ", D, std::is_same_v<T, f16> ? " f16" : " bf16",
+                Form == output::heads ? " heads" : "", Features.batch_invariant ? " batch-invariant" : "");
+  }
   void draw(random_source& random) override { batch_ = random.up_to(most_.batch); }
   long long step(int number) override {
     decode_shape s = most_;
     s.batch = batch_;
     r_.local(32, 256, fill_queries<T>, s, r_.world.rank(), q_, lengths_, r_.now);
     launch(batch_);
-    r_.local(std::min(132, batch_ * 8), D, check_decode<T>, s, out_, checker{r_.now, number, {batch_, 8, D}});
-    return static_cast<long long>(batch_) * 8 * D;
+    r_.local(std::clamp(batch_ * own_.size(), 1, 132), D, check_decode<T>, s, own_, out_,
+             checker{r_.now, number, {batch_, 8, D}});
+    return static_cast<long long>(batch_) * own_.size() * D;
   }
   void disagree(bool wrong) override { launch(wrong ? batch_ % most_.batch + 1 : batch_); }
 
@@ -130,20 +138,23 @@ class decode_subject final : public subject {
 
   rank_state& r_;
   decode_shape most_;
-  flash_decode<T> op_;
+  flash_decode<T, Features> op_;
+  index_range own_;
   T *q_, *k_, *v_, *out_;
   std::int32_t *table_, *lengths_;
   int batch_ = 1;
 };
 
-template <class T, int D>
+template <class T, int D, output Form = output::replicated, decode_features Features = decode_features{}>
 std::unique_ptr<subject> make(rank_state& r) {
-  return std::make_unique<decode_subject<T, D>>(r);
+  return std::make_unique<decode_subject<T, D, Form, Features>>(r);
 }
 
 bool const added = [] {
   factories().push_back(make<bf16, 128>);
   factories().push_back(make<f16, 64>);
+  factories().push_back(make<bf16, 96, output::heads>);
+  factories().push_back(make<bf16, 64, output::replicated, decode_features{.batch_invariant = true}>);
   return true;
 }();
 

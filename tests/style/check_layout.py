@@ -33,7 +33,7 @@ LONG = {
     "ranks/tcp_hub.hpp": "the protocol of the hub's side",
 }
 NAMES_THE_MACHINE = {
-    "attention/wave_attention.hpp": "the concept relates the lanes of a wave to the fragments of K",
+    "attention/attention_instruction.hpp": "the concept relates the lanes of a wave to the fragments of K",
     "core/group.hpp": "wave::width is what all others use",
     "gemm/block_config.hpp": "threads of a configuration, which the host counts",
     "ops/detail/flash_decode_arguments.hpp": "threads of a launch, which the host counts",

@@ -194,7 +194,7 @@ class decode_subject final : public subject {
         q_(r.heap.allocate<bf16>(2 * 2 * d)), k_(r.heap.allocate<bf16>(8 * 16 * d)),
         v_(r.heap.allocate<bf16>(8 * 16 * d)), out_(r.heap.allocate<bf16>(2 * 2 * d)),
         table_(r.heap.allocate<std::int32_t>(8)), lengths_(r.heap.allocate<std::int32_t>(2)),
-        workspace_(r.heap.allocate<split_kv_view::word>(split_kv_view::size(2, record))),
+        workspace_(r.heap.allocate<split_kv_view::word>(split_kv_view::size(4, record))),
         inbox_(ch, {.records = 2, .words = record.words(), .name = "a result"}) {
     r.fill(q_, 0);
     r.fill(k_, 0);
@@ -227,10 +227,15 @@ class decode_subject final : public subject {
                                    .group = 2,
                                    .two_shot = shots_ == reduce_algorithm::two_shot,
                                    .kv_is_ready = false,
-                                   .scale = 0.125f * log2_of_e,
+                                   .scores = {0.125f * log2_of_e, 0},
+                                   .lse_unit = ln_of_2,
                                    .inbox = inbox_.view(),
-                                   .workspace = {r_.here(workspace_), 2},
-                                   .vec4s = record.vec4s()};
+                                   .workspace = {r_.here(workspace_), 4},
+                                   .vec4s = record.vec4s(),
+                                   .pages_to_check = 0,
+                                   .scattered = false,
+                                   .own = {0, 2},
+                                   .owners = {2, 2}};
     fusewire::launch(r_.world, r_.stream,
                      {.blocks = 2, .threads = decode_threads(d), .shared_bytes = decode_shared::bytes(2, d)},
                      decode_losing<bf16, d>, ch_.view(make_header("flashdec", std::uint64_t(d) << 8, 2, 2, 1, 2)), g,

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <thread>
 
+#include <catch2/catch_template_test_macros.hpp>
+
 #include "faults.hpp"
 #include "reference/attention.hpp"
 
@@ -33,8 +35,12 @@ struct decode_rank {
   int max_batch, page_size, max_pages, pages;
   float scale;
   fusewire::reduce_algorithm shots;
+  fusewire::output output = fusewire::output::replicated;
+  fusewire::lse_base lse_base = fusewire::lse_base::e;
+  bool windowed = false;
+  float soft_cap = 0;
   sym<T> q, k, v, out;
-  sym<std::int32_t> table, lengths;
+  sym<std::int32_t> table, lengths, window;
   sym<float> lse;
 
   decode_rank(rank_of_test& rank, heads_of heads, int batch, int page, int pages_per_sequence, float score_scale = 0,
@@ -46,6 +52,7 @@ struct decode_rank {
         out(r.heap.template allocate<T>(q.count)),
         table(r.heap.template allocate<std::int32_t>(std::size_t(batch * max_pages))),
         lengths(r.heap.template allocate<std::int32_t>(std::size_t(batch))),
+        window(r.heap.template allocate<std::int32_t>(std::size_t(batch))),
         lse(r.heap.template allocate<float>(std::size_t(batch * h.q))) {}
 
   flash_decode_options options() const {
@@ -56,7 +63,9 @@ struct decode_rank {
             .page_size = page_size,
             .max_pages = max_pages,
             .scale = scale,
-            .shots = shots};
+            .shots = shots,
+            .output = output,
+            .lse_base = lse_base};
   }
   flash_decode_call<T> call(int batch) const {
     return {.q = r.here(q),
@@ -66,7 +75,9 @@ struct decode_rank {
             .lengths = r.here(lengths),
             .out = r.here(out),
             .lse = r.here(lse),
-            .batch = batch};
+            .batch = batch,
+            .window_begins = windowed ? r.here(window) : nullptr,
+            .soft_cap = soft_cap};
   }
 
   /// Pages in a shuffled order. Whatever is not a token is NaN, and table entries past the last page are no pages.
@@ -74,18 +85,23 @@ struct decode_rank {
     std::vector<T> qs(q.count), ks(k.count), vs(k.count);
     for (auto* x : {&qs, &ks, &vs})
       for (T& e : *x) e.bits = 0xffff;
-    std::vector<std::int32_t> tables(table.count, 0x7ffffff0), ns(lengths.count, -1),
+    std::vector<std::int32_t> tables(table.count, 0x7ffffff0), ns(lengths.count, -1), begins(window.count, 0x7ffffff0),
         order(static_cast<std::size_t>(pages));
     std::iota(order.begin(), order.end(), 0);
     lcg random{p.seed + unsigned(r.rank())};
     for (int i = pages - 1; i > 0; --i) std::swap(order[std::size_t(i)], order[std::size_t(random.below(i + 1))]);
     for (int s = 0, next = 0; s < p.batch; ++s) {
-      int const n = ns[std::size_t(s)] = p.length(r.rank(), s);
+      int const n = ns[std::size_t(s)] = p.length(r.rank(), s), first = p.first(r.rank(), s);
+      begins[std::size_t(s)] = p.window_begin ? p.window_begin(r.rank(), s) : 0;
       for (int head = 0; head < h.q; ++head)
         for (int j = 0; j < h.d; ++j) qs[std::size_t((s * h.q + head) * h.d + j)] = T(p.q(s, head, j));
       for (int t = 0; t < n; ++t) {
         auto& page = tables[std::size_t(s * max_pages + t / page_size)];
         if (t % page_size == 0) page = order[std::size_t(next++)];
+        if (t < first) {
+          if (t / page_size < first / page_size) page = 0x7ffffff0;
+          continue;
+        }
         for (int head = 0; head < h.kv; ++head)
           for (int j = 0; j < h.d; ++j) {
             auto const at = (std::size_t(page * page_size + t % page_size) * std::size_t(h.kv) + std::size_t(head)) *
@@ -101,6 +117,7 @@ struct decode_rank {
     r.upload(vs, v);
     r.upload(tables, table);
     r.upload(ns, lengths);
+    r.upload(begins, window);
     poison();
   }
   void poison() {
@@ -116,14 +133,17 @@ struct decode_rank {
     auto const found_lse = r.download(lse);
     double const c = scale != 0 ? scale : 1 / std::sqrt(double(h.d));
     int const group = h.q / h.kv;
+    index_range const own = output == fusewire::output::heads ? flash_decode<T>::heads_of(r.rank(), r.size(), options())
+                                                              : index_range{0, h.q};
+    double const lse_unit = lse_base == fusewire::lse_base::two ? std::log(2.0) : 1;
     for (int s = 0; s < p.batch; ++s)
-      for (int head = 0; head < h.q; ++head) {
-        auto const [m, l, most, vmax, tokens, o] = attend(p, r.size(), s, head, group, h.d, c);
+      for (int head = own.begin; head < own.end; ++head) {
+        int const row = s * own.size() + head - own.begin;
+        auto const [m, l, most, vmax, tokens, o] = attend(p, r.size(), s, head, group, h.d, c, soft_cap);
         bool const exact = p.exact();
         double const fp32 = most * 0x1p-21 + 1e-6;
         for (int j = 0; j < h.d; ++j) {
-          double const wanted = l > 0 ? o[std::size_t(j)] / l : 0,
-                       f = float(found[std::size_t((s * h.q + head) * h.d + j)]);
+          double const wanted = l > 0 ? o[std::size_t(j)] / l : 0, f = float(found[std::size_t(row * h.d + j)]);
           double const allowed = half_ulp<T> * (std::abs(wanted) + vmax) * 1.01 + tokens * 0x1p-25 * vmax + fp32 * vmax;
           bool const good = exact ? f == float(T(float(o[std::size_t(j)]) / float(std::max(l, 1.0))))
                                   : std::abs(f - wanted) <= allowed;
@@ -131,15 +151,18 @@ struct decode_rank {
                               exact ? 0 : allowed))
             return;
         }
-        double const wanted = l > 0 ? m + std::log(l) : -INFINITY, f = found_lse[std::size_t(s * h.q + head)];
-        if (!r.found.expect(f == wanted || std::abs(f - wanted) <= fp32 + std::abs(wanted) * 0x1p-22, "sequence ", s,
-                            " head ", head, ": lse ", f, ", wanted ", wanted))
+        double const wanted = l > 0 ? (m + std::log(l)) / lse_unit : -INFINITY, f = found_lse[std::size_t(row)];
+        if (!r.found.expect(f == wanted || std::abs(f - wanted) <= fp32 / lse_unit + std::abs(wanted) * 0x1p-22,
+                            "sequence ", s, " head ", head, ": lse ", f, ", wanted ", wanted))
           return;
       }
-    for (std::size_t i = std::size_t(p.batch * h.q * h.d); i < out.count; ++i)
+    for (std::size_t i = std::size_t(p.batch * own.size() * h.d); i < out.count; ++i)
       if (!r.found.expect(found[i].bits == 0xffff, "element ", i, " of out, beyond the batch, was written")) return;
+    for (std::size_t i = std::size_t(p.batch * own.size()); i < lse.count; ++i)
+      if (!r.found.expect(std::isnan(found_lse[i]), "element ", i, " of lse, beyond the batch, was written")) return;
   }
-  void run(flash_decode<T>& op, problem const& p) {
+  template <decode_features F>
+  void run(flash_decode<T, F>& op, problem const& p) {
     fill(p);
     op(r.stream, call(p.batch));
     r.world.check(r.stream);
@@ -178,15 +201,30 @@ struct split {
 };
 
 __global__ void plan_splits(decode_lengths lengths, bool by_wave, split* found, int* counts, int most) {
-  __shared__ int words[kv_splits::shared_words];
+  __shared__ int words[kv_splits<>::shared_words];
   block const b;
   int n = 0;
-  for (kv_splits run(b, lengths, words, b.index(), by_wave); !run.done() && n < most; run.next(), ++n)
+  for (kv_splits<> run(b, lengths, words, b.index(), by_wave); !run.done() && n < most; run.next(), ++n)
     if (b.leader())
       found[b.index() * most + n] = {run.sequence(),    run.head(),      run.head_item(), run.begin(),
                                      run.end(),         run.starts(),    run.whole(),     run.has_last_token(),
                                      run.first_block(), run.last_block()};
   if (b.leader()) counts[b.index()] = n;
+}
+
+/// A piece of a head item.
+struct piece_at {
+  int item, piece, pieces, begin, end;
+  bool operator==(piece_at const&) const = default;
+};
+
+__global__ void plan_pieces(decode_lengths lengths, bool by_wave, piece_at* found, int* count) {
+  __shared__ int words[kv_splits<>::shared_words];
+  block const b;
+  for (kv_splits<true> run(b, lengths, words, b.index(), by_wave); !run.done(); run.next())
+    if (b.leader())
+      found[atomic_ref<int, scope::device>(count).fetch_add(1, order::relaxed)] = {
+          run.head_item(), run.piece(), run.pieces(), run.begin(), run.end()};
 }
 
 /// The same from the rule: units of 128 tokens, and a gap behind each item, dealt to the blocks in equal runs; runs end
@@ -295,6 +333,44 @@ TEST_CASE("kv_splits: every block has the splits that the rule gives it", "[flas
   });
 }
 
+TEST_CASE("kv_splits: batch-invariant, every piece of every sequence once, as its own length says", "[flash_decode]") {
+  on_ranks(1, [&](rank_of_test& r) {
+    constexpr int most = 4000, max_tokens = 5000;
+    auto const found = r.heap.allocate<piece_at>(most);
+    auto const count = r.heap.allocate<int>(1);
+    auto const tokens = r.heap.allocate<std::int32_t>(70);
+    lcg random{4};
+    for (int batch : {1, 2, 7, 65})
+      for (int kv_heads : {1, 3})
+        for (int blocks : {1, 2, 7, 40})
+          for (bool const by_wave : {false, true}) {
+            int const pieces = 1 + random.below(9);
+            std::vector<std::int32_t> lengths(70, 0);
+            for (int s = 0; s < batch; ++s) lengths[std::size_t(s)] = random.below(4) ? random.below(5500) : 0;
+            r.upload(lengths, tokens);
+            r.fill(count, 0);
+            decode_lengths l(r.here(tokens), batch, max_tokens, kv_heads, blocks);
+            l.pieces = pieces;
+            r.launch({blocks, 128}, plan_pieces, l, by_wave, r.here(found), r.here(count));
+            std::vector<piece_at> wanted;
+            for (int item = 0; item < batch * kv_heads; ++item) {
+              int const n = std::min(lengths[std::size_t(item / kv_heads)], max_tokens),
+                        units = std::max(1, ceil_div(n, 128)), of_piece = std::max(4, ceil_div(units, pieces)),
+                        all = ceil_div(units, of_piece);
+              for (int i = 0; i < all; ++i)
+                wanted.push_back({item, i, all, i * of_piece * 128, std::min((i + 1) * of_piece * 128, n)});
+            }
+            auto all = r.download(found);
+            all.resize(std::size_t(r.download(count)[0]));
+            std::sort(all.begin(), all.end(), [](piece_at const& x, piece_at const& y) {
+              return std::pair(x.item, x.piece) < std::pair(y.item, y.piece);
+            });
+            r.found.expect(all == wanted, "batch ", batch, ", ", blocks, " blocks, ", pieces, " pieces: ", all.size(),
+                           " found, ", wanted.size(), " wanted");
+          }
+  });
+}
+
 TEST_CASE("flash_decode: 1 to 8 ranks, bf16", "[flash_decode]") {
   int const ranks = GENERATE(1, 2, 3, 4, 8);
   auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
@@ -309,6 +385,55 @@ TEST_CASE("flash_decode: heads per KV head, d and type", "[flash_decode]") {
   one<bf16>(2, {3 * group, 3, 64}, 4, 40, p);
   one<f16>(2, {2 * group, 2, 128}, 4, 40, p);
   one<f16>(2, {group, 1, 64}, 4, 40, p, 0.25f);
+}
+
+TEST_CASE("flash_decode: every head dimension", "[flash_decode]") {
+  int const d = GENERATE(64, 96, 128, 192, 256);
+  CAPTURE(d);
+  auto const length = [](int r, int s) { return 260 - 90 * r - 77 * s; };
+  one<bf16>(2, {6, 2, d}, 16, 17, {3, length});
+  one<f16>(1, {13, 1, d}, 4, 65, {2, length});
+  one<f16>(2, {2, 2, d}, 16, 17, {2, length, problem::equal_keys}, 0, reduce_algorithm::two_shot);
+}
+
+TEST_CASE("flash_decode: a sliding window leaves out what lies before it", "[flash_decode]") {
+  int const ranks = GENERATE(1, 3), d = GENERATE(64, 128);
+  auto const form = GENERATE(output::replicated, output::heads);
+  CAPTURE(ranks, d, int(form));
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<bf16> x(r, {6, 2, d}, 4, 4, 100);
+    x.windowed = true;
+    x.output = form;
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16, decode_features{.sliding_window = true}> op(ch, x.options());
+    problem p{4, [](int rank, int s) { return s == 3 ? 0 : 390 - 50 * rank - 70 * s; }};
+    p.window_begin = [](int rank, int s) { return 129 * rank - 3 + 4 * s; };
+    x.run(op, p);
+    p.window_begin = [&](int rank, int s) { return p.length(rank, s) - (rank + s) % 3; };  // some of none or one token
+    x.run(op, p);
+    p.window_begin = [](int rank, int) { return rank == 1 ? INT32_MAX : 0; };
+    x.run(op, p);
+    p.keys = problem::equal_keys;
+    p.window_begin = [](int, int s) { return 257 - s; };
+    x.run(op, p);
+    x.windowed = false;
+    p.window_begin = {};
+    x.run(op, p);
+  });
+}
+
+TEST_CASE("flash_decode: a soft cap bends scores", "[flash_decode]") {
+  int const d = GENERATE(64, 128, 256);
+  float const cap = GENERATE(0.0f, 1.0f, 30.0f);
+  auto const keys = GENERATE(problem::random, problem::large);
+  CAPTURE(d, cap, int(keys));
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<f16> x(r, {4, 2, d}, 3, 16, 20);
+    x.soft_cap = cap;
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16, decode_features{.soft_cap = true}> op(ch, x.options());
+    x.run(op, {3, [](int rank, int s) { return 300 - 50 * rank - 100 * s; }, keys});
+  });
 }
 
 TEST_CASE("flash_decode: page sizes", "[flash_decode]") {
@@ -454,6 +579,169 @@ TEST_CASE("flash_decode: as many splits as one thread, eight or sixteen read", "
   run(bf16{}, 1, {32, 2, 128});  // as many heads as there can be
 }
 
+TEST_CASE("flash_decode: results by heads, each rank's own", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 3, 4, 8);
+  auto const h = GENERATE(heads_of{8, 2, 64},    // whole KV heads, or parts of their groups
+                          heads_of{6, 6, 64},    // a query head for each KV head; unequal shares
+                          heads_of{2, 1, 128});  // ranks without heads
+  CAPTURE(ranks, h.q, h.kv);
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, h, 3, 16, 20);
+    d.output = output::heads;
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> op(ch, d.options());
+    d.run(op, {3, [](int rank, int s) { return any_length(300, 1, rank, s); }});
+    d.run(op, {2, [](int rank, int s) { return s == 0 ? 0 : 130 * (rank + 1) % 300; }, problem::equal_keys});
+  });
+}
+
+TEST_CASE("flash_decode: results by heads with splits, few blocks and more sequences than those", "[flash_decode]") {
+  on_decode_ranks(3, [&](rank_of_test& r) {
+    decode_rank<f16> d(r, {10, 2, 64}, 9, 16, 40);
+    d.output = output::heads;
+    channel ch(r.heap, decode_channel());
+    auto o = d.options();
+    int xcds = 1;
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
+    o.reserved_cus = r.world.compute_units() - xcds * r.world.ranks_on_device();  // each rank has one of each XCD
+    flash_decode<f16> few(ch, o), many(ch, d.options());
+    problem const p{9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }};
+    d.run(few, p);
+    d.run(many, p);
+    d.run(many, {1, [](int, int) { return 640; }});
+  });
+}
+
+TEST_CASE("flash_decode: results by heads have the bits of replicated ones", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 4, 5);
+  CAPTURE(ranks);
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<bf16> d(r, {12, 2, 64}, 3, 16, 40);
+    channel ch(r.heap, decode_channel());
+    flash_decode<bf16> replicated(ch, d.options());
+    d.output = output::heads;
+    flash_decode<bf16> scattered(ch, d.options());
+    d.fill({3, [](int rank, int s) { return 600 - 100 * rank - 150 * s; }});
+    replicated(r.stream, d.call(3));
+    r.world.check(r.stream);
+    auto const all = r.download(d.out);
+    auto const all_lse = r.download(d.lse);
+    d.poison();
+    scattered(r.stream, d.call(3));
+    r.world.check(r.stream);
+    auto const found = r.download(d.out);
+    auto const found_lse = r.download(d.lse);
+    index_range const own = flash_decode<bf16>::heads_of(r.rank(), r.size(), d.options());
+    for (int row = 0; row < 3 * own.size(); ++row) {
+      int const of_all = row / own.size() * d.h.q + own.begin + row % own.size();
+      r.found.expect(
+          std::bit_cast<unsigned>(found_lse[std::size_t(row)]) == std::bit_cast<unsigned>(all_lse[std::size_t(of_all)]),
+          "lse of row ", row);
+      for (int j = 0; j < d.h.d; ++j)
+        if (!r.found.expect(found[std::size_t(row * d.h.d + j)].bits == all[std::size_t(of_all * d.h.d + j)].bits,
+                            "row ", row, ", d ", j))
+          return;
+    }
+  });
+}
+
+TEST_CASE("flash_decode: lse in base 2, by heads and replicated", "[flash_decode]") {
+  auto const form = GENERATE(output::replicated, output::heads);
+  CAPTURE(int(form));
+  on_decode_ranks(2, [&](rank_of_test& r) {
+    decode_rank<f16> d(r, {4, 2, 64}, 3, 16, 20);
+    d.output = form;
+    d.lse_base = lse_base::two;
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16> op(ch, d.options());
+    d.run(op, {3, [](int rank, int s) { return s == 2 ? 0 : 90 * rank + 50 * s; }});
+  });
+}
+
+TEST_CASE("flash_decode: batch-invariant, a sequence has the same bits in every batch", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 3), d = GENERATE(64, 128);
+  auto const form = GENERATE(output::replicated, output::heads);
+  CAPTURE(ranks, d, int(form));
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    constexpr int batch = 5, max_tokens = 2600;
+    decode_rank<bf16> x(r, {4, 2, d}, batch, 16, ceil_div(max_tokens, 16));
+    x.output = form;
+    channel ch(r.heap, decode_channel());
+    auto o = x.options();
+    using invariant = flash_decode<bf16, decode_features{.batch_invariant = true}>;
+    invariant op(ch, o);
+    int xcds = 1;
+    check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
+    o.reserved_cus = r.world.compute_units() - xcds * r.world.ranks_on_device();  // each rank has one of each XCD
+    invariant few_blocks(ch, o);
+    int const lengths[] = {2600, 300, 0, 1300, 700};
+    problem const p{batch, [&](int rank, int s) { return std::max(0, lengths[s] - 90 * rank); }};
+    x.run(op, p);
+    index_range const own = form == output::heads ? invariant::heads_of(r.rank(), r.size(), o) : index_range{0, x.h.q};
+    auto const rows = std::size_t(own.size()), row = std::size_t(own.size() * d);
+    auto const wanted = r.download(x.out);
+    auto const wanted_lse = r.download(x.lse);
+    auto const compare = [&](char const* how, invariant& by, int first, int sequences) {
+      x.poison();
+      auto c = x.call(sequences);
+      c.q += first * x.h.q * d;
+      c.block_table += first * x.max_pages;
+      c.lengths += first;
+      by(r.stream, c);
+      r.world.check(r.stream);
+      auto const out = r.download(x.out);
+      auto const lse = r.download(x.lse);
+      bool same = true;
+      for (std::size_t i = 0; i < row * std::size_t(sequences); ++i)
+        same = same && out[i].bits == wanted[row * std::size_t(first) + i].bits;
+      for (std::size_t i = 0; i < rows * std::size_t(sequences); ++i)
+        same = same &&
+               std::bit_cast<unsigned>(lse[i]) == std::bit_cast<unsigned>(wanted_lse[rows * std::size_t(first) + i]);
+      r.found.expect(same, how, ": sequences ", first, " to ", first + sequences - 1);
+    };
+    for (int sequences = 1; sequences <= batch; ++sequences)
+      for (int first = 0; first + sequences <= batch; ++first) compare("part of the batch", op, first, sequences);
+    compare("few blocks", few_blocks, 0, batch);
+    compare("few blocks, one sequence", few_blocks, 0, 1);
+    // Sequence 3 beside others that are as long as can be, or empty
+    for (int const others : {0, max_tokens}) {
+      auto n = r.download(x.lengths);
+      for (int s = 0; s < batch; ++s)
+        if (s != 3) n[std::size_t(s)] = std::min(others, n[std::size_t(s)]);
+      r.upload(n, x.lengths);
+      compare("others' lengths", op, 3, 1);
+      x.poison();
+      op(r.stream, x.call(batch));
+      r.world.check(r.stream);
+      auto const out = r.download(x.out);
+      for (std::size_t i = 3 * row; i < 4 * row; ++i)
+        if (!r.found.expect(out[i].bits == wanted[i].bits, "element ", i, " beside others of ", others)) return;
+    }
+  });
+}
+
+TEST_CASE("flash_decode: batch-invariant, any lengths, with a window and a soft cap", "[flash_decode]") {
+  int const ranks = GENERATE(1, 2, 4);
+  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
+  CAPTURE(ranks, int(how));
+  on_decode_ranks(ranks, [&](rank_of_test& r) {
+    decode_rank<f16> x(r, {6, 2, 64}, 9, 16, 90, 0, how);
+    channel ch(r.heap, decode_channel());
+    flash_decode<f16, decode_features{.soft_cap = true, .sliding_window = true, .batch_invariant = true}> op(
+        ch, x.options());
+    for (unsigned i = 0; i < 4; ++i) {
+      problem p{int(1 + 2 * i), [i](int rank, int s) { return any_length(1440, i, rank, s); }, problem::random, i};
+      x.windowed = i > 1;
+      x.soft_cap = i % 2 ? 5.0f : 0.0f;
+      if (x.windowed) p.window_begin = [](int rank, int s) { return 300 * s - 100 * rank; };
+      x.run(op, p);
+    }
+    x.windowed = false;
+    x.soft_cap = 0;
+    x.run(op, {9, [](int rank, int s) { return s == 4 ? 1440 : 1440 * rank + s == 1 ? 1 : 0; }, problem::equal_keys});
+  });
+}
+
 TEST_CASE("flash_decode: a query that is NaN gives NaN, and to no other", "[flash_decode]") {
   on_decode_ranks(2, [&](rank_of_test& r) {
     decode_rank<f16> d(r, {4, 2, 64}, 2, 16, 4);
@@ -533,27 +821,34 @@ TEST_CASE("flash_decode: many launches on one channel, batch and lengths drawn a
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op_a(ch, a.options());
     flash_decode<f16> op_b(ch, b.options());
+    decode_rank<bf16> c(r, {4, 2, 64}, 3, 4, 40);
+    c.output = output::heads;
+    flash_decode<bf16> op_c(ch, c.options());
     lcg random{5};
     for (unsigned i = 0; i < 30; ++i) {
       if (random.below(4) == 0 && random.below(3) == r.rank())
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       auto const length = [i](int rank, int s) { return any_length(i % 5 == 0 ? 150 : 40, i, rank, s); };
       if (i % 3 == 2) b.run(op_b, {1 + random.below(3), length, problem::random, i});
+      else if (i % 4 == 1) c.run(op_c, {1 + random.below(3), length, problem::random, i});
       else a.run(op_a, {1 + random.below(5), length, problem::random, i});
     }
   });
 }
 
 TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches later", "[flash_decode][channel][long]") {
-  auto const [ranks, how] = GENERATE(table<int, reduce_algorithm>({{1, reduce_algorithm::automatic},
-                                                                   {2, reduce_algorithm::one_shot},
-                                                                   {2, reduce_algorithm::two_shot},
-                                                                   {8, reduce_algorithm::automatic}}));
-  CAPTURE(ranks, int(how));
-  on_decode_ranks(ranks, [&](rank_of_test& r) {
+  auto const [ranks, how, form] =
+      GENERATE(table<int, reduce_algorithm, output>({{1, reduce_algorithm::automatic, output::replicated},
+                                                     {2, reduce_algorithm::one_shot, output::replicated},
+                                                     {2, reduce_algorithm::one_shot, output::heads},
+                                                     {2, reduce_algorithm::two_shot, output::replicated},
+                                                     {8, reduce_algorithm::automatic, output::replicated}}));
+  CAPTURE(ranks, int(how), int(form));
+  on_decode_ranks(ranks, [&, ranks = ranks, how = how, form = form](rank_of_test& r) {
     bool const by_turns = ranks == 8;  // one sequence takes one shot, all take two and leave records of those unused
     int const batch = 4, kv_heads = by_turns ? 2 : 1, few = by_turns ? batch : 1, many = by_turns ? 1 : batch;
     decode_rank<bf16> d(r, {by_turns ? 32 : 2, kv_heads, by_turns ? 128 : 64}, batch, 4, 10, 0, how);
+    d.output = form;
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     auto const behind = r.heap.allocate<flag>(128);  // more than a slot has for one rank
@@ -583,18 +878,21 @@ TEST_CASE("flash_decode: what is left in an inbox is no result 2^32 launches lat
   });
 }
 
-TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later", "[flash_decode][channel][long]") {
+TEMPLATE_TEST_CASE_SIG("flash_decode: what is left of a split is no part 2^32 launches later",
+                       "[flash_decode][channel][long]", ((bool Invariant), Invariant), false, true) {
   on_decode_ranks(1, [&](rank_of_test& r) {
     decode_rank<bf16> d(r, {16, 1, 128}, 1, 16, 80);
     channel ch(r.heap, decode_channel());
-    flash_decode<bf16> op(ch, d.options());
+    flash_decode<bf16, decode_features{.batch_invariant = Invariant}> op(ch, d.options());
     auto const splits = [&](unsigned seed) { d.run(op, {1, [](int, int) { return 1280; }, problem::random, seed}); };
     for (unsigned i = 0; i < 2; ++i) splits(i);
     // Head items of one split, while each record has its turn
     problem const whole{1, [](int, int) { return 20; }};
     d.fill(whole);
     int const blocks = kv_schedule::of({1, 1280, 1, {16, 128}}, 1, decode_policy_for(128), {1000, 1000}).blocks;
-    for (epoch_t const e : turns_of(2 * unsigned(blocks), 16)) {
+    int const records =
+        Invariant ? decode_lengths::pieces_that_pay({1, 1280, 1, {16, 128}}, decode_policy_for(128)) : 2 * blocks;
+    for (epoch_t const e : turns_of(unsigned(records), 16)) {
       skip_to(r, ch, e - 1);
       op(r.stream, d.call(1));
       r.world.check(r.stream);
@@ -606,11 +904,15 @@ TEST_CASE("flash_decode: what is left of a split is no part 2^32 launches later"
 
 TEST_CASE("flash_decode: a record that is refreshed is no result of the next launch in its slot",
           "[flash_decode][channel][long]") {
-  auto const how = GENERATE(reduce_algorithm::one_shot, reduce_algorithm::two_shot);
-  CAPTURE(int(how));
-  on_decode_ranks(2, [&](rank_of_test& r) {
+  auto const [how, form] =
+      GENERATE(table<reduce_algorithm, output>({{reduce_algorithm::one_shot, output::replicated},
+                                                {reduce_algorithm::automatic, output::heads},
+                                                {reduce_algorithm::two_shot, output::replicated}}));
+  CAPTURE(int(how), int(form));
+  on_decode_ranks(2, [&, how = how, form = form](rank_of_test& r) {
     constexpr int batch = 4;
     decode_rank<bf16> d(r, {2, 1, 64}, batch, 4, 10, 0, how);
+    d.output = form;
     channel ch(r.heap, decode_channel());
     flash_decode<bf16> op(ch, d.options());
     load_kernel(r.world, spend<>, 64);
@@ -815,7 +1117,12 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("q_heads not a multiple", {"q_heads = 7", "kv_heads = 2"}, [](options& o) { o.q_heads = 7; });
     refuses("q_heads too many", {"q_heads = 34", "1 to 16 times"}, [](options& o) { o.q_heads = 34; });
     refuses("q_heads = 0", {"q_heads = 0"}, [](options& o) { o.q_heads = 0; });
-    refuses("head_dim", {"head_dim = 96", "64 or 128"}, [](options& o) { o.head_dim = 96; });
+    refuses("head_dim", {"head_dim = 112", "64, 96, 128, 192 or 256"}, [](options& o) { o.head_dim = 112; });
+    refuses("MLA", {"head_dim = 576", "no kernel for multi-head latent attention"},
+            [](options& o) { o.head_dim = 576; });
+    if (int const most = decode_shared::most_heads(256); most < 16)
+      refuses("group of large heads", {"of head_dim = 256", text("up to ", most, " times kv_heads = 2")},
+              [&](options& o) { o.head_dim = 256, o.q_heads = 2 * most + 2; });
     refuses("page_size", {"page_size = 12", "power of two"}, [](options& o) { o.page_size = 12; });
     refuses("page_size = 0", {"page_size = 0", "power of two"}, [](options& o) { o.page_size = 0; });
     refuses("max_pages", {"max_pages = 0", "268435456"}, [](options& o) { o.max_pages = 0; });
@@ -826,6 +1133,13 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses("shots below 0", {"shots = -1"}, [](options& o) { o.shots = reduce_algorithm(-1); });
     refuses("shots that differ", {"shots"},
             [&](options& o) { o.shots = r.rank() % 2 ? reduce_algorithm::two_shot : reduce_algorithm::one_shot; });
+    refuses("output", {"output = 2", "a value of fusewire::output"}, [](options& o) { o.output = output(2); });
+    refuses("output that differs", {"output"},
+            [&](options& o) { o.output = r.rank() % 2 ? output::heads : output::replicated; });
+    refuses("heads with two shots", {"output::heads with two shots", "expected one shot"},
+            [](options& o) { o.output = output::heads, o.shots = reduce_algorithm::two_shot; });
+    refuses("lse_base", {"lse_base = 2", "a value of fusewire::lse_base"},
+            [](options& o) { o.lse_base = lse_base(2); });
     refuses("reserved_cus", {"reserved_cus = 100000"}, [](options& o) { o.reserved_cus = 100000; });
     refuses("signal segment", {"bytes wanted in the signal segment", "is enough for this"},
             [](options& o) { o.max_batch = 1300; });
@@ -855,6 +1169,10 @@ TEST_CASE("flash_decode refuses what it cannot do, and says what it can", "[flas
     refuses_call("k misaligned", {"k_cache = ", "multiple of 16"}, [](call& c) { c.k_cache += 1; });
     refuses_call("v misaligned", {"v_cache = ", "multiple of 16"}, [](call& c) { c.v_cache += 1; });
     refuses_call("out misaligned", {"out = ", "multiple of 8"}, [](call& c) { c.out += 1; });
+    refuses_call("window", {"window_begins without its kernel"}, [&](call& c) { c.window_begins = r.here(d.window); });
+    refuses_call("cap", {"soft_cap = 30 without its kernel"}, [](call& c) { c.soft_cap = 30; });
+    refuses_call("cap below 0", {"soft_cap = -1", "positive"}, [](call& c) { c.soft_cap = -1; });
+    refuses_call("cap of NaN", {"soft_cap = nan", "positive"}, [](call& c) { c.soft_cap = NAN; });
     op(r.stream, d.call(2));
     r.world.check(r.stream);
     d.compare(p);

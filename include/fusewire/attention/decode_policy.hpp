@@ -12,6 +12,7 @@ struct decode_policy {
   int launch_bound;      // second argument of __launch_bounds__: waves of a SIMD, or blocks of an SM, at least
   int blocks_per_cu;     // at most
   int most_cus;          // CUs or SMs of the largest device
+  int shared_bytes;      // of LDS that a block can have
   int spare_blocks;      // blocks without tokens, unless a single block is all there is
   bool reversed_blocks;  // the last block has the first tokens, so that block 0, which waits for headers, can be spare
 
@@ -25,6 +26,7 @@ struct decode_policy {
   /// until their step. Lanes exchange all rows before they issue the first load, because each exchange is waited for.
   bool in_order_loads;
   bool values_ahead;  // loads V a step ahead, as K: more bytes in flight, more registers
+  int part;           // d that are loaded together; all, a step ahead, unless there are no registers for them
 
   // Reduction of partials (attention/softmax_reduce.hpp).
   int split_readers;       // lanes that read one vec4 of many splits: a power of two, up to 8

@@ -11,6 +11,9 @@
 // number of bytes, whatever the lengths. To switch head items costs a block as much as some units do, so that many
 // empty units separate them. If all head items have equally many units, as in a batch of one, ranges end where head
 // items do, unless that makes a range longer. Then there are fewer splits.
+//
+// Batch-invariant: a head item is cut into pieces, as its own length says, and a block has the pieces that begin in its
+// range. So the partials of a sequence and the order of their sum depend on no other sequence.
 #pragma once
 #include <cstdint>
 
@@ -48,6 +51,10 @@ struct decode_lengths {
   divisor heads, blocks;            // kv_heads; blocks with tokens, at most
   divisor blocks_per_item;          // rounded down, at least 1
   int items_per_block;              // rounded up
+  divisor pieces = 1;               // batch-invariant: most pieces of a head item
+  /// [batch]: tokens that lie before the window and are left out; what is outside 0 to tokens is taken as the nearest
+  /// of them. Null: none
+  std::int32_t const* outside = nullptr;
 
   /// blocks: with tokens, up to max_blocks(kv).
   constexpr decode_lengths(std::int32_t const* n, int sequences, int max, int kv, int blocks)
@@ -63,10 +70,27 @@ struct decode_lengths {
   static constexpr int max_blocks(int kv) { return (max_splits - 1) * kv; }
   /// Units of a head item of `tokens` tokens, at least one.
   __host__ __device__ static constexpr int units_of(int tokens) { return tokens <= unit ? 1 : (tokens - 1) / unit + 1; }
+  /// Tokens of a sequence of `tokens` tokens that are left out.
+  __host__ __device__ constexpr int left_out(int sequence, int tokens) const {
+    if (!outside) return 0;
+    int const n = outside[sequence];
+    return n < 0 ? 0 : n > tokens ? tokens : n;
+  }
   /// Tokens of a sequence, within 0 to max_tokens.
   __host__ __device__ constexpr int of(int sequence) const {
     int const n = tokens[sequence];
     return n < 0 ? 0 : n > max_tokens ? max_tokens : n;
+  }
+  /// Units of a head item of a sequence.
+  __host__ __device__ constexpr int units_at(int sequence) const {
+    int const all = of(sequence);
+    return units_of(all - left_out(sequence, all));
+  }
+  /// Units of a piece, of a head item of `units` units; the last piece may have fewer.
+  __host__ __device__ constexpr int piece_of(int units) const { return max(switch_cost, (units - 1) / pieces + 1); }
+  /// The most pieces that pay: as many as there are blocks on the largest device, if they cost less than the attention.
+  static constexpr int pieces_that_pay(decode_shape const& s, decode_policy const& p) {
+    return max(1, min((p.most_cus - p.spare_blocks) / s.kv_heads, (units_of(s.max_tokens) - 1) / switch_cost + 1));
   }
   /// longest: units of the longest head item; total: units of one head of all sequences, switches included.
   __host__ __device__ constexpr kv_partition partition(int longest, int total) const {

@@ -1,12 +1,14 @@
 // The splits of one block. A split is the intersection of the block's range of units and a head item (kv_schedule.hpp).
 // So a block has at most two partial head items: one continued from the previous block, one continued by the next.
+// Batch-invariant, splits are pieces of head items, of which a block may have several in a row.
 #pragma once
 #include <fusewire/attention/kv_schedule.hpp>
 #include <fusewire/core/group.hpp>
 
 namespace fusewire {
 
-/// The splits of one block, in order.
+/// The splits of one block, in order. Pieces: batch-invariant.
+template <bool Pieces = false>
 class kv_splits {
  public:
   static constexpr int shared_words = 5;  // of the block's LDS, 4 bytes each
@@ -35,6 +37,8 @@ class kv_splits {
     if (!alone) enter(platform::uniform(shared[2]), platform::uniform(shared[3]) * l.kv_heads);
     head_ = (at_ - item_) / (units_ + switch_cost_);
     item_ += head_ * (units_ + switch_cost_);
+    if constexpr (Pieces)
+      if (at_ < item_ + units_) at_ = item_ + (at_ - item_ + piece_ - 1) / piece_ * piece_;
     if (at_ >= item_ + units_) next();
   }
 
@@ -47,16 +51,16 @@ class kv_splits {
   /// Sequence of the split, 0 to batch - 1.
   __device__ int sequence() const { return sequence_; }
   /// Tokens of the sequence, as decode_lengths::of().
-  __device__ int tokens() const { return tokens_; }
+  __device__ int tokens() const { return first_ + tokens_; }
   /// KV head of the split.
   __device__ int head() const { return head_; }
   /// Number of the split's head item: sequence x KV heads + head.
   __device__ int head_item() const { return sequence_ * l_.kv_heads + head_; }
-  __device__ int begin() const { return (at_ - item_) * decode_lengths::unit; }  // tokens
+  __device__ int begin() const { return first_ + (at_ - item_) * decode_lengths::unit; }  // tokens
   /// First token of the head item behind the split.
   __device__ int end() const {
     int const tokens = (stop() - item_) * decode_lengths::unit;
-    return tokens < tokens_ ? tokens : tokens_;
+    return first_ + (tokens < tokens_ ? tokens : tokens_);
   }
   /// Whether the split begins its head item.
   __device__ bool starts() const { return at_ == item_; }
@@ -67,8 +71,17 @@ class kv_splits {
   /// The last block with a split of the head item.
   __device__ int last_block() const { return (item_ + units_ - 1) / length_; }
 
+  /// Number of the piece in its head item, which has pieces() of them. Requires: Pieces.
+  __device__ int piece() const { return (at_ - item_) / piece_; }
+  /// See piece().
+  __device__ int pieces() const { return (units_ - 1) / piece_ + 1; }
+
   /// Goes on to the next split. Requires: not done().
   __device__ void next() {
+    if constexpr (Pieces) {
+      at_ = stop();
+      if (at_ < item_ + units_) return;
+    }
     at_ = item_ + units_ + switch_cost_;
     if (done()) return;
     item_ = at_;
@@ -78,12 +91,18 @@ class kv_splits {
   }
 
  private:
-  __device__ int stop() const { return end_ < item_ + units_ ? end_ : item_ + units_; }
+  __device__ int stop() const {
+    int const stop = Pieces ? at_ + piece_ : end_;
+    return stop < item_ + units_ ? stop : item_ + units_;
+  }
   __device__ void enter(int sequence, int first_unit) {
     sequence_ = sequence;
     item_ = first_unit;
-    tokens_ = platform::uniform(l_.of(sequence));
+    int const all = platform::uniform(l_.of(sequence));
+    first_ = platform::uniform(l_.left_out(sequence, all));
+    tokens_ = all - first_;
     units_ = decode_lengths::units_of(tokens_);
+    if constexpr (Pieces) piece_ = l_.piece_of(units_);
   }
 
   /// One wave: every lane counts the units of a slice of the sequences, a butterfly sums them, and the lane in whose
@@ -95,7 +114,7 @@ class kv_splits {
               last = first + slice < l_.batch ? first + slice : l_.batch;
     int mine = 0, longest = 0;
     for (int s = first; s < last; ++s) {
-      int const units = l_.units_of(l_.of(s));
+      int const units = l_.units_at(s);
       mine += units + l_.switch_cost;
       longest = longest > units ? longest : units;
     }
@@ -122,14 +141,16 @@ class kv_splits {
     }
     if (begin < before || begin >= before + mine) return;
     int s = first;
-    for (int n; before + (n = l_.units_of(l_.of(s)) + switch_cost) <= begin; ++s) before += n;
+    for (int n; before + (n = l_.units_at(s) + switch_cost) <= begin; ++s) before += n;
     shared[2] = s;
     shared[3] = before;
   }
 
   decode_lengths l_;
-  int length_, switch_cost_, at_, end_;                              // units; switch_cost_: between head items
-  int sequence_ = 0, head_ = 0, tokens_ = 0, item_ = 0, units_ = 1;  // item_: its first unit
+  int length_, switch_cost_, at_, end_;                 // units; switch_cost_: between head items
+  int sequence_ = 0, head_ = 0, item_ = 0, units_ = 1;  // item_: its first unit
+  int piece_ = 0;                                       // units of a piece
+  int first_ = 0, tokens_ = 0;                          // of the sequence: what is left out, and what follows
 };
 
 }  // namespace fusewire

@@ -13,6 +13,24 @@ namespace fusewire {
 inline constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.69314718f;            // scores are in units of log 2
 inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();  // the m of no tokens
 
+/// How scores are made from products of Q and K, in units of log 2.
+struct score_map {
+  float scale;  // of products
+  /// Scores become cap * tanh(score / cap); 0: they stay. Only attention with a soft cap looks at it
+  float cap;
+
+  /// The score of a product.
+  template <bool SoftCap>
+  __device__ float score(float product) const {
+    float const x = product * scale;
+    if constexpr (!SoftCap) return x;
+    if (cap == 0) return x;
+    // tanh(y) = 1 - 2 / (1 + e^2y)
+    float const power = platform::exp2(x * (2 * log2_of_e / cap));
+    return cap - 2 * cap * platform::quick_reciprocal(1 + power);
+  }
+};
+
 /// Four neighbouring d of an output.
 struct alignas(16) vec4 {
   float x[4];  // neighbours

@@ -6,8 +6,8 @@
 //                its slice of all records --polled--> sum
 //
 // A block has two records, because it has at most one split that continues a head item and one that begins a head item
-// and does not end it (kv_splits.hpp). device/ll.hpp has the rules. Reuse: a slot is written again two launches later
-// on the same stream.
+// and does not end it (kv_splits.hpp). Batch-invariant, each piece of a head item has one. device/ll.hpp has the rules.
+// Reuse: a slot is written again two launches later on the same stream.
 #pragma once
 #include <fusewire/attention/decode_record.hpp>
 #include <fusewire/attention/softmax_reduce.hpp>
@@ -18,46 +18,49 @@ namespace fusewire {
 /// Passed to kernels by value.
 struct split_kv_view {
   using word = ll_word<scope::device>;
-  word* words;  // 2 slots of [blocks][2][record.words()], zero at first
-  int blocks;   // of the largest launch
+  word* words;  // 2 slots of [records][record.words()], zero at first
+  int records;  // 2 for each block of the largest launch; or for each head item as many as it can have pieces
 
-  /// Words for launches of up to `blocks` blocks.
-  static std::size_t size(int blocks, decode_record r) {
-    return std::size_t(4) * std::size_t(blocks) * std::size_t(r.words());
+  /// Words for launches of up to `records` records.
+  static std::size_t size(int records, decode_record r) {
+    return std::size_t(2) * std::size_t(records) * std::size_t(r.words());
   }
 };
 
-/// What a block reduces of a head item whose splits are those of `splits` blocks from first_block on: vec4s [begin,
-/// end) of o, in whole lines of the records.
+/// What a block reduces of a head item whose splits are those of `splits` blocks from `first` on, or pieces with
+/// records from `first` on: vec4s [begin, end) of o, in whole lines of the records.
 struct head_item_slice {
-  int item = 0, first_block = 0, splits = 0, begin = 0, end = 0;
+  int item = 0, first = 0, splits = 0, begin = 0, end = 0;
 
-  /// The slice of block first_block + mine. Uniform in a wave.
-  __device__ static head_item_slice of(int item, int first_block, int splits, int mine, decode_record r) {
+  /// The slice of block or piece first + mine. Uniform in a wave.
+  __device__ static head_item_slice of(int item, int first, int splits, int mine, decode_record r) {
     index_range const slice = even_slice(r.vec4s(), splits, mine, vec4s_per_line);
-    return head_item_slice{item, first_block, splits, slice.begin, slice.end}.uniform();
+    return head_item_slice{item, first, splits, slice.begin, slice.end}.uniform();
   }
   /// The same where the compiler does not know that it is uniform.
   __device__ head_item_slice uniform() const {
-    return {platform::uniform(item), platform::uniform(first_block), platform::uniform(splits),
-            platform::uniform(begin), platform::uniform(end)};
+    return {platform::uniform(item), platform::uniform(first), platform::uniform(splits), platform::uniform(begin),
+            platform::uniform(end)};
   }
 
  private:
   static constexpr int vec4s_per_line = 16;  // words of 8 bytes in 128
 };
 
-/// The records of one launch.
-template <decode_policy Policy>
+/// The records of one launch. Pieces: batch-invariant.
+template <decode_policy Policy, bool Pieces = false>
 class split_kv_workspace {
  public:
   __device__ split_kv_workspace(split_kv_view const& x, decode_record r, channel_epoch const& e, world_view const& w)
       : x_(x), r_(r), e_(e), w_(w) {}
 
-  /// Stores vec4 i of the partial of `block`. begins: the split begins its head item.
+  /// The record of a block's split; begins: it begins its head item.
+  __device__ static int of_block(int block, bool begins) { return 2 * block + begins; }
+
+  /// Stores vec4 i of a partial into a record.
   /// Called by: one thread for each i. Order: relaxed, device; no other store is published.
-  __device__ void store(int block, bool begins, int i, softmax_partial const& partial) const {
-    int const p = record(block, begins);
+  __device__ void store(int record, int i, softmax_partial const& partial) const {
+    int const p = first_word(record);
     auto const put = [&](int j, float x) { ll_store(at(p + r_.word(i, j)), x, e_.number()); };
 #pragma unroll
     for (int j = 0; j < 4; ++j) put(j, partial.o.x[j]);
@@ -73,7 +76,7 @@ class split_kv_workspace {
     reduce_partials<Policy>(
         e_, w_, x.begin, x.end, x.splits, x.splits >= 8 ? log_readers : 0,
         [&](int n, int i) {
-          int const p = record(x.first_block + n, n == 0);
+          int const p = first_word(Pieces ? x.first + n : of_block(x.first + n, n == 0));
           return vec4_words::loaded([&](int j) { return ll_load(at(p + r_.word(i, j))); });
         },
         [&](ll_reader const&, int, int, int) { return name(); }, consume);
@@ -83,19 +86,26 @@ class split_kv_workspace {
   /// records this block has written. number: of the block among `blocks`.
   /// Called by: every thread of every block, in every launch, after its splits.
   __device__ void refresh(block b, int number, int blocks, bool continues, bool begins) const {
-    unsigned const all = 2 * unsigned(x_.blocks), turn = ll_turn(e_.number(), all);
+    unsigned const all = unsigned(x_.records), turn = ll_turn(e_.number(), all);
     int const owner = int(turn / 2);
     if (turn >= all || owner % blocks != number) return;
     if (owner < blocks && (turn % 2 ? begins : continues)) return;
-    ll_clear(b, at(record(owner, turn % 2)), r_.words());
+    ll_clear(b, at(first_word(int(turn))), r_.words());
+  }
+  /// The same where pieces have the records: used(record) says whether this launch writes it.
+  /// Called by: every thread of one block, in every launch.
+  template <class Used>
+  __device__ void refresh_piece(block b, Used const& used) const {
+    unsigned const all = unsigned(x_.records), turn = ll_turn(e_.number(), all);
+    if (turn < all && !used(int(turn))) ll_clear(b, at(first_word(int(turn))), r_.words());
   }
 
  private:
   static constexpr int log_readers = std::countr_zero(unsigned(Policy.split_readers));
 
   /// The number of a record's first word.
-  __device__ int record(int block, bool begins) const {
-    return ((int(detail::slot_of(e_.number())) * x_.blocks + block) * 2 + begins) * r_.words();
+  __device__ int first_word(int record) const {
+    return (int(detail::slot_of(e_.number())) * x_.records + record) * r_.words();
   }
   /// Word i. One base and an offset of 32 bits take the fewest instructions.
   __device__ split_kv_view::word* at(int i) const {

@@ -12,53 +12,23 @@
 #include <fusewire/core/group.hpp>
 #include <fusewire/arch/mma.hpp>
 #include <fusewire/attention/attention_atom.hpp>
+#include <fusewire/attention/attention_instruction.hpp>
 #include <fusewire/attention/paged_kv.hpp>
 #include <fusewire/attention/softmax.hpp>
 
 namespace fusewire {
 
-/// The matrix instruction with one side for heads (Q and the weights) and one for tokens or d (K and V), its `rows`. A
-/// lane holds `lane_heads` heads, head(lane, i), in the head fragments and in the results alike; four lanes share a
-/// head, `sibling` apart. Of each head it has values / lane_heads results of an atom: rows row(lane, 0), row(lane, 1),
-/// ...
-template <class A>
-concept attention_instruction =
-    requires(int lane, typename A::head_fragment h, typename A::kv_fragment kv, typename A::c_fragment c) {
-      requires A::values / A::lane_heads * 4 == A::rows&& platform::wave_size / 4 * A::lane_heads == 16;
-      A::head(lane, 0);
-      A::kv_row(lane);
-      A::row(lane, 0);
-      A::eighth(lane);
-      A::multiply(c, kv, h);
-    };
-
-/// Bytes of LDS for Q, which the waves of a block share: 16 heads of d elements.
-__host__ __device__ constexpr int wave_attention_q_bytes(int d) { return 16 * d * 2; }
 /// Floats from a head's o in LDS to the next: at least d + 4, which spreads the heads over the banks.
-inline constexpr int wave_attention_pitch = 132;
+__host__ __device__ constexpr int wave_attention_pitch(int d) { return d < 128 ? 132 : d + 4; }
 
-/// Attention of one wave over a range of tokens. T: of Q, K and V; D: elements of a head, 64 or 128.
-template <class T, int D>
+/// Attention of one wave over a range of tokens. T: of Q, K and V; D: elements of a head, 64, 96, 128, 192 or 256;
+/// SoftCap: whether score_map::cap counts.
+template <class T, int D, bool SoftCap = false>
 class wave_attention {
  public:
-  using atom = attention_atom<T>;                                     // its matrix instruction
-  static constexpr decode_policy policy = decode_policy_for(D);       // of the architecture
-  static constexpr int step = 32;                                     // tokens
-  static constexpr int q_fragments = wave_attention_q_bytes(D) / 16;  // of 16 bytes, in LDS
-
-  /// Q as fragments, one per thread: load_query() before K and V are issued, store_query() after it. `q`: [heads,
-  /// D], 1 to 16 heads.
-  /// Called by: every thread of the block, of at least q_fragments threads, which syncs before run().
-  __device__ static platform::native16 load_query(block, T const* q, int heads) {
-    int const i = platform::opaque_thread_index() % q_fragments, lane = i % wave::width, fragment = i / wave::width,
-              head = atom::head(lane, fragment % atom::lane_heads);
-    return *reinterpret_cast<platform::native16 const*>(q + (head < heads ? head : 0) * D +
-                                                        fragment / atom::lane_heads * 32 + atom::eighth(lane) * 8);
-  }
-  /// See load_query().
-  __device__ static void store_query(block b, platform::native16 query, bytes16* q_shared) {
-    if (b.rank() < q_fragments) *reinterpret_cast<platform::native16*>(q_shared + b.rank()) = query;
-  }
+  using atom = attention_atom<T>;                                // its matrix instruction
+  static constexpr decode_policy policy = decode_policy_for(D);  // of the architecture
+  static constexpr int step = 32;                                // tokens
 
   /// Asks where the tokens [begin, begin + 32) are; start() loads them. run() takes them, and so on every `stride`
   /// tokens up to `end`.
@@ -79,29 +49,34 @@ class wave_attention {
       platform::wait_loaded(std::uint64_t(now_) << 32 | next_);  // here, whatever comes
     if (begin_ >= end_) return;
     now_ = rows_of(now_, begin_);
-    load_keys(now_);
-    if constexpr (policy.values_ahead) load_values(now_);
+    load_keys(now_, 0);
+    if constexpr (policy.values_ahead) load_values(now_, 0);
   }
 
-  /// `scale` of the scores is in units of log 2.
-  __device__ void run(bytes16 const* q_shared, float scale) {
+  /// Attends to all of the wave's tokens.
+  __device__ void run(bytes16 const* q_shared, score_map map) {
     for (int t = begin_; t < end_; t += stride_) {
       unsigned const after = load_index(t + 2 * stride_);
-      score(q_shared);
-      if constexpr (!policy.values_ahead) load_values(now_);
-      unsigned const next = rows_of(next_, t + stride_);
-      load_keys(next);  // of the last token again when there is no next step: a branch would cost registers
-      platform::sched_barrier();
-      weigh(scale, end_ - t);
-      platform::sched_barrier();
-      accumulate();
-      if constexpr (policy.values_ahead) load_values(next);
-      now_ = next;
+      clear_scores();
+      if constexpr (parts > 1) {
+        now_ = run_parts(q_shared, map, t);
+      } else {
+        score(q_shared, 0);
+        if constexpr (!policy.values_ahead) load_values(now_, 0);
+        unsigned const next = rows_of(next_, t + stride_);
+        load_keys(next, 0);  // of the last token again when there is no next step: a branch would cost registers
+        platform::sched_barrier();
+        weigh(map, end_ - t);
+        platform::sched_barrier();
+        accumulate(0);
+        if constexpr (policy.values_ahead) load_values(next, 0);
+        now_ = next;
+      }
       next_ = after;
     }
   }
 
-  /// Stores (o, m, l): o[head * wave_attention_pitch + d], scales[head].
+  /// Stores (o, m, l): o[head * wave_attention_pitch(D) + d], scales[head].
   __device__ void finish(float* o, softmax_scale* scales, int heads) {
     int const lane = fresh_lane();
 #pragma unroll
@@ -113,23 +88,31 @@ class wave_attention {
 #pragma unroll
       for (int x = 0; x < per_head; ++x)
 #pragma unroll
-        for (int j = 0; j < outputs; j += 4) {
-          vec4 four;
+        for (int j = 0; j < outputs; j += neighbours) {
+          struct alignas(4 * neighbours) {
+            float x[neighbours];
+          } some;
 #pragma unroll
-          for (int e = 0; e < 4; ++e) four.x[e] = o_[j + e][i * per_head + x];
-          *reinterpret_cast<vec4*>(o + head * wave_attention_pitch + d_of(j, atom::row(lane, x))) = four;
+          for (int e = 0; e < neighbours; ++e) some.x[e] = o_[j + e][i * per_head + x];
+          *reinterpret_cast<decltype(some)*>(o + head * pitch + d_of(j, atom::row(lane, x))) = some;
         }
     }
   }
 
  private:
   static_assert(attention_instruction<atom>);
-  static constexpr int slices = D / 32;                                     // of d, in a score
-  static constexpr int key_atoms = step / atom::rows;                       // of tokens
-  static constexpr int outputs = D / atom::rows;                            // atoms of d
-  static constexpr int together = D / atom::rows < 8 ? D / atom::rows : 8;  // neighbouring d of a lane's V
-  static constexpr int groups = outputs / together;
+  static constexpr int pitch = wave_attention_pitch(D);
+  static constexpr int parts = D / policy.part;        // of d, loaded one after the other
+  static constexpr int slices = policy.part / 32;      // of a part, in a score
+  static constexpr int key_atoms = step / atom::rows;  // of tokens
+  static constexpr int outputs = D / atom::rows;       // atoms of d
+  static constexpr int part_outputs = outputs / parts;
+  /// Neighbouring d of a lane's V, a power of two; and of its o, stored together.
+  static constexpr int together = part_outputs % 8 == 0 ? 8 : part_outputs % 4 == 0 ? 4 : 2;
+  static constexpr int neighbours = together < 4 ? together : 4;
+  static constexpr int groups = part_outputs / together;
   static constexpr int per_head = atom::values / atom::lane_heads;
+  static_assert(D % policy.part == 0 && policy.part % 32 == 0 && part_outputs % together == 0);
 
   /// The lane, of which the compiler knows nothing: the many addresses that follow from it are computed where they are
   /// used, and do not take the registers that hold K and V.
@@ -184,7 +167,28 @@ class wave_attention {
     unsigned row[N];
   };
 
-  __device__ void load_keys(unsigned rows) {
+  /// A step whose K and V are loaded where they are used, the first part of K a step ahead. Returns the rows of the
+  /// next step.
+  __device__ unsigned run_parts(bytes16 const* q_shared, score_map map, int t) {
+#pragma unroll
+    for (int p = 0; p < parts; ++p) {
+      if (p > 0) load_keys(now_, p);
+      score(q_shared, p);
+    }
+    load_values(now_, 0);
+    unsigned const next = rows_of(next_, t + stride_);
+    weigh(map, end_ - t);
+#pragma unroll
+    for (int p = 0; p < parts; ++p) {
+      if (p > 0) load_values(now_, p);
+      accumulate(p);
+    }
+    load_keys(next, 0);
+    return next;
+  }
+
+  /// Loads part p of K.
+  __device__ void load_keys(unsigned rows, int p) {
     int const lane = fresh_lane();
     auto const of_atom = [&](int a) { return platform::shuffle(rows, a * atom::rows + atom::kv_row(lane)); };
     lane_rows<key_atoms> const known(of_atom);
@@ -193,10 +197,11 @@ class wave_attention {
       T const* const row = kv_.k + std::uint64_t(known(a, of_atom)) * D;
 #pragma unroll
       for (int s = 0; s < slices; ++s)
-        keys_[a][s].row[0] = *reinterpret_cast<bytes16 const*>(row + s * 32 + atom::eighth(lane) * 8);
+        keys_[a][s].row[0] = *reinterpret_cast<bytes16 const*>(row + (p * slices + s) * 32 + atom::eighth(lane) * 8);
     }
   }
-  __device__ void load_values(unsigned rows) {
+  /// Loads part p of V.
+  __device__ void load_values(unsigned rows, int p) {
     int const lane = fresh_lane();
     struct alignas(together * 2) vector {
       std::uint32_t word[together / 2];
@@ -208,38 +213,42 @@ class wave_attention {
       T const* const row = kv_.v + std::uint64_t(known(i, of_token)) * D;
 #pragma unroll
       for (int c = 0; c < groups; ++c) {
-        vector const p = *reinterpret_cast<vector const*>(row + d_of(c * together, atom::kv_row(lane)));
+        vector const x = *reinterpret_cast<vector const*>(row + d_of((p * groups + c) * together, atom::kv_row(lane)));
 #pragma unroll
-        for (int w = 0; w < together / 2; ++w) values_[i][c][w] = p.word[w];
+        for (int w = 0; w < together / 2; ++w) values_[i][c][w] = x.word[w];
       }
     }
   }
 
-  __device__ void score(bytes16 const* q_shared) {
-    bytes16 const* const mine = q_shared + fresh_lane();
+  __device__ void clear_scores() {
 #pragma unroll
     for (int a = 0; a < key_atoms; ++a)
 #pragma unroll
       for (int v = 0; v < atom::values; ++v) scores_[a][v] = 0;
+  }
+  /// Adds the products of part p of d.
+  __device__ void score(bytes16 const* q_shared, int p) {
+    bytes16 const* const mine = q_shared + fresh_lane();
 #pragma unroll
     for (int s = 0; s < slices; ++s) {
       typename atom::head_fragment q;
 #pragma unroll
-      for (int i = 0; i < atom::lane_heads; ++i) q.row[i] = mine[(s * atom::lane_heads + i) * wave::width];
+      for (int i = 0; i < atom::lane_heads; ++i)
+        q.row[i] = mine[((p * slices + s) * atom::lane_heads + i) * wave::width];
 #pragma unroll
       for (int a = 0; a < key_atoms; ++a) atom::multiply(scores_[a], keys_[a][s], q);
     }
   }
 
   /// Scores become weights; o and l move to the new maximum.
-  __device__ void weigh(float scale, int valid) {
+  __device__ void weigh(score_map map, int valid) {
     int const lane = fresh_lane();
 #pragma unroll
     for (int i = 0; i < atom::lane_heads; ++i) {
       float x[8], m = minus_infinity;
 #pragma unroll
       for (int t = 0; t < 8; ++t) {
-        float const score = scores_[t / per_head][i * per_head + t % per_head] * scale;
+        float const score = map.template score<SoftCap>(scores_[t / per_head][i * per_head + t % per_head]);
         x[t] = token(lane, t) < valid ? score : minus_infinity;
         m = fmaxf(m, x[t]);
       }
@@ -260,9 +269,10 @@ class wave_attention {
     }
   }
 
-  __device__ void accumulate() {
+  /// Adds part p of d.
+  __device__ void accumulate(int p) {
 #pragma unroll
-    for (int j = 0; j < outputs; ++j) {
+    for (int j = 0; j < part_outputs; ++j) {
       typename atom::kv_fragment column;  // one d of the lane's 8 tokens
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
@@ -270,7 +280,7 @@ class wave_attention {
                             odd = values_[2 * w + 1][j / together][j % together / 2];
         column.row[0].word[w] = j % 2 ? platform::high_halves(even, odd) : platform::low_halves(even, odd);
       }
-      atom::multiply(o_[j], column, weights_);
+      atom::multiply(o_[p * part_outputs + j], column, weights_);
     }
   }
 

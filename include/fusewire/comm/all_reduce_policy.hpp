@@ -15,7 +15,7 @@ struct all_reduce_policy {
   /// sm90: two ranks as measured on two H200s, more ranks as others publish of H100s. gfx942: as projected, where flags
   /// arrive sooner than LL words at every size.
   static constexpr all_reduce_policy of(architecture a) {
-    return a == architecture::sm90 ? all_reduce_policy{160 << 10, 1 << 20, 64 << 10} : all_reduce_policy{0, 0, 4 << 20};
+    return a == architecture::sm90 ? all_reduce_policy{1 << 20, 1 << 20, 64 << 10} : all_reduce_policy{0, 0, 4 << 20};
   }
 };
 

@@ -17,30 +17,48 @@ struct row_values {
   static __device__ int first(block b, int v) { return (b.rank() + v * b.size()) * width; }
 };
 
+/// The sum of a row that an epilogue is called for.
+template <class T, int Vectors, class Get>
+struct row_sum {
+  Get get;
+
+  /// Waits for it. Called by: every thread of the block, once.
+  __device__ __forceinline__ row_values<T, Vectors> operator()() const { return get(); }
+};
+
 namespace detail {
 /// Not part of the concept itself, as in gemm/epilogue.hpp.
 template <class E, class T>
 inline constexpr bool takes_a_row =
-    requires(E const e, block b, float* shared, int row, row_values<T, 1>& sum) { e(b, shared, row, row, sum); };
+    requires(E const e, block b, float* shared, int row, row_sum<T, 1, row_values<T, 1> (*)()> const& sum) {
+      e(b, shared, row, row, sum);
+    };
 }  // namespace detail
 
-/// A type with operator()(block, float* shared, int row, int cols, row_values<T, Vectors>& sum) const, on the device,
-/// for any Vectors. All threads of a block call it with the sum of a row over the ranks, rounded to T. `shared` has
-/// block_reduce_words floats. Every rank has the same sums, so the same bits leave the epilogue. It is passed to the
-/// kernel by value, so it must not point to memory of the host.
+/// A type with operator()(block, float* shared, int row, int cols, row_sum<T, Vectors, Get> const& sum) const, on the
+/// device, for any Vectors and Get. All threads of a block call it for a row, and it calls sum() for the sum over the
+/// ranks, rounded to T; what it loads before comes while the sum does. `shared` has block_reduce_words floats. Every
+/// rank has the same sums, so the same bits leave the epilogue. It is passed to the kernel by value, so it must not
+/// point to memory of the host.
 template <class E, class T>
 concept row_epilogue = std::is_trivially_copyable_v<E> && detail::takes_a_row<E, T>;
 
 namespace detail {
 
-/// 16 bytes of a row from column `col` on; 0 outside it. aligned: whether rows begin at multiples of 16 bytes.
+/// 16 bytes of a row from column `col` on; 0 outside it. aligned: whether rows begin at multiples of 16 bytes. In whole
+/// words, which take half of the registers of elements.
 template <class T>
-__device__ vec16<T> load_row_vector(T const* row, int col, int cols, bool aligned) {
-  if (aligned && col + per_16_bytes<T> <= cols) return load_vec16<T>(row + col);
-  vec16<T> x;
+__device__ __forceinline__ vec16<T> load_row_vector(T const* row, int col, int cols, bool aligned) {
+  using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+  constexpr int per_word = 4 / int(sizeof(T));
+  bytes16 x{};
+  if (aligned && col + per_16_bytes<T> <= cols) x = *reinterpret_cast<bytes16 const*>(row + col);
+  else
 #pragma unroll
-  for (int j = 0; j < per_16_bytes<T>; ++j) x.element[j] = col + j < cols ? row[col + j] : T(0.0f);
-  return x;
+    for (int j = 0; j < per_16_bytes<T>; ++j)
+      if (col + j < cols)
+        x.word[j / per_word] |= std::uint32_t(__builtin_bit_cast(bits, row[col + j])) << j % per_word * 16;
+  return __builtin_bit_cast(vec16<T>, x);
 }
 
 /// Stores x, rounded to T, to elements [col, col + N) of a row. aligned: whether rows begin at multiples of N elements.
@@ -68,13 +86,14 @@ struct store_rows {
   row_view<T> out;  // of the call's rows
 
   /// See row_epilogue.
-  template <int Vectors>
-  __device__ void operator()(block b, float*, int row, int cols, row_values<T, Vectors>& sum) const {
+  template <int Vectors, class Get>
+  __device__ __forceinline__ void operator()(block b, float*, int row, int cols,
+                                             row_sum<T, Vectors, Get> const& sum) const {
     bool const aligned = is_row_aligned<16>(out.data, out.ld);
+    row_values<T, Vectors> const h = sum();
 #pragma unroll
     for (int v = 0; v < Vectors; ++v)
-      if (int const col = sum.first(b, v); col < cols)
-        detail::store_elements(out.row(row), col, cols, sum.x[v], aligned);
+      if (int const col = h.first(b, v); col < cols) detail::store_elements(out.row(row), col, cols, h.x[v], aligned);
   }
 };
 
@@ -98,42 +117,48 @@ struct rms_norm {
   float* row_scales = nullptr;           // [rows]
 
   /// See row_epilogue.
-  template <int Vectors>
-  __device__ void operator()(block b, float* shared, int row, int cols, row_values<T, Vectors>& sum) const {
+  template <int Vectors, class Get>
+  __device__ __forceinline__ void operator()(block b, float* shared, int row, int cols,
+                                             row_sum<T, Vectors, Get> const& sum) const {
     constexpr int width = row_values<T, Vectors>::width;
+    detail::vec16<T> more[Vectors], weight[Vectors];
+    for_vectors<Vectors>(b, cols, [&](int v, int col) {
+      if (residual.data)
+        more[v] = detail::load_row_vector(residual.at(row, 0), col, cols, is_row_aligned<16>(residual));
+      weight[v] = detail::load_row_vector(gamma, col, cols, reinterpret_cast<std::uintptr_t>(gamma) % 16 == 0);
+    });
+    row_values<T, Vectors> h = sum();
     float squares = 0;
+    for_vectors<Vectors>(b, cols, [&](int v, int col) {
+      if (residual.data)
 #pragma unroll
-    for (int v = 0; v < Vectors; ++v) {
-      int const col = sum.first(b, v);
-      if (col >= cols) continue;
-      if (residual.data) {
-        auto const more = detail::load_row_vector(residual.at(row, 0), col, cols, is_row_aligned<16>(residual));
-#pragma unroll
-        for (int j = 0; j < width; ++j) sum.x[v][j] = float(T(sum.x[v][j] + float(more.element[j])));
-      }
+        for (int j = 0; j < width; ++j) h.x[v][j] = float(T(h.x[v][j] + float(more[v].element[j])));
       if (residual_out.data)
-        detail::store_elements(residual_out.at(row, 0), col, cols, sum.x[v], is_row_aligned<16>(residual_out));
+        detail::store_elements(residual_out.at(row, 0), col, cols, h.x[v], is_row_aligned<16>(residual_out));
 #pragma unroll
-      for (int j = 0; j < width; ++j) squares += sum.x[v][j] * sum.x[v][j];
-    }
+      for (int j = 0; j < width; ++j) squares += h.x[v][j] * h.x[v][j];
+    });
     float const by_rms = 1 / sqrtf(block_sum(b, squares, shared) / float(cols) + eps);
     float largest = 0;
-#pragma unroll
-    for (int v = 0; v < Vectors; ++v) {
-      int const col = sum.first(b, v);
-      if (col >= cols) continue;
-      auto const weight = detail::load_row_vector(gamma, col, cols, reinterpret_cast<std::uintptr_t>(gamma) % 16 == 0);
+    for_vectors<Vectors>(b, cols, [&](int v, int col) {
 #pragma unroll
       for (int j = 0; j < width; ++j) {
-        sum.x[v][j] *= by_rms * float(weight.element[j]);
-        largest = fmaxf(largest, fabsf(sum.x[v][j]));
+        h.x[v][j] *= by_rms * float(weight[v].element[j]);
+        largest = fmaxf(largest, fabsf(h.x[v][j]));
       }
-      if (norm_out.data) detail::store_elements(norm_out.at(row, 0), col, cols, sum.x[v], is_row_aligned<16>(norm_out));
-    }
-    if constexpr (!std::is_same_v<Quantised, not_quantised>) quantise(b, shared, row, cols, sum, largest);
+      if (norm_out.data) detail::store_elements(norm_out.at(row, 0), col, cols, h.x[v], is_row_aligned<16>(norm_out));
+    });
+    if constexpr (!std::is_same_v<Quantised, not_quantised>) quantise(b, shared, row, cols, h, largest);
   }
 
  private:
+  /// Calls visit(v, col) for this thread's vectors of a row, and their first columns.
+  template <int Vectors, class Visit>
+  static __device__ __forceinline__ void for_vectors(block b, int cols, Visit const& visit) {
+#pragma unroll
+    for (int v = 0; v < Vectors; ++v)
+      if (int const col = row_values<T, Vectors>::first(b, v); col < cols) visit(v, col);
+  }
   /// `largest`: of |y| in this thread.
   template <int Vectors>
   __device__ void quantise(block b, float* shared, int row, int cols, row_values<T, Vectors>& y, float largest) const {
@@ -147,15 +172,12 @@ struct rms_norm {
     }
     float const by_unit = unit > 0 ? 1 / unit : 0;  // a row of zeros
     bool const aligned = is_row_aligned<width * sizeof(Quantised)>(quantised_out);
-#pragma unroll
-    for (int v = 0; v < Vectors; ++v) {
-      int const col = y.first(b, v);
-      if (col >= cols) continue;
+    for_vectors<Vectors>(b, cols, [&](int v, int col) {
       Quantised q[width];
 #pragma unroll
       for (int j = 0; j < width; ++j) q[j] = quantised(y.x[v][j] * by_unit);
       detail::store_vector(quantised_out, row, col, q, aligned);
-    }
+    });
   }
   static __host__ __device__ constexpr float largest_number() {
     if constexpr (std::is_same_v<Quantised, std::int8_t>) return 127;

@@ -32,6 +32,8 @@ struct row_view {
   }
   /// Where row r begins.
   __host__ __device__ T* row(int r) const { return data + r * ld; }
+  /// The rows from r on.
+  __host__ __device__ row_view from(int r) const { return {row(r), count - std::int64_t(r) * cols, cols, ld}; }
 };
 
 /// What both kinds of exchange need: the extents of a section. Passed to kernels by value.
@@ -50,7 +52,8 @@ class flag_rows {
   using vector = detail::vec16<T>;
   /// What a load brings.
   using loaded = vector;
-  static constexpr int in_flight = 8;  // sources that a thread with one vector of a row loads together
+  static constexpr int in_flight = 8;      // sources that a thread with one vector of a row loads together
+  static constexpr int blocks_per_cu = 2;  // that registers are for, of the largest: what links need in flight
 
   /// Of a launch.
   __device__ flag_rows(channel_epoch const& e, world_view const& w, row_sections const& s) : e_(e), w_(w), s_(s) {}
@@ -72,6 +75,10 @@ class flag_rows {
   /// Waits until all ranks have sent a chunk. Called by: every thread of the block.
   __device__ void wait(block b, int section, int chunk) const {
     e_.wait(b, 0, w_.size() - 1, section * s_.chunks + chunk);
+  }
+  /// Waits until `source` has sent a chunk. Called by: every thread of the block.
+  __device__ void wait(block b, int section, int chunk, int source) const {
+    e_.wait(b, source, section * s_.chunks + chunk);
   }
 
   /// Reads what other ranks have put, behind wait().
@@ -99,7 +106,8 @@ class flag_rows {
     int section_;
   };
   /// Refreshes the record of the operator's LL buffer whose turn it is. Called by: every thread of one block.
-  __device__ void refresh(block b, int) const {
+  template <class Sent>
+  __device__ void refresh(block b, Sent const&) const {
     if (s_.words.records > 0) ll_slot(s_.words, w_, e_.number()).refresh(b, [](int, int) { return false; });
   }
 
@@ -123,7 +131,9 @@ class ll_rows {
   using vector = detail::vec16<T>;
   static constexpr int words_per_vector = 4;      // LL words
   static constexpr int vectors_per_record = 256;  // of the LL buffer
+  static constexpr int side_by_side = 64;         // vectors whose j-th words are: so lanes of a wave access whole lines
   static constexpr int in_flight = 4;             // sources that a thread with one vector of a row loads together
+  static constexpr int blocks_per_cu = 1;         // that registers are for
   /// What a load brings.
   struct loaded {
     std::uint64_t word[words_per_vector];  // bits of LL words
@@ -142,14 +152,16 @@ class ll_rows {
   __device__ void put(int section, int ahead, int r, int v, vector const& x) const {
     auto const value = __builtin_bit_cast(bytes16, x);
     int const i = number(section, r, v);
-    ll_word<>* const to = slot_.to(w_.next(ahead), i / vectors_per_record) + i % vectors_per_record * words_per_vector;
+    ll_word<>* const to = slot_.to(w_.next(ahead), i / vectors_per_record) + first_word(i);
 #pragma unroll
-    for (int j = 0; j < words_per_vector; ++j) ll_store(to + j, value.word[j], e_.number());
+    for (int j = 0; j < words_per_vector; ++j) ll_store(to + j * side_by_side, value.word[j], e_.number());
   }
   /// Words need no flag.
   __device__ void sent(block, int, int) const {}
   /// A reader polls the words.
   __device__ void wait(block, int, int) const {}
+  /// Likewise.
+  __device__ void wait(block, int, int, int) const {}
 
   /// Reads what other ranks have put or will put.
   class reader {
@@ -161,7 +173,7 @@ class ll_rows {
       loaded x;
       ll_word<> const* const from = rows_.from(section_, source, r, v);
 #pragma unroll
-      for (int j = 0; j < words_per_vector; ++j) x.word[j] = ll_load(from + j);
+      for (int j = 0; j < words_per_vector; ++j) x.word[j] = ll_load(from + j * side_by_side);
       return x;
     }
     /// Its value, once again() has returned false without failed().
@@ -183,7 +195,8 @@ class ll_rows {
         first([&](int source, int r, int v) {
           ll_word<> const* const from = rows_.from(section_, source, r, v);
           for (int j = 0; j < words_per_vector; ++j)
-            if (!missing.word && !poll_.has_arrived(ll_load(from + j))) missing = {from + j, source};
+            if (ll_word<> const* const p = from + j * side_by_side; !missing.word && !poll_.has_arrived(ll_load(p)))
+              missing = {p, source};
           if (!missing.word) missing = {from, source};  // all have come since
         });
         return missing;
@@ -197,18 +210,29 @@ class ll_rows {
     int section_;
     ll_reader poll_;
   };
-  /// Refreshes the record whose turn it is, if the launch does not use it. Called by: every thread of one block.
-  __device__ void refresh(block b, int sections) const {
-    int const used = records(sections, s_);
-    slot_.refresh(b, [&](int source, int i) { return source != w_.rank() && i < used; });
+  /// Refreshes the record whose turn it is, if the launch does not use it. `sent`: sections of all vectors, or
+  /// sent(source) is how many vectors a rank sends to this one. Called by: every thread of one block.
+  template <class Sent>
+  __device__ void refresh(block b, Sent const& sent) const {
+    slot_.refresh(b, [&](int source, int i) {
+      int vectors;
+      if constexpr (std::is_same_v<Sent, int>) vectors = sent * s_.rows * s_.vectors;
+      else vectors = sent(source);
+      return source != w_.rank() && i * vectors_per_record < vectors;
+    });
   }
 
  private:
+  /// Where word 0 of vector i is in its record.
+  static __device__ int first_word(int i) {
+    int const in_record = i % vectors_per_record, lane = in_record % side_by_side;
+    return (in_record - lane) * words_per_vector + lane;
+  }
   /// Of a vector among those of all sections.
   __device__ int number(int section, int r, int v) const { return (section * s_.rows + r) * s_.vectors + v; }
   __device__ ll_word<> const* from(int section, int source, int r, int v) const {
     int const i = number(section, r, v);
-    return slot_.from(source, i / vectors_per_record) + i % vectors_per_record * words_per_vector;
+    return slot_.from(source, i / vectors_per_record) + first_word(i);
   }
 
   channel_epoch const& e_;

@@ -62,8 +62,8 @@ class local_shards : public local_rows {
   /// k: columns of A; slice: of the tiles' k.
   __device__ local_shards(row_shards const& s, int k, k_slice const& slice)
       : local_rows(s.m, k, s.tile_m, slice), shards_(s) {}
-  __device__ int begin(int m_tile) {
-    int const owner = shards_.owner(m_tile), row = shards_.row_in_shard(m_tile), left = shards_.rows(owner) - row;
+  __device__ int begin(tile_coord t) {
+    int const owner = shards_.owner(t.m), row = shards_.row_in_shard(t.m), left = shards_.rows(owner) - row;
     return begin_at(shards_.first_row(owner) + row, left);
   }
 

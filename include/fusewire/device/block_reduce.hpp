@@ -1,4 +1,5 @@
-// Reductions over the threads of a block, in an order that only the block's size decides: the same bits in every run.
+// Reductions and prefix sums over the threads of a block, in an order that only the block's size decides: the same bits
+// in every run.
 #pragma once
 #include <fusewire/core/group.hpp>
 
@@ -30,6 +31,28 @@ __device__ inline float block_sum(block b, float x, float* shared) {
 /// The largest x. As block_reduce().
 __device__ inline float block_max(block b, float x, float* shared) {
   return block_reduce(b, x, shared, [](float p, float q) { return p < q ? q : p; });
+}
+
+/// The sum of x over the threads before this one; `all` becomes that of all threads. As block_reduce(), but for
+/// `shared`: block_reduce_words integers.
+__device__ inline int block_exclusive_sum(block b, int x, int* shared, int& all) {
+  wave const w;
+  int up_to = x;
+#pragma unroll
+  for (int d = 1; d < wave::width; d *= 2) {
+    int const before = platform::shuffle(up_to, (w.rank() - d) & (wave::width - 1));
+    if (w.rank() >= d) up_to += before;
+  }
+  if (w.rank() == wave::width - 1) shared[w.index()] = up_to;
+  b.sync();
+  int sum = up_to - x;
+  all = 0;
+  for (int i = 0; i < b.size() / wave::width; ++i) {
+    if (i == w.index()) sum += all;
+    all += shared[i];
+  }
+  b.sync();
+  return sum;
 }
 
 }  // namespace fusewire

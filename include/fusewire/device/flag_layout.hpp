@@ -52,7 +52,10 @@ enum class misuse : unsigned {
   length,
   record_rank,
   record,
-  record_word
+  record_word,
+  moe_tokens,
+  moe_expert,
+  moe_rows
 };
 
 /// State of failed waits, at the start of every rank's signal segment. Only spin loops read it.

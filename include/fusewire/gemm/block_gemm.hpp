@@ -8,7 +8,9 @@
 #pragma once
 #include <fusewire/arch/mma.hpp>
 #include <fusewire/gemm/block_config.hpp>
+#include <fusewire/gemm/block_store.hpp>
 #include <fusewire/gemm/gemm_operands.hpp>
+#include <fusewire/gemm/tile_scheduler.hpp>
 #include <fusewire/gemm/tile_sink.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 
@@ -29,7 +31,7 @@ template <class T, gemm_config C>
 class block_gemm {
  public:
   using atom = mma_atom<T>;                                                             // its matrix instruction
-  static constexpr int threads = C.threads();                                           // of the block
+  static constexpr int threads = C.threads(), shared_bytes = C.shared_bytes();          // of the block
   static constexpr int wave_m = C.block_m / C.waves_m, wave_n = C.block_n / C.waves_n;  // rows and columns of a wave
   static constexpr int atoms_m = wave_m / atom::m, atoms_n = wave_n / atom::n;          // atoms of a wave
   static_assert(C.block_m % (C.waves_m * atom::m) == 0 && C.block_n % (C.waves_n * atom::n) == 0,
@@ -42,6 +44,11 @@ class block_gemm {
   struct accumulator {
     typename atom::c_fragment c[atoms_m][atoms_n];  // by the atom's row and column in the wave's part
   };
+
+  /// The first row, and the first column, of this wave's part of the tile.
+  __device__ static int wave_row() { return wave{}.index() / C.waves_n * wave_m; }
+  /// As wave_row().
+  __device__ static int wave_col() { return wave{}.index() % C.waves_n * wave_n; }
 
   /// Called by: every thread of the block. Requires: `shared` is C.shared_bytes() bytes, aligned to 16.
   __device__ block_gemm(void* shared, accumulator& acc) : shared_(static_cast<bytes16*>(shared)), acc_(acc) {
@@ -57,8 +64,8 @@ class block_gemm {
   /// the sink says. Returns the first number that is none.
   /// Called by: every thread of the block.
   /// Requires: as the constructor and run(); a tile has at most C.block_m rows of the source.
-  template <int Buffers, tile_source Source, tile_sink Sink, class Next, class Epilogue>
-  __device__ static int run_tiles(void* shared, gemm_operands<T, Buffers> const& x, raster_order const& tiles,
+  template <int Buffers, tile_scheduler Tiles, tile_source Source, tile_sink Sink, class Next, class Epilogue>
+  __device__ static int run_tiles(void* shared, gemm_operands<T, Buffers> const& x, Tiles const& tiles,
                                   Next const& next, Source& source, Sink const& sink, Epilogue const& epilogue) {
     int i = next();
     for (; i < tiles.count(); i = next()) {
@@ -66,7 +73,7 @@ class block_gemm {
       accumulator acc;
       block_gemm tile(shared, acc);
       tile.multiply(x, t, source);
-      tile.store(sink.at(t), t.m * C.block_m, t.n * C.block_n, epilogue);
+      tile.store(sink.at(t), t.m * C.block_m, t.n * C.block_n, epilogue_of_tile(sink, t, epilogue));
       sink.stored(block{}, opaque(t), {{0, C.block_m}});
     }
     return i;
@@ -76,13 +83,14 @@ class block_gemm {
   /// Called by: every thread of the block. Requires: as run_tiles().
   template <int Buffers, tile_source Source>
   __device__ int multiply(gemm_operands<T, Buffers> const& x, tile_coord t, Source& source) {
-    int const rows = source.begin(t.m);
+    int const rows = source.begin(t);
+    b_operand<T> const b = x.b.of_group(t.group);
     auto place = source.first();
     for (int left = source.steps(); platform::uniform(left) > 0;) {
       k_segment const there = source.wait(place);
       matrix<T const> const& a = x.a[there.buffer];
       int const columns = min(there.count * k_step, a.cols - there.column);
-      run(a.submatrix(there.row, there.column, rows, columns), x.b, t.n * C.block_n, source.k(place));
+      run(a.submatrix(there.row, there.column, rows, columns), b, t.n * C.block_n, source.k(place));
       source.advance(place, there.count);
       left -= there.count;
     }
@@ -121,42 +129,13 @@ class block_gemm {
     pending_ = false;
   }
 
-  /// c[r, j] = Out(epilogue(acc, m0 + r, n0 + j)) for the part of the tile inside c. Called by: every thread of the
-  /// block, after finish().
+  /// c[r, j] = Out(epilogue(acc, m0 + r, n0 + j)) for the part of the tile inside c; of a pair epilogue, half as many
+  /// columns. Called by: every thread of the block, after finish().
   template <class Out, class Epilogue>
   __device__ void store(matrix<Out> c, int m0, int n0, Epilogue const& epilogue) {
-    constexpr int per_unit = 16 / sizeof(Out), units = wave_n / per_unit;
-    // 16 rows at a time go through LDS, so that stores to memory are whole 16-byte words
-    constexpr int pitch = wave_n + per_unit;  // elements
-    static_assert(C.waves_m * C.waves_n * 16 * pitch * int(sizeof(Out)) <= C.shared_bytes());
-    wave const w;
-    Out* const staging = reinterpret_cast<Out*>(shared_) + w.index() * 16 * pitch;
-    bool const whole = is_row_aligned<16>(c);
-    block{}.sync();
-#pragma unroll
-    for (int i = 0; i < atoms_m; ++i) {
-      int const row0 = m0 + wave_row() + i * atom::m, col0 = n0 + wave_col();
-#pragma unroll
-      for (int j = 0; j < atoms_n; ++j)
-#pragma unroll
-        for (int v = 0; v < atom::c_values; ++v) {
-          int const r = atom::c_row(w.rank(), v), col = j * atom::n + atom::c_col(w.rank(), v);
-          bool const inside = row0 + r < c.rows && col0 + col < c.cols;
-          staging[r * pitch + col] = inside ? Out(epilogue(acc_.c[i][j][v], row0 + r, col0 + col)) : Out(0.0f);
-        }
-      w.sync();
-      for (int u = w.rank(); u < 16 * units; u += w.size()) {
-        int const r = u / units, col = u % units * per_unit;
-        if (row0 + r >= c.rows) continue;
-        Out const* const from = staging + r * pitch + col;
-        if (whole && col0 + col + per_unit <= c.cols)
-          *reinterpret_cast<bytes16*>(c.at(row0 + r, col0 + col)) = *reinterpret_cast<bytes16 const*>(from);
-        else
-          for (int e = 0; e < per_unit && col0 + col + e < c.cols; ++e) c(row0 + r, col0 + col + e) = from[e];
-      }
-      w.sync();
-    }
-    block{}.sync();
+    using out = block_store<block_gemm>;
+    if constexpr (pair_epilogue<Epilogue>) out::pairs(shared_, acc_.c, c, m0, n0, epilogue);
+    else out::elements(shared_, acc_.c, c, m0, n0, epilogue);
   }
 
  private:
@@ -166,8 +145,6 @@ class block_gemm {
   // A thread reads a row-major B in patches of 8 k x 4 n, and transposes each into four units.
   static constexpr int patches = b_units / 4, patches_per_thread = ceil_div(patches, threads);
 
-  __device__ static int wave_row() { return wave{}.index() / C.waves_n * wave_m; }
-  __device__ static int wave_col() { return wave{}.index() % C.waves_n * wave_n; }
   __device__ bytes16* a_buffer(int stage) const { return shared_ + stage * (a_units + b_units); }
   __device__ bytes16* b_buffer(int stage) const { return a_buffer(stage) + a_units; }
 

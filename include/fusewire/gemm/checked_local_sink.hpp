@@ -21,7 +21,7 @@ template <class T>
 struct checked_local_sink {
   matrix<T> c;             // [M, N]
   channel_epoch const& e;  // of this launch
-  int tile_m, tile_n;      // rows and columns of a tile
+  int tile_m, tile_n;      // rows and columns of a tile's part of c
 
   __device__ matrix<T> at(tile_coord) const { return c; }
   template <group Group>

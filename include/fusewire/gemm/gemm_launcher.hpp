@@ -26,18 +26,20 @@ struct gemm_problem {
   std::int64_t a_ld = 0;                // of the launch's buffers of A, the largest ld
   /// True: no unfinished work on the stream writes b. It may be loaded before that work ends
   bool b_is_constant = false;
-  int shards = 1;    // the rows of each are cut into tiles by themselves
-  int k_shards = 1;  // multiplied one after the other, each in whole steps
+  int shards = 1;                   // the rows of each are cut into tiles by themselves
+  int k_shards = 1;                 // multiplied one after the other, each in whole steps
+  int groups = 0;                   // of a grouped GEMM, whose tiles multiply the B of their group; 0: there is one B
+  std::int64_t b_group_stride = 0;  // elements from one group's B to the next
 
   /// As plans are made for it.
   gemm_shape shape() const { return {rows, shards, b.cols, b.rows, k_shards, b_layout}; }
   /// B as mainloops take it.
-  b_operand<T> operand() const { return {b.data, b.ld, b_layout, b.cols}; }
+  b_operand<T> operand() const { return {b.data, b.ld, b_layout, b.cols, groups, b_group_stride}; }
 };
 
 /// What the blocks of a launch have to do.
 struct tile_work {
-  int tiles = 0;              // of the kernel's raster_order
+  int tiles = 0;              // of the kernel's tile scheduler, or more
   int comm_workers = 0;       // groups that communicate, limited to the free blocks, but at least 1; 0: none
   bool comm_exactly = false;  // leading blocks communicate: exactly comm_workers of them
   int min_blocks = 1;         // if they fit

@@ -105,8 +105,9 @@ struct block_mainloop {
     __device__ static constexpr int stores() { return 1; }
     __device__ static constexpr fusewire::k_slice k_slice() { return {}; }
   };
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
-  __device__ static void run(void* shared, Launch& launch, operands<Buffers> const& x, raster_order const& tiles,
+  template <class Launch, int Buffers, tile_scheduler Tiles, tile_source Source, tile_sink Sink, class Comm,
+            class Epilogue, class Tail>
+  __device__ static void run(void* shared, Launch& launch, operands<Buffers> const& x, Tiles const& tiles,
                              Source& source, Sink const& sink, Comm const& comm, Epilogue const& epilogue,
                              Tail const& last) {
     block const b;

@@ -36,7 +36,8 @@ __host__ __device__ constexpr strided_range round_robin(int count, int worker, i
 
 /// A tile's place in the grid.
 struct tile_coord {
-  int m, n;  // M tile; tile column
+  int m, n;       // M tile, of the group; tile column
+  int group = 0;  // of a grouped GEMM
 };
 
 /// The order in which the tiles of an m_tiles x n_tiles grid are taken: groups of `group_m` M tiles, and within a group
@@ -44,6 +45,8 @@ struct tile_coord {
 /// first, and the others follow cyclically. The first group may have fewer rows.
 class raster_order {
  public:
+  static constexpr bool has_groups = false;  // see tile_scheduler
+
   /// first_group: rows of the first group; 0: as many as any other group has.
   __host__ __device__ constexpr raster_order(int m_tiles, int n_tiles, int first_m, int group_m, int first_group = 0)
       : m_tiles_(m_tiles), n_tiles_(n_tiles), first_m_(first_m), group_m_(min(group_m, m_tiles)),

@@ -29,7 +29,14 @@ concept tile_sink = requires(S const s, block g, tile_coord t, stored_slice slic
 };
 /// t, of which the compiler knows nothing.
 __device__ inline tile_coord opaque(tile_coord t) {
-  return {platform::no_hoist(platform::opaque(t.m)), platform::no_hoist(platform::opaque(t.n))};
+  return {platform::no_hoist(platform::opaque(t.m)), platform::no_hoist(platform::opaque(t.n)), t.group};
+}
+
+/// The epilogue of tile t: the caller's or, if the sink has of_tile(t, epilogue), what that returns.
+template <tile_sink Sink, class Epilogue>
+__device__ __forceinline__ decltype(auto) epilogue_of_tile(Sink const& sink, tile_coord t, Epilogue const& epilogue) {
+  if constexpr (requires { sink.of_tile(t, epilogue); }) return sink.of_tile(t, epilogue);
+  else return (epilogue);
 }
 
 /// A tile sink: a matrix in this rank's memory; no rank is told.

@@ -28,20 +28,20 @@ struct k_segment {
 /// A tile source. A place says where a step along k begins. Every tile has the same steps(), at least one. The first
 /// step is at first(). left(p) says how many steps follow each other side by side from p on, and advance(p, n) goes on
 /// by n <= left(p) steps. k(p) is the row of B where the step at p begins, and column(p) its column in a buffer of A;
-/// all these buffers have the same number of columns. begin(m) announces M tile m and returns how many rows of A it
+/// all these buffers have the same number of columns. begin(t) announces tile t and returns how many rows of A it
 /// has. wait(p) returns when these rows are there for the step at p, and for the steps after it that the k_segment
 /// says. Data whose wait timed out counts as there: see "When a rank does not come" in docs/protocol.md. first() and
 /// advance() may change the source; with whole_segments one place at a time is followed. begin and wait are called by
 /// every thread of a group. The mainloop chooses the group, and the type of a source may depend on it.
 template <class S>
-concept tile_source = requires(S s, S const steps, typename S::place p, int n) {
+concept tile_source = requires(S s, S const steps, typename S::place p, int n, tile_coord t) {
   { steps.steps() } -> std::same_as<int>;
   { s.first() } -> std::same_as<typename S::place>;
   s.advance(p, n);
   { steps.left(p) } -> std::same_as<int>;
   { steps.k(p) } -> std::same_as<int>;
   { steps.column(p) } -> std::same_as<int>;
-  { s.begin(n) } -> std::same_as<int>;
+  { s.begin(t) } -> std::same_as<int>;
   { s.wait(p) } -> std::same_as<k_segment>;
 };
 
@@ -85,7 +85,7 @@ class local_rows {
   __device__ int left(place p) const { return steps_.end - p / k_step; }
   __device__ int k(place p) const { return p; }
   __device__ int column(place p) const { return p; }
-  __device__ int begin(int m_tile) { return begin_at(m_tile * tile_m_, m_ - m_tile * tile_m_); }
+  __device__ int begin(tile_coord t) { return begin_at(t.m * tile_m_, m_ - t.m * tile_m_); }
   __device__ k_segment wait(place p) const { return where(p); }
   /// See whole_segments.
   __device__ k_segment where(place p) const { return {0, row_, p, left(p)}; }

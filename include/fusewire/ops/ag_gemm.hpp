@@ -69,7 +69,7 @@ class ag_gemm {
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
-  template <epilogue Epilogue>
+  template <local_epilogue Epilogue>
   void prepare(std::source_location where = std::source_location::current()) {
     detail::load_no_rows(ch_.world(), where);
     launcher_.load(detail::ag_gemm_kernels<T, Epilogue>{}, where);
@@ -78,25 +78,26 @@ class ag_gemm {
   /// Launches one kernel. Call it on every rank, in the same order, on any stream: see launch(). Can be
   /// captured in a graph. After it, a may be overwritten by work on the stream.
   /// Fails: bad_argument, before anything is launched; as world::poll_errors().
-  template <call_epilogue Epilogue = identity>
+  template <class Epilogue = identity>
+    requires local_epilogue<Epilogue> || call_epilogue<Epilogue>
   void operator()(hipStream_t stream, ag_gemm_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
-    check(call, where);
+    check<detail::planned_epilogue<Epilogue>>(call, where);
     if (call.m == 0)
       return detail::launch_no_rows(
-          ch_, stream, gemm_header<T>("ag_gemm", {}, unsigned(o_.gather), 0, call.c.cols, o_.k, 0, where), where);
+          ch_, stream, gemm_header<T>("ag_gemm", {}, unsigned(o_.gather), 0, call.b.cols, o_.k, 0, where), where);
     launch_ag_gemm(launcher_, ch_, stream, call, o_, plan_for<detail::planned_epilogue<Epilogue>>(call, where),
-                   use_pull(call.m, call.c.cols), e, where);
+                   use_pull(call.m, call.b.cols), e, where);
   }
 
   /// Which mainloop a call takes and how A travels, in words, and why it is not a tuned one where that is so. Fails: as
   /// the call.
-  template <epilogue Epilogue = identity>
+  template <local_epilogue Epilogue = identity>
   std::string describe(ag_gemm_call<T> const& call, std::source_location where = std::source_location::current()) {
-    check(call, where);
+    check<Epilogue>(call, where);
     if (call.m == 0) return "ag_gemm: no rows";
     ag_gemm_plan const& plan = plan_for<Epilogue>(call, where);
-    return text("ag_gemm, ", use_pull(call.m, call.c.cols) ? "pull" : "push", ", chunks of ", plan.chunk_k,
+    return text("ag_gemm, ", use_pull(call.m, call.b.cols) ? "pull" : "push", ", chunks of ", plan.chunk_k,
                 " columns: ", in_words<T>(plan.gemm, call.b_layout));
   }
 
@@ -180,6 +181,7 @@ class ag_gemm {
         .flags_per_source();
   }
 
+  template <class Epilogue>
   void check(ag_gemm_call<T> const& call, std::source_location where) const {
     int const rank = ch_.world().rank();
     accept(call.m, where);
@@ -188,9 +190,11 @@ class ag_gemm {
     require(call.a.rows == rows && call.a.cols == cols, where, "ag_gemm: a is [", call.a.rows, ", ", call.a.cols,
             "]; expected [", rows, ", ", cols, "] on rank ", rank, " (",
             o_.gather == gather::k ? "gather::k: M, K/W" : "gather::m: rows of this rank, K", ")");
-    int const n = call.c.cols;
-    require(n >= 1 && n <= max_extent && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ", n,
-            "]; expected [", call.m, ", 1 to ", max_extent, "]");
+    constexpr int most = max_extent / columns_of_value<Epilogue>;
+    int const columns = call.c.cols;
+    require(columns >= 1 && columns <= most && call.c.rows == call.m, where, "ag_gemm: c is [", call.c.rows, ", ",
+            columns, "]; expected [", call.m, ", 1 to ", most, "]");
+    int const n = columns * columns_of_value<Epilogue>;
     detail::check_gemm("ag_gemm", call, o_.k, n, where);
     std::int64_t const tiles = std::int64_t(ceil_div(call.m, small_tile::config.block_m)) *
                                ceil_div(n, small_tile::config.block_n),

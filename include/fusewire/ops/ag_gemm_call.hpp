@@ -44,7 +44,7 @@ struct ag_gemm_call {
   /// [K, N]; column-major: b.ld is the distance between columns. Tuned kernels read one whose address is a multiple of
   /// 16 and whose ld is one of 8, kernels that are slower any other
   matrix<T const> b;
-  matrix<T> c;  // [M, N]; overlaps neither a nor b
+  matrix<T> c;  // [M, N], of a pair epilogue [M, N / 2]; overlaps neither a nor b
   int m = 0;    // rows of the gathered A, 0 to max_m
   /// How b lies.
   layout b_layout = layout::row_major;

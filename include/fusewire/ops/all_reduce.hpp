@@ -112,7 +112,7 @@ class all_reduce {
   void prepare(std::source_location where = std::source_location::current()) {
     for (bool const words : {false, true})
       for (bool const two_shot : {false, true})
-        for (int const vectors : {1, all_reduce_plan::max_vectors}) {
+        for (int const vectors : {1, 2, 4}) {
           if (words ? o_.transport == row_transport::flags : o_.transport == row_transport::ll_words) continue;
           all_reduce_plan p;
           p.words = words, p.two_shot = two_shot, p.vectors = vectors;
@@ -207,14 +207,13 @@ class all_reduce {
   template <class Epilogue, class Visit>
   static void with_kernel(all_reduce_plan const& p, Visit const& visit) {
     auto const vectors = [&]<template <class> class Exchange>() {
-      constexpr int most = all_reduce_plan::max_vectors;
-      if (p.two_shot) {
-        if (p.vectors == 1) visit(&all_reduce_two_shot<T, Exchange, 1, Epilogue>);
-        else visit(&all_reduce_two_shot<T, Exchange, most, Epilogue>);
-      } else {
-        if (p.vectors == 1) visit(&all_reduce_one_shot<T, Exchange, 1, Epilogue>);
-        else visit(&all_reduce_one_shot<T, Exchange, most, Epilogue>);
-      }
+      auto const shots = [&]<int Vectors>() {
+        if (p.two_shot) visit(&all_reduce_two_shot<T, Exchange, Vectors, Epilogue>);
+        else visit(&all_reduce_one_shot<T, Exchange, Vectors, Epilogue>);
+      };
+      if (p.vectors == 1) shots.template operator()<1>();
+      else if (p.vectors == 2) shots.template operator()<2>();
+      else shots.template operator()<all_reduce_plan::max_row_vectors>();
     };
     if (p.words) vectors.template operator()<ll_rows>();
     else vectors.template operator()<flag_rows>();
@@ -223,8 +222,6 @@ class all_reduce {
   template <class Epilogue>
   void start(hipStream_t stream, all_reduce_plan const& p, row_view<T const> const& in, Epilogue const& e,
              std::source_location where) {
-    row_sections sections = p.sections;
-    if (words_) sections.words = words_->view();
     launch_header header = make_header("allreduc", std::uint64_t(p.two_shot) | p.words << 1 | sizeof(T) << 8,
                                        std::uint64_t(p.rows), std::uint64_t(p.cols), std::uint64_t(in.count));
     header.equal_grids = 0;  // a rank with less room takes fewer blocks
@@ -232,10 +229,9 @@ class all_reduce {
       int const fit = resident_blocks(ch_.world(), kernel, p.threads, 0, o_.reserved_cus, where);
       detail::require_resident("all_reduce", ch_.world(), fit, p.threads, 0, o_.reserved_cus, where);
       all_reduce_plan::roles const roles = p.roles_of(fit);
-      launch(
-          ch_.world(), stream, {.blocks = roles.blocks, .threads = p.threads, .where = where}, kernel, ch_.view(header),
-          all_reduce_arguments<T>{in, p.rows, p.rows_per_chunk, roles.senders, roles.reducers, roles.takers, sections},
-          e);
+      launch(ch_.world(), stream, {.blocks = roles.blocks, .threads = p.threads, .where = where}, kernel,
+             ch_.view(header),
+             all_reduce_arguments<T>{p.arguments(roles, words_ ? &words_->view() : nullptr), in, p.rows}, e);
     });
   }
   void start_none(hipStream_t stream, std::source_location where) const {

@@ -1,6 +1,7 @@
 // What tests of Flash Decode attend to, and a reference in fp64. It stands in its own file, which is compiled with
 // optimisation whatever the tests are.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -14,6 +15,10 @@ struct decode_problem {
   unsigned seed = 1;
   int least = 0;  // ties: V is least to 2 x least - 1, of every second token one more
 
+  std::function<int(int rank, int sequence)> window_begin = {};  // tokens of a rank that are left out; none if empty
+
+  /// Tokens that are left out, at most all.
+  int first(int rank, int s) const { return window_begin ? std::clamp(window_begin(rank, s), 0, length(rank, s)) : 0; }
   /// Whether sums and results are exact.
   bool exact() const { return keys == equal_keys || keys == ties; }
 
@@ -49,7 +54,7 @@ struct attended {
   std::vector<double> o;  // the weighted sum of V, not divided by l
 };
 
-/// `group`: heads of q for each head of K and V; `scale`: of a score.
-attended attend(decode_problem const& p, int ranks, int sequence, int head, int group, int d, double scale);
+/// `group`: heads of q for each head of K and V; `scale`: of a score; `cap`: soft cap of a score, 0: none.
+attended attend(decode_problem const& p, int ranks, int sequence, int head, int group, int d, double scale, double cap);
 
 }  // namespace support

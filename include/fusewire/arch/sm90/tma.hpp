@@ -152,6 +152,15 @@ __device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int
                : "memory");
 }
 
+/// The same of a map of groups of rows: the box lies in group z.
+__device__ inline void load_box(shared_address_t to, CUtensorMap const& map, int x, int y, int z, mbarrier done) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3, %4}], [%5];"
+               :
+               : "r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(done.at)
+               : "memory");
+}
+
 /// Starts the copy of `bytes` bytes from this block's shared memory to address `to` in block `rank` of the cluster.
 /// That block's barrier at the address of `done` counts the bytes.
 /// Called by: one thread.

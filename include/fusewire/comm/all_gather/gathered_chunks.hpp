@@ -68,7 +68,8 @@ class gathered_chunks {
   __device__ int column(place const& p) const { return p.column; }
   __device__ int k(place const& p) const { return p.before + p.column; }
 
-  __device__ int begin(int tile_m) {
+  __device__ int begin(tile_coord t) {
+    int const tile_m = t.m;
     if (tile_m != tile_m_ || first_ != 0) {
       tile_m_ = tile_m;
       first_owner_ = gathers_k_ ? 0 : map_.first_owner(tile_m);

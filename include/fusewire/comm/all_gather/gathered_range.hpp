@@ -39,7 +39,8 @@ class gathered_range {
   __device__ int column(place const& p) const { return p.step * k_step; }
   __device__ int k(place const& p) const { return gathers_k_ ? p.shard * cols_ + column(p) : column(p); }
 
-  __device__ int begin(int tile_m) {
+  __device__ int begin(tile_coord t) {
+    int const tile_m = t.m;
     if (tile_m != tile_m_) known_shard_ = known_chunk_ = -1;
     tile_m_ = tile_m;
     return min(map_.m - tile_m * map_.tile_m, map_.tile_m);

@@ -46,7 +46,8 @@ class gathered_tiles {
   __device__ int column(place const& p) const { return p.column; }
   __device__ int left(place const& p) const { return count_ - p.step; }
 
-  __device__ int begin(int tile_m) {
+  __device__ int begin(tile_coord t) {
+    int const tile_m = t.m;
     tile_m_ = tile_m;
     first_owner_ = gathers_k_ ? 0 : map_.first_owner(tile_m);
     is_local_ = is_local(map_, tile_m, rank_);

@@ -19,7 +19,7 @@ __device__ inline int xcd_swizzle(int i, int count) {
 struct split_k {
   /// Columns of A; blocks that share a tile, 1 unless all items start together.
   int k, blocks;
-  /// Tiles of the launch; groups in all blocks of a tile that ask for slices of its k.
+  /// Tiles of the launch, or more with one block for each; groups in all blocks of a tile that ask for slices of its k.
   divisor tiles, source_groups_of_tile;
   /// Memory in which blocks that share a tile add up.
   split_k_workspace sums;
@@ -35,10 +35,9 @@ struct split_k {
 /// in flight. Without a tail, and if every item has its own block, no block claims, and a block arrives at the
 /// launch's exit while its first loads are in flight.
 /// Called by: every thread of every block, first and last of all.
-template <class Launch, class Operands, class Comm, class Tail, class Work>
-__device__ __forceinline__ void persistent_loop(void* shared, Launch& launch, Operands const& x,
-                                                raster_order const& tiles, Comm const& comm, Tail const& last,
-                                                Work const& work) {
+template <class Launch, class Operands, tile_scheduler Tiles, class Comm, class Tail, class Work>
+__device__ __forceinline__ void persistent_loop(void* shared, Launch& launch, Operands const& x, Tiles const& tiles,
+                                                Comm const& comm, Tail const& last, Work const& work) {
   constexpr bool has_tail = !std::is_same_v<Tail, no_tail>;
   block const b;
   int const count = tiles.count() * x.split.blocks, others = b.count() - x.comm_blocks, at_once = min(count, others);

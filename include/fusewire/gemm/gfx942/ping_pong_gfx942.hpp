@@ -63,20 +63,21 @@ class ping_pong_gfx942 {
     __device__ fusewire::k_slice k_slice() const { return {split.slice(comm_blocks), split.source_groups_of_tile}; }
   };
 
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
+  template <class Launch, int Buffers, tile_scheduler Tiles, tile_source Source, tile_sink Sink, class Comm,
+            class Epilogue, class Tail>
   __device__ __forceinline__ static void run(void* shared, Launch& launch, operands<Buffers> const& x,
-                                             raster_order const& tiles, Source& source, Sink const& sink,
-                                             Comm const& comm, Epilogue const& epilogue, Tail const& last) {
+                                             Tiles const& tiles, Source& source, Sink const& sink, Comm const& comm,
+                                             Epilogue const& epilogue, Tail const& last) {
     persistent_loop(
         shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
-          int const rows = platform::uniform(source.begin(t.m));
-          ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, t.n * Columns);
+          int const rows = platform::uniform(source.begin(t));
+          ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b.of_group(t.group),
+                                                                t.n * Columns);
           tile.multiply(rows, loads_issued);
           stored_slice stored{{0, Rows}};
-          if (x.split.blocks == 1) tile.store(sink.at(t), t, epilogue);
-          else
-            stored =
-                tile.reduce(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), slice, x.split.blocks, epilogue);
+          decltype(auto) e = epilogue_of_tile(sink, t, epilogue);
+          if (x.split.blocks == 1) tile.store(sink.at(t), t, e);
+          else stored = tile.reduce(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), slice, x.split.blocks, e);
           sink.stored(block{}, opaque(t), stored);
         });
   }

@@ -89,7 +89,9 @@ class ping_pong_tile {
     int const of_wave = platform::uniform(w.index()), m0 = t.m * Rows + first_stored_row(of_wave),
               n0 = t.n * Columns + first_column(of_wave);
     if constexpr (sizeof(Out) == 2 && is_roomy) {
-      staged_rows<Out, wave_n, stored_m % 2 == 0 ? 2 : 1> const staged(shared_, c, of_wave, m0, n0);
+      constexpr int per_value = columns_of_value<Epilogue>;
+      staged_rows<Out, wave_n / per_value, stored_m % 2 == 0 ? 2 : 1> const staged(shared_, c, of_wave, m0,
+                                                                                   n0 / per_value);
       static_assert(waves * staged.bytes <= shared_bytes);
 #pragma unroll
       for (int i = 0; i < stored_m; ++i) {

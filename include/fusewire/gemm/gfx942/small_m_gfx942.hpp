@@ -53,20 +53,22 @@ class small_m_gfx942 {
       return {split.slice(comm_blocks) * waves + platform::uniform(wave{}.index()), split.source_groups_of_tile};
     }
   };
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
-  __device__ static void run(void* shared, Launch& launch, operands<Buffers> const& x, raster_order const& tiles,
+  template <class Launch, int Buffers, tile_scheduler Tiles, tile_source Source, tile_sink Sink, class Comm,
+            class Epilogue, class Tail>
+  __device__ static void run(void* shared, Launch& launch, operands<Buffers> const& x, Tiles const& tiles,
                              Source& source, Sink const& sink, Comm const& comm, Epilogue const& epilogue,
                              Tail const& last) {
-    persistent_loop(
-        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
-          small_m_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b, x.split.k, t.n * Columns);
-          int const rows = platform::uniform(source.begin(t.m));
-          tile.issue_b();
-          loads_issued();
-          tile.issue_a(rows);
-          tile.multiply(rows);
-          tile.reduce(sink, x.split.sums, t, nth, tiles.count(), slice, x.split.blocks, epilogue);
-        });
+    persistent_loop(shared, launch, x, tiles, comm, last,
+                    [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
+                      small_m_tile<T, Rows, Columns, BOrder, Source> tile(
+                          shared, source, x.x.a, x.x.b.of_group(t.group), x.split.k, t.n * Columns);
+                      int const rows = platform::uniform(source.begin(t));
+                      tile.issue_b();
+                      loads_issued();
+                      tile.issue_a(rows);
+                      tile.multiply(rows);
+                      tile.reduce(sink, x.split.sums, t, nth, tiles.count(), slice, x.split.blocks, epilogue);
+                    });
   }
 };
 

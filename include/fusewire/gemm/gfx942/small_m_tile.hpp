@@ -110,12 +110,13 @@ class small_m_tile {
     b.sync();
     if (splits > 1 && !workspace.reduce(sums, vec4s / wave::width, tile, tiles, split, splits)) return;
     auto const c = sink.at(t);
+    decltype(auto) e = epilogue_of_tile(sink, t, epilogue);
     bool const whole = is_row_aligned<4 * sizeof(*c.data)>(c);
 #pragma unroll
     for (int n = 0; n < per_thread; ++n)
       if (int const f = n * threads + b.rank(); f < vec4s)
         store_vec4(c, t.m * Rows + f / (Columns * 4) * 16 + f % 16, t.n * Columns + f % (Columns * 4) / 16 * 4, sums[n],
-                   whole, epilogue);
+                   whole, e);
     sink.stored(b, opaque(t), {{0, Rows}});
   }
 

@@ -7,11 +7,12 @@
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/arch/gfx942/memory_buffer.hpp>
+#include <fusewire/gemm/epilogue.hpp>
 
 namespace fusewire {
 
-/// Columns: of a wave; Fragments: of 16 rows, which LDS holds at a time. No barrier is needed, because the accesses of
-/// a wave to LDS stay in order.
+/// Columns: of C, of a wave; Fragments: of 16 rows, which LDS holds at a time. No barrier is needed, because the
+/// accesses of a wave to LDS stay in order.
 template <class T, int Columns, int Fragments>
 class staged_rows {
   static constexpr int units = Columns / 8, stride = units + 1;  // units of 16 bytes; one more, against bank conflicts
@@ -24,19 +25,21 @@ class staged_rows {
   __device__ staged_rows(void* shared, matrix<T> const& c, int of_wave, int m0, int n0)
       : rows_(static_cast<char*>(shared) + of_wave * bytes), c_(c), m0_(m0), n0_(n0) {}
 
-  /// Stores epilogue(sums) to LDS: four elements of row lane % 16 of the i-th fragment, from column `column` on.
+  /// Stores epilogue(sums) to LDS: elements of row lane % 16 of the i-th fragment, made of four sums of the wave's from
+  /// column `column` on.
   template <class Epilogue>
   __device__ void put(int i, int column, float4 const& sums, Epilogue const& epilogue) const {
-    int const row = i * 16 + wave{}.rank() % 16, r = m0_ + row, col = n0_ + column;
+    constexpr int per_value = columns_of_value<Epilogue>, values = 4 / per_value;
+    int const row = i * 16 + wave{}.rank() % 16, r = m0_ + row, at = column / per_value, col = n0_ + at;
     if (r >= c_.rows || col >= c_.cols) return;
     struct {
-      T element[4];
-    } four;
-    bool const whole = col + 4 <= c_.cols;  // in most cases; then no element is tested by itself
+      T element[values];
+    } some;
+    bool const whole = col + values <= c_.cols;  // in most cases; then no element is tested by itself
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      four.element[j] = whole || col + j < c_.cols ? T(epilogue((&sums.x)[j], r, col + j)) : T(0.0f);
-    __builtin_memcpy(rows_ + row % (fragments * 16) * stride * 16 + column * 2, &four, sizeof(four));
+    for (int j = 0; j < values; ++j)
+      some.element[j] = whole || col + j < c_.cols ? T(detail::value_of(epilogue, sums, r, col, j)) : T(0.0f);
+    __builtin_memcpy(rows_ + row % (fragments * 16) * stride * 16 + at * 2, &some, sizeof(some));
   }
   /// Stores the last `fragments` fragments up to the i-th to c.
   __device__ void store(int i) const {

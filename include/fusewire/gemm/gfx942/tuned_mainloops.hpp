@@ -68,8 +68,8 @@ struct tuned_mainloops {
   /// detail::pusher, in A and in an inbox, are of up to 4096 rows.
   static bool accepts(std::int64_t a_ld, b_operand<T> const& b, int k) {
     constexpr int max_ld = 1 << 22, max_a_ld = 1 << 18;
-    return is_row_aligned<16>(b.data, b.ld) && a_ld < max_a_ld && b.ld < max_ld && k < max_a_ld &&
-           (b.order == layout::column_major || k * b.ld < 1 << 30);
+    return is_row_aligned<16>(b.data, b.ld) && b.group_stride % 8 == 0 && a_ld < max_a_ld && b.ld < max_ld &&
+           k < max_a_ld && (b.order == layout::column_major || k * b.ld < 1 << 30);
   }
 
   /// An upper bound of the k slices of all tiles of a C of `rows` rows and n columns.

@@ -29,8 +29,8 @@ struct sm90_split_k_tile {
   };
 
   /// The sum_rows of this block's tile. split_k: blocks of the cluster.
-  template <class Sink>
-  __device__ static sum_rows rows_of(int split_k, raster_order const& tiles, strided_range share, Sink const& sink) {
+  template <class Tiles, class Sink>
+  __device__ static sum_rows rows_of(int split_k, Tiles const& tiles, strided_range share, Sink const& sink) {
     if (split_k == 1 || share.first >= share.last) return {split_k, 0, 0, 0};
     tile_coord const tile = tiles[share.first];
     int const rows = min(sink.at(tile).rows - tile.m * C.block_m, C.block_m);
@@ -125,17 +125,21 @@ struct sm90_split_k_tile {
             sum[2] += partial[i][p].z;
             sum[3] += partial[i][p].w;
           }
-        Out* const to = c.at(m0 + row, n0 + column);
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (e < left) sum[e] = epilogue(sum[e], m0 + row, n0 + column + e);
-        if (aligned && left >= 4) {
-          if constexpr (std::is_same_v<Out, float>) *reinterpret_cast<float4*>(to) = {sum[0], sum[1], sum[2], sum[3]};
-          else *reinterpret_cast<uint2*>(to) = {detail::pack<Out>(sum[0], sum[1]), detail::pack<Out>(sum[2], sum[3])};
+        if constexpr (pair_epilogue<Epilogue>) {
+          store_vec4(c, m0 + row, n0 + column, {sum[0], sum[1], sum[2], sum[3]}, aligned, epilogue);
         } else {
+          Out* const to = c.at(m0 + row, n0 + column);
 #pragma unroll
           for (int e = 0; e < 4; ++e)
-            if (e < left) to[e] = Out(sum[e]);
+            if (e < left) sum[e] = epilogue(sum[e], m0 + row, n0 + column + e);
+          if (aligned && left >= 4) {
+            if constexpr (std::is_same_v<Out, float>) *reinterpret_cast<float4*>(to) = {sum[0], sum[1], sum[2], sum[3]};
+            else *reinterpret_cast<uint2*>(to) = {detail::pack<Out>(sum[0], sum[1]), detail::pack<Out>(sum[2], sum[3])};
+          } else {
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              if (e < left) to[e] = Out(sum[e]);
+          }
         }
       }
     }

@@ -97,8 +97,9 @@ class gemm_sm90 {
   /// Requires: a kernel with __launch_bounds__(threads, 1), launched with as many threads and shared_bytes() at
   /// `shared`; x is a kernel parameter, made by make_operands(); if clusters have several blocks, no more tiles than
   /// clusters, and can_share() of these blocks.
-  template <class Launch, int Buffers, tile_source Source, tile_sink Sink, class Comm, class Epilogue, class Tail>
-  __device__ static void run(void* shared, Launch& launch, sm90_operands<Buffers> const& x, raster_order const& tiles,
+  template <class Launch, int Buffers, tile_scheduler Tiles, tile_source Source, tile_sink Sink, class Comm,
+            class Epilogue, class Tail>
+  __device__ static void run(void* shared, Launch& launch, sm90_operands<Buffers> const& x, Tiles const& tiles,
                              Source source, Sink const& sink, Comm const& comm, Epilogue const& epilogue,
                              Tail const& last) {
     constexpr bool has_tail = !std::is_same_v<Tail, no_tail>;
@@ -108,10 +109,9 @@ class gemm_sm90 {
 
  private:
   /// Ends: warps 2 and 3 end the launch while the others multiply.
-  template <bool Ends, class Launch, int Buffers, class Source, class Sink, class Comm, class Epilogue>
-  __device__ static void run_roles(void* shared, Launch& launch, sm90_operands<Buffers> const& x,
-                                   raster_order const& tiles, Source source, Sink const& sink, Comm const& comm,
-                                   Epilogue const& epilogue) {
+  template <bool Ends, class Launch, int Buffers, class Tiles, class Source, class Sink, class Comm, class Epilogue>
+  __device__ static void run_roles(void* shared, Launch& launch, sm90_operands<Buffers> const& x, Tiles const& tiles,
+                                   Source source, Sink const& sink, Comm const& comm, Epilogue const& epilogue) {
     block const b;
     strided_range const share = round_robin(tiles.count(), cluster_index(), cluster_count());
     int const warp = wave{}.index();
@@ -200,12 +200,12 @@ class gemm_sm90 {
     else barrier_sync<named_barrier::mbarriers_ready, C.threads() - 64>();
   }
 
-  template <class Source>
-  __device__ static void load_a(storage const& s, box_maps const* a, raster_order const& tiles, strided_range share,
+  template <class Tiles, class Source>
+  __device__ static void load_a(storage const& s, box_maps const* a, Tiles const& tiles, strided_range share,
                                 Source& source) {
     cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // used: the step of_a steps ago, which had the same A stage
     for (int const i : share) {
-      bool const last = source.begin(tiles[i].m) <= s.stages.last_rows;
+      bool const last = source.begin(tiles[i]) <= s.stages.last_rows;
       int const bytes = (last ? s.stages.last_rows : s.stages.rows) * 128;
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
@@ -225,15 +225,20 @@ class gemm_sm90 {
     }
   }
 
-  template <class Source>
-  __device__ static void load_b(storage const& s, box_maps const& b, int columns, raster_order const& tiles,
+  template <class Tiles, class Source>
+  __device__ static void load_b(storage const& s, box_maps const& b, int columns, Tiles const& tiles,
                                 strided_range share, Source const& source) {
     cursor at, landed;
     int ahead = s.stages.b_in_flight;  // loads that may start before an earlier one has landed
     for (int const i : share) {
-      int const n = tiles[i].n * C.block_n,
+      tile_coord const t = tiles[i];
+      int const n = t.n * C.block_n,
                 boxes = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / swizzle_atom;
       CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
+      auto const load = [&](shared_address_t to, int x, int y, mbarrier full) {
+        if constexpr (Tiles::has_groups) load_box(to, map, x, y, t.group, full);
+        else load_box(to, map, x, y, full);
+      };
       int const bytes = BOrder == layout::row_major ? boxes * swizzle_atom : box_rows(columns - n, C.block_n) * 128;
       auto place = source.first();
       for (int left = source.steps(); left > 0;) {
@@ -250,11 +255,11 @@ class gemm_sm90 {
           if (elect_one()) {
             full.expect(bytes);
             if constexpr (BOrder == layout::column_major) {
-              load_box(s.b(at.stage), map, k, n, full);
+              load(s.b(at.stage), k, n, full);
             } else {
 #pragma unroll
               for (int j = 0; j < b_bytes / swizzle_atom; ++j)
-                if (j < boxes) load_box(s.b(at.stage) + j * swizzle_atom, map, n + j * 64, k, full);
+                if (j < boxes) load(s.b(at.stage) + j * swizzle_atom, n + j * 64, k, full);
             }
           }
         }
@@ -264,9 +269,9 @@ class gemm_sm90 {
     }
   }
 
-  template <class Sink, class Epilogue>
-  __device__ static void multiply(storage const& s, int split_k, int steps, raster_order const& tiles,
-                                  strided_range share, Sink const& sink, Epilogue const& epilogue) {
+  template <class Tiles, class Sink, class Epilogue>
+  __device__ static void multiply(storage const& s, int split_k, int steps, Tiles const& tiles, strided_range share,
+                                  Sink const& sink, Epilogue const& epilogue) {
     // The first row and the first column of this warpgroup's part of a tile
     int const first = (wave{}.index() / 4 - 1) * atom::m, row0 = C.swap_ab() ? 0 : first,
               column0 = C.swap_ab() ? first : 0;
@@ -282,7 +287,9 @@ class gemm_sm90 {
     for (int const i : share) {
       tile_coord const tile = tiles[i];
       auto const c = sink.at(tile);
-      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = min(c.cols - n0, C.block_n);
+      decltype(auto) e = epilogue_of_tile(sink, tile, epilogue);
+      constexpr int per_value = columns_of_value<std::remove_cvref_t<decltype(e)>>;
+      int const m0 = tile.m * C.block_m, n0 = tile.n * C.block_n, columns = min(c.cols * per_value - n0, C.block_n);
       // This warpgroup's part lies outside C
       if (C.warpgroups() == 2 && split_k == 1 && (m0 + row0 >= c.rows || column0 >= columns)) {
         for (int step = 0; step < steps; ++step, at.next(s.stages.of_b), from.next(s.stages.of_a)) {
@@ -320,18 +327,18 @@ class gemm_sm90 {
       if (split_k == 1) {
         tell();
         int const row = m0 + row0, column = n0 + column0, left = columns - column0;
-        if constexpr (std::is_same_v<decltype(c), matrix<float> const>) {
-          out::store_sums(s.staging(wave{}.index() - 4), acc, row, column, left, c, epilogue);
+        if constexpr (std::is_same_v<decltype(c), matrix<float> const> || per_value > 1) {
+          out::store_sums(s.staging(wave{}.index() - 4), acc, row, column, left, c, e);
         } else {
           bytes16* const staging = s.staging(wave{}.index() - 4);
           bool const whole =
               row + (C.swap_ab() ? C.block_m : atom::m) <= c.rows && columns == C.block_n && is_row_aligned<16>(c);
-          if (whole) out::template store<true>(staging, acc, row, column, left, c, epilogue);
-          else out::template store<false>(staging, acc, row, column, left, c, epilogue);
+          if (whole) out::template store<true>(staging, acc, row, column, left, c, e);
+          else out::template store<false>(staging, acc, row, column, left, c, e);
         }
         before = tile, tells = true;
       } else {
-        shared_tile::share(s, shared, acc, row0, column0, m0, n0, columns, c, epilogue);
+        shared_tile::share(s, shared, acc, row0, column0, m0, n0, columns, c, e);
         sink.stored(consumers{}, opaque(tile), {shared.rows(shared.me), shared.me, split_k});
         return;
       }

@@ -3,6 +3,7 @@
 #include <fusewire/core/group.hpp>
 #include <fusewire/core/matrix.hpp>
 #include <fusewire/gemm/sm90/gemm_config.hpp>
+#include <fusewire/gemm/store_vec4.hpp>
 #include <fusewire/arch/sm90/tma.hpp>
 
 namespace fusewire {
@@ -91,11 +92,12 @@ struct sm90_store {
     }
   }
 
-  /// The same for fp32, in strips of 32 columns, or in swap-AB of 32 rows. Stores of a warp are whole 128 bytes of a
-  /// row, or 64: a link to a peer carries shorter ones much more slowly.
-  template <class Epilogue>
+  /// The same by way of fp32 sums, in strips of 32 columns, or in swap-AB of 32 rows: for an fp32 C, and for a pair
+  /// epilogue, whose pairs lie in two lanes in swap-AB. Stores of a warp are whole 128 bytes of a row of an fp32 C, or
+  /// 64: a link to a peer carries shorter ones much more slowly.
+  template <class T, class Epilogue>
   __device__ static void store_sums(bytes16* staging, typename Atom::c_fragment const& acc, int m0, int n0, int columns,
-                                    matrix<float> c, Epilogue const& epilogue) {
+                                    matrix<T> c, Epilogue const& epilogue) {
     constexpr int units = C.swap_ab() ? 4 : 8;  // of 16 bytes, of a staging row
     int const thread = block{}.rank() % 128, lane = wave{}.rank(), warp0 = thread / 32 * 16;
     bool const aligned = is_row_aligned<16>(c);
@@ -127,16 +129,20 @@ struct sm90_store {
         int const row = m0 + (C.swap_ab() ? strip * 32 : warp0) + r,
                   col = (C.swap_ab() ? warp0 : strip * 32) + unit * 4;
         if (row >= c.rows) continue;
-        float four[4] = {sums.x, sums.y, sums.z, sums.w};
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (col + e < columns) four[e] = epilogue(four[e], row, n0 + col + e);
-        if (aligned && col + 4 <= columns) {
-          *reinterpret_cast<float4*>(c.at(row, n0 + col)) = {four[0], four[1], four[2], four[3]};
+        if constexpr (pair_epilogue<Epilogue>) {
+          store_vec4(c, row, n0 + col, sums, aligned, epilogue);
         } else {
+          float four[4] = {sums.x, sums.y, sums.z, sums.w};
 #pragma unroll
           for (int e = 0; e < 4; ++e)
-            if (col + e < columns) c(row, n0 + col + e) = four[e];
+            if (col + e < columns) four[e] = epilogue(four[e], row, n0 + col + e);
+          if (aligned && col + 4 <= columns) {
+            *reinterpret_cast<float4*>(c.at(row, n0 + col)) = {four[0], four[1], four[2], four[3]};
+          } else {
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              if (col + e < columns) c(row, n0 + col + e) = four[e];
+          }
         }
       }
       wave{}.sync();

@@ -25,7 +25,9 @@ struct tuned_mainloops {
   };
 
   /// Whether TMA can read B.
-  static bool accepts(std::int64_t, b_operand<T> const& b, int) { return is_row_aligned<16>(b.data, b.ld); }
+  static bool accepts(std::int64_t, b_operand<T> const& b, int) {
+    return is_row_aligned<16>(b.data, b.ld) && b.group_stride % 8 == 0;
+  }
 
   /// An upper bound of the k slices of all tiles of a C of `rows` rows and n columns. A tile has at most 8, and if
   /// tiles have several, each slice has an SM.
@@ -68,10 +70,10 @@ struct tuned_mainloops {
     x.b_is_constant = b_is_constant;
     x.stages = Mainloop::stages(rows, last_rows, plan.split_k, plan.b_in_flight);
     x.blocks_of_tile = divisor(plan.split_k);
-    for (int i = 0; i < Buffers; ++i) x.a[i] = make_box_maps(a[i], x.stages.rows, x.stages.last_rows, where);
+    for (int i = 0; i < Buffers; ++i) x.a[i] = make_box_maps(a[i], x.stages.rows, x.stages.last_rows, {}, where);
     matrix<T const> const lines =
         b.order == layout::row_major ? matrix<T const>{b.data, k, b.n, b.ld} : matrix<T const>{b.data, b.n, k, b.ld};
-    x.b = make_box_maps(lines, Mainloop::b_box_rows, Mainloop::last_b_box_rows(b.n), where);
+    x.b = make_box_maps(lines, Mainloop::b_box_rows, Mainloop::last_b_box_rows(b.n), {b.groups, b.group_stride}, where);
     return x;
   }
 };

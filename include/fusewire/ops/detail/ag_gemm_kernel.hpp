@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   channel_launch launch(ch, g.gather.pull);
   channel_epoch const& e = launch.epoch();
   gathered_source<Mainloop> source(e, ch.world.rank(), g.gather.map, g.gather.local_shard_first, x.k_slice());
-  checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m, Mainloop::traits.tile_n};
+  checked_local_sink<T> const sink{g.c, e, Mainloop::traits.tile_m,
+                                   Mainloop::traits.tile_n / columns_of_value<Epilogue>};
   auto const gather = [&](auto group, int worker, int workers, auto const& begin) {
     if constexpr (Mainloop::traits.push_groups > 0)
       if (Mainloop::traits.pushes_as_one ? g.gather.alternating : !g.gather.pull) {

@@ -48,7 +48,7 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
                     ag_gemm_call<T> const& call, ag_gemm_options const& o, ag_gemm_plan const& plan, bool pull,
                     Epilogue const& epilogue, std::source_location where) {
   world const& w = ch.world();
-  int const n = call.c.cols, split_k = plan.gemm.split_k;
+  int const n = call.b.cols, split_k = plan.gemm.split_k;
   gather_map const map{o.gather, call.m, o.k, w.size(), plan.gemm.tile_m, plan.chunk_k};
   launch_header header = gemm_header<T>("ag_gemm", plan.gemm, unsigned(o.gather) | unsigned(pull) << 8, call.m, n, o.k,
                                         map.chunk_k, where);

@@ -39,9 +39,11 @@ namespace fusewire {
 namespace detail {
 
 /// One block of a launch. Every thread calls run_splits, arrive_exit, reduce_slices, combine and end, in this order.
-template <class T, int D>
+template <class T, int D, decode_features Features>
 class decode_block {
-  using attention = wave_attention<T, D>;
+  using attention = wave_attention<T, D, Features.soft_cap>;
+  using splits = kv_splits<Features.batch_invariant>;
+  using query = query_fragments<T, D, decode_threads(D)>;
 
  public:
   /// shared: decode_shared::bytes() of LDS.
@@ -56,7 +58,7 @@ class decode_block {
   __device__ void run_splits() {
     if (!g_.kv_is_ready) platform::wait_prior_grid();
     if constexpr (!policy.overlaps_prior_grid) launch_.begin();
-    kv_splits run(b_, g_.lengths, words_, number(), policy.schedules_by_wave);
+    splits run = splits_of_block();
     if (run.has_last_token()) platform::wait_prior_grid();
     int const next = b_.rank() < ch_.world.size() ? ch_.world.next(b_.rank()) : 0;
     std::byte* const signal = ch_.world.signal[next];  // issued before K, behind which it would be waited for
@@ -89,12 +91,16 @@ class decode_block {
 
   /// This block's slices of the head items that it has not attended to alone, to the inboxes.
   __device__ void reduce_slices() {
+    if constexpr (Features.batch_invariant) {
 #pragma unroll 1
-    for (int s = 0; s < 2; ++s) {
-      head_item_slice const x = s == 0 ? continued_.uniform() : begun_.uniform();
-      workspace().reduce(
-          x, [&] { return exchange().local_word(x.item); },
-          [&](int i, softmax_partial const& sum, int n, int of) { exchange().push({x.item, i}, sum, n, of); });
+      for (splits run = splits_of_block(); !run.done();) {
+        head_item_slice x = slice_of(run);
+        for (run.next(); !run.done() && run.head_item() == x.item; run.next()) x.end = slice_of(run).end;
+        if (x.splits > 1) reduce(x);
+      }
+    } else {
+#pragma unroll 1
+      for (int s = 0; s < 2; ++s) reduce(s == 0 ? continued_.uniform() : begun_.uniform());
     }
   }
 
@@ -104,7 +110,11 @@ class decode_block {
   /// Called by: every thread of the block, last of all.
   __device__ void end() const {
     if (number() == b_.count() - 1) exchange().refresh(b_);
-    workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
+    if constexpr (Features.batch_invariant) {
+      if (number() == b_.count() - 1) workspace().refresh_piece(b_, [&](int record) { return has_piece(record); });
+    } else {
+      workspace().refresh(b_, number(), b_.count(), continued_.splits > 0, begun_.splits > 0);
+    }
     if (b_.index() == 0) launch_.wait_peers(b_);
     b_.sync();
     if (b_.leader()) launch_.finish_exit(b_, exits_before_);
@@ -113,24 +123,52 @@ class decode_block {
  private:
   static constexpr decode_policy policy = decode_policy_for(D);
 
+  __device__ decode_lengths lengths() const {
+    decode_lengths l = g_.lengths;
+    if constexpr (!Features.sliding_window) l.outside = nullptr;
+    return l;
+  }
+
+  __device__ splits splits_of_block() const { return {b_, lengths(), words_, number(), policy.schedules_by_wave}; }
+
   /// Number of this block's range of units.
   __device__ int number() const { return policy.reversed_blocks ? b_.count() - 1 - b_.index() : b_.index(); }
 
-  __device__ head_item_slice slice_of(kv_splits const& run) const {
-    int const first = run.first_block();
-    return head_item_slice::of(run.head_item(), first, run.last_block() - first + 1, number() - first, record_);
+  __device__ head_item_slice slice_of(splits const& run) const {
+    if constexpr (Features.batch_invariant) {
+      int const item = run.head_item();
+      return head_item_slice::of(item, item * g_.lengths.pieces.value(), run.pieces(), run.piece(), record_);
+    } else {
+      int const first = run.first_block();
+      return head_item_slice::of(run.head_item(), first, run.last_block() - first + 1, number() - first, record_);
+    }
+  }
+
+  /// Whether a head item of this launch has the piece of a record, and others beside it.
+  __device__ bool has_piece(int record) const {
+    decode_lengths const l = lengths();
+    int const item = record / l.pieces, piece = record % l.pieces;
+    if (item >= l.batch * l.kv_heads) return false;
+    int const units = l.units_at(item / l.heads), pieces = (units - 1) / l.piece_of(units) + 1;
+    return pieces > 1 && piece < pieces;
+  }
+
+  __device__ void reduce(head_item_slice const& x) const {
+    workspace().reduce(
+        x, [&] { return exchange().local_word(x.item); },
+        [&](int i, softmax_partial const& sum, int n, int of) { exchange().push({x.item, i}, sum, n, of); });
   }
 
   /// Whether the split may be read, as far as anybody looks: the length of its sequence is one that the table has room
   /// for, and its pages are in the caches. What is wrong is noted. Every wave looks at all of it.
-  __device__ bool exists(kv_splits const& run) const {
+  __device__ bool exists(splits const& run) const {
     if (run.done()) return true;
     int const room = g_.max_pages << g_.page_shift;
     if (run.tokens() > room) {
       note_misuse(ch_.world, misuse::length, g_.lengths.tokens[run.sequence()], room + 1, run.sequence());
       return false;
     }
-    if (g_.pages_to_check == 0) return true;
+    if (g_.pages_to_check == 0 || run.begin() >= run.end()) return true;
     wave const w;
     int const last = (run.end() - 1) >> g_.page_shift;
     int missing = 0;
@@ -148,7 +186,7 @@ class decode_block {
 
   /// Issues the split's first K. If the prior grid is over, Q is in LDS before: its loads and those of the page table
   /// are waited for together.
-  __device__ attention open(kv_splits const& run) {
+  __device__ attention open(splits const& run) {
     // Every step needs the number of heads: in its own register, not with the arguments loaded next to it
     paged_kv<T> const kv{g_.k,          g_.v,
                          g_.pages,      unsigned(run.sequence()) * unsigned(g_.max_pages),
@@ -156,42 +194,44 @@ class decode_block {
                          run.head()};
     bool const empty = platform::uniform(run.done() || !exists(run));
     int const begin = empty ? 0 : run.begin(), end = empty ? 0 : run.end();
-    platform::native16 query{};
+    query fragments{};
     if constexpr (!policy.overlaps_prior_grid)
-      if (!run.done()) query = load_query(run);
+      if (!run.done()) fragments.load(query_of(run), record_.heads);
     attention a(kv, begin + platform::uniform(wave{}.index()) * attention::step, end, policy.waves * attention::step);
     if constexpr (!policy.overlaps_prior_grid) {
       std::uint64_t some;
-      memcpy(&some, &query, sizeof some);
+      memcpy(&some, &fragments.fragment[query::count - 1], sizeof some);
       platform::wait_loaded(some);  // in all threads, whatever follows
-      attention::store_query(b_, query, q_);
+      fragments.store(b_, q_);
     }
     a.start();
     return a;
   }
 
-  __device__ platform::native16 load_query(kv_splits const& run) const {
-    return attention::load_query(b_, g_.q + std::int64_t(run.head_item()) * record_.heads * D, record_.heads);
+  __device__ T const* query_of(splits const& run) const {
+    return g_.q + std::int64_t(run.head_item()) * record_.heads * D;
   }
 
   /// This rank's attention over the split, each wave's part of it into LDS.
-  __device__ void attend(attention& a, kv_splits const& run) {
+  __device__ void attend(attention& a, splits const& run) {
     b_.sync();  // the last split has been read
     wave const w;
-    static_assert(attention::q_fragments <= decode_threads(D));
     if constexpr (policy.overlaps_prior_grid) {
-      attention::store_query(b_, load_query(run), q_);
+      query fragments;
+      fragments.load(query_of(run), record_.heads);
+      fragments.store(b_, q_);
       b_.sync();
     }
-    a.run(q_, g_.scale);
-    a.finish(o_ + w.index() * record_.heads * wave_attention_pitch, scales_ + w.index() * record_.heads, record_.heads);
+    a.run(q_, g_.scores);
+    a.finish(o_ + w.index() * record_.heads * wave_attention_pitch(D), scales_ + w.index() * record_.heads,
+             record_.heads);
     // Waits for the K and V that run() issues last: whoever needs their registers would wait for later stores as well
     platform::drain_stores();
     b_.sync();
   }
 
   /// Takes the sum over the waves to the inboxes if the split is all of its head item, else to the block's place.
-  __device__ void hold_slice(kv_splits const& run, head_item_slice const& x) {
+  __device__ void hold_slice(splits const& run, head_item_slice const& x) {
     int const rank = platform::no_hoist_lane(b_.rank()), group = platform::no_hoist(record_.heads);
     decode_record const record{group, D};
     bool const whole = platform::uniform(run.whole()), begins = run.starts();
@@ -199,19 +239,20 @@ class decode_block {
     to_ = x.item * record.vec4s() + x.end;  // slices and head items of a block are neighbours
     if (!whole && begins) begun_ = x;
     if (!whole && !begins) continued_ = x;
+    int const place = Features.batch_invariant ? x.first + run.piece() : workspace().of_block(number(), begins);
     for (int i = rank; i < record.vec4s(); i += decode_threads(D)) {
       int const head = i / (D / 4), four = i % (D / 4);
       softmax_partial const sum = combine_partials<policy.waves>(
           policy.waves, [&](int w) { return scales_[w * group + head]; },
           [&](int w) {
-            return *reinterpret_cast<vec4 const*>(o_ + (w * group + head) * wave_attention_pitch + four * 4);
+            return *reinterpret_cast<vec4 const*>(o_ + (w * group + head) * wave_attention_pitch(D) + four * 4);
           });
       if (whole) exchange().push({x.item, i}, sum, 0, 1);
-      else workspace().store(number(), begins, i, sum);
+      else workspace().store(place, i, sum);
     }
   }
 
-  __device__ split_kv_workspace<policy> workspace() const {
+  __device__ split_kv_workspace<policy, Features.batch_invariant> workspace() const {
     return {g_.workspace, record_, launch_.epoch(), ch_.world};
   }
 
@@ -227,7 +268,7 @@ class decode_block {
   decode_record record_;
   ll_word<>** peers_;                  // of head_item_exchange, in LDS
   softmax_scale* scales_;              // [waves][group], in LDS
-  float* o_;                           // [waves][group][wave_attention_pitch], in LDS
+  float* o_;                           // [waves][group][wave_attention_pitch(D)], in LDS
   head_item_slice continued_, begun_;  // of the head items that the block's first and last split do not end, or begin
   int from_ = 0, to_ = 0;              // what the block pushes: vec4s of all head items
 };
@@ -235,11 +276,11 @@ class decode_block {
 }  // namespace detail
 
 /// Attention of one token per sequence over all ranks' KV. Called by: flash_decode, on every rank.
-template <class T, int D>
+template <class T, int D, decode_features Features = decode_features{}>
 __global__ void __launch_bounds__(decode_threads(D), decode_policy_for(D).launch_bound)
     flash_decode_kernel(channel_view ch, decode_arguments<T> g) {
   extern __shared__ bytes16 shared[];
-  detail::decode_block<T, D> work(ch, g, shared);
+  detail::decode_block<T, D, Features> work(ch, g, shared);
   work.run_splits();
   work.arrive_exit();
   work.reduce_slices();

@@ -30,7 +30,7 @@ void start_gemm(gemm_launcher<T> const& launcher, hipStream_t stream, Call const
                 Epilogue const& epilogue, void const* of_channel, std::source_location where) {
   int const m = call.c.rows;
   gemm_arguments<T> const g{
-      call.c, {ceil_div(m, plan.tile_m), ceil_div(call.c.cols, plan.tile_n), 0, plan.group_m}, call.b.rows, of_channel};
+      call.c, {ceil_div(m, plan.tile_m), ceil_div(call.b.cols, plan.tile_n), 0, plan.group_m}, call.b.rows, of_channel};
   matrix<T const> const a[1] = {call.a};
   gemm_kernels<T, planned_epilogue<Epilogue>> const kernels;
   launcher.launch(stream, kernels_to_launch(kernels, epilogue), problem_of(call, m), plan, a,

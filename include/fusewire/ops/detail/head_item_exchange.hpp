@@ -36,9 +36,9 @@ class head_item_exchange {
   __device__ void push(vec4_at at, softmax_partial const& partial, int n, int of) const {
     int const size = later(ch_.world).size();
     if (size == 1) return n > 0 ? void() : write(at, partial);
+    if (later(g_).scattered) return n > 0 ? void() : send(places_to(head_owner(at)), at, partial);
     if (g_.two_shot) {
-      int const next = owner(at.item) - ch_.world.rank();
-      return n > 0 ? void() : send(next < 0 ? next + size : next, at, partial);
+      return n > 0 ? void() : send(places_to(owner(at.item)), at, partial);
     }
 #pragma unroll 1
     for (int p = n; p < size; p += of) send(p + 1 < size ? p + 1 : 0, at, partial);
@@ -52,9 +52,11 @@ class head_item_exchange {
     int const first_vec4 = platform::uniform(from), last_vec4 = platform::uniform(to), vec4s = record_.vec4s();
     for (int item = first_vec4 / g_.vec4s; item * vec4s < last_vec4; ++item) {
       if (g_.two_shot && owner(item) != w.rank()) continue;
-      int const first = item * vec4s, begin = first_vec4 < first ? 0 : first_vec4 - first, end = last_vec4 - first;
+      int const first = item * vec4s;
+      index_range const own = own_vec4s(item);
+      int const begin = max(first_vec4 - first, own.begin), end = min(last_vec4 - first, own.end);
       reduce_partials<policy>(
-          e_, w, begin, end < vec4s ? end : vec4s, w.size(), log_readers(w.size()),
+          e_, w, begin, end, w.size(), log_readers(w.size()),
           [&](int source, int i) { return load_words(source, {item, i}); },
           [&](ll_reader const& read, int a, int b, int i) { return missing(read, a, b, {item, i}); },
           [&](int i, softmax_partial const& sum, int n, int of) {
@@ -87,7 +89,7 @@ class head_item_exchange {
     if (ch_.world.size() == 1) return;
     slot().refresh(b, [&](int source, int item) {
       return item < g_.lengths.batch * g_.lengths.kv_heads &&
-             (!g_.two_shot || owner(item) == ch_.world.rank() || owner(item) == source);
+             (!g_.two_shot || owner(item) == ch_.world.rank() || owner(item) == source) && own_vec4s(item).size() > 0;
     });
   }
 
@@ -114,6 +116,22 @@ class head_item_exchange {
 
   __device__ int owner(int item) const {
     return int(unsigned(item) % unsigned(platform::no_hoist_lane(ch_.world.size())));
+  }
+
+  /// The first query head of a head item.
+  __device__ int first_head(int item) const { return item % later(g_).lengths.heads * record_.heads; }
+  /// The rank that has the result of a vec4, if results are scattered.
+  __device__ int head_owner(vec4_at at) const { return later(g_).owners.owner(first_head(at.item) + at.i / (D / 4)); }
+  /// How many places after this rank a rank is.
+  __device__ int places_to(int rank) const {
+    int const next = rank - ch_.world.rank();
+    return next < 0 ? next + ch_.world.size() : next;
+  }
+  /// Vec4s of a head item whose results this rank has.
+  __device__ index_range own_vec4s(int item) const {
+    if (!g_.scattered) return {0, record_.vec4s()};
+    int const first = first_head(item);
+    return {max(g_.own.begin - first, 0) * (D / 4), min(g_.own.end - first, record_.heads) * (D / 4)};
   }
 
   __device__ vec4_words load_words(int source, vec4_at at) const {
@@ -152,10 +170,14 @@ class head_item_exchange {
     // A quotient, rounded once: o times 1 / l is rounded twice, and may be the neighbour of what T should get
 #pragma unroll
     for (int j = 0; j < 4; ++j) out.value[j] = T(x.s.l == 0 ? 0.0f : x.o.x[j] / x.s.l);  // NaN if l is
-    std::int64_t const head = std::int64_t(at.item) * g.group + at.i / (D / 4);
+    int head = at.item * g.group + at.i / (D / 4);
+    if (g.scattered) {  // not counted: heads of other ranks
+      int const sequence = platform::no_hoist_lane(at.item) / g.lengths.heads;
+      head -= g.own.begin + sequence * (g.lengths.kv_heads * g.group - g.own.size());
+    }
     int const four = at.i % (D / 4);
-    *reinterpret_cast<decltype(out)*>(g.out + head * D + four * 4) = out;
-    if (g.lse && four == 0) g.lse[head] = (x.s.m + platform::log2(x.s.l)) * ln_of_2;
+    *reinterpret_cast<decltype(out)*>(g.out + std::int64_t(head) * D + four * 4) = out;
+    if (g.lse && four == 0) g.lse[head] = (x.s.m + platform::log2(x.s.l)) * g.lse_unit;
   }
 
   channel_view const& ch_;

@@ -21,6 +21,8 @@ __device__ T shuffle(T value, int lane) {
 __device__ inline int readlane(int value, int lane) { return shuffle(value, lane); }
 /// A bit for each lane for which `x` holds.
 __device__ inline std::uint64_t ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
+/// How many bits of x are set.
+__device__ inline int bits_set(std::uint64_t x) { return int(__popcll(x)); }
 /// 1 + the first lane for which `x` holds; 0 if there is none.
 __device__ inline int first_lane_of(bool x) { return __ffs(int(__ballot_sync(0xffffffffu, x))); }
 /// `x`, which is the same in every lane of the wave. The compiler may keep it, and what follows from it, once per wave.
