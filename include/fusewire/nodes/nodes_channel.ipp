@@ -37,6 +37,7 @@ FUSEWIRE_HOST nodes_channel::nodes_channel(network& n, channel_options const& o,
           "; expected fewer than ", (1 << 28) / size);
   std::size_t const slots = 2 * view_.slot_bytes, far = net.peers.size() * slots, flags = flags_of(view_);
   bool const in_host = net.options.reach == network_reach::host;
+  detail::current_device const device(h.world().device(), where);
   if (in_host) {
     m.pinned_windows = {far, "hipHostMalloc(windows)", where};
     m.pinned_inbox = {slots, "hipHostMalloc(inbox)", where};

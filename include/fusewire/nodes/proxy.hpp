@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -64,6 +65,7 @@ class proxy {
     for (;;) {
       {
         std::lock_guard const lock(m_);
+        if (!broken_.empty()) return false;
         if (!has_work() && parts_.engine->settled()) return true;
       }
       if (std::chrono::steady_clock::now() - start > limit) return false;
@@ -102,7 +104,14 @@ class proxy {
     auto const outside = simulator::get().outside;
     if (outside) outside(1);
     for (int idle = 0; !stop_;) {
-      bool const worked = turn();
+      bool worked = false;
+      try {
+        worked = turn();
+      } catch (std::exception const& e) {
+        std::lock_guard const lock(m_);
+        broken_ = text("the thread of rank ", parts_.rank, " for other nodes has failed: ", e.what());
+        end_waits(broken_);
+      }
       idle = worked ? 0 : idle + 1;
       // It shares the cores with threads that launch
       if (idle > 200) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -114,6 +123,7 @@ class proxy {
   /// Returns whether anything went on.
   bool turn() {
     std::lock_guard const lock(m_);
+    if (!broken_.empty()) return end_waits(broken_), false;
     bool worked = take();
     while (!pending_.empty() && parts_.engine->put(pending_.front())) pending_.pop_front(), ++puts_, worked = true;
     while (!mail_out_.empty() && parts_.engine->put(mail_out_.front())) mail_out_.pop_front(), worked = true;
@@ -187,6 +197,7 @@ class proxy {
   std::vector<std::uint64_t> done_;
   bool told_ = false;  // far ranks, or this rank's kernels, that a launch has failed
   bool paused_ = false;
+  std::string broken_;  // why it does nothing any more
   std::atomic<std::uint64_t> puts_ = 0;
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // the last: it uses all others

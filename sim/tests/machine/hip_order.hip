@@ -352,7 +352,8 @@ void outside() {  // a thread sleeps for longer than the patience, and then rais
   CHECK(got == 0);
   sleeper.join();
   outside(-1);
-  poll_until_late<<<1, 64>>>(device<unsigned>(32), 20l * 100000000, late);  // and now it jumps again
+  *f = 0;
+  poll_until_late<<<1, 64>>>(f, 20l * 100000000, late);  // and now it jumps again
   HIP(hipMemcpy(&got, late, 4, hipMemcpyDeviceToHost));
   CHECK(got == 1);
 }

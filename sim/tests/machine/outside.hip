@@ -9,6 +9,7 @@
 #include "check.hpp"
 
 constexpr int words = 2048, runs = 40;
+constexpr unsigned has_looked = 0x40000000u;
 
 enum scope { system_scope, device_scope, no_scope };
 
@@ -28,6 +29,7 @@ __global__ void write(unsigned* x, unsigned value, scope s, unsigned* flag) {
   for (int i = threadIdx.x; i < words; i += 64) x[i] = value;
   release(s);
   if (threadIdx.x == 0) __hip_atomic_store(flag, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  while (poll(flag) != has_looked) __builtin_amdgcn_s_sleep(1);  // the end of a kernel may release
 }
 __global__ void read(unsigned const* x, unsigned value, scope s, unsigned* flag, unsigned* wrong) {
   unsigned before = 0;
@@ -72,6 +74,7 @@ int main(int argc, char** argv) {
       if (what == "to_host") {
         while (seen() != run) {}
         for (int i = 0; i < words; ++i) host_is_wrong |= __atomic_load_n(x + i, __ATOMIC_RELAXED) != run;
+        __atomic_store_n(flag, has_looked, __ATOMIC_RELEASE);
       } else {
         while ((seen() & 0x80000000u) == 0) {}
         for (int i = 0; i < words; ++i) __atomic_store_n(x + i, run, __ATOMIC_RELAXED);
