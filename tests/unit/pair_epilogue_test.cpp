@@ -200,7 +200,7 @@ TEST_CASE("ag_gemm: pairs of columns", "[ag_gemm][pairs]") {
   CAPTURE(ranks, int(by));
   on_ranks(ranks, [&](rank_of_test& r) {
     constexpr int max_m = 140, max_n = 136;
-    int const k = 8 * r.size() * 20;
+    int const k = 8 * r.size() * (r.size() < 8 ? 20 : 5);  // 8 ranks take long on the simulator
     channel ch(r.heap, {.max_bytes = 1_MiB, .flags_per_source = 256});
     gemm_of_pairs<bf16> g(r, max_m, max_n, k);
     ag_gemm<bf16> op(ch, {.max_m = max_m, .k = k, .gather = by});
