@@ -20,7 +20,7 @@ struct row_values {
 /// The sum of a row that an epilogue is called for.
 template <class T, int Vectors, class Get>
 struct row_sum {
-  Get get;
+  Get get;  // computes it
 
   /// Waits for it. Called by: every thread of the block, once.
   __device__ __forceinline__ row_values<T, Vectors> operator()() const { return get(); }
