@@ -24,7 +24,9 @@ struct decode_features {
     return unsigned(soft_cap) | unsigned(sliding_window) << 1 | unsigned(batch_invariant) << 2;
   }
   /// Those of bits().
-  static constexpr decode_features of(unsigned bits) { return {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}; }
+  static __host__ __device__ constexpr decode_features of(unsigned bits) {
+    return {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+  }
 };
 
 /// What a launch of flash_decode_kernel works on.
