@@ -9,6 +9,7 @@ import pathlib
 import statistics
 import sys
 
+import exchanges
 import kernels_since
 import taxes as sim_taxes
 from figures import ag_gemm_projected, fused_and_twin, key_of, load, one_sequence, shapes_of, times_of, twin_of
@@ -440,6 +441,7 @@ def for_readers(results, older):
             else:
                 cells.append(otherwise)
         out.append(f"| {title} | {replaces} | {cells[0]} | {cells[1]} |")
+    out += exchanges.for_readers(results)
     out.append("\nA figure says how many times as long what is replaced takes, each side at its best in the same run. Below 1.00 the fused kernel loses. "
                "On MI300X the other side is our own GEMM or local kernel on the same clock, and RCCL at half the time of a published all-reduce.")
     if beside:
@@ -744,6 +746,7 @@ def summary(results, older):
                 ("Flash Decode", [("flash_decode", "Flash Decode: microseconds by tokens, fused, bulk-synchronous and the floor")], about_flash_decode(results)),
                 ("GEMMs on one GPU", [], about_gemm(results)),
                 ("GEMM + reduce-scatter, + all-reduce, + all-scatter", [], about_sums(results)),
+                ("Collectives, groups of rows", [], exchanges.section(results, older)),
                 ("The three taxes", [("taxes", "From the bulk-synchronous twin's time to the fused kernel's, one tax after the other")], about_taxes(results)),
                 ("How far to trust the projections", [("published", "Projected over published microseconds of MI300X, each point, with a band of 15 %")], about_model()),
                 ("Where these figures come from", [], where_from(results, older))]

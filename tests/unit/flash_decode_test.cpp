@@ -546,7 +546,7 @@ TEST_CASE("flash_decode: few blocks, each with many items and parts of two", "[f
     auto o = d.options();
     int xcds = 1;
     check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
-    o.reserved_cus = r.world.compute_units() - xcds * r.world.ranks_on_device();  // each rank has one of each XCD
+    o.reserved_cus = r.world.compute_units() - xcds * r.world.max_ranks_on_a_device();  // each has one of each XCD
     flash_decode<bf16> op(ch, o);
     d.run(op, {9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }});
     d.run(op, {9, [](int rank, int s) { return s == 0 ? 640 : rank * s * 3; }, problem::equal_keys});
@@ -603,7 +603,7 @@ TEST_CASE("flash_decode: results by heads with splits, few blocks and more seque
     auto o = d.options();
     int xcds = 1;
     check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
-    o.reserved_cus = r.world.compute_units() - xcds * r.world.ranks_on_device();  // each rank has one of each XCD
+    o.reserved_cus = r.world.compute_units() - xcds * r.world.max_ranks_on_a_device();  // each has one of each XCD
     flash_decode<f16> few(ch, o), many(ch, d.options());
     problem const p{9, [](int rank, int s) { return s == 4 ? 640 - 200 * rank : any_length(200, 8, rank, s); }};
     d.run(few, p);
@@ -672,7 +672,7 @@ TEST_CASE("flash_decode: batch-invariant, a sequence has the same bits in every 
     invariant op(ch, o);
     int xcds = 1;
     check_hip(platform::xcd_count(&xcds, r.world.device()), "xcd_count");
-    o.reserved_cus = r.world.compute_units() - xcds * r.world.ranks_on_device();  // each rank has one of each XCD
+    o.reserved_cus = r.world.compute_units() - xcds * r.world.max_ranks_on_a_device();  // each has one of each XCD
     invariant few_blocks(ch, o);
     int const lengths[] = {2600, 300, 0, 1300, 700};
     problem const p{batch, [&](int rank, int s) { return std::max(0, lengths[s] - 90 * rank); }};
