@@ -386,8 +386,8 @@ def refusals(star: Star) -> None:
         expect_error(fusewire.BadArgument, "no communicator for the group 'nobody'", name, b"nobody",
                      *([None] if name == "check" else []))
     expect_error(fusewire.BadArgument, "already", "init", b"all", ctypes.byref(options(star)))
-    x = Matrix(numbers(8, 1024, 1))
-    c = _interface.ProductCall(None, BF16, x.view(), x.view(), empty(8 * RANKS, 8).view())
+    x, y = Matrix(numbers(8, 1 << 16, 1)), empty(8 * RANKS, 8)
+    c = _interface.ProductCall(None, BF16, x.view(), x.view(), y.view())
     expect_error(fusewire.OutOfSpace, "max_bytes", "product", b"all", 0, ctypes.byref(c))
     c.type = 1
     expect_error(fusewire.BadArgument, "built for bfloat16 alone", "product", b"all", 0, ctypes.byref(c))
