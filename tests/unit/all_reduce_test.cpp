@@ -269,15 +269,15 @@ TEST_CASE("all_reduce: rows are added to a residual and normalised, the same bit
     }
 }
 TEST_CASE("all_reduce: a row longer than a block's threads", "[all_reduce]") {
-  all_reduce_options const o{.max_rows = 2, .max_cols = 8000, .transport = row_transport::flags};
+  all_reduce_options const o{.max_rows = 2, .max_cols = 4000, .transport = row_transport::flags};
   on_ranks(
       2,
       [&](rank_of_test& r) {
         channel ch(r.heap, channel_for<float>(r.size(), o));
         all_reduce<float> op(ch, o);
         norm_rank<float> n(r, o.max_rows, o.max_cols);
-        (void)n.run(op, 2, 8000, {}, 1);
-        (void)n.run(op, 1, 4100, {}, 2);
+        (void)n.run(op, 2, 4000, {}, 1);
+        (void)n.run(op, 1, 2100, {}, 2);
       },
       heap_for<float>(2, o));
 }

@@ -52,7 +52,7 @@ struct put_ring_view {
   /// Waits until every put for which a ticket was taken so far has left. False: the wait timed out.
   /// Called by: one thread.
   [[nodiscard]] __device__ __forceinline__ bool wait_left(world_view const& w) const {
-    return detail::spin<until::at_least>(w, done, platform::atomic_load<order::relaxed, scope::device>(head), -1);
+    return wait_done(w, platform::atomic_load<order::relaxed, scope::device>(head));
   }
   /// Publishes what the group has stored so far, and asks for the put; d.number counts for nothing.
   /// Called by: every thread of the group. Order: release, system: the thread finds it, and so does whoever finds the
@@ -63,12 +63,19 @@ struct put_ring_view {
     g.sync();
     if (!g.leader()) return;
     auto const ticket = platform::atomic_fetch_add<order::relaxed, scope::device>(head, 1ull);
-    if (ticket >= unsigned(size) && !detail::spin<until::at_least>(w, done, ticket + 1 - unsigned(size), -1)) return;
+    if (ticket >= unsigned(size) && !wait_done(w, ticket + 1 - unsigned(size))) return;
     put_descriptor* const p = descriptors + ticket % unsigned(size);
     store(&p->where, d.where), store(&p->from, d.from), store(&p->to, d.to);
     store(&p->bytes, d.bytes), store(&p->flag, d.flag), store(&p->value, d.value);
     platform::fence<order::release, scope::system>();
     store(&p->number, std::uint64_t(ticket + 1));
+  }
+
+ private:
+  __device__ __forceinline__ bool wait_done(world_view const& w, unsigned long long tickets) const {
+    bool const left = detail::spin<until::at_least>(w, done, tickets, -1);
+    platform::acquire_polled<scope::system>(&done->value);
+    return left;
   }
 };
 

@@ -112,7 +112,7 @@ class all_reduce {
   void prepare(std::source_location where = std::source_location::current()) {
     for (bool const words : {false, true})
       for (bool const two_shot : {false, true})
-        for (int const vectors : {1, 2, 4}) {
+        for (int const vectors : {1, all_reduce_plan::max_vectors}) {
           if (words ? o_.transport == row_transport::flags : o_.transport == row_transport::ll_words) continue;
           all_reduce_plan p;
           p.words = words, p.two_shot = two_shot, p.vectors = vectors;
@@ -212,8 +212,7 @@ class all_reduce {
         else visit(&all_reduce_one_shot<T, Exchange, Vectors, Epilogue>);
       };
       if (p.vectors == 1) shots.template operator()<1>();
-      else if (p.vectors == 2) shots.template operator()<2>();
-      else shots.template operator()<all_reduce_plan::max_row_vectors>();
+      else shots.template operator()<all_reduce_plan::max_vectors>();
     };
     if (p.words) vectors.template operator()<ll_rows>();
     else vectors.template operator()<flag_rows>();

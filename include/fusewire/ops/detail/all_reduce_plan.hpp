@@ -7,8 +7,6 @@ namespace fusewire {
 
 /// The plan of a call. A pure function of its shape.
 struct all_reduce_plan : row_plan {
-  static constexpr int max_row_vectors = 4;  // of a thread, in a row that an epilogue sees: 1, 2 or 4
-
   bool two_shot = false;  // else one-shot
   int cols = 0;           // elements of a row
 
@@ -26,14 +24,14 @@ struct all_reduce_plan : row_plan {
   static all_reduce_plan of_rows(int rows, int cols, int ranks, reduce_algorithm shots, row_transport transport) {
     int const row = ceil_div(cols, per_16_bytes<T>);
     all_reduce_plan p = chosen(std::size_t(rows) * std::size_t(row) * 16, ranks, shots, transport);
-    while (row > max_threads * p.vectors) p.vectors *= 2;
+    p.vectors = row <= max_threads ? 1 : max_vectors;
     p.threads = int(round_up(std::size_t(ceil_div(row, p.vectors)), whole_waves));
     p.rows = rows, p.cols = cols;
     return p.cut<T>(ranks);
   }
   /// Columns of the longest row that a block holds.
   template <class T>
-  static constexpr int max_cols = max_threads * max_row_vectors * per_16_bytes<T>;
+  static constexpr int max_cols = max_threads * max_vectors * per_16_bytes<T>;
 
   /// The roles if `fit` blocks are resident. Reducing moves about three times the bytes of sending or taking.
   roles roles_of(int fit) const { return row_plan::roles_of(fit, two_shot ? 5 : 4, two_shot); }

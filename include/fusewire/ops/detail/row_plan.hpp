@@ -25,7 +25,7 @@ struct row_arguments {
 struct row_plan {
   static constexpr int whole_waves = 64;      // threads of a block are whole waves of any architecture
   static constexpr int max_threads = 512;     // of a block: kernels that add up rows then spill no registers
-  static constexpr int max_vectors = 2;       // of a thread, in one row of an array
+  static constexpr int max_vectors = 2;       // of a thread, in one row
   static constexpr int array_threads = 256;   // of a block of an array
   static constexpr int min_chunk = 8 << 10;   // bytes that a flag publishes, if rows are small
   static constexpr int max_chunk = 64 << 10;  // likewise
