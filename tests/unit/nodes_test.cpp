@@ -297,7 +297,7 @@ TEST_CASE("nodes: launches that differ between nodes are named") {
   CHECK(named > 0);
 }
 
-TEST_CASE("nodes: a rank that fails ends the waits of other nodes") {
+TEST_CASE("nodes: a rank that fails ends the waits of other nodes", "[long]") {
   heap_options memory = small_heap();
   memory.wait_limit = std::chrono::minutes(5);
   exchange_args const a{.pieces = 1, .words = 16};
