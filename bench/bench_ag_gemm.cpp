@@ -321,19 +321,10 @@ class shape_runner {
   std::vector<figure> refused_;
 };
 
-struct row {
+struct row : shape_figures {
   shape s;
-  std::vector<figure> figures;
-  figure const* of(std::string const& name) const {
-    for (auto const& f : figures)
-      if (f.name == name && f.failure.empty()) return &f;
-    return nullptr;
-  }
-  /// The faster one of the bulk-synchronous twins: for large shapes a graph saves little, and is sometimes slower.
-  figure const* twin() const {
-    auto const *eager = of("bsp_eager"), *graph = of("bsp_graph");
-    return !eager || (graph && graph->us <= eager->us) ? graph : eager;
-  }
+  /// The faster one of the bulk-synchronous twins.
+  figure const* twin() const { return faster("bsp_eager", "bsp_graph"); }
 };
 
 std::unique_ptr<team<rank_state>> ranks;
@@ -349,45 +340,17 @@ std::string name_of(std::string const& variant, shape const& s) {
 
 /// The first benchmark of a shape measures all of its variants.
 void report(benchmark::State& state, std::string const& variant, shape const& s) {
-  std::string const key = name_of("", s);
-  if (!progress::get().begins(state, results.contains(key))) return;
-  if (!results.contains(key)) {
-    row r{s, {}};
-    try {
-      ranks->run([&](rank_state& st) {
-        auto figures = s.type == dtype::bf16 ? shape_runner<bf16>(st, s).run() : shape_runner<f16>(st, s).run();
-        if (st.w.rank() == 0) r.figures = std::move(figures);
-      });
-    } catch (std::exception const& e) {
-      r.figures.push_back({.name = variant, .failure = e.what()});
-    }
-    results[key] = r;
-  }
-  row const& r = results[key];
-  auto const found =
-      std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
-  double const tolerance = s.type == dtype::bf16 ? 1e-2 : 2e-3;
-  std::string const failure = found == r.figures.end()  ? "not measured: the shape's first variant failed"
-                              : !found->failure.empty() ? found->failure
-                              : !(found->error < tolerance)
-                                  ? text("wrong: relative error ", found->error, " of the timed outputs")
-                                  : "";
-  if (!failure.empty()) {
-    state.SkipWithError(failure.c_str());
-    return;
-  }
-  for (auto _ : state) state.SetIterationTime(found->us * 1e-6);
-  state.counters["min_us"] = found->least;
-  state.counters["max_us"] = found->most;
-  state.counters["error"] = found->error;
-  state.counters["sm_mhz"] = found->mhz;
-  if (found->kernels > 0) state.counters["kernels"] = found->kernels;
-  if (found->host_us > 0) state.counters["host_us"] = found->host_us;
+  row const* const r = results_of(state, results, name_of("", s), variant, row{{}, s}, *ranks, [&](rank_state& st) {
+    return s.type == dtype::bf16 ? shape_runner<bf16>(st, s).run() : shape_runner<f16>(st, s).run();
+  });
+  if (!r) return;
+  figure const* const found = report_variant(state, *r, variant, s.type == dtype::bf16 ? 1e-2 : 2e-3);
+  if (!found) return;
   if (variant != "all_gather") state.counters["tflops"] = s.flops() / found->us * 1e-6;
   if (variant != "gemm") state.counters["link_gb_s"] = s.link_bytes() / found->us * 1e-3;
   if (variant.find('/') != std::string::npos) return;  // ranks that are late are compared with each other
-  if (auto const* g = r.of("gemm")) state.counters["x_gemm"] = found->us / g->us;
-  if (auto const* t = r.twin()) state.counters["speedup"] = t->us / found->us;
+  if (auto const* g = r->of("gemm")) state.counters["x_gemm"] = found->us / g->us;
+  if (auto const* t = r->twin()) state.counters["speedup"] = t->us / found->us;
 }
 
 /// Random shapes, the same on every rank: M and N evenly over their logarithms, K a multiple of 512, both types and

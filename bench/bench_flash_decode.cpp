@@ -516,18 +516,11 @@ class shape_runner {
   index_range own_ = owners_.of(st_.w.rank());
 };
 
-struct row {
+struct row : shape_figures {
   shape s;
-  std::vector<figure> figures;
-  figure const* of(std::string const& name) const {
-    for (auto const& f : figures)
-      if (f.name == name && f.failure.empty()) return &f;
-    return nullptr;
-  }
   figure const* twin(std::string const& variant) const {
     if (variant.starts_with("heads")) return of("heads_bsp");
-    auto const *eager = of("bsp_eager"), *graph = of("bsp_graph");
-    return !eager || (graph && graph->us <= eager->us) ? graph : eager;
+    return faster("bsp_eager", "bsp_graph");
   }
 };
 
@@ -547,46 +540,20 @@ std::string name_of(std::string const& variant, shape const& s) {
 /// The first benchmark of a shape measures all of its variants.
 void report(benchmark::State& state, std::string const& variant, shape const& s) {
   std::string const key = name_of(name_of(s.type), s);
-  if (!progress::get().begins(state, results.contains(key))) return;
-  if (!results.contains(key)) {
-    row r{s, {}};
-    try {
-      ranks->run([&](rank_state& st) {
-        auto figures = s.type == dtype::bf16 ? shape_runner<bf16>(st, s).run() : shape_runner<f16>(st, s).run();
-        if (st.w.rank() == 0) r.figures = std::move(figures);
-      });
-    } catch (std::exception const& e) {
-      r.figures.push_back({.name = variant, .failure = e.what()});
-    }
-    results[key] = r;
-    order_of_results.push_back(key);
-  }
-  row const& r = results[key];
-  auto const found =
-      std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
-  double const tolerance = s.type == dtype::bf16 ? 1e-2 : 2e-3;
-  std::string const failure = found == r.figures.end()  ? "not measured: the shape's first variant failed"
-                              : !found->failure.empty() ? found->failure
-                              : !(found->error < tolerance)
-                                  ? text("wrong: relative error ", found->error, " of the timed outputs")
-                                  : "";
+  bool const first = !results.contains(key);
+  row const* const r = results_of(state, results, key, variant, row{{}, s}, *ranks, [&](rank_state& st) {
+    return s.type == dtype::bf16 ? shape_runner<bf16>(st, s).run() : shape_runner<f16>(st, s).run();
+  });
+  if (!r) return;
+  if (first) order_of_results.push_back(key);
   state.SetLabel(name_of(s.type));
-  if (!failure.empty()) {
-    state.SkipWithError(failure.c_str());
-    return;
-  }
-  for (auto _ : state) state.SetIterationTime(found->us * 1e-6);
-  state.counters["min_us"] = found->least;
-  state.counters["max_us"] = found->most;
-  state.counters["error"] = found->error;
-  state.counters["sm_mhz"] = found->mhz;
-  if (found->kernels > 0) state.counters["kernels"] = found->kernels;
-  if (found->host_us > 0) state.counters["host_us"] = found->host_us;
+  figure const* const found = report_variant(state, *r, variant, s.type == dtype::bf16 ? 1e-2 : 2e-3);
+  if (!found) return;
   state.counters["bytes"] = s.bytes();
   state.counters["hbm_gb_s"] = s.bytes() / found->us * 1e-3;
   if (!s.shared) state.counters["target"] = s.target();
   if (variant.find('/') != std::string::npos) return;  // ranks that are late are compared with each other
-  if (auto const* t = r.twin(variant)) state.counters["speedup"] = t->us / found->us;
+  if (auto const* t = r->twin(variant)) state.counters["speedup"] = t->us / found->us;
 }
 
 void print_table() {

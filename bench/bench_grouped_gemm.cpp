@@ -196,14 +196,8 @@ class shape_runner {
   std::map<int, std::shared_ptr<blas_gemm<T>>> products_;  // by rows
 };
 
-struct row {
+struct row : shape_figures {
   shape s;
-  std::vector<figure> figures;
-  figure const* of(std::string const& name) const {
-    for (auto const& f : figures)
-      if (f.name == name && f.failure.empty()) return &f;
-    return nullptr;
-  }
 };
 
 std::unique_ptr<team<rank_state>> ranks;
@@ -216,42 +210,15 @@ std::string name_of(std::string const& variant, shape const& s) {
 
 /// The first benchmark of a shape measures all of its variants.
 void report(benchmark::State& state, std::string const& variant, shape const& s) {
-  std::string const key = name_of("", s);
-  if (!progress::get().begins(state, results.contains(key))) return;
-  if (!results.contains(key)) {
-    row r{s, {}};
-    try {
-      ranks->run([&](rank_state& st) {
-        r.figures = s.type == dtype::bf16 ? shape_runner<bf16>(st, s).run() : shape_runner<f16>(st, s).run();
-      });
-    } catch (std::exception const& e) {
-      r.figures.push_back({.name = variant, .failure = e.what()});
-    }
-    results[key] = r;
-  }
-  row const& r = results[key];
-  auto const found =
-      std::find_if(r.figures.begin(), r.figures.end(), [&](figure const& f) { return f.name == variant; });
-  double const tolerance = s.type == dtype::bf16 ? 1e-2 : 2e-3;
-  std::string const failure = found == r.figures.end()  ? "not measured: the shape's first variant failed"
-                              : !found->failure.empty() ? found->failure
-                              : !(found->error < tolerance)
-                                  ? text("wrong: relative error ", found->error, " of the timed outputs")
-                                  : "";
-  if (!failure.empty()) {
-    state.SkipWithError(failure.c_str());
-    return;
-  }
-  for (auto _ : state) state.SetIterationTime(found->us * 1e-6);
-  state.counters["min_us"] = found->least;
-  state.counters["max_us"] = found->most;
-  state.counters["error"] = found->error;
-  state.counters["sm_mhz"] = found->mhz;
-  if (found->kernels > 0) state.counters["kernels"] = found->kernels;
-  if (found->host_us > 0) state.counters["host_us"] = found->host_us;
+  row const* const r = results_of(state, results, name_of("", s), variant, row{{}, s}, *ranks, [&](rank_state& st) {
+    return s.type == dtype::bf16 ? shape_runner<bf16>(st, s).run() : shape_runner<f16>(st, s).run();
+  });
+  if (!r) return;
+  figure const* const found = report_variant(state, *r, variant, s.type == dtype::bf16 ? 1e-2 : 2e-3);
+  if (!found) return;
   state.counters["tflops"] = s.flops() / found->us * 1e-6;
   state.counters["weights_gb_s"] = 2.0 * double(s.weights()) / found->us * 1e-3;
-  if (auto const* l = r.of("loop")) state.counters["speedup"] = l->us / found->us;
+  if (auto const* l = r->of("loop")) state.counters["speedup"] = l->us / found->us;
 }
 
 void print_table() {

@@ -5,3 +5,4 @@
 #include "measure.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
+#include "shape_figures.hpp"

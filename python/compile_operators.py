@@ -91,7 +91,8 @@ def build(out, objects, jobs=None):
         kernels = [*_compiler(hip), "-x", "cu", "-gencode", "arch=compute_90a,code=sm_90a", "-diag-suppress=177",
                    "-Xcompiler=-fPIC,-fvisibility=hidden", *common]
     host = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden",
-            "-DTORCH_TARGET_VERSION=0x020a000000000000", *(["-DFUSEWIRE_FOR_ROCM"] if hip else []), f"-isystem{torch / 'include'}", f"-I{sources}"]
+            "-DTORCH_TARGET_VERSION=0x020a000000000000", *(["-DFUSEWIRE_FOR_ROCM"] if hip else []),
+            f"-isystem{torch / 'include'}", f"-I{sources}"]
 
     work = [*((sources / f"{name}.cpp", objects / f"{name}.o", host) for name in ("torch_library", "c_interface")),
             (sources / "collectives.cu", objects / "collectives.o", kernels),

@@ -221,7 +221,8 @@ class ucx_engine final : public engine {
   /// Waits for a request, for a short time, and frees it.
   void finish(void* request) const {
     if (request == nullptr || UCS_PTR_IS_ERR(request)) return;
-    for (int i = 0; i < 100000 && ucp_request_check_status(request) == UCS_INPROGRESS; ++i) ucp_worker_progress(worker_);
+    for (int i = 0; i < 100000 && ucp_request_check_status(request) == UCS_INPROGRESS; ++i)
+      ucp_worker_progress(worker_);
     ucp_request_free(request);
   }
 

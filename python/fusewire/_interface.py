@@ -24,7 +24,8 @@ class Options(ctypes.Structure):
     """communicator_options."""
     _fields_ = [(name, ctypes.c_int) for name in
                 ("rank", "size", "device", "max_m", "max_k", "max_n", "reduce_rows", "reduce_cols")]
-    _fields_ += [("max_bytes", ctypes.c_int64), ("wait_seconds", ctypes.c_double), ("all_gather", AllGather), ("fail", Fail),
+    _fields_ += [("max_bytes", ctypes.c_int64), ("wait_seconds", ctypes.c_double), ("all_gather", AllGather),
+                 ("fail", Fail),
                  ("decode", ctypes.POINTER(DecodeOptions)), ("decodes", ctypes.c_int)]
 
 

@@ -252,8 +252,8 @@ def reduce_scatter(x: Tensor, *, group=None, out: Tensor | None = None) -> Tenso
 
 
 def all_to_all(x: Tensor, *, group=None, out: Tensor | None = None) -> Tensor:
-    """Part p of x [W N, ...] goes to rank p, as torch's all_to_all_single without sizes. Returns [W N, ...]; `out`, if it
-    is given. Of any type. No gradient."""
+    """Part p of x [W N, ...] goes to rank p, as torch's all_to_all_single without sizes. Returns [W N, ...]; `out`, if
+    it is given. Of any type. No gradient."""
     return _collective("all_to_all", x, group, out)
 
 
@@ -267,15 +267,15 @@ def all_to_all_v(x: Tensor, counts: Tensor, rows: int, *, offsets: Tensor | None
 
 
 def all_reduce(x: Tensor, *, group=None, out: Tensor | None = None) -> Tensor:
-    """The sum over ranks of x: bfloat16, float16 or float32, added in fp32 in the order of ranks; the same bits on every
-    rank. Returns a tensor like x; `out`, if it is given, which may be x. No gradient."""
+    """The sum over ranks of x: bfloat16, float16 or float32, added in fp32 in the order of ranks; the same bits on
+    every rank. Returns a tensor like x; `out`, if it is given, which may be x. No gradient."""
     return _collective("all_reduce", x, group, out)
 
 
 def all_reduce_norm(x: Tensor, gamma: Tensor, *, residual: Tensor | None = None, eps: float = 1e-6,
                     dtype: torch.dtype | None = None, scale: Tensor | None = None, group=None) -> tuple[Tensor, ...]:
-    """h = residual + the sum over ranks of x [rows, columns], and y = h / rms(h) * gamma, in one launch. Returns (h, y).
-    With a dtype, int8 or float8_e4m3fn (on AMD float8_e4m3fnuz): (h, y, y / scale of that type, scales): the scale that
+    """h = residual + the sum over ranks of x [rows, columns], and y = h / rms(h) * gamma, in one launch. Returns
+    (h, y). With a dtype, int8 or float8_e4m3fn (on AMD float8_e4m3fnuz): (h, y, y / scale of that type, scales): the scale that
     is given, or one of each row, [rows]. No gradient."""
     ops = torch.ops.fusewire
     if dtype is None:

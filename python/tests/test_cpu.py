@@ -332,8 +332,8 @@ def collectives(rank):
         assert q.dtype == dtype and (scales is scale or scales.shape == (6,))
         torch.library.opcheck(ops.all_reduce_norm_quantised.default, (x, residual, gamma, scale, dtype, group))
     torch.library.opcheck(ops.all_reduce_norm.default, (x, None, gamma, group))
-    g = torch.compile(lambda x: fusewire.all_reduce_norm(x, gamma, residual=residual, dtype=torch.int8)[2], fullgraph=True,
-                      backend="aot_eager")
+    g = torch.compile(lambda x: fusewire.all_reduce_norm(x, gamma, residual=residual, dtype=torch.int8)[2],
+                      fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(g(x), fusewire.all_reduce_norm(x, gamma, residual=residual, dtype=torch.int8)[2])
     raised(fusewire.BadArgument, lambda: fusewire.all_reduce_norm(x, gamma, scale=torch.tensor(1.0)), "without dtype")
     with FakeTensorMode():

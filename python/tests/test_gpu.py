@@ -873,8 +873,8 @@ def device_times():
     fusewire.check()
 
 
-SECTIONS = {"make": make, "eager": eager, "results": results, "collectives": collectives, "cuts": cuts, "gradients": gradients,
-            "symm_mem": symm_mem, "decode": decode, "graphs": graphs,
+SECTIONS = {"make": make, "eager": eager, "results": results, "collectives": collectives, "cuts": cuts,
+            "gradients": gradients, "symm_mem": symm_mem, "decode": decode, "graphs": graphs,
             "refusals": refusals, "streams": streams, "example": example,
             **({"host_time": host_time, "device_times": device_times,
                 "collective_times": collective_times} if given.bench else {}),

@@ -18,7 +18,8 @@ FILES = ("all_reduce", "collectives", "grouped_gemm")
 def size_of(keys):
     """What a row says of its size, and a number to sort by."""
     if "G" in keys:
-        return f"{keys['M']} rows, {keys['G']} groups" + (", one of 8 times the mean" if keys["skew"] == "8" else ""), (int(keys["G"]), int(keys["M"]), keys["skew"])
+        skewed = ", one of 8 times the mean" if keys["skew"] == "8" else ""
+        return f"{keys['M']} rows, {keys['G']} groups{skewed}", (int(keys["G"]), int(keys["M"]), keys["skew"])
     bytes_of = int(keys["kb"]) * 1024 if "kb" in keys else int(keys["rows"]) * int(keys["cols"]) * 2
     return f"{bytes_of // 1024} KB" if bytes_of < 1 << 20 else f"{bytes_of >> 20} MB", (bytes_of,)
 
@@ -30,13 +31,14 @@ def read(results):
         for path in sorted(results.glob(name + ".*.json")):
             data = json.loads(path.read_text())
             for variants in shapes_of(data).values():
-                times = {v: b["real_time"] for v, b in variants.items() if "real_time" in b and not b.get("error_occurred")}
+                times = {v: b["real_time"] for v, b in variants.items() if not b.get("error_occurred")}
                 twins = [times[v] for v in TWINS if v in times]
                 if not twins or "fused" not in times:
                     continue
-                of = variants["fused"]["name"]
-                size, order = size_of(key_of(of))
-                found.setdefault((of.split("/")[0], data["context"]["machine"], path.stem), []).append((order, size, min(twins), times["fused"]))
+                name = variants["fused"]["name"]
+                size, order = size_of(key_of(name))
+                key = name.split("/")[0], data["context"]["machine"], path.stem
+                found.setdefault(key, []).append((order, size, min(twins), times["fused"]))
     return {key: [row[1:] for row in sorted(rows)] for key, rows in found.items()}
 
 
@@ -63,7 +65,10 @@ def section(results, older):
     for (op, machine, stem), rows in read(results).items():
         title, twin = OPERATORS[op]
         state = ", older kernels" if older.get(stem, {}).get("older", True) else ""
-        out += [f"**{title}** beside {twin}, {machine}{state}: {in_words(rows)}.\n", "| | " + " | ".join(size for size, *_ in rows) + " |", "|---" + "|--:" * len(rows) + "|",
-                "| twin, us | " + " | ".join(f"{us:.1f}" for _, us, _ in rows) + " |", "| fused, us | " + " | ".join(f"{us:.1f}" for *_, us in rows) + " |",
-                "| twin / fused | " + " | ".join(f"{gain:.2f}" for gain in gains(rows)) + " |", ""]
+        line = lambda name, cells: "| " + " | ".join([name, *cells]) + " |"
+        out += [f"**{title}** beside {twin}, {machine}{state}: {in_words(rows)}.\n",
+                line("", (size for size, *_ in rows)), "|---" + "|--:" * len(rows) + "|",
+                line("twin, us", (f"{us:.1f}" for _, us, _ in rows)),
+                line("fused, us", (f"{us:.1f}" for *_, us in rows)),
+                line("twin / fused", (f"{gain:.2f}" for gain in gains(rows))), ""]
     return out

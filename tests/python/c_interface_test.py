@@ -345,7 +345,8 @@ def rows_by_count(pack: str) -> None:
 
 def norm(rows: int, quantised: int, scaled: bool) -> None:
     """quantised: 0 no, 1 int8, 2 fp8."""
-    xs, residual, gamma = [numbers(rows, 64, 7 + rank) for rank in range(RANKS)], numbers(rows, 64, 3), numbers(1, 64, 4)
+    xs = [numbers(rows, 64, 7 + rank) for rank in range(RANKS)]
+    residual, gamma = numbers(rows, 64, 3), numbers(1, 64, 4)
     x, r, g = Matrix(xs[RANK], 8), Matrix(residual), Matrix(gamma)
     h, y, q = empty(rows, 64), empty(rows, 64), Buffer(rows * 32, 0)
     scales, scale = Buffer(2 * rows), Buffer(2)

@@ -1,9 +1,8 @@
 // How ranks send each other rows of elements in vectors of 16 bytes: as whole vectors with a flag for each chunk of
 // rows, or as LL words without flags.
 //
-//   flag_rows   put() --16 bytes--> inbox [section][sender][row]    sent() --release--> flag     wait() --acquire-->
-//   get ll_rows     put() --4 LL words--> LL buffer                     nothing                      get polls the
-//   words
+//   flag_rows   put() --16 bytes--> inbox [section][sender][row]   sent() --release--> flag   wait() --acquire--
+//   ll_rows     put() --4 LL words--> LL buffer                    no flag                    the reader polls words
 //
 // Flags publish many bytes with one release and take no more bytes than the rows have. LL words take twice the bytes,
 // and save the release and the flag's trip. A section is one exchange of a launch: two-shot has two, partials and
@@ -53,7 +52,7 @@ class flag_rows {
   /// What a load brings.
   using loaded = vector;
   static constexpr int in_flight = 8;      // sources that a thread with one vector of a row loads together
-  static constexpr int blocks_per_cu = 2;  // that registers are for, of the largest: what links need in flight
+  static constexpr int blocks_per_cu = 2;  // for __launch_bounds__: links need so many blocks' stores in flight
 
   /// Of a launch.
   __device__ flag_rows(channel_epoch const& e, world_view const& w, row_sections const& s) : e_(e), w_(w), s_(s) {}
@@ -133,7 +132,7 @@ class ll_rows {
   static constexpr int vectors_per_record = 256;  // of the LL buffer
   static constexpr int side_by_side = 64;         // vectors whose j-th words are: so lanes of a wave access whole lines
   static constexpr int in_flight = 4;             // sources that a thread with one vector of a row loads together
-  static constexpr int blocks_per_cu = 1;         // that registers are for
+  static constexpr int blocks_per_cu = 1;         // for __launch_bounds__: few blocks, whose registers do not spill
   /// What a load brings.
   struct loaded {
     std::uint64_t word[words_per_vector];  // bits of LL words

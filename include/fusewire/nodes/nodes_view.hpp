@@ -11,8 +11,7 @@
 // Why two slots need no barrier between nodes. Let x be a put of launch e from r to p, whether or not p waits for it.
 //   1. r sends p its header of e+1 only after x has left: block 0 waits until everything that was put before has.
 //   2. So p's end of launch e+1, which waits for that header, comes after x has arrived (promise 2 of an engine).
-//   3. Whoever writes into p's slot e & 1 in launch e+2, near p or far from it, has seen p's header of e+1, which p
-//   sent
+//   3. Whoever writes into p's slot e & 1 in launch e+2, near p or far from it, has seen p's header of e+1. p sent it
 //      after its launch e had read the slot: as in channel_view.hpp. If p waited for x in launch e, x had come by then.
 //   4. If p did not, x can be under way in launch e+2. r's own puts of e+2 arrive behind it (1, and promise 2). Another
 //      rank's would not. So a kernel waits for every put in its launch, or leaves the place of one for which it does

@@ -24,7 +24,7 @@ struct row_arguments {
 /// The plan of a call. A pure function of its shape.
 struct row_plan {
   static constexpr int whole_waves = 64;      // threads of a block are whole waves of any architecture
-  static constexpr int max_threads = 512;     // of a block: kernels that add up rows then spill no registers
+  static constexpr int max_threads = 512;     // of a block: more would have too few registers each
   static constexpr int max_vectors = 2;       // of a thread, in one row
   static constexpr int array_threads = 256;   // of a block of an array
   static constexpr int min_chunk = 8 << 10;   // bytes that a flag publishes, if rows are small
