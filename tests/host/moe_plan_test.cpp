@@ -125,6 +125,7 @@ TEST_CASE("moe_routing_view: arrays have memory of their own") {
     pieces p;
     p.follows(r.tokens, n(ranks)), p.follows(r.source_rows, n(ranks) + 1);
     p.follows(r.expert_rows, n(s.experts)), p.follows(r.expert_begins, n(s.experts) + 1);
+    p.follows(r.expert_ends, n(s.experts));
     p.follows(r.row_tokens, received), p.follows(r.row_experts, received * k);
     p.follows(r.row_weights, received * k), p.follows(r.row_places, received * k);
     p.follows(r.row_of, sent), p.follows(r.token_ranks, n(s.max_tokens));

@@ -59,8 +59,9 @@ struct moe_routing_view {
   std::int32_t* tokens;       // [ranks]: tokens of each rank in the call
   std::int32_t* source_rows;  // [ranks + 1]: exclusive prefix sums of what each source has sent; the last: all received
   std::int32_t* expert_rows;  // [experts]: rows of each expert of this rank
-  std::int32_t*
-      expert_begins;           // [experts + 1]: where they begin, by_expert; the last: where the last one ends, aligned
+  /// [experts + 1]: where they begin, by_expert; the last: where the last one ends, aligned
+  std::int32_t* expert_begins;
+  std::int32_t* expert_ends;   // [experts]: the first row behind an expert's, by_expert
   std::int32_t* row_tokens;    // [max_received]: source rank * max_tokens + token
   std::int32_t* row_experts;   // [max_received, top_k]: the token's experts, from this rank's first on; -1: none here
   float* row_weights;          // [max_received, top_k]: their weights; 0: none here
@@ -89,6 +90,7 @@ struct moe_routing_view {
     r.shape = s;
     take(r.tokens, n(s.ranks)), take(r.source_rows, n(s.ranks) + 1);
     take(r.expert_rows, n(s.experts)), take(r.expert_begins, n(s.experts) + 1);
+    take(r.expert_ends, n(s.experts));
     take(r.row_tokens, received), take(r.row_experts, received * k);
     take(r.row_weights, received * k), take(r.row_places, received * k);
     take(r.row_of, sent), take(r.token_ranks, n(s.max_tokens));

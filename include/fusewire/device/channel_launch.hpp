@@ -61,6 +61,32 @@ class channel_launch {
   channel_epoch e_;
 };
 
+/// A part of a channel's launch: the tiles of a kernel that has begun the launch before them, and ends it after them.
+class part_of_launch {
+ public:
+  /// Of launch e.
+  __device__ explicit part_of_launch(channel_epoch const& e) : e_(e) {}
+
+  /// The launch has begun.
+  __device__ void begin() const {}
+  /// As channel_epoch::next().
+  __device__ int next(block b, int* shared) const { return e_.next(b, shared); }
+  /// The kernel does it at the end of the launch.
+  template <group Group>
+  __device__ void wait_peers(Group) const {}
+  /// The launch goes on.
+  __device__ void end(block) const {}
+  /// The epoch is known.
+  __device__ void wait_epoch() const {}
+  /// No block leaves with its tiles.
+  __device__ unsigned arrive_exit() const { return 0; }
+  /// See arrive_exit().
+  __device__ void finish_exit(block, unsigned) const {}
+
+ private:
+  channel_epoch const& e_;
+};
+
 /// A launch of a kernel that communicates with no other rank.
 class local_launch {
  public:

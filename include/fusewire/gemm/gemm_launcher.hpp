@@ -79,10 +79,12 @@ template <class T, class Plan = gemm_plan>
   requires is_16_bit_float<T>
 class gemm_launcher {
  public:
-  /// `name`: what messages begin with. `w` outlives the launcher. Fails: bad_argument; runtime_failure.
+  /// `name`: what messages begin with. `w` outlives the launcher. other_shared: bytes of a block's shared memory that
+  /// its kernels need before or after their tiles. Fails: bad_argument; runtime_failure.
   gemm_launcher(world const& w, std::string name, gemm_tile const& tile = gemm_tile::automatic, int reserved_cus = 0,
-                std::source_location where = std::source_location::current())
-      : w_(w), name_(std::move(name)), tile_(tile), reserved_cus_(reserved_cus), memory_(w, where) {
+                std::source_location where = std::source_location::current(), int other_shared = 0)
+      : w_(w), name_(std::move(name)), tile_(tile), reserved_cus_(reserved_cus), other_shared_(other_shared),
+        memory_(w, where) {
     bool const known = tile.generic ? tile == gemm_tile::small || tile == gemm_tile::large
                                     : tile.m >= 0 && tile.n >= 0 && tile.split_k >= 0;
     require(
@@ -96,7 +98,7 @@ class gemm_launcher {
   template <class Kernel>
   void load(Kernel const& kernel_of, std::source_location where = std::source_location::current()) const {
     for_each_mainloop<T>(tile_, [&]<class M>() {
-      load_kernel(w_, kernel_of.template operator()<M>(), M::traits.threads, M::shared_bytes(), where);
+      load_kernel(w_, kernel_of.template operator()<M>(), M::traits.threads, shared_bytes<M>(), where);
     });
   }
 
@@ -203,13 +205,14 @@ class gemm_launcher {
         set_blocks(x, comm, tiles);
         count = std::min(fit, std::max(work.min_blocks, comm + tiles * split_k));
       } else {
-        count = std::min(at_once, std::max(tiles, ceil_div(work.comm_workers, split_k))) * split_k;
+        int const workers = std::max(work.comm_workers, work.min_blocks);
+        count = std::min(at_once, std::max(tiles, ceil_div(workers, split_k))) * split_k;
       }
       fusewire::launch(
           w_, stream,
           {.blocks = count,
            .threads = M::traits.threads,
-           .shared_bytes = M::shared_bytes(),
+           .shared_bytes = shared_bytes<M>(),
            .cluster = M::traits.clusters ? split_k : 1,
            .programmatic = M::traits.comm == comm_placement::idle_warps && detail::may_be_early(reserved_cus_),
            .where = where},
@@ -238,19 +241,23 @@ class gemm_launcher {
   /// Groups of `split_k` blocks that share a tile, resident together: clusters, if the mainloop has them.
   template <class M, class... P>
   int groups(void (*kernel)(P...), int split_k, std::source_location where) const {
-    return resident_groups<M>(w_, kernel, split_k, reserved_cus_, where);
+    return resident_groups<M>(w_, kernel, split_k, reserved_cus_, where, shared_bytes<M>());
   }
   template <class M, class... P>
   int blocks(void (*kernel)(P...), int split_k, std::source_location where) const {
     int const cluster = M::traits.clusters ? split_k : 1, fit = groups<M>(kernel, cluster, where) * cluster;
-    detail::require_resident(name_.c_str(), w_, fit, M::traits.threads, M::shared_bytes(), reserved_cus_, where);
+    detail::require_resident(name_.c_str(), w_, fit, M::traits.threads, shared_bytes<M>(), reserved_cus_, where);
     return fit;
+  }
+  template <class M>
+  int shared_bytes() const {
+    return std::max(M::shared_bytes(), other_shared_);
   }
 
   world const& w_;
   std::string name_;
   gemm_tile tile_;
-  int reserved_cus_;
+  int reserved_cus_, other_shared_;
   typename tuned_mainloops<T>::memory memory_;
   std::map<key_of_plan, Plan> plans_;  // by kernel, shape, and whether a tuned mainloop may be
 };

@@ -60,10 +60,11 @@ class grouped_scheduler {
   }
 
   __device__ int count() const { return count_; }
-  /// The i-th tile. Called by: every thread of a wave. Requires: 0 <= i < count().
+  /// The i-th tile. Called by: every thread of a wave. Requires: 0 <= i < count(). If the groups have changed since the
+  /// scheduler was made, as those of a launch that was abandoned may, it is any tile.
   __device__ tile_coord operator[](int i) const {
     int const m = platform::uniform(i / n_tiles_);  // among the M tiles of all groups
-    for (int first = 0, before = 0;; first += wave::width) {
+    for (int first = 0, before = 0; first < g_.groups; first += wave::width) {
       int const end = before + sums(first);  // M tiles of all groups up to this lane's
       if (int const found = platform::first_lane_of(m < end); found > 0) {
         int const lane = found - 1, behind = platform::readlane(end, lane),
@@ -74,6 +75,7 @@ class grouped_scheduler {
       }
       before = platform::readlane(end, wave::width - 1);
     }
+    return {0, 0, 0};
   }
 
  private:

@@ -59,12 +59,13 @@ void for_each_mainloop(gemm_tile const& tile, F f) {
 }
 
 /// How many groups of `split_k` blocks that share a tile are resident together: clusters, if the mainloop has them.
+/// shared_bytes: of a block, at least the mainloop's.
 template <class Mainloop, class... P>
-int resident_groups(world const& w, void (*kernel)(P...), int split_k, int reserved_cus, std::source_location where) {
+int resident_groups(world const& w, void (*kernel)(P...), int split_k, int reserved_cus, std::source_location where,
+                    int shared_bytes = Mainloop::shared_bytes()) {
   int const cluster = Mainloop::traits.clusters ? split_k : 1;
-  return resident_clusters(w, kernel, cluster, Mainloop::traits.threads, Mainloop::shared_bytes(), reserved_cus,
-                           where) *
-         cluster / split_k;
+  return resident_clusters(w, kernel, cluster, Mainloop::traits.threads, shared_bytes, reserved_cus, where) * cluster /
+         split_k;
 }
 
 /// What a launch passes to its mainloop: buffers of A, and B [k, n]. `rows`: of the tallest tile, `last_rows` of those

@@ -54,6 +54,11 @@ class moe_operator {
     require(r.tokens != nullptr, where, name_, ": routing is empty; expected that of a moe_routing");
     require(r.shape == shape_, where, name_, ": routing was made with other options than the operator");
   }
+  /// Fails: bad_argument when rows are by_token.
+  void require_by_expert(std::source_location where) const {
+    require(shape_.layout == moe_layout::by_expert, where, name_,
+            ": layout = by_token; expected by_expert: an expert's rows lie side by side");
+  }
   /// Fails: bad_argument when p is null or no multiple.
   void require_address(char const* what, void const* p, int multiple, std::source_location where) const {
     require(p != nullptr, where, name_, ": ", what, " is null");

@@ -92,12 +92,12 @@ class moe_table {
       *counts(e, r_.counted(source, segment)) = bits_below(masks + e * words, moe_shape::segment_tokens);
     b.sync();
   }
-  /// Adds up the counts of all segments. Called by: every thread of the last block that has counted.
+  /// Adds up the counts of all segments, for `routed`. Called by: every thread of the last block that has counted.
   __device__ __forceinline__ void finish(block b) const {
     for (int s = b.rank(); s < w_.size(); s += b.size()) s_.tokens[s] = r_.tokens[s] = tokens_of(s, 0);
     b.sync();
     place_experts(b, true, [&](int e) { return sum(e); }, [&](int e, int begin) { r_.expert_begins[e] = begin; });
-    e_.signal_here(b, w_.rank(), flags_.routed());
+    b.sync();
   }
   /// Counts all tables for this block alone (moe_shape::counts_alone). `writes`: one block writes the routing's sums.
   /// Called by: every thread of the block.
@@ -213,7 +213,7 @@ class moe_table {
       int const at = begin + block_exclusive_sum(b, aligned, s_.words, all);
       begin += all;
       if (e <= experts) begins(e, at);
-      if (writes && e < experts) r_.expert_rows[e] = rows;
+      if (writes && e < experts) r_.expert_rows[e] = rows, r_.expert_ends[e] = at + rows;
       if (writes && e == experts) {
         r_.source_rows[w_.size()] = rows;
         look_at_rows(r_.shape.layout == moe_layout::by_token ? rows : at);
