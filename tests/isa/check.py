@@ -16,7 +16,7 @@ MATRIX_INSTRUCTIONS = {"small_tile": 32 * 64 * 64 // 4 // 4096, "large_tile": 12
                        **{f"small_m_gfx942I\\w+Li{m}ELi{n}E": steps * m * n * 64 // 4096 for m, n, steps in ((16, 16, 8), (64, 32, 2), (64, 64, 2))},
                        **{f"ping_pong_gfx942I\\w+Li{m}ELi{n}E": steps * m * n * 64 // 8 // 4096 for m, n, steps in ((128, 96, 4), (128, 112, 4), (128, 128, 4), (256, 192, 2), (256, 128, 2))}}  # of as many steps
 # Between the groups of steps of these loops a wave waits for a flag.
-WAITS_INSIDE = "ag_gemm_kernel.*(small_m|ping_pong)_gfx942"
+WAITS_INSIDE = "(ag_gemm|dispatch_gemm)_kernel.*(small_m|ping_pong)_gfx942"
 # Of a wave's step, 32 tokens for 16 heads by d: scores and output, 16 x 16 x 16 each; loads by width. V of d = 64: a lane has 4 neighbouring d.
 DECODE = {"Li64E": (16, {"global_load_dwordx4": 4, "global_load_dwordx2": 8, "global_load_dword": 1}), "Li128E": (32, {"global_load_dwordx4": 16, "global_load_dword": 1})}
 FORBIDDEN = r"flat_|buffer_wbl2|buffer_inv|scratch_|v_readlane|v_writelane|s_sleep"

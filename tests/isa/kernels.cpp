@@ -1,11 +1,13 @@
 // What check.py looks at: the kernels as a program would instantiate them.
 #include <fusewire/ops/detail/ag_gemm_kernel.hpp>
 #include <fusewire/ops/detail/all_reduce_kernel.hpp>
+#include <fusewire/ops/detail/dispatch_gemm_kernel.hpp>
 #include <fusewire/ops/detail/flash_decode_kernel.hpp>
 #include <fusewire/ops/detail/gemm_all_scatter_kernel.hpp>
 #include <fusewire/ops/detail/gemm_ar_kernel.hpp>
 #include <fusewire/ops/detail/gemm_kernel.hpp>
 #include <fusewire/ops/detail/gemm_rs_kernel.hpp>
+#include <fusewire/ops/detail/gemm_combine_kernel.hpp>
 #include <fusewire/ops/detail/grouped_gemm_kernel.hpp>
 #include <fusewire/ops/detail/moe_combine_kernel.hpp>
 #include <fusewire/ops/detail/moe_dispatch_kernel.hpp>
@@ -146,3 +148,35 @@ template __global__ void fusewire::grouped_gemm_kernel<bf16, rows_128, swiglu>(g
                                                                                rows_128::operands<1> const, swiglu);
 template __global__ void fusewire::grouped_gemm_kernel<bf16, loop<bf16, large_tile>, identity>(
     grouped_gemm_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);
+template __global__ void fusewire::dispatch_gemm_kernel<bf16, rows_16, swiglu>(channel_view const,
+                                                                               dispatch_gemm_arguments<bf16> const,
+                                                                               rows_16::operands<1> const, swiglu);
+template __global__ void fusewire::dispatch_gemm_kernel<bf16, rows_64, swiglu>(channel_view const,
+                                                                               dispatch_gemm_arguments<bf16> const,
+                                                                               rows_64::operands<1> const, swiglu);
+template __global__ void fusewire::dispatch_gemm_kernel<bf16, rows_128, swiglu>(channel_view const,
+                                                                                dispatch_gemm_arguments<bf16> const,
+                                                                                rows_128::operands<1> const, swiglu);
+template __global__ void fusewire::dispatch_gemm_kernel<bf16, rows_256, swiglu>(channel_view const,
+                                                                                dispatch_gemm_arguments<bf16> const,
+                                                                                rows_256::operands<1> const, swiglu);
+template __global__ void fusewire::dispatch_gemm_kernel<f16, rows_256_of_rows, swiglu>(
+    channel_view const, dispatch_gemm_arguments<f16> const, rows_256_of_rows::operands<1> const, swiglu);
+template __global__ void fusewire::dispatch_gemm_kernel<bf16, loop<bf16, large_tile>, swiglu>(
+    channel_view const, dispatch_gemm_arguments<bf16> const, operands<bf16, large_tile, 1> const, swiglu);
+template __global__ void fusewire::gemm_combine_kernel<bf16, rows_16, identity>(channel_view const,
+                                                                                gemm_combine_arguments<bf16> const,
+                                                                                rows_16::operands<1> const, identity);
+template __global__ void fusewire::gemm_combine_kernel<bf16, rows_64, identity>(channel_view const,
+                                                                                gemm_combine_arguments<bf16> const,
+                                                                                rows_64::operands<1> const, identity);
+template __global__ void fusewire::gemm_combine_kernel<bf16, rows_128, identity>(channel_view const,
+                                                                                 gemm_combine_arguments<bf16> const,
+                                                                                 rows_128::operands<1> const, identity);
+template __global__ void fusewire::gemm_combine_kernel<bf16, rows_256, identity>(channel_view const,
+                                                                                 gemm_combine_arguments<bf16> const,
+                                                                                 rows_256::operands<1> const, identity);
+template __global__ void fusewire::gemm_combine_kernel<f16, rows_256_of_rows, identity>(
+    channel_view const, gemm_combine_arguments<f16> const, rows_256_of_rows::operands<1> const, identity);
+template __global__ void fusewire::gemm_combine_kernel<bf16, loop<bf16, large_tile>, identity>(
+    channel_view const, gemm_combine_arguments<bf16> const, operands<bf16, large_tile, 1> const, identity);

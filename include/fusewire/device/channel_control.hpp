@@ -14,7 +14,7 @@ class channel_control : public detail::launch_place {
   /// Waits for the header of every rank, and compares the headers. Called by: every thread of one group of block 0,
   /// once.
   template <group Group>
-  __device__ void collect_credit(Group g) const {
+  __device__ __forceinline__ void collect_credit(Group g) const {
     wait_all(
         g, c_->world, c_->world.size(), [&](int r) { return header_flag(c_->world.rank(), r); }, number(),
         [](int r) { return r; });
@@ -31,7 +31,7 @@ class channel_control : public detail::launch_place {
     }
   }
   /// Ends the launch for the block. Called by: every thread of every block, last of all.
-  __device__ void finish_exit(block b) const {
+  __device__ __forceinline__ void finish_exit(block b) const {
     b.sync();
     if (b.leader()) finish_exit(b, arrive_exit());
   }
@@ -47,7 +47,7 @@ class channel_control : public detail::launch_place {
   }
   /// The second half; `exits_before` is what arrive_exit() has returned to a thread of this block: how many blocks
   /// arrived before it.
-  __device__ void finish_exit(block b, unsigned exits_before) const {
+  __device__ __forceinline__ void finish_exit(block b, unsigned exits_before) const {
     if (exits_before != unsigned(b.count()) - 1) return;
     channel_state* const s = c_->world.here(c_->state);
     platform::atomic_store<order::relaxed, scope::device>(&s->ticket, 0u);

@@ -131,7 +131,7 @@ class channel_epoch : public detail::launch_place {
   }
 
   /// Ends the launch: block 0 waits for every rank's header. Called by: every thread of every block, last of all.
-  __device__ void end(block b) const {
+  __device__ __forceinline__ void end(block b) const {
     if (b.index() == 0) control().collect_credit(b);
     control().finish_exit(b);
   }

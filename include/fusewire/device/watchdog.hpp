@@ -99,7 +99,7 @@ class bounded_spin {
   /// has expired. It calls time_out(true) if another rank timed out, to report what this thread waited for; but a wait
   /// that has hardly begun belongs to a launch behind an abandoned one, and reports nothing.
   template <class TimeOut>
-  __device__ bool lasts(TimeOut time_out) {
+  __device__ __forceinline__ bool lasts(TimeOut time_out) {
     platform::backoff();
     if (++polls_ % 16 != 0) return true;
     bool const released = platform::atomic_load<order::relaxed, scope::system>(&watch_->abandoned) != 0;

@@ -68,7 +68,9 @@ struct moe_dispatch_flags {
   int segments;  // of a table
 
   /// How many there are, for up to max_tokens tokens.
-  static constexpr int count(moe_shape const& s) { return s.segments() + 1 + moe_chunks::most_of(s.max_tokens); }
+  __host__ __device__ static constexpr int count(moe_shape const& s) {
+    return s.segments() + 1 + moe_chunks::most_of(s.max_tokens);
+  }
   /// Of chunk i.
   __host__ __device__ constexpr int chunk(int i) const { return segments + 1 + i; }
   /// Of the finished routing.

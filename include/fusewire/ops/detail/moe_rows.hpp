@@ -79,14 +79,14 @@ class moe_rows {
   }
   /// The chunks of a source's tokens, behind read_tokens().
   __device__ __forceinline__ moe_chunks chunks_of(int source) const {
-    return moe_chunks::of(s_.tokens[source], g_.token.pitch());
+    return moe_chunks::of(tokens_of(source), g_.token.pitch());
   }
   /// Receives a chunk of a source's tokens, behind `routed`, and tells `arrivals`. Called by: every thread of the
   /// block.
   template <class Arrivals>
   __device__ __forceinline__ void receive(block b, moe_chunks const& chunks, int source, int chunk,
                                           Arrivals const& arrivals) const {
-    int const begin = chunk * chunks.tokens_each, end = chunks.end(chunk, s_.tokens[source]), k = r_.shape.top_k;
+    int const begin = chunk * chunks.tokens_each, end = chunks.end(chunk, tokens_of(source)), k = r_.shape.top_k;
     if (begin + b.rank() < end) s_.row[b.rank()] = row_of(source, begin + b.rank());
     b.sync();
     for (int i = b.rank(); i < (end - begin) * k; i += b.size())
@@ -119,6 +119,8 @@ class moe_rows {
   }
 
  private:
+  /// Of a source. The same in all lanes, so that barriers are outside of divided code.
+  __device__ int tokens_of(int source) const { return platform::uniform(s_.tokens[source]); }
   /// Tells `arrivals` of the rows by_expert of the chunk's `tokens` tokens, which the block has stored. One wave does
   /// it, so that there is one release. Called by: every thread of the block.
   template <class Arrivals>
@@ -127,7 +129,7 @@ class moe_rows {
     platform::drain_stores();
     b.sync();
     wave const w;
-    if (w.index() > 0) return;
+    if (platform::uniform(w.index()) > 0) return;
     platform::fence<order::release, scope::device>();
 #pragma unroll 1
     for (int i = w.rank(); i < tokens * k; i += w.size()) {
@@ -205,7 +207,7 @@ __device__ __forceinline__ void dispatch_tokens(block b, int blocks, channel_epo
     int const step = g.senders == 0 ? blocks : g.senders;
 #pragma unroll 1
     for (int i = b.index(); i < segments && !g.routed; i += step) table.send(b, i);
-    int const tokens = table.own_tokens();
+    int const tokens = platform::uniform(table.own_tokens());
     moe_chunks const chunks = moe_chunks::of(tokens, g.token.pitch());
 #pragma unroll 1
     for (int i = b.index(); i < chunks.count; i += step) rows.send(b, chunks, i, tokens);
@@ -224,13 +226,13 @@ __device__ __forceinline__ void dispatch_tokens(block b, int blocks, channel_epo
     table.count_all(b, receiver == 0);
   }
   if (shares || Arrivals::any) {
-    if (knows) {
+    if (platform::uniform(int(knows)) != 0) {
       arrivals.prepare(b);
       e.signal_here(b, w.rank(), routed);
     }
     e.wait(b, w.rank(), routed);
   }
-  int const most = rows.read_tokens(b);
+  int const most = platform::uniform(rows.read_tokens(b));
 #pragma unroll 1
   for (int i = receiver; i < most * ranks; i += receivers) {
     int const source = w.next(i % ranks);

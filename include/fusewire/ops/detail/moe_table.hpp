@@ -96,7 +96,7 @@ class moe_table {
   __device__ __forceinline__ void finish(block b) const {
     for (int s = b.rank(); s < w_.size(); s += b.size()) s_.tokens[s] = r_.tokens[s] = tokens_of(s, 0);
     b.sync();
-    place_experts(b, true, [&](int e) { return sum(e); }, [&](int e, int begin) { r_.expert_begins[e] = begin; });
+    place_experts(b, true, sum_of_segments{*this}, [&](int e, int begin) { r_.expert_begins[e] = begin; });
     b.sync();
   }
   /// Counts all tables for this block alone (moe_shape::counts_alone). `writes`: one block writes the routing's sums.
@@ -242,6 +242,11 @@ class moe_table {
     }
     return before;
   }
+  /// sum(), inlined: as a lambda it is a function of its own in a program of many kernels.
+  struct sum_of_segments {
+    moe_table const& table;
+    __device__ __forceinline__ int operator()(int e) const { return table.sum(e); }
+  };
   /// Whether a segment has tokens.
   __device__ bool is_there(int i) const {
     if (i >= r_.shape.counted()) return false;
