@@ -128,14 +128,14 @@ class arriving_rows : public local_rows {
     index_range const rows = g.rows(t.group);
     int const first = platform::uniform(min(rows.begin + t.m * tile_m_, g.max_rows - 1)),
               left = platform::uniform(clamp(rows.size() - t.m * tile_m_, 1, g.max_rows - first));
-    group_ = t.group, at_ = t.m * tile_m_, rows_ = min(left, tile_m_), there_ = false;
+    group_ = t.group, at_ = t.m * tile_m_, rows_ = min(left, tile_m_), there_ = 0;
     return begin_at(first, left);
   }
   __device__ k_segment wait(place p) {
-    if (!there_) {
+    if (!platform::uniform(there_)) {
       arrivals_.wait(Group{}, group_, at_, at_ + rows_);
       platform::order_async_copies();
-      there_ = true;
+      there_ = 1;
     }
     return where(p);
   }
@@ -143,7 +143,7 @@ class arriving_rows : public local_rows {
  private:
   moe_arrivals const& arrivals_;
   int tile_m_, group_ = 0, at_ = 0, rows_ = 0;
-  bool there_ = false;
+  int there_ = 0;
 };
 /// A wait is for all columns of a tile's rows.
 template <group Group>

@@ -235,7 +235,7 @@ __device__ __forceinline__ void dispatch_tokens(block b, int blocks, channel_epo
   int const most = platform::uniform(rows.read_tokens(b));
 #pragma unroll 1
   for (int i = receiver; i < most * ranks; i += receivers) {
-    int const source = w.next(i % ranks);
+    int const source = platform::uniform(w.next(i % ranks));
     moe_chunks const chunks = rows.chunks_of(source);
     if (i / ranks < chunks.count) rows.receive(b, chunks, source, i / ranks, arrivals);
   }
