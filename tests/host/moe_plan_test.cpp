@@ -112,6 +112,30 @@ TEST_CASE("moe_inbox: tables and rows have memory of their own, within what the 
   }
 }
 
+TEST_CASE("moe_pieces: each piece of an expert's rows has a number of its own") {
+  std::mt19937 random(4);
+  for (int i = 0; i < 300; ++i) {
+    moe_options o = any_options(random, 2);
+    o.layout = moe_layout::by_expert, o.max_tokens = std::min(o.max_tokens, 3000);
+    moe_shape const s = shape_of(2, o);
+    auto const p = moe_pieces::of(s);
+    CAPTURE(s.max_rows, s.experts, p.log_rows, p.count);
+    CHECK(1 << p.log_rows >= moe_pieces::least_rows);
+    CHECK(p.count <= moe_pieces::most_of_rows + 1 + s.experts);
+    bool each_once = true;
+    for (int begin = 0, expert = 0, last = -1; expert < s.experts; ++expert) {
+      int const left = s.max_rows - begin, rows = left == 0 ? 0 : int(random() % unsigned(std::min(left, 999) + 1));
+      for (int row = 0; row < rows; row += 1 << p.log_rows) {
+        int const number = p.number(begin, expert, row), end = std::min(rows, row + (1 << p.log_rows)) - 1;
+        each_once &= number > last && number < p.count && p.number(begin, expert, end) == number;
+        last = number;
+      }
+      begin += std::min(left, ceil_div(rows, s.alignment) * s.alignment);
+    }
+    CHECK(each_once);
+  }
+}
+
 TEST_CASE("moe_routing_view: arrays have memory of their own") {
   std::mt19937 random(3);
   for (int i = 0; i < 300; ++i) {

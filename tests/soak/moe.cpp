@@ -1,5 +1,7 @@
-// moe_dispatch and moe_combine under test: tables, rows and the number of tokens change with every generation, and all
-// numbers are small integers, so sums are exact.
+// moe_dispatch and moe_combine, and dispatch_gemm and gemm_combine, under test: tables, rows and the number of tokens
+// change with every generation, and all numbers are small integers, so sums are exact.
+#include <fusewire/ops/dispatch_gemm.hpp>
+#include <fusewire/ops/gemm_combine.hpp>
 #include <fusewire/ops/moe_combine.hpp>
 #include <fusewire/ops/moe_dispatch.hpp>
 
@@ -149,13 +151,88 @@ class moe_subject final : public subject {
   std::int32_t *table_, *tokens_;
 };
 
+/// Matrices of the experts: of the first GEMM the identity, of the last one the expert's factor times the identity.
+template <class T>
+__global__ void fill_diagonals(T* first, T* last, int cols, int rank) {
+  for_all(experts_each * cols * cols, [&](int i) {
+    int const e = i / (cols * cols), in_expert = i % (cols * cols);
+    bool const on = in_expert / cols == in_expert % cols;
+    first[i] = T(on ? 1.0f : 0.0f), last[i] = T(on ? factor_of(rank * experts_each + e) : 0.0f);
+  });
+}
+
+template <class T>
+class fused_moe_subject final : public subject {
+ public:
+  explicit fused_moe_subject(rank_state& r)
+      : r_(r), most_(std::min(r.size.m, 300)), cols_(std::min(r.size.n, 256) / 8 * 8),
+        o_{.max_tokens = most_,
+           .experts = experts_each * r.world.size(),
+           .top_k = top_k,
+           .max_row_bytes = cols_ * int(sizeof(T)),
+           .layout = moe_layout::by_expert},
+        routing_(r.world, o_), up_(r.channel, o_), down_(r.channel, o_), max_rows_(routing_.view().shape.max_rows),
+        x_(r.allocate<T>(elements(most_))), rows_(r.allocate<T>(elements(max_rows_))),
+        inner_(r.allocate<T>(elements(max_rows_))), made_(r.allocate<T>(elements(max_rows_))),
+        sums_(r.allocate<T>(elements(most_))), first_(r.allocate<T>(elements(experts_each * cols_))),
+        last_(r.allocate<T>(elements(experts_each * cols_))), weights_(r.allocate<float>(std::size_t(most_) * top_k)),
+        table_(r.allocate<std::int32_t>(std::size_t(most_) * top_k)), tokens_(r.allocate<std::int32_t>(1)) {
+    r_.local(64, 256, fill_diagonals<T>, first_, last_, cols_, r_.world.rank());
+  }
+  std::string name() const override { return "moe with its GEMMs"; }
+  void draw(random_source& random) override { m_ = random.up_to(most_), n_ = random.up_to(cols_ / 8) * 8; }
+  long long step(int number) override {
+    int const ranks = r_.world.size(), rank = r_.world.rank();
+    checker const check{r_.now, number, {m_, n_, 0}};
+    r_.local(64, 256, fill_tokens<T>, x_, table_, weights_, tokens_, m_, n_, ranks, rank, r_.now);
+    dispatch(true);
+    down_(r_.stream(), {.a = {inner_, max_rows_, n_, n_},
+                        .b = {last_, n_, n_, cols_},
+                        .b_group_stride = std::int64_t(cols_) * cols_,
+                        .y = {made_, max_rows_, n_, n_},
+                        .out = {sums_, m_, n_, n_},
+                        .weights = routing_.view().row_weights,
+                        .routing = routing_});
+    r_.local(64, 256, check_sums<T>, sums_, m_, n_, ranks, rank, check);
+    return static_cast<long long>(m_) * n_;
+  }
+  void disagree(bool wrong) override { dispatch(!wrong); }
+
+ private:
+  std::size_t elements(int rows) const { return std::size_t(rows) * std::size_t(cols_); }
+  void dispatch(bool weighted) {
+    up_(r_.stream(), {.dispatch = {.x = matrix<T>{x_, m_, n_, n_},
+                                   .out = matrix<T>{rows_, max_rows_, n_, n_},
+                                   .experts = table_,
+                                   .weights = weighted ? weights_ : nullptr,
+                                   .tokens = m_,
+                                   .device_tokens = tokens_,
+                                   .routing = routing_},
+                      .b = {first_, n_, n_, cols_},
+                      .b_group_stride = std::int64_t(cols_) * cols_,
+                      .c = {inner_, max_rows_, n_, n_}});
+  }
+
+  rank_state& r_;
+  int most_, cols_, m_ = 1, n_ = 8;
+  moe_options o_;
+  moe_routing routing_;
+  dispatch_gemm<T> up_;
+  gemm_combine<T> down_;
+  int max_rows_;
+  T *x_, *rows_, *inner_, *made_, *sums_, *first_, *last_;
+  float* weights_;
+  std::int32_t *table_, *tokens_;
+};
+
 template <class Subject>
 std::unique_ptr<subject> make(rank_state& r) {
   return std::make_unique<Subject>(r);
 }
 
 bool const added = [] {
-  for (factory const f : {make<moe_subject<bf16, moe_layout::by_token>>, make<moe_subject<f16, moe_layout::by_expert>>})
+  for (factory const f : {make<moe_subject<bf16, moe_layout::by_token>>, make<moe_subject<f16, moe_layout::by_expert>>,
+                          make<fused_moe_subject<f16>>})
     factories().push_back(f);
   return true;
 }();

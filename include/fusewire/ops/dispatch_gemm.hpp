@@ -105,8 +105,10 @@ class dispatch_gemm : moe_dispatcher {
   grouped_gemm_call<T> product_of(dispatch_gemm_call<T> const& c, std::source_location where) const {
     check(c.dispatch, where);
     require(c.dispatch.scales.data == nullptr, where, "dispatch_gemm: scales are given; expected rows without scales");
-    require(c.c.data == nullptr || reinterpret_cast<std::byte*>(c.c.data) != c.dispatch.x.data, where,
-            "dispatch_gemm: c = ", static_cast<void*>(c.c.data), " is x; expected memory of its own");
+    detail::operand const read[] = {{"x", c.dispatch.x.data, std::uint64_t(c.dispatch.tokens),
+                                     std::uint64_t(c.dispatch.x.bytes), std::uint64_t(c.dispatch.x.pitch)}},
+                          written[] = {detail::operand_of("c", c.c)};
+    detail::check_operands("dispatch_gemm", written, read, where);
     int const k = c.dispatch.x.bytes / int(sizeof(T));
     return {.a = {reinterpret_cast<T const*>(c.dispatch.out.data), shape_.max_rows, k,
                   c.dispatch.out.pitch / std::int64_t(sizeof(T))},

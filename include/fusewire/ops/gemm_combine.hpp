@@ -110,6 +110,9 @@ class gemm_combine : moe_combiner<T> {
     this->check(sums, where);
     require(c.a.rows == this->shape_.max_rows, where, "gemm_combine: a has ", c.a.rows,
             " rows; expected max_rows = ", this->shape_.max_rows);
+    detail::operand const read[] = {detail::operand_of("a", c.a), detail::operand_of("y", c.y)},
+                          written[] = {detail::operand_of("out", c.out)};
+    detail::check_operands("gemm_combine", written, read, where);
     return {.a = c.a,
             .b = c.b,
             .b_group_stride = c.b_group_stride,
