@@ -44,6 +44,7 @@ class moe_arrivals {
                           int times = 1)
       : e_(e), g_(g), pieces_(pieces), rank_(rank), first_flag_(first_flag), times_(times) {}
 
+  /// The experts' rows.
   __device__ row_groups const& groups() const { return g_; }
 
   /// Sets all counters. Called by: every thread of one block, which then raises a flag for those that add.
@@ -111,6 +112,7 @@ class moe_arrivals {
 /// All rows are there from the start, or nobody waits for single ones.
 struct no_arrivals {
   static constexpr bool any = false;  // whether somebody does
+  /// See moe_arrivals.
   __device__ void prepare(block) const {}
 };
 

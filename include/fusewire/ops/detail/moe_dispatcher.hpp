@@ -18,6 +18,7 @@ class moe_dispatcher : protected moe_operator {
   using moe_operator::moe_operator;
   ~moe_dispatcher() = default;
 
+  /// As the constructor finds it.
   static moe_shape shape_of(int ranks, moe_options const& o) {
     return detail::moe_shape_of("moe_dispatch", ranks, o, std::source_location::current());
   }
@@ -25,9 +26,11 @@ class moe_dispatcher : protected moe_operator {
   static int flags_of_dispatch(int ranks, moe_options const& o) {
     return moe_dispatch_flags::count(shape_of(ranks, o));
   }
+  /// Of a block that dispatches.
   int shared_bytes() const { return moe_dispatch_shared(shape_); }
-  /// Pieces that a call sends, and that it receives.
+  /// Pieces that a call sends.
   int sent(moe_dispatch_call const& c) const { return std::max(shape_.segments(), moe_chunks::most_of(c.tokens)); }
+  /// Pieces that it receives.
   int received(moe_dispatch_call const& c) const { return shape_.ranks * moe_chunks::most_of(usual_tokens(c.tokens)); }
   /// What the kernel is told of a call, of whose blocks `senders` send.
   moe_dispatch_arguments arguments(moe_dispatch_call const& c, int senders) const {
