@@ -280,7 +280,7 @@ TEST_CASE("moe_gemm: a rank that sends nothing is named, and reset() brings it b
 TEST_CASE("moe_gemm: refuses what it cannot do, with the numbers that it can", "[moe_gemm]") {
   on_ranks(1, [&](rank_of_test& r) {
     moe_options const o{
-        .max_tokens = 4, .experts = 2, .top_k = 2, .max_row_bytes = 80,  // of a row and scales .layout = moe_layout::by_expert};
+        .max_tokens = 4, .experts = 2, .top_k = 2, .max_row_bytes = 80, .layout = moe_layout::by_expert};
     experts_rank m(r, o, {32, 16}, gemm_tile::automatic);
     channel small(r.heap, {.max_bytes = 16, .flags_per_source = 1});
     moe_options by_token = o;
