@@ -8,13 +8,18 @@
 
 namespace fusewire {
 
+/// Whether LDS has room for two steps of a tile.
+constexpr bool has_room_for_two_steps(int rows, int columns) {
+  return 2 * (rows + columns) * k_step * 2 <= platform::max_shared_bytes;
+}
+
 /// How a tile of Rows x Columns is shared out among the waves of a block.
 template <class T, int Rows, int Columns, layout BOrder>
 struct ping_pong_shape {
   static constexpr int waves = 8;
   // If LDS has room for two steps, each half of the waves multiplies one slice of a step for the whole tile, so that a
   // fragment is read for more sums. Else both halves multiply both slices, each for half of the tile.
-  static constexpr bool slice_per_half = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
+  static constexpr bool slice_per_half = has_room_for_two_steps(Rows, Columns);
   static constexpr int at_a_slice = slice_per_half ? waves / 2 : waves;
   static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64
                                  : Columns % 32 == 0                           ? 2
