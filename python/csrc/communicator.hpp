@@ -103,6 +103,52 @@ struct norm_call {
   float eps;
 };
 
+/// A layer of experts that init() makes room for; see moe_options. Read by ctypes, too.
+struct expert_shape {
+  int max_tokens;  // of a rank; 0: no experts
+  int experts;     // of all ranks
+  int top_k;
+  int max_cols;   // of a token's row
+  int max_rows;   // that a rank receives; 0: the most that can come
+  int alignment;  // of an expert's first row
+};
+/// What a routing, which is bytes for torch, has where, in bytes from its begin. Read by ctypes, too.
+struct routing_layout {
+  std::int64_t bytes;  // of all of it; 0 at first
+  std::int64_t rows;   // that a rank receives at most
+  std::int64_t expert_rows, expert_begins, row_weights;
+};
+/// One call of moe_dispatch; see moe_dispatch_call. Read by ctypes, too.
+struct dispatch_call {
+  void* stream;
+  element type;
+  matrix_of_torch x, out;
+  void const* experts;  // [tokens, top_k], of 32 or 64 bits
+  bool wide;            // 64
+  float const* weights;
+  void* routing;
+  bool routed;  // `routing` is read
+};
+/// One call of moe_combine; see moe_combine_call. Read by ctypes, too.
+struct combine_call {
+  void* stream;
+  element type;
+  matrix_of_torch in, out;
+  void* routing;
+  bool weighted;  // by the weights of the dispatch
+};
+/// One call of grouped_gemm: rows [begins[g], ends[g]) of y = those of x times w [g] [N, K] transposed. Read by ctypes,
+/// too.
+struct grouped_call {
+  void* stream;
+  element type;
+  matrix_of_torch x, w, y;  // w: of group 0
+  std::int64_t w_stride;    // elements from one group's w to the next
+  std::int64_t groups, rows_of_group;
+  std::int32_t const *begins, *ends;
+  bool gated;  // rows of w are in turn gate and up; y = silu(gate) up
+};
+
 /// How ranks meet. Made by Python, over torch's store.
 struct host_functions {
   /// Every rank's `bytes` bytes into `all`, in rank order. Returns 0; 1 when a rank has not come, or 2 when ranks
@@ -124,6 +170,8 @@ struct communicator_options {
   host_functions host;
   decode_shape const* decode;  // one for each flash_decode
   int decodes;
+  expert_shape experts;
+  bool batch_invariant;  // of products: a row's bits depend on no other row
 };
 
 /// World, heap, channel and operators of one rank of a group. One thread at a time calls it.
@@ -150,6 +198,11 @@ class communicator {
   void exchange_rows(rows_call const& c);
   /// all_reduce with rms_norm. Likewise.
   void norm(norm_call const& c);
+  /// Experts. Fail: bad_argument when init() has had no room for them.
+  void dispatch(dispatch_call const& c);
+  void combine(combine_call const& c);
+  void multiply_groups(grouped_call const& c);
+  routing_layout layout_of_routing() const;
   /// Loads what calls with that k need. Local.
   void prepare(product_kind kind, element type, int k);
   /// How a call would multiply, in words. Follows no address.

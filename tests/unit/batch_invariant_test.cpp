@@ -6,6 +6,7 @@
 #include <fusewire/ops/gemm_all_scatter.hpp>
 #include <fusewire/ops/gemm_ar.hpp>
 #include <fusewire/ops/gemm_rs.hpp>
+#include <fusewire/ops/grouped_gemm.hpp>
 
 #include "support.hpp"
 
@@ -135,6 +136,26 @@ TEST_CASE("batch_invariant: gemm, every number of rows from 1 to 256", "[gemm][b
         });
       },
       large_heap());
+}
+
+TEST_CASE("batch_invariant: grouped_gemm, a group of any number of rows", "[grouped_gemm][batch_invariant]") {
+  layout const b_layout = any_layout();
+  on_ranks(1, [&](rank_of_test& r) {
+    batches x(r, max_k, max_n, b_layout, 1);
+    auto const offsets = r.heap.allocate<int>(2);
+    grouped_gemm<bf16> op(r.world, {.tile = gemm_tile::batch_invariant});
+    x.compare_c("grouped_gemm", max_n, 3, [&](int m) {
+      r.upload(std::vector{0, m}, offsets);
+      op(r.stream, {.a = x.rows_of_a(max_m),
+                    .b = x.whole_b(),
+                    .c = {r.here(x.c), max_m, max_n, max_n},
+                    .offsets = r.here(offsets),
+                    .groups = 1,
+                    .b_layout = b_layout,
+                    .rows_of_group = m});
+      return std::pair(0, m);
+    });
+  });
 }
 
 TEST_CASE("batch_invariant: a B that no tuned mainloop reads", "[gemm][batch_invariant]") {
