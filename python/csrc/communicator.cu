@@ -115,12 +115,14 @@ heap_options heap_options_of(communicator_options const& o, requirements const& 
 }
 
 auto key_of(decode_shape const& s) {
-  return std::tuple(s.type, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale);
+  return std::tuple(s.type, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale, s.by_heads, s.masked,
+                    s.batch_invariant);
 }
 std::string in_words(decode_shape const& s) {
   return text(s.type == int(element::bf16) ? "bfloat16" : "float16", ", q_heads = ", s.q_heads,
               ", kv_heads = ", s.kv_heads, ", head_dim = ", s.head_dim, ", page_size = ", s.page_size,
-              ", max_pages = ", s.max_pages, ", scale = ", s.scale);
+              ", max_pages = ", s.max_pages, ", scale = ", s.scale, s.by_heads ? ", by heads" : "",
+              s.masked ? ", masked" : "", s.batch_invariant ? ", batch_invariant" : "");
 }
 
 }  // namespace
@@ -238,6 +240,9 @@ void communicator::decode(decode_shape const& s, decode_call const& c) {
               "; expected one of those that init() was given:", made.empty() ? " none" : made));
 }
 
+int communicator::own_heads(int heads) const {
+  return heads / size() + (state_->ranks.rank() < heads % size());  // flash_decode::heads_of()
+}
 void communicator::collective(collective_kind kind, collective_call const& c) {
   state_->collective_for(kind, c.type).call(c);
 }

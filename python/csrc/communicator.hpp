@@ -60,6 +60,9 @@ struct decode_shape {
   int type;  // an element
   int max_batch, q_heads, kv_heads, head_dim, page_size, max_pages;
   float scale;
+  bool by_heads;         // a rank gets the results of the heads that it owns
+  bool masked;           // calls may have a window and a soft cap
+  bool batch_invariant;  // a sequence's bits depend on no other one
 };
 
 /// One call of flash_decode; see flash_decode_call.
@@ -71,6 +74,8 @@ struct decode_call {
   float* lse;
   int batch, pages;
   bool kv_is_ready;
+  std::int32_t const* window_begins;
+  float soft_cap;
 };
 
 /// One call of a collective. Read by ctypes, too.
@@ -192,6 +197,8 @@ class communicator {
   std::size_t scratch_bytes(product_kind kind, product_call const& c);
   /// The same. Fails: bad_argument when there is no operator for the shape.
   void decode(decode_shape const& s, decode_call const& c);
+  /// Query heads of `heads` that this rank owns.
+  int own_heads(int heads) const;
   /// A collective. Fails: bad_argument when init() has had no room for any.
   void collective(collective_kind kind, collective_call const& c);
   /// all_to_all_v. Likewise.

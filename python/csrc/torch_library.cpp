@@ -375,7 +375,8 @@ Tensor grouped_gemm(Tensor const& x, Tensor const& w, Tensor const& begins, Tens
 
 std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, Tensor const& v_cache,
                                         Tensor const& block_table, Tensor const& lengths, std::string const& group,
-                                        double scale, bool kv_is_ready) {
+                                        double scale, bool kv_is_ready, std::optional<Tensor> window_begins,
+                                        double soft_cap, bool by_heads, bool batch_invariant) {
   return alone([&] {
     char const* const op = "flash_decode";
     communicator& c = group_of(group);
@@ -392,8 +393,13 @@ std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, 
              lengths.size(0) == q.size(0),
          op, "lengths", lengths, "[batch], contiguous, int32");
     want(k_cache.size(3) == q.size(2), op, "k_cache", k_cache, "q's head_dim");
-    Tensor out = torch::stable::new_empty(q, {q.size(0), q.size(1), q.size(2)}),
-           lse = torch::stable::new_empty(q, {q.size(0), q.size(1)}, ScalarType::Float);
+    if (window_begins)
+      want(
+          window_begins->dim() == 1 && window_begins->size(0) == q.size(0) && is_on(*window_begins, q, ScalarType::Int),
+          op, "window_begins", *window_begins, "[batch], contiguous, int32, on q's device");
+    std::int64_t const heads = by_heads ? c.own_heads(int(q.size(1))) : q.size(1);
+    Tensor out = torch::stable::new_empty(q, {q.size(0), heads, q.size(2)}),
+           lse = torch::stable::new_empty(q, {q.size(0), heads}, ScalarType::Float);
     c.decode({.type = int(type),
               .max_batch = 0,
               .q_heads = int(q.size(1)),
@@ -401,7 +407,10 @@ std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, 
               .head_dim = int(q.size(2)),
               .page_size = int(k_cache.size(1)),
               .max_pages = int(block_table.size(1)),
-              .scale = float(scale)},
+              .scale = float(scale),
+              .by_heads = by_heads,
+              .masked = window_begins || soft_cap != 0,
+              .batch_invariant = batch_invariant},
              {.stream = stream_of(q),
               .q = q.data_ptr(),
               .k_cache = k_cache.data_ptr(),
@@ -412,7 +421,9 @@ std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, 
               .lse = static_cast<float*>(lse.data_ptr()),
               .batch = int(q.size(0)),
               .pages = int(k_cache.size(0)),
-              .kv_is_ready = kv_is_ready});
+              .kv_is_ready = kv_is_ready,
+              .window_begins = window_begins ? static_cast<std::int32_t const*>(window_begins->data_ptr()) : nullptr,
+              .soft_cap = float(soft_cap)});
     return std::tuple(out, lse);
   });
 }

@@ -31,6 +31,9 @@ class DecodeShape:
     max_pages: int = 1024      # of one sequence on one rank
     scale: float = 0.0         # of the scores; 0: 1 / sqrt(head_dim)
     dtype: torch.dtype = torch.bfloat16
+    by_heads: bool = False         # a rank gets the results of the heads that it owns, not of all
+    masked: bool = False           # calls may have a sliding window and a soft cap
+    batch_invariant: bool = False  # a sequence's bits depend on no other one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +144,11 @@ def size_of(name):
     return dist.distributed_c10d._resolve_process_group(name).size()
 
 
+def rank_of(name):
+    """This process's number in a group, also before init()."""
+    return dist.get_rank(dist.distributed_c10d._resolve_process_group(name))
+
+
 def routing_of(name):
     """The group's _Routing. Fails: BadArgument."""
     if name not in _groups or _groups[name].experts is None:
@@ -181,7 +189,8 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, max_bytes=None, all_reduce=(0
     meeting = _Meeting(group, name, float(os.environ.get("FUSEWIRE_COLLECTIVE_SECONDS", "600")))
     all_gather, fail = meeting.functions()
     shapes = (_interface.DecodeOptions * len(decode))(
-        *((_type_number(s.dtype), s.max_batch, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale)
+        *((_type_number(s.dtype), s.max_batch, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale,
+           s.by_heads, s.masked, s.batch_invariant)
           for s in decode))
     torch.cuda.init()
     device = torch.cuda.current_device()

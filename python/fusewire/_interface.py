@@ -18,6 +18,7 @@ class DecodeOptions(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int) for name in
                 ("type", "max_batch", "q_heads", "kv_heads", "head_dim", "page_size", "max_pages")]
     _fields_ += [("scale", ctypes.c_float)]
+    _fields_ += [(name, ctypes.c_bool) for name in ("by_heads", "masked", "batch_invariant")]
 
 
 class ExpertShape(ctypes.Structure):
@@ -62,7 +63,8 @@ class DecodeCall(ctypes.Structure):
     """decode_call."""
     _fields_ = [(name, ctypes.c_void_p) for name in
                 ("stream", "q", "k_cache", "v_cache", "block_table", "lengths", "out", "lse")]
-    _fields_ += [("batch", ctypes.c_int), ("pages", ctypes.c_int), ("kv_is_ready", ctypes.c_bool)]
+    _fields_ += [("batch", ctypes.c_int), ("pages", ctypes.c_int), ("kv_is_ready", ctypes.c_bool),
+                 ("window_begins", ctypes.c_void_p), ("soft_cap", ctypes.c_float)]
 
 
 class CollectiveCall(ctypes.Structure):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ._errors import BadArgument, NotBuilt, from_text
-from ._groups import name_of, routing_of, size_of
+from ._groups import name_of, rank_of, routing_of, size_of
 from ._library import missing
 
 Tensor = torch.Tensor
@@ -44,7 +44,8 @@ for _schema in ("ag_gemm_with_x(Tensor x, Tensor w, str group, *, bool w_is_cons
                 "SymInt rows_of_group=0) -> Tensor",
                 "ag_gemms(Tensor x, Tensor[] ws, str group, *, bool w_is_constant=False) -> (Tensor, Tensor[])",
                 "flash_decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor lengths, str group, "
-                "*, float scale=0., bool kv_is_ready=False) -> (Tensor, Tensor)"):
+                "*, float scale=0., bool kv_is_ready=False, Tensor? window_begins=None, float soft_cap=0., "
+                "bool by_heads=False, bool batch_invariant=False) -> (Tensor, Tensor)"):
     library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
@@ -211,11 +212,15 @@ def _(x, w, begins, ends, group, *, gated=False, rows_of_group=0):
 
 
 @torch.library.register_fake("fusewire::flash_decode", lib=library)
-def _(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False):
+def _(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False, window_begins=None,
+      soft_cap=0.0, by_heads=False, batch_invariant=False):
     torch._check(q.dim() == 3 and k_cache.dim() == 4 and v_cache.dim() == 4,
                  lambda: "flash_decode: expected q [batch, q_heads, head_dim] and caches [pages, page_size, kv_heads, "
                          "head_dim]")
-    return q.new_empty(q.shape), q.new_empty(q.shape[:2], dtype=torch.float32)
+    batch, heads, d = q.shape
+    if by_heads:
+        heads = heads // size_of(group) + (rank_of(group) < heads % size_of(group))
+    return q.new_empty(batch, heads, d), q.new_empty(batch, heads, dtype=torch.float32)
 
 
 # ---------------------------------------------------------------- functions
@@ -334,11 +339,16 @@ def gemm_all_scatter(x: Tensor, w: Tensor, *, group=None, out: Tensor | None = N
 
 
 def flash_decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, lengths: Tensor, *, group=None,
-                 scale: float = 0.0, kv_is_ready: bool = False) -> tuple[Tensor, Tensor]:
+                 scale: float = 0.0, kv_is_ready: bool = False, window_begins: Tensor | None = None,
+                 soft_cap: float = 0.0, by_heads: bool = False,
+                 batch_invariant: bool = False) -> tuple[Tensor, Tensor]:
     """Attention of one query token per sequence over a paged cache whose tokens lie on several ranks. Returns [batch,
-    q_heads, head_dim] and the log-sum-exp [batch, q_heads]. init() was given a DecodeShape that fits."""
+    q_heads, head_dim] and the log-sum-exp [batch, q_heads]; by_heads: those of the heads that this rank owns.
+    window_begins: [batch], int32: tokens of this rank's shard before the window. soft_cap: c tanh(score / c). init() was
+    given a DecodeShape that fits: by_heads, batch_invariant, and masked with a window or a cap."""
     return _call(torch.ops.fusewire.flash_decode.default, q, k_cache, v_cache, block_table, lengths, name_of(group),
-                 scale=scale, kv_is_ready=kv_is_ready)
+                 scale=scale, kv_is_ready=kv_is_ready, window_begins=window_begins, soft_cap=soft_cap,
+                 by_heads=by_heads, batch_invariant=batch_invariant)
 
 
 def moe_routing(group=None) -> Tensor:

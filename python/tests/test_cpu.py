@@ -139,8 +139,9 @@ def reference_kernels():
     def gemm_all_scatter(x, w, group, *, w_is_constant=False):
         return torch.cat(all_gather(x @ w.t(), group).chunk(RANKS), 1)
 
-    def flash_decode(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False):
-        return torch.zeros_like(q), torch.zeros(q.shape[:2])
+    def flash_decode(q, k_cache, v_cache, block_table, lengths, group, *, by_heads=False, **_):
+        heads = q.shape[1] // (RANKS if by_heads else 1)
+        return torch.zeros_like(q[:, :heads]), torch.zeros(q.shape[0], heads)
 
     def all_reduce(x, group):
         y = x.float()
@@ -270,7 +271,8 @@ def compiled_model(rank):
         torch.library.opcheck(op.default, (torch.randn(4, 32, dtype=bf16), up, torch.empty(shape, dtype=bf16), group))
     cache, table = torch.zeros(8, 16, 2, 64, dtype=bf16), torch.zeros(3, 4, dtype=torch.int32)
     q = torch.zeros(3, 4, 64, dtype=bf16)
-    torch.library.opcheck(ops.flash_decode.default, (q, cache, cache, table, table[:, 0], group))
+    for options in ({}, {"by_heads": True, "soft_cap": 30.0, "window_begins": table[:, 0]}):
+        torch.library.opcheck(ops.flash_decode.default, (q, cache, cache, table, table[:, 0], group), options)
 
 
 def results(rank):

@@ -8,6 +8,7 @@ NCCL; as JSON. What has not begun after N seconds (150) is left out, and says so
 NVLink multicast stays off.
 """
 import argparse
+import dataclasses
 import datetime
 import faulthandler
 import json
@@ -160,7 +161,7 @@ def make():
     begin = time.monotonic()
     shape = fusewire.DecodeShape(BATCH, Q_HEADS, KV_HEADS, HEAD, PAGE, PAGES)
     fusewire.init(max_m=MAX_M, max_k=WIDTH, max_n=WIDTH, max_bytes=MAX_BYTES, all_reduce=(REDUCE_ROWS, WIDTH),
-                  decode=[shape], experts=EXPERTS, wait_seconds=30)
+                  decode=[shape, dataclasses.replace(shape, by_heads=True, masked=True, batch_invariant=True)], experts=EXPERTS, wait_seconds=30)
     made = time.monotonic()
     fusewire.prepare(ag_gemm=[WIDTH], gemm_rs=[DOWN_K], gemm_ar=[DOWN_K])
     say(f"  init {made - begin:.2f} s, prepare {time.monotonic() - made:.2f} s")
@@ -612,6 +613,12 @@ def decode():
         same = lse.isneginf() == wanted_lse.isneginf()
         off = (lse - wanted_lse).nan_to_num(nan=0.0).abs().max().item()
         expect("  its log-sum-exp", bool(same.all()) and off < 0.01, f"off by {off:.5f}")
+        heads = torch.arange(Q_HEADS).tensor_split(RANKS)[RANK]
+        own, _ = fusewire.flash_decode(*inputs, soft_cap=1e6, by_heads=True, batch_invariant=True)
+        expect_near("  by heads", own, wanted[:, heads])
+        one = [inputs[0][2:3], *inputs[1:3], inputs[3][2:3], inputs[4][2:3]]
+        alone, _ = fusewire.flash_decode(*one, soft_cap=1e6, by_heads=True, batch_invariant=True)
+        expect("  the same bits in another batch", torch.equal(alone[0], own[2]))
     expect_refusal("flash_decode of another shape", fusewire.BadArgument,
                    lambda: fusewire.flash_decode(*inputs[:3], inputs[3][:, :8].contiguous(), inputs[4]),
                    "expected one of those that init() was given")

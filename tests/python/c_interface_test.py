@@ -172,13 +172,12 @@ def expect_error(kind: type, part: str, name: str, *arguments) -> None:
 # ---------------------------------------------------------------- the tests
 
 def options(star: Star, **changed) -> _interface.Options:
-    shape = _interface.DecodeOptions(BF16, 2, 4, 2, 64, 8, 3, 0.0)
+    shapes = (_interface.DecodeOptions * 2)((BF16, 2, 4, 2, 64, 8, 3, 0.0), (BF16, 2, 4, 2, 64, 8, 3, 0.0, True, True, True))
     fields = {"max_m": MAX_M, "max_k": MAX_K, "max_n": MAX_N, "reduce_rows": REDUCE_ROWS, "reduce_cols": REDUCE_COLS,
               "max_bytes": MAX_BYTES, **changed}
     experts = _interface.ExpertShape(TOKENS, 2 * RANKS, 2, 64, 0, 4) if fields["max_bytes"] else _interface.ExpertShape()
-    o = _interface.Options(RANK, RANKS, RANK, *fields.values(), 20.0, *star.functions(), ctypes.pointer(shape), 1,
-                           experts, False)
-    o.kept = shape
+    o = _interface.Options(RANK, RANKS, RANK, *fields.values(), 20.0, *star.functions(), shapes, 2, experts, False)
+    o.kept = shapes
     return o
 
 
@@ -272,30 +271,37 @@ def custom_epilogues(star: Star) -> None:
         star.all_gather(b"")  # rank 0 removes the folder
 
 
-def decode() -> None:
-    """Keys of 0: every token has the same weight, so results are means of values."""
+def decode(by_heads: bool) -> None:
+    """Keys of 0: every token has the same weight, so results are means of values. By heads: with all features, and a
+    window that leaves the first tokens out."""
     batch, q_heads, kv_heads, head, page, pages = 2, 4, 2, 64, 8, 3
     lengths = [[(5 + 3 * s + 7 * r) % (page * pages) for s in range(batch)] for r in range(RANKS)]
     values = [numbers(batch * pages * page, kv_heads * head, 5 + r) for r in range(RANKS)]
     q, k = Matrix(numbers(batch, q_heads * head, 4)), Matrix([[0.0] * (kv_heads * head)] * (batch * pages * page))
-    v, out, lse = Matrix(values[RANK]), empty(batch, q_heads * head), Buffer(2 * batch * q_heads)
-    table, own = Buffer(2 * batch * pages), Buffer(2 * batch)
+    begin = sum(q_heads // RANKS + (r < q_heads % RANKS) for r in range(RANK)) if by_heads else 0
+    heads = q_heads // RANKS + (RANK < q_heads % RANKS) if by_heads else q_heads
+    v, out, lse = Matrix(values[RANK]), empty(batch, heads * head), Buffer(2 * batch * heads)
+    table, own, begins = Buffer(2 * batch * pages), Buffer(2 * batch), Buffer(2 * batch)
+    before = [[min(2 * s + r, lengths[r][s]) if by_heads else 0 for s in range(batch)] for r in range(RANKS)]
+    begins.write(array.array("H", struct.pack(f"<{batch}i", *before[RANK])))
     table.write(array.array("H", struct.pack(f"<{batch * pages}i", *range(batch * pages))))
     own.write(array.array("H", struct.pack(f"<{batch}i", *lengths[RANK])))
-    shape = _interface.DecodeOptions(BF16, 0, q_heads, kv_heads, head, page, pages, 0.0)
+    shape = _interface.DecodeOptions(BF16, 0, q_heads, kv_heads, head, page, pages, 0.0, by_heads, by_heads, by_heads)
     c = _interface.DecodeCall(None, q.buffer.at, k.buffer.at, v.buffer.at, table.at, own.at, out.buffer.at, lse.at,
-                              batch, batch * pages, False)
+                              batch, batch * pages, False, begins.at if by_heads else None, 30.0 if by_heads else 0)
     call("decode", b"all", ctypes.byref(shape), ctypes.byref(c))
     call("check", b"all", None)
-    logs = struct.unpack(f"<{batch * q_heads}f", lse.read().tobytes())
+    logs = struct.unpack(f"<{batch * heads}f", lse.read().tobytes())
     for s, row in enumerate(found(out)):
-        tokens = [values[r][s * pages * page + t] for r in range(RANKS) for t in range(lengths[r][s])]
-        for h in range(q_heads):
-            of_head = [t[h // 2 * head:(h // 2 + 1) * head] for t in tokens]
+        tokens = [values[r][s * pages * page + t] for r in range(RANKS)
+                  for t in range(before[r][s], lengths[r][s])]
+        for h in range(heads):
+            of_kv = (begin + h) // 2
+            of_head = [t[of_kv * head:(of_kv + 1) * head] for t in tokens]
             means = [sum(c) / len(tokens) for c in zip(*of_head)]
             worst = max(abs(a - b) for a, b in zip(row[h * head:(h + 1) * head], means))
             expect(f"decode, sequence {s}, head {h}, off by {worst}", worst < 0.02, True)
-            expect("its log-sum-exp", abs(logs[s * q_heads + h] - math.log(len(tokens))) < 1e-3, True)
+            expect("its log-sum-exp", abs(logs[s * heads + h] - math.log(len(tokens))) < 1e-3, True)
     shape.page_size = 16
     expect_error(fusewire.BadArgument, "expected one of those that init() was given", "decode", b"all",
                  ctypes.byref(shape), ctypes.byref(c))
@@ -467,7 +473,8 @@ def main() -> None:
     products()
     if os.environ.get("FUSEWIRE_COMPILER"):
         custom_epilogues(star)
-    decode()
+    decode(by_heads=False)
+    decode(by_heads=True)
     collectives()
     for pack in ("q", "i"):
         experts(pack)
