@@ -15,6 +15,11 @@ template <class Q>
 concept is_quantised =
     std::is_same_v<Q, std::int8_t> || std::is_same_v<Q, fp8_e4m3fn> || std::is_same_v<Q, fp8_e4m3fnuz>;
 
+/// Whether partial sums of T, 16-bit or float, can travel as Partial: as they are, or if they have 16 bits in 8.
+template <class Partial, class T>
+concept partial_of = (is_16_bit_float<T> || std::is_same_v<T, float>) &&
+                     (std::is_same_v<Partial, T> || (is_quantised<Partial> && is_16_bit_float<T>));
+
 /// As flag_rows, but for what its members say. T: f16 or bf16.
 template <class T, is_quantised Q>
   requires is_16_bit_float<T>
@@ -32,7 +37,7 @@ class quantised_rows : flag_rows<T> {
   using loaded = packed;
   /// Elements of a vector as they come out.
   struct unpacked {
-    float element[8];
+    float element[8];  // in their order
   };
   static constexpr int in_flight = 4, blocks_per_cu = base::blocks_per_cu;
   static constexpr bool is_exact = false;  // what comes out is not what was put

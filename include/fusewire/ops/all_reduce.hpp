@@ -39,9 +39,7 @@ struct all_reduce_call {
 /// Partial: int8_t, fp8_e4m3fn or fp8_e4m3fnuz for T of 16 bits: calls that travel by flags, the larger ones, send
 /// every rank's summands in it, with a scale for each 64 elements, and with two shots the sums, too. Ranks have the
 /// same bits then as well; how a call travels decides which.
-template <class T, class Partial = T>
-  requires(is_16_bit_float<T> || std::is_same_v<T, float>) &&
-          (std::is_same_v<Partial, T> || (is_quantised<Partial> && is_16_bit_float<T>))
+template <class T, partial_of<T> Partial = T>
 class all_reduce {
  public:
   /// Collective. Loads the kernels of calls without an epilogue. Takes memory for LL words from the signal segment.
