@@ -20,6 +20,8 @@ template <class Partial, class T>
 concept partial_of = (is_16_bit_float<T> || std::is_same_v<T, float>) &&
                      (std::is_same_v<Partial, T> || (is_quantised<Partial> && is_16_bit_float<T>));
 
+namespace detail {
+
 /// As flag_rows, but for what its members say. T: f16 or bf16.
 template <class T, is_quantised Q>
   requires is_16_bit_float<T>
@@ -131,5 +133,7 @@ struct quantised {
   template <class T>
   using rows = quantised_rows<T, Q>;
 };
+
+}  // namespace detail
 
 }  // namespace fusewire

@@ -227,7 +227,7 @@ class all_reduce {
     };
     if (p.words) vectors.template operator()<ll_rows>();
     else if constexpr (std::is_same_v<Partial, T>) vectors.template operator()<flag_rows>();
-    else vectors.template operator()<quantised<Partial>::template rows>();
+    else vectors.template operator()<detail::quantised<Partial>::template rows>();
   }
   /// 0: as T; 1 to 3: int8, e4m3fn, e4m3fnuz.
   static constexpr std::uint64_t travels_as = std::is_same_v<Partial, std::int8_t>    ? 1

@@ -13,6 +13,8 @@ constexpr bool has_room_for_two_steps(int rows, int columns) {
   return 2 * (rows + columns) * k_step * 2 <= platform::max_shared_bytes;
 }
 
+namespace detail {
+
 /// How a tile of Rows x Columns is shared out among the waves of a block.
 template <class T, int Rows, int Columns, layout BOrder>
 struct ping_pong_shape {
@@ -191,5 +193,7 @@ class ping_pong_sums : ping_pong_shape<T, Rows, Columns, BOrder> {
   /// Four neighbouring sums of row i * 16 + lane % 16 of the wave.
   __device__ float4 vec4(int i, int q) { return slice_columns::vec4(acc[i], q); }
 };
+
+}  // namespace detail
 
 }  // namespace fusewire

@@ -8,8 +8,8 @@ namespace fusewire {
 
 /// One tile of ping_pong_gfx942, or a slice of its k. Rows, Columns: of the tile. Each wave has its own Source.
 template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
-class ping_pong_tile : ping_pong_shape<T, Rows, Columns, BOrder> {
-  using shape = ping_pong_shape<T, Rows, Columns, BOrder>;
+class ping_pong_tile : detail::ping_pong_shape<T, Rows, Columns, BOrder> {
+  using shape = detail::ping_pong_shape<T, Rows, Columns, BOrder>;
   using atom = mma_atom<T>;
   using shape::atoms_m, shape::atoms_n, shape::is_roomy, shape::issues_twice, shape::ring, shape::slice_per_half,
       shape::slice_units, shape::waves;
@@ -18,7 +18,7 @@ class ping_pong_tile : ping_pong_shape<T, Rows, Columns, BOrder> {
 
  public:
   using shape::shared_bytes;
-  ping_pong_sums<T, Rows, Columns, BOrder> sums;  // of this wave
+  detail::ping_pong_sums<T, Rows, Columns, BOrder> sums;  // of this wave
 
   /// The tile of columns n0 and following. a: the launch's buffers of A.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
