@@ -108,3 +108,46 @@ TEST_CASE("nodes_ag_gemm: products with tuned mainloops") {
   products<f16>(l, reach, by, {.max_m = 260, .k = 768}, 256, {{16, 256}, {260, 256}, {64, 128}, {0, 8}, {33, 64}},
                 true);
 }
+
+TEST_CASE("nodes_ag_gemm: what it refuses") {
+  ag_gemm_options const o{.max_m = 64, .k = 64, .tile = gemm_tile::small};
+  on_nodes({2, 2}, {}, late(1), [&](rank_of_node& r) {
+    auto const enough = nodes_ag_gemm<bf16>::channel_for(2, 2, o);
+    nodes_channel ch(r.network, enough);
+    nodes_channel few_bytes(r.network, {.max_bytes = 1000, .flags_per_source = enough.flags_per_source});
+    nodes_channel few_flags(r.network, {.max_bytes = enough.max_bytes, .flags_per_source = 1});
+    auto const made = [&](nodes_channel& c, ag_gemm_options const& with) {
+      return [&c, with] { nodes_ag_gemm<bf16> op(c, with); };
+    };
+    ag_gemm_options wrong = o;
+    wrong.k = 40;
+    r.found.throws<bad_argument>(
+        "k", {"nodes_ag_gemm: k = 40; expected a multiple of 32", "for gather::k with 4 ranks"}, made(ch, wrong));
+    wrong = o;
+    wrong.method = method::pull;
+    r.found.throws<bad_argument>("method", {"nodes_ag_gemm: method = 1; expected method::push"}, made(ch, wrong));
+    r.found.throws<out_of_space>("bytes", {"nodes_ag_gemm: the gathered A, 64 x 64, takes 8192 bytes"},
+                                 made(few_bytes, o));
+    r.found.throws<out_of_space>("flags", {"nodes_ag_gemm: needs ", "the channel has 1"}, made(few_flags, o));
+    wrong = o;
+    wrong.max_m = 64 - r.all.rank() / 2;
+    r.found.throws<rank_mismatch>("options", {"nodes_ag_gemm: ranks disagree in max_m: rank 0 has 64, rank 2 has 63"},
+                                  made(ch, wrong));
+    nodes_ag_gemm<bf16> op(ch, o);
+    gathering_rank<bf16> g(r, gather::k, 64, 8, 64);
+    auto call = g.call({65, 8});
+    r.found.throws<bad_argument>("m", {"nodes_ag_gemm: m = 65; expected 0 to max_m = 64", "nodes_ag_gemm_test.cpp"},
+                                 [&] { op(r.stream, call); });
+    call = g.call({64, 8});
+    call.a.cols = 64;
+    r.found.throws<bad_argument>("a", {"nodes_ag_gemm: a is [64, 64]; expected [64, 16] on rank ", "gather::k"},
+                                 [&] { op(r.stream, call); });
+    r.found.expect(op.rows(64) == 64, "rows");
+  });
+}
+
+TEST_CASE("nodes_ag_gemm: 32 ranks, 8 nodes of 4") {
+  products<bf16>({8, 4}, network_reach::host, gather::k,
+                 {.max_m = 40, .k = 256, .tile = gemm_tile::small, .chunk_k = 64}, 16, {{40, 16}, {7, 8}, {40, 16}},
+                 false);
+}
