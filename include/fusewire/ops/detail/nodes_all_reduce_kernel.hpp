@@ -38,6 +38,7 @@ struct nodes_all_reduce_arguments {
   T const* in;         // [count]: this rank's summands
   T* out;              // [count]; may be `in`
   std::int64_t count;  // elements
+  /// How it is cut.
   nodes_all_reduce_plan plan;
 };
 
