@@ -16,6 +16,7 @@ class ag_gemm {
   /// when ranks have other options; out_of_space when the channel cannot hold max_m x k elements or their flags.
   ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current())
       : ch_(ch), o_(o), launcher_(ch.world(), "ag_gemm", o.tile, o.reserved_cus, where) {
+    o_.local_shard_first &= !o.tile.fixed_order;
     int const ranks = ch.world().size();
     of_ranks().template check_options<T>(where);
     std::size_t const inbox = max_bytes(ranks, o);

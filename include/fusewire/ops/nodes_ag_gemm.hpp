@@ -33,6 +33,7 @@ class nodes_ag_gemm {
   nodes_ag_gemm(nodes_channel& ch, ag_gemm_options const& o,
                 std::source_location where = std::source_location::current())
       : ch_(ch), o_(o), launcher_(ch.near().world(), "nodes_ag_gemm", o.tile, o.reserved_cus, where) {
+    o_.local_shard_first &= !o.tile.fixed_order;
     of_ranks().template check_options<T>(where);
     require(o.method == method::push, where, "nodes_ag_gemm: method = ", int(o.method), "; expected method::push");
     auto const wanted = channel_for(nodes(), near_ranks(), o), found = ch.near().options();

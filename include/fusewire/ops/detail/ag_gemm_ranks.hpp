@@ -13,6 +13,8 @@ namespace fusewire::detail {
 
 /// An operator's ranks, as A is gathered from them.
 struct ag_gemm_ranks {
+  static constexpr int fixed_chunk_k = 512;  // elements, of a fixed order
+
   char const* name;  // of the operator, in messages
   ag_gemm_options o;
   int ranks, rank;
@@ -126,9 +128,11 @@ struct ag_gemm_ranks {
     int const m = shape.rows;
     auto p = tuned_ag_gemm_plan(shape, ranks, o.gather, pull, o.comm_blocks, groups);
     if (!p) return p;
-    if (o.chunk_k > 0) p->chunk_k = ceil_div(o.chunk_k, k_step) * k_step;
-    while (map_of(m, *p).flags_per_source() > flags && p->chunk_k < o.k) p->chunk_k *= 2;
-    gather_map const map = map_of(m, *p);
+    bool const fixed = o.tile.fixed_order;  // then chunks, whose order is that of the sums, are as for max_m rows
+    if (o.chunk_k > 0 || fixed) p->chunk_k = ceil_div(o.chunk_k > 0 ? o.chunk_k : fixed_chunk_k, k_step) * k_step;
+    int const most = fixed ? o.max_m : m;
+    while (map_of(most, *p).flags_per_source() > flags && p->chunk_k < o.k) p->chunk_k *= 2;
+    gather_map const map = map_of(most, *p);
     if (with_mainloop<T>(p->gemm, shape.b_layout,
                          [&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }))
       p->gemm.split_k = std::min(p->gemm.split_k, map.k_chunks() * shape.k_shards);
