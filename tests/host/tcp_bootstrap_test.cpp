@@ -2,6 +2,7 @@
 // are threads here, except where one has to die.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <fusewire/ranks/run.hpp>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -14,14 +15,19 @@ namespace {
 
 struct environment {
   explicit environment(std::initializer_list<std::pair<char const*, char const*>> variables) {
-    for (char const* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FUSEWIRE_MASTER_PORT",
-                             "FUSEWIRE_CONNECT_SECONDS", "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE",
-                             "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "FUSEWIRE_JOB"}) {
-      char const* const before = std::getenv(name);
-      saved.emplace_back(name, before ? std::optional<std::string>(before) : std::nullopt);
-      ::unsetenv(name);
-    }
+    for (char const* name : {"MASTER_ADDR", "MASTER_PORT", "FUSEWIRE_MASTER_PORT", "FUSEWIRE_CONNECT_SECONDS",
+                             "FUSEWIRE_COLLECTIVE_SECONDS", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID",
+                             "TORCHELASTIC_RESTART_COUNT", "FUSEWIRE_JOB", "SLURM_STEP_ID"})
+      save(name);
+    for (auto const& l : detail::launchers)
+      for (char const* name : {l.rank, l.size, l.local_rank, l.near})
+        if (name) save(name);
     for (auto const& [name, value] : variables) ::setenv(name, value, 1);
+  }
+  void save(char const* name) {
+    char const* const before = std::getenv(name);
+    saved.emplace_back(name, before ? std::optional<std::string>(before) : std::nullopt);
+    ::unsetenv(name);
   }
   ~environment() {
     for (auto const& [name, value] : saved) value ? ::setenv(name, value->c_str(), 1) : ::unsetenv(name);
@@ -70,6 +76,50 @@ TEST_CASE("tcp_options: what torchrun sets is read") {
     ::setenv("FUSEWIRE_MASTER_PORT", "2000", 1);
     CHECK(tcp_options::from_environment().port == 2000);
   }
+}
+
+TEST_CASE("tcp_options: what srun and mpirun set is read") {
+  auto const read = [](std::initializer_list<std::pair<char const*, char const*>> variables, int rank, int size,
+                       int local_rank) {
+    environment const e(variables);
+    CHECK(started_as_processes());
+    auto const o = tcp_options::from_environment();
+    CHECK((o.rank == rank && o.size == size && o.local_rank == local_rank));
+  };
+  read({{"OMPI_COMM_WORLD_RANK", "5"},
+        {"OMPI_COMM_WORLD_SIZE", "8"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+        {"MASTER_ADDR", "host7"},
+        {"PMI_RANK", "0"},
+        {"PMI_SIZE", "2"}},
+       5, 8, 1);
+  read({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}}, 3, 4, 3);
+  read({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}}, 3, 4, 2);
+  read({{"SLURM_PROCID", "6"},
+        {"SLURM_NTASKS", "8"},
+        {"SLURM_LOCALID", "2"},
+        {"SLURM_STEP_ID", "0"},
+        {"SLURM_STEP_NUM_NODES", "1"}},
+       6, 8, 2);
+  read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "1"}}, 1, 2,
+       1);  // torchrun that srun has started
+  {
+    environment const e({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});
+    CHECK_FALSE(started_as_processes());  // a batch script
+  }
+  {
+    environment const e({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_ID", "0"}});
+    CHECK_FALSE(started_as_processes());  // a shell that srun has started
+  }
+  CHECK(contains(refusal({{"SLURM_PROCID", "9"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "0"}}),
+                 "SLURM_PROCID = 9; expected 0 to 7"));
+  CHECK(contains(
+      refusal({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_NODES", "2"}}),
+      "MASTER_ADDR is not set, and SLURM_STEP_NUM_NODES = 2 of 8 ranks"));
+  CHECK(contains(
+      refusal({{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}),
+      "expected the name of rank 0's host, because there are several hosts"));
 }
 
 TEST_CASE("tcp_options: what makes no sense is refused by name") {

@@ -18,6 +18,10 @@ class nodes_channel {
 
   /// The channel of this node's ranks.
   channel& near();
+  /// The ranks of all nodes.
+  world& all() const;
+  /// Fails: rank_mismatch where a rank of any node has another value. Collective in all(). `call`: for the message.
+  void require_equal_on_ranks(char const* call, std::span<heap::named const> values, std::source_location where) const;
   /// The view that a kernel gets: launch it in the world of this node. Fails: as world::poll_errors().
   nodes_view view(launch_header const& header) const;
   /// Collective in network::all(). Otherwise as channel::reset().

@@ -68,6 +68,17 @@ FUSEWIRE_HOST nodes_channel::nodes_channel(network& n, channel_options const& o,
 }
 
 FUSEWIRE_HOST channel& nodes_channel::near() { return memory_->near; }
+FUSEWIRE_HOST world& nodes_channel::all() const { return network_->all; }
+FUSEWIRE_HOST void nodes_channel::require_equal_on_ranks(char const* call, std::span<heap::named const> values,
+                                                         std::source_location where) const {
+  std::vector<std::uint64_t> mine(values.size());
+  std::ranges::transform(values, mine.begin(), &heap::named::value);
+  auto const words = detail::gather_words(all().exchange(), mine, mine.size());
+  for (std::size_t r = 0; r < words.size(); ++r)
+    for (std::size_t i = 0; i < values.size(); ++i)
+      require<rank_mismatch>(words[r][i] == words[0][i], where, call, ": ranks disagree in ", values[i].name,
+                             ": rank 0 has ", words[0][i], ", rank ", r, " has ", words[r][i]);
+}
 FUSEWIRE_HOST void nodes_channel::reset(std::source_location where) { memory_->near.reset(where); }
 FUSEWIRE_HOST nodes_view nodes_channel::view(launch_header const& header) const {
   memory_->near.world().poll_errors();

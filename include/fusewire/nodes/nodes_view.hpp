@@ -155,6 +155,12 @@ class nodes_epoch {
     if (b.index() == 0) collect_far_credit(b);
     e_.end(b);
   }
+  /// As channel_control::collect_credit(), of near ranks and far peers: for kernels that end in steps.
+  template <group Group>
+  __device__ void collect_credit(Group g) const {
+    collect_far_credit(g);
+    e_.control().collect_credit(g);
+  }
 
  private:
   friend struct nodes_view;
@@ -207,11 +213,12 @@ class nodes_epoch {
                     .value = number()});
   }
   /// As channel_control::collect_credit(), of far peers.
-  __device__ void collect_far_credit(block b) const {
+  template <group Group>
+  __device__ void collect_far_credit(Group g) const {
     wait_all(
-        b, v_->world, far_count(), [&](int k) { return far_flag(0, far_rank(k)); }, number(),
+        g, v_->world, far_count(), [&](int k) { return far_flag(0, far_rank(k)); }, number(),
         [&](int k) { return first_of_all_nodes + far_rank(k); });
-    for (int k = b.rank(); k < far_count(); k += b.size()) {
+    for (int k = g.rank(); k < far_count(); k += g.size()) {
       flag const* const theirs = far_flag(0, far_rank(k));
       if (load(&theirs->value) != number()) continue;  // abandoned
       bool equal = true;

@@ -1,17 +1,20 @@
-// Starts ranks as the user has started the program: as processes where a launcher set RANK and WORLD_SIZE, otherwise as
-// threads.
+// Starts ranks as the user has started the program: as processes where a launcher set RANK and WORLD_SIZE, or what srun
+// and mpirun set in their place (environment.hpp), otherwise as threads.
 //
 //   ./program                              threads of one process
 //   scripts/run-ranks -n 8 ./program       processes; so do torchrun --no-python and fusewire-sim --processes 8
+//   srun -n 8 ./program                    processes; so does mpirun -n 8
 #pragma once
-#include <cstdlib>
-
+#include <fusewire/ranks/environment.hpp>
 #include <fusewire/ranks/run_local.hpp>
 
 namespace fusewire {
 
 /// Whether a launcher started this program as one process per rank.
-inline bool started_as_processes() { return std::getenv("RANK") && std::getenv("WORLD_SIZE"); }
+inline bool started_as_processes() {
+  auto const& by = detail::launcher_of_process();
+  return std::getenv(by.rank) && std::getenv(by.size);
+}
 
 /// The number of GPUs that this process sees; 0 without a driver. Prepares the runtime as run() does: on NVIDIA it sets
 /// CUDA_MODULE_LOADING to EAGER and, where ranks are threads, CUDA_DEVICE_MAX_CONNECTIONS to 32, unless they are set.
@@ -22,7 +25,8 @@ namespace detail {
 void run_process(run_options const& options, std::function<void(world&)> const& f, std::source_location where);
 }  // namespace detail
 
-/// Calls f(world&) once: this process is one rank of WORLD_SIZE. Returns when every rank has returned. Its device is
+/// Calls f(world&) once: this process is one rank of WORLD_SIZE, or of what srun or
+/// mpirun has started. Returns when every rank has returned. Its device is
 /// options.devices[rank] or, if that list is empty, LOCAL_RANK modulo the number of devices.
 /// Fails: bootstrap_failed when the ranks do not find each other. Rethrows what f throws, after it has told the other
 /// ranks: those that wait for this one in a collective get peer_failed.

@@ -1,6 +1,8 @@
 // The rank and the job of a process, by the variables that launchers set.
 //
-//   RANK  WORLD_SIZE  LOCAL_RANK        the rank of this process, the number of ranks, its rank on this host
+//   RANK  WORLD_SIZE  LOCAL_RANK        the rank of this process, the number of ranks, its rank on this host; where
+//   they
+//                                       are not set, those of srun and mpirun: environment.hpp has their names
 //   MASTER_ADDR  MASTER_PORT            where rank 0 listens; name or address, IPv4 or IPv6
 //   FUSEWIRE_MASTER_PORT                another port, where MASTER_PORT is in use by another program
 //   FUSEWIRE_JOB                        the job's secret: a random text of 16 characters or more. Without it rank 0
@@ -37,9 +39,14 @@ struct tcp_options {
   static tcp_options from_environment(std::source_location where = std::source_location::current()) {
     using detail::number_in, detail::variable;
     tcp_options o;
-    o.size = int(number_in("WORLD_SIZE", 1, max_ranks, {}, where));
-    o.rank = int(number_in("RANK", 0, o.size - 1, {}, where));
-    o.local_rank = int(number_in("LOCAL_RANK", 0, max_ranks - 1, o.rank, where));
+    detail::launcher_variables const& by = detail::launcher_of_process();
+    o.size = int(number_in(by.size, 1, max_ranks, {}, where));
+    o.rank = int(number_in(by.rank, 0, o.size - 1, {}, where));
+    o.local_rank = int(number_in(by.local_rank, 0, max_ranks - 1, o.rank, where));
+    auto const near = by.near ? variable(by.near) : std::nullopt;
+    require(!near || variable("MASTER_ADDR") || *near == (by.counts_hosts ? "1" : std::to_string(o.size)), where,
+            "MASTER_ADDR is not set, and ", by.near, " = ", *near, " of ", o.size,
+            " ranks; expected the name of rank 0's host, because there are several hosts");
     o.address = variable("MASTER_ADDR").value_or(o.address);
     // torchrun's agent may itself listen on MASTER_PORT
     bool const taken = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";

@@ -26,7 +26,9 @@
 
 namespace fusewire {
 
-/// A tile source, called by waves. The local shard is read in place, others from the inbox.
+/// A tile source, called by waves. The local shard is read in place, others from the inbox. Epoch: as of
+/// gathered_tiles.
+template <class Epoch = channel_epoch>
 class gathered_chunks {
  public:
   /// Where a step begins.
@@ -38,7 +40,7 @@ class gathered_chunks {
 
   /// slice: of the tiles' k. The number of `e` may become known later, but before begin(). Requires: at least as many
   /// chunks as slices.
-  __device__ gathered_chunks(channel_epoch const& e, int rank, gather_map const& map, bool local_shard_first,
+  __device__ gathered_chunks(Epoch const& e, int rank, gather_map const& map, bool local_shard_first,
                              k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k),
         local_first_(gathers_k_ && local_shard_first && map.ranks > 1), rank_(rank),
@@ -160,7 +162,7 @@ class gathered_chunks {
     awaited_ &= ~up;
   }
 
-  channel_epoch const& e_;
+  Epoch const& e_;
   gather_map const& map_;
   bool const gathers_k_, local_first_;
   int const rank_, slice_, split_k_, of_shard_, of_chunk_, k_of_shard_, rows_of_shard_, others_;
@@ -180,9 +182,9 @@ class gathered_chunks {
   std::uint64_t local_lanes_ = 0, awaited_ = 0, asked_ = 0;
   epoch_t heard_ = 0;
 };
-static_assert(tile_source<gathered_chunks>);
+static_assert(tile_source<gathered_chunks<>>);
 /// The steps of a chunk are there together.
-template <>
-inline constexpr bool whole_segments<gathered_chunks> = true;
+template <class Epoch>
+inline constexpr bool whole_segments<gathered_chunks<Epoch>> = true;
 
 }  // namespace fusewire

@@ -7,8 +7,9 @@
 namespace fusewire {
 
 /// A tile source. With gather::k shards follow each other from the local one on, or in the order of ranks. The local
-/// shard is read in place, others from the inbox. Group: of the threads that call begin() and wait().
-template <group Group>
+/// shard is read in place, others from the inbox. Group: of the threads that call begin() and wait(). Epoch: as of
+/// gathered_tiles.
+template <group Group, class Epoch = channel_epoch>
 class gathered_range {
  public:
   /// Where a step begins.
@@ -18,7 +19,7 @@ class gathered_range {
   };
 
   /// slice: of the tiles' k. The number of `e` may become known later, but before begin().
-  __device__ gathered_range(channel_epoch const& e, int rank, gather_map const& map, bool local_shard_first,
+  __device__ gathered_range(Epoch const& e, int rank, gather_map const& map, bool local_shard_first,
                             k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
         of_shard_(ceil_div(cols_, k_step)), first_shard_(local_shard_first && gathers_k_ ? rank : 0),
@@ -65,7 +66,7 @@ class gathered_range {
  private:
   __device__ int next_shard(int shard) const { return gathers_k_ ? (shard + 1 < map_.ranks ? shard + 1 : 0) : shard; }
 
-  channel_epoch const& e_;
+  Epoch const& e_;
   gather_map const& map_;
   bool const gathers_k_;
   int const rank_, cols_, of_shard_, first_shard_;

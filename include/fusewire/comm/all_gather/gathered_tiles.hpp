@@ -14,8 +14,8 @@ enum gathered_buffer { local_shard = 0, inbox_of_slot_0 = 1, inbox_of_slot_1 = 2
 /// as equal in all lanes (uniform()). If the compiler did not know that, it could let a part of a wave run the barrier
 /// alone.
 /// Group: of the threads that call begin() and wait(). A wave polls many flags concurrently, and remembers which chunks
-/// have arrived; a block waits for one chunk after the other.
-template <group Group>
+/// have arrived; a block waits for one chunk after the other. Epoch: whose flags say that chunks have arrived.
+template <group Group, class Epoch = channel_epoch>
 class gathered_tiles {
  public:
   /// Where a step begins.
@@ -24,7 +24,7 @@ class gathered_tiles {
   };
 
   /// slice: of the tiles' k. The number of `e` may become known later, but before begin().
-  __device__ gathered_tiles(channel_epoch const& e, int rank, gather_map const& map, bool local_shard_first,
+  __device__ gathered_tiles(Epoch const& e, int rank, gather_map const& map, bool local_shard_first,
                             k_slice const& slice)
       : e_(e), map_(map), gathers_k_(map.by == gather::k), rank_(rank), cols_(map.cols()),
         first_shard_(local_shard_first && gathers_k_ ? rank : 0) {
@@ -120,7 +120,7 @@ class gathered_tiles {
   }
   __device__ bool is_local_chunk(chunk const& c) const { return gathers_k_ && c.source == rank_; }
 
-  channel_epoch const& e_;
+  Epoch const& e_;
   gather_map const& map_;
   bool const gathers_k_;
   int const rank_, cols_, first_shard_;

@@ -48,11 +48,11 @@ struct ag_gemm_arguments {
 };
 
 /// The source for a mainloop, chosen by how the mainloop cuts a tile's k.
-template <mainloop M>
+template <mainloop M, class Epoch = channel_epoch>
 using gathered_source = std::conditional_t<
-    M::traits.slicing == k_slicing::interleaved, gathered_chunks,
-    std::conditional_t<M::traits.slicing == k_slicing::contiguous, gathered_range<typename M::source_group>,
-                       gathered_tiles<typename M::source_group>>>;
+    M::traits.slicing == k_slicing::interleaved, gathered_chunks<Epoch>,
+    std::conditional_t<M::traits.slicing == k_slicing::contiguous, gathered_range<typename M::source_group, Epoch>,
+                       gathered_tiles<typename M::source_group, Epoch>>>;
 
 /// C = epilogue(gather(A) B) on this rank. Called by: ag_gemm, on every rank, with at most as many blocks as can be
 /// resident.

@@ -3,10 +3,7 @@
 #include <algorithm>
 
 #include <fusewire/gemm/compiled_epilogue.hpp>
-#include <fusewire/ops/ag_gemm_call.hpp>
-#include <fusewire/ops/detail/ag_gemm_kernel.hpp>
-#include <fusewire/ops/detail/ag_gemm_plan.hpp>
-#include <fusewire/ops/detail/gemm_launch.hpp>
+#include <fusewire/ops/detail/ag_gemm_ranks.hpp>
 #include <fusewire/ops/detail/no_rows.hpp>
 
 namespace fusewire {
@@ -29,15 +26,6 @@ struct ag_gemm_kernels {
     return &ag_gemm_kernel<T, M, Epilogue>;
   }
 };
-
-/// What a call multiplies.
-template <class T>
-gemm_problem<T> problem_of_gather(ag_gemm_call<T> const& call, ag_gemm_options const& o, int ranks) {
-  int const shards = o.gather == gather::k ? ranks : 1;
-  gemm_problem<T> p = problem_of(call, call.m, 1, shards);
-  p.a_ld = std::max(p.a_ld, std::int64_t(o.k / shards));  // of the inbox
-  return p;
-}
 }  // namespace detail
 
 /// Requires: a call and options as ag_gemm accepts them; the plan's mainloop can read B; the channel holds m x k
@@ -62,7 +50,7 @@ void launch_ag_gemm(gemm_launcher<T, ag_gemm_plan> const& launcher, channel cons
   }
 
   detail::ag_gemm_kernels<T, detail::planned_epilogue<Epilogue>> const kernels;
-  gemm_problem<T> const p = detail::problem_of_gather(call, o, w.size());
+  gemm_problem<T> const p = detail::ag_gemm_ranks{"ag_gemm", o, w.size(), w.rank(), 0}.problem(call);
   if (o.comm_blocks > 0) {
     int const fit = launcher.resident(kernels, p, plan.gemm, where);
     require(o.comm_blocks <= fit, where, "ag_gemm: comm_blocks = ", o.comm_blocks, "; at most ", fit,
