@@ -101,8 +101,8 @@ class decoder_twin {
   }
 
   /// x [batch, hidden] and y, x normalised, become those that the next layer takes.
-  void operator()(hipStream_t stream, decoder::weights const& w, decoder::kv_cache const& cache,
-                  decoder::step const& t, bf16* x, bf16* y) {
+  void operator()(hipStream_t stream, decoder::weights const& w, decoder::kv_cache const& cache, decoder::step const& t,
+                  bf16* x, bf16* y) {
     int const ranks = w_.size(), n = t.batch, of_qkv = s_.heads() * s_.d / ranks, own = s_.q_heads / ranks,
               inner = s_.ffn / ranks;
     auto const blocks = [](int threads) { return dim3(unsigned(ceil_div(threads, 256))); };
@@ -113,8 +113,8 @@ class decoder_twin {
     call.lse = reinterpret_cast<float*>(part_ + std::size_t(n * s_.q_heads * s_.d) * 2);
     attend_(stream, call);
     do_.gather(part_, parts_, payload(n));
-    merge_attention<<<blocks(n * own * s_.d / 8), dim3(256), 0, stream>>>(
-        parts_, std::int64_t(payload(n)), ranks, n, s_.q_heads, w_.rank() * own, own, attended_);
+    merge_attention<<<blocks(n * own * s_.d / 8), dim3(256), 0, stream>>>(parts_, std::int64_t(payload(n)), ranks, n,
+                                                                          s_.q_heads, w_.rank() * own, own, attended_);
     do_.multiply(1, attended_, w.out, product_, n, s_.hidden, own * s_.d);
     add(stream, x, y, n);
     do_.multiply(2, y, w.gate_and_up, pairs_, n, 2 * inner, s_.hidden);

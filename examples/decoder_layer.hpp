@@ -23,12 +23,17 @@
 #pragma once
 #include <fusewire/device/block_reduce.hpp>
 #include <fusewire/fusewire.hpp>
+#include <fusewire/ops/all_gather.hpp>
+#include <fusewire/ops/all_reduce.hpp>
 #include <fusewire/ops/flash_decode.hpp>
 #include <fusewire/ops/gemm.hpp>
 #include <fusewire/ops/gemm_all_scatter.hpp>
 #include <fusewire/ops/gemm_ar.hpp>
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
 
 namespace decoder {
 
@@ -155,57 +160,97 @@ struct residual {
   }
 };
 
+/// Which operators a layer consists of; the same on all ranks.
+struct choices {
+  bool gemm_scatters = true;  // launch 1 is gemm_all_scatter; else gemm and all_gather, one launch more
+  /// Launches 4, 5 and 7 are gemm_ar, normalise and gemm_ar; else gemm and all_reduce with residual and norm, twice:
+  /// one launch more
+  bool gemm_reduces = true;
+
+  constexpr int launches() const { return 9 - gemm_scatters - gemm_reduces; }
+};
+
 /// The operators of a layer and what lies between them; it serves all layers of a model, one after the other.
 class layer {
  public:
   /// Collective. The ranks' launches are those of `ch`, in one order.
-  layer(heap& h, channel& ch, shape const& s)
-      : ch_(ch), s_(s), make_qkv_(ch, options(ch.world().size(), s).qkv),
-        attend_(ch, options(ch.world().size(), s).attend), project_(ch, options(ch.world().size(), s).out),
-        gate_(ch.world()), down_(ch, options(ch.world().size(), s).down) {
-    project_.template prepare<residual>(), down_.template prepare<residual>(), gate_.template prepare<swiglu>();
+  layer(heap& h, channel& ch, shape const& s, choices c = {})
+      : ch_(ch), s_(s), ranks_(ch.world().size()), attend_(ch, attention_options(s)), gemm_(ch.world()) {
+    auto const o = options(ranks_, s);
+    if (c.gemm_scatters) make_qkv_.emplace(ch, o.qkv);
+    else gather_.emplace(ch, o.gather);
+    if (c.gemm_reduces) {
+      project_.emplace(ch, o.out), down_.emplace(ch, o.down);
+      project_->prepare<residual>(), down_->prepare<residual>();
+    } else {
+      reduce_.emplace(ch, o.reduce);
+      reduce_->prepare<rms_norm<bf16>>();
+    }
+    gemm_.prepare<swiglu>();
     auto const allocate = [&](int cols) {
       return owned<bf16>(h, h.allocate<bf16>(std::size_t(s.max_batch) * std::size_t(cols)));
     };
-    int const ranks = ch.world().size();
-    qkv_ = allocate(s.heads() * s.d), q_ = allocate(s.q_heads * s.d), attended_ = allocate(s.q_heads / ranks * s.d),
-    h_ = allocate(s.hidden), y_ = allocate(s.hidden), inner_ = allocate(s.ffn / ranks);
+    qkv_ = allocate(s.heads() * s.d), own_qkv_ = allocate(s.heads() * s.d / ranks_), q_ = allocate(s.q_heads * s.d),
+    attended_ = allocate(s.q_heads / ranks_ * s.d), part_ = allocate(s.hidden), h_ = allocate(s.hidden),
+    y_ = allocate(s.hidden), inner_ = allocate(s.ffn / ranks_);
+    ones_ = {h, h.allocate<bf16>(std::size_t(s.hidden))};
+    h.upload(ones_.get(), std::vector<bf16>(std::size_t(s.hidden), bf16(1.0f)));
     fit_ = {resident_blocks(ch.world(), rotate_and_append, 256, 0), resident_blocks(ch.world(), normalise, 1024, 0)};
   }
 
-  /// What a layer takes of a heap of `ranks` ranks, and what it needs of a channel.
+  /// What a layer takes of a heap of `ranks` ranks, and what it needs of a channel, whatever is chosen.
   static requirements needs(int ranks, shape const& s) {
     auto const o = options(ranks, s);
-    auto const elements =
-        std::size_t(s.heads() * s.d + s.q_heads * s.d + s.q_heads / ranks * s.d + 2 * s.hidden + s.ffn / ranks) *
-        std::size_t(s.max_batch);
-    return gemm_all_scatter<bf16>::requirements(ranks, o.qkv) + flash_decode<bf16>::requirements(ranks, o.attend) +
-           gemm_ar<bf16>::requirements(ranks, o.out) + gemm_ar<bf16>::requirements(ranks, o.down) +
-           requirements::of<bf16>(elements) + 6 * requirements::of<bf16>(128);
+    auto const of_row =
+        std::size_t((s.heads() + s.q_heads) * s.d * (ranks + 1) / ranks + 3 * s.hidden + s.ffn / ranks + 8);
+    return gemm_all_scatter<bf16>::requirements(ranks, o.qkv) + all_gather<bf16>::requirements(ranks, o.gather) +
+           flash_decode<bf16>::requirements(ranks, attention_options(s)) + gemm_ar<bf16>::requirements(ranks, o.out) +
+           gemm_ar<bf16>::requirements(ranks, o.down) + all_reduce<bf16>::requirements(ranks, o.reduce) +
+           requirements::of<bf16>(of_row * std::size_t(s.max_batch)) + requirements::of<bf16>(std::size_t(s.hidden)) +
+           8 * requirements::of<bf16>(128);
   }
 
   /// One layer: x [batch, hidden] becomes what the next one takes. Call it on every rank. Can be captured in a graph,
   /// whose replays see the step of their time.
   void operator()(hipStream_t stream, weights const& w, kv_cache const& cache, step const& t, bf16* x) {
     heap& m = ch_.heap();
-    int const ranks = ch_.world().size(), n = t.batch, own = s_.q_heads / ranks * s_.d, inner = s_.ffn / ranks;
+    int const n = t.batch, of_qkv = s_.heads() * s_.d / ranks_, own = s_.q_heads / ranks_ * s_.d,
+              inner = s_.ffn / ranks_;
     auto const rows = [n](bf16* p, int cols) { return matrix<bf16>{p, n, cols, cols}; };
     auto const b = [](bf16 const* p, int k, int cols) { return matrix<bf16 const>{p, k, cols, k}; };
     bf16 *const qkv = m.here(qkv_.get()), *const q = m.here(q_.get()), *const attended = m.here(attended_.get()),
-                *const h = m.here(h_.get()), *const y = m.here(y_.get()), *const act = m.here(inner_.get());
+                *const h = m.here(h_.get()), *const y = m.here(y_.get()), *const act = m.here(inner_.get()),
+                *const part = m.here(part_.get()), *const mine = m.here(own_qkv_.get());
     constexpr auto columns = layout::column_major;
 
-    make_qkv_(stream, {rows(x, s_.hidden), b(w.qkv, s_.hidden, s_.heads() * s_.d / ranks), rows(qkv, s_.heads() * s_.d),
-                       n, columns, true});
-    rotate(stream, t, x, {qkv, s_.heads(), s_.heads() * s_.d, 0}, q, cache);
+    qkv_view view{qkv, s_.heads(), s_.heads() * s_.d, 0};
+    if (make_qkv_) {
+      (*make_qkv_)(stream,
+                   {rows(x, s_.hidden), b(w.qkv, s_.hidden, of_qkv), rows(qkv, s_.heads() * s_.d), n, columns, true});
+    } else {
+      view = {qkv, s_.heads() / ranks_, of_qkv, std::int64_t(n) * of_qkv};
+      gemm_(stream, {rows(x, s_.hidden), b(w.qkv, s_.hidden, of_qkv), rows(mine, of_qkv), columns, true});
+      (*gather_)(stream, {.in = mine, .out = qkv, .count = view.step});
+    }
+    rotate(stream, t, x, view, q, cache);
     attend_(stream, attention(t, q, cache, attended));
-    project_(stream, {rows(attended, own), b(w.out, own, s_.hidden), rows(h, s_.hidden), n, columns, true},
-             residual{x, s_.hidden});
-    norm(stream, h, y, n);
-    gate_(stream, {rows(y, s_.hidden), b(w.gate_and_up, s_.hidden, 2 * inner), rows(act, inner), columns, true},
+    if (project_) {
+      (*project_)(stream, {rows(attended, own), b(w.out, own, s_.hidden), rows(h, s_.hidden), n, columns, true},
+                  residual{x, s_.hidden});
+      norm(stream, h, y, n);
+    } else {
+      gemm_(stream, {rows(attended, own), b(w.out, own, s_.hidden), rows(part, s_.hidden), columns, true});
+      add(stream, rows(part, s_.hidden), rows(x, s_.hidden), rows(h, s_.hidden), rows(y, s_.hidden));
+    }
+    gemm_(stream, {rows(y, s_.hidden), b(w.gate_and_up, s_.hidden, 2 * inner), rows(act, inner), columns, true},
           swiglu{});
-    down_(stream, {rows(act, inner), b(w.down, inner, s_.hidden), rows(x, s_.hidden), n, columns, true},
-          residual{h, s_.hidden});
+    if (down_) {
+      (*down_)(stream, {rows(act, inner), b(w.down, inner, s_.hidden), rows(x, s_.hidden), n, columns, true},
+               residual{h, s_.hidden});
+    } else {
+      gemm_(stream, {rows(act, inner), b(w.down, inner, s_.hidden), rows(part, s_.hidden), columns, true});
+      add(stream, rows(part, s_.hidden), rows(h, s_.hidden), rows(x, s_.hidden), rows(y, s_.hidden));
+    }
   }
 
   /// Launch 2 alone. x: as rotate_and_append().
@@ -247,24 +292,38 @@ class layer {
  private:
   struct all_options {
     gemm_all_scatter_options qkv;
-    flash_decode_options attend;
+    all_gather_options gather;
     gemm_ar_options out, down;
+    all_reduce_options reduce;
   };
   static all_options options(int ranks, shape const& s) {
-    return {{.max_m = s.max_batch, .max_n = s.heads() * s.d / ranks, .k = s.hidden},
-            attention_options(s),
+    int const of_qkv = s.heads() * s.d / ranks;
+    return {{.max_m = s.max_batch, .max_n = of_qkv, .k = s.hidden},
+            {.max_count = std::int64_t(s.max_batch) * of_qkv},
             {.max_m = s.max_batch, .max_n = s.hidden, .k = s.q_heads / ranks * s.d},
-            {.max_m = s.max_batch, .max_n = s.hidden, .k = s.ffn / ranks}};
+            {.max_m = s.max_batch, .max_n = s.hidden, .k = s.ffn / ranks},
+            {.max_rows = s.max_batch, .max_cols = s.hidden}};
+  }
+  /// out = x + the sum of the ranks' parts; y = out / rms(out).
+  void add(hipStream_t stream, matrix<bf16 const> part, matrix<bf16 const> x, matrix<bf16> out, matrix<bf16> y) {
+    (*reduce_)(stream, part,
+               rms_norm<bf16>{.residual = x,
+                              .gamma = ch_.heap().here(ones_.get()),
+                              .eps = shape::eps,
+                              .residual_out = out,
+                              .norm_out = y});
   }
 
   channel& ch_;
   shape s_;
-  gemm_all_scatter<bf16> make_qkv_;
+  int ranks_;
+  std::optional<gemm_all_scatter<bf16>> make_qkv_;
+  std::optional<all_gather<bf16>> gather_;
   flash_decode<bf16> attend_;
-  gemm_ar<bf16> project_;
-  gemm<bf16> gate_;
-  gemm_ar<bf16> down_;
-  owned<bf16> qkv_, q_, attended_, h_, y_, inner_;
+  std::optional<gemm_ar<bf16>> project_, down_;
+  std::optional<all_reduce<bf16>> reduce_;
+  gemm<bf16> gemm_;
+  owned<bf16> qkv_, own_qkv_, q_, attended_, part_, h_, y_, inner_, ones_;
   std::array<int, 2> fit_{};  // blocks of rotate_and_append, of normalise
 };
 
