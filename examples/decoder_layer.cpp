@@ -1,6 +1,7 @@
-// A tensor-parallel decoder layer in seven kernel launches, decoder_layer.hpp: norm, QKV, RoPE, attention over a KV
-// cache whose pages are dealt to the ranks in turn, output projection and SwiGLU MLP with their sums over ranks. One
-// token of each sequence passes through it in each of two steps; the second step attends to what the first appended.
+// A tensor-parallel decoder layer in seven kernel launches, and in nine, decoder_layer.hpp: norm, QKV, RoPE, attention
+// over a KV cache whose pages are dealt to the ranks in turn, output projection and SwiGLU MLP with their sums over
+// ranks. One token of each sequence passes through it in each of two steps; the second step attends to what the first
+// appended.
 //
 //   example_decoder_layer [ranks]                  ranks are threads; default: one per GPU, at least 2
 //   scripts/run-ranks -n 4 example_decoder_layer   ranks are processes; torchrun --no-python does as well

@@ -10,6 +10,9 @@
 //   6 gemm                silu(y Wgate) * (y Wup)          y --> inner                         W-th of the columns
 //   7 gemm_ar             h + inner Wdown, over ranks      h, inner --> x                      W-th of the sum
 //
+// `choices` has other operators in place of 1, and of 4, 5 and 7, for eight or nine launches: on many ranks they take
+// less time (docs/operators.md).
+//
 // Bulk-synchronous code has fourteen: a collective of its own after 1, 3, 4 and 7, a kernel that merges after 3, a
 // kernel for silu after 6, and norms of their own after 4 and 7, where residuals are added.
 //
