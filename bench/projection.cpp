@@ -39,7 +39,7 @@ using namespace fusewire::projected;
 namespace {
 
 [[noreturn]] void usage() {
-  std::fprintf(stderr, "usage: projection gemm M N K [TILE_M TILE_N SPLIT_K]\n"
+  std::fprintf(stderr, "usage: projection gemm M N K [TILE_M TILE_N SPLIT_K | invariant]\n"
                        "       projection plans k|m W M N K FACTOR\n"
                        "       projection ag_gemm pull|push|chosen k|m W M N K "
                        "[TILE_M TILE_N SPLIT_K [SENDERS [COLUMNS]]]\n"
@@ -288,8 +288,11 @@ int main(int argc, char** argv) try {
       if (w.rank() == 0) us = mine;
     });
   };
-  if (what == "gemm" && (argc == 5 || argc == 8)) {
-    gemm_tile const tile = argc == 8 ? tile_in(argv + 5) : gemm_tile::automatic;
+  std::string const last = argv[argc - 1];
+  if (what == "gemm" && (argc == 5 || argc == 8 || (argc == 6 && last == "invariant"))) {
+    gemm_tile const tile = argc == 8   ? tile_in(argv + 5)
+                           : argc == 6 ? gemm_tile::batch_invariant
+                                       : gemm_tile::automatic;
     on(1, [&](world& w) { return gemm_time(w, number(argv[2]), number(argv[3]), number(argv[4]), tile); });
   } else if (what == "plans" && argc == 8) {
     list_plans(gather_in(second), number(argv[3]), number(argv[4]), number(argv[5]), number(argv[6]),

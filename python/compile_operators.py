@@ -19,7 +19,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
-OPERATORS = ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter", "flash_decode", "reductions")
+OPERATORS = ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_all_scatter", "flash_decode", "reductions", "experts")
 OLDEST_TORCH = (2, 10)
 
 

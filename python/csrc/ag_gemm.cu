@@ -7,7 +7,7 @@
 namespace fusewire::binding {
 
 static ag_gemm_options options_of(communicator_options const& o, int k) {
-  return {.max_m = o.max_m, .k = k, .gather = gather::m, .agreed = true};
+  return {.max_m = o.max_m, .k = k, .gather = gather::m, .tile = tile_of(o), .agreed = true};
 }
 
 /// With a second kernel where the gathered x is wanted.

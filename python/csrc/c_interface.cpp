@@ -34,6 +34,10 @@ FUSEWIRE_EXPORT std::size_t fusewire_size_of_decode_call() { return sizeof(fusew
 FUSEWIRE_EXPORT std::size_t fusewire_size_of_collective_call() { return sizeof(fusewire::binding::collective_call); }
 FUSEWIRE_EXPORT std::size_t fusewire_size_of_rows_call() { return sizeof(fusewire::binding::rows_call); }
 FUSEWIRE_EXPORT std::size_t fusewire_size_of_norm_call() { return sizeof(fusewire::binding::norm_call); }
+FUSEWIRE_EXPORT std::size_t fusewire_size_of_routing_layout() { return sizeof(fusewire::binding::routing_layout); }
+FUSEWIRE_EXPORT std::size_t fusewire_size_of_dispatch_call() { return sizeof(fusewire::binding::dispatch_call); }
+FUSEWIRE_EXPORT std::size_t fusewire_size_of_combine_call() { return sizeof(fusewire::binding::combine_call); }
+FUSEWIRE_EXPORT std::size_t fusewire_size_of_grouped_call() { return sizeof(fusewire::binding::grouped_call); }
 
 namespace fusewire::binding {
 
@@ -87,6 +91,18 @@ FUSEWIRE_EXPORT char const* fusewire_exchange_rows(char const* group, rows_call 
 }
 FUSEWIRE_EXPORT char const* fusewire_norm(char const* group, norm_call const* c) {
   return tried([&] { group_of(group).norm(*c); });
+}
+FUSEWIRE_EXPORT char const* fusewire_moe_dispatch(char const* group, dispatch_call const* c) {
+  return tried([&] { group_of(group).dispatch(*c); });
+}
+FUSEWIRE_EXPORT char const* fusewire_moe_combine(char const* group, combine_call const* c) {
+  return tried([&] { group_of(group).combine(*c); });
+}
+FUSEWIRE_EXPORT char const* fusewire_grouped_gemm(char const* group, grouped_call const* c) {
+  return tried([&] { group_of(group).multiply_groups(*c); });
+}
+FUSEWIRE_EXPORT char const* fusewire_layout_of_routing(char const* group, routing_layout* l) {
+  return tried([&] { *l = group_of(group).layout_of_routing(); });
 }
 /// x is [x_rows, k] and w is [n, k], dense; y has y_rows rows.
 FUSEWIRE_EXPORT char const* fusewire_describe(char const* group, int kind, int type, std::int64_t x_rows,

@@ -67,6 +67,10 @@ decode_maker maker_of(decode_shape const& s) {
   return with_type(element(s.type), []<class T>(T) { return maker_of_flash_decode<T>(); });
 }
 
+expert_maker maker_of_experts(element type) {
+  return with_type(type, []<class T>(T) { return binding::maker_of_experts<T>(); });
+}
+
 /// What sums are made of.
 constexpr element sum_types[] = {element::bf16,
 #ifndef FUSEWIRE_WITHOUT_F16
@@ -101,6 +105,7 @@ requirements room_of(communicator_options const& o) {
   for (int i = 0; i < o.decodes; ++i) r += maker_of(o.decode[i]).room(o.size, o.decode[i]);
   for_collectives(o, [&](collective_kind kind, element type) { r += maker_of(kind, type).room(o.size, o); });
   if (o.max_bytes > 0) r += maker_of_rows().room(o.size, o);
+  if (o.experts.max_tokens > 0) r += maker_of_experts(element::bf16).room(o.size, o);
   return r;
 }
 heap_options heap_options_of(communicator_options const& o, requirements const& room) {
@@ -110,12 +115,14 @@ heap_options heap_options_of(communicator_options const& o, requirements const& 
 }
 
 auto key_of(decode_shape const& s) {
-  return std::tuple(s.type, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale);
+  return std::tuple(s.type, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale, s.by_heads, s.masked,
+                    s.batch_invariant);
 }
 std::string in_words(decode_shape const& s) {
   return text(s.type == int(element::bf16) ? "bfloat16" : "float16", ", q_heads = ", s.q_heads,
               ", kv_heads = ", s.kv_heads, ", head_dim = ", s.head_dim, ", page_size = ", s.page_size,
-              ", max_pages = ", s.max_pages, ", scale = ", s.scale);
+              ", max_pages = ", s.max_pages, ", scale = ", s.scale, s.by_heads ? ", by heads" : "",
+              s.masked ? ", masked" : "", s.batch_invariant ? ", batch_invariant" : "");
 }
 
 }  // namespace
@@ -134,6 +141,7 @@ struct communicator::state {
   std::vector<std::pair<decode_shape, std::unique_ptr<decode_operator>>> decodes;
   std::map<std::pair<collective_kind, element>, std::unique_ptr<collective_operator>> collectives;
   std::unique_ptr<rows_operator> rows;
+  std::map<element, std::unique_ptr<expert_layer>> experts;
 
   /// A copy has no type.
   collective_operator& collective_for(collective_kind kind, element type) {
@@ -144,6 +152,12 @@ struct communicator::state {
       refuse("this fusewire was built for bfloat16 alone, and float32 of sums");
     refuse(kind == collective_kind::all_reduce ? "all_reduce: no room for it; expected init() with all_reduce"
                                                : "a collective: no room for it; expected init() with max_bytes");
+  }
+
+  expert_layer& experts_of(element type) {
+    if (auto const layer = experts.find(type); layer != experts.end()) return *layer->second;
+    if (o.experts.max_tokens > 0) refuse("this fusewire was built for bfloat16 alone");
+    refuse("experts: no room for them; expected init() with experts");
   }
 
   product_operator& operator_for(product_kind kind, element type, std::int64_t k) {
@@ -177,7 +191,10 @@ communicator::communicator(communicator_options const& o) {
                    named{"max_n", std::uint64_t(o.max_n)}, named{"max_bytes", std::uint64_t(o.max_bytes)},
                    named{"rows of all_reduce", std::uint64_t(o.reduce_rows)},
                    named{"columns of all_reduce", std::uint64_t(o.reduce_cols)},
-                   named{"decode shapes", std::uint64_t(o.decodes)}, named{"milliseconds of wait_seconds", seconds}},
+                   named{"decode shapes", std::uint64_t(o.decodes)},
+                   named{"tokens of experts", std::uint64_t(o.experts.max_tokens)},
+                   named{"batch_invariant", std::uint64_t(o.batch_invariant)},
+                   named{"milliseconds of wait_seconds", seconds}},
         std::source_location::current());
     for (int i = 0; i < o.decodes; ++i)
       s.decodes.emplace_back(o.decode[i], maker_of(o.decode[i]).make(*s.ch, o.decode[i]));
@@ -186,6 +203,9 @@ communicator::communicator(communicator_options const& o) {
       s.collectives[{kind, type}] = maker_of(kind, type).make(*s.ch, o);
     });
     if (o.max_bytes > 0) s.rows = maker_of_rows().make(*s.ch, o);
+    if (o.experts.max_tokens > 0)
+      for (auto const type : sum_types)
+        if (type != element::f32) s.experts[type] = maker_of_experts(type).make(*s.ch, o);
   } catch (std::exception const& e) {
     s.ranks.fail(e.what());
     throw;
@@ -220,6 +240,9 @@ void communicator::decode(decode_shape const& s, decode_call const& c) {
               "; expected one of those that init() was given:", made.empty() ? " none" : made));
 }
 
+int communicator::own_heads(int heads) const {
+  return heads / size() + (state_->ranks.rank() < heads % size());  // flash_decode::heads_of()
+}
 void communicator::collective(collective_kind kind, collective_call const& c) {
   state_->collective_for(kind, c.type).call(c);
 }
@@ -228,6 +251,14 @@ void communicator::exchange_rows(rows_call const& c) {
   state_->rows->call(c);
 }
 void communicator::norm(norm_call const& c) { state_->collective_for(collective_kind::all_reduce, c.type).norm(c); }
+
+void communicator::dispatch(dispatch_call const& c) { state_->experts_of(c.type).dispatch(c); }
+void communicator::combine(combine_call const& c) { state_->experts_of(c.type).combine(c); }
+void communicator::multiply_groups(grouped_call const& c) { state_->experts_of(c.type).multiply(c); }
+routing_layout communicator::layout_of_routing() const {
+  (void)state_->experts_of(element::bf16);
+  return maker_of_experts(element::bf16).routing(size(), state_->o);
+}
 
 void communicator::check(void* stream) { state_->ranks.check(static_cast<hipStream_t>(stream)); }
 void communicator::poll_errors() { state_->ranks.poll_errors(); }
@@ -239,6 +270,7 @@ void communicator::end() {
   s.products.clear();
   s.collectives.clear();
   s.rows.reset();
+  s.experts.clear();
   s.ch.reset();
   s.memory.reset();
   s.ranks.collect();

@@ -60,6 +60,9 @@ struct decode_shape {
   int type;  // an element
   int max_batch, q_heads, kv_heads, head_dim, page_size, max_pages;
   float scale;
+  bool by_heads;         // a rank gets the results of the heads that it owns
+  bool masked;           // calls may have a window and a soft cap
+  bool batch_invariant;  // a sequence's bits depend on no other one
 };
 
 /// One call of flash_decode; see flash_decode_call.
@@ -71,6 +74,8 @@ struct decode_call {
   float* lse;
   int batch, pages;
   bool kv_is_ready;
+  std::int32_t const* window_begins;
+  float soft_cap;
 };
 
 /// One call of a collective. Read by ctypes, too.
@@ -103,6 +108,52 @@ struct norm_call {
   float eps;
 };
 
+/// A layer of experts that init() makes room for; see moe_options. Read by ctypes, too.
+struct expert_shape {
+  int max_tokens;  // of a rank; 0: no experts
+  int experts;     // of all ranks
+  int top_k;
+  int max_cols;   // of a token's row
+  int max_rows;   // that a rank receives; 0: the most that can come
+  int alignment;  // of an expert's first row
+};
+/// What a routing, which is bytes for torch, has where, in bytes from its begin. Read by ctypes, too.
+struct routing_layout {
+  std::int64_t bytes;  // of all of it; 0 at first
+  std::int64_t rows;   // that a rank receives at most
+  std::int64_t expert_rows, expert_begins, row_weights;
+};
+/// One call of moe_dispatch; see moe_dispatch_call. Read by ctypes, too.
+struct dispatch_call {
+  void* stream;
+  element type;
+  matrix_of_torch x, out;
+  void const* experts;  // [tokens, top_k], of 32 or 64 bits
+  bool wide;            // 64
+  float const* weights;
+  void* routing;
+  bool routed;  // `routing` is read
+};
+/// One call of moe_combine; see moe_combine_call. Read by ctypes, too.
+struct combine_call {
+  void* stream;
+  element type;
+  matrix_of_torch in, out;
+  void* routing;
+  bool weighted;  // by the weights of the dispatch
+};
+/// One call of grouped_gemm: rows [begins[g], ends[g]) of y = those of x times w [g] [N, K] transposed. Read by ctypes,
+/// too.
+struct grouped_call {
+  void* stream;
+  element type;
+  matrix_of_torch x, w, y;  // w: of group 0
+  std::int64_t w_stride;    // elements from one group's w to the next
+  std::int64_t groups, rows_of_group;
+  std::int32_t const *begins, *ends;
+  bool gated;  // rows of w are in turn gate and up; y = silu(gate) up
+};
+
 /// How ranks meet. Made by Python, over torch's store.
 struct host_functions {
   /// Every rank's `bytes` bytes into `all`, in rank order. Returns 0; 1 when a rank has not come, or 2 when ranks
@@ -124,6 +175,8 @@ struct communicator_options {
   host_functions host;
   decode_shape const* decode;  // one for each flash_decode
   int decodes;
+  expert_shape experts;
+  bool batch_invariant;  // of products: a row's bits depend on no other row
 };
 
 /// World, heap, channel and operators of one rank of a group. One thread at a time calls it.
@@ -144,12 +197,19 @@ class communicator {
   std::size_t scratch_bytes(product_kind kind, product_call const& c);
   /// The same. Fails: bad_argument when there is no operator for the shape.
   void decode(decode_shape const& s, decode_call const& c);
+  /// Query heads of `heads` that this rank owns.
+  int own_heads(int heads) const;
   /// A collective. Fails: bad_argument when init() has had no room for any.
   void collective(collective_kind kind, collective_call const& c);
   /// all_to_all_v. Likewise.
   void exchange_rows(rows_call const& c);
   /// all_reduce with rms_norm. Likewise.
   void norm(norm_call const& c);
+  /// Experts. Fail: bad_argument when init() has had no room for them.
+  void dispatch(dispatch_call const& c);
+  void combine(combine_call const& c);
+  void multiply_groups(grouped_call const& c);
+  routing_layout layout_of_routing() const;
   /// Loads what calls with that k need. Local.
   void prepare(product_kind kind, element type, int k);
   /// How a call would multiply, in words. Follows no address.

@@ -6,7 +6,7 @@
 namespace fusewire::binding {
 
 static gemm_all_scatter_options options_of(communicator_options const& o, int k) {
-  return {.max_m = o.max_m, .max_n = ceil_div(o.max_n, o.size), .k = k, .agreed = true};
+  return {.max_m = o.max_m, .max_n = ceil_div(o.max_n, o.size), .k = k, .tile = tile_of(o), .agreed = true};
 }
 
 template <class T>

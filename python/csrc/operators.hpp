@@ -5,6 +5,7 @@
 #include <string>
 
 #include <fusewire/gemm/compiled_epilogue.hpp>
+#include <fusewire/gemm/gemm_plan.hpp>
 #include <fusewire/launch/channel.hpp>
 
 #include "communicator.hpp"
@@ -87,10 +88,32 @@ struct rows_maker {
 };
 rows_maker maker_of_rows();
 
+/// moe_dispatch, moe_combine and grouped_gemm of one type.
+class expert_layer {
+ public:
+  virtual ~expert_layer() = default;
+  /// Each launches one kernel.
+  virtual void dispatch(dispatch_call const& c) = 0;
+  virtual void combine(combine_call const& c) = 0;
+  virtual void multiply(grouped_call const& c) = 0;
+};
+/// How an expert_layer is made. make() is collective.
+struct expert_maker {
+  requirements (*room)(int ranks, communicator_options const& o);
+  std::unique_ptr<expert_layer> (*make)(channel& ch, communicator_options const& o);
+  routing_layout (*routing)(int ranks, communicator_options const& o);
+};
+template <class T>
+expert_maker maker_of_experts();
+
 /// An extent of torch as fusewire counts. Fails: bad_argument.
 inline int extent(std::int64_t n) {
   require(n >= 0 && n <= 1 << 30, std::source_location::current(), "an extent of ", n, "; expected 0 to 2^30");
   return int(n);
+}
+/// The tile of products.
+inline gemm_tile tile_of(communicator_options const& o) {
+  return o.batch_invariant ? gemm_tile::batch_invariant : gemm_tile::automatic;
 }
 template <class T>
 matrix<T> view(matrix_of_torch const& m) {

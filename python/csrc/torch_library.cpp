@@ -291,9 +291,92 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> all_reduce_norm_quantised(Tensor cons
   });
 }
 
+bool is_on(Tensor const& t, Tensor const& x, ScalarType type) {
+  return t.scalar_type() == type && t.get_device_index() == x.get_device_index() && t.is_contiguous();
+}
+void want_routing(communicator& c, char const* op, Tensor const& routing, Tensor const& x) {
+  std::int64_t const bytes = c.layout_of_routing().bytes;
+  want(routing.numel() == bytes && is_on(routing, x, ScalarType::Byte), op, "routing", routing,
+       ("a tensor of moe_routing(), of " + std::to_string(bytes) + " bytes").c_str());
+}
+/// What comes to this rank, by expert.
+Tensor dispatch(Tensor const& x, Tensor const& experts, std::optional<Tensor> weights, Tensor const& routing,
+                std::int64_t rows, std::string const& group, bool routed) {
+  return alone([&] {
+    char const* const op = "moe_dispatch";
+    communicator& c = group_of(group);
+    want(x.dim() == 2 && is_dense(x, 1), op, "x", x, "[tokens, columns], and columns side by side");
+    want(experts.dim() == 2 && experts.size(0) == x.size(0) &&
+             (is_on(experts, x, ScalarType::Int) || is_on(experts, x, ScalarType::Long)),
+         op, "experts", experts, "[tokens, top_k], int32 or int64, on x's device, contiguous");
+    if (weights)
+      want(weights->dim() == 2 && shape_of(*weights) == shape_of(experts) && is_on(*weights, x, ScalarType::Float), op,
+           "weights", *weights, "float32, as many as experts");
+    want_routing(c, op, routing, x);
+    if (rows != c.layout_of_routing().rows)
+      refuse("moe_dispatch: rows = " + std::to_string(rows) + "; expected " +
+             std::to_string(c.layout_of_routing().rows) + ", as init() has made room for");
+    Tensor out = torch::stable::new_empty(x, {rows, x.size(1)});
+    c.dispatch({.stream = stream_of(x),
+                .type = type_of(x, op),
+                .x = rows_of(x),
+                .out = rows_of(out),
+                .experts = experts.data_ptr(),
+                .wide = experts.scalar_type() == ScalarType::Long,
+                .weights = weights ? static_cast<float const*>(weights->data_ptr()) : nullptr,
+                .routing = routing.data_ptr(),
+                .routed = routed});
+    return out;
+  });
+}
+Tensor combine(Tensor const& y, Tensor const& routing, std::int64_t tokens, std::string const& group, bool weighted) {
+  return alone([&] {
+    char const* const op = "moe_combine";
+    communicator& c = group_of(group);
+    want(y.dim() == 2 && is_dense(y, 1), op, "y", y, "[rows, columns], and columns side by side");
+    want_routing(c, op, routing, y);
+    Tensor out = torch::stable::new_empty(y, {tokens, y.size(1)});
+    c.combine({.stream = stream_of(y),
+               .type = type_of(y, op),
+               .in = rows_of(y),
+               .out = rows_of(out),
+               .routing = routing.data_ptr(),
+               .weighted = weighted});
+    return out;
+  });
+}
+Tensor grouped_gemm(Tensor const& x, Tensor const& w, Tensor const& begins, Tensor const& ends,
+                    std::string const& group, bool gated, std::int64_t rows_of_group) {
+  return alone([&] {
+    char const* const op = "grouped_gemm";
+    communicator& c = group_of(group);
+    want(x.dim() == 2 && is_dense(x, 1), op, "x", x, "[rows, K], and columns side by side");
+    want(w.dim() == 3 && w.is_contiguous() && is_like(w, x) && w.size(2) == x.size(1) &&
+             w.size(1) % (gated ? 2 : 1) == 0,
+         op, "w", w, "[groups, N, K], of x's type and columns, contiguous; gated: N even");
+    for (Tensor const* const t : {&begins, &ends})
+      want(t->dim() == 1 && t->size(0) == w.size(0) && is_on(*t, x, ScalarType::Int), op,
+           t == &begins ? "begins" : "ends", *t, "a number for each group, int32, on x's device");
+    Tensor y = torch::stable::new_empty(x, {x.size(0), w.size(1) / (gated ? 2 : 1)});
+    c.multiply_groups({.stream = stream_of(x),
+                       .type = type_of(x, op),
+                       .x = rows_of(x),
+                       .w = {w.data_ptr(), w.size(1), w.size(2), w.size(2)},
+                       .y = rows_of(y),
+                       .w_stride = w.size(1) * w.size(2),
+                       .groups = w.size(0),
+                       .rows_of_group = rows_of_group,
+                       .begins = static_cast<std::int32_t const*>(begins.data_ptr()),
+                       .ends = static_cast<std::int32_t const*>(ends.data_ptr()),
+                       .gated = gated});
+    return y;
+  });
+}
+
 std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, Tensor const& v_cache,
                                         Tensor const& block_table, Tensor const& lengths, std::string const& group,
-                                        double scale, bool kv_is_ready) {
+                                        double scale, bool kv_is_ready, std::optional<Tensor> window_begins,
+                                        double soft_cap, bool by_heads, bool batch_invariant) {
   return alone([&] {
     char const* const op = "flash_decode";
     communicator& c = group_of(group);
@@ -310,8 +393,13 @@ std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, 
              lengths.size(0) == q.size(0),
          op, "lengths", lengths, "[batch], contiguous, int32");
     want(k_cache.size(3) == q.size(2), op, "k_cache", k_cache, "q's head_dim");
-    Tensor out = torch::stable::new_empty(q, {q.size(0), q.size(1), q.size(2)}),
-           lse = torch::stable::new_empty(q, {q.size(0), q.size(1)}, ScalarType::Float);
+    if (window_begins)
+      want(
+          window_begins->dim() == 1 && window_begins->size(0) == q.size(0) && is_on(*window_begins, q, ScalarType::Int),
+          op, "window_begins", *window_begins, "[batch], contiguous, int32, on q's device");
+    std::int64_t const heads = by_heads ? c.own_heads(int(q.size(1))) : q.size(1);
+    Tensor out = torch::stable::new_empty(q, {q.size(0), heads, q.size(2)}),
+           lse = torch::stable::new_empty(q, {q.size(0), heads}, ScalarType::Float);
     c.decode({.type = int(type),
               .max_batch = 0,
               .q_heads = int(q.size(1)),
@@ -319,7 +407,10 @@ std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, 
               .head_dim = int(q.size(2)),
               .page_size = int(k_cache.size(1)),
               .max_pages = int(block_table.size(1)),
-              .scale = float(scale)},
+              .scale = float(scale),
+              .by_heads = by_heads,
+              .masked = window_begins || soft_cap != 0,
+              .batch_invariant = batch_invariant},
              {.stream = stream_of(q),
               .q = q.data_ptr(),
               .k_cache = k_cache.data_ptr(),
@@ -330,7 +421,9 @@ std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, 
               .lse = static_cast<float*>(lse.data_ptr()),
               .batch = int(q.size(0)),
               .pages = int(k_cache.size(0)),
-              .kv_is_ready = kv_is_ready});
+              .kv_is_ready = kv_is_ready,
+              .window_begins = window_begins ? static_cast<std::int32_t const*>(window_begins->data_ptr()) : nullptr,
+              .soft_cap = float(soft_cap)});
     return std::tuple(out, lse);
   });
 }
@@ -365,4 +458,7 @@ STABLE_TORCH_LIBRARY_IMPL(fusewire, CUDA, m) {
   m.impl("all_reduce_norm", TORCH_BOX(&fusewire::binding::all_reduce_norm));
   m.impl("all_reduce_norm_quantised", TORCH_BOX(&fusewire::binding::all_reduce_norm_quantised));
   m.impl("flash_decode", TORCH_BOX(&flash_decode));
+  m.impl("moe_dispatch", TORCH_BOX(&dispatch));
+  m.impl("moe_combine", TORCH_BOX(&combine));
+  m.impl("grouped_gemm", TORCH_BOX(&fusewire::binding::grouped_gemm));
 }

@@ -29,18 +29,20 @@ __all__ = ["include", "missing", "is_available", "BadArgument", "BootstrapFailed
            "LaunchUnfinished", "NotBuilt", "OutOfSpace", "PeerFailed", "RankMismatch", "RuntimeFailure", "WaitTimeout"]
 
 if importlib.util.find_spec("torch") is not None:
-    from ._groups import (DecodeShape, abandon, check, describe, destroy, init, poll_errors, prepare,  # noqa: E402
+    from ._groups import (DecodeShape, Experts, abandon, check, describe, destroy, init, poll_errors, prepare,  # noqa: E402
                           reset)
     from ._library import is_available, missing  # noqa: E402
     from ._operators import (ag_gemm, all_gather, all_reduce, all_reduce_norm, all_to_all, all_to_all_v,  # noqa: E402
-                             flash_decode, gemm_all_scatter, gemm_ar, gemm_rs, reduce_scatter)
+                             flash_decode, gemm_all_scatter, gemm_ar, gemm_rs, grouped_gemm, moe_combine, moe_dispatch,
+                             moe_groups, moe_routing, reduce_scatter)
     importlib.import_module("fusewire._autograd")  # registers
     from ._epilogues import Epilogue, compile  # noqa: E402
+    from ._modules import ExpertParallelMLP  # noqa: E402
     from ._symm_mem import patch_symm_mem, unpatch_symm_mem  # noqa: E402
-    __all__ += ["DecodeShape", "Epilogue", "abandon", "check", "compile", "describe", "destroy", "init", "poll_errors",
+    __all__ += ["DecodeShape", "Epilogue", "ExpertParallelMLP", "Experts", "abandon", "check", "compile", "describe", "destroy", "init", "poll_errors",
                 "prepare", "reset", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all",
-                "all_to_all_v", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "reduce_scatter",
-                "patch_symm_mem", "unpatch_symm_mem"]
+                "all_to_all_v", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "grouped_gemm", "moe_combine",
+                "moe_dispatch", "moe_groups", "moe_routing", "reduce_scatter", "patch_symm_mem", "unpatch_symm_mem"]
 else:
     def missing():
         """What keeps the operators from working, as a sentence; None if nothing does."""
@@ -52,6 +54,7 @@ else:
 
     def __getattr__(name):
         if name in ("init", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all", "all_to_all_v",
-                    "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "reduce_scatter"):
+                    "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "grouped_gemm", "moe_combine",
+                    "moe_dispatch", "reduce_scatter", "ExpertParallelMLP"):
             raise NotBuilt(missing())
         raise AttributeError(f"module 'fusewire' has no attribute '{name}'")

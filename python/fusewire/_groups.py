@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import os
 import time
+import typing
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from ._errors import BadArgument, PeerFailed, RankMismatch
 _TYPES = {torch.bfloat16: 0, torch.float16: 1}
 _groups = {}  # by name: the communicators of this process
 _made = {}    # by name: how many there were
+_routings = {}  # by name: routing_of()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,29 @@ class DecodeShape:
     max_pages: int = 1024      # of one sequence on one rank
     scale: float = 0.0         # of the scores; 0: 1 / sqrt(head_dim)
     dtype: torch.dtype = torch.bfloat16
+    by_heads: bool = False         # a rank gets the results of the heads that it owns, not of all
+    masked: bool = False           # calls may have a sliding window and a soft cap
+    batch_invariant: bool = False  # a sequence's bits depend on no other one
+
+
+@dataclasses.dataclass(frozen=True)
+class Experts:
+    """A layer of experts, which the ranks of a group share; rank r has those from r * experts / ranks on."""
+    max_tokens: int       # of a rank
+    experts: int          # of all ranks
+    top_k: int            # experts of a token, 1 to 16
+    max_cols: int         # of a token's row
+    max_rows: int = 0     # that a rank receives, one for each of a token's experts; 0: the most that can come
+    alignment: int = 1    # of an expert's first row
+
+
+class _Routing(typing.NamedTuple):
+    """What a routing of a group is and has where, in bytes: routing_layout of C++, as numbers that dynamo follows."""
+    bytes: int
+    rows: int           # that a rank receives at most
+    expert_rows: int
+    expert_begins: int
+    experts: int        # of this rank
 
 
 class _Meeting:
@@ -102,6 +127,7 @@ class _Group:
     max_k: int
     max_n: int
     kept: tuple  # what C++ has addresses of
+    experts: Experts | None = None
 
 
 def name_of(group):
@@ -118,13 +144,31 @@ def size_of(name):
     return dist.distributed_c10d._resolve_process_group(name).size()
 
 
+def rank_of(name):
+    """This process's number in a group, also before init()."""
+    return dist.get_rank(dist.distributed_c10d._resolve_process_group(name))
+
+
+def routing_of(name):
+    """The group's _Routing. Fails: BadArgument."""
+    if name not in _groups or _groups[name].experts is None:
+        raise BadArgument("experts: no room for them; expected init() with experts")
+    if name not in _routings:
+        found = _interface.RoutingLayout()
+        _library.call("layout_of_routing", name.encode(), ctypes.byref(found))
+        _routings[name] = _Routing(found.bytes, found.rows, found.expert_rows, found.expert_begins,
+                                   _groups[name].experts.experts // _groups[name].size)
+    return _routings[name]
+
+
 def _type_number(dtype):
     if dtype not in _TYPES:
         raise BadArgument(f"{dtype}; expected torch.bfloat16 or torch.float16")
     return _TYPES[dtype]
 
 
-def init(group=None, *, max_m=0, max_k=0, max_n=0, max_bytes=None, all_reduce=(0, 0), decode=(), wait_seconds=60.0):
+def init(group=None, *, max_m=0, max_k=0, max_n=0, max_bytes=None, all_reduce=(0, 0), decode=(), experts=None,
+         batch_invariant=False, wait_seconds=60.0):
     """Collective, on the host. Makes the communicator of a group of torch.distributed (None: all ranks) on the current
     device, and returns the group's name.
 
@@ -133,7 +177,8 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, max_bytes=None, all_reduce=(0
     max_bytes: what a rank sends to another one in a launch of all_gather, reduce_scatter, all_to_all or all_to_all_v;
     calls of more are cut into launches, but for the last one's. None: as much as an ag_gemm gathers. all_reduce: (rows,
     columns) that one launch takes; calls of more are cut.
-    decode: a DecodeShape for each flash_decode. wait_seconds: how long a kernel waits for another rank before it gives
+    decode: a DecodeShape for each flash_decode. experts: an Experts. batch_invariant: of products, a row's bits depend on
+    no other row, at some cost (docs/operators.md). wait_seconds: how long a kernel waits for another rank before it gives
     up; longer than a rank may be late.
     Fails: NotBuilt; BadArgument; OutOfSpace; RankMismatch where ranks ask for different things; PeerFailed.
     """
@@ -144,20 +189,24 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, max_bytes=None, all_reduce=(0
     meeting = _Meeting(group, name, float(os.environ.get("FUSEWIRE_COLLECTIVE_SECONDS", "600")))
     all_gather, fail = meeting.functions()
     shapes = (_interface.DecodeOptions * len(decode))(
-        *((_type_number(s.dtype), s.max_batch, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale)
+        *((_type_number(s.dtype), s.max_batch, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale,
+           s.by_heads, s.masked, s.batch_invariant)
           for s in decode))
     torch.cuda.init()
     device = torch.cuda.current_device()
     if max_bytes is None:
         max_bytes = 2 * max_m * max_k // meeting.size
     options = _interface.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, *all_reduce, max_bytes,
-                                 wait_seconds, all_gather, fail, shapes, len(decode))
+                                 wait_seconds, all_gather, fail, shapes, len(decode),
+                                 _interface.ExpertShape(*dataclasses.astuple(experts or Experts(0, 0, 0, 0))),
+                                 batch_invariant)
     try:
         _library.call("init", name.encode(), ctypes.byref(options))
     except BaseException as problem:
         meeting.fail(f"rank {meeting.rank}: {problem}")  # the others may wait for this rank
         raise
-    _groups[name] = _Group(meeting.size, device, max_k, max_n, (all_gather, fail))
+    _groups[name] = _Group(meeting.size, device, max_k, max_n, (all_gather, fail), experts)
+    _routings.pop(name, None)
     return name
 
 

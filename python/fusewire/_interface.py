@@ -18,6 +18,18 @@ class DecodeOptions(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int) for name in
                 ("type", "max_batch", "q_heads", "kv_heads", "head_dim", "page_size", "max_pages")]
     _fields_ += [("scale", ctypes.c_float)]
+    _fields_ += [(name, ctypes.c_bool) for name in ("by_heads", "masked", "batch_invariant")]
+
+
+class ExpertShape(ctypes.Structure):
+    """expert_shape."""
+    _fields_ = [(name, ctypes.c_int) for name in
+                ("max_tokens", "experts", "top_k", "max_cols", "max_rows", "alignment")]
+
+
+class RoutingLayout(ctypes.Structure):
+    """routing_layout."""
+    _fields_ = [(name, ctypes.c_int64) for name in ("bytes", "rows", "expert_rows", "expert_begins", "row_weights")]
 
 
 class Options(ctypes.Structure):
@@ -26,7 +38,8 @@ class Options(ctypes.Structure):
                 ("rank", "size", "device", "max_m", "max_k", "max_n", "reduce_rows", "reduce_cols")]
     _fields_ += [("max_bytes", ctypes.c_int64), ("wait_seconds", ctypes.c_double), ("all_gather", AllGather),
                  ("fail", Fail),
-                 ("decode", ctypes.POINTER(DecodeOptions)), ("decodes", ctypes.c_int)]
+                 ("decode", ctypes.POINTER(DecodeOptions)), ("decodes", ctypes.c_int), ("experts", ExpertShape),
+                 ("batch_invariant", ctypes.c_bool)]
 
 
 class Matrix(ctypes.Structure):
@@ -50,7 +63,8 @@ class DecodeCall(ctypes.Structure):
     """decode_call."""
     _fields_ = [(name, ctypes.c_void_p) for name in
                 ("stream", "q", "k_cache", "v_cache", "block_table", "lengths", "out", "lse")]
-    _fields_ += [("batch", ctypes.c_int), ("pages", ctypes.c_int), ("kv_is_ready", ctypes.c_bool)]
+    _fields_ += [("batch", ctypes.c_int), ("pages", ctypes.c_int), ("kv_is_ready", ctypes.c_bool),
+                 ("window_begins", ctypes.c_void_p), ("soft_cap", ctypes.c_float)]
 
 
 class CollectiveCall(ctypes.Structure):
@@ -74,6 +88,26 @@ class NormCall(ctypes.Structure):
     _fields_ += [(name, ctypes.c_void_p) for name in ("gamma", "scale", "row_scales")] + [("eps", ctypes.c_float)]
 
 
+class DispatchCall(ctypes.Structure):
+    """dispatch_call."""
+    _fields_ = [("stream", ctypes.c_void_p), ("type", ctypes.c_int), ("x", Matrix), ("out", Matrix),
+                ("experts", ctypes.c_void_p), ("wide", ctypes.c_bool), ("weights", ctypes.c_void_p),
+                ("routing", ctypes.c_void_p), ("routed", ctypes.c_bool)]
+
+
+class CombineCall(ctypes.Structure):
+    """combine_call."""
+    _fields_ = [("stream", ctypes.c_void_p), ("type", ctypes.c_int), ("x", Matrix), ("out", Matrix),
+                ("routing", ctypes.c_void_p), ("weighted", ctypes.c_bool)]
+
+
+class GroupedCall(ctypes.Structure):
+    """grouped_call."""
+    _fields_ = [("stream", ctypes.c_void_p), ("type", ctypes.c_int), ("x", Matrix), ("w", Matrix), ("y", Matrix),
+                ("w_stride", ctypes.c_int64), ("groups", ctypes.c_int64), ("rows_of_group", ctypes.c_int64),
+                ("begins", ctypes.c_void_p), ("ends", ctypes.c_void_p), ("gated", ctypes.c_bool)]
+
+
 def declare(c: ctypes.CDLL) -> ctypes.CDLL:
     """Tells ctypes what the functions take. Fails: NotBuilt where the object is of another version."""
     text, number, long = ctypes.c_char_p, ctypes.c_int, ctypes.c_int64
@@ -85,6 +119,10 @@ def declare(c: ctypes.CDLL) -> ctypes.CDLL:
                  "decode": [text, ctypes.POINTER(DecodeOptions), ctypes.POINTER(DecodeCall)],
                  "collective": [text, number, ctypes.POINTER(CollectiveCall)],
                  "exchange_rows": [text, ctypes.POINTER(RowsCall)], "norm": [text, ctypes.POINTER(NormCall)],
+                 "moe_dispatch": [text, ctypes.POINTER(DispatchCall)],
+                 "moe_combine": [text, ctypes.POINTER(CombineCall)],
+                 "grouped_gemm": [text, ctypes.POINTER(GroupedCall)],
+                 "layout_of_routing": [text, ctypes.POINTER(RoutingLayout)],
                  "describe": [text, number, number, long, long, long, long, text, ctypes.c_size_t]}
     try:
         for name, types in arguments.items():
@@ -93,7 +131,9 @@ def declare(c: ctypes.CDLL) -> ctypes.CDLL:
         c.fusewire_set_find_kernel.argtypes, c.fusewire_set_find_kernel.restype = [FindKernel], None
         sizes = {"fusewire_size_of_options": Options, "fusewire_size_of_product_call": ProductCall,
                  "fusewire_size_of_decode_call": DecodeCall, "fusewire_size_of_collective_call": CollectiveCall,
-                 "fusewire_size_of_rows_call": RowsCall, "fusewire_size_of_norm_call": NormCall}
+                 "fusewire_size_of_rows_call": RowsCall, "fusewire_size_of_norm_call": NormCall,
+                 "fusewire_size_of_routing_layout": RoutingLayout, "fusewire_size_of_dispatch_call": DispatchCall,
+                 "fusewire_size_of_combine_call": CombineCall, "fusewire_size_of_grouped_call": GroupedCall}
         for name, structure in sizes.items():
             size = getattr(c, name)
             size.argtypes, size.restype = [], ctypes.c_size_t

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ._errors import BadArgument, NotBuilt, from_text
-from ._groups import name_of, size_of
+from ._groups import name_of, rank_of, routing_of, size_of
 from ._library import missing
 
 Tensor = torch.Tensor
@@ -16,7 +16,8 @@ COLLECTIVES = ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
 
 library = torch.library.Library("fusewire", "DEF")
 # Which the shared object brings
-kernels_of_gpus = ["ag_gemm_with_x", "flash_decode", "all_to_all_v", "all_reduce_norm", "all_reduce_norm_quantised"]
+kernels_of_gpus = ["ag_gemm_with_x", "flash_decode", "all_to_all_v", "all_reduce_norm", "all_reduce_norm_quantised",
+                   "moe_dispatch", "moe_combine", "grouped_gemm"]
 for _name in PRODUCTS:
     _tags = (torch.Tag.pt2_compliant_tag,)
     library.define(f"{_name}(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> Tensor", tags=_tags)
@@ -36,9 +37,15 @@ for _schema in ("ag_gemm_with_x(Tensor x, Tensor w, str group, *, bool w_is_cons
                 "Tensor)",
                 "all_reduce_norm_quantised(Tensor x, Tensor? residual, Tensor gamma, Tensor? scale, ScalarType dtype, "
                 "str group, *, float eps=1e-06) -> (Tensor, Tensor, Tensor, Tensor)",
+                "moe_dispatch(Tensor x, Tensor experts, Tensor? weights, Tensor(a!) routing, SymInt rows, str group, "
+                "*, bool routed=False) -> Tensor",
+                "moe_combine(Tensor y, Tensor routing, SymInt tokens, str group, *, bool weighted=False) -> Tensor",
+                "grouped_gemm(Tensor x, Tensor w, Tensor begins, Tensor ends, str group, *, bool gated=False, "
+                "SymInt rows_of_group=0) -> Tensor",
                 "ag_gemms(Tensor x, Tensor[] ws, str group, *, bool w_is_constant=False) -> (Tensor, Tensor[])",
                 "flash_decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor lengths, str group, "
-                "*, float scale=0., bool kv_is_ready=False) -> (Tensor, Tensor)"):
+                "*, float scale=0., bool kv_is_ready=False, Tensor? window_begins=None, float soft_cap=0., "
+                "bool by_heads=False, bool batch_invariant=False) -> (Tensor, Tensor)"):
     library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
@@ -181,12 +188,39 @@ def _(x, residual, gamma, scale, dtype, group, *, eps=1e-6):
     return x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(x.shape, dtype=dtype), scales
 
 
+@torch.library.register_fake("fusewire::moe_dispatch", lib=library)
+def _(x, experts, weights, routing, rows, group, *, routed=False):
+    torch._check(x.dim() == 2 and experts.dim() == 2 and experts.shape[0] == x.shape[0]
+                 and experts.dtype in (torch.int32, torch.int64),
+                 lambda: "moe_dispatch: expected x [tokens, columns], and experts [tokens, top_k], int32 or int64")
+    torch._check(weights is None or (weights.shape == experts.shape and weights.dtype == torch.float32),
+                 lambda: f"moe_dispatch: expected weights {tuple(experts.shape)}, float32")
+    return x.new_empty(rows, x.shape[1])
+
+
+@torch.library.register_fake("fusewire::moe_combine", lib=library)
+def _(y, routing, tokens, group, *, weighted=False):
+    return y.new_empty(tokens, y.shape[1])
+
+
+@torch.library.register_fake("fusewire::grouped_gemm", lib=library)
+def _(x, w, begins, ends, group, *, gated=False, rows_of_group=0):
+    torch._check(x.dim() == 2 and w.dim() == 3 and w.shape[2] == x.shape[1] and w.shape[1] % (1 + gated) == 0,
+                 lambda: f"grouped_gemm: x is {tuple(x.shape)}, w {tuple(w.shape)}; expected [rows, K] and [groups, N, "
+                         "K], gated with an even N")
+    return x.new_empty(x.shape[0], w.shape[1] // (1 + gated))
+
+
 @torch.library.register_fake("fusewire::flash_decode", lib=library)
-def _(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False):
+def _(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False, window_begins=None,
+      soft_cap=0.0, by_heads=False, batch_invariant=False):
     torch._check(q.dim() == 3 and k_cache.dim() == 4 and v_cache.dim() == 4,
                  lambda: "flash_decode: expected q [batch, q_heads, head_dim] and caches [pages, page_size, kv_heads, "
                          "head_dim]")
-    return q.new_empty(q.shape), q.new_empty(q.shape[:2], dtype=torch.float32)
+    batch, heads, d = q.shape
+    if by_heads:
+        heads = heads // size_of(group) + (rank_of(group) < heads % size_of(group))
+    return q.new_empty(batch, heads, d), q.new_empty(batch, heads, dtype=torch.float32)
 
 
 # ---------------------------------------------------------------- functions
@@ -305,8 +339,53 @@ def gemm_all_scatter(x: Tensor, w: Tensor, *, group=None, out: Tensor | None = N
 
 
 def flash_decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, lengths: Tensor, *, group=None,
-                 scale: float = 0.0, kv_is_ready: bool = False) -> tuple[Tensor, Tensor]:
+                 scale: float = 0.0, kv_is_ready: bool = False, window_begins: Tensor | None = None,
+                 soft_cap: float = 0.0, by_heads: bool = False,
+                 batch_invariant: bool = False) -> tuple[Tensor, Tensor]:
     """Attention of one query token per sequence over a paged cache whose tokens lie on several ranks. Returns [batch,
-    q_heads, head_dim] and the log-sum-exp [batch, q_heads]. init() was given a DecodeShape that fits."""
+    q_heads, head_dim] and the log-sum-exp [batch, q_heads]; by_heads: those of the heads that this rank owns.
+    window_begins: [batch], int32: tokens of this rank's shard before the window. soft_cap: c tanh(score / c). init() was
+    given a DecodeShape that fits: by_heads, batch_invariant, and masked with a window or a cap."""
     return _call(torch.ops.fusewire.flash_decode.default, q, k_cache, v_cache, block_table, lengths, name_of(group),
-                 scale=scale, kv_is_ready=kv_is_ready)
+                 scale=scale, kv_is_ready=kv_is_ready, window_begins=window_begins, soft_cap=soft_cap,
+                 by_heads=by_heads, batch_invariant=batch_invariant)
+
+
+def moe_routing(group=None) -> Tensor:
+    """Memory for where the tokens of a layer go, on the current device: moe_dispatch writes it, moe_combine and later
+    layers read it. A layer keeps one for all of its calls. init() was given experts."""
+    return torch.zeros(routing_of(name_of(group)).bytes, dtype=torch.uint8, device="cuda")
+
+
+def moe_dispatch(x: Tensor, experts: Tensor, routing: Tensor, *, weights: Tensor | None = None, routed: bool = False,
+                 group=None) -> Tensor:
+    """Rows of x [tokens, columns] to the ranks of their experts [tokens, top_k], int32 or int64, -1 for none; weights
+    are float32. Returns [rows, columns]: what came here, by expert (moe_groups), with as many rows as init() has made
+    room for. routed=True: `routing` is that of an earlier call with the same experts. No gradient."""
+    return _call(torch.ops.fusewire.moe_dispatch.default, x, experts, weights, routing,
+                 routing_of(name_of(group)).rows, name_of(group), routed=routed)
+
+
+def moe_groups(routing: Tensor, *, group=None) -> tuple[Tensor, Tensor]:
+    """Where the rows of each expert of this rank begin and end, int32, as grouped_gemm takes them."""
+    where = routing_of(name_of(group))
+    bytes_of_experts = 4 * where.experts
+    begins, rows = (routing[at:at + bytes_of_experts].view(torch.int32)
+                    for at in (where.expert_begins, where.expert_rows))
+    return begins.clone(), begins + rows
+
+
+def grouped_gemm(x: Tensor, w: Tensor, begins: Tensor, ends: Tensor, *, gated: bool = False, rows_of_group: int = 0,
+                 group=None) -> Tensor:
+    """Rows begins[g] to ends[g] - 1 of the result = those of x [rows, K] times w[g] [N, K] transposed, of every group g
+    of w [groups, N, K]. Other rows are arbitrary. gated=True: rows of w are in turn gate and up, and the result is
+    silu(gate) up, [rows, N / 2]. rows_of_group: how many to expect, by which a kernel is chosen. Of this rank alone.
+    No gradient."""
+    return _call(torch.ops.fusewire.grouped_gemm.default, x, w, begins, ends, name_of(group), gated=gated,
+                 rows_of_group=rows_of_group)
+
+
+def moe_combine(y: Tensor, routing: Tensor, tokens: int, *, weighted: bool = True, group=None) -> Tensor:
+    """The sum over the experts of each of this rank's tokens, [tokens, columns], of their rows y in the order in which
+    moe_dispatch gave them; weighted: by its weights. Added in fp32, in a fixed order. No gradient."""
+    return _call(torch.ops.fusewire.moe_combine.default, y, routing, tokens, name_of(group), weighted=weighted)

@@ -139,8 +139,9 @@ def reference_kernels():
     def gemm_all_scatter(x, w, group, *, w_is_constant=False):
         return torch.cat(all_gather(x @ w.t(), group).chunk(RANKS), 1)
 
-    def flash_decode(q, k_cache, v_cache, block_table, lengths, group, *, scale=0.0, kv_is_ready=False):
-        return torch.zeros_like(q), torch.zeros(q.shape[:2])
+    def flash_decode(q, k_cache, v_cache, block_table, lengths, group, *, by_heads=False, **_):
+        heads = q.shape[1] // (RANKS if by_heads else 1)
+        return torch.zeros_like(q[:, :heads]), torch.zeros(q.shape[0], heads)
 
     def all_reduce(x, group):
         y = x.float()
@@ -178,6 +179,43 @@ def reference_kernels():
         by = scales[:, None] if scale is None else scale
         q = y.float() / by
         return h, y, (q.round() if dtype == torch.int8 else q).to(dtype), scales
+
+    dispatched = []  # everybody's tables, and where the rows of this rank came from; a routing has the number at 512
+
+    def moe_dispatch(x, experts, weights, routing, rows, group, *, routed=False):
+        where = _groups.routing_of(group)
+        everybody = [None] * RANKS
+        dist.all_gather_object(everybody, (x, experts, weights))
+        first, y, came = dist.get_rank() * where.experts, x.new_zeros(rows, x.shape[1]), []
+        for e in range(first, first + where.experts):
+            begin = len(came)
+            came += [(r, t, j) for r, (_, table, _) in enumerate(everybody) for t, j in (table == e).nonzero().tolist()]
+            for at, value in ((where.expert_begins, begin), (where.expert_rows, len(came) - begin)):
+                routing[at + 4 * (e - first):][:4].view(torch.int32)[0] = value
+        for i, (r, t, _) in enumerate(came):
+            y[i] = everybody[r][0][t]
+        routing[512:516].view(torch.int32)[0] = len(dispatched)
+        dispatched.append((everybody, came))
+        return y
+
+    def moe_combine(y, routing, tokens, group, *, weighted=False):
+        everybody, came = dispatched[routing[512:516].view(torch.int32)]
+        sums = [torch.zeros(len(table), y.shape[1]) for _, table, _ in everybody]
+        for i, (r, t, j) in enumerate(came):
+            sums[r][t] += y[i].float() * (everybody[r][2][t, j] if weighted else 1)
+        for part in sums:
+            dist.all_reduce(part)
+        return sums[dist.get_rank()].to(y.dtype)
+
+    def grouped_gemm(x, w, begins, ends, group, *, gated=False, rows_of_group=0):
+        y = x.new_zeros(x.shape[0], w.shape[1] // (1 + gated))
+        for one, begin, end in zip(w, begins.tolist(), ends.tolist()):
+            h = x[begin:end] @ one.t()
+            y[begin:end] = torch.nn.functional.silu(h[:, ::2]) * h[:, 1::2] if gated else h
+        return y
+
+    for kernel in (moe_dispatch, moe_combine, grouped_gemm):
+        library.impl(kernel.__name__, kernel, "CPU")
 
     def into(kernel):
         def call(x, out, group):
@@ -233,7 +271,8 @@ def compiled_model(rank):
         torch.library.opcheck(op.default, (torch.randn(4, 32, dtype=bf16), up, torch.empty(shape, dtype=bf16), group))
     cache, table = torch.zeros(8, 16, 2, 64, dtype=bf16), torch.zeros(3, 4, dtype=torch.int32)
     q = torch.zeros(3, 4, 64, dtype=bf16)
-    torch.library.opcheck(ops.flash_decode.default, (q, cache, cache, table, table[:, 0], group))
+    for options in ({}, {"by_heads": True, "soft_cap": 30.0, "window_begins": table[:, 0]}):
+        torch.library.opcheck(ops.flash_decode.default, (q, cache, cache, table, table[:, 0], group), options)
 
 
 def results(rank):
@@ -339,6 +378,41 @@ def collectives(rank):
     with FakeTensorMode():
         x, gamma = torch.empty(6, 32, dtype=bf16), torch.empty(31, dtype=bf16)
         raised(RuntimeError, lambda: ops.all_reduce_norm(x, None, gamma, group), "expected (32,)")
+
+
+def experts(rank):
+    """The operators, and the layer that is made of them, eager and compiled, beside a layer that one rank has."""
+    reference_kernels()
+    group = dist.group.WORLD.group_name
+    tokens, width, hidden, count = 5 + rank, 32, 16, 4
+    _groups._groups[group] = _groups._Group(RANKS, 0, 0, 0, (), fusewire.Experts(8, count, 2, width))
+    where = _groups._routings[group] = _groups._Routing(1024, 40, 0, 256, count // RANKS)
+    torch.manual_seed(5)
+    up, down = torch.randn(count, 2 * hidden, width, dtype=bf16), torch.randn(count, width, hidden, dtype=bf16)
+    torch.manual_seed(rank)
+    x, chosen = torch.randn(tokens, width, dtype=bf16), torch.rand(tokens, count).topk(2).indices
+    chosen[1, 1] = -1
+    weights = torch.rand(tokens, 2)
+    layer = fusewire.ExpertParallelMLP(width, hidden, count, dtype=bf16)
+    mine = slice(rank * where.experts, (rank + 1) * where.experts)
+    layer.up.copy_(up[mine]), layer.down.copy_(down[mine])
+    layer.routing = torch.zeros(where.bytes, dtype=torch.uint8)
+    wanted = torch.zeros(tokens, width)
+    for t, j in (chosen >= 0).nonzero().tolist():
+        h = x[t] @ up[chosen[t, j]].t()
+        wanted[t] += weights[t, j] * (down[chosen[t, j]] @ (torch.nn.functional.silu(h[::2]) * h[1::2])).float()
+    for f in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        torch.testing.assert_close(f(x, chosen, weights).float(), wanted, atol=1, rtol=0.05)
+    begins = torch.zeros(2, dtype=torch.int32)
+    torch.library.opcheck(ops.moe_dispatch.default, (x, chosen, weights, layer.routing, 40, group))
+    torch.library.opcheck(ops.moe_combine.default, (x.new_zeros(40, width), layer.routing, tokens, group))
+    torch.library.opcheck(ops.grouped_gemm.default, (x, layer.up, begins, begins, group), {"gated": True})
+    with FakeTensorMode():
+        x, odd, begins = torch.empty(5, 32, dtype=bf16), torch.empty(2, 7, 32, dtype=bf16), torch.empty(2)
+        raised(RuntimeError, lambda: ops.grouped_gemm(x, odd, begins, begins, group, gated=True), "an even N")
+        raised(RuntimeError, lambda: ops.moe_dispatch(x, torch.empty(4, 2, dtype=torch.int32), None, x, 8, group),
+               "experts [tokens, top_k]")
+    _groups._groups.clear(), _groups._routings.clear()
 
 
 def gradients(rank):
@@ -551,6 +625,9 @@ class Ranks(unittest.TestCase):
 
     def test_collectives(self):
         on_ranks(collectives)
+
+    def test_experts(self):
+        on_ranks(experts)
 
     def test_gradients(self):
         on_ranks(gradients)

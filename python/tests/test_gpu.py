@@ -8,6 +8,7 @@ NCCL; as JSON. What has not begun after N seconds (150) is left out, and says so
 NVLink multicast stays off.
 """
 import argparse
+import dataclasses
 import datetime
 import faulthandler
 import json
@@ -45,6 +46,7 @@ ops, bf16 = torch.ops.fusewire, torch.bfloat16
 MAX_M, UP_N, WIDTH, DOWN_K = 8192, 7168 // RANKS, 8192, 28672 // RANKS  # of a 70 B model's MLP, and a part of its QKV
 REDUCE_ROWS, MAX_BYTES = 512, 32 << 20  # of all_reduce with its norm; of the other collectives
 PAGES, PAGE, BATCH, Q_HEADS, KV_HEADS, HEAD = 256, 16, 8, 32, 8, 128
+EXPERTS = fusewire.Experts(max_tokens=512, experts=16 * RANKS, top_k=4, max_cols=1024)
 report = {"failed": [], "left_out": [], "sections": {}, "host_us": {}, "device_us": []}
 
 
@@ -159,7 +161,7 @@ def make():
     begin = time.monotonic()
     shape = fusewire.DecodeShape(BATCH, Q_HEADS, KV_HEADS, HEAD, PAGE, PAGES)
     fusewire.init(max_m=MAX_M, max_k=WIDTH, max_n=WIDTH, max_bytes=MAX_BYTES, all_reduce=(REDUCE_ROWS, WIDTH),
-                  decode=[shape], wait_seconds=30)
+                  decode=[shape, dataclasses.replace(shape, by_heads=True, masked=True, batch_invariant=True)], experts=EXPERTS, wait_seconds=30)
     made = time.monotonic()
     fusewire.prepare(ag_gemm=[WIDTH], gemm_rs=[DOWN_K], gemm_ar=[DOWN_K])
     say(f"  init {made - begin:.2f} s, prepare {time.monotonic() - made:.2f} s")
@@ -339,6 +341,47 @@ def collectives():
     expect_refusal("x that is not contiguous", ValueError, lambda: ops.all_gather(x.t(), GROUP), "contiguous")
     expect_refusal("a row longer than a block's", fusewire.BadArgument,
                    lambda: fusewire.all_reduce_norm(normal(1, 2 * WIDTH, seed=1), normal(2 * WIDTH, seed=1)), "columns")
+    fusewire.check()
+
+
+def experts():
+    """A layer of experts beside one that has them all: eager, and in a graph with other tables in each replay."""
+    hidden, tokens = 128, EXPERTS.max_tokens
+    up = normal(EXPERTS.experts, 2 * hidden, EXPERTS.max_cols, seed=601) / EXPERTS.max_cols ** 0.5
+    down = normal(EXPERTS.experts, EXPERTS.max_cols, hidden, seed=602) / hidden ** 0.5
+    own = EXPERTS.experts // RANKS
+    layer = fusewire.ExpertParallelMLP(EXPERTS.max_cols, hidden, EXPERTS.experts, device="cuda", dtype=bf16)
+    layer.up.copy_(up[RANK * own:(RANK + 1) * own]), layer.down.copy_(down[RANK * own:(RANK + 1) * own])
+
+    def call_of(seed, count):
+        g = torch.Generator("cuda").manual_seed(seed)
+        table = torch.rand(count, EXPERTS.experts, device="cuda", generator=g).topk(EXPERTS.top_k).indices
+        table[::7, -1] = -1
+        return normal(count, EXPERTS.max_cols, seed=seed), table, torch.rand(table.shape, device="cuda", generator=g)
+
+    def whole(x, table, weights):
+        y = torch.zeros(x.shape, device="cuda")
+        for e in range(EXPERTS.experts):
+            t, j = (table == e).nonzero(as_tuple=True)
+            h = (x[t] @ up[e].t()).float()
+            h = (F.silu(h[:, ::2]) * h[:, 1::2]).to(bf16)
+            y.index_add_(0, t, (h @ down[e].t()).float() * weights[t, j, None])
+        return y
+
+    for count in (1, 17, tokens):
+        call = call_of(610 + RANK, count)
+        expect_near(f"experts, {count} tokens", layer(*call).float(), whole(*call))
+        x, table, weights = call
+        expect_near("  tables of int32", layer(x, table.int(), weights).float(), whole(*call))
+    graph, call = torch.cuda.CUDAGraph(), call_of(620 + RANK, tokens)
+    with torch.cuda.graph(graph):
+        y = layer(*call)
+    for i in range(3):
+        for of_graph, new in zip(call, call_of(630 + 10 * i + RANK, tokens)):
+            of_graph.copy_(new)
+        graph.replay()
+        expect_near(f"experts, replay {i}", y.float(), whole(*call))
+    expect_refusal("too many tokens", fusewire.BadArgument, lambda: layer(*call_of(1, tokens + 1)), "max_tokens")
     fusewire.check()
 
 
@@ -570,6 +613,12 @@ def decode():
         same = lse.isneginf() == wanted_lse.isneginf()
         off = (lse - wanted_lse).nan_to_num(nan=0.0).abs().max().item()
         expect("  its log-sum-exp", bool(same.all()) and off < 0.01, f"off by {off:.5f}")
+        heads = torch.arange(Q_HEADS).tensor_split(RANKS)[RANK]
+        own, _ = fusewire.flash_decode(*inputs, soft_cap=1e6, by_heads=True, batch_invariant=True)
+        expect_near("  by heads", own, wanted[:, heads])
+        one = [inputs[0][2:3], *inputs[1:3], inputs[3][2:3], inputs[4][2:3]]
+        alone, _ = fusewire.flash_decode(*one, soft_cap=1e6, by_heads=True, batch_invariant=True)
+        expect("  the same bits in another batch", torch.equal(alone[0], own[2]))
     expect_refusal("flash_decode of another shape", fusewire.BadArgument,
                    lambda: fusewire.flash_decode(*inputs[:3], inputs[3][:, :8].contiguous(), inputs[4]),
                    "expected one of those that init() was given")
@@ -873,7 +922,7 @@ def device_times():
     fusewire.check()
 
 
-SECTIONS = {"make": make, "eager": eager, "results": results, "collectives": collectives, "cuts": cuts,
+SECTIONS = {"make": make, "eager": eager, "results": results, "collectives": collectives, "experts": experts, "cuts": cuts,
             "gradients": gradients, "symm_mem": symm_mem, "decode": decode, "graphs": graphs,
             "refusals": refusals, "streams": streams, "example": example,
             **({"host_time": host_time, "device_times": device_times,

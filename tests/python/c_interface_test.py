@@ -28,6 +28,7 @@ from fusewire import _compiler, _interface  # noqa: E402
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 MAX_M, MAX_K, MAX_N = 8 * RANKS, 128, 32 * RANKS
 REDUCE_ROWS, REDUCE_COLS, MAX_BYTES = 4, 64, 512
+TOKENS = 6  # of a rank, at most
 BF16, F16, F32 = range(3)
 
 
@@ -171,11 +172,12 @@ def expect_error(kind: type, part: str, name: str, *arguments) -> None:
 # ---------------------------------------------------------------- the tests
 
 def options(star: Star, **changed) -> _interface.Options:
-    shape = _interface.DecodeOptions(BF16, 2, 4, 2, 64, 8, 3, 0.0)
+    shapes = (_interface.DecodeOptions * 2)((BF16, 2, 4, 2, 64, 8, 3, 0.0), (BF16, 2, 4, 2, 64, 8, 3, 0.0, True, True, True))
     fields = {"max_m": MAX_M, "max_k": MAX_K, "max_n": MAX_N, "reduce_rows": REDUCE_ROWS, "reduce_cols": REDUCE_COLS,
               "max_bytes": MAX_BYTES, **changed}
-    o = _interface.Options(RANK, RANKS, RANK, *fields.values(), 20.0, *star.functions(), ctypes.pointer(shape), 1)
-    o.kept = shape
+    experts = _interface.ExpertShape(TOKENS, 2 * RANKS, 2, 64, 0, 4) if fields["max_bytes"] else _interface.ExpertShape()
+    o = _interface.Options(RANK, RANKS, RANK, *fields.values(), 20.0, *star.functions(), shapes, 2, experts, False)
+    o.kept = shapes
     return o
 
 
@@ -269,30 +271,37 @@ def custom_epilogues(star: Star) -> None:
         star.all_gather(b"")  # rank 0 removes the folder
 
 
-def decode() -> None:
-    """Keys of 0: every token has the same weight, so results are means of values."""
+def decode(by_heads: bool) -> None:
+    """Keys of 0: every token has the same weight, so results are means of values. By heads: with all features, and a
+    window that leaves the first tokens out."""
     batch, q_heads, kv_heads, head, page, pages = 2, 4, 2, 64, 8, 3
     lengths = [[(5 + 3 * s + 7 * r) % (page * pages) for s in range(batch)] for r in range(RANKS)]
     values = [numbers(batch * pages * page, kv_heads * head, 5 + r) for r in range(RANKS)]
     q, k = Matrix(numbers(batch, q_heads * head, 4)), Matrix([[0.0] * (kv_heads * head)] * (batch * pages * page))
-    v, out, lse = Matrix(values[RANK]), empty(batch, q_heads * head), Buffer(2 * batch * q_heads)
-    table, own = Buffer(2 * batch * pages), Buffer(2 * batch)
+    begin = sum(q_heads // RANKS + (r < q_heads % RANKS) for r in range(RANK)) if by_heads else 0
+    heads = q_heads // RANKS + (RANK < q_heads % RANKS) if by_heads else q_heads
+    v, out, lse = Matrix(values[RANK]), empty(batch, heads * head), Buffer(2 * batch * heads)
+    table, own, begins = Buffer(2 * batch * pages), Buffer(2 * batch), Buffer(2 * batch)
+    before = [[min(2 * s + r, lengths[r][s]) if by_heads else 0 for s in range(batch)] for r in range(RANKS)]
+    begins.write(array.array("H", struct.pack(f"<{batch}i", *before[RANK])))
     table.write(array.array("H", struct.pack(f"<{batch * pages}i", *range(batch * pages))))
     own.write(array.array("H", struct.pack(f"<{batch}i", *lengths[RANK])))
-    shape = _interface.DecodeOptions(BF16, 0, q_heads, kv_heads, head, page, pages, 0.0)
+    shape = _interface.DecodeOptions(BF16, 0, q_heads, kv_heads, head, page, pages, 0.0, by_heads, by_heads, by_heads)
     c = _interface.DecodeCall(None, q.buffer.at, k.buffer.at, v.buffer.at, table.at, own.at, out.buffer.at, lse.at,
-                              batch, batch * pages, False)
+                              batch, batch * pages, False, begins.at if by_heads else None, 30.0 if by_heads else 0)
     call("decode", b"all", ctypes.byref(shape), ctypes.byref(c))
     call("check", b"all", None)
-    logs = struct.unpack(f"<{batch * q_heads}f", lse.read().tobytes())
+    logs = struct.unpack(f"<{batch * heads}f", lse.read().tobytes())
     for s, row in enumerate(found(out)):
-        tokens = [values[r][s * pages * page + t] for r in range(RANKS) for t in range(lengths[r][s])]
-        for h in range(q_heads):
-            of_head = [t[h // 2 * head:(h // 2 + 1) * head] for t in tokens]
+        tokens = [values[r][s * pages * page + t] for r in range(RANKS)
+                  for t in range(before[r][s], lengths[r][s])]
+        for h in range(heads):
+            of_kv = (begin + h) // 2
+            of_head = [t[of_kv * head:(of_kv + 1) * head] for t in tokens]
             means = [sum(c) / len(tokens) for c in zip(*of_head)]
             worst = max(abs(a - b) for a, b in zip(row[h * head:(h + 1) * head], means))
             expect(f"decode, sequence {s}, head {h}, off by {worst}", worst < 0.02, True)
-            expect("its log-sum-exp", abs(logs[s * q_heads + h] - math.log(len(tokens))) < 1e-3, True)
+            expect("its log-sum-exp", abs(logs[s * heads + h] - math.log(len(tokens))) < 1e-3, True)
     shape.page_size = 16
     expect_error(fusewire.BadArgument, "expected one of those that init() was given", "decode", b"all",
                  ctypes.byref(shape), ctypes.byref(c))
@@ -382,6 +391,61 @@ def collectives() -> None:
         norm(rows, quantised, scaled)
 
 
+def experts(pack: str) -> None:
+    """Two experts on each rank. Token t of rank r is for experts t + r and t + r + 1 + t % 2; one is for none."""
+    all_experts, columns = 2 * RANKS, 64
+    tables = [[[(t + r) % all_experts, (t + r + 1 + t % 2) % all_experts] for t in range(TOKENS - r % 2)]
+              for r in range(RANKS)]
+    tables[0][2][1] = -1
+    xs = [numbers(len(table), columns, 60 + r) for r, table in enumerate(tables)]
+    weights = [0.5, 0.25]
+    x, mine = Matrix(xs[RANK], 8), tables[RANK]
+    where = _interface.RoutingLayout()
+    call("layout_of_routing", b"all", ctypes.byref(where))
+    out, routing = empty(where.rows, columns), Buffer(where.bytes // 2, 0)
+    table, of_table = (Buffer(len(mine) * 2 * struct.calcsize(kind) // 2) for kind in (pack, "f"))
+    table.write(array.array("H", struct.pack(f"<{2 * len(mine)}{pack}", *sum(mine, []))))
+    of_table.write(array.array("H", struct.pack(f"<{2 * len(mine)}f", *weights * len(mine))))
+    c = _interface.DispatchCall(None, BF16, x.view(), out.view(), table.at, pack == "q", of_table.at, routing.at, False)
+    call("moe_dispatch", b"all", ctypes.byref(c))
+    call("check", b"all", None)
+    integers = struct.unpack(f"<{where.bytes // 4}i", routing.read().tobytes())
+    counts, begins = (integers[at // 4:at // 4 + 2] for at in (where.expert_rows, where.expert_begins))
+    came, ws = found(out), [numbers(16, columns, 80 + e) for e in range(all_experts)]
+    for e in range(2):
+        rows = [xs[r][t] for r in range(RANKS) for t, of in enumerate(tables[r]) if 2 * RANK + e in of]
+        expect(f"rows of expert {e}", came[begins[e]:begins[e] + counts[e]], rows)
+        expect(f"where expert {e} begins", begins[e] % 4, 0)
+    # Each expert multiplies by its own w, then gives its rows back
+    w, y, ends = Matrix(sum(ws[2 * RANK:2 * RANK + 2], [])), empty(where.rows, 16), Buffer(4)
+    ends.write(array.array("H", struct.pack("<2i", *(b + n for b, n in zip(begins, counts)))))
+    of_one = w.view()
+    of_one.rows = 16
+    g = _interface.GroupedCall(None, BF16, out.view(), of_one, y.view(), 16 * columns, 2, 4,
+                               routing.at.value + where.expert_begins, ends.at, False)
+    call("grouped_gemm", b"all", ctypes.byref(g))
+    call("check", b"all", None)
+    for e in range(2):
+        here = slice(begins[e], begins[e] + counts[e])
+        expect(f"product of expert {e}", found(y)[here], product(came[here], ws[2 * RANK + e]))
+    half = empty(where.rows, 8)
+    g.y, g.gated = half.view(), True
+    call("grouped_gemm", b"all", ctypes.byref(g))
+    call("check", b"all", None)
+    for e in range(2):
+        for row, wanted in zip(found(half)[begins[e]:begins[e] + counts[e]], found(y)[begins[e]:begins[e] + counts[e]]):
+            gated = [a / (1 + math.exp(-a)) * b for a, b in zip(wanted[::2], wanted[1::2])]
+            expect("gated", all(abs(a - b) <= abs(b) / 64 for a, b in zip(row, gated)), True)
+    sums = empty(len(mine), 16)
+    back = _interface.CombineCall(None, BF16, y.view(), sums.view(), routing.at, True)
+    call("moe_combine", b"all", ctypes.byref(back))
+    call("check", b"all", None)
+    for t, row in enumerate(found(sums)):
+        parts = [[weight * a for a in product([xs[RANK][t]], ws[e])[0]] for weight, e in zip(weights, mine[t]) if e >= 0]
+        wanted = [sum(column) for column in zip(*parts)]
+        expect(f"token {t}", all(abs(a - b) <= 0.5 + abs(b) / 64 for a, b in zip(row, wanted)), True)
+
+
 def refusals(star: Star) -> None:
     for name in ("check", "poll_errors", "reset", "destroy"):
         expect_error(fusewire.BadArgument, "no communicator for the group 'nobody'", name, b"nobody",
@@ -409,8 +473,11 @@ def main() -> None:
     products()
     if os.environ.get("FUSEWIRE_COMPILER"):
         custom_epilogues(star)
-    decode()
+    decode(by_heads=False)
+    decode(by_heads=True)
     collectives()
+    for pack in ("q", "i"):
+        experts(pack)
     refusals(star)
     call("destroy", b"all")
     # Once more, of another size; ranks that ask for different ones
@@ -421,6 +488,8 @@ def main() -> None:
     expect_error(fusewire.BadArgument, "init() with all_reduce", "collective", b"all", 3, ctypes.byref(c))
     expect_error(fusewire.BadArgument, "init() with max_bytes", "exchange_rows", b"all",
                  ctypes.byref(_interface.RowsCall()))
+    expect_error(fusewire.BadArgument, "init() with experts", "moe_dispatch", b"all",
+                 ctypes.byref(_interface.DispatchCall()))
     expect_error(fusewire.BadArgument, "init() with all_reduce", "norm", b"all", ctypes.byref(_interface.NormCall()))
     call("destroy", b"all")
     wrong = options(star, max_m=MAX_M + RANK)

@@ -26,12 +26,7 @@ MOST_LINES, MOST_FILES = 300, 12
 
 # (file, what it includes): reason
 UPWARD: dict[tuple[str, str], str] = {}
-LONG = {
-    "gemm/gfx942/ping_pong_tile.hpp": "one schedule, whose phases are read together",
-    "gemm/sm90/gemm_sm90.hpp": "the roles of the warps, which are read together",
-    "ranks/tcp_bootstrap.hpp": "the protocol of a rank's side",
-    "ranks/tcp_hub.hpp": "the protocol of the hub's side",
-}
+LONG: dict[str, str] = {}
 NAMES_THE_MACHINE = {
     "attention/attention_instruction.hpp": "the concept relates the lanes of a wave to the fragments of K",
     "core/group.hpp": "wave::width is what all others use",

@@ -51,6 +51,7 @@ class flag_rows {
   using vector = detail::vec16<T>;
   /// What a load brings.
   using loaded = vector;
+  static constexpr bool is_exact = true;   // what comes out is what was put
   static constexpr int in_flight = 8;      // sources that a thread with one vector of a row loads together
   static constexpr int blocks_per_cu = 2;  // for __launch_bounds__: links need so many blocks' stores in flight
 
@@ -128,6 +129,7 @@ class ll_rows {
  public:
   /// 16 bytes of a row.
   using vector = detail::vec16<T>;
+  static constexpr bool is_exact = true;          // what comes out is what was put
   static constexpr int words_per_vector = 4;      // LL words
   static constexpr int vectors_per_record = 256;  // of the LL buffer
   static constexpr int side_by_side = 64;         // vectors whose j-th words are: so lanes of a wave access whole lines

@@ -153,7 +153,10 @@ class gemm_launcher {
             g.why_not_tuned ? g.why_not_tuned
                             : text("there is no such plan; tiles for this B are ", tuned_tiles_in_words<T>(p.b_layout),
                                    ", those of up to 64 rows for as few rows of ",
-                                   "A, and blocks that share tiles must be co-resident"));
+                                   "A, and blocks that share tiles must be co-resident",
+                                   tile_.fixed_order ? "; fixed_order leaves out those of up to 64 rows, those of 256, "
+                                                       "and split-k"
+                                                     : ""));
     detail::log(w_.rank(), [&] {
       return text(name_, ": plan of ", p.shards, " x [", p.rows, ", ", k, "] and [", k, ", ", n,
                   "]: ", in_words<T>(g, p.b_layout));

@@ -13,9 +13,14 @@ struct gemm_tile {
   int m = 0, n = 0;      // rows and columns
   int split_k = 0;       // blocks that share a tile; each has a slice of k
   bool generic = false;  // of block_mainloop, which multiplies everywhere; else of a tuned mainloop, if one can be
+  /// A row's products are added in an order that does not depend on the number of rows, so a row's bits depend on no
+  /// other row. Tiles with fewer rows, and blocks that share one, are left out: docs/operators.md has the cost
+  bool fixed_order = false;
 
   /// Nothing is named.
   static gemm_tile const automatic;
+  /// Nothing is named but the order: the same bits whatever the batch is.
+  static gemm_tile const batch_invariant;
   /// The tiles for which block_mainloop is instantiated. small: small M, many blocks.
   static gemm_tile const small, large;
 
@@ -29,6 +34,7 @@ struct gemm_tile {
   constexpr bool operator==(gemm_tile const&) const = default;
 };
 inline constexpr gemm_tile gemm_tile::automatic{};
+inline constexpr gemm_tile gemm_tile::batch_invariant{.fixed_order = true};
 inline constexpr gemm_tile gemm_tile::small{small_tile::config.block_m, small_tile::config.block_n, 1, true};
 inline constexpr gemm_tile gemm_tile::large{large_tile::config.block_m, large_tile::config.block_n, 1, true};
 
@@ -68,8 +74,8 @@ constexpr int last_tile_rows(int rows, int tile_m) { return rows - (ceil_div(row
 /// A plan for block_mainloop.
 inline gemm_plan plain_gemm_plan(gemm_tile tile, int rows) {
   constexpr int small_m = 64;
-  gemm_config const c =
-      tile == gemm_tile::small || (!tile.generic && rows <= small_m) ? small_tile::config : large_tile::config;
+  bool const few = !tile.generic && !tile.fixed_order && rows <= small_m;
+  gemm_config const c = tile == gemm_tile::small || few ? small_tile::config : large_tile::config;
   return {.tile_m = c.block_m, .tile_n = c.block_n};
 }
 

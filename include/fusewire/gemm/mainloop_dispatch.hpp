@@ -37,7 +37,7 @@ std::string in_words(gemm_plan const& p, layout b) {
 /// What a caller names, in words.
 inline std::string in_words(gemm_tile const& t) {
   auto const number = [](int x) { return x == 0 ? std::string("any") : text(x); };
-  return text(number(t.m), " x ", number(t.n), ", split-k ", number(t.split_k));
+  return text(number(t.m), " x ", number(t.n), ", split-k ", number(t.split_k), t.fixed_order ? ", fixed order" : "");
 }
 
 /// Tiles of tuned mainloops that read a B that lies so, in words.

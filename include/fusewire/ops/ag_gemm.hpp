@@ -18,6 +18,7 @@ class ag_gemm {
   /// when ranks have other options; out_of_space when the channel cannot hold max_m x k elements or their flags.
   ag_gemm(channel& ch, ag_gemm_options const& o, std::source_location where = std::source_location::current())
       : ch_(ch), o_(o), launcher_(ch.world(), "ag_gemm", o.tile, o.reserved_cus, where) {
+    o_.local_shard_first &= !o.tile.fixed_order;
     int const ranks = ch.world().size();
     require(o.max_m >= 1 && o.max_m <= max_extent, where, "ag_gemm: max_m = ", o.max_m, "; expected 1 to ", max_extent);
     require(o.gather == gather::k || o.gather == gather::m, where, "ag_gemm: gather = ", int(o.gather),
@@ -110,6 +111,7 @@ class ag_gemm {
 
  private:
   static constexpr int max_extent = detail::max_extent;
+  static constexpr int fixed_chunk_k = 512;  // elements, of a fixed order
 
   void accept(int m, std::source_location where) const {
     require(m >= 0 && m <= o_.max_m, where, "ag_gemm: m = ", m, "; expected 0 to max_m = ", o_.max_m);
@@ -151,10 +153,11 @@ class ag_gemm {
     int const ranks = ch_.world().size(), m = shape.rows;
     auto p = tuned_ag_gemm_plan(shape, ranks, o_.gather, use_pull(m, shape.n), o_.comm_blocks, groups);
     if (!p) return p;
-    if (o_.chunk_k > 0) p->chunk_k = ceil_div(o_.chunk_k, k_step) * k_step;
-    int const flags = ch_.options().flags_per_source;
-    while (map_of(ranks, o_, m, *p).flags_per_source() > flags && p->chunk_k < o_.k) p->chunk_k *= 2;
-    gather_map const map = map_of(ranks, o_, m, *p);
+    bool const fixed = o_.tile.fixed_order;  // then chunks, whose order is that of the sums, are as for max_m rows
+    if (o_.chunk_k > 0 || fixed) p->chunk_k = ceil_div(o_.chunk_k > 0 ? o_.chunk_k : fixed_chunk_k, k_step) * k_step;
+    int const flags = ch_.options().flags_per_source, most = fixed ? o_.max_m : m;
+    while (map_of(ranks, o_, most, *p).flags_per_source() > flags && p->chunk_k < o_.k) p->chunk_k *= 2;
+    gather_map const map = map_of(ranks, o_, most, *p);
     if (with_mainloop<T>(p->gemm, shape.b_layout,
                          [&]<class M>() { return M::traits.slicing == k_slicing::interleaved; }))
       p->gemm.split_k = std::min(p->gemm.split_k, map.k_chunks() * shape.k_shards);

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include <fusewire/comm/quantised_rows.hpp>
 #include <fusewire/launch/channel.hpp>
 #include <fusewire/launch/ll_buffer.hpp>
 #include <fusewire/launch/operands.hpp>
@@ -34,8 +35,11 @@ struct all_reduce_call {
 /// The sum over ranks of T: float, f16 or bf16. Sums are added in fp32 in the order of ranks, and rounded to T once:
 /// the same bits on every rank, in every run, with one shot and two, and whatever the other rows of a call are.
 /// docs/operators.md has the error bound.
-template <class T>
-  requires is_16_bit_float<T> || std::is_same_v<T, float>
+///
+/// Partial: int8_t, fp8_e4m3fn or fp8_e4m3fnuz for T of 16 bits: calls that travel by flags, the larger ones, send
+/// every rank's summands in it, with a scale for each 64 elements, and with two shots the sums, too. Ranks have the
+/// same bits then as well; how a call travels decides which.
+template <class T, partial_of<T> Partial = T>
 class all_reduce {
  public:
   /// Collective. Loads the kernels of calls without an epilogue. Takes memory for LL words from the signal segment.
@@ -51,7 +55,8 @@ class all_reduce {
     ch.heap().require_equal_on_ranks(
         "all_reduce",
         std::array{named{"max_rows", std::uint64_t(o.max_rows)}, named{"max_cols", std::uint64_t(o.max_cols)},
-                   named{"shots", std::uint64_t(o.shots)}, named{"transport", std::uint64_t(o.transport)}},
+                   named{"shots", std::uint64_t(o.shots)}, named{"transport", std::uint64_t(o.transport)},
+                   named{"Partial", travels_as}},
         where);
     if (ranks > 1 && word_options(ranks, o).records > 0) words_.emplace(ch, word_options(ranks, o), where);
   }
@@ -174,11 +179,17 @@ class all_reduce {
   /// A launch in words, from what its header says.
   static std::string describe_all_reduce(std::uint64_t const (&what)[launch_words]) {
     return text("all_reduce", what[1] & 1 ? " two-shot" : " one-shot", what[1] & 2 ? " by LL words" : " by flags",
-                ", elements of ", what[1] >> 8, " bytes, rows = ", what[2], ", columns = ", what[3]);
+                what[1] & 2 ? "" : partial_in_words(what[1] >> 2 & 3), ", elements of ", what[1] >> 8,
+                " bytes, rows = ", what[2], ", columns = ", what[3]);
+  }
+  static char const* partial_in_words(std::uint64_t partial) {
+    constexpr char const* names[] = {"", ", int8 blocks", ", fp8 blocks", ", fp8 blocks"};
+    return names[partial];
   }
   static std::string in_words(all_reduce_plan const& p) {
-    return text("all_reduce: ", p.two_shot ? "two-shot" : "one-shot", p.words ? ", LL words" : ", flags", ", ", p.rows,
-                " rows of ", p.cols, ", ", p.rows_per_chunk, " a chunk");
+    return text("all_reduce: ", p.two_shot ? "two-shot" : "one-shot", p.words ? ", LL words" : ", flags",
+                p.words ? "" : partial_in_words(travels_as), ", ", p.rows, " rows of ", p.cols, ", ", p.rows_per_chunk,
+                " a chunk");
   }
 
   /// The longest array, and the rows of the longest kind, in the transport that needs this memory.
@@ -215,14 +226,21 @@ class all_reduce {
       else shots.template operator()<all_reduce_plan::max_vectors>();
     };
     if (p.words) vectors.template operator()<ll_rows>();
-    else vectors.template operator()<flag_rows>();
+    else if constexpr (std::is_same_v<Partial, T>) vectors.template operator()<flag_rows>();
+    else vectors.template operator()<detail::quantised<Partial>::template rows>();
   }
+  /// 0: as T; 1 to 3: int8, e4m3fn, e4m3fnuz.
+  static constexpr std::uint64_t travels_as = std::is_same_v<Partial, std::int8_t>    ? 1
+                                              : std::is_same_v<Partial, fp8_e4m3fn>   ? 2
+                                              : std::is_same_v<Partial, fp8_e4m3fnuz> ? 3
+                                                                                      : 0;
 
   template <class Epilogue>
   void start(hipStream_t stream, all_reduce_plan const& p, row_view<T const> const& in, Epilogue const& e,
              std::source_location where) {
-    launch_header header = make_header("allreduc", std::uint64_t(p.two_shot) | p.words << 1 | sizeof(T) << 8,
-                                       std::uint64_t(p.rows), std::uint64_t(p.cols), std::uint64_t(in.count));
+    launch_header header =
+        make_header("allreduc", std::uint64_t(p.two_shot) | p.words << 1 | travels_as << 2 | sizeof(T) << 8,
+                    std::uint64_t(p.rows), std::uint64_t(p.cols), std::uint64_t(in.count));
     header.equal_grids = 0;  // a rank with less room takes fewer blocks
     with_kernel<Epilogue>(p, [&](auto kernel) {
       int const fit = resident_blocks(ch_.world(), kernel, p.threads, 0, o_.reserved_cus, where);

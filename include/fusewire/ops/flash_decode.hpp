@@ -17,8 +17,9 @@ namespace fusewire {
 /// Attention of one query token per sequence over a paged KV cache, of which every rank holds some of the tokens. Its
 /// launches are in the same order on every rank, each on any stream.
 template <class T, decode_features Features = decode_features{}>
-  requires is_16_bit_float<T>
 class flash_decode {
+  static_assert(is_16_bit_float<T>, "flash_decode: T is bf16 or f16; a KV cache in fp8, with scales, is not there");
+
  public:
   /// Collective. Takes memory for blocks' partials from the symmetric heap, and signal_bytes() of its signal segment.
   /// Fails: bad_argument; rank_mismatch; out_of_space. Uses neither slots nor data flags of the channel.

@@ -8,8 +8,7 @@
 #include <thread>
 
 #include <fusewire/ranks/failure_listeners.hpp>
-#include <fusewire/ranks/tcp_hub.hpp>
-#include <fusewire/ranks/tcp_options.hpp>
+#include <fusewire/ranks/tcp_join.hpp>
 
 namespace fusewire {
 
@@ -28,16 +27,18 @@ class tcp_session {
             std::source_location::current(), "tcp_session: rank ", options_.rank, " of ", options_.size,
             "; expected rank 0 to size - 1 of 1 to ", max_ranks);
     auto const deadline = detail::now() + options_.connect_timeout;
-    if (options_.rank == 0) listen();
-    else connect(deadline);
+    link_.where = text(options_.address, ":", options_.port);
+    detail::tcp_join const join(options_);
+    if (options_.rank == 0) hub_ = join.listen(link_);
+    else join.connect(link_, deadline);
     for (bool welcome = false; !welcome;) {
       // Once the hub has accepted this rank, the hub is the one that times out; it knows which ranks are missing
       auto f = receive(deadline + patience);
       if (f && f->header.kind == detail::frame_kind::fail) throw bootstrap_failed(text(who(), f->text()));
       if (!f)
         throw bootstrap_failed(text(who(),
-                                    failure_.empty() ? text("no answer from rank 0 at ", where_, " within ",
-                                                            seconds(options_.connect_timeout), " s")
+                                    failure_.empty() ? text("no answer from rank 0 at ", link_.where, " within ",
+                                                            detail::seconds_of(options_.connect_timeout), " s")
                                                      : failure_,
                                     "; the ", options_.size, " ranks had not all come yet"));
       welcome = f->header.kind == detail::frame_kind::welcome;
@@ -66,7 +67,7 @@ class tcp_session {
       if (!over && quiet < limit) {
         std::string const why = failed ? reason_ : text("rank ", options_.rank, " of ", options_.size, " has returned");
         std::fprintf(stderr, "fusewire: %s; waiting up to %g s for the other ranks to end\n", why.c_str(),
-                     seconds(limit));
+                     detail::seconds_of(limit));
         over = wait_for_all(start + limit);
       }
       all_gone = over && failure_.empty();
@@ -91,13 +92,13 @@ class tcp_session {
     if (!failure_.empty()) return;
     if (group == 0 && reason_.empty()) reason_ = why;
     link_.queue(detail::frame_kind::fail, group, why.substr(0, 65536));
-    flush(detail::now() + patience);
+    (void)link_.flush(detail::now() + patience);
   }
   /// This rank will come to no further collective of the group, without an error.
   void leave(std::uint64_t group) {
     if (!failure_.empty()) return;
     link_.queue(detail::frame_kind::leave, group, "");
-    flush(detail::now() + patience);
+    (void)link_.flush(detail::now() + patience);
   }
 
   /// As bootstrap::listen().
@@ -125,172 +126,26 @@ class tcp_session {
     link_.queue(kind, group, mine, bytes);
     auto f = answer(detail::now() + options_.collective_timeout + patience);
     if (!f && failure_.empty())
-      failure_ =
-          text(who(), "no answer from rank 0 at ", where_, " within ", seconds(options_.collective_timeout), " s");
+      failure_ = text(who(), "no answer from rank 0 at ", link_.where, " within ",
+                      detail::seconds_of(options_.collective_timeout), " s");
     if (!f) throw cannot_complete(failure_);
     if (f->header.kind == detail::frame_kind::fail) throw cannot_complete(f->text());
     return std::move(f->payload);
   }
 
  private:
-  static constexpr auto patience = std::chrono::seconds(5);  // for a hub that is about to give the reason
+  static constexpr auto patience = detail::tcp_patience;
   static tcp_options bounded(tcp_options o) {
     for (auto* limit : {&o.connect_timeout, &o.collective_timeout, &o.failure_timeout})
       *limit = detail::bounded(*limit);
     return o;
   }
-  /// How long one attempt to connect may take, so that a silent address does not keep this rank from the others.
-  std::chrono::milliseconds one_attempt() const {
-    return std::min<std::chrono::milliseconds>(patience, options_.connect_timeout / 4);
-  }
-
-  static double seconds(std::chrono::milliseconds t) { return double(t.count()) / 1000; }
   std::string who() const { return text("rank ", options_.rank, " of ", options_.size, ": "); }
-  static std::string host_name() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "a host without a name";
-  }
-
-  void listen() {
-    where_ = text(options_.address, ":", options_.port);
-    detail::addresses const found(options_.address, options_.port, AI_PASSIVE);
-    if (!found.first())
-      throw bootstrap_failed(text(who(), "MASTER_ADDR ", options_.address, ": ", found.problem(),
-                                  "; expected a name or an address of this host"));
-    int error = 0;
-    detail::descriptor listener;
-    for (auto const* a = found.first(); a && !listener; a = a->ai_next) {
-      detail::descriptor d(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol));
-      int const on = 1;
-      if (d) ::setsockopt(d.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      if (d && ::bind(d.get(), a->ai_addr, a->ai_addrlen) == 0 && ::listen(d.get(), 256) == 0) listener = std::move(d);
-      else error = errno;
-    }
-    if (!listener)
-      throw bootstrap_failed(text(
-          who(), "cannot listen at ", where_, ": ", detail::system_error(error),
-          error == EADDRINUSE
-              ? "; another program has the port: choose another MASTER_PORT, or FUSEWIRE_MASTER_PORT for fusewire alone"
-          : error == EADDRNOTAVAIL ? "; MASTER_ADDR must be an address of the host on which rank 0 runs"
-                                   : ""));
-    std::unique_ptr<detail::job_file> file;
-    if (options_.secret.empty() && options_.size > 1) file = std::make_unique<detail::job_file>(options_.port);
-    detail::job_key const key(file ? file->secret() : options_.secret, options_.run);
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-      throw bootstrap_failed(text(who(), "socketpair: ", detail::system_error(errno)));
-    link_ = detail::connection(detail::descriptor(ends[0]), detail::largest_answer);
-    hub_ = std::make_unique<detail::tcp_hub>(
-        detail::tcp_acceptor(std::move(listener), key, std::move(file)), detail::descriptor(ends[1]), options_.size,
-        options_.layout, where_, detail::tcp_hub::limits{options_.connect_timeout, options_.collective_timeout});
-  }
-
-  /// Returns when rank 0 has accepted this rank. If another program listens there at first, rank 0 is tried again until
-  /// the deadline.
-  void connect(detail::time_point deadline) {
-    where_ = text(options_.address, ":", options_.port);
-    std::string problem;
-    for (auto pause = std::chrono::milliseconds(1); detail::now() < deadline;
-         pause = std::min(2 * pause, std::chrono::milliseconds(200))) {
-      detail::addresses const found(options_.address, options_.port);
-      if (!found.first()) problem = text("MASTER_ADDR ", options_.address, ": ", found.problem());
-      for (auto const* a = found.first(); a; a = a->ai_next)
-        if (introduce(*a, std::min(deadline, detail::now() + one_attempt()), problem)) return;
-      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(
-          pause, std::max<std::chrono::nanoseconds>(deadline - detail::now(), std::chrono::nanoseconds(0))));
-    }
-    if (problem.empty()) problem = "there was no time to try";
-    throw bootstrap_failed(text(who(), "rank 0 did not answer at ", where_, " (MASTER_ADDR, MASTER_PORT) within ",
-                                seconds(options_.connect_timeout), " s: ", problem));
-  }
-
-  /// True when the hub has accepted this rank, and has proved that it belongs to the job.
-  bool introduce(addrinfo const& a, detail::time_point deadline, std::string& problem) {
-    detail::descriptor d(::socket(a.ai_family, a.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a.ai_protocol));
-    if (!d) return problem = text("socket: ", detail::system_error(errno)), false;
-    int error = ::connect(d.get(), a.ai_addr, a.ai_addrlen) == 0 ? 0 : errno;
-    if (error == EINPROGRESS) {
-      pollfd p{d.get(), POLLOUT, 0};
-      socklen_t n = sizeof error;
-      if (::poll(&p, 1, detail::milliseconds_until(deadline)) <= 0)
-        return out_of_time("no answer to the attempt to connect", problem);
-      ::getsockopt(d.get(), SOL_SOCKET, SO_ERROR, &error, &n);
-    }
-    if (error) {
-      problem = text(detail::name_of(a.ai_addr, a.ai_addrlen), ": ", detail::system_error(error));
-      if (error == ECONNREFUSED)
-        problem += " (nobody listens there: rank 0 has not come, or all ranks have and this is one too many)";
-      return false;
-    }
-    detail::watch_connection(d.get());
-    link_ = detail::connection(std::move(d));
-    failure_.clear();
-    constexpr char silent[] = "it accepts connections, but says nothing: is that another program's port?";
-    auto const asked = receive(deadline);
-    if (!asked && failure_.empty()) return out_of_time(silent, problem);
-    if (!asked) return problem = failure_, link_.close(), false;
-    auto const challenge =
-        asked->header.kind == detail::frame_kind::challenge ? asked->as<std::uint64_t>() : std::nullopt;
-    if (!challenge) return problem = another_protocol(), link_.close(), false;
-    std::string const secret =
-        options_.secret.empty() ? detail::job_file::read(options_.port, problem) : options_.secret;
-    if (secret.empty()) return link_.close(), false;
-    detail::job_key const key(secret, options_.run);
-    detail::greeting const g = greeting(key, *challenge);
-    link_.queue(detail::frame_kind::hello, 0, &g, sizeof g);
-    auto const f = receive(deadline);
-    if (!f && failure_.empty()) return out_of_time(silent, problem);
-    auto const proof = f && f->header.kind == detail::frame_kind::accepted ? f->as<std::uint64_t>() : std::nullopt;
-    if (proof != key.proof_of_hub(*challenge, g.nonce)) {
-      problem = "what listens there does not know the secret that this rank knows: is FUSEWIRE_JOB the same for all "
-                "ranks, and the port "
-                "no other job's?";
-      return link_.close(), false;
-    }
-    link_.accept_up_to(detail::largest_answer);
-    return true;
-  }
-
-  /// The deadline has passed in the middle of an attempt. The problem that an earlier attempt found is kept: it says
-  /// more.
-  bool out_of_time(char const* what, std::string& problem) {
-    link_.close();
-    if (problem.empty()) problem = what;
-    return false;
-  }
-
-  detail::greeting greeting(detail::job_key const& key, std::uint64_t challenge) const {
-    detail::greeting g{};
-    g.nonce = random_bits();
-    g.layout = options_.layout;
-    g.version = FUSEWIRE_VERSION;
-    g.rank = options_.rank;
-    g.size = options_.size;
-    g.process = int(::getpid());
-    std::string const host = host_name();
-    std::memcpy(g.host, host.data(), std::min(host.size(), sizeof g.host - 1));
-    g.proof = key.proof_of_rank(challenge, g);
-    return g;
-  }
-
-  std::string another_protocol() const {
-    return text("what answers at ", where_, " is not rank 0 of this program: it speaks another protocol");
-  }
-
-  bool flush(detail::time_point deadline) {
-    while (link_.unsent()) {
-      if (!link_.send()) return false;
-      pollfd p{link_.fd(), POLLOUT, 0};
-      if (link_.unsent() && ::poll(&p, 1, detail::milliseconds_until(deadline)) == 0) return false;
-    }
-    return true;
-  }
-
   /// Sends what is queued, then returns the next frame. Returns nothing when the deadline has passed or when the hub is
   /// gone, which sets failure_.
   std::optional<detail::frame> receive(detail::time_point deadline) {
-    bool const alive = flush(deadline);
-    if (!reader_ || process_ != ::getpid()) return read_frame(deadline, alive, failure_);
+    bool const alive = link_.flush(deadline);
+    if (!reader_ || process_ != ::getpid()) return link_.read_frame(deadline, alive, failure_);
     std::unique_lock lock(m_);
     came_.wait_until(lock, deadline, [&] { return !frames_.empty() || !gone_.empty(); });
     if (frames_.empty()) return failure_ = gone_, std::nullopt;
@@ -298,22 +153,10 @@ class tcp_session {
     frames_.pop_front();
     return f;
   }
-  /// The next frame. Returns nothing when the deadline has passed or when the hub is gone, which sets `problem`.
-  std::optional<detail::frame> read_frame(detail::time_point deadline, bool alive, std::string& problem) {
-    for (;;) {
-      alive = link_.receive() && alive;
-      if (link_.garbage()) return problem = another_protocol(), std::nullopt;
-      if (auto f = link_.next_frame()) return f;
-      if (!alive)
-        return problem = text("rank 0 (", where_, ") has ended or died: its connection is closed"), std::nullopt;
-      pollfd p{link_.fd(), POLLIN, 0};
-      if (::poll(&p, 1, detail::milliseconds_until(deadline)) == 0 && detail::now() >= deadline) return std::nullopt;
-    }
-  }
   /// The thread that reads: answers wait for receive(), failures are told immediately.
   void read() {
     for (std::string problem; problem.empty();) {
-      auto f = read_frame(detail::now() + std::chrono::hours(1), true, problem);
+      auto f = link_.read_frame(detail::now() + std::chrono::hours(1), true, problem);
       std::lock_guard const lock(m_);
       if (f && f->header.kind == detail::frame_kind::failed) {
         if (auto const [it, first] = failed_.try_emplace(f->header.group, f->text()); first)
@@ -348,11 +191,10 @@ class tcp_session {
 
   tcp_options const options_;
   pid_t const process_ = ::getpid();
-  std::string where_;                     // rank 0's address, for messages
   std::string failure_;                   // why the hub cannot be reached
   std::string reason_;                    // why this rank has failed, if it has
   std::unique_ptr<detail::tcp_hub> hub_;  // on rank 0; destroyed after the connection, whose end it waits for
-  detail::connection link_;               // the reader receives, the thread that uses the session sends
+  detail::hub_link link_;                 // the reader receives, the thread that uses the session sends
   std::map<std::uint64_t, std::vector<std::shared_ptr<void>>> kept_;  // by group
   bool abandoned_ = false;
 

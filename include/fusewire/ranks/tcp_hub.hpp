@@ -10,11 +10,11 @@
 #include <cstdio>
 #include <map>
 #include <ranges>
-#include <set>
 #include <thread>
 
 #include <fusewire/ranks/layout_hash.hpp>
 #include <fusewire/ranks/tcp_acceptor.hpp>
+#include <fusewire/ranks/tcp_group.hpp>
 
 namespace fusewire::detail {
 
@@ -55,22 +55,7 @@ class tcp_hub {
     std::string name;  // "rank 2 (process 4711 on host a, 127.0.0.1:50000)"
     bool came = false, left = false, died = false;
   };
-  struct contribution {
-    bool came = false;
-    frame_kind kind{};
-    std::vector<std::byte> bytes;
-  };
-  struct group {
-    std::vector<int> members;                 // ranks
-    std::vector<contribution> contributions;  // per member
-    int arrived = 0;
-    time_point since;     // of the first contribution
-    std::string failure;  // why collectives cannot complete any more
-    bool failed = false;  // a failure, not a rank that left
-    std::set<int> left;   // ranks that will not come any more
-    std::uint64_t parent = 0;
-    std::set<std::uint64_t> children;
-  };
+  using group = tcp_group;
 
   int size() const { return int(ranks_.size()); }
 
@@ -119,21 +104,16 @@ class tcp_hub {
   void expire() {
     auto const t = now();
     if (!complete_ && groups_[0].failure.empty() && t >= started_ + limits_.connect)
-      fail(0,
-           text("only ", came(), " of ", size(), " ranks have come to ", where_, " within ", seconds(limits_.connect),
-                " s; missing: ", list([](rank_state const& r) { return !r.came; }), acceptor_.remarks()));
+      fail(0, text("only ", came(), " of ", size(), " ranks have come to ", where_, " within ",
+                   seconds_of(limits_.connect), " s; missing: ", list([](rank_state const& r) { return !r.came; }),
+                   acceptor_.remarks()));
     std::vector<std::uint64_t> late;
     for (auto const& [id, g] : groups_)
       if (g.arrived && t >= g.since + limits_.collective) late.push_back(id);
     for (auto id : late) {
       group const& g = groups_[id];
-      std::string here, missing;
-      for (std::size_t i = 0; i < g.members.size(); ++i) {
-        std::string& s = g.contributions[i].came ? here : missing;
-        s += text(s.empty() ? "" : ", ", g.members[i]);
-      }
-      fail(id, text("rank ", missing, " did not come to a collective in which rank ", here, " waited for ",
-                    seconds(limits_.collective), " s"));
+      fail(id, text("rank ", g.members_that(false), " did not come to a collective in which rank ",
+                    g.members_that(true), " waited for ", seconds_of(limits_.collective), " s"));
     }
   }
 
@@ -191,7 +171,7 @@ class tcp_hub {
   void answer(int rank, frame const& f) {
     rank_state& r = ranks_[std::size_t(rank)];
     auto const it = groups_.find(f.header.group);
-    auto const member = it == groups_.end() ? -1 : index_of(it->second, rank);
+    auto const member = it == groups_.end() ? -1 : it->second.index_of(rank);
     if (member < 0) {
       // The group is over, and no rank waits for an answer
       if (f.header.kind == frame_kind::fail || f.header.kind == frame_kind::leave) return;
@@ -227,10 +207,7 @@ class tcp_hub {
   void finish(std::uint64_t id) {
     group& g = groups_[id];
     bool const split = g.contributions[0].kind == frame_kind::split;
-    std::size_t const bytes = split ? sizeof(int) : g.contributions[0].bytes.size();
-    if (std::ranges::any_of(g.contributions, [&](contribution const& p) {
-          return p.kind != g.contributions[0].kind || p.bytes.size() != bytes;
-        })) {
+    if (!g.agrees()) {
       fail(id, "ranks are in different collectives: some gather, some split, or not all gather as many bytes");
       return;
     }
@@ -254,11 +231,11 @@ class tcp_hub {
       }
     } else {
       std::vector<std::byte> all;
-      for (contribution const& p : g.contributions) all.insert(all.end(), p.bytes.begin(), p.bytes.end());
+      for (tcp_group::contribution const& p : g.contributions) all.insert(all.end(), p.bytes.begin(), p.bytes.end());
       for (int r : g.members) ranks_[std::size_t(r)].link.queue(frame_kind::done, id, all.data(), all.size());
     }
     g.arrived = 0;
-    for (contribution& p : g.contributions) p = {};
+    for (tcp_group::contribution& p : g.contributions) p = {};
   }
 
   /// No collective completes in this group any more, nor in those split from it.
@@ -274,7 +251,7 @@ class tcp_hub {
   /// all have left is removed.
   void leave(std::uint64_t id, int rank, std::string const& why) {
     group& g = groups_[id];
-    if (index_of(g, rank) < 0) return;
+    if (g.index_of(rank) < 0) return;
     end_collectives(id, why, false);
     for (auto child : std::set(g.children)) leave(child, rank, why);
     g.left.insert(rank);
@@ -297,10 +274,6 @@ class tcp_hub {
     g.arrived = 0;
   }
 
-  static int index_of(group const& g, int rank) {
-    auto const it = std::ranges::find(g.members, rank);
-    return it == g.members.end() ? -1 : int(it - g.members.begin());
-  }
   int came() const { return int(std::ranges::count_if(ranks_, &rank_state::came)); }
   template <class Which>
   std::string list(Which which) const {
@@ -309,7 +282,6 @@ class tcp_hub {
       if (which(ranks_[std::size_t(r)])) s += text(s.empty() ? "rank " : ", ", r);
     return s;
   }
-  static double seconds(std::chrono::milliseconds t) { return double(t.count()) / 1000; }
 
   tcp_acceptor acceptor_;
   std::uint64_t const layout_;

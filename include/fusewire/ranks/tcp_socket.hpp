@@ -24,6 +24,7 @@ namespace fusewire::detail {
 
 using time_point = std::chrono::steady_clock::time_point;
 inline time_point now() { return std::chrono::steady_clock::now(); }
+inline double seconds_of(std::chrono::milliseconds t) { return double(t.count()) / 1000; }
 /// A timeout for poll(): at least 1 ms until `until` has come, so that no thread spins towards it.
 inline int milliseconds_until(time_point until) {
   auto const left = std::chrono::duration_cast<std::chrono::milliseconds>(until - now()).count();

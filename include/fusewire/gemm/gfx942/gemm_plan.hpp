@@ -30,7 +30,8 @@ inline std::optional<double> modelled_us_gfx942(gemm_shape const& s, tile_config
   bool const few = c.for_few_rows();
   int const steps = s.steps_of_shard() * s.k_shards, tiles = s.tiles(c.block_m, c.block_n),
             area = c.block_m * c.block_n;
-  if (at_once == 0 || c.b != s.b_layout || few != (s.rows <= rate::small_m)) return std::nullopt;
+  if (at_once == 0 || c.b != s.b_layout) return std::nullopt;
+  if (s.tile.fixed_order ? !c.fixed_order() || split_k > 1 : few != (s.rows <= rate::small_m)) return std::nullopt;
   // A tile has all rows; one with more than 16 is not for so few
   if (few && ((c.block_m < s.rows && c.block_m < rate::small_m) || (c.block_m > 16 && s.rows <= 16)))
     return std::nullopt;

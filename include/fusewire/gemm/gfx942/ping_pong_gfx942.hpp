@@ -68,18 +68,20 @@ class ping_pong_gfx942 {
   __device__ __forceinline__ static void run(void* shared, Launch& launch, operands<Buffers> const& x,
                                              Tiles const& tiles, Source& source, Sink const& sink, Comm const& comm,
                                              Epilogue const& epilogue, Tail const& last) {
-    persistent_loop(
-        shared, launch, x, tiles, comm, last, [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
-          int const rows = platform::uniform(source.begin(t));
-          ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a, x.x.b.of_group(t.group),
-                                                                t.n * Columns);
-          tile.multiply(rows, loads_issued);
-          stored_slice stored{{0, Rows}};
-          decltype(auto) e = epilogue_of_tile(sink, t, epilogue);
-          if (x.split.blocks == 1) tile.store(sink.at(t), t, e);
-          else stored = tile.reduce(x.split.sums, sink.at(t), t, rows, nth, tiles.count(), slice, x.split.blocks, e);
-          sink.stored(block{}, opaque(t), stored);
-        });
+    persistent_loop(shared, launch, x, tiles, comm, last,
+                    [&](tile_coord t, int nth, int slice, auto const& loads_issued) {
+                      int const rows = platform::uniform(source.begin(t));
+                      ping_pong_tile<T, Rows, Columns, BOrder, Source> tile(shared, source, x.x.a,
+                                                                            x.x.b.of_group(t.group), t.n * Columns);
+                      tile.multiply(rows, loads_issued);
+                      stored_slice stored{{0, Rows}};
+                      decltype(auto) e = epilogue_of_tile(sink, t, epilogue);
+                      if (x.split.blocks == 1) tile.sums.store(shared, sink.at(t), t, e);
+                      else
+                        stored = tile.sums.reduce(shared, x.split.sums, sink.at(t), t, rows, nth, tiles.count(), slice,
+                                                  x.split.blocks, e);
+                      sink.stored(block{}, opaque(t), stored);
+                    });
   }
 };
 

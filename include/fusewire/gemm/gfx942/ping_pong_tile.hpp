@@ -1,49 +1,24 @@
 // One block's k slice of a tile of ping_pong_gfx942: the loads, the slices in LDS, the multiplication, and the store.
 // Figure and argument: ping_pong_gfx942.hpp.
 #pragma once
-#include <fusewire/gemm/gfx942/sliced_columns.hpp>
-#include <fusewire/gemm/gfx942/split_k_workspace.hpp>
-#include <fusewire/gemm/gfx942/staged_rows.hpp>
-#include <fusewire/gemm/store_vec4.hpp>
-#include <fusewire/gemm/tile_sink.hpp>
+#include <fusewire/gemm/gfx942/ping_pong_sums.hpp>
 #include <fusewire/gemm/tile_source.hpp>
 
 namespace fusewire {
 
 /// One tile of ping_pong_gfx942, or a slice of its k. Rows, Columns: of the tile. Each wave has its own Source.
 template <class T, int Rows, int Columns, layout BOrder, tile_source Source>
-class ping_pong_tile {
+class ping_pong_tile : detail::ping_pong_shape<T, Rows, Columns, BOrder> {
+  using shape = detail::ping_pong_shape<T, Rows, Columns, BOrder>;
   using atom = mma_atom<T>;
-  static constexpr int waves = 8;
-  // If LDS has room for two steps, each half of the waves multiplies one slice of a step for the whole tile, so that a
-  // fragment is read for more sums. Else both halves multiply both slices, each for half of the tile.
-  static constexpr bool slice_per_half = 2 * (Rows + Columns) * k_step * 2 <= platform::max_shared_bytes;
-  static constexpr int at_a_slice = slice_per_half ? waves / 2 : waves;
-  static constexpr int waves_n = BOrder == layout::row_major || Columns == 256 ? Columns / 64
-                                 : Columns % 32 == 0                           ? 2
-                                                                               : 1,
-                       waves_m = at_a_slice / waves_n;
-  static constexpr int wave_m = Rows / waves_m, wave_n = Columns / waves_n;
-  static constexpr int atoms_m = wave_m / 16, atoms_n = wave_n / 16;
-  static constexpr int stored_m = slice_per_half ? atoms_m / 2 : atoms_m;  // rows of fragments that a wave stores
-  // ring: steps whose loads are in flight, as many as fit in registers with sums and fragments
-  static constexpr int registers_of_step = Rows / 16 + (BOrder == layout::row_major ? 16 : Columns / 16),
-                       registers_left =
-                           (BOrder == layout::row_major ? 176 : 200) - (atoms_m * atoms_n + atoms_m + atoms_n) * 4,
-                       ring = slice_per_half                           ? 4
-                              : registers_left < 2 * registers_of_step ? 1
-                                                                       : 2;
-  static constexpr bool issues_twice = registers_left >= 3 * registers_of_step;
-  using slice_rows = sliced_rows<T, Rows, ring>;
-  using slice_columns = sliced_columns<T, Columns, BOrder, ring>;
-  static constexpr int slice_units = (Rows + slice_columns::rows) * slice_units_per_row;
-  // Whether registers suffice for a copy of the steps behind the loop, and to store rows of C through LDS
-  static constexpr bool is_roomy = slice_per_half && BOrder == layout::column_major;
+  using shape::atoms_m, shape::atoms_n, shape::is_roomy, shape::issues_twice, shape::ring, shape::slice_per_half,
+      shape::slice_units, shape::waves;
+  using shape::first_column, shape::first_row, shape::sync_waves;
+  using typename shape::slice_columns, typename shape::slice_rows;
 
  public:
-  /// Bytes of two slices of A and B, or of four.
-  static constexpr int shared_bytes = (slice_per_half ? 4 : 2) * slice_units * 16;
-  static constexpr int row_granule = 16;  // rows of a fragment, which one block stores
+  using shape::shared_bytes;
+  detail::ping_pong_sums<T, Rows, Columns, BOrder> sums;  // of this wave
 
   /// The tile of columns n0 and following. a: the launch's buffers of A.
   __device__ ping_pong_tile(void* shared, Source& source, matrix<T const> const* a, b_operand<T> const& b, int n0)
@@ -73,123 +48,16 @@ class ping_pong_tile {
     turn_to_a(rows);
 #pragma unroll
     for (int s = 0; s < ring; ++s) issue_a(s);
-    clear();
+    sums.clear();
     if constexpr (slice_per_half) {
       alternate_slices(rows);
-      add_halves();
+      sums.add_halves(shared_, second_);
     } else {
       take_turns(rows);
     }
   }
 
-  /// Stores the tile of c = epilogue(sums).
-  template <class Out, class Epilogue>
-  __device__ void store(matrix<Out> c, tile_coord t, Epilogue const& epilogue) {
-    wave const w;
-    int const of_wave = platform::uniform(w.index()), m0 = t.m * Rows + first_stored_row(of_wave),
-              n0 = t.n * Columns + first_column(of_wave);
-    if constexpr (sizeof(Out) == 2 && is_roomy) {
-      constexpr int per_value = columns_of_value<Epilogue>;
-      staged_rows<Out, wave_n / per_value, stored_m % 2 == 0 ? 2 : 1> const staged(shared_, c, of_wave, m0,
-                                                                                   n0 / per_value);
-      static_assert(waves * staged.bytes <= shared_bytes);
-#pragma unroll
-      for (int i = 0; i < stored_m; ++i) {
-#pragma unroll
-        for (int q = 0; q < atoms_n; ++q) staged.put(i, slice_columns::first_column(q, w.rank()), vec4(i, q), epilogue);
-        if (i % staged.fragments == staged.fragments - 1) staged.store(i);
-      }
-    } else {
-      bool const whole = is_row_aligned<4 * sizeof(Out)>(c);
-#pragma unroll
-      for (int i = 0; i < stored_m; ++i)
-#pragma unroll
-        for (int q = 0; q < atoms_n; ++q)
-          store_vec4(c, m0 + i * 16 + w.rank() % 16, n0 + slice_columns::first_column(q, w.rank()), vec4(i, q), whole,
-                     epilogue);
-    }
-  }
-
-  /// Adds up the sums of the `splits` blocks that share the tile, and stores this block's slice of the tile's `rows`
-  /// rows of c = epilogue(sums). Returns the slice.
-  template <class Out, class Epilogue>
-  __device__ stored_slice reduce(split_k_workspace const& workspace, matrix<Out> c, tile_coord t, int rows, int tile,
-                                 int tiles, int split, int splits, Epilogue const& epilogue) {
-    wave const w;
-    int const of_wave = platform::uniform(w.index());
-    constexpr int of_sixteen = waves_n * atoms_n;  // groups of sums in 16 rows of the tile
-    tile_partials const all = workspace.of_tile(tile, tiles, Rows / 16 * of_sixteen);
-    index_range const mine = ceil_slice(rows, splits, split, row_granule);
-    int const first = platform::uniform(mine.begin / 16 * of_sixteen),
-              count = platform::uniform(ceil_div(mine.size(), 16) * of_sixteen), end = first + count;
-    // What this block adds up itself stays in LDS, if there is room
-    auto* const kept = reinterpret_cast<float4*>(shared_) + w.rank();
-    bool const keeps = count * wave::width * int(sizeof(float4)) <= shared_bytes;
-#pragma unroll
-    for (int i = 0; i < stored_m; ++i) {
-      int const group = (first_stored_row(of_wave) / 16 + i) * of_sixteen + of_wave % waves_n * atoms_n;
-      bool const stays = keeps && group >= first && group < end;
-#pragma unroll
-      for (int q = 0; q < atoms_n; ++q)
-        if (stays) kept[(group + q - first) * wave::width] = vec4(i, q);
-        else all.store(split, group + q, vec4(i, q));
-    }
-    workspace.arrive_and_wait(tile, split, splits);
-
-    constexpr int at_once = 2;
-    bool const whole = is_row_aligned<4 * sizeof(Out)>(c);
-    for (int group = first + of_wave; group < end; group += at_once * waves) {
-      float4 sums[at_once] = {};
-#pragma unroll
-      for (int u = 0; u < at_once; ++u)
-        if (keeps && group + u * waves < end) sums[u] = kept[(group + u * waves - first) * wave::width];
-      all.reduce(sums, group, waves, end, splits, keeps ? split : -1);
-#pragma unroll
-      for (int u = 0; u < at_once; ++u) {
-        int const g = group + u * waves, n = g % of_sixteen;
-        if (g < end)
-          store_vec4(c, t.m * Rows + g / of_sixteen * 16 + w.rank() % 16,
-                     t.n * Columns + n / atoms_n * wave_n + slice_columns::first_column(n % atoms_n, w.rank()), sums[u],
-                     whole, epilogue);
-      }
-    }
-    block{}.sync();  // LDS is free again
-    return {mine, split, splits};
-  }
-
  private:
-  /// Rows and columns of the tile: the first that a wave multiplies, and the first that it stores
-  __device__ static int first_row(int of_wave) { return of_wave % at_a_slice / waves_n * wave_m; }
-  __device__ static int first_column(int of_wave) { return of_wave % waves_n * wave_n; }
-  __device__ static int first_stored_row(int of_wave) {
-    return first_row(of_wave) + of_wave / at_a_slice * stored_m * 16;
-  }
-  /// Adds up the sums of both slices. Each half of the waves ends up with half of the rows, in its first fragments.
-  __device__ void add_halves() {
-    wave const w;
-    auto* const first = reinterpret_cast<float4*>(shared_) + w.index() % at_a_slice * atoms_n * wave::width + w.rank();
-    auto* const mine = first + (second_ ? at_a_slice * atoms_n * wave::width : 0);
-    auto* const others = first + (second_ ? 0 : at_a_slice * atoms_n * wave::width);
-#pragma unroll
-    for (int i = 0; i < stored_m; ++i) {
-#pragma unroll
-      for (int j = 0; j < atoms_n; ++j) {
-        auto const low = acc_[i][j].value, high = acc_[i + stored_m][j].value;
-        if (second_) {
-          mine[j * wave::width] = __builtin_bit_cast(float4, low);
-          acc_[i][j].value = high;
-        } else {
-          mine[j * wave::width] = __builtin_bit_cast(float4, high);
-        }
-      }
-      sync_waves();
-#pragma unroll
-      for (int j = 0; j < atoms_n; ++j)
-        acc_[i][j].value += __builtin_bit_cast(typename atom::four_floats, others[j * wave::width]);
-      sync_waves();
-    }
-  }
-
   /// The turns of a wave that multiplies one slice of each step.
   __device__ void alternate_slices(int rows) {
     if (is_roomy) sync_waves();  // LDS no longer holds rows of the previous tile's C
@@ -271,12 +139,6 @@ class ping_pong_tile {
     multiply_slice();
   }
 
-  /// All waves sync; all can then read what each has written to LDS. The compiler moves nothing past it.
-  __device__ static void sync_waves() {
-    __builtin_amdgcn_sched_barrier(0);
-    block{}.sync();
-    __builtin_amdgcn_sched_barrier(0);
-  }
   /// The same, but fragments that the wave has begun to read may still be in flight, unless have_come. Requires:
   /// the wave has written nothing to LDS since the last read() or barrier.
   __device__ static void sync_written(bool have_come) {
@@ -289,15 +151,6 @@ class ping_pong_tile {
     __builtin_amdgcn_s_barrier();
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     __builtin_amdgcn_sched_barrier(0);
-  }
-
-  __device__ void clear() {
-#pragma unroll
-    for (int i = 0; i < atoms_m; ++i)
-#pragma unroll
-      for (int j = 0; j < atoms_n; ++j)
-#pragma unroll
-        for (int v = 0; v < atom::c_values; ++v) acc_[i][j][v] = 0;
   }
 
   /// Finds the group that begins at at_: steps that lie side by side in a buffer of A, at most as many as the ring has.
@@ -388,12 +241,9 @@ class ping_pong_tile {
 #pragma unroll
       for (int i = 0; i < atoms_m; ++i)
 #pragma unroll
-        for (int j = 0; j < atoms_n; ++j) atom::multiply_half(acc_[i][j], fb_[j], fa_[i], half);
+        for (int j = 0; j < atoms_n; ++j) atom::multiply_half(sums.acc[i][j], fb_[j], fa_[i], half);
     __builtin_amdgcn_s_setprio(0);
   }
-
-  /// Four neighbouring sums of row i * 16 + lane % 16 of the wave.
-  __device__ float4 vec4(int i, int q) { return slice_columns::vec4(acc_[i], q); }
 
   bytes16* shared_;
   // In LDS: where this lane writes its first units of A and B in a slice, and where it reads its fragments
@@ -404,7 +254,6 @@ class ping_pong_tile {
   slice_rows rows_;
   slice_columns b_columns_;
   int const cols_;
-  typename atom::c_fragment acc_[atoms_m][atoms_n];
   typename atom::b_fragment fa_[atoms_m];
   typename atom::a_fragment fb_[atoms_n];
   typename Source::place at_;  // of the group

@@ -18,6 +18,9 @@ struct tile_config {
 
   /// Whether the tile is for small_m_gfx942; else it is for ping_pong_gfx942.
   constexpr bool for_few_rows() const { return block_m <= 64; }
+  /// Whether a row's products are added as with any other such tile: each half of a block's waves has one slice of
+  /// every step. Tiles for small M divide k among the waves, larger ones do not divide it.
+  constexpr bool fixed_order() const { return !for_few_rows() && has_room_for_two_steps(block_m, block_n); }
   /// Whether the mainloop reads a B that lies so.
   constexpr bool suits(layout order) const { return b == order; }
 };

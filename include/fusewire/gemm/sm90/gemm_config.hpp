@@ -6,7 +6,10 @@
 
 namespace fusewire {
 
-/// Everything tunable about the mainloop. A step along k is 64 elements: the 128 bytes of a swizzled row.
+/// Elements along k of a step, and of a stage: the 128 bytes of a swizzled row.
+inline constexpr int sm90_step = 64;
+
+/// Everything tunable about the mainloop.
 struct sm90_gemm_config {
   /// Size of a block's tile: 64 rows for each of one or two multiplying warpgroups; in swap-AB 64 columns for each of
   /// two

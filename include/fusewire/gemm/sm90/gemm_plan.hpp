@@ -62,6 +62,8 @@ gemm_plan_sm90 plan_gemm_sm90(gemm_shape const& s, Clusters const& clusters) {
       // Several rows of small tiles ask more of the L2 than it has
       if ((c.block_m == 64) != (s.rows <= 64) || !c.suits(s.b_layout)) continue;
       if (!s.tile.allows(c.block_m, c.block_n, split_k)) continue;
+      // Whether an instruction adds as with its operands swapped, no document says
+      if (s.tile.fixed_order && (split_k > 1 || c.swap_ab())) continue;
       int const m_tiles = s.m_tiles(c.block_m), tiles = s.tiles(c.block_m, c.block_n), at_once = clusters(c, split_k);
       if (at_once == 0 || (split_k > 1 && tiles > at_once) || !c.can_share(std::min(s.rows, c.block_m), split_k))
         continue;

@@ -35,6 +35,7 @@
 #include <fusewire/gemm/mainloop.hpp>
 #include <fusewire/gemm/sm90/cluster_split_k.hpp>
 #include <fusewire/gemm/sm90/pipeline.hpp>
+#include <fusewire/gemm/sm90/tile_loader.hpp>
 #include <fusewire/gemm/sm90/tile_store.hpp>
 #include <fusewire/arch/sm90/wgmma.hpp>
 
@@ -70,12 +71,11 @@ class gemm_sm90 {
   using source_group = wave;
   template <int Buffers>
   using operands = sm90_operands<Buffers>;
-  static constexpr int block_k = 64;  // elements along k of a stage
   // Tensor maps: boxes of A are rows x 64 k; of a row-major B 64 k x 64 n, of a column-major one n x 64 k.
-  static constexpr int b_box_rows = BOrder == layout::row_major ? block_k : C.block_n;  // rows of B's boxes
+  static constexpr int b_box_rows = BOrder == layout::row_major ? sm90_step : C.block_n;  // rows of B's boxes
   /// Rows of the boxes of B's last tile, of n columns.
   static constexpr int last_b_box_rows(int n) {
-    return BOrder == layout::row_major ? block_k : last_box_rows(n, C.block_n);
+    return BOrder == layout::row_major ? sm90_step : last_box_rows(n, C.block_n);
   }
   static_assert(C.swap_ab() ? C.block_n == 128 : C.block_m == 64 || C.block_m == 128);
 
@@ -139,7 +139,7 @@ class gemm_sm90 {
       if constexpr (moves_registers) decrease_registers<104>();
       if (warp == 0) {
         begin();
-        load_a(s, x.a, tiles, share, source);
+        loader::load_a(s, x.a, tiles, share, source);
         // Last, because this warp's loads are more urgent than waiting for the epoch
         if constexpr (Ends) epoch_is_known(launch);
       } else if (warp > 1) {
@@ -147,7 +147,7 @@ class gemm_sm90 {
         if constexpr (Ends) end_launch(launch);
       } else {
         if (!x.b_is_constant) wait_prior_grid();
-        load_b(s, x.b, x.columns, tiles, share, source);
+        loader::load_b(s, x.b, x.columns, tiles, share, source);
         if constexpr (!Ends) begin();
       }
       wave{}.sync();
@@ -186,9 +186,9 @@ class gemm_sm90 {
   static constexpr int registers = 168;
   using atom =
       wgmma_atom<T, C.width(), C.swap_ab() && BOrder == layout::row_major, !C.swap_ab() && BOrder == layout::row_major>;
-  static constexpr int b_bytes = C.b_bytes(BOrder);      // of a stage
-  static constexpr int swizzle_atom = 64 * block_k * 2;  // bytes of 64 n of a row-major B's stage
+  static constexpr int b_bytes = C.b_bytes(BOrder);  // of a stage
   using storage = sm90_storage<C, b_bytes>;
+  using loader = sm90_loader<storage, BlockN, BOrder, b_bytes>;
   using cursor = stage_cursor;
   using out = sm90_store<atom, C>;
   using shared_tile = sm90_split_k_tile<atom, C, storage, consumers>;
@@ -198,75 +198,6 @@ class gemm_sm90 {
   __device__ static void barriers_are_ready(int warp) {
     if (warp == 1) barrier_arrive<named_barrier::mbarriers_ready, C.threads() - 64>();
     else barrier_sync<named_barrier::mbarriers_ready, C.threads() - 64>();
-  }
-
-  template <class Tiles, class Source>
-  __device__ static void load_a(storage const& s, box_maps const* a, Tiles const& tiles, strided_range share,
-                                Source& source) {
-    cursor at, to, used{s.stages.of_b - s.stages.of_a, 1};  // used: the step of_a steps ago, which had the same A stage
-    for (int const i : share) {
-      bool const last = source.begin(tiles[i]) <= s.stages.last_rows;
-      int const bytes = (last ? s.stages.last_rows : s.stages.rows) * 128;
-      auto place = source.first();
-      for (int left = source.steps(); left > 0;) {
-        k_segment const there = source.wait(place);
-        CUtensorMap const& map = last ? a[there.buffer].last : a[there.buffer].whole;
-        for (int i = 0, column = there.column; i < there.count;
-             ++i, column += block_k, at.next(s.stages.of_b), to.next(s.stages.of_a), used.next(s.stages.of_b)) {
-          s.empty(used.stage).wait(used.parity);
-          if (elect_one()) {
-            s.full_a(at.stage).expect(bytes);
-            load_box(s.a(to.stage), map, column, there.row, s.full_a(at.stage));
-          }
-        }
-        source.advance(place, there.count);
-        left -= there.count;
-      }
-    }
-  }
-
-  template <class Tiles, class Source>
-  __device__ static void load_b(storage const& s, box_maps const& b, int columns, Tiles const& tiles,
-                                strided_range share, Source const& source) {
-    cursor at, landed;
-    int ahead = s.stages.b_in_flight;  // loads that may start before an earlier one has landed
-    for (int const i : share) {
-      tile_coord const t = tiles[i];
-      int const n = t.n * C.block_n,
-                boxes = columns - n < C.block_n ? ceil_div(columns - n, 64) : b_bytes / swizzle_atom;
-      CUtensorMap const& map = n + C.block_n > columns ? b.last : b.whole;
-      auto const load = [&](shared_address_t to, int x, int y, mbarrier full) {
-        if constexpr (Tiles::has_groups) load_box(to, map, x, y, t.group, full);
-        else load_box(to, map, x, y, full);
-      };
-      int const bytes = BOrder == layout::row_major ? boxes * swizzle_atom : box_rows(columns - n, C.block_n) * 128;
-      auto place = source.first();
-      for (int left = source.steps(); left > 0;) {
-        int const count = source.left(place);
-        for (int nth = 0, k = source.k(place); nth < count; ++nth, k += block_k, at.next(s.stages.of_b)) {
-          mbarrier const full = s.full_b(at.stage);
-          s.empty(at.stage).wait(at.parity ^ 1);
-          if (ahead > 0) {
-            --ahead;
-          } else {
-            s.full_b(landed.stage).wait(landed.parity);
-            landed.next(s.stages.of_b);
-          }
-          if (elect_one()) {
-            full.expect(bytes);
-            if constexpr (BOrder == layout::column_major) {
-              load(s.b(at.stage), k, n, full);
-            } else {
-#pragma unroll
-              for (int j = 0; j < b_bytes / swizzle_atom; ++j)
-                if (j < boxes) load(s.b(at.stage) + j * swizzle_atom, n + j * 64, k, full);
-            }
-          }
-        }
-        source.advance(place, count);
-        left -= count;
-      }
-    }
   }
 
   template <class Tiles, class Sink, class Epilogue>
@@ -308,10 +239,10 @@ class gemm_sm90 {
         s.full_b(at.stage).wait(at.parity);
         s.full_a(at.stage).wait(at.parity);
         std::uint64_t const a = matrix_descriptor(s.a(from.stage) + row0 * 128),
-                            b = matrix_descriptor(s.b(at.stage) + column0 * 128, swizzle_atom);
+                            b = matrix_descriptor(s.b(at.stage) + column0 * 128, loader::swizzle_atom);
         wgmma_begin();
 #pragma unroll
-        for (int slice = 0; slice < block_k / atom::k; ++slice) {
+        for (int slice = 0; slice < sm90_step / atom::k; ++slice) {
           std::uint64_t const a16 = further(a, slice * 32),
                               b16 = further(b, slice * (BOrder == layout::row_major ? 2048 : 32));
           atom::multiply(acc, C.swap_ab() ? b16 : a16, C.swap_ab() ? a16 : b16, step > 0 || slice > 0);

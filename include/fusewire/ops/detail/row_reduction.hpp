@@ -34,17 +34,22 @@ struct row_reduction {
       vector x[Vectors];
       int const cols = in.cols_of(r);
       load(x, in.row(r), cols, aligned);
-      for (int p = first; p <= last; ++p) put(0, x, r, cols, p);
+      put(0, x, r, cols, first, last);
     });
   }
-  /// Sends a sum to all other ranks.
-  __device__ __forceinline__ void send_sum(values const& sum, int r, int cols) const {
+  /// Sends a sum to all other ranks, and makes it what these get.
+  __device__ __forceinline__ void send_sum(values& sum, int r, int cols) const {
     vector x[Vectors];
 #pragma unroll
     for (int v = 0; v < Vectors; ++v)
 #pragma unroll
       for (int j = 0; j < values::width; ++j) x[v].element[j] = T(sum.x[v][j]);
-    for (int p = 1; p < w.size(); ++p) put(1, x, r, cols, p);
+    put(1, x, r, cols, 1, w.size() - 1);
+    if constexpr (!Exchange::is_exact) {
+      clear(sum);
+      add_own(sum, x, cols);
+      finish(sum, cols, false);
+    }
   }
 
   /// What an epilogue is called with: fill(values&) is called when it asks for the sum.
@@ -80,7 +85,7 @@ struct row_reduction {
           if (is_remote(s0 + i)) add(sum, reader, x[i], cols);
           else if (s0 + i < w.size()) {
             if constexpr (sources == 1) load(local, in.row(r), cols, aligned);
-            add(sum, local, cols);
+            add_own(sum, local, cols);
           }
         }
       }
@@ -119,8 +124,25 @@ struct row_reduction {
                        int r, int cols) const {
     for_columns(cols, [&](int i, int v) { x[i] = reader.load(source, r, v); });
   }
-  __device__ void put(int section, vector const (&x)[Vectors], int r, int cols, int ahead) const {
-    for_columns(cols, [&](int i, int v) { exchange.put(section, ahead, r, v, x[i]); });
+  /// To the ranks [first, last] places after this one.
+  __device__ void put(int section, vector const (&x)[Vectors], int r, int cols, int first, int last) const {
+    auto const to_all = [&](auto const& y) {
+      for (int p = first; p <= last; ++p)
+        for_columns(cols, [&](int i, int v) { exchange.put(section, p, r, v, y[i]); });
+    };
+    if constexpr (Exchange::is_exact) {
+      to_all(x);
+    } else {
+      typename Exchange::packed y[Vectors];
+      pack(y, x, cols);
+      to_all(y);
+    }
+  }
+  /// As an exchange in blocks sends it. Called by: every thread of the block.
+  template <class Packed>
+  __device__ void pack(Packed (&y)[Vectors], vector const (&x)[Vectors], int cols) const {
+#pragma unroll
+    for (int i = 0; i < Vectors; ++i) y[i] = Exchange::pack(values::first(b, i) < cols ? x[i] : vector{});
   }
 
   static __device__ void clear(values& sum) {
@@ -129,12 +151,20 @@ struct row_reduction {
 #pragma unroll
       for (float& x : sum.x[v]) x = 0;
   }
-  static __device__ void add(float (&sum)[values::width], vector const& x) {
+  template <class V>
+  static __device__ void add(float (&sum)[values::width], V const& x) {
 #pragma unroll
     for (int j = 0; j < values::width; ++j) sum[j] += float(x.element[j]);
   }
-  __device__ void add(values& sum, vector const (&x)[Vectors], int cols) const {
-    for_columns(cols, [&](int i, int) { add(sum.x[i], x[i]); });
+  /// Adds what other ranks get of x. Called by: every thread of the block.
+  __device__ void add_own(values& sum, vector const (&x)[Vectors], int cols) const {
+    if constexpr (Exchange::is_exact) {
+      for_columns(cols, [&](int i, int) { add(sum.x[i], x[i]); });
+    } else {
+      typename Exchange::packed y[Vectors];
+      pack(y, x, cols);
+      for_columns(cols, [&](int i, int) { add(sum.x[i], Exchange::unpack(y[i])); });
+    }
   }
   __device__ void add(values& sum, typename Exchange::reader& reader, typename Exchange::loaded const (&x)[Vectors],
                       int cols) const {

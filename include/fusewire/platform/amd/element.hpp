@@ -36,6 +36,11 @@ __device__ inline float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 /// Logarithm to the base 2 by the hardware, about 1 ulp.
 __device__ inline float log2(float x) { return __builtin_amdgcn_logf(x); }
 __device__ inline float quick_reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }  // within 1 ulp
+/// a * b, rounded: no later addition is fused with it.
+__device__ inline float rounded_product(float a, float b) {
+#pragma clang fp contract(off)
+  return a * b;
+}
 /// The low or the high 16 bits of each, those of `even` in the low half.
 __device__ inline std::uint32_t low_halves(std::uint32_t even, std::uint32_t odd) {
   return __builtin_amdgcn_perm(odd, even, 0x05040100);
