@@ -373,6 +373,20 @@ def taxes(runner, rows):
     runner.file("ag_gemm_taxes", NOMINAL_MHZ, make, program=runner.taxes)
 
 
+def layers(runner, shapes):
+    """A decoder layer of Llama 3 70B's shapes on 8 GPUs, in 7, 8 and 9 launches, and its bulk-synchronous twin, whose GEMMs and collectives are this library's."""
+    program, w = runner.program.parent / "projection_layer", 8
+    if not program.exists():
+        sys.exit(f"error: {program} is not there\n       cmake --build it: target projection_layer")
+    def make(known, fresh, add):
+        for batch, tokens in shapes:
+            for argument, variant in (("twin", "bsp_graph"), ("7", "fused"), ("8", "fused_8"), ("9", "fused_9")):
+                key = f"decoder_layer/{variant}/W:{w}/batch:{batch}/kv:{tokens}"
+                if not fresh(key) and (found := re.search(r"^us: ([0-9.]+)$", runner.simulate(w, NOMINAL_MHZ, program, argument, w, batch, tokens) or "", re.M)):
+                    add(key, float(found[1]), "simulated", label="bf16")
+    runner.file("decoder_layer", NOMINAL_MHZ, make, program=program)
+
+
 def primitives(runner):
     wanted = ["^load$", "^store$", "^atomic/fetch_add$", "^signal/", "^barrier/", "^copy/p[a-z]*/(block|plain)/blocks:(16|64)/bytes:1048576$", "^copy_all/.*/ranks:(4|8)/blocks:16/bytes:1048576$"]
     def make(known, fresh, add):
@@ -391,7 +405,7 @@ def primitives(runner):
 def main():
     numbers = lambda text: [int(x) for x in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, plans, ag_gemm_plans, primitives (default: all)")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, plans, ag_gemm_plans, layers, primitives (default: all)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("FUSEWIRE_BUILD_DIR", ROOT / "build" / "sim")))
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("--filter", metavar="REGEX", default="", help="of the benchmarks' names: others are not simulated (primitives: not stored), and what is stored of them is kept")
@@ -423,6 +437,7 @@ def main():
              "flash_decode": lambda: flash_decode(runner, a.decode_worlds, a.tokens), "taxes": lambda: taxes(runner, a.tax_m),
              "plans": lambda: plans(runner, a.plan_m, a.plan_n, a.random, a.seed, a.factor), 
              "ag_gemm_plans": lambda: ag_gemm_plans(runner, a.ag_plan_m, a.ag_plan_n, a.ag_plan_worlds, a.gathers, a.random, a.seed, a.ag_factor),
+             "layers": lambda: layers(runner, [(b, t) for t in (8192, 32768) for b in (1, 16, 64)]),
              "primitives": lambda: primitives(runner)}
     for name in a.sets or known:
         if name not in known:
