@@ -297,7 +297,7 @@ TEST_CASE("nodes: launches that differ between nodes are named") {
   CHECK(named > 0);
 }
 
-TEST_CASE("nodes: a rank that fails ends the waits of other nodes", "[long]") {
+TEST_CASE("nodes: a rank that fails ends the waits of other nodes") {
   heap_options memory = small_heap();
   memory.wait_limit = std::chrono::minutes(5);
   exchange_args const a{.pieces = 1, .words = 16};
@@ -309,11 +309,12 @@ TEST_CASE("nodes: a rank that fails ends the waits of other nodes", "[long]") {
           auto const wrong = r.heap.allocate<unsigned>(1);
           if (r.all.rank() == 3) throw error("planted");
           std::string const said = verdict_of_launch(r, ch, a, r.heap.here(wrong));
-          throw error(said);
+          if (!said.empty()) throw error(said);  // a rank that exchanges nothing with rank 3 may be done
         },
         memory);
     FAIL_CHECK("nothing was thrown");
   } catch (error const& e) {
+    CAPTURE(e.what());
     CHECK(contains(e.what(), "planted"));
   }
 }
