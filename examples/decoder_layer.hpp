@@ -53,7 +53,7 @@ struct shape {
   static constexpr int d = 128;        // of a head
   static constexpr float eps = 1e-5f;  // added to the mean of squares
 
-  constexpr int heads() const { return q_heads + 2 * kv_heads; }  // of Q, K and V
+  __host__ __device__ constexpr int heads() const { return q_heads + 2 * kv_heads; }  // of Q, K and V
   /// Llama 3 70B's.
   static constexpr shape llama_70b(int batch, int pages) {
     return {.hidden = 8192, .ffn = 28672, .q_heads = 64, .kv_heads = 8, .max_batch = batch, .max_pages = pages};

@@ -103,8 +103,8 @@ class dispatch_gemm : moe_dispatcher {
   }
   /// The checked call's product. Fails: bad_argument.
   grouped_gemm_call<T> product_of(dispatch_gemm_call<T> const& c, std::source_location where) const {
-    check(c.dispatch, where);
     require(c.dispatch.scales.data == nullptr, where, "dispatch_gemm: scales are given; expected rows without scales");
+    check(c.dispatch, where);
     detail::operand const read[] = {{"x", c.dispatch.x.data, std::uint64_t(c.dispatch.tokens),
                                      std::uint64_t(c.dispatch.x.bytes), std::uint64_t(c.dispatch.x.pitch)}},
                           written[] = {detail::operand_of("c", c.c)};
