@@ -7,6 +7,7 @@
 #include <cmath>
 #include <thread>
 
+#include "batch_invariance.hpp"
 #include "counted.hpp"
 #include "reference/products.hpp"
 #include "simulator.hpp"
@@ -717,4 +718,42 @@ TEST_CASE("ag_gemm refuses what it cannot do, and says what it can", "[ag_gemm][
     r.found.expect(r.heap.allocations() == allocations, "a refused call left memory allocated");
     g.run(op, p, gather::k);
   });
+}
+
+TEST_CASE("batch_invariant: ag_gemm along both dimensions, every number of rows from 1 to 256",
+          "[ag_gemm][batch_invariant]") {
+  using namespace batch_invariance;
+  layout const b_layout = any_layout();
+  auto const by = GENERATE(gather::k, gather::m);
+  int const ranks = GENERATE(2, 3), k = by == gather::k ? 344 * ranks : 600;  // no shard in whole steps
+  CAPTURE(int(by), ranks);
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        // All ranks know the gathered A, and pass their part of it
+        batches x(r, k, max_n, b_layout, 1);
+        ag_gemm_options const o{.max_m = max_m, .k = k, .gather = by, .tile = gemm_tile::batch_invariant};
+        channel ch(r.heap, channel_for<ag_gemm<bf16>>(ranks, o));
+        ag_gemm<bf16> op(ch, o);
+        x.compare("ag_gemm", max_n, ranks == 2 ? 1 : 9, [&](int first, int m) {
+          gather_map const map{by, m, k, ranks, 128, 512};
+          int const rows = map.rows(r.rank()), cols = map.cols(), row0 = first + map.first_row(r.rank()),
+                    col0 = map.first_col(r.rank());
+          std::vector<bf16> mine;
+          for (int i = 0; i < rows; ++i) {
+            auto const row = x.all_rows.begin() + (row0 + i) * k + col0;
+            mine.insert(mine.end(), row, row + cols);
+          }
+          if (rows > 0) r.upload(mine, x.a);
+          r.fill(x.c, 0xff);
+          op(r.stream, {.a = {r.here(x.a), rows, cols, cols},
+                        .b = x.whole_b(),
+                        .c = {r.here(x.c), m, max_n, max_n},
+                        .m = m,
+                        .b_layout = b_layout});
+          r.world.check(r.stream);
+          return std::pair(0, r.download(static_cast<bf16 const*>(r.here(x.c)), std::size_t(m * max_n)));
+        });
+      },
+      large_heap());
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "batch_invariance.hpp"
 #include "faults.hpp"
 #include "simulator.hpp"
 
@@ -495,4 +496,25 @@ TEST_CASE("all_reduce: refuses what it cannot do, with the numbers that it can",
       x(r.stream, {p, 1, 8, 8}, rms_norm<bf16, std::int8_t>{.gamma = p, .quantised_out = {q, 1, 8, 8}});
     });
   });
+}
+
+TEST_CASE("batch_invariant: all_reduce with a norm, every number of rows from 1 to 256, whatever the options",
+          "[all_reduce][batch_invariant]") {
+  using namespace batch_invariance;
+  int const ranks = GENERATE(2, 3);
+  CAPTURE(ranks);
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        constexpr int cols = 520;
+        batches x(r, cols, cols, layout::row_major, 1 + unsigned(r.rank()));
+        all_reduce_options const o{.max_rows = max_m, .max_cols = cols};
+        channel ch(r.heap, batch_invariance::channel_for<all_reduce<bf16>>(ranks, o));
+        all_reduce<bf16> op(ch, o);
+        x.compare_c("all_reduce", cols, ranks == 2 ? 1 : 9, [&](int m) {  // LL words, then flags
+          op(r.stream, x.rows_of_a(m), rms_norm<bf16>{.gamma = r.here(x.b), .norm_out = {r.here(x.c), m, cols, cols}});
+          return std::pair(0, m);
+        });
+      },
+      large_heap());
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "batch_invariance.hpp"
 #include "simulator.hpp"
 #include "sums.hpp"
 
@@ -292,4 +293,25 @@ TEST_CASE("gemm_ar refuses what it cannot do, and says what it can", "[gemm_ar][
     r.found.throws<bad_argument>("c's rows", {"c is [20, 24]", "[21, "}, [&] { op(r.stream, call); });
     g.run(op, p);
   });
+}
+
+TEST_CASE("batch_invariant: gemm_ar, every number of rows from 1 to 256", "[gemm_ar][batch_invariant]") {
+  using namespace batch_invariance;
+  layout const b_layout = any_layout();
+  int const ranks = GENERATE(2, 3);
+  CAPTURE(ranks);
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        constexpr int k = 200;
+        batches x(r, k, max_n, b_layout, 1 + unsigned(r.rank()));
+        gemm_ar_options const o{.max_m = max_m, .max_n = max_n, .k = k, .tile = gemm_tile::batch_invariant};
+        channel ch(r.heap, channel_for<gemm_ar<bf16>>(ranks, o));
+        gemm_ar<bf16> op(ch, o);
+        x.compare_c("gemm_ar", max_n, ranks == 2 ? 1 : 9, [&](int m) {  // one-shot, then two-shot
+          op(r.stream, call_of<gemm_ar_call>(x, m, m, max_n));
+          return std::pair(0, m);
+        });
+      },
+      large_heap());
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "batch_invariance.hpp"
 #include "sums.hpp"
 
 using namespace support;
@@ -311,5 +312,35 @@ TEST_CASE("gemm_launcher: plans are kept, headers tell them apart, and what does
     r.found.throws<bad_argument>("a's ld", {"mine: a.ld = 72", "a_ld = 64"}, [&] { launch({r.here(a), m, k, 72}); });
     launch({r.here(a), m, k, k});
     r.world.check(r.stream);
+  });
+}
+
+TEST_CASE("batch_invariant: gemm, every number of rows from 1 to 256", "[gemm][batch_invariant]") {
+  using namespace batch_invariance;
+  layout const b_layout = any_layout();
+  on_ranks(
+      1,
+      [&](rank_of_test& r) {
+        batches x(r, max_k, max_n, b_layout, 1);
+        gemm<bf16> op(r.world, {.tile = gemm_tile::batch_invariant});
+        x.compare_c("gemm", max_n, 1, [&](int m) {
+          op(r.stream,
+             {.a = x.rows_of_a(m), .b = x.whole_b(), .c = {r.here(x.c), m, max_n, max_n}, .b_layout = b_layout});
+          return std::pair(0, m);
+        });
+      },
+      large_heap());
+}
+
+TEST_CASE("batch_invariant: a B that no tuned mainloop reads", "[gemm][batch_invariant]") {
+  using namespace batch_invariance;
+  on_ranks(1, [&](rank_of_test& r) {
+    constexpr int n = 13;  // rows of B begin at no multiple of 16 bytes
+    batches x(r, 136, n, layout::row_major, 1);
+    gemm<bf16> op(r.world, {.tile = gemm_tile::batch_invariant});
+    x.compare_c("gemm", n, 5, [&](int m) {
+      op(r.stream, {.a = x.rows_of_a(m), .b = x.whole_b(), .c = {r.here(x.c), m, n, n}});
+      return std::pair(0, m);
+    });
   });
 }

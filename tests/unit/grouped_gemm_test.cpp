@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "batch_invariance.hpp"
 #include "reference/products.hpp"
 #include "streams.hpp"
 #include "support.hpp"
@@ -400,5 +401,26 @@ TEST_CASE("grouped_gemm refuses what it cannot do, and says what it can", "[grou
             [](call& c) { c.offsets = reinterpret_cast<int const*>(c.c.data) + 2; });
     refuses({"overlaps"}, [](call& c) { c.c.data = const_cast<bf16*>(c.b.data) + c.b_group_stride; });
     g.run(op, s, grouping::of_sizes({10, 0, 11}), true);
+  });
+}
+
+TEST_CASE("batch_invariant: grouped_gemm, a group of any number of rows", "[grouped_gemm][batch_invariant]") {
+  using namespace batch_invariance;
+  layout const b_layout = any_layout();
+  on_ranks(1, [&](rank_of_test& r) {
+    batches x(r, max_k, max_n, b_layout, 1);
+    auto const offsets = r.heap.allocate<int>(2);
+    grouped_gemm<bf16> op(r.world, {.tile = gemm_tile::batch_invariant});
+    x.compare_c("grouped_gemm", max_n, 3, [&](int m) {
+      r.upload(std::vector{0, m}, offsets);
+      op(r.stream, {.a = x.rows_of_a(max_m),
+                    .b = x.whole_b(),
+                    .c = {r.here(x.c), max_m, max_n, max_n},
+                    .offsets = r.here(offsets),
+                    .groups = 1,
+                    .b_layout = b_layout,
+                    .rows_of_group = m});
+      return std::pair(0, m);
+    });
   });
 }

@@ -516,12 +516,12 @@ TEST_CASE("moe: what the device's numbers exceed is named", "[moe][errors]") {
       },
       heap_for(2, o));
   char const* const wanted[] = {
-      "moe_dispatch: *device_tokens = 9; expected 0 to tokens = 8",
-      "moe_dispatch: *device_tokens = -1; expected 0 to tokens = 8",
-      "moe_dispatch: token 3 has expert 4; expected -1 to 3",
-      "moe_dispatch: token 3 has expert -2; expected -1 to 3",
-      "moe_dispatch: 16 rows come to this rank; expected 0 to max_rows = 9",
-      "moe_dispatch: 16 rows come to this rank; expected 0 to max_rows = 10",
+      "dispatch: *device_tokens = 9; expected 0 to tokens = 8",
+      "dispatch: *device_tokens = -1; expected 0 to tokens = 8",
+      "dispatch: token 3 has expert 4; expected -1 to 3",
+      "dispatch: token 3 has expert -2; expected -1 to 3",
+      "dispatch: 16 rows come to this rank; expected 0 to max_rows = 9",
+      "dispatch: 16 rows come to this rank; expected 0 to max_rows = 10",
   };
   INFO(said[1]);
   CHECK(said[1].find(wanted[int(how)]) != std::string::npos);
