@@ -115,7 +115,7 @@ class moe_subject final : public subject {
   long long step(int number) override {
     int const ranks = r_.world.size(), rank = r_.world.rank();
     checker const check{r_.now, number, {m_, n_, 0}};
-    r_.local(64, 256, fill_tokens<T>, x_, table_, weights_, tokens_, m_, n_, ranks, rank, r_.now);
+    fill();
     dispatch(true);
     r_.local(64, 256, run_experts<T>, routing_.view(), rows_, m_, n_, ranks, rank, check);
     combine_(r_.stream(), {.in = {rows_, max_rows_, n_, n_},
@@ -125,10 +125,16 @@ class moe_subject final : public subject {
     r_.local(64, 256, check_sums<T>, sums_, m_, n_, ranks, rank, check);
     return static_cast<long long>(m_) * n_;
   }
-  void disagree(bool wrong) override { dispatch(!wrong); }
+  void disagree(bool wrong) override {
+    fill();  // what has been drawn since has fewer tokens, perhaps
+    dispatch(!wrong);
+  }
 
  private:
   std::size_t elements(int rows) const { return std::size_t(rows) * std::size_t(cols_); }
+  void fill() {
+    r_.local(64, 256, fill_tokens<T>, x_, table_, weights_, tokens_, m_, n_, r_.world.size(), r_.world.rank(), r_.now);
+  }
   void dispatch(bool weighted) {
     dispatch_(r_.stream(), {.x = matrix<T>{x_, m_, n_, n_},
                             .out = matrix<T>{rows_, max_rows_, n_, n_},
@@ -184,7 +190,7 @@ class fused_moe_subject final : public subject {
   long long step(int number) override {
     int const ranks = r_.world.size(), rank = r_.world.rank();
     checker const check{r_.now, number, {m_, n_, 0}};
-    r_.local(64, 256, fill_tokens<T>, x_, table_, weights_, tokens_, m_, n_, ranks, rank, r_.now);
+    fill();
     dispatch(true);
     down_(r_.stream(), {.a = {inner_, max_rows_, n_, n_},
                         .b = {last_, n_, n_, cols_},
@@ -196,10 +202,16 @@ class fused_moe_subject final : public subject {
     r_.local(64, 256, check_sums<T>, sums_, m_, n_, ranks, rank, check);
     return static_cast<long long>(m_) * n_;
   }
-  void disagree(bool wrong) override { dispatch(!wrong); }
+  void disagree(bool wrong) override {
+    fill();  // what has been drawn since has fewer tokens, perhaps
+    dispatch(!wrong);
+  }
 
  private:
   std::size_t elements(int rows) const { return std::size_t(rows) * std::size_t(cols_); }
+  void fill() {
+    r_.local(64, 256, fill_tokens<T>, x_, table_, weights_, tokens_, m_, n_, r_.world.size(), r_.world.rank(), r_.now);
+  }
   void dispatch(bool weighted) {
     up_(r_.stream(), {.dispatch = {.x = matrix<T>{x_, m_, n_, n_},
                                    .out = matrix<T>{rows_, max_rows_, n_, n_},
