@@ -109,12 +109,12 @@ class launch_report {
                         "; expected 0 to max_pages x page_size = ", seen.accepted - 1);
     if (what == misuse::moe_tokens)
       return who +
-             text("moe_dispatch: *device_tokens = ", seen.wrong_value, "; expected 0 to tokens = ", seen.accepted - 1);
+             text("dispatch: *device_tokens = ", seen.wrong_value, "; expected 0 to tokens = ", seen.accepted - 1);
     if (what == misuse::moe_expert)
-      return who + text("moe_dispatch: token ", seen.wrong_at, " has expert ", seen.wrong_value, "; expected -1 to ",
+      return who + text("dispatch: token ", seen.wrong_at, " has expert ", seen.wrong_value, "; expected -1 to ",
                         seen.accepted - 1);
     if (what == misuse::moe_rows)
-      return who + text("moe_dispatch: ", seen.wrong_value,
+      return who + text("dispatch: ", seen.wrong_value,
                         " rows come to this rank; expected 0 to max_rows = ", seen.accepted - 1);
     if (what == misuse::record_rank || what == misuse::record || what == misuse::record_word)
       return who + text("ll_slot: ",
